@@ -1,0 +1,115 @@
+"""The one module that knows addresses: uSIDs, outer SRv6 addresses, hosts' inner addresses, EVs.
+
+SRv6 NEXT-C-SID (RFC 9800, F3216): a 32-bit locator block followed by up to six 16-bit uSIDs. How the bits of a uSID and of
+an EV are used is our own choice: uSID = plane(4) | tier(2) | index(10), tier 1 = T0, 2 = T1, 3 = host downlink, so
+that no uSID is ever zero; EV = plane(16) | uplink(16).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+
+from topologies.clos import Fabric, FabricError
+
+BLOCK = bytes.fromhex("fcbbbb00")
+"""Locator block fcbb:bb00::/32."""
+TIER_T0, TIER_T1, TIER_HOST = 1, 2, 3
+INNER_PREFIX = bytes.fromhex("fd6d7263000000000000000000000000")[:14]
+"""Hosts' one inner address each: fd6d:7263::<number + 1> (a unique local prefix; our own choice)."""
+HOST_MAC = bytes.fromhex("026d72630001")
+"""All host ports share one MAC: switches redirect frames without rewriting them (our own choice)."""
+ROUTER_MAC = HOST_MAC
+"""Hosts address every frame to the MAC that the receiving host listens to."""
+GATEWAY = "fe80::1"
+"""Next hop of the kernel's routes; a permanent neighbour on every NIC port."""
+
+
+def usid(plane: int, tier: int, index: int) -> int:
+    """The 16-bit uSID of a T0, a T1, or a host's downlink (then ``index`` is local to its T0)."""
+    return plane << 12 | tier << 10 | index
+
+
+def usid_fields(value: int) -> tuple[int, int, int]:
+    """(plane, tier, index) of a uSID."""
+    return value >> 12, value >> 10 & 3, value & 0x3FF
+
+
+def switch_usid(switch: str) -> int:
+    """The uSID of a switch by name, as ``p0-t1-3``. Raises :class:`FabricError` on another form."""
+    try:
+        plane, tier, index = switch.split("-")
+        return usid(int(plane[1:]), {"t0": TIER_T0, "t1": TIER_T1}[tier], int(index))
+    except (ValueError, KeyError):
+        raise FabricError(f"{switch!r} is not a switch name: they look like p0-t0-1 or p0-t1-3") from None
+
+
+def host_usid(fabric: Fabric, plane: int, host: int) -> int:
+    """The uSID of a host's downlink on a plane."""
+    return usid(plane, TIER_HOST, fabric.downlink_of(host))
+
+
+def ev(plane: int, uplink: int) -> int:
+    """The 32-bit entropy value of (plane, T0 uplink). Between hosts of one T0 the uplink is 0."""
+    return plane << 16 | uplink
+
+
+def ev_fields(value: int) -> tuple[int, int]:
+    """(plane, uplink) of an EV."""
+    return value >> 16, value & 0xFFFF
+
+
+def sid_list(fabric: Fabric, src: int, dst: int, value: int) -> tuple[int, ...]:
+    """uSIDs of the path that ``value`` names, in travel order.
+
+    Cross-T1: T0src, T1, T0dst, dst. Under one T0: T0, dst. Raises :class:`FabricError` if the EV names no path there.
+    """
+    plane, uplink = ev_fields(value)
+    first, last = fabric.t0_of(src), fabric.t0_of(dst)
+    if plane >= fabric.planes:
+        raise FabricError(f"EV {value:#x}: fabric {fabric.name!r} has planes 0..{fabric.planes - 1}, not {plane}")
+    if first == last:
+        if uplink:
+            raise FabricError(f"EV {value:#x}: h{src} and h{dst} share a T0, their EVs have uplink 0")
+        return usid(plane, TIER_T0, first), host_usid(fabric, plane, dst)
+    if uplink >= fabric.t1_per_plane:
+        raise FabricError(f"EV {value:#x}: fabric {fabric.name!r} has uplinks 0..{fabric.t1_per_plane - 1}, not {uplink}")
+    return (
+        usid(plane, TIER_T0, first),
+        usid(plane, TIER_T1, uplink),
+        usid(plane, TIER_T0, last),
+        host_usid(fabric, plane, dst),
+    )
+
+
+def outer_address(sids: tuple[int, ...]) -> bytes:
+    """Block and up to six uSIDs as the 16 bytes of an outer destination address."""
+    if len(sids) > 6:
+        raise ValueError("an address holds at most six uSIDs")
+    return (BLOCK + b"".join(s.to_bytes(2, "big") for s in sids)).ljust(16, b"\0")
+
+
+def path_address(fabric: Fabric, src: int, dst: int, value: int) -> bytes:
+    """The outer destination with which a packet leaves ``src`` for ``dst`` on EV ``value``."""
+    return outer_address(sid_list(fabric, src, dst, value))
+
+
+def shift(address: bytes) -> bytes:
+    """What a uN switch does (RFC 9800 section 4.1.1): drop the first uSID, zeros enter at the end."""
+    return address[:4] + address[6:] + b"\0\0"
+
+
+def inner_address(host: int) -> bytes:
+    """A host's one inner IPv6 address."""
+    return INNER_PREFIX + (host + 1).to_bytes(2, "big")
+
+
+def host_of_inner(address: bytes) -> int:
+    """The inverse of :func:`inner_address`; -1 for an address that is no host's."""
+    if address[:14] != INNER_PREFIX:
+        return -1
+    return int.from_bytes(address[14:16], "big") - 1
+
+
+def text(address: bytes) -> str:
+    """An address as people write it."""
+    return str(ipaddress.IPv6Address(address))

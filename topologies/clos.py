@@ -1,0 +1,277 @@
+"""A multi-plane two-tier Clos fabric as one frozen value.
+
+Every plane is a full two-tier Clos of its own: each of its T0 switches has one cable to each of its T1
+switches and one cable to each host under it. A host has one NIC port per plane and sits under the T0 of the
+same number in every plane (MRC paper, section 2). Planes never meet outside the hosts.
+
+Everyone receives the :class:`Fabric` as an argument; there is no global topology. Ports and links are
+enumerated here, once, in a fixed order, so that every process derives the same numbers from the same value.
+
+Names (our own choice): host ``h3``; switch ``p0-t0-1`` (plane 0, tier 0, number 1); port ``h3-p0`` (a host's
+NIC port on plane 0), ``p0-t0-1-d2`` (downlink 2), ``p0-t0-1-u3`` (uplink to T1 number 3), ``p0-t1-3-d1`` (down to
+T0 number 1); link ``h3:p0-t0-0`` or ``p0-t0-1:p0-t1-3``. Port names fit Linux' 15 characters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, Literal
+
+MAX_PLANES = 16
+"""The uSID has four bits for the plane (our own choice, docs/addressing.md)."""
+MAX_INDEX = 1 << 10
+"""The uSID has ten bits for a switch's number in its tier, or a downlink's under its T0 (our own choice)."""
+MAX_NAME = 15
+"""Linux interface names hold 15 characters (IFNAMSIZ - 1)."""
+
+ETHERNET = 14
+IPV6 = 40
+UDP = 8
+BTH = 12
+ICRC = 4
+DATA_HEADERS = ETHERNET + IPV6 + IPV6 + UDP + BTH + 4 + 4 + 16
+"""Bytes before the payload of an MRC data packet: Ethernet, outer and inner IPv6, UDP, BTH, METH, TSETH, RETH."""
+SACK_BYTES = ETHERNET + IPV6 + IPV6 + UDP + BTH + 28 + 8 + ICRC
+"""Bytes of an MRC SACK on the wire: the same stack, then SETH and CC_STATE."""
+
+
+class FabricError(ValueError):
+    """A fabric that cannot be built. The message is one line: what is wrong, where, and the fix."""
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """One end of a cable."""
+
+    number: int  # unique in the fabric, dense from 0; the emulation derives the interface index from it
+    name: str
+    node: str
+    plane: int
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A cable. ``a`` is the lower end (host or T0), ``b`` the upper one (T0 or T1)."""
+
+    name: str
+    kind: Literal["nic", "fabric"]  # host to T0, or T0 to T1
+    plane: int
+    rate: int  # bits/s, each direction
+    a: Port
+    b: Port
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """A multi-plane Clos. Rates in bits/s, sizes in bytes.
+
+    Raises :class:`FabricError` on a shape that cannot be addressed or emulated.
+    """
+
+    name: str
+    planes: int
+    t0_per_plane: int
+    t1_per_plane: int
+    hosts_per_t0: int
+    nic_rate: int = 10_000_000  # of one NIC port; a host has `planes` of them
+    fabric_rate: int = 0  # of one T0-T1 link; 0 means the same as nic_rate
+    mtu: int = 4096  # largest payload of a data packet (RoCE's path MTU)
+    buffer_bdp: float = 8.0  # an egress buffer, in BDP of the plane
+
+    def __post_init__(self) -> None:
+        if self.fabric_rate == 0:
+            object.__setattr__(self, "fabric_rate", self.nic_rate)
+        self._validate()
+
+    def _validate(self) -> None:
+        where = f"fabric {self.name!r}"
+        if not self.name or not all(c.isalnum() or c in "-_" for c in self.name):
+            raise FabricError(f"{where}: name must be letters, digits, '-' or '_'")
+        for key, low, high in (
+            ("planes", 1, MAX_PLANES),
+            ("t0_per_plane", 1, MAX_INDEX),
+            ("t1_per_plane", 0, MAX_INDEX),
+            ("hosts_per_t0", 1, MAX_INDEX),
+            ("nic_rate", 100_000, 100_000_000_000),
+            ("fabric_rate", 100_000, 100_000_000_000),
+            ("mtu", 256, 8192),
+        ):
+            value = getattr(self, key)
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise FabricError(f"{where}: {key} must be a whole number, not {value!r}")
+            if not low <= value <= high:
+                raise FabricError(f"{where}: {key} = {value} is outside {low}..{high}")
+        if self.t0_per_plane > 1 and self.t1_per_plane == 0:
+            raise FabricError(f"{where}: {self.t0_per_plane} T0 per plane need at least one T1 to reach each other: set t1_per_plane")
+        if self.mtu % 4:
+            raise FabricError(f"{where}: mtu = {self.mtu} must be a multiple of 4")
+        if not 2.0 <= self.buffer_bdp <= 1000.0:
+            raise FabricError(f"{where}: buffer_bdp = {self.buffer_bdp} is outside 2..1000 (BDP of the plane)")
+        if self.host_count < 2:
+            raise FabricError(f"{where}: one host has nobody to talk to: raise hosts_per_t0 or t0_per_plane")
+        longest = max((port.name for port in self.ports), key=len)
+        if len(longest) > MAX_NAME:
+            raise FabricError(f"{where}: port name {longest!r} is longer than Linux' {MAX_NAME} characters: use fewer planes, switches or hosts")
+
+    # --- sizes -----------------------------------------------------------------------------------------------
+
+    @property
+    def host_count(self) -> int:
+        return self.t0_per_plane * self.hosts_per_t0
+
+    @property
+    def host_rate(self) -> int:
+        """Bits/s of all NIC ports of one host together."""
+        return self.nic_rate * self.planes
+
+    @property
+    def paths_per_pair(self) -> int:
+        """Paths between two hosts under different T0s: one per plane and T1."""
+        return self.planes * self.t1_per_plane
+
+    @property
+    def frame_bytes(self) -> int:
+        """A full data packet as a link carries it, Ethernet header included, preamble and FCS not."""
+        return DATA_HEADERS + self.mtu + ICRC
+
+    @property
+    def payload_share(self) -> float:
+        """Payload bytes per byte on the wire, of full data packets."""
+        return self.mtu / self.frame_bytes
+
+    @property
+    def base_rtt_ns(self) -> int:
+        """Configured base RTT of a cross-T1 path [our own choice].
+
+        A full data packet serialised on each of the path's four links, and the SACK for it on the four links back.
+        Links have no propagation delay.
+        """
+        hops = ((self.nic_rate, 2), (self.fabric_rate, 2 if self.t0_per_plane > 1 else 0))
+        bits = (self.frame_bytes + SACK_BYTES) * 8
+        return sum(bits * count * 1_000_000_000 // rate for rate, count in hops)
+
+    @property
+    def plane_bdp(self) -> int:
+        """Bandwidth-delay product of one plane, bytes: a NIC port's rate times the base RTT."""
+        return self.nic_rate * self.base_rtt_ns // 8_000_000_000
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Egress buffer of every port, bytes."""
+        return int(self.plane_bdp * self.buffer_bdp)
+
+    @property
+    def time_scale(self) -> float:
+        """How much slower this fabric is than one with 100 Gb/s ports (as in the MRC paper's 8 x 100G NIC)."""
+        return 100e9 / self.nic_rate
+
+    # --- names -----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def hosts(self) -> tuple[str, ...]:
+        return tuple(f"h{i}" for i in range(self.host_count))
+
+    @cached_property
+    def switches(self) -> tuple[str, ...]:
+        """T0s then T1s of plane 0, then of plane 1, ... A switch's place here is its number."""
+        return tuple(
+            name
+            for p in range(self.planes)
+            for name in (
+                *(t0_name(p, i) for i in range(self.t0_per_plane)),
+                *(t1_name(p, i) for i in range(self.t1_per_plane)),
+            )
+        )
+
+    def host_number(self, host: str) -> int:
+        """Number of a host by name; raises :class:`FabricError` naming the valid range."""
+        if host in self._host_numbers:
+            return self._host_numbers[host]
+        raise FabricError(f"fabric {self.name!r} has no host {host!r}: hosts are h0..h{self.host_count - 1}")
+
+    @cached_property
+    def _host_numbers(self) -> dict[str, int]:
+        return {name: i for i, name in enumerate(self.hosts)}
+
+    def t0_of(self, host: int) -> int:
+        """Number of the T0 that a host hangs under, the same in every plane."""
+        return host // self.hosts_per_t0
+
+    def downlink_of(self, host: int) -> int:
+        """A host's downlink number, local to its T0."""
+        return host % self.hosts_per_t0
+
+    # --- cables ----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def links(self) -> tuple[Link, ...]:
+        made: list[Link] = []
+
+        def cable(kind: Literal["nic", "fabric"], plane: int, low: tuple[str, str], high: tuple[str, str], rate: int) -> None:
+            n = 2 * len(made)
+            a = Port(n, low[1], low[0], plane)
+            b = Port(n + 1, high[1], high[0], plane)
+            made.append(Link(f"{a.node}:{b.node}", kind, plane, rate, a, b))
+
+        for p in range(self.planes):
+            for h in range(self.host_count):
+                t0 = t0_name(p, self.t0_of(h))
+                cable("nic", p, (f"h{h}", f"h{h}-p{p}"), (t0, f"{t0}-d{self.downlink_of(h)}"), self.nic_rate)
+            for i in range(self.t0_per_plane):
+                for j in range(self.t1_per_plane):
+                    low, high = t0_name(p, i), t1_name(p, j)
+                    cable("fabric", p, (low, f"{low}-u{j}"), (high, f"{high}-d{i}"), self.fabric_rate)
+        return tuple(made)
+
+    @cached_property
+    def ports(self) -> tuple[Port, ...]:
+        """All ports; ``ports[n].number == n``."""
+        return tuple(port for link in self.links for port in (link.a, link.b))
+
+    @cached_property
+    def links_by_name(self) -> dict[str, Link]:
+        return {link.name: link for link in self.links}
+
+    def link(self, name: str) -> Link:
+        """A link by name, its two nodes in either order; raises :class:`FabricError` with the nearest names."""
+        found = self.links_by_name.get(name) or self.links_by_name.get(":".join(reversed(name.split(":"))))
+        if found is None:
+            import difflib
+
+            near = difflib.get_close_matches(name, self.links_by_name, n=3, cutoff=0.3) or [self.links[0].name, self.links[-1].name]
+            raise FabricError(f"fabric {self.name!r} has no link {name!r}; near it: {', '.join(near)}")
+        return found
+
+    # --- as data ---------------------------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values that :meth:`from_dict` turns back into an equal fabric."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Fabric:
+        """The inverse of :meth:`to_dict`. Raises :class:`FabricError` on an unknown or missing key."""
+        known = {f.name for f in fields(cls)}
+        for key in data:
+            if key not in known:
+                import difflib
+
+                near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)
+                raise FabricError(f"fabric {data.get('name', '?')!r}: unknown key {key!r}: did you mean {near[0]!r}?")
+        for key in ("name", "planes", "t0_per_plane", "t1_per_plane", "hosts_per_t0"):
+            if key not in data:
+                raise FabricError(f"fabric {data.get('name', '?')!r}: key {key!r} is missing")
+        return cls(**data)
+
+    def with_(self, **changes: Any) -> Fabric:
+        """A copy with some fields changed, validated again."""
+        return replace(self, **changes)
+
+
+def t0_name(plane: int, index: int) -> str:
+    return f"p{plane}-t0-{index}"
+
+
+def t1_name(plane: int, index: int) -> str:
+    return f"p{plane}-t1-{index}"

@@ -1,0 +1,50 @@
+"""The named fabrics, one TOML file each, and the loader for a user's own."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from topologies.clos import Fabric, FabricError
+
+HERE = Path(__file__).parent
+_UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
+
+
+def named_fabrics() -> tuple[str, ...]:
+    """Names that :func:`load_fabric` knows."""
+    return tuple(sorted(path.stem for path in HERE.glob("*.toml")))
+
+
+def load_fabric(name_or_file: str) -> Fabric:
+    """A named fabric, or one from a TOML file. Raises :class:`FabricError` with one clear line."""
+    path = Path(name_or_file)
+    if path.suffix != ".toml":
+        path = HERE / f"{name_or_file}.toml"
+        if not path.is_file():
+            raise FabricError(f"no fabric {name_or_file!r}: there are {', '.join(named_fabrics())}, or give a .toml file")
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FabricError(f"cannot read fabric file {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise FabricError(f"fabric file {path} is not valid TOML: {error}") from None
+    data.setdefault("name", path.stem)
+    for key in ("nic_rate", "fabric_rate"):
+        if key in data:
+            data[key] = parse_rate(data[key], f"fabric {data['name']!r}: {key}")
+    if isinstance(data.get("buffer_bdp"), int):
+        data["buffer_bdp"] = float(data["buffer_bdp"])
+    return Fabric.from_dict(data)
+
+
+def parse_rate(value: Any, where: str) -> int:
+    """``"10Mbit"`` or a number of bits/s, as bits/s. Raises :class:`FabricError`."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kMG]?)(?:bit|bit/s|bps|b/s)?", str(value).strip())
+    if not match:
+        raise FabricError(f"{where} = {value!r} is not a rate: write it like '10Mbit'")
+    return round(float(match[1]) * _UNITS[match[2]])

@@ -1,0 +1,59 @@
+"""EV <-> path <-> links, and the static uN table of every switch."""
+
+from __future__ import annotations
+
+from topologies.addressing import TIER_T0, TIER_T1, ev, ev_fields, host_usid, sid_list, usid
+from topologies.clos import Fabric, Link, t0_name, t1_name
+
+
+def path_evs(fabric: Fabric, src: int, dst: int) -> tuple[int, ...]:
+    """All EVs from ``src`` to ``dst``, plane by plane: planes x T1s across, one per plane under one T0."""
+    uplinks = 1 if fabric.t0_of(src) == fabric.t0_of(dst) else fabric.t1_per_plane
+    return tuple(ev(p, u) for p in range(fabric.planes) for u in range(uplinks))
+
+
+def path_links(fabric: Fabric, src: int, dst: int, value: int) -> tuple[Link, ...]:
+    """The cables of a path in travel order: 4 across a T1, 2 under one T0."""
+    sid_list(fabric, src, dst, value)  # raises if there is no such path
+    plane, uplink = ev_fields(value)
+    by_name = fabric.links_by_name
+    first, last = t0_name(plane, fabric.t0_of(src)), t0_name(plane, fabric.t0_of(dst))
+    if first == last:
+        names = [f"h{src}:{first}", f"h{dst}:{last}"]
+    else:
+        t1 = t1_name(plane, uplink)
+        names = [f"h{src}:{first}", f"{first}:{t1}", f"{last}:{t1}", f"h{dst}:{last}"]
+    return tuple(by_name[n] for n in names)
+
+
+def path_nodes(fabric: Fabric, src: int, dst: int, value: int) -> tuple[str, ...]:
+    """The nodes a packet visits: host, switches, host."""
+    plane, uplink = ev_fields(value)
+    sid_list(fabric, src, dst, value)
+    first, last = t0_name(plane, fabric.t0_of(src)), t0_name(plane, fabric.t0_of(dst))
+    middle = (first,) if first == last else (first, t1_name(plane, uplink), last)
+    return (f"h{src}", *middle, f"h{dst}")
+
+
+def evs_over(fabric: Fabric, src: int, dst: int, link: str) -> tuple[int, ...]:
+    """The EVs from ``src`` to ``dst`` whose path uses the named link."""
+    name = fabric.link(link).name
+    return tuple(e for e in path_evs(fabric, src, dst) if any(li.name == name for li in path_links(fabric, src, dst, e)))
+
+
+def static_tables(fabric: Fabric) -> dict[str, dict[int, str]]:
+    """Static uN tables: switch -> next uSID -> egress port name (MRC paper, section 3: nothing routes dynamically).
+
+    A T0 reaches every T1 of its plane and its own downlinks, a T1 every T0 of its plane.
+    """
+    tables: dict[str, dict[int, str]] = {s: {} for s in fabric.switches}
+    for p in range(fabric.planes):
+        for i in range(fabric.t0_per_plane):
+            t0 = t0_name(p, i)
+            for j in range(fabric.t1_per_plane):
+                t1 = t1_name(p, j)
+                tables[t0][usid(p, TIER_T1, j)] = f"{t0}-u{j}"
+                tables[t1][usid(p, TIER_T0, i)] = f"{t1}-d{i}"
+            for h in range(i * fabric.hosts_per_t0, (i + 1) * fabric.hosts_per_t0):
+                tables[t0][host_usid(fabric, p, h)] = f"{t0}-d{fabric.downlink_of(h)}"
+    return tables
