@@ -1,0 +1,28 @@
+"""The one table of DSCP classes. MRC names the classes; their values are the operator's, here ours.
+
+Shared by the endpoints (what they send), the switches' eBPF programs (what they lift or may trim) and the tools.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+CONTROL: Final = 48  # SACK, NACK, ACK, probe answers, endpoint operations: high class on every egress, never trimmed
+TRIMMABLE: Final = 10  # data that a switch may trim
+NO_TRIM: Final = 12  # data and Reliability Probes where trimming is off
+TRIMMABLE_RETX: Final = 14  # retransmitted data that a switch may trim
+TRIMMED: Final = 18  # a trimmed packet
+TRIMMED_LASTHOP: Final = 20  # one trimmed on its last hop
+
+NAMES: Final = {
+    CONTROL: "CONTROL",
+    TRIMMABLE: "TRIMMABLE",
+    NO_TRIM: "NO_TRIM",
+    TRIMMABLE_RETX: "TRIMMABLE_RETX",
+    TRIMMED: "TRIMMED",
+    TRIMMED_LASTHOP: "TRIMMED_LASTHOP",
+}
+
+ECT0: Final = 2
+NOT_ECT: Final = 0
+CE: Final = 3

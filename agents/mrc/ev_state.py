@@ -1,0 +1,50 @@
+"""The life of one entropy value, as a table.
+
+Theory of operation. An EV names one path. A sender knows a path only by what becomes of the packets it put there, so every
+transition below is caused by something observed at the sender, or said by an operator:
+
+1. Only GOOD EVs carry data.
+2. SKIP is congestion: the path works and is busy. The rotation passes it over once and it is GOOD again.
+3. ASSUMED_BAD is loss: a packet vanished without having been trimmed, so the path is taken for dead at once. No data goes
+   there until probes came back clean, several in a row; each flap doubles how many. One loss outranks any single success.
+4. DENIED is a person's or controller's word and only their word ends it.
+5. Success on a path that is not ASSUMED_BAD changes nothing: data that arrives is the normal case.
+
+States and the first three rules are the specification's; the counts are ours. The table is the whole truth: a pair that is not in it
+leaves the state as it is.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+GOOD: Final = 0
+SKIP: Final = 1
+ASSUMED_BAD: Final = 2
+DENIED: Final = 3
+STATE_NAMES: Final = ("GOOD", "SKIP", "ASSUMED_BAD", "DENIED")
+
+MARKED: Final = 0  # a SACK said SKIP_ONCE
+ROTATED: Final = 1  # the rotation came by
+LOST: Final = 2  # an untrimmed loss, or the receiver said ALWAYS_SKIP
+PROVEN: Final = 3  # enough clean probe answers in a row, or a verdict of loss undone
+DENY: Final = 4
+ALLOW: Final = 5  # a denied path must prove itself before use
+EVENT_NAMES: Final = ("marked", "rotated", "lost", "proven", "denied", "allowed")
+
+TRANSITIONS: Final[dict[tuple[int, int], int]] = {
+    (GOOD, MARKED): SKIP,
+    (GOOD, LOST): ASSUMED_BAD,
+    (GOOD, DENY): DENIED,
+    (SKIP, ROTATED): GOOD,
+    (SKIP, LOST): ASSUMED_BAD,
+    (SKIP, DENY): DENIED,
+    (ASSUMED_BAD, PROVEN): GOOD,
+    (ASSUMED_BAD, DENY): DENIED,
+    (DENIED, ALLOW): ASSUMED_BAD,
+}
+
+
+def next_state(state: int, event: int) -> int:
+    """The state after an event."""
+    return TRANSITIONS.get((state, event), state)

@@ -1,0 +1,115 @@
+"""The contract between a host process and the transport engine it runs.
+
+An engine is sans-IO: frames and nanoseconds in, frames and deadlines out. It owns no socket, clock, thread or file.
+``agents.mrc`` and ``agents.roce`` implement :class:`Engine`; the host process, the verbs and the collectives know
+only this module. Connection parameters travel out of band, as dictionaries (the MRC paper has no RDMA-CM).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+NEVER = (1 << 62)
+"""A deadline that does not come, ns."""
+
+WRITE = 0
+RECEIVE = 1
+
+OK = 0
+FLUSHED = 1
+"""The QP went to ERROR before this request was done."""
+REMOTE_INVALID = 2
+REMOTE_ACCESS = 3
+REMOTE_OPERATION = 4
+RETRY_EXCEEDED = 5
+PEER_UNKNOWN = 6
+"""The peer answered that it does not know the QP (UNEXP_EVENT)."""
+STATUS_NAMES = ("ok", "flushed", "remote invalid request", "remote access error", "remote operation error", "retries exhausted", "peer does not know the queue pair")
+
+
+class Completion(NamedTuple):
+    """One finished request. ``kind`` is WRITE (a posted write is done) or RECEIVE (an immediate arrived)."""
+
+    qpn: int
+    wr_id: int
+    kind: int
+    status: int
+    imm: int  # -1 without
+    length: int  # bytes
+
+
+class Region(NamedTuple):
+    """Registered memory: ``va`` is the address peers use, ``rkey`` their capability, ``length`` in bytes."""
+
+    va: int
+    rkey: int
+    length: int
+
+
+Event = tuple[int, str, dict[str, Any]]
+"""(monotonic ns, kind, fields): what a run's log keeps. Rare things only, never one per packet. docs/results.md lists the kinds."""
+
+
+class Engine(Protocol):
+    """What a transport must offer. All times are monotonic nanoseconds."""
+
+    tx_frame: bytearray
+    """The frame :meth:`transmit` built, headers only: bytes ``[0:tx_length]``, Ethernet header included."""
+    tx_length: int
+    tx_payload: memoryview | None
+    """Payload that follows the headers, straight from registered memory; None for a packet without."""
+    tx_trailer: bytes
+    """What follows the payload (iCRC); empty for a packet without payload, whose iCRC is inside the frame."""
+    tx_high: bool
+    """True for the high class (control packets)."""
+
+    def register(self, memory: bytearray | memoryview) -> Region:
+        """Let peers write into ``memory`` (writable, contiguous bytes; kept alive by the engine)."""
+
+    def create_qp(self, peer: int) -> dict[str, Any]:
+        """A queue pair in INIT for host number ``peer``; returns what the peer's :meth:`connect_qp` needs, with key ``qpn``."""
+
+    def connect_qp(self, now: int, qpn: int, remote: dict[str, Any]) -> None:
+        """To RTS, with the dictionary the peer's :meth:`create_qp` returned."""
+
+    def post_recv(self, qpn: int, wr_id: int) -> None:
+        """Offer one receive request, which the next immediate consumes."""
+
+    def post_write(self, qpn: int, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int) -> None:
+        """RDMA WRITE of ``memory`` to the peer's ``va``; with immediate if ``imm`` >= 0. Raises ValueError on a QP not in RTS."""
+
+    def receive(self, now: int, port: int, buffer: Any, start: int, length: int) -> None:
+        """A frame arrived on NIC port ``port`` at ``buffer[start:start+length]``, Ethernet header included.
+
+        ``buffer`` is writable and may be scribbled on. Never raises on hostile input: it counts and drops.
+        """
+
+    def transmit(self, now: int) -> int:
+        """Build the next frame that may go now into ``tx_*`` and return its NIC port, or -1 for none."""
+
+    def sent(self, now: int, port: int, ok: bool) -> None:
+        """What became of the frame; ``ok`` False when the kernel refused it (port down)."""
+
+    def timer(self, now: int) -> None:
+        """Act on what is due. Cheap when nothing is."""
+
+    def deadline(self) -> int:
+        """When to call :meth:`timer` and :meth:`transmit` again at the latest, ns; NEVER for nothing."""
+
+    def port_state(self, now: int, port: int, up: bool) -> None:
+        """A local NIC port lost or found its carrier."""
+
+    def reroute(self, now: int, dead_links: list[str]) -> None:
+        """The network has converged around ``dead_links`` (a network that re-routes; MRC ignores it)."""
+
+    def completions(self) -> list[Completion]:
+        """Finished requests since the last call."""
+
+    def events(self) -> list[Event]:
+        """Events since the last call."""
+
+    def counters(self) -> dict[str, int]:
+        """Cumulative counters by name; every frame in or out is in exactly one of the tx_*/rx_* sums (docs/results.md)."""
+
+    def paths(self) -> list[dict[str, Any]]:
+        """Per QP and EV: peer host, plane, uplink, state, counters; for people and the prompt."""
