@@ -1,0 +1,105 @@
+"""Shapes: what is counted, what is named, what is refused."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from topologies import Fabric, FabricError, load_fabric
+
+DEMO = load_fabric("demo")
+
+
+def test_sizes_of_demo() -> None:
+    assert (DEMO.host_count, DEMO.paths_per_pair, DEMO.host_rate) == (8, 16, 40_000_000)
+    assert len(DEMO.switches) == 4 * (2 + 4)
+    assert len(DEMO.links) == 4 * (8 + 2 * 4)
+    assert DEMO.frame_bytes == 14 + 40 + 40 + 8 + 12 + 4 + 4 + 16 + 4096 + 4
+
+
+def test_base_rtt_is_four_links_there_and_four_back() -> None:
+    bits = (4238 + 154) * 8
+    assert DEMO.base_rtt_ns == pytest.approx(bits * 4 / 10e6 * 1e9, abs=10)
+    assert DEMO.with_(fabric_rate=20_000_000).base_rtt_ns == pytest.approx(bits * 3 / 10e6 * 1e9, abs=10)
+    alone = Fabric("one", planes=1, t0_per_plane=1, t1_per_plane=0, hosts_per_t0=2)
+    assert alone.base_rtt_ns == pytest.approx(bits * 2 / 10e6 * 1e9, abs=10)
+    assert DEMO.plane_bdp == pytest.approx(bits * 4 / 8, abs=2)
+    assert DEMO.buffer_bytes == math.floor(DEMO.plane_bdp * 8)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"planes": 0}, "planes = 0 is outside 1..16"),
+        ({"planes": 17}, "planes = 17 is outside 1..16"),
+        ({"planes": "4"}, "planes must be a whole number, not '4'"),
+        ({"planes": True}, "planes must be a whole number"),
+        ({"t1_per_plane": 0}, "need at least one T1"),
+        ({"t1_per_plane": 1025}, "t1_per_plane = 1025 is outside"),
+        ({"nic_rate": 10}, "nic_rate = 10 is outside"),
+        ({"mtu": 1002}, "must be a multiple of 4"),
+        ({"mtu": 9000}, "mtu = 9000 is outside"),
+        ({"buffer_bdp": 1.0}, "buffer_bdp = 1.0 is outside"),
+        ({"name": "a b"}, "name must be letters"),
+        ({"t0_per_plane": 1, "hosts_per_t0": 1}, "one host has nobody to talk to"),
+    ],
+)
+def test_impossible_fabrics_are_refused_in_one_line(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(FabricError) as caught:
+        DEMO.with_(**change)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_names_fit_linux_even_at_the_limits() -> None:
+    large = Fabric("large", planes=16, t0_per_plane=2, t1_per_plane=100, hosts_per_t0=12)
+    assert max(len(port.name) for port in large.ports) <= 15
+
+
+def test_link_by_name_in_either_order_and_near_misses() -> None:
+    assert DEMO.link("p0-t1-3:p0-t0-1") is DEMO.link("p0-t0-1:p0-t1-3")
+    with pytest.raises(FabricError, match="p0-t0-1:p0-t1-3"):
+        DEMO.link("p0-t0-1:p0-t1-33")
+
+
+def test_host_number() -> None:
+    assert DEMO.host_number("h7") == 7
+    with pytest.raises(FabricError, match="hosts are h0..h7"):
+        DEMO.host_number("h8")
+
+
+def test_unknown_and_missing_keys_are_named() -> None:
+    with pytest.raises(FabricError, match="did you mean 'planes'"):
+        Fabric.from_dict({**DEMO.to_dict(), "plane": 2})
+    data = DEMO.to_dict()
+    del data["planes"]
+    with pytest.raises(FabricError, match="'planes' is missing"):
+        Fabric.from_dict(data)
+
+
+shapes = st.builds(
+    lambda p, a, b, h: Fabric("any", p, a, b, h),
+    st.integers(1, 4), st.integers(2, 4), st.integers(1, 5), st.integers(1, 5),
+)  # fmt: skip
+
+
+@given(shapes)
+def test_every_port_is_numbered_named_and_cabled_once(fabric: Fabric) -> None:
+    assert [port.number for port in fabric.ports] == list(range(len(fabric.ports)))
+    assert len({port.name for port in fabric.ports}) == len(fabric.ports)
+    assert len(fabric.links_by_name) == len(fabric.links)
+    for link in fabric.links:
+        assert link.a.plane == link.b.plane == link.plane
+        assert link.name == f"{link.a.node}:{link.b.node}"
+    per_node = {node: sum(port.node == node for port in fabric.ports) for node in (*fabric.hosts, *fabric.switches)}
+    assert all(per_node[host] == fabric.planes for host in fabric.hosts)
+    assert all(per_node[s] == (fabric.hosts_per_t0 + fabric.t1_per_plane if "-t0-" in s else fabric.t0_per_plane) for s in fabric.switches)
+
+
+@given(shapes)
+def test_dictionary_round_trip(fabric: Fabric) -> None:
+    assert Fabric.from_dict(fabric.to_dict()) == fabric

@@ -1,0 +1,115 @@
+"""Bandwidth theory against figures worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from topologies import Fabric, FabricError, load_fabric
+from topologies.theory import (
+    links_of_switch,
+    live_paths,
+    place_ranks,
+    ring_allreduce_bus_bandwidth,
+    ring_allreduce_step_ns,
+    ring_bandwidth,
+    ring_edges,
+    sack_share,
+)
+
+DEMO = load_fabric("demo")
+FULL = DEMO.nic_rate * DEMO.planes * DEMO.payload_share
+CABLE = "p2-t0-0:p2-t1-1"
+
+
+def near(value: float) -> object:
+    return pytest.approx(value, rel=1e-6)
+
+
+def test_healthy_fabric_carries_the_nic_rate_in_payload() -> None:
+    assert ring_allreduce_bus_bandwidth(DEMO, "packed") == near(FULL)
+    assert ring_allreduce_bus_bandwidth(DEMO, "interleaved") == near(FULL)
+    assert FULL == near(40e6 * 4096 / 4238)  # 138 B of headers and 4 B of iCRC around 4096 B
+
+
+def test_one_dead_uplink_costs_interleaved_a_quarter_and_packed_nothing() -> None:
+    # Packed: one flow crosses each T0, 10 Mb/s a plane over three uplinks of 10 Mb/s. Interleaved: four flows share the three,
+    # and planes stay equally loaded, so every plane slows to 3/4.
+    assert ring_allreduce_bus_bandwidth(DEMO, "packed", [CABLE]) == near(FULL)
+    assert ring_allreduce_bus_bandwidth(DEMO, "interleaved", [CABLE]) == near(FULL * 3 / 4)
+
+
+def test_two_dead_uplinks_of_one_switch_halve_it_also_when_named_from_above() -> None:
+    assert ring_allreduce_bus_bandwidth(DEMO, "interleaved", [CABLE, "p2-t1-3:p2-t0-0"]) == near(FULL / 2)
+
+
+def test_dead_uplinks_of_both_t0s_to_different_t1s_break_both_paths() -> None:
+    # T1 number 1 cannot be entered from T0 0, T1 number 2 cannot leave to T0 1: two of four T1s remain for each direction.
+    assert ring_allreduce_bus_bandwidth(DEMO, "interleaved", [CABLE, "p2-t0-1:p2-t1-2"]) == near(FULL / 2)
+
+
+def test_host_that_lost_a_port_uses_the_three_others() -> None:
+    assert ring_allreduce_bus_bandwidth(DEMO, "packed", ["h2:p0-t0-0"]) == near(FULL * 3 / 4)
+
+
+def test_dead_plane_leaves_three_quarters() -> None:
+    dead = [name for i in range(4) for name in links_of_switch(DEMO, f"p1-t1-{i}")]
+    assert ring_allreduce_bus_bandwidth(DEMO, "interleaved", dead) == near(FULL * 3 / 4)
+
+
+def test_host_without_any_port_stops_the_ring() -> None:
+    dead = [f"h2:p{p}-t0-0" for p in range(4)]
+    assert ring_allreduce_bus_bandwidth(DEMO, "packed", dead) == 0.0
+    assert ring_allreduce_step_ns(8, 1 << 20, 0.0) == float("inf")
+
+
+def test_oversubscribed_uplinks_bound_interleaved() -> None:
+    slow = DEMO.with_(t1_per_plane=2)
+    assert ring_allreduce_bus_bandwidth(slow, "interleaved") == near(FULL / 2)
+    assert ring_allreduce_bus_bandwidth(slow, "packed") == near(FULL)
+
+
+def test_step_time() -> None:
+    # 8 ranks send 2 x 7/8 of 1 MB: 14 Mb at 14 Mb/s take a second.
+    assert ring_allreduce_step_ns(8, 1_000_000, 14e6) == near(1e9)
+
+
+def test_sacks_are_about_one_percent() -> None:
+    assert sack_share(DEMO) == near(154 / (4 * 4238))
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(FabricError, match="near it: p2-t0-0:p2-t1-1"):
+        ring_allreduce_bus_bandwidth(DEMO, "packed", ["p2-t0-0:p2-t1-11"])
+    with pytest.raises(FabricError, match="no placement 'striped'"):
+        place_ranks(DEMO, "striped")
+    with pytest.raises(FabricError, match="has no switch 'p9-t0-0'"):
+        links_of_switch(DEMO, "p9-t0-0")
+    with pytest.raises(FabricError, match="needs two or more, use 'packed'"):
+        place_ranks(DEMO.with_(t0_per_plane=1), "interleaved")
+
+
+fabrics = st.builds(
+    lambda p, a, b, h: Fabric("any", p, a, b, h),
+    st.integers(1, 3), st.integers(2, 4), st.integers(1, 3), st.integers(1, 3),
+)  # fmt: skip
+
+
+@given(fabrics)
+def test_placements_are_permutations_with_the_edges_they_promise(fabric: Fabric) -> None:
+    packed, spread = place_ranks(fabric, "packed"), place_ranks(fabric, "interleaved")
+    assert sorted(packed) == sorted(spread) == list(range(fabric.host_count))
+    assert all(fabric.t0_of(a) != fabric.t0_of(b) for a, b in ring_edges(spread))
+    assert sum(fabric.t0_of(a) != fabric.t0_of(b) for a, b in ring_edges(packed)) == fabric.t0_per_plane
+
+
+@settings(max_examples=30, deadline=None)
+@given(fabrics, st.data())
+def test_losing_one_more_link_of_a_plane_that_stays_alive_never_helps(fabric: Fabric, data: st.DataObject) -> None:
+    """Never more than healthy; nothing at all exactly when some edge has no path left."""
+    dead = data.draw(st.sets(st.sampled_from([link.name for link in fabric.links]), max_size=4))
+    hosts = place_ranks(fabric, "interleaved")
+    rate = ring_bandwidth(fabric, hosts, dead)
+    assert rate <= ring_bandwidth(fabric, hosts) * (1 + 1e-9)
+    assert (rate == 0.0) == any(not live_paths(fabric, a, b, dead) for a, b in ring_edges(hosts))

@@ -1,0 +1,120 @@
+"""What bandwidth theory allows a ring all-reduce on a fabric, whole or with links gone.
+
+The scenarios measure against these figures; tests compute them by hand. Pure functions of a fabric; scipy is imported
+only when a linear programme is solved, so that agents can import this package without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from topologies.addressing import ev_fields
+from topologies.clos import SACK_BYTES, Fabric, FabricError
+from topologies.paths import path_evs, path_links
+
+PLACEMENTS = ("packed", "interleaved")
+SACK_EVERY = 16 * 1024
+"""A receiver sends a SACK after this many payload bytes (UET; protocol.md section 5)."""
+
+
+def place_ranks(fabric: Fabric, placement: str) -> list[int]:
+    """Rank -> host number, over all hosts of the fabric.
+
+    ``packed``: neighbours in the ring sit under one T0; only the T0s' last ranks cross the T1s. ``interleaved``: ranks are dealt
+    to the T0s in turn, so every ring edge crosses the T1s. Raises :class:`FabricError` where that cannot be.
+    """
+    if placement == "packed":
+        return list(range(fabric.host_count))
+    if placement == "interleaved":
+        if fabric.t0_per_plane < 2:
+            raise FabricError(f"fabric {fabric.name!r} has one T0 per plane: placement 'interleaved' needs two or more, use 'packed'")
+        return [t0 * fabric.hosts_per_t0 + downlink for downlink in range(fabric.hosts_per_t0) for t0 in range(fabric.t0_per_plane)]
+    raise FabricError(f"no placement {placement!r}: there are {' and '.join(PLACEMENTS)}")
+
+
+def ring_edges(hosts: Sequence[int]) -> list[tuple[int, int]]:
+    """(sender, receiver) host pairs of a ring over ``hosts`` in rank order."""
+    return [(host, hosts[(i + 1) % len(hosts)]) for i, host in enumerate(hosts)]
+
+
+def links_of_switch(fabric: Fabric, switch: str) -> tuple[str, ...]:
+    """Names of all cables of a switch. Raises :class:`FabricError` naming some switches if there is none of that name."""
+    if switch not in fabric.switches:
+        import difflib
+
+        near = difflib.get_close_matches(switch, fabric.switches, n=3, cutoff=0.3) or list(fabric.switches[:2])
+        raise FabricError(f"fabric {fabric.name!r} has no switch {switch!r}; near it: {', '.join(near)}")
+    return tuple(link.name for link in fabric.links if switch in (link.a.node, link.b.node))
+
+
+def live_paths(fabric: Fabric, src: int, dst: int, dead_links: Iterable[str] = ()) -> dict[int, tuple[int, ...]]:
+    """Plane -> the EVs from ``src`` to ``dst`` whose every cable is alive; planes without any are left out."""
+    dead = frozenset(dead_links)
+    live: dict[int, list[int]] = {}
+    for value in path_evs(fabric, src, dst):
+        if dead.isdisjoint(link.name for link in path_links(fabric, src, dst, value)):
+            live.setdefault(ev_fields(value)[0], []).append(value)
+    return {plane: tuple(values) for plane, values in live.items()}
+
+
+def ring_bandwidth(fabric: Fabric, hosts: Sequence[int], dead_links: Iterable[str] = ()) -> float:
+    """Largest rate, bits/s of payload, that every ring edge over ``hosts`` (rank order) can carry at once; 0.0 if one is cut off.
+
+    MRC's rule (MRC paper, section 2: planes stay equally loaded): a flow puts an equal share on each plane that is alive for
+    it; inside a plane it may split over the live uplinks as it likes. Cables are full duplex. SACKs are left out, see
+    :func:`sack_share`.
+    """
+    dead = frozenset(fabric.link(name).name for name in dead_links)
+    rows_eq: list[dict[int, float]] = []
+    use: dict[tuple[str, str], dict[int, float]] = {}  # (link, node it leaves) -> variable -> coefficient
+    variables = 1  # number 0 is the common rate
+    for src, dst in ring_edges(hosts):
+        live = live_paths(fabric, src, dst, dead)
+        if not live:
+            return 0.0
+        for values in live.values():
+            row = {0: -1.0 / len(live)}
+            for value in values:
+                row[variables] = 1.0
+                at = f"h{src}"
+                for link in path_links(fabric, src, dst, value):
+                    use.setdefault((link.name, at), {})[variables] = 1.0
+                    at = link.b.node if at == link.a.node else link.a.node
+                variables += 1
+            rows_eq.append(row)
+
+    import numpy as np
+    from scipy.optimize import linprog  # type: ignore[import-untyped]
+    from scipy.sparse import coo_matrix  # type: ignore[import-untyped]
+
+    def matrix(rows: list[dict[int, float]]) -> object:
+        entries = [(i, j, value) for i, row in enumerate(rows) for j, value in row.items()]
+        data = ([e[2] for e in entries], ([e[0] for e in entries], [e[1] for e in entries]))
+        return coo_matrix(data, shape=(len(rows), variables))
+
+    unit = float(fabric.nic_rate)  # rates of order one keep the solver exact
+    cost = np.zeros(variables)
+    cost[0] = -1.0
+    capacity = [fabric.links_by_name[link].rate / unit for link, _ in use]
+    solved = linprog(cost, A_ub=matrix(list(use.values())), b_ub=capacity, A_eq=matrix(rows_eq), b_eq=np.zeros(len(rows_eq)), method="highs")
+    if not solved.success:
+        raise RuntimeError(f"ring bandwidth of fabric {fabric.name!r}: {solved.message}")
+    return float(solved.x[0]) * unit * fabric.payload_share
+
+
+def ring_allreduce_bus_bandwidth(fabric: Fabric, placement: str, dead_links: Iterable[str] = ()) -> float:
+    """Bus bandwidth as nccl-tests has it (algbw x 2(n-1)/n), bits/s of payload: what each rank sends to its successor."""
+    return ring_bandwidth(fabric, place_ranks(fabric, placement), dead_links)
+
+
+def ring_allreduce_step_ns(ranks: int, message_bytes: int, bus_bandwidth: float) -> float:
+    """Time of one all-reduce of ``message_bytes`` per rank at ``bus_bandwidth`` bits/s, ns; infinite at 0."""
+    if bus_bandwidth <= 0:
+        return float("inf")
+    return 2 * (ranks - 1) / ranks * message_bytes * 8 / bus_bandwidth * 1e9
+
+
+def sack_share(fabric: Fabric) -> float:
+    """SACK bytes that a port sends back per data byte it receives, both as on the wire; not taken off the figures above."""
+    packets = max(1.0, SACK_EVERY / fabric.mtu)
+    return SACK_BYTES / (packets * fabric.frame_bytes)
