@@ -1,0 +1,123 @@
+"""Checks on a run's figures: ``mrc.busbw_bps / mrc.ideal_busbw_bps >= 0.9``. A whitelist of Python's syntax, nothing is executed.
+
+The schema asks which transports an expression names; the runner evaluates it on the runs of one placement and seed.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+_SIGNS = {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
+_FUNCTIONS: dict[str, Callable[..., Any]] = {"min": min, "max": max, "abs": abs, "len": len}
+
+
+class CheckError(ValueError):
+    """An expression that is no check, or a figure that is not there. One line."""
+
+
+def _parse(text: str) -> ast.Compare:
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        raise CheckError("is not an expression") from None
+    if not isinstance(tree, ast.Compare) or len(tree.ops) != 1 or type(tree.ops[0]) not in _COMPARE:
+        raise CheckError("must compare two things once, like mrc.wrong == 0")
+    _admit(tree.left)
+    _admit(tree.comparators[0])
+    return tree
+
+
+def _admit(node: ast.expr) -> None:
+    match node:
+        case ast.Constant(value=int() | float() | str() | bool()):
+            return
+        case ast.Name() | ast.Attribute(value=ast.Name()):
+            return
+        case ast.Attribute(value=inner):
+            _admit(inner)
+        case ast.Subscript(value=inner, slice=ast.Constant(value=int() | str())):
+            _admit(inner)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
+            _admit(left)
+            _admit(right)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            _admit(operand)
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _FUNCTIONS:
+            for arg in args:
+                _admit(arg)
+        case _:
+            raise CheckError(f"{ast.unparse(node)!r} is not allowed: figures, numbers, + - * /, {', '.join(_FUNCTIONS)}")
+
+
+def names_in(text: str) -> set[str]:
+    """The transports an expression names. Raises :class:`CheckError` if it is no check."""
+    return {n.id for n in ast.walk(_parse(text)) if isinstance(n, ast.Name)} - set(_FUNCTIONS)
+
+
+def _value(node: ast.expr, figures: Mapping[str, Any]) -> Any:
+    match node:
+        case ast.Constant(value=value):
+            return value
+        case ast.Name(id=name):
+            return _take(figures, name, name)
+        case ast.Attribute(value=inner, attr=key):
+            return _take(_value(inner, figures), key, ast.unparse(node))
+        case ast.Subscript(value=inner, slice=ast.Constant(value=key)):
+            return _take(_value(inner, figures), key, ast.unparse(node))
+        case ast.BinOp(left=left, op=op, right=right):
+            return _BINARY[type(op)](_number(left, figures), _number(right, figures))
+        case ast.UnaryOp(operand=operand):
+            return -_number(operand, figures)
+        case ast.Call(func=ast.Name(id=name), args=args):
+            return _FUNCTIONS[name](*(_value(arg, figures) for arg in args))
+    raise CheckError("is not an expression")  # _admit let nothing else through
+
+
+def _take(container: Any, key: Any, path: str) -> Any:
+    try:
+        return container[key]
+    except (KeyError, IndexError, TypeError):
+        raise CheckError(f"there is no figure {path}") from None
+
+
+def _number(node: ast.expr, figures: Mapping[str, Any]) -> Any:
+    value = _value(node, figures)
+    if not isinstance(value, (int, float)):
+        raise CheckError(f"{ast.unparse(node)} is {'unknown' if value is None else value}")
+    return value
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def evaluate(text: str, figures: Mapping[str, Any], name: str | None = None) -> dict[str, Any]:
+    """One entry of summary.json's ``checks``: {"name", "expected", "seen", "ok"}. A figure that is missing fails the check."""
+    tree = _parse(text)
+    op, right = tree.ops[0], tree.comparators[0]
+    expected = f"{_SIGNS[type(op)]} {ast.unparse(right)}"
+    try:
+        seen, bound = _value(tree.left, figures), _value(right, figures)
+        if not isinstance(right, ast.Constant):
+            expected += f" ({_shown(bound)})"
+        ok = seen is not None and bound is not None and bool(_COMPARE[type(op)](seen, bound))
+    except (CheckError, ZeroDivisionError, TypeError, ValueError) as error:
+        return {"name": name or text, "expected": expected, "seen": f"nothing: {error}", "ok": False}
+    return {"name": name or text, "expected": expected, "seen": seen, "ok": ok}

@@ -1,0 +1,207 @@
+"""From a run's raw files to tables. The only module that reads agents' logs; it never touches a network.
+
+A run's directory holds ``run.json`` and ``runner.jsonl`` (scenarios.one_run) and one ``h<i>.jsonl`` per agent. Everything else in
+a results directory is computed from these, so a later version can compute it again. docs/results.md describes the columns.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pandas as pd
+
+from topologies import Fabric
+
+DROPS = ("drop_tail_packets", "drop_link_down_packets", "drop_no_route", "drop_not_mine", "drop_hop_limit", "drop_switch_down", "flushed_packets")
+"""Port counters that say why a packet went no further."""
+AGENT_DROPS = ("tx_refused", "rx_ring_drops")
+"""Agent counters that do: refused by the kernel (port down), dropped by the receive socket."""
+_PORT_KEYS = ("port", "node", "peer", "link", "plane", "kind")
+_GAUGES = ("backlog_bytes", "backlog_peak_bytes")
+_EVENT_KINDS = frozenset(("ev", "loss", "rtx", "rto", "spurious", "qp", "reroute", "fault", "resolved", "reconverged", "failed"))
+_COLUMNS = ("t", "kind", "host", "peer", "ev", "from", "to", "cause", "psn", "count", "name", "on", "phase")
+
+
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Objects of a JSONL file; a half-written last line (the writer was killed) is left out."""
+    if not path.is_file():
+        return
+    decode = msgspec.json.Decoder(dict[str, Any]).decode
+    with open(path, "rb") as file:
+        for line in file:
+            try:
+                yield decode(line)
+            except msgspec.DecodeError:
+                return
+
+
+@dataclass
+class Run:
+    """One run as its files tell it."""
+
+    directory: Path
+
+    @cached_property
+    def record(self) -> dict[str, Any]:
+        return dict(json.loads((self.directory / "run.json").read_text(encoding="utf-8")))
+
+    @cached_property
+    def fabric(self) -> Fabric:
+        return Fabric.from_dict(self.record["fabric"])
+
+    @property
+    def key(self) -> str:
+        return str(self.record["key"])
+
+    @cached_property
+    def lines(self) -> list[dict[str, Any]]:
+        """Every agent's log and the runner's journal, by time. ``host`` -1 is the runner."""
+        out = [{"host": -1, **line} for line in read_lines(self.directory / "runner.jsonl")]
+        for path in sorted(self.directory.glob("h*.jsonl")):
+            host = int(path.stem[1:])
+            out += [{"host": host, **line} for line in read_lines(path)]
+        out.sort(key=lambda line: int(line.get("t", 0)))
+        return out
+
+    def of(self, *kinds: str) -> list[dict[str, Any]]:
+        return [line for line in self.lines if line.get("kind") in kinds]
+
+    @cached_property
+    def steps(self) -> pd.DataFrame:
+        """One row per rank and step; ``step`` counts measured ones from 0, warm-up steps are negative."""
+        warm = int(self.record["warmup_steps"])
+        rows = [
+            {
+                "run": self.key, "transport": self.record["transport"], "fabric": self.fabric.name, "placement": self.record["placement"],
+                "seed": self.record["seed"], "rank": line["rank"], "step": line["step"] - warm, "warmup": line["step"] < warm,
+                "start_ns": line["start_ns"], "end_ns": line["end_ns"], "ok": bool(line["ok"]),
+            }
+            for line in self.of("step")
+        ]  # fmt: skip
+        columns = ["run", "transport", "fabric", "placement", "seed", "rank", "step", "warmup", "start_ns", "end_ns", "ok"]
+        return pd.DataFrame(rows, columns=columns)
+
+    @cached_property
+    def step_times(self) -> pd.Series[Any]:
+        """Time of each measured step that every rank finished: the slowest rank's, ns, by step."""
+        frame = self.steps[~self.steps["warmup"].astype(bool)]
+        if frame.empty:
+            return pd.Series(dtype="int64")
+        took = (frame["end_ns"] - frame["start_ns"]).groupby(frame["step"]).agg(["max", "count"])
+        return took.loc[took["count"] == len(self.record["ranks"]), "max"].astype("int64")
+
+    @cached_property
+    def window(self) -> tuple[int, int]:
+        """First measured step's begin to last step's end, ns; the run's own window if no step was measured."""
+        frame = self.steps[~self.steps["warmup"].astype(bool)]
+        if frame.empty:
+            begin, end = self.record["window"]
+            return int(begin), int(end)
+        return int(frame["start_ns"].min()), int(max(frame["end_ns"].max(), self.record["window"][1] if self.record["outcome"] != "done" else 0))
+
+    @cached_property
+    def events(self) -> pd.DataFrame:
+        """Faults, EV state changes, losses, retransmissions on one monotonic clock; rarer fields as JSON in ``detail``."""
+        rows = []
+        for line in self.of(*_EVENT_KINDS):
+            detail = {k: v for k, v in line.items() if k not in _COLUMNS}
+            ev = line.get("ev")
+            rows.append(
+                {
+                    "run": self.key, "t_ns": line["t"], "host": line["host"], **{k: line.get(k) for k in _COLUMNS if k not in ("t", "host")},
+                    "plane": None if ev is None else ev >> 16, "uplink": None if ev is None else ev & 0xFFFF,
+                    "detail": json.dumps(detail) if detail else None,
+                }
+            )  # fmt: skip
+        columns = ["run", "t_ns", "host", "kind", "peer", "ev", "plane", "uplink", "from", "to", "cause", "psn", "count", "name", "on", "phase", "detail"]
+        frame = pd.DataFrame(rows, columns=columns)
+        for column in ("peer", "ev", "plane", "uplink", "psn", "count"):
+            frame[column] = frame[column].astype("Int64")
+        for column in ("kind", "from", "to", "cause", "name", "on", "phase", "detail"):
+            frame[column] = frame[column].astype("string")
+        return frame
+
+    @cached_property
+    def goodput(self) -> pd.DataFrame:
+        """Payload bytes per host, bin and plane: ``t_ns`` (bin start), ``bin_ns``, ``tx_bytes``, ``rx_bytes``."""
+        rows = [
+            {"run": self.key, "host": line["host"], "t_ns": line["t"], "bin_ns": line["bin_ns"], "plane": plane, "tx_bytes": tx, "rx_bytes": rx}
+            for line in self.of("goodput")
+            for plane, (tx, rx) in enumerate(zip(line["tx"], line["rx"], strict=True))
+        ]
+        return pd.DataFrame(rows, columns=["run", "host", "t_ns", "bin_ns", "plane", "tx_bytes", "rx_bytes"])
+
+    @cached_property
+    def counters(self) -> pd.DataFrame:
+        """Every port's counters over this run (gauges as they stood at its end)."""
+        frame = pd.DataFrame(port_rows(self.record))
+        frame.insert(0, "run", self.key)
+        return frame
+
+    @cached_property
+    def agents(self) -> pd.DataFrame:
+        """Engine counters at the end: run, host, counter, value."""
+        rows = [{"run": self.key, "host": int(h), "counter": k, "value": int(v)} for h, c in agent_counters(self).items() for k, v in c.items()]
+        return pd.DataFrame(rows, columns=["run", "host", "counter", "value"])
+
+
+def port_rows(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """Port counters of a run: after minus before, matched by port."""
+    before = {row["port"]: row for row in record.get("counters_before", [])}
+    rows = []
+    for row in record.get("counters_after", []):
+        was = before.get(row["port"], {})
+        rows.append({k: v if k in _PORT_KEYS or k in _GAUGES else int(v) - int(was.get(k, 0)) for k, v in row.items()})
+    return rows
+
+
+def agent_counters(run: Run) -> dict[str, dict[str, int]]:
+    """Engine counters by host: as asked at the end, else the last the agent logged itself."""
+    if "agent_counters" in run.record:
+        return dict(run.record["agent_counters"])
+    skip = ("t", "kind", "host")
+    return {str(line["host"]): {k: v for k, v in line.items() if k not in skip and isinstance(v, int)} for line in run.of("counters")}
+
+
+def books(record: dict[str, Any]) -> dict[str, Any]:
+    """Where every packet of a run went: sent = delivered + lost (by cause) + unexplained."""
+    agents = [c for c in record.get("agent_counters", {}).values()]
+    ports = port_rows(record)
+
+    def total(key: str) -> int:
+        return sum(int(c.get(key, 0)) for c in agents)
+
+    causes = {key.removesuffix("_packets"): sum(int(row.get(key, 0)) for row in ports) for key in DROPS}
+    causes |= {key: total(key) for key in AGENT_DROPS}
+    sent, delivered, lost = total("tx_packets"), total("rx_packets"), sum(causes.values())
+    return {
+        "sent": sent,
+        "delivered": delivered,
+        "retransmitted": total("retransmitted"),
+        "marked": sum(int(row.get("marked", 0)) for row in ports),
+        "trimmed": sum(int(row.get("trimmed", 0)) for row in ports),
+        "lost": lost,
+        "unexplained": sent - delivered - lost if agents and ports else None,
+        "causes": {cause: n for cause, n in causes.items() if n},
+        "rejected": {k: total(k) for k in sorted({k for c in agents for k in c if k.startswith("rx_bad")}) if total(k)},
+    }
+
+
+def load_runs(directory: Path) -> list[Run]:
+    """The runs of a results directory, in the order they ran."""
+    runs = [Run(path.parent) for path in (directory / "raw").glob("*/run.json")]
+    return sorted(runs, key=lambda run: int(run.record["window"][0]))
+
+
+def write_tables(runs: list[Run], directory: Path) -> None:
+    """steps, events, counters, goodput and agents as Parquet."""
+    for name in ("steps", "events", "counters", "goodput", "agents"):
+        frames = [frame for run in runs if not (frame := getattr(run, name)).empty]
+        table = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(getattr(runs[0], name) if runs else {})
+        table.to_parquet(directory / f"{name}.parquet", index=False)

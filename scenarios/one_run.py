@@ -1,0 +1,273 @@
+"""One transport, one placement, one seed on a running cluster: agents up, the collective, the faults, the counters, agents down.
+
+Called by the runner. It writes ``run.json`` and ``runner.jsonl`` beside the agents' logs and computes no figure: scenarios.measure does
+that from those files alone. Whatever goes wrong becomes an outcome; only KeyboardInterrupt and bugs pass through, with the files written.
+"""
+
+from __future__ import annotations
+
+import json
+import selectors
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from scenarios.faults import NEVER, Action, Timeline, fault_ranks, resolve_used
+from scenarios.fidelity import Watch
+from scenarios.measure import books
+from scenarios.schema import USED_BY_QP, Scenario, Transport
+from topologies import Fabric
+from topologies.theory import links_of_switch, place_ranks
+
+MS = 1_000_000
+CHECK_EVERY_NS = 300 * MS
+BOOKS_TRIES = 25
+BOOKS_WAIT_S = 0.1
+
+
+class Agent(Protocol):
+    """What this module asks of agents.control.AgentClient."""
+
+    def call(self, op: str, **args: Any) -> Any: ...
+    def fileno(self) -> int: ...
+    def notifications(self) -> list[dict[str, Any]]: ...
+
+
+class ClusterLike(Protocol):
+    """What this module asks of testbed.cluster.Cluster."""
+
+    fabric: Fabric
+
+    @property
+    def agents(self) -> Sequence[Agent]: ...
+    def start_agents(self, transport: str, options: dict[str, Any], log_dir: Path, seed: int) -> None: ...
+    def stop_agents(self) -> None: ...
+    def set_link(self, name: str, up: bool) -> int: ...
+    def set_switch(self, name: str, up: bool) -> Any: ...
+    def heal(self) -> None: ...
+    def counters(self) -> list[dict[str, Any]]: ...
+    def quiesce(self, timeout: float) -> bool: ...
+    def check(self) -> None: ...
+
+
+@dataclass
+class Spec:
+    """What to run."""
+
+    scenario: Scenario
+    transport: Transport
+    placement: str
+    seed: int
+    used: dict[int, str] = field(default_factory=dict)  # fault number -> cable, once resolved; shared by the runs of a fabric
+
+    @property
+    def key(self) -> str:
+        return f"{self.transport.name}-{self.transport.fabric.name}-{self.placement}-s{self.seed}"
+
+
+class OneRun:
+    """State of one run; :meth:`go` does it."""
+
+    def __init__(self, cluster: ClusterLike, spec: Spec, directory: Path, progress: Callable[[float], None]) -> None:
+        self.cluster, self.spec, self.directory, self.progress = cluster, spec, directory, progress
+        self.fabric = spec.transport.fabric
+        self.hosts = place_ranks(self.fabric, spec.placement)
+        self.work = spec.scenario.workload
+        self.outcome, self.reason = "done", ""
+        self.window = [0, 0]
+        self.done: set[int] = set()
+        self.ended: dict[int, set[int]] = {}  # step -> ranks that finished it
+        self.began = -1  # latest measured step that any rank began
+        self.reroutes: list[tuple[int, list[str]]] = []
+        self.timeline: Timeline | None = None
+        self.record: dict[str, Any] = {}
+        directory.mkdir(parents=True, exist_ok=True)
+        self.journal_file = open(directory / "runner.jsonl", "w", encoding="utf-8", buffering=1)
+
+    def journal(self, t: int, kind: str, **fields: Any) -> None:
+        self.journal_file.write(json.dumps({"t": t, "kind": kind, **fields}) + "\n")
+
+    def go(self) -> str:
+        """Do it; returns the outcome: done, failed, timeout or died."""
+        transport = self.spec.transport
+        watch = Watch()
+        watch.start()
+        try:
+            self.record["counters_before"] = self.cluster.counters()
+            self.cluster.start_agents(transport.kind, dict(transport.options), self.directory, self.spec.seed)
+            self.connect()
+            self.resolve()
+            self.workload()
+            self.settle()
+        except KeyboardInterrupt:
+            self.outcome, self.reason = "interrupted", "stopped by the user"
+            raise
+        except Exception as error:
+            self.outcome, self.reason = "died", f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            watch.stop()
+            self.record.update(cpu=watch.samples, wake_delay_max_ns=watch.delay_max_ns)
+            self.write()
+        return self.outcome
+
+    # --- before ----------------------------------------------------------------------------------------------
+
+    def ranked(self) -> list[Agent]:
+        """Agents by rank."""
+        return [self.cluster.agents[host] for host in self.hosts]
+
+    def connect(self) -> None:
+        agents = self.ranked()
+        made = [a.call("setup", ranks=self.hosts, rank=i, qps=self.spec.transport.qps, slices=self.work.slices)["qps"] for i, a in enumerate(agents)]
+        for i, agent in enumerate(agents):
+            agent.call("connect", remotes={peer: made[int(peer)][str(i)] for peer in made[i]})
+
+    def paths_of(self, agent: Agent) -> list[dict[str, Any]]:
+        answer = agent.call("paths")
+        return list(answer["paths"] if isinstance(answer, dict) else answer)
+
+    def resolve(self) -> None:
+        """Turn "the link that this transport's QP uses" into a cable, and journal which."""
+        self.record["paths"] = {str(host): self.paths_of(agent) for host, agent in zip(self.hosts, self.ranked(), strict=True)}
+        for i, fault in enumerate(self.spec.scenario.faults):
+            if fault.on != USED_BY_QP:
+                continue
+            how = "the cable that an earlier run of this fabric resolved"
+            if i not in self.spec.used:
+                src = self.hosts[fault_ranks(self.fabric, self.hosts, fault)[0]]
+                can_say = self.spec.transport.kind != "mrc"
+                self.spec.used[i], how = resolve_used(self.fabric, self.hosts, fault, self.record["paths"][str(src)], self.spec.seed, can_say)
+            self.journal(time.monotonic_ns(), "resolved", name=fault.name, on=self.spec.used[i], how=how)
+        self.timeline = Timeline(self.fabric, self.spec.scenario.faults, self.spec.used)
+
+    # --- during ----------------------------------------------------------------------------------------------
+
+    def workload(self) -> None:
+        work, agents = self.work, self.ranked()
+        assert self.timeline is not None
+        start = time.monotonic_ns()
+        self.window = [start, start]
+        self.journal(start, "start", key=self.spec.key)
+        for agent in agents:
+            agent.call(
+                "start", collective=work.kind, message_bytes=work.message_bytes, dtype=work.dtype,
+                steps=work.steps, warmup=work.warmup_steps, seed=self.spec.seed,
+            )  # fmt: skip
+        if work.warmup_steps == 0:
+            self.note_begin(0, start)
+        checked = start
+        with selectors.DefaultSelector() as selector:
+            for rank, agent in enumerate(agents):
+                selector.register(agent.fileno(), selectors.EVENT_READ, (rank, agent))
+            while len(self.done) < len(agents):
+                now = time.monotonic_ns()
+                if now - start > self.spec.scenario.timeout_ns:
+                    late = [rank for rank in range(len(agents)) if rank not in self.done]
+                    self.end("timeout", f"no end after {self.spec.scenario.timeout_ns / 1e9:g} s: ranks {late} not done; raise 'timeout' or lower workload.steps")
+                    break
+                self.apply(now)
+                if now - checked > CHECK_EVERY_NS:
+                    self.cluster.check()
+                    checked = now
+                soonest = min(self.timeline.next_ns(), self.reroutes[0][0] if self.reroutes else NEVER, now + CHECK_EVERY_NS)
+                for event, _ in selector.select(max(0.0, (soonest - now) / 1e9)):
+                    rank, agent = event.data
+                    for note in agent.notifications():
+                        self.heard(rank, note)
+                if self.outcome != "done":
+                    break
+        self.window[1] = time.monotonic_ns()
+        self.journal(self.window[1], "end", outcome=self.outcome, reason=self.reason)
+
+    def end(self, outcome: str, reason: str) -> None:
+        if self.outcome == "done":
+            self.outcome, self.reason = outcome, reason
+
+    def heard(self, rank: int, note: dict[str, Any]) -> None:
+        kind = note.get("event")
+        if kind == "step":
+            step = int(note["step"])
+            self.ended.setdefault(step, set()).add(rank)
+            self.note_begin(step + 1 - self.work.warmup_steps, int(note["end_ns"]))
+            self.progress(sum(len(r) for r in self.ended.values()) / (len(self.hosts) * (self.work.steps + self.work.warmup_steps)))
+        elif kind == "done":
+            self.done.add(rank)
+            self.record.setdefault("wrong", {})[str(rank)] = int(note.get("wrong", 0))
+        elif kind == "failed":
+            self.journal(time.monotonic_ns(), "failed", **{k: v for k, v in note.items() if k != "event"})
+            self.end("failed", f"rank {note.get('rank', rank)} lost rank {note.get('peer_rank')}: {note.get('reason')}")
+
+    def note_begin(self, step: int, at: int) -> None:
+        if self.began < step < self.work.steps and self.timeline is not None:
+            self.began = step
+            self.timeline.measured_step_began(step, at)
+
+    def apply(self, now: int) -> None:
+        """Faults that are due, and a re-routing network's late answer to them."""
+        assert self.timeline is not None
+        for action in self.timeline.due(now):
+            told = self.change(action)
+            self.journal(told, "fault", name=action.fault.name, fault=action.fault.kind, on=action.on, phase=action.phase, links=list(action.links))
+            if self.spec.transport.reconvergence_ns is not None:
+                self.reroutes.append((told + self.spec.transport.reconvergence_ns, self.timeline.dead_links()))
+        while self.reroutes and self.reroutes[0][0] <= now:
+            _, dead = self.reroutes.pop(0)
+            for agent in self.ranked():
+                agent.call("reroute", dead_links=dead)
+            self.journal(time.monotonic_ns(), "reconverged", dead_links=dead)
+
+    def change(self, action: Action) -> int:
+        """Tell the kernel; returns when (monotonic ns)."""
+        up = action.phase == "heal"
+        told = time.monotonic_ns()
+        if action.fault.kind == "link":
+            for link in action.links:
+                told = self.cluster.set_link(link, up)
+            return told
+        self.cluster.set_switch(action.on, up)
+        if up and self.timeline is not None:
+            for link in set(self.timeline.dead_links()) & set(links_of_switch(self.fabric, action.on)):
+                self.cluster.set_link(link, False)  # another fault still has it
+        return told
+
+    # --- after -----------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Count until the books of a quiet moment balance; what is still open after some tries stays open."""
+        if self.timeline is not None:
+            self.record["dead_at_end"] = self.timeline.dead_links()
+        for _ in range(BOOKS_TRIES):
+            self.cluster.quiesce(1.0)
+            try:
+                agents = {str(host): dict(agent.call("counters")) for host, agent in zip(self.hosts, self.ranked(), strict=True)}
+            except (OSError, RuntimeError, TimeoutError) as error:
+                self.journal(time.monotonic_ns(), "uncounted", reason=str(error))
+                break
+            agents = {host: c.get("counters", c) for host, c in agents.items()}
+            self.record.update(agent_counters=agents, counters_after=self.cluster.counters())
+            if books(self.record)["unexplained"] == 0:
+                break
+            time.sleep(BOOKS_WAIT_S)
+        for agent in self.ranked():
+            try:
+                agent.call("stop")
+            except (OSError, RuntimeError, TimeoutError):  # it died: the cluster's check says so, its log stays
+                pass
+        self.cluster.stop_agents()
+
+    def write(self) -> None:
+        spec, timeline = self.spec, self.timeline
+        work = spec.scenario.workload
+        self.record.update(
+            key=spec.key, transport=spec.transport.name, kind=spec.transport.kind, fabric=self.fabric.to_dict(), placement=spec.placement,
+            seed=spec.seed, ranks=self.hosts, workload=work.kind, message_bytes=work.message_bytes, dtype=work.dtype, steps=work.steps,
+            warmup_steps=work.warmup_steps, reconvergence_ns=spec.transport.reconvergence_ns, qps=spec.transport.qps, options=spec.transport.options,
+            outcome=self.outcome, reason=self.reason, window=self.window,
+            fault_links=timeline.all_links() if timeline else [],
+            faults_missed=(timeline.never_began() + timeline.absent) if timeline else [],
+        )  # fmt: skip
+        (self.directory / "run.json").write_text(json.dumps(self.record), encoding="utf-8")
+        self.journal_file.close()
