@@ -13,9 +13,9 @@ from struct import Struct
 from typing import Any, Final
 
 try:
-    from isal.isal_zlib import crc32
+    from isal.isal_zlib import crc32 as crc32
 except ImportError:  # zlib gives the same sums, eight times slower on a full packet
-    from zlib import crc32
+    from zlib import crc32 as crc32
 
 UDP_PORT: Final = 4791
 """RoCE's port. The specification also prints 4971 in one place; configurable [ours]."""

@@ -1,0 +1,227 @@
+"""What arrives at an endpoint: checked, counted, handed to its QP. Sans-IO; used by the endpoint only.
+
+Nothing is believed before the iCRC fits, and a QP believes only its own peer. Everything refused is counted under its own name:
+no frame raises, and no byte of memory is touched by one that failed a check.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from agents.mrc import loss, wire
+from agents.mrc.config import Config
+from agents.mrc.departures import Departures
+from agents.mrc.queue_pair import ERROR, RTS, QueuePair
+from agents.mrc.responder import BEYOND, DUPLICATE, NEW, REFUSED
+from agents.transport import PEER_UNKNOWN, REMOTE_ACCESS, REMOTE_INVALID, REMOTE_OPERATION
+from topologies.addressing import inner_address
+from topologies.clos import Fabric
+
+_SHORTEST: Final = wire.AFTER_BTH + 4 + wire.ICRC
+_STATUS: Final = {wire.SYNDROME_INVALID: REMOTE_INVALID, wire.SYNDROME_ACCESS: REMOTE_ACCESS, wire.SYNDROME_OPERATION: REMOTE_OPERATION}
+_MAX_OWED: Final = 64
+"""Most probe answers or NACKs that may wait at a QP; more are refused and counted."""
+
+
+class Arrivals:
+    """Parses and dispatches frames."""
+
+    def __init__(self, config: Config, fabric: Fabric, host: int, qps: dict[int, QueuePair], out: Departures) -> None:
+        self.config = config
+        self.hosts = fabric.host_count
+        self.me = host
+        self.qps = qps
+        self.out = out
+        self.shift = config.ts_shift
+        a = inner_address(host)
+        self.net_high = int.from_bytes(a[:8], "big")
+        self.net_mid = int.from_bytes(a[8:12], "big")
+        self.net_low = int.from_bytes(a[12:14], "big")
+        self.rx_packets = 0
+        self.bad_length = 0
+        self.foreign = 0
+        self.bad_icrc = 0
+        self.bad_opcode = 0
+        self.bad_qp = 0
+        self.bad_ev = 0
+        self.refused = 0
+        self.beyond = 0
+        self.duplicate = 0
+        self.unexpected = 0
+        self.too_many = 0
+        self.unsupported = 0
+        self.data_rx = 0
+        self.sacks_rx = 0
+        self.acks_rx = 0
+        self.nacks_rx = 0
+        self.probes_rx = 0
+        self.payload_rx = [0] * fabric.planes
+
+    def counters(self) -> dict[str, int]:
+        """What arrived, and why some of it was refused."""
+        return {
+            "rx_packets": self.rx_packets, "data_rx": self.data_rx, "sacks_rx": self.sacks_rx, "acks_rx": self.acks_rx, "nacks_rx": self.nacks_rx,
+            "probes_rx": self.probes_rx, "rx_duplicate": self.duplicate, "rx_beyond_window": self.beyond, "rx_unexpected": self.unexpected,
+            "rx_bad_length": self.bad_length, "rx_foreign": self.foreign, "rx_bad_icrc": self.bad_icrc, "rx_bad_opcode": self.bad_opcode,
+            "rx_bad_qp": self.bad_qp, "rx_bad_ev": self.bad_ev, "rx_refused": self.refused, "rx_too_many": self.too_many,
+            "rx_unsupported": self.unsupported,
+        }  # fmt: skip
+
+    def frame(self, now: int, port: int, buffer: Any, start: int, length: int) -> QueuePair | None:
+        """A frame; the QP it concerned, if that may owe something now or has failed."""
+        self.rx_packets += 1
+        if length < _SHORTEST:
+            self.bad_length += 1
+            return None
+        (
+            kind, word, olen, onext, _, iword, ilen, inext, _, shigh, smid, slow, src, dhigh, dmid, dlow, dst, sport, dport, ulen, _,
+            op, flags, _, dqpn, pword,
+        ) = wire.S_ARRIVAL.unpack_from(buffer, start + 12)  # fmt: skip
+        if kind != 0x86DD or onext != 41 or inext != 17 or word >> 28 != 6 or iword >> 28 != 6 or dport != self.config.udp_port:
+            self.foreign += 1
+            return None
+        if dhigh != self.net_high or dmid != self.net_mid or dlow != self.net_low or dst != self.me + 1:
+            self.foreign += 1
+            return None
+        if shigh != self.net_high or smid != self.net_mid or slow != self.net_low or not 0 < src <= self.hosts:
+            self.foreign += 1
+            return None
+        if olen != length - 54 or ilen != olen - 40 or ulen != ilen:
+            self.bad_length += 1
+            return None
+        ev = (iword & 0xFFFF) << 16 | sport
+        if wire.icrc_in_place(buffer, start, length) != wire.S_ICRC.unpack_from(buffer, start + length - 4)[0]:
+            self.bad_icrc += 1
+            return None
+        qpn = dqpn & wire.PSN_MASK
+        qp = self.qps.get(qpn)
+        if qp is None or qp.peer != src - 1 or qp.state < RTS:
+            if qpn == wire.ENDPOINT_QPN and op in (wire.ENDPOINT_REQUEST, wire.ENDPOINT_RESPONSE):
+                self.unsupported += 1
+            else:
+                self.bad_qp += 1
+            return None
+        if qp.state == ERROR:
+            self.unexpected += 1
+            if op != wire.NACK and now - qp.told_unexpected > self.config.base_rtt:
+                qp.told_unexpected = now
+                qp.nacks.append((wire.UNEXP_EVENT, pword & wire.PSN_MASK, ev, 0))
+                return qp
+            return None
+        if ev >> 16 != port or ev not in qp.ev_index:
+            self.bad_ev += 1
+            return None
+        marked = word >> 20 & 3 == 3
+        if wire.WRITE_FIRST <= op <= wire.WRITE_ONLY_IMM:
+            return self._write(now, qp, buffer, start, length, op, flags >> 4 & 3, pword, ev, marked)
+        if op not in wire.EXT_LENGTH:
+            self.bad_opcode += 1
+            return None
+        if length != wire.AFTER_BTH + wire.EXT_LENGTH[op] + wire.ICRC:
+            self.bad_length += 1
+            return None
+        if op == wire.SACK:
+            self.sacks_rx += 1
+            return self._sack(now, qp, buffer, start, pword)
+        if op == wire.ACK:
+            self.acks_rx += 1
+            (aeth,) = wire.S_AETH.unpack_from(buffer, start + wire.AFTER_BTH)
+            return self._ack(now, qp, aeth >> 24, pword & wire.PSN_MASK)
+        if op == wire.PROBE:
+            self.probes_rx += 1
+            if len(qp.answers) >= _MAX_OWED:
+                self.too_many += 1
+                return None
+            _, pid, _, _, ts, _ = wire.S_PETH.unpack_from(buffer, start + wire.AFTER_BTH)
+            qp.answers.append((ev, pid, ts, now, 1 if marked else 0))
+            qp.responder.probed(now)
+            return qp
+        if op == wire.NACK:
+            self.nacks_rx += 1
+            return self._nack(now, qp, buffer, start)
+        self.unsupported += 1
+        return None
+
+    def _write(self, now: int, qp: QueuePair, buffer: Any, start: int, length: int, op: int, pad: int, pword: int, ev: int, marked: bool) -> QueuePair | None:
+        at = start + wire.WRITE_HEADERS
+        imm = -1
+        if op == wire.WRITE_LAST_IMM or op == wire.WRITE_ONLY_IMM:
+            if length < wire.WRITE_HEADERS + 4 + wire.ICRC:
+                self.bad_length += 1
+                return None
+            (imm,) = wire.S_IMM.unpack_from(buffer, at)
+            at += 4
+        payload = start + length - wire.ICRC - pad - at
+        if payload < 0:
+            self.bad_length += 1
+            return None
+        rqmsn, msn, ts, _, va, rkey, dmalen = wire.S_WRITE_EXT.unpack_from(buffer, start + wire.AFTER_BTH)
+        d = qp.responder
+        psn = d.absolute(pword & wire.PSN_MASK)
+        d.arrived(now, ev >> 16, ev)
+        what = d.data(now, psn, op, ev, ts, pword, rqmsn, msn, va, rkey, dmalen, imm, buffer, at, payload, marked)
+        if what == NEW:
+            self.data_rx += 1
+            self.payload_rx[ev >> 16] += payload
+        elif what == DUPLICATE:
+            self.duplicate += 1
+        elif what == BEYOND:
+            self.beyond += 1
+            if len(qp.nacks) < _MAX_OWED:
+                qp.nacks.append((wire.PSN_OOR_WINDOW, psn, ev, ts))
+        elif what == REFUSED:
+            self.refused += 1
+        return qp
+
+    def _sack(self, now: int, qp: QueuePair, buffer: Any, start: int, pword: int) -> QueuePair | None:
+        w, offset, entropy, _, _, cack, _, mpr, first, bitmap, ts, _, cc = wire.S_SACK.unpack_from(buffer, start + wire.AFTER_BTH)
+        r = qp.requester
+        cack &= wire.PSN_MASK
+        edge = r.una + wire.psn_delta(cack, r.una)
+        fresh = r.on_sack(now, cack, first, bitmap, cc & wire.PSN_MASK, mpr)
+        rtt = ((now >> self.shift) - ts & 0xFFFF) << self.shift
+        i = qp.ev_index.get(entropy, -1)
+        if w >> 1 & 1:
+            known = qp.probes.get(offset & 0xFFFF)
+            if known is not None:
+                i, seq, at = known
+                r.paths.probe_answered(now, i, r.rtt.srtt)
+                r.congestion.planes_changed(max(1, r.paths.live_planes()))
+                r.measured(now, r.paths.plane_of[i], rtt)
+                if seq > r.ev_high[i]:
+                    r.ev_high[i] = seq
+                    r.touched.append(i)
+                if seq > r.seq_high:
+                    r.seq_high = seq
+        else:
+            r.sample(now, edge + offset, pword & wire.F_RTX != 0, rtt)
+        if i >= 0:
+            m = w >> 5 & 3
+            if m == wire.M_SKIP_ONCE:
+                r.paths.marked(i)
+            elif m == wire.M_ALWAYS_SKIP:
+                r.paths.lost(now, i, r.rtt.srtt, "always_skip")
+        if fresh:
+            loss.verdicts(r, now, edge + first, 64)
+        return qp
+
+    def _ack(self, now: int, qp: QueuePair, syndrome: int, psn: int) -> QueuePair | None:
+        if syndrome == wire.SYNDROME_OK:
+            qp.requester.on_ack(now, psn)
+            return None
+        if syndrome in _STATUS:
+            qp.cause = _STATUS[syndrome]
+            return qp
+        self.bad_opcode += 1
+        return None
+
+    def _nack(self, now: int, qp: QueuePair, buffer: Any, start: int) -> QueuePair | None:
+        _, reason, _, entropy, _, _, psn, _, _, ts = wire.S_NETH.unpack_from(buffer, start + wire.AFTER_BTH)
+        if reason == wire.UNEXP_EVENT:
+            qp.cause = PEER_UNKNOWN
+            return qp
+        if reason in (wire.PSN_OOR_WINDOW, wire.NO_BITMAP, wire.NO_PKT_BUFFER, wire.NO_RESOURCE):
+            qp.requester.push_back(now, psn)
+            return None
+        self.unsupported += 1
+        return None

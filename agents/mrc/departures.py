@@ -1,0 +1,206 @@
+"""What leaves an endpoint, and when: control first, then probes, then data, QPs taking turns. Sans-IO; used by the endpoint only.
+
+Ports are paced here at line rate: a port is free when its last packet has left, give or take ``lookahead`` packets against timer
+slack. Otherwise a whole window would sit in the host's own queue and look like congestion in the network.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from agents.mrc import dscp, wire
+from agents.mrc.config import Config
+from agents.mrc.framing import Framer
+from agents.mrc.queue_pair import RTS, QueuePair
+from agents.transport import NEVER, REMOTE_ACCESS, REMOTE_INVALID, REMOTE_OPERATION
+
+_FAILURE = {wire.SYNDROME_INVALID: REMOTE_INVALID, wire.SYNDROME_ACCESS: REMOTE_ACCESS, wire.SYNDROME_OPERATION: REMOTE_OPERATION}
+
+
+class Departures:
+    """Builds the next frame of an endpoint."""
+
+    def __init__(self, config: Config, planes: int) -> None:
+        self.config = config
+        self.framer = Framer(config)
+        self.control: deque[QueuePair] = deque()
+        self.free = [0] * planes
+        self.port_up = [True] * planes
+        self.slack = config.lookahead * (config.mtu + wire.WRITE_HEADERS + wire.ICRC) * 8_000_000_000 // config.port_rate
+        self.turn = 0
+        self.payload: memoryview | None = None
+        self.high = False
+        self.wait = NEVER
+        self.failed: QueuePair | None = None
+        self.tx_packets = 0
+        self.tx_refused = 0
+        self.sacks_tx = 0
+        self.acks_tx = 0
+        self.nacks_tx = 0
+        self.probes_tx = 0
+        self.payload_tx = [0] * planes
+
+    def next(self, now: int, qps: list[QueuePair]) -> int:
+        """Build the next frame that may go; returns its port, or -1 and ``wait`` says until when nothing may."""
+        self.payload = None
+        while self.control:
+            qp = self.control[0]
+            ev = self._control(now, qp)
+            if ev >= 0:
+                return self._account(now, ev >> 16, True)
+            self.control.popleft()
+            qp.listed = False
+        self.wait = NEVER
+        n = len(qps)
+        for k in range(n):
+            at = self.turn + k
+            if at >= n:
+                at -= n
+            qp = qps[at]
+            if qp.state != RTS:
+                continue
+            if qp.probe_evs:
+                ev = self._probe(now, qp)
+                if ev >= 0:
+                    return self._account(now, ev >> 16, False)
+            r = qp.requester
+            if r.next < r.end or r.lost_queue:
+                if r.next_packet(now, self.free, self.slack):
+                    self.turn = at + 1 if at + 1 < n else 0
+                    ev = self._data(now, qp)
+                    return self._account(now, ev >> 16, False)
+                if r.wait < self.wait:
+                    self.wait = r.wait
+        return -1
+
+    def _account(self, now: int, port: int, high: bool) -> int:
+        self.high = high
+        self.tx_packets += 1
+        size = self.framer.length + len(self.framer.trailer)
+        if self.payload is not None:
+            size += len(self.payload)
+        free = self.free[port]
+        self.free[port] = (free if free > now else now) + size * 8_000_000_000 // self.config.port_rate
+        return port
+
+    def _data(self, now: int, qp: QueuePair) -> int:
+        r = qp.requester
+        m = r.tx_message
+        assert m is not None
+        k = r.tx_psn - m.first
+        at = k * self.config.mtu
+        end = at + self.config.mtu
+        imm = -1
+        if end >= m.length:
+            end = m.length
+            imm = m.imm
+            if k == 0:
+                op = wire.WRITE_ONLY_IMM if imm >= 0 else wire.WRITE_ONLY
+            else:
+                op = wire.WRITE_LAST_IMM if imm >= 0 else wire.WRITE_LAST
+        else:
+            op = wire.WRITE_MIDDLE if k else wire.WRITE_FIRST
+        payload = m.memory[at:end]
+        ev = r.paths.evs[r.tx_ev]
+        again = r.count[r.tx_psn % r.size] > 1
+        self.framer.write(
+            now, qp.route, ev, op, again, r.tx_asks, qp.remote_qpn, r.tx_psn, m.rqmsn, m.msn, m.va + at, m.rkey, m.length, imm, payload
+        )
+        self.payload = payload if end > at else None
+        if not again:
+            self.payload_tx[ev >> 16] += end - at
+        return ev
+
+    def _probe(self, now: int, qp: QueuePair) -> int:
+        """A Reliability Probe on the oldest EV that waits for one; in the data class, whose FIFO gives it meaning."""
+        i = qp.probe_evs.pop(0)
+        r = qp.requester
+        if not self.port_up[r.paths.plane_of[i]]:
+            return -1
+        ev = r.paths.evs[i]
+        pid = qp.next_probe_id
+        qp.next_probe_id = pid + 1 if pid < 0x7FFF else 1
+        if len(qp.probes) > 256:
+            del qp.probes[next(iter(qp.probes))]
+        qp.probes[pid] = (i, r.seq_next, now)
+        r.psn_by_seq[r.seq_next % len(r.psn_by_seq)] = -1
+        r.seq_next += 1
+        ext = wire.S_PETH.pack(0, pid, qp.qpn & 0xFFFF, qp.remote_qpn & 0xFFFF, self.framer.stamp(now), wire.FTYPE)
+        self.framer.bare(qp.route, ev, dscp.NO_TRIM, wire.PROBE, qp.remote_qpn, wire.F_TS, ext)
+        self.probes_tx += 1
+        return ev
+
+    def _reverse(self, qp: QueuePair) -> int:
+        """A reverse EV whose local port is up."""
+        ev = qp.responder.reverse_ev()
+        for _ in range(len(self.port_up)):
+            if self.port_up[ev >> 16]:
+                break
+            ev = qp.responder.reverse_ev()
+        return ev
+
+    def _control(self, now: int, qp: QueuePair) -> int:
+        """The next control packet that a QP owes; its EV, or -1 when it owes none."""
+        d = qp.responder
+        if d.nak:
+            syndrome = d.nak
+            d.nak = 0
+            qp.cause = _FAILURE[syndrome]
+            self.failed = qp
+            return self._ack(qp, d.last_done, syndrome)
+        if qp.answers:
+            ev, pid, ts, at, marked = qp.answers[0]
+            if not qp.answer_bases:
+                qp.answer_bases = d.complete_bases()
+            base = qp.answer_bases.pop(0)
+            if not qp.answer_bases:
+                qp.answers.pop(0)
+            held = now - at >> self.framer.shift
+            return self._sack(qp, ev, base, pid, True, ev, ts + held, wire.M_SKIP_ONCE if marked else wire.M_NONE, False)
+        if qp.nacks:
+            reason, psn, ev, ts = qp.nacks.pop(0)
+            ext = wire.S_NETH.pack(0, reason, 0, ev, qp.qpn & 0xFFFF, qp.remote_qpn & 0xFFFF, psn & wire.PSN_MASK, wire.CC_NACK << 4, 0, ts)
+            back = self._reverse(qp)
+            self.framer.bare(qp.route, back, dscp.CONTROL, wire.NACK, qp.remote_qpn, psn & wire.PSN_MASK, ext)
+            self.nacks_tx += 1
+            return back
+        if d.sack_due:
+            held = now - d.trigger_at >> self.framer.shift
+            offset = d.trigger_psn - (d.expected - 1)
+            back = self._reverse(qp)
+            self._sack(qp, back, d.bitmap_base(), offset, False, d.trigger_ev, d.trigger_ts + held, d.trigger_m, d.trigger_rtx)
+            d.told()
+            return back
+        if d.ack_due:
+            d.ack_due = False
+            return self._ack(qp, d.last_done, wire.SYNDROME_OK)
+        return -1
+
+    def _ack(self, qp: QueuePair, psn: int, syndrome: int) -> int:
+        ev = self._reverse(qp)
+        ext = wire.S_AETH.pack(syndrome << 24 | qp.responder.msn & wire.PSN_MASK)
+        self.framer.bare(qp.route, ev, dscp.CONTROL, wire.ACK, qp.remote_qpn, psn & wire.PSN_MASK, ext)
+        self.acks_tx += 1
+        return ev
+
+    def _sack(self, qp: QueuePair, back: int, base: int, offset: int, probe: bool, entropy: int, ts: int, m: int, rtx: bool) -> int:
+        d = qp.responder
+        cack = d.expected - 1
+        ext = wire.S_SACK.pack(
+            wire.seth_word(m, probe), offset if -32768 <= offset <= 32767 else 0, entropy, qp.qpn & 0xFFFF, qp.remote_qpn & 0xFFFF,
+            cack & wire.PSN_MASK, wire.CC_SACK << 4, self.config.mpr >> 7, base - cack, d.bitmap(base),
+            ts & 0xFFFF, min(d.out_of_order(), 0x7FFF), d.rcvd_bytes >> 8 & wire.PSN_MASK,
+        )  # fmt: skip
+        word = cack & wire.PSN_MASK
+        if rtx:
+            word |= wire.F_RTX
+        self.framer.bare(qp.route, back, dscp.CONTROL, wire.SACK, qp.remote_qpn, word, ext)
+        self.sacks_tx += 1
+        return back
+
+    def counters(self) -> dict[str, int]:
+        """What left, by kind."""
+        return {
+            "tx_packets": self.tx_packets, "tx_refused": self.tx_refused, "sacks_tx": self.sacks_tx, "acks_tx": self.acks_tx,
+            "nacks_tx": self.nacks_tx, "probes_tx": self.probes_tx,
+        }  # fmt: skip

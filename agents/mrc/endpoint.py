@@ -1,0 +1,261 @@
+"""One host's MRC: all its queue pairs behind the engine contract of ``agents.transport``. Sans-IO.
+
+The host process feeds it frames and times; it answers with frames and deadlines. Nothing here knows sockets or clocks, and no
+frame, however hostile, makes :meth:`Endpoint.receive` raise: what is wrong is counted under its own name and dropped.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from agents.mrc import loss
+from agents.mrc.arrivals import Arrivals
+from agents.mrc.config import Config
+from agents.mrc.congestion import FixedWindow
+from agents.mrc.departures import Departures
+from agents.mrc.framing import Route
+from agents.mrc.memory import Memory
+from agents.mrc.path_set import PathSet
+from agents.mrc.queue_pair import ERROR, INIT, RTS, QueuePair
+from agents.mrc.requester import Requester
+from agents.mrc.responder import Responder
+from agents.transport import FLUSHED, NEVER, PEER_UNKNOWN, RECEIVE, RETRY_EXCEEDED, Completion, Event, Region
+from topologies.addressing import ev_fields
+from topologies.clos import Fabric
+from topologies.paths import path_evs
+
+FIRST_QPN = 16
+
+
+class Endpoint:
+    """The MRC engine of host number ``host``. Raises ValueError on unknown or impossible ``options``."""
+
+    def __init__(self, fabric: Fabric, host: int, options: dict[str, Any], seed: int) -> None:
+        self.fabric = fabric
+        self.host = host
+        self.config = Config.from_fabric(fabric, options)
+        self.rng = Random(seed << 16 | host)
+        self.memory = Memory(self.rng)
+        self.log: list[Event] = []
+        self.qps: dict[int, QueuePair] = {}
+        self.routes: dict[int, Route] = {}
+        self.order: list[QueuePair] = []
+        self.finished: list[Completion] = []
+        self.out = Departures(self.config, fabric.planes)
+        self.arrivals = Arrivals(self.config, fabric, host, self.qps, self.out)
+        self.tx_frame = self.out.framer.frame
+        self.tx_length = 0
+        self.tx_payload: memoryview | None = None
+        self.tx_trailer = b""
+        self.tx_high = False
+
+    # --- verbs -----------------------------------------------------------------------------------------------
+
+    def register(self, memory: Any) -> Region:
+        """Let peers write into ``memory``. Raises ValueError unless it is writable and contiguous."""
+        return self.memory.register(memory)
+
+    def create_qp(self, peer: int) -> dict[str, Any]:
+        """A QP in INIT for host number ``peer``; the dictionary is what the peer's :meth:`connect_qp` takes."""
+        if peer == self.host or not 0 <= peer < self.fabric.host_count:
+            raise ValueError(f"h{self.host} cannot have a queue pair with host number {peer}")
+        qpn = FIRST_QPN + len(self.qps)
+        psn = self.rng.getrandbits(24)
+        evs = list(path_evs(self.fabric, self.host, peer))
+        paths = PathSet(self.config, peer, evs, [ev_fields(e)[0] for e in evs], self.rng, self.log)
+        window = FixedWindow(self.config, self.fabric.frame_bytes)
+        requester = Requester(self.config, qpn, peer, paths, window, self.log)
+        responder = Responder(self.config, qpn, self.memory, self.rng)
+        if peer not in self.routes:
+            self.routes[peer] = Route(self.fabric, self.host, peer, self.config.udp_port)
+        qp = QueuePair(qpn, peer, psn, self.routes[peer], requester, responder, self.log)
+        self.qps[qpn] = qp
+        self.order.append(qp)
+        return {"host": self.host, "qpn": qpn, "psn": psn, "mpr": self.config.mpr}
+
+    def connect_qp(self, now: int, qpn: int, remote: dict[str, Any]) -> None:
+        """INIT to RTS. Raises ValueError if the QP is not in INIT or ``remote`` is another host's."""
+        qp = self.qps[qpn]
+        if qp.state != INIT or remote["host"] != qp.peer:
+            raise ValueError(f"QP {qpn} of h{self.host} is not in INIT or belongs to h{qp.peer}, not h{remote['host']}")
+        qp.remote_qpn = remote["qpn"]
+        first = [next(e for e in qp.requester.paths.evs if ev_fields(e)[0] == p) for p in range(self.fabric.planes)]
+        qp.responder.start(remote["psn"], first)
+        qp.requester.start(now, qp.first_psn, remote["mpr"])
+        qp.to(now, RTS, "connected")
+
+    def post_recv(self, qpn: int, wr_id: int) -> None:
+        """Offer one receive request, which the next immediate consumes."""
+        qp = self.qps[qpn]
+        if qp.state == ERROR:
+            self.finished.append(Completion(qpn, wr_id, RECEIVE, FLUSHED, -1, 0))
+        else:
+            qp.responder.recv_queue.append(wr_id)
+
+    def post_write(self, qpn: int, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int, now: int = 0) -> None:
+        """RDMA WRITE of ``memory`` (contiguous bytes, unchanged until the completion) to the peer's ``va``; with ``imm`` >= 0, immediate.
+
+        Raises ValueError on a QP that is not in RTS.
+        """
+        qp = self.qps[qpn]
+        if qp.state != RTS:
+            raise ValueError(f"QP {qpn} of h{self.host} is not in RTS")
+        qp.requester.post(now, wr_id, memory, va, rkey, imm)
+
+    def completions(self) -> list[Completion]:
+        """Finished requests since the last call, receives first in PSN order."""
+        made = self.finished
+        self.finished = []
+        for qp in self.order:
+            if qp.responder.completions:
+                made.extend(qp.responder.completions)
+                qp.responder.completions.clear()
+            if qp.requester.completions:
+                made.extend(qp.requester.completions)
+                qp.requester.completions.clear()
+        return made
+
+    # --- frames ----------------------------------------------------------------------------------------------
+
+    def receive(self, now: int, port: int, buffer: Any, start: int, length: int) -> None:
+        """A frame arrived on NIC port ``port``; may scribble on the buffer, never raises."""
+        qp = self.arrivals.frame(now, port, buffer, start, length)
+        if qp is not None:
+            if qp.cause >= 0:
+                self._fail(now, qp, qp.cause)
+            elif not qp.listed and qp.owes():
+                qp.listed = True
+                self.out.control.append(qp)
+
+    def transmit(self, now: int) -> int:
+        """The next frame that may go, in ``tx_*``; its port, or -1."""
+        out = self.out
+        port = out.next(now, self.order)
+        if port >= 0:
+            self.tx_length = out.framer.length
+            self.tx_payload = out.payload
+            self.tx_trailer = out.framer.trailer
+            self.tx_high = out.high
+            qp = out.failed
+            if qp is not None:
+                out.failed = None
+                self._fail(now, qp, qp.cause)
+        return port
+
+    def sent(self, now: int, port: int, ok: bool) -> None:
+        """What became of the frame; refused ones count as sent and lost and are never retried by themselves."""
+        if not ok:
+            self.out.tx_refused += 1
+
+    def timer(self, now: int) -> None:
+        """Act on what is due."""
+        for qp in self.order:
+            if qp.state != RTS:
+                continue
+            r = qp.requester
+            if qp.responder.flush_at <= now:
+                qp.responder.flush()
+                if not qp.listed:
+                    qp.listed = True
+                    self.out.control.append(qp)
+            if r.una < r.next or r.messages:
+                if loss.probe_at(r) <= now:
+                    self._tail_probe(now, qp)
+                if loss.rto_at(r) <= now and not loss.rto(r, now):
+                    self._fail(now, qp, RETRY_EXCEEDED)
+                    continue
+            if r.paths.next_probe <= now:
+                i = r.paths.due_probe(now)
+                while i >= 0:
+                    r.paths.probe_sent(now, i)
+                    qp.probe_evs.append(i)
+                    i = r.paths.due_probe(now)
+
+    def _tail_probe(self, now: int, qp: QueuePair) -> None:
+        """No progress for a while: ask on the oldest packet's own path first (FIFO makes the answer decisive), then elsewhere."""
+        r = qp.requester
+        paths = r.paths
+        i = r.ev[r.una % r.size] if r.una < r.next else 0
+        if r.probes_since_progress or not paths.port_up[paths.plane_of[i]]:
+            for k in range(paths.planes):
+                plane = (r.plane + r.probes_since_progress + k) % paths.planes
+                if paths.port_up[plane] and paths.usable[plane]:
+                    i = paths.active[plane][r.probes_since_progress % paths.usable[plane]]
+                    break
+        r.probes_since_progress = min(r.probes_since_progress + 1, 16)
+        qp.probe_evs.append(i)
+
+    def deadline(self) -> int:
+        """When to call again at the latest, ns."""
+        at = self.out.wait
+        for qp in self.order:
+            r = qp.requester
+            d = qp.deadline(loss.rto_at(r), loss.probe_at(r))
+            if d < at:
+                at = d
+        return at
+
+    # --- the world -------------------------------------------------------------------------------------------
+
+    def port_state(self, now: int, port: int, up: bool) -> None:
+        """A local NIC port changed: its EVs leave use or return, and what was in flight on it goes again at once."""
+        self.out.port_up[port] = up
+        for qp in self.order:
+            r = qp.requester
+            if r.paths.port_up[port] == up:
+                continue
+            r.paths.set_port(now, port, up)
+            if qp.state == RTS:
+                if not up:
+                    r.requeue_plane(now, port)
+                r.congestion.planes_changed(max(1, r.paths.live_planes()))
+
+    def reroute(self, now: int, dead_links: list[str]) -> None:
+        """MRC's paths are static; nothing to do."""
+
+    def _fail(self, now: int, qp: QueuePair, status: int) -> None:
+        """To ERROR: the first outstanding request gets the cause, everything else flushes, memory is not touched again."""
+        if qp.state == ERROR:
+            return
+        qp.to(now, ERROR, {RETRY_EXCEEDED: "retries exhausted", PEER_UNKNOWN: "unknown at the peer"}.get(status, "refused"))
+        qp.requester.flush(status)
+        r = qp.responder
+        for wr in r.recv_queue[r.recv_head :]:
+            r.completions.append(Completion(qp.qpn, wr, RECEIVE, FLUSHED, -1, 0))
+        r.recv_queue.clear()
+        r.recv_head = 0
+        r.flush_at = NEVER
+
+    # --- for people ------------------------------------------------------------------------------------------
+
+    def events(self) -> list[Event]:
+        """Events since the last call."""
+        made = self.log[:]
+        self.log.clear()
+        return made
+
+    def goodput(self) -> tuple[list[int], list[int]]:
+        """Payload bytes per plane since the start: (sent for the first time, placed)."""
+        return self.out.payload_tx, self.arrivals.payload_rx
+
+    def counters(self) -> dict[str, int]:
+        """Cumulative counters by name; tx_packets and rx_packets count every frame once."""
+        made = self.arrivals.counters()
+        made.update(self.out.counters())
+        made["data_tx"] = sum(q.requester.data_tx for q in self.order)
+        made["retransmitted"] = sum(q.requester.retransmitted for q in self.order)
+        for k, name in enumerate(("order", "time", "rto", "port")):
+            made[f"lost_by_{name}"] = sum(q.requester.lost_by[k] for q in self.order)
+        made["spurious"] = sum(q.requester.spurious for q in self.order)
+        made["bad_sacks"] = sum(q.requester.bad_sacks for q in self.order)
+        made["in_flight_bytes"] = sum(q.requester.in_flight for q in self.order)
+        rtts = [q.requester.rtt for q in self.order if q.requester.rtt.samples]
+        made["min_rtt_ns"] = min((r.min_rtt for r in rtts), default=0)
+        made["srtt_ns"] = sum(r.srtt for r in rtts) // len(rtts) if rtts else 0
+        return made
+
+    def paths(self) -> list[dict[str, Any]]:
+        """One row per QP and EV."""
+        return [{"qpn": q.qpn, **row} for q in self.order for row in q.requester.paths.rows()]
+

@@ -1,0 +1,108 @@
+"""When is a packet lost? The verdicts of one QP, called by the endpoint after every SACK and by its timers.
+
+A verdict needs a SACK not older than the newest seen whose bitmap covers the packet and shows it missing, and one of [ours; the
+sources say only that holes are loss and the timer is the backstop]:
+
+1. *order*: something sent after it on the same EV has arrived. An SRv6 path is one FIFO.
+2. *time*: something sent after it has arrived, and now >= sent + largest recent RTT of its plane + reo_wnd, with
+   reo_wnd = clamp(spread of recent RTTs, base RTT, 4 base RTT), growing with verdicts that proved wrong.
+4. the retransmission timer. (Rule 3, counting, and the race with trimming belong to fabrics that trim or drop by congestion.)
+
+A dead path delivers nothing later, so there rule 2 decides; meanwhile path_set.py holds the overdue EV.
+"""
+
+from __future__ import annotations
+
+from agents.mrc.requester import SENT, Requester
+from agents.transport import NEVER
+
+ORDER = 0
+TIME = 1
+RTO = 2
+
+
+def reorder_window(r: Requester) -> int:
+    """How long a packet may be later than its plane's slowest, ns."""
+    base = r.config.base_rtt
+    return min(max(r.rtt.spread(), base), 4 * base) + r.reo_extra
+
+
+def verdicts(r: Requester, now: int, base: int, bits: int) -> None:
+    """Judge what a fresh SACK showed missing: PSNs ``[base, base + bits)`` and the first one not acknowledged."""
+    paths = r.paths
+    if r.touched:
+        for ev in r.touched:
+            q = paths.outstanding[ev]
+            high = r.ev_high[ev]
+            while q:
+                if r.in_flight_psn(q[0]) >= 0:
+                    if q[0] >= high:
+                        break
+                    r.suspects.append(q[0])
+                q.popleft()
+        r.touched.clear()
+    if r.order_at < r.seq_high:
+        window = reorder_window(r)
+        while r.order_at < r.seq_high:
+            psn = r.in_flight_psn(r.order_at)
+            if psn >= 0:
+                slot = psn % r.size
+                if now - r.sent_ns[slot] < r.rtt.recent_max(paths.plane_of[r.ev[slot]]) + window:
+                    break
+                r.overdue.append(r.order_at)
+            r.order_at += 1
+    if r.suspects:
+        r.suspects = _judge(r, now, base, bits, r.suspects, ORDER, "order")
+    if r.overdue:
+        r.overdue = _judge(r, now, base, bits, r.overdue, TIME, "time")
+
+
+def _judge(r: Requester, now: int, base: int, bits: int, candidates: list[int], rule: int, name: str) -> list[int]:
+    left: list[int] = []
+    for seq in candidates:
+        psn = r.in_flight_psn(seq)
+        if psn < 0:
+            continue
+        if psn == r.una or base <= psn < base + bits:
+            r.lose(now, psn, rule, name, True)
+        else:
+            left.append(seq)
+    return left
+
+
+def blocked_probe_due(r: Requester, now: int) -> bool:
+    """Nothing came for 2 srtt although something should: the peer is asked with a Reliability Probe."""
+    return now >= probe_at(r)
+
+
+def probe_at(r: Requester) -> int:
+    """When the next tail probe is due: 2 srtt after progress, then one more each doubling; NEVER with nothing open."""
+    if r.una >= r.next and not r.messages:
+        return NEVER
+    return r.progress_ns + (2 * r.rtt.srtt + r.config.base_rtt << r.probes_since_progress)
+
+
+def rto_at(r: Requester) -> int:
+    """When the retransmission timer fires: ``linear`` times at a fixed interval, then doubling; NEVER with nothing open."""
+    if r.una >= r.next and not r.messages:
+        return NEVER
+    c = r.config
+    n = r.firings
+    total = c.rto * (n + 1)
+    if n >= c.linear:
+        total = c.rto * c.linear + c.rto * ((2 << n - c.linear + 1) - 2)
+    return r.progress_ns + total
+
+
+def rto(r: Requester, now: int) -> bool:
+    """The timer fired: the oldest packet in flight is lost, on another path again. False when the retries are used up."""
+    r.firings += 1
+    c = r.config
+    r.log.append((now, "rto", {"peer": r.peer, "psn": r.una & 0xFFFFFF, "firing": r.firings}))
+    if r.firings > c.linear + c.exponential and c.exponential < 25:
+        return False
+    for psn in range(r.una, r.next):
+        if r.state[psn % r.size] == SENT:
+            r.lose(now, psn, RTO, "rto", True)
+            break
+    return True

@@ -1,0 +1,54 @@
+"""Registered memory: what peers may write, by rkey. The only place where bytes of a packet meet bytes of a user."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any, Final
+
+from agents.transport import Region
+
+VA_BASE: Final = 0x10_0000_0000
+"""First virtual address handed out [ours]; regions are far apart so that a stray address hits none."""
+VA_GAP: Final = 1 << 30
+
+
+class Memory:
+    """The regions of one endpoint."""
+
+    def __init__(self, rng: Random) -> None:
+        self.rng = rng
+        self.views: dict[int, memoryview] = {}
+        self.bases: dict[int, int] = {}
+        self.next_va = VA_BASE
+
+    def register(self, memory: Any) -> Region:
+        """Raises ValueError unless ``memory`` is writable and contiguous."""
+        view = memoryview(memory)
+        if view.readonly or not view.contiguous:
+            raise ValueError("registered memory must be writable and contiguous")
+        view = view.cast("B")
+        rkey = self.rng.getrandbits(32)
+        while rkey in self.views:
+            rkey = self.rng.getrandbits(32)
+        va = self.next_va
+        self.next_va += (len(view) // VA_GAP + 2) * VA_GAP
+        self.views[rkey] = view
+        self.bases[rkey] = va
+        return Region(va, rkey, len(view))
+
+    def deregister(self, rkey: int) -> None:
+        """What still arrives for this rkey is refused."""
+        self.views.pop(rkey, None)
+        self.bases.pop(rkey, None)
+
+    def allowed(self, rkey: int, va: int, length: int) -> bool:
+        """Whether ``[va, va + length)`` lies inside the region of ``rkey``. A zero-length write needs no memory."""
+        if length == 0:
+            return True
+        base = self.bases.get(rkey, -1)
+        return base >= 0 and va >= base and va + length <= base + len(self.views[rkey])
+
+    def place(self, rkey: int, va: int, source: Any, start: int, length: int) -> None:
+        """Copy a packet's payload to where it belongs; call only after :meth:`allowed`."""
+        at = va - self.bases[rkey]
+        self.views[rkey][at : at + length] = source[start : start + length]

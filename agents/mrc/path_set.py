@@ -1,0 +1,291 @@
+"""The EVs of one QP: which exist, which are in use, which rest, and whose turn it is.
+
+Used by the requester only. Planes rotate strictly, so that they stay equally loaded (paper); inside a plane a shuffled lap over
+the active EVs, reshuffled each lap [ours]. Knows nothing of packets: it is told what became of them.
+An EV is known here by its index; ``evs[i]`` is its 32-bit value.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from random import Random
+from typing import Any, Final
+
+from agents.mrc.config import Config
+from agents.mrc.ev_state import ALLOW, ASSUMED_BAD, DENIED, DENY, GOOD, LOST, MARKED, PROVEN, ROTATED, SKIP, STATE_NAMES, next_state
+from agents.transport import NEVER, Event
+
+MAX_PROOF: Final = 32
+"""Most clean answers in a row that a flapping path has to give [ours]."""
+
+
+class PathSet:
+    """State and rotation of the EVs towards one peer. ``evs`` must be grouped by plane in the order of ``planes``."""
+
+    def __init__(self, config: Config, peer: int, evs: list[int], planes: list[int], rng: Random, log: list[Event]) -> None:
+        n = len(evs)
+        self.config = config
+        self.peer = peer
+        self.evs = evs
+        self.plane_of = planes
+        self.planes = max(planes) + 1
+        self.rng = rng
+        self.log = log
+        self.state = [GOOD] * n
+        self.in_use = [False] * n  # active, as opposed to backup
+        self.outstanding: list[deque[int]] = [deque() for _ in range(n)]  # transmissions in order (the requester's seq), stale ones included
+        self.oldest_ns = [0] * n  # when the oldest packet in flight on it was sent; 0: none
+        self.last_data_ns = [0] * n
+        self.gap_ns = [0] * n  # between the last two packets on it
+        self.data_tx = [0] * n
+        self.losses = [0] * n
+        # Probing of what is ASSUMED_BAD.
+        self.flaps = [0] * n
+        self.clean = [0] * n  # answers in a row
+        self.need = [config.probe_successes] * n
+        self.probe_at = [NEVER] * n
+        self.probe_gap = [0] * n
+        self.probe_pending = [False] * n
+        self.spared = [False] * n  # kept in use by the floor although lost
+        self.next_probe = NEVER
+        # Rotation.
+        self.rtt_limit = [NEVER] * self.planes  # set by the requester from recent RTTs; none yet: nothing is overdue
+        self.port_up = [True] * self.planes
+        self.active: list[list[int]] = [[] for _ in range(self.planes)]
+        self.backup: list[list[int]] = [[] for _ in range(self.planes)]
+        self.turn = [0] * self.planes
+        self.usable = [0] * self.planes  # EVs in the plane's lap
+        per_plane = max(1, config.active_evs // self.planes)
+        for p in range(self.planes):
+            mine = [i for i in range(n) if planes[i] == p]
+            rng.shuffle(mine)
+            self.active[p], self.backup[p] = mine[:per_plane], mine[per_plane:]
+            for i in self.active[p]:
+                self.in_use[i] = True
+            self.usable[p] = len(self.active[p])
+        self.wanted = [len(a) for a in self.active]
+        self.floor = max(1, sum(self.wanted) // 4)
+
+    def plane_usable(self, plane: int) -> bool:
+        """Whether anything may be sent on a plane: the port is up and its lap is not empty."""
+        return self.port_up[plane] and self.usable[plane] > 0
+
+    def live_planes(self) -> int:
+        count = 0
+        for p in range(self.planes):
+            if self.port_up[p] and self.usable[p] > 0:
+                count += 1
+        return count
+
+    def pick(self, now: int, plane: int, avoid: int) -> int:
+        """The plane's next EV that may carry data, or -1. ``avoid`` is passed over if there is another.
+
+        A SKIP EV becomes GOOD when its turn comes, but this packet takes the next one; one packet restores at most one EV; if
+        all are SKIP, the one just restored is used (guidance of the specification). Held EVs are passed over.
+        """
+        lap = self.active[plane]
+        n = len(lap)
+        restored = -1
+        second = -1
+        for _ in range(n):
+            k = self.turn[plane]
+            if k >= n:
+                self.rng.shuffle(lap)
+                k = 0
+            self.turn[plane] = k + 1
+            i = lap[k]
+            s = self.state[i]
+            if s == SKIP:
+                if restored < 0:
+                    self.state[i] = next_state(s, ROTATED)
+                    restored = i
+                continue
+            if self.held(now, i):
+                continue
+            if i == avoid:
+                second = i
+                continue
+            return i
+        if second >= 0:
+            return second
+        if restored >= 0 and not self.held(now, restored):
+            return restored
+        return -1
+
+    def held(self, now: int, i: int) -> bool:
+        """Whether the EV's oldest packet is overdue: then it gets no new data at once; reversible, no verdict [ours].
+
+        Overdue: later than its plane's recent RTT plus one inter-packet gap of that EV.
+        """
+        oldest = self.oldest_ns[i]
+        return oldest > 0 and now - oldest > self.rtt_limit[self.plane_of[i]] + self.gap_ns[i]
+
+    # --- verdicts --------------------------------------------------------------------------------------------
+
+    def marked(self, i: int) -> None:
+        """The receiver saw an ECN mark on this path."""
+        self.state[i] = next_state(self.state[i], MARKED)
+
+    def lost(self, now: int, i: int, srtt: int, cause: str) -> None:
+        """A packet vanished on this path: out of use at once, unless that would leave fewer than the floor.
+
+        A backup EV of the same plane replaces it; without one, the plane's others share its load.
+        """
+        self.losses[i] += 1
+        self.clean[i] = 0
+        old = self.state[i]
+        new = next_state(old, LOST)
+        if new == old:
+            return
+        in_use = 0
+        for p in range(self.planes):
+            if self.port_up[p]:
+                in_use += self.usable[p]
+        if self.in_use[i] and in_use <= self.floor and not self.backup[self.plane_of[i]]:
+            self.spared[i] = True
+            self._start_probing(now, i, srtt)
+            return
+        self._set(now, i, new, cause)
+        plane = self.plane_of[i]
+        self.flaps[i] += 1
+        self.need[i] = min(self.config.probe_successes << (self.flaps[i] - 1), MAX_PROOF)
+        if self.in_use[i]:
+            self._withdraw(i)
+            self._promote(now, plane, "replaces")
+        elif i in self.backup[plane]:
+            self.backup[plane].remove(i)
+        self._start_probing(now, i, srtt)
+
+    def undo(self, now: int, i: int) -> None:
+        """The verdict was wrong: the path is as good as it was."""
+        if self.state[i] == ASSUMED_BAD:
+            self.flaps[i] = max(0, self.flaps[i] - 1)
+            self._readmit(now, i, "spurious")
+
+    def deny(self, now: int, i: int) -> None:
+        """An operator's word: not this path."""
+        new = next_state(self.state[i], DENY)
+        if new != self.state[i]:
+            self._set(now, i, new, "denied")
+            self.probe_at[i] = NEVER
+            if self.in_use[i]:
+                self._withdraw(i)
+                self._promote(now, self.plane_of[i], "replaces")
+            elif i in self.backup[self.plane_of[i]]:
+                self.backup[self.plane_of[i]].remove(i)
+
+    def allow(self, now: int, i: int, srtt: int) -> None:
+        """The operator's denial ends; the path proves itself before use."""
+        if self.state[i] == DENIED:
+            self._set(now, i, next_state(DENIED, ALLOW), "allowed")
+            self._start_probing(now, i, srtt)
+
+    def _set(self, now: int, i: int, new: int, cause: str) -> None:
+        self.log.append(
+            (
+                now,
+                "ev",
+                {"peer": self.peer, "ev": self.evs[i], "from": STATE_NAMES[self.state[i]], "to": STATE_NAMES[new], "cause": cause,
+                 "last_data_ns": self.last_data_ns[i]},
+            )
+        )  # fmt: skip
+        self.state[i] = new
+
+    def _withdraw(self, i: int) -> None:
+        plane = self.plane_of[i]
+        k = self.active[plane].index(i)
+        self.active[plane].pop(k)
+        if k < self.turn[plane]:
+            self.turn[plane] -= 1
+        self.in_use[i] = False
+        self.usable[plane] = len(self.active[plane])
+
+    def _promote(self, now: int, plane: int, cause: str) -> None:
+        if self.backup[plane] and len(self.active[plane]) < self.wanted[plane]:
+            self._enter(self.backup[plane].pop())
+
+    def _enter(self, i: int) -> None:
+        plane = self.plane_of[i]
+        self.active[plane].append(i)
+        self.in_use[i] = True
+        self.usable[plane] = len(self.active[plane])
+
+    def _readmit(self, now: int, i: int, cause: str) -> None:
+        self._set(now, i, next_state(self.state[i], PROVEN), cause)
+        self.probe_at[i] = NEVER
+        self.probe_pending[i] = False
+        self.oldest_ns[i] = 0
+        self.outstanding[i].clear()
+        plane = self.plane_of[i]
+        if len(self.active[plane]) < self.wanted[plane]:
+            self._enter(i)
+        else:
+            self.backup[plane].append(i)
+
+    # --- probing back ----------------------------------------------------------------------------------------
+
+    def _start_probing(self, now: int, i: int, srtt: int) -> None:
+        self.probe_gap[i] = srtt
+        self.clean[i] = 0
+        self.probe_pending[i] = False
+        self._schedule(now, i)
+
+    def _schedule(self, now: int, i: int) -> None:
+        self.probe_at[i] = now + int(self.probe_gap[i] * (0.75 + 0.5 * self.rng.random()))
+        if self.probe_at[i] < self.next_probe:
+            self.next_probe = self.probe_at[i]
+
+    def due_probe(self, now: int) -> int:
+        """An EV whose Reliability Probe is due, or -1. Call when ``next_probe`` has come; a plane whose port is down waits."""
+        found = -1
+        soonest = NEVER
+        for i in range(len(self.evs)):
+            at = self.probe_at[i]
+            if at == NEVER:
+                continue
+            if at <= now and found < 0 and self.port_up[self.plane_of[i]]:
+                found = i
+                continue
+            if at < soonest:
+                soonest = at if at > now else now + self.config.base_rtt
+        self.next_probe = soonest
+        return found
+
+    def probe_sent(self, now: int, i: int) -> None:
+        """A probe left; the one before it, if unanswered, breaks the row of clean answers."""
+        if self.probe_pending[i]:
+            self.clean[i] = 0
+            self.probe_gap[i] = min(2 * self.probe_gap[i], self.config.probe_cap_rtts * self.config.base_rtt)
+        self.probe_pending[i] = True
+        self._schedule(now, i)
+
+    def probe_answered(self, now: int, i: int, srtt: int) -> None:
+        """A clean answer came back on this path. The first of an otherwise empty plane readmits at once."""
+        self.probe_pending[i] = False
+        if self.spared[i]:
+            self.clean[i] += 1
+            if self.clean[i] >= self.need[i]:
+                self.spared[i] = False
+                self.probe_at[i] = NEVER
+            return
+        if self.state[i] != ASSUMED_BAD:
+            return
+        self.clean[i] += 1
+        self.probe_gap[i] = srtt
+        if self.clean[i] >= self.need[i] or self.usable[self.plane_of[i]] == 0:
+            self._readmit(now, i, "probed")
+        else:
+            self._schedule(now, i)
+
+    def set_port(self, now: int, plane: int, up: bool) -> None:
+        """The local NIC port of a plane went down or came up."""
+        self.port_up[plane] = up
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per EV, for people."""
+        return [
+            {"peer": self.peer, "ev": self.evs[i], "plane": self.plane_of[i], "uplink": self.evs[i] & 0xFFFF,
+             "state": STATE_NAMES[self.state[i]], "active": self.in_use[i], "in_flight": len(self.outstanding[i]),
+             "data_tx": self.data_tx[i], "losses": self.losses[i], "flaps": self.flaps[i]}
+            for i in range(len(self.evs))
+        ]  # fmt: skip

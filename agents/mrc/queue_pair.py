@@ -1,0 +1,58 @@
+"""One queue pair: its state, its two halves, and what it owes the wire. Sans-IO; owned by the endpoint."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from agents.mrc.framing import Route
+from agents.mrc.requester import Requester
+from agents.mrc.responder import Responder
+from agents.transport import NEVER, Event
+
+RESET: Final = 0
+INIT: Final = 1
+RTR: Final = 2
+RTS: Final = 3
+ERROR: Final = 4
+STATE_NAMES: Final = ("RESET", "INIT", "RTR", "RTS", "ERROR")
+
+
+class QueuePair:
+    """INIT when made, RTS when connected, ERROR once and for ever (states of the specification)."""
+
+    def __init__(self, qpn: int, peer: int, psn: int, route: Route, requester: Requester, responder: Responder, log: list[Event]) -> None:
+        self.qpn = qpn
+        self.peer = peer
+        self.first_psn = psn
+        self.remote_qpn = 0
+        self.route: Route = route
+        self.ev_index: dict[int, int] = {e: i for i, e in enumerate(requester.paths.evs)}
+        self.cause = -1  # a completion status once the QP has to fail
+        self.state = INIT
+        self.requester = requester
+        self.responder = responder
+        self.log = log
+        self.listed = False  # in the endpoint's queue of QPs that owe a control packet
+        self.answers: list[tuple[int, int, int, int, int]] = []  # probes to answer: EV, probe id, timestamp, arrival, marked
+        self.answer_bases: list[int] = []  # bitmap bases still to tell for the first of them
+        self.nacks: list[tuple[int, int, int, int]] = []  # reason, psn, EV, timestamp
+        self.probes: dict[int, tuple[int, int, int]] = {}  # Reliability Probes out: id -> (EV index, seq, sent ns)
+        self.next_probe_id = 1
+        self.probe_evs: list[int] = []  # EV indices to probe now
+        self.told_unexpected = 0
+
+    def to(self, now: int, state: int, cause: str) -> None:
+        """Change state and log it."""
+        self.state = state
+        self.log.append((now, "qp", {"peer": self.peer, "qpn": self.qpn, "state": STATE_NAMES[state], "cause": cause}))
+
+    def owes(self) -> bool:
+        """Whether a control packet waits."""
+        r = self.responder
+        return r.sack_due or r.ack_due or r.nak != 0 or len(self.answers) > 0 or len(self.nacks) > 0
+
+    def deadline(self, rto_at: int, probe_at: int) -> int:
+        """The next thing that happens by itself, ns."""
+        if self.state != RTS:
+            return NEVER
+        return min(rto_at, probe_at, self.responder.flush_at, self.requester.paths.next_probe)

@@ -1,0 +1,401 @@
+"""The sending half of a QP: cuts messages into packets, sprays them, learns what became of each.
+
+Sans-IO; called by the endpoint. PSNs are absolute here. Per-packet state lives in preallocated rings indexed by PSN modulo the
+window; no object is made per packet. Loss verdicts are in loss.py, paths in path_set.py.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import deque
+from typing import Final
+
+from agents.mrc import wire
+from agents.mrc.config import Config
+from agents.mrc.congestion import FixedWindow
+from agents.mrc.path_set import PathSet
+from agents.mrc.rtt import RttTracker
+from agents.transport import FLUSHED, NEVER, OK, WRITE, Completion, Event
+
+SENT: Final = 1
+ACKED: Final = 2
+LOST: Final = 3  # waits to be sent again
+
+
+class Message:
+    """One posted WRITE."""
+
+    def __init__(self, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int, first: int, last: int, msn: int, rqmsn: int) -> None:
+        self.wr_id = wr_id
+        self.memory = memory
+        self.length = len(memory)
+        self.va = va
+        self.rkey = rkey
+        self.imm = imm
+        self.first = first
+        self.last = last
+        self.msn = msn
+        self.rqmsn = rqmsn
+
+
+class Requester:
+    """Send state of one QP."""
+
+    def __init__(self, config: Config, qpn: int, peer: int, paths: PathSet, congestion: FixedWindow, log: list[Event]) -> None:
+        n = config.mpr
+        self.config = config
+        self.qpn = qpn
+        self.peer = peer
+        self.paths = paths
+        self.congestion = congestion
+        self.log = log
+        self.rtt = RttTracker(config.base_rtt, paths.planes)
+        self.size = n
+        # Rings by PSN.
+        self.state = [0] * n
+        self.sent_ns = [0] * n
+        self.ev = [0] * n
+        self.seq = [0] * n  # place in the order of all transmissions of this QP
+        self.count = [0] * n  # transmissions
+        self.bytes = [0] * n  # frame bytes
+        self.message: list[Message | None] = [None] * n
+        # Sequence space.
+        self.una = 0  # lowest PSN not acknowledged
+        self.next = 0  # next PSN to send for the first time
+        self.end = 0  # first PSN not posted
+        self.limit = 0  # first PSN beyond the peer's window
+        self.acked = 0  # bit i: PSN una + i is acknowledged
+        self.messages: deque[Message] = deque()  # posted and not completed
+        self.sending: deque[Message] = deque()  # with PSNs not sent yet
+        self.msn = 0
+        self.immediates = 0
+        self.done_immediates = 0
+        self.in_flight = 0  # frame bytes
+        self.lost_queue: list[int] = []  # PSNs, ascending
+        self.psn_by_seq = [0] * (4 * n)  # which PSN a transmission carried
+        self.order_at = 1  # oldest transmission not yet judged by time
+        self.touched: list[int] = []  # EVs whose ev_high grew since the last verdicts
+        self.ev_high = [0] * len(paths.evs)  # highest seq known received per EV
+        self.seq_next = 1
+        self.seq_high = 0  # highest seq known received at all
+        self.plane = 0  # next in rotation
+        self.newest = -1  # rcvd_bytes of the newest SACK
+        self.firings = 0  # RTOs without progress
+        self.progress_ns = 0
+        self.probe_wanted = False
+        self.probes_since_progress = 0
+        self.wait = NEVER  # when the port that next_packet wanted is free
+        self.suspects: list[int] = []  # overtaken on their own path, waiting for a SACK that covers them; transmissions, as seq
+        self.overdue: list[int] = []  # too late, likewise
+        self.first_ev: dict[int, int] = {}  # PSNs sent again: the EV that was blamed
+        self.reo_extra = 0  # grows with wrong verdicts
+        self.completions: list[Completion] = []
+        # Chosen by next_packet.
+        self.tx_psn = 0
+        self.tx_ev = 0
+        self.tx_message: Message | None = None
+        self.tx_asks = False
+        # Counters.
+        self.data_tx = 0
+        self.retransmitted = 0
+        self.lost_by = [0, 0, 0, 0]  # per rule: order, time, rto, port
+        self.spurious = 0
+        self.bad_sacks = 0
+
+    def start(self, now: int, psn: int, mpr: int) -> None:
+        """First PSN, and the peer's window in PSNs."""
+        self.una = self.next = self.end = psn
+        self.limit = psn + min(mpr, self.size)
+        self.progress_ns = now
+        self.congestion.planes_changed(self.paths.live_planes())
+
+    def post(self, now: int, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int) -> None:
+        """Queue a WRITE. A zero-length one takes one PSN."""
+        packets = max(1, (len(memory) + self.config.mtu - 1) // self.config.mtu)
+        if self.una == self.end and not self.messages:
+            self.progress_ns = now
+        m = Message(wr_id, memory, va, rkey, imm, self.end, self.end + packets - 1, self.msn, self.immediates)
+        self.msn += 1
+        if imm >= 0:
+            self.immediates += 1
+        self.end += packets
+        self.messages.append(m)
+        self.sending.append(m)
+
+    def outstanding(self) -> bool:
+        return self.una < self.next
+
+    # --- out -------------------------------------------------------------------------------------------------
+
+    def next_packet(self, now: int, free: list[int], slack: int) -> bool:
+        """Choose the next packet that may go: sets ``tx_*``; False sets ``wait`` if only a busy port stands in the way.
+
+        ``free``: when each port has sent what it was given, ns; a packet may go ``slack`` ns before.
+        """
+        self.wait = NEVER
+        frame = self.config.mtu + wire.WRITE_HEADERS + wire.ICRC
+        if self.in_flight + frame > self.congestion.cwnd:
+            return False
+        again = False
+        psn = self.next
+        avoid = -1
+        while self.lost_queue:
+            psn = self.lost_queue[0]
+            if self.state[psn % self.size] == LOST and psn >= self.una:
+                again = True
+                avoid = self.ev[psn % self.size]
+                break
+            self.lost_queue.pop(0)
+            psn = self.next
+        if not again:
+            if psn >= self.end or psn >= self.limit:
+                return False
+            if self.sending[0].imm >= 0 and psn == self.sending[0].last and self.sending[0].rqmsn - self.done_immediates >= self.config.max_wimm:
+                return False
+        paths = self.paths
+        n = paths.planes
+        avoid_plane = paths.plane_of[avoid] if avoid >= 0 and paths.live_planes() > 1 else -1
+        plane = self.plane
+        chosen = -1
+        for _ in range(n):
+            if plane != avoid_plane and paths.port_up[plane] and paths.usable[plane] > 0:
+                if free[plane] > now + slack:
+                    self.wait = free[plane] - slack
+                    return False
+                chosen = paths.pick(now, plane, avoid)
+                if chosen >= 0:
+                    break
+            plane = plane + 1 if plane + 1 < n else 0
+        if chosen < 0:
+            return False
+        self.plane = plane + 1 if plane + 1 < n else 0
+        self.tx_psn = psn
+        self.tx_ev = chosen
+        if again:
+            self.lost_queue.pop(0)
+            self.tx_message = self.message[psn % self.size]
+        else:
+            self.tx_message = self.sending[0]
+        self._record(now, psn, chosen, again)
+        return True
+
+    def _record(self, now: int, psn: int, ev: int, again: bool) -> None:
+        slot = psn % self.size
+        m = self.tx_message
+        assert m is not None
+        at = (psn - m.first) * self.config.mtu
+        size = min(self.config.mtu, m.length - at) + wire.WRITE_HEADERS + wire.ICRC
+        paths = self.paths
+        if again:
+            self.count[slot] += 1
+            self.retransmitted += 1
+        else:
+            self.message[slot] = m
+            self.count[slot] = 1
+            self.next = psn + 1
+            if psn == m.last:
+                self.sending.popleft()
+        self.tx_asks = self.next == self.end and not self.lost_queue
+        self.state[slot] = SENT
+        self.sent_ns[slot] = now
+        self.ev[slot] = ev
+        self.seq[slot] = self.seq_next
+        self.seq_next += 1
+        self.bytes[slot] = size
+        self.in_flight += size
+        self.data_tx += 1
+        last = paths.last_data_ns[ev]
+        if last:
+            paths.gap_ns[ev] = min(now - last, self.config.base_rtt)
+        paths.last_data_ns[ev] = now
+        paths.data_tx[ev] += 1
+        if paths.oldest_ns[ev] == 0:
+            paths.oldest_ns[ev] = now
+        paths.outstanding[ev].append(self.seq[slot])
+        self.psn_by_seq[self.seq[slot] % len(self.psn_by_seq)] = psn
+
+    # --- in --------------------------------------------------------------------------------------------------
+
+    def acknowledge(self, now: int, psn: int) -> None:
+        """The peer has ``psn``: give back its window, credit its path."""
+        slot = psn % self.size
+        st = self.state[slot]
+        if st == ACKED:
+            return
+        if st == SENT:
+            self.in_flight -= self.bytes[slot]
+        ev = self.ev[slot]
+        if self.count[slot] == 1:
+            if self.seq[slot] > self.ev_high[ev]:
+                self.ev_high[ev] = self.seq[slot]
+                self.touched.append(ev)
+            if self.seq[slot] > self.seq_high:
+                self.seq_high = self.seq[slot]
+            if st == LOST:
+                self._wrong(now, psn, ev)
+        elif st == SENT and self.rtt.min_rtt and now - self.sent_ns[slot] < min(self.rtt.min_rtt, self.config.base_rtt) * 9 // 10:
+            # Sooner than any round trip (0.9: timestamps are coarse): this answers the first copy.
+            self._wrong(now, psn, self.first_ev[psn] if psn in self.first_ev else ev)
+        if psn in self.first_ev:
+            del self.first_ev[psn]
+        self.state[slot] = ACKED
+        self._refresh_oldest(ev)
+
+    def _wrong(self, now: int, psn: int, ev: int) -> None:
+        """It had arrived after all: the verdict is undone and the next ones wait longer."""
+        self.spurious += 1
+        self.reo_extra = min(self.reo_extra + (self.config.base_rtt >> 2), 4 * self.config.base_rtt)
+        self.log.append((now, "spurious", {"peer": self.peer, "ev": self.paths.evs[ev], "psn": psn & wire.PSN_MASK}))
+        self.paths.undo(now, ev)
+
+    def in_flight_psn(self, seq: int) -> int:
+        """The PSN that transmission ``seq`` carried if that very transmission is still in flight, else -1."""
+        psn = self.psn_by_seq[seq % len(self.psn_by_seq)]
+        slot = psn % self.size
+        return psn if self.seq[slot] == seq and self.state[slot] == SENT and psn >= self.una else -1
+
+    def _refresh_oldest(self, ev: int) -> None:
+        """Drop what is no longer in flight from the front of an EV's queue."""
+        q = self.paths.outstanding[ev]
+        while q:
+            psn = self.in_flight_psn(q[0])
+            if psn >= 0:
+                self.paths.oldest_ns[ev] = self.sent_ns[psn % self.size]
+                return
+            q.popleft()
+        self.paths.oldest_ns[ev] = 0
+
+    def on_sack(self, now: int, cack: int, offset: int, bitmap: int, rcvd: int, mpr: int) -> bool:
+        """What a SACK says arrived; returns whether it is not older than the newest seen (clear bits count only then).
+
+        ``cack`` on the wire's 24 bits; ``offset`` from cack to bit 0; ``mpr`` in units of 128 PSNs.
+        """
+        edge = self.una + wire.psn_delta(cack, self.una) + 1
+        base = edge - 1 + offset
+        top = base + bitmap.bit_length()
+        if edge > self.next or (bitmap and top > self.next) or edge < self.una - self.size:
+            self.bad_sacks += 1
+            return False
+        fresh = self.newest < 0 or wire.s24(rcvd - self.newest) >= 0
+        if fresh:
+            self.newest = rcvd
+        before = self.una
+        progress = False
+        if bitmap:
+            known = self.acked >> (base - self.una) if base >= self.una else self.acked << (self.una - base)
+            if base < self.una:
+                known |= (1 << (self.una - base)) - 1
+            new = bitmap & ~known
+            while new:
+                low = new & -new
+                psn = base + low.bit_length() - 1
+                self.acknowledge(now, psn)
+                self.acked |= 1 << (psn - self.una)
+                new ^= low
+                progress = True
+        if edge > self.una:
+            self.advance(now, edge)
+        if progress or self.una > before:
+            self.progress_ns = now
+            self.firings = 0
+            self.probes_since_progress = 0
+        limit = self.una + min(mpr * 128, self.size)
+        if limit > self.limit:
+            self.limit = limit
+        return fresh
+
+    def advance(self, now: int, edge: int) -> None:
+        """Everything below ``edge`` is received."""
+        for psn in range(self.una, edge):
+            self.acknowledge(now, psn)
+        shift = edge - self.una
+        self.una = edge
+        self.acked >>= shift
+        run = ((~self.acked) & (self.acked + 1)).bit_length() - 1
+        self.una += run
+        self.acked >>= run
+        if not self.outstanding():
+            self.in_flight = 0
+            self.order_at = self.seq_next
+            self.suspects.clear()
+            self.overdue.clear()
+
+    def sample(self, now: int, psn: int, rtx: bool, rtt: int) -> None:
+        """An RTT sample from a SACK's trigger, valid for (count, echoed rtx) = (1, 0) or (2, 1) (UET)."""
+        if psn >= self.next or psn < self.next - self.size:
+            return
+        slot = psn % self.size
+        if self.count[slot] == (2 if rtx else 1):
+            self.measured(now, self.paths.plane_of[self.ev[slot]], rtt)
+
+    def measured(self, now: int, plane: int, rtt: int) -> None:
+        """A valid RTT of a plane, ns."""
+        self.rtt.sample(now, plane, rtt)
+        slack = self.config.base_rtt >> 2  # the receiver may hold a SACK that long
+        for p in range(self.paths.planes):
+            self.paths.rtt_limit[p] = self.rtt.recent_max(p) + slack
+
+    def on_ack(self, now: int, psn: int) -> bool:
+        """D1: all messages up to PSN ``psn`` are complete at the peer. False if it says nothing new."""
+        last = self.una + wire.psn_delta(psn, self.una)
+        if last >= self.next:
+            self.bad_sacks += 1
+            return False
+        if last + 1 > self.una:
+            self.advance(now, last + 1)
+        news = False
+        while self.messages and self.messages[0].last <= last:
+            m = self.messages.popleft()
+            if m.imm >= 0:
+                self.done_immediates += 1
+            self.completions.append(Completion(self.qpn, m.wr_id, WRITE, OK, m.imm, m.length))
+            news = True
+        if news:
+            self.progress_ns = now
+            self.firings = 0
+            self.probes_since_progress = 0
+        return news
+
+    # --- verdicts and the end --------------------------------------------------------------------------------
+
+    def lose(self, now: int, psn: int, rule: int, name: str, blame: bool) -> None:
+        """Packet ``psn`` is lost: queue it again; its path is out of use at once if it is to blame."""
+        slot = psn % self.size
+        if self.state[slot] != SENT or psn < self.una:
+            return
+        self.state[slot] = LOST
+        self.in_flight -= self.bytes[slot]
+        insort(self.lost_queue, psn)
+        self.lost_by[rule] += 1
+        ev = self.ev[slot]
+        self.log.append(
+            (now, "loss", {"peer": self.peer, "ev": self.paths.evs[ev], "psn": psn & wire.PSN_MASK, "rule": name, "sent_ns": self.sent_ns[slot]})
+        )
+        if blame:
+            self.first_ev[psn] = ev
+            self.paths.lost(now, ev, self.rtt.srtt, name)
+            self.congestion.planes_changed(max(1, self.paths.live_planes()))
+        self._refresh_oldest(ev)
+
+    def push_back(self, now: int, psn: int) -> None:
+        """The peer had no room for it: it goes again after an RTT's worth of others, no path blamed (specification)."""
+        p = self.una + wire.psn_delta(psn, self.una)
+        if self.una <= p < self.next:
+            self.lose(now, p, 3, "no room", False)
+
+    def requeue_plane(self, now: int, plane: int) -> None:
+        """The plane's port is down: what was in flight on it goes again, nothing else is punished."""
+        for psn in range(self.una, self.next):
+            slot = psn % self.size
+            if self.state[slot] == SENT and self.paths.plane_of[self.ev[slot]] == plane:
+                self.lose(now, psn, 3, "port", False)
+
+    def flush(self, status: int) -> None:
+        """The QP is in ERROR: the first outstanding request gets the cause, all others flush, in order."""
+        while self.messages:
+            m = self.messages.popleft()
+            self.completions.append(Completion(self.qpn, m.wr_id, WRITE, status, m.imm, m.length))
+            status = FLUSHED
+        self.sending.clear()
+        self.lost_queue.clear()
+        self.end = self.next = self.una

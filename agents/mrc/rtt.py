@@ -1,0 +1,60 @@
+"""Round-trip times of one QP, plane by plane: what "recent" means when a packet is called overdue or lost. Sans-IO."""
+
+from __future__ import annotations
+
+
+class RttTracker:
+    """Smoothed RTT, and the largest and smallest of each plane over the last one to two windows. All in ns."""
+
+    def __init__(self, base_rtt: int, planes: int) -> None:
+        self.base_rtt = base_rtt
+        self.window = 4 * base_rtt  # [ours]
+        self.srtt = base_rtt
+        self.min_rtt = 0  # smallest ever seen; 0: none yet
+        self.samples = 0
+        self.begun = 0
+        self.max_now = [0] * planes
+        self.max_before = [0] * planes
+        self.low_now = 0
+        self.low_before = 0
+
+    def sample(self, now: int, plane: int, rtt: int) -> None:
+        """One valid sample: from the trigger of a SACK, or a probe's answer."""
+        if now - self.begun > self.window:
+            for p in range(len(self.max_now)):
+                # A plane that gave no sample keeps its last word: silence is not a shorter RTT.
+                if self.max_now[p]:
+                    self.max_before[p] = self.max_now[p]
+                    self.max_now[p] = 0
+            self.low_before = self.low_now
+            self.low_now = 0
+            self.begun = now
+        if rtt > self.max_now[plane]:
+            self.max_now[plane] = rtt
+        if self.low_now == 0 or rtt < self.low_now:
+            self.low_now = rtt
+        if self.min_rtt == 0 or rtt < self.min_rtt:
+            self.min_rtt = rtt
+        self.samples += 1
+        self.srtt = rtt if self.samples == 1 else self.srtt + (rtt - self.srtt >> 3)
+
+    def recent_max(self, plane: int) -> int:
+        """Largest recent RTT of a plane, at least the configured base RTT."""
+        high = self.base_rtt
+        if self.max_now[plane] > high:
+            high = self.max_now[plane]
+        if self.max_before[plane] > high:
+            high = self.max_before[plane]
+        return high
+
+    def spread(self) -> int:
+        """Largest minus smallest recent RTT over all planes."""
+        high = 0
+        for p in range(len(self.max_now)):
+            m = self.max_now[p] if self.max_now[p] > self.max_before[p] else self.max_before[p]
+            if m > high:
+                high = m
+        low = self.low_now
+        if low == 0 or 0 < self.low_before < low:
+            low = self.low_before
+        return high - low if low else 0
