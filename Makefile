@@ -1,0 +1,136 @@
+# mrcbed: install, demo, test. Every target works as root, or through sudo from a user's own clone.
+#
+# Python packages live in .venv, made from Debian's own python3 (another python3 earlier in PATH is not looked at).
+# Stamps live inside .venv, so that removing it redoes everything, and each stands for one requirements file, so
+# that a change redoes only its part. apt packages are asked for every time: that takes milliseconds and cannot go stale.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.ONESHELL:
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+SYSTEM_PYTHON ?= /usr/bin/python3
+PY := .venv/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check
+PIP_FLAGS ?=
+STAMPS := .venv/.stamps
+export PYTHONDONTWRITEBYTECODE :=
+export MRCBED_INTERPRETED ?=
+
+ENGINE := $(shell find agents -name '*.py' 2>/dev/null)
+BPF := testbed/dataplane/fabric.bpf.o
+SOURCES := topologies agents testbed scenarios tests setup.py
+
+# What was made under sudo belongs to whoever called it: a root-owned .venv or cache would block them later.
+OWN := if [ -n "$${SUDO_UID:-}" ]; then chown -R "$$SUDO_UID:$${SUDO_GID:-$$SUDO_UID}" \
+	$$(ls -d .venv build results *.egg-info *__mypyc*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis 2>/dev/null) agents testbed; fi
+
+.PHONY: help install demo test unit lint emulated bench soak clean distclean apt root
+.DEFAULT_GOAL := help
+
+help:
+	@cat <<-'END'
+	make install    apt packages, .venv, compiled engine, eBPF object; leaves .venv/bin/mrcbed    (root or sudo)
+	make demo       install, then all-reduce with a cable pulled, under two transports            (root or sudo)
+	make test       install, then every test, emulated ones included, ruff and mypy               (root or sudo)
+	make bench      install, then packets/s of the engine, the codec and the fabric               (root or sudo)
+	make soak       install, then the long runs                                                   (root or sudo)
+	make lint       ruff and mypy alone
+	make clean      build output away, .venv and results stay;  make distclean: .venv too
+	END
+
+root:
+	@if [ "$$(id -u)" != 0 ]; then echo "mrcbed: network namespaces need root: sudo make $(firstword $(MAKECMDGOALS))" >&2; exit 2; fi
+
+# --- install ---------------------------------------------------------------------------------------------------
+
+install: apt $(STAMPS)/packages $(STAMPS)/project $(STAMPS)/engine $(BPF)
+	@$(OWN)
+	echo "mrcbed is installed: .venv/bin/mrcbed"
+
+apt:
+	@packages=$$(sed 's/#.*//' apt-packages.txt)
+	present=$$(dpkg-query -W -f='$${db:Status-Status} $${Package}\n' $$packages 2>/dev/null | sed -n 's/^installed //p' || true)
+	missing=$$(comm -23 <(tr -s ' ' '\n' <<<"$$packages" | sed '/^$$/d' | sort -u) <(sort -u <<<"$$present") | tr '\n' ' ')
+	if [ -z "$${missing// /}" ]; then exit 0; fi
+	echo "missing Debian packages: $$missing"
+	if [ "$$(id -u)" != 0 ]; then echo "mrcbed: installing packages needs root: sudo make install" >&2; exit 2; fi
+	if ! command -v apt-get >/dev/null; then echo "mrcbed: no apt-get here: this testbed installs on Debian 12" >&2; exit 2; fi
+	export DEBIAN_FRONTEND=noninteractive
+	fetch() { apt-get install -y -q --no-install-recommends $$missing; }
+	# The package lists are fetched only when they cannot serve: never fetched, older than a day, or when installing failed.
+	lists=/var/lib/apt/lists
+	if [ -z "$$(find $$lists -maxdepth 1 -name '*Packages*' -print -quit)" ] || [ -z "$$(find $$lists -maxdepth 0 -mtime -1)" ]; then apt-get update -q; fetch
+	else fetch || { apt-get update -q; fetch; }; fi
+
+.venv/bin/python: | apt
+	$(SYSTEM_PYTHON) -c 'import sys; sys.exit("mrcbed: Python 3.11 or later is needed, $(SYSTEM_PYTHON) is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	rm -rf .venv
+	$(SYSTEM_PYTHON) -m venv .venv
+
+$(STAMPS)/build-tools: requirements-build.txt | .venv/bin/python
+	@mkdir -p $(STAMPS)
+	$(PIP) install -q $(PIP_FLAGS) -r requirements-build.txt
+	touch $@
+
+$(STAMPS)/packages: requirements.txt $(STAMPS)/build-tools
+	$(PIP) install -q $(PIP_FLAGS) --no-build-isolation -r requirements.txt
+	touch $@
+
+$(STAMPS)/dev: requirements-dev.txt $(STAMPS)/packages
+	$(PIP) install -q $(PIP_FLAGS) -r requirements-dev.txt
+	touch $@
+
+# The command only; the engine is compiled by its own rule below, when its sources change.
+$(STAMPS)/project: setup.py $(STAMPS)/packages
+	MRCBED_NO_COMPILE=1 $(PIP) install -q $(PIP_FLAGS) --no-build-isolation --no-deps --config-settings editable_mode=compat -e .
+	touch $@
+
+$(STAMPS)/engine: $(ENGINE) setup.py pyproject.toml $(STAMPS)/packages
+	@find agents -name '*.so' -delete; rm -f *__mypyc*.so
+	mkdir -p build
+	if ! $(PY) setup.py -q build_ext --inplace >build/engine.log 2>&1; then tail -n 20 build/engine.log >&2; exit 1; fi
+	grep '^mrcbed:' build/engine.log || true
+	touch $@
+
+# The clang command is in testbed/dataplane/build.py and nowhere else.
+$(BPF): testbed/dataplane/fabric.bpf.c testbed/dataplane/build.py $(wildcard testbed/dataplane/*.h) | $(STAMPS)/project
+	$(PY) -m testbed.dataplane.build
+
+# --- use -------------------------------------------------------------------------------------------------------
+
+demo: root install
+	@status=0; .venv/bin/mrcbed run link-failure || status=$$?
+	$(OWN); exit $$status
+
+bench: root install
+	@status=0; .venv/bin/mrcbed bench || status=$$?
+	$(OWN); exit $$status
+
+# --- check -----------------------------------------------------------------------------------------------------
+
+test: install $(STAMPS)/dev lint unit emulated
+	@$(OWN)
+
+unit: install $(STAMPS)/dev
+	$(PY) -c 'from testbed.doctor import require_compiled; require_compiled()'
+	$(PY) -m pytest tests --ignore=tests/emulated
+	if [ -d tests/agents ]; then MRCBED_INTERPRETED=1 $(PY) -m pytest tests/agents; fi
+
+emulated: root install $(STAMPS)/dev
+	$(PY) -m testbed.sandbox -- $(PY) -m pytest tests/emulated -m "not soak"
+
+soak: root install $(STAMPS)/dev
+	$(PY) -m testbed.sandbox -- $(PY) -m pytest tests/emulated -m soak --timeout 0
+
+lint: $(STAMPS)/dev
+	$(PY) -m ruff check $(SOURCES)
+	$(PY) -m mypy
+
+clean:
+	rm -rf build dist *.egg-info *__mypyc*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis $(BPF) $(STAMPS)/engine $(STAMPS)/project
+	find topologies agents testbed scenarios tests \( -name '*.so' -o -name __pycache__ \) -prune -exec rm -rf {} +
+
+distclean: clean
+	rm -rf .venv

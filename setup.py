@@ -1,0 +1,70 @@
+"""Build of the package: the ``mrcbed`` command, its data files, and the protocol engine compiled by mypyc.
+
+The engine is compiled where a C compiler and mypyc are at hand; otherwise, or with MRCBED_NO_COMPILE=1, the same source
+runs interpreted: correct, slower. One line beginning with ``mrcbed:`` says which. Dependencies are pinned in
+requirements*.txt, the one place for them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+from setuptools import find_packages, setup
+
+ROOT = Path(__file__).resolve().parent
+
+
+def say(line: str) -> None:
+    print(f"mrcbed: {line}", flush=True)
+
+
+def compiler() -> str | None:
+    """The C compiler that Python's own build settings name, if it is installed."""
+    command = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
+    return shutil.which(command.split()[0])
+
+
+def compiled(group: str) -> list[Any]:
+    """Extensions for one package below agents/; empty if it cannot be compiled, with the reason said."""
+    sources = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "agents" / group).rglob("*.py") if path.read_text().strip())
+    if not sources:
+        return []
+    try:
+        from mypyc.build import mypycify
+
+        made: list[Any] = mypycify(["--config-file=pyproject.toml", *sources], opt_level="3", group_name=f"mrcbed_{group}")
+        say(f"agents/{group} compiled by mypyc ({len(sources)} modules)")
+        return made
+    except ImportError:
+        say(f"agents/{group} runs interpreted: mypy is not installed (make install brings it)")
+    except SystemExit as error:  # mypycify's way to say that the source does not type-check
+        say(f"agents/{group} runs interpreted: it does not type-check ({str(error).splitlines()[-1] if str(error) else 'see above'})")
+    return []
+
+
+def extensions() -> list[Any]:
+    os.chdir(ROOT)  # mypyc names modules by their path from here
+    if os.environ.get("MRCBED_NO_COMPILE", "") not in ("", "0"):
+        return []
+    if compiler() is None:
+        say("agents run interpreted: no C compiler (apt install gcc python3-dev, then make install)")
+        return []
+    return compiled("mrc") + compiled("roce")
+
+
+setup(
+    name="mrcbed",
+    version="0.1.0",
+    description="A testbed for MRC: multi-plane Clos fabrics, SRv6 and an endpoint in Mininet, broken on purpose and measured",
+    license="Apache-2.0",
+    python_requires=">=3.11",
+    packages=find_packages(include=[f"{room}{end}" for room in ("topologies", "agents", "testbed", "scenarios") for end in ("", ".*")]),
+    package_data={"": ["*.toml", "*.bpf.c", "*.bpf.o", "*.h", "*.lua"]},
+    ext_modules=extensions(),
+    entry_points={"console_scripts": ["mrcbed = testbed.cli:main"]},
+    zip_safe=False,
+)

@@ -1,0 +1,49 @@
+"""Launcher of the controller process: ``python -m testbed.controller --config FILE.json``.
+
+Prints ``ready PORT`` on stdout when all tables are programmed, verified, and the REST view answers. It dies with the process
+that started it (strictly: with the thread that did), ignores Ctrl-C, which is its owner's business, and writes
+one line to stderr when something is wrong (exit 2).
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1
+
+
+def main() -> int:
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it died before we asked to be told
+        return 1
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="controller: %(levelname)s %(name)s: %(message)s")
+
+    parser = argparse.ArgumentParser(prog="python -m testbed.controller", description="The fabric's Ryu controller.")
+    parser.add_argument("--config", required=True, type=Path, metavar="FILE.json")
+    path: Path = parser.parse_args().config
+
+    from testbed.controller import ryu_base  # patches the standard library: before all that follows
+    from testbed.controller.app import FabricController
+    from testbed.controller.config import load
+    from testbed.controller.southbound.ebpf import EbpfSouthbound
+    from testbed.errors import UserError
+
+    try:
+        config = load(path)
+        ryu_base.run(FabricController, config=config, southbound=EbpfSouthbound(config))
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

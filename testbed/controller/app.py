@@ -1,0 +1,80 @@
+"""The Ryu application: static tables out, link events in. It never re-routes: static tables are the point.
+
+One green thread (``main``) reads port reports from the southbound and raises :class:`EventLinkDown` and
+:class:`EventLinkUp`; Ryu's event loop calls the handlers, which keep the failed-link map that the REST view shows. Other
+Ryu applications in the process may observe the same events.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from testbed.controller import tables
+from testbed.controller.config import Config
+from testbed.controller.links import FailedLinks, LinkChange, PortStates
+from testbed.controller.ryu_base import EventBase, RyuApp, serve, set_ev_cls
+from testbed.controller.southbound.base import Southbound
+from testbed.controller.views import Views
+from testbed.errors import UserError
+from topologies.paths import static_tables
+
+
+class EventLinkDown(EventBase):
+    """A link failed: one of its ends went down or lost its carrier."""
+
+    def __init__(self, change: LinkChange) -> None:
+        super().__init__()
+        self.change = change
+
+
+class EventLinkUp(EventBase):
+    """A failed link is whole again."""
+
+    def __init__(self, change: LinkChange) -> None:
+        super().__init__()
+        self.change = change
+
+
+class FabricController(RyuApp):
+    _EVENTS = [EventLinkDown, EventLinkUp]  # noqa: RUF012  (Ryu's own way)
+
+    def __init__(self, config: Config, southbound: Southbound, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.config = config
+        self.southbound = southbound
+        self.tables = static_tables(config.fabric)
+        self.links = FailedLinks(config.fabric, time.monotonic_ns())
+        self.ports = PortStates(config.fabric)
+        self.views = Views(config.fabric, self.tables, southbound.read, self.links)
+
+    def main(self) -> None:
+        """Program, say ready, and listen until the end of the process. Raises UserError."""
+        tables.program(self.southbound, self.tables)
+        now = time.monotonic_ns()
+        for port, up in self.southbound.port_states().items():
+            self.observe(port, up, now)
+        try:
+            rest_port = serve(self.views.answer, self.config.rest_host, self.config.rest_port)
+        except OSError as error:
+            where = f"{self.config.rest_host}:{self.config.rest_port}"
+            raise UserError(f"controller: cannot serve on {where}: {error.strerror}: set rest_port to 0 for a free one") from None
+        print(f"ready {rest_port}", flush=True)
+        for report in self.southbound.port_reports():
+            self.observe(report.port, report.up, report.heard_ns)
+        sys.exit("the southbound's reports ended")
+
+    def observe(self, port: str, up: bool, heard_ns: int) -> None:
+        """Raise an event if this report changes a link."""
+        change = self.ports.report(port, up, heard_ns)
+        if change is not None:
+            self.send_event_to_observers(EventLinkUp(change) if change.up else EventLinkDown(change))
+
+    @set_ev_cls(EventLinkDown)
+    def link_down(self, event: EventLinkDown) -> None:
+        self.links.apply(event.change, time.monotonic_ns())
+
+    @set_ev_cls(EventLinkUp)
+    def link_up(self, event: EventLinkUp) -> None:
+        self.links.apply(event.change, time.monotonic_ns())

@@ -1,0 +1,77 @@
+"""Which links are failed, since when, and the journal of what happened. Plain data: no Ryu, no socket, no clock.
+
+A link is failed while either of its ends is down or has no carrier. Ends that nobody reports on (host ports live in
+the hosts' namespaces) count as up: a cable pulled on the host's side takes the carrier of the switch's side away too.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from topologies import Fabric, Link
+
+JOURNAL_LENGTH = 10_000
+"""Changes kept for the REST view; older ones leave [our own choice]."""
+
+
+@dataclass(frozen=True)
+class LinkChange:
+    """A link failed or came back. Times are monotonic ns."""
+
+    link: str
+    up: bool
+    port: str
+    """The end whose change did it."""
+    heard_ns: int
+    """When the kernel's message was read (netlink stamps none of its own)."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    since_ns: int
+    detected_ns: int
+    """When the controller's handler had put it into the map."""
+
+
+class PortStates:
+    """Turns reports about ports into changes of links; a report that changes no link gives none."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self._link_of: dict[str, Link] = {end.name: link for link in fabric.links for end in (link.a, link.b)}
+        self._down: set[str] = set()
+
+    def report(self, port: str, up: bool, heard_ns: int) -> LinkChange | None:
+        """Take one report. Raises KeyError for a port that is not the fabric's."""
+        link = self._link_of[port]
+        ends = {link.a.name, link.b.name}
+        before = not ends & self._down
+        if up:
+            self._down.discard(port)
+        else:
+            self._down.add(port)
+        after = not ends & self._down
+        return None if before == after else LinkChange(link.name, after, port, heard_ns)
+
+
+class FailedLinks:
+    """The failed-link map, and a journal of how it came about."""
+
+    def __init__(self, fabric: Fabric, now: int) -> None:
+        self._since = dict.fromkeys(fabric.links_by_name, now)
+        self.failed: dict[str, Failure] = {}
+        self.journal: deque[dict[str, Any]] = deque(maxlen=JOURNAL_LENGTH)
+
+    def apply(self, change: LinkChange, now: int) -> None:
+        """Enter a change, handled at ``now``."""
+        self._since[change.link] = change.heard_ns
+        if change.up:
+            self.failed.pop(change.link, None)
+        else:
+            self.failed[change.link] = Failure(change.heard_ns, now)
+        self.journal.append({**asdict(change), "handled_ns": now})
+
+    def state(self, link: str) -> tuple[bool, int]:
+        """(up, since when in ns)."""
+        return link not in self.failed, self._since[link]

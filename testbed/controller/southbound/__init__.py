@@ -1,0 +1,1 @@
+"""How the controller speaks to switches. The application knows only ``base.Southbound``."""

@@ -1,0 +1,31 @@
+"""The interface between the application and whatever kind of switch it programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, Protocol
+
+Tables = Mapping[str, Mapping[int, str]]
+"""Switch name -> next uSID -> egress port name."""
+
+
+class PortReport(NamedTuple):
+    """What a switch port's state is now; it may repeat what is known."""
+
+    port: str
+    up: bool
+    heard_ns: int  # monotonic
+
+
+class Southbound(Protocol):
+    def program(self, tables: Tables) -> None:
+        """Make the switches hold exactly these tables. Raises UserError, one line, if they cannot be reached."""
+
+    def read(self) -> dict[str, dict[int, str]]:
+        """The tables as the switches hold them now, empty ones left out. Raises UserError as above."""
+
+    def port_states(self) -> dict[str, bool]:
+        """Every switch port's state now; True for up with carrier. To be called once, before :meth:`port_reports`."""
+
+    def port_reports(self) -> Iterator[PortReport]:
+        """Endless: waits for the next report without holding up other green threads. Raises UserError when no more can come."""

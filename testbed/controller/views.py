@@ -1,0 +1,157 @@
+"""What the REST view answers, as plain data. No Ryu, no socket: a path goes in, a status and a payload come out."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from testbed.controller.links import FailedLinks
+from testbed.controller.southbound.base import Tables
+from topologies import Fabric
+from topologies.addressing import ev_fields, sid_list, switch_usid, text
+from topologies.addressing import outer_address as address_of
+from topologies.paths import path_evs, path_links, path_nodes
+
+Answer = tuple[int, Any]
+
+PAGES = {
+    "/v1/fabric": "the fabric's description and sizes",
+    "/v1/switches": "every switch, its uSID and ports",
+    "/v1/tables": "every switch's uN table as the switch holds it now",
+    "/v1/tables/{switch}": "one switch's",
+    "/v1/links": "every link, its state and since when",
+    "/v1/failed-links": "the failed-link map",
+    "/v1/paths/{src}/{dst}": "every path between two hosts",
+    "/v1/events": "journal of link changes",
+}
+
+
+class NotFound(Exception):
+    """Nothing of that name; carries the payload."""
+
+    def __init__(self, what: str, name: str, known: Iterable[str]) -> None:
+        names = list(known)
+        near = difflib.get_close_matches(name, names, n=3, cutoff=0.4) or names[:3]
+        super().__init__(what, name)
+        self.payload = {"error": f"no {what} {name!r}", "near": near}
+
+
+class Views:
+    def __init__(self, fabric: Fabric, wanted: Tables, read: Callable[[], Tables], links: FailedLinks) -> None:
+        """``read`` gives the tables as the switches hold them at that moment."""
+        self._fabric, self._wanted, self._read, self._links = fabric, wanted, read, links
+
+    def answer(self, method: str, path: str) -> Answer:
+        """Status and JSON-ready payload for a request."""
+        if method not in ("GET", "HEAD"):
+            return 405, {"error": f"{method} is not served: this view only shows", "pages": PAGES}
+        parts = [part for part in path.split("/") if part]
+        try:
+            match parts:
+                case [] | ["v1"]:
+                    return 200, {"pages": PAGES}
+                case ["v1", "fabric"]:
+                    return 200, self.fabric()
+                case ["v1", "switches"]:
+                    return 200, self.switches()
+                case ["v1", "tables"]:
+                    return 200, self.tables()
+                case ["v1", "tables", switch]:
+                    return 200, self.table(switch)
+                case ["v1", "links"]:
+                    return 200, self.links()
+                case ["v1", "failed-links"]:
+                    return 200, self.failed_links()
+                case ["v1", "paths", src, dst]:
+                    if src == dst and src in self._fabric.hosts:
+                        return 400, {"error": f"{src} needs no path to itself: name two hosts"}
+                    return 200, self.paths(src, dst)
+                case ["v1", "events"]:
+                    return 200, list(self._links.journal)
+        except NotFound as error:
+            return 404, error.payload
+        return 404, NotFound("page", "/" + "/".join(parts), PAGES).payload
+
+    def fabric(self) -> dict[str, Any]:
+        f = self._fabric
+        return {
+            **f.to_dict(),
+            "hosts": f.host_count,
+            "switches": len(f.switches),
+            "links": len(f.links),
+            "paths_per_pair": f.paths_per_pair,
+            "base_rtt_ns": f.base_rtt_ns,
+            "buffer_bytes": f.buffer_bytes,
+        }
+
+    def switches(self) -> list[dict[str, Any]]:
+        ports: dict[str, list[str]] = {name: [] for name in self._fabric.switches}
+        for port in self._fabric.ports:
+            if port.node in ports:
+                ports[port.node].append(port.name)
+        return [
+            {"switch": name, "number": number, "usid": f"{switch_usid(name):04x}", "ports": ports[name]}
+            for number, name in enumerate(self._fabric.switches)
+        ]
+
+    def tables(self) -> dict[str, Any]:
+        seen = self._read()
+        return {name: self._one(name, seen) for name in self._fabric.switches}
+
+    def table(self, switch: str) -> dict[str, Any]:
+        if switch not in self._wanted:
+            raise NotFound("switch", switch, self._fabric.switches)
+        return self._one(switch, self._read())
+
+    def _one(self, switch: str, seen: Tables) -> dict[str, Any]:
+        held = dict(seen.get(switch, {}))
+        return {
+            "usid": f"{switch_usid(switch):04x}",
+            "as_computed": held == dict(self._wanted[switch]),
+            "entries": {f"{usid:04x}": port for usid, port in sorted(held.items())},
+        }
+
+    def links(self) -> list[dict[str, Any]]:
+        rows = []
+        for link in self._fabric.links:
+            up, since = self._links.state(link.name)
+            rows.append(
+                {
+                    "link": link.name,
+                    "kind": link.kind,
+                    "plane": link.plane,
+                    "rate": link.rate,
+                    "ports": [link.a.name, link.b.name],
+                    "state": "up" if up else "failed",
+                    "since_ns": since,
+                }
+            )
+        return rows
+
+    def failed_links(self) -> dict[str, Any]:
+        return {name: {"since_ns": f.since_ns, "detected_ns": f.detected_ns} for name, f in sorted(self._links.failed.items())}
+
+    def paths(self, src: str, dst: str) -> list[dict[str, Any]]:
+        for name in (src, dst):
+            if name not in self._fabric.hosts:
+                raise NotFound("host", name, self._fabric.hosts)
+        a, b = self._fabric.host_number(src), self._fabric.host_number(dst)
+        rows = []
+        for value in path_evs(self._fabric, a, b):
+            plane, uplink = ev_fields(value)
+            sids = sid_list(self._fabric, a, b, value)
+            links = [link.name for link in path_links(self._fabric, a, b, value)]
+            rows.append(
+                {
+                    "ev": value,
+                    "plane": plane,
+                    "uplink": uplink,
+                    "usids": [f"{sid:04x}" for sid in sids],
+                    "address": text(address_of(sids)),
+                    "nodes": list(path_nodes(self._fabric, a, b, value)),
+                    "links": links,
+                    "alive": not any(name in self._links.failed for name in links),
+                }
+            )
+        return rows

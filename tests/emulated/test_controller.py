@@ -1,0 +1,283 @@
+"""The controller process against the kernel: a real map, real interfaces that flap, a real HTTP view. Needs root."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import socket
+import statistics
+import struct
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.controller.southbound.netlink import socket_in
+from topologies import load_fabric
+from topologies.paths import static_tables
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
+
+FABRIC = load_fabric("tiny")
+PORTS = {port.name: 1000 + port.number for port in FABRIC.ports}
+LINK = next(link for link in FABRIC.links if link.kind == "fabric")
+NIC = next(link for link in FABRIC.links if link.kind == "nic")
+ROOT = Path(__file__).resolve().parents[2]
+SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
+
+
+class Lab:
+    """The fabric's cables in an anonymous namespace, and an empty routes map in a bpffs of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.maps = folder / "bpf"
+        self.maps.mkdir()
+        subprocess.run(["mount", "-t", "bpf", "bpf", self.maps], check=True)
+        self.make_map()
+        holder = subprocess.Popen(["unshare", "-n", "cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert holder.stdin and holder.stdout
+        holder.stdin.write(b"x")
+        holder.stdin.flush()
+        holder.stdout.read(1)  # cat runs: the namespace is there
+        self.fd = os.open(f"/proc/{holder.pid}/ns/net", os.O_RDONLY)
+        holder.stdin.close()
+        holder.wait()
+        self.netns = f"/proc/{os.getpid()}/fd/{self.fd}"
+        batch = "".join(
+            f"link add {li.a.name} index {PORTS[li.a.name]} type veth peer name {li.b.name} index {PORTS[li.b.name]}\n"
+            f"link set {li.a.name} up\nlink set {li.b.name} up\n"
+            for li in FABRIC.links
+        )
+        subprocess.run(["nsenter", f"--net={self.netns}", "ip", "-batch", "-"], input=batch, text=True, check=True)
+        self.control = socket_in(self.netns)
+
+    def make_map(self) -> None:
+        what = ["type", "hash", "key", "4", "value", "4", "entries", "4096", "name", "routes"]
+        subprocess.run(["bpftool", "map", "create", self.maps / "routes", *what], check=True)
+
+    def set_port(self, name: str, up: bool) -> int:
+        """Returns when the kernel had been told, monotonic ns."""
+        request = fcntl.ioctl(self.control, SIOCGIFFLAGS, struct.pack("16sh14x", name.encode(), 0))
+        flags = struct.unpack_from("h", request, 16)[0]
+        fcntl.ioctl(self.control, SIOCSIFFLAGS, struct.pack("16sh14x", name.encode(), flags | IFF_UP if up else flags & ~IFF_UP))
+        return time.monotonic_ns()
+
+    def routes(self) -> dict[int, int]:
+        """The map, read by bpftool and not by our own code."""
+        dump = subprocess.run(["bpftool", "-j", "map", "dump", "pinned", self.maps / "routes"], check=True, capture_output=True)
+        word = lambda text: int.from_bytes(bytes(int(b, 16) for b in text), sys.byteorder)  # noqa: E731
+        return {word(entry["key"]): word(entry["value"]) for entry in json.loads(dump.stdout)}
+
+    def config(self, **changes: Any) -> Path:
+        path = self.folder / "controller.json"
+        data = {"fabric": FABRIC.to_dict(), "ports": PORTS, "netns": self.netns, "maps": str(self.maps), "southbound": "ebpf"}
+        path.write_text(json.dumps({**data, "rest_host": "127.0.0.1", "rest_port": 0, **changes}))
+        return path
+
+    def close(self) -> None:
+        self.control.close()
+        os.close(self.fd)
+        subprocess.run(["umount", self.maps], check=True)
+
+
+class Controller:
+    def __init__(self, config: Path) -> None:
+        command = [sys.executable, "-m", "testbed.controller", "--config", str(config)]
+        self.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert self.process.stdout
+        line = self.process.stdout.readline().split()
+        if len(line) != 2 or line[0] != "ready":
+            self.process.kill()
+            raise AssertionError(self.process.communicate())
+        self.port = int(line[1])
+
+    def get(self, path: str) -> Any:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
+            assert answer.headers["Content-Type"].startswith("application/json")
+            return json.load(answer)
+
+    def event(self, number: int) -> dict[str, Any]:
+        """The ``number``-th entry of the journal, waited for."""
+        for _ in range(200):
+            events = self.get("/v1/events")
+            if len(events) > number:
+                return dict(events[number])
+            time.sleep(0.005)
+        raise AssertionError(f"no event {number} within a second: {events}")
+
+    def kill(self) -> str:
+        self.process.kill()
+        return self.process.communicate()[1]
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    lab = Lab(tmp_path)
+    yield lab
+    lab.close()
+
+
+@pytest.fixture
+def controller(lab: Lab) -> Iterator[Controller]:
+    controller = Controller(lab.config())
+    yield controller
+    said = controller.kill()
+    assert said == "", "a healthy controller has nothing to say"
+
+
+def expected_routes() -> dict[int, int]:
+    return {
+        number << 16 | usid: PORTS[port]
+        for number, switch in enumerate(FABRIC.switches)
+        for usid, port in static_tables(FABRIC)[switch].items()
+    }
+
+
+def test_programs_every_table(lab: Lab, controller: Controller) -> None:
+    assert lab.routes() == expected_routes()
+    assert all(table["as_computed"] for table in controller.get("/v1/tables").values())
+
+
+def test_removes_what_is_not_its_own(lab: Lab) -> None:
+    stale = ["key", "hex", "01", "00", "63", "00", "value", "hex", "01", "00", "00", "00"]
+    subprocess.run(["bpftool", "map", "update", "pinned", lab.maps / "routes", *stale], check=True)
+    Controller(lab.config()).kill()
+    assert lab.routes() == expected_routes()
+
+
+def test_a_table_spoilt_behind_its_back_shows(lab: Lab, controller: Controller) -> None:
+    key = next(iter(expected_routes())).to_bytes(4, sys.byteorder)
+    subprocess.run(["bpftool", "map", "delete", "pinned", lab.maps / "routes", "key", *(str(b) for b in key)], check=True)
+    tables = controller.get("/v1/tables")
+    assert [name for name, table in tables.items() if not table["as_computed"]] == [FABRIC.switches[0]]
+
+
+@pytest.mark.parametrize(("port", "link"), [(LINK.a.name, LINK.name), (LINK.b.name, LINK.name), (NIC.a.name, NIC.name)])
+def test_flaps_are_handled_within_100_ms(
+    lab: Lab, controller: Controller, port: str, link: str, record_property: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Either end of a cable, and a host's end, whose carrier loss is all that the switch's side sees."""
+    assert controller.get("/v1/failed-links") == {}
+    took = []
+    for number in range(20):
+        up = number % 2 == 1
+        told = lab.set_port(port, up)
+        event = controller.event(number)
+        assert (event["link"], event["up"]) == (link, up)
+        assert list(controller.get("/v1/failed-links")) == ([] if up else [link])
+        took.append(event["handled_ns"] - told)
+    assert max(took) < 100_000_000
+    record_property("handled_ms", [round(t / 1e6, 3) for t in took])
+    with capsys.disabled():
+        print(f" {port}: handled after {statistics.median(took) / 1e6:.2f} ms, at most {max(took) / 1e6:.2f}", end="")
+
+
+def test_everything_at_once(lab: Lab, controller: Controller) -> None:
+    """Every cable down in one go: the map has them all, each in time, and the paths are dead."""
+    told = {link.name: lab.set_port(link.b.name, False) for link in FABRIC.links}
+    controller.event(len(FABRIC.links) - 1)
+    failed = controller.get("/v1/failed-links")
+    assert set(failed) == set(told)
+    assert max(failed[name]["detected_ns"] - at for name, at in told.items()) < 100_000_000
+    assert not any(path["alive"] for path in controller.get("/v1/paths/h0/h3"))
+
+
+def test_a_link_that_was_down_before(lab: Lab) -> None:
+    lab.set_port(LINK.b.name, False)
+    controller = Controller(lab.config())
+    controller.event(0)
+    assert list(controller.get("/v1/failed-links")) == [LINK.name]
+    dead = [path for path in controller.get("/v1/paths/h0/h3") if not path["alive"]]
+    assert dead and all(LINK.name in path["links"] for path in dead)
+    controller.kill()
+
+
+def test_killing_it_changes_no_table(lab: Lab) -> None:
+    controller = Controller(lab.config())
+    before = lab.routes()
+    controller.process.send_signal(signal.SIGKILL)
+    controller.process.communicate()
+    assert lab.routes() == before == expected_routes()
+
+
+def test_listens_on_the_loopback_alone(controller: Controller) -> None:
+    listening = []
+    for table in ("tcp", "tcp6"):
+        rows = [line.split() for line in Path(f"/proc/{controller.process.pid}/net/{table}").read_text().splitlines()[1:]]
+        listening += [row[1] for row in rows if row[3] == "0A" and int(row[1].split(":")[1], 16) == controller.port]
+    assert listening == [f"{int.from_bytes(socket.inet_aton('127.0.0.1'), sys.byteorder):08X}:{controller.port:04X}"]
+
+
+def test_stays_in_its_own_namespace(controller: Controller) -> None:
+    assert os.readlink(f"/proc/{controller.process.pid}/ns/net") == os.readlink("/proc/self/ns/net")
+
+
+def test_404_is_json_with_near_names(controller: Controller) -> None:
+    for path in ("/v1/tables/p0-t0-7", "/nothing"):
+        with pytest.raises(urllib.error.HTTPError) as error:
+            controller.get(path)
+        assert error.value.code == 404
+        assert json.load(error.value)["near"]
+
+
+def test_ignores_the_terminals_ctrl_c(controller: Controller) -> None:
+    controller.process.send_signal(signal.SIGINT)
+    time.sleep(0.2)
+    assert controller.get("/v1/failed-links") == {}
+
+
+def test_dies_with_its_owner(lab: Lab) -> None:
+    code = (
+        "import subprocess, sys, time\n"
+        f"p = subprocess.Popen([sys.executable, '-m', 'testbed.controller', '--config', {str(lab.config())!r}], stdout=subprocess.PIPE)\n"
+        "p.stdout.readline(); print(p.pid, flush=True); time.sleep(60)\n"
+    )
+    owner = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE)
+    assert owner.stdout
+    pid = int(owner.stdout.readline())
+    owner.kill()
+    owner.wait()
+    for _ in range(100):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z":
+                time.sleep(0.01)
+                continue
+        return
+    os.kill(pid, signal.SIGKILL)
+    raise AssertionError("the controller outlived its owner by a second")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"maps": "/nowhere"}, "no BPF map at /nowhere/routes"),
+        ({"netns": "/nowhere"}, "no network namespace at /nowhere"),
+        ({"netns": "/dev/null"}, "cannot enter network namespace /dev/null"),
+        ({"rest_host": "0.0.0.0"}, "loopback only"),
+    ],
+)
+def test_what_is_wrong_is_one_line(lab: Lab, change: dict[str, Any], message: str) -> None:
+    command = [sys.executable, "-m", "testbed.controller", "--config", str(lab.config(**change))]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_taken_port_is_one_line(lab: Lab) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        command = [sys.executable, "-m", "testbed.controller", "--config", str(lab.config(rest_port=taken.getsockname()[1]))]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 2
+    assert "set rest_port to 0" in done.stderr
+    assert len(done.stderr.splitlines()) == 1

@@ -1,0 +1,54 @@
+"""A wrong configuration is one line, never a traceback."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.controller.config import from_dict, load
+from testbed.errors import UserError
+from topologies import load_fabric
+
+TINY = load_fabric("tiny")
+GOOD: dict[str, Any] = {
+    "fabric": TINY.to_dict(),
+    "ports": {port.name: 1000 + port.number for port in TINY.ports},
+    "netns": "/proc/self/ns/net",
+    "maps": "/sys/fs/bpf/mrcbed",
+    "southbound": "ebpf",
+    "rest_host": "127.0.0.1",
+    "rest_port": 0,
+}
+
+
+def test_host_ports_are_left_out() -> None:
+    config = from_dict(GOOD)
+    assert config.fabric == TINY
+    assert "h0-p0" not in config.ports
+    assert config.ports["p0-t0-0-d0"] > 1000
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"netns": None}, "'netns' must be there"),
+        ({"rest_port": "80"}, "'rest_port' must be there and be of type int"),
+        ({"rest_host": "0.0.0.0"}, "loopback only"),
+        ({"southbound": "smoke"}, "no southbound 'smoke'"),
+        ({"fabric": {"name": "x"}}, "'planes' is missing"),
+        ({"ports": {}}, "switch ports have no ifindex"),
+        ({"ports": {**GOOD["ports"], "p0-t0-0-d0": "x"}}, "ifindex 'x'"),
+    ],
+)
+def test_what_is_wrong_is_said(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message) as error:
+        from_dict({**GOOD, **change})
+    assert "\n" not in str(error.value)
+
+
+def test_unreadable_files(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot read"):
+        load(tmp_path / "none.json")
+    (tmp_path / "bad.json").write_text("{")
+    with pytest.raises(UserError, match="not JSON"):
+        load(tmp_path / "bad.json")
