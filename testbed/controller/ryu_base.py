@@ -7,12 +7,14 @@ that eventlet dropped in 0.30.3.
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 
 def prepare() -> None:
     """To be called before anything of Ryu, or any module that keeps a socket, is imported."""
+    warnings.simplefilter("ignore")  # eventlet and Ryu warn of their own age: nothing a user can act on
     import eventlet
     import eventlet.wsgi
 
