@@ -1,0 +1,1 @@
+"""The RoCE baseline: RoCEv2 Reliable Connection as deployed today, sans-IO, behind ``agents.transport.Engine``."""

@@ -1,0 +1,90 @@
+"""A queue pair: its two halves, its state, and the one path that all its packets take.
+
+Owned by the endpoint, which schedules it and builds its frames. States (InfiniBand specification volume 1, section 10.3; RTR
+and RTS are one step here, because both ends connect before either sends):
+
+====== =================================== =====================================================
+state  may                                 leaves it by
+====== =================================== =====================================================
+INIT   post receives; packets are dropped  connect -> RTS
+RTS    everything                          fatal NAK sent or got, retries exhausted -> ERROR
+ERROR  nothing; requests get a NAK         never: make a new queue pair
+====== =================================== =====================================================
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from topologies.addressing import HOST_MAC
+
+from agents.mrc.wire import UDP_PORT, head, icrc_of_head
+from agents.roce.requester import Requester
+from agents.roce.responder import Responder
+from agents.roce.wire import DATA_DSCP
+
+INIT: Final = 0
+RTS: Final = 1
+ERROR: Final = 2
+STATES: Final = ("INIT", "RTS", "ERROR")
+_CACHE: Final = 64
+
+
+class QueuePair:
+    """``address`` and ``peer_address`` are inner addresses, ``sport`` the UDP source port of every packet it sends."""
+
+    def __init__(self, qpn: int, peer: int, address: bytes, peer_address: bytes, sport: int, flow: int, tx: Requester, rx: Responder) -> None:
+        self.qpn: int = qpn
+        self.peer: int = peer
+        self.address: bytes = address
+        self.peer_address: bytes = peer_address
+        self.sport: int = sport
+        self.flow: int = flow  # what ECMP hashes it to
+        self.tx: Requester = tx
+        self.rx: Responder = rx
+        self.state: int = INIT
+        self.cause: str = ""
+        self.remote_qpn: int = 0
+        self.remote_sport: int = 0
+        self.ev: int = 0
+        self.port: int = 0
+        self.dead: bool = False  # the network knows no living path for it
+        self.scheduled: bool = False  # in its port's queue
+        self.answering: bool = False  # in the queue of answers
+        self.refused_at: int = -(1 << 62)  # last NAK from ERROR
+        self.tx_packets: int = 0
+        self.rx_packets: int = 0
+        self.last_data_ns: int = 0
+        self._outer: bytes = b""
+        self._heads: dict[int, tuple[bytes, int]] = {}
+        self._seeds: dict[int, int] = {}
+
+    def take_path(self, ev: int, port: int, outer: bytes) -> None:
+        """From now on every packet goes to ``outer`` by NIC port ``port``."""
+        self.ev = ev
+        self.port = port
+        self._outer = outer
+        self._heads = {}
+
+    def head(self, dscp: int, after_udp: int) -> tuple[bytes, int]:
+        """The 102 bytes before the BTH and their CRC state, for ``after_udp`` bytes from the BTH to the iCRC inclusive."""
+        key = after_udp << 1 | (dscp == DATA_DSCP)
+        found = self._heads.get(key)
+        if found is None:
+            if len(self._heads) >= _CACHE:
+                self._heads = {}
+            made = head(HOST_MAC, self.address, self._outer, self.address, self.peer_address, self.sport, dscp, 0, UDP_PORT, after_udp)
+            found = (made, icrc_of_head(made))
+            self._heads[key] = found
+        return found
+
+    def seed_from_peer(self, after_udp: int) -> int:
+        """CRC state before the BTH of a packet from the peer's own source port."""
+        seed = self._seeds.get(after_udp)
+        if seed is None:
+            if len(self._seeds) >= _CACHE:
+                self._seeds = {}
+            made = head(HOST_MAC, b"\0" * 16, b"\0" * 16, self.peer_address, self.address, self.remote_sport, 0, 0, UDP_PORT, after_udp)
+            seed = icrc_of_head(made)
+            self._seeds[after_udp] = seed
+        return seed

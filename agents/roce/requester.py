@@ -1,0 +1,211 @@
+"""The sending half of a queue pair: segments WRITEs, remembers what is out, goes back N.
+
+Called by the endpoint, which asks for the next packet's shape, builds and sends it, and hands in ACKs, NAKs and the
+time. It knows no frame and no port.
+
+PSNs here are plain integers that grow for ever; the wire carries their low 24 bits. Three of them say it all:
+``una`` <= ``nxt`` <= ``end``: the oldest not acknowledged, the next to send, the first without a message. ``high`` is where
+sending has ever been: below it a packet is a retransmission. Going back is ``nxt = una``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from agents.mrc.wire import psn_delta
+from agents.transport import FLUSHED, NEVER, OK, WRITE, Completion
+
+from agents.roce.congestion import FixedWindow
+from agents.roce.counters import Counters
+from agents.roce.wire import BODY_AT, ICRC_BYTES, RETH_BYTES
+
+RING: Final = 256
+"""Packets that can be outstanding at most, a power of two."""
+_SLOT: Final = RING - 1
+
+
+class Work:
+    """One posted WRITE. PSNs are the plain integers of :class:`Requester`."""
+
+    def __init__(self, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int, first: int, last: int) -> None:
+        self.wr_id: int = wr_id
+        self.memory: memoryview = memory
+        self.length: int = len(memory)
+        self.va: int = va
+        self.rkey: int = rkey
+        self.imm: int = imm
+        self.first: int = first
+        self.last: int = last
+        self.after: Work | None = None
+
+
+class Requester:
+    """``rto_ns`` is the fixed timeout; ``ack_every`` asks for an ACK every so many packets, beside each message's last."""
+
+    def __init__(
+        self,
+        qpn: int,
+        mtu: int,
+        first_psn: int,
+        rto_ns: int,
+        ack_every: int,
+        congestion: FixedWindow,
+        counters: Counters,
+        completions: list[Completion],
+    ) -> None:
+        self.qpn: int = qpn
+        self.mtu: int = mtu
+        self.rto_ns: int = rto_ns
+        self.ack_every: int = ack_every
+        self.congestion: FixedWindow = congestion
+        self.counters: Counters = counters
+        self.completions: list[Completion] = completions
+        self.una: int = first_psn
+        self.nxt: int = first_psn
+        self.high: int = first_psn
+        self.end: int = first_psn
+        self.inflight: int = 0  # bytes of frames in [una, nxt)
+        self.sent_ns: list[int] = [0] * RING  # last transmission, by PSN
+        self.sizes: list[int] = [0] * RING  # frame bytes, by PSN
+        self.rto_at: int = NEVER
+        self.firing: int = 0  # RTOs in a row without progress
+        self.hold_until: int = -NEVER  # receiver not ready, or paced
+        self.last_nak: int = -1  # PSN of the last sequence NAK acted upon
+        self.retransmitted: int = 0
+        self._since_ack: int = 0  # packets since the last one with the AckReq bit
+        self._head: Work | None = None  # oldest not complete
+        self._tail: Work | None = None
+        self._current: Work | None = None  # the one that `nxt` lies in
+
+    # --- sending ---------------------------------------------------------------------------------------------
+
+    def post(self, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int) -> None:
+        """Queue a WRITE; a message of zero bytes takes one PSN."""
+        packets = (len(memory) + self.mtu - 1) // self.mtu or 1
+        work = Work(wr_id, memory, va, rkey, imm, self.end, self.end + packets - 1)
+        self.end += packets
+        if self._tail is None:
+            self._head = work
+        else:
+            self._tail.after = work
+        self._tail = work
+        if self._current is None:
+            self._current = work
+
+    def may_send(self) -> bool:
+        """Whether the window lets a packet go (its port and :attr:`hold_until` aside)."""
+        nxt = self.nxt
+        if nxt == self.end or nxt - self.una >= RING:
+            return False
+        return self.inflight == 0 or self.inflight + self._next_size() <= self.congestion.window
+
+    def _next_size(self) -> int:
+        """Frame bytes of packet ``nxt``."""
+        work = self._current
+        if work is None:
+            return 0
+        nxt = self.nxt
+        size = BODY_AT + ICRC_BYTES
+        if nxt == work.first:
+            size += RETH_BYTES
+        if nxt != work.last:
+            return size + self.mtu
+        if work.imm >= 0:
+            size += 4
+        return size + (work.length - (nxt - work.first) * self.mtu + 3 & ~3)
+
+    def current(self) -> Work:
+        """The message of packet ``nxt``; only while :meth:`may_send`."""
+        work = self._current
+        assert work is not None
+        return work
+
+    def advance(self, now: int, frame_bytes: int) -> bool:
+        """Packet ``nxt`` is going out as ``frame_bytes``. Returns whether it must carry the AckReq bit."""
+        psn = self.nxt
+        work = self.current()
+        slot = psn & _SLOT
+        self.sent_ns[slot] = now
+        self.sizes[slot] = frame_bytes
+        self.inflight += frame_bytes
+        if psn == self.una:
+            self.rto_at = now + self.rto_ns
+        self.nxt = psn + 1
+        if psn < self.high:
+            self.retransmitted += 1
+            self.counters.retransmitted += 1
+        else:
+            self.high = psn + 1
+        last = psn == work.last
+        if last:
+            self._current = work.after
+        self.congestion.on_sent(now, frame_bytes)
+        if self.congestion.next_send_ns > now:
+            self.hold_until = self.congestion.next_send_ns
+        self._since_ack += 1
+        # the last one the window lets go must ask, too, or nothing would ever open it again
+        if last or self._since_ack >= self.ack_every or not self.may_send():
+            self._since_ack = 0
+            return True
+        return False
+
+    # --- answers ---------------------------------------------------------------------------------------------
+
+    def locate(self, wire_psn: int) -> int:
+        """The plain PSN that an answer names, or -1 unless it is one that is outstanding."""
+        psn = self.una + psn_delta(wire_psn, self.una)
+        return psn if self.una <= psn < self.high else -1
+
+    def acknowledge(self, now: int, psn: int) -> None:
+        """All up to ``psn`` (outstanding) has arrived and is placed."""
+        done = 0
+        sizes = self.sizes
+        nxt = self.nxt
+        for p in range(self.una, psn + 1 if psn < nxt else nxt):
+            done += sizes[p & _SLOT]
+        self.inflight -= done
+        self.una = psn + 1
+        if nxt < self.una:  # answers to packets from before we went back
+            self.nxt = self.una
+            self._rewind()
+        self.firing = 0
+        self.rto_at = now + self.rto_ns if self.una < self.nxt else NEVER
+        work = self._head
+        while work is not None and work.last <= psn:
+            self.completions.append(Completion(self.qpn, work.wr_id, WRITE, OK, -1, work.length))
+            work = work.after
+        self._head = work
+        if work is None:
+            self._tail = None
+        self.congestion.on_ack(now, done)
+
+    def go_back(self, now: int) -> int:
+        """Start again at ``una``; returns how many packets that repeats."""
+        count = self.nxt - self.una
+        self.nxt = self.una
+        self.inflight = 0
+        self.rto_at = NEVER  # armed anew when `una` leaves
+        self._since_ack = 0
+        self._rewind()
+        self.congestion.on_loss(now)
+        return count
+
+    def _rewind(self) -> None:
+        work = self._head
+        while work is not None and work.last < self.nxt:
+            work = work.after
+        self._current = work
+
+    def flush(self, cause: int) -> None:
+        """The QP is in ERROR: the oldest request ends with ``cause``, the rest FLUSHED, in order."""
+        work = self._head
+        status = cause
+        while work is not None:
+            self.completions.append(Completion(self.qpn, work.wr_id, WRITE, status, -1, work.length))
+            status = FLUSHED
+            work = work.after
+        self._head = self._tail = self._current = None
+        self.una = self.nxt = self.high = self.end
+        self.inflight = 0
+        self.rto_at = NEVER
+        self.hold_until = -NEVER

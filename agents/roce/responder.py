@@ -1,0 +1,159 @@
+"""The receiving half of a queue pair: places WRITEs in order, acknowledges, refuses.
+
+Called by the endpoint with requests whose iCRC, addresses and QP are right; everything after those is checked here, before
+a byte of memory is touched. It keeps at most one answer pending, the newest: that is how ACKs coalesce.
+
+In order means: only the expected PSN is placed. An older one is a duplicate and acknowledged again; a newer one is
+dropped, and the first of a gap is answered by one NAK, after which the responder is silent until the expected PSN
+comes (InfiniBand specification volume 1, section 9.7.5).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from agents.mrc.memory import Memory
+from agents.mrc.wire import PSN_MASK
+from agents.transport import OK, RECEIVE, Completion
+
+from agents.roce.counters import Counters
+from agents.roce.wire import (
+    ACK,
+    IMM,
+    KIND_END,
+    KIND_IMM,
+    KIND_START,
+    NAK_ACCESS,
+    NAK_INVALID,
+    NAK_SEQUENCE,
+    PSN_HALF,
+    RETH,
+    RETH_BYTES,
+    RNR,
+)
+
+NOTHING: Final = 0
+ANSWER: Final = 1
+"""An ACK or NAK is pending."""
+FATAL: Final = 2
+"""A NAK is pending that ends the queue pair."""
+MAX_MESSAGE: Final = 1 << 31
+"""Bytes; the largest message of the InfiniBand specification."""
+
+
+class Responder:
+    """``mtu`` is the path MTU in payload bytes; ``expected`` is set when the peer's first PSN is known."""
+
+    def __init__(self, qpn: int, mtu: int, rnr_code: int, memory: Memory, counters: Counters, completions: list[Completion]) -> None:
+        self.qpn: int = qpn
+        self.mtu: int = mtu
+        self.rnr_code: int = rnr_code
+        self.memory: Memory = memory
+        self.counters: Counters = counters
+        self.completions: list[Completion] = completions
+        self.expected: int = 0
+        self.msn: int = 0
+        self.pending: int = -1  # AETH syndrome of the answer that waits, or -1
+        self.pending_psn: int = 0
+        self.nak_sent: bool = False  # for the gap, or the receiver-not-ready, at `expected`
+        self.fatal: int = -1  # syndrome that ended the QP here
+        self.fatal_psn: int = 0
+        self.receives: deque[int] = deque()
+        self._arriving: bool = False  # between a message's first packet and its last
+        self._rkey: int = 0
+        self._va: int = 0
+        self._left: int = 0
+        self._length: int = 0
+
+    def request(self, kind: int, psn: int, ack_requested: bool, view: memoryview, at: int, end: int, pad: int) -> int:
+        """A WRITE packet: extension headers and payload are ``view[at:end]``, ``pad`` bytes of it the pad.
+
+        Returns NOTHING, ANSWER or FATAL.
+        """
+        gap = (psn - self.expected) & PSN_MASK
+        if gap:
+            if gap >= PSN_HALF:
+                self.counters.rx_duplicate += 1
+                return self._acknowledge()
+            self.counters.rx_out_of_order_dropped += 1
+            if self.nak_sent:
+                return NOTHING
+            self.nak_sent = True
+            self.pending, self.pending_psn = NAK_SEQUENCE, self.expected
+            return ANSWER
+
+        first = kind & KIND_START != 0
+        last = kind & KIND_END != 0
+        imm = -1
+        payload_at = at + (RETH_BYTES if first else 0) + (4 if kind & KIND_IMM else 0)
+        size = end - pad - payload_at
+        if size < 0 or first == self._arriving:
+            return self._reject(NAK_INVALID)
+        rkey, va, left, length = self._rkey, self._va, self._left, self._length
+        if first:
+            va, rkey, length = RETH.unpack_from(view, at)
+            left = length
+            if length > MAX_MESSAGE:
+                return self._reject(NAK_INVALID)
+        # all that is still to come, so that nothing of a message which cannot fit is placed
+        if not self.memory.allowed(rkey, va, left):
+            return self._reject(NAK_ACCESS)
+        # a packet that is not its message's last is full, and something must be left for the last
+        if (size != left or size > self.mtu or (not first and size == 0)) if last else (size != self.mtu or size >= left):
+            return self._reject(NAK_INVALID)
+        if kind & KIND_IMM:
+            if not self.receives:
+                self.counters.rx_receiver_not_ready += 1
+                self.nak_sent = True
+                self.pending, self.pending_psn = RNR | self.rnr_code, psn
+                return ANSWER
+            imm = IMM.unpack_from(view, payload_at - 4)[0]
+
+        if size:
+            self.memory.place(rkey, va, view, payload_at, size)
+        self.counters.data_rx += 1
+        self.counters.rx_payload_bytes += size
+        self.expected = (psn + 1) & PSN_MASK
+        if last:
+            self._arriving = False
+            self.msn = (self.msn + 1) & PSN_MASK
+            if imm >= 0:
+                self.completions.append(Completion(self.qpn, self.receives.popleft(), RECEIVE, OK, imm, length))
+        else:
+            self._arriving = True
+            self._rkey = rkey
+            self._va = va + size
+            self._left = left - size
+            self._length = length
+        if self.nak_sent:
+            self.nak_sent = False
+            if self.pending >= 0:  # a NAK that did not leave before it was stale
+                return self._acknowledge()
+        return self._acknowledge() if ack_requested else NOTHING
+
+    def _acknowledge(self) -> int:
+        if self.pending < 0 or not self.nak_sent:  # else a NAK waits, which acknowledges all before it, too
+            self.pending = ACK
+        return ANSWER
+
+    def _reject(self, syndrome: int) -> int:
+        if syndrome == NAK_ACCESS:
+            self.counters.rx_bad_rkey += 1
+        else:
+            self.counters.rx_bad_request += 1
+        return self.refuse(syndrome)
+
+    def refuse(self, syndrome: int) -> int:
+        """End the queue pair with a NAK of the expected PSN; the caller sees to its requests."""
+        self.fatal, self.fatal_psn = syndrome, self.expected
+        self.pending, self.pending_psn = syndrome, self.expected
+        return FATAL
+
+    def take_answer(self) -> tuple[int, int]:
+        """(AETH syndrome, PSN) of the answer that waits."""
+        syndrome = self.pending
+        self.pending = -1
+        if syndrome == ACK:
+            return ACK, (self.expected - 1) & PSN_MASK
+        return syndrome, self.pending_psn

@@ -1,0 +1,103 @@
+"""RoCEv2 on this fabric, byte by byte: offsets, opcodes, syndromes, structs.
+
+Every packet is Ethernet / outer IPv6 (the path) / inner IPv6 (host to host) / UDP 4791 / BTH / ... / payload, pad, iCRC.
+Called by the endpoint and the two halves of a queue pair. It decides nothing and keeps no state. Layouts are those of the
+InfiniBand specification, volume 1, chapter 9, and its annex A17 (RoCEv2). What MRC shares with it (the stack up to the BTH, the iCRC, 24-bit PSN
+arithmetic) is taken from ``agents.mrc.wire``.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from agents.mrc.dscp import NO_TRIM
+
+DATA_DSCP: Final = NO_TRIM
+"""This transport cannot use a trimmed packet: switches must drop rather than trim."""
+
+INNER_AT: Final = 54
+BTH_AT: Final = 102
+BODY_AT: Final = 114
+ICRC_BYTES: Final = 4
+RETH_BYTES: Final = 16
+MIN_FRAME: Final = BODY_AT + ICRC_BYTES
+ACK_FRAME: Final = MIN_FRAME + 4
+"""Bytes of an ACK or NAK frame: the stack, BTH, AETH, iCRC."""
+MAX_HEADERS: Final = BODY_AT + RETH_BYTES + 4
+"""The longest frame before its payload: RETH and immediate."""
+
+WRITE_FIRST: Final = 0x06
+WRITE_MIDDLE: Final = 0x07
+WRITE_LAST: Final = 0x08
+WRITE_LAST_IMM: Final = 0x09
+WRITE_ONLY: Final = 0x0A
+WRITE_ONLY_IMM: Final = 0x0B
+ACKNOWLEDGE: Final = 0x11
+
+KIND_WRITE: Final = 1
+KIND_START: Final = 2
+KIND_END: Final = 4
+KIND_IMM: Final = 8
+KIND_ACK: Final = 16
+KIND_UNSUPPORTED: Final = 32
+
+
+def _kinds() -> list[int]:
+    """What an opcode is, by its number; 0 for one that is not of the RC service or reserved, which is dropped."""
+    kinds = [0] * 256
+    for opcode in (*range(0x00, 0x06), *range(0x0C, 0x11), 0x12, 0x13, 0x14, 0x16, 0x17):
+        kinds[opcode] = KIND_UNSUPPORTED  # SEND, READ, ATOMIC: RC requests (and answers to them) that nobody here makes
+    kinds[WRITE_FIRST] = KIND_WRITE | KIND_START
+    kinds[WRITE_MIDDLE] = KIND_WRITE
+    kinds[WRITE_LAST] = KIND_WRITE | KIND_END
+    kinds[WRITE_LAST_IMM] = KIND_WRITE | KIND_END | KIND_IMM
+    kinds[WRITE_ONLY] = KIND_WRITE | KIND_START | KIND_END
+    kinds[WRITE_ONLY_IMM] = KIND_WRITE | KIND_START | KIND_END | KIND_IMM
+    kinds[ACKNOWLEDGE] = KIND_ACK
+    return kinds
+
+
+KINDS: Final[list[int]] = _kinds()
+
+ACK: Final = 0x1F
+"""AETH syndrome of an ACK that carries no end-to-end credits."""
+RNR: Final = 0x20
+"""Receiver not ready; the low five bits are a timer code."""
+NAK_SEQUENCE: Final = 0x60
+NAK_INVALID: Final = 0x61
+NAK_ACCESS: Final = 0x62
+NAK_OPERATION: Final = 0x63
+
+RNR_TIMER_US: Final[list[int]] = [
+    655360, 10, 20, 30, 40, 60, 80, 120, 160, 240, 320, 480, 640, 960, 1280, 1920,
+    2560, 3840, 5120, 7680, 10240, 15360, 20480, 30720, 40960, 61440, 81920, 122880, 163840, 245760, 327680, 491520,
+]  # fmt: skip
+"""Microseconds by RNR timer code (InfiniBand specification volume 1, table 45)."""
+
+PSN_HALF: Final = 0x800000
+
+BTH: Final = struct.Struct("!BBHII")
+"""opcode, flags (pad count in bits 5:4), pkey, reserved and QPN, AckReq and PSN."""
+RETH: Final = struct.Struct("!QII")
+"""va, rkey, DMA length."""
+IMM: Final = struct.Struct("!I")
+AETH: Final = struct.Struct("!I")
+ICRC: Final = struct.Struct("<I")
+"""Least significant byte first."""
+HEADERS: Final = struct.Struct("!H4xHB33xB3xHBx16s16sHHH2xBBHII")
+"""From Ethernet's type on: type, outer length and next header, inner version, length, next header, source,
+destination, UDP source port, destination port, length, BTH's five fields."""
+HEADERS_AT: Final = 12
+PKEY: Final = 0xFFFF
+QPN_MASKED: Final = 0xFF000000
+"""BTH byte 4 counts as ones in the iCRC: it is built so, and zeroed once the CRC is taken."""
+ACK_REQUEST: Final = 1 << 31
+
+
+def rnr_code(delay_ns: int) -> int:
+    """The smallest RNR timer code that waits at least ``delay_ns``."""
+    for code in range(1, 32):
+        if RNR_TIMER_US[code] * 1000 >= delay_ns:
+            return code
+    return 0
