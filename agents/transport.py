@@ -111,5 +111,8 @@ class Engine(Protocol):
     def counters(self) -> dict[str, int]:
         """Cumulative counters by name; every frame in or out is in exactly one of the tx_*/rx_* sums (docs/results.md)."""
 
+    def goodput(self) -> tuple[list[int], list[int]]:
+        """Payload bytes per plane since the start: (sent for the first time, placed)."""
+
     def paths(self) -> list[dict[str, Any]]:
         """Per QP and EV: peer host, plane, uplink, state, counters; for people and the prompt."""

@@ -93,7 +93,7 @@ class Endpoint:
         else:
             qp.responder.recv_queue.append(wr_id)
 
-    def post_write(self, qpn: int, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int, now: int = 0) -> None:
+    def post_write(self, qpn: int, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int) -> None:
         """RDMA WRITE of ``memory`` (contiguous bytes, unchanged until the completion) to the peer's ``va``; with ``imm`` >= 0, immediate.
 
         Raises ValueError on a QP that is not in RTS.
@@ -101,7 +101,7 @@ class Endpoint:
         qp = self.qps[qpn]
         if qp.state != RTS:
             raise ValueError(f"QP {qpn} of h{self.host} is not in RTS")
-        qp.requester.post(now, wr_id, memory, va, rkey, imm)
+        qp.requester.post(wr_id, memory, va, rkey, imm)
 
     def completions(self) -> list[Completion]:
         """Finished requests since the last call, receives first in PSN order."""
@@ -159,6 +159,9 @@ class Endpoint:
                 if not qp.listed:
                     qp.listed = True
                     self.out.control.append(qp)
+            if r.starting:
+                r.starting = False
+                r.progress_ns = now
             if r.una < r.next or r.messages:
                 if loss.probe_at(r) <= now:
                     self._tail_probe(now, qp)

@@ -77,14 +77,14 @@ def blocked_probe_due(r: Requester, now: int) -> bool:
 
 def probe_at(r: Requester) -> int:
     """When the next tail probe is due: 2 srtt after progress, then one more each doubling; NEVER with nothing open."""
-    if r.una >= r.next and not r.messages:
+    if (r.una >= r.next and not r.messages) or r.starting:
         return NEVER
     return r.progress_ns + (2 * r.rtt.srtt + r.config.base_rtt << r.probes_since_progress)
 
 
 def rto_at(r: Requester) -> int:
     """When the retransmission timer fires: ``linear`` times at a fixed interval, then doubling; NEVER with nothing open."""
-    if r.una >= r.next and not r.messages:
+    if (r.una >= r.next and not r.messages) or r.starting:
         return NEVER
     c = r.config
     n = r.firings

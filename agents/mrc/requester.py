@@ -82,6 +82,7 @@ class Requester:
         self.newest = -1  # rcvd_bytes of the newest SACK
         self.firings = 0  # RTOs without progress
         self.progress_ns = 0
+        self.starting = False  # posted after idling: the timers start with the next look at the clock
         self.probe_wanted = False
         self.probes_since_progress = 0
         self.wait = NEVER  # when the port that next_packet wanted is free
@@ -109,11 +110,11 @@ class Requester:
         self.progress_ns = now
         self.congestion.planes_changed(self.paths.live_planes())
 
-    def post(self, now: int, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int) -> None:
+    def post(self, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int) -> None:
         """Queue a WRITE. A zero-length one takes one PSN."""
         packets = max(1, (len(memory) + self.config.mtu - 1) // self.config.mtu)
         if self.una == self.end and not self.messages:
-            self.progress_ns = now
+            self.starting = True
         m = Message(wr_id, memory, va, rkey, imm, self.end, self.end + packets - 1, self.msn, self.immediates)
         self.msn += 1
         if imm >= 0:

@@ -1,0 +1,175 @@
+"""The control channel of a host process: JSON lines over a Unix socket that only root can open.
+
+The server half runs in the agent, the client half wherever agents are steered from. A request is ``{"id", "op", ...}``, its answer
+``{"id", "ok": ...}`` or ``{"id", "error": "one line"}``; lines without an id are notifications, ``{"event": ...}``.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+
+class AgentError(Exception):
+    """The agent refused a request, or is gone. One line."""
+
+
+class _Lines:
+    """Newline-framed JSON over a non-blocking stream socket."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.sock.setblocking(False)
+        self.incoming = bytearray()
+        self.closed = False
+
+    def read(self) -> list[dict[str, Any]]:
+        """Complete lines that have arrived."""
+        while not self.closed:
+            try:
+                data = self.sock.recv(1 << 16)
+            except BlockingIOError:
+                break
+            except OSError:
+                self.closed = True
+                break
+            if not data:
+                self.closed = True
+                break
+            self.incoming += data
+        made: list[dict[str, Any]] = []
+        while (end := self.incoming.find(b"\n")) >= 0:
+            made.append(msgspec.json.decode(bytes(self.incoming[:end])))
+            del self.incoming[: end + 1]
+        return made
+
+    def write(self, message: dict[str, Any]) -> None:
+        """Send a line; the far side reads promptly, so a short wait for room is enough."""
+        data = memoryview(msgspec.json.encode(message) + b"\n")
+        end = time.monotonic() + 5.0
+        while data and not self.closed:
+            try:
+                data = data[self.sock.send(data) :]
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    self.closed = True
+                time.sleep(0.001)
+            except OSError:
+                self.closed = True
+
+
+class AgentServer:
+    """Listens at ``path`` (mode 0600, made before root is dropped); one client at a time."""
+
+    def __init__(self, path: str) -> None:
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        old = os.umask(0o177)
+        try:
+            self.listener.bind(path)
+        finally:
+            os.umask(old)
+        self.listener.listen(4)
+        self.listener.setblocking(False)
+        self.lines: _Lines | None = None
+
+    def readers(self) -> list[socket.socket]:
+        """Sockets to wait on."""
+        return [self.listener] if self.lines is None else [self.listener, self.lines.sock]
+
+    def requests(self) -> list[dict[str, Any]]:
+        """Requests that have arrived; accepts a client when there is none."""
+        try:
+            sock, _ = self.listener.accept()
+        except OSError:
+            pass
+        else:
+            if self.lines is not None:
+                self.lines.sock.close()
+            self.lines = _Lines(sock)
+        if self.lines is None:
+            return []
+        made = self.lines.read()
+        if self.lines.closed:
+            self.lines.sock.close()
+            self.lines = None
+        return made
+
+    def answer(self, message: dict[str, Any]) -> None:
+        """An answer or notification to whoever is connected."""
+        if self.lines is not None:
+            self.lines.write(message)
+
+    def close(self) -> None:
+        """Close the sockets."""
+        if self.lines is not None:
+            self.lines.sock.close()
+        self.listener.close()
+
+
+class AgentClient:
+    """Steers one agent. Raises :class:`AgentError` when it cannot be reached within ``timeout`` seconds."""
+
+    def __init__(self, path: str | Path, timeout: float = 10.0) -> None:
+        self.path = str(path)
+        self.timeout = timeout
+        self.serial = 0
+        self.waiting: list[dict[str, Any]] = []
+        end = time.monotonic() + timeout
+        while True:
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                sock.connect(self.path)
+                break
+            except OSError as error:
+                sock.close()
+                if time.monotonic() > end:
+                    raise AgentError(f"no agent answers at {self.path}: {error.strerror}") from None
+                time.sleep(0.01)
+        self.lines = _Lines(sock)
+
+    def fileno(self) -> int:
+        """For selectors."""
+        return self.lines.sock.fileno()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the agent hung up."""
+        return self.lines.closed
+
+    def call(self, op: str, **args: Any) -> Any:
+        """Ask and wait for the answer. Raises :class:`AgentError` with the agent's own words, or when it is gone."""
+        self.serial += 1
+        me = self.serial
+        self.lines.write({"id": me, "op": op, **args})
+        end = time.monotonic() + self.timeout
+        import select
+
+        while True:
+            for message in self.lines.read():
+                if message.get("id") == me:
+                    if "error" in message:
+                        raise AgentError(message["error"])
+                    return message["ok"]
+                if "id" not in message:
+                    self.waiting.append(message)
+            if self.lines.closed:
+                raise AgentError(f"the agent at {self.path} is gone")
+            left = end - time.monotonic()
+            if left <= 0:
+                raise AgentError(f"the agent at {self.path} did not answer {op!r} within {self.timeout:g} s")
+            select.select([self.lines.sock], [], [], left)
+
+    def notifications(self) -> list[dict[str, Any]]:
+        """What the agent said unasked since the last call."""
+        made = self.waiting + [m for m in self.lines.read() if "id" not in m]
+        self.waiting = []
+        return made
+
+    def close(self) -> None:
+        """Hang up."""
+        self.lines.sock.close()

@@ -1,0 +1,137 @@
+"""A NIC that a program can use: an engine and its packet I/O, driven by one loop. The verbs of this testbed.
+
+``Device`` is what the host process runs, and what a user's own program in a host may open instead of it::
+
+    device = Device(fabric, host=0, transport="mrc")
+    region = device.register(bytearray(1 << 20))
+    mine = device.create_qp(peer=5)            # hand this dictionary, and the region, to the peer out of band
+    device.connect_qp(mine["qpn"], theirs)
+    device.post_write(mine["qpn"], wr_id=1, memory=view, va=their_region.va, rkey=their_region.rkey)
+    for completion in device.poll(timeout=0.1): ...
+"""
+
+from __future__ import annotations
+
+import importlib
+import select
+import time
+from typing import Any
+
+from agents.packet_io import PacketIO
+from agents.transport import NEVER, Completion, Engine, Region
+from topologies.clos import Fabric
+
+BATCH = 64
+"""Most frames received or sent before the other direction gets its turn."""
+MAX_WAIT = 1_000_000_000
+TRANSPORTS = ("mrc", "roce")
+
+
+def make_engine(transport: str, fabric: Fabric, host: int, options: dict[str, Any], seed: int) -> Engine:
+    """The engine of a transport by name. Raises ValueError on an unknown one or on unknown options."""
+    if transport not in TRANSPORTS:
+        raise ValueError(f"no transport {transport!r}: there are {', '.join(TRANSPORTS)}")
+    engine: Engine = importlib.import_module(f"agents.{transport}.endpoint").Endpoint(fabric, host, options, seed)
+    return engine
+
+
+class Device:
+    """Opens the NIC ports of ``host`` in the current network namespace. Needs root when made.
+
+    Raises OSError if the ports are not there, ValueError on bad options.
+    """
+
+    def __init__(self, fabric: Fabric, host: int, transport: str = "mrc", options: dict[str, Any] | None = None, seed: int = 0) -> None:
+        self.fabric = fabric
+        self.host = host
+        self.engine = make_engine(transport, fabric, host, options or {}, seed)
+        self.io = PacketIO([f"h{host}-p{p}" for p in range(fabric.planes)], fabric.frame_bytes, 4791)
+        self.late_max = 0
+        self.late = [0] * 64  # how often a timer was late by 2^k ns
+        self.wakeups = 0
+        self._readers = [self.io.receiver, self.io.links]
+
+    # Verbs: the engine's, with the clock added.
+
+    def register(self, memory: Any) -> Region:
+        """Let peers write into ``memory`` (writable, contiguous). Raises ValueError otherwise."""
+        return self.engine.register(memory)
+
+    def create_qp(self, peer: int) -> dict[str, Any]:
+        """A queue pair for host number ``peer``; the dictionary is for the peer's :meth:`connect_qp`."""
+        return self.engine.create_qp(peer)
+
+    def connect_qp(self, qpn: int, remote: dict[str, Any]) -> None:
+        """Bring a queue pair to RTS with what the peer's :meth:`create_qp` returned."""
+        self.engine.connect_qp(time.monotonic_ns(), qpn, remote)
+
+    def post_recv(self, qpn: int, wr_id: int) -> None:
+        """Offer one receive request for an immediate."""
+        self.engine.post_recv(qpn, wr_id)
+
+    def post_write(self, qpn: int, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int = -1) -> None:
+        """RDMA WRITE; ``memory`` stays unchanged until its completion. ``imm`` >= 0 sends an immediate with it."""
+        self.engine.post_write(qpn, wr_id, memory, va, rkey, imm)
+
+    def poll(self, timeout: float = 0.0) -> list[Completion]:
+        """Run the loop until something completed or ``timeout`` seconds went by."""
+        end = time.monotonic_ns() + int(timeout * 1e9)
+        while True:
+            self.turn(end)
+            made = self.engine.completions()
+            if made or time.monotonic_ns() >= end:
+                return made
+
+    # The loop.
+
+    def turn(self, until: int, readers: list[Any] | None = None) -> list[Any]:
+        """One turn: receive, act on what is due, send, then sleep until a frame, a deadline, ``until`` (ns) or a ready reader.
+
+        Returns the readers that are ready.
+        """
+        engine = self.engine
+        io = self.io
+        now = time.monotonic_ns()
+        got = io.receive(engine, now, BATCH)
+        engine.timer(now)
+        sent = io.send(engine, now, BATCH)
+        if got == BATCH or sent == BATCH:
+            wait = 0
+            due = 0
+        else:
+            due = min(engine.deadline(), until)
+            wait = min(max(due - time.monotonic_ns(), 0), MAX_WAIT)
+        # select: microseconds of resolution, where poll and epoll round up to a millisecond.
+        ready, _, _ = select.select(self._readers + (readers or []), [], [], wait / 1e9)
+        self.wakeups += 1
+        if not ready and wait and due != NEVER:
+            late = time.monotonic_ns() - due
+            if late > 0:
+                self.late[late.bit_length()] += 1
+                if late > self.late_max:
+                    self.late_max = late
+        if io.links in ready:
+            now = time.monotonic_ns()
+            for port, up in io.port_changes():
+                engine.port_state(now, port, up)
+        return [r for r in ready if r is not io.receiver and r is not io.links]
+
+    def lag(self) -> dict[str, int]:
+        """How late timers were, ns: largest and 99th percentile (rounded up to a power of two)."""
+        total = sum(self.late)
+        seen = 0
+        p99 = 0
+        for k, count in enumerate(self.late):
+            seen += count
+            if total and seen >= 0.99 * total:
+                p99 = 1 << k
+                break
+        return {"lag_max_ns": self.late_max, "lag_p99_ns": p99, "timers": total, "wakeups": self.wakeups}
+
+    def counters(self) -> dict[str, int]:
+        """The engine's counters and the receive ring's."""
+        return {**self.engine.counters(), "rx_ring_drops": self.io.drops(), "rx_not_a_port": self.io.not_ours}
+
+    def close(self) -> None:
+        """Close the ports."""
+        self.io.close()

@@ -1,0 +1,231 @@
+"""The host process: one MRC (or baseline) endpoint on raw sockets, steered over a Unix socket.
+
+Started in a host's network namespace as ``python -m agents.host --config FILE``. One event loop, no busy wait. Everything that needs root is
+opened first; then root is dropped for good and the process dies with its parent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import gc
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from typing import Any
+
+from agents.collectives.ring import CollectiveError, Ring, RingAllReduce
+from agents.control import AgentServer
+from agents.device import Device
+from agents.packet_io import drop_root
+from topologies.clos import Fabric, FabricError
+
+PR_SET_PDEATHSIG = 1
+PR_SET_TIMERSLACK = 29
+BIN_RTTS = 2
+"""Width of a goodput bin, in base RTTs."""
+HOUSEKEEPING = 100_000_000
+
+
+class Host:
+    """One agent: device, control channel, log, and the collective it runs."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.fabric = Fabric.from_dict(config["fabric"])
+        self.number = config["host"]
+        self.name = f"h{self.number}"
+        self.log = open(config["log"], "ab", buffering=1 << 16)  # noqa: SIM115 - lives as long as the process
+        self.device = Device(self.fabric, self.number, config["transport"], config.get("options", {}), config.get("seed", 0))
+        self.server = AgentServer(config["socket"])
+        self.ring: Ring | None = None
+        self.job: RingAllReduce | None = None
+        self.running = True
+        self.bin_ns = max(BIN_RTTS * self.fabric.base_rtt_ns, 20_000_000)
+        self.bin_end = 0
+        planes = self.fabric.planes
+        self.last_tx = [0] * planes
+        self.last_rx = [0] * planes
+        self.housekeeping_at = 0
+
+    # --- log -------------------------------------------------------------------------------------------------
+
+    def write(self, t: int, kind: str, fields: dict[str, Any]) -> None:
+        """One line of the log."""
+        self.log.write(json.dumps({"t": t, "kind": kind, "host": self.name, **fields}, separators=(",", ":")).encode() + b"\n")
+
+    def record(self, now: int) -> None:
+        """Move what happened to the log."""
+        for t, kind, fields in self.device.engine.events():
+            peer = fields.get("peer")
+            if peer is not None:
+                fields["peer"] = f"h{peer}"
+            self.write(t, kind, fields)
+        if now >= self.bin_end:
+            tx, rx = self.device.engine.goodput()
+            if tx != self.last_tx or rx != self.last_rx:
+                self.write(
+                    self.bin_end - self.bin_ns if self.bin_end else now,
+                    "goodput",
+                    {
+                        "bin_ns": self.bin_ns,
+                        "tx": [a - b for a, b in zip(tx, self.last_tx, strict=True)],
+                        "rx": [a - b for a, b in zip(rx, self.last_rx, strict=True)],
+                    },
+                )
+                self.last_tx, self.last_rx = list(tx), list(rx)
+            # Bins are aligned to the clock that all agents share, so that they add up across hosts.
+            self.bin_end = (now // self.bin_ns + 1) * self.bin_ns
+
+    # --- control ---------------------------------------------------------------------------------------------
+
+    def serve(self) -> None:
+        """Answer what was asked."""
+        for request in self.server.requests():
+            op = str(request.pop("op", ""))
+            number = request.pop("id", 0)
+            handler = getattr(self, f"op_{op}", None)
+            try:
+                if handler is None:
+                    raise CollectiveError(f"agent {self.name} knows no request {op!r}")
+                self.server.answer({"id": number, "ok": handler(**request)})
+            except (CollectiveError, ValueError, KeyError, TypeError) as error:
+                self.server.answer({"id": number, "error": f"{self.name}: {op}: {error}"})
+
+    def op_hello(self) -> dict[str, Any]:
+        """Who is there."""
+        import agents.mrc.endpoint as module
+
+        return {"host": self.name, "pid": os.getpid(), "uid": os.geteuid(), "compiled": not str(module.__file__).endswith(".py")}
+
+    def op_setup(self, ranks: list[int], rank: int, qps: int = 1, slices: int = 4) -> dict[str, Any]:
+        """Make the queue pairs of a ring."""
+        if self.ring is not None and self.ring.ranks == ranks and self.ring.rank == rank and len(self.ring.qps[self.ring.next]) == qps:
+            self.ring.slices = slices
+            return {"qps": self.ring.local, "connected": True}
+        self.ring = Ring(self.device, ranks, rank, qps, slices)
+        return {"qps": self.ring.local}
+
+    def op_connect(self, remotes: dict[str, list[dict[str, Any]]]) -> None:
+        """Connect them."""
+        if self.ring is None:
+            raise CollectiveError("setup comes before connect")
+        self.ring.connect(remotes)
+
+    def op_start(self, collective: str, message_bytes: int, dtype: str, steps: int, warmup: int = 0, seed: int = 0) -> None:
+        """Begin; results come as notifications."""
+        if collective != "ring-allreduce":
+            raise CollectiveError(f"no collective {collective!r}: there is ring-allreduce")
+        if self.ring is None:
+            raise CollectiveError("setup and connect come before start")
+        if self.job is not None:
+            raise CollectiveError("a collective is running already")
+        self.job = RingAllReduce(self.ring, message_bytes, dtype, steps, warmup, seed)
+        self.job.begin()
+
+    def op_counters(self) -> dict[str, int]:
+        """Counters so far."""
+        return self.device.counters()
+
+    def op_paths(self) -> list[dict[str, Any]]:
+        """Every queue pair's EVs."""
+        return self.device.engine.paths()
+
+    def op_reroute(self, dead_links: list[str]) -> None:
+        """The network has converged around these links."""
+        self.device.engine.reroute(time.monotonic_ns(), dead_links)
+
+    def op_stop(self) -> dict[str, int]:
+        """Flush the log and end."""
+        self.running = False
+        return self.device.counters()
+
+    # --- the loop --------------------------------------------------------------------------------------------
+
+    def advance(self) -> None:
+        """Give the collective what completed; tell what it did."""
+        made = self.device.engine.completions()
+        job = self.job
+        if job is None:
+            return
+        if made:
+            job.completed(made)
+        job.idle()
+        for r in job.records:
+            self.write(r["end_ns"], "step", r)
+            self.server.answer({"event": "step", **r})
+        job.records.clear()
+        if job.failure is not None:
+            self.write(time.monotonic_ns(), "failed", {"rank": job.ring.rank, **job.failure})
+            self.server.answer({"event": "failed", "rank": job.ring.rank, **job.failure})
+            self.job = None
+        elif job.finished:
+            self.server.answer({"event": "done", "rank": job.ring.rank, "wrong": job.wrong})
+            self.job = None
+
+    def loop(self) -> None:
+        """Until told to stop."""
+        while self.running:
+            now = time.monotonic_ns()
+            ready = self.device.turn(max(now, self.bin_end), self.server.readers())
+            if ready:
+                self.serve()
+            self.advance()
+            now = time.monotonic_ns()
+            if now >= self.bin_end:
+                self.record(now)
+            if now >= self.housekeeping_at:
+                self.housekeeping_at = now + HOUSEKEEPING
+                self.device.io.drops()
+                self.log.flush()
+
+    def close(self) -> None:
+        """Everything measured goes to the log."""
+        now = time.monotonic_ns()
+        self.bin_end = min(self.bin_end, now)
+        self.record(now)
+        self.write(now, "counters", self.device.counters())
+        self.write(now, "loop", {**self.device.lag(), "cpu_ns": time.process_time_ns()})
+        self.log.close()
+        self.server.close()
+        self.device.close()
+
+
+def main() -> int:
+    """Entry point. Exit status 0, or 2 with one line on stderr."""
+    parser = argparse.ArgumentParser(description="an mrcbed host process")
+    parser.add_argument("--config", required=True, help="JSON file")
+    args = parser.parse_args()
+    libc = ctypes.CDLL(None, use_errno=True)
+    parent = os.getppid()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever steers us
+    try:
+        with open(args.config, encoding="utf-8") as file:
+            config = json.load(file)
+        host = Host(config)
+    except (OSError, ValueError, KeyError, FabricError) as error:
+        print(f"agent: {error}", file=sys.stderr)
+        return 2
+    drop_root(config.get("uid", 65534), config.get("gid", 65534))
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # dropping root clears it, so only now
+    libc.prctl(PR_SET_TIMERSLACK, 1000)
+    if os.getppid() != parent:
+        return 0
+    signal.signal(signal.SIGTERM, lambda *_: setattr(host, "running", False))
+    gc.collect()
+    gc.freeze()
+    gc.disable()  # nothing in the loop makes cycles; a collection would pause it
+    try:
+        host.loop()
+    except Exception:  # a bug: it must not vanish with the process
+        traceback.print_exc()
+        return 70
+    finally:
+        host.close()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
