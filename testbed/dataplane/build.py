@@ -1,0 +1,60 @@
+"""Compiles fabric.bpf.c. `make install` runs it as a module; the loader calls it when the object is older than its source.
+
+Must not need root: the object is loaded elsewhere.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from agents.mrc import dscp
+from testbed.dataplane import layout
+from testbed.errors import UserError
+from topologies.addressing import BLOCK
+
+SOURCE = Path(__file__).with_name("fabric.bpf.c")
+OBJECT = SOURCE.with_suffix(".o")
+_INPUTS = (SOURCE, Path(__file__), Path(layout.__file__), Path(dscp.__file__))
+
+
+def compile_object(out: Path, udp_port: int = layout.MRC_UDP_PORT) -> Path:
+    """Compile to ``out``. Raises :class:`UserError` without clang or libbpf's headers."""
+    clang = shutil.which("clang")
+    if clang is None:
+        raise UserError("clang is missing: install it with apt-get install clang libbpf-dev")
+    constants = {
+        "PORTS": layout.MAX_PORTS,
+        "SWITCHES": layout.MAX_SWITCHES,
+        "ROUTES": layout.MAX_ROUTES,
+        "PORT_BASE": layout.PORT_BASE,
+        "LOCATOR_BLOCK": f"0x{BLOCK.hex()}u",
+        "DSCP_CONTROL": dscp.CONTROL,
+        "MRC_UDP_PORT": udp_port,
+    }
+    include = sorted(Path("/usr/include").glob("*-linux-gnu"))  # asm/types.h lives there, and -target bpf does not look there
+    command = [clang, "-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall", "-Werror", *(f"-I{d}" for d in include)]
+    command += [*(f"-D{k}={v}" for k, v in constants.items()), "-c", str(SOURCE), "-o", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip()[:200])
+        hint = "install libbpf-dev and linux-libc-dev" if "file not found" in first else "this is a bug in fabric.bpf.c"
+        raise UserError(f"clang could not compile the data plane ({first}): {hint}")
+    return out
+
+
+def fresh_object(scratch: Path, udp_port: int = layout.MRC_UDP_PORT) -> Path:
+    """The installed object if it is as new as what it was made from, else one compiled into ``scratch``."""
+    usable = udp_port == layout.MRC_UDP_PORT and OBJECT.exists()
+    if usable and OBJECT.stat().st_mtime_ns >= max(path.stat().st_mtime_ns for path in _INPUTS if path.exists()):
+        return OBJECT
+    return compile_object(scratch / "fabric.bpf.o", udp_port)
+
+
+if __name__ == "__main__":
+    try:
+        compile_object(OBJECT)
+    except UserError as error:
+        sys.exit(f"mrcbed: {error}")

@@ -1,0 +1,144 @@
+"""Reads the data plane's counters, works the gates, and checks that every packet is accounted for.
+
+One :class:`Counters` per built fabric. Reading is memory reading: no system call, and nothing of a run slows down.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from testbed.dataplane import layout
+from testbed.dataplane.loader import PINS
+from testbed.dataplane.maps import BpfMap
+from topologies.clos import Fabric
+
+_S = {name: i for i, name in enumerate(layout.STATS_WORDS)}
+_STATS = len(layout.STATS_WORDS)
+_FLUSHED = len(layout.FLUSHED_WORDS)
+
+Row = dict[str, Any]
+
+
+class Counters:
+    """The maps of a loaded data plane as live memory. Port numbers as in ``Fabric.ports``."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self.fabric = fabric
+        self._far = {e.number: o.number for li in fabric.links for e, o in ((li.a, li.b), (li.b, li.a))}
+        self._stats = self._words("port_stats")
+        self._flushed = self._words("port_flushed")
+        self._gate = self._words("port_gate")
+        self._switch_down = self._words("switch_down")
+
+    @staticmethod
+    def _words(name: str) -> memoryview:
+        held = BpfMap(PINS / name)
+        try:
+            return held.memory().cast("Q")
+        finally:
+            held.close()
+
+    # --- what user space tells the programs ------------------------------------------------------------------
+
+    def set_gate(self, port: int, closed: bool) -> None:
+        """Close or open the egress of a port: closed, it admits nothing and counts drop_link_down."""
+        self._gate[port] = int(closed)
+
+    def gated(self, port: int) -> bool:
+        return bool(self._gate[port])
+
+    def set_switch_down(self, number: int, down: bool) -> None:
+        self._switch_down[number] = int(down)
+
+    def flush(self, port: int) -> None:
+        """Declare what was admitted here and has not arrived by now as lost in the queue. Only for a port whose queue is known to
+        be empty and that admits nothing. Absolute, not added up, so that doing it again after a late arrival corrects it."""
+        here, far, out = port * _STATS, self._far[port] * _STATS, port * _FLUSHED
+        for word, (sent, seen) in enumerate(_PAIRS):
+            self._flushed[out + word] = (self._stats[here + sent] - self._stats[far + seen]) & _MASK
+
+    # --- reading ---------------------------------------------------------------------------------------------
+
+    def backlog(self, port: int) -> tuple[int, int]:
+        """(bytes, packets) counted as waiting at a port or on its cable. Arrivals are read first, so it is never too small."""
+        far, out, here = self._far[port] * _STATS, port * _FLUSHED, port * _STATS
+        gone = [self._stats[far + seen] for _, seen in _PAIRS]
+        sent = [self._stats[here + word] for word, _ in _PAIRS]
+        left = [_signed(s - g - f) for s, g, f in zip(sent, gone, self._flushed[out : out + _FLUSHED], strict=True)]
+        return left[0] + left[1], left[2] + left[3]
+
+    def quiet(self) -> bool:
+        """Whether nothing waits anywhere."""
+        return all(self.backlog(port.number) == (0, 0) for port in self.fabric.ports)
+
+    def rows(self) -> list[Row]:
+        """One row per port, cumulative since the fabric was built. Bytes are those of whole Ethernet frames, FCS not counted."""
+        for port in self.fabric.ports:
+            if self._gate[port.number]:
+                self.flush(port.number)
+        rows: list[Row] = []
+        for link in self.fabric.links:
+            for port, peer in ((link.a, link.b), (link.b, link.a)):
+                backlog, backlog_packets = self.backlog(port.number)
+                at, out = port.number * _STATS, port.number * _FLUSHED
+                s = self._stats[at : at + _STATS].tolist()
+                f = self._flushed[out : out + _FLUSHED].tolist()
+                row: Row = {"port": port.name, "node": port.node, "peer": peer.name, "link": link.name, "plane": port.plane, "kind": link.kind}
+                for name in ("admitted", "arrived"):
+                    for unit in ("packets", "bytes"):
+                        row[f"{name}_{unit}"] = s[_S[f"{name}_{unit}_data"]] + s[_S[f"{name}_{unit}_high"]]
+                row |= {name: s[_S[name]] for name in ("drop_tail_packets", "drop_tail_bytes")}
+                row["drop_link_down_packets"] = s[_S["drop_link_down"]]
+                row |= {name: s[_S[name]] for name in ("drop_no_route", "drop_not_mine", "drop_hop_limit", "drop_switch_down")}
+                row |= {"flushed_packets": f[2] + f[3], "flushed_bytes": f[0] + f[1]}
+                row |= {"marked": s[_S["marked"]], "trimmed": s[_S["trimmed"]]}
+                row |= {"backlog_bytes": backlog, "backlog_packets": backlog_packets, "backlog_peak_bytes": s[_S["peak_bytes"]]}
+                rows.append(row)
+        return rows
+
+
+_MASK = (1 << 64) - 1
+_PAIRS = tuple((_S[f"admitted_{w}"], _S[f"arrived_{w}"]) for w in layout.FLUSHED_WORDS)
+
+
+def _signed(value: int) -> int:
+    value &= _MASK
+    return value - (1 << 64) if value >> 63 else value
+
+
+def books(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """What does not add up in a *quiet* fabric (``Cluster.quiesce`` returned True, or gave up): [] if all does.
+
+    Per direction of a cable: admitted(a) = arrived(b) + flushed(a), in packets and bytes, nothing left on the way.
+    Per switch: what arrived = what was admitted on the way out + what was dropped by a cause that has a name.
+    Each difference is {"where", "kind": "cable"|"switch", "packets", "bytes"}; positive means missing.
+    """
+    by_port = {row["port"]: row for row in rows}
+    found: list[dict[str, Any]] = []
+    balance: dict[str, int] = defaultdict(int)
+    for row in by_port.values():
+        peer = by_port[row["peer"]]
+        packets = row["admitted_packets"] - peer["arrived_packets"] - row["flushed_packets"]
+        size = row["admitted_bytes"] - peer["arrived_bytes"] - row["flushed_bytes"]
+        if packets or size:
+            found.append({"where": f"{row['port']} -> {row['peer']}", "kind": "cable", "packets": packets, "bytes": size})
+        if row["node"].startswith("p"):  # switches are p<plane>-t<tier>-<n>, hosts h<n>
+            inside = row["drop_no_route"] + row["drop_not_mine"] + row["drop_hop_limit"] + row["drop_switch_down"]
+            balance[row["node"]] += row["arrived_packets"] - inside
+            balance[row["node"]] -= row["admitted_packets"] + row["drop_tail_packets"] + row["drop_link_down_packets"]
+    found += [{"where": node, "kind": "switch", "packets": packets, "bytes": 0} for node, packets in balance.items() if packets]
+    return found
+
+
+def totals(rows: Iterable[Row]) -> dict[str, int]:
+    """Sums of every counter over all ports (peaks: the largest)."""
+    out: dict[str, int] = defaultdict(int)
+    for row in rows:
+        for key, value in row.items():
+            if key == "backlog_peak_bytes":
+                out[key] = max(out[key], value)
+            elif isinstance(value, int) and key != "plane":
+                out[key] += value
+    return dict(out)

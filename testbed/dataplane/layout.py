@@ -1,0 +1,43 @@
+"""Sizes and layouts shared by fabric.bpf.c and everything that reads its maps: one place, mirrored by hand from the C structs.
+
+Used by build.py (as -D constants), loader.py and counters.py. tests/emulated/test_dataplane.py checks the sizes against the kernel's.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+PORT_BASE: Final = 1000
+"""Interface index of a fabric port = PORT_BASE + its number: a veth pair whose ends had the same index would hear of carrier changes late."""
+MAX_PORTS: Final = 4096
+MAX_SWITCHES: Final = 2048
+MAX_ROUTES: Final = 65536
+MRC_UDP_PORT: Final = 4791
+
+KIND_HOST: Final = 1
+KIND_SWITCH: Final = 2
+DATA: Final = 0
+HIGH: Final = 1
+
+CONFIG_WORDS: Final = ("kind", "far", "switch_number", "usid", "limit_data", "limit_high")  # u32 each
+STATS_WORDS: Final = (  # u64 each; those of two classes: data, high
+    "admitted_bytes_data",
+    "admitted_bytes_high",
+    "admitted_packets_data",
+    "admitted_packets_high",
+    "arrived_bytes_data",
+    "arrived_bytes_high",
+    "arrived_packets_data",
+    "arrived_packets_high",
+    "drop_tail_packets",
+    "drop_tail_bytes",
+    "drop_link_down",
+    "drop_no_route",
+    "drop_not_mine",
+    "drop_hop_limit",
+    "drop_switch_down",
+    "marked",
+    "trimmed",
+    "peak_bytes",
+)
+FLUSHED_WORDS: Final = ("bytes_data", "bytes_high", "packets_data", "packets_high")  # u64 each

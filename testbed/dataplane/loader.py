@@ -1,0 +1,102 @@
+"""Loads the data plane's programs, pins them and describes a fabric to them.
+
+Called by testbed/emulated/fabric.py inside the sandbox, whose private bpffs makes every pin vanish with the run.
+:func:`program_routes` is also what the controller's eBPF southbound calls. Must never pin outside /sys/fs/bpf/mrcbed.
+"""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from testbed.dataplane import build, layout
+from testbed.dataplane.maps import BpfMap
+from testbed.errors import UserError
+from topologies.addressing import switch_usid
+from topologies.clos import Fabric
+from topologies.paths import static_tables
+
+PINS = Path("/sys/fs/bpf/mrcbed")
+INGRESS = PINS / "progs" / "fabric_ingress"
+EGRESS = PINS / "progs" / "fabric_egress"
+HIGH_CLASS_SHARE = 4
+"""The high class may queue this part of the port's buffer: 2 BDP by default, over a hundred SACKs (our own choice)."""
+
+
+def load(scratch: Path, udp_port: int = layout.MRC_UDP_PORT) -> None:
+    """Load and pin both programs and all maps, empty. Raises :class:`UserError` where the kernel refuses."""
+    tool = shutil.which("bpftool", path="/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin")
+    if tool is None:
+        raise UserError("bpftool is missing: install it with apt-get install bpftool")
+    program = build.fresh_object(scratch, udp_port)
+    unload()
+    PINS.mkdir()
+    done = subprocess.run(
+        [tool, "prog", "loadall", str(program), str(INGRESS.parent), "type", "tc", "pinmaps", str(PINS)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        unload()
+        reason = next((line for line in done.stderr.splitlines() if "rror" in line), done.stderr.strip()[:200])
+        raise UserError(f"the kernel refused the data plane ({reason}): it needs Linux 6.1 or later with BPF and BTF; see mrcbed doctor")
+
+
+def unload() -> None:
+    """Remove every pin; programs live on while something is attached to them."""
+    shutil.rmtree(PINS, ignore_errors=True)
+
+
+def describe(fabric: Fabric) -> None:
+    """Tell the programs what each port is: kind, far end, switch, uSID, buffer."""
+    if len(fabric.ports) > layout.MAX_PORTS or len(fabric.switches) > layout.MAX_SWITCHES:
+        raise UserError(
+            f"fabric {fabric.name!r} has {len(fabric.ports)} ports and {len(fabric.switches)} switches; "
+            f"the emulation takes {layout.MAX_PORTS} and {layout.MAX_SWITCHES}: use fewer planes, switches or hosts"
+        )
+    numbers = {name: i for i, name in enumerate(fabric.switches)}
+    far = {end.number: other.number for link in fabric.links for end, other in ((link.a, link.b), (link.b, link.a))}
+    held = BpfMap(PINS / "port_config")
+    for port in fabric.ports:
+        is_switch = port.node in numbers
+        held.update(
+            struct.pack("=I", port.number),
+            struct.pack(
+                "=6I",
+                layout.KIND_SWITCH if is_switch else layout.KIND_HOST,
+                far[port.number],
+                numbers.get(port.node, 0),
+                switch_usid(port.node) if is_switch else 0,
+                fabric.buffer_bytes,
+                high_limit(fabric),
+            ),
+        )
+    held.close()
+
+
+def high_limit(fabric: Fabric) -> int:
+    """Bytes that the high class of a port may queue."""
+    return max(4096, fabric.buffer_bytes // HIGH_CLASS_SHARE)
+
+
+def program_routes(routes: BpfMap, switch_number: int, table: Mapping[int, int]) -> None:
+    """Make ``table`` (next uSID -> egress ifindex) the whole static table of a switch. Entries that stay are not touched."""
+    wanted = {switch_number << 16 | usid: ifindex for usid, ifindex in table.items()}
+    for key, _ in list(routes.items()):
+        number = struct.unpack("=I", key)[0]
+        if number >> 16 == switch_number and number not in wanted:
+            routes.delete(key)
+    for number, ifindex in wanted.items():
+        routes.update(struct.pack("=I", number), struct.pack("=I", ifindex))
+
+
+def program_fabric(fabric: Fabric) -> None:
+    """Every switch's static table, without a controller."""
+    index = {port.name: layout.PORT_BASE + port.number for port in fabric.ports}
+    routes = BpfMap(PINS / "routes")
+    tables = static_tables(fabric)
+    for number, switch in enumerate(fabric.switches):
+        program_routes(routes, number, {usid: index[name] for usid, name in tables[switch].items()})
+    routes.close()

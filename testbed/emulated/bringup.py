@@ -1,0 +1,133 @@
+"""The command batches that make a fabric's interfaces, queues and routes: text in, one process per namespace and tool.
+
+Called by fabric.py. Batches are the point: 320 veth pairs with queues and filters come up in well under a second, where one process
+per command took minutes. The text builders are pure and tested without root.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
+
+from testbed.dataplane import layout, loader
+from testbed.errors import UserError
+from topologies import addressing
+from topologies.clos import Fabric, Port
+from topologies.paths import path_evs
+
+MTU_ROOM = 64
+"""Link MTU above a full data packet's: immediates and other transports' headers fit (our own choice)."""
+BURST_NS = 2_000_000
+"""HTB may catch up this much after a late timer; longer bursts would hide queues (our own choice)."""
+TX_QUEUE = 10_000
+"""Frames; never reached, the counted backlog drops long before."""
+
+
+def link_mtu(fabric: Fabric) -> int:
+    return fabric.frame_bytes - 14 + MTU_ROOM
+
+
+def veth_lines(fabric: Fabric, namespaces: dict[str, str]) -> list[str]:
+    """`ip link add` lines for every cable. ``namespaces``: node name -> what iproute2 takes after `netns`, for hosts; switches share one."""
+
+    def end(port: Port, words: str) -> str:
+        host = port.node in namespaces
+        mac = addressing.HOST_MAC if host else bytes.fromhex("0a6d7263") + port.number.to_bytes(2, "big")
+        text = f"{words} {port.name} index {layout.PORT_BASE + port.number} mtu {link_mtu(fabric)} address {mac.hex(':')} txqueuelen {TX_QUEUE}"
+        text += " numtxqueues 1 numrxqueues 1 gso_max_segs 1"
+        return text + (f" netns {namespaces[port.node]}" if host else "")
+
+    return [f"{end(link.b, 'link add name')} type veth {end(link.a, 'peer name')}" for link in fabric.links]
+
+
+def queue_lines(fabric: Fabric, ports: Iterable[tuple[Port, int]]) -> list[str]:
+    """`tc` lines of egress queue and programs for (port, rate in bits/s)."""
+    lines = []
+    for port, rate in ports:
+        burst = max(1600, rate * BURST_NS // 8_000_000_000)
+        half = rate // 2
+        # HTB charges the length computed before clsact egress unless a size table makes it compute again: hence `stab`.
+        lines += [
+            f"qdisc add dev {port.name} root handle 1: stab overhead 0 linklayer ethernet htb default 2",
+            f"class add dev {port.name} parent 1: classid 1:f htb rate {rate}bit ceil {rate}bit burst {burst} cburst {burst} quantum {fabric.frame_bytes}",
+            f"class add dev {port.name} parent 1:f classid 1:1 htb rate {half}bit ceil {half}bit burst {burst} cburst {burst}"
+            f" prio 0 quantum {fabric.frame_bytes}",
+            f"class add dev {port.name} parent 1:f classid 1:2 htb rate {rate - half}bit ceil {rate}bit burst {burst} cburst {burst}"
+            f" prio 1 quantum {fabric.frame_bytes}",
+            # The counted backlog drops first; these only must not be smaller. It also counts what has left the queue and not arrived yet.
+            f"qdisc add dev {port.name} parent 1:1 handle 11: bfifo limit {loader.high_limit(fabric) + 65536}",
+            f"qdisc add dev {port.name} parent 1:2 handle 12: bfifo limit {fabric.buffer_bytes + 65536}",
+            f"qdisc add dev {port.name} clsact",
+            f"filter add dev {port.name} ingress prio 1 handle 1 bpf direct-action object-pinned {loader.INGRESS}",
+            f"filter add dev {port.name} egress prio 1 handle 1 bpf direct-action object-pinned {loader.EGRESS}",
+        ]
+    return lines
+
+
+def spread(fabric: Fabric, src: int, dst: int) -> int:
+    """The EV of the one path on which the kernel of ``src`` reaches ``dst``: pairs spread over planes first, then uplinks, and a pair's
+    two directions take the same path."""
+    evs = path_evs(fabric, src, dst)
+    low, high = sorted((src, dst))
+    plane = (low + high) % fabric.planes
+    uplinks = len(evs) // fabric.planes
+    uplink = ((low + high) // fabric.planes + low) % uplinks
+    return addressing.ev(plane, uplink)
+
+
+def host_lines(fabric: Fabric, host: int) -> list[str]:
+    """`ip` lines that give a host its address, neighbours and SRv6 routes."""
+    inner = addressing.text(addressing.inner_address(host))
+    gateway = f"via {addressing.GATEWAY}"
+    lines = ["link set lo up", f"addr add {inner}/128 dev lo nodad"]
+    for plane in range(fabric.planes):
+        port = f"h{host}-p{plane}"
+        own = addressing.text(addressing.outer_address((addressing.host_usid(fabric, plane, host),)))
+        first = addressing.text(addressing.outer_address((addressing.usid(plane, addressing.TIER_T0, fabric.t0_of(host)),)))
+        lines += [
+            f"link set {port} up",
+            f"neigh add {addressing.GATEWAY} lladdr {addressing.ROUTER_MAC.hex(':')} nud permanent dev {port}",
+            f"route add {first}/48 {gateway} dev {port} src {inner}",
+            f"route add {own}/48 encap seg6local action End.DT6 table 255 dev {port}",
+        ]
+    for peer in range(fabric.host_count):
+        if peer == host:
+            continue
+        value = spread(fabric, host, peer)
+        segment = addressing.text(addressing.path_address(fabric, host, peer, value))
+        port = f"h{host}-p{addressing.ev_fields(value)[0]}"
+        target = addressing.text(addressing.inner_address(peer))
+        lines.append(f"route add {target}/128 encap seg6 mode encap.red segs {segment} {gateway} dev {port} src {inner}")
+    return [*lines, f"sr tunsrc set {inner}"]
+
+
+SWITCH_SYSCTLS = {"net/ipv6/conf/default/disable_ipv6": "1", "net/ipv6/conf/all/disable_ipv6": "1"}
+HOST_SYSCTLS = {
+    # Not one frame of the kernel's own on a fabric port: no link-local address, so no DAD, MLD or router solicitation.
+    "net/ipv6/conf/default/addr_gen_mode": "1",
+    "net/ipv6/conf/default/accept_ra": "0",
+    "net/ipv6/conf/default/accept_dad": "0",
+    "net/ipv6/conf/default/router_solicitations": "0",
+    "net/ipv6/conf/default/seg6_enabled": "1",
+    "net/ipv6/conf/all/seg6_enabled": "1",
+    "net/ipv6/conf/default/keep_addr_on_down": "1",
+}
+
+
+def run_batch(tool: str, lines: Sequence[str], namespace: str) -> None:
+    """One `ip -batch` or `tc -batch` in the namespace at path ``namespace``. Raises :class:`UserError` with the first line it refused."""
+    if not lines:
+        return
+    program = shutil.which(tool, path="/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin")
+    if program is None:
+        raise UserError(f"{tool} is missing: install it with apt-get install iproute2")
+    done = subprocess.run(
+        ["nsenter", f"--net={namespace}", "--", program, "-batch", "-"],
+        input="\n".join(lines) + "\n", capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        complaints = done.stderr.strip().splitlines() or ["no reason given"]
+        number = next((int(c.rsplit(":", 1)[1]) for c in complaints if c.startswith("Command failed") and c.rsplit(":", 1)[1].isdigit()), 0)
+        line = f" at `{tool} {lines[number - 1]}`" if 0 < number <= len(lines) else ""
+        raise UserError(f"{tool} failed{line} ({complaints[0]}): see mrcbed doctor for what this kernel lacks")

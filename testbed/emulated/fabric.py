@@ -1,0 +1,207 @@
+"""The emulated fabric: a Mininet network built from a topologies.Fabric, in batches, out of eBPF switches and rated cables.
+
+Used by testbed.cluster, inside the sandbox only. Mininet's API and prompt work on it. Nothing appears in the machine's own network
+namespace, and no sysctl of the machine changes. The fabric is gone when its last process and descriptor are.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from mininet.log import error, output
+from mininet.net import Mininet
+
+from testbed import sandbox
+from testbed.dataplane import layout, loader
+from testbed.dataplane.counters import Counters
+from testbed.emulated import bringup, netlink
+from testbed.emulated.faults import Faults
+from testbed.emulated.links import FabricIntf, FabricLink
+from testbed.emulated.nodes import FabricHost, FabricSwitch
+from testbed.errors import UserError
+from topologies import addressing
+from topologies.clos import Fabric
+
+Step = Callable[[str], None]
+
+
+class FabricNet(Mininet):
+    """``start`` builds, ``stop`` removes. ``step`` is told the name of each stage of bring-up before it begins (see cluster.CRASH_POINTS).
+
+    After :meth:`start`: ``faults``, ``counters``, ``switch_namespace`` (a path for nsenter and setns) and ``namespaces`` (node -> descriptor;
+    all switches under ""). Raises :class:`UserError` on what the machine lacks.
+    """
+
+    def __init__(self, fabric: Fabric, step: Step = lambda name: None) -> None:
+        if not sandbox.inside():
+            raise UserError("a fabric is built inside the sandbox only: use mrcbed, or python -m testbed.sandbox -- COMMAND")
+        self.fabric = fabric
+        self.namespaces: dict[str, int] = {}
+        self.switch_namespace = ""
+        self._step = step
+        self._stopped = False
+        super().__init__(topo=None, switch=FabricSwitch, host=FabricHost, controller=None, link=FabricLink, build=False)
+
+    @classmethod
+    def init(cls) -> None:
+        """Mininet would raise sysctls of the machine here and leave them so."""
+        cls.inited = True
+
+    # --- building --------------------------------------------------------------------------------------------
+
+    def build(self) -> None:
+        if shutil.which("mnexec") is None:
+            raise UserError("mnexec is missing: install it with apt-get install mininet")
+        fabric, step = self.fabric, self._step
+        step("data plane")
+        scratch = Path(sandbox.RUN_DIR)
+        loader.load(scratch)
+        loader.describe(fabric)
+        step("switch namespace")
+        self.namespaces[""] = netlink.new_namespace()
+        self.switch_namespace = f"/proc/{os.getpid()}/fd/{self.namespaces['']}"
+        netlink.write_sysctls(self.namespaces[""], bringup.SWITCH_SYSCTLS)
+        for number, name in enumerate(fabric.switches):
+            self.addSwitch(name, number=number, net=self)
+        step("hosts")
+        for number, name in enumerate(fabric.hosts):
+            host = self.addHost(name, number=number, address=addressing.text(addressing.inner_address(number)), ip=None)
+            self.namespaces[name] = os.open(f"/proc/{host.pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+            netlink.write_sysctls(self.namespaces[name], bringup.HOST_SYSCTLS)
+        step("cables")
+        bringup.run_batch("ip", bringup.veth_lines(fabric, {name: str(self[name].pid) for name in fabric.hosts}), self.switch_namespace)
+        self._adopt_cables()
+        for node, fd in self.namespaces.items():
+            netlink.offloads_off(fd, [p.name for p in fabric.ports if p.node == node or (not node and p.node not in fabric.hosts)])
+        step("queues")
+        self._queues()
+        step("routes")
+        for number, name in enumerate(fabric.hosts):
+            bringup.run_batch("ip", bringup.host_lines(fabric, number), self._path(name))
+        step("links up")
+        bringup.run_batch("ip", [f"link set {p.name} up" for p in fabric.ports if p.node not in fabric.hosts], self.switch_namespace)
+        self.counters = Counters(fabric)
+        self.faults = Faults(fabric, self.counters, self.namespaces)
+        step("settle")
+        self._wait_for_carriers()
+        self.built = True
+
+    def _path(self, node: str) -> str:
+        return f"/proc/{os.getpid()}/fd/{self.namespaces[node]}"
+
+    def _adopt_cables(self) -> None:
+        for cable in self.fabric.links:
+            ends = []
+            for port in (cable.a, cable.b):
+                node = self[port.node]
+                ends.append(FabricIntf(port.name, node=node, fabric_port=port, ifindex=layout.PORT_BASE + port.number, port=node.newPort()))
+            self.links.append(FabricLink(ends[0].node, ends[1].node, cable=cable, intfs=(ends[0], ends[1]), net=self))
+
+    def _queues(self) -> None:
+        rated: dict[str, list[tuple[Any, int]]] = {node: [] for node in self.namespaces}
+        for link in self.fabric.links:
+            for port in (link.a, link.b):
+                rated[port.node if port.node in rated else ""].append((port, link.rate))
+        for node, ports in rated.items():
+            bringup.run_batch("tc", bringup.queue_lines(self.fabric, ports), self._path(node))
+
+    def _wait_for_carriers(self) -> None:
+        import time
+
+        until = time.monotonic() + 5
+        for node, fd in self.namespaces.items():
+            sock = netlink.LinkSocket(fd)
+            try:
+                while waiting := [s for s in sock.dump().values() if s.ifindex >= layout.PORT_BASE and s.operstate != netlink.OPER_UP]:
+                    if time.monotonic() > until:
+                        raise UserError(f"{len(waiting)} ports of {node or 'the switches'} got no carrier within 5 s: this machine is too slow for the fabric")
+                    time.sleep(0.001)
+            finally:
+                sock.close()
+
+    def start(self) -> None:
+        if not self.built:
+            self.build()
+
+    # --- removing --------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Everything away: processes in the hosts, whoever started them, namespaces with all that is in them, pins. Idempotent."""
+        if self._stopped:
+            return
+        self._stopped = True
+        if hasattr(self, "faults"):
+            self.faults.close()
+        for term in self.terms:
+            term.kill()
+        end_processes_in({os.fstat(fd).st_ino for fd in self.namespaces.values()})
+        for node in [*self.hosts, *self.switches]:
+            node.terminate()
+        for fd in self.namespaces.values():
+            os.close(fd)
+        self.namespaces.clear()
+        loader.unload()
+
+    # --- Mininet's API where its own would not do ------------------------------------------------------------
+
+    def configLinkStatus(self, src: str, dst: str, status: str) -> None:
+        """Cable between two nodes "up" or "down", acting on the switch's end only."""
+        if status not in ("up", "down"):
+            error(f"status must be up or down, not {status}\n")
+            return
+        for name in (src, dst):
+            if name not in self.nameToNode:
+                error(f"{name} not in network\n")
+                return
+        cables = [link.cable for link in self.linksBetween(self[src], self[dst])]
+        if not cables:
+            error(f"{src} and {dst} are not connected\n")
+        for cable in cables:
+            self.faults.set_link(cable.name, status == "up")
+
+    def iperf(self, hosts: Any = None, l4Type: str = "TCP", udpBw: str = "10M", fmt: Any = None, seconds: int = 5, port: int = 5201) -> list[str]:
+        """iperf3 between two hosts; [server, client] rates as Mininet's iperf gives them."""
+        client, server = hosts or [self.hosts[0], self.hosts[-1]]
+        output(f"*** Iperf: testing {l4Type} bandwidth between {client} and {server}\n")
+        daemon = server.popen(["iperf3", "-s", "-1", "-p", str(port)])
+        try:
+            words = ["iperf3", "-J", "-c", server.IP(), "-p", str(port), "-t", str(seconds)]
+            words += ["-u", "-b", udpBw] if l4Type == "UDP" else []
+            for _ in range(20):  # until the server listens
+                text = client.pexec(words)[0]
+                report = json.loads(text or "{}")
+                if "unable to connect" not in str(report.get("error", "")):
+                    break
+        finally:
+            daemon.send_signal(signal.SIGTERM)
+            daemon.communicate()
+        if "error" in report or "end" not in report:
+            error(f"iperf3 failed: {report.get('error', text)}\n")
+            return ["", ""]
+        end = report["end"]
+        rates = [end.get(k, end.get("sum", {})).get("bits_per_second", 0.0) for k in ("sum_received", "sum_sent")]
+        result = [f"{rate / 1e6:.2f} Mbits/sec" for rate in rates]
+        output(f"*** Results: {result}\n")
+        return [udpBw, *result] if l4Type == "UDP" else result
+
+    def interact(self) -> Any:
+        raise NotImplementedError("use mrcbed up")
+
+
+def end_processes_in(namespaces: set[int]) -> None:
+    """Kill every process whose network namespace is one of ours (inodes). Ours alone: they were made for this fabric."""
+    own = os.getpid()
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit() or int(entry) == own:
+            continue
+        try:
+            if os.stat(f"/proc/{entry}/ns/net").st_ino in namespaces:
+                os.kill(int(entry), signal.SIGKILL)
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue

@@ -1,0 +1,166 @@
+"""Takes links and switches of a running fabric down and up, and notices when somebody else does.
+
+One :class:`Faults` per FabricNet. A fault acts on the switch's end of a cable, never on a host's: the host sees its carrier go, as
+with a pulled cable, and keeps its routes. Down: gate closed in both directions, interface down, what was queued declared flushed.
+Up: interface up, carrier and queues back at both ends, flushed again, gate opened; so the books stay exact. A monitor thread does
+the same for whoever runs `ip link set` by hand in a node.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+from collections.abc import Mapping
+
+from testbed.dataplane.counters import Counters
+from testbed.dataplane.layout import PORT_BASE
+from testbed.emulated.netlink import OPER_UP, LinkEvents, LinkSocket
+from topologies.clos import Fabric, FabricError, Link, Port
+
+SETTLE_S = 1.0
+"""Longest wait for the kernel to report carrier at both ends of a cable."""
+
+
+class Faults:
+    """``namespaces``: node name -> descriptor of its network namespace, switches under the key ""."""
+
+    def __init__(self, fabric: Fabric, counters: Counters, namespaces: Mapping[str, int]) -> None:
+        self.fabric = fabric
+        self.counters = counters
+        self._switch_numbers = {name: i for i, name in enumerate(fabric.switches)}
+        self._sockets = {node: LinkSocket(fd) for node, fd in namespaces.items()}
+        self._events = LinkEvents(namespaces[""])
+        self._lock = threading.RLock()
+        self._up = {link.name: True for link in fabric.links}  # as it is
+        self._pulled: set[str] = set()  # cables that someone asked to be down
+        self._dead: set[str] = set()  # switches likewise
+        self._by_index = {PORT_BASE + p.number: link for link in fabric.links for p in (link.a, link.b) if p.node in self._switch_numbers}
+        self._wake, self._waker = os.pipe()
+        self._thread = threading.Thread(target=self._watch, name="mrcbed-ports", daemon=True)
+        self._thread.start()
+
+    # --- what callers use ------------------------------------------------------------------------------------
+
+    def set_link(self, name: str, up: bool) -> int:
+        """Pull or plug a cable; returns the monotonic ns at which the kernel was told. A plugged cable of a dead switch stays down."""
+        link = self.fabric.link(name)
+        with self._lock:
+            (self._pulled.discard if up else self._pulled.add)(link.name)
+            told = time.monotonic_ns()
+            self._settle(link)
+            return told
+
+    def set_switch(self, name: str, up: bool) -> int:
+        """Kill or revive a switch with all its cables; returns the monotonic ns at which the kernel was first told."""
+        if name not in self._switch_numbers:
+            raise FabricError(f"fabric {self.fabric.name!r} has no switch {name!r}: they are {self.fabric.switches[0]}..{self.fabric.switches[-1]}")
+        with self._lock:
+            (self._dead.discard if up else self._dead.add)(name)
+            told = time.monotonic_ns()
+            self.counters.set_switch_down(self._switch_numbers[name], not up)
+            for link in self.fabric.links:
+                if name in (link.a.node, link.b.node):
+                    self._settle(link)
+            return told
+
+    def heal(self) -> None:
+        """Everything up again, also what was taken down by hand at a switch's end."""
+        with self._lock:
+            self._pulled.clear()
+            for name in self._dead:
+                self.counters.set_switch_down(self._switch_numbers[name], False)
+            self._dead.clear()
+            for link in self.fabric.links:
+                self._settle(link)
+
+    def link_states(self) -> dict[str, bool]:
+        """Cable -> whether it carries, in the fabric's order."""
+        with self._lock:
+            return dict(self._up)
+
+    def close(self) -> None:
+        """Stop watching. The fabric itself goes with its namespaces."""
+        os.write(self._waker, b"x")
+        self._thread.join()
+        self._events.close()
+        for sock in self._sockets.values():
+            sock.close()
+        os.close(self._wake)
+        os.close(self._waker)
+
+    # --- how ---------------------------------------------------------------------------------------------------
+
+    def _switch_ends(self, link: Link) -> list[Port]:
+        return [p for p in (link.a, link.b) if p.node in self._switch_numbers]
+
+    def _socket(self, port: Port) -> LinkSocket:
+        return self._sockets["" if port.node in self._switch_numbers else port.node]
+
+    def _settle(self, link: Link) -> None:
+        """Make the cable what was asked for."""
+        wanted = link.name not in self._pulled and not self._dead & {link.a.node, link.b.node}
+        if wanted == self._up[link.name]:
+            return
+        if not wanted:
+            self._gate(link, closed=True)
+        for port in self._switch_ends(link):
+            self._socket(port).set_up(PORT_BASE + port.number, wanted)
+        if wanted:
+            self._raise(link)
+        else:
+            self._flush(link)
+            self._up[link.name] = False
+
+    def _raise(self, link: Link) -> None:
+        """Open the gates once both ends can send: the kernel brings a queue back a moment after the carrier."""
+        until = time.monotonic() + SETTLE_S
+        for port in (link.a, link.b):
+            sock = self._socket(port)
+            while sock.get(PORT_BASE + port.number).operstate != OPER_UP:
+                if time.monotonic() > until:
+                    return  # its other end was taken down by hand: the monitor hears when that changes
+                time.sleep(0.0001)
+        for port in self._switch_ends(link):
+            self._socket(port).set_up(PORT_BASE + port.number, True)  # changes nothing, but waits for the kernel's work in progress
+        self._flush(link)
+        self._gate(link, closed=False)
+        self._up[link.name] = True
+
+    def _gate(self, link: Link, closed: bool) -> None:
+        for port in (link.a, link.b):
+            self.counters.set_gate(port.number, closed)
+
+    def _flush(self, link: Link) -> None:
+        for port in (link.a, link.b):
+            self.counters.flush(port.number)
+
+    def _watch(self) -> None:
+        while True:
+            ready, _, _ = select.select([self._events, self._wake], [], [])
+            if self._wake in ready:
+                return
+            changed = self._events.read()
+            if changed is None:
+                links = list(self.fabric.links)
+            else:
+                links = list({id(li): li for s in changed if (li := self._by_index.get(s.ifindex))}.values())
+            for link in links:
+                with self._lock:
+                    self._follow(link)
+
+    def _follow(self, link: Link) -> None:
+        """Adopt what the kernel says of a cable, if that is not our own doing."""
+        try:
+            carries = all(self._socket(p).get(PORT_BASE + p.number).carries for p in self._switch_ends(link))
+        except OSError:
+            return  # the interface is going: so is the fabric
+        if carries == self._up[link.name]:
+            return
+        if carries:
+            self._raise(link)
+            return
+        self._gate(link, closed=True)
+        self._flush(link)
+        self._up[link.name] = False

@@ -1,0 +1,217 @@
+"""The few netlink, ethtool and namespace calls that a running fabric needs at once, without starting a process.
+
+Used by fabric.py (bring-up), faults.py (links down and up) and the port monitor. Everything slower goes through `ip -batch`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+IFF_UP: Final = 0x1
+IFF_RUNNING: Final = 0x40
+IFF_LOWER_UP: Final = 0x10000
+OPER_UP: Final = 6
+
+_RTM_NEWLINK, _RTM_DELLINK, _RTM_GETLINK = 16, 17, 18
+_NLM_F_REQUEST, _NLM_F_ACK, _NLM_F_DUMP = 1, 4, 0x300
+_NLMSG_ERROR, _NLMSG_DONE = 2, 3
+_IFLA_OPERSTATE = 16
+_RTMGRP_LINK = 1
+_CLONE_NEWNET = 0x40000000
+_SIOCETHTOOL = 0x8946
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class LinkState(NamedTuple):
+    """What the kernel says of an interface."""
+
+    ifindex: int
+    flags: int
+    operstate: int
+
+    @property
+    def carries(self) -> bool:
+        """Administratively up, with carrier."""
+        return self.flags & (IFF_UP | IFF_LOWER_UP) == IFF_UP | IFF_LOWER_UP
+
+
+def in_namespace(fd: int, work: Callable[[], T]) -> T:
+    """Run ``work`` on a thread of its own inside the network namespace ``fd``; sockets it opens stay there. Raises what it raises."""
+
+    def enter() -> T:
+        if _libc.setns(fd, _CLONE_NEWNET):
+            code = ctypes.get_errno()
+            raise OSError(code, f"cannot enter a network namespace: {os.strerror(code)}")
+        return work()
+
+    return _on_thread(enter)
+
+
+def new_namespace() -> int:
+    """A fresh network namespace that lives as long as the returned descriptor (and what runs inside it)."""
+
+    def make() -> int:
+        if _libc.unshare(_CLONE_NEWNET):
+            code = ctypes.get_errno()
+            raise OSError(code, f"cannot make a network namespace: {os.strerror(code)}")
+        return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+
+    return _on_thread(make)
+
+
+def _on_thread(work: Callable[[], T]) -> T:
+    outcome: list[T] = []
+    failure: list[BaseException] = []
+
+    def body() -> None:
+        try:
+            outcome.append(work())
+        except BaseException as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=body, name="mrcbed-netns")
+    thread.start()
+    thread.join()
+    if failure:
+        raise failure[0]
+    return outcome[0]
+
+
+class LinkSocket:
+    """Requests about interfaces of one namespace. Calls may come from several threads."""
+
+    def __init__(self, namespace: int, groups: int = 0) -> None:
+        self._sock = in_namespace(namespace, lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE))
+        self._sock.bind((0, groups))
+        self._lock = threading.Lock()
+        self._serial = 0
+
+    def _ask(self, kind: int, flags: int, body: bytes) -> list[LinkState]:
+        with self._lock:
+            self._serial += 1
+            self._sock.send(struct.pack("=IHHII", 16 + len(body), kind, _NLM_F_REQUEST | flags, self._serial, 0) + body)
+            found: list[LinkState] = []
+            while True:
+                for seen, serial, payload in _messages(self._sock.recv(1 << 18)):
+                    if serial != self._serial:
+                        continue
+                    if seen == _NLMSG_ERROR:
+                        code = -struct.unpack_from("=i", payload)[0]
+                        if code:
+                            raise OSError(code, os.strerror(code))
+                        return found
+                    if seen == _NLMSG_DONE:
+                        return found
+                    if seen == _RTM_NEWLINK:
+                        found.append(_state(payload))
+
+    def set_up(self, ifindex: int, up: bool) -> None:
+        """`ip link set ... up` or `down`; returns when the kernel has done it."""
+        self._ask(_RTM_NEWLINK, _NLM_F_ACK, struct.pack("=BxHiII", 0, 0, ifindex, IFF_UP if up else 0, IFF_UP))
+
+    def get(self, ifindex: int) -> LinkState:
+        return self._ask(_RTM_GETLINK, _NLM_F_ACK, struct.pack("=BxHiII", 0, 0, ifindex, 0, 0))[0]
+
+    def dump(self) -> dict[int, LinkState]:
+        """All interfaces by index."""
+        return {s.ifindex: s for s in self._ask(_RTM_GETLINK, _NLM_F_DUMP, struct.pack("=BxHiII", 0, 0, 0, 0, 0))}
+
+    def close(self) -> None:
+        self._sock.close()
+
+
+class LinkEvents:
+    """Changes of interfaces in one namespace, as they happen. A non-blocking source for select()."""
+
+    def __init__(self, namespace: int) -> None:
+        self._sock = in_namespace(namespace, lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE))
+        self._sock.setsockopt(socket.SOL_SOCKET, 33, 1 << 22)  # SO_RCVBUFFORCE: a plane of links may go at once
+        self._sock.bind((0, _RTMGRP_LINK))
+        self._sock.setblocking(False)
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+    def read(self) -> list[LinkState] | None:
+        """What changed since the last call; None if some were lost and the caller must ask for everything."""
+        found: list[LinkState] = []
+        while True:
+            try:
+                data = self._sock.recv(1 << 18)
+            except BlockingIOError:
+                return found
+            except OSError as error:
+                if error.errno == errno.ENOBUFS:
+                    return None
+                raise
+            found += [_state(payload) for kind, _, payload in _messages(data) if kind == _RTM_NEWLINK]
+
+    def close(self) -> None:
+        self._sock.close()
+
+
+def _messages(data: bytes) -> Iterable[tuple[int, int, bytes]]:
+    at = 0
+    while at + 16 <= len(data):
+        length, kind, _flags, serial, _pid = struct.unpack_from("=IHHII", data, at)
+        if length < 16:
+            return
+        yield kind, serial, data[at + 16 : at + length]
+        at += (length + 3) & ~3
+
+
+def _state(payload: bytes) -> LinkState:
+    _family, _type, ifindex, flags, _change = struct.unpack_from("=BxHiII", payload)
+    operstate, at = 0, 16
+    while at + 4 <= len(payload):
+        length, kind = struct.unpack_from("=HH", payload, at)
+        if length < 4:
+            break
+        if kind & 0x3FFF == _IFLA_OPERSTATE:
+            operstate = payload[at + 4]
+        at += (length + 3) & ~3
+    return LinkState(ifindex, flags, operstate)
+
+
+_OFFLOADS = {"tx checksum": 0x17, "scatter-gather": 0x19, "tso": 0x1F, "gso": 0x24, "gro": 0x2C}
+
+
+def offloads_off(namespace: int, names: Iterable[str]) -> None:
+    """Turn off what would put frames on a veth that no wire carries: unfilled checksums, giant and merged frames.
+
+    Raises OSError naming the interface if the kernel refuses.
+    """
+
+    def work() -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            value = ctypes.create_string_buffer(8)
+            for name in names:
+                for what, command in _OFFLOADS.items():
+                    struct.pack_into("=II", value, 0, command, 0)
+                    try:
+                        fcntl.ioctl(sock, _SIOCETHTOOL, struct.pack("16sP16x", name.encode(), ctypes.addressof(value)))
+                    except OSError as error:
+                        raise OSError(error.errno, f"{name}: cannot turn {what} off: {error.strerror}") from None
+
+    in_namespace(namespace, work)
+
+
+def write_sysctls(namespace: int, values: dict[str, str]) -> None:
+    """Set sysctls of a network namespace, by path below /proc/sys. Raises OSError."""
+
+    def work() -> None:
+        for path, value in values.items():
+            with open(f"/proc/sys/{path}", "w") as held:
+                held.write(value)
+
+    in_namespace(namespace, work)

@@ -1,0 +1,146 @@
+"""Hosts and switches of an emulated fabric, as Mininet nodes.
+
+Made by fabric.py. A host is Mininet's own: a shell in a network namespace. A switch is eBPF programs on ports in the namespace that
+all switches share, so it has no shell: a command given to it runs once, there. Configuration is batched in bringup.py, so the
+per-node configuration of Mininet does nothing here.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+from typing import Any
+
+from mininet.node import Host, Node, Switch
+
+
+class FabricHost(Host):
+    """A host: shell, ``cmd``, ``popen`` as in Mininet. Its address is one IPv6 address on the loopback, the same over every plane."""
+
+    @classmethod
+    def setup(cls) -> None:
+        """Mininet would look for ifconfig here; mnexec is checked by fabric.py with a better message."""
+
+    def __init__(self, name: str, address: str = "", number: int = 0, **params: Any) -> None:
+        self.address = address
+        self.number = number
+        super().__init__(name, **params)
+
+    def IP(self, intf: Any = None) -> str:
+        return self.address
+
+    def config(self, **_params: Any) -> dict[str, Any]:
+        return {}
+
+    def terminate(self) -> None:
+        """End the shell at once: it may be waiting for a program that ignores the hang-up."""
+        if self.shell and self.shell.poll() is None:
+            try:
+                os.killpg(self.shell.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        fd = self.stdout.fileno() if self.shell else -1
+        self.cleanup()
+        Node.outToNode.pop(fd, None)
+        Node.inToNode.pop(fd, None)
+
+
+class FabricSwitch(Switch):
+    """A switch. ``cmd``, ``popen`` and the prompt's ``<switch> command`` run a process in the switches' namespace, once."""
+
+    @classmethod
+    def setup(cls) -> None:
+        """Nothing to check: the data plane was loaded before."""
+
+    def __init__(self, name: str, number: int = 0, net: Any = None, **params: Any) -> None:
+        self.number = number
+        self.net = net
+        self._running: subprocess.Popen[bytes] | None = None
+        params["inNamespace"] = True
+        super().__init__(name, dpid=f"{number + 1:x}", **params)
+
+    def startShell(self, mnopts: Any = None) -> None:
+        self.pid = os.getpid()  # Mininet shows it; the switches' namespace is held by this process
+
+    def config(self, **_params: Any) -> dict[str, Any]:
+        return {}
+
+    def defaultIntf(self) -> Any:
+        return Node.defaultIntf(self)
+
+    def start(self, _controllers: Any = None) -> None:
+        """Bring the switch and its cables up; the prompt's `switch NAME start`."""
+        self.net.faults.set_switch(self.name, True)
+
+    def stop(self, deleteIntfs: bool = False) -> None:
+        """Take the switch down with all its cables; the prompt's `switch NAME stop`."""
+        self.net.faults.set_switch(self.name, False)
+
+    def terminate(self) -> None:
+        if self._running is not None and self._running.poll() is None:
+            self._running.kill()
+            self._running.wait()
+        self._finish()
+
+    # --- commands, one process each ---------------------------------------------------------------------------
+
+    def popen(self, *args: Any, **kwargs: Any) -> Any:
+        kwargs.setdefault("mncmd", ["nsenter", f"--net={self.net.switch_namespace}", "--"])
+        return super().popen(*args, **kwargs)
+
+    def sendCmd(self, *args: Any, **kwargs: Any) -> None:
+        if self.waiting:
+            raise AssertionError(f"{self.name} is still running its last command")
+        words = args[0] if len(args) == 1 and isinstance(args[0], list) else args
+        line = words if isinstance(words, str) else " ".join(str(w) for w in words)
+        self.lastCmd = line
+        self._running = subprocess.Popen(
+            ["nsenter", f"--net={self.net.switch_namespace}", "--", "sh", "-c", line or ":"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self.stdin, self.stdout = self._running.stdin, self._running.stdout
+        self.pollOut = select.poll()
+        self.pollOut.register(self.stdout, select.POLLIN | select.POLLHUP)
+        self.waiting = True
+
+    def sendInt(self, intr: str = "\x03") -> None:
+        if self._running is not None and self._running.poll() is None:
+            os.killpg(self._running.pid, signal.SIGINT)
+
+    def write(self, data: str) -> None:
+        try:
+            os.write(self.stdin.fileno(), data.encode())
+        except (BrokenPipeError, AttributeError, ValueError):
+            pass
+
+    def monitor(self, timeoutms: int | None = None, findPid: bool = True) -> str:
+        if self.stdout is None or not self.pollOut.poll(timeoutms):
+            return ""
+        data = os.read(self.stdout.fileno(), 65536)
+        if not data:
+            self._finish()
+        return data.decode(errors="replace")
+
+    def _finish(self) -> None:
+        if self._running is not None:
+            self._running.wait()
+            for pipe in (self._running.stdin, self._running.stdout):
+                if pipe is not None:
+                    try:
+                        pipe.close()
+                    except BrokenPipeError:
+                        pass
+        self._running, self.stdin, self.stdout, self.waiting = None, None, None, False
+
+    def cmd(self, *args: Any, **kwargs: Any) -> str:
+        self.sendCmd(*args)
+        return str(self.waitOutput(bool(kwargs.get("verbose"))))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}: {','.join(str(i) for i in self.intfList())}> "
+
