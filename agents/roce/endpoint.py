@@ -15,10 +15,6 @@ import random
 from collections import deque
 from typing import Any, Final
 
-from topologies.addressing import ev_fields, inner_address, path_address
-from topologies.clos import Fabric
-from topologies.paths import path_evs
-
 from agents.mrc.dscp import CONTROL
 from agents.mrc.memory import Memory
 from agents.mrc.wire import PSN_MASK, UDP_PORT, crc32, icrc_in_place
@@ -64,7 +60,21 @@ from agents.roce.wire import (
     WRITE_ONLY,
     rnr_code,
 )
-from agents.transport import FLUSHED, NEVER, RECEIVE, REMOTE_ACCESS, REMOTE_INVALID, REMOTE_OPERATION, RETRY_EXCEEDED, Completion, Event, Region
+from agents.transport import (
+    FLUSHED,
+    NEVER,
+    RECEIVE,
+    REMOTE_ACCESS,
+    REMOTE_INVALID,
+    REMOTE_OPERATION,
+    RETRY_EXCEEDED,
+    Completion,
+    Event,
+    Region,
+)
+from topologies.addressing import ev_fields, inner_address, path_address
+from topologies.clos import Fabric
+from topologies.paths import path_evs
 
 _NO_BYTES: Final = b""
 _UDP_PORT_END: Final = BTH_AT  # a shorter frame does not show its UDP port

@@ -16,10 +16,9 @@ import struct
 import zlib
 from typing import Final
 
+from agents.mrc.wire import UDP_PORT
 from topologies.clos import Fabric
 from topologies.paths import path_links
-
-from agents.mrc.wire import UDP_PORT
 
 _MASK: Final = 0xFFFFFFFF
 _TUPLE: Final = struct.Struct("!16s16sBHH")

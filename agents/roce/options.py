@@ -8,10 +8,9 @@ from __future__ import annotations
 import difflib
 from typing import Any, Final
 
-from topologies.clos import Fabric
-
 from agents.roce.congestion import FixedWindow
 from agents.roce.requester import RING
+from topologies.clos import Fabric
 
 _KEYS: Final = ("window_bdp", "window", "rto_ns", "retry_count", "ack_every", "rnr_ns", "rate_limit")
 

@@ -16,12 +16,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from topologies.addressing import HOST_MAC
-
 from agents.mrc.wire import UDP_PORT, head, icrc_of_head
 from agents.roce.requester import Requester
 from agents.roce.responder import Responder
 from agents.roce.wire import DATA_DSCP
+from topologies.addressing import HOST_MAC
 
 INIT: Final = 0
 RTS: Final = 1

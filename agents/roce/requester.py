@@ -13,11 +13,10 @@ from __future__ import annotations
 from typing import Final
 
 from agents.mrc.wire import psn_delta
-from agents.transport import FLUSHED, NEVER, OK, WRITE, Completion
-
 from agents.roce.congestion import FixedWindow
 from agents.roce.counters import Counters
 from agents.roce.wire import BODY_AT, ICRC_BYTES, RETH_BYTES
+from agents.transport import FLUSHED, NEVER, OK, WRITE, Completion
 
 RING: Final = 256
 """Packets that can be outstanding at most, a power of two."""

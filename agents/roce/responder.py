@@ -15,8 +15,6 @@ from typing import Final
 
 from agents.mrc.memory import Memory
 from agents.mrc.wire import PSN_MASK
-from agents.transport import OK, RECEIVE, Completion
-
 from agents.roce.counters import Counters
 from agents.roce.wire import (
     ACK,
@@ -32,6 +30,7 @@ from agents.roce.wire import (
     RETH_BYTES,
     RNR,
 )
+from agents.transport import OK, RECEIVE, Completion
 
 NOTHING: Final = 0
 ANSWER: Final = 1

@@ -46,7 +46,7 @@ KIND_UNSUPPORTED: Final = 32
 def _kinds() -> list[int]:
     """What an opcode is, by its number; 0 for one that is not of the RC service or reserved, which is dropped."""
     kinds = [0] * 256
-    for opcode in (*range(0x00, 0x06), *range(0x0C, 0x11), 0x12, 0x13, 0x14, 0x16, 0x17):
+    for opcode in (*range(0x06), *range(0x0C, 0x11), 0x12, 0x13, 0x14, 0x16, 0x17):
         kinds[opcode] = KIND_UNSUPPORTED  # SEND, READ, ATOMIC: RC requests (and answers to them) that nobody here makes
     kinds[WRITE_FIRST] = KIND_WRITE | KIND_START
     kinds[WRITE_MIDDLE] = KIND_WRITE

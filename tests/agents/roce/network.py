@@ -47,7 +47,7 @@ class Network:
         self.rng = random.Random(seed)
         self.now = 0
         self.sent: list[Sent] = []
-        self.delivered = {host: 0 for host in endpoints}
+        self.delivered = dict.fromkeys(endpoints, 0)
         self._wire_free: dict[tuple[int, int], int] = {}
         self._arrivals: list[tuple[int, int, int, int, bytes]] = []
         self._order = 0
@@ -93,8 +93,6 @@ class Network:
         fields = HEADERS.unpack_from(frame, HEADERS_AT)
         sent = Sent(self.now, host, port, frame, fields[11], fields[15] & PSN_MASK, high, frame[38:54])
         self.sent.append(sent)
-        if self.lose(sent):
-            return
         wire = len(frame) * 8_000_000_000 // self.fabric.nic_rate
         if high:
             arrives = self.now + wire + self.delay_ns
@@ -102,6 +100,8 @@ class Network:
             start = max(self.now, self._wire_free.get((host, port), 0))
             self._wire_free[host, port] = start + wire
             arrives = start + wire + self.delay_ns
+        if self.lose(sent):  # at the far end: it took its time on the wire
+            return
         to = int.from_bytes(frame[92:94], "big") - 1
         for _ in range(2 if self.duplicate and self.rng.random() < self.duplicate else 1):
             self._order += 1
