@@ -1,0 +1,89 @@
+"""The command line, ``mrcbed``. Each command is a module here that exposes ``command`` and is imported only when asked for.
+
+Exit status: what the command says; 2 for bad input or something the machine lacks, 130 after Ctrl-C, 70 for a bug of ours.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+from testbed.errors import UserError
+from topologies import FabricError
+
+COMMANDS = {
+    "doctor": "What this machine can and cannot do, and the fix for each lack.",
+    "run": "Run a scenario: build the fabric, break it, measure, report.",
+    "up": "Bring a fabric up and give Mininet's prompt with our commands.",
+    "plot": "Draw the plots of a result directory again.",
+    "bench": "Measure engine, codec and fabric on this machine.",
+    "clean": "Remove what a run may have left behind, and nothing else.",
+}
+"""In the order of the help. Kept here so that the help imports nothing."""
+
+
+class Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [name for name in COMMANDS if Path(__file__).with_name(f"{name}.py").exists()]
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in self.list_commands(ctx):
+            return None
+        found = importlib.import_module(f"testbed.cli.{name}").command
+        assert isinstance(found, click.Command)
+        return found
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        known = self.list_commands(ctx)
+        if args and args[0] not in known and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], known, n=1) or [", ".join(known)]
+            raise UserError(f"no command {args[0]!r}: did you mean {near[0]}?")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name]) for name in self.list_commands(ctx)])
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="mrcbed", prog_name="mrcbed")
+def group() -> None:
+    """A testbed for MRC: multi-plane fabrics you can break, in Mininet on this machine."""
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run a command line; the exit status. What went wrong is one line on stderr."""
+    try:
+        status = group.main(arguments, prog_name="mrcbed", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        print("mrcbed: interrupted", file=sys.stderr)
+        return 130
+    except (UserError, FabricError) as error:
+        print(f"mrcbed: {error}", file=sys.stderr)
+        return 2
+    except SystemExit as leave:
+        if isinstance(leave.code, str):
+            print(leave.code, file=sys.stderr)
+            return 1
+        return leave.code or 0
+    except Exception as error:
+        if os.environ.get("MRCBED_DEBUG"):
+            raise
+        first = (str(error).splitlines() or [""])[0]
+        print(f"mrcbed: a bug of ours, {type(error).__name__}: {first} (MRCBED_DEBUG=1 shows the traceback)", file=sys.stderr)
+        return 70
+    return status if isinstance(status, int) else 0
+
+
+def main() -> NoReturn:
+    """The console script."""
+    sys.exit(run())

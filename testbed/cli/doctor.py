@@ -1,0 +1,60 @@
+"""``mrcbed doctor``: what this machine can and cannot do."""
+
+from __future__ import annotations
+
+import json
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from testbed.doctor import Check, as_data, examine, well
+
+MARKS = {
+    "ok": ("ok", "green"),
+    "missing": ("MISSING", "bold red"),
+    "limited": ("limited", "yellow"),
+    "optional": ("not needed", "dim"),
+    "unknown": ("unknown", "yellow"),
+}
+
+
+@click.command(name="doctor")
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+def command(as_json: bool) -> int:
+    """What this machine can and cannot do, and the fix for each lack. Exit status 2 if something required is missing."""
+    checks = examine()
+    if as_json:
+        print(json.dumps(as_data(checks), indent=2))
+    else:
+        console = Console()
+        show(checks, console if console.is_terminal else Console(width=140))
+    return 0 if well(checks) else 2
+
+
+def show(checks: list[Check], console: Console) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title, width in (("", 10), ("what", 18), ("found", None), ("why, and the fix", None)):
+        table.add_column(title, min_width=width, overflow="fold")
+    group = ""
+    for check in checks:
+        if check.group != group:
+            group = check.group
+            table.add_row("", "", "", "")
+            table.add_row(Text(group, "bold"), "", "", "")
+        mark, style = MARKS[check.status]
+        why = Text(check.why, "dim" if check.status in ("ok", "optional") else "")
+        if check.fix:
+            why.append(f"\nfix: {check.fix}", "bold")
+        table.add_row(Text(mark, style), Text(check.name), Text(check.found), why)
+    console.print(table)
+    console.print()
+    lacking = [check.name for check in checks if check.status == "missing"]
+    unknown = sum(check.status == "unknown" for check in checks)
+    if lacking:
+        console.print(Text(f"Not ready: {', '.join(lacking)} missing.", "bold red"))
+    else:
+        console.print(
+            Text("All that is required is here" + (f", {unknown} things could not be checked." if unknown else "."), "bold green")
+        )

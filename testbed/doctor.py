@@ -1,0 +1,302 @@
+"""What this machine can and cannot do for the testbed: each thing with what was found, why it matters, and the fix.
+
+``mrcbed doctor`` shows it; ``make test`` asks it whether the engine is compiled. It changes nothing on the machine, never
+raises on what it finds (a check that fails itself becomes "unknown"), and needs no root, though it then knows less.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from testbed.probes import PATH
+
+ROOT = Path(__file__).resolve().parent.parent
+KERNEL = (6, 1)
+"""Debian 12's own."""
+Status = Literal["ok", "missing", "limited", "optional", "unknown"]
+"""missing: required and lacking. limited: works with less. optional: lacking and not needed. unknown: could not be checked."""
+
+
+@dataclass(frozen=True)
+class Check:
+    group: str
+    name: str
+    status: Status
+    found: str
+    why: str
+    fix: str = ""
+
+
+def _check(group: str, name: str, ok: bool, found: str, why: str, fix: str, otherwise: Status = "missing") -> Check:
+    return Check(group, name, "ok" if ok else otherwise, found, why, "" if ok else fix)
+
+
+# --- the kernel ------------------------------------------------------------------------------------------------
+
+UPGRADE = "boot Debian 12's kernel (linux-image-amd64), not a container's or a cut-down one"
+FEATURES: dict[str, tuple[Status, str]] = {  # name -> status when lacking, why
+    "namespaces": ("missing", "every host and the switches live in network namespaces"),
+    "veth": ("missing", "every cable is a veth pair"),
+    "AF_PACKET": ("missing", "agents send and receive whole frames"),
+    "HTB": ("missing", "link rates and the two queues of a port"),
+    "clsact": ("missing", "the switch programs hang there"),
+    "BPF at tc": ("missing", "switches are eBPF programs"),
+    "BTF": ("missing", "the maps of the data plane are described by it"),
+    "data plane loads": ("missing", "the switches' own programs must pass this kernel's verifier"),
+    "seg6": ("limited", "ping, iperf3 and any program between hosts ride the kernel's SRv6; MRC and RoCE do not need it"),
+    "seg6 encap.red": ("limited", "as above: routes without a routing header"),
+    "seg6local End.DT6": ("limited", "as above: the receiving side"),
+    "seg6local next-csid": ("optional", "only an independent check of the uSID shift"),
+    "MPTCP": ("optional", "only a baseline transport to come"),
+    "AF_XDP": ("optional", "not used"),
+    "netem": ("optional", "not needed: links have no propagation delay"),
+    "RED": ("optional", "not needed: queues are managed by eBPF"),
+    "fq": ("optional", "not needed: agents pace themselves"),
+    "VRF": ("optional", "not needed"),
+}
+
+
+def kernel() -> Iterator[Check]:
+    release = platform.release()
+    numbers = tuple(int(n) for n in re.findall(r"\d+", release)[:2])
+    yield _check("kernel", "version", numbers >= KERNEL, f"Linux {release}", "6.1 or later has all that is used", UPGRADE)
+    if os.geteuid() != 0:
+        for name, (_, why) in FEATURES.items():
+            yield Check("kernel", name, "unknown", "only root can try it", why, "sudo mrcbed doctor")
+    else:
+        yield from _probed()
+    controllers = _read("/sys/fs/cgroup/cgroup.controllers") or ("version 1" if Path("/sys/fs/cgroup/cpu").is_dir() else "")
+    yield _check(
+        "kernel", "cgroups", bool(controllers), controllers or "none", "not needed: only Mininet's CPU-limited hosts", "", "optional"
+    )
+    module = Path("/sys/module/openvswitch").is_dir() or _succeeds("modprobe", "-n", "-q", "openvswitch")
+    why = "not needed: switches are eBPF; Open vSwitch would forward in user space"
+    yield _check("kernel", "Open vSwitch module", module, "present" if module else "absent", why, "", "optional")
+
+
+def _probed() -> Iterator[Check]:
+    program = ROOT / "testbed/dataplane/fabric.bpf.o"
+    command = [sys.executable, "-m", "testbed.probes", *([str(program)] if program.exists() else [])]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    verdicts: dict[str, str] = json.loads(done.stdout) if done.returncode == 0 else {}
+    for name, (lacking, why) in FEATURES.items():
+        if name not in verdicts:
+            yield Check("kernel", name, "unknown", "could not be tried", why, "mend what is missing above and below first")
+        elif verdicts[name].endswith(" is missing"):
+            yield Check("kernel", name, "unknown", verdicts[name], why, "install that tool: sudo make install")
+        else:
+            fix = "" if lacking == "optional" else "sudo make install builds it anew" if name == "data plane loads" else UPGRADE
+            yield _check("kernel", name, not verdicts[name], verdicts[name] or "works", why, fix, lacking)
+
+
+# --- programs and packages -------------------------------------------------------------------------------------
+
+TOOLS: dict[str, tuple[Status, str, str]] = {  # tool -> status when lacking, why, Debian package
+    "mnexec": ("missing", "Mininet starts every host with it", "mininet"),
+    "ip": ("missing", "makes links and routes", "iproute2"),
+    "tc": ("missing", "sets rates, hangs programs", "iproute2"),
+    "bpftool": ("missing", "loads the data plane", "bpftool"),
+    "ethtool": ("missing", "turns offloads off", "ethtool"),
+    "ifconfig": ("missing", "Mininet's interface commands call it", "net-tools"),
+    "nsenter": ("missing", "commands inside the switches' namespace", "util-linux"),
+    "clang": ("limited", "compiles the data plane, once", "clang libbpf-dev"),
+    "gcc": ("limited", "compiles the engine; without it the engine runs interpreted, slower", "gcc python3-dev"),
+    "iperf3": ("limited", "real traffic between hosts", "iperf3"),
+    "ping": ("limited", "pingall at the prompt", "iputils-ping"),
+    "tcpdump": ("limited", "captures (--pcap)", "tcpdump"),
+    "tshark": ("limited", "reads captures with the MRC dissector", "tshark"),
+    "ovs-vsctl": ("optional", "not needed: a second forwarding plane to come", "openvswitch-switch"),
+}
+
+
+def tools() -> Iterator[Check]:
+    for tool, (lacking, why, package) in TOOLS.items():
+        path = shutil.which(tool, path=PATH)
+        yield _check("tools", tool, path is not None, path or "not found", why, f"sudo apt-get install {package}", lacking)
+
+
+def packages() -> Iterator[Check]:
+    """Every pinned package: there, and at the version tested."""
+    want = sys.version_info[:2] >= (3, 11)
+    yield _check("Python", "python", want, platform.python_version(), "3.11 or later", "sudo make install uses Debian 12's python3")
+    wrong = []
+    pins = list(_pins())
+    for name, version in pins:
+        try:
+            have = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            yield Check("Python", name, "missing", "not installed", f"version {version} is what was tested", "sudo make install")
+            continue
+        if have != version:
+            wrong.append(f"{name} {have} (tested: {version})")
+    found = (
+        "; ".join(wrong) if wrong else f"{len(pins)} packages at the versions tested" if pins else "no requirements.txt beside the package"
+    )
+    yield _check("Python", "versions", not wrong, found, "other versions may behave otherwise", "sudo make install", "limited")
+
+
+def _pins() -> Iterator[tuple[str, str]]:
+    for line in (_read(ROOT / "requirements.txt") or "").splitlines():
+        name, equals, version = line.split("#")[0].strip().partition("==")
+        if equals:
+            yield name, version
+
+
+def engine_state() -> tuple[bool, str]:
+    """(compiled, what was found) of the protocol engine as this process would import it."""
+    import agents
+
+    if os.environ.get("MRCBED_INTERPRETED", "") not in ("", "0"):
+        return False, "interpreted, as MRCBED_INTERPRETED asks"
+    folder = Path(agents.__path__[0], "mrc")
+    modules = [f"agents.mrc.{path.stem}" for path in sorted(folder.glob("*.py")) if path.stem != "__init__" and path.stat().st_size]
+    specs = [importlib.util.find_spec(module) for module in modules]
+    built = sum(spec is not None and str(spec.origin).endswith(".so") for spec in specs)
+    if built == len(modules):
+        return True, f"compiled ({built} modules)"
+    if list(folder.glob("*.so")):
+        return False, "interpreted: the compiled one is older than its source"
+    return False, "interpreted"
+
+
+def require_compiled() -> None:
+    """End the process with one line if the engine is interpreted though this machine could compile it."""
+    compiled, found = engine_state()
+    if not compiled and not os.environ.get("MRCBED_NO_COMPILE") and shutil.which("gcc", path=PATH):
+        sys.exit(f"mrcbed: the engine is {found}, though a C compiler is here: see build/engine.log")
+
+
+def built() -> Iterator[Check]:
+    compiled, found = engine_state()
+    yield _check("build", "engine", compiled, found, "compiled it moves about twice the packets", "sudo make install", "limited")
+    program = ROOT / "testbed/dataplane/fabric.bpf.o"
+    there = program.exists()
+    why = "the switches' programs"
+    lacking: Status = "limited" if shutil.which("clang", path=PATH) else "missing"  # a run can compile it itself, with clang
+    yield _check("build", "eBPF object", there, str(program.relative_to(ROOT)) if there else "not built", why, "sudo make install", lacking)
+    isal = importlib.util.find_spec("isal") is not None
+    yield _check(
+        "build", "isal", isal, "present" if isal else "absent", "checksums in an eighth of zlib's time", "sudo make install", "limited"
+    )
+
+
+# --- the machine -----------------------------------------------------------------------------------------------
+
+
+def machine() -> Iterator[Check]:
+    root = os.geteuid() == 0
+    yield _check("machine", "root", root, f"uid {os.geteuid()}", "namespaces, links and BPF need it", "use sudo")
+    cpus = len(os.sched_getaffinity(0))
+    yield _check(
+        "machine",
+        "CPUs",
+        cpus >= 2,
+        str(cpus),
+        "the named fabrics' default rates are set for 2",
+        "lower the link rate, or add CPUs",
+        "limited",
+    )
+    memory = re.search(r"MemAvailable:\s+(\d+)", _read("/proc/meminfo") or "")
+    gigabytes = int(memory[1]) / 1e6 if memory else 0.0
+    yield _check("machine", "memory", gigabytes >= 1.5, f"{gigabytes:.1f} GB available", "8 hosts take about 1 GB", "free some", "limited")
+    limits = ", ".join(f"{name} {_read(f'/proc/sys/net/core/{name}') or '?'}" for name in ("rmem_max", "wmem_max"))
+    yield Check("machine", "socket buffers", "ok", limits, "for information: agents pass these limits while they are root")
+    yield from _leftovers()
+
+
+def _leftovers() -> Iterator[Check]:
+    """Other namespaces (for information), runs under way, and what a run should have taken with it."""
+    spaces: set[str] = set()
+    running: set[str] = set()
+    orphans: list[int] = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            spaces.add(os.readlink(entry / "ns/net"))
+            variables = dict(v.partition(b"=")[::2] for v in (entry / "environ").read_bytes().split(b"\0"))
+        except OSError:
+            continue  # gone meanwhile, or not ours to look at
+        mark = variables.get(b"MRCBED_RUN", b"").decode(errors="replace")
+        if mark and _alive(mark):
+            running.add(mark)
+        elif mark:
+            orphans.append(int(entry.name))
+    others = len(spaces - {_link("/proc/self/ns/net")})
+    found = f"{others} others with processes; {len(running)} run{'s' * (len(running) != 1)} under way"
+    yield Check("machine", "network namespaces", "ok", found, "for information: several runs share the CPUs and spoil each other's figures")
+    remains = [f"process {pid}" for pid in sorted(orphans)]
+    try:
+        remains += [f"{path}" for path in (Path("/sys/fs/bpf/mrcbed"),) if path.exists() and not running]
+        remains += [f"interface {name}" for name in os.listdir("/sys/class/net") if re.fullmatch(r"p\d+-t[01]-\d+-[ud]\d+|h\d+-p\d+", name)]
+    except OSError:
+        pass  # a bpffs that only root may look into
+    clean = not remains
+    yield _check(
+        "machine", "leftovers", clean, ", ".join(remains) or "none", "a run takes all it made with it", "sudo mrcbed clean", "limited"
+    )
+
+
+def _alive(mark: str) -> bool:
+    """Whether the front of the run so marked, <pid>.<start time>, still is."""
+    pid, _, start = mark.partition(".")
+    stat = _read(f"/proc/{pid}/stat") if pid.isdigit() else None
+    return stat is not None and stat.rpartition(")")[2].split()[19] == start
+
+
+def _read(path: str | Path) -> str | None:
+    try:
+        return Path(path).read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _link(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
+
+
+def _succeeds(*command: str) -> bool:
+    tool = shutil.which(command[0], path=PATH)
+    return tool is not None and subprocess.run([tool, *command[1:]], capture_output=True, timeout=10, check=False).returncode == 0
+
+
+GROUPS: tuple[Callable[[], Iterator[Check]], ...] = (machine, kernel, tools, packages, built)
+
+
+def examine() -> list[Check]:
+    """Every check. Never raises."""
+    found: list[Check] = []
+    for group in GROUPS:
+        try:
+            found.extend(group())
+        except Exception as error:  # a doctor that dies of a symptom helps nobody
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            found.append(
+                Check(group.__name__, "(check failed)", "unknown", reason, "the rest of this group was not checked", "please report it")
+            )
+    return found
+
+
+def well(checks: list[Check]) -> bool:
+    """Whether all that is required is there, as far as could be checked."""
+    return not any(check.status == "missing" for check in checks)
+
+
+def as_data(checks: list[Check]) -> dict[str, Any]:
+    """For machines."""
+    return {"ok": well(checks), "checks": [asdict(check) for check in checks]}
