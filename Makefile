@@ -15,8 +15,6 @@ PY := .venv/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check
 PIP_FLAGS ?=
 STAMPS := .venv/.stamps
-export PYTHONDONTWRITEBYTECODE :=
-export MRCBED_INTERPRETED ?=
 
 ENGINE := $(shell find agents -name '*.py' 2>/dev/null)
 BPF := testbed/dataplane/fabric.bpf.o
@@ -28,6 +26,7 @@ OWN := if [ -n "$${SUDO_UID:-}" ]; then chown -R "$$SUDO_UID:$${SUDO_GID:-$$SUDO
 
 .PHONY: help install demo test unit lint emulated bench soak clean distclean apt root
 .DEFAULT_GOAL := help
+.NOTPARALLEL:
 
 help:
 	@cat <<-'END'
@@ -110,13 +109,13 @@ bench: root install
 
 # --- check -----------------------------------------------------------------------------------------------------
 
-test: install $(STAMPS)/dev lint unit emulated
+test: root install $(STAMPS)/dev lint unit emulated
 	@$(OWN)
 
 unit: install $(STAMPS)/dev
 	$(PY) -c 'from testbed.doctor import require_compiled; require_compiled()'
-	$(PY) -m pytest tests --ignore=tests/emulated
-	if [ -d tests/agents ]; then MRCBED_INTERPRETED=1 $(PY) -m pytest tests/agents; fi
+	$(PY) -m pytest tests --ignore=tests/emulated -m "not soak"
+	MRCBED_INTERPRETED=1 $(PY) -m pytest tests/agents -m "not soak"
 
 emulated: root install $(STAMPS)/dev
 	$(PY) -m testbed.sandbox -- $(PY) -m pytest tests/emulated -m "not soak"
