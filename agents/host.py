@@ -21,6 +21,7 @@ from agents.collectives.ring import CollectiveError, Ring, RingAllReduce
 from agents.control import AgentServer
 from agents.device import Device
 from agents.packet_io import drop_root
+from agents.transport import Completion
 from topologies.clos import Fabric, FabricError
 
 PR_SET_PDEATHSIG = 1
@@ -42,6 +43,7 @@ class Host:
         self.server = AgentServer(config["socket"])
         self.ring: Ring | None = None
         self.job: RingAllReduce | None = None
+        self.pending: list[Completion] = []  # what neighbours sent before we began
         self.running = True
         self.bin_ns = max(BIN_RTTS * self.fabric.base_rtt_ns, 20_000_000)
         self.bin_end = 0
@@ -124,6 +126,8 @@ class Host:
             raise CollectiveError("a collective is running already")
         self.job = RingAllReduce(self.ring, message_bytes, dtype, steps, warmup, seed)
         self.job.begin()
+        pending, self.pending = self.pending, []
+        self.job.completed(pending)
 
     def op_counters(self) -> dict[str, int]:
         """Counters so far."""
@@ -149,6 +153,7 @@ class Host:
         made = self.device.engine.completions()
         job = self.job
         if job is None:
+            self.pending.extend(made)  # a neighbour began before us
             return
         if made:
             job.completed(made)
@@ -163,6 +168,7 @@ class Host:
             self.job = None
         elif job.finished:
             self.server.answer({"event": "done", "rank": job.ring.rank, "wrong": job.wrong})
+            self.pending.extend(job.leftover)
             self.job = None
 
     def loop(self) -> None:

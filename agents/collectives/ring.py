@@ -108,8 +108,10 @@ class RingAllReduce:
         self.remaining = 0
         self.open_writes = [0, 0]
         self.early: dict[int, list[tuple[int, int]]] = {}  # what the predecessor sent for a step not begun here
-        self.finished = False
-        self.stop_at = 0
+        self.waiting = False  # for acknowledgements of the step whose buffers the next one reuses
+        self.ended = False  # the last result is there
+        self.finished = False  # and the neighbours have everything
+        self.leftover: list[Any] = []  # receives that belong to the next collective
         self.records: list[dict[str, Any]] = []
         self.failure: dict[str, Any] | None = None
 
@@ -172,6 +174,9 @@ class RingAllReduce:
             if c.kind != RECEIVE:
                 self.open_writes[c.wr_id] -= 1
                 continue
+            if self.ended:
+                self.leftover.append(c)
+                continue
             self.ring.device.post_recv(c.qpn, 0)
             step = c.imm >> (RING_BITS + SLICE_BITS)
             ring_step, j = c.imm >> SLICE_BITS & (1 << RING_BITS) - 1, c.imm & (1 << SLICE_BITS) - 1
@@ -179,7 +184,7 @@ class RingAllReduce:
                 self._arrived(ring_step, j)
             else:
                 self.early.setdefault(self.step + 1, []).append((ring_step, j))
-        if self.remaining == 0 and self.step >= 0 and not self.finished:
+        if self.remaining == 0 and self.step >= 0 and not self.ended and not self.waiting:
             self._end_step()
 
     def _end_step(self) -> None:
@@ -191,16 +196,16 @@ class RingAllReduce:
                 {"rank": self.ring.rank, "step": self.step - self.warmup, "start_ns": self.started_ns, "end_ns": now, "ok": wrong == 0}
             )
         if self.step + 1 >= self.total_steps:
-            self.finished = True
+            self.ended = True
         elif self.open_writes[self.step + 1 & 1] == 0:
             self.begin()
         else:
             self.waiting = True
 
-    waiting = False
-
     def idle(self) -> None:
-        """Begin the next step once the writes of the step whose buffers it reuses are all acknowledged."""
+        """Go on once the writes that the next step, or the end, waits for are acknowledged."""
         if self.waiting and self.open_writes[self.step + 1 & 1] == 0:
             self.waiting = False
             self.begin()
+        elif self.ended and self.open_writes == [0, 0]:
+            self.finished = True
