@@ -44,4 +44,5 @@ if os.environ.get("MRCBED_INTERPRETED", "") not in ("", "0"):
     sys.meta_path.insert(0, _SourceOnly())
 elif _stale():
     print("mrcbed: the compiled engine is older than its source, running interpreted; `make install` compiles it anew", file=sys.stderr)
+    os.environ["MRCBED_INTERPRETED"] = "stale"  # the processes we start need not say it again
     sys.meta_path.insert(0, _SourceOnly())

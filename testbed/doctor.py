@@ -158,7 +158,10 @@ def engine_state() -> tuple[bool, str]:
     """(compiled, what was found) of the protocol engine as this process would import it."""
     import agents
 
-    if os.environ.get("MRCBED_INTERPRETED", "") not in ("", "0"):
+    asked = os.environ.get("MRCBED_INTERPRETED", "")
+    if asked == "stale":
+        return False, "interpreted: the compiled one is older than its source"
+    if asked not in ("", "0"):
         return False, "interpreted, as MRCBED_INTERPRETED asks"
     folder = Path(agents.__path__[0], "mrc")
     modules = [f"agents.mrc.{path.stem}" for path in sorted(folder.glob("*.py")) if path.stem != "__init__" and path.stat().st_size]
@@ -166,8 +169,6 @@ def engine_state() -> tuple[bool, str]:
     built = sum(spec is not None and str(spec.origin).endswith(".so") for spec in specs)
     if built == len(modules):
         return True, f"compiled ({built} modules)"
-    if list(folder.glob("*.so")):
-        return False, "interpreted: the compiled one is older than its source"
     return False, "interpreted"
 
 
