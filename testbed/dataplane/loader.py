@@ -1,7 +1,7 @@
 """Loads the data plane's programs, pins them and describes a fabric to them.
 
-Called by testbed/emulated/fabric.py inside the sandbox, whose private bpffs makes every pin vanish with the run.
-:func:`program_routes` is also what the controller's eBPF southbound calls. Must never pin outside /sys/fs/bpf/mrcbed.
+Called by testbed/emulated/fabric.py inside the sandbox, whose private bpffs makes every pin vanish with the run. The switches' tables
+are the controller's to write; :func:`program_fabric` stands in where there is none. Must never pin outside /sys/fs/bpf/mrcbed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import shutil
 import struct
 import subprocess
-from collections.abc import Mapping
 from pathlib import Path
 
 from testbed.dataplane import build, layout
@@ -81,22 +80,12 @@ def high_limit(fabric: Fabric) -> int:
     return max(4096, fabric.buffer_bytes // HIGH_CLASS_SHARE)
 
 
-def program_routes(routes: BpfMap, switch_number: int, table: Mapping[int, int]) -> None:
-    """Make ``table`` (next uSID -> egress ifindex) the whole static table of a switch. Entries that stay are not touched."""
-    wanted = {switch_number << 16 | usid: ifindex for usid, ifindex in table.items()}
-    for key, _ in list(routes.items()):
-        number = struct.unpack("=I", key)[0]
-        if number >> 16 == switch_number and number not in wanted:
-            routes.delete(key)
-    for number, ifindex in wanted.items():
-        routes.update(struct.pack("=I", number), struct.pack("=I", ifindex))
-
-
 def program_fabric(fabric: Fabric) -> None:
-    """Every switch's static table, without a controller."""
+    """Every switch's static table into the freshly loaded map, for a cluster without a controller."""
     index = {port.name: layout.PORT_BASE + port.number for port in fabric.ports}
     routes = BpfMap(PINS / "routes")
     tables = static_tables(fabric)
     for number, switch in enumerate(fabric.switches):
-        program_routes(routes, number, {usid: index[name] for usid, name in tables[switch].items()})
+        for usid, name in tables[switch].items():
+            routes.update(struct.pack("=I", number << 16 | usid), struct.pack("=I", index[name]))
     routes.close()

@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,10 +30,12 @@ from topologies import addressing
 from topologies.clos import Fabric
 
 Step = Callable[[str], None]
+STEPS = ("data-plane", "switch-namespace", "hosts", "cables", "queues", "routes", "links-up", "settle")
+"""Stages of bring-up, in order."""
 
 
 class FabricNet(Mininet):
-    """``start`` builds, ``stop`` removes. ``step`` is told the name of each stage of bring-up before it begins (see cluster.CRASH_POINTS).
+    """``start`` builds, ``stop`` removes. ``step`` is told the name of each stage of bring-up before it begins (:data:`STEPS`).
 
     After :meth:`start`: ``faults``, ``counters``, ``switch_namespace`` (a path for nsenter and setns) and ``namespaces`` (node -> descriptor;
     all switches under ""). Raises :class:`UserError` on what the machine lacks.
@@ -59,11 +62,11 @@ class FabricNet(Mininet):
         if shutil.which("mnexec") is None:
             raise UserError("mnexec is missing: install it with apt-get install mininet")
         fabric, step = self.fabric, self._step
-        step("data plane")
+        step("data-plane")
         scratch = Path(sandbox.RUN_DIR)
         loader.load(scratch)
         loader.describe(fabric)
-        step("switch namespace")
+        step("switch-namespace")
         self.namespaces[""] = netlink.new_namespace()
         self.switch_namespace = f"/proc/{os.getpid()}/fd/{self.namespaces['']}"
         netlink.write_sysctls(self.namespaces[""], bringup.SWITCH_SYSCTLS)
@@ -84,7 +87,7 @@ class FabricNet(Mininet):
         step("routes")
         for number, name in enumerate(fabric.hosts):
             bringup.run_batch("ip", bringup.host_lines(fabric, number), self._path(name))
-        step("links up")
+        step("links-up")
         bringup.run_batch("ip", [f"link set {p.name} up" for p in fabric.ports if p.node not in fabric.hosts], self.switch_namespace)
         self.counters = Counters(fabric)
         self.faults = Faults(fabric, self.counters, self.namespaces)
@@ -112,8 +115,6 @@ class FabricNet(Mininet):
             bringup.run_batch("tc", bringup.queue_lines(self.fabric, ports), self._path(node))
 
     def _wait_for_carriers(self) -> None:
-        import time
-
         until = time.monotonic() + 5
         for node, fd in self.namespaces.items():
             sock = netlink.LinkSocket(fd)

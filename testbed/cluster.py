@@ -1,0 +1,401 @@
+"""A cluster that can be broken: fabric, controller and agents of one emulated run as one object.
+
+Made by the runner, `mrcbed up` and the tests, inside the sandbox only. Owns every process it starts and watches them: when one dies that
+must not (any but the controller), :meth:`Cluster.check` says so, and if nobody tears the cluster down within a second it is done here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from agents.control import AgentClient, AgentError
+from testbed import sandbox
+from testbed.dataplane import layout, loader
+from testbed.emulated.capture import Capture
+from testbed.emulated.fabric import STEPS, FabricNet
+from testbed.errors import UserError
+from topologies.clos import Fabric
+
+CRASH_POINTS = (*STEPS, "controller", "captures", "started", "agents", "agents-started")
+"""Where the environment variable MRCBED_CRASH_AT makes bring-up fail: ``<point>`` raises there, ``<point>:kill`` kills this process."""
+CONTROLLER_S = 20.0
+AGENTS_S = 20.0
+NOTICE_S, FORCE_S = 0.9, 1.5
+"""After a death: when the main thread is interrupted if it has not begun to tear down, and when all is ended without it."""
+ROOT = Path(__file__).resolve().parents[1]
+NOBODY = 65534
+
+
+class ClusterDied(RuntimeError):
+    """A process that the cluster needs has died. One line: which, and how."""
+
+
+class InjectedCrash(RuntimeError):
+    """What MRCBED_CRASH_AT raises."""
+
+
+class Cluster:
+    """``controller`` False writes the switches' tables without Ryu. ``progress(what, share)`` is told how bring-up goes."""
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        *,
+        controller: bool = True,
+        pcap_links: Sequence[str] = (),
+        pcap_dir: Path | None = None,
+        progress: Callable[[str, float], None] | None = None,
+    ) -> None:
+        self.fabric = fabric
+        self.agents: list[AgentClient] = []
+        self.captures: list[Capture] = []
+        self.booted_ns = 0
+        self.teardown_ns = 0
+        self.rest_url = ""
+        for link in pcap_links:
+            fabric.link(link)
+        if pcap_links and pcap_dir is None:
+            raise ValueError("pcap_links need a pcap_dir")
+        self._pcap = (tuple(pcap_links), pcap_dir)
+        self._progress = progress or (lambda what, share: None)
+        self._want_controller = controller
+        self._controller: subprocess.Popen[bytes] | None = None
+        self._agents: list[subprocess.Popen[bytes]] = []
+        self._generation = 0
+        self._watched: dict[int, tuple[str, subprocess.Popen[bytes]]] = {}  # pidfd -> what, process
+        self._watch_lock = threading.Lock()
+        self._died = ""
+        self._stopping = False
+        self._wake, self._waker = -1, -1
+        self._watcher: threading.Thread | None = None
+        self.net = FabricNet(fabric, self._reach)
+
+    # --- life --------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Bring everything but the agents up. On any failure tears down what stood and raises it (:class:`UserError` for what people can fix)."""
+        begun = time.monotonic_ns()
+        try:
+            self._wake, self._waker = os.pipe()
+            self._watcher = threading.Thread(target=self._watch, name="mrcbed-watch", daemon=True)
+            self._watcher.start()
+            self.net.start()
+            for host in self.net.hosts:
+                self._guard(f"the shell of {host.name}", host.shell)
+            self._reach("controller")
+            if self._want_controller:
+                self._start_controller()
+            else:
+                loader.program_fabric(self.fabric)
+            self._reach("captures")
+            links, directory = self._pcap
+            for link in links:
+                assert directory is not None
+                self.captures.append(Capture(self.fabric, link, directory, self.net.switch_namespace))
+                self._guard(f"the capture of {link}", self.captures[-1].process)
+            self._reach("started")
+        except BaseException:
+            self.stop()
+            raise
+        self.booted_ns = time.monotonic_ns() - begun
+
+    def stop(self) -> None:
+        """Everything down, network first to go with its users. Idempotent, under two seconds, not interrupted by signals."""
+        if self._stopping:
+            return
+        self._stopping = True
+        begun = time.monotonic_ns()
+        with _uninterrupted():
+            if self._watcher is not None:
+                os.write(self._waker, b"x")
+                self._watcher.join()
+            for agent in self.agents:
+                agent.close()
+            self.agents = []
+            for process in [*self._agents, *([self._controller] if self._controller else [])]:
+                if process.poll() is None:
+                    process.kill()
+            for capture in self.captures:
+                capture.stop(0.5)
+            self.net.stop()
+            for process in [*self._agents, *([self._controller] if self._controller else [])]:
+                process.wait()
+                if process.stdout is not None:
+                    process.stdout.close()
+            for fd in (self._wake, self._waker, *self._watched):
+                if fd >= 0:
+                    os.close(fd)
+            self._watched.clear()
+        self.teardown_ns = time.monotonic_ns() - begun
+
+    def __enter__(self) -> Cluster:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    def _reach(self, point: str) -> None:
+        """A named point of bring-up: tell progress, crash if the tests want that."""
+        if point in CRASH_POINTS:
+            self._progress(f"bringing up {self.fabric.name}: {point.replace('-', ' ')}", CRASH_POINTS.index(point) / len(CRASH_POINTS))
+        wanted, _, how = os.environ.get("MRCBED_CRASH_AT", "").partition(":")
+        if wanted and wanted not in CRASH_POINTS:
+            raise UserError(f"MRCBED_CRASH_AT={wanted}: no such point; they are {', '.join(CRASH_POINTS)}")
+        if wanted == point:
+            if how == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise InjectedCrash(f"crash injected at {point}")
+
+    # --- controller ----------------------------------------------------------------------------------------------
+
+    def _start_controller(self) -> None:
+        config = Path(sandbox.RUN_DIR) / "controller.json"
+        config.write_text(
+            json.dumps(
+                {
+                    "fabric": self.fabric.to_dict(),
+                    "ports": {p.name: layout.PORT_BASE + p.number for p in self.fabric.ports},
+                    "netns": self.net.switch_namespace,
+                    "maps": str(loader.PINS),
+                    "southbound": "ebpf",
+                    "rest_host": "127.0.0.1",
+                    "rest_port": 0,
+                }
+            )
+        )
+        log = Path(sandbox.RUN_DIR) / "controller.log"
+        with log.open("wb") as complaints:
+            self._controller = subprocess.Popen(
+                [sys.executable, "-m", "testbed.controller", "--config", str(config)],
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=complaints, cwd=ROOT, env=_environment(),
+            )  # fmt: skip
+        assert self._controller.stdout is not None
+        said, until = b"", time.monotonic() + CONTROLLER_S
+        while b"\n" not in said:
+            ready = select.select([self._controller.stdout], [], [], max(0.0, until - time.monotonic()))[0]
+            data = os.read(self._controller.stdout.fileno(), 4096) if ready else b""
+            if not data:
+                reason = _last_line(log) or ("it ended without a word" if ready else f"no answer within {CONTROLLER_S:g} s")
+                raise UserError(f"the controller did not come up ({reason}): see mrcbed doctor")
+            said += data
+        words = said.split()
+        if len(words) < 2 or words[0] != b"ready":
+            raise UserError(f"the controller said {said.decode(errors='replace').strip()!r} instead of being ready: see mrcbed doctor")
+        self.rest_url = f"http://127.0.0.1:{int(words[1])}"
+
+    @property
+    def controller_alive(self) -> bool:
+        return self._controller is not None and self._controller.poll() is None
+
+    @property
+    def controller_pid(self) -> int:
+        """0 without a controller."""
+        return self._controller.pid if self._controller is not None else 0
+
+    # --- agents --------------------------------------------------------------------------------------------------
+
+    def start_agents(self, transport: str, options: dict[str, Any], log_dir: Path, seed: int) -> None:
+        """One agent per host; returns when every control socket answers. Raises :class:`UserError` if one does not come up."""
+        if self._agents:
+            raise RuntimeError("agents are running already: stop_agents comes first")
+        self._reach("agents")
+        self._generation += 1
+        here = Path(sandbox.RUN_DIR) / f"agents-{self._generation}"
+        here.mkdir(mode=0o700)
+        log_dir.mkdir(parents=True, exist_ok=True)
+        for number, name in enumerate(self.fabric.hosts):
+            config = here / f"{name}.json"
+            config.write_text(
+                json.dumps(
+                    {
+                        "fabric": self.fabric.to_dict(), "host": number, "transport": transport, "options": options,
+                        "socket": str(here / f"{name}.sock"), "log": str((log_dir / f"{name}.jsonl").resolve()),
+                        "seed": seed, "uid": NOBODY, "gid": NOBODY,
+                    }
+                )
+            )  # fmt: skip
+            with (here / f"{name}.err").open("wb") as complaints:
+                process = self.net[name].popen(
+                    [sys.executable, "-m", "agents.host", "--config", str(config)],
+                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=complaints, cwd=ROOT, env=_environment(),
+                )  # fmt: skip
+            self._agents.append(process)
+        until = time.monotonic() + AGENTS_S
+        try:
+            for number, (name, process) in enumerate(zip(self.fabric.hosts, self._agents, strict=True)):
+                while not (here / f"{name}.sock").exists():
+                    if process.poll() is not None or time.monotonic() > until:
+                        reason = _last_line(here / f"{name}.err") or f"exit status {process.returncode}"
+                        raise UserError(f"the agent of {name} did not come up: {reason}")
+                    time.sleep(0.005)
+                try:
+                    self.agents.append(AgentClient(here / f"{name}.sock", timeout=10.0))
+                    self.agents[-1].call("hello")
+                except AgentError as error:
+                    raise UserError(f"the agent of {name} did not come up: {_last_line(here / f'{name}.err') or error}") from None
+                self._guard(f"the agent of {name}", process)
+                self._progress("starting agents", (number + 1) / self.fabric.host_count)
+            self._reach("agents-started")
+        except BaseException:
+            self.stop_agents()
+            raise
+
+    def stop_agents(self, timeout: float = 2.0) -> None:
+        """End all agents, those that have ended themselves included; they flush their logs."""
+        for agent in self.agents:
+            agent.close()
+        self.agents = []
+        with self._watch_lock:
+            gone = [fd for fd, (_, process) in self._watched.items() if process in self._agents]
+            for fd in gone:
+                del self._watched[fd]
+        if gone and not self._stopping:
+            os.write(self._waker, b"r")  # the watcher lets go of them first
+        for process in self._agents:
+            if process.poll() is None:
+                process.terminate()
+        until = time.monotonic() + timeout
+        for process in self._agents:
+            try:
+                process.wait(max(0.01, until - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._agents = []
+        for fd in gone:
+            os.close(fd)
+
+    # --- faults and counters ---------------------------------------------------------------------------------------
+
+    def set_link(self, name: str, up: bool) -> int:
+        """Plug or pull a cable; monotonic ns at which the kernel was told."""
+        return self.net.faults.set_link(name, up)
+
+    def set_switch(self, name: str, up: bool) -> int:
+        """Revive or kill a switch with all its cables; monotonic ns at which the kernel was first told."""
+        return self.net.faults.set_switch(name, up)
+
+    def link_states(self) -> dict[str, bool]:
+        return self.net.faults.link_states()
+
+    def heal(self) -> None:
+        self.net.faults.heal()
+
+    def counters(self) -> list[dict[str, Any]]:
+        """One row per port (testbed/dataplane/counters.py)."""
+        return self.net.counters.rows()
+
+    def quiesce(self, timeout: float) -> bool:
+        """Wait until no port has anything queued or on its way, at most ``timeout`` seconds."""
+        until = time.monotonic() + timeout
+        while not self.net.counters.quiet():
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.002)
+        return True
+
+    def cpu(self) -> dict[str, Any]:
+        """{"wall": seconds on the monotonic clock, "busy": [busy seconds of each core]} since boot; callers take differences."""
+        tick = os.sysconf("SC_CLK_TCK")
+        with open("/proc/stat") as held:
+            cores = [line.split()[1:9] for line in held if line.startswith("cpu") and line[3].isdigit()]
+        # user nice system idle iowait irq softirq steal: all but idle and iowait is work (stolen time is not ours, and counts as lost)
+        return {"wall": time.monotonic(), "busy": [sum(int(v) for i, v in enumerate(core) if i not in (3, 4)) / tick for core in cores]}
+
+    # --- watching ----------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raises :class:`ClusterDied` if a process that the cluster needs has died."""
+        if not self._died:
+            with self._watch_lock:
+                for what, process in self._watched.values():
+                    self._note(what, process)
+        if self._died:
+            raise ClusterDied(self._died)
+
+    def _guard(self, what: str, process: Any) -> None:
+        with self._watch_lock:
+            self._watched[os.pidfd_open(process.pid)] = (what, process)
+        os.write(self._waker, b"r")
+
+    def _note(self, what: str, process: subprocess.Popen[bytes]) -> None:
+        status = process.poll()
+        if status not in (None, 0) or (status == 0 and not what.startswith("the agent")):  # agents may be told to stop
+            ended = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+            self._died = self._died or f"{what} (process {process.pid}) {ended}"
+
+    def _watch(self) -> None:
+        """Sleep until a process dies; then give the main thread a moment to notice, and see to the end if it does not."""
+        while True:
+            with self._watch_lock:
+                live = dict(self._watched)
+            poll = select.poll()
+            poll.register(self._wake, select.POLLIN)
+            for fd, (what, process) in live.items():
+                if process.poll() is None:
+                    poll.register(fd, select.POLLIN)
+            for fd, _ in poll.poll():
+                if fd == self._wake:
+                    if b"x" in os.read(self._wake, 4096):
+                        return
+                    continue
+            with self._watch_lock:
+                for what, process in self._watched.values():
+                    self._note(what, process)
+            if self._died:
+                self._see_to_the_end()
+                return
+
+    def _see_to_the_end(self) -> None:
+        died = time.monotonic()
+        if select.select([self._wake], [], [], NOTICE_S)[0] and self._stopping:
+            return
+        while not self._stopping and time.monotonic() < died + NOTICE_S:
+            time.sleep(0.02)
+        if self._stopping:
+            return
+        print(f"mrcbed: {self._died}: ending the run", file=sys.stderr, flush=True)
+        os.kill(os.getpid(), signal.SIGTERM)
+        while time.monotonic() < died + FORCE_S:
+            if self._stopping:
+                return
+            time.sleep(0.02)
+        os._exit(70)  # with this process the sandbox ends, and with it everything of ours
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Hold SIGINT and the like back; they come afterwards."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _environment() -> dict[str, str]:
+    """Ours, so that the run's mark is in it, with the project importable from anywhere."""
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {**os.environ, "PYTHONPATH": path}
+
+
+def _last_line(path: Path) -> str:
+    """The last thing a process said on stderr."""
+    try:
+        lines = [line for line in path.read_text(errors="replace").splitlines() if line.strip()]
+    except OSError:
+        return ""
+    return lines[-1].strip() if lines else ""

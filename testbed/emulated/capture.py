@@ -1,0 +1,64 @@
+"""Keeps pcaps of chosen links: one tcpdump per link, on the switch's end, both directions, in one file.
+
+Used by testbed.cluster. A capture must be complete or say that it is not: large buffers, and the kernel's drop count is kept.
+It runs outside our processes, so it slows none of them.
+"""
+
+from __future__ import annotations
+
+import re
+import select
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from testbed.errors import UserError
+from topologies.clos import Fabric
+
+BUFFER_KIB = 32768
+START_S = 5.0
+
+
+class Capture:
+    """One link's capture; ``path`` is a pcap file with nanosecond timestamps."""
+
+    def __init__(self, fabric: Fabric, link: str, directory: Path, switch_namespace: str) -> None:
+        """Returns when frames are being captured. Raises :class:`UserError` if they cannot be."""
+        cable = fabric.link(link)
+        port = cable.b  # the upper end is a switch's, on every cable
+        tool = shutil.which("tcpdump", path="/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin")
+        if tool is None:
+            raise UserError("tcpdump is missing: install it with apt-get install tcpdump")
+        directory.mkdir(parents=True, exist_ok=True)
+        self.link = cable.name
+        self.path = directory / f"{cable.name.replace(':', '_')}.pcap"
+        self.captured = self.dropped = -1  # packets, known once stopped
+        words = ["-i", port.name, "-w", str(self.path), "-B", str(BUFFER_KIB), "-s", "0", "-U", "-n", "-Z", "root", "--time-stamp-precision=nano"]
+        self.process = subprocess.Popen(
+            ["nsenter", f"--net={switch_namespace}", "--", tool, *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
+        )
+        assert self.process.stderr is not None
+        self._said = b""
+        until = time.monotonic() + START_S
+        while b"listening on" not in self._said:
+            ready = select.select([self.process.stderr], [], [], max(0.0, until - time.monotonic()))[0]
+            data = self.process.stderr.read1(4096) if ready else b""  # type: ignore[attr-defined]
+            if not data:
+                self.process.kill()
+                raise UserError(f"tcpdump does not capture {cable.name} ({self._said.decode(errors='replace').strip() or 'no answer'}): see mrcbed doctor")
+            self._said += data
+
+    def stop(self, timeout: float = 1.0) -> None:
+        """End the capture; what came before is in the file. Sets ``captured`` and ``dropped``."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+        try:
+            _, text = self.process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            _, text = self.process.communicate()
+        for field, pattern in (("captured", rb"(\d+) packets? captured"), ("dropped", rb"(\d+) packets? dropped by kernel")):
+            if found := re.search(pattern, text):
+                setattr(self, field, int(found[1]))
