@@ -1,63 +1,46 @@
 """One host's RoCE engine: :class:`agents.transport.Engine` for the baseline ``roce``.
 
 The host process hands in frames and the time and takes frames and deadlines out. This module finds the queue pair that a
-frame belongs to, refuses what is broken or hostile, builds frames, and shares each NIC port among its queue pairs. What a
-packet means is decided by ``requester`` and ``responder``. It never raises on what arrives, and never touches
+frame belongs to, refuses what is broken or hostile, and moves queue pairs between states and paths. What a packet means is decided
+by ``requester`` and ``responder``, what leaves when by ``transmitter``. It never raises on what arrives, and never touches
 memory outside a registered region.
-
-Pacing: a port is free when its last packet has left at line rate; one packet more is handed out ahead of that, for
-timer slack, so the host's own queue holds two at most. Answers do not wait for data, but their time on the wire counts.
 """
 
 from __future__ import annotations
 
 import random
-from collections import deque
 from typing import Any, Final
 
-from agents.mrc.dscp import CONTROL
 from agents.mrc.memory import Memory
 from agents.mrc.wire import PSN_MASK, UDP_PORT, crc32, icrc_in_place
 from agents.roce import flow_hash
 from agents.roce.counters import Counters
 from agents.roce.options import Options
 from agents.roce.queue_pair import ERROR, INIT, RTS, STATES, QueuePair
-from agents.roce.requester import Requester
+from agents.roce.requester import RING, Requester
 from agents.roce.responder import FATAL, MAX_MESSAGE, NOTHING, Responder
+from agents.roce.transmitter import Transmitter
 from agents.roce.wire import (
-    ACK,
-    ACK_FRAME,
     ACK_REQUEST,
-    ACKNOWLEDGE,
     AETH,
     BODY_AT,
-    BTH,
     BTH_AT,
-    DATA_DSCP,
     HEADERS,
     HEADERS_AT,
     ICRC,
     ICRC_BYTES,
-    IMM,
     INNER_AT,
     KIND_ACK,
     KIND_UNSUPPORTED,
     KINDS,
-    MAX_HEADERS,
     MIN_FRAME,
     NAK_ACCESS,
     NAK_INVALID,
     NAK_OPERATION,
     NAK_SEQUENCE,
     PKEY,
-    QPN_MASKED,
-    RETH,
     RNR,
     RNR_TIMER_US,
-    WRITE_FIRST,
-    WRITE_LAST,
-    WRITE_MIDDLE,
-    WRITE_ONLY,
     rnr_code,
 )
 from agents.transport import (
@@ -76,21 +59,14 @@ from topologies.addressing import ev_fields, inner_address, path_address
 from topologies.clos import Fabric
 from topologies.paths import path_evs
 
-_NO_BYTES: Final = b""
 _UDP_PORT_END: Final = BTH_AT  # a shorter frame does not show its UDP port
 
 
-class Endpoint:
+class Endpoint(Transmitter):
     """``host`` is this host's number, ``seed`` the run's. Raises ValueError on an option that is unknown or out of range."""
 
     def __init__(self, fabric: Fabric, host: int, options: dict[str, Any], seed: int) -> None:
-        self.tx_frame: bytearray = bytearray(MAX_HEADERS + ICRC_BYTES)
-        self.tx_length: int = 0
-        self.tx_payload: memoryview | None = None
-        self.tx_trailer: bytes = _NO_BYTES
-        self.tx_high: bool = False
-        self._tx_view: memoryview = memoryview(self.tx_frame)
-
+        super().__init__(fabric, Counters())
         self._fabric: Fabric = fabric
         self._host: int = host
         self._address: bytes = inner_address(host)
@@ -98,23 +74,14 @@ class Endpoint:
         self._rng: random.Random = random.Random(f"roce/{seed}/{host}")
         self._flow_seed: int = flow_hash.fabric_seed(fabric)
         self._memory: Memory = Memory(self._rng)
-        self._counters: Counters = Counters()
         self._completions: list[Completion] = []
         self._events: list[Event] = []
         self._qps: dict[int, QueuePair] = {}
         self._sports: set[int] = set()
         self._next_qpn: int = 0x100 + self._rng.randrange(1 << 20)
         self._dead_links: set[str] = set()
-
-        planes = fabric.planes
-        self._rate: int = fabric.nic_rate
-        self._ahead_ns: int = self._wire_ns(fabric.mtu + MAX_HEADERS + ICRC_BYTES)
-        self._free_ns: list[int] = [-NEVER] * planes
-        self._up: list[bool] = [True] * planes
-        self._ready: list[deque[QueuePair]] = [deque() for _ in range(planes)]
-        self._turn: int = 0  # the port to look at first
-        self._answers: deque[QueuePair] = deque()
-        self._timer_at: int = NEVER  # no queue pair has anything due before this
+        self._up: list[bool] = [True] * fabric.planes
+        self._payload_rx: list[int] = [0] * fabric.planes  # placed, by plane
 
     # --- verbs -----------------------------------------------------------------------------------------------
 
@@ -231,7 +198,7 @@ class Endpoint:
         elif qp.state == INIT:
             counters.rx_not_connected += 1
         else:
-            self._dispatch(now, qp, opcode, flags, word, view, start + BODY_AT, end)
+            self._dispatch(now, port, qp, opcode, flags, word, view, start + BODY_AT, end)
 
     def _runt(self, buffer: Any, start: int, length: int) -> None:
         """A frame too short for BTH and iCRC: ours if its UDP port can be seen and is ours."""
@@ -244,7 +211,9 @@ class Endpoint:
                 return
         self._counters.rx_other += 1
 
-    def _dispatch(self, now: int, qp: QueuePair, opcode: int, flags: int, word: int, view: memoryview, at: int, end: int) -> None:
+    def _dispatch(
+        self, now: int, port: int, qp: QueuePair, opcode: int, flags: int, word: int, view: memoryview, at: int, end: int
+    ) -> None:
         """A sound packet of ``qp``'s peer."""
         counters = self._counters
         kind = KINDS[opcode]
@@ -268,16 +237,13 @@ class Endpoint:
                 qp.rx.refuse(NAK_INVALID)
                 self._fail_here(now, qp)
         else:
+            before = counters.rx_payload_bytes
             act = qp.rx.request(kind, word & PSN_MASK, word & ACK_REQUEST != 0, view, at, end, flags >> 4 & 3)
+            self._payload_rx[port] += counters.rx_payload_bytes - before
             if act != NOTHING:
                 self._answer(qp)
                 if act == FATAL:
                     self._fail_here(now, qp)
-
-    def _answer(self, qp: QueuePair) -> None:
-        if not qp.answering:
-            qp.answering = True
-            self._answers.append(qp)
 
     def _fail_here(self, now: int, qp: QueuePair) -> None:
         """We refused a request for good: our NAK still goes out, all else ends."""
@@ -331,143 +297,13 @@ class Endpoint:
         tx = qp.tx
         psn = tx.una & PSN_MASK
         if rule != "rnr":
-            self._events.append((now, "loss", {"peer": qp.peer, "ev": qp.ev, "psn": psn, "rule": rule, "sent_ns": tx.sent_ns[tx.una % len(tx.sent_ns)]}))
+            sent_ns = tx.sent_ns[tx.una & RING - 1]
+            self._events.append((now, "loss", {"peer": qp.peer, "ev": qp.ev, "psn": psn, "rule": rule, "sent_ns": sent_ns}))
         count = tx.go_back(now)
         self._counters.go_backs += 1
         self._events.append((now, "rtx", {"peer": qp.peer, "ev": qp.ev, "psn": psn, "count": count}))
 
-    # --- frames out ------------------------------------------------------------------------------------------
-
-    def transmit(self, now: int) -> int:
-        horizon = now + self._ahead_ns
-        answers = self._answers
-        for _ in range(len(answers)):
-            qp = answers.popleft()
-            # an answer overtakes data, but not without bound: a port's backlog of answers is at most two packets' time
-            if self._free_ns[qp.port] <= horizon + self._ahead_ns:
-                qp.answering = False
-                return self._build_answer(now, qp)
-            answers.append(qp)
-        planes = len(self._ready)
-        for i in range(planes):
-            port = (self._turn + i) % planes
-            ready = self._ready[port]
-            if self._free_ns[port] > horizon:
-                continue
-            while ready:
-                qp = ready.popleft()
-                qp.scheduled = False
-                if qp.tx.hold_until <= now and qp.tx.may_send():
-                    self._turn = port + 1
-                    self._build_data(now, qp)
-                    self._arm(qp)
-                    self._schedule(qp)
-                    return port
-                self._arm(qp)
-        return -1
-
-    def _build_answer(self, now: int, qp: QueuePair) -> int:
-        syndrome, psn = qp.rx.take_answer()
-        frame = self.tx_frame
-        head, crc = qp.head(CONTROL, ACK_FRAME - BTH_AT)
-        frame[0:BTH_AT] = head
-        BTH.pack_into(frame, BTH_AT, ACKNOWLEDGE, 0, PKEY, QPN_MASKED | qp.remote_qpn, psn)
-        AETH.pack_into(frame, BODY_AT, syndrome << 24 | qp.rx.msn)
-        crc = crc32(self._tx_view[BTH_AT : BODY_AT + 4], crc)
-        frame[BTH_AT + 4] = 0
-        ICRC.pack_into(frame, BODY_AT + 4, crc)
-        if syndrome == ACK:
-            self._counters.acks_tx += 1
-        else:
-            self._counters.naks_tx += 1
-        self.tx_length = ACK_FRAME
-        self.tx_payload = None
-        self.tx_trailer = _NO_BYTES
-        self.tx_high = True
-        self._occupy(now, qp.port, ACK_FRAME)
-        return qp.port
-
-    def _build_data(self, now: int, qp: QueuePair) -> None:
-        tx = qp.tx
-        work = tx.current()
-        psn = tx.nxt
-        mtu = tx.mtu
-        frame = self.tx_frame
-        at = BODY_AT
-        offset = (psn - work.first) * mtu
-        size = work.length - offset
-        last = psn == work.last
-        if not last:
-            size = mtu
-        if psn == work.first:
-            RETH.pack_into(frame, at, work.va, work.rkey, work.length)
-            at += 16
-            opcode = WRITE_ONLY if last else WRITE_FIRST
-        else:
-            opcode = WRITE_LAST if last else WRITE_MIDDLE
-        if last and work.imm >= 0:
-            opcode += 1
-            IMM.pack_into(frame, at, work.imm)
-            at += 4
-        pad = -size & 3
-        bytes_all = at + size + pad + ICRC_BYTES
-        head, crc = qp.head(DATA_DSCP, bytes_all - BTH_AT)
-        frame[0:BTH_AT] = head
-        word = psn & PSN_MASK
-        if tx.advance(now, bytes_all):
-            word |= ACK_REQUEST
-        BTH.pack_into(frame, BTH_AT, opcode, pad << 4, PKEY, QPN_MASKED | qp.remote_qpn, word)
-        crc = crc32(self._tx_view[BTH_AT:at], crc)
-        frame[BTH_AT + 4] = 0
-        if size:
-            payload = work.memory[offset : offset + size]
-            crc = crc32(payload, crc)
-            if pad:
-                padding = bytes(pad)
-                self.tx_trailer = padding + ICRC.pack(crc32(padding, crc))
-            else:
-                self.tx_trailer = ICRC.pack(crc)
-            self.tx_payload = payload
-        else:
-            ICRC.pack_into(frame, at, crc)
-            at += ICRC_BYTES
-            self.tx_payload = None
-            self.tx_trailer = _NO_BYTES
-        self.tx_length = at
-        self.tx_high = False
-        counters = self._counters
-        counters.data_tx += 1
-        counters.tx_payload_bytes += size
-        qp.tx_packets += 1
-        qp.last_data_ns = now
-        self._occupy(now, qp.port, bytes_all)
-
-    def _wire_ns(self, frame_bytes: int) -> int:
-        """Time on a NIC port's wire, rounded up: never faster than the port."""
-        return -(-frame_bytes * 8_000_000_000 // self._rate)
-
-    def _occupy(self, now: int, port: int, frame_bytes: int) -> None:
-        free = self._free_ns[port]
-        self._free_ns[port] = (free if free > now else now) + self._wire_ns(frame_bytes)
-
-    def sent(self, now: int, port: int, ok: bool) -> None:
-        if not ok:  # lost like any other: NAK or RTO will tell
-            self._counters.tx_refused += 1
-
     # --- time ------------------------------------------------------------------------------------------------
-
-    def _schedule(self, qp: QueuePair) -> None:
-        """Into its port's queue if it has something that the window lets go."""
-        if not qp.scheduled and qp.tx.may_send():
-            qp.scheduled = True
-            self._ready[qp.port].append(qp)
-
-    def _arm(self, qp: QueuePair) -> None:
-        tx = qp.tx
-        if tx.rto_at < self._timer_at:
-            self._timer_at = tx.rto_at
-        if -NEVER < tx.hold_until < self._timer_at:
-            self._timer_at = tx.hold_until
 
     def timer(self, now: int) -> None:
         if now < self._timer_at:
@@ -492,19 +328,6 @@ class Endpoint:
             return
         self._go_back(now, qp, "rto")
         self._schedule(qp)
-
-    def deadline(self) -> int:
-        due = self._timer_at
-        for port, ready in enumerate(self._ready):
-            if ready:
-                at = self._free_ns[port] - self._ahead_ns
-                if at < due:
-                    due = at
-        for qp in self._answers:
-            at = self._free_ns[qp.port] - 2 * self._ahead_ns
-            if at < due:
-                due = at
-        return due
 
     # --- states and paths ------------------------------------------------------------------------------------
 
@@ -561,6 +384,9 @@ class Endpoint:
         seen = self._events
         self._events = []
         return seen
+
+    def goodput(self) -> tuple[list[int], list[int]]:
+        return self._payload_tx[:], self._payload_rx[:]
 
     def counters(self) -> dict[str, int]:
         return self._counters.as_dict()

@@ -32,7 +32,9 @@ _CACHE: Final = 64
 class QueuePair:
     """``address`` and ``peer_address`` are inner addresses, ``sport`` the UDP source port of every packet it sends."""
 
-    def __init__(self, qpn: int, peer: int, address: bytes, peer_address: bytes, sport: int, flow: int, tx: Requester, rx: Responder) -> None:
+    def __init__(
+        self, qpn: int, peer: int, address: bytes, peer_address: bytes, sport: int, flow: int, tx: Requester, rx: Responder
+    ) -> None:
         self.qpn: int = qpn
         self.peer: int = peer
         self.address: bytes = address

@@ -2,8 +2,8 @@
 
 Every packet is Ethernet / outer IPv6 (the path) / inner IPv6 (host to host) / UDP 4791 / BTH / ... / payload, pad, iCRC.
 Called by the endpoint and the two halves of a queue pair. It decides nothing and keeps no state. Layouts are those of the
-InfiniBand specification, volume 1, chapter 9, and its annex A17 (RoCEv2). What MRC shares with it (the stack up to the BTH, the iCRC, 24-bit PSN
-arithmetic) is taken from ``agents.mrc.wire``.
+InfiniBand specification, volume 1, chapter 9, and its annex A17 (RoCEv2). What MRC shares with it (the stack up to the
+BTH, the iCRC, 24-bit PSN arithmetic) is taken from ``agents.mrc.wire``.
 """
 
 from __future__ import annotations

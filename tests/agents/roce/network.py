@@ -38,7 +38,9 @@ class Sent(NamedTuple):
 class Network:
     """``lose(sent) -> bool`` decides on each frame; ``delay_ns`` is one way; ``duplicate`` a probability."""
 
-    def __init__(self, endpoints: dict[int, Endpoint], fabric: Fabric, delay_ns: int = 1_000_000, duplicate: float = 0.0, seed: int = 0) -> None:
+    def __init__(
+        self, endpoints: dict[int, Endpoint], fabric: Fabric, delay_ns: int = 1_000_000, duplicate: float = 0.0, seed: int = 0
+    ) -> None:
         self.endpoints = endpoints
         self.fabric = fabric
         self.delay_ns = delay_ns

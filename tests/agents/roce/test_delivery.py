@@ -55,6 +55,9 @@ def test_every_byte_arrives_once_in_order_and_nothing_else_changes(lengths: list
     packets = sum(max(1, -(-n // TINY.mtu)) for n in lengths)
     assert b.counters()["data_rx"] == packets
     assert b.counters()["rx_payload_bytes"] == sum(lengths)
+    plane = a.paths()[0]["plane"]  # retransmissions and duplicates are no goodput
+    assert a.goodput() == ([sum(lengths) * (p == plane) for p in range(2)], [0, 0])
+    assert b.goodput() == ([0, 0], [sum(lengths) * (p == plane) for p in range(2)])
     assert a.counters()["data_tx"] == packets + a.counters()["retransmitted"]
     net.check_books()
 
@@ -142,7 +145,7 @@ def test_receiver_not_ready_waits_and_delivers_once_ready() -> None:
 
 def test_verbs_refuse_what_cannot_be() -> None:
     _, a, _b, qa, _ = pair(TINY)
-    with pytest.raises(ValueError, match="read-only|writable"):
+    with pytest.raises(ValueError, match="writable"):
         a.register(memoryview(b"abc"))
     with pytest.raises(ValueError, match="no peer 0"):
         a.create_qp(0)

@@ -176,7 +176,10 @@ DROPPED = {
     "ACK too long": (lambda v: data_frame(0x11, v.psn, v.qb, bytes(8)), "rx_bad_length"),
     "ACK of what was never sent": (lambda v: data_frame(0x11, 5, v.qb, b"\x1f\0\0\1"), "rx_stale_response"),
     "NAK of what was never sent": (lambda v: data_frame(0x11, 5, v.qb, b"\x62\0\0\1"), "rx_stale_response"),
-    "flipped payload bit": (lambda v: _flip(data_frame(0x0A, v.psn, v.qb, reth(v.region.va, v.region.rkey, 4) + b"evil"), 131), "rx_bad_icrc"),
+    "flipped payload bit": (
+        lambda v: _flip(data_frame(0x0A, v.psn, v.qb, reth(v.region.va, v.region.rkey, 4) + b"evil"), 131),
+        "rx_bad_icrc",
+    ),
     "flipped QPN bit": (lambda v: _flip(data_frame(0x0A, v.psn, v.qb, bytes(16)), 109), "rx_bad_icrc"),
     "flipped iCRC bit": (lambda v: _flip(data_frame(0x0A, v.psn, v.qb, bytes(16)), -1), "rx_bad_icrc"),
     "flipped source": (lambda v: _flip(data_frame(0x0A, v.psn, v.qb, bytes(16)), 77), "rx_bad_icrc"),

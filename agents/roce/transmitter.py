@@ -1,0 +1,215 @@
+"""What leaves a host, when, and on which port: frames built in place, ports paced, queue pairs taking turns.
+
+The base of the endpoint, which decides what there is to send. It never looks at what arrives.
+
+Pacing: a port is free when its last packet has left at line rate; one packet more is handed out ahead of that, for
+timer slack, so the host's own queue holds two at most. Answers do not wait for data, but their time on the wire counts.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from agents.mrc.dscp import CONTROL
+from agents.mrc.wire import PSN_MASK, crc32
+from agents.roce.counters import Counters
+from agents.roce.queue_pair import QueuePair
+from agents.roce.wire import (
+    ACK,
+    ACK_FRAME,
+    ACK_REQUEST,
+    ACKNOWLEDGE,
+    AETH,
+    BODY_AT,
+    BTH,
+    BTH_AT,
+    DATA_DSCP,
+    ICRC,
+    ICRC_BYTES,
+    IMM,
+    MAX_HEADERS,
+    PKEY,
+    QPN_MASKED,
+    RETH,
+    WRITE_FIRST,
+    WRITE_LAST,
+    WRITE_MIDDLE,
+    WRITE_ONLY,
+)
+from agents.transport import NEVER
+from topologies.clos import Fabric
+
+_NO_BYTES: Final = b""
+
+
+class Transmitter:
+    """The sending side of :class:`agents.transport.Engine`: ``tx_*``, transmit, sent, deadline."""
+
+    def __init__(self, fabric: Fabric, counters: Counters) -> None:
+        self.tx_frame: bytearray = bytearray(MAX_HEADERS + ICRC_BYTES)
+        self.tx_length: int = 0
+        self.tx_payload: memoryview | None = None
+        self.tx_trailer: bytes = _NO_BYTES
+        self.tx_high: bool = False
+        self._tx_view: memoryview = memoryview(self.tx_frame)
+        self._counters: Counters = counters
+
+        planes = fabric.planes
+        self._rate: int = fabric.nic_rate
+        self._ahead_ns: int = self._wire_ns(fabric.mtu + MAX_HEADERS + ICRC_BYTES)
+        self._free_ns: list[int] = [-NEVER] * planes
+        self._payload_tx: list[int] = [0] * planes  # sent for the first time, by plane
+        self._ready: list[deque[QueuePair]] = [deque() for _ in range(planes)]
+        self._turn: int = 0  # the port to look at first
+        self._answers: deque[QueuePair] = deque()
+        self._timer_at: int = NEVER  # no queue pair has anything due before this
+
+    def _answer(self, qp: QueuePair) -> None:
+        if not qp.answering:
+            qp.answering = True
+            self._answers.append(qp)
+
+    def _schedule(self, qp: QueuePair) -> None:
+        """Into its port's queue if it has something that the window lets go."""
+        if not qp.scheduled and qp.tx.may_send():
+            qp.scheduled = True
+            self._ready[qp.port].append(qp)
+
+    def _arm(self, qp: QueuePair) -> None:
+        tx = qp.tx
+        if tx.rto_at < self._timer_at:
+            self._timer_at = tx.rto_at
+        if -NEVER < tx.hold_until < self._timer_at:
+            self._timer_at = tx.hold_until
+
+    def deadline(self) -> int:
+        due = self._timer_at
+        for port, ready in enumerate(self._ready):
+            if ready:
+                at = self._free_ns[port] - self._ahead_ns
+                if at < due:
+                    due = at
+        for qp in self._answers:
+            at = self._free_ns[qp.port] - 2 * self._ahead_ns
+            if at < due:
+                due = at
+        return due
+
+    def transmit(self, now: int) -> int:
+        horizon = now + self._ahead_ns
+        answers = self._answers
+        for _ in range(len(answers)):
+            qp = answers.popleft()
+            # an answer overtakes data, but not without bound: a port's backlog of answers is at most two packets' time
+            if self._free_ns[qp.port] <= horizon + self._ahead_ns:
+                qp.answering = False
+                return self._build_answer(now, qp)
+            answers.append(qp)
+        planes = len(self._ready)
+        for i in range(planes):
+            port = (self._turn + i) % planes
+            ready = self._ready[port]
+            if self._free_ns[port] > horizon:
+                continue
+            while ready:
+                qp = ready.popleft()
+                qp.scheduled = False
+                if qp.tx.hold_until <= now and qp.tx.may_send():
+                    self._turn = port + 1
+                    self._build_data(now, qp)
+                    self._arm(qp)
+                    self._schedule(qp)
+                    return port
+                self._arm(qp)
+        return -1
+
+    def _build_answer(self, now: int, qp: QueuePair) -> int:
+        syndrome, psn = qp.rx.take_answer()
+        frame = self.tx_frame
+        head, crc = qp.head(CONTROL, ACK_FRAME - BTH_AT)
+        frame[0:BTH_AT] = head
+        BTH.pack_into(frame, BTH_AT, ACKNOWLEDGE, 0, PKEY, QPN_MASKED | qp.remote_qpn, psn)
+        AETH.pack_into(frame, BODY_AT, syndrome << 24 | qp.rx.msn)
+        crc = crc32(self._tx_view[BTH_AT : BODY_AT + 4], crc)
+        frame[BTH_AT + 4] = 0
+        ICRC.pack_into(frame, BODY_AT + 4, crc)
+        if syndrome == ACK:
+            self._counters.acks_tx += 1
+        else:
+            self._counters.naks_tx += 1
+        self.tx_length = ACK_FRAME
+        self.tx_payload = None
+        self.tx_trailer = _NO_BYTES
+        self.tx_high = True
+        self._occupy(now, qp.port, ACK_FRAME)
+        return qp.port
+
+    def _build_data(self, now: int, qp: QueuePair) -> None:
+        tx = qp.tx
+        work = tx.current()
+        psn = tx.nxt
+        mtu = tx.mtu
+        frame = self.tx_frame
+        at = BODY_AT
+        offset = (psn - work.first) * mtu
+        size = work.length - offset
+        last = psn == work.last
+        if not last:
+            size = mtu
+        if psn == work.first:
+            RETH.pack_into(frame, at, work.va, work.rkey, work.length)
+            at += 16
+            opcode = WRITE_ONLY if last else WRITE_FIRST
+        else:
+            opcode = WRITE_LAST if last else WRITE_MIDDLE
+        if last and work.imm >= 0:
+            opcode += 1
+            IMM.pack_into(frame, at, work.imm)
+            at += 4
+        pad = -size & 3
+        bytes_all = at + size + pad + ICRC_BYTES
+        head, crc = qp.head(DATA_DSCP, bytes_all - BTH_AT)
+        frame[0:BTH_AT] = head
+        word = psn & PSN_MASK
+        if psn == tx.high:
+            self._payload_tx[qp.port] += size
+        if tx.advance(now, bytes_all):
+            word |= ACK_REQUEST
+        BTH.pack_into(frame, BTH_AT, opcode, pad << 4, PKEY, QPN_MASKED | qp.remote_qpn, word)
+        crc = crc32(self._tx_view[BTH_AT:at], crc)
+        frame[BTH_AT + 4] = 0
+        if size:
+            payload = work.memory[offset : offset + size]
+            crc = crc32(payload, crc)
+            if pad:
+                padding = bytes(pad)
+                self.tx_trailer = padding + ICRC.pack(crc32(padding, crc))
+            else:
+                self.tx_trailer = ICRC.pack(crc)
+            self.tx_payload = payload
+        else:
+            ICRC.pack_into(frame, at, crc)
+            at += ICRC_BYTES
+            self.tx_payload = None
+            self.tx_trailer = _NO_BYTES
+        self.tx_length = at
+        self.tx_high = False
+        counters = self._counters
+        counters.data_tx += 1
+        counters.tx_payload_bytes += size
+        qp.tx_packets += 1
+        qp.last_data_ns = now
+        self._occupy(now, qp.port, bytes_all)
+
+    def _wire_ns(self, frame_bytes: int) -> int:
+        """Time on a NIC port's wire, rounded up: never faster than the port."""
+        return -(-frame_bytes * 8_000_000_000 // self._rate)
+
+    def _occupy(self, now: int, port: int, frame_bytes: int) -> None:
+        free = self._free_ns[port]
+        self._free_ns[port] = (free if free > now else now) + self._wire_ns(frame_bytes)
+
+    def sent(self, now: int, port: int, ok: bool) -> None:
+        if not ok:  # lost like any other: NAK or RTO will tell
+            self._counters.tx_refused += 1
