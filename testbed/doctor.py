@@ -77,18 +77,18 @@ def kernel() -> Iterator[Check]:
             yield Check("kernel", name, "unknown", "only root can try it", why, "sudo mrcbed doctor")
     else:
         yield from _probed()
-    controllers = _read("/sys/fs/cgroup/cgroup.controllers") or ("version 1" if Path("/sys/fs/cgroup/cpu").is_dir() else "")
+    controllers = _read("/sys/fs/cgroup/cgroup.controllers") or ("version 1" if os.path.isdir("/sys/fs/cgroup/cpu") else "")
     yield _check(
         "kernel", "cgroups", bool(controllers), controllers or "none", "not needed: only Mininet's CPU-limited hosts", "", "optional"
     )
-    module = Path("/sys/module/openvswitch").is_dir() or _succeeds("modprobe", "-n", "-q", "openvswitch")
+    module = os.path.isdir("/sys/module/openvswitch") or _succeeds("modprobe", "-n", "-q", "openvswitch")
     why = "not needed: switches are eBPF; Open vSwitch would forward in user space"
     yield _check("kernel", "Open vSwitch module", module, "present" if module else "absent", why, "", "optional")
 
 
 def _probed() -> Iterator[Check]:
     program = ROOT / "testbed/dataplane/fabric.bpf.o"
-    command = [sys.executable, "-m", "testbed.probes", *([str(program)] if program.exists() else [])]
+    command = [sys.executable, "-m", "testbed.probes", *([str(program)] if os.path.exists(program) else [])]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     verdicts: dict[str, str] = json.loads(done.stdout) if done.returncode == 0 else {}
     for name, (lacking, why) in FEATURES.items():
@@ -180,10 +180,14 @@ def require_compiled() -> None:
 
 
 def built() -> Iterator[Check]:
-    compiled, found = engine_state()
-    yield _check("build", "engine", compiled, found, "compiled it moves about twice the packets", "sudo make install", "limited")
+    why = "compiled it moves about twice the packets"
+    try:
+        compiled, found = engine_state()
+        yield _check("build", "engine", compiled, found, why, "sudo make install", "limited")
+    except OSError as error:
+        yield Check("build", "engine", "unknown", f"cannot be read: {error.strerror}", why, "use sudo")
     program = ROOT / "testbed/dataplane/fabric.bpf.o"
-    there = program.exists()
+    there = os.path.exists(program)
     why = "the switches' programs"
     lacking: Status = "limited" if shutil.which("clang", path=PATH) else "missing"  # a run can compile it itself, with clang
     yield _check("build", "eBPF object", there, str(program.relative_to(ROOT)) if there else "not built", why, "sudo make install", lacking)
@@ -240,7 +244,7 @@ def _leftovers() -> Iterator[Check]:
     yield Check("machine", "network namespaces", "ok", found, "for information: several runs share the CPUs and spoil each other's figures")
     remains = [f"process {pid}" for pid in sorted(orphans)]
     try:
-        remains += [f"{path}" for path in (Path("/sys/fs/bpf/mrcbed"),) if path.exists() and not running]
+        remains += [f"{path}" for path in (Path("/sys/fs/bpf/mrcbed"),) if os.path.exists(path) and not running]
         remains += [f"interface {name}" for name in os.listdir("/sys/class/net") if re.fullmatch(r"p\d+-t[01]-\d+-[ud]\d+|h\d+-p\d+", name)]
     except OSError:
         pass  # a bpffs that only root may look into

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import importlib.util
 import os
 import sys
-from pathlib import Path
 from typing import NoReturn
 
 import click
@@ -30,7 +30,7 @@ COMMANDS = {
 
 class Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [name for name in COMMANDS if Path(__file__).with_name(f"{name}.py").exists()]
+        return [name for name in COMMANDS if importlib.util.find_spec(f"testbed.cli.{name}")]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in self.list_commands(ctx):
