@@ -90,6 +90,7 @@ $(STAMPS)/engine: $(ENGINE) setup.py pyproject.toml $(STAMPS)/packages
 	@find agents -name '*.so' -delete; rm -f *__mypyc*.so
 	mkdir -p build
 	if ! $(PY) setup.py -q build_ext --inplace >build/engine.log 2>&1; then tail -n 20 build/engine.log >&2; exit 1; fi
+	find agents -name '*.so' -exec touch {} +  # a module whose C did not change keeps its old date, and would pass for stale
 	grep '^mrcbed:' build/engine.log || true
 	touch $@
 
