@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from agents.control import AgentError
 from scenarios.faults import NEVER, Action, Timeline, fault_ranks, resolve_used
 from scenarios.fidelity import Watch
 from scenarios.measure import books
@@ -160,8 +161,8 @@ class OneRun:
             self.note_begin(0, start)
         checked = start
         with selectors.DefaultSelector() as selector:
-            for rank, agent in enumerate(agents):
-                selector.register(agent.fileno(), selectors.EVENT_READ, (rank, agent))
+            for agent in agents:
+                selector.register(agent.fileno(), selectors.EVENT_READ)
             while len(self.done) < len(agents):
                 now = time.monotonic_ns()
                 if now - start > self.spec.scenario.timeout_ns:
@@ -173,10 +174,13 @@ class OneRun:
                     self.cluster.check()
                     checked = now
                 soonest = min(self.timeline.next_ns(), self.reroutes[0][0] if self.reroutes else NEVER, now + CHECK_EVERY_NS)
-                for event, _ in selector.select(max(0.0, (soonest - now) / 1e9)):
-                    rank, agent = event.data
+                selector.select(max(0.0, (soonest - now) / 1e9))
+                for rank, agent in enumerate(agents):  # all of them: a call's answer may have brought others' notes along
                     for note in agent.notifications():
                         self.heard(rank, note)
+                    if getattr(agent, "closed", False) and rank not in self.done:
+                        self.cluster.check()  # says who died
+                        self.end("failed", f"the agent of rank {rank} (h{self.hosts[rank]}) hung up")
                 if self.outcome != "done":
                     break
         self.window[1] = time.monotonic_ns()
@@ -243,7 +247,7 @@ class OneRun:
             self.cluster.quiesce(1.0)
             try:
                 agents = {str(host): dict(agent.call("counters")) for host, agent in zip(self.hosts, self.ranked(), strict=True)}
-            except (OSError, RuntimeError, TimeoutError) as error:
+            except (AgentError, OSError) as error:
                 self.journal(time.monotonic_ns(), "uncounted", reason=str(error))
                 break
             agents = {host: c.get("counters", c) for host, c in agents.items()}
@@ -254,7 +258,7 @@ class OneRun:
         for agent in self.ranked():
             try:
                 agent.call("stop")
-            except (OSError, RuntimeError, TimeoutError):  # it died: the cluster's check says so, its log stays
+            except (AgentError, OSError):  # it died: the cluster's check says so, its log stays
                 pass
         self.cluster.stop_agents()
 

@@ -118,6 +118,7 @@ def run_summary(run: Run) -> dict[str, Any]:
         "degraded_busbw_bps": left,
         "ideal_step_ns": ring_allreduce_step_ns(len(ranks), size, ideal),
         "degraded_step_ns": ring_allreduce_step_ns(len(ranks), size, left) if left else None,
+        "typical_step_ns": int(times.median()) if len(times) else None,
         "base_rtt_ns": fabric.base_rtt_ns,
         "time_scale": fabric.time_scale,
         "packets": packets,
@@ -135,7 +136,10 @@ def run_summary(run: Run) -> dict[str, Any]:
 
 def summarise(scenario: Scenario, runs: list[Run]) -> dict[str, Any]:
     """The whole of summary.json, whose keys are a contract."""
+    order = [t.name for t in scenario.transports]
+    places = list(scenario.workload.placement)
     entries = [run_summary(run) for run in runs]
+    entries.sort(key=lambda e: (places.index(e["placement"]), e["seed"], order.index(e["transport"])))
     checks: list[dict[str, Any]] = []
     groups = list(dict.fromkeys((e["placement"], e["seed"]) for e in entries))
     for expect in scenario.expects:

@@ -1,0 +1,74 @@
+"""Goodput over time, one panel per transport, faults shaded: what a failure does, and for how long."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scenarios.plots.stored import Stored
+from scenarios.plots.style import FAULT, colour_and_marker, figure, save
+
+BINS = 120
+"""About as many points as a column can show."""
+
+
+def series(stored: Stored, run: dict[str, Any]) -> tuple[Any, Any] | None:
+    """(seconds since the first measured step, payload received by all hosts in % of ideal), bin centres; None without data."""
+    begin, table = stored.begin_ns(run), stored.goodput
+    if begin is None or not len(table):
+        return None
+    mine = table[table["run"] == run["run"]]
+    if mine.empty:
+        return None
+    own = int(mine["bin_ns"].max())
+    end = begin + run["measured_ns"]
+    width = own * max(1, round(run["measured_ns"] / BINS / own))
+    edges = np.arange(begin, end + 1, width)
+    if len(edges) < 3:
+        return None
+    got, _ = np.histogram(mine["t_ns"] + own // 2, bins=edges, weights=mine["rx_bytes"])
+    ideal = run["ideal_busbw_bps"] / 8 * run["ranks"] * width / 1e9
+    return (edges[:-1] + width / 2 - begin) / 1e9, 100 * got / ideal
+
+
+def draw(stored: Stored, directory: Path) -> list[Path]:
+    """One figure per placement and seed."""
+    made: list[Path] = []
+    for placement, seeds in stored.groups():
+        for seed in seeds:
+            drawn = [(r, s) for r in stored.ordered(placement, seed) if (s := series(stored, r)) is not None]
+            if not drawn:
+                continue
+            from matplotlib.lines import Line2D
+            from matplotlib.patches import Patch
+
+            with figure(len(drawn), 1.15 + 1.05 * len(drawn), sharex=True, sharey=True, squeeze=False) as (fig, axes):
+                last = max(float(x[-1]) for _, (x, _) in drawn)
+                for ax, (run, (x, y)) in zip(axes[:, 0], drawn, strict=True):
+                    colour, _ = colour_and_marker(run["transport"])
+                    begin = stored.begin_ns(run) or 0
+                    for fault in stored.faults(run):
+                        a = (fault["begin"] - begin) / 1e9
+                        b = last * 1.02 if fault["heal"] is None else (fault["heal"] - begin) / 1e9
+                        ax.axvspan(a, b, color=FAULT, alpha=0.35, linewidth=0)
+                        ax.annotate(f"{fault['name']}: {fault['on']}", (a, 118), xytext=(2, 0), textcoords="offset points", fontsize=6, va="center")
+                        if run["degraded_busbw_bps"]:
+                            left = 100 * run["degraded_busbw_bps"] / run["ideal_busbw_bps"]
+                            ax.plot([a, b], [left, left], color="black", linewidth=0.8, linestyle="--")
+                    ax.axhline(100, color="black", linewidth=0.8, linestyle=":")
+                    ax.plot(x, y, color=colour, linewidth=1.1)
+                    ax.set_title(f"{run['transport']} on {run['fabric']}", color=colour, pad=3)
+                    ax.set_ylim(0, 126)
+                    ax.set_yticks([0, 50, 100])
+                    ax.set_xlim(0, last * 1.02)
+                axes[-1, 0].set_xlabel("time since the first measured step [s]")
+                fig.supylabel("payload received, % of ideal", fontsize=7.5)
+                lines = [Line2D([], [], color="black", linewidth=0.8, linestyle=":", label="what all links carry")]
+                if any(stored.faults(r) for r, _ in drawn):
+                    lines += [Line2D([], [], color="black", linewidth=0.8, linestyle="--", label="what is left"), Patch(color=FAULT, alpha=0.35, label="fault")]
+                fig.legend(handles=lines, loc="outside lower center", ncols=3, columnspacing=1.0, handlelength=1.6)
+                fig.suptitle(f"All-reduce goodput, {placement} ranks, seed {seed}", fontsize=8, fontweight="bold", x=0.01, ha="left")
+                made += save(fig, directory, f"goodput-{placement}-s{seed}")
+    return made

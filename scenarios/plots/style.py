@@ -1,0 +1,78 @@
+"""One look for every figure: fixed colour and marker per transport, column width, Agg. Knows nothing about how data was made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+WIDTH = 3.6
+"""Inches: one column of a paper."""
+_FIXED = {
+    "mrc": ("#0072B2", "o"),
+    "roce": ("#D55E00", "s"),
+    "roce-1p": ("#E69F00", "^"),
+    "tcp": ("#009E73", "D"),
+    "mptcp": ("#CC79A7", "v"),
+}
+_SPARE = (("#56B4E9", "P"), ("#000000", "X"), ("#999999", "*"), ("#882255", "<"), ("#44AA99", ">"))
+"""Okabe and Ito's colours, which the colour-blind tell apart."""
+FAULT = "#B0B0B0"
+_RC = {
+    "font.size": 7.5,
+    "axes.titlesize": 8,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelsize": 7.5,
+    "legend.fontsize": 7,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "lines.linewidth": 1.3,
+    "legend.frameon": False,
+    "svg.hashsalt": "mrcbed",
+    "savefig.dpi": 240,
+    "figure.constrained_layout.use": True,
+}
+
+
+def colour_and_marker(transport: str) -> tuple[str, str]:
+    """The same in every figure; a name of the user's own gets one of the spare ones by its letters."""
+    return _FIXED.get(transport) or _SPARE[sum(transport.encode()) % len(_SPARE)]
+
+
+@contextmanager
+def figure(rows: int, height: float, **options: Any) -> Iterator[tuple[Any, Any]]:
+    """(figure, axes) in the house style, closed afterwards."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    with matplotlib.rc_context(_RC):
+        fig, axes = pyplot.subplots(rows, 1, figsize=(WIDTH, height), **options)
+        try:
+            yield fig, axes
+        finally:
+            pyplot.close(fig)
+
+
+def save(fig: Any, directory: Path, name: str) -> list[Path]:
+    """As PNG and SVG; returns both."""
+    directory.mkdir(parents=True, exist_ok=True)
+    made = [directory / f"{name}.png", directory / f"{name}.svg"]
+    for path in made:
+        fig.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+    return made
+
+
+def shown_ms(ns: float | None) -> str:
+    """A time as a person reads it."""
+    if ns is None:
+        return "–"
+    return f"{ns / 1e9:.2f} s" if ns >= 1e9 else f"{ns / 1e6:.0f} ms" if ns >= 1e7 else f"{ns / 1e6:.2f} ms"

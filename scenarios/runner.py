@@ -1,0 +1,174 @@
+"""Runs a scenario: fabrics up, runs on them, results written, whatever happens on the way.
+
+Called by ``mrcbed run`` inside the sandbox, and by tests with a cluster of their own. It never loses what was measured: on Ctrl-C, a dead
+process or a bug the network goes down first, then everything there is gets written and the run is marked.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from scenarios.faults import check_used_edge
+from scenarios.manifest import make_manifest
+from scenarios.measure import load_runs, write_tables
+from scenarios.one_run import ClusterLike, OneRun, Spec
+from scenarios.schema import USED_BY_QP, Scenario, ScenarioError
+from scenarios.summary import INTERRUPTED, summarise
+from topologies import Fabric
+from topologies.theory import place_ranks
+
+ClusterFactory = Callable[[Fabric], Any]
+"""Gives a cluster with ``start()``, ``stop()`` and what :class:`ClusterLike` lists."""
+Progress = Callable[[str, float], None]
+"""(what is under way, share done from 0 to 1)."""
+
+
+def results_directory(scenario: str, out: str | None) -> Path:
+    """A new directory for results: ``out``, or results/<scenario>-<time> in the working directory. Raises :class:`ScenarioError`."""
+    path = Path(out) if out else Path("results") / f"{scenario}-{time.strftime('%Y%m%d-%H%M%S')}"
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise ScenarioError(f"--out {path}: it exists and is not empty: give a new directory, results are never overwritten")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ScenarioError(f"cannot make the results directory {path}: {error.strerror}") from None
+    return path
+
+
+def plan(scenario: Scenario) -> list[Spec]:
+    """All runs, by fabric; within a fabric's placement and seed the transports that can say which cable their QP uses go first."""
+    followed = any(fault.on == USED_BY_QP for fault in scenario.faults)
+    specs: list[Spec] = []
+    for fabric in dict.fromkeys(t.fabric for t in scenario.transports):
+        here = [t for t in scenario.transports if t.fabric == fabric]
+        if followed:
+            here.sort(key=lambda t: t.kind == "mrc")
+        for placement in scenario.workload.placement:
+            hosts = place_ranks(fabric, placement)
+            for fault in scenario.faults:
+                if fault.on == USED_BY_QP:
+                    check_used_edge(fabric, hosts, fault)
+            for seed in scenario.seeds:
+                used: dict[int, str] = {}
+                specs += [Spec(scenario, transport, placement, seed, used) for transport in here]
+    return specs
+
+
+class Runner:
+    """One scenario into one directory."""
+
+    def __init__(
+        self, scenario: Scenario, directory: Path, cluster_factory: ClusterFactory, *, progress: Progress | None = None, command_line: Sequence[str] = ()
+    ) -> None:
+        self.scenario, self.directory, self.factory = scenario, directory, cluster_factory
+        self.progress = progress or (lambda what, share: None)
+        self.manifest = make_manifest(scenario, list(command_line))
+        self.cluster: Any = None
+        self.built: Fabric | None = None
+
+    def run(self) -> dict[str, Any]:
+        """Everything, and the summary that was written. Raises what stopped it, after writing, unless that was the user."""
+        specs = plan(self.scenario)
+        self.write("manifest.json", self.manifest)
+        stopped: BaseException | None = None
+        try:
+            for number, spec in enumerate(specs):
+                self.one(spec, number, len(specs))
+        except BaseException as error:  # written down first, raised below
+            stopped = error
+        finally:
+            self.down()
+        summary = self.finish(stopped)
+        if stopped is not None and not isinstance(stopped, KeyboardInterrupt):
+            raise stopped
+        return summary
+
+    def one(self, spec: Spec, number: int, count: int) -> None:
+        label = f"{spec.transport.name} on {spec.transport.fabric.name}, {spec.placement}, seed {spec.seed} ({number + 1} of {count})"
+        if self.built != spec.transport.fabric:
+            self.down()
+            self.progress(f"building {spec.transport.fabric.name}", 0.0)
+            self.cluster = self.factory(spec.transport.fabric)
+            self.cluster.start()
+            self.built = spec.transport.fabric
+        self.progress(label, 0.0)
+        cluster: ClusterLike = self.cluster
+        outcome = OneRun(cluster, spec, self.directory / "raw" / spec.key, lambda share: self.progress(label, share)).go()
+        if outcome == "done":
+            cluster.heal()
+        else:
+            self.down()  # agents may hang in it: the next run gets a new one
+
+    def down(self) -> None:
+        cluster, self.cluster, self.built = self.cluster, None, None
+        if cluster is not None:
+            cluster.stop()
+
+    def write(self, name: str, data: dict[str, Any]) -> None:
+        (self.directory / name).write_text(json.dumps(data, indent=2, default=str) + "\n", encoding="utf-8")
+
+    def finish(self, stopped: BaseException | None) -> dict[str, Any]:
+        """Tables, summary, manifest, plots, from what lies in the directory."""
+        self.progress("writing results", 0.0)
+        runs = load_runs(self.directory)
+        summary = summarise(self.scenario, runs)
+        if isinstance(stopped, KeyboardInterrupt):
+            summary["verdict"] = INTERRUPTED
+        elif stopped is not None:
+            summary["verdict"] = "failed"
+            summary["stopped_by"] = f"{type(stopped).__name__}: {stopped}"
+        self.write("summary.json", summary)
+        self.manifest |= {
+            "ended": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "verdict": summary["verdict"],
+            "stopped_by": None if stopped is None else f"{type(stopped).__name__}: {stopped}",
+            "fidelity": {r["run"]: {"verdict": r["verdict"], "reasons": r["distrust"], "cpu_percent": r["cpu_percent"]} for r in summary["runs"]},
+        }
+        self.write("manifest.json", self.manifest)
+        if runs:
+            write_tables(runs, self.directory)
+            self.progress("drawing", 0.5)
+            try:
+                from scenarios.plots import draw_all
+
+                draw_all(self.directory)
+            except Exception as error:  # figures can be drawn again; the data must not be lost with them
+                if stopped is None:
+                    raise
+                print(f"plots not drawn: {error}", file=sys.stderr)
+        self.progress("done", 1.0)
+        return summary
+
+
+def run_scenario(
+    scenario: Scenario, directory: Path, *, progress: Progress | None = None, command_line: Sequence[str] = (), pcap_links: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Run for real, on Mininet. Needs root, inside the sandbox."""
+    from testbed.cluster import Cluster
+
+    def factory(fabric: Fabric) -> Any:
+        here = [link for link in pcap_links if link in fabric.links_by_name or ":".join(reversed(link.split(":"))) in fabric.links_by_name]
+        where = directory / "pcap" / fabric.name
+        if here:
+            where.mkdir(parents=True, exist_ok=True)
+        return Cluster(fabric, pcap_links=here, pcap_dir=where if here else None, progress=progress)
+
+    return Runner(scenario, directory, factory, progress=progress, command_line=command_line).run()
+
+
+def check_pcap_links(scenario: Scenario, links: Sequence[str]) -> None:
+    """Every link to capture must exist on some fabric of the scenario. Raises :class:`topologies.FabricError`."""
+    for link in links:
+        fabrics = [t.fabric for t in scenario.transports]
+        if not any(link in f.links_by_name or ":".join(reversed(link.split(":"))) in f.links_by_name for f in fabrics):
+            with suppress(IndexError):
+                fabrics[0].link(link)
+
+
+__all__ = ["Runner", "check_pcap_links", "plan", "results_directory", "run_scenario"]

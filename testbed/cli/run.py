@@ -1,0 +1,103 @@
+"""``mrcbed run SCENARIO``: run a scenario and leave table, plots and data. Reads and validates everything before root is needed."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from scenarios.schema import load_scenario, named_scenarios
+from testbed.errors import UserError
+from topologies import FabricError
+
+
+class ProgressBar:
+    """A progress bar on stderr if that is a terminal, else one line per new stage."""
+
+    def __init__(self) -> None:
+        self.bar = Progress(TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), console=Console(stderr=True), transient=True)
+        self.live = sys.stderr.isatty()
+        self.task = self.bar.add_task("", total=1.0)
+        self.last = ""
+
+    def __enter__(self) -> Callable[[str, float], None]:
+        if self.live:
+            self.bar.start()
+        return self.report
+
+    def report(self, what: str, share: float) -> None:
+        if self.live:
+            self.bar.update(self.task, description=what, completed=share)
+        elif what != self.last:
+            print(what, file=sys.stderr, flush=True)
+        self.last = what
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self.live:
+            self.bar.stop()
+
+
+@click.command(name="run", help=f"Run SCENARIO, a TOML file or one of: {', '.join(named_scenarios())}.")
+@click.argument("scenario")
+@click.option("--transport", "-t", "transports", multiple=True, metavar="T", help="Only this transport of the scenario, or a kind to add. Repeatable.")
+@click.option("--fabric", metavar="NAME-OR-FILE", help="Another fabric than the scenario's.")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a key: workload.steps=3, transport.roce.options.qps=2. Repeatable.")
+@click.option("--seed", "seeds", type=click.IntRange(0), multiple=True, metavar="N", help="Instead of the scenario's seeds. Repeatable.")
+@click.option("--out", metavar="DIR", help="Where results go (default: results/<scenario>-<time>).")
+@click.option("--pcap", "pcap", multiple=True, metavar="LINK", help="Keep a capture of this link, like p0-t0-0:p0-t1-3. Repeatable.")
+@click.option("--json", "as_json", is_flag=True, help="Print summary.json on stdout instead of the table.")
+def command(
+    scenario: str,
+    transports: tuple[str, ...],
+    fabric: str | None,
+    overrides: tuple[str, ...],
+    seeds: tuple[int, ...],
+    out: str | None,
+    pcap: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Exit status: 0 well, 1 a check or a sum failed, 2 bad input or something the machine lacks, 3 not trustworthy, 130 stopped."""
+    from scenarios.runner import check_pcap_links, plan, results_directory, run_scenario
+    from testbed import sandbox
+
+    try:
+        loaded = load_scenario(scenario, fabric=fabric, transports=transports, overrides=overrides, seeds=seeds)
+        check_pcap_links(loaded, pcap)
+        plan(loaded)
+    except FabricError as error:
+        raise UserError(str(error)) from None
+    if os.geteuid() != 0:
+        raise UserError("mrcbed run needs root for network namespaces and eBPF: use sudo")
+    directory = results_directory(loaded.name, out)
+
+    def work() -> int:
+        from scenarios.report import show
+        from scenarios.summary import exit_status
+
+        with ProgressBar() as progress:
+            summary = run_scenario(loaded, directory, progress=progress, command_line=sys.argv, pcap_links=pcap)
+        if as_json:
+            print(json.dumps(summary, indent=2))
+        else:
+            show(Console(), summary, directory)
+        _give_back(directory)
+        return exit_status(summary)
+
+    sys.exit(sandbox.run(work))
+
+
+def _give_back(directory: Path) -> None:
+    """Under sudo, results belong to who called it."""
+    try:
+        uid, gid = int(os.environ["SUDO_UID"]), int(os.environ["SUDO_GID"])
+    except (KeyError, ValueError):
+        return
+    for path in (directory, *directory.rglob("*")):
+        os.chown(path, uid, gid, follow_symlinks=False)
