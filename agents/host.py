@@ -56,14 +56,11 @@ class Host:
 
     def write(self, t: int, kind: str, fields: dict[str, Any]) -> None:
         """One line of the log."""
-        self.log.write(json.dumps({"t": t, "kind": kind, "host": self.name, **fields}, separators=(",", ":")).encode() + b"\n")
+        self.log.write(json.dumps({"t": t, "kind": kind, "host": self.number, **fields}, separators=(",", ":")).encode() + b"\n")
 
     def record(self, now: int) -> None:
         """Move what happened to the log."""
         for t, kind, fields in self.device.engine.events():
-            peer = fields.get("peer")
-            if peer is not None:
-                fields["peer"] = f"h{peer}"
             self.write(t, kind, fields)
         if now >= self.bin_end:
             tx, rx = self.device.engine.goodput()

@@ -72,7 +72,7 @@ class Ring:
 
 
 class RingAllReduce:
-    """``steps`` all-reduces after ``warmup`` uncounted ones. Drive it with :meth:`completed`; it never blocks."""
+    """``warmup`` + ``steps`` all-reduces, numbered from 0. Drive it with :meth:`completed` and :meth:`idle`; it never blocks."""
 
     def __init__(self, ring: Ring, message_bytes: int, dtype: str, steps: int, warmup: int, seed: int) -> None:
         if dtype not in DTYPES:
@@ -88,7 +88,6 @@ class RingAllReduce:
             raise CollectiveError(f"steps = {steps}, warmup = {warmup}: at least one step, no negative warm-up")
         self.ring = ring
         self.total_steps = steps + warmup
-        self.warmup = warmup
         self.count = message_bytes // item
         self.message_bytes = message_bytes
         self.chunk = message_bytes // n
@@ -191,10 +190,7 @@ class RingAllReduce:
         now = time.monotonic_ns()
         wrong = self.data.wrong(self.step, self.result[self.step & 1])
         self.wrong += wrong
-        if self.step >= self.warmup:
-            self.records.append(
-                {"rank": self.ring.rank, "step": self.step - self.warmup, "start_ns": self.started_ns, "end_ns": now, "ok": wrong == 0}
-            )
+        self.records.append({"rank": self.ring.rank, "step": self.step, "start_ns": self.started_ns, "end_ns": now, "ok": wrong == 0})
         if self.step + 1 >= self.total_steps:
             self.ended = True
         elif self.open_writes[self.step + 1 & 1] == 0:

@@ -1,0 +1,48 @@
+"""Steering a collective on many agents from outside: connect them, start, hear the end. Used by the runner and the prompt."""
+
+from __future__ import annotations
+
+import selectors
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+
+class Agent(Protocol):
+    """What is asked of agents.control.AgentClient."""
+
+    def call(self, op: str, **args: Any) -> Any: ...
+    def fileno(self) -> int: ...
+    def notifications(self) -> list[dict[str, Any]]: ...
+
+
+def connect_ring(agents: Sequence[Agent], hosts: list[int], qps: int, slices: int) -> None:
+    """Make and connect a ring's queue pairs; ``agents`` in rank order, ``hosts`` their host numbers. A ring that stands is kept."""
+    made = [a.call("setup", ranks=hosts, rank=i, qps=qps, slices=slices) for i, a in enumerate(agents)]
+    if all(m.get("connected") for m in made):
+        return
+    for i, agent in enumerate(agents):
+        agent.call("connect", remotes={peer: made[int(peer)]["qps"][str(i)] for peer in made[i]["qps"]})
+
+
+def wait_for_all(agents: Sequence[Agent], heard: Callable[[int, dict[str, Any]], None], check: Callable[[], None], timeout: float) -> bool:
+    """Pass every notification to ``heard(rank, note)`` until each rank is done (True), one failed, or ``timeout`` seconds went by (False).
+
+    ``check`` is called a few times a second and may raise.
+    """
+    done: set[int] = set()
+    end = time.monotonic() + timeout
+    with selectors.DefaultSelector() as selector:
+        for agent in agents:
+            selector.register(agent.fileno(), selectors.EVENT_READ)
+        while len(done) < len(agents) and time.monotonic() < end:
+            check()
+            selector.select(0.3)
+            for rank, agent in enumerate(agents):
+                for note in agent.notifications():
+                    heard(rank, note)
+                    if note["event"] == "failed":
+                        return False
+                    if note["event"] == "done":
+                        done.add(rank)
+    return len(done) == len(agents)

@@ -1,0 +1,116 @@
+"""The engine through the emulated fabric, beside a bare sender on the same paths; and how long fabrics take to come and go."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from agents.mrc import dscp, wire
+from testbed import sandbox
+from testbed.cluster import Cluster
+from testbed.errors import UserError
+from topologies import load_fabric
+from topologies.addressing import HOST_MAC, inner_address, path_address
+from topologies.clos import Fabric
+from topologies.paths import path_evs
+
+BENCH = Fabric("bench", planes=8, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=1, nic_rate=1_000_000_000)
+"""Rates above what this path can carry, so that the processor is the limit; three switch hops between its two hosts."""
+ENGINE_OPTIONS = {"window_bdp": 4.0, "timeout": 12}
+"""At these rates a wake-up is longer than a base RTT: a window and a timer that allow for it."""
+
+
+def blast(cluster: Cluster, seconds: float) -> dict[str, float]:
+    """Full-size frames from h0 to h1 over every EV, from one core, through nobody's protocol: frames/s sent and arrived."""
+    fabric = cluster.fabric
+    compiler = shutil.which("cc") or shutil.which("clang")
+    if compiler is None:
+        raise UserError("the benchmark's bare sender needs a C compiler: apt-get install gcc")
+    me, you = inner_address(0), inner_address(1)
+    evs = sorted(path_evs(fabric, 0, 1), key=lambda e: (e & 0xFFFF, e >> 16))  # EV k leaves by plane k mod planes
+    after = fabric.frame_bytes - wire.HEAD
+    frames = b"".join(
+        # A UDP port that is nobody's, in the data class: switches treat it as data, the far end's kernel drops it.
+        wire.head(HOST_MAC, me, path_address(fabric, 0, 1, e), me, you, e, dscp.NO_TRIM, 0, wire.UDP_PORT, after).ljust(fabric.frame_bytes, b"\0")
+        for e in evs
+    )
+    with tempfile.TemporaryDirectory(dir=sandbox.RUN_DIR) as scratch:
+        program, data = Path(scratch, "blaster"), Path(scratch, "frames")
+        subprocess.run([compiler, "-O2", "-o", str(program), str(Path(__file__).with_name("blaster.c"))], check=True)
+        data.write_bytes(frames)
+        before = arrived(cluster)
+        ports = [f"h0-p{p}" for p in range(fabric.planes)]
+        out = cluster.net["h0"].popen([str(program), str(seconds), str(fabric.frame_bytes), str(data), *ports]).communicate(timeout=seconds + 30)[0]
+        sent, refused, ns = map(int, out.split())
+        time.sleep(0.2)
+        got = arrived(cluster) - before
+    return {"sent_per_s": sent / (ns / 1e9), "arrived_per_s": got / (ns / 1e9), "lost": sent - got, "refused": refused}
+
+
+def arrived(cluster: Cluster) -> int:
+    """Packets that reached h1."""
+    return sum(r["arrived_packets"] for r in cluster.counters() if r["node"] == "h1")
+
+
+def stream(cluster: Cluster, seconds: float) -> dict[str, Any]:
+    """A one-way stream of WRITEs from h0 to h1: data packets/s placed."""
+    ends = []
+    for host, role in ((0, "send"), (1, "receive")):
+        config = {"fabric": cluster.fabric.to_dict(), "host": host, "peer": 1 - host, "role": role, "seconds": seconds, "options": ENGINE_OPTIONS}
+        argv = [sys.executable, "-m", "testbed.bench.stream", json.dumps(config)]
+        ends.append(cluster.net[f"h{host}"].popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+    said = [e.stdout.readline() for e in ends]
+    if not all(said):
+        raise UserError(f"the stream's ends did not start: {''.join(e.communicate()[1] or '' for e in ends)[-200:]}")
+    for end, other in zip(ends, reversed(said), strict=True):
+        end.stdin.write(other)
+        end.stdin.flush()
+    result = [json.loads(e.stdout.readline()) for e in ends]
+    for end in ends:
+        end.wait(10)
+    if "error" in result[0]:
+        raise UserError(f"the stream failed: {result[0]['error']}")
+    sender, receiver = result
+    return {
+        "packets_per_s": receiver["counters"]["data_rx"] / sender["seconds"],
+        "goodput_bps": sender["bytes"] * 8 / sender["seconds"],
+        "sender_cpu": sender["cpu"] / sender["seconds"],
+        "receiver_cpu": receiver["cpu"] / receiver["seconds"],
+        "retransmitted": sender["counters"]["retransmitted"],
+    }
+
+
+def engine_ratio(rounds: int, seconds: float, progress: Any) -> dict[str, Any]:
+    """Engine and bare sender in turns on one fabric; the ratio of medians and every round."""
+    made: list[dict[str, Any]] = []
+    with Cluster(BENCH, controller=False) as cluster:
+        for k in range(rounds):
+            progress(f"bare sender and engine, round {k + 1} of {rounds}", k / rounds)
+            made.append({"bare": blast(cluster, seconds), "engine": stream(cluster, seconds)})
+    bare = statistics.median(m["bare"]["arrived_per_s"] for m in made)
+    engine = statistics.median(m["engine"]["packets_per_s"] for m in made)
+    return {"bare_per_s": bare, "engine_per_s": engine, "ratio": engine / bare, "rounds": made}
+
+
+def bring_up(names: tuple[str, ...], rounds: int, progress: Any) -> list[dict[str, Any]]:
+    """Seconds from nothing to a fabric whose every link carries packets, controller included, and back."""
+    rows = []
+    for n, name in enumerate(names):
+        fabric = load_fabric(name)
+        up, down = [], []
+        for k in range(rounds):
+            progress(f"{name} up and down, round {k + 1} of {rounds}", (n + k / rounds) / len(names))
+            cluster = Cluster(fabric)
+            cluster.start()
+            cluster.stop()
+            up.append(cluster.booted_ns / 1e9)
+            down.append(cluster.teardown_ns / 1e9)
+        rows.append({"fabric": name, "links": len(fabric.links), "up_s": statistics.median(up), "down_s": statistics.median(down)})
+    return rows

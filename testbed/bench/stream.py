@@ -1,0 +1,57 @@
+"""One end of a one-way stream of WRITEs, run in a host's namespace by the benchmark: ``python -m testbed.bench.stream CONFIG``.
+
+Talks to the benchmark in JSON lines: writes its queue pair, reads the peer's, runs, writes what it did. The sender stops by itself.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+import time
+
+from agents.device import Device
+from topologies.clos import Fabric
+
+MESSAGE = 1 << 20
+POSTED = 8
+
+
+def main() -> int:
+    config = json.loads(sys.argv[1])
+    fabric = Fabric.from_dict(config["fabric"])
+    device = Device(fabric, config["host"], config.get("transport", "mrc"), config.get("options", {}), 1)
+    memory = bytearray(MESSAGE)
+    region = device.register(memory)
+    mine = device.create_qp(config["peer"])
+    print(json.dumps({**mine, "region": list(region)}), flush=True)
+    theirs = json.loads(sys.stdin.readline())
+    device.connect_qp(mine["qpn"], theirs)
+    va, rkey, _ = theirs["region"]
+    gc.freeze()
+    gc.disable()
+    begun = time.monotonic()
+    end = begun + config["seconds"]
+    view = memoryview(memory)
+    done = 0
+    if config["role"] == "send":
+        for k in range(POSTED):
+            device.post_write(mine["qpn"], k, view, va, rkey)
+        while time.monotonic() < end:
+            for c in device.poll(0.05):
+                done += c.length
+                if c.status:
+                    print(json.dumps({"error": f"write failed with status {c.status}"}), flush=True)
+                    return 1
+                device.post_write(mine["qpn"], c.wr_id, view, va, rkey)
+    else:
+        while time.monotonic() < end + 0.2:
+            device.poll(0.05)
+    counters = device.counters()
+    print(json.dumps({"bytes": done, "seconds": time.monotonic() - begun, "cpu": time.process_time(), "counters": counters}), flush=True)
+    device.close()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

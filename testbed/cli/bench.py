@@ -1,0 +1,58 @@
+"""``mrcbed bench``: engine, codec and fabric on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from testbed.errors import UserError
+
+
+@click.command(name="bench", help="Measure engine, codec and fabrics on this machine; ratios within one run where possible.")
+@click.option("--rounds", type=click.IntRange(1, 100), default=3, show_default=True, help="Medians are over so many rounds.")
+@click.option("--seconds", type=click.FloatRange(0.5, 60), default=3.0, show_default=True, help="Length of each measurement.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+def command(rounds: int, seconds: float, as_json: bool) -> None:
+    """Exit status 0, or 2 for what the machine lacks."""
+    from testbed import sandbox
+
+    if os.geteuid() != 0:
+        raise UserError("mrcbed bench needs root for network namespaces and eBPF: use sudo")
+
+    def work() -> int:
+        from testbed.bench.codec import codec_rates
+        from testbed.bench.fabric import bring_up, engine_ratio
+        from testbed.cli.run import ProgressBar
+        from topologies import named_fabrics
+
+        with ProgressBar() as progress:
+            progress("codec", 0.0)
+            codec = codec_rates(seconds)
+            ratio = engine_ratio(rounds, seconds, progress)
+            fabrics = bring_up(named_fabrics(), rounds, progress)
+        made = {
+            "machine": {"cpus": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version(), "load": os.getloadavg()[0]},
+            "codec": codec, "engine": ratio, "fabrics": fabrics,
+        }  # fmt: skip
+        if as_json:
+            print(json.dumps(made, indent=2))
+            return 0
+        console = Console()
+        kind = "compiled" if codec["compiled"] else "interpreted"
+        table = Table("what", "figure", title=f"{os.cpu_count()} CPUs, Linux {platform.release()}, engine {kind}, medians of {rounds}")
+        table.add_row("codec: data packets built, checked and SACKed", f"{codec['both_per_s']:,.0f} /s ({codec['payload_bytes']} B payload, one core)")
+        table.add_row("bare sender through 3 switch hops", f"{ratio['bare_per_s']:,.0f} packets/s")
+        table.add_row("engine on the same paths, sender and receiver", f"{ratio['engine_per_s']:,.0f} packets/s")
+        table.add_row("engine / bare sender", f"{ratio['ratio']:.2f}")
+        for row in fabrics:
+            table.add_row(f"{row['fabric']} ({row['links']} links), up and down", f"{row['up_s']:.2f} s, {row['down_s']:.2f} s")
+        console.print(table)
+        return 0
+
+    sys.exit(sandbox.run(work))

@@ -1,0 +1,58 @@
+"""``mrcbed up FABRIC``: a fabric with agents, and Mininet's prompt on it."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+from rich.console import Console
+
+from testbed.errors import UserError
+from topologies import load_fabric, named_fabrics
+
+
+@click.command(name="up", help=f"Build FABRIC, a TOML file or one of {', '.join(named_fabrics())}, and give a prompt on it.")
+@click.argument("fabric")
+@click.option("--transport", type=click.Choice(["mrc", "roce"]), default="mrc", show_default=True, help="What the hosts' agents speak.")
+@click.option("--seed", type=click.IntRange(0), default=0, metavar="N", help="Seed of everything random.")
+@click.option("--no-controller", is_flag=True, help="Program the switches' tables directly, without the Ryu app.")
+def command(fabric: str, transport: str, seed: int, no_controller: bool) -> None:
+    """Ends with Ctrl-D or ``exit``; nothing stays behind. Exit status 0, or 1 if the cluster died."""
+    from testbed import sandbox
+
+    chosen = load_fabric(fabric)
+    if os.geteuid() != 0:
+        raise UserError("mrcbed up needs root for network namespaces and eBPF: use sudo")
+
+    def work() -> int:
+        import tempfile
+        from pathlib import Path
+
+        from testbed.cluster import Cluster, ClusterDied
+        from testbed.prompt.cli import Prompt
+
+        console = Console()
+        with tempfile.TemporaryDirectory(prefix="agents-", dir=sandbox.RUN_DIR) as logs, Cluster(chosen, controller=not no_controller) as cluster:
+            cluster.start_agents(transport, {}, Path(logs), seed)
+            console.print(
+                f"[bold]{chosen.name}[/bold] is up in {cluster.booted_ns / 1e9:.2f} s: {chosen.host_count} hosts, {len(chosen.switches)} switches, "
+                f"{len(chosen.links)} links. Try: [bold]paths h0 h{chosen.host_count - 1}[/bold], [bold]allreduce[/bold], "
+                f"[bold]break {next(li.name for li in chosen.links if li.kind == 'fabric')}[/bold], [bold]pingall[/bold], [bold]help[/bold]",
+                highlight=False,
+            )
+            shell = Prompt(cluster, console)
+            if shell.died is not None:
+                raise ClusterDied(str(shell.died))
+        return 0
+
+    def guarded() -> int:
+        from testbed.cluster import ClusterDied
+
+        try:
+            return work()
+        except ClusterDied as error:
+            print(f"mrcbed up: {error}; the fabric is gone", file=sys.stderr)
+            return 1
+
+    sys.exit(sandbox.run(guarded))

@@ -1,0 +1,1 @@
+"""Mininet's prompt with our commands added."""
