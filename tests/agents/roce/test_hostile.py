@@ -149,10 +149,12 @@ def test_a_request_that_cannot_be_is_refused_for_good(name: str) -> None:
     assert v.b.paths()[0]["qp_state"] == "ERROR"
     # dead for good: a sound request is not placed any more, and is told so
     v.net.now = 10 * TINY.base_rtt_ns
-    v.give(data_frame(0x0A, v.psn, v.qb, reth(v.region.va, v.region.rkey, 4) + b"good"))
-    v.give(data_frame(0x0A, v.psn, v.qb, reth(v.region.va, v.region.rkey, 4) + b"good"))
+    said = []
+    for _ in range(2):
+        v.give(data_frame(0x0A, v.psn, v.qb, reth(v.region.va, v.region.rkey, 4) + b"good"))
+        said += v.answers()
     assert v.untouched()
-    assert v.answers() == [(syndrome, v.psn)], "once per base RTT at most"
+    assert said == [(syndrome, v.psn)], "once per base RTT at most"
     c = v.b.counters()
     assert c["rx_packets"] == sum(c[part] for part in _parts()) == 3
 

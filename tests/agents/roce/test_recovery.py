@@ -74,6 +74,15 @@ def test_a_second_hole_at_the_same_place_waits_for_the_timer() -> None:
     assert events[2][0] == sent[1] + 10 * TINY.base_rtt_ns, "armed by the retransmission of the oldest"
 
 
+def test_the_packet_that_fills_the_window_asks_for_an_ack() -> None:
+    """Else a window shorter than the ACK interval would open only by the timer."""
+    net, a, b, qa, _ = pair(TINY, window=3 * 4230, ack_every=200)
+    region = b.register(bytearray(20 * 4096))
+    a.post_write(qa, 1, memoryview(bytes(20 * 4096)), region.va, region.rkey, -1)
+    net.run()
+    assert (a.counters()["rtos"], b.counters()["acks_tx"]) == (0, 7)
+
+
 def test_a_copied_nak_does_not_go_back_twice() -> None:
     net, a, b, qa, _ = pair(TINY, window=10 * 4230, duplicate=1.0)
     net.lose = lambda s: s.host == 0 and len(net.sent) == 1
