@@ -8,6 +8,7 @@ one line to stderr when something is wrong (exit 2).
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import logging
 import os
@@ -24,6 +25,8 @@ def main() -> int:
     if os.getppid() != parent:  # it died before we asked to be told
         return 1
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(OSError):
+        os.nice(-10)  # a link event is a millisecond's work, and must not wait behind agents that load every core
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="controller: %(levelname)s %(name)s: %(message)s")
 
     parser = argparse.ArgumentParser(prog="python -m testbed.controller", description="The fabric's Ryu controller.")
