@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -21,10 +22,9 @@ def ms(value: float | None) -> str:
 def runs_table(summary: dict[str, Any]) -> Table:
     """One row per run, in words that need no manual; columns that would say nothing are left out, to fit 80 characters."""
     runs = summary["runs"]
-    table = Table(title=f"{summary['scenario']}: all-reduce under each transport", title_justify="left", pad_edge=False, padding=(0, 1, 0, 0))
-    columns: list[tuple[str, Callable[[dict[str, Any]], str]]] = [("transport", lambda r: f"{r['transport']}\n[dim]on {r['fabric']}[/]")]
-    if len({r["placement"] for r in runs}) > 1:
-        columns.append(("ranks", lambda r: str(r["placement"])))
+    table = Table(title=f"{summary['scenario']}: all-reduce under each transport", title_justify="left", pad_edge=False, padding=(0, 1, 0, 0), box=box.SIMPLE_HEAD)
+    several = len({r["placement"] for r in runs}) > 1
+    columns: list[tuple[str, Callable[[dict[str, Any]], str]]] = [("transport", lambda r: f"{r['transport']}\n[dim]on {r['fabric']}[/]" + (f"\n[dim]{r['placement']}[/]" if several else ""))]
     if len({r["seed"] for r in runs}) > 1:
         columns.append(("seed", lambda r: str(r["seed"])))
     columns.append(("steps", lambda r: f"{r['steps']}/{r['steps'] + r['failed_steps']}"))
@@ -45,7 +45,7 @@ def runs_table(summary: dict[str, Any]) -> Table:
         ("verdict", lambda r: f"[{_STYLE.get(r['verdict'], 'white')}]{r['verdict']}[/]"),
     ]
     for number, (head, _) in enumerate(columns):
-        table.add_column(head, justify="left" if number == 0 or head in ("ranks", "verdict") else "right")
+        table.add_column(head, justify="left" if number == 0 or head == "verdict" else "right", no_wrap=head != "verdict")
     for run in runs:
         table.add_row(*(cell(run) for _, cell in columns))
     return table

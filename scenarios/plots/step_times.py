@@ -39,7 +39,7 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
                 stats = step_time(times)
                 text = ", ".join(f"{q.replace('999', '99.9')} {shown_ms(stats[q])}" for q in (*QUANTILES, "max") if stats[q] is not None)
                 ax.step([ordered[0] / unit, *(ordered / unit)], [0, *share], where="post", color=colour)
-                marks = [(stats[q], p) for q, p in (*QUANTILES.items(), ("max", 1.0)) if stats[q] is not None]
+                marks = [(value, p) for q, p in (*QUANTILES.items(), ("max", 1.0)) if (value := stats[q]) is not None]
                 ax.plot([m[0] / unit for m in marks], [m[1] for m in marks], linestyle="none", marker=marker, markersize=4.5, color=colour, clip_on=False)
                 handles.append(Line2D([], [], color=colour, marker=marker, markersize=4.5, label=f"{transport}, n = {n}: {text}"))
             if log:

@@ -72,7 +72,8 @@ class Stored:
         """Slowest rank's time per step that all ranks finished, ns."""
         mine = self.steps[self.steps["run"] == run["run"]]
         took = (mine["end_ns"] - mine["start_ns"]).groupby(mine["step"]).agg(["max", "count"])
-        return took.loc[took["count"] == run["ranks"], "max"]
+        times: pd.Series[Any] = took.loc[took["count"] == run["ranks"], "max"]
+        return times
 
     def faults(self, run: dict[str, Any]) -> list[dict[str, Any]]:
         """[{name, on, begin, heal}] in ns; heal None if it lasted."""

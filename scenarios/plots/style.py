@@ -19,7 +19,7 @@ _FIXED = {
 _SPARE = (("#56B4E9", "P"), ("#000000", "X"), ("#999999", "*"), ("#882255", "<"), ("#44AA99", ">"))
 """Okabe and Ito's colours, which the colour-blind tell apart."""
 FAULT = "#B0B0B0"
-_RC = {
+_RC: Any = {
     "font.size": 7.5,
     "axes.titlesize": 8,
     "axes.titleweight": "bold",

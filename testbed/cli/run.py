@@ -86,7 +86,7 @@ def command(
         if as_json:
             print(json.dumps(summary, indent=2))
         else:
-            show(Console(), summary, directory)
+            show(Console() if sys.stdout.isatty() else Console(width=120), summary, directory)
         _give_back(directory)
         return exit_status(summary)
 

@@ -1,0 +1,198 @@
+"""A cluster without a network: agents that pretend to run a ring, on real time, and log as the real ones do.
+
+MRC leaves a cut path 5 ms after its loss and goes on; RoCE stalls from the cut until ``reroute`` without its cable.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from topologies import Fabric
+from topologies.paths import evs_over, path_evs
+
+MS = 1_000_000
+
+
+class FakeAgent:
+    def __init__(self, cluster: FakeCluster, host: int, transport: str, log: Path) -> None:
+        self.cluster, self.host, self.transport = cluster, host, transport
+        self.near, self.far = socket.socketpair()
+        self.near.setblocking(False)
+        self.log_file = open(log, "w", encoding="utf-8")
+        self.lock = threading.Lock()
+        self.notes: list[dict[str, Any]] = []
+        self.peer = -1
+        self.rank = -1
+        self.dead: set[str] = set()
+        self.thread: threading.Thread | None = None
+        self.over = threading.Event()
+        self.connected: dict[str, Any] = {}
+
+    def fileno(self) -> int:
+        return self.near.fileno()
+
+    def log(self, kind: str, t: int | None = None, **fields: Any) -> None:
+        with self.lock:
+            if not self.log_file.closed:
+                self.log_file.write(json.dumps({"t": t or time.monotonic_ns(), "kind": kind, "host": self.host, **fields}) + "\n")
+
+    def notify(self, **note: Any) -> None:
+        with self.lock:
+            self.notes.append(note)
+        self.far.send(b"x")
+
+    def notifications(self) -> list[dict[str, Any]]:
+        try:
+            self.near.recv(4096)
+        except BlockingIOError:
+            return []
+        with self.lock:
+            out, self.notes = self.notes, []
+        return out
+
+    def call(self, op: str, **args: Any) -> Any:
+        return getattr(self, f"op_{op}")(**args)
+
+    def op_setup(self, ranks: list[int], rank: int, qps: int, slices: int) -> dict[str, Any]:
+        self.rank, self.peer = rank, ranks[(rank + 1) % len(ranks)]
+        around = {(rank + 1) % len(ranks), (rank - 1) % len(ranks)}
+        return {"qps": {str(p): [{"qpn": 100 * rank + p, "from": rank, "for": p}] * qps for p in around}}
+
+    def op_connect(self, remotes: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+        for peer, made in remotes.items():
+            assert all(m["from"] == int(peer) and m["for"] == self.rank for m in made)
+        self.connected = remotes
+        return {}
+
+    def op_paths(self) -> list[dict[str, Any]]:
+        evs = path_evs(self.cluster.fabric, self.host, self.peer)
+        mine = evs if self.transport == "mrc" else evs[-1:]
+        return [{"peer": self.peer, "plane": ev >> 16, "uplink": ev & 0xFFFF, "ev": ev, "state": "GOOD"} for ev in mine]
+
+    def op_reroute(self, dead_links: list[str]) -> dict[str, Any]:
+        assert self.transport != "mrc"
+        self.dead = set(dead_links)
+        return {}
+
+    def op_start(self, collective: str, message_bytes: int, dtype: str, steps: int, warmup: int, seed: int) -> dict[str, Any]:
+        self.thread = threading.Thread(target=self.ring, args=(message_bytes, steps, warmup), daemon=True)
+        self.thread.start()
+        return {}
+
+    def stalled(self) -> bool:
+        if self.transport == "mrc":
+            return False
+        ev = self.op_paths()[0]["ev"]
+        return any(ev in evs_over(self.cluster.fabric, self.host, self.peer, link) for link in self.cluster.down - self.dead)
+
+    def ring(self, message_bytes: int, steps: int, warmup: int) -> None:
+        known: set[str] = set()
+        for step in range(steps + warmup):
+            start = time.monotonic_ns()
+            ticks = 0
+            while ticks < 10 and not self.over.is_set():
+                time.sleep(0.003)
+                now = time.monotonic_ns()
+                if self.stalled():
+                    continue
+                ticks += 1
+                share = message_bytes * 2 // 10 // self.cluster.fabric.planes
+                self.log("goodput", bin_ns=10 * MS, t=now, tx=[share] * self.cluster.fabric.planes, rx=[share] * self.cluster.fabric.planes)
+                if self.transport == "mrc":
+                    down = set(self.cluster.down)
+                    for link in down ^ known:
+                        for ev in evs_over(self.cluster.fabric, self.host, self.peer, link):
+                            if link in down:
+                                self.log("loss", peer=self.peer, ev=ev, psn=7, rule="time", sent_ns=now - 4 * MS)
+                                self.log("ev", t=now, peer=self.peer, ev=ev, **{"from": "GOOD", "to": "ASSUMED_BAD"}, cause="loss", last_data_ns=now - 3 * MS)
+                            else:
+                                self.log("ev", t=now, peer=self.peer, ev=ev, **{"from": "ASSUMED_BAD", "to": "GOOD"}, cause="probed", last_data_ns=0)
+                    known = down
+            if self.over.is_set():
+                return
+            if step == self.cluster.break_at and self.rank == 1:
+                self.notify(event="failed", rank=self.rank, peer_rank=2, reason="retries exhausted")
+                return
+            end = time.monotonic_ns()
+            ok = not (self.cluster.wrong_at == step and self.rank == 0)
+            self.log("step", rank=self.rank, step=step, start_ns=start, end_ns=end, ok=ok)
+            self.notify(event="step", rank=self.rank, step=step, start_ns=start, end_ns=end, ok=ok)
+            if step == self.cluster.interrupt_at and self.rank == 0:
+                self.cluster.interrupted = True
+        self.notify(event="done", rank=self.rank, wrong=int(self.cluster.wrong_at >= 0 and self.rank == 0))
+
+    def op_counters(self) -> dict[str, Any]:
+        return {"tx_packets": 100, "rx_packets": 99 - (self.cluster.vanished if self.host == 0 else 0), "retransmitted": 1, "tx_refused": 0, "rx_ring_drops": 0, "rx_bad_rkey": 0}
+
+    def op_stop(self) -> dict[str, Any]:
+        self.over.set()
+        if self.thread is not None:
+            self.thread.join(2)
+        self.log("loop", lag_max_ns=2 * MS, lag_p99_ns=MS)
+        self.log_file.close()
+        return {}
+
+
+class FakeCluster:
+    """``break_at``, ``wrong_at``, ``interrupt_at``: at the end of that step a rank fails, has a wrong sum, or the user presses Ctrl-C."""
+
+    def __init__(self, fabric: Fabric, *, break_at: int = -1, wrong_at: int = -1, interrupt_at: int = -1, vanished: int = 0, die: bool = False) -> None:
+        self.fabric, self.break_at, self.wrong_at, self.interrupt_at, self.vanished, self.die = fabric, break_at, wrong_at, interrupt_at, vanished, die
+        self.agents: list[FakeAgent] = []
+        self.down: set[str] = set()
+        self.calls: list[tuple[Any, ...]] = []
+        self.lost = 0
+        self.interrupted = False
+
+    def start(self) -> None:
+        self.calls.append(("start",))
+
+    def stop(self) -> None:
+        self.calls.append(("stop",))
+        for agent in self.agents:
+            agent.op_stop()
+
+    def start_agents(self, transport: str, options: dict[str, Any], log_dir: Path, seed: int) -> None:
+        self.calls.append(("agents", transport, dict(options), seed))
+        self.agents = [FakeAgent(self, host, transport, log_dir / f"h{host}.jsonl") for host in range(self.fabric.host_count)]
+
+    def stop_agents(self) -> None:
+        for agent in self.agents:
+            agent.op_stop()
+
+    def set_link(self, name: str, up: bool) -> int:
+        (self.down.discard if up else self.down.add)(name)
+        self.calls.append(("link", name, up))
+        return time.monotonic_ns()
+
+    def set_switch(self, name: str, up: bool) -> int:
+        self.calls.append(("switch", name, up))
+        for link in self.fabric.links:
+            if name in (link.a.node, link.b.node):
+                (self.down.discard if up else self.down.add)(link.name)
+        return time.monotonic_ns()
+
+    def heal(self) -> None:
+        self.down.clear()
+
+    def counters(self) -> list[dict[str, Any]]:
+        flushed = self.lost
+        self.lost += self.fabric.host_count  # one packet a host, between two readings
+        return [
+            {"port": p.name, "node": p.node, "peer": "", "link": "", "plane": p.plane, "kind": "nic", "admitted_packets": 100, "flushed_packets": flushed if p.number == 1 else 0, "backlog_bytes": 0}
+            for p in self.fabric.ports
+        ]
+
+    def quiesce(self, timeout: float) -> bool:
+        return True
+
+    def check(self) -> None:
+        if self.interrupted:
+            raise KeyboardInterrupt
+        if self.die:
+            raise RuntimeError("agent of h3 died")

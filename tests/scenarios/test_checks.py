@@ -1,0 +1,41 @@
+"""Checks: what they see, what they refuse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scenarios.checks import CheckError, evaluate, names_in
+
+FIGURES: dict[str, Any] = {"mrc": {"wrong": 0, "busbw_bps": 36e6, "ideal_busbw_bps": 40e6, "step_time_ns": {"p99": None, "max": 7}, "failovers": [{"lost": 3}]}}
+
+
+@pytest.mark.parametrize(
+    ("check", "ok"),
+    [
+        ("mrc.wrong == 0", True),
+        ("mrc.busbw_bps / mrc.ideal_busbw_bps >= 0.9", True),
+        ("mrc.busbw_bps / mrc.ideal_busbw_bps > 0.9", False),
+        ("mrc.failovers[0].lost <= max(2, 3)", True),
+        ("mrc.failovers[1].lost <= 3", False),
+        ("mrc.step_time_ns.p99 < 5", False),
+        ("mrc.step_time_ns.max <= 2 * 3", False),
+        ("mrc.busbw_bps / mrc.wrong > 0", False),
+        ("-mrc.step_time_ns.max < 0", True),
+    ],
+)
+def test_evaluate(check: str, ok: bool) -> None:
+    result = evaluate(check, FIGURES)
+    assert set(result) == {"name", "expected", "seen", "ok"}
+    assert result["ok"] is ok
+
+
+@pytest.mark.parametrize("check", ["mrc.wrong", "1 < 2 < 3", "__import__('os') == 0", "mrc.x() == 0", "[1] == 1", "mrc.a ** 9 == 0", "(lambda: 0) == 0", "a in b", "x ="])
+def test_anything_else_is_refused(check: str) -> None:
+    with pytest.raises(CheckError):
+        names_in(check)
+
+
+def test_names() -> None:
+    assert names_in("min(mrc.a, roce.b) < roce_1p.c['d']") == {"mrc", "roce", "roce_1p"}

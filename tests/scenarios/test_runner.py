@@ -1,0 +1,109 @@
+"""The whole way from scenario to files, on a cluster that pretends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from scenarios.plots import draw_all
+from scenarios.runner import Runner, plan
+from scenarios.schema import load_scenario
+from scenarios.summary import exit_status, percentile
+from tests.scenarios.fakes import FakeCluster
+
+QUICK = ["workload.steps=12", "fault.0.at=0.1", "fault.0.for=0.1", "workload.message_bytes=40KiB"]
+
+
+def run(directory: Path, overrides: list[str], **kind: Any) -> tuple[dict[str, Any], list[FakeCluster]]:
+    clusters: list[FakeCluster] = []
+
+    def factory(fabric: Any) -> FakeCluster:
+        clusters.append(FakeCluster(fabric, **kind))
+        return clusters[-1]
+
+    return Runner(load_scenario("link-failure", fabric="tiny", overrides=overrides), directory, factory).run(), clusters
+
+
+def test_everything_is_written_and_adds_up(tmp_path: Path) -> None:
+    summary, clusters = run(tmp_path, [*QUICK, "transport.roce.options.reconvergence=0.05"])
+    names = {path.name for path in tmp_path.iterdir()}
+    assert {"manifest.json", "summary.json", "steps.parquet", "events.parquet", "counters.parquet", "plots", "raw"} <= names
+    assert summary == json.loads((tmp_path / "summary.json").read_text())
+    assert [r["transport"] for r in summary["runs"]] == ["mrc", "roce", "roce-1p"]
+    mrc, roce, _ = summary["runs"]
+    assert mrc["packets"]["sent"] == mrc["packets"]["delivered"] + mrc["packets"]["lost"]
+    assert mrc["packets"]["causes"] == {"flushed": 4}
+    assert mrc["step_time_ns"]["n"] == 12 and mrc["step_time_ns"]["p50"] is None
+    assert mrc["failovers"][0]["lost"] > 0
+    assert mrc["failovers"][0]["last_on_dead_path_ns"] > mrc["failovers"][0]["at_ns"] - 10_000_000
+    assert roce["step_time_ns"]["max"] > mrc["step_time_ns"]["max"]
+    steps = pd.read_parquet(tmp_path / "steps.parquet")
+    assert len(steps) == 3 * 4 * 13 and sorted(steps["step"].unique()) == list(range(-1, 12))
+    assert [len(c.calls) > 0 and c.calls[-1] for c in clusters] == [("stop",), ("stop",)]
+
+
+def test_every_transport_of_a_fabric_loses_the_same_cable(tmp_path: Path) -> None:
+    summary, clusters = run(tmp_path, QUICK)
+    pulled = [[c[1] for c in cluster.calls if c[0] == "link" and not c[2]] for cluster in clusters]
+    assert len(pulled[0]) == 2 and len(set(pulled[0])) == 1 and len(pulled[1]) == 1
+    assert "drawn by seed" not in (tmp_path / "raw" / "mrc-tiny-interleaved-s1" / "runner.jsonl").read_text()
+
+
+def test_plots_come_from_the_stored_tables_alone(tmp_path: Path) -> None:
+    run(tmp_path, QUICK)
+    import shutil
+
+    shutil.rmtree(tmp_path / "raw")
+    shutil.rmtree(tmp_path / "plots")
+    made = {path.name for path in draw_all(tmp_path)}
+    assert {"step-times-interleaved.png", "goodput-interleaved-s1.svg", "paths-mrc-tiny-interleaved-s1.png"} <= made
+
+
+def test_wrong_sum_fails(tmp_path: Path) -> None:
+    summary, _ = run(tmp_path, QUICK, wrong_at=3)
+    assert summary["runs"][0]["wrong"] == 1 and exit_status(summary) == 1
+
+
+def test_lost_rank_fails_and_the_next_run_gets_a_new_cluster(tmp_path: Path) -> None:
+    summary, clusters = run(tmp_path, QUICK, break_at=3)
+    assert "retries exhausted" in summary["runs"][0]["reason"] and exit_status(summary) == 1
+    assert len(clusters) == 3
+
+
+def test_packets_that_vanish_are_not_trustworthy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scenarios.one_run.BOOKS_TRIES", 1)
+    summary, _ = run(tmp_path, [*QUICK, "expect=[]"], vanished=2)
+    assert summary["runs"][0]["packets"]["unexplained"] == 2
+    assert exit_status(summary) == 3
+    assert "2 packets vanished" in json.dumps(json.loads((tmp_path / "manifest.json").read_text())["fidelity"])
+
+
+def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
+    summary, clusters = run(tmp_path, QUICK, interrupt_at=5)
+    assert exit_status(summary) == 130
+    assert clusters[0].calls[-1] == ("stop",)
+    assert summary["runs"][0]["steps"] >= 4 and (tmp_path / "steps.parquet").is_file()
+
+
+def test_a_dead_process_raises_after_writing(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="h3 died"):
+        run(tmp_path, [*QUICK, "workload.steps=40"], die=True)
+    assert "h3 died" in json.loads((tmp_path / "summary.json").read_text())["stopped_by"]
+
+
+def test_fault_that_never_came_fails_a_check(tmp_path: Path) -> None:
+    summary, _ = run(tmp_path, [*QUICK, "fault.0.at=60"])
+    assert any("every fault happened" in c["name"] and not c["ok"] for c in summary["checks"])
+
+
+def test_plan_lets_the_transport_that_can_say_go_first() -> None:
+    assert [s.transport.name for s in plan(load_scenario("link-failure"))] == ["roce", "mrc", "roce-1p"]
+
+
+@pytest.mark.parametrize(("n", "q", "known"), [(19, 0.5, False), (20, 0.5, True), (999, 0.99, False), (1000, 0.99, True), (10_000, 0.999, True)])
+def test_percentiles_need_samples(n: int, q: float, known: bool) -> None:
+    value = percentile(pd.Series(range(1, n + 1)), q)
+    assert value == (round(n * q) if known else None)

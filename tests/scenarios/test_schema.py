@@ -1,0 +1,112 @@
+"""Scenario files: what is read, and that every mistake is one line with file, key and fix."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scenarios.schema import ScenarioError, load_scenario, named_scenarios, parse_duration, parse_size, twin_of
+from topologies import load_fabric
+
+GOOD = """
+fabric = "tiny"
+[workload]
+kind = "ring-allreduce"
+message_bytes = "64KiB"
+steps = 4
+[[transport]]
+kind = "mrc"
+"""
+
+
+def write(tmp_path: Path, body: str) -> str:
+    file = tmp_path / "mine.toml"
+    file.write_text(body)
+    return str(file)
+
+
+def test_shipped_scenarios_are_valid() -> None:
+    assert {"link-failure", "healthy", "smoke"} <= set(named_scenarios())
+    for name in named_scenarios():
+        assert load_scenario(name).name == name
+
+
+def test_demo_is_what_the_readme_says() -> None:
+    demo = load_scenario("link-failure")
+    assert [(t.name, t.fabric.name) for t in demo.transports] == [("mrc", "demo"), ("roce", "demo"), ("roce-1p", "demo-1p")]
+    assert demo.faults[0].on == "used-by-qp"
+
+
+def test_twin_of_demo_is_the_named_one() -> None:
+    assert twin_of(load_fabric("demo")) == load_fabric("demo-1p")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('fabric = "tiny"', 'fabrik = "tiny"', "fabrik is not a key: did you mean 'fabric'?"),
+        ('fabric = "tiny"', 'fabric = "tony"', "no fabric 'tony'"),
+        ("steps = 4", "stepps = 4", "workload.stepps is not a key: did you mean 'steps'?"),
+        ("steps = 4", "steps = 0", "workload.steps = 0 must be a whole number in 1.."),
+        ("steps = 4", "steps = true", "workload.steps = True must be"),
+        ('"64KiB"', '"64 apples"', "is not a size"),
+        ('"64KiB"', "6", "multiple of 4"),
+        ('"mrc"', '"infiniband"', "there are mrc, roce"),
+        ('kind = "mrc"', 'kind = "mrc"\noptions = { reconvergence = 1 }', "MRC never does"),
+        ('kind = "mrc"', 'kind = "mrc"\n[[transport]]\nkind = "mrc"', "names are not unique"),
+        ('kind = "mrc"', 'kind = "mrc"\n[[fault]]\nkind = "link"\non = "p0-t0-0:p0-t1-0"', "needs either 'at'"),
+        ('kind = "mrc"', 'kind = "mrc"\n[[fault]]\nkind = "link"\non = "p0-t0-0:p0-t1-9"\nat = 1', "near it: "),
+        ('kind = "mrc"', 'kind = "mrc"\n[[fault]]\nkind = "switch"\non = "p0-t2-0"\nat = 1', "has no switch"),
+        ('kind = "mrc"', 'kind = "mrc"\n[[fault]]\nkind = "link"\non = "used-by-qp"\nat = "soon"', "is not a time"),
+        ('kind = "mrc"', 'kind = "mrc"\n[[fault]]\nkind = "link"\non = "used-by-qp"\nstep = 4', "fault[0].step = 4 must be"),
+        ('kind = "mrc"', 'kind = "mrc"\n[[expect]]\ncheck = "mrv.wrong == 0"', "no transport 'mrv', there are mrc"),
+        ('kind = "mrc"', 'kind = "mrc"\n[[expect]]\ncheck = "mrc.wrong"', "must compare"),
+    ],
+)
+def test_mistakes_are_one_line(tmp_path: Path, old: str, new: str, message: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        load_scenario(write(tmp_path, GOOD.replace(old, new)))
+    assert message in str(caught.value)
+    assert "mine.toml" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_not_toml_and_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="not valid TOML"):
+        load_scenario(write(tmp_path, "fabric = "))
+    with pytest.raises(ScenarioError, match="there are healthy"):
+        load_scenario("link-failur")
+
+
+def test_interleaved_needs_two_t0s(tmp_path: Path) -> None:
+    fabric = tmp_path / "flat.toml"
+    fabric.write_text("planes = 2\nt0_per_plane = 1\nt1_per_plane = 0\nhosts_per_t0 = 4\n")
+    with pytest.raises(ScenarioError, match="workload.placement.*use 'packed'"):
+        load_scenario("smoke", fabric=str(fabric), overrides=["fault=[]"])
+
+
+def test_command_line_changes() -> None:
+    s = load_scenario("link-failure", overrides=["workload.steps=3", "transport.roce-1p.options.reconvergence=2", "fault.0.for=1s"], seeds=[4, 5])
+    assert (s.workload.steps, s.seeds, s.faults[0].for_ns) == (3, (4, 5), 10**9)
+    assert [t.reconvergence_ns for t in s.transports] == [None, 500_000_000, 2 * 10**9]
+    assert [t.fabric.name for t in load_scenario("link-failure", fabric="tiny").transports] == ["tiny", "tiny", "tiny-1p"]
+
+
+def test_transport_selects_or_adds_and_drops_checks_of_the_absent() -> None:
+    assert [t.name for t in load_scenario("link-failure", transports=["roce"]).transports] == ["roce"]
+    assert [t.name for t in load_scenario("smoke", transports=["mrc", "roce"]).transports] == ["mrc", "roce"]
+    assert load_scenario("link-failure", transports=["roce"]).expects == ()
+    with pytest.raises(ScenarioError, match="kinds are mrc, roce"):
+        load_scenario("smoke", transports=["tcp"])
+
+
+@pytest.mark.parametrize("item", ["workload.steps", "transport.kind=mrc", "workload.steps.x=1", "transport.7.kind=mrc"])
+def test_bad_set(item: str) -> None:
+    with pytest.raises(ScenarioError, match="--set"):
+        load_scenario("smoke", overrides=[item])
+
+
+def test_units() -> None:
+    assert (parse_size("4MiB"), parse_size("2 kB"), parse_size(12)) == (4 << 20, 2000, 12)
+    assert (parse_duration("20ms"), parse_duration(1.5), parse_duration("2min")) == (20_000_000, 1_500_000_000, 120 * 10**9)
