@@ -20,9 +20,9 @@ ENGINE := $(shell find agents -name '*.py' 2>/dev/null)
 BPF := testbed/dataplane/fabric.bpf.o
 SOURCES := topologies agents testbed scenarios tests setup.py
 
-# What was made under sudo belongs to whoever called it: a root-owned .venv or cache would block them later.
-OWN := if [ -n "$${SUDO_UID:-}" ]; then chown -R "$$SUDO_UID:$${SUDO_GID:-$$SUDO_UID}" \
-	$$(ls -d .venv build results *.egg-info *__mypyc*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis 2>/dev/null) agents testbed; fi
+# What root made in a user's own clone belongs to that user afterwards: a root-owned .venv or cache would block them later.
+OWN := if [ -n "$${SUDO_UID:-}" ] && [ "$$(stat -c %u .)" = "$$SUDO_UID" ]; then \
+	find . -uid 0 -exec chown -h "$$SUDO_UID:$${SUDO_GID:-$$SUDO_UID}" {} +; fi
 
 .PHONY: help install demo test unit lint emulated bench soak clean distclean apt root
 .DEFAULT_GOAL := help

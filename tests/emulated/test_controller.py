@@ -66,11 +66,12 @@ class Lab:
         subprocess.run(["bpftool", "map", "create", self.maps / "routes", *what], check=True)
 
     def set_port(self, name: str, up: bool) -> int:
-        """Returns when the kernel had been told, monotonic ns."""
+        """Returns when the kernel was being told, monotonic ns."""
         request = fcntl.ioctl(self.control, SIOCGIFFLAGS, struct.pack("16sh14x", name.encode(), 0))
         flags = struct.unpack_from("h", request, 16)[0]
+        told = time.monotonic_ns()
         fcntl.ioctl(self.control, SIOCSIFFLAGS, struct.pack("16sh14x", name.encode(), flags | IFF_UP if up else flags & ~IFF_UP))
-        return time.monotonic_ns()
+        return told
 
     def routes(self) -> dict[int, int]:
         """The map, read by bpftool and not by our own code."""
