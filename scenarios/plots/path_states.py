@@ -69,7 +69,7 @@ def draw_run(
                     continue
                 seen.add(state)
                 ax.barh(row, (b - a) / 1e9, left=(a - begin) / 1e9, height=0.86 if len(evs) <= 32 else 1.0, color=COLOURS.get(state, "#999999"), linewidth=0)
-        per_plane = len(evs) // fabric.planes
+        per_plane = len(evs) // fabric.planes  # rows of a plane: T0 uplink 0 on top
         for plane in range(1, fabric.planes):
             ax.axhline(plane * per_plane - 0.5, color="white", linewidth=2.0)
         ax.set_yticks([p * per_plane + (per_plane - 1) / 2 for p in range(fabric.planes)], [f"plane {p}" for p in range(fabric.planes)])
@@ -87,7 +87,7 @@ def draw_run(
         ax.set_xlabel("time since the first measured step [s]")
         where = ", ".join(dict.fromkeys(f["on"] for f in run["failovers"]))
         ax.set_title(f"{run['transport']} on {run['fabric']}: the {len(evs)} paths from h{pair[0]} to h{pair[1]}" + (f"\n{where} pulled" if where else ""), pad=11)
-        ax.set_ylabel(f"one row per path (T0 uplink 0 to {per_plane - 1})" if per_plane > 1 else "one row per path")
+        ax.set_ylabel("one row per path")
         from matplotlib.patches import Patch
 
         fig.legend(handles=[Patch(color=COLOURS.get(s, "#999999"), label=WORDS.get(s, s)) for s in [*COLOURS, *sorted(seen - set(COLOURS))] if s in seen], loc="outside lower center", ncols=4, columnspacing=1.0, handlelength=1.2)
