@@ -52,7 +52,9 @@ def cable_of_path(fabric: Fabric, src: int, dst: int, ev: int) -> Link:
     return next((link for link in links if link.kind == "fabric"), links[-1])
 
 
-def resolve_used(fabric: Fabric, hosts: Sequence[int], fault: Fault, paths: Sequence[dict[str, Any]], seed: int, can_say: bool) -> tuple[str, str]:
+def resolve_used(
+    fabric: Fabric, hosts: Sequence[int], fault: Fault, paths: Sequence[dict[str, Any]], seed: int, can_say: bool
+) -> tuple[str, str]:
     """(link name, how it was found). ``paths`` is what the sender's agent answered; a transport on many paths cannot say,
     then a path is drawn by ``seed``."""
     a, b = fault_ranks(fabric, hosts, fault)
@@ -63,7 +65,9 @@ def resolve_used(fabric: Fabric, hosts: Sequence[int], fault: Fault, paths: Sequ
                 ev = int(path["plane"]) << 16 | int(path["uplink"])
                 return cable_of_path(fabric, src, dst, ev).name, f"path {ev:#x} of the QP from h{src} to h{dst}"
     ev = random.Random(seed).choice(path_evs(fabric, src, dst))
-    return cable_of_path(fabric, src, dst, ev).name, f"path {ev:#x} drawn by seed {seed}, from h{src} to h{dst}: no single-path transport in this run"
+    return cable_of_path(
+        fabric, src, dst, ev
+    ).name, f"path {ev:#x} drawn by seed {seed}, from h{src} to h{dst}: no single-path transport in this run"
 
 
 @dataclass
@@ -138,4 +142,6 @@ def check_used_edge(fabric: Fabric, hosts: Sequence[int], fault: Fault) -> None:
     """A ``used-by-qp`` fault must name a ring edge. Raises :class:`ScenarioError`."""
     a, b = fault_ranks(fabric, hosts, fault)
     if (hosts[a], hosts[b]) not in ring_edges(hosts):
-        raise ScenarioError(f"fault {fault.name!r}: ranks {a} and {b} are not neighbours in the ring, there is no QP from {a} to {b}; use [{a}, {(a + 1) % len(hosts)}]")
+        raise ScenarioError(
+            f"fault {fault.name!r}: ranks {a} and {b} are not neighbours in the ring, there is no QP from {a} to {b}; use [{a}, {(a + 1) % len(hosts)}]"
+        )

@@ -18,7 +18,23 @@ from typing import Any
 from scenarios.schema import Scenario
 
 ROOT = Path(__file__).resolve().parent.parent
-DISTRIBUTIONS = ("mrcbed", "mininet", "ryu", "eventlet", "pyroute2", "numpy", "scipy", "pandas", "pyarrow", "matplotlib", "msgspec", "isal", "click", "rich", "mypy")
+DISTRIBUTIONS = (
+    "mrcbed",
+    "mininet",
+    "ryu",
+    "eventlet",
+    "pyroute2",
+    "numpy",
+    "scipy",
+    "pandas",
+    "pyarrow",
+    "matplotlib",
+    "msgspec",
+    "isal",
+    "click",
+    "rich",
+    "mypy",
+)
 TOOLS = (("clang", "--version"), ("bpftool", "version"), ("tc", "-V"), ("ip", "-V"), ("tshark", "--version"))
 
 

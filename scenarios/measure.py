@@ -18,7 +18,15 @@ import pandas as pd
 
 from topologies import Fabric
 
-DROPS = ("drop_tail_packets", "drop_link_down_packets", "drop_no_route", "drop_not_mine", "drop_hop_limit", "drop_switch_down", "flushed_packets")
+DROPS = (
+    "drop_tail_packets",
+    "drop_link_down_packets",
+    "drop_no_route",
+    "drop_not_mine",
+    "drop_hop_limit",
+    "drop_switch_down",
+    "flushed_packets",
+)
 """Port counters that say why a packet went no further."""
 AGENT_DROPS = ("tx_refused", "rx_ring_drops")
 """Agent counters that do: refused by the kernel (port down), dropped by the receive socket."""
@@ -103,7 +111,9 @@ class Run:
         if frame.empty:
             begin, end = self.record["window"]
             return int(begin), int(end)
-        return int(frame["start_ns"].min()), int(max(frame["end_ns"].max(), self.record["window"][1] if self.record["outcome"] != "done" else 0))
+        return int(frame["start_ns"].min()), int(
+            max(frame["end_ns"].max(), self.record["window"][1] if self.record["outcome"] != "done" else 0)
+        )
 
     @cached_property
     def events(self) -> pd.DataFrame:
@@ -119,7 +129,25 @@ class Run:
                     "detail": json.dumps(detail) if detail else None,
                 }
             )  # fmt: skip
-        columns = ["run", "t_ns", "host", "kind", "peer", "ev", "plane", "uplink", "from", "to", "cause", "psn", "count", "name", "on", "phase", "detail"]
+        columns = [
+            "run",
+            "t_ns",
+            "host",
+            "kind",
+            "peer",
+            "ev",
+            "plane",
+            "uplink",
+            "from",
+            "to",
+            "cause",
+            "psn",
+            "count",
+            "name",
+            "on",
+            "phase",
+            "detail",
+        ]
         frame = pd.DataFrame(rows, columns=columns)
         for column in ("peer", "ev", "plane", "uplink", "psn", "count"):
             frame[column] = frame[column].astype("Int64")
@@ -131,7 +159,15 @@ class Run:
     def goodput(self) -> pd.DataFrame:
         """Payload bytes per host, bin and plane: ``t_ns`` (bin start), ``bin_ns``, ``tx_bytes``, ``rx_bytes``."""
         rows = [
-            {"run": self.key, "host": line["host"], "t_ns": line["t"], "bin_ns": line["bin_ns"], "plane": plane, "tx_bytes": tx, "rx_bytes": rx}
+            {
+                "run": self.key,
+                "host": line["host"],
+                "t_ns": line["t"],
+                "bin_ns": line["bin_ns"],
+                "plane": plane,
+                "tx_bytes": tx,
+                "rx_bytes": rx,
+            }
             for line in self.of("goodput")
             for plane, (tx, rx) in enumerate(zip(line["tx"], line["rx"], strict=True))
         ]
@@ -147,7 +183,9 @@ class Run:
     @cached_property
     def agents(self) -> pd.DataFrame:
         """Engine counters at the end: run, host, counter, value."""
-        rows = [{"run": self.key, "host": int(h), "counter": k, "value": int(v)} for h, c in agent_counters(self).items() for k, v in c.items()]
+        rows = [
+            {"run": self.key, "host": int(h), "counter": k, "value": int(v)} for h, c in agent_counters(self).items() for k, v in c.items()
+        ]
         return pd.DataFrame(rows, columns=["run", "host", "counter", "value"])
 
 

@@ -122,7 +122,10 @@ class OneRun:
 
     def connect(self) -> None:
         agents = self.ranked()
-        made = [a.call("setup", ranks=self.hosts, rank=i, qps=self.spec.transport.qps, slices=self.work.slices)["qps"] for i, a in enumerate(agents)]
+        made = [
+            a.call("setup", ranks=self.hosts, rank=i, qps=self.spec.transport.qps, slices=self.work.slices)["qps"]
+            for i, a in enumerate(agents)
+        ]
         for i, agent in enumerate(agents):
             agent.call("connect", remotes={peer: made[int(peer)][str(i)] for peer in made[i]})
 
@@ -140,7 +143,9 @@ class OneRun:
             if i not in self.spec.used:
                 src = self.hosts[fault_ranks(self.fabric, self.hosts, fault)[0]]
                 can_say = self.spec.transport.kind != "mrc"
-                self.spec.used[i], how = resolve_used(self.fabric, self.hosts, fault, self.record["paths"][str(src)], self.spec.seed, can_say)
+                self.spec.used[i], how = resolve_used(
+                    self.fabric, self.hosts, fault, self.record["paths"][str(src)], self.spec.seed, can_say
+                )
             self.journal(time.monotonic_ns(), "resolved", name=fault.name, on=self.spec.used[i], how=how)
         self.timeline = Timeline(self.fabric, self.spec.scenario.faults, self.spec.used)
 
@@ -167,7 +172,10 @@ class OneRun:
                 now = time.monotonic_ns()
                 if now - start > self.spec.scenario.timeout_ns:
                     late = [rank for rank in range(len(agents)) if rank not in self.done]
-                    self.end("timeout", f"no end after {self.spec.scenario.timeout_ns / 1e9:g} s: ranks {late} not done; raise 'timeout' or lower workload.steps")
+                    self.end(
+                        "timeout",
+                        f"no end after {self.spec.scenario.timeout_ns / 1e9:g} s: ranks {late} not done; raise 'timeout' or lower workload.steps",
+                    )
                     break
                 self.apply(now)
                 if now - checked > CHECK_EVERY_NS:
@@ -214,7 +222,9 @@ class OneRun:
         assert self.timeline is not None
         for action in self.timeline.due(now):
             told = self.change(action)
-            self.journal(told, "fault", name=action.fault.name, fault=action.fault.kind, on=action.on, phase=action.phase, links=list(action.links))
+            self.journal(
+                told, "fault", name=action.fault.name, fault=action.fault.kind, on=action.on, phase=action.phase, links=list(action.links)
+            )
             if self.spec.transport.reconvergence_ns is not None:
                 self.reroutes.append((told + self.spec.transport.reconvergence_ns, self.timeline.dead_links()))
         while self.reroutes and self.reroutes[0][0] <= now:

@@ -22,9 +22,17 @@ def ms(value: float | None) -> str:
 def runs_table(summary: dict[str, Any]) -> Table:
     """One row per run, in words that need no manual; columns that would say nothing are left out, to fit 80 characters."""
     runs = summary["runs"]
-    table = Table(title=f"{summary['scenario']}: all-reduce under each transport", title_justify="left", pad_edge=False, padding=(0, 1, 0, 0), box=box.SIMPLE_HEAD)
+    table = Table(
+        title=f"{summary['scenario']}: all-reduce under each transport",
+        title_justify="left",
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+        box=box.SIMPLE_HEAD,
+    )
     several = len({r["placement"] for r in runs}) > 1
-    columns: list[tuple[str, Callable[[dict[str, Any]], str]]] = [("transport", lambda r: f"{r['transport']}\n[dim]on {r['fabric']}[/]" + (f"\n[dim]{r['placement']}[/]" if several else ""))]
+    columns: list[tuple[str, Callable[[dict[str, Any]], str]]] = [
+        ("transport", lambda r: f"{r['transport']}\n[dim]on {r['fabric']}[/]" + (f"\n[dim]{r['placement']}[/]" if several else ""))
+    ]
     if len({r["seed"] for r in runs}) > 1:
         columns.append(("seed", lambda r: str(r["seed"])))
     columns.append(("steps", lambda r: f"{r['steps']}/{r['steps'] + r['failed_steps']}"))
@@ -81,8 +89,17 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
         console.print(f"{mark} {escape(check['name'])}: expected {escape(str(check['expected']))}, seen {escape(_seen(check['seen']))}")
     console.print(f"Verdict: [{_STYLE.get(summary['verdict'], '')}]{summary['verdict']}[/]")
     plots = sorted(path.name for path in (directory / "plots").glob("*.png"))
-    console.print(f"Data: {escape(str(directory))}/" + (f"  Plots: {escape(str(directory / 'plots'))}/ ({', '.join(plots)})" if plots else ""), soft_wrap=True)
+    console.print(
+        f"Data: {escape(str(directory))}/" + (f"  Plots: {escape(str(directory / 'plots'))}/ ({', '.join(plots)})" if plots else ""),
+        soft_wrap=True,
+    )
 
 
 def _seen(value: Any) -> str:
-    return f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    return (
+        f"{value:,.4g}"
+        if isinstance(value, float)
+        else f"{value:,}"
+        if isinstance(value, int) and not isinstance(value, bool)
+        else str(value)
+    )

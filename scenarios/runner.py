@@ -64,7 +64,13 @@ class Runner:
     """One scenario into one directory."""
 
     def __init__(
-        self, scenario: Scenario, directory: Path, cluster_factory: ClusterFactory, *, progress: Progress | None = None, command_line: Sequence[str] = ()
+        self,
+        scenario: Scenario,
+        directory: Path,
+        cluster_factory: ClusterFactory,
+        *,
+        progress: Progress | None = None,
+        command_line: Sequence[str] = (),
     ) -> None:
         self.scenario, self.directory, self.factory = scenario, directory, cluster_factory
         self.progress = progress or (lambda what, share: None)
@@ -128,7 +134,9 @@ class Runner:
             "ended": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "verdict": summary["verdict"],
             "stopped_by": None if stopped is None else f"{type(stopped).__name__}: {stopped}",
-            "fidelity": {r["run"]: {"verdict": r["verdict"], "reasons": r["distrust"], "cpu_percent": r["cpu_percent"]} for r in summary["runs"]},
+            "fidelity": {
+                r["run"]: {"verdict": r["verdict"], "reasons": r["distrust"], "cpu_percent": r["cpu_percent"]} for r in summary["runs"]
+            },
         }
         self.write("manifest.json", self.manifest)
         if runs:
@@ -147,7 +155,12 @@ class Runner:
 
 
 def run_scenario(
-    scenario: Scenario, directory: Path, *, progress: Progress | None = None, command_line: Sequence[str] = (), pcap_links: Sequence[str] = ()
+    scenario: Scenario,
+    directory: Path,
+    *,
+    progress: Progress | None = None,
+    command_line: Sequence[str] = (),
+    pcap_links: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Run for real, on Mininet. Needs root, inside the sandbox."""
     from testbed.cluster import Cluster

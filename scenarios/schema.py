@@ -183,7 +183,9 @@ def parse_size(value: Any) -> int:
 
 def twin_of(fabric: Fabric) -> Fabric:
     """The same hosts and switches on a single plane with the same rate per host."""
-    return fabric.with_(name=f"{fabric.name}-1p", planes=1, nic_rate=fabric.nic_rate * fabric.planes, fabric_rate=fabric.fabric_rate * fabric.planes)
+    return fabric.with_(
+        name=f"{fabric.name}-1p", planes=1, nic_rate=fabric.nic_rate * fabric.planes, fabric_rate=fabric.fabric_rate * fabric.planes
+    )
 
 
 class _Reader:
@@ -279,13 +281,15 @@ class _Reader:
 
     def chosen(self, every: list[Transport], wanted: Sequence[str], base: Fabric) -> list[Transport]:
         if not every:
-            raise self.fail("transport", "is empty: add a [[transport]] with kind = \"mrc\"")
+            raise self.fail("transport", 'is empty: add a [[transport]] with kind = "mrc"')
         out: list[Transport] = []
         for name in wanted:
             found = [t for t in every if t.name == name] or [t for t in every if t.kind == name]
             if not found:
                 if name not in KINDS:
-                    raise ScenarioError(f"--transport {name}: {self.file} has {', '.join(t.name for t in every)}; kinds are {', '.join(KINDS)}")
+                    raise ScenarioError(
+                        f"--transport {name}: {self.file} has {', '.join(t.name for t in every)}; kinds are {', '.join(KINDS)}"
+                    )
                 found = [self.transport({"kind": name}, f"--transport {name}", base)]
             out += [t for t in found if t not in out]
         return out or every
@@ -336,7 +340,12 @@ class _Reader:
         ranks = data.get("ranks")
         if ranks is not None:
             fewest = min(t.fabric.host_count for t in transports)
-            good = isinstance(ranks, list) and len(ranks) == 2 and all(isinstance(r, int) and 0 <= r < fewest for r in ranks) and ranks[0] != ranks[1]
+            good = (
+                isinstance(ranks, list)
+                and len(ranks) == 2
+                and all(isinstance(r, int) and 0 <= r < fewest for r in ranks)
+                and ranks[0] != ranks[1]
+            )
             if not good or on != USED_BY_QP:
                 raise self.fail(f"{where}.ranks", f"= {ranks!r} must be two different ranks below {fewest}, with on = {USED_BY_QP!r}")
         if on == USED_BY_QP:

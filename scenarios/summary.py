@@ -51,7 +51,11 @@ def failovers(run: Run) -> list[dict[str, Any]]:
         def on_it(line: dict[str, Any], ev: Any, end: int = end, dead: Any = dead, begin: int = fault["t"]) -> bool:
             return begin <= line["t"] <= end and ev in dead.get((line["host"], line.get("peer")), ())
 
-        last = [line["last_data_ns"] for line in moves if line.get("last_data_ns") and line.get("to", "ASSUMED_BAD") == "ASSUMED_BAD" and on_it(line, line.get("ev"))]
+        last = [
+            line["last_data_ns"]
+            for line in moves
+            if line.get("last_data_ns") and line.get("to", "ASSUMED_BAD") == "ASSUMED_BAD" and on_it(line, line.get("ev"))
+        ]
         seen = [line["t"] for line in moves if line.get("to") == "ASSUMED_BAD" and on_it(line, line.get("ev"))]
         seen += [line["t"] for line in moves if line["kind"] == "reroute" and on_it(line, line.get("old"))]
         out.append(

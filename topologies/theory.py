@@ -84,8 +84,8 @@ def ring_bandwidth(fabric: Fabric, hosts: Sequence[int], dead_links: Iterable[st
             rows_eq.append(row)
 
     import numpy as np
-    from scipy.optimize import linprog  # type: ignore[import-untyped]
-    from scipy.sparse import coo_matrix  # type: ignore[import-untyped]
+    from scipy.optimize import linprog
+    from scipy.sparse import coo_matrix
 
     def matrix(rows: list[dict[int, float]]) -> object:
         entries = [(i, j, value) for i, row in enumerate(rows) for j, value in row.items()]
@@ -96,7 +96,9 @@ def ring_bandwidth(fabric: Fabric, hosts: Sequence[int], dead_links: Iterable[st
     cost = np.zeros(variables)
     cost[0] = -1.0
     capacity = [fabric.links_by_name[link].rate / unit for link, _ in use]
-    solved = linprog(cost, A_ub=matrix(list(use.values())), b_ub=capacity, A_eq=matrix(rows_eq), b_eq=np.zeros(len(rows_eq)), method="highs")
+    solved = linprog(
+        cost, A_ub=matrix(list(use.values())), b_ub=capacity, A_eq=matrix(rows_eq), b_eq=np.zeros(len(rows_eq)), method="highs"
+    )
     if not solved.success:
         raise RuntimeError(f"ring bandwidth of fabric {fabric.name!r}: {solved.message}")
     return float(solved.x[0]) * unit * fabric.payload_share

@@ -53,7 +53,9 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
                         a = (fault["begin"] - begin) / 1e9
                         b = last * 1.02 if fault["heal"] is None else (fault["heal"] - begin) / 1e9
                         ax.axvspan(a, b, color=FAULT, alpha=0.35, linewidth=0)
-                        ax.annotate(f"{fault['name']}: {fault['on']}", (a, 118), xytext=(2, 0), textcoords="offset points", fontsize=6, va="center")
+                        ax.annotate(
+                            f"{fault['name']}: {fault['on']}", (a, 118), xytext=(2, 0), textcoords="offset points", fontsize=6, va="center"
+                        )
                         if run["degraded_busbw_bps"]:
                             left = 100 * run["degraded_busbw_bps"] / run["ideal_busbw_bps"]
                             ax.plot([a, b], [left, left], color="black", linewidth=0.8, linestyle="--")
@@ -67,7 +69,10 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
                 fig.supylabel("payload received, % of ideal", fontsize=7.5)
                 lines: list[Any] = [Line2D([], [], color="black", linewidth=0.8, linestyle=":", label="what all links carry")]
                 if any(stored.faults(r) for r, _ in drawn):
-                    lines += [Line2D([], [], color="black", linewidth=0.8, linestyle="--", label="what is left"), Patch(color=FAULT, alpha=0.35, label="fault")]
+                    lines += [
+                        Line2D([], [], color="black", linewidth=0.8, linestyle="--", label="what is left"),
+                        Patch(color=FAULT, alpha=0.35, label="fault"),
+                    ]
                 fig.legend(handles=lines, loc="outside lower center", ncols=3, columnspacing=1.0, handlelength=1.6)
                 fig.suptitle(f"All-reduce goodput, {placement} ranks, seed {seed}", fontsize=8, fontweight="bold", x=0.01, ha="left")
                 made += save(fig, directory, f"goodput-{placement}-s{seed}")

@@ -23,7 +23,10 @@ def pair_of(fabric: Fabric, events: pd.DataFrame, run: dict[str, Any]) -> tuple[
     if changes.empty:
         return None
     counts = changes.groupby(["host", "peer"]).size()
-    hit = {pair: sum(bool(evs_over(fabric, int(pair[0]), int(pair[1]), f["on"])) for f in run["failovers"] if ":" in f["on"]) for pair in counts.index}
+    hit = {
+        pair: sum(bool(evs_over(fabric, int(pair[0]), int(pair[1]), f["on"])) for f in run["failovers"] if ":" in f["on"])
+        for pair in counts.index
+    }
     best = max(counts.index, key=lambda pair: (hit[pair], counts[pair], -pair[0]))
     return int(best[0]), int(best[1])
 
@@ -68,7 +71,14 @@ def draw_run(
                 if b <= a:
                     continue
                 seen.add(state)
-                ax.barh(row, (b - a) / 1e9, left=(a - begin) / 1e9, height=0.86 if len(evs) <= 32 else 1.0, color=COLOURS.get(state, "#999999"), linewidth=0)
+                ax.barh(
+                    row,
+                    (b - a) / 1e9,
+                    left=(a - begin) / 1e9,
+                    height=0.86 if len(evs) <= 32 else 1.0,
+                    color=COLOURS.get(state, "#999999"),
+                    linewidth=0,
+                )
         per_plane = len(evs) // fabric.planes  # rows of a plane: T0 uplink 0 on top
         for plane in range(1, fabric.planes):
             ax.axhline(plane * per_plane - 0.5, color="white", linewidth=2.0)
@@ -80,15 +90,38 @@ def draw_run(
             for when, what in ((fault["begin"], "down"), (fault["heal"], "up")):
                 if when is not None and begin <= when <= end:
                     ax.axvline((when - begin) / 1e9, color="black", linewidth=0.9, linestyle="--")
-                    ax.annotate(what, ((when - begin) / 1e9, -0.6), xytext=(2, 2), textcoords="offset points", fontsize=6.5, annotation_clip=False)
+                    ax.annotate(
+                        what, ((when - begin) / 1e9, -0.6), xytext=(2, 2), textcoords="offset points", fontsize=6.5, annotation_clip=False
+                    )
         for ev in broken:
             plane, uplink = ev_fields(ev)
-            ax.annotate("◂ cut", (1.0, evs.index(ev)), xycoords=("axes fraction", "data"), xytext=(2, 0), textcoords="offset points", fontsize=6.5, va="center", annotation_clip=False)
+            ax.annotate(
+                "◂ cut",
+                (1.0, evs.index(ev)),
+                xycoords=("axes fraction", "data"),
+                xytext=(2, 0),
+                textcoords="offset points",
+                fontsize=6.5,
+                va="center",
+                annotation_clip=False,
+            )
         ax.set_xlabel("time since the first measured step [s]")
         where = ", ".join(dict.fromkeys(f["on"] for f in run["failovers"]))
-        ax.set_title(f"{run['transport']} on {run['fabric']}: the {len(evs)} paths from h{pair[0]} to h{pair[1]}" + (f"\n{where} pulled" if where else ""), pad=11)
+        ax.set_title(
+            f"{run['transport']} on {run['fabric']}: the {len(evs)} paths from h{pair[0]} to h{pair[1]}"
+            + (f"\n{where} pulled" if where else ""),
+            pad=11,
+        )
         ax.set_ylabel("one row per path")
         from matplotlib.patches import Patch
 
-        fig.legend(handles=[Patch(color=COLOURS.get(s, "#999999"), label=WORDS.get(s, s)) for s in [*COLOURS, *sorted(seen - set(COLOURS))] if s in seen], loc="outside lower center", ncols=4, columnspacing=1.0, handlelength=1.2)
+        fig.legend(
+            handles=[
+                Patch(color=COLOURS.get(s, "#999999"), label=WORDS.get(s, s)) for s in [*COLOURS, *sorted(seen - set(COLOURS))] if s in seen
+            ],
+            loc="outside lower center",
+            ncols=4,
+            columnspacing=1.0,
+            handlelength=1.2,
+        )
         return save(fig, directory, f"paths-{run['run']}")

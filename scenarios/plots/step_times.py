@@ -16,7 +16,9 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
     made: list[Path] = []
     for placement, _ in stored.groups():
         runs = stored.ordered(placement)
-        pooled = {t: pd.concat([stored.step_times(r) for r in runs if r["transport"] == t]) for t in dict.fromkeys(r["transport"] for r in runs)}
+        pooled = {
+            t: pd.concat([stored.step_times(r) for r in runs if r["transport"] == t]) for t in dict.fromkeys(r["transport"] for r in runs)
+        }
         pooled = {t: times for t, times in pooled.items() if len(times)}
         if not pooled:
             continue
@@ -40,7 +42,15 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
                 text = ", ".join(f"{q.replace('999', '99.9')} {shown_ms(stats[q])}" for q in (*QUANTILES, "max") if stats[q] is not None)
                 ax.step([ordered[0] / unit, *(ordered / unit)], [0, *share], where="post", color=colour)
                 marks = [(value, p) for q, p in (*QUANTILES.items(), ("max", 1.0)) if (value := stats[q]) is not None]
-                ax.plot([m[0] / unit for m in marks], [m[1] for m in marks], linestyle="none", marker=marker, markersize=4.5, color=colour, clip_on=False)
+                ax.plot(
+                    [m[0] / unit for m in marks],
+                    [m[1] for m in marks],
+                    linestyle="none",
+                    marker=marker,
+                    markersize=4.5,
+                    color=colour,
+                    clip_on=False,
+                )
                 handles.append(Line2D([], [], color=colour, marker=marker, markersize=4.5, label=f"{transport}, n = {n}: {text}"))
             if log:
                 ax.set_xscale("log")

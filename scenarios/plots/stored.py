@@ -51,7 +51,10 @@ class Stored:
 
     def groups(self) -> list[tuple[str, list[int]]]:
         """(placement, its seeds) in order."""
-        return [(p, list(dict.fromkeys(r["seed"] for r in self.runs if r["placement"] == p))) for p in dict.fromkeys(r["placement"] for r in self.runs)]
+        return [
+            (p, list(dict.fromkeys(r["seed"] for r in self.runs if r["placement"] == p)))
+            for p in dict.fromkeys(r["placement"] for r in self.runs)
+        ]
 
     def ordered(self, placement: str, seed: int | None = None) -> list[dict[str, Any]]:
         """Runs of a placement in the scenario's order of transports."""

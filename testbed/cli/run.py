@@ -22,7 +22,14 @@ class ProgressBar:
     """A progress bar on stderr if that is a terminal, else one line per new stage."""
 
     def __init__(self) -> None:
-        self.bar = Progress(TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), console=Console(stderr=True), transient=True)
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
         self.live = sys.stderr.isatty()
         self.task = self.bar.add_task("", total=1.0)
         self.last = ""
@@ -46,9 +53,17 @@ class ProgressBar:
 
 @click.command(name="run", help=f"Run SCENARIO, a TOML file or one of: {', '.join(named_scenarios())}.")
 @click.argument("scenario")
-@click.option("--transport", "-t", "transports", multiple=True, metavar="T", help="Only this transport of the scenario, or a kind to add. Repeatable.")
+@click.option(
+    "--transport", "-t", "transports", multiple=True, metavar="T", help="Only this transport of the scenario, or a kind to add. Repeatable."
+)
 @click.option("--fabric", metavar="NAME-OR-FILE", help="Another fabric than the scenario's.")
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a key: workload.steps=3, transport.roce.options.qps=2. Repeatable.")
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Change a key: workload.steps=3, transport.roce.options.qps=2. Repeatable.",
+)
 @click.option("--seed", "seeds", type=click.IntRange(0), multiple=True, metavar="N", help="Instead of the scenario's seeds. Repeatable.")
 @click.option("--out", metavar="DIR", help="Where results go (default: results/<scenario>-<time>).")
 @click.option("--pcap", "pcap", multiple=True, metavar="LINK", help="Keep a capture of this link, like p0-t0-0:p0-t1-3. Repeatable.")

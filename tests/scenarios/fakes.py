@@ -109,9 +109,25 @@ class FakeAgent:
                         for ev in evs_over(self.cluster.fabric, self.host, self.peer, link):
                             if link in down:
                                 self.log("loss", peer=self.peer, ev=ev, psn=7, rule="time", sent_ns=now - 4 * MS)
-                                self.log("ev", t=now, peer=self.peer, ev=ev, **{"from": "GOOD", "to": "ASSUMED_BAD"}, cause="loss", last_data_ns=now - 3 * MS)
+                                self.log(
+                                    "ev",
+                                    t=now,
+                                    peer=self.peer,
+                                    ev=ev,
+                                    **{"from": "GOOD", "to": "ASSUMED_BAD"},
+                                    cause="loss",
+                                    last_data_ns=now - 3 * MS,
+                                )
                             else:
-                                self.log("ev", t=now, peer=self.peer, ev=ev, **{"from": "ASSUMED_BAD", "to": "GOOD"}, cause="probed", last_data_ns=0)
+                                self.log(
+                                    "ev",
+                                    t=now,
+                                    peer=self.peer,
+                                    ev=ev,
+                                    **{"from": "ASSUMED_BAD", "to": "GOOD"},
+                                    cause="probed",
+                                    last_data_ns=0,
+                                )
                     known = down
             if self.over.is_set():
                 return
@@ -127,7 +143,14 @@ class FakeAgent:
         self.notify(event="done", rank=self.rank, wrong=int(self.cluster.wrong_at >= 0 and self.rank == 0))
 
     def op_counters(self) -> dict[str, Any]:
-        return {"tx_packets": 100, "rx_packets": 99 - (self.cluster.vanished if self.host == 0 else 0), "retransmitted": 1, "tx_refused": 0, "rx_ring_drops": 0, "rx_bad_rkey": 0}
+        return {
+            "tx_packets": 100,
+            "rx_packets": 99 - (self.cluster.vanished if self.host == 0 else 0),
+            "retransmitted": 1,
+            "tx_refused": 0,
+            "rx_ring_drops": 0,
+            "rx_bad_rkey": 0,
+        }
 
     def op_stop(self) -> dict[str, Any]:
         self.over.set()
@@ -141,8 +164,17 @@ class FakeAgent:
 class FakeCluster:
     """``break_at``, ``wrong_at``, ``interrupt_at``: at the end of that step a rank fails, has a wrong sum, or the user presses Ctrl-C."""
 
-    def __init__(self, fabric: Fabric, *, break_at: int = -1, wrong_at: int = -1, interrupt_at: int = -1, vanished: int = 0, die: bool = False) -> None:
-        self.fabric, self.break_at, self.wrong_at, self.interrupt_at, self.vanished, self.die = fabric, break_at, wrong_at, interrupt_at, vanished, die
+    def __init__(
+        self, fabric: Fabric, *, break_at: int = -1, wrong_at: int = -1, interrupt_at: int = -1, vanished: int = 0, die: bool = False
+    ) -> None:
+        self.fabric, self.break_at, self.wrong_at, self.interrupt_at, self.vanished, self.die = (
+            fabric,
+            break_at,
+            wrong_at,
+            interrupt_at,
+            vanished,
+            die,
+        )
         self.agents: list[FakeAgent] = []
         self.down: set[str] = set()
         self.calls: list[tuple[Any, ...]] = []
@@ -184,7 +216,17 @@ class FakeCluster:
         flushed = self.lost
         self.lost += self.fabric.host_count  # one packet a host, between two readings
         return [
-            {"port": p.name, "node": p.node, "peer": "", "link": "", "plane": p.plane, "kind": "nic", "admitted_packets": 100, "flushed_packets": flushed if p.number == 1 else 0, "backlog_bytes": 0}
+            {
+                "port": p.name,
+                "node": p.node,
+                "peer": "",
+                "link": "",
+                "plane": p.plane,
+                "kind": "nic",
+                "admitted_packets": 100,
+                "flushed_packets": flushed if p.number == 1 else 0,
+                "backlog_bytes": 0,
+            }
             for p in self.fabric.ports
         ]
 

@@ -8,7 +8,9 @@ import pytest
 
 from scenarios.checks import CheckError, evaluate, names_in
 
-FIGURES: dict[str, Any] = {"mrc": {"wrong": 0, "busbw_bps": 36e6, "ideal_busbw_bps": 40e6, "step_time_ns": {"p99": None, "max": 7}, "failovers": [{"lost": 3}]}}
+FIGURES: dict[str, Any] = {
+    "mrc": {"wrong": 0, "busbw_bps": 36e6, "ideal_busbw_bps": 40e6, "step_time_ns": {"p99": None, "max": 7}, "failovers": [{"lost": 3}]}
+}
 
 
 @pytest.mark.parametrize(
@@ -31,7 +33,10 @@ def test_evaluate(check: str, ok: bool) -> None:
     assert result["ok"] is ok
 
 
-@pytest.mark.parametrize("check", ["mrc.wrong", "1 < 2 < 3", "__import__('os') == 0", "mrc.x() == 0", "[1] == 1", "mrc.a ** 9 == 0", "(lambda: 0) == 0", "a in b", "x ="])
+@pytest.mark.parametrize(
+    "check",
+    ["mrc.wrong", "1 < 2 < 3", "__import__('os') == 0", "mrc.x() == 0", "[1] == 1", "mrc.a ** 9 == 0", "(lambda: 0) == 0", "a in b", "x ="],
+)
 def test_anything_else_is_refused(check: str) -> None:
     with pytest.raises(CheckError):
         names_in(check)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+
 from scenarios.plots import draw_all
 from scenarios.runner import Runner, plan
 from scenarios.schema import load_scenario
@@ -103,7 +104,9 @@ def test_plan_lets_the_transport_that_can_say_go_first() -> None:
     assert [s.transport.name for s in plan(load_scenario("link-failure"))] == ["roce", "mrc", "roce-1p"]
 
 
-@pytest.mark.parametrize(("n", "q", "known"), [(19, 0.5, False), (20, 0.5, True), (999, 0.99, False), (1000, 0.99, True), (10_000, 0.999, True)])
+@pytest.mark.parametrize(
+    ("n", "q", "known"), [(19, 0.5, False), (20, 0.5, True), (999, 0.99, False), (1000, 0.99, True), (10_000, 0.999, True)]
+)
 def test_percentiles_need_samples(n: int, q: float, known: bool) -> None:
     value = percentile(pd.Series(range(1, n + 1)), q)
     assert value == (round(n * q) if known else None)

@@ -87,7 +87,9 @@ def test_interleaved_needs_two_t0s(tmp_path: Path) -> None:
 
 
 def test_command_line_changes() -> None:
-    s = load_scenario("link-failure", overrides=["workload.steps=3", "transport.roce-1p.options.reconvergence=2", "fault.0.for=1s"], seeds=[4, 5])
+    s = load_scenario(
+        "link-failure", overrides=["workload.steps=3", "transport.roce-1p.options.reconvergence=2", "fault.0.for=1s"], seeds=[4, 5]
+    )
     assert (s.workload.steps, s.seeds, s.faults[0].for_ns) == (3, (4, 5), 10**9)
     assert [t.reconvergence_ns for t in s.transports] == [None, 500_000_000, 2 * 10**9]
     assert [t.fabric.name for t in load_scenario("link-failure", fabric="tiny").transports] == ["tiny", "tiny", "tiny-1p"]

@@ -29,7 +29,12 @@ def test_own_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("body", "message"),
-    [("planes = ", "not valid TOML"), ("plane = 2", "did you mean 'planes'"), ("planes = 2", "'t0_per_plane' is missing"), ('nic_rate = "fast"', "is not a rate")],
+    [
+        ("planes = ", "not valid TOML"),
+        ("plane = 2", "did you mean 'planes'"),
+        ("planes = 2", "'t0_per_plane' is missing"),
+        ('nic_rate = "fast"', "is not a rate"),
+    ],
 )
 def test_bad_files(tmp_path: Path, body: str, message: str) -> None:
     file = tmp_path / "bad.toml"
