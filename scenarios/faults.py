@@ -143,5 +143,5 @@ def check_used_edge(fabric: Fabric, hosts: Sequence[int], fault: Fault) -> None:
     a, b = fault_ranks(fabric, hosts, fault)
     if (hosts[a], hosts[b]) not in ring_edges(hosts):
         raise ScenarioError(
-            f"fault {fault.name!r}: ranks {a} and {b} are not neighbours in the ring, there is no QP from {a} to {b}; use [{a}, {(a + 1) % len(hosts)}]"
+            f"fault {fault.name!r}: ranks {a} and {b} are not neighbours in the ring, there is no QP from {a} to {b}; use [{a}, {(a + 1) % len(hosts)}]"  # noqa: E501
         )

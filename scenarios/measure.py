@@ -124,7 +124,7 @@ class Run:
             ev = line.get("ev")
             rows.append(
                 {
-                    "run": self.key, "t_ns": line["t"], "host": line["host"], **{k: line.get(k) for k in _COLUMNS if k not in ("t", "host")},
+                    "run": self.key, "t_ns": line["t"], "host": line["host"], **{k: line.get(k) for k in _COLUMNS if k not in ("t", "host")},  # noqa: E501
                     "plane": None if ev is None else ev >> 16, "uplink": None if ev is None else ev & 0xFFFF,
                     "detail": json.dumps(detail) if detail else None,
                 }
@@ -209,7 +209,7 @@ def agent_counters(run: Run) -> dict[str, dict[str, int]]:
 
 def books(record: dict[str, Any]) -> dict[str, Any]:
     """Where every packet of a run went: sent = delivered + lost (by cause) + unexplained."""
-    agents = [c for c in record.get("agent_counters", {}).values()]
+    agents = list(record.get("agent_counters", {}).values())
     ports = port_rows(record)
 
     def total(key: str) -> int:

@@ -174,7 +174,7 @@ class OneRun:
                     late = [rank for rank in range(len(agents)) if rank not in self.done]
                     self.end(
                         "timeout",
-                        f"no end after {self.spec.scenario.timeout_ns / 1e9:g} s: ranks {late} not done; raise 'timeout' or lower workload.steps",
+                        f"no end after {self.spec.scenario.timeout_ns / 1e9:g} s: ranks {late} not done; raise 'timeout' or lower workload.steps",  # noqa: E501
                     )
                     break
                 self.apply(now)
@@ -278,7 +278,7 @@ class OneRun:
         self.record.update(
             key=spec.key, transport=spec.transport.name, kind=spec.transport.kind, fabric=self.fabric.to_dict(), placement=spec.placement,
             seed=spec.seed, ranks=self.hosts, workload=work.kind, message_bytes=work.message_bytes, dtype=work.dtype, steps=work.steps,
-            warmup_steps=work.warmup_steps, reconvergence_ns=spec.transport.reconvergence_ns, qps=spec.transport.qps, options=spec.transport.options,
+            warmup_steps=work.warmup_steps, reconvergence_ns=spec.transport.reconvergence_ns, qps=spec.transport.qps, options=spec.transport.options,  # noqa: E501
             outcome=self.outcome, reason=self.reason, window=self.window,
             fault_links=timeline.all_links() if timeline else [],
             faults_missed=(timeline.never_began() + timeline.absent) if timeline else [],

@@ -78,7 +78,7 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
     console.print(runs_table(summary))
     scale = max((run["time_scale"] for run in summary["runs"]), default=1)
     console.print(
-        "[dim]A step is one all-reduce, its time that of the slowest rank. Ideal: what the healthy links can carry in payload. Failure cost: slowest step "
+        "[dim]A step is one all-reduce, its time that of the slowest rank. Ideal: what the healthy links can carry in payload. Failure cost: slowest step "  # noqa: E501
         f"from the fault on, beyond a step before it. Links run up to {scale:,.0f} times slower than 100 Gb/s ones.[/]"
     )
     for run in summary["runs"]:
