@@ -60,11 +60,11 @@ class Arrivals:
     def counters(self) -> dict[str, int]:
         """What arrived, and why some of it was refused."""
         return {
-            "rx_packets": self.rx_packets, "data_rx": self.data_rx, "sacks_rx": self.sacks_rx, "acks_rx": self.acks_rx, "nacks_rx": self.nacks_rx,
-            "probes_rx": self.probes_rx, "rx_duplicate": self.duplicate, "rx_beyond_window": self.beyond, "rx_unexpected": self.unexpected,
-            "rx_bad_length": self.bad_length, "rx_foreign": self.foreign, "rx_bad_icrc": self.bad_icrc, "rx_bad_opcode": self.bad_opcode,
-            "rx_bad_qp": self.bad_qp, "rx_bad_ev": self.bad_ev, "rx_refused": self.refused, "rx_too_many": self.too_many,
-            "rx_unsupported": self.unsupported,
+            "rx_packets": self.rx_packets, "data_rx": self.data_rx, "sacks_rx": self.sacks_rx, "acks_rx": self.acks_rx,
+            "nacks_rx": self.nacks_rx, "probes_rx": self.probes_rx, "rx_duplicate": self.duplicate, "rx_beyond_window": self.beyond,
+            "rx_unexpected": self.unexpected, "rx_bad_length": self.bad_length, "rx_foreign": self.foreign,
+            "rx_bad_icrc": self.bad_icrc, "rx_bad_opcode": self.bad_opcode, "rx_bad_qp": self.bad_qp, "rx_bad_ev": self.bad_ev,
+            "rx_refused": self.refused, "rx_too_many": self.too_many, "rx_unsupported": self.unsupported,
         }  # fmt: skip
 
     def frame(self, now: int, port: int, buffer: Any, start: int, length: int) -> QueuePair | None:
@@ -124,25 +124,25 @@ class Arrivals:
             self.sacks_rx += 1
             return self._sack(now, qp, buffer, start, pword)
         if op == wire.ACK:
-            self.acks_rx += 1
             (aeth,) = wire.S_AETH.unpack_from(buffer, start + wire.AFTER_BTH)
             return self._ack(now, qp, aeth >> 24, pword & wire.PSN_MASK)
         if op == wire.PROBE:
-            self.probes_rx += 1
             if len(qp.answers) >= _MAX_OWED:
                 self.too_many += 1
                 return None
+            self.probes_rx += 1
             _, pid, _, _, ts, _ = wire.S_PETH.unpack_from(buffer, start + wire.AFTER_BTH)
             qp.answers.append((ev, pid, ts, now, 1 if marked else 0))
             qp.responder.probed(now)
             return qp
         if op == wire.NACK:
-            self.nacks_rx += 1
             return self._nack(now, qp, buffer, start)
         self.unsupported += 1
         return None
 
-    def _write(self, now: int, qp: QueuePair, buffer: Any, start: int, length: int, op: int, pad: int, pword: int, ev: int, marked: bool) -> QueuePair | None:
+    def _write(
+        self, now: int, qp: QueuePair, buffer: Any, start: int, length: int, op: int, pad: int, pword: int, ev: int, marked: bool
+    ) -> QueuePair | None:
         at = start + wire.WRITE_HEADERS
         imm = -1
         if op == wire.WRITE_LAST_IMM or op == wire.WRITE_ONLY_IMM:
@@ -179,13 +179,15 @@ class Arrivals:
         cack &= wire.PSN_MASK
         edge = r.una + wire.psn_delta(cack, r.una)
         fresh = r.on_sack(now, cack, first, bitmap, cc & wire.PSN_MASK, mpr)
+        if fresh < 0:
+            return None
         rtt = ((now >> self.shift) - ts & 0xFFFF) << self.shift
         i = qp.ev_index.get(entropy, -1)
         if w >> 1 & 1:
-            known = qp.probes.get(offset & 0xFFFF)
+            known = qp.probes.pop(offset & 0xFFFF, None)  # an answer may take several SACKs and counts once
             if known is not None:
                 i, seq, at = known
-                r.paths.probe_answered(now, i, r.rtt.srtt)
+                r.paths.probe_answered(now, i, at, r.rtt.srtt)
                 r.congestion.planes_changed(max(1, r.paths.live_planes()))
                 r.measured(now, r.paths.plane_of[i], rtt)
                 if seq > r.ev_high[i]:
@@ -200,16 +202,20 @@ class Arrivals:
             if m == wire.M_SKIP_ONCE:
                 r.paths.marked(i)
             elif m == wire.M_ALWAYS_SKIP:
-                r.paths.lost(now, i, r.rtt.srtt, "always_skip")
+                r.paths.lost(now, i, now, r.rtt.srtt, "always_skip")
+                r.congestion.planes_changed(max(1, r.paths.live_planes()))
         if fresh:
-            loss.verdicts(r, now, edge + first, 64)
+            loss.verdicts(r, now, edge + 1, edge + first, 64)
         return qp
 
     def _ack(self, now: int, qp: QueuePair, syndrome: int, psn: int) -> QueuePair | None:
         if syndrome == wire.SYNDROME_OK:
+            self.acks_rx += 1
             qp.requester.on_ack(now, psn)
             return None
         if syndrome in _STATUS:
+            self.acks_rx += 1
+            qp.requester.on_ack(now, psn)  # what was complete before the failure is complete
             qp.cause = _STATUS[syndrome]
             return qp
         self.bad_opcode += 1
@@ -218,10 +224,12 @@ class Arrivals:
     def _nack(self, now: int, qp: QueuePair, buffer: Any, start: int) -> QueuePair | None:
         _, reason, _, entropy, _, _, psn, _, _, ts = wire.S_NETH.unpack_from(buffer, start + wire.AFTER_BTH)
         if reason == wire.UNEXP_EVENT:
+            self.nacks_rx += 1
             qp.cause = PEER_UNKNOWN
             return qp
         if reason in (wire.PSN_OOR_WINDOW, wire.NO_BITMAP, wire.NO_PKT_BUFFER, wire.NO_RESOURCE):
-            qp.requester.push_back(now, psn)
+            self.nacks_rx += 1
+            qp.requester.push_back(now, psn & wire.PSN_MASK, entropy, ts, self.shift)
             return None
         self.unsupported += 1
         return None

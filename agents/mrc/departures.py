@@ -113,10 +113,12 @@ class Departures:
 
     def _probe(self, now: int, qp: QueuePair) -> int:
         """A Reliability Probe on the oldest EV that waits for one; in the data class, whose FIFO gives it meaning."""
-        i = qp.probe_evs.pop(0)
         r = qp.requester
-        if not self.port_up[r.paths.plane_of[i]]:
-            return -1
+        i = qp.probe_evs.pop(0)
+        while not self.port_up[r.paths.plane_of[i]]:
+            if not qp.probe_evs:
+                return -1
+            i = qp.probe_evs.pop(0)
         ev = r.paths.evs[i]
         pid = qp.next_probe_id
         qp.next_probe_id = pid + 1 if pid < 0x7FFF else 1
@@ -152,7 +154,7 @@ class Departures:
             ev, pid, ts, at, marked = qp.answers[0]
             if not qp.answer_bases:
                 qp.answer_bases = d.complete_bases()
-            base = qp.answer_bases.pop(0)
+            base = max(qp.answer_bases.pop(0), d.expected)  # the edge may have moved since the list was made
             if not qp.answer_bases:
                 qp.answers.pop(0)
             held = now - at >> self.framer.shift

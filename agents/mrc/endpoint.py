@@ -22,7 +22,7 @@ from agents.mrc.requester import Requester
 from agents.mrc.responder import Responder
 from agents.transport import FLUSHED, NEVER, PEER_UNKNOWN, RECEIVE, RETRY_EXCEEDED, Completion, Event, Region
 from topologies.addressing import ev_fields
-from topologies.clos import Fabric
+from topologies.clos import SACK_BYTES, Fabric
 from topologies.paths import path_evs
 
 FIRST_QPN = 16
@@ -64,8 +64,13 @@ class Endpoint:
         psn = self.rng.getrandbits(24)
         evs = list(path_evs(self.fabric, self.host, peer))
         paths = PathSet(self.config, peer, evs, [ev_fields(e)[0] for e in evs], self.rng, self.log)
+        for port, up in enumerate(self.out.port_up):
+            paths.set_port(0, port, up)
         window = FixedWindow(self.config, self.fabric.frame_bytes)
         requester = Requester(self.config, qpn, peer, paths, window, self.log)
+        if self.fabric.t0_of(self.host) == self.fabric.t0_of(peer):
+            # Two links each way instead of four.
+            requester.path_rtt = (self.fabric.frame_bytes + SACK_BYTES) * 2 * 8_000_000_000 // self.fabric.nic_rate
         responder = Responder(self.config, qpn, self.memory, self.rng)
         if peer not in self.routes:
             self.routes[peer] = Route(self.fabric, self.host, peer, self.config.udp_port)
@@ -122,7 +127,7 @@ class Endpoint:
         """A frame arrived on NIC port ``port``; may scribble on the buffer, never raises."""
         qp = self.arrivals.frame(now, port, buffer, start, length)
         if qp is not None:
-            if qp.cause >= 0:
+            if qp.cause >= 0 and qp.state != ERROR:
                 self._fail(now, qp, qp.cause)
             elif not qp.listed and qp.owes():
                 qp.listed = True
@@ -180,7 +185,7 @@ class Endpoint:
         r = qp.requester
         paths = r.paths
         i = r.ev[r.una % r.size] if r.una < r.next else 0
-        if r.probes_since_progress or not paths.port_up[paths.plane_of[i]]:
+        if r.una >= r.next or r.probes_since_progress or not paths.port_up[paths.plane_of[i]]:
             for k in range(paths.planes):
                 plane = (r.plane + r.probes_since_progress + k) % paths.planes
                 if paths.port_up[plane] and paths.usable[plane]:
@@ -223,6 +228,7 @@ class Endpoint:
             return
         qp.to(now, ERROR, {RETRY_EXCEEDED: "retries exhausted", PEER_UNKNOWN: "unknown at the peer"}.get(status, "refused"))
         qp.requester.flush(status)
+        qp.silence()
         r = qp.responder
         for wr in r.recv_queue[r.recv_head :]:
             r.completions.append(Completion(qp.qpn, wr, RECEIVE, FLUSHED, -1, 0))

@@ -77,8 +77,8 @@ class Framer:
         if ask:
             word |= wire.F_ACKREQ
         wire.S_WRITE.pack_into(
-            self.frame, wire.BTH_AT, op, pad << 4, wire.PKEY, 0xFF000000 | qpn, word, rqmsn & 0xFFFF, msn & 0xFFFF, self.stamp(now), wire.FTYPE,
-            va, rkey, dmalen,
+            self.frame, wire.BTH_AT, op, pad << 4, wire.PKEY, 0xFF000000 | qpn, word, rqmsn & 0xFFFF, msn & 0xFFFF, self.stamp(now),
+            wire.FTYPE, va, rkey, dmalen,
         )  # fmt: skip
         if imm >= 0:
             wire.S_IMM.pack_into(self.frame, at, imm)

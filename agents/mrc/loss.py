@@ -27,8 +27,11 @@ def reorder_window(r: Requester) -> int:
     return min(max(r.rtt.spread(), base), 4 * base) + r.reo_extra
 
 
-def verdicts(r: Requester, now: int, base: int, bits: int) -> None:
-    """Judge what a fresh SACK showed missing: PSNs ``[base, base + bits)`` and the first one not acknowledged."""
+def verdicts(r: Requester, now: int, first: int, base: int, bits: int) -> None:
+    """Judge what a fresh SACK showed missing: PSNs ``[base, base + bits)`` and ``first``, the one after its own cumulative edge.
+
+    Not our ``una``: a D1 that overtook this SACK may have moved it past what the SACK knows.
+    """
     paths = r.paths
     if r.touched:
         for ev in r.touched:
@@ -52,27 +55,22 @@ def verdicts(r: Requester, now: int, base: int, bits: int) -> None:
                 r.overdue.append(r.order_at)
             r.order_at += 1
     if r.suspects:
-        r.suspects = _judge(r, now, base, bits, r.suspects, ORDER, "order")
+        r.suspects = _judge(r, now, first, base, bits, r.suspects, ORDER, "order")
     if r.overdue:
-        r.overdue = _judge(r, now, base, bits, r.overdue, TIME, "time")
+        r.overdue = _judge(r, now, first, base, bits, r.overdue, TIME, "time")
 
 
-def _judge(r: Requester, now: int, base: int, bits: int, candidates: list[int], rule: int, name: str) -> list[int]:
+def _judge(r: Requester, now: int, first: int, base: int, bits: int, candidates: list[int], rule: int, name: str) -> list[int]:
     left: list[int] = []
     for seq in candidates:
         psn = r.in_flight_psn(seq)
         if psn < 0:
             continue
-        if psn == r.una or base <= psn < base + bits:
+        if psn == first or base <= psn < base + bits:
             r.lose(now, psn, rule, name, True)
         else:
             left.append(seq)
     return left
-
-
-def blocked_probe_due(r: Requester, now: int) -> bool:
-    """Nothing came for 2 srtt although something should: the peer is asked with a Reliability Probe."""
-    return now >= probe_at(r)
 
 
 def probe_at(r: Requester) -> int:
@@ -88,15 +86,15 @@ def rto_at(r: Requester) -> int:
         return NEVER
     c = r.config
     n = r.firings
-    total = c.rto * (n + 1)
-    if n >= c.linear:
-        total = c.rto * c.linear + c.rto * ((2 << n - c.linear + 1) - 2)
-    return r.progress_ns + total
+    # From the last firing, not from one start: a process that slept through several must not spend them all at once.
+    since = r.progress_ns if r.progress_ns > r.fired_ns else r.fired_ns
+    return since + (c.rto if n < c.linear else c.rto << min(n - c.linear + 1, 32))
 
 
 def rto(r: Requester, now: int) -> bool:
     """The timer fired: the oldest packet in flight is lost, on another path again. False when the retries are used up."""
     r.firings += 1
+    r.fired_ns = now
     c = r.config
     r.log.append((now, "rto", {"peer": r.peer, "psn": r.una & 0xFFFFFF, "firing": r.firings}))
     if r.firings > c.linear + c.exponential and c.exponential < 25:

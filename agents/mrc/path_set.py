@@ -33,7 +33,7 @@ class PathSet:
         self.log = log
         self.state = [GOOD] * n
         self.in_use = [False] * n  # active, as opposed to backup
-        self.outstanding: list[deque[int]] = [deque() for _ in range(n)]  # transmissions in order (the requester's seq), stale ones included
+        self.outstanding: list[deque[int]] = [deque() for _ in range(n)]  # transmissions in order (seq), stale ones included
         self.oldest_ns = [0] * n  # when the oldest packet in flight on it was sent; 0: none
         self.last_data_ns = [0] * n
         self.gap_ns = [0] * n  # between the last two packets on it
@@ -47,6 +47,9 @@ class PathSet:
         self.probe_gap = [0] * n
         self.probe_pending = [False] * n
         self.spared = [False] * n  # kept in use by the floor although lost
+        self.standing = [0] * n  # verdicts since it was GOOD that have not proved wrong
+        self.lost_ns = [0] * n  # the last of them
+        self.proven_ns = [0] * n  # when probes last brought it back
         self.next_probe = NEVER
         # Rotation.
         self.rtt_limit = [NEVER] * self.planes  # set by the requester from recent RTTs; none yet: nothing is overdue
@@ -64,11 +67,6 @@ class PathSet:
                 self.in_use[i] = True
             self.usable[p] = len(self.active[p])
         self.wanted = [len(a) for a in self.active]
-        self.floor = max(1, sum(self.wanted) // 4)
-
-    def plane_usable(self, plane: int) -> bool:
-        """Whether anything may be sent on a plane: the port is up and its lap is not empty."""
-        return self.port_up[plane] and self.usable[plane] > 0
 
     def live_planes(self) -> int:
         count = 0
@@ -76,6 +74,14 @@ class PathSet:
             if self.port_up[p] and self.usable[p] > 0:
                 count += 1
         return count
+
+    def floor(self) -> int:
+        """Fewest EVs that verdicts of loss may leave in use: a quarter of those wanted on the planes whose port is up (ev_min_active)."""
+        wanted = 0
+        for p in range(self.planes):
+            if self.port_up[p]:
+                wanted += self.wanted[p]
+        return max(1, wanted // 4)
 
     def pick(self, now: int, plane: int, avoid: int) -> int:
         """The plane's next EV that may carry data, or -1. ``avoid`` is passed over if there is another.
@@ -87,7 +93,8 @@ class PathSet:
         n = len(lap)
         restored = -1
         second = -1
-        for _ in range(n):
+        # The rest of this lap and a whole new one: after the shuffle the first n looks may meet some EVs twice and others not at all.
+        for _ in range(2 * n - self.turn[plane]):
             k = self.turn[plane]
             if k >= n:
                 self.rng.shuffle(lap)
@@ -100,7 +107,7 @@ class PathSet:
                     self.state[i] = next_state(s, ROTATED)
                     restored = i
                 continue
-            if self.held(now, i):
+            if i == restored or self.held(now, i):
                 continue
             if i == avoid:
                 second = i
@@ -126,12 +133,17 @@ class PathSet:
         """The receiver saw an ECN mark on this path."""
         self.state[i] = next_state(self.state[i], MARKED)
 
-    def lost(self, now: int, i: int, srtt: int, cause: str) -> None:
-        """A packet vanished on this path: out of use at once, unless that would leave fewer than the floor.
+    def lost(self, now: int, i: int, sent: int, srtt: int, cause: str) -> None:
+        """A packet sent at ``sent`` vanished on this path: out of use at once, unless that would leave fewer than the floor.
 
-        A backup EV of the same plane replaces it; without one, the plane's others share its load.
+        A backup EV of the same plane replaces it; without one, the plane's others share its load. What was sent before probes
+        brought the path back says nothing about it any more.
         """
         self.losses[i] += 1
+        if sent < self.proven_ns[i]:
+            return
+        self.standing[i] += 1
+        self.lost_ns[i] = now
         self.clean[i] = 0
         old = self.state[i]
         new = next_state(old, LOST)
@@ -141,10 +153,12 @@ class PathSet:
         for p in range(self.planes):
             if self.port_up[p]:
                 in_use += self.usable[p]
-        if self.in_use[i] and in_use <= self.floor and not self.backup[self.plane_of[i]]:
-            self.spared[i] = True
-            self._start_probing(now, i, srtt)
+        if self.in_use[i] and in_use <= self.floor() and not self.backup[self.plane_of[i]]:
+            if not self.spared[i]:  # else it is being probed already, and losses must not put the probe off
+                self.spared[i] = True
+                self._start_probing(now, i, srtt)
             return
+        self.spared[i] = False
         self._set(now, i, new, cause)
         plane = self.plane_of[i]
         self.flaps[i] += 1
@@ -157,8 +171,10 @@ class PathSet:
         self._start_probing(now, i, srtt)
 
     def undo(self, now: int, i: int) -> None:
-        """The verdict was wrong: the path is as good as it was."""
-        if self.state[i] == ASSUMED_BAD:
+        """A verdict was wrong: the path is as good as it was, unless other verdicts on it stand."""
+        if self.standing[i] > 0:
+            self.standing[i] -= 1
+        if self.state[i] == ASSUMED_BAD and self.standing[i] == 0:
             self.flaps[i] = max(0, self.flaps[i] - 1)
             self._readmit(now, i, "spurious")
 
@@ -214,8 +230,7 @@ class PathSet:
         self._set(now, i, next_state(self.state[i], PROVEN), cause)
         self.probe_at[i] = NEVER
         self.probe_pending[i] = False
-        self.oldest_ns[i] = 0
-        self.outstanding[i].clear()
+        self.standing[i] = 0
         plane = self.plane_of[i]
         if len(self.active[plane]) < self.wanted[plane]:
             self._enter(i)
@@ -259,13 +274,17 @@ class PathSet:
         self.probe_pending[i] = True
         self._schedule(now, i)
 
-    def probe_answered(self, now: int, i: int, srtt: int) -> None:
-        """A clean answer came back on this path. The first of an otherwise empty plane readmits at once."""
+    def probe_answered(self, now: int, i: int, sent: int, srtt: int) -> None:
+        """The answer to a probe sent at ``sent`` came back. The first of an otherwise empty plane readmits at once."""
+        if sent < self.lost_ns[i]:
+            return  # it left before the loss was known, maybe before the path died: a loss outranks it
         self.probe_pending[i] = False
         if self.spared[i]:
             self.clean[i] += 1
             if self.clean[i] >= self.need[i]:
                 self.spared[i] = False
+                self.standing[i] = 0
+                self.proven_ns[i] = now
                 self.probe_at[i] = NEVER
             return
         if self.state[i] != ASSUMED_BAD:
@@ -273,9 +292,21 @@ class PathSet:
         self.clean[i] += 1
         self.probe_gap[i] = srtt
         if self.clean[i] >= self.need[i] or self.usable[self.plane_of[i]] == 0:
+            self.proven_ns[i] = now
             self._readmit(now, i, "probed")
+            self._swap_spared(now, srtt)
         else:
             self._schedule(now, i)
+
+    def _swap_spared(self, now: int, srtt: int) -> None:
+        """Another path is proven: one that only the floor kept in use goes out in its stead."""
+        for j in range(len(self.evs)):
+            if self.spared[j]:
+                # As if lost now; the floor decides anew.
+                self.losses[j] -= 1
+                self.standing[j] -= 1
+                self.lost(now, j, now, srtt, "swapped")
+                return
 
     def set_port(self, now: int, plane: int, up: bool) -> None:
         """The local NIC port of a plane went down or came up."""

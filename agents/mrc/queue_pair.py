@@ -39,12 +39,23 @@ class QueuePair:
         self.probes: dict[int, tuple[int, int, int]] = {}  # Reliability Probes out: id -> (EV index, seq, sent ns)
         self.next_probe_id = 1
         self.probe_evs: list[int] = []  # EV indices to probe now
-        self.told_unexpected = 0
+        self.told_unexpected = -NEVER
 
     def to(self, now: int, state: int, cause: str) -> None:
         """Change state and log it."""
         self.state = state
         self.log.append((now, "qp", {"peer": self.peer, "qpn": self.qpn, "state": STATE_NAMES[state], "cause": cause}))
+
+    def silence(self) -> None:
+        """In ERROR nothing is owed any more but the answer that this QP is dead."""
+        r = self.responder
+        r.sack_due = r.ack_due = False
+        r.nak = 0
+        r.bases.clear()
+        self.answers.clear()
+        self.answer_bases.clear()
+        self.nacks.clear()
+        self.probe_evs.clear()
 
     def owes(self) -> bool:
         """Whether a control packet waits."""
@@ -55,4 +66,6 @@ class QueuePair:
         """The next thing that happens by itself, ns."""
         if self.state != RTS:
             return NEVER
+        if self.requester.starting:
+            return 0  # posted after idling: the timers need to learn the time
         return min(rto_at, probe_at, self.responder.flush_at, self.requester.paths.next_probe)

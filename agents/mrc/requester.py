@@ -50,6 +50,7 @@ class Requester:
         self.congestion = congestion
         self.log = log
         self.rtt = RttTracker(config.base_rtt, paths.planes)
+        self.path_rtt = config.base_rtt  # of these paths when idle: the endpoint knows whether they cross a T1
         self.size = n
         # Rings by PSN.
         self.state = [0] * n
@@ -81,9 +82,9 @@ class Requester:
         self.plane = 0  # next in rotation
         self.newest = -1  # rcvd_bytes of the newest SACK
         self.firings = 0  # RTOs without progress
+        self.fired_ns = 0  # the last of them
         self.progress_ns = 0
         self.starting = False  # posted after idling: the timers start with the next look at the clock
-        self.probe_wanted = False
         self.probes_since_progress = 0
         self.wait = NEVER  # when the port that next_packet wanted is free
         self.suspects: list[int] = []  # overtaken on their own path, waiting for a SACK that covers them; transmissions, as seq
@@ -123,9 +124,6 @@ class Requester:
         self.messages.append(m)
         self.sending.append(m)
 
-    def outstanding(self) -> bool:
-        return self.una < self.next
-
     # --- out -------------------------------------------------------------------------------------------------
 
     def next_packet(self, now: int, free: list[int], slack: int) -> bool:
@@ -151,7 +149,8 @@ class Requester:
         if not again:
             if psn >= self.end or psn >= self.limit:
                 return False
-            if self.sending[0].imm >= 0 and psn == self.sending[0].last and self.sending[0].rqmsn - self.done_immediates >= self.config.max_wimm:
+            m = self.sending[0]
+            if m.imm >= 0 and psn == m.last and m.rqmsn - self.done_immediates >= self.config.max_wimm:
                 return False
         paths = self.paths
         n = paths.planes
@@ -167,6 +166,10 @@ class Requester:
                 if chosen >= 0:
                     break
             plane = plane + 1 if plane + 1 < n else 0
+        if chosen < 0 and avoid_plane >= 0 and free[avoid_plane] <= now + slack:
+            plane = avoid_plane  # no other plane can take it now; another EV of the same one, else the same
+            if paths.port_up[plane]:
+                chosen = paths.pick(now, plane, avoid)
         if chosen < 0:
             return False
         self.plane = plane + 1 if plane + 1 < n else 0
@@ -232,15 +235,24 @@ class Requester:
                 self.touched.append(ev)
             if self.seq[slot] > self.seq_high:
                 self.seq_high = self.seq[slot]
+        if psn in self.first_ev:  # some path was blamed; not so for what a dead port or a full peer sent back
             if st == LOST:
-                self._wrong(now, psn, ev)
-        elif st == SENT and self.rtt.min_rtt and now - self.sent_ns[slot] < min(self.rtt.min_rtt, self.config.base_rtt) * 9 // 10:
-            # Sooner than any round trip (0.9: timestamps are coarse): this answers the first copy.
-            self._wrong(now, psn, self.first_ev[psn] if psn in self.first_ev else ev)
-        if psn in self.first_ev:
+                if self.count[slot] == 1:
+                    self._wrong(now, psn, ev)
+            elif now - self.sent_ns[slot] < self._soonest(self.bytes[slot]):
+                self._wrong(now, psn, self.first_ev[psn])
             del self.first_ev[psn]
         self.state[slot] = ACKED
         self._refresh_oldest(ev)
+
+    def _soonest(self, size: int) -> int:
+        """An answer sooner than this after a retransmission of ``size`` bytes must answer the first copy; 0 while no RTT is known.
+
+        0.9 of the smallest round trip (timestamps are coarse), less what a shorter packet saves on its links.
+        """
+        low = self.rtt.min_rtt if self.rtt.min_rtt < self.path_rtt else self.path_rtt
+        full = self.config.mtu + wire.WRITE_HEADERS + wire.ICRC
+        return low * 9 // 10 - self.path_rtt * (full - size) // full
 
     def _wrong(self, now: int, psn: int, ev: int) -> None:
         """It had arrived after all: the verdict is undone and the next ones wait longer."""
@@ -248,6 +260,7 @@ class Requester:
         self.reo_extra = min(self.reo_extra + (self.config.base_rtt >> 2), 4 * self.config.base_rtt)
         self.log.append((now, "spurious", {"peer": self.peer, "ev": self.paths.evs[ev], "psn": psn & wire.PSN_MASK}))
         self.paths.undo(now, ev)
+        self.congestion.planes_changed(max(1, self.paths.live_planes()))
 
     def in_flight_psn(self, seq: int) -> int:
         """The PSN that transmission ``seq`` carried if that very transmission is still in flight, else -1."""
@@ -266,8 +279,8 @@ class Requester:
             q.popleft()
         self.paths.oldest_ns[ev] = 0
 
-    def on_sack(self, now: int, cack: int, offset: int, bitmap: int, rcvd: int, mpr: int) -> bool:
-        """What a SACK says arrived; returns whether it is not older than the newest seen (clear bits count only then).
+    def on_sack(self, now: int, cack: int, offset: int, bitmap: int, rcvd: int, mpr: int) -> int:
+        """What a SACK says arrived: 1 if it is not older than the newest seen (clear bits count only then), 0 if older, -1 if it lies.
 
         ``cack`` on the wire's 24 bits; ``offset`` from cack to bit 0; ``mpr`` in units of 128 PSNs.
         """
@@ -276,7 +289,7 @@ class Requester:
         top = base + bitmap.bit_length()
         if edge > self.next or (bitmap and top > self.next) or edge < self.una - self.size:
             self.bad_sacks += 1
-            return False
+            return -1
         fresh = self.newest < 0 or wire.s24(rcvd - self.newest) >= 0
         if fresh:
             self.newest = rcvd
@@ -294,8 +307,8 @@ class Requester:
                 self.acked |= 1 << (psn - self.una)
                 new ^= low
                 progress = True
-        if edge > self.una:
-            self.advance(now, edge)
+        if edge > self.una or self.acked & 1:  # bit 0: una itself was told, by a SACK that a D1 had overtaken
+            self.advance(now, max(edge, self.una))
         if progress or self.una > before:
             self.progress_ns = now
             self.firings = 0
@@ -303,7 +316,7 @@ class Requester:
         limit = self.una + min(mpr * 128, self.size)
         if limit > self.limit:
             self.limit = limit
-        return fresh
+        return 1 if fresh else 0
 
     def advance(self, now: int, edge: int) -> None:
         """Everything below ``edge`` is received."""
@@ -315,7 +328,7 @@ class Requester:
         run = ((~self.acked) & (self.acked + 1)).bit_length() - 1
         self.una += run
         self.acked >>= run
-        if not self.outstanding():
+        if self.una >= self.next:
             self.in_flight = 0
             self.order_at = self.seq_next
             self.suspects.clear()
@@ -369,20 +382,23 @@ class Requester:
         insort(self.lost_queue, psn)
         self.lost_by[rule] += 1
         ev = self.ev[slot]
-        self.log.append(
-            (now, "loss", {"peer": self.peer, "ev": self.paths.evs[ev], "psn": psn & wire.PSN_MASK, "rule": name, "sent_ns": self.sent_ns[slot]})
-        )
+        said = {"peer": self.peer, "ev": self.paths.evs[ev], "psn": psn & wire.PSN_MASK, "rule": name, "sent_ns": self.sent_ns[slot]}
+        self.log.append((now, "loss", said))
         if blame:
             self.first_ev[psn] = ev
-            self.paths.lost(now, ev, self.rtt.srtt, name)
+            self.paths.lost(now, ev, self.sent_ns[slot], self.rtt.srtt, name)
             self.congestion.planes_changed(max(1, self.paths.live_planes()))
+        elif psn in self.first_ev:
+            del self.first_ev[psn]
         self._refresh_oldest(ev)
 
-    def push_back(self, now: int, psn: int) -> None:
-        """The peer had no room for it: it goes again after an RTT's worth of others, no path blamed (specification)."""
+    def push_back(self, now: int, psn: int, ev: int, ts: int, shift: int) -> None:
+        """The peer had no room for it: it goes again, no path blamed. Only if EV and timestamp are those of its latest transmission."""
         p = self.una + wire.psn_delta(psn, self.una)
         if self.una <= p < self.next:
-            self.lose(now, p, 3, "no room", False)
+            slot = p % self.size
+            if self.paths.evs[self.ev[slot]] == ev and self.sent_ns[slot] >> shift & 0xFFFF == ts:
+                self.lose(now, p, 3, "no room", False)
 
     def requeue_plane(self, now: int, plane: int) -> None:
         """The plane's port is down: what was in flight on it goes again, nothing else is punished."""
@@ -400,3 +416,4 @@ class Requester:
         self.sending.clear()
         self.lost_queue.clear()
         self.end = self.next = self.una
+        self.in_flight = 0

@@ -75,6 +75,7 @@ class Responder:
         self.trigger_m = 0
         self.trigger_at = 0
         self.flush_at = NEVER
+        self.bases: list[int] = []  # bitmap bases still to tell after a flush
         # Reverse EVs: the EV on which data last arrived, per plane.
         self.reverse: list[int] = []
         self.reverse_at: list[int] = []
@@ -111,6 +112,8 @@ class Responder:
         buffer: object, start: int, length: int, marked: bool,
     ) -> int:  # fmt: skip
         """A data packet with good iCRC; ``psn`` absolute, ``flags`` its BTH word, payload ``buffer[start:start+length]``."""
+        if self.nak:
+            return REFUSED  # the QP is as good as in ERROR: memory is not touched again
         i = psn - self.expected
         if i >= self.size:
             return BEYOND
@@ -157,7 +160,7 @@ class Responder:
             return length == self.config.mtu and dmalen > self.config.mtu
         if op in (wire.WRITE_ONLY, wire.WRITE_ONLY_IMM):
             return length == dmalen
-        return 0 < length
+        return length > 0
 
     def _trigger(self, now: int, psn: int, ev: int, ts: int, rtx: bool, marked: bool) -> None:
         if self.sack_due and self.trigger_m:
@@ -216,10 +219,11 @@ class Responder:
         self.flush_at = NEVER
         if not self.sack_due:
             self.sack_due = True
+            self.bases = self.complete_bases()
 
     def told(self) -> None:
         """A SACK was built: reset what asks for one."""
-        self.sack_due = False
+        self.sack_due = len(self.bases) > 0
         self.since_sack = 0
         self.threshold = self._threshold()
         self.flush_at = NEVER
@@ -229,6 +233,8 @@ class Responder:
     def bitmap_base(self) -> int:
         """The PSN of bit 0 of the next SACK's bitmap."""
         e = self.expected
+        if self.bases:
+            return max(self.bases.pop(0), e)
         if self.high - e < WINDOW:
             return e
         top = self.high - WINDOW + 1

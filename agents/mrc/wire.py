@@ -140,7 +140,8 @@ def ip_header(next_header: int, payload: int, dscp: int, ecn: int, flow: int, ho
 
 
 def head(
-    mac: bytes, outer_src: bytes, outer_dst: bytes, inner_src: bytes, inner_dst: bytes, ev: int, dscp: int, ecn: int, port: int, after_udp: int
+    mac: bytes, outer_src: bytes, outer_dst: bytes, inner_src: bytes, inner_dst: bytes, ev: int, dscp: int, ecn: int, port: int,
+    after_udp: int,
 ) -> bytes:
     """The 102 bytes before the BTH.
 
@@ -207,7 +208,8 @@ def describe(frame: bytes) -> dict[str, Any]:
         (aeth,) = S_AETH.unpack_from(frame, at)
         d["syndrome"], d["msn"] = aeth >> 24, aeth & PSN_MASK
     elif op == SACK:
-        w, off, d["entropy"], d["spdcid"], d["dpdcid"], cack, _, d["mpr"], d["sack_offset"], d["bitmap"], d["tx_ts"], ooo, cc = S_SACK.unpack_from(frame, at)
+        w, off, d["entropy"], d["spdcid"], d["dpdcid"], cack, _, d["mpr"], d["sack_offset"], d["bitmap"] = S_SETH.unpack_from(frame, at)
+        d["tx_ts"], ooo, cc = S_CC_STATE.unpack_from(frame, at + 28)
         d["m"], d["pr"], d["ack_psn_offset"], d["cack_psn"] = w >> 5 & 3, w >> 1 & 1, off, cack & PSN_MASK
         d["ooo_count"], d["restore_cwnd"], d["rcv_cwnd_pen"], d["rcvd_bytes"] = ooo & 0x7FFF, cc >> 31, cc >> 24 & 0x7F, cc & PSN_MASK
     elif op == NACK:

@@ -1,7 +1,7 @@
 """A deterministic virtual-time network for engines: no root, no clock, no threads.
 
 Every host of a fabric has an engine; a frame takes its path's links one after the other, each a FIFO at the link's rate with a
-finite buffer, and time jumps to the next thing that happens. Switching uses the real static tables and uSID shifts.
+finite buffer, and time jumps to the next thing that happens. Tests decide on loss, extra delay and copies, link by link. Switching uses the real static tables and uSID shifts.
 """
 
 from __future__ import annotations
@@ -40,6 +40,10 @@ class VirtualNetwork:
         self.down: set[str] = set()
         self.queue: list[tuple[int, int, Callable[[], None]]] = []
         self.serial = 0
+        self.arrivals: dict[tuple[str, bool], int] = {}  # when the last frame of a FIFO reached the far end
+        self.jitter: Callable[[bytes, str, int], int] = lambda frame, link, now: 0  # extra ns on a link; its FIFO keeps its order
+        self.copies: Callable[[bytes, str, int], int] = lambda frame, link, now: 1
+        self.taken: Callable[[int, int, bytes], None] = lambda now, host, frame: None  # what reaches a host
         self.fate: Callable[[bytes, str, int], bool] = lambda frame, link, now: True
         self.trace: Callable[[int, str, bytes], None] = lambda now, port, frame: None
         self.delivered = 0
@@ -61,7 +65,10 @@ class VirtualNetwork:
             self.dropped += 1
             return
         self.busy[key] = done
-        self.at(done + self.delay, lambda: self._ingress(port, frame))
+        there = max(done + self.delay + self.jitter(frame, link, self.now), self.arrivals.get(key, 0))
+        self.arrivals[key] = there
+        for _ in range(self.copies(frame, link, self.now)):
+            self.at(there, lambda: self._ingress(port, frame))
 
     def _ingress(self, from_port: str, frame: bytes) -> None:
         if self.link_of[from_port] in self.down:
@@ -71,6 +78,7 @@ class VirtualNetwork:
         if port.node.startswith("h"):
             self.delivered += 1
             host = int(port.node[1:])
+            self.taken(self.now, host, frame)
             self.engines[host].receive(self.now, port.plane, bytearray(frame), 0, len(frame))
             return
         dst = frame[38:54]

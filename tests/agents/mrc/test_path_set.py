@@ -1,0 +1,278 @@
+"""Rotation over planes and inside them, SKIP, replacement, the floor, probing back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.mrc import ev_state
+from agents.mrc.config import Config
+from agents.mrc.path_set import PathSet
+from agents.transport import NEVER
+from tests.agents.mrc.rig import DEMO, WIDE
+from topologies.addressing import ev_fields
+from topologies.clos import Fabric
+from topologies.paths import path_evs
+
+MS = 1_000_000
+
+
+def paths(fabric: Fabric = DEMO, seed: int = 1, **options: Any) -> PathSet:
+    evs = list(path_evs(fabric, 0, fabric.host_count - 1))
+    return PathSet(Config.from_fabric(fabric, options), 7, evs, [ev_fields(e)[0] for e in evs], Random(seed), [])
+
+
+def prove(p: PathSet, i: int, now: int, times: int) -> None:
+    for k in range(times):
+        p.probe_sent(now + k, i)
+        p.probe_answered(now + k + 1, i, now + k, MS)
+
+
+def laps(p: PathSet, plane: int, n: int) -> list[int]:
+    return [p.pick(0, plane, -1) for _ in range(n)]
+
+
+def test_a_lap_uses_every_active_ev_once() -> None:
+    p = paths()
+    orders = set()
+    for _ in range(20):
+        lap = laps(p, 2, 4)
+        assert sorted(lap) == [8, 9, 10, 11]
+        orders.add(tuple(lap))
+    assert len(orders) > 5  # reshuffled
+
+
+@pytest.mark.parametrize("active, per_plane", [(128, 16), (64, 8), (16, 2), (3, 1), (1, 1)])
+def test_active_and_backup_are_equal_over_planes(active: int, per_plane: int) -> None:
+    p = paths(WIDE, active_evs=active)
+    for plane in range(8):
+        assert len(p.active[plane]) == per_plane
+        assert len(p.backup[plane]) == 16 - per_plane
+        assert {p.plane_of[i] for i in p.active[plane] + p.backup[plane]} == {plane}
+
+
+def test_skip_is_passed_over_once_and_is_good_again() -> None:
+    p = paths()
+    p.marked(0)
+    assert p.state[0] == ev_state.SKIP
+    lap = laps(p, 0, 3)
+    assert 0 not in lap
+    laps(p, 0, 1)
+    assert p.state[0] == ev_state.GOOD
+    assert Counter(laps(p, 0, 40))[0] >= 9
+
+
+@given(st.integers(0, 1000), st.sets(st.integers(0, 3)))
+def test_one_packet_restores_at_most_one_ev_and_takes_a_good_one_if_there_is(seed: int, marked: set[int]) -> None:
+    p = paths(seed=seed)
+    for _ in range(seed % 4):
+        p.pick(0, 0, -1)
+    for i in marked:
+        p.marked(i)
+    got = p.pick(0, 0, -1)
+    skipped = {i for i in range(4) if p.state[i] == ev_state.SKIP}
+    assert len(marked - skipped) <= 1
+    if marked == {0, 1, 2, 3}:
+        assert skipped == marked - {got}
+    else:
+        assert got not in marked
+
+
+@given(st.integers(0, 1000), st.sets(st.integers(0, 3), max_size=3), st.integers(0, 3))
+def test_whatever_the_lap_an_ev_that_is_not_held_is_found(seed: int, held: set[int], before: int) -> None:
+    p = paths(seed=seed)
+    for _ in range(before):
+        p.pick(0, 0, -1)
+    p.rtt_limit[0] = 10
+    for i in held:
+        p.oldest_ns[i] = 1
+    assert p.pick(100, 0, -1) in {0, 1, 2, 3} - held
+
+
+def test_held_is_reversible_and_no_verdict() -> None:
+    p = paths()
+    p.rtt_limit[0] = 10
+    p.gap_ns[2] = 5
+    p.oldest_ns[2] = 100
+    assert not p.held(115, 2)
+    assert p.held(116, 2)
+    assert p.state[2] == ev_state.GOOD
+    p.oldest_ns[2] = 0
+    assert not p.held(10_000, 2)
+
+
+def test_avoided_ev_is_taken_only_when_alone() -> None:
+    p = paths()
+    for _ in range(50):
+        assert p.pick(0, 1, 5) != 5
+    for i in (4, 6, 7):
+        p.lost(1, i, 1, MS, "time")
+    assert p.pick(2, 1, 5) == 5
+
+
+def test_a_lost_ev_is_out_at_once_and_replaced_from_its_plane() -> None:
+    p = paths(active_evs=8)
+    out = p.active[1][0]
+    spare = set(p.backup[1])
+    p.lost(5, out, 4, MS, "order")
+    assert p.state[out] == ev_state.ASSUMED_BAD and not p.in_use[out]
+    assert out not in p.active[1] and len(p.active[1]) == 2
+    assert set(p.active[1]) & spare and {p.plane_of[i] for i in p.active[1]} == {1}
+    assert out not in laps(p, 1, 50)
+    ((t, kind, fields),) = p.log
+    assert (t, kind, fields["from"], fields["to"], fields["cause"]) == (5, "ev", "GOOD", "ASSUMED_BAD", "order")
+
+
+def test_without_backup_the_set_shrinks_and_an_empty_plane_is_not_live() -> None:
+    p = paths()
+    for n, i in enumerate(range(4)):
+        assert p.live_planes() == 4
+        p.lost(1, i, 1, MS, "time")
+        assert len(p.active[0]) == 3 - n
+    assert p.live_planes() == 3
+    assert p.pick(2, 0, -1) == -1
+
+
+def test_floor_spares_the_last_quarter_and_probes_it() -> None:
+    p = paths()
+    for i in range(16):
+        p.lost(1, i, 1, MS, "time")
+    left = [i for i in range(16) if p.in_use[i]]
+    assert len(left) == 4 == p.floor()
+    for i in left:
+        assert p.spared[i] and p.state[i] == ev_state.GOOD and p.probe_at[i] < NEVER
+
+
+def test_losses_do_not_put_off_a_spared_evs_probe() -> None:
+    p = paths()
+    for i in range(13):
+        p.lost(1, i, 1, MS, "time")
+    due = p.probe_at[12]
+    p.lost(due - 1, 12, 1, MS, "time")
+    assert p.probe_at[12] == due
+
+
+def test_floor_counts_only_planes_whose_port_is_up() -> None:
+    p = paths()
+    for plane in (1, 2, 3):
+        p.set_port(0, plane, False)
+    assert p.floor() == 1
+    for i in range(3):
+        p.lost(1, i, 1, MS, "time")
+        assert not p.in_use[i]
+    p.lost(1, 3, 1, MS, "time")
+    assert p.in_use[3]
+
+
+def test_a_spared_ev_goes_when_another_is_proven() -> None:
+    p = paths()
+    for i in range(13):
+        p.lost(1, i, 1, MS, "time")
+    assert p.spared[12]
+    prove(p, 0, 10, 3)
+    assert p.state[0] == ev_state.GOOD and p.in_use[0]
+    assert p.state[12] == ev_state.ASSUMED_BAD and not p.in_use[12]
+
+
+def test_three_clean_answers_restore_and_flaps_double_them_to_32() -> None:
+    p = paths()
+    now = 1
+    for needed in (3, 6, 12, 24, 32, 32):
+        p.lost(now, 5, now, MS, "time")
+        for k in range(needed):
+            assert p.state[5] == ev_state.ASSUMED_BAD, (needed, k)
+            prove(p, 5, now + 10 * k + 5, 1)
+        assert p.state[5] == ev_state.GOOD
+        now += 10_000
+    assert p.in_use[5]
+
+
+def test_an_unanswered_probe_breaks_the_row() -> None:
+    p = paths()
+    p.lost(1, 5, 1, MS, "time")
+    prove(p, 5, 10, 2)
+    p.probe_sent(20, 5)  # never answered
+    p.probe_sent(30, 5)
+    prove(p, 5, 40, 1)
+    assert p.state[5] == ev_state.ASSUMED_BAD and p.clean[5] == 1
+
+
+def test_a_loss_outranks_the_answer_to_an_older_probe() -> None:
+    p = paths()
+    for i in range(4):
+        p.lost(100, i, 90, MS, "time")
+    p.probe_answered(110, 0, 99, MS)
+    assert p.state[0] == ev_state.ASSUMED_BAD and p.clean[0] == 0
+    p.probe_answered(120, 0, 101, MS)
+    assert p.state[0] == ev_state.GOOD  # the plane was empty: its first success readmits
+
+
+def test_what_was_sent_before_a_path_was_proven_says_nothing_about_it() -> None:
+    p = paths()
+    p.lost(100, 0, 90, MS, "time")
+    prove(p, 0, 110, 3)
+    p.lost(120, 0, 91, MS, "order")
+    assert p.state[0] == ev_state.GOOD
+    p.lost(130, 0, 121, MS, "order")
+    assert p.state[0] == ev_state.ASSUMED_BAD
+
+
+def test_a_wrong_verdict_is_undone_only_when_no_other_stands() -> None:
+    p = paths()
+    p.lost(100, 0, 90, MS, "time")
+    p.lost(101, 0, 91, MS, "time")
+    p.undo(102, 0)
+    assert p.state[0] == ev_state.ASSUMED_BAD
+    p.undo(103, 0)
+    assert p.state[0] == ev_state.GOOD and p.in_use[0] and p.flaps[0] == 0
+
+
+def test_restored_ev_rests_where_the_active_set_is_full() -> None:
+    p = paths(active_evs=8)
+    out = p.active[1][0]
+    p.lost(1, out, 1, MS, "time")
+    prove(p, out, 10, 3)
+    assert p.state[out] == ev_state.GOOD and not p.in_use[out] and out in p.backup[1]
+
+
+def test_probe_gaps_start_at_srtt_double_and_are_capped() -> None:
+    p = paths()
+    base = p.config.base_rtt
+    p.lost(0, 5, 0, base, "time")
+    now, gaps = 0, []
+    for _ in range(12):
+        gaps.append(p.probe_at[5] - now)
+        now = p.probe_at[5]
+        assert p.due_probe(now - 1) == -1
+        assert p.due_probe(now) == 5
+        p.probe_sent(now, 5)
+    for k, gap in enumerate(gaps):
+        nominal = min(base << max(0, k - 1), p.config.probe_cap_rtts * base)
+        assert 0.75 * nominal <= gap <= 1.25 * nominal, k
+
+
+def test_no_probe_through_a_port_that_is_down() -> None:
+    p = paths()
+    p.lost(0, 5, 0, MS, "time")
+    p.set_port(0, 1, False)
+    assert p.due_probe(10**10) == -1
+    assert p.next_probe > 10**10
+    p.set_port(10**10, 1, True)
+    assert p.due_probe(p.next_probe) == 5
+
+
+def test_denied_is_left_by_allow_only_and_then_by_proof() -> None:
+    p = paths()
+    p.deny(1, 5)
+    prove(p, 5, 10, 40)
+    p.lost(60, 5, 59, MS, "time")
+    assert p.state[5] == ev_state.DENIED and not p.in_use[5]
+    p.allow(100, 5, MS)
+    assert p.state[5] == ev_state.ASSUMED_BAD
+    prove(p, 5, 110, 3)
+    assert p.state[5] == ev_state.GOOD and p.in_use[5]

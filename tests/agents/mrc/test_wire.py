@@ -1,0 +1,203 @@
+"""Every packet type against bytes written by hand from docs/protocol.md, section 4, and read back by name."""
+
+from __future__ import annotations
+
+import zlib
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.mrc import dscp, wire
+from agents.mrc.config import Config
+from agents.mrc.framing import Framer, Route
+from tests.agents.mrc.rig import DEMO, TINY
+
+CONFIG = Config.from_fabric(TINY, {})
+EV = 0x0001_0001
+NOW = 0x1234 << CONFIG.ts_shift
+MAC = "026d72630001"
+
+HEAD = (
+    MAC + MAC + "86dd"
+    "6{tc}00000" "{olen}" "29" "40" "fd6d7263000000000000000000000001"  # outer: next header 41
+    "fcbbbb00" "1400" "1801" "1401" "1c01" "00000000"  # T0 0, T1 1, T0 1, downlink 1, all of plane 1
+    "6{tc}00001" "{ulen}" "11" "40" "fd6d7263000000000000000000000001" "fd6d7263000000000000000000000004"
+    "0001" "12b7" "{ulen}" "0000"
+)  # fmt: skip
+"""Ethernet to UDP, h0 to h3 of tiny; traffic class, outer and UDP length left open. The EV: flow label 1, source port 1."""
+
+
+def head(traffic_class: int, after_udp: int) -> str:
+    return HEAD.format(tc=f"{traffic_class:02x}", olen=f"{48 + after_udp:04x}", ulen=f"{8 + after_udp:04x}")
+
+
+def straightforward_icrc(frame: bytes) -> int:
+    """RoCEv2's, bit by bit over a masked copy (InfiniBand annex A17), sharing nothing with the engine."""
+    ip = bytearray(frame[54:94])
+    ip[0] |= 0x0F
+    ip[1:4] = b"\xff\xff\xff"
+    ip[7] = 0xFF
+    udp = bytearray(frame[94:102])
+    udp[6:8] = b"\xff\xff"
+    bth = bytearray(frame[102:114])
+    bth[4] = 0xFF
+    crc = 0xFFFFFFFF
+    for byte in b"\xff" * 8 + bytes(ip) + bytes(udp) + bytes(bth) + frame[114:-4]:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0xEDB88320 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def built(framer: Framer, payload: bytes = b"") -> bytes:
+    return bytes(framer.frame[: framer.length]) + payload + framer.trailer
+
+
+def route() -> Route:
+    return Route(TINY, 0, 3, 4791)
+
+
+def check(frame: bytes, expected: str) -> dict[str, object]:
+    """Everything but the iCRC byte for byte, the iCRC by the independent sum."""
+    assert frame[:-4].hex() == expected.replace(" ", "")
+    assert frame[-4:] == straightforward_icrc(frame).to_bytes(4, "little")
+    said = wire.describe(frame)
+    assert said["ev"] == EV
+    return said
+
+
+DATA_TC = dscp.NO_TRIM << 2 | dscp.ECT0
+CONTROL_TC = dscp.CONTROL << 2
+
+
+@pytest.mark.parametrize(
+    "op, imm", [(0xC6, -1), (0xC7, -1), (0xC8, -1), (0xC9, 0xCAFEBABE), (0xCA, -1), (0xCB, 7)], ids=["First", "Middle", "Last", "LastImm", "Only", "OnlyImm"]
+)
+@pytest.mark.parametrize("n", [0, 1, 4, 255])
+def test_write(op: int, imm: int, n: int) -> None:
+    framer = Framer(CONFIG)
+    payload = Random(n).randbytes(n)
+    framer.write(NOW, route(), EV, op, True, True, 0xABCDEF, 0x1_FEDCBA, 0x1_0203, 0x2_0405, 0x0011223344556677, 0x8899AABB, 0xCCDDEEFF, imm, memoryview(payload))
+    pad = -n % 4
+    after = 12 + 24 + (4 if imm >= 0 else 0) + n + pad + 4
+    expected = head(DATA_TC, after) + f"{op:02x}" + f"{pad << 4:02x}" + "ffff" "00abcdef" "b0fedcba"
+    expected += "0203" "0405" "1234" "0001" "0011223344556677" "8899aabb" "ccddeeff"
+    expected += f"{imm:08x}" if imm >= 0 else ""
+    expected += payload.hex() + "00" * pad
+    said = check(built(framer, payload), expected)
+    assert (said["dqpn"], said["psn"], said["ackreq"], said["rtx"]) == (0xABCDEF, 0xFEDCBA, 1, 1)
+    assert (said["rqmsn"], said["msn"], said["tx_ts"], said["va"]) == (0x0203, 0x0405, 0x1234, 0x0011223344556677)
+    assert (said["rkey"], said["dmalen"], said.get("imm", -1)) == (0x8899AABB, 0xCCDDEEFF, imm)
+    assert said["payload"] == payload + bytes(pad)
+    assert (said["dscp"], said["ecn"]) == (dscp.NO_TRIM, 2)
+
+
+def test_flags_are_off_when_not_asked_for() -> None:
+    framer = Framer(CONFIG)
+    framer.write(NOW, route(), EV, 0xCA, False, False, 1, 2, 0, 0, 0, 0, 0, -1, memoryview(b""))
+    assert framer.frame[110:114].hex() == "10000002"  # TSETH follows, nothing else
+
+
+BARE = {
+    # name: (class, opcode, PSN word, what follows the BTH by hand, what describe says of it)
+    "ACK": (dscp.CONTROL, 0xD1, 0x10, "1f" "000203", {"syndrome": 0x1F, "msn": 0x203}),
+    "NAK": (dscp.CONTROL, 0xD1, 0x10, "62" "ffffff", {"syndrome": 0x62, "msn": 0xFFFFFF}),
+    "SACK": (
+        dscp.CONTROL, 0xDC, 0x20000010,
+        "0022" "fffe" "00010003" "1111" "2222" "00000010" "00" "08" "0041" "8000000000000001" "4321" "0007" "85abcdef",
+        {"m": 1, "pr": 1, "ack_psn_offset": -2, "entropy": 0x10003, "spdcid": 0x1111, "dpdcid": 0x2222, "cack_psn": 0x10, "mpr": 8,
+         "sack_offset": 0x41, "bitmap": 1 << 63 | 1, "tx_ts": 0x4321, "ooo_count": 7, "restore_cwnd": 1, "rcv_cwnd_pen": 5,
+         "rcvd_bytes": 0xABCDEF, "rtx": 1},
+    ),
+    "NACK": (
+        dscp.CONTROL, 0xDD, 0x10, "0000" "0b" "00" "00010003" "1111" "2222" "00000010" "20" "00" "4321",
+        {"reason": 0x0B, "vendor": 0, "entropy": 0x10003, "spdcid": 0x1111, "dpdcid": 0x2222, "nack_psn": 0x10, "tx_ts": 0x4321},
+    ),
+    "Probe": (
+        dscp.NO_TRIM, 0xDE, 0x10000000, "000000" "00" "0077" "0000" "1111" "2222" "4321" "0001",
+        {"probe_id": 0x77, "spdcid": 0x1111, "dpdcid": 0x2222, "tx_ts": 0x4321, "psn": 0},
+    ),
+    "Endpoint request": (dscp.CONTROL, 0xD8, 0x8001, "0001" "0000" "000000f3" "00000000" "4321" "0001", {"op": 1, "port_status_mask": 0xF3, "tx_ts": 0x4321}),
+    "Endpoint response": (dscp.CONTROL, 0xD9, 0x8001, "0004" + "00" * 26 + "4321" + "00" * 6, {"op": 1, "tx_ts": 0x4321}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BARE)
+def test_packets_without_payload(name: str) -> None:
+    klass, op, word, ext, fields = BARE[name]
+    framer = Framer(CONFIG)
+    framer.bare(route(), EV, klass, op, 0x123456, word, bytes.fromhex(ext))
+    length = len(ext) // 2
+    assert length == wire.EXT_LENGTH[op]
+    expected = head(CONTROL_TC if klass == dscp.CONTROL else DATA_TC, 12 + length + 4) + f"{op:02x}" + "00" "ffff" "00123456" + f"{word:08x}" + ext
+    said = check(built(framer), expected)
+    assert said["name"] == wire.OPCODE_NAMES[op]
+    for key, value in fields.items():
+        assert said[key] == value, key
+
+
+def test_structs_pack_the_golden_headers() -> None:
+    """What the engine packs, against the same hand-written bytes."""
+    assert wire.S_SACK.pack(wire.seth_word(1, True), -2, 0x10003, 0x1111, 0x2222, 0x10, 0, 8, 0x41, 1 << 63 | 1, 0x4321, 7, 1 << 31 | 5 << 24 | 0xABCDEF).hex() == BARE["SACK"][3]
+    assert wire.S_NETH.pack(0, 0x0B, 0, 0x10003, 0x1111, 0x2222, 0x10, wire.CC_NACK << 4, 0, 0x4321).hex() == BARE["NACK"][3]
+    assert wire.S_PETH.pack(0, 0x77, 0x1111, 0x2222, 0x4321, wire.FTYPE).hex() == BARE["Probe"][3]
+    assert wire.S_ERTH.pack(1, 0xF3, 0x4321, 1).hex() == BARE["Endpoint request"][3]
+    assert wire.S_EETH.pack(4, 0x4321).hex() == BARE["Endpoint response"][3]
+
+
+@given(st.binary(min_size=118, max_size=400))
+def test_icrc_agrees_with_the_straightforward_one(frame: bytes) -> None:
+    frame = frame[:54] + b"\x65" + frame[55:]  # inner version 6: anything else is refused before the sum is taken
+    assert wire.icrc_in_place(bytearray(frame), 0, len(frame)) == straightforward_icrc(frame)
+
+
+def test_icrc_at_an_offset_does_not_reach_before_its_frame() -> None:
+    frame = Random(1).randbytes(54) + b"\x60" + Random(4).randbytes(145)
+    assert wire.icrc_in_place(bytearray(b"\x11" * 33 + frame), 33, 200) == straightforward_icrc(frame)
+
+
+def test_icrc_ignores_exactly_what_switches_change() -> None:
+    """Outer header, traffic class, flow label, hop limit, UDP checksum and BTH's reserved byte may change on the way."""
+    frame = bytearray(Random(2).randbytes(200))
+    frame[54] = 0x60
+    base = straightforward_icrc(bytes(frame))
+    free = set(range(54)) | {55, 56, 57, 61, 100, 101, 106} | set(range(196, 200))
+    for i in range(200):
+        changed = bytearray(frame)
+        changed[i] ^= 0x0F
+        same = wire.icrc_in_place(changed, 0, 200) == base
+        assert same == (i in free or i == 54), i  # the low half of byte 54 belongs to the traffic class
+
+
+@given(st.integers(0, 1 << 40), st.integers(-(1 << 23), (1 << 23) - 1))
+def test_psn_delta_is_a_signed_24_bit_difference(reference: int, ahead: int) -> None:
+    assert wire.psn_delta(reference + ahead & 0xFFFFFF, reference) == ahead
+
+
+@given(st.binary(max_size=300))
+def test_describe_says_no_with_one_error_class(frame: bytes) -> None:
+    with pytest.raises(ValueError):
+        wire.describe(frame)
+
+
+@given(st.integers(0, 120))
+def test_describe_of_a_cut_packet_is_a_value_error(cut: int) -> None:
+    framer = Framer(CONFIG)
+    framer.bare(route(), EV, dscp.CONTROL, wire.SACK, 1, 0, bytes(36))
+    frame = built(framer)
+    if cut:
+        with pytest.raises(ValueError):
+            wire.describe(frame[:-cut])
+
+
+def test_isal_and_zlib_agree() -> None:
+    data = Random(3).randbytes(5000)
+    assert wire.crc32(data) == zlib.crc32(data)
+
+
+@pytest.mark.parametrize("fabric", [TINY, DEMO], ids=lambda f: f.name)
+def test_timestamps_wrap_no_sooner_than_four_times_the_largest_rtt(fabric: object) -> None:
+    c = Config.from_fabric(fabric, {})  # type: ignore[arg-type]
+    assert (1 << 16 + c.ts_shift) >= 4 * 64 * c.base_rtt
