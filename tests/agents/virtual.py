@@ -1,7 +1,8 @@
 """A deterministic virtual-time network for engines: no root, no clock, no threads.
 
 Every host of a fabric has an engine; a frame takes its path's links one after the other, each a FIFO at the link's rate with a
-finite buffer, and time jumps to the next thing that happens. Tests decide on loss, extra delay and copies, link by link. Switching uses the real static tables and uSID shifts.
+finite buffer, and time jumps to the next thing that happens. Tests decide on loss, extra delay and copies, link by link.
+Switching uses the real static tables and uSID shifts.
 """
 
 from __future__ import annotations

@@ -1,0 +1,300 @@
+"""The receiving half alone: the bitmap tells the truth and everything, completions come in order, each check has its syndrome."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agents.mrc import wire
+from agents.mrc.config import Config
+from agents.mrc.memory import Memory
+from agents.mrc.responder import BEYOND, DUPLICATE, NEW, REFUSED, Responder
+from agents.transport import OK, RECEIVE
+from tests.agents.mrc.rig import SMALL
+
+CONFIG = Config.from_fabric(SMALL, {})
+MTU = SMALL.mtu
+BUFFER = bytearray(range(256)) * 2
+ASK = wire.F_ACKREQ
+
+
+class Peer:
+    """Sends to one responder; ``first`` near the wrap of 24 bits is where mistakes hide."""
+
+    def __init__(self, first: int = 0xFFFFF0, receives: int = 1000) -> None:
+        self.memory = Memory(Random(1))
+        self.arena = bytearray(1 << 16)
+        self.region = self.memory.register(self.arena)
+        self.r = Responder(CONFIG, 16, self.memory, Random(2))
+        self.first = first
+        self.r.start(first, [0, 1 << 16])
+        self.r.recv_queue.extend(range(receives))
+
+    def only(self, k: int, now: int = 0, *, imm: int = -1, msn: int | None = None, rqmsn: int = 0, flags: int = 0, marked: bool = False) -> int:
+        """The k-th PSN as a one-packet message."""
+        op = wire.WRITE_ONLY_IMM if imm >= 0 else wire.WRITE_ONLY
+        psn = self.r.absolute(self.first + k & 0xFFFFFF)
+        assert psn == self.first + k
+        va = self.region.va + k * 16 % 60000
+        return self.r.data(now, psn, op, 0, 0, flags, rqmsn, (k if msn is None else msn) & 0xFFFF, va, self.region.rkey, 16, imm, BUFFER, 0, 16, marked)
+
+    def raw(self, k: int, op: int, length: int, dmalen: int, *, va: int | None = None, rkey: int | None = None, msn: int = 0, rqmsn: int = 0) -> int:
+        at = self.region.va if va is None else va
+        return self.r.data(
+            0, self.first + k, op, 0, 0, 0, rqmsn, msn, at, self.region.rkey if rkey is None else rkey, dmalen, -1, BUFFER, 0, length, False
+        )
+
+    def sack(self) -> tuple[int, int, int]:
+        """(cack, base, bits) as the endpoint would send them."""
+        base = self.r.bitmap_base()
+        bits = self.r.bitmap(base)
+        self.r.told()
+        return self.r.expected - 1, base, bits
+
+
+@settings(deadline=None)
+@given(st.data(), st.integers(1, 400), st.floats(0.0, 0.95))
+def test_bits_tell_the_truth_and_all_holes_are_told(data: st.DataObject, n: int, loss: float) -> None:
+    """Any arrival order, any subset lost: no SACK lies, cack is the edge, and at the end every hole is told, and every arrival was once."""
+    rng = Random(data.draw(st.integers(0, 1 << 32)))
+    order = list(range(n))
+    reach = data.draw(st.sampled_from([1, 8, 100, 400]))
+    order.sort(key=lambda k: k + rng.random() * reach)
+    peer = Peer()
+    here: set[int] = set()
+    news: set[int] = set()
+    for k in order:
+        if rng.random() < loss:
+            continue
+        assert peer.only(k) == NEW
+        here.add(k)
+        if rng.random() < 0.1:
+            base, bits = check_sack(peer, here)
+            news |= {base + i for i in range(64) if bits >> i & 1}
+    if not here:
+        return
+    holes: set[int] = set()
+    for _ in range(2 * (n // 64 + 2)):
+        base, bits = check_sack(peer, here)
+        for i in range(64):
+            (news if bits >> i & 1 else holes).add(base + i)
+    edge = peer.r.expected - peer.first
+    for k in range(edge, max(here) + 1):
+        assert peer.first + k in (news if k in here else holes), k
+
+
+def check_sack(peer: Peer, here: set[int]) -> tuple[int, int]:
+    cack, base, bits = peer.sack()
+    edge = 0
+    while edge in here:
+        edge += 1
+    assert cack == peer.first + edge - 1
+    high = peer.first + max(here, default=-1)
+    assert cack + 1 <= base <= max(cack + 1, high - 63)
+    assert 0 <= bits < 1 << 64
+    for i in range(64):
+        assert bool(bits >> i & 1) == (base + i - peer.first in here)
+    return base, bits
+
+
+def test_news_and_holes_take_turns() -> None:
+    peer = Peer()
+    for k in range(1, 300, 2):
+        peer.only(k)
+    bases = [peer.sack()[1] - peer.first for _ in range(6)]
+    assert bases == [1, 0, 65, 64, 129, 128]
+
+
+def test_a_probe_or_a_flush_tells_everything_from_the_edge_on() -> None:
+    peer = Peer()
+    for k in range(1, 200):
+        peer.only(k)
+    assert [b - peer.first for b in peer.r.complete_bases()] == [0, 64, 128, 192]
+    peer.r.told()
+    peer.r.flush()
+    bases = []
+    while peer.r.sack_due:
+        bases.append(peer.sack()[1] - peer.first)
+    assert bases == [0, 64, 128, 192]
+
+
+def test_nothing_open_is_told_by_one_sack() -> None:
+    peer = Peer()
+    assert peer.r.complete_bases() == [peer.first]
+    peer.only(0)
+    assert peer.r.complete_bases() == [peer.first + 1]
+
+
+def test_a_duplicate_is_acknowledged_and_never_placed() -> None:
+    peer = Peer()
+    for k in (0, 2):
+        assert peer.only(k) == NEW
+    peer.arena[:] = bytes(len(peer.arena))
+    peer.r.told()
+    peer.r.ack_due = False
+    for k, completed in ((0, True), (2, False)):
+        assert peer.only(k) == DUPLICATE
+        assert peer.r.sack_due and peer.r.ack_due == completed
+        peer.r.told()
+        peer.r.ack_due = False
+    assert not any(peer.arena)
+    assert peer.r.rcvd_bytes == 2 * wire_size(16)
+
+
+def wire_size(n: int) -> int:
+    return max(n + 48, 256)
+
+
+def test_window_is_half_open() -> None:
+    peer = Peer()
+    assert peer.only(CONFIG.mpr - 1) == NEW
+    assert peer.only(CONFIG.mpr) == BEYOND
+    assert peer.r.high == peer.first + CONFIG.mpr - 1
+    peer.only(0)
+    assert peer.only(CONFIG.mpr) == NEW
+
+
+def test_completions_and_immediates_come_in_psn_order() -> None:
+    peer = Peer()
+    rq = 0
+    todo = []
+    for k in range(60):
+        imm = 1000 + k if k % 3 == 0 else -1
+        todo.append((k, imm, rq))
+        rq += imm >= 0
+    Random(5).shuffle(todo)
+    for k, imm, rqmsn in todo:
+        assert peer.only(k, imm=imm, rqmsn=rqmsn) == NEW
+    assert [(c.wr_id, c.imm, c.kind, c.status) for c in peer.r.completions] == [(j, 1000 + 3 * j, RECEIVE, OK) for j in range(20)]
+    assert (peer.r.msn, peer.r.last_done, peer.r.nak) == (60, peer.first + 59, 0)
+
+
+@pytest.mark.parametrize("start", [0xFFFE, 0x1FFFF])
+def test_msn_and_rqmsn_are_compared_modulo_2_to_16(start: int) -> None:
+    peer = Peer()
+    peer.r.msn = peer.r.immediates = start
+    for k in range(5):
+        peer.only(k, imm=1, msn=start + k, rqmsn=start + k & 0xFFFF)
+    assert peer.r.nak == 0 and peer.r.msn == start + 5
+
+
+def test_sack_rules() -> None:
+    quarter = CONFIG.base_rtt >> 2
+    peer = Peer()
+    peer.only(0, 100)
+    assert not peer.r.sack_due and peer.r.flush_at == 100 + quarter
+    for flags, marked in ((ASK, False), (wire.F_RTX, False), (0, True)):
+        peer.r.told()
+        k = peer.r.expected - peer.first
+        peer.only(k, flags=flags, marked=marked)
+        assert peer.r.sack_due
+        assert peer.r.trigger_m == (1 if marked else 0) and peer.r.trigger_rtx == bool(flags & wire.F_RTX)
+
+
+def test_a_sack_after_16_kb_where_a_packet_counts_at_least_1_kb() -> None:
+    counts = set()
+    peer = Peer()
+    k = 0
+    for _ in range(40):
+        n = 0
+        while not peer.r.sack_due:
+            peer.only(k)
+            k += 1
+            n += 1
+        peer.sack()
+        counts.add(n)
+    assert min(counts) >= 12 and max(counts) <= 20 and len(counts) > 3  # 16 of 1 KB, jittered by 25 %
+
+
+def test_an_asked_for_sack_comes_again_when_nothing_is_missing() -> None:
+    peer = Peer()
+    peer.only(1, flags=ASK)
+    assert peer.r.sack_due
+    peer.r.told()
+    peer.only(0)
+    assert peer.r.sack_due
+    peer.r.told()
+    peer.only(2)
+    assert not peer.r.sack_due
+
+
+INVALID, ACCESS, OPERATION = wire.SYNDROME_INVALID, wire.SYNDROME_ACCESS, wire.SYNDROME_OPERATION
+
+
+@pytest.mark.parametrize(
+    "op, length, dmalen",
+    [
+        (wire.WRITE_ONLY, 10, 11), (wire.WRITE_ONLY, 11, 10), (wire.WRITE_FIRST, MTU - 1, 4 * MTU), (wire.WRITE_FIRST, MTU, MTU),
+        (wire.WRITE_MIDDLE, MTU - 4, 4 * MTU), (wire.WRITE_LAST, 0, 2 * MTU), (wire.WRITE_ONLY, MTU + 4, MTU + 4), (wire.WRITE_LAST, MTU + 4, 4 * MTU),
+    ],
+)  # fmt: skip
+def test_lengths_that_cannot_be_are_invalid(op: int, length: int, dmalen: int) -> None:
+    peer = Peer()
+    assert peer.raw(3, op, length, dmalen) == REFUSED
+    assert peer.r.nak == INVALID and not any(peer.arena)
+
+
+@pytest.mark.parametrize("what", ["rkey", "below", "above", "end"])
+def test_rkey_and_bounds(what: str) -> None:
+    peer = Peer()
+    base, size = peer.region.va, peer.region.length
+    va = {"rkey": base, "below": base - 1, "above": base + size, "end": base + size - 15}[what]
+    assert peer.raw(0, wire.WRITE_ONLY, 16, 16, va=va, rkey=peer.region.rkey ^ (what == "rkey")) == REFUSED
+    assert peer.r.nak == ACCESS and not any(peer.arena)
+
+
+def test_the_last_byte_of_a_region_may_be_written() -> None:
+    peer = Peer()
+    assert peer.raw(0, wire.WRITE_ONLY, 16, 16, va=peer.region.va + peer.region.length - 16) == NEW
+    assert bytes(peer.arena[-16:]) == bytes(range(16))
+
+
+def test_a_zero_length_write_needs_no_memory_and_takes_one_psn() -> None:
+    peer = Peer()
+    assert peer.raw(0, wire.WRITE_ONLY, 0, 0, va=1, rkey=peer.region.rkey ^ 1) == NEW
+    assert peer.r.nak == 0 and peer.r.msn == 1 and peer.r.expected == peer.first + 1
+
+
+@pytest.mark.parametrize("ops", [(wire.WRITE_MIDDLE,), (wire.WRITE_LAST,), (wire.WRITE_FIRST, wire.WRITE_ONLY), (wire.WRITE_FIRST, wire.WRITE_FIRST)])
+def test_opcode_sequences_that_cannot_be_are_invalid_in_any_arrival_order(ops: tuple[int, ...]) -> None:
+    for order in (range(len(ops)), reversed(range(len(ops)))):
+        peer = Peer()
+        for k in order:
+            only = ops[k] == wire.WRITE_ONLY
+            peer.raw(k, ops[k], 16 if only else MTU, 16 if only else 4 * MTU)
+        assert peer.r.nak == INVALID
+
+
+@pytest.mark.parametrize("msn, rqmsn", [(1, 0), (0, 1)])
+def test_a_wrong_msn_or_rqmsn_is_invalid(msn: int, rqmsn: int) -> None:
+    peer = Peer()
+    peer.only(0, msn=msn, rqmsn=rqmsn)
+    assert peer.r.nak == INVALID and peer.r.msn == 0
+
+
+def test_an_immediate_without_a_receive_is_an_operational_error() -> None:
+    peer = Peer(receives=1)
+    peer.only(0, imm=5)
+    assert peer.r.nak == 0
+    peer.only(1, imm=6, rqmsn=1)
+    assert peer.r.nak == OPERATION
+    assert [c.imm for c in peer.r.completions] == [5]
+
+
+def test_after_a_nak_memory_is_not_touched() -> None:
+    peer = Peer()
+    peer.raw(5, wire.WRITE_ONLY, 16, 17)
+    assert peer.only(0) == REFUSED
+    assert not any(peer.arena) and peer.r.received == 0
+
+
+def test_reverse_evs_rotate_over_planes_and_pass_over_a_quiet_one() -> None:
+    peer = Peer()
+    peer.r.arrived(1000, 0, 0x3)
+    peer.r.arrived(1000, 1, 0x10002)
+    assert [peer.r.reverse_ev() for _ in range(4)] == [0x3, 0x10002, 0x3, 0x10002]
+    peer.r.arrived(1000 + 5 * CONFIG.base_rtt, 1, 0x10001)
+    assert {peer.r.reverse_ev() for _ in range(4)} == {0x10001}
