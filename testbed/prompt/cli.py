@@ -11,18 +11,21 @@ import time
 from typing import Any
 
 from mininet.cli import CLI
+from mininet.log import output
+from rich import box
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
+from rich.table import Column, Table
 
 from agents.collectives.steer import connect_ring, wait_for_all
 from agents.control import AgentError
 from testbed import sandbox
 from testbed.cluster import Cluster, ClusterDied
+from testbed.emulated.nodes import FabricSwitch
 from testbed.errors import UserError
 from testbed.prompt.trace import trace
 from topologies import FabricError
-from topologies.addressing import ev, ev_fields, sid_list, text, path_address, usid_fields
+from topologies.addressing import ev, ev_fields, path_address, sid_list, text, usid_fields
 from topologies.paths import path_evs, path_links, path_nodes
 from topologies.theory import place_ranks, ring_allreduce_bus_bandwidth
 
@@ -54,6 +57,7 @@ class Prompt(CLI):  # type: ignore[misc]
     """Runs until ``exit``, end of input, or the cluster dies."""
 
     prompt = "mrcbed> "
+    identchars = CLI.identchars + "-"  # switch names hold dashes
 
     def __init__(self, cluster: Cluster, console: Console, **kwargs: Any) -> None:
         self.cluster = cluster
@@ -92,6 +96,21 @@ class Prompt(CLI):  # type: ignore[misc]
             self.died = error
             return True
         return None
+
+    def postcmd(self, stop: bool, line: str) -> bool:
+        """SIGTERM ends the prompt even if the command it came during swallowed it."""
+        return stop or sandbox.stop_requested()
+
+    def waitForNode(self, node: Any) -> None:
+        """Mininet waits for a shell's own mark; a switch's command is a process that ends by itself."""
+        if not isinstance(node, FabricSwitch):
+            super().waitForNode(node)
+            return
+        while node.waiting:
+            try:
+                output(node.monitor())
+            except KeyboardInterrupt:
+                node.sendInt()
 
     def emptyline(self) -> None:
         """Nothing."""
@@ -138,15 +157,18 @@ class Prompt(CLI):  # type: ignore[misc]
         if src == dst:
             raise UserError("paths needs two different hosts")
         states = self.cluster.link_states()
-        table = Table("EV", "outer address", "uSIDs", "hops", "cables")
+        table = Table("EV", Column("outer address", no_wrap=True), Column("switches", no_wrap=True), "cables", box=box.SIMPLE)
         for value in path_evs(self.fabric, src, dst):
             plane, uplink = ev_fields(value)
             down = [li.name for li in path_links(self.fabric, src, dst, value) if not states[li.name]]
             table.add_row(
-                f"{plane}:{uplink}", text(path_address(self.fabric, src, dst, value)), " ".join(map(sid_text, sid_list(self.fabric, src, dst, value))),
-                " ".join(path_nodes(self.fabric, src, dst, value)), f"[red]down: {', '.join(down)}[/red]" if down else "[green]up[/green]",
+                f"{plane}:{uplink}", text(path_address(self.fabric, src, dst, value)), " ".join(path_nodes(self.fabric, src, dst, value)[1:-1]),
+                f"[red]down: {', '.join(down)}[/red]" if down else "[green]up[/green]",
             )  # fmt: skip
         self.console.print(table)
+        one = path_evs(self.fabric, src, dst)[-1]
+        sids = " ".join(map(sid_text, sid_list(self.fabric, src, dst, one)))
+        self.console.print(f"After the block fcbb:bb00 come the uSIDs, here of the last line: {sids} (d: downlink of the last T0)", highlight=False)
 
     def do_evs(self, line: str) -> None:
         """evs HOST [HOST]: what a host's queue pairs think of their EVs (towards one peer)."""
@@ -156,7 +178,7 @@ class Prompt(CLI):  # type: ignore[misc]
         rows = [r for r in self.cluster.agents[src].call("paths") if peer is None or r["peer"] == peer]
         if not rows:
             raise UserError(f"{words[0]} has no queue pair{f' to h{peer}' if peer is not None else ''} yet: start a collective first, with allreduce")
-        table = Table("QP", "peer", "EV", "state", "in use", "data packets", "lost", "flaps")
+        table = Table("QP", "peer", "EV", "state", "in use", "data packets", "lost", "flaps", box=box.SIMPLE)
         for r in rows:
             style = _STYLES.get(r["state"], "")
             table.add_row(
@@ -172,9 +194,9 @@ class Prompt(CLI):  # type: ignore[misc]
             raise UserError("usage: trace HOST HOST EV, like trace h0 h5 1:2")
         value = parse_ev(self.fabric, src, dst, rest[0])
         hops = trace(self.fabric, lambda node: self.cluster.net.namespaces[node], src, dst, value)
-        table = Table("us", "node", "port", "", "outer destination", "hop limit")
+        table = Table("us", "port", "", Column("outer destination", no_wrap=True), "hop limit", box=box.SIMPLE)
         for hop in hops:
-            table.add_row(f"{hop.at_us:.0f}", hop.node, hop.port, "out" if hop.leaving else "in", hop.address, str(hop.hop_limit))
+            table.add_row(f"{hop.at_us:.0f}", hop.port, "out" if hop.leaving else "in", hop.address, str(hop.hop_limit))
         self.console.print(table)
         if hops[-1].node != f"h{dst}":
             where = hops[-1]
@@ -183,12 +205,12 @@ class Prompt(CLI):  # type: ignore[misc]
     def do_ports(self, line: str) -> None:
         """ports [NODE]: counters of every port that saw traffic."""
         want = line.strip()
-        table = Table("port", "link", "sent", "arrived", "dropped (tail)", "dropped (link down)", "backlog", "peak")
+        table = Table("port", "sent", "arrived", "dropped (tail)", "dropped (link down)", "backlog", "peak", box=box.SIMPLE)
         for r in self.cluster.counters():
             if (want and r["node"] != want) or not (r["admitted_packets"] or r["arrived_packets"] or r["drop_tail_packets"]):
                 continue
             table.add_row(
-                r["port"], r["link"], str(r["admitted_packets"]), str(r["arrived_packets"]), str(r["drop_tail_packets"]),
+                r["port"], str(r["admitted_packets"]), str(r["arrived_packets"]), str(r["drop_tail_packets"]),
                 str(r["drop_link_down_packets"] + r["flushed_packets"]), str(r["backlog_bytes"]), str(r["backlog_peak_bytes"]),
             )  # fmt: skip
         self.console.print(table)

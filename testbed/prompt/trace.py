@@ -24,7 +24,7 @@ NO_NEXT_HEADER = 59
 
 @dataclass(frozen=True)
 class Hop:
-    """The packet seen at a port."""
+    """The packet seen at a port; ``at_us`` after it was sent, as this process got to see it."""
 
     at_us: float
     port: str
@@ -78,14 +78,19 @@ def trace(fabric: Fabric, namespaces: Callable[[str], int], src: int, dst: int, 
         end = time.monotonic() + wait
         arrived = False
         while not arrived and (left := end - time.monotonic()) > 0:
-            for ready in select.select(watchers, [], [], left)[0]:
-                data, address = ready.recvfrom(65536)
-                if data[-16:] != mark or address[0] not in owner:
-                    continue
-                name = address[0]
-                us = (time.monotonic_ns() - begun) / 1000
-                hops.append(Hop(us, name, owner[name], address[2] == PACKET_OUTGOING, text(data[38:54]), data[21]))
-                arrived = ready is watchers[1]
+            select.select(watchers, [], [], left)
+            for watcher in watchers:  # the switches' first: what they saw happened before the host's
+                while True:
+                    try:
+                        data, address = watcher.recvfrom(65536)
+                    except BlockingIOError:
+                        break
+                    if data[-16:] != mark or address[0] not in owner:
+                        continue
+                    name = address[0]
+                    us = (time.monotonic_ns() - begun) / 1000
+                    hops.append(Hop(us, name, owner[name], address[2] == PACKET_OUTGOING, text(data[38:54]), data[21]))
+                    arrived = arrived or watcher is watchers[1]
         return hops
     finally:
         for s in (*watchers, sender):
