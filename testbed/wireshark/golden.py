@@ -66,11 +66,11 @@ class World:
         self.record(carried or frame, "host cable" if carried else "host cable, then lost")
         if carried is None:
             return
-        cables = (4 if carried[DST][10:12] != b"\0\0" else 2) if carried[DST][8:10] != b"\0\0" else 1
+        cables = sum(carried[at : at + 2] != b"\0\0" for at in range(DST.start + 4, DST.stop, 2))  # one per uSID
         if self.follow(carried):
             moved = carried
             for k in range(1, cables):
-                moved = moved[:38] + shift(moved[DST]) + moved[54:]
+                moved = on_next_cable(moved)
                 self.record(moved, f"the same frame, cable {k + 1}", self.now + k * HOP)
         self._serial += 1
         host = host_of_inner(carried[78:94])
@@ -96,6 +96,11 @@ class World:
             while self._due and self._due[0][0] <= self.now:
                 _, _, host, port, frame = heapq.heappop(self._due)
                 self.engines[host].receive(self.now, port, bytearray(frame), 0, len(frame))
+
+
+def on_next_cable(frame: bytes) -> bytes:
+    """The frame after one more switch."""
+    return frame[: DST.start] + shift(frame[DST]) + frame[DST.stop :]
 
 
 def _connect(world: World, a: int, b: int) -> tuple[int, int]:
@@ -161,7 +166,7 @@ def _mrc(world: World) -> None:
     sender.post_write(qpn, 4, source[:0], target.va, target.rkey, -1)
     sender.post_write(qpn, 5, source[:30], target.va, target.rkey, 5)
     sender.post_write(qpn, 6, source[:0], target.va, target.rkey, 6)
-    world.run(40_000_000)
+    world.run(11_000_000)
 
     # Under one T0: a path of two uSIDs.
     near = world.engines[NEIGHBOUR].register(bytearray(512))
@@ -182,7 +187,7 @@ def _mrc(world: World) -> None:
 
     world.fate = lose_refusal
     sender.post_write(qpn, 8, source[:64], target.va, target.rkey ^ 1, -1)
-    world.run(400_000_000)
+    world.run(12_000_000)
 
 
 def _crafted(world: World) -> None:
@@ -203,12 +208,19 @@ def _crafted(world: World) -> None:
         bare(back, ev(1, 5), wire.ENDPOINT_RESPONSE, wire.ENDPOINT_QPN, request, answer, "crafted")
 
     payload = bytes(range(256))
-    for klass, reason, psn, imm in ((dscp.TRIMMED, wire.TRIMMED, 0xFFFFFF, -1), (dscp.TRIMMED_LASTHOP, wire.TRIMMED_LASTHOP, 0, 77)):
+    # Cut by the first T0 towards its T1, and by the last T0 towards the host.
+    for klass, reason, hops, psn, imm in (
+        (dscp.TRIMMED, wire.TRIMMED, 1, 0xFFFFFF, -1),
+        (dscp.TRIMMED_LASTHOP, wire.TRIMMED_LASTHOP, 3, 0, 77),
+    ):
         op = wire.WRITE_ONLY_IMM if imm >= 0 else wire.WRITE_ONLY
         framer.write(world.now, there, ev(0, 6), op, False, True, 16, psn, 3, 9, 0x10_0000_0000, 0xABCD, 256, imm, memoryview(payload))
         whole = bytes(framer.frame[: framer.length]) + payload + framer.trailer
         world.now += HOP
-        world.record(trimmed(whole, klass), "trimmed")
+        cut = trimmed(whole, klass)
+        for _ in range(hops):
+            cut = on_next_cable(cut)
+        world.record(cut, "trimmed")
         nack = wire.S_NETH.pack(0, reason, 0, ev(0, 6), 16, 17, psn, wire.CC_NACK << 4, 0, framer.stamp(world.now))
         bare(back, ev(0, 7), wire.NACK, 16, psn, nack, "crafted")
     world.now += HOP

@@ -196,8 +196,6 @@ local E = {
 usid.experts = { E.odd_sid }
 mrc.experts = { E.icrc, E.short, E.long, E.snapped, E.trimmed }
 
-local ipv6_dst, ipv6_dscp, ipv6_ecn = Field.new("ipv6.dst"), Field.new("ipv6.tclass.dscp"), Field.new("ipv6.tclass.ecn")
-
 -- --- small things --------------------------------------------------------------------------------------------
 
 -- Lua 5.2 (Wireshark 4.0) has bit32, Lua 5.4 (4.4 on) has operators, which 5.2 cannot even parse.
@@ -282,98 +280,99 @@ local function ranges(psns)
     return #parts > 0 and table.concat(parts, ", ") or "none"
 end
 
-local function last(...) -- of all values of a field so far the latest: that of the header just passed
-    return (select(select("#", ...) > 0 and select("#", ...) or 1, ...))
-end
-
--- "fcbb:bb00:1400::" as 16 bytes; nil for anything else (a resolved name).
-local function bytes_of(text)
-    local front, back = text:match("^([%x:]-)::([%x:]*)$")
-    local function words(s)
-        local out, n = "", 0
-        for word in (s or ""):gmatch("%x+") do
-            local v = tonumber(word, 16)
-            out, n = out .. string.char(math.floor(v / 256), v % 256), n + 1
-        end
-        return out, n
-    end
-    if not text:match("^[%x:]+$") then
-        return nil
-    end
-    local head, n = words(front or text)
-    local tail, m = words(back)
-    return n + m <= 8 and head .. ("\0"):rep(16 - 2 * n - 2 * m) .. tail or nil
-end
-
 -- --- the outer destination: micro-SIDs -----------------------------------------------------------------------
 
-local ip_proto, udp_port = DissectorTable.get("ip.proto"), DissectorTable.get("udp.port")
-local ipv6 = ip_proto:get_dissector(41)
-local port, roce -- the UDP port this file sits on, and whose it was
-local at_hand = {} -- what the MRC layer needs from the layers below: `head` (48 bytes), `next`, `dscp`, `ecn`
+-- Dissectors of other protocols are never called from here: an exception in one of them ("packet size limited during capture") jumps over
+-- Lua without unwinding it, and after some sixty such packets Lua is dead. Instead a glance at the frame decides, before anyone has
+-- dissected it, whose UDP port 4791 is this time.
 
-local function show_sids(tree, address, range)
-    local sids, names = 0, {}
+local udp_port = DissectorTable.get("udp.port")
+local port, roce -- MRC's UDP port, and whose it is otherwise
+local lent = {} -- UDP ports taken from other dissectors while one MRC packet goes by
+local at_hand = {} -- what the frame says: its number, `outer` destination, `next` uSID; for MRC `dscp`, `ecn`, `head` (inner IPv6 and UDP)
+
+local function names_of(address)
+    local names, sids = {}, 0
     for k = 1, 6 do
-        if u16(address, 3 + 2 * k) ~= 0 then
-            sids = k
-        end
+        sids = u16(address, 3 + 2 * k) ~= 0 and k or sids
     end
     for k = 1, sids do
         names[k] = sid_name(u16(address, 3 + 2 * k))
     end
-    if range then
-        local path = sids > 0 and table.concat(names, " > ") or "none"
-        local top = tree:add(usid, range):set_text("SRv6 micro-SIDs, " .. sids .. " left: " .. path)
-        top:add(U.block, range(0, 4), BLOCK_TEXT)
-        for k = 1, sids do
-            local two = range(2 + 2 * k, 2)
-            local name, known = sid_name(two:uint())
-            local item = top:add(U.sid, two):append_text(" = " .. name)
-            item:add(U.name, two, name)
-            item:add(U.plane, two)
-            item:add(U.tier, two)
-            item:add(U.index, two)
-            if not known then
-                item:add_proto_expert_info(E.odd_sid)
-            end
-        end
-        if sids < 6 then
-            top:add(U.left, range(4 + 2 * sids), sids):set_generated():append_text(" (the other " .. (6 - sids) .. " are zero)")
-        else
-            top:add(U.left, range(4), sids):set_generated()
-        end
-        top:add(U.next, range(4, 2), names[1] or "none"):set_generated()
-        top:add(U.path, range(4), path):set_generated()
-    end
-    return names[1]
+    return names
 end
 
--- Stands between IPv6 and the IPv6 inside it.
-function usid.dissector(tvb, pinfo, tree)
-    at_hand = {}
-    local seen = last(ipv6_dst()) -- exists only where details are wanted; its bytes are surer than the address as text
-    local address = seen and seen.range:bytes():raw() or bytes_of(tostring(pinfo.dst))
-    if address and address:sub(1, 4) == BLOCK then
-        at_hand.next = show_sids(tree, address, seen and seen.range)
+local function show_sids(tree, range)
+    local names = names_of(range:bytes():raw())
+    local sids = #names
+    local path = sids > 0 and table.concat(names, " > ") or "none"
+    local top = tree:add(usid, range):set_text("SRv6 micro-SIDs, " .. sids .. " left: " .. path)
+    top:add(U.block, range(0, 4), BLOCK_TEXT)
+    for k = 1, sids do
+        local two = range(2 + 2 * k, 2)
+        local name, known = sid_name(two:uint())
+        local item = top:add(U.sid, two):append_text(" = " .. name)
+        item:add(U.name, two, name)
+        item:add(U.plane, two)
+        item:add(U.tier, two)
+        item:add(U.index, two)
+        if not known then
+            item:add_proto_expert_info(E.odd_sid)
+        end
     end
-    if tvb:len() < 48 or tvb(6, 1):uint() ~= 17 or tvb(42, 2):uint() ~= port then
-        return ipv6:call(tvb, pinfo, tree)
+    top:add(U.left, range(4), sids):set_generated()
+    top:add(U.next, range(4, 2), names[1] or "none"):set_generated()
+    top:add(U.path, range(4), path):set_generated()
+end
+
+local function restore()
+    for taken, owner in pairs(lent) do
+        if owner then
+            udp_port:add(taken, owner)
+        else
+            udp_port:remove(taken, mrc)
+        end
     end
-    local dscp, ecn = last(ipv6_dscp()), last(ipv6_ecn())
-    at_hand.frame, at_hand.head = pinfo.number, tvb:raw(0, 48)
-    at_hand.dscp, at_hand.ecn = dscp and dscp.value, ecn and ecn.value
+    lent = {}
+end
+
+-- Asked about every Ethernet frame first; claims none.
+local function glance(tvb, pinfo)
+    restore()
+    at_hand = { frame = pinfo.number }
+    if tvb:len() < 54 or tvb(12, 2):uint() ~= 0x86DD or tvb(20, 1):uint() ~= 41 then
+        return false
+    end
+    local outer = tvb:raw(38, 16)
+    if outer:sub(1, 4) == BLOCK then
+        at_hand.outer = tvb(38, 16)
+        at_hand.next = names_of(outer)[1]
+    end
+    if tvb:len() < 103 or tvb(60, 1):uint() ~= 17 or tvb(96, 2):uint() ~= port or not OPCODES[tvb(102, 1):uint()] then
+        return false
+    end
+    local class = math.floor(tvb(14, 2):uint() / 16) % 256
+    at_hand.dscp, at_hand.ecn, at_hand.head = math.floor(class / 4), class % 4, tvb:raw(54, 48)
     -- The source port is an uplink's number, and UDP asks for the dissector of the lower port first: uplink 7 would be Echo.
-    local source = tvb(40, 2):uint()
-    local other = source < port and udp_port:get_dissector(source) or nil
+    local source = tvb(94, 2):uint()
+    local other = source < port and udp_port:get_dissector(source)
     if other then
         udp_port:remove(source, other)
+        lent[source] = other
     end
-    local used = ipv6:call(tvb, pinfo, tree)
-    if other then
-        udp_port:add(source, other)
+    lent[port] = roce or false
+    udp_port:add(port, mrc)
+    return false
+end
+
+-- After everyone else: micro-SIDs of what is not MRC (ping, TCP, RoCE).
+function usid.dissector(_, pinfo, tree)
+    restore()
+    if at_hand.frame ~= pinfo.number or not at_hand.outer or at_hand.shown then
+        return 0
     end
-    return used
+    show_sids(tree, at_hand.outer)
+    return 16
 end
 
 -- --- the headers ---------------------------------------------------------------------------------------------
@@ -465,7 +464,9 @@ function Walk:header(name, shown)
             key = "sack.probe_id" -- a probe's answer has the probe's id in that place
         end
         local item = header:add(F[key], range(at, n))
-        if more then
+        if key == "sack.mpr" then
+            item:append_text(string.format(" (%d PSNs)", range(at, n):uint() * 128))
+        elseif more then
             more(item, range(at, n))
         end
     end
@@ -516,7 +517,7 @@ BODIES[ACK] = function(walk)
         return ""
     end
     local code, done = range(0, 1):uint(), range(1, 3):uint()
-    local text = code == 0x1F and string.format(", %d messages done", done) or ", " .. (SYNDROMES[code] or string.format("syndrome 0x%02x", code))
+    local text = code == 0x1F and string.format(", messages done: %d", done) or ", " .. (SYNDROMES[code] or string.format("syndrome 0x%02x", code))
     header:append_text(text)
     return text
 end
@@ -632,12 +633,8 @@ local function show_path(walk, below)
     if to then
         path:add(F.dst_host, to):set_generated()
     end
-    if below.dscp then
-        path:add(F.dscp, below.dscp):set_generated()
-    end
-    if below.ecn then
-        path:add(F.ecn, below.ecn):set_generated()
-    end
+    path:add(F.dscp, below.dscp):set_generated()
+    path:add(F.ecn, below.ecn):set_generated()
     return (from or "?") .. " > " .. (to or "?") .. " ", " EV " .. short_ev(plane, uplink)
 end
 
@@ -653,7 +650,7 @@ local function show_icrc(walk, below, number)
     end
     local item = walk.top:add_le(F.icrc, sent)
     local sum = checked[number]
-    if not sum and below and mrc.prefs.icrc then
+    if not sum and mrc.prefs.icrc then
         sum = icrc_of(below.head, walk.tvb:raw(0, walk.at - 4))
         checked[number] = sum
     end
@@ -676,25 +673,24 @@ end
 
 function mrc.dissector(tvb, pinfo, tree)
     local op = tvb:len() >= 1 and tvb(0, 1):uint()
-    if not OPCODES[op] or pinfo.dst_port ~= port then
-        return roce and roce:call(tvb, pinfo, tree) or 0
+    local below = at_hand.frame == pinfo.number and at_hand.head and at_hand
+    if not OPCODES[op] or not below then
+        return 0
     end
-    local below = at_hand.frame == pinfo.number and at_hand or nil
-    at_hand = {}
+    if below.outer then
+        show_sids(tree, below.outer)
+        below.shown = true
+    end
     local length = tvb:reported_len()
-    local declared = below and u16(below.head, 45) - 8 or length -- by UDP's length, which trimming leaves alone
+    local declared = u16(below.head, 45) - 8 -- by UDP's length, which trimming leaves alone
     local walk = setmetatable({ tvb = tvb, at = 0, length = math.min(length, declared), captured = tvb:len(), declared = declared }, Walk)
     walk.top = tree:add(mrc, tvb())
     pinfo.cols.protocol:set("MRC")
-    local hosts, ev, bth = "", "", nil
-    if below then
-        hosts, ev = show_path(walk, below)
-    end
+    local hosts, ev = show_path(walk, below)
     local is_write = op <= WRITE_LAST
-    walk.trimmed = (is_write or op == PROBE) and (declared > length or (below and (below.dscp == 18 or below.dscp == 20))) or false
+    walk.trimmed = (is_write or op == PROBE) and (declared > length or below.dscp == 18 or below.dscp == 20)
     local info = OPCODES[op]
-    local header
-    header, bth = walk:header("bth", "BTH")
+    local header, bth = walk:header("bth", "BTH")
     if header then
         local psn, flags = bth(9, 3):uint(), bth(8, 1):uint()
         header:append_text(string.format(", %s, QP %d, PSN %d", info, bth(5, 3):uint(), psn))
@@ -723,21 +719,15 @@ function mrc.dissector(tvb, pinfo, tree)
         info = info .. " [too short for its headers]"
     end
     walk.top:append_text(", " .. info)
-    pinfo.cols.info:set(hosts .. info .. (below and below.next and ", next " .. below.next or ""))
+    pinfo.cols.info:set(hosts .. info .. (below.next and ", next " .. below.next or ""))
     return tvb:len()
 end
 
 -- --- taking our places ---------------------------------------------------------------------------------------
 
 local function settle(wanted)
-    if port then
-        udp_port:remove(port, mrc)
-        if roce then
-            udp_port:add(port, roce)
-        end
-    end
+    restore()
     port, roce = wanted, udp_port:get_dissector(wanted)
-    udp_port:add(wanted, mrc)
 end
 
 function mrc.prefs_changed()
@@ -747,4 +737,5 @@ function mrc.prefs_changed()
 end
 
 settle(mrc.prefs.port)
-ip_proto:add(41, usid)
+mrc:register_heuristic("eth", glance)
+register_postdissector(usid)
