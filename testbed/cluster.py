@@ -12,6 +12,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -32,14 +33,16 @@ CRASH_POINTS = (*STEPS, "controller", "captures", "started", "agents", "agents-s
 """Where the environment variable MRCBED_CRASH_AT makes bring-up fail: ``<point>`` raises there, ``<point>:kill`` kills this process."""
 CONTROLLER_S = 20.0
 AGENTS_S = 20.0
-NOTICE_S, FORCE_S = 0.9, 1.5
+NOTICE_S, FORCE_S = 0.6, 1.2
 """After a death: when the main thread is interrupted if it has not begun to tear down, and when all is ended without it."""
+DRAIN_S = 0.05
+"""Between the senders' end and the captures', so that the last frames are in the files."""
 ROOT = Path(__file__).resolve().parents[1]
 NOBODY = 65534
 
 
-class ClusterDied(RuntimeError):
-    """A process that the cluster needs has died. One line: which, and how."""
+class ClusterDied(UserError):
+    """A process that the cluster needs has died. One line: which, how, and what to do."""
 
 
 class InjectedCrash(RuntimeError):
@@ -73,11 +76,10 @@ class Cluster:
         self._want_controller = controller
         self._controller: subprocess.Popen[bytes] | None = None
         self._agents: list[subprocess.Popen[bytes]] = []
-        self._generation = 0
         self._watched: dict[int, tuple[str, subprocess.Popen[bytes]]] = {}  # pidfd -> what, process
         self._watch_lock = threading.Lock()
         self._died = ""
-        self._stopping = False
+        self._stop_begun = threading.Event()
         self._wake, self._waker = -1, -1
         self._watcher: threading.Thread | None = None
         self.net = FabricNet(fabric, self._reach)
@@ -85,7 +87,10 @@ class Cluster:
     # --- life --------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Bring everything but the agents up. On any failure tears down what stood and raises it (:class:`UserError` for what people can fix)."""
+        """Bring everything but the agents up.
+
+        On any failure tears down what stood and raises it, :class:`UserError` for what people can fix.
+        """
         begun = time.monotonic_ns()
         try:
             self._wake, self._waker = os.pipe()
@@ -113,9 +118,9 @@ class Cluster:
 
     def stop(self) -> None:
         """Everything down, network first to go with its users. Idempotent, under two seconds, not interrupted by signals."""
-        if self._stopping:
+        if self._stop_begun.is_set():
             return
-        self._stopping = True
+        self._stop_begun.set()
         begun = time.monotonic_ns()
         with _uninterrupted():
             if self._watcher is not None:
@@ -127,6 +132,8 @@ class Cluster:
             for process in [*self._agents, *([self._controller] if self._controller else [])]:
                 if process.poll() is None:
                     process.kill()
+            if self.captures:
+                time.sleep(DRAIN_S)
             for capture in self.captures:
                 capture.stop(0.5)
             self.net.stop()
@@ -212,9 +219,7 @@ class Cluster:
         if self._agents:
             raise RuntimeError("agents are running already: stop_agents comes first")
         self._reach("agents")
-        self._generation += 1
-        here = Path(sandbox.RUN_DIR) / f"agents-{self._generation}"
-        here.mkdir(mode=0o700)
+        here = Path(tempfile.mkdtemp(prefix="agents-", dir=sandbox.RUN_DIR))
         log_dir.mkdir(parents=True, exist_ok=True)
         for number, name in enumerate(self.fabric.hosts):
             config = here / f"{name}.json"
@@ -262,7 +267,7 @@ class Cluster:
             gone = [fd for fd, (_, process) in self._watched.items() if process in self._agents]
             for fd in gone:
                 del self._watched[fd]
-        if gone and not self._stopping:
+        if gone and not self._stop_begun.is_set():
             os.write(self._waker, b"r")  # the watcher lets go of them first
         for process in self._agents:
             if process.poll() is None:
@@ -324,7 +329,7 @@ class Cluster:
                 for what, process in self._watched.values():
                     self._note(what, process)
         if self._died:
-            raise ClusterDied(self._died)
+            raise ClusterDied(f"{self._died}: run again, and look into the kernel's log if nobody killed it")
 
     def _guard(self, what: str, process: Any) -> None:
         with self._watch_lock:
@@ -344,7 +349,7 @@ class Cluster:
                 live = dict(self._watched)
             poll = select.poll()
             poll.register(self._wake, select.POLLIN)
-            for fd, (what, process) in live.items():
+            for fd, (_, process) in live.items():
                 if process.poll() is None:
                     poll.register(fd, select.POLLIN)
             for fd, _ in poll.poll():
@@ -360,19 +365,12 @@ class Cluster:
                 return
 
     def _see_to_the_end(self) -> None:
-        died = time.monotonic()
-        if select.select([self._wake], [], [], NOTICE_S)[0] and self._stopping:
-            return
-        while not self._stopping and time.monotonic() < died + NOTICE_S:
-            time.sleep(0.02)
-        if self._stopping:
+        if self._stop_begun.wait(NOTICE_S):
             return
         print(f"mrcbed: {self._died}: ending the run", file=sys.stderr, flush=True)
         os.kill(os.getpid(), signal.SIGTERM)
-        while time.monotonic() < died + FORCE_S:
-            if self._stopping:
-                return
-            time.sleep(0.02)
+        if self._stop_begun.wait(FORCE_S - NOTICE_S):
+            return
         os._exit(70)  # with this process the sandbox ends, and with it everything of ours
 
 

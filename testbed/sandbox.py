@@ -99,7 +99,7 @@ def run(work: Callable[[], int]) -> int:
 def _check(result: int, what: str) -> None:
     if result != 0:
         code = ctypes.get_errno()
-        raise UserError(f"the kernel refused {what} ({os.strerror(code)}): see mrcbed doctor, and do not run inside an unprivileged container")
+        raise UserError(f"the kernel refused {what} ({os.strerror(code)}): see mrcbed doctor; an unprivileged container will not do")
 
 
 def _die_with_parent() -> None:
@@ -132,7 +132,7 @@ def _wait(child: int, init_is_all: bool) -> int:
                 break
 
 
-def _init(work: Callable[[], int], mark: str, alive: int, mask: set[signal.Signals]) -> None:
+def _init(work: Callable[[], int], mark: str, alive: int, mask: set[int | signal.Signals]) -> None:
     """Pid 1. Never returns."""
     status = 2
     try:
@@ -170,7 +170,7 @@ def _mounts() -> int:
     return os.stat("/proc/self/ns/pid").st_ino
 
 
-def _worker(work: Callable[[], int], mask: set[signal.Signals]) -> None:
+def _worker(work: Callable[[], int], mask: set[int | signal.Signals]) -> None:
     """The process that does the work. Never returns."""
     status = 1
     try:

@@ -85,7 +85,8 @@ class Counters:
                 at, out = port.number * _STATS, port.number * _FLUSHED
                 s = self._stats[at : at + _STATS].tolist()
                 f = self._flushed[out : out + _FLUSHED].tolist()
-                row: Row = {"port": port.name, "node": port.node, "peer": peer.name, "link": link.name, "plane": port.plane, "kind": link.kind}
+                row: Row = {"port": port.name, "node": port.node, "peer": peer.name, "link": link.name}
+                row |= {"plane": port.plane, "kind": link.kind}
                 for name in ("admitted", "arrived"):
                     for unit in ("packets", "bytes"):
                         row[f"{name}_{unit}"] = s[_S[f"{name}_{unit}_data"]] + s[_S[f"{name}_{unit}_high"]]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 PORT_BASE: Final = 1000
-"""Interface index of a fabric port = PORT_BASE + its number: a veth pair whose ends had the same index would hear of carrier changes late."""
+"""Interface index of a fabric port = PORT_BASE + its number; a veth pair whose ends had the same index would hear of its carrier late."""
 MAX_PORTS: Final = 4096
 MAX_SWITCHES: Final = 2048
 MAX_ROUTES: Final = 65536

@@ -29,13 +29,13 @@ def link_mtu(fabric: Fabric) -> int:
 
 
 def veth_lines(fabric: Fabric, namespaces: dict[str, str]) -> list[str]:
-    """`ip link add` lines for every cable. ``namespaces``: node name -> what iproute2 takes after `netns`, for hosts; switches share one."""
+    """`ip link add` lines for every cable. ``namespaces``: host -> what iproute2 takes after `netns`; switches share the batch's own."""
 
     def end(port: Port, words: str) -> str:
         host = port.node in namespaces
         mac = addressing.HOST_MAC if host else bytes.fromhex("0a6d7263") + port.number.to_bytes(2, "big")
-        text = f"{words} {port.name} index {layout.PORT_BASE + port.number} mtu {link_mtu(fabric)} address {mac.hex(':')} txqueuelen {TX_QUEUE}"
-        text += " numtxqueues 1 numrxqueues 1 gso_max_segs 1"
+        text = f"{words} {port.name} index {layout.PORT_BASE + port.number} mtu {link_mtu(fabric)} address {mac.hex(':')}"
+        text += f" txqueuelen {TX_QUEUE} numtxqueues 1 numrxqueues 1 gso_max_segs 1"
         return text + (f" netns {namespaces[port.node]}" if host else "")
 
     return [f"{end(link.b, 'link add name')} type veth {end(link.a, 'peer name')}" for link in fabric.links]
@@ -47,20 +47,19 @@ def queue_lines(fabric: Fabric, ports: Iterable[tuple[Port, int]]) -> list[str]:
     for port, rate in ports:
         burst = max(1600, rate * BURST_NS // 8_000_000_000)
         half = rate // 2
+        dev, rest = f"dev {port.name}", f"burst {burst} cburst {burst} quantum {fabric.frame_bytes}"
         # HTB charges the length computed before clsact egress unless a size table makes it compute again: hence `stab`.
         lines += [
-            f"qdisc add dev {port.name} root handle 1: stab overhead 0 linklayer ethernet htb default 2",
-            f"class add dev {port.name} parent 1: classid 1:f htb rate {rate}bit ceil {rate}bit burst {burst} cburst {burst} quantum {fabric.frame_bytes}",
-            f"class add dev {port.name} parent 1:f classid 1:1 htb rate {half}bit ceil {half}bit burst {burst} cburst {burst}"
-            f" prio 0 quantum {fabric.frame_bytes}",
-            f"class add dev {port.name} parent 1:f classid 1:2 htb rate {rate - half}bit ceil {rate}bit burst {burst} cburst {burst}"
-            f" prio 1 quantum {fabric.frame_bytes}",
+            f"qdisc add {dev} root handle 1: stab overhead 0 linklayer ethernet htb default 2",
+            f"class add {dev} parent 1: classid 1:f htb rate {rate}bit ceil {rate}bit {rest}",
+            f"class add {dev} parent 1:f classid 1:1 htb rate {half}bit ceil {half}bit prio 0 {rest}",
+            f"class add {dev} parent 1:f classid 1:2 htb rate {rate - half}bit ceil {rate}bit prio 1 {rest}",
             # The counted backlog drops first; these only must not be smaller. It also counts what has left the queue and not arrived yet.
-            f"qdisc add dev {port.name} parent 1:1 handle 11: bfifo limit {loader.high_limit(fabric) + 65536}",
-            f"qdisc add dev {port.name} parent 1:2 handle 12: bfifo limit {fabric.buffer_bytes + 65536}",
-            f"qdisc add dev {port.name} clsact",
-            f"filter add dev {port.name} ingress prio 1 handle 1 bpf direct-action object-pinned {loader.INGRESS}",
-            f"filter add dev {port.name} egress prio 1 handle 1 bpf direct-action object-pinned {loader.EGRESS}",
+            f"qdisc add {dev} parent 1:1 handle 11: bfifo limit {loader.high_limit(fabric) + 65536}",
+            f"qdisc add {dev} parent 1:2 handle 12: bfifo limit {fabric.buffer_bytes + 65536}",
+            f"qdisc add {dev} clsact",
+            f"filter add {dev} ingress prio 1 handle 1 bpf direct-action object-pinned {loader.INGRESS}",
+            f"filter add {dev} egress prio 1 handle 1 bpf direct-action object-pinned {loader.EGRESS}",
         ]
     return lines
 

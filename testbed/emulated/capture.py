@@ -17,7 +17,9 @@ from pathlib import Path
 from testbed.errors import UserError
 from topologies.clos import Fabric
 
-BUFFER_KIB = 32768
+BUFFER_KIB = 65536
+SNAP_ROOM = 256
+"""Bytes kept beyond a full data packet: more than a link's MTU lets through."""
 START_S = 5.0
 
 
@@ -35,10 +37,13 @@ class Capture:
         self.link = cable.name
         self.path = directory / f"{cable.name.replace(':', '_')}.pcap"
         self.captured = self.dropped = -1  # packets, known once stopped
-        words = ["-i", port.name, "-w", str(self.path), "-B", str(BUFFER_KIB), "-s", "0", "-U", "-n", "-Z", "root", "--time-stamp-precision=nano"]
+        # Immediate: otherwise the last second of frames would sit in a block of the ring and be lost when the capture ends.
+        words = ["-i", port.name, "-w", str(self.path), "-B", str(BUFFER_KIB), "-s", str(fabric.frame_bytes + SNAP_ROOM)]
+        words += ["-U", "-n", "-Z", "root", "--immediate-mode", "--time-stamp-precision=nano"]
         self.process = subprocess.Popen(
-            ["nsenter", f"--net={switch_namespace}", "--", tool, *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
-        )
+            ["nsenter", f"--net={switch_namespace}", "--", tool, *words],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        )  # fmt: skip
         assert self.process.stderr is not None
         self._said = b""
         until = time.monotonic() + START_S
@@ -47,7 +52,8 @@ class Capture:
             data = self.process.stderr.read1(4096) if ready else b""  # type: ignore[attr-defined]
             if not data:
                 self.process.kill()
-                raise UserError(f"tcpdump does not capture {cable.name} ({self._said.decode(errors='replace').strip() or 'no answer'}): see mrcbed doctor")
+                reason = self._said.decode(errors="replace").strip() or "no answer"
+                raise UserError(f"tcpdump does not capture {cable.name} ({reason}): see mrcbed doctor")
             self._said += data
 
     def stop(self, timeout: float = 1.0) -> None:

@@ -37,8 +37,8 @@ STEPS = ("data-plane", "switch-namespace", "hosts", "cables", "queues", "routes"
 class FabricNet(Mininet):
     """``start`` builds, ``stop`` removes. ``step`` is told the name of each stage of bring-up before it begins (:data:`STEPS`).
 
-    After :meth:`start`: ``faults``, ``counters``, ``switch_namespace`` (a path for nsenter and setns) and ``namespaces`` (node -> descriptor;
-    all switches under ""). Raises :class:`UserError` on what the machine lacks.
+    After :meth:`start`: ``faults``, ``counters``, ``switch_namespace`` (a path for nsenter and setns) and ``namespaces``
+    (node -> descriptor; all switches under ""). Raises :class:`UserError` on what the machine lacks.
     """
 
     def __init__(self, fabric: Fabric, step: Step = lambda name: None) -> None:
@@ -121,7 +121,8 @@ class FabricNet(Mininet):
             try:
                 while waiting := [s for s in sock.dump().values() if s.ifindex >= layout.PORT_BASE and s.operstate != netlink.OPER_UP]:
                     if time.monotonic() > until:
-                        raise UserError(f"{len(waiting)} ports of {node or 'the switches'} got no carrier within 5 s: this machine is too slow for the fabric")
+                        whose = node or "the switches"
+                        raise UserError(f"{len(waiting)} ports of {whose} got no carrier within 5 s: use a smaller fabric on this machine")
                     time.sleep(0.001)
             finally:
                 sock.close()
@@ -166,7 +167,9 @@ class FabricNet(Mininet):
         for cable in cables:
             self.faults.set_link(cable.name, status == "up")
 
-    def iperf(self, hosts: Any = None, l4Type: str = "TCP", udpBw: str = "10M", fmt: Any = None, seconds: int = 5, port: int = 5201) -> list[str]:
+    def iperf(
+        self, hosts: Any = None, l4Type: str = "TCP", udpBw: str = "10M", fmt: Any = None, seconds: int = 5, port: int = 5201
+    ) -> list[str]:
         """iperf3 between two hosts; [server, client] rates as Mininet's iperf gives them."""
         client, server = hosts or [self.hosts[0], self.hosts[-1]]
         output(f"*** Iperf: testing {l4Type} bandwidth between {client} and {server}\n")

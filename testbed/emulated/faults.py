@@ -55,7 +55,8 @@ class Faults:
     def set_switch(self, name: str, up: bool) -> int:
         """Kill or revive a switch with all its cables; returns the monotonic ns at which the kernel was first told."""
         if name not in self._switch_numbers:
-            raise FabricError(f"fabric {self.fabric.name!r} has no switch {name!r}: they are {self.fabric.switches[0]}..{self.fabric.switches[-1]}")
+            first, last = self.fabric.switches[0], self.fabric.switches[-1]
+            raise FabricError(f"fabric {self.fabric.name!r} has no switch {name!r}: they are {first}..{last}")
         with self._lock:
             (self._dead.discard if up else self._dead.add)(name)
             told = time.monotonic_ns()
@@ -138,7 +139,7 @@ class Faults:
 
     def _watch(self) -> None:
         while True:
-            ready, _, _ = select.select([self._events, self._wake], [], [])
+            ready, _, _ = select.select([self._events.fileno(), self._wake], [], [])
             if self._wake in ready:
                 return
             changed = self._events.read()

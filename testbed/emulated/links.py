@@ -24,7 +24,7 @@ class FabricIntf(Intf):
     def __init__(self, name: str, node: Any, fabric_port: Port, ifindex: int, **params: Any) -> None:
         self.fabric_port = fabric_port
         self.ifindex = ifindex
-        super().__init__(name, node=node, port=params.pop("port", None), link=params.pop("link", None), mac=params.pop("mac", None), moveIntfFn=_stay)
+        super().__init__(name, node=node, port=params.get("port"), moveIntfFn=_stay)
         self.ip = getattr(node, "address", None)
         self.prefixLen = 128 if self.ip else None
 
@@ -42,13 +42,13 @@ class FabricIntf(Intf):
             return not self.ifconfig("up")
         return "UP" in str(self.cmd("ip", "link", "show", "dev", self.name)).partition(">")[0].partition("<")[2].split(",")
 
-    def updateIP(self) -> str | None:
+    def updateIP(self) -> Any:
         return self.ip
 
-    def updateMAC(self) -> str | None:
+    def updateMAC(self) -> Any:
         return self.mac
 
-    def updateAddr(self) -> tuple[str | None, str | None]:
+    def updateAddr(self) -> tuple[Any, Any]:
         return self.ip, self.mac
 
     def status(self) -> str:

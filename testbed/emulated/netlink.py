@@ -87,11 +87,15 @@ def _on_thread(work: Callable[[], T]) -> T:
     return outcome[0]
 
 
+def _route_socket() -> socket.socket:
+    return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
+
+
 class LinkSocket:
     """Requests about interfaces of one namespace. Calls may come from several threads."""
 
     def __init__(self, namespace: int, groups: int = 0) -> None:
-        self._sock = in_namespace(namespace, lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE))
+        self._sock = in_namespace(namespace, _route_socket)
         self._sock.bind((0, groups))
         self._lock = threading.Lock()
         self._serial = 0
@@ -134,7 +138,7 @@ class LinkEvents:
     """Changes of interfaces in one namespace, as they happen. A non-blocking source for select()."""
 
     def __init__(self, namespace: int) -> None:
-        self._sock = in_namespace(namespace, lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE))
+        self._sock = in_namespace(namespace, _route_socket)
         self._sock.setsockopt(socket.SOL_SOCKET, 33, 1 << 22)  # SO_RCVBUFFORCE: a plane of links may go at once
         self._sock.bind((0, _RTMGRP_LINK))
         self._sock.setblocking(False)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import socket
 import subprocess
 from typing import Any
 
@@ -49,6 +50,9 @@ class FabricHost(Host):
 
 class FabricSwitch(Switch):
     """A switch. ``cmd``, ``popen`` and the prompt's ``<switch> command`` run a process in the switches' namespace, once."""
+
+    stdin: Any
+    stdout: Any
 
     @classmethod
     def setup(cls) -> None:
@@ -91,19 +95,22 @@ class FabricSwitch(Switch):
         return super().popen(*args, **kwargs)
 
     def sendCmd(self, *args: Any, **kwargs: Any) -> None:
-        if self.waiting:
+        if self._running is not None:
             raise AssertionError(f"{self.name} is still running its last command")
         words = args[0] if len(args) == 1 and isinstance(args[0], list) else args
-        line = words if isinstance(words, str) else " ".join(str(w) for w in words)
+        line = " ".join(str(w) for w in words)
         self.lastCmd = line
-        self._running = subprocess.Popen(
+        # A socket, not a pipe: at its end the prompt sees it readable, where a pipe would only hang up and keep the prompt waiting.
+        ours, theirs = socket.socketpair()
+        running = subprocess.Popen(
             ["nsenter", f"--net={self.net.switch_namespace}", "--", "sh", "-c", line or ":"],
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            stdout=theirs,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        self.stdin, self.stdout = self._running.stdin, self._running.stdout
+        theirs.close()
+        self._running, self.stdin, self.stdout = running, running.stdin, ours
         self.pollOut = select.poll()
         self.pollOut.register(self.stdout, select.POLLIN | select.POLLHUP)
         self.waiting = True
@@ -129,7 +136,7 @@ class FabricSwitch(Switch):
     def _finish(self) -> None:
         if self._running is not None:
             self._running.wait()
-            for pipe in (self._running.stdin, self._running.stdout):
+            for pipe in (self.stdin, self.stdout):
                 if pipe is not None:
                     try:
                         pipe.close()

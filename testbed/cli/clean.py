@@ -1,0 +1,41 @@
+"""``mrcbed clean``: end what a run left behind, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from testbed.cleanup import as_data, end, find
+from testbed.errors import UserError
+
+
+@click.command(name="clean")
+@click.option("--dry-run", is_flag=True, help="List only.")
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+def command(dry_run: bool, as_json: bool) -> int:
+    """Remove what a run may have left behind, and nothing else.
+
+    A run ends all its processes by itself, and interfaces, namespaces and pins go with them; this is for the day when that failed.
+    Runs that are still watched by their mrcbed are left alone. Exit status 1 if something could not be ended.
+    """
+    if os.geteuid() != 0:
+        raise UserError("mrcbed needs root: run it with sudo")
+    found = find()
+    left = found if dry_run else end(found)
+    if as_json:
+        print(json.dumps({"found": as_data(found), "left": as_data(left)}, indent=2))
+    elif not found:
+        print("nothing to clean")
+    else:
+        table = Table(box=None, pad_edge=False)
+        for title in ("run", "pid", "process", "interfaces", "command"):
+            table.add_column(title, overflow="fold")
+        for item in found:
+            table.add_row(item.run, str(item.pid), item.name, str(item.interfaces), item.command)
+        Console().print(table)
+        print(f"{len(found)} processes of dead runs; " + ("none ended: --dry-run" if dry_run else f"{len(found) - len(left)} ended"))
+    return 1 if left and not dry_run else 0

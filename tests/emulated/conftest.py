@@ -1,0 +1,42 @@
+"""Root-and-kernel tests. Those marked ``sandbox`` run through `python -m testbed.sandbox -- pytest tests/emulated`, as `make test` does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from testbed import sandbox
+from testbed.cluster import Cluster
+from topologies import load_fabric
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "sandbox: builds a fabric; needs root and the sandbox")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if os.geteuid() != 0:
+        reason = "needs root: sudo make test"
+    elif not sandbox.inside():
+        reason = "needs the sandbox: python -m testbed.sandbox -- pytest tests/emulated"
+    else:
+        return
+    for item in items:
+        if item.get_closest_marker("sandbox"):
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Iterator[Cluster]:
+    """A `tiny` fabric with its tables, without controller and agents; one for all tests of a module, which leave it whole."""
+    with Cluster(load_fabric("tiny"), controller=False) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def slow() -> Iterator[Cluster]:
+    """`tiny` at 1 Mb/s: a full packet takes 33 ms, so queues stand still while a test looks."""
+    with Cluster(load_fabric("tiny").with_(nic_rate=1_000_000, fabric_rate=1_000_000), controller=False) as cluster:
+        yield cluster

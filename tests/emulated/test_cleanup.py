@@ -1,0 +1,199 @@
+"""Whatever ends, everything of a run ends within two seconds and unaided: no namespace, interface, queue, pin or process stays.
+
+Each run here is a sandbox of its own (holder.py) inside that of the tests, so this process can see all of it from outside.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.cluster import CRASH_POINTS
+from testbed.sandbox import RUN_MARK
+from testbed.sandbox import start_time as began
+
+pytestmark = pytest.mark.sandbox
+ROOT = Path(__file__).resolve().parents[2]
+ALLOWED_S = 2.0
+
+
+class Run:
+    """One holder and what it said of itself."""
+
+    def __init__(self, directory: Path, *options: str, crash: str = "") -> None:
+        self.notes = directory / "notes"
+        self.errors = directory / "errors"
+        self.front = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-m", "tests.emulated.holder", str(self.notes), *options],
+            cwd=ROOT, env={**os.environ, "MRCBED_CRASH_AT": crash}, stderr=self.errors.open("wb"),
+        )  # fmt: skip
+        self.mark = f"{os.stat('/proc/self/ns/pid').st_ino}.{self.front.pid}.{began(self.front.pid)}"
+
+    def said(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.notes.read_text().splitlines()] if self.notes.exists() else []
+
+    def wait_ready(self) -> dict[str, Any]:
+        until = time.monotonic() + 30
+        while not any(n["stage"] == "ready" for n in self.said()):
+            assert self.front.poll() is None, self.errors.read_text()
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        return self.said()[-1]
+
+    def outside_pid(self, inside: int) -> int:
+        """Our number for a process that the run knows as ``inside``."""
+        space = self.said()[-1]["pid_ns"]
+        for entry in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                if os.stat(f"/proc/{entry}/ns/pid").st_ino != space:
+                    continue
+                numbers = next(line for line in Path(f"/proc/{entry}/status").read_text().splitlines() if line.startswith("NSpid:"))
+            except OSError:
+                continue
+            if int(numbers.split()[-1]) == inside:
+                return int(entry)
+        raise AssertionError(f"no process {inside} in the run")
+
+    def remains(self) -> list[str]:
+        """What is still there of it."""
+        spaces = {space for note in self.said() for space in note["spaces"]}
+        pid_spaces = {note["pid_ns"] for note in self.said()}
+        found = []
+        for entry in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                marked = f"{RUN_MARK}={self.mark}".encode() in Path(f"/proc/{entry}/environ").read_bytes().split(b"\0")
+                if marked or os.stat(f"/proc/{entry}/ns/pid").st_ino in pid_spaces or os.stat(f"/proc/{entry}/ns/net").st_ino in spaces:
+                    found.append(f"process {entry} {Path(f'/proc/{entry}/cmdline').read_text()!r}")
+            except OSError:
+                continue
+        # A loaded program lives while a filter holds it, a filter while its interface is there, an interface while its namespace is.
+        numbers = {str(n) for note in self.said() for n in note["programs"]}
+        loaded = [n for n in numbers if not subprocess.run(["bpftool", "prog", "show", "id", n], capture_output=True, check=False).returncode]
+        return found + [f"program {n}: pins, filters and interfaces" for n in loaded]
+
+    def assert_gone(self) -> None:
+        asked = time.monotonic()
+        while left := self.remains() or (["the front process"] if self.front.poll() is None else []):
+            assert time.monotonic() < asked + ALLOWED_S, left
+            time.sleep(0.02)
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Iterator[Any]:
+    made: list[Run] = []
+
+    def make(*options: str, crash: str = "") -> Run:
+        made.append(Run(tmp_path, *options, crash=crash))
+        return made[-1]
+
+    yield make
+    for run in made:
+        run.front.kill()
+        run.front.wait()
+
+
+@pytest.mark.parametrize("how", ["", ":kill"])
+@pytest.mark.parametrize("point", CRASH_POINTS)
+def test_a_crash_at_any_point_of_start_up_leaves_nothing(runs: Any, point: str, how: str) -> None:
+    options = ["agents"] if point.startswith("agents") else ["controller"] if point in ("captures", "started") else []
+    run = runs(*options, crash=point + how)
+    status = run.front.wait(30)
+    run.assert_gone()
+    assert status == (137 if how else 1)
+    assert run.said()[-1]["stage"].endswith(point.replace("-", " ")), "it did not get as far as the point"
+    if not how:
+        assert f"crash injected at {point}" in run.errors.read_text()
+
+
+@pytest.mark.parametrize("victim", ["front", "init", "worker", "shell", "agent", "capture"])
+def test_kill_9_of_any_process_ends_all(runs: Any, victim: str) -> None:
+    run = runs("controller", "agents", "pcap", "user")
+    state = run.wait_ready()
+    assert run.remains(), "the test must be able to see the run"
+    pid = run.front.pid if victim == "front" else run.outside_pid(1 if victim == "init" else state[victim])
+    os.kill(pid, signal.SIGKILL)
+    run.assert_gone()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_end_a_run_in_order(runs: Any, number: signal.Signals) -> None:
+    run = runs("controller", "agents", "pcap", "user")
+    run.wait_ready()
+    run.front.send_signal(number)
+    run.assert_gone()
+    assert run.front.wait() == 130
+    assert run.errors.read_text() == ""
+
+
+def test_the_controllers_death_ends_nothing(runs: Any) -> None:
+    run = runs("controller", "agents")
+    state = run.wait_ready()
+    os.kill(run.outside_pid(state["controller"]), signal.SIGKILL)
+    time.sleep(2.5)
+    assert run.front.poll() is None
+    assert run.remains()
+
+
+def test_an_unknown_crash_point_is_an_error_for_people(runs: Any) -> None:
+    run = runs(crash="nowhere")
+    assert run.front.wait(30) == 2
+    said = run.errors.read_text()
+    assert said.count("\n") == 1 and "no such point" in said
+
+
+def test_clean_ends_the_rest_of_a_dead_run_and_its_interfaces() -> None:
+    front = subprocess.Popen(["sleep", "60"])
+    mark = f"{os.stat('/proc/self/ns/pid').st_ino}.{front.pid}.{began(front.pid)}"
+    front.kill()
+    front.wait()
+    script = "ip link add left type veth peer name over && echo up && exec sleep 60"
+    rest = subprocess.Popen(["unshare", "-n", "sh", "-c", script], env={**os.environ, RUN_MARK: mark}, stdout=subprocess.PIPE)
+    assert rest.stdout is not None and rest.stdout.readline() == b"up\n"
+
+    def clean(*options: str) -> str:
+        command = [sys.executable, "-m", "testbed.cli", "clean", *options]
+        return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+    found = json.loads(clean("--dry-run", "--json"))["found"]
+    assert [(item["pid"], item["interfaces"] >= 2) for item in found] == [(rest.pid, True)]
+    assert rest.poll() is None
+    assert json.loads(clean("--json"))["left"] == []
+    assert rest.wait(1) == -9
+    assert clean() == "nothing to clean\n"
+    rest.stdout.close()
+
+
+def test_exit_statuses_come_through() -> None:
+    def status(*command: str) -> int:
+        wrapped = [sys.executable, "-m", "testbed.sandbox", "--", *command]
+        return subprocess.run(wrapped, cwd=ROOT, check=False, capture_output=True).returncode
+
+    assert status("sh", "-c", "exit 7") == 7
+    assert status("sh", "-c", "kill -9 $$") == 137
+    assert status("/no/such/program") == 127
+
+
+def test_the_sandbox_leaves_no_mount_outside() -> None:
+    before = Path("/proc/self/mountinfo").read_text()
+    text = subprocess.run(
+        [sys.executable, "-m", "testbed.sandbox", "--", "sh", "-c", "cat /proc/self/mountinfo; touch /run/mrcbed/x /sys/fs/bpf 2>&1"],
+        cwd=ROOT, check=True, capture_output=True, text=True,
+    ).stdout  # fmt: skip
+    assert "/run/mrcbed" in text and "/sys/fs/bpf" in text
+    assert Path("/proc/self/mountinfo").read_text() == before
+    assert not Path("/run/mrcbed/x").exists()
+
+
+def test_not_root_is_one_line() -> None:
+    command = [sys.executable, "-m", "testbed.sandbox", "--", "true"]
+    done = subprocess.run(command, cwd=ROOT, user=65534, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (2, "mrcbed: mrcbed needs root: run it with sudo\n")

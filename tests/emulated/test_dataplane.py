@@ -1,0 +1,247 @@
+"""The eBPF programs on real interfaces: forwarding, every named drop, the queue, and counters that add up."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from agents.mrc import dscp
+from testbed.cluster import Cluster
+from testbed.dataplane import layout, loader
+from testbed.dataplane.counters import books, totals
+from testbed.dataplane.maps import BpfMap
+from tests.emulated.frames import OTHERHOST, Wire, ipv6, mrc
+from topologies import addressing
+from topologies.addressing import ev
+
+pytestmark = pytest.mark.sandbox
+FULL = bytes(4096 + 28)
+
+
+@pytest.fixture
+def wires(tiny: Cluster) -> Iterator[list[Wire]]:
+    made = [Wire(tiny, h) for h in range(4)]
+    yield made
+    for wire in made:
+        wire.close()
+
+
+@pytest.fixture
+def slow_wires(slow: Cluster) -> Iterator[list[Wire]]:
+    slow.heal()
+    made = [Wire(slow, h) for h in range(4)]
+    yield made
+    for wire in made:
+        wire.close()
+    assert slow.quiesce(6)
+    assert books(slow.counters()) == []
+
+
+def change(before: list[dict[str, int]], after: list[dict[str, int]], column: str) -> dict[str, int]:
+    """Ports whose counter moved, and by how much."""
+    return {str(b["port"]): b[column] - a[column] for a, b in zip(before, after, strict=True) if b[column] != a[column]}
+
+
+def path(cluster: Cluster, src: int, dst: int, value: int) -> bytes:
+    return addressing.path_address(cluster.fabric, src, dst, value)
+
+
+def test_layouts_match_the_kernels(tiny: Cluster) -> None:
+    expected = (("port_config", layout.CONFIG_WORDS, 4), ("port_stats", layout.STATS_WORDS, 8), ("port_flushed", layout.FLUSHED_WORDS, 8))
+    for name, words, size in expected:
+        held = BpfMap(loader.PINS / name)
+        assert (held.value_size, held.max_entries) == (len(words) * size, layout.MAX_PORTS), name
+
+
+def test_a_switch_shifts_and_counts_hops_and_touches_nothing_else(tiny: Cluster, wires: list[Wire]) -> None:
+    sent = mrc(0, 2, path(tiny, 0, 2, ev(1, 1)), b"payload that no switch may touch", dscp_class=dscp.TRIMMABLE)
+    assert wires[0].send(1, sent)
+    (got,) = wires[2].receive(1, linger=0.05)
+    assert got.port == "h2-p1"
+    assert got.kind == OTHERHOST  # so the kernel's own stack leaves it alone
+    assert got.frame[38:54] == addressing.outer_address((addressing.host_usid(tiny.fabric, 1, 2),))
+    assert got.frame[21] == sent[21] - 3
+    assert got.frame[:21] + got.frame[22:38] + got.frame[54:] == sent[:21] + sent[22:38] + sent[54:]
+
+
+def test_the_kernel_never_answers_mrc_but_answers_others(tiny: Cluster, wires: list[Wire]) -> None:
+    wires[0].send(0, mrc(0, 2, path(tiny, 0, 2, ev(0, 0))))
+    assert len(wires[2].receive(1)) == 1
+    assert wires[0].receive(1, timeout=0.1) == []
+    wires[0].send(0, mrc(0, 2, path(tiny, 0, 2, ev(0, 0)), udp_port=4790))
+    (answer,) = wires[0].receive(1)
+    assert answer.frame[14 + 40 + 6] == 58  # ICMPv6: nobody listens on that port
+
+
+@pytest.mark.parametrize(
+    ("counter", "at"),
+    [("drop_not_mine", "p0-t0-0-d0"), ("drop_no_route", "p0-t0-0-d0"), ("drop_hop_limit", "p0-t1-0-d0")],
+)
+def test_every_drop_has_a_name_and_a_place(tiny: Cluster, wires: list[Wire], counter: str, at: str) -> None:
+    good = path(tiny, 0, 2, ev(0, 0))
+    frame = {
+        "drop_not_mine": mrc(0, 2, addressing.shift(good)),
+        "drop_no_route": mrc(0, 2, good[:6] + b"\x0b\xff" + good[8:]),
+        "drop_hop_limit": mrc(0, 2, good, hop_limit=2),
+    }[counter]
+    before = tiny.counters()
+    assert wires[0].send(0, frame)
+    assert wires[2].receive(1, timeout=0.05) == []
+    assert tiny.quiesce(1)
+    assert change(before, tiny.counters(), counter) == {at: 1}
+    assert books(tiny.counters()) == []
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        addressing.ROUTER_MAC + addressing.HOST_MAC + b"\x08\x00" + bytes(46),
+        addressing.ROUTER_MAC + addressing.HOST_MAC + b"\x86\xdd",
+        addressing.ROUTER_MAC + addressing.HOST_MAC + b"\x86\xdd\x60" + bytes(20),
+        addressing.ROUTER_MAC + addressing.HOST_MAC + b"\x86\xdd" + ipv6(bytes(16), addressing.BLOCK + bytes(12), 59, b""),
+    ],
+    ids=["ipv4", "bare ethernet", "truncated ipv6", "block without usid"],
+)
+def test_strange_frames_are_counted_drops(tiny: Cluster, wires: list[Wire], frame: bytes) -> None:
+    before = tiny.counters()
+    assert wires[0].send(0, frame)
+    assert tiny.quiesce(1)
+    assert change(before, tiny.counters(), "drop_not_mine") == {"p0-t0-0-d0": 1}
+
+
+def test_a_dead_switch_takes_its_cables_along(tiny: Cluster, wires: list[Wire]) -> None:
+    tiny.set_switch("p0-t1-0", False)
+    before = tiny.counters()
+    for _ in range(3):
+        wires[0].send(0, mrc(0, 2, path(tiny, 0, 2, ev(0, 0))))
+    wires[0].send(0, mrc(0, 2, path(tiny, 0, 2, ev(0, 1))))
+    assert [g.port for g in wires[2].receive(1, linger=0.05)] == ["h2-p0"]
+    assert change(before, tiny.counters(), "drop_link_down_packets") == {"p0-t0-0-u0": 3}
+    tiny.set_switch("p0-t1-0", True)
+    wires[0].send(0, mrc(0, 2, path(tiny, 0, 2, ev(0, 0))))
+    assert len(wires[2].receive(1)) == 1
+    assert books(tiny.counters()) == []
+
+
+def test_the_buffer_is_exact_and_drops_at_its_tail(slow: Cluster, slow_wires: list[Wire]) -> None:
+    frame = mrc(0, 2, path(slow, 0, 2, ev(0, 0)), FULL)
+    before = slow.counters()
+    taken = [slow_wires[0].send(0, frame) for _ in range(60)]
+    row = next(r for r in slow.counters() if r["port"] == "h0-p0")
+    assert slow.fabric.buffer_bytes - len(frame) < row["backlog_peak_bytes"] <= slow.fabric.buffer_bytes
+    first_loss = taken.index(False)
+    assert first_loss in (slow.fabric.buffer_bytes // len(frame), slow.fabric.buffer_bytes // len(frame) + 1)  # one may have left at once
+    lost = taken.count(False)
+    assert change(before, slow.counters(), "drop_tail_packets") == {"h0-p0": lost}
+    assert change(before, slow.counters(), "drop_tail_bytes") == {"h0-p0": lost * len(frame)}
+    assert len(slow_wires[2].receive(60 - lost, timeout=5)) == 60 - lost
+
+
+def test_the_rate_is_the_links(slow: Cluster, slow_wires: list[Wire]) -> None:
+    frame = mrc(0, 2, path(slow, 0, 2, ev(0, 0)), FULL)
+    for _ in range(25):
+        slow_wires[0].send(0, frame)
+    got = slow_wires[2].receive(25, timeout=5)
+    seconds = got[-1].at - got[0].at
+    assert len(got) == 25
+    assert 24 * len(frame) * 8 / seconds == pytest.approx(1_000_000, rel=0.05)
+
+
+def test_control_overtakes_a_full_queue_and_takes_at_most_half(slow: Cluster, slow_wires: list[Wire]) -> None:
+    where = path(slow, 0, 2, ev(0, 0))
+    data, control = mrc(0, 2, where, FULL), mrc(0, 2, where, bytes(400), dscp_class=dscp.CONTROL)
+    for _ in range(20):
+        slow_wires[0].send(0, data)
+    for _ in range(50):
+        assert slow_wires[0].send(0, control)
+    got = slow_wires[2].receive(70, timeout=5)
+    high = [g.at for g in got if len(g.frame) == len(control)]
+    assert len(got) == 70
+    assert sum(len(g.frame) == len(data) for g in got if g.at < high[0]) <= 4  # those already on their way
+    rate = (len(high) - 1) * len(control) * 8 / (high[-1] - high[0])
+    assert rate == pytest.approx(500_000, rel=0.1)
+
+
+def test_the_high_class_has_a_finite_buffer_of_its_own(slow: Cluster, slow_wires: list[Wire]) -> None:
+    control = mrc(0, 2, path(slow, 0, 2, ev(0, 0)), bytes(900), dscp_class=dscp.CONTROL)
+    taken = [slow_wires[0].send(0, control) for _ in range(100)]
+    fit = loader.high_limit(slow.fabric) // len(control)
+    assert fit <= taken.index(False) <= fit + 3
+    assert len(slow_wires[2].receive(taken.count(True), timeout=5)) == taken.count(True)
+
+
+@pytest.mark.parametrize("link", ["h0:p0-t0-0", "p0-t0-0:p0-t1-0"])
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_what_a_pulled_cable_swallows_is_in_the_books(slow: Cluster, slow_wires: list[Wire], link: str, by_hand: bool) -> None:
+    frame = mrc(0, 2, path(slow, 0, 2, ev(0, 0)), FULL)
+    before = totals(slow.counters())
+    for _ in range(20):
+        slow_wires[0].send(0, frame)
+    time.sleep(0.1)
+    cable = slow.fabric.link(link)
+    if by_hand:
+        slow.net[cable.b.node].cmd(f"ip link set {cable.b.name} down")
+        wait_for(lambda: not slow.link_states()[link])
+    else:
+        slow.set_link(link, False)
+    for _ in range(5):
+        slow_wires[0].send(0, frame)
+    time.sleep(0.05)
+    assert not slow.link_states()[link]
+    assert slow.quiesce(3), "a dead cable holds no packets"
+    after = totals(slow.counters())
+    arrived = len(slow_wires[2].receive(20, timeout=0.1))
+    lost = sum(after[c] - before[c] for c in ("flushed_packets", "drop_link_down_packets"))
+    assert arrived + lost == 25
+    assert lost >= 5 and after["flushed_packets"] >= before["flushed_packets"]
+    assert books(slow.counters()) == []
+    if by_hand:
+        slow.net[cable.b.node].cmd(f"ip link set {cable.b.name} up")
+        wait_for(lambda: slow.link_states()[link])
+    else:
+        slow.set_link(link, True)
+    assert slow_wires[0].send(0, frame)
+    assert len(slow_wires[2].receive(1)) == 1
+
+
+def test_flapping_loses_nothing_without_a_cause(tiny: Cluster, wires: list[Wire]) -> None:
+    frame = mrc(0, 2, path(tiny, 0, 2, ev(0, 0)), bytes(200))
+    before = totals(tiny.counters())
+    sent = refused = 0
+    for _ in range(30):
+        tiny.set_link("p0-t0-0:p0-t1-0", False)
+        tiny.set_link("h0:p0-t0-0", False)
+        for up in (False, True):
+            if up:
+                tiny.set_link("h0:p0-t0-0", True)
+                tiny.set_link("p0-t0-0:p0-t1-0", True)
+            for _ in range(5):
+                sent += 1
+                refused += not wires[0].send(0, frame)
+        assert tiny.quiesce(1)
+    after = totals(tiny.counters())
+    got = len(wires[2].receive(sent, timeout=0.2))
+    lost = sum(after[c] - before[c] for c in ("flushed_packets", "drop_link_down_packets", "drop_tail_packets"))
+    assert (got, lost, refused) == (sent // 2, sent // 2, sent // 2)
+    assert books(tiny.counters()) == []
+
+
+def wait_for(condition: object, timeout: float = 1.0) -> None:
+    until = time.monotonic() + timeout
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < until
+        time.sleep(0.002)
+
+
+def test_counters_agree_with_the_kernels_own(tiny: Cluster, wires: list[Wire]) -> None:
+    frame = mrc(0, 2, path(tiny, 0, 2, ev(0, 1)), bytes(100))
+    for _ in range(50):
+        wires[0].send(0, frame)
+    assert len(wires[2].receive(50)) == 50
+    row = next(r for r in tiny.counters() if r["port"] == "p0-t0-0-u1")
+    command = ["nsenter", f"--net={tiny.net.switch_namespace}", "ip", "-s", "link", "show", "p0-t0-0-u1"]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert [int(v) for v in text[5].split()[:2]] == [row["admitted_bytes"], row["admitted_packets"]]

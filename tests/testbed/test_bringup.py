@@ -1,0 +1,64 @@
+"""The batches as text: no root, no kernel."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from testbed.emulated import bringup
+from topologies import Fabric, addressing, load_fabric, named_fabrics
+from topologies.paths import path_links
+
+
+@pytest.fixture(params=sorted(named_fabrics()))
+def fabric(request: pytest.FixtureRequest) -> Fabric:
+    return load_fabric(request.param)
+
+
+def test_every_cable_is_made_once_with_its_numbers(fabric: Fabric) -> None:
+    lines = bringup.veth_lines(fabric, dict.fromkeys(fabric.hosts, "77"))
+    assert len(lines) == len(fabric.links)
+    words = " ".join(lines).split()
+    for port in fabric.ports:
+        at = words.index(port.name)
+        assert words[at + 1 : at + 3] == ["index", str(1000 + port.number)]
+    assert words.count("netns") == sum(link.kind == "nic" for link in fabric.links)
+    assert len({w for i, w in enumerate(words) if words[i - 1] == "index"}) == len(fabric.ports)
+
+
+def test_a_kernel_tcp_packet_fits_after_encapsulation(fabric: Fabric) -> None:
+    assert bringup.link_mtu(fabric) >= fabric.frame_bytes - 14 + 4  # and an immediate
+
+
+def test_queue_rates_add_up_to_the_links(fabric: Fabric) -> None:
+    port = fabric.ports[0]
+    lines = bringup.queue_lines(fabric, [(port, 9_999_999)])
+    rate = {w.split()[w.split().index("classid") + 1]: int(w.split("htb rate ")[1].split("bit")[0]) for w in lines if " classid " in w}
+    assert rate["1:f"] == 9_999_999 == rate["1:1"] + rate["1:2"]
+    ceil = next(w for w in lines if "classid 1:1 " in w).split("ceil ")[1].split("bit")[0]
+    assert int(ceil) == 9_999_999 // 2
+    assert any("stab overhead 0 linklayer ethernet htb default 2" in w for w in lines)
+
+
+def test_kernel_paths_are_the_same_both_ways_and_spread(fabric: Fabric) -> None:
+    planes: Counter[int] = Counter()
+    uplinks: Counter[str] = Counter()
+    for a in range(fabric.host_count):
+        for b in range(fabric.host_count):
+            if a != b:
+                value = bringup.spread(fabric, a, b)
+                assert value == bringup.spread(fabric, b, a)
+                planes[value >> 16] += 1
+                uplinks.update(li.name for li in path_links(fabric, a, b, value) if li.kind == "fabric")
+    assert set(planes) == set(range(fabric.planes))
+    assert max(planes.values()) <= 2 * min(planes.values())
+
+
+def test_a_host_reaches_every_peer_and_receives_on_every_plane(fabric: Fabric) -> None:
+    lines = bringup.host_lines(fabric, 1)
+    for peer in range(fabric.host_count):
+        inner = addressing.text(addressing.inner_address(peer))
+        assert sum(f"route add {inner}/128 encap seg6 mode encap.red" in w for w in lines) == (peer != 1)
+    assert sum("End.DT6 table 255" in w for w in lines) == fabric.planes
+    assert not any(w.startswith("-6") for w in lines)  # ip -batch takes no options inside
