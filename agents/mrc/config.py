@@ -53,13 +53,14 @@ class Config:
     def from_fabric(cls, fabric: Fabric, options: dict[str, Any]) -> Config:
         """The configuration for a fabric, with some knobs set. Raises ValueError naming the nearest knob."""
         derived = {"base_rtt", "plane_bdp", "port_rate", "mtu", "scale"}
-        kinds = {f.name: f.type for f in fields(cls) if f.name not in derived}
+        # A field's type is its name in source and the type itself once compiled.
+        floating = {f.name: f.type in ("float", float) for f in fields(cls) if f.name not in derived}
         for key, value in options.items():
-            if key not in kinds:
-                near = difflib.get_close_matches(key, kinds, n=1, cutoff=0.0)[0]
+            if key not in floating:
+                near = difflib.get_close_matches(key, floating, n=1, cutoff=0.0)[0]
                 raise ValueError(f"transport mrc has no option {key!r}: did you mean {near!r}?")
-            if isinstance(value, bool) or not isinstance(value, (int, float) if kinds[key] == "float" else int):
-                raise ValueError(f"transport mrc: {key} must be a {'number' if kinds[key] == 'float' else 'whole number'}, not {value!r}")
+            if isinstance(value, bool) or not isinstance(value, (int, float) if floating[key] else int):
+                raise ValueError(f"transport mrc: {key} must be a {'number' if floating[key] else 'whole number'}, not {value!r}")
         made = cls(fabric.base_rtt_ns, fabric.plane_bdp, fabric.nic_rate, fabric.mtu, fabric.time_scale, **options)
         for key, low, high in (
             ("mpr", 128, 255 * 128), ("active_evs", 1, 1 << 16), ("window_bdp", 0.1, 100.0), ("max_wimm", 1, 32767),

@@ -50,10 +50,10 @@ class Side:
 class Rig:
     """Two hosts of a fabric with one QP between them, over the virtual network."""
 
-    def __init__(self, fabric: Fabric, a: int, b: int, size: int, options: dict[str, Any] | None = None, seed: int = 1, delay: int = 10_000) -> None:
+    def __init__(self, fabric: Fabric, a: int, b: int, size: int, options: dict[str, Any] | None = None, seed: int = 1) -> None:
         self.fabric = fabric
         engines = [Endpoint(fabric, h, options or {}, seed) for h in range(fabric.host_count)]
-        self.net = VirtualNetwork(fabric, list(engines), delay)
+        self.net = VirtualNetwork(fabric, list(engines))
         qa, qb = connect(engines[a], engines[b], a, b, self.net.now)
         self.a = Side(engines[a], qa, size)
         self.b = Side(engines[b], qb, size)

@@ -52,7 +52,9 @@ class Sender:
         at = edge if base is None else base
         bits = sum(1 << k - at for k in got if at <= k < at + 64)
         cack = FIRST + edge - 1
-        fresh = self.r.on_sack(now, cack & 0xFFFFFF, FIRST + at - cack, bits, (len(got) * 16 if rcvd is None else rcvd) & 0xFFFFFF, self.config.mpr >> 7)
+        fresh = self.r.on_sack(
+            now, cack & 0xFFFFFF, FIRST + at - cack, bits, (len(got) * 16 if rcvd is None else rcvd) & 0xFFFFFF, self.config.mpr >> 7
+        )
         if fresh > 0:
             loss.verdicts(self.r, now, cack + 1, FIRST + at, 64)
         return fresh
@@ -385,13 +387,15 @@ def test_rto_fires_linearly_then_doubling_until_error(linear: int, exponential: 
     for k in range(4):
         rig.write(10 + k, bytes(5000), 5000 * k)
     assert rig.run(3600, lambda: len(rig.a.writes) == 4)
-    rto = int(1024 * 4 * 10_000)
+    rto = 1024 * 4 * 10_000
     wanted = [began + rto * (k + 1) for k in range(linear)]
     for k in range(exponential + 1):
         wanted.append((wanted[-1] if wanted else began) + (rto << k + 1))
     assert [t for t, _ in rig.a.of("rto")] == wanted
     assert [f["firing"] for _, f in rig.a.of("rto")] == list(range(1, linear + exponential + 2))
-    assert [(c.wr_id, c.kind, c.status) for c in rig.a.writes] == [(10, WRITE, RETRY_EXCEEDED)] + [(k, WRITE, FLUSHED) for k in (11, 12, 13)]
+    assert [(c.wr_id, c.kind, c.status) for c in rig.a.writes] == [(10, WRITE, RETRY_EXCEEDED)] + [
+        (k, WRITE, FLUSHED) for k in (11, 12, 13)
+    ]
     assert rig.a.engine.deadline() == NEVER
     with pytest.raises(ValueError, match="RTS"):
         rig.write(99, b"x")

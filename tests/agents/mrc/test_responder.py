@@ -33,15 +33,21 @@ class Peer:
         self.r.start(first, [0, 1 << 16])
         self.r.recv_queue.extend(range(receives))
 
-    def only(self, k: int, now: int = 0, *, imm: int = -1, msn: int | None = None, rqmsn: int = 0, flags: int = 0, marked: bool = False) -> int:
+    def only(
+        self, k: int, now: int = 0, *, imm: int = -1, msn: int | None = None, rqmsn: int = 0, flags: int = 0, marked: bool = False
+    ) -> int:
         """The k-th PSN as a one-packet message."""
         op = wire.WRITE_ONLY_IMM if imm >= 0 else wire.WRITE_ONLY
         psn = self.r.absolute(self.first + k & 0xFFFFFF)
         assert psn == self.first + k
         va = self.region.va + k * 16 % 60000
-        return self.r.data(now, psn, op, 0, 0, flags, rqmsn, (k if msn is None else msn) & 0xFFFF, va, self.region.rkey, 16, imm, BUFFER, 0, 16, marked)
+        return self.r.data(
+            now, psn, op, 0, 0, flags, rqmsn, (k if msn is None else msn) & 0xFFFF, va, self.region.rkey, 16, imm, BUFFER, 0, 16, marked
+        )
 
-    def raw(self, k: int, op: int, length: int, dmalen: int, *, va: int | None = None, rkey: int | None = None, msn: int = 0, rqmsn: int = 0) -> int:
+    def raw(
+        self, k: int, op: int, length: int, dmalen: int, *, va: int | None = None, rkey: int | None = None, msn: int = 0, rqmsn: int = 0
+    ) -> int:
         at = self.region.va if va is None else va
         return self.r.data(
             0, self.first + k, op, 0, 0, 0, rqmsn, msn, at, self.region.rkey if rkey is None else rkey, dmalen, -1, BUFFER, 0, length, False
@@ -228,7 +234,8 @@ INVALID, ACCESS, OPERATION = wire.SYNDROME_INVALID, wire.SYNDROME_ACCESS, wire.S
     "op, length, dmalen",
     [
         (wire.WRITE_ONLY, 10, 11), (wire.WRITE_ONLY, 11, 10), (wire.WRITE_FIRST, MTU - 1, 4 * MTU), (wire.WRITE_FIRST, MTU, MTU),
-        (wire.WRITE_MIDDLE, MTU - 4, 4 * MTU), (wire.WRITE_LAST, 0, 2 * MTU), (wire.WRITE_ONLY, MTU + 4, MTU + 4), (wire.WRITE_LAST, MTU + 4, 4 * MTU),
+        (wire.WRITE_MIDDLE, MTU - 4, 4 * MTU), (wire.WRITE_LAST, 0, 2 * MTU), (wire.WRITE_ONLY, MTU + 4, MTU + 4),
+        (wire.WRITE_LAST, MTU + 4, 4 * MTU),
     ],
 )  # fmt: skip
 def test_lengths_that_cannot_be_are_invalid(op: int, length: int, dmalen: int) -> None:
@@ -258,7 +265,9 @@ def test_a_zero_length_write_needs_no_memory_and_takes_one_psn() -> None:
     assert peer.r.nak == 0 and peer.r.msn == 1 and peer.r.expected == peer.first + 1
 
 
-@pytest.mark.parametrize("ops", [(wire.WRITE_MIDDLE,), (wire.WRITE_LAST,), (wire.WRITE_FIRST, wire.WRITE_ONLY), (wire.WRITE_FIRST, wire.WRITE_FIRST)])
+@pytest.mark.parametrize(
+    "ops", [(wire.WRITE_MIDDLE,), (wire.WRITE_LAST,), (wire.WRITE_FIRST, wire.WRITE_ONLY), (wire.WRITE_FIRST, wire.WRITE_FIRST)]
+)
 def test_opcode_sequences_that_cannot_be_are_invalid_in_any_arrival_order(ops: tuple[int, ...]) -> None:
     for order in (range(len(ops)), reversed(range(len(ops)))):
         peer = Peer()

@@ -73,17 +73,35 @@ CONTROL_TC = dscp.CONTROL << 2
 
 
 @pytest.mark.parametrize(
-    "op, imm", [(0xC6, -1), (0xC7, -1), (0xC8, -1), (0xC9, 0xCAFEBABE), (0xCA, -1), (0xCB, 7)], ids=["First", "Middle", "Last", "LastImm", "Only", "OnlyImm"]
+    "op, imm",
+    [(0xC6, -1), (0xC7, -1), (0xC8, -1), (0xC9, 0xCAFEBABE), (0xCA, -1), (0xCB, 7)],
+    ids=["First", "Middle", "Last", "LastImm", "Only", "OnlyImm"],
 )
 @pytest.mark.parametrize("n", [0, 1, 4, 255])
 def test_write(op: int, imm: int, n: int) -> None:
     framer = Framer(CONFIG)
     payload = Random(n).randbytes(n)
-    framer.write(NOW, route(), EV, op, True, True, 0xABCDEF, 0x1_FEDCBA, 0x1_0203, 0x2_0405, 0x0011223344556677, 0x8899AABB, 0xCCDDEEFF, imm, memoryview(payload))
+    framer.write(
+        NOW,
+        route(),
+        EV,
+        op,
+        True,
+        True,
+        0xABCDEF,
+        0x1_FEDCBA,
+        0x1_0203,
+        0x2_0405,
+        0x0011223344556677,
+        0x8899AABB,
+        0xCCDDEEFF,
+        imm,
+        memoryview(payload),
+    )
     pad = -n % 4
     after = 12 + 24 + (4 if imm >= 0 else 0) + n + pad + 4
-    expected = head(DATA_TC, after) + f"{op:02x}" + f"{pad << 4:02x}" + "ffff" "00abcdef" "b0fedcba"
-    expected += "0203" "0405" "1234" "0001" "0011223344556677" "8899aabb" "ccddeeff"
+    expected = head(DATA_TC, after) + f"{op:02x}" + f"{pad << 4:02x}" + "ffff00abcdefb0fedcba"
+    expected += "020304051234000100112233445566778899aabbccddeeff"
     expected += f"{imm:08x}" if imm >= 0 else ""
     expected += payload.hex() + "00" * pad
     said = check(built(framer, payload), expected)
@@ -119,7 +137,8 @@ BARE = {
         dscp.NO_TRIM, 0xDE, 0x10000000, "000000" "00" "0077" "0000" "1111" "2222" "4321" "0001",
         {"probe_id": 0x77, "spdcid": 0x1111, "dpdcid": 0x2222, "tx_ts": 0x4321, "psn": 0},
     ),
-    "Endpoint request": (dscp.CONTROL, 0xD8, 0x8001, "0001" "0000" "000000f3" "00000000" "4321" "0001", {"op": 1, "port_status_mask": 0xF3, "tx_ts": 0x4321}),
+    "Endpoint request": (dscp.CONTROL, 0xD8, 0x8001, "0001" "0000" "000000f3" "00000000" "4321" "0001",
+                         {"op": 1, "port_status_mask": 0xF3, "tx_ts": 0x4321}),
     "Endpoint response": (dscp.CONTROL, 0xD9, 0x8001, "0004" + "00" * 26 + "4321" + "00" * 6, {"op": 1, "tx_ts": 0x4321}),
 }  # fmt: skip
 
@@ -131,7 +150,9 @@ def test_packets_without_payload(name: str) -> None:
     framer.bare(route(), EV, klass, op, 0x123456, word, bytes.fromhex(ext))
     length = len(ext) // 2
     assert length == wire.EXT_LENGTH[op]
-    expected = head(CONTROL_TC if klass == dscp.CONTROL else DATA_TC, 12 + length + 4) + f"{op:02x}" + "00" "ffff" "00123456" + f"{word:08x}" + ext
+    expected = (
+        head(CONTROL_TC if klass == dscp.CONTROL else DATA_TC, 12 + length + 4) + f"{op:02x}" + "00ffff00123456" + f"{word:08x}" + ext
+    )
     said = check(built(framer), expected)
     assert said["name"] == wire.OPCODE_NAMES[op]
     for key, value in fields.items():
@@ -140,7 +161,12 @@ def test_packets_without_payload(name: str) -> None:
 
 def test_structs_pack_the_golden_headers() -> None:
     """What the engine packs, against the same hand-written bytes."""
-    assert wire.S_SACK.pack(wire.seth_word(1, True), -2, 0x10003, 0x1111, 0x2222, 0x10, 0, 8, 0x41, 1 << 63 | 1, 0x4321, 7, 1 << 31 | 5 << 24 | 0xABCDEF).hex() == BARE["SACK"][3]
+    assert (
+        wire.S_SACK.pack(
+            wire.seth_word(1, True), -2, 0x10003, 0x1111, 0x2222, 0x10, 0, 8, 0x41, 1 << 63 | 1, 0x4321, 7, 1 << 31 | 5 << 24 | 0xABCDEF
+        ).hex()
+        == BARE["SACK"][3]
+    )
     assert wire.S_NETH.pack(0, 0x0B, 0, 0x10003, 0x1111, 0x2222, 0x10, wire.CC_NACK << 4, 0, 0x4321).hex() == BARE["NACK"][3]
     assert wire.S_PETH.pack(0, 0x77, 0x1111, 0x2222, 0x4321, wire.FTYPE).hex() == BARE["Probe"][3]
     assert wire.S_ERTH.pack(1, 0xF3, 0x4321, 1).hex() == BARE["Endpoint request"][3]

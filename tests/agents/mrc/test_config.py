@@ -1,0 +1,39 @@
+"""Options: each knob's kind and range, a wrong one told in a line; the same compiled and interpreted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agents.mrc.config import Config
+from tests.agents.mrc.rig import DEMO, TINY, WIDE
+
+
+@pytest.mark.parametrize("options", [{"window_bdp": 2}, {"window_bdp": 2.5}, {"sack_jitter": 0}, {"mpr": 32640}, {"exponential": 25}])
+def test_good_options(options: dict[str, Any]) -> None:
+    made = Config.from_fabric(TINY, options)
+    for key, value in options.items():
+        assert getattr(made, key) == value
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"windw_bdp": 2}, "window_bdp"), ({"mtu": 100}, "no option"), ({"mpr": 1000}, "multiple of 128"), ({"mpr": 0}, "outside"),
+        ({"mpr": 128.0}, "whole number"), ({"window_bdp": "2"}, "number"), ({"linear": True}, "whole number"),
+        ({"linear": 8}, "outside"),
+        ({"exponential": 26}, "outside"), ({"active_evs": 0}, "outside"), ({"max_wimm": 32768}, "outside"),
+        ({"window_bdp": 0.01}, "outside"),
+    ],
+)  # fmt: skip
+def test_bad_options_are_one_line(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words) as caught:
+        Config.from_fabric(TINY, options)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("fabric", [TINY, DEMO, WIDE], ids=lambda f: f.name)
+def test_the_retransmission_timer_leaves_time_for_a_probe_to_ask_first(fabric: Any) -> None:
+    c = Config.from_fabric(fabric, {})
+    assert c.rto > 2 * (3 * c.base_rtt)

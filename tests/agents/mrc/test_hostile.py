@@ -1,0 +1,368 @@
+"""What comes in from strangers: never raises, touches no memory, is counted exactly once, and an honest transfer goes on."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agents.mrc import dscp, wire
+from agents.mrc.framing import Framer, Route
+from agents.transport import FLUSHED, OK, PEER_UNKNOWN, REMOTE_ACCESS, REMOTE_INVALID, REMOTE_OPERATION
+from tests.agents.mrc.rig import GUARD, TINY, Rig, drain, resealed
+
+NOW = 50_000_000
+
+
+def counted(rig: Rig) -> dict[str, int]:
+    return rig.b.engine.counters()
+
+
+def feed(rig: Rig, frame: bytes, port: int = 0) -> dict[str, int]:
+    """Hand a frame to host b inside a larger buffer; what changed in its counters. Bytes around the frame must not change."""
+    before = counted(rig)
+    buffer = bytearray(b"\x77" * 40 + frame + b"\x77" * 200)
+    rig.b.engine.receive(NOW, port, buffer, 40, len(frame))
+    assert buffer[:40] == b"\x77" * 40 and buffer[40 + len(frame) :] == b"\x77" * 200
+    after = counted(rig)
+    return {k: v - before[k] for k, v in after.items() if v != before[k]}
+
+
+def untouched(rig: Rig) -> bool:
+    return rig.b.memory == b"\xa5" * len(rig.b.memory)
+
+
+def fresh() -> Rig:
+    return Rig(TINY, 0, 3, 8192)
+
+
+def write_frame(
+    rig: Rig, *, ev: int = 0, op: int = wire.WRITE_ONLY, n: int = 64, va: int | None = None, rkey: int | None = None,
+    qpn: int | None = None, ahead: int = 0, dmalen: int | None = None, src: int = 0, msn: int = 0,
+) -> bytes:  # fmt: skip
+    """A WRITE from host ``src`` to b's QP, valid unless an argument says otherwise."""
+    framer = Framer(rig.a.engine.config)
+    r = rig.b.region
+    psn = rig.a.engine.qps[rig.a.qpn].first_psn + ahead
+    payload = b"\x5a" * n
+    framer.write(
+        NOW, Route(TINY, src, 3, 4791), ev, op, False, False, rig.b.qpn if qpn is None else qpn, psn, 0, msn, r.va if va is None else va,
+        r.rkey if rkey is None else rkey, n if dmalen is None else dmalen, -1, memoryview(payload),
+    )  # fmt: skip
+    return bytes(framer.frame[: framer.length]) + payload + framer.trailer
+
+
+def bare_frame(rig: Rig, op: int, ext: bytes, word: int = 0, ev: int = 0, qpn: int | None = None) -> bytes:
+    framer = Framer(rig.a.engine.config)
+    framer.bare(Route(TINY, 0, 3, 4791), ev, dscp.CONTROL, op, rig.b.qpn if qpn is None else qpn, word, ext)
+    return bytes(framer.frame[: framer.length])
+
+
+def sack_frame(
+    rig: Rig, cack: int, offset: int, bits: int, rcvd: int = 5, *, pr: bool = False, ack_offset: int = 0, m: int = 0, entropy: int = 0
+) -> bytes:
+    ext = wire.S_SACK.pack(wire.seth_word(m, pr), ack_offset, entropy, 0, 0, cack & 0xFFFFFF, 0, 8, offset, bits, 0, 0, rcvd)
+    return bare_frame(rig, wire.SACK, ext, cack & 0xFFFFFF)
+
+
+def changed(frame: bytes, at: int, *values: int) -> bytes:
+    b = bytearray(frame)
+    b[at : at + len(values)] = bytes(values)
+    return bytes(b)
+
+
+def test_the_honest_frame_is_taken() -> None:
+    rig = fresh()
+    assert feed(rig, write_frame(rig)) == {"rx_packets": 1, "data_rx": 1}
+    assert rig.b.memory[GUARD : GUARD + 64] == b"\x5a" * 64
+
+
+@pytest.mark.parametrize(
+    "name, make, port, counter",
+    [
+        ("empty", lambda r: b"", 0, "rx_bad_length"),
+        ("one short of the shortest", lambda r: write_frame(r)[:121], 0, "rx_bad_length"),
+        ("truncated", lambda r: write_frame(r)[:-8], 0, "rx_bad_length"),
+        ("truncated and resealed below its headers", lambda r: resealed(write_frame(r)[:130]), 0, "rx_bad_length"),
+        ("oversized", lambda r: write_frame(r) + bytes(8), 0, "rx_bad_length"),
+        ("padding larger than the payload", lambda r: resealed(changed(write_frame(r, n=0), 103, 0x30)), 0, "rx_bad_length"),
+        ("immediate missing", lambda r: resealed(changed(write_frame(r, n=0), 102, wire.WRITE_ONLY_IMM)), 0, "rx_bad_length"),
+        ("SACK of a wrong size", lambda r: bare_frame(r, wire.SACK, bytes(40)), 0, "rx_bad_length"),
+        ("not IPv6", lambda r: changed(write_frame(r), 12, 8, 0), 0, "rx_foreign"),
+        ("not IPv6 in IPv6", lambda r: changed(write_frame(r), 20, 17), 0, "rx_foreign"),
+        ("inner version 4", lambda r: changed(write_frame(r), 54, 0x45), 0, "rx_foreign"),
+        ("not UDP", lambda r: changed(write_frame(r), 60, 6), 0, "rx_foreign"),
+        ("another UDP port", lambda r: changed(write_frame(r), 96, 0x13, 0x6B), 0, "rx_foreign"),
+        ("for another host", lambda r: resealed(changed(write_frame(r), 93, 2)), 0, "rx_foreign"),
+        ("from no host of the fabric", lambda r: resealed(changed(write_frame(r), 76, 0, 5)), 0, "rx_foreign"),
+        ("from host minus one", lambda r: resealed(changed(write_frame(r), 76, 0, 0)), 0, "rx_foreign"),
+        ("from another prefix", lambda r: resealed(changed(write_frame(r), 62, 0xFE)), 0, "rx_foreign"),
+        ("bad iCRC", lambda r: changed(write_frame(r), 150, 0), 0, "rx_bad_icrc"),
+        ("iCRC itself", lambda r: write_frame(r)[:-1] + bytes([write_frame(r)[-1] ^ 1]), 0, "rx_bad_icrc"),
+        ("unknown opcode", lambda r: resealed(changed(bare_frame(r, wire.PROBE, bytes(16)), 102, 0x77)), 0, "rx_bad_opcode"),
+        ("opcode below WRITE", lambda r: resealed(changed(write_frame(r), 102, 0xC5)), 0, "rx_bad_opcode"),
+        ("opcode above WRITE", lambda r: resealed(changed(write_frame(r), 102, 0xCC)), 0, "rx_bad_opcode"),
+        ("unknown QP", lambda r: write_frame(r, qpn=4000), 0, "rx_bad_qp"),
+        ("another host's QP", lambda r: write_frame(r, src=1), 0, "rx_bad_qp"),
+        ("endpoint request", lambda r: bare_frame(r, wire.ENDPOINT_REQUEST, bytes(16), qpn=2), 0, "rx_unsupported"),
+        ("endpoint request to a QP", lambda r: bare_frame(r, wire.ENDPOINT_REQUEST, bytes(16)), 0, "rx_unsupported"),
+        ("EV of another plane", lambda r: write_frame(r, ev=0x10000), 0, "rx_bad_ev"),
+        ("EV that names no path", lambda r: resealed(changed(write_frame(r), 94, 0, 9)), 0, "rx_bad_ev"),
+        ("wrong rkey", lambda r: write_frame(r, rkey=r.b.region.rkey ^ 1), 0, "rx_refused"),
+        ("before the region", lambda r: write_frame(r, va=r.b.region.va - 1), 0, "rx_refused"),
+        ("over its end", lambda r: write_frame(r, va=r.b.region.va + 8192 - 63), 0, "rx_refused"),
+        ("at the end of all addresses", lambda r: write_frame(r, va=(1 << 64) - 1), 0, "rx_refused"),
+        ("longer than it says", lambda r: write_frame(r, dmalen=60), 0, "rx_refused"),
+        ("beyond the window", lambda r: write_frame(r, ahead=1024), 0, "rx_beyond_window"),
+        ("long ago", lambda r: write_frame(r, ahead=-5), 0, "rx_duplicate"),
+        ("ACK with a syndrome nobody knows", lambda r: bare_frame(r, wire.ACK, b"\x33\0\0\0"), 0, "rx_bad_opcode"),
+        ("NACK with a reason nobody knows", lambda r: bare_frame(r, wire.NACK, b"\0\0\xee" + bytes(17)), 0, "rx_unsupported"),
+    ],
+)  # fmt: skip
+def test_each_lie_has_its_counter(name: str, make: object, port: int, counter: str) -> None:
+    rig = fresh()
+    frame = make(rig)  # type: ignore[operator]
+    assert feed(rig, frame, port) == {"rx_packets": 1, counter: 1}
+    assert untouched(rig)
+
+
+def test_a_qp_not_connected_yet_takes_nothing() -> None:
+    rig = fresh()
+    q = rig.b.engine.create_qp(0)
+    assert feed(rig, write_frame(rig, qpn=q["qpn"])) == {"rx_packets": 1, "rx_bad_qp": 1}
+
+
+FIELDS = st.one_of(st.integers(0, 255), st.sampled_from([0, 1, 0x7F, 0x80, 0xFF]))
+
+
+def honest(rig: Rig, kind: int) -> bytes:
+    first = rig.b.engine.qps[rig.b.qpn].first_psn
+    return [
+        lambda: write_frame(rig, n=48),
+        lambda: write_frame(rig, op=wire.WRITE_FIRST, n=4096, dmalen=8192),
+        lambda: sack_frame(rig, first + 2, 1, 6),
+        lambda: sack_frame(rig, first, 1, 6, pr=True, ack_offset=1),
+        lambda: bare_frame(rig, wire.ACK, b"\x1f\0\0\1", first + 1 & 0xFFFFFF),
+        lambda: bare_frame(rig, wire.NACK, b"\0\0\x0b" + bytes(17), first & 0xFFFFFF),
+        lambda: bare_frame(rig, wire.PROBE, wire.S_PETH.pack(0, 5, 0, 0, 0, 1), wire.F_TS),
+    ][kind]()
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    st.integers(0, 6), st.lists(st.tuples(st.integers(0, 200), FIELDS), max_size=8), st.integers(-60, 60), st.booleans(), st.integers(0, 1)
+)
+def test_mutated_frames_with_a_good_icrc(kind: int, edits: list[tuple[int, int]], resize: int, seal: bool, port: int) -> None:
+    """Any field of any packet changed, sealed again or not: no exception, no byte outside the region, one counter each."""
+    rig = fresh()
+    rig.b.engine.post_write(rig.b.qpn, 1, memoryview(bytes(20_000)), rig.a.region.va, rig.a.region.rkey, -1)
+    drain(rig.b.engine, NOW)
+    frame = bytearray(honest(rig, kind))
+    frame = frame[:resize] if resize < 0 else frame + bytes(resize)
+    for at, value in edits:
+        if len(frame):
+            frame[at % len(frame)] = value
+    made = resealed(frame) if seal and len(frame) >= 122 else bytes(frame)
+    delta = feed(rig, made, port)
+    assert delta.pop("rx_packets") == 1
+    kinds = [k for k in delta if k.startswith("rx_") or k in ("data_rx", "sacks_rx", "acks_rx", "nacks_rx", "probes_rx")]
+    assert len(kinds) == 1 and delta[kinds[0]] == 1
+    assert rig.b.guards_intact()
+    if kinds != ["data_rx"]:
+        assert untouched(rig)
+    rig.b.engine.timer(NOW + 1)
+    drain(rig.b.engine, NOW + 1)
+    rig.b.engine.timer(NOW + 10**12)
+    drain(rig.b.engine, NOW + 10**12)
+    rig.b.engine.completions()
+    rig.b.engine.deadline()
+    rig.b.engine.paths()
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.binary(max_size=400), st.integers(0, 1))
+def test_random_bytes(frame: bytes, port: int) -> None:
+    rig = fresh()
+    delta = feed(rig, frame, port)
+    assert sum(delta.values()) == 2 and untouched(rig)
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    st.integers(0, 0xFFFFFF), st.integers(-32768, 32767), st.integers(0, (1 << 64) - 1), st.integers(0, 0xFFFFFF), st.booleans(),
+    st.integers(-32768, 32767), st.integers(0, 3), st.sampled_from([0, 1, 0x10000, 0xFFFFFFFF]), st.integers(0, 1 << 20),
+)  # fmt: skip
+def test_any_sack_leaves_an_honest_transfer_able_to_finish(
+    cack: int, offset: int, bits: int, rcvd: int, pr: bool, ack_offset: int, m: int, entropy: int, near: int
+) -> None:
+    """A SACK that claims what was never sent is counted; whatever it claims, nothing raises and no PSN beyond ``next`` is believed."""
+    rig = fresh()
+    engine = rig.b.engine
+    engine.post_write(rig.b.qpn, 1, memoryview(bytes(20_000)), rig.a.region.va, rig.a.region.rkey, -1)
+    drain(engine, NOW)
+    first = engine.qps[rig.b.qpn].first_psn
+    said = cack if near % 2 else first + near % 8 - 2
+    offset = offset if near % 3 else offset % 8
+    feed(rig, sack_frame(rig, said, offset, bits, rcvd, pr=pr, ack_offset=ack_offset, m=m, entropy=entropy))
+    r = engine.qps[rig.b.qpn].requester
+    assert first <= r.una <= r.next
+    assert r.in_flight >= 0
+    drain(engine, NOW + 1)
+    engine.timer(NOW + 10**10)
+    drain(engine, NOW + 10**10)
+
+
+@pytest.mark.parametrize("ahead", [5, 6, 1000])
+def test_a_sack_of_psns_never_sent_is_counted_and_ignored(ahead: int) -> None:
+    rig = fresh()
+    engine = rig.b.engine
+    engine.post_write(rig.b.qpn, 1, memoryview(bytes(20_000)), rig.a.region.va, rig.a.region.rkey, -1)
+    assert len(drain(engine, NOW)) >= 2
+    first = engine.qps[rig.b.qpn].first_psn
+    assert feed(rig, sack_frame(rig, first + ahead, 1, 0)) == {"rx_packets": 1, "sacks_rx": 1, "bad_sacks": 1}
+    assert engine.qps[rig.b.qpn].requester.una == first
+
+
+@pytest.mark.parametrize(
+    "case, status",
+    [("rkey", REMOTE_ACCESS), ("bounds", REMOTE_ACCESS), ("no receive", REMOTE_OPERATION), ("opcode order", REMOTE_INVALID)],
+)
+def test_a_refused_write_is_reported_and_both_ends_go_to_error(case: str, status: int) -> None:
+    """The requester's first outstanding request gets the cause, the others flush in order; what was complete before is complete."""
+    rig = Rig(TINY, 0, 3, 50_000)
+    r = rig.b.region
+    for k in range(3):
+        rig.b.engine.post_recv(rig.b.qpn, k)
+    good = bytes(range(250)) * 4
+    rig.write(1, good, imm=1)
+    if case != "no receive":  # else the D1 of what is complete and the NAK concern one burst
+        assert rig.run(60, lambda: len(rig.a.writes) == 1)
+    va, rkey, imm = r.va + 1000, r.rkey, -1
+    if case == "rkey":
+        rkey ^= 1
+    elif case == "bounds":
+        va = r.va + r.length - 999
+    elif case == "no receive":
+        for k in range(2, 5):
+            rig.write(k, good, 0, imm=k)
+    rig.a.engine.post_write(rig.a.qpn, 5, memoryview(good), va, rkey, imm)
+    if case == "opcode order":
+        rig.a.engine.qps[rig.a.qpn].requester.messages[-1].msn += 1
+    rig.write(6, good)
+    rig.write(7, good)
+    assert rig.run(60, lambda: len(rig.a.writes) == (7 if case == "no receive" else 4))
+    statuses = [(c.wr_id, c.status) for c in rig.a.writes]
+    if case == "no receive":
+        assert statuses == [(1, OK), (2, OK), (3, OK), (4, status), (5, FLUSHED), (6, FLUSHED), (7, FLUSHED)]
+        assert [c.imm for c in rig.b.receives] == [1, 2, 3]
+    else:
+        assert statuses == [(1, OK), (5, status), (6, FLUSHED), (7, FLUSHED)]
+        assert [(c.wr_id, c.status) for c in rig.b.receives] == [(0, OK), (1, FLUSHED), (2, FLUSHED)]
+    rig.run(0.1)
+    for side in (rig.a, rig.b):
+        assert [f["state"] for _, f in side.of("qp")] == ["RTS", "ERROR"]
+        assert side.guards_intact()
+    rig.b.engine.post_recv(rig.b.qpn, 9)
+    assert [(c.wr_id, c.status) for c in rig.b.engine.completions()] == [(9, FLUSHED)]
+
+
+def broken() -> Rig:
+    """Host b's QP in ERROR, by a wrong rkey; what it owed is sent."""
+    rig = fresh()
+    feed(rig, write_frame(rig, rkey=rig.b.region.rkey ^ 1))
+    frames = drain(rig.b.engine, NOW)
+    assert [wire.describe(f)["syndrome"] for _, f in frames] == [wire.SYNDROME_ACCESS]
+    return rig
+
+
+def test_a_qp_in_error_answers_unexp_event_once_per_rtt_and_touches_nothing() -> None:
+    rig = broken()
+    base = rig.b.engine.config.base_rtt
+    told = []
+    for k in range(40):
+        now = NOW + k * base // 10
+        rig.b.engine.receive(now, 0, bytearray(write_frame(rig)), 0, len(write_frame(rig)))
+        for _, frame in drain(rig.b.engine, now):
+            d = wire.describe(frame)
+            assert (d["name"], d["reason"]) == ("NACK", wire.UNEXP_EVENT)
+            told.append(now)
+    assert 3 <= len(told) <= 4
+    assert all(b - a > base for a, b in pairwise(told))
+    assert untouched(rig)
+    assert counted(rig)["rx_unexpected"] == 40
+
+
+def test_unexp_event_is_not_answered_by_unexp_event() -> None:
+    rig = broken()
+    feed(rig, bare_frame(rig, wire.NACK, b"\0\0\x19" + bytes(17)))
+    assert drain(rig.b.engine, NOW) == []
+
+
+def test_unexp_event_puts_the_sender_in_error() -> None:
+    rig = Rig(TINY, 0, 3, 8192)
+    for k in range(3):
+        rig.write(k, bytes(1000))
+    drain(rig.a.engine, NOW)
+    framer = Framer(rig.a.engine.config)
+    framer.bare(Route(TINY, 3, 0, 4791), 0, dscp.CONTROL, wire.NACK, rig.a.qpn, 0, b"\0\0\x19" + bytes(17))
+    frame = bytearray(framer.frame[: framer.length])
+    rig.a.engine.receive(NOW, 0, frame, 0, len(frame))
+    assert [(c.wr_id, c.status) for c in rig.a.engine.completions()] == [(0, PEER_UNKNOWN), (1, FLUSHED), (2, FLUSHED)]
+
+
+def test_frames_that_came_with_the_offending_one_touch_nothing_either() -> None:
+    rig = fresh()
+    feed(rig, write_frame(rig, rkey=rig.b.region.rkey ^ 1))
+    assert feed(rig, write_frame(rig, ahead=1, msn=1)) == {"rx_packets": 1, "rx_refused": 1}
+    assert untouched(rig)
+
+
+def test_a_flood_of_probes_is_bounded() -> None:
+    rig = fresh()
+    probe = bare_frame(rig, wire.PROBE, wire.S_PETH.pack(0, 5, 0, 0, 0, 1), wire.F_TS)
+    for _ in range(500):
+        feed(rig, probe)
+    c = counted(rig)
+    assert c["probes_rx"] + c["rx_too_many"] == 500 and c["rx_too_many"] > 400
+    assert len(drain(rig.b.engine, NOW)) <= 64 + 1
+
+
+def test_an_edge_that_moves_between_the_parts_of_a_probe_answer_is_no_error() -> None:
+    rig = fresh()
+    for k in range(1, 200):
+        feed(rig, write_frame(rig, ahead=k, msn=k, n=4))
+    drain(rig.b.engine, NOW)
+    feed(rig, bare_frame(rig, wire.PROBE, wire.S_PETH.pack(0, 5, 0, 0, 0, 1), wire.F_TS))
+    assert rig.b.engine.transmit(NOW) >= 0
+    feed(rig, write_frame(rig, ahead=0, n=4))
+    for _, frame in drain(rig.b.engine, NOW):
+        d = wire.describe(frame)
+        if d["name"] == "SACK":
+            assert d["sack_offset"] >= 1
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.integers(0, 1 << 30))
+def test_noise_on_the_wire_does_not_stop_a_transfer(seed: int) -> None:
+    """Every tenth frame is garbled on the way: the iCRC refuses it and the transfer ends with the right bytes."""
+    rng = Random(seed)
+    rig = Rig(TINY, 0, 3, 60_000, {"exponential": 25}, seed)
+    inner = [rig.a.engine, rig.b.engine]
+    noise = Random(seed + 1)
+
+    def taken(now: int, host: int, frame: bytes) -> None:
+        if noise.random() < 0.2:
+            b = bytearray(frame)
+            for _ in range(noise.randint(1, 4)):
+                b[noise.randrange(54, len(b))] ^= 1 << noise.randrange(8)
+            if host in (0, 3):
+                inner[host == 3].receive(now, noise.randrange(2), b, 0, len(b))
+
+    rig.net.taken = taken
+    data = rng.randbytes(60_000)
+    rig.write(1, data)
+    assert rig.run(600, lambda: len(rig.a.writes) == 1)
+    assert rig.a.writes[0].status == OK and rig.b.memory[GUARD:-GUARD] == data and rig.b.guards_intact()
