@@ -1,0 +1,194 @@
+"""The control channel: lines whole whatever the socket does, answers matched, errors in one line, readable by its owner alone."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.control import AgentClient, AgentError, AgentServer
+
+
+class Agent(threading.Thread):
+    """Serves one channel until closed; ``reply`` makes each answer."""
+
+    def __init__(self, path: Path, reply: Callable[[AgentServer, dict[str, Any]], None]) -> None:
+        super().__init__(daemon=True)
+        self.server = AgentServer(str(path))
+        self.reply = reply
+        self.running = True
+
+    def run(self) -> None:
+        import select
+
+        while self.running:
+            select.select(self.server.readers(), [], [], 0.02)
+            for request in self.server.requests():
+                self.reply(self.server, request)
+
+
+def echo(server: AgentServer, request: dict[str, Any]) -> None:
+    if request["op"] == "fail":
+        server.answer({"id": request["id"], "error": "no such thing"})
+    elif request["op"] == "noisy":
+        server.answer({"event": "first"})
+        server.answer({"id": request["id"], "ok": "answer"})
+    elif request["op"] != "silent":
+        server.answer({"id": request["id"], "ok": request.get("what")})
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[Agent]:
+    made = Agent(tmp_path / "s", echo)
+    made.start()
+    yield made
+    made.running = False
+    made.join()
+    made.server.close()
+
+
+def test_only_the_owner_may_open_it(agent: Agent, tmp_path: Path) -> None:
+    mode = stat.S_IMODE(os.stat(tmp_path / "s").st_mode)
+    assert mode & 0o077 == 0
+
+
+def test_the_umask_is_as_before(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        AgentServer(str(tmp_path / "s")).close()
+        assert os.umask(0o022) == 0o022
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.parametrize(
+    "what", [None, "a\nb", {"k": [1, 2.5, None]}, "\u00fc" * 10, "x" * 3_000_000], ids=["none", "newline", "nested", "utf8", "3 MB"]
+)
+def test_values_come_back_as_they_went(agent: Agent, tmp_path: Path, what: object) -> None:
+    client = AgentClient(tmp_path / "s")
+    for _ in range(3):
+        assert client.call("echo", what=what) == what
+    client.close()
+
+
+def test_an_error_is_the_agents_own_words_and_the_channel_goes_on(agent: Agent, tmp_path: Path) -> None:
+    client = AgentClient(tmp_path / "s")
+    with pytest.raises(AgentError, match="^no such thing$"):
+        client.call("fail")
+    assert client.call("echo", what=1) == 1
+    client.close()
+
+
+def test_what_is_said_unasked_waits_to_be_read(agent: Agent, tmp_path: Path) -> None:
+    client = AgentClient(tmp_path / "s")
+    assert client.call("noisy") == "answer"
+    assert client.call("echo", what=1) == 1
+    assert [m["event"] for m in client.notifications()] == ["first"]
+    assert client.notifications() == []
+    client.close()
+
+
+@pytest.mark.xfail(strict=True, reason="AgentClient.call drops what came in one read behind its answer")
+def test_a_notification_right_behind_an_answer_is_kept(tmp_path: Path) -> None:
+    server = AgentServer(str(tmp_path / "s"))
+    client = AgentClient(tmp_path / "s", timeout=1.0)
+    server.requests()
+    assert server.lines is not None
+    server.lines.sock.send(b'{"id":1,"ok":"answer"}\n{"event":"behind"}\n')
+    assert client.call("op") == "answer"
+    assert [m["event"] for m in client.notifications()] == ["behind"]
+    client.close()
+    server.close()
+
+
+def test_silence_is_an_error_after_the_timeout(agent: Agent, tmp_path: Path) -> None:
+    client = AgentClient(tmp_path / "s", timeout=0.1)
+    with pytest.raises(AgentError, match="did not answer 'silent'"):
+        client.call("silent")
+    client.close()
+
+
+def test_a_late_answer_is_not_taken_for_the_next_one(agent: Agent, tmp_path: Path) -> None:
+    late: list[dict[str, Any]] = []
+
+    def reply(server: AgentServer, request: dict[str, Any]) -> None:
+        if request["op"] == "slow":
+            late.append(request)
+            return
+        for old in late:
+            server.answer({"id": old["id"], "ok": "late"})
+        server.answer({"id": request["id"], "ok": "prompt"})
+
+    agent.reply = reply
+    client = AgentClient(tmp_path / "s", timeout=0.1)
+    with pytest.raises(AgentError):
+        client.call("slow")
+    client.timeout = 5.0
+    assert client.call("fast") == "prompt"
+    client.close()
+
+
+def test_an_agent_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(AgentError, match="no agent answers"):
+        AgentClient(tmp_path / "nobody", timeout=0.05)
+
+
+def test_an_agent_that_goes_away(agent: Agent, tmp_path: Path) -> None:
+    client = AgentClient(tmp_path / "s")
+    assert client.call("echo", what=1) == 1
+    agent.running = False
+    agent.join()
+    agent.server.close()
+    with pytest.raises(AgentError, match="gone"):
+        client.call("echo")
+    client.close()
+
+
+def test_lines_are_whole_however_they_arrive(tmp_path: Path) -> None:
+    server = AgentServer(str(tmp_path / "s"))
+    raw = socket.socket(socket.AF_UNIX)
+    raw.connect(str(tmp_path / "s"))
+    got: list[dict[str, Any]] = []
+    for piece in (b'{"id":1,', b'"op":"a"}', b'\n{"id":2,"op":"b"}\n{"id"', b':3,"op":"c"}\n'):
+        raw.send(piece)
+        got += server.requests()
+    assert [(m["id"], m["op"]) for m in got] == [(1, "a"), (2, "b"), (3, "c")]
+    raw.close()
+    assert server.requests() == [] and server.lines is None
+    server.close()
+
+
+@pytest.mark.xfail(strict=True, reason="AgentServer.requests lets the decoder's exception through, and goes on doing so")
+@pytest.mark.parametrize("line", [b"not json\n", b"[1, 2]\n", b'"text"\n', b"\xff\xfe\n", b"\n"])
+def test_a_line_that_is_no_message_ends_the_connection_and_not_the_agent(tmp_path: Path, line: bytes) -> None:
+    server = AgentServer(str(tmp_path / "s"))
+    raw = socket.socket(socket.AF_UNIX)
+    raw.connect(str(tmp_path / "s"))
+    raw.send(line)
+    assert server.requests() == []
+    client = AgentClient(tmp_path / "s")
+    client.lines.write({"id": 1, "op": "x"})
+    assert server.requests() == [{"id": 1, "op": "x"}]
+    client.close()
+    raw.close()
+    server.close()
+
+
+def test_a_new_client_takes_over(tmp_path: Path) -> None:
+    server = AgentServer(str(tmp_path / "s"))
+    first = AgentClient(tmp_path / "s")
+    server.requests()
+    second = AgentClient(tmp_path / "s")
+    second.lines.write({"id": 1, "op": "x"})
+    assert server.requests() == [{"id": 1, "op": "x"}]
+    first.lines.read()
+    assert first.closed
+    first.close()
+    second.close()
+    server.close()
