@@ -105,7 +105,7 @@ class FabricSwitch(Switch):
         running = subprocess.Popen(
             ["nsenter", f"--net={self.net.switch_namespace}", "--", "sh", "-c", line or ":"],
             stdin=subprocess.PIPE,
-            stdout=theirs,
+            stdout=theirs.fileno(),
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
