@@ -28,9 +28,10 @@ def compiler() -> str | None:
     return shutil.which(command.split()[0])
 
 
-def compiled(group: str) -> list[Any]:
-    """Extensions for one package below agents/; empty if it cannot be compiled, with the reason said."""
-    sources = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "agents" / group).rglob("*.py") if path.read_text().strip())
+def compiled(group: str, *modules: str) -> list[Any]:
+    """Extensions for one package below agents/, or for the named modules there; empty if it cannot be compiled, with the reason said."""
+    paths = [ROOT / "agents" / f"{name}.py" for name in modules] or (ROOT / "agents" / group).rglob("*.py")
+    sources = sorted(str(path.relative_to(ROOT)) for path in paths if path.read_text().strip())
     if not sources:
         return []
     try:
@@ -53,7 +54,7 @@ def extensions() -> list[Any]:
     if compiler() is None:
         say("agents run interpreted: no C compiler (apt install gcc python3-dev, then make install)")
         return []
-    return compiled("mrc") + compiled("roce")
+    return compiled("mrc") + compiled("roce") + compiled("nic", "packet_io", "device")
 
 
 setup(

@@ -15,7 +15,8 @@ from importlib.machinery import SOURCE_SUFFIXES, FileFinder, ModuleSpec, SourceF
 from pathlib import Path
 from types import ModuleType
 
-ENGINES = ("agents.mrc", "agents.roce")
+ENGINES = ("agents.mrc", "agents.roce", "agents.device", "agents.packet_io")
+"""What setup.py compiles: the engines, and the loop between them and the sockets."""
 
 
 class _SourceOnly(MetaPathFinder):
@@ -33,11 +34,16 @@ class _SourceOnly(MetaPathFinder):
 def _stale() -> bool:
     """True when an engine's extension is older than its source (or has no source)."""
     for name in ENGINES:
-        folder = Path(__path__[0], name.split(".")[1])
-        built = [entry.stat().st_mtime_ns for entry in folder.rglob("*.so")]
-        if built and min(built) < max((entry.stat().st_mtime_ns for entry in folder.rglob("*.py")), default=0):
+        place = Path(__path__[0], name.split(".")[1])
+        built = list(place.rglob("*.so")) + list(place.parent.glob(f"{place.name}.*.so"))
+        sources = list(place.rglob("*.py")) + list(place.parent.glob(f"{place.name}.py"))
+        if built and min(map(_written, built)) < max(map(_written, sources), default=0):
             return True
     return False
+
+
+def _written(path: Path) -> int:
+    return path.stat().st_mtime_ns
 
 
 if os.environ.get("MRCBED_INTERPRETED", "") not in ("", "0"):

@@ -7,6 +7,7 @@ Sockets are opened as root and go on working after root is dropped. It never loo
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import socket
@@ -72,11 +73,9 @@ class PacketIO:
         # Bound to no interface: one ring for all ports, and a port that goes down does not disturb it.
         s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.htons(ETH_P_IPV6))
         code = _only_tunnelled_udp(udp_port)
-        # The kernel wants a pointer to the program: keep the buffer alive over the call.
-        import ctypes
-
-        program = ctypes.create_string_buffer(code, len(code))
-        s.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HL", len(code) // 8, ctypes.addressof(program)))
+        # The kernel wants a pointer to the program; compiled code drops locals early, so the buffer lives in the object.
+        self.filter = ctypes.create_string_buffer(code, len(code))
+        s.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HL", len(code) // 8, ctypes.addressof(self.filter)))
         s.setsockopt(SOL_PACKET, PACKET_VERSION, TPACKET_V2)
         self.slot = (frame_bytes + 32 + 20 + 64 + 15) & ~15
         self.per_block = BLOCK // self.slot

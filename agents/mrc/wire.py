@@ -213,7 +213,8 @@ def describe(frame: bytes) -> dict[str, Any]:
         d["m"], d["pr"], d["ack_psn_offset"], d["cack_psn"] = w >> 5 & 3, w >> 1 & 1, off, cack & PSN_MASK
         d["ooo_count"], d["restore_cwnd"], d["rcv_cwnd_pen"], d["rcvd_bytes"] = ooo & 0x7FFF, cc >> 31, cc >> 24 & 0x7F, cc & PSN_MASK
     elif op == NACK:
-        _, d["reason"], d["vendor"], d["entropy"], d["spdcid"], d["dpdcid"], d["nack_psn"], _, _, d["tx_ts"] = S_NETH.unpack_from(frame, at)
+        _, d["reason"], d["vendor"], d["entropy"], d["spdcid"], d["dpdcid"], nack, _, _, d["tx_ts"] = S_NETH.unpack_from(frame, at)
+        d["nack_psn"] = nack & PSN_MASK
     elif op == PROBE:
         d["vendor"], d["probe_id"], d["spdcid"], d["dpdcid"], d["tx_ts"], _ = S_PETH.unpack_from(frame, at)
     elif op == ENDPOINT_REQUEST:
