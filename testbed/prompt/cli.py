@@ -10,8 +10,6 @@ import shlex
 import time
 from typing import Any
 
-from mininet.cli import CLI
-from mininet.log import output
 from rich import box
 from rich.console import Console
 from rich.progress import Progress
@@ -19,9 +17,8 @@ from rich.table import Column, Table
 
 from agents.collectives.steer import connect_ring, wait_for_all
 from agents.control import AgentError
-from testbed import sandbox
 from testbed.cluster import Cluster, ClusterDied
-from testbed.emulated.nodes import FabricSwitch
+from testbed.emulated.prompt import Prompt as FabricPrompt
 from testbed.errors import UserError
 from testbed.prompt.trace import trace
 from topologies import FabricError
@@ -53,11 +50,10 @@ def parse_ev(fabric: Any, src: int, dst: int, word: str) -> int:
     return value
 
 
-class Prompt(CLI):  # type: ignore[misc]
-    """Runs until ``exit``, end of input, or the cluster dies."""
+class Prompt(FabricPrompt):
+    """Runs until ``exit``, end of input, SIGTERM, or the cluster dies."""
 
     prompt = "mrcbed> "
-    identchars = CLI.identchars + "-"  # switch names hold dashes
 
     def __init__(self, cluster: Cluster, console: Console, **kwargs: Any) -> None:
         self.cluster = cluster
@@ -66,51 +62,17 @@ class Prompt(CLI):  # type: ignore[misc]
         self.died: ClusterDied | None = None
         super().__init__(cluster.net, **kwargs)
 
-    def run(self) -> None:
-        """Like Mininet's, but SIGTERM ends it and Ctrl-C only ends what is running."""
-        while True:
-            try:
-                if self.isatty():
-                    from mininet.util import quietRun
-
-                    quietRun("stty echo sane intr ^C")
-                self.cmdloop()
-                return
-            except KeyboardInterrupt:
-                if sandbox.stop_requested():
-                    return
-                self.console.print("\n(Ctrl-D or `exit` ends the session and removes the fabric)")
-                for node in self.mn.values():
-                    if node.waiting:
-                        node.sendInt()
-                        node.waitOutput()
-
     def onecmd(self, line: str) -> Any:
         """Run a line; bad input is one line of answer."""
         try:
             self.cluster.check()
             return super().onecmd(line)
-        except (UserError, FabricError, AgentError) as error:
-            self.console.print(f"[red]{error}[/red]", highlight=False)
         except ClusterDied as error:
             self.died = error
             return True
+        except (UserError, FabricError, AgentError) as error:
+            self.console.print(f"[red]{error}[/red]", highlight=False)
         return None
-
-    def postcmd(self, stop: bool, line: str) -> bool:
-        """SIGTERM ends the prompt even if the command it came during swallowed it."""
-        return stop or sandbox.stop_requested()
-
-    def waitForNode(self, node: Any) -> None:
-        """Mininet waits for a shell's own mark; a switch's command is a process that ends by itself."""
-        if not isinstance(node, FabricSwitch):
-            super().waitForNode(node)
-            return
-        while node.waiting:
-            try:
-                output(node.monitor())
-            except KeyboardInterrupt:
-                node.sendInt()
 
     def emptyline(self) -> None:
         """Nothing."""
