@@ -86,6 +86,8 @@ def test_the_honest_frame_is_taken() -> None:
         ("empty", lambda r: b"", 0, "rx_bad_length"),
         ("one short of the shortest", lambda r: write_frame(r)[:121], 0, "rx_bad_length"),
         ("truncated", lambda r: write_frame(r)[:-8], 0, "rx_bad_length"),
+        ("another UDP length", lambda r: changed(write_frame(r), 99, 1), 0, "rx_bad_length"),
+        ("another inner length", lambda r: changed(write_frame(r), 59, 1), 0, "rx_bad_length"),
         ("truncated and resealed below its headers", lambda r: resealed(write_frame(r)[:130]), 0, "rx_bad_length"),
         ("oversized", lambda r: write_frame(r) + bytes(8), 0, "rx_bad_length"),
         ("padding larger than the payload", lambda r: resealed(changed(write_frame(r, n=0), 103, 0x30)), 0, "rx_bad_length"),
@@ -366,3 +368,46 @@ def test_noise_on_the_wire_does_not_stop_a_transfer(seed: int) -> None:
     rig.write(1, data)
     assert rig.run(600, lambda: len(rig.a.writes) == 1)
     assert rig.a.writes[0].status == OK and rig.b.memory[GUARD:-GUARD] == data and rig.b.guards_intact()
+
+
+def test_an_answer_of_many_sacks_counts_once() -> None:
+    """One probe is one clean answer, however many SACKs tell it and however often they are repeated."""
+    rig = fresh()
+    engine = rig.b.engine
+    qp = engine.qps[rig.b.qpn]
+    paths = qp.requester.paths
+    paths.lost(NOW, 0, NOW, 1000, "time")
+    qp.probe_evs.append(0)
+    ((_, probe),) = drain(engine, NOW + 1000)
+    d = wire.describe(probe)
+    assert (d["name"], d["ev"]) == ("Reliability Probe", 0)
+    for _ in range(5):
+        feed(rig, sack_frame(rig, qp.first_psn - 1, 1, 0, pr=True, ack_offset=d["probe_id"]))
+    assert paths.clean[0] == 1 and paths.rows()[0]["state"] == "ASSUMED_BAD"
+
+
+def test_a_held_sack_echoes_the_timestamp_plus_the_time_held() -> None:
+    rig = fresh()
+    engine = rig.b.engine
+    feed(rig, write_frame(rig))
+    assert drain(engine, NOW)[0][1][wire.BTH_AT] == wire.ACK  # the message is complete: D1 now, the SACK when idle
+    due = engine.deadline()
+    assert due == NOW + (engine.config.base_rtt >> 2)
+    engine.timer(due)
+    ((_, frame),) = drain(engine, due)
+    d = wire.describe(frame)
+    shift = engine.config.ts_shift
+    assert d["name"] == "SACK" and d["tx_ts"] == (NOW >> shift) + ((due - NOW) >> shift) & 0xFFFF
+
+
+def test_a_qp_in_error_owes_nothing_else() -> None:
+    """After the NAK no SACK, D1 or probe answer follows, though all were due."""
+    rig = fresh()
+    feed(rig, write_frame(rig))
+    feed(rig, bare_frame(rig, wire.PROBE, wire.S_PETH.pack(0, 5, 0, 0, 0, 1), wire.F_TS))
+    feed(rig, write_frame(rig, ahead=1, msn=1, rkey=rig.b.region.rkey ^ 1))
+    ((_, frame),) = drain(rig.b.engine, NOW)
+    d = wire.describe(frame)
+    assert (d["name"], d["syndrome"], d["msn"]) == ("ACK", wire.SYNDROME_ACCESS, 1)
+    rig.b.engine.timer(NOW + 10**12)
+    assert drain(rig.b.engine, NOW + 10**12) == []

@@ -436,3 +436,12 @@ def test_a_lost_d1_is_asked_for() -> None:
     rig.write(1, bytes(1000))
     assert rig.run(10, lambda: len(rig.a.writes) == 1)
     assert rig.a.writes[0].status == OK and rig.a.engine.counters()["data_tx"] == 1
+
+
+def test_order_on_a_single_path_stops_at_what_arrived() -> None:
+    s = Sender(Fabric("one", 1, 1, 0, 2))
+    s.send(4)
+    s.sack(s.now, {1})
+    assert s.lost() == [0]
+    s.sack(s.now, {1, 3})
+    assert s.lost() == [0, 2]
