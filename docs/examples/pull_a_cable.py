@@ -1,0 +1,100 @@
+"""Write 2 MiB from h0 to h5 over MRC, pull a cable halfway, and see what the transport made of it.
+
+Run as root, from the clone: .venv/bin/python -m testbed.sandbox -- .venv/bin/python docs/examples/pull_a_cable.py
+This file plays three parts: without arguments it builds the cluster and starts itself twice, in h0 and in h5.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+
+from agents.device import Device
+from agents.transport import RECEIVE, STATUS_NAMES
+from testbed.cluster import Cluster
+from topologies import load_fabric
+from topologies.clos import Fabric
+
+SIZE = 2 << 20
+CABLE = "p0-t0-0:p0-t1-1"
+
+
+def end(host: int, peer: int) -> None:
+    """One end, inside a host. What the two need of each other travels over stdin and stdout, as JSON lines."""
+    fabric = Fabric.from_dict(json.loads(sys.stdin.readline()))
+    device = Device(fabric, host, "mrc", {}, seed=7)
+    memory = bytearray(SIZE)
+    region = device.register(memory)
+    mine = device.create_qp(peer)
+    device.post_recv(mine["qpn"], wr_id=1)
+    print(json.dumps({"qp": mine, "region": list(region)}), flush=True)
+
+    theirs = json.loads(sys.stdin.readline())
+    device.connect_qp(mine["qpn"], theirs["qp"])
+    begun = time.monotonic()
+    if host == 0:
+        va, rkey, _ = theirs["region"]
+        data = b"mrc!" * (SIZE // 4)
+        device.post_write(mine["qpn"], 1, memoryview(data), va, rkey, imm=42)
+    done = []
+    while not done:
+        done = device.poll(timeout=0.1)
+    took = time.monotonic() - begun
+    until = time.monotonic() + 0.5  # answer what the peer still asks
+    while time.monotonic() < until:
+        device.poll(timeout=0.1)
+    what = done[0]
+    report = {
+        "kind": "immediate" if what.kind == RECEIVE else "write",
+        "imm": what.imm,
+        "status": STATUS_NAMES[what.status],
+        "seconds": round(took, 3),
+        "intact": host == 0 or memory == b"mrc!" * (SIZE // 4),
+        "counters": device.counters(),
+        "events": [e for e in device.engine.events() if e[1] == "ev"],
+    }
+    print(json.dumps(report), flush=True)
+    device.close()
+
+
+def main() -> None:
+    fabric = load_fabric("demo")
+    with Cluster(fabric, progress=lambda what, share: None) as cluster:
+        ends = []
+        for host, peer in ((0, 5), (5, 0)):
+            argv = [sys.executable, __file__, str(host), str(peer)]
+            process = cluster.net[f"h{host}"].popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            process.stdin.write(json.dumps(fabric.to_dict()) + "\n")
+            process.stdin.flush()
+            ends.append(process)
+        hello = [process.stdout.readline() for process in ends]
+        for process, other in zip(ends, reversed(hello), strict=True):
+            process.stdin.write(other)
+            process.stdin.flush()
+
+        time.sleep(0.2)
+        told = cluster.set_link(CABLE, up=False)
+        sender, receiver = (json.loads(process.stdout.readline()) for process in ends)
+        cluster.set_link(CABLE, up=True)
+        cluster.quiesce(1.0)
+
+        print(f"h0: {sender['kind']} {sender['status']} after {sender['seconds']} s")
+        print(f"h5: {receiver['kind']} {receiver['imm']}, memory intact: {receiver['intact']}")
+        for t, _, change in sender["events"]:
+            name, later = f"EV {change['ev'] >> 16}:{change['ev'] & 0xFFFF}", (t - told) / 1e6
+            print(f"h0: {name} {change['from']} -> {change['to']} ({change['cause']}) {later:.0f} ms after the cable went")
+        counted = sender["counters"]
+        print(f"h0 sent {counted['data_tx']} data packets, {counted['retransmitted']} of them again")
+        for row in cluster.counters():
+            dropped, flushed = row["drop_link_down_packets"], row["flushed_packets"]
+            if dropped or flushed:
+                print(f"{row['port']}: {dropped} dropped at the dead cable, {flushed} lost in its queue")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3:
+        end(int(sys.argv[1]), int(sys.argv[2]))
+    else:
+        main()
