@@ -70,7 +70,7 @@ class Endpoint:
         requester = Requester(self.config, qpn, peer, paths, window, self.log)
         if self.fabric.t0_of(self.host) == self.fabric.t0_of(peer):
             # Two links each way instead of four.
-            requester.path_rtt = (self.fabric.frame_bytes + SACK_BYTES) * 2 * 8_000_000_000 // self.fabric.nic_rate
+            requester.rtt.path_rtt = (self.fabric.frame_bytes + SACK_BYTES) * 2 * 8_000_000_000 // self.fabric.nic_rate
         responder = Responder(self.config, qpn, self.memory, self.rng)
         if peer not in self.routes:
             self.routes[peer] = Route(self.fabric, self.host, peer, self.config.udp_port)

@@ -13,6 +13,7 @@ from typing import Final
 from agents.mrc import wire
 from agents.mrc.config import Config
 from agents.mrc.congestion import FixedWindow
+from agents.mrc.message import Message
 from agents.mrc.path_set import PathSet
 from agents.mrc.rtt import RttTracker
 from agents.transport import FLUSHED, NEVER, OK, WRITE, Completion, Event
@@ -20,22 +21,6 @@ from agents.transport import FLUSHED, NEVER, OK, WRITE, Completion, Event
 SENT: Final = 1
 ACKED: Final = 2
 LOST: Final = 3  # waits to be sent again
-
-
-class Message:
-    """One posted WRITE."""
-
-    def __init__(self, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int, first: int, last: int, msn: int, rqmsn: int) -> None:
-        self.wr_id = wr_id
-        self.memory = memory
-        self.length = len(memory)
-        self.va = va
-        self.rkey = rkey
-        self.imm = imm
-        self.first = first
-        self.last = last
-        self.msn = msn
-        self.rqmsn = rqmsn
 
 
 class Requester:
@@ -50,7 +35,6 @@ class Requester:
         self.congestion = congestion
         self.log = log
         self.rtt = RttTracker(config.base_rtt, paths.planes)
-        self.path_rtt = config.base_rtt  # of these paths when idle: the endpoint knows whether they cross a T1
         self.size = n
         # Rings by PSN.
         self.state = [0] * n
@@ -239,20 +223,11 @@ class Requester:
             if st == LOST:
                 if self.count[slot] == 1:
                     self._wrong(now, psn, ev)
-            elif now - self.sent_ns[slot] < self._soonest(self.bytes[slot]):
+            elif now - self.sent_ns[slot] < self.rtt.soonest(self.bytes[slot], self.config.mtu + wire.WRITE_HEADERS + wire.ICRC):
                 self._wrong(now, psn, self.first_ev[psn])
             del self.first_ev[psn]
         self.state[slot] = ACKED
         self._refresh_oldest(ev)
-
-    def _soonest(self, size: int) -> int:
-        """An answer sooner than this after a retransmission of ``size`` bytes must answer the first copy; 0 while no RTT is known.
-
-        0.9 of the smallest round trip (timestamps are coarse), less what a shorter packet saves on its links.
-        """
-        low = self.rtt.min_rtt if self.rtt.min_rtt < self.path_rtt else self.path_rtt
-        full = self.config.mtu + wire.WRITE_HEADERS + wire.ICRC
-        return low * 9 // 10 - self.path_rtt * (full - size) // full
 
     def _wrong(self, now: int, psn: int, ev: int) -> None:
         """It had arrived after all: the verdict is undone and the next ones wait longer."""

@@ -8,6 +8,7 @@ class RttTracker:
 
     def __init__(self, base_rtt: int, planes: int) -> None:
         self.base_rtt = base_rtt
+        self.path_rtt = base_rtt  # of these paths when idle; the endpoint, which knows whether they cross a T1, says so
         self.window = 4 * base_rtt  # [ours]
         self.srtt = base_rtt
         self.min_rtt = 0  # smallest ever seen; 0: none yet
@@ -46,6 +47,14 @@ class RttTracker:
         if self.max_before[plane] > high:
             high = self.max_before[plane]
         return high
+
+    def soonest(self, size: int, full: int) -> int:
+        """An answer sooner than this after a retransmission of ``size`` bytes must answer the first copy; <= 0 while no RTT is known.
+
+        0.9 of the smallest round trip (timestamps are coarse), less what a packet shorter than ``full`` saves on its links.
+        """
+        low = self.min_rtt if self.min_rtt < self.path_rtt else self.path_rtt
+        return low * 9 // 10 - self.path_rtt * (full - size) // full
 
     def spread(self) -> int:
         """Largest minus smallest recent RTT over all planes."""

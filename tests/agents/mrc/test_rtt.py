@@ -56,3 +56,13 @@ def test_srtt_starts_at_the_first_sample_and_follows_by_eighths() -> None:
     assert t.srtt == 1800
     t.sample(2, 0, 2600)
     assert t.srtt == 1900
+
+
+def test_the_soonest_answer_of_a_packet() -> None:
+    t = RttTracker(BASE, 1)
+    assert t.soonest(100, 100) <= 0  # nothing known yet
+    t.sample(1, 0, 2000)
+    assert t.soonest(100, 100) == 900  # an idle path may be quicker than any sample
+    assert t.soonest(75, 100) == 650
+    t.sample(2, 0, 800)
+    assert t.soonest(100, 100) == 720
