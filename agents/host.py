@@ -1,7 +1,7 @@
 """The host process: one MRC (or baseline) endpoint on raw sockets, steered over a Unix socket.
 
-Started in a host's network namespace as ``python -m agents.host --config FILE``. One event loop, no busy wait. Everything that needs root is
-opened first; then root is dropped for good and the process dies with its parent.
+Started in a host's network namespace as ``python -m agents.host --config FILE``. One event loop, no busy wait. Everything that needs
+root is opened first; then root is dropped for good and the process dies with its parent.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Host:
         self.fabric = Fabric.from_dict(config["fabric"])
         self.number = config["host"]
         self.name = f"h{self.number}"
-        self.log = open(config["log"], "ab", buffering=1 << 16)  # noqa: SIM115 - lives as long as the process
+        self.log = open(config["log"], "ab", buffering=1 << 16)
         self.device = Device(self.fabric, self.number, config["transport"], config.get("options", {}), config.get("seed", 0))
         self.server = AgentServer(config["socket"])
         self.ring: Ring | None = None

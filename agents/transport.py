@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol
 
-NEVER = (1 << 62)
+NEVER = 1 << 62
 """A deadline that does not come, ns."""
 
 WRITE = 0
@@ -24,7 +24,15 @@ REMOTE_OPERATION = 4
 RETRY_EXCEEDED = 5
 PEER_UNKNOWN = 6
 """The peer answered that it does not know the QP (UNEXP_EVENT)."""
-STATUS_NAMES = ("ok", "flushed", "remote invalid request", "remote access error", "remote operation error", "retries exhausted", "peer does not know the queue pair")
+STATUS_NAMES = (
+    "ok",
+    "flushed",
+    "remote invalid request",
+    "remote access error",
+    "remote operation error",
+    "retries exhausted",
+    "peer does not know the queue pair",
+)
 
 
 class Completion(NamedTuple):

@@ -112,7 +112,9 @@ class Fabric:
             raise FabricError(f"{where}: one host has nobody to talk to: raise hosts_per_t0 or t0_per_plane")
         longest = max((port.name for port in self.ports), key=len)
         if len(longest) > MAX_NAME:
-            raise FabricError(f"{where}: port name {longest!r} is longer than Linux' {MAX_NAME} characters: use fewer planes, switches or hosts")
+            raise FabricError(
+                f"{where}: port name {longest!r} is longer than Linux' {MAX_NAME} characters: use fewer planes, switches or hosts"
+            )
 
     # --- sizes -----------------------------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 """Ring all-reduce: reduce-scatter, then all-gather, in slices that flow through the ring like a pipeline.
 
 Rank r sends to r + 1. In reduce-scatter step s it sends chunk (r - s), into the successor's scratch of that step, which adds its own
-part; after n - 1 steps it holds the finished chunk (r + 1). In all-gather step s it sends chunk (r + 1 - s) straight to where the successor's
-result keeps it. Every slice is one WRITE with immediate; the immediate says which.
+part; after n - 1 steps it holds the finished chunk (r + 1). In all-gather step s it sends chunk (r + 1 - s) straight to where the
+successor's result keeps it. Every slice is one WRITE with immediate; the immediate says which.
 
 Nothing is overwritten while it may still be read: a rank can be at most one step ahead of its successor, so two sets of buffers, used
 in turns, are enough; a late retransmission of what was overwritten meanwhile is a duplicate that the responder never places.
@@ -38,7 +38,9 @@ class Ring:
         if n < 2 or len(set(ranks)) != n or not 0 <= rank < n or ranks[rank] != device.host:
             raise CollectiveError(f"a ring needs at least two different hosts and this one (h{device.host}) at its own rank")
         if not 1 <= slices < 1 << SLICE_BITS or not 1 <= qps <= 64 or n > 1 << (RING_BITS - 1):
-            raise CollectiveError(f"slices = {slices}, qps = {qps}, {n} ranks: at most {(1 << SLICE_BITS) - 1}, 64 and {1 << (RING_BITS - 1)}")
+            raise CollectiveError(
+                f"slices = {slices}, qps = {qps}, {n} ranks: at most {(1 << SLICE_BITS) - 1}, 64 and {1 << (RING_BITS - 1)}"
+            )
         self.device = device
         self.ranks = ranks
         self.rank = rank

@@ -35,7 +35,12 @@ def codec_rates(seconds: float = 1.0) -> dict[str, Any]:
                 frames = []
                 t = clock()
                 while (port := ends[me].transmit(now)) >= 0:
-                    frames.append((port, bytearray(b"".join((ends[me].tx_frame[: ends[me].tx_length], ends[me].tx_payload or b"", ends[me].tx_trailer)))))
+                    frames.append(
+                        (
+                            port,
+                            bytearray(b"".join((ends[me].tx_frame[: ends[me].tx_length], ends[me].tx_payload or b"", ends[me].tx_trailer))),
+                        )
+                    )
                 u = clock()
                 build += u - t
                 for port, frame in frames:

@@ -38,7 +38,9 @@ def blast(cluster: Cluster, seconds: float) -> dict[str, float]:
     after = fabric.frame_bytes - wire.HEAD
     frames = b"".join(
         # A UDP port that is nobody's, in the data class: switches treat it as data, the far end's kernel drops it.
-        wire.head(HOST_MAC, me, path_address(fabric, 0, 1, e), me, you, e, dscp.NO_TRIM, 0, wire.UDP_PORT, after).ljust(fabric.frame_bytes, b"\0")
+        wire.head(HOST_MAC, me, path_address(fabric, 0, 1, e), me, you, e, dscp.NO_TRIM, 0, wire.UDP_PORT, after).ljust(
+            fabric.frame_bytes, b"\0"
+        )
         for e in evs
     )
     with tempfile.TemporaryDirectory(dir=sandbox.RUN_DIR) as scratch:
@@ -47,7 +49,11 @@ def blast(cluster: Cluster, seconds: float) -> dict[str, float]:
         data.write_bytes(frames)
         before = arrived(cluster)
         ports = [f"h0-p{p}" for p in range(fabric.planes)]
-        out = cluster.net["h0"].popen([str(program), str(seconds), str(fabric.frame_bytes), str(data), *ports]).communicate(timeout=seconds + 30)[0]
+        out = (
+            cluster.net["h0"]
+            .popen([str(program), str(seconds), str(fabric.frame_bytes), str(data), *ports])
+            .communicate(timeout=seconds + 30)[0]
+        )
         sent, refused, ns = map(int, out.split())
         time.sleep(0.2)
         got = arrived(cluster) - before
@@ -63,7 +69,14 @@ def stream(cluster: Cluster, seconds: float) -> dict[str, Any]:
     """A one-way stream of WRITEs from h0 to h1: data packets/s placed."""
     ends = []
     for host, role in ((0, "send"), (1, "receive")):
-        config = {"fabric": cluster.fabric.to_dict(), "host": host, "peer": 1 - host, "role": role, "seconds": seconds, "options": ENGINE_OPTIONS}
+        config = {
+            "fabric": cluster.fabric.to_dict(),
+            "host": host,
+            "peer": 1 - host,
+            "role": role,
+            "seconds": seconds,
+            "options": ENGINE_OPTIONS,
+        }
         argv = [sys.executable, "-m", "testbed.bench.stream", json.dumps(config)]
         ends.append(cluster.net[f"h{host}"].popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
     said = [e.stdout.readline() for e in ends]

@@ -37,7 +37,9 @@ def command(rounds: int, seconds: float, as_json: bool) -> None:
             ratio = engine_ratio(rounds, seconds, progress)
             fabrics = bring_up(named_fabrics(), rounds, progress)
         made = {
-            "machine": {"cpus": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version(), "load": os.getloadavg()[0]},
+            "machine": {
+                "cpus": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version(), "load": os.getloadavg()[0],
+            },
             "codec": codec, "engine": ratio, "fabrics": fabrics,
         }  # fmt: skip
         if as_json:
@@ -46,7 +48,9 @@ def command(rounds: int, seconds: float, as_json: bool) -> None:
         console = Console()
         kind = "compiled" if codec["compiled"] else "interpreted"
         table = Table("what", "figure", title=f"{os.cpu_count()} CPUs, Linux {platform.release()}, engine {kind}, medians of {rounds}")
-        table.add_row("codec: data packets built, checked and SACKed", f"{codec['both_per_s']:,.0f} /s ({codec['payload_bytes']} B payload, one core)")
+        table.add_row(
+            "codec: data packets built, checked and SACKed", f"{codec['both_per_s']:,.0f} /s ({codec['payload_bytes']} B payload, one core)"
+        )
         table.add_row("bare sender through 3 switch hops", f"{ratio['bare_per_s']:,.0f} packets/s")
         table.add_row("engine on the same paths, sender and receiver", f"{ratio['engine_per_s']:,.0f} packets/s")
         table.add_row("engine / bare sender", f"{ratio['ratio']:.2f}")

@@ -33,12 +33,17 @@ def command(fabric: str, transport: str, seed: int, no_controller: bool) -> None
         from testbed.prompt.cli import Prompt
 
         console = Console()
-        with tempfile.TemporaryDirectory(prefix="agents-", dir=sandbox.RUN_DIR) as logs, Cluster(chosen, controller=not no_controller) as cluster:
+        with (
+            tempfile.TemporaryDirectory(prefix="agents-", dir=sandbox.RUN_DIR) as logs,
+            Cluster(chosen, controller=not no_controller) as cluster,
+        ):
             cluster.start_agents(transport, {}, Path(logs), seed)
+            cable = next((li.name for li in chosen.links if li.kind == "fabric"), chosen.links[0].name)
             console.print(
-                f"[bold]{chosen.name}[/bold] is up in {cluster.booted_ns / 1e9:.2f} s: {chosen.host_count} hosts, {len(chosen.switches)} switches, "
+                f"[bold]{chosen.name}[/bold] is up in {cluster.booted_ns / 1e9:.2f} s: {chosen.host_count} hosts, "
+                f"{len(chosen.switches)} switches, "
                 f"{len(chosen.links)} links. Try: [bold]paths h0 h{chosen.host_count - 1}[/bold], [bold]allreduce[/bold], "
-                f"[bold]break {next(li.name for li in chosen.links if li.kind == 'fabric')}[/bold], [bold]pingall[/bold], [bold]help[/bold]",
+                f"[bold]break {cable}[/bold], [bold]pingall[/bold], [bold]help[/bold]",
                 highlight=False,
             )
             shell = Prompt(cluster, console)

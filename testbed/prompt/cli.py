@@ -1,7 +1,7 @@
 """The prompt of ``mrcbed up``: Mininet's own, with commands for links, paths, EV states and collectives added.
 
-Everything of Mininet's keeps working (``h0 ping h5``, ``iperf h0 h7``, ``link h0 p0-t0-0 down``, ``xterm``, ``py``...). A command never raises: what
-is wrong is one line.
+Everything of Mininet's keeps working (``h0 ping h5``, ``iperf h0 h7``, ``link h0 p0-t0-0 down``, ``xterm``, ``py``...). A command
+never raises: what is wrong is one line.
 """
 
 from __future__ import annotations
@@ -124,13 +124,17 @@ class Prompt(FabricPrompt):
             plane, uplink = ev_fields(value)
             down = [li.name for li in path_links(self.fabric, src, dst, value) if not states[li.name]]
             table.add_row(
-                f"{plane}:{uplink}", text(path_address(self.fabric, src, dst, value)), " ".join(path_nodes(self.fabric, src, dst, value)[1:-1]),
+                f"{plane}:{uplink}",
+                text(path_address(self.fabric, src, dst, value)),
+                " ".join(path_nodes(self.fabric, src, dst, value)[1:-1]),
                 f"[red]down: {', '.join(down)}[/red]" if down else "[green]up[/green]",
             )  # fmt: skip
         self.console.print(table)
         one = path_evs(self.fabric, src, dst)[-1]
         sids = " ".join(map(sid_text, sid_list(self.fabric, src, dst, one)))
-        self.console.print(f"After the block fcbb:bb00 come the uSIDs, here of the last line: {sids} (d: downlink of the last T0)", highlight=False)
+        self.console.print(
+            f"After the block fcbb:bb00 come the uSIDs, here of the last line: {sids} (d: downlink of the last T0)", highlight=False
+        )
 
     def do_evs(self, line: str) -> None:
         """evs HOST [HOST]: what a host's queue pairs think of their EVs (towards one peer)."""
@@ -139,12 +143,15 @@ class Prompt(FabricPrompt):
         peer = self.fabric.host_number(rest[0]) if rest else None
         rows = [r for r in self.cluster.agents[src].call("paths") if peer is None or r["peer"] == peer]
         if not rows:
-            raise UserError(f"{words[0]} has no queue pair{f' to h{peer}' if peer is not None else ''} yet: start a collective first, with allreduce")
+            raise UserError(
+                f"{words[0]} has no queue pair{f' to h{peer}' if peer is not None else ''} yet: start a collective first, with allreduce"
+            )
         table = Table("QP", "peer", "EV", "state", "in use", "data packets", "lost", "flaps", box=box.SIMPLE)
         for r in rows:
             style = _STYLES.get(r["state"], "")
             table.add_row(
-                str(r["qpn"]), f"h{r['peer']}", f"{r['plane']}:{r['uplink']}", f"[{style}]{r['state']}[/{style}]", "yes" if r.get("active", True) else "no",
+                str(r["qpn"]), f"h{r['peer']}", f"{r['plane']}:{r['uplink']}", f"[{style}]{r['state']}[/{style}]",
+                "yes" if r.get("active", True) else "no",
                 str(r.get("data_tx", "")), str(r.get("losses", "")), str(r.get("flaps", "")),
             )  # fmt: skip
         self.console.print(table)
@@ -162,7 +169,9 @@ class Prompt(FabricPrompt):
         self.console.print(table)
         if hops[-1].node != f"h{dst}":
             where = hops[-1]
-            self.console.print(f"[red]lost after {where.port}[/red]: seen {'leaving' if where.leaving else 'arriving at'} {where.node}, then no more")
+            self.console.print(
+                f"[red]lost after {where.port}[/red]: seen {'leaving' if where.leaving else 'arriving at'} {where.node}, then no more"
+            )
 
     def do_ports(self, line: str) -> None:
         """ports [NODE]: counters of every port that saw traffic."""
@@ -181,8 +190,10 @@ class Prompt(FabricPrompt):
         """status: the fabric, its agents and its controller."""
         f = self.fabric
         self.console.print(
-            f"{f.name}: {f.host_count} hosts, {f.planes} planes of {f.t0_per_plane} T0 and {f.t1_per_plane} T1, {f.paths_per_pair} paths across\n"
-            f"ports {f.nic_rate / 1e6:g} Mb/s (1/{f.time_scale:,.0f} of 100 Gb/s), base RTT {f.base_rtt_ns / 1e6:.1f} ms, plane BDP {f.plane_bdp} B, "
+            f"{f.name}: {f.host_count} hosts, {f.planes} planes of {f.t0_per_plane} T0 and {f.t1_per_plane} T1, "
+            f"{f.paths_per_pair} paths across\n"
+            f"ports {f.nic_rate / 1e6:g} Mb/s (1/{f.time_scale:,.0f} of 100 Gb/s), base RTT {f.base_rtt_ns / 1e6:.1f} ms, "
+            f"plane BDP {f.plane_bdp} B, "
             f"buffer {f.buffer_bytes} B\n"
             f"controller: {self.cluster.rest_url if self.cluster.controller_alive else 'not running (forwarding does not need it)'}\n"
             f"down: {', '.join(n for n, up in self.cluster.link_states().items() if not up) or 'nothing'}",
@@ -192,7 +203,10 @@ class Prompt(FabricPrompt):
     # --- doing -----------------------------------------------------------------------------------------------
 
     def do_allreduce(self, line: str) -> None:
-        """allreduce [steps=10] [bytes=1048576] [placement=packed|interleaved] [dtype=int32|float32] [qps=1] [slices=4]: a ring over all hosts, checked."""
+        """allreduce [steps=10] [bytes=1048576] [placement=packed|interleaved] [dtype=int32|float32] [qps=1] [slices=4]
+
+        Ring all-reduce over all hosts, every sum checked.
+        """
         options: dict[str, str] = {"steps": "10", "bytes": str(1 << 20), "placement": "packed", "dtype": "int32", "qps": "1", "slices": "4"}
         for word in shlex.split(line):
             key, _, value = word.partition("=")
@@ -225,7 +239,15 @@ class Prompt(FabricPrompt):
                     failure = f"rank {note['rank']} (h{hosts[note['rank']]}) lost rank {note['peer_rank']}: {note['reason']}"
 
             for agent in agents:
-                agent.call("start", collective="ring-allreduce", message_bytes=size, dtype=options["dtype"], steps=steps, warmup=1, seed=int(time.time()))
+                agent.call(
+                    "start",
+                    collective="ring-allreduce",
+                    message_bytes=size,
+                    dtype=options["dtype"],
+                    steps=steps,
+                    warmup=1,
+                    seed=int(time.time()),
+                )
             ended = wait_for_all(agents, heard, self.cluster.check, timeout=60 + steps * 60)
         if failure or not ended:
             raise UserError(failure or "allreduce: no end within its time; `evs HOST` and `broken` may say why")
@@ -233,12 +255,12 @@ class Prompt(FabricPrompt):
         n = len(hosts)
         middle = times[len(times) // 2]
         bus = size * 8 / (middle / 1e9) * 2 * (n - 1) / n
-        ideal = ring_allreduce_bus_bandwidth(self.fabric, options["placement"], [k for k, up in self.cluster.link_states().items() if not up])
+        ideal = ring_allreduce_bus_bandwidth(
+            self.fabric, options["placement"], [k for k, up in self.cluster.link_states().items() if not up]
+        )
         self.console.print(
             f"{steps} steps of {size} B over {n} ranks: median {middle / 1e6:.1f} ms, slowest {times[-1] / 1e6:.1f} ms, "
             f"bus bandwidth {bus / 1e6:.2f} Mb/s ({100 * bus / ideal:.1f} % of what the links that are up allow), "
             + (f"[red]{wrong} wrong elements[/red]" if wrong else "every sum right"),
             highlight=False,
         )
-
-
