@@ -170,9 +170,12 @@ class Endpoint:
             if r.una < r.next or r.messages:
                 if loss.probe_at(r) <= now:
                     self._tail_probe(now, qp)
-                if loss.rto_at(r) <= now and not loss.rto(r, now):
-                    self._fail(now, qp, RETRY_EXCEEDED)
-                    continue
+                if loss.rto_at(r) <= now:
+                    if not loss.rto(r, now):
+                        self._fail(now, qp, RETRY_EXCEEDED)
+                        continue
+                    if r.una >= r.next:
+                        self._tail_probe(now, qp)  # only a D1 is missing: there is no packet to send again
             if r.paths.next_probe <= now:
                 i = r.paths.due_probe(now)
                 while i >= 0:

@@ -445,3 +445,20 @@ def test_order_on_a_single_path_stops_at_what_arrived() -> None:
     assert s.lost() == [0]
     s.sack(s.now, {1, 3})
     assert s.lost() == [0, 2]
+
+
+def test_with_only_a_d1_missing_every_rto_asks() -> None:
+    rig = Rig(DEMO, 0, 4, 1000)
+    rig.net.fate = lambda frame, link, now: frame[wire.BTH_AT] != wire.ACK
+    asked: set[int] = set()
+
+    def trace(now: int, port: str, frame: bytes) -> None:
+        if port.startswith("h0-") and frame[wire.BTH_AT] == wire.PROBE:
+            asked.add(now)
+
+    rig.net.trace = trace
+    rig.write(1, bytes(1000))
+    assert rig.run(3600, lambda: len(rig.a.writes) == 1)
+    fired = [t for t, _ in rig.a.of("rto")]
+    assert len(fired) == 15 and set(fired[:-1]) <= asked
+    assert rig.a.writes[0].status == RETRY_EXCEEDED
