@@ -44,8 +44,13 @@ class _Lines:
             self.incoming += data
         made: list[dict[str, Any]] = []
         while (end := self.incoming.find(b"\n")) >= 0:
-            made.append(msgspec.json.decode(bytes(self.incoming[:end])))
+            line = bytes(self.incoming[:end])
             del self.incoming[: end + 1]
+            try:
+                made.append(msgspec.json.decode(line, type=dict[str, Any]))
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                self.closed = True  # whoever this is does not speak our language
+                break
         return made
 
     def write(self, message: dict[str, Any]) -> None:
@@ -150,13 +155,16 @@ class AgentClient:
         import select
 
         while True:
-            for message in self.lines.read():
+            answer: dict[str, Any] | None = None
+            for message in self.lines.read():  # all of it: a notification may come right behind the answer
                 if message.get("id") == me:
-                    if "error" in message:
-                        raise AgentError(message["error"])
-                    return message["ok"]
-                if "id" not in message:
+                    answer = message
+                elif "id" not in message:
                     self.waiting.append(message)
+            if answer is not None:
+                if "error" in answer:
+                    raise AgentError(answer["error"])
+                return answer["ok"]
             if self.lines.closed:
                 raise AgentError(f"the agent at {self.path} is gone")
             left = end - time.monotonic()

@@ -15,7 +15,7 @@ DEMO = load_fabric("demo")
 
 
 def test_sizes_of_demo() -> None:
-    assert (DEMO.host_count, DEMO.paths_per_pair, DEMO.host_rate) == (8, 16, 40_000_000)
+    assert (DEMO.host_count, DEMO.paths_per_pair, DEMO.host_rate) == (8, 16, 32_000_000)
     assert len(DEMO.switches) == 4 * (2 + 4)
     assert len(DEMO.links) == 4 * (8 + 2 * 4)
     assert DEMO.frame_bytes == 14 + 40 + 40 + 8 + 12 + 4 + 4 + 16 + 4096 + 4
@@ -23,8 +23,8 @@ def test_sizes_of_demo() -> None:
 
 def test_base_rtt_is_four_links_there_and_four_back() -> None:
     bits = (4238 + 154) * 8
-    assert DEMO.base_rtt_ns == pytest.approx(bits * 4 / 10e6 * 1e9, abs=10)
-    assert DEMO.with_(fabric_rate=20_000_000).base_rtt_ns == pytest.approx(bits * 3 / 10e6 * 1e9, abs=10)
+    assert DEMO.base_rtt_ns == pytest.approx(bits * 4 / 8e6 * 1e9, abs=10)
+    assert DEMO.with_(fabric_rate=16_000_000).base_rtt_ns == pytest.approx(bits * 3 / 8e6 * 1e9, abs=10)
     alone = Fabric("one", planes=1, t0_per_plane=1, t1_per_plane=0, hosts_per_t0=2)
     assert alone.base_rtt_ns == pytest.approx(bits * 2 / 10e6 * 1e9, abs=10)
     assert DEMO.plane_bdp == pytest.approx(bits * 4 / 8, abs=2)
