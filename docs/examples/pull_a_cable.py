@@ -12,7 +12,7 @@ import sys
 import time
 
 from agents.device import Device
-from agents.transport import RECEIVE, STATUS_NAMES
+from agents.transport import RECEIVE, STATUS_NAMES, Completion
 from testbed.cluster import Cluster
 from topologies import load_fabric
 from topologies.clos import Fabric
@@ -38,7 +38,7 @@ def end(host: int, peer: int) -> None:
         va, rkey, _ = theirs["region"]
         data = b"mrc!" * (SIZE // 4)
         device.post_write(mine["qpn"], 1, memoryview(data), va, rkey, imm=42)
-    done = []
+    done: list[Completion] = []
     while not done:
         done = device.poll(timeout=0.1)
     took = time.monotonic() - begun
