@@ -17,6 +17,7 @@ import select
 import time
 from typing import Any
 
+from agents.mrc.wire import UDP_PORT
 from agents.packet_io import PacketIO
 from agents.transport import NEVER, Completion, Engine, Region
 from topologies.clos import Fabric
@@ -45,7 +46,7 @@ class Device:
         self.fabric = fabric
         self.host = host
         self.engine = make_engine(transport, fabric, host, options or {}, seed)
-        self.io = PacketIO([f"h{host}-p{p}" for p in range(fabric.planes)], fabric.frame_bytes, 4791)
+        self.io = PacketIO([f"h{host}-p{p}" for p in range(fabric.planes)], fabric.frame_bytes, UDP_PORT)
         self.late_max = 0
         self.late = [0] * 64  # how often a timer was late by 2^k ns
         self.wakeups = 0

@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from agents.collectives.ring import ARENA
+from agents.device import make_engine
 from scenarios.checks import CheckError, names_in
 from testbed.errors import UserError
 from topologies import Fabric, FabricError, load_fabric
@@ -258,6 +260,7 @@ class _Reader:
             raise self.fail("transport", f"names are not unique ({', '.join(t.name for t in every)}): give each its own name")
         chosen = self.chosen(every, wanted, base)
         for transport in chosen:
+            self.fits(workload, transport.fabric)
             for placement in workload.placement:
                 try:
                     place_ranks(transport.fabric, placement)
@@ -278,6 +281,16 @@ class _Reader:
             file=file,
             text=text,
         )
+
+    def fits(self, workload: Workload, fabric: Fabric) -> None:
+        """A message is cut into ranks x slices equal parts of whole elements and lies four times in an agent's memory."""
+        unit = fabric.host_count * workload.slices * 4
+        size = workload.message_bytes
+        if size % unit:
+            near = max(1, round(size / unit)) * unit
+            raise self.fail("workload.message_bytes", f"= {size} must be a multiple of {unit} (ranks x slices x 4 bytes): {near} is")
+        if size > ARENA // 4:
+            raise self.fail("workload.message_bytes", f"= {size} is more than {ARENA // 4}")
 
     def chosen(self, every: list[Transport], wanted: Sequence[str], base: Fabric) -> list[Transport]:
         if not every:
@@ -308,8 +321,8 @@ class _Reader:
             warmup_steps=self.whole(data, "warmup_steps", w, 1, 0, 1000),
             slices=self.whole(data, "slices", w, 4, 1, 64),
         )
-        if out.message_bytes % 4 or not 4 <= out.message_bytes <= 1 << 30:
-            raise self.fail(f"{w}.message_bytes", f"= {out.message_bytes} must be a multiple of 4 up to 1 GiB")
+        if out.message_bytes % 4 or out.message_bytes < 4:
+            raise self.fail(f"{w}.message_bytes", f"= {out.message_bytes} must be a multiple of 4")
         return out
 
     def transport(self, data: Any, where: str, base: Fabric) -> Transport:
@@ -329,6 +342,10 @@ class _Reader:
             reconvergence = self.parsed(parse_duration, options.pop("reconvergence", "0.5s"), f"{where}.options.reconvergence")
         elif "reconvergence" in options:
             raise self.fail(f"{where}.options.reconvergence", "is for transports that wait for the network; MRC never does")
+        try:  # the engine judges its own options, now rather than once a fabric stands
+            make_engine(kind, fabric, 0, options, 0)
+        except ValueError as error:
+            raise self.fail(f"{where}.options", f"- {error}") from None
         return Transport(kind, name, fabric, reconvergence, qps, options)
 
     def fault(self, data: Any, where: str, transports: list[Transport], workload: Workload) -> Fault:

@@ -77,7 +77,7 @@ class Arrivals:
             kind, word, olen, onext, _, iword, ilen, inext, _, shigh, smid, slow, src, dhigh, dmid, dlow, dst, sport, dport, ulen, _,
             op, flags, _, dqpn, pword,
         ) = wire.S_ARRIVAL.unpack_from(buffer, start + 12)  # fmt: skip
-        if kind != 0x86DD or onext != 41 or inext != 17 or word >> 28 != 6 or iword >> 28 != 6 or dport != self.config.udp_port:
+        if kind != 0x86DD or onext != 41 or inext != 17 or word >> 28 != 6 or iword >> 28 != 6 or dport != wire.UDP_PORT:
             self.foreign += 1
             return None
         if dhigh != self.net_high or dmid != self.net_mid or dlow != self.net_low or dst != self.me + 1:

@@ -26,7 +26,6 @@ class Config:
     mpr: int = 1024  # most PSNs in flight to us; a multiple of 128, at most 255 * 128
     active_evs: int = 128  # most EVs in use per QP, shared equally by the planes (MRC paper: 128-256)
     max_wimm: int = 1024  # most immediates in flight (specification: at most 32767)
-    udp_port: int = 4791
     sack_bytes: int = 16384  # a SACK after so much data
     sack_jitter: float = 0.25  # spread of that threshold, or strict rotation shows it one plane only
     timeout: int = 4  # RTO = 1.024 us * 2^timeout, scaled
@@ -64,7 +63,7 @@ class Config:
         made = cls(fabric.base_rtt_ns, fabric.plane_bdp, fabric.nic_rate, fabric.mtu, fabric.time_scale, **options)
         for key, low, high in (
             ("mpr", 128, 255 * 128), ("active_evs", 1, 1 << 16), ("window_bdp", 0.1, 100.0), ("max_wimm", 1, 32767),
-            ("linear", 0, 7), ("exponential", 0, 25), ("timeout", 0, 31), ("sack_bytes", 256, 1 << 24), ("udp_port", 1, 65535),
+            ("linear", 0, 7), ("exponential", 0, 25), ("timeout", 0, 31), ("sack_bytes", 256, 1 << 24),
             ("sack_jitter", 0.0, 0.9), ("probe_successes", 1, 32), ("probe_cap_rtts", 1, 100000), ("lookahead", 1, 64),
         ):  # fmt: skip
             value = getattr(made, key)

@@ -73,7 +73,7 @@ class Endpoint:
             requester.rtt.path_rtt = (self.fabric.frame_bytes + SACK_BYTES) * 2 * 8_000_000_000 // self.fabric.nic_rate
         responder = Responder(self.config, qpn, self.memory, self.rng)
         if peer not in self.routes:
-            self.routes[peer] = Route(self.fabric, self.host, peer, self.config.udp_port)
+            self.routes[peer] = Route(self.fabric, self.host, peer)
         qp = QueuePair(qpn, peer, psn, self.routes[peer], requester, responder, self.log)
         self.qps[qpn] = qp
         self.order.append(qp)

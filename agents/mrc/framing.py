@@ -19,11 +19,10 @@ _CLEAR: Final = b"\0"
 class Route:
     """Ready-made heads towards one peer."""
 
-    def __init__(self, fabric: Fabric, host: int, peer: int, udp_port: int) -> None:
+    def __init__(self, fabric: Fabric, host: int, peer: int) -> None:
         self.fabric = fabric
         self.host = host
         self.peer = peer
-        self.udp_port = udp_port
         self.heads: dict[int, bytes] = {}
         self.sums: dict[int, int] = {}
 
@@ -32,7 +31,7 @@ class Route:
         me, you = inner_address(self.host), inner_address(self.peer)
         ecn = dscp.NOT_ECT if klass == dscp.CONTROL else dscp.ECT0
         outer = path_address(self.fabric, self.host, self.peer, ev)
-        made = wire.head(HOST_MAC, me, outer, me, you, ev, klass, ecn, self.udp_port, after_udp)
+        made = wire.head(HOST_MAC, me, outer, me, you, ev, klass, ecn, wire.UDP_PORT, after_udp)
         self.heads[key] = made
         self.sums[key] = wire.icrc_of_head(made)
         return made

@@ -43,6 +43,7 @@ class PathSet:
         self.flaps = [0] * n
         self.clean = [0] * n  # answers in a row
         self.need = [config.probe_successes] * n
+        self.undone = [False] * n  # the verdict proved wrong; one clean answer brings it back
         self.probe_at = [NEVER] * n
         self.probe_gap = [0] * n
         self.probe_pending = [False] * n
@@ -148,6 +149,8 @@ class PathSet:
         old = self.state[i]
         new = next_state(old, LOST)
         if new == old:
+            if self.undone[i]:  # so the path is bad after all
+                self._flapped(i)
             return
         in_use = 0
         for p in range(self.planes):
@@ -161,8 +164,7 @@ class PathSet:
         self.spared[i] = False
         self._set(now, i, new, cause)
         plane = self.plane_of[i]
-        self.flaps[i] += 1
-        self.need[i] = min(self.config.probe_successes << (self.flaps[i] - 1), MAX_PROOF)
+        self._flapped(i)
         if self.in_use[i]:
             self._withdraw(i)
             self._promote(now, plane, "replaces")
@@ -170,13 +172,28 @@ class PathSet:
             self.backup[plane].remove(i)
         self._start_probing(now, i, srtt)
 
+    def _flapped(self, i: int) -> None:
+        self.undone[i] = False
+        self.flaps[i] += 1
+        self.need[i] = min(self.config.probe_successes << (self.flaps[i] - 1), MAX_PROOF)
+
     def undo(self, now: int, i: int) -> None:
-        """A verdict was wrong: the path is as good as it was, unless other verdicts on it stand."""
+        """A verdict was wrong, and unless other verdicts on the path stand, so was giving it up: the flap is forgotten.
+
+        What arrived late was sent before the verdict and may have been the last to get through, so the path is probed at once and one
+        answer is enough [ours].
+        """
         if self.standing[i] > 0:
             self.standing[i] -= 1
         if self.state[i] == ASSUMED_BAD and self.standing[i] == 0:
+            self.undone[i] = True
             self.flaps[i] = max(0, self.flaps[i] - 1)
-            self._readmit(now, i, "spurious")
+            self.need[i] = 1
+            self.clean[i] = 0
+            self.probe_pending[i] = False
+            self.probe_gap[i] = self.config.base_rtt
+            self.probe_at[i] = now
+            self.next_probe = now
 
     def deny(self, now: int, i: int) -> None:
         """An operator's word: not this path."""
@@ -293,7 +310,8 @@ class PathSet:
         self.probe_gap[i] = srtt
         if self.clean[i] >= self.need[i] or self.usable[self.plane_of[i]] == 0:
             self.proven_ns[i] = now
-            self._readmit(now, i, "probed")
+            self._readmit(now, i, "spurious" if self.undone[i] else "probed")
+            self.undone[i] = False
             self._swap_spared(now, srtt)
         else:
             self._schedule(now, i)

@@ -18,7 +18,8 @@ except ImportError:  # zlib gives the same sums, eight times slower on a full pa
     from zlib import crc32 as crc32
 
 UDP_PORT: Final = 4791
-"""RoCE's port. The specification also prints 4971 in one place; configurable [ours]."""
+"""RoCE's port. The specification prints 4971 in one place. Changed here and in
+testbed/dataplane/layout.py, and nowhere else [ours]."""
 
 # Opcodes.
 WRITE_FIRST: Final = 0xC6

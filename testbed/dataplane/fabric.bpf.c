@@ -318,4 +318,4 @@ full:
 	return TC_ACT_SHOT;
 }
 
-char _license[] SEC("license") = "Dual BSD/GPL";
+char _license[] SEC("license") = "Apache-2.0";

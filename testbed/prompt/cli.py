@@ -6,6 +6,7 @@ never raises: what is wrong is one line.
 
 from __future__ import annotations
 
+import difflib
 import shlex
 import time
 from typing import Any
@@ -103,6 +104,9 @@ class Prompt(FabricPrompt):
         for word in words:
             if word in self.fabric.switches:
                 self.cluster.set_switch(word, up)
+            elif ":" not in word:
+                near = difflib.get_close_matches(word, self.fabric.switches, n=3, cutoff=0.0)
+                raise UserError(f"fabric {self.fabric.name!r} has no switch {word!r}; near it: {', '.join(near)}")
             else:
                 self.cluster.set_link(self.fabric.link(word).name, up)
 
@@ -225,6 +229,7 @@ class Prompt(FabricPrompt):
         spans: dict[int, list[int]] = {}
         wrong = 0
         failure = ""
+        seed = int(time.time())
         with Progress(console=self.console, transient=True) as bar:
             task = bar.add_task("ring all-reduce", total=steps * len(hosts))
 
@@ -246,7 +251,7 @@ class Prompt(FabricPrompt):
                     dtype=options["dtype"],
                     steps=steps,
                     warmup=1,
-                    seed=int(time.time()),
+                    seed=seed,
                 )
             ended = wait_for_all(agents, heard, self.cluster.check, timeout=60 + steps * 60)
         if failure or not ended:

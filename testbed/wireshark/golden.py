@@ -193,8 +193,8 @@ def _mrc(world: World) -> None:
 def _crafted(world: World) -> None:
     """What no engine of ours sends yet, and what goes wrong on the way."""
     framer = Framer(Config.from_fabric(FABRIC, {}))
-    there = Route(FABRIC, SENDER, RECEIVER, wire.UDP_PORT)
-    back = Route(FABRIC, RECEIVER, SENDER, wire.UDP_PORT)
+    there = Route(FABRIC, SENDER, RECEIVER)
+    back = Route(FABRIC, RECEIVER, SENDER)
 
     def bare(route: Route, path: int, op: int, qpn: int, word: int, ext: bytes, note: str) -> None:
         framer.bare(route, path, dscp.CONTROL, op, qpn, word, ext)

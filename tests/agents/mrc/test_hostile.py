@@ -49,7 +49,7 @@ def write_frame(
     psn = rig.a.engine.qps[rig.a.qpn].first_psn + ahead
     payload = b"\x5a" * n
     framer.write(
-        NOW, Route(TINY, src, 3, 4791), ev, op, False, False, rig.b.qpn if qpn is None else qpn, psn, 0, msn, r.va if va is None else va,
+        NOW, Route(TINY, src, 3), ev, op, False, False, rig.b.qpn if qpn is None else qpn, psn, 0, msn, r.va if va is None else va,
         r.rkey if rkey is None else rkey, n if dmalen is None else dmalen, -1, memoryview(payload),
     )  # fmt: skip
     return bytes(framer.frame[: framer.length]) + payload + framer.trailer
@@ -57,7 +57,7 @@ def write_frame(
 
 def bare_frame(rig: Rig, op: int, ext: bytes, word: int = 0, ev: int = 0, qpn: int | None = None) -> bytes:
     framer = Framer(rig.a.engine.config)
-    framer.bare(Route(TINY, 0, 3, 4791), ev, dscp.CONTROL, op, rig.b.qpn if qpn is None else qpn, word, ext)
+    framer.bare(Route(TINY, 0, 3), ev, dscp.CONTROL, op, rig.b.qpn if qpn is None else qpn, word, ext)
     return bytes(framer.frame[: framer.length])
 
 
@@ -309,7 +309,7 @@ def test_unexp_event_puts_the_sender_in_error() -> None:
         rig.write(k, bytes(1000))
     drain(rig.a.engine, NOW)
     framer = Framer(rig.a.engine.config)
-    framer.bare(Route(TINY, 3, 0, 4791), 0, dscp.CONTROL, wire.NACK, rig.a.qpn, 0, b"\0\0\x19" + bytes(17))
+    framer.bare(Route(TINY, 3, 0), 0, dscp.CONTROL, wire.NACK, rig.a.qpn, 0, b"\0\0\x19" + bytes(17))
     frame = bytearray(framer.frame[: framer.length])
     rig.a.engine.receive(NOW, 0, frame, 0, len(frame))
     assert [(c.wr_id, c.status) for c in rig.a.engine.completions()] == [(0, PEER_UNKNOWN), (1, FLUSHED), (2, FLUSHED)]

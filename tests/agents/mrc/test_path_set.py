@@ -229,7 +229,25 @@ def test_a_wrong_verdict_is_undone_only_when_no_other_stands() -> None:
     p.undo(102, 0)
     assert p.state[0] == ev_state.ASSUMED_BAD
     p.undo(103, 0)
-    assert p.state[0] == ev_state.GOOD and p.in_use[0] and p.flaps[0] == 0
+    assert p.state[0] == ev_state.ASSUMED_BAD and p.flaps[0] == 0
+    assert p.due_probe(103) == 0
+    p.probe_sent(103, 0)
+    p.probe_answered(104, 0, 103, MS)
+    assert p.state[0] == ev_state.GOOD and p.in_use[0]
+
+
+def test_a_loss_after_an_undone_verdict_asks_for_the_full_proof_again() -> None:
+    p = paths()
+    p.lost(100, 0, 90, MS, "time")
+    p.undo(101, 0)
+    p.probe_sent(101, 0)
+    p.lost(102, 0, 91, MS, "time")
+    p.probe_answered(103, 0, 101, MS)  # sent before that loss was known
+    assert p.state[0] == ev_state.ASSUMED_BAD and p.flaps[0] == 1
+    prove(p, 0, 110, 1)
+    assert p.state[0] == ev_state.ASSUMED_BAD
+    prove(p, 0, 120, 2)
+    assert p.state[0] == ev_state.GOOD
 
 
 def test_restored_ev_rests_where_the_active_set_is_full() -> None:

@@ -238,7 +238,7 @@ def test_a_wrong_verdict_is_undone_when_the_first_copy_shows_up() -> None:
     ev = s.ev(0)
     before = loss.reorder_window(s.r)
     s.sack(s.now, {0, q})  # not sent again yet
-    assert s.r.spurious == 1 and s.r.paths.state[ev] == ev_state.GOOD
+    assert s.r.spurious == 1 and s.r.paths.undone[ev] and s.r.paths.due_probe(s.now) == ev
     assert loss.reorder_window(s.r) > before
 
 
@@ -256,7 +256,7 @@ def test_spurious_below_nine_tenths_of_the_smallest_rtt_after_a_retransmission(a
     assert s.r.tx_psn == FIRST
     s.sack(at + int(after * base), {0, q})
     assert s.r.spurious == wrong
-    assert (s.r.paths.state[blamed] == ev_state.GOOD) == bool(wrong)
+    assert s.r.paths.undone[blamed] == bool(wrong)
 
 
 def test_what_a_dead_port_requeued_blames_nobody_whatever_comes_of_it() -> None:

@@ -56,7 +56,7 @@ def built(framer: Framer, payload: bytes = b"") -> bytes:
 
 
 def route() -> Route:
-    return Route(TINY, 0, 3, 4791)
+    return Route(TINY, 0, 3)
 
 
 def check(frame: bytes, expected: str) -> dict[str, object]:
