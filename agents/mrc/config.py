@@ -31,7 +31,7 @@ class Config:
     timeout: int = 4  # RTO = 1.024 us * 2^timeout, scaled
     linear: int = 7  # firings at that interval; <= 7
     exponential: int = 7  # further firings, each doubled; 25 means for ever
-    probe_cap_rtts: int = 32  # longest gap between Reliability Probes on a path that was given up, base RTTs
+    probe_cap_rtts: int = 16  # longest gap between Reliability Probes on a path that was given up, base RTTs
     probe_successes: int = 3  # clean answers in a row that bring it back
     lookahead: int = 2  # packets a port may be ahead of its line rate, against timer slack
 

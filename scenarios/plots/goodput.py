@@ -14,7 +14,23 @@ BINS = 120
 """About as many points as a column can show."""
 
 
-def series(stored: Stored, run: dict[str, Any]) -> tuple[Any, Any] | None:
+def shown_ns(stored: Stored, runs: list[dict[str, Any]]) -> int:
+    """How much of the runs to show, ns: all, or with faults until the last is mended and as long again (at least 2 s).
+
+    Otherwise a slow transport's minutes squeeze the seconds that matter into a corner.
+    """
+    longest = max(int(r["measured_ns"]) for r in runs)
+    ends = []
+    for run in runs:
+        begin = stored.begin_ns(run)
+        for fault in stored.faults(run):
+            if begin is None or fault["heal"] is None:
+                return longest
+            ends.append(fault["heal"] - begin + max(2_000_000_000, fault["heal"] - fault["begin"]))
+    return min(longest, max(ends)) if ends else longest
+
+
+def series(stored: Stored, run: dict[str, Any], span: int) -> tuple[Any, Any] | None:
     """(seconds since the first measured step, payload received by all hosts in % of ideal), bin centres; None without data."""
     begin, table = stored.begin_ns(run), stored.goodput
     if begin is None or not len(table):
@@ -23,8 +39,8 @@ def series(stored: Stored, run: dict[str, Any]) -> tuple[Any, Any] | None:
     if mine.empty:
         return None
     own = int(mine["bin_ns"].max())
-    end = begin + run["measured_ns"]
-    width = own * max(1, round(run["measured_ns"] / BINS / own))
+    end = begin + min(run["measured_ns"], span)
+    width = own * max(1, round(span / BINS / own))
     edges = np.arange(begin, end + 1, width)
     if len(edges) < 3:
         return None
@@ -38,7 +54,9 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
     made: list[Path] = []
     for placement, seeds in stored.groups():
         for seed in seeds:
-            drawn = [(r, s) for r in stored.ordered(placement, seed) if (s := series(stored, r)) is not None]
+            runs = stored.ordered(placement, seed)
+            span = shown_ns(stored, runs) if runs else 0
+            drawn = [(r, s) for r in runs if (s := series(stored, r, span)) is not None]
             if not drawn:
                 continue
             from matplotlib.lines import Line2D
@@ -61,7 +79,9 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
                             ax.plot([a, b], [left, left], color="black", linewidth=0.8, linestyle="--")
                     ax.axhline(100, color="black", linewidth=0.8, linestyle=":")
                     ax.plot(x, y, color=colour, linewidth=1.1)
-                    ax.set_title(f"{run['transport']} on {run['fabric']}", color=colour, pad=3)
+                    took = run["measured_ns"] / 1e9
+                    cut = f", first {span / 1e9:.1f} of {took:.0f} s" if run["measured_ns"] > 1.05 * span else ""
+                    ax.set_title(f"{run['transport']} on {run['fabric']}{cut}", color=colour, pad=3)
                     ax.set_ylim(0, 126)
                     ax.set_yticks([0, 50, 100])
                     ax.set_xlim(0, last * 1.02)
