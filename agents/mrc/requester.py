@@ -177,6 +177,8 @@ class Requester:
         if again:
             self.count[slot] += 1
             self.retransmitted += 1
+            what = {"peer": self.peer, "ev": self.paths.evs[ev], "psn": psn & wire.PSN_MASK, "count": self.count[slot]}
+            self.log.append((now, "rtx", what))
         else:
             self.message[slot] = m
             self.count[slot] = 1

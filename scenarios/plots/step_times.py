@@ -32,7 +32,8 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
             unit, name = (1e9, "s") if top >= 2e9 else (1e6, "ms")
             handles = []
             ax.axvline(ideal / unit, color="black", linewidth=0.8, linestyle=":")
-            ax.annotate("ideal", (ideal / unit, 1.0), xytext=(-3, 3), ha="right", textcoords="offset points", fontsize=6.5, annotation_clip=False)
+            at = (ideal / unit, 1.0)
+            ax.annotate("ideal", at, xytext=(-3, 3), ha="right", textcoords="offset points", fontsize=6.5, annotation_clip=False)
             for transport, times in pooled.items():
                 colour, marker = colour_and_marker(transport)
                 ordered = times.sort_values().to_numpy()
