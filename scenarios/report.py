@@ -81,6 +81,13 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
         "[dim]A step is one all-reduce, its time that of the slowest rank. Ideal: what the healthy links can carry in payload. Failure cost: slowest step "  # noqa: E501
         f"from the fault on, beyond a step before it. Links run up to {scale:,.0f} times slower than 100 Gb/s ones.[/]"
     )
+    waits = [r for r in summary["runs"] if r["reconvergence_ns"] is not None and r["failovers"]]
+    if waits:
+        wait = max(r["reconvergence_ns"] for r in waits)
+        console.print(
+            f"[dim]RoCE waits for the network to re-route: {wait / 1e9:g} s after a failure, {wait / waits[0]['base_rtt_ns']:.0f} base RTTs. "
+            f"A real network takes as long by the clock, with RTTs {scale:,.0f} times shorter: this is far kinder than real.[/]"
+        )
     for run in summary["runs"]:
         for line in ([run["reason"]] if run["outcome"] != "done" and run["reason"] else []) + run["distrust"]:
             console.print(f"[yellow]{escape(run['run'])}: {escape(line)}[/]")

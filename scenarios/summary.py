@@ -125,6 +125,7 @@ def run_summary(run: Run) -> dict[str, Any]:
         "typical_step_ns": int(times.median()) if len(times) else None,
         "base_rtt_ns": fabric.base_rtt_ns,
         "time_scale": fabric.time_scale,
+        "reconvergence_ns": record["reconvergence_ns"],
         "packets": packets,
         "failovers": failovers(run),
         "faults_missed": record["faults_missed"],

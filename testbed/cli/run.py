@@ -97,7 +97,7 @@ def command(
         from scenarios.summary import exit_status
 
         with ProgressBar() as progress:
-            summary = run_scenario(loaded, directory, progress=progress, command_line=sys.argv, pcap_links=pcap)
+            summary = run_scenario(loaded, directory, progress=progress, command_line=["mrcbed", *sys.argv[1:]], pcap_links=pcap)
         if as_json:
             print(json.dumps(summary, indent=2))
         else:

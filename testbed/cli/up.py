@@ -29,26 +29,30 @@ def command(fabric: str, transport: str, seed: int, no_controller: bool) -> None
         import tempfile
         from pathlib import Path
 
+        from testbed.cli.run import ProgressBar
         from testbed.cluster import Cluster, ClusterDied
         from testbed.prompt.cli import Prompt
 
         console = Console()
-        with (
-            tempfile.TemporaryDirectory(prefix="agents-", dir=sandbox.RUN_DIR) as logs,
-            Cluster(chosen, controller=not no_controller) as cluster,
-        ):
-            cluster.start_agents(transport, {}, Path(logs), seed)
-            cable = next((li.name for li in chosen.links if li.kind == "fabric"), chosen.links[0].name)
-            console.print(
-                f"[bold]{chosen.name}[/bold] is up in {cluster.booted_ns / 1e9:.2f} s: {chosen.host_count} hosts, "
-                f"{len(chosen.switches)} switches, "
-                f"{len(chosen.links)} links. Try: [bold]paths h0 h{chosen.host_count - 1}[/bold], [bold]allreduce[/bold], "
-                f"[bold]break {cable}[/bold], [bold]pingall[/bold], [bold]help[/bold]",
-                highlight=False,
-            )
-            shell = Prompt(cluster, console)
-            if shell.died is not None:
-                raise ClusterDied(f"{shell.died}; the fabric is gone")
+        bar = ProgressBar()
+        cluster = Cluster(chosen, controller=not no_controller, progress=bar.report)
+        cable = next((li.name for li in chosen.links if li.kind == "fabric"), chosen.links[0].name)
+        with tempfile.TemporaryDirectory(prefix="agents-", dir=sandbox.RUN_DIR) as logs:
+            try:
+                with bar:
+                    cluster.start()
+                    cluster.start_agents(transport, {}, Path(logs), seed)
+                console.print(
+                    f"[bold]{chosen.name}[/bold] is up in {cluster.booted_ns / 1e9:.2f} s: {chosen.host_count} hosts, "
+                    f"{len(chosen.switches)} switches, {len(chosen.links)} links. Try: [bold]paths h0 h{chosen.host_count - 1}[/bold], "
+                    f"[bold]allreduce[/bold], [bold]break {cable}[/bold], [bold]pingall[/bold], [bold]help[/bold]",
+                    highlight=False,
+                )
+                shell = Prompt(cluster, console)
+                if shell.died is not None:
+                    raise ClusterDied(f"{shell.died}; the fabric is gone")
+            finally:
+                cluster.stop()
         return 0
 
     sys.exit(sandbox.run(work))
