@@ -1,0 +1,97 @@
+"""A ring all-reduce on a living cluster, for tests: run it, do things at moments of it, keep what every rank said."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from agents.collectives.steer import connect_ring, wait_for_all
+from scenarios.measure import AGENT_DROPS, DROPS
+from testbed.cluster import Cluster
+from topologies.theory import place_ranks
+
+BYTES = 1 << 16
+
+
+class Ring:
+    """All hosts, interleaved: every edge crosses the upper switches."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.hosts = place_ranks(cluster.fabric, "interleaved")
+        self.agents = [cluster.agents[h] for h in self.hosts]
+        connect_ring(self.agents, self.hosts, 1, 4)
+        self.ends: list[tuple[int, int, bool]] = []  # (monotonic ns, step, right) of every rank's steps
+        self.wrong = 0
+        self.failures: list[dict[str, Any]] = []
+
+    def local(self, host: int, peer: int) -> dict[str, Any]:
+        """What ``host`` told its ring neighbour ``peer``: QPN, first PSN, arena (va, rkey, length)."""
+        rank = self.hosts.index(host)
+        made = self.agents[rank].call("setup", ranks=self.hosts, rank=rank, qps=1, slices=4)
+        return dict(made["qps"][str(self.hosts.index(peer))][0])
+
+    def hear(self, rank: int, note: dict[str, Any]) -> None:
+        if note["event"] == "step":
+            self.ends.append((note["end_ns"], note["step"], note["ok"]))
+        elif note["event"] == "done":
+            self.wrong += note["wrong"]
+        else:
+            self.failures.append(note)
+
+    def run(self, steps: int, acts: Sequence[tuple[float, Callable[[], object]]] = (), size: int = BYTES, timeout: float = 30) -> bool:
+        """``acts``: what to do so many seconds after the start. Whether every rank came to its end."""
+        todo = sorted(acts, key=lambda act: act[0])
+        for agent in self.agents:
+            agent.call("start", collective="ring-allreduce", message_bytes=size, dtype="int32", steps=steps, warmup=0, seed=7)
+        begun = time.monotonic()
+
+        def check() -> None:
+            self.cluster.check()
+            while todo and time.monotonic() - begun >= todo[0][0]:
+                todo.pop(0)[1]()
+
+        before = len(self.ends)
+        ended = wait_for_all(self.agents, self.hear, check, timeout)
+        assert not (ended and todo), "the ring was over before all was done to it: give it more steps"
+        assert not ended or len(self.ends) - before == steps * len(self.hosts)
+        return ended
+
+    def all_right(self) -> bool:
+        return bool(self.ends) and self.wrong == 0 and not self.failures and all(right for _, _, right in self.ends)
+
+
+def paths(cluster: Cluster) -> list[dict[str, Any]]:
+    """Every queue pair's EVs on every host; ``host`` is added."""
+    return [{"host": h, **row} for h, agent in enumerate(cluster.agents) for row in agent.call("paths")]
+
+
+def wait_until(what: Callable[[], bool], timeout: float) -> bool:
+    until = time.monotonic() + timeout
+    while not what():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def dropped(cluster: Cluster) -> int:
+    """Packets that the fabric dropped, by all named causes, since it was built."""
+    return int(sum(row[key] for row in cluster.counters() for key in DROPS))
+
+
+def unexplained(cluster: Cluster, before: int = 0) -> int:
+    """Packets that agents sent and that neither arrived nor were dropped by a named cause; ``before``: :func:`dropped` at their start."""
+    assert cluster.quiesce(3)
+    agents = [agent.call("counters") for agent in cluster.agents]
+    lost = dropped(cluster) - before + sum(a[key] for a in agents for key in AGENT_DROPS)
+    return int(sum(a["tx_packets"] - a["rx_packets"] for a in agents) - lost)
+
+
+def logged(directory: Path, *kinds: str) -> list[dict[str, Any]]:
+    """Lines of the agents' logs, by time; complete once the agents have ended."""
+    lines = [json.loads(line) for path in sorted(directory.glob("h*.jsonl")) for line in path.read_text().splitlines()]
+    return sorted((line for line in lines if line["kind"] in kinds), key=lambda line: int(line["t"]))
