@@ -85,7 +85,8 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
     if waits:
         wait = max(r["reconvergence_ns"] for r in waits)
         console.print(
-            f"[dim]RoCE waits for the network to re-route: {wait / 1e9:g} s after a failure, {wait / waits[0]['base_rtt_ns']:.0f} base RTTs. "
+            f"[dim]RoCE waits for the network to re-route: {wait / 1e9:g} s after a failure, "
+            f"{wait / waits[0]['base_rtt_ns']:.0f} base RTTs. "
             f"A real network takes as long by the clock, with RTTs {scale:,.0f} times shorter: this is far kinder than real.[/]"
         )
     for run in summary["runs"]:
