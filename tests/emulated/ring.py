@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.collectives.steer import connect_ring, wait_for_all
-from scenarios.measure import AGENT_DROPS, DROPS
+from scenarios.measure import books
 from testbed.cluster import Cluster
 from topologies.theory import place_ranks
 
@@ -78,17 +78,11 @@ def wait_until(what: Callable[[], bool], timeout: float) -> bool:
     return True
 
 
-def dropped(cluster: Cluster) -> int:
-    """Packets that the fabric dropped, by all named causes, since it was built."""
-    return int(sum(row[key] for row in cluster.counters() for key in DROPS))
-
-
-def unexplained(cluster: Cluster, before: int = 0) -> int:
-    """Packets that agents sent and that neither arrived nor were dropped by a named cause; ``before``: :func:`dropped` at their start."""
+def unexplained(cluster: Cluster, before: list[dict[str, Any]]) -> int:
+    """Packets that agents sent and that neither arrived nor were dropped by a named cause; ``before``: counters at the agents' start."""
     assert cluster.quiesce(3)
-    agents = [agent.call("counters") for agent in cluster.agents]
-    lost = dropped(cluster) - before + sum(a[key] for a in agents for key in AGENT_DROPS)
-    return int(sum(a["tx_packets"] - a["rx_packets"] for a in agents) - lost)
+    agents = {str(h): agent.call("counters") for h, agent in enumerate(cluster.agents)}
+    return int(books({"agent_counters": agents, "counters_before": before, "counters_after": cluster.counters()})["unexplained"])
 
 
 def logged(directory: Path, *kinds: str) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ import pytest
 from agents.mrc import wire
 from agents.mrc.config import Config
 from testbed.cluster import Cluster
-from tests.emulated.ring import Ring, dropped, logged, paths, unexplained, wait_until
+from tests.emulated.ring import Ring, logged, paths, unexplained, wait_until
 from topologies import addressing, load_fabric
 from topologies.paths import path_links
 
@@ -95,6 +95,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
     cluster = Cluster(FABRIC, controller=False, pcap_links=[*links, OTHER], pcap_dir=pcaps)
     with cluster:
         logs.chmod(0o777)
+        before = cluster.counters()
         cluster.start_agents("mrc", {}, logs, seed=3)
         ring = Ring(cluster)
         ring.run(12)
@@ -110,8 +111,8 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
         came_back = wait_until(lambda: all(row["state"] == "GOOD" and row["active"] for row in paths(cluster)), 6)
         when["again"] = time.monotonic_ns()
         ring.run(8)
-        wait_until(lambda: unexplained(cluster) == 0, 2)
-        rest = unexplained(cluster)
+        wait_until(lambda: unexplained(cluster, before) == 0, 2)
+        rest = unexplained(cluster, before)
         offset = time.time_ns() - time.monotonic_ns()
         cluster.stop_agents()
     seen = [read(pcaps / f"{link.replace(':', '_')}.pcap", offset) for link in [*links, OTHER]]
@@ -194,7 +195,7 @@ def logs(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_roce_flow_stalls_until_it_is_re_routed(tiny: Cluster, logs: Path) -> None:
-    before = dropped(tiny)
+    before = tiny.counters()
     tiny.start_agents("roce", {}, logs, seed=3)
     try:
         ring = Ring(tiny)
@@ -239,7 +240,7 @@ def test_a_roce_flow_stalls_until_it_is_re_routed(tiny: Cluster, logs: Path) -> 
 
 
 def test_a_hosts_port_down_and_up_under_mrc(tiny: Cluster, logs: Path) -> None:
-    lost_before = dropped(tiny)
+    lost_before = tiny.counters()
     tiny.start_agents("mrc", {}, logs, seed=3)
 
     def sent() -> dict[str, int]:
