@@ -18,7 +18,7 @@ import numpy as np
 
 from agents.collectives.data import DTYPES, RingData
 from agents.device import Device
-from agents.transport import OK, RECEIVE, STATUS_NAMES, Region
+from agents.transport import FLUSHED, OK, RECEIVE, STATUS_NAMES, Region
 
 ARENA = 1 << 28
 """Bytes of registered memory per agent; the kernel commits only what is touched."""
@@ -169,8 +169,10 @@ class RingAllReduce:
         for c in completions:
             if c.status != OK:
                 if self.failure is None:
-                    peer = self.ring.peer_of.get(c.qpn, -1)
-                    self.failure = {"peer_rank": peer, "reason": STATUS_NAMES[c.status]}
+                    # Flushed receives come before the write that has the cause.
+                    cause = next((x for x in completions if x.status not in (OK, FLUSHED)), c)
+                    peer = self.ring.peer_of.get(cause.qpn, -1)
+                    self.failure = {"peer_rank": peer, "reason": STATUS_NAMES[cause.status]}
                 return
             if c.kind != RECEIVE:
                 self.open_writes[c.wr_id] -= 1
