@@ -65,7 +65,7 @@ def sid_list(fabric: Fabric, src: int, dst: int, value: int) -> tuple[int, ...]:
     """
     plane, uplink = ev_fields(value)
     first, last = fabric.t0_of(src), fabric.t0_of(dst)
-    if plane >= fabric.planes:
+    if not 0 <= plane < fabric.planes:
         raise FabricError(f"EV {value:#x}: fabric {fabric.name!r} has planes 0..{fabric.planes - 1}, not {plane}")
     if first == last:
         if uplink:

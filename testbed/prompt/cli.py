@@ -40,8 +40,10 @@ def parse_ev(fabric: Any, src: int, dst: int, word: str) -> int:
     """``plane:uplink``, ``plane`` alone, or the number. Raises :class:`FabricError`."""
     try:
         if ":" in word:
-            plane, uplink = word.split(":")
-            value = ev(int(plane), int(uplink))
+            plane, uplink = map(int, word.split(":"))
+            if not (0 <= plane <= 0xFFFF and 0 <= uplink <= 0xFFFF):
+                raise ValueError
+            value = ev(plane, uplink)
         else:
             number = int(word, 0)
             value = ev(number, 0) if number < fabric.planes and number < 16 else number
@@ -49,6 +51,14 @@ def parse_ev(fabric: Any, src: int, dst: int, word: str) -> int:
         raise FabricError(f"EV {word!r}: write it as plane:uplink, like 1:2") from None
     sid_list(fabric, src, dst, value)
     return value
+
+
+def words_of(line: str) -> list[str]:
+    """A line cut as a shell does. Raises :class:`UserError`."""
+    try:
+        return shlex.split(line)
+    except ValueError as error:
+        raise UserError(f"{line}: {str(error).lower()}") from None
 
 
 class Prompt(FabricPrompt):
@@ -79,7 +89,7 @@ class Prompt(FabricPrompt):
         """Nothing."""
 
     def _hosts(self, line: str, usage: str, count: int) -> tuple[list[int], list[str]]:
-        words = shlex.split(line)
+        words = words_of(line)
         if len(words) < count:
             raise UserError(f"usage: {usage}")
         return [self.fabric.host_number(w) for w in words[:count]], words[count:]
@@ -98,7 +108,7 @@ class Prompt(FabricPrompt):
         self._set(line, True)
 
     def _set(self, line: str, up: bool) -> None:
-        words = shlex.split(line)
+        words = words_of(line)
         if not words:
             raise UserError(f"usage: {'mend' if up else 'break'} LINK or SWITCH, like p0-t0-0:p0-t1-2 or p0-t1-2")
         for word in words:
@@ -142,7 +152,7 @@ class Prompt(FabricPrompt):
 
     def do_evs(self, line: str) -> None:
         """evs HOST [HOST]: what a host's queue pairs think of their EVs (towards one peer)."""
-        words = shlex.split(line)
+        words = words_of(line)
         (src,), rest = self._hosts(line, "evs HOST [HOST]", 1)
         peer = self.fabric.host_number(rest[0]) if rest else None
         rows = [r for r in self.cluster.agents[src].call("paths") if peer is None or r["peer"] == peer]
@@ -180,6 +190,10 @@ class Prompt(FabricPrompt):
     def do_ports(self, line: str) -> None:
         """ports [NODE]: counters of every port that saw traffic."""
         want = line.strip()
+        nodes = [*self.fabric.hosts, *self.fabric.switches]
+        if want and want not in nodes:
+            near = difflib.get_close_matches(want, nodes, n=3, cutoff=0.0)
+            raise UserError(f"fabric {self.fabric.name!r} has no node {want!r}; near it: {', '.join(near)}")
         table = Table("port", "sent", "arrived", "dropped (tail)", "dropped (link down)", "backlog", "peak", box=box.SIMPLE)
         for r in self.cluster.counters():
             if (want and r["node"] != want) or not (r["admitted_packets"] or r["arrived_packets"] or r["drop_tail_packets"]):
@@ -212,15 +226,17 @@ class Prompt(FabricPrompt):
         Ring all-reduce over all hosts, every sum checked.
         """
         options: dict[str, str] = {"steps": "10", "bytes": str(1 << 20), "placement": "packed", "dtype": "int32", "qps": "1", "slices": "4"}
-        for word in shlex.split(line):
+        for word in words_of(line):
             key, _, value = word.partition("=")
             if key not in options or not value:
                 raise UserError(f"allreduce: {word!r} is not one of {' '.join(f'{k}=' for k in options)}")
             options[key] = value
         try:
             steps, size, qps, slices = (int(options[k]) for k in ("steps", "bytes", "qps", "slices"))
+            if min(steps, size, qps, slices) < 1:
+                raise ValueError
         except ValueError:
-            raise UserError("allreduce: steps, bytes, qps and slices are whole numbers") from None
+            raise UserError("allreduce: steps, bytes, qps and slices are whole numbers above 0") from None
         hosts = place_ranks(self.fabric, options["placement"])
         agents = [self.cluster.agents[h] for h in hosts]
         unit = len(hosts) * slices * 4
@@ -230,7 +246,7 @@ class Prompt(FabricPrompt):
         wrong = 0
         failure = ""
         seed = int(time.time())
-        with Progress(console=self.console, transient=True) as bar:
+        with Progress(console=self.console, transient=True, disable=not self.console.is_terminal) as bar:
             task = bar.add_task("ring all-reduce", total=steps * len(hosts))
 
             def heard(rank: int, note: dict[str, Any]) -> None:
