@@ -51,8 +51,8 @@ class Attacker:
         """A WRITE Only that h0 would place, unless an argument spoils it; high up in the arena, where the ring does not come."""
         self.framer.write(
             time.monotonic_ns(), Route(FABRIC, src, 0), ev, wire.WRITE_ONLY, False, False, self.to_h2["qpn"] if qpn is None else qpn,
-            self.h2["psn"] if psn is None else psn, 0, 0, self.spot if va is None else va, self.rkey if rkey is None else rkey, len(payload),
-            -1, memoryview(payload),
+            self.h2["psn"] if psn is None else psn, 0, 0, self.spot if va is None else va, self.rkey if rkey is None else rkey,
+            len(payload), -1, memoryview(payload),
         )  # fmt: skip
         return bytes(self.framer.frame[: self.framer.length]) + payload + self.framer.trailer
 

@@ -1,0 +1,253 @@
+"""The prompt of `mrcbed up`, command by command, on a living cluster."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+from mininet.log import lg, setLogLevel
+from rich.console import Console
+
+from testbed.cluster import Cluster
+from testbed.prompt.cli import Prompt
+from topologies import addressing, load_fabric
+from topologies.paths import path_evs, path_nodes
+
+pytestmark = pytest.mark.sandbox
+
+FABRIC = load_fabric("tiny")
+Say = Callable[[str], str]
+RING = "allreduce steps={} bytes=65536 placement=interleaved"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    logs = tmp_path_factory.mktemp("logs")
+    logs.chmod(0o777)
+    with Cluster(FABRIC) as made:
+        made.start_agents("mrc", {}, logs, seed=9)
+        yield made
+
+
+@pytest.fixture
+def say(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Say]:
+    """Types a line; returns what was printed, by us and by Mininet."""
+    empty = tmp_path_factory.mktemp("script") / "empty"
+    empty.write_text("")
+    text = io.StringIO()
+    stream = lg.handlers[0].setStream(text)
+    setLogLevel("output")
+    reader, writer = os.pipe()
+    try:
+        with open(reader) as stdin:
+            prompt = Prompt(cluster, Console(file=text, width=160), stdin=stdin, script=str(empty))
+
+            def typed(line: str) -> str:
+                text.seek(0)
+                text.truncate()
+                assert prompt.onecmd(line) is None, "the prompt goes on"
+                assert prompt.died is None
+                return text.getvalue()
+
+            yield typed
+    finally:
+        os.close(writer)
+        setLogLevel("warning")
+        lg.handlers[0].setStream(stream)
+        cluster.heal()
+
+
+def rows(said: str) -> list[list[str]]:
+    """A table's lines, cut at two or more blanks."""
+    return [re.split(r"\s{2,}", line.strip()) for line in said.splitlines() if line.startswith("  ") and line.strip()][1:]
+
+
+def test_evs_before_any_collective_is_one_line(say: Say) -> None:
+    assert say("evs h0") == "h0 has no queue pair yet: start a collective first, with allreduce\n"
+    assert say("evs h0 h2") == "h0 has no queue pair to h2 yet: start a collective first, with allreduce\n"
+
+
+def test_status(say: Say, cluster: Cluster) -> None:
+    said = say("status")
+    assert "tiny: 4 hosts, 2 planes of 2 T0 and 2 T1, 4 paths across" in said
+    assert f"controller: {cluster.rest_url}" in said and "http://127.0.0.1:" in said
+    assert "down: nothing" in said
+    cluster.set_link("p0-t0-0:p0-t1-1", False)
+    assert "down: p0-t0-0:p0-t1-1" in say("status")
+
+
+def test_paths(say: Say) -> None:
+    found = rows(say("paths h0 h3"))[:4]
+    evs = path_evs(FABRIC, 0, 3)
+    assert [r[0] for r in found] == ["0:0", "0:1", "1:0", "1:1"]
+    assert [r[1] for r in found] == [addressing.text(addressing.path_address(FABRIC, 0, 3, v)) for v in evs]
+    assert [r[2] for r in found] == [" ".join(path_nodes(FABRIC, 0, 3, v)[1:-1]) for v in evs]
+    assert [r[3] for r in found] == ["up"] * 4
+    assert "1400=p1-t0-0 1801=p1-t1-1 1401=p1-t0-1 1c01=d1" in say("paths h0 h3")
+    say("break p0-t0-1:p0-t1-1")
+    assert [r[3] for r in rows(say("paths h0 h3"))[:4]] == ["up", "down: p0-t0-1:p0-t1-1", "up", "up"]
+
+
+@pytest.mark.parametrize("src, dst", [(0, 3), (2, 1), (0, 1)])
+def test_trace_shows_every_hop_with_its_address(say: Say, src: int, dst: int) -> None:
+    for value in path_evs(FABRIC, src, dst):
+        plane, uplink = addressing.ev_fields(value)
+        said = say(f"trace h{src} h{dst} {plane}:{uplink}")
+        assert "lost" not in said
+        hops = [r[1:] for r in rows(said)]
+        address = addressing.path_address(FABRIC, src, dst, value)
+        nodes = path_nodes(FABRIC, src, dst, value)
+        owner = {port.name: port.node for port in FABRIC.ports}
+        expected, limit = [], 64
+        for a, b in zip(nodes, nodes[1:], strict=False):
+            expected += [(a, "out", addressing.text(address), str(limit)), (b, "in", addressing.text(address), str(limit))]
+            address, limit = addressing.shift(address), limit - 1
+        assert [(owner[port], way, where, hops_left) for port, way, where, hops_left in hops] == expected
+        times = [float(r[0]) for r in rows(said)]
+        assert times == sorted(times) and times[0] == 0
+
+
+def test_trace_on_a_broken_path_says_where(say: Say) -> None:
+    say("break p0-t0-0:p0-t1-1")
+    assert "lost after p0-t0-0-d0: seen arriving at p0-t0-0, then no more" in say("trace h0 h3 0:1")
+    assert "lost" not in say("trace h0 h3 0:0")
+    say("mend all")
+    say("break p0-t0-1:p0-t1-1")
+    assert "lost after p0-t1-1-d0: seen arriving at p0-t1-1, then no more" in say("trace h0 h3 0:1")
+    say("mend all")
+    say("break h0:p1-t0-0")
+    assert "lost after h0-p1: seen leaving h0, then no more" in say("trace h0 h3 1:0")
+    say("mend all")
+    assert "lost" not in say("trace h0 h3 0:1") + say("trace h0 h3 1:0")
+
+
+def test_break_and_mend_by_link_and_by_switch(say: Say, cluster: Cluster) -> None:
+    def down() -> list[str]:
+        return [name for name, up in cluster.link_states().items() if not up]
+
+    assert say("broken") == "every link is up\n"
+    assert say("break p0-t0-0:p0-t1-1 h3:p1-t0-1") == ""
+    assert sorted(down()) == sorted(say("broken").split()) == ["h3:p1-t0-1", "p0-t0-0:p0-t1-1"]
+    say("mend h3:p1-t0-1")
+    assert down() == ["p0-t0-0:p0-t1-1"]
+    say("break p1-t1-0")
+    assert say("broken").split() == down() == ["p0-t0-0:p0-t1-1", "p1-t0-0:p1-t1-0", "p1-t0-1:p1-t1-0"]
+    say("mend p1-t1-0")
+    assert down() == ["p0-t0-0:p0-t1-1"]
+    assert say("mend all") == "" and say("broken") == "every link is up\n"
+    say("link h0 p0-t0-0 down")
+    assert say("broken") == "h0:p0-t0-0\n", "Mininet's words act on the same cables"
+    say("link h0 p0-t0-0 up")
+    assert down() == []
+
+
+def test_allreduce_evs_and_ports(say: Say, cluster: Cluster) -> None:
+    before = {r["port"]: r["arrived_packets"] for r in cluster.counters()}
+    said = say(RING.format(3))
+    found = re.match(
+        r"3 steps of 65536 B over 4 ranks: median ([\d.]+) ms, slowest ([\d.]+) ms, bus bandwidth ([\d.]+) Mb/s "
+        r"\(([\d.]+) % of what the links that are up allow\), every sum right\n$",
+        said,
+    )
+    assert found, said
+    median, slowest, bus, share = map(float, found.groups())
+    assert 0 < median <= slowest and bus == pytest.approx(65536 * 8 / median * 1.5 / 1000, rel=0.01) and 20 < share <= 101
+    evs = rows(say("evs h0 h2"))
+    assert [(r[1], r[2], r[3], r[4]) for r in evs] == [("h2", ev, "GOOD", "yes") for ev in ("0:0", "0:1", "1:0", "1:1")]
+    counts = [int(r[5]) for r in evs]
+    assert min(counts) > 0 and abs(sum(counts[:2]) - sum(counts[2:])) <= 4
+    assert {r[1] for r in rows(say("evs h0"))} == {"h2", "h3"}
+    ports = {r[0]: r for r in rows(say("ports p0-t0-0"))}
+    assert set(ports) == {"p0-t0-0-d0", "p0-t0-0-d1", "p0-t0-0-u0", "p0-t0-0-u1"}
+    now = {r["port"]: r for r in cluster.counters()}
+    for name, row in ports.items():
+        assert row[1:] == [str(now[name]["admitted_packets"]), str(now[name]["arrived_packets"]), "0", *row[4:]]
+        assert now[name]["arrived_packets"] > before[name] + 20
+    assert {r[0].rsplit("-", 1)[0] for r in rows(say("ports"))} >= {"h0", "h3", "p0-t0-0", "p1-t1-1"}
+
+
+def test_a_broken_cable_shows_in_evs_and_not_in_sums(say: Say) -> None:
+    say("break p0-t0-0:p0-t1-1")
+    assert "every sum right" in say(RING.format(4))
+    states = {r[2]: (r[3], r[4]) for r in rows(say("evs h0 h2"))}
+    assert states["0:1"] == ("ASSUMED_BAD", "no")
+    assert {v for ev, v in states.items() if ev != "0:1"} == {("GOOD", "yes")}
+    lost = {r[0]: int(r[4]) for r in rows(say("ports p0-t0-0"))}
+    assert lost["p0-t0-0-u1"] > 0 and lost["p0-t0-0-u0"] == 0
+
+
+@pytest.mark.parametrize(
+    "line, answer",
+    [
+        ("break", "usage: break LINK or SWITCH"),
+        ("mend", "usage: mend LINK or SWITCH"),
+        ("break p0-t0-0:p0-t1-9", "fabric 'tiny' has no link 'p0-t0-0:p0-t1-9'; near it: p0-t0-0:p0-t1-1"),
+        ("break p0-t9-0", "fabric 'tiny' has no switch 'p0-t9-0'; near it: p0-t1-0, p0-t0-0, "),
+        ("break nonsense", "fabric 'tiny' has no switch 'nonsense'; near it: "),
+        ("mend p0-t1-7", "fabric 'tiny' has no switch 'p0-t1-7'; near it: p0-t1-1, p0-t1-0, "),
+        ("paths", "usage: paths HOST HOST"),
+        ("paths h0", "usage: paths HOST HOST"),
+        ("paths h0 h0", "paths needs two different hosts"),
+        ("paths h0 h9", "h9"),
+        ("trace h0", "usage: trace"),
+        ("trace h0 h3", "usage: trace"),
+        ("trace h0 h3 9:9", "EV 0x90009: fabric 'tiny' has planes 0..1, not 9"),
+        ("trace h0 h3 0:7", "EV 0x7: fabric 'tiny' has uplinks 0..1, not 7"),
+        ("trace h0 h3 x:y", "EV 'x:y': write it as plane:uplink"),
+        ("trace h0 h3 0:0:0", "EV '0:0:0': write it as plane:uplink"),
+        ("trace h0 h3 -1:0", "EV '-1:0'"),
+        ("trace h0 h3 0:65536", "EV '0:65536': write it as plane:uplink"),
+        ("trace h0 h3 -5", "EV -0x50000: fabric 'tiny' has planes 0..1, not -5"),
+        ("evs", "usage: evs HOST"),
+        ("evs p0-t0-0", "p0-t0-0"),
+        ("ports nowhere", "fabric 'tiny' has no node 'nowhere'"),
+        ("allreduce steps", "allreduce: 'steps' is not one of steps="),
+        ("allreduce speed=3", "allreduce: 'speed=3' is not one of steps="),
+        ("allreduce steps=many", "allreduce: steps, bytes, qps and slices are whole numbers"),
+        ("allreduce steps=0", "are whole numbers above 0"),
+        ("allreduce bytes=-5", "are whole numbers above 0"),
+        ("allreduce bytes=99999999999", "message_bytes"),
+        ("allreduce slices=0", "are whole numbers above 0"),
+        ("allreduce qps=0", "are whole numbers above 0"),
+        ("allreduce dtype=int8", "dtype 'int8': there are "),
+        ("allreduce placement=random", "no placement 'random': there are packed and interleaved"),
+        ("break 'p0-t0-0", "'p0-t0-0: no closing quotation"),
+        ("nosuchcommand", "nosuchcommand"),
+    ],
+)
+def test_bad_input_is_one_line(say: Say, cluster: Cluster, line: str, answer: str) -> None:
+    said = say(line)
+    assert answer in said
+    assert said.count("\n") == 1 and said.endswith("\n") and "Traceback" not in said
+    assert all(cluster.link_states().values())
+
+
+def test_the_prompt_is_whole_after_bad_input(say: Say) -> None:
+    assert "every sum right" in say(RING.format(1))
+
+
+def test_programs_in_hosts_and_switches(say: Say) -> None:
+    assert " 0% packet loss" in say("h0 ping -c 1 -W 1 h2")
+    text = say("p0-t0-0 ip -br link")
+    assert "p0-t0-0-u0@" in text and "h0-p0@" not in text
+    assert "fd6d:7263::4" in say("h3 ip -br -6 addr")
+    assert say('py net["h0"].IP()') == "fd6d:7263::1\n"
+
+
+def test_a_session_from_a_script(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """As `mrcbed up` reads it: line by line, comments and blanks left out, until the end."""
+    script = tmp_path_factory.mktemp("script") / "commands"
+    script.write_text("status\n\nbreak p0-t1-1\nbroken\nmend all\nbroken\nbreak p9\n")
+    text = io.StringIO()
+    reader, writer = os.pipe()
+    try:
+        with open(reader) as stdin:
+            Prompt(cluster, Console(file=text, width=160), stdin=stdin, script=str(script))
+    finally:
+        os.close(writer)
+    assert text.getvalue().splitlines()[3:6] == ["down: nothing", "p0-t0-0:p0-t1-1", "p0-t0-1:p0-t1-1"]
+    assert text.getvalue().splitlines()[6] == "every link is up"
+    assert "has no switch 'p9'" in text.getvalue()
