@@ -6,6 +6,7 @@ import io
 import os
 import re
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 import pytest
 from mininet.log import lg, setLogLevel
@@ -102,7 +103,7 @@ def test_trace_shows_every_hop_with_its_address(say: Say, src: int, dst: int) ->
         nodes = path_nodes(FABRIC, src, dst, value)
         owner = {port.name: port.node for port in FABRIC.ports}
         expected, limit = [], 64
-        for a, b in zip(nodes, nodes[1:], strict=False):
+        for a, b in pairwise(nodes):
             expected += [(a, "out", addressing.text(address), str(limit)), (b, "in", addressing.text(address), str(limit))]
             address, limit = addressing.shift(address), limit - 1
         assert [(owner[port], way, where, hops_left) for port, way, where, hops_left in hops] == expected
