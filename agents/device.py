@@ -48,7 +48,7 @@ class Device:
         self.engine = make_engine(transport, fabric, host, options or {}, seed)
         self.io = PacketIO([f"h{host}-p{p}" for p in range(fabric.planes)], fabric.frame_bytes, UDP_PORT)
         self.late_max = 0
-        self.late = [0] * 64  # how often a timer was late by 2^k ns
+        self.late = [0] * 64  # how often a timer or a frame waited 2^k ns
         self.wakeups = 0
         self._readers = [self.io.receiver, self.io.links]
 
@@ -94,6 +94,8 @@ class Device:
         io = self.io
         now = time.monotonic_ns()
         got = io.receive(engine, now, BATCH)
+        if got:
+            self._late(time.time_ns() - io.oldest_ns)
         engine.timer(now)
         sent = io.send(engine, now, BATCH)
         if got == BATCH or sent == BATCH:
@@ -106,19 +108,22 @@ class Device:
         ready, _, _ = select.select(self._readers + (readers or []), [], [], wait / 1e9)
         self.wakeups += 1
         if not ready and wait and due != NEVER:
-            late = time.monotonic_ns() - due
-            if late > 0:
-                self.late[late.bit_length()] += 1
-                if late > self.late_max:
-                    self.late_max = late
+            self._late(time.monotonic_ns() - due)
         if io.links in ready:
             now = time.monotonic_ns()
             for port, up in io.port_changes():
                 engine.port_state(now, port, up)
         return [r for r in ready if r is not io.receiver and r is not io.links]
 
+    def _late(self, ns: int) -> None:
+        """A timer or a frame had to wait so long for this process."""
+        if ns > 0:
+            self.late[ns.bit_length()] += 1
+            if ns > self.late_max:
+                self.late_max = ns
+
     def lag(self) -> dict[str, int]:
-        """How late timers were, ns: largest and 99th percentile (rounded up to a power of two)."""
+        """How late this process got to timers and frames, ns: largest and 99th percentile (rounded up to a power of two)."""
         total = sum(self.late)
         seen = 0
         p99 = 0

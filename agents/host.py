@@ -126,6 +126,12 @@ class Host:
         pending, self.pending = self.pending, []
         self.job.completed(pending)
 
+    def op_abort(self) -> None:
+        """Forget the collective and its ring; the next set-up makes new queue pairs, the old ones run dry."""
+        self.job = None
+        self.ring = None
+        self.pending = []
+
     def op_counters(self) -> dict[str, int]:
         """Counters so far."""
         return self.device.counters()

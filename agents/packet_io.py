@@ -32,7 +32,7 @@ RTMGRP_LINK: Final = 1
 RTM_NEWLINK: Final = 16
 IFF_UP: Final = 1
 IFF_LOWER_UP: Final = 1 << 16
-_HEADER = struct.Struct("=IIIHH")  # tpacket2_hdr: status, len, snaplen, mac, net
+_HEADER = struct.Struct("=IIIHHII")  # tpacket2_hdr: status, len, snaplen, mac, net, seconds and nanoseconds of arrival (real-time clock)
 _IFINDEX = struct.Struct("=i")
 
 
@@ -67,6 +67,7 @@ class PacketIO:
         self.links = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.NETLINK_ROUTE)
         self.links.bind((0, RTMGRP_LINK))
         self.ring_drops = 0
+        self.oldest_ns = 0  # when the first frame of the last batch arrived, real-time clock
         self.not_ours = 0
 
     def _open_ring(self, frame_bytes: int, udp_port: int) -> socket.socket:
@@ -99,7 +100,9 @@ class PacketIO:
             offset = self.offsets[at]
             if words[offset >> 2] & 1 == 0:
                 break
-            _, length, kept, mac, _ = _HEADER.unpack_from(view, offset)
+            _, length, kept, mac, _, seconds, fraction = _HEADER.unpack_from(view, offset)
+            if n == 0:
+                self.oldest_ns = seconds * 1_000_000_000 + fraction
             (ifindex,) = _IFINDEX.unpack_from(view, offset + 36)
             port = self.port_of.get(ifindex, -1)
             if port >= 0:

@@ -7,7 +7,7 @@ drive it with numbers.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,11 +39,31 @@ class _Entry:
 
 
 def fault_ranks(fabric: Fabric, hosts: Sequence[int], fault: Fault) -> tuple[int, int]:
-    """(sender rank, receiver rank) whose QP a ``used-by-qp`` fault follows: as given, else the first ring edge across T0s."""
+    """(sender rank, receiver rank) whose QP a ``used-by-qp`` fault follows: as given, else the first ring edge across T0s.
+
+    Which of the edges the runner follows when none is given is :func:`busiest_edge`.
+    """
     if fault.ranks is not None:
         return fault.ranks
     edges = [(i, (i + 1) % len(hosts)) for i in range(len(hosts))]
     return next((e for e in edges if fabric.t0_of(hosts[e[0]]) != fabric.t0_of(hosts[e[1]])), edges[0])
+
+
+def busiest_edge(fabric: Fabric, hosts: Sequence[int], fault: Fault, paths: Mapping[int, Sequence[dict[str, Any]]]) -> tuple[int, int]:
+    """As :func:`fault_ranks`; but if no ranks are given, the first ring edge whose cable carries most of the ring's QPs.
+
+    That edge holds the others up, so a stall there is one of the whole ring. ``paths`` is what each host's agent answered.
+    """
+    if fault.ranks is not None:
+        return fault.ranks
+    cables: dict[tuple[int, int], str] = {}
+    for i, src in enumerate(hosts):
+        j = (i + 1) % len(hosts)
+        mine = [p for p in paths.get(src, ()) if p.get("peer") == hosts[j] and "plane" in p and "uplink" in p]
+        if mine and fabric.t0_of(src) != fabric.t0_of(hosts[j]):
+            cables[i, j] = cable_of_path(fabric, src, hosts[j], int(mine[0]["plane"]) << 16 | int(mine[0]["uplink"])).name
+    shared = list(cables.values())
+    return max(cables, key=lambda edge: shared.count(cables[edge]), default=fault_ranks(fabric, hosts, fault))
 
 
 def cable_of_path(fabric: Fabric, src: int, dst: int, ev: int) -> Link:
@@ -53,11 +73,13 @@ def cable_of_path(fabric: Fabric, src: int, dst: int, ev: int) -> Link:
 
 
 def resolve_used(
-    fabric: Fabric, hosts: Sequence[int], fault: Fault, paths: Sequence[dict[str, Any]], seed: int, can_say: bool
+    fabric: Fabric, hosts: Sequence[int], edge: tuple[int, int], paths: Sequence[dict[str, Any]], seed: int, can_say: bool
 ) -> tuple[str, str]:
-    """(link name, how it was found). ``paths`` is what the sender's agent answered; a transport on many paths cannot say,
-    then a path is drawn by ``seed``."""
-    a, b = fault_ranks(fabric, hosts, fault)
+    """(link name, how it was found) for the QP between two ranks.
+
+    ``paths`` is what the sender's agent answered; a transport on many paths cannot say, then a path is drawn by ``seed``.
+    """
+    a, b = edge
     src, dst = hosts[a], hosts[b]
     if can_say:
         for path in paths:

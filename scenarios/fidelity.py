@@ -15,6 +15,8 @@ BUSY = 0.90
 """A machine busier than this shapes what it measures [our own choice]."""
 BUSY_SHARE = 0.10
 """... if it is so for longer than this share of the run, and than a second [our own choice]."""
+STALL_RTTS = 4
+"""An agent that could not run for longer than so many base RTTs makes its peers take it for a dead path [our own choice]."""
 SAMPLE_S = 0.2
 
 
@@ -66,6 +68,8 @@ def reasons(
     causes: Mapping[str, int],
     unexplained: int | None,
     base_rtt_ns: int,
+    rejected: Mapping[str, int],
+    cables: Sequence[Mapping[str, Any]],
 ) -> list[str]:
     """Why a run cannot be trusted, in words; empty if it can."""
     found = []
@@ -76,10 +80,16 @@ def reasons(
     lag = max((int(loop.get("lag_p99_ns", 0)) for loop in loops), default=0)
     if lag > base_rtt_ns:
         found.append(f"agents woke up to {lag / 1e6:.1f} ms late (p99), more than a base RTT ({base_rtt_ns / 1e6:.1f} ms)")
+    for loop in loops:
+        stall = int(loop.get("lag_max_ns", 0))
+        if stall > STALL_RTTS * base_rtt_ns:
+            found.append(f"the agent of h{loop['host']} did not get to run for {stall / 1e6:.0f} ms, {stall / base_rtt_ns:.0f} base RTTs")
     if unexplained is None:
         found.append("the packets could not be counted to the end")
     elif unexplained:
         found.append(f"{abs(unexplained)} packets {'vanished' if unexplained > 0 else 'appeared'} without a cause")
+    found += [f"agents refused {n} frames that arrived ({name})" for name, n in rejected.items()]
+    found += [f"the books of {gap['where']} do not balance: {gap['packets']} packets, {gap['bytes']} bytes" for gap in cables]
     if ring := sum(n for cause, n in causes.items() if "ring" in cause):
         found.append(f"receive sockets dropped {ring} packets: agents were too slow")
     return found

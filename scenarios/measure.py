@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import pandas as pd
 
+from testbed.dataplane.counters import books as cable_books
 from topologies import Fabric
 
 DROPS = (
@@ -36,6 +37,9 @@ _PORT_KEYS = ("port", "node", "peer", "link", "plane", "kind")
 _GAUGES = ("backlog_bytes", "backlog_peak_bytes")
 _EVENT_KINDS = frozenset(("ev", "loss", "rtx", "rto", "spurious", "qp", "reroute", "fault", "resolved", "reconverged", "failed"))
 _COLUMNS = ("t", "kind", "host", "peer", "ev", "from", "to", "cause", "psn", "count", "name", "on", "phase")
+
+REFUSED = ("rx_bad", "rx_refused", "rx_foreign", "rx_too_many", "rx_unsupported", "rx_not_connected")
+"""Counters of frames that reached an agent and were refused; none has a place in a run where nobody injects any."""
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
@@ -232,8 +236,16 @@ def books(record: dict[str, Any]) -> dict[str, Any]:
         "lost": lost,
         "unexplained": sent - delivered - lost if agents and ports else None,
         "causes": {cause: n for cause, n in causes.items() if n},
-        "rejected": {k: total(k) for k in sorted({k for c in agents for k in c if k.startswith("rx_bad")}) if total(k)},
+        "rejected": {k: total(k) for k in sorted({k for c in agents for k in c if k.startswith(REFUSED)}) if total(k)},
     }
+
+
+def cable_gaps(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """Cables and switches whose own books do not balance over a run that ended quietly; [] if all do, or if nobody counted."""
+    rows = port_rows(record)
+    if record.get("outcome") != "done" or not all("admitted_bytes" in row and "peer" in row for row in rows):
+        return []
+    return cable_books(rows)
 
 
 def load_runs(directory: Path) -> list[Run]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from agents.control import AgentError
-from scenarios.faults import NEVER, Action, Timeline, fault_ranks, resolve_used
+from scenarios.faults import NEVER, Action, Timeline, busiest_edge, fault_ranks, resolve_used
 from scenarios.fidelity import Watch
 from scenarios.measure import books
 from scenarios.schema import USED_BY_QP, Scenario, Transport
@@ -141,10 +141,13 @@ class OneRun:
                 continue
             how = "the cable that an earlier run of this fabric resolved"
             if i not in self.spec.used:
-                src = self.hosts[fault_ranks(self.fabric, self.hosts, fault)[0]]
                 can_say = self.spec.transport.kind != "mrc"
+                paths = {int(host): rows for host, rows in self.record["paths"].items()}
+                edge = (
+                    busiest_edge(self.fabric, self.hosts, fault, paths) if can_say else fault_ranks(self.fabric, self.hosts, fault)
+                )
                 self.spec.used[i], how = resolve_used(
-                    self.fabric, self.hosts, fault, self.record["paths"][str(src)], self.spec.seed, can_say
+                    self.fabric, self.hosts, edge, paths[self.hosts[edge[0]]], self.spec.seed, can_say
                 )
             self.journal(time.monotonic_ns(), "resolved", name=fault.name, on=self.spec.used[i], how=how)
         self.timeline = Timeline(self.fabric, self.spec.scenario.faults, self.spec.used)
@@ -187,6 +190,7 @@ class OneRun:
                     for note in agent.notifications():
                         self.heard(rank, note)
                     if getattr(agent, "closed", False) and rank not in self.done:
+                        time.sleep(0.2)  # until the kernel has told of its end
                         self.cluster.check()  # says who died
                         self.end("failed", f"the agent of rank {rank} (h{self.hosts[rank]}) hung up")
                 if self.outcome != "done":

@@ -12,7 +12,7 @@ import pandas as pd
 
 from scenarios import fidelity
 from scenarios.checks import evaluate
-from scenarios.measure import Run, books
+from scenarios.measure import Run, books, cable_gaps
 from scenarios.schema import Scenario
 from topologies.paths import evs_over
 from topologies.theory import ring_allreduce_step_ns, ring_bandwidth
@@ -54,7 +54,9 @@ def failovers(run: Run) -> list[dict[str, Any]]:
         last = [
             line["last_data_ns"]
             for line in moves
-            if line.get("last_data_ns") and line.get("to", "ASSUMED_BAD") == "ASSUMED_BAD" and on_it(line, line.get("ev"))
+            if line.get("last_data_ns")
+            and line.get("to", "ASSUMED_BAD") == "ASSUMED_BAD"
+            and on_it(line, line.get("old", line.get("ev")))  # a reroute names the path it left
         ]
         seen = [line["t"] for line in moves if line.get("to") == "ASSUMED_BAD" and on_it(line, line.get("ev"))]
         seen += [line["t"] for line in moves if line["kind"] == "reroute" and on_it(line, line.get("old"))]
@@ -96,7 +98,16 @@ def run_summary(run: Run) -> dict[str, Any]:
     left = ring_bandwidth(fabric, ranks, record["fault_links"])
     measured = run.steps[~run.steps["warmup"].astype(bool)]
     wrong = max(int((~run.steps["ok"].astype(bool)).sum()), sum(int(n) for n in record.get("wrong", {}).values()))
-    why = fidelity.reasons(record.get("cpu", []), run.window, run.of("loop"), packets["causes"], packets["unexplained"], fabric.base_rtt_ns)
+    why = fidelity.reasons(
+        record.get("cpu", []),
+        run.window,
+        run.of("loop"),
+        packets["causes"],
+        packets["unexplained"],
+        fabric.base_rtt_ns,
+        packets["rejected"],
+        cable_gaps(record),
+    )
     failed_steps = int(record["steps"]) - len(times)
     if record["outcome"] == "interrupted":
         verdict, why = INTERRUPTED, [record["reason"]]

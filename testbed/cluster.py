@@ -31,6 +31,8 @@ from topologies.clos import Fabric
 
 CRASH_POINTS = (*STEPS, "controller", "captures", "started", "agents", "agents-started")
 """Where the environment variable MRCBED_CRASH_AT makes bring-up fail: ``<point>`` raises there, ``<point>:kill`` kills this process."""
+MAX_HOSTS = 64
+"""Every host is processes, and every pair of hosts a route: more come up in minutes, not seconds [our own choice]."""
 CONTROLLER_S = 20.0
 AGENTS_S = 20.0
 NOTICE_S, FORCE_S = 0.6, 1.2
@@ -43,6 +45,8 @@ NOBODY = 65534
 
 class ClusterDied(UserError):
     """A process that the cluster needs has died. One line: which, how, and what to do."""
+
+    status = 1  # neither the input's fault nor the machine's
 
 
 class InjectedCrash(RuntimeError):
@@ -61,6 +65,11 @@ class Cluster:
         pcap_dir: Path | None = None,
         progress: Callable[[str, float], None] | None = None,
     ) -> None:
+        if fabric.host_count > MAX_HOSTS or len(fabric.ports) > layout.MAX_PORTS or len(fabric.switches) > layout.MAX_SWITCHES:
+            raise UserError(
+                f"fabric {fabric.name!r} has {fabric.host_count} hosts, {len(fabric.switches)} switches and {len(fabric.ports)} ports: "
+                f"one machine emulates up to {MAX_HOSTS}, {layout.MAX_SWITCHES} and {layout.MAX_PORTS}"
+            )
         self.fabric = fabric
         self.agents: list[AgentClient] = []
         self.captures: list[Capture] = []
@@ -206,6 +215,11 @@ class Cluster:
     @property
     def controller_alive(self) -> bool:
         return self._controller is not None and self._controller.poll() is None
+
+    @property
+    def controller_lost(self) -> bool:
+        """Whether a controller came up and is gone. Traffic does not need it."""
+        return self._controller is not None and self._controller.poll() is not None
 
     @property
     def controller_pid(self) -> int:

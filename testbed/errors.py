@@ -1,6 +1,6 @@
 """The one exception that people see: a single line with what is wrong, where, and the fix.
 
-Raised anywhere in the testbed; the command line prints it without a traceback and exits with 2.
+Raised anywhere in the testbed; the command line prints it without a traceback and exits with its ``status``.
 """
 
 from __future__ import annotations
@@ -8,3 +8,5 @@ from __future__ import annotations
 
 class UserError(Exception):
     """Bad input, or something the machine lacks. The message is one line that ends in the fix."""
+
+    status = 2

@@ -192,11 +192,15 @@ def _worker(work: Callable[[], int], mask: set[int | signal.Signals]) -> None:
         status = 130
     except UserError as error:
         print(f"mrcbed: {error}", file=sys.stderr)
-        status = 2
-    except BaseException:
-        import traceback
+        status = error.status
+    except BaseException as error:
+        if os.environ.get("MRCBED_DEBUG"):
+            import traceback
 
-        traceback.print_exc()
+            traceback.print_exc()
+        first = (str(error).splitlines() or [""])[0]
+        print(f"mrcbed: a bug of ours, {type(error).__name__}: {first} (MRCBED_DEBUG=1 shows the traceback)", file=sys.stderr)
+        status = 70
     finally:
         try:
             sys.stdout.flush()

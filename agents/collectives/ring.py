@@ -167,6 +167,8 @@ class RingAllReduce:
     def completed(self, completions: list[Any]) -> None:
         """Take completions; begins steps, ends them, and sets :attr:`failure` when a request failed."""
         for c in completions:
+            if c.qpn not in self.ring.peer_of:
+                continue  # of a ring that was given up
             if c.status != OK:
                 if self.failure is None:
                     # Flushed receives come before the write that has the cause.

@@ -371,7 +371,7 @@ class Endpoint(Transmitter):
                 self._ready[was].remove(qp)
                 self._ready[qp.port].append(qp)
             self._counters.reroutes += 1
-            self._events.append((now, "reroute", {"peer": qp.peer, "ev": qp.ev, "old": old}))
+            self._events.append((now, "reroute", {"peer": qp.peer, "ev": qp.ev, "old": old, "last_data_ns": qp.last_data_ns}))
 
     # --- reports ---------------------------------------------------------------------------------------------
 

@@ -62,14 +62,14 @@ def run(arguments: list[str] | None = None) -> int:
     try:
         status = group.main(arguments, prog_name="mrcbed", standalone_mode=False)
     except click.ClickException as error:
-        error.show()
+        print(f"mrcbed: {error.format_message()}", file=sys.stderr)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         print("mrcbed: interrupted", file=sys.stderr)
         return 130
     except (UserError, FabricError) as error:
         print(f"mrcbed: {error}", file=sys.stderr)
-        return 2
+        return getattr(error, "status", 2)
     except SystemExit as leave:
         if isinstance(leave.code, str):
             print(leave.code, file=sys.stderr)

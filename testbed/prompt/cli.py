@@ -245,6 +245,7 @@ class Prompt(FabricPrompt):
         spans: dict[int, list[int]] = {}
         wrong = 0
         failure = ""
+        ended = False
         seed = int(time.time())
         with Progress(console=self.console, transient=True, disable=not self.console.is_terminal) as bar:
             task = bar.add_task("ring all-reduce", total=steps * len(hosts))
@@ -269,7 +270,14 @@ class Prompt(FabricPrompt):
                     warmup=1,
                     seed=seed,
                 )
-            ended = wait_for_all(agents, heard, self.cluster.check, timeout=60 + steps * 60)
+            try:
+                ended = wait_for_all(agents, heard, self.cluster.check, timeout=60 + steps * 60)
+            except KeyboardInterrupt:
+                failure = "stopped"
+        if failure or not ended:
+            for agent in agents:
+                agent.call("abort")
+                agent.notifications()
         if failure or not ended:
             raise UserError(failure or "allreduce: no end within its time; `evs HOST` and `broken` may say why")
         times = sorted(max(s) for s in spans.values())
