@@ -122,6 +122,11 @@ class Device:
             if ns > self.late_max:
                 self.late_max = ns
 
+    def forget_lag(self) -> None:
+        """Begin counting lateness anew."""
+        self.late = [0] * 64
+        self.late_max = 0
+
     def lag(self) -> dict[str, int]:
         """How late this process got to timers and frames, ns: largest and 99th percentile (rounded up to a power of two)."""
         total = sum(self.late)

@@ -164,6 +164,8 @@ class Host:
         for r in job.records:
             self.write(r["end_ns"], "step", r)
             self.server.answer({"event": "step", **r})
+            if r["step"] + 1 == job.warmup:
+                self.device.forget_lag()  # what start-up cost is not the run's
         job.records.clear()
         if job.failure is not None:
             self.write(time.monotonic_ns(), "failed", {"rank": job.ring.rank, **job.failure})

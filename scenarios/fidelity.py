@@ -15,8 +15,8 @@ BUSY = 0.90
 """A machine busier than this shapes what it measures [our own choice]."""
 BUSY_SHARE = 0.10
 """... if it is so for longer than this share of the run, and than a second [our own choice]."""
-STALL_RTTS = 4
-"""An agent that could not run for longer than so many base RTTs makes its peers take it for a dead path [our own choice]."""
+STALL_RTTS, STALL_NS = 6, 40_000_000
+"""An agent that could not run for longer than so many base RTTs, and than so long at all, shows in what is measured [our own choice]."""
 SAMPLE_S = 0.2
 
 
@@ -82,7 +82,7 @@ def reasons(
         found.append(f"agents woke up to {lag / 1e6:.1f} ms late (p99), more than a base RTT ({base_rtt_ns / 1e6:.1f} ms)")
     for loop in loops:
         stall = int(loop.get("lag_max_ns", 0))
-        if stall > STALL_RTTS * base_rtt_ns:
+        if stall > max(STALL_RTTS * base_rtt_ns, STALL_NS):
             found.append(f"the agent of h{loop['host']} did not get to run for {stall / 1e6:.0f} ms, {stall / base_rtt_ns:.0f} base RTTs")
     if unexplained is None:
         found.append("the packets could not be counted to the end")

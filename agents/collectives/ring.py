@@ -90,6 +90,7 @@ class RingAllReduce:
             raise CollectiveError(f"steps = {steps}, warmup = {warmup}: at least one step, no negative warm-up")
         self.ring = ring
         self.total_steps = steps + warmup
+        self.warmup = warmup
         self.count = message_bytes // item
         self.message_bytes = message_bytes
         self.chunk = message_bytes // n
