@@ -42,6 +42,8 @@ class ClusterLike(Protocol):
     fabric: Fabric
 
     @property
+    def controller_lost(self) -> bool: ...
+    @property
     def agents(self) -> Sequence[Agent]: ...
     def start_agents(self, transport: str, options: dict[str, Any], log_dir: Path, seed: int) -> None: ...
     def stop_agents(self) -> None: ...
@@ -183,6 +185,7 @@ class OneRun:
                 self.apply(now)
                 if now - checked > CHECK_EVERY_NS:
                     self.cluster.check()
+                    self.look_for_the_controller(now)
                     checked = now
                 soonest = min(self.timeline.next_ns(), self.reroutes[0][0] if self.reroutes else NEVER, now + CHECK_EVERY_NS)
                 selector.select(max(0.0, (soonest - now) / 1e9))
@@ -196,6 +199,7 @@ class OneRun:
                 if self.outcome != "done":
                     break
         self.window[1] = time.monotonic_ns()
+        self.look_for_the_controller(self.window[1])
         self.journal(self.window[1], "end", outcome=self.outcome, reason=self.reason)
 
     def end(self, outcome: str, reason: str) -> None:
@@ -220,6 +224,12 @@ class OneRun:
         if self.began < step < self.work.steps and self.timeline is not None:
             self.began = step
             self.timeline.measured_step_began(step, at)
+
+    def look_for_the_controller(self, now: int) -> None:
+        """Its death changes nothing for traffic, but whoever reads the results should know."""
+        if self.cluster.controller_lost and not self.record.get("notes"):
+            self.record["notes"] = ["the controller is gone: forwarding does not need it, but nobody watched the links any more"]
+            self.journal(now, "controller", phase="gone")
 
     def apply(self, now: int) -> None:
         """Faults that are due, and a re-routing network's late answer to them."""

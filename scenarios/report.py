@@ -90,7 +90,7 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
             f"A real network takes as long by the clock, with RTTs {scale:,.0f} times shorter: this is far kinder than real.[/]"
         )
     for run in summary["runs"]:
-        for line in ([run["reason"]] if run["outcome"] != "done" and run["reason"] else []) + run["distrust"]:
+        for line in ([run["reason"]] if run["outcome"] != "done" and run["reason"] else []) + run["distrust"] + run["notes"]:
             console.print(f"[yellow]{escape(run['run'])}: {escape(line)}[/]")
     for check in summary["checks"]:
         mark = "[green]ok    [/]" if check["ok"] else "[bold red]FAILED[/]"

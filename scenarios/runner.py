@@ -74,7 +74,7 @@ class Runner:
     ) -> None:
         self.scenario, self.directory, self.factory = scenario, directory, cluster_factory
         self.progress = progress or (lambda what, share: None)
-        self.manifest = make_manifest(scenario, list(command_line))
+        self.manifest = {**make_manifest(scenario, list(command_line)), "captures": []}
         self.cluster: Any = None
         self.built: Fabric | None = None
 
@@ -115,6 +115,15 @@ class Runner:
         cluster, self.cluster, self.built = self.cluster, None, None
         if cluster is not None:
             cluster.stop()
+            self.manifest["captures"] += [
+                {
+                    "file": str(capture.path.relative_to(self.directory)),
+                    "link": capture.link,
+                    "packets": None if capture.captured < 0 else capture.captured,
+                    "dropped": None if capture.dropped < 0 else capture.dropped,  # by the kernel, before they were in the file
+                }
+                for capture in cluster.captures
+            ]
 
     def write(self, name: str, data: dict[str, Any]) -> None:
         (self.directory / name).write_text(json.dumps(data, indent=2, default=str) + "\n", encoding="utf-8")

@@ -145,6 +145,7 @@ def run_summary(run: Run) -> dict[str, Any]:
         "outcome": record["outcome"],
         "reason": record["reason"],
         "distrust": why,
+        "notes": record.get("notes", []),
         "run": run.key,
         "verdict": verdict,
     }

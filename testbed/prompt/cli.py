@@ -70,7 +70,6 @@ class Prompt(FabricPrompt):
         self.cluster = cluster
         self.fabric = cluster.fabric
         self.console = console
-        self.died: ClusterDied | None = None
         super().__init__(cluster.net, **kwargs)
 
     def onecmd(self, line: str) -> Any:
@@ -78,9 +77,8 @@ class Prompt(FabricPrompt):
         try:
             self.cluster.check()
             return super().onecmd(line)
-        except ClusterDied as error:
-            self.died = error
-            return True
+        except ClusterDied:
+            return True  # who made this prompt asks the cluster again, and says so
         except (UserError, FabricError, AgentError) as error:
             self.console.print(f"[red]{error}[/red]", highlight=False)
         return None

@@ -176,6 +176,8 @@ class FakeCluster:
             die,
         )
         self.agents: list[FakeAgent] = []
+        self.captures: list[Any] = []
+        self.controller_lost = False
         self.down: set[str] = set()
         self.calls: list[tuple[Any, ...]] = []
         self.lost = 0
