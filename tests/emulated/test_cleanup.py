@@ -19,11 +19,10 @@ import pytest
 
 from testbed.cluster import CRASH_POINTS
 from testbed.sandbox import RUN_MARK
-from testbed.sandbox import start_time as began
+from tests.emulated.remains import assert_gone, mark_of, remains
 
 pytestmark = pytest.mark.sandbox
 ROOT = Path(__file__).resolve().parents[2]
-ALLOWED_S = 2.0
 
 
 class Run:
@@ -36,7 +35,7 @@ class Run:
             [sys.executable, "-W", "ignore", "-m", "tests.emulated.holder", str(self.notes), *options],
             cwd=ROOT, env={**os.environ, "MRCBED_CRASH_AT": crash}, stderr=self.errors.open("wb"),
         )  # fmt: skip
-        self.mark = f"{os.stat('/proc/self/ns/pid').st_ino}.{self.front.pid}.{began(self.front.pid)}"
+        self.mark = mark_of(self.front)
 
     def said(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.notes.read_text().splitlines()] if self.notes.exists() else []
@@ -65,27 +64,12 @@ class Run:
 
     def remains(self) -> list[str]:
         """What is still there of it."""
-        spaces = {space for note in self.said() for space in note["spaces"]}
-        pid_spaces = {note["pid_ns"] for note in self.said()}
-        found = []
-        for entry in filter(str.isdigit, os.listdir("/proc")):
-            try:
-                marked = f"{RUN_MARK}={self.mark}".encode() in Path(f"/proc/{entry}/environ").read_bytes().split(b"\0")
-                if marked or os.stat(f"/proc/{entry}/ns/pid").st_ino in pid_spaces or os.stat(f"/proc/{entry}/ns/net").st_ino in spaces:
-                    found.append(f"process {entry} {Path(f'/proc/{entry}/cmdline').read_text()!r}")
-            except OSError:
-                continue
-        # A loaded program lives while a filter holds it, a filter while its interface is there, an interface while its namespace is.
-        numbers = {str(n) for note in self.said() for n in note["programs"]}
-        show = ["bpftool", "prog", "show", "id"]
-        loaded = [n for n in numbers if subprocess.run([*show, n], capture_output=True, check=False).returncode == 0]
-        return found + [f"program {n}: pins, filters and interfaces" for n in loaded]
+        said = self.said()
+        spaces, programs = ({item for note in said for item in note[key]} for key in ("spaces", "programs"))
+        return remains(self.mark, {note["pid_ns"] for note in said}, spaces, programs)
 
     def assert_gone(self) -> None:
-        asked = time.monotonic()
-        while left := self.remains() or (["the front process"] if self.front.poll() is None else []):
-            assert time.monotonic() < asked + ALLOWED_S, left
-            time.sleep(0.02)
+        assert_gone(self.front, self.remains)
 
 
 @pytest.fixture
@@ -109,7 +93,7 @@ def test_a_crash_at_any_point_of_start_up_leaves_nothing(runs: Any, point: str, 
     run = runs(*options, crash=point + how)
     status = run.front.wait(30)
     run.assert_gone()
-    assert status == (137 if how else 1)
+    assert status == (137 if how else 70)
     assert run.said()[-1]["stage"].endswith(point.replace("-", " ")), "it did not get as far as the point"
     if not how:
         assert f"crash injected at {point}" in run.errors.read_text()
@@ -153,7 +137,7 @@ def test_an_unknown_crash_point_is_an_error_for_people(runs: Any) -> None:
 
 def test_clean_ends_the_rest_of_a_dead_run_and_its_interfaces() -> None:
     front = subprocess.Popen(["sleep", "60"])
-    mark = f"{os.stat('/proc/self/ns/pid').st_ino}.{front.pid}.{began(front.pid)}"
+    mark = mark_of(front)
     front.kill()
     front.wait()
     script = "ip link add left type veth peer name over && echo up && exec sleep 60"
