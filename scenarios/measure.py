@@ -35,7 +35,9 @@ AGENT_DROPS = ("tx_refused", "rx_ring_drops")
 """Agent counters that do: refused by the kernel (port down), dropped by the receive socket."""
 _PORT_KEYS = ("port", "node", "peer", "link", "plane", "kind")
 _GAUGES = ("backlog_bytes", "backlog_peak_bytes")
-_EVENT_KINDS = frozenset(("ev", "loss", "rtx", "rto", "spurious", "qp", "reroute", "fault", "resolved", "reconverged", "failed", "controller"))
+_EVENT_KINDS = frozenset(
+    ("ev", "loss", "rtx", "rto", "spurious", "qp", "reroute", "fault", "resolved", "reconverged", "failed", "controller")
+)
 _COLUMNS = ("t", "kind", "host", "peer", "ev", "from", "to", "cause", "psn", "count", "name", "on", "phase")
 
 REFUSED = ("rx_bad", "rx_refused", "rx_foreign", "rx_too_many", "rx_unsupported", "rx_not_connected")
