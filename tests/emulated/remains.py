@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 
+from testbed.dataplane import loader
 from testbed.sandbox import RUN_MARK, start_time
 
 ALLOWED_S = 2.0
@@ -80,9 +81,10 @@ class Outside:
                 continue
             self.net_spaces |= {int(name[5:-1]) for name in held if name.startswith("net:[")}
         self.net_spaces.discard(own)
-        pinned = "for p in $(find /sys/fs/bpf -type f); do bpftool -j prog show pinned $p; done"
-        text = subprocess.run(["nsenter", f"--mount=/proc/{init}/ns/mnt", "sh", "-c", pinned], capture_output=True, text=True, check=False)
-        self.programs |= {entry["id"] for line in text.stdout.splitlines() if "id" in (entry := json.loads(line))}
+        for pin in (loader.INGRESS, loader.EGRESS):
+            enter = ["nsenter", f"--mount=/proc/{init}/ns/mnt", f"--pid=/proc/{init}/ns/pid", "--"]  # both: bpftool needs its /proc/self
+            show = [*enter, "bpftool", "-j", "prog", "show", "pinned", str(pin)]
+            self.programs.add(int(json.loads(subprocess.run(show, capture_output=True, check=True).stdout)["id"]))
         assert self.net_spaces and self.programs, "the test must be able to see the run"
 
     def pid_of(self, *words: str) -> int:
