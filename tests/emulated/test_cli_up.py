@@ -1,0 +1,104 @@
+"""``mrcbed up`` as people call it, fed from a pipe: what it answers, and that nothing stays, whatever dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.emulated.remains import Outside
+from tests.emulated.test_cli_run import MRCBED, ROOT
+
+pytestmark = pytest.mark.sandbox
+
+
+class Up:
+    """A prompt that waits for lines."""
+
+    def __init__(self, directory: Path, fabric: str) -> None:
+        self.said = directory / "said"
+        with self.said.open("wb") as said:
+            self.front = subprocess.Popen([MRCBED, "up", fabric], cwd=ROOT, stdin=subprocess.PIPE, stdout=said, stderr=said)
+        self.seen = Outside(self.front)
+
+    def text(self) -> str:
+        return self.said.read_text()
+
+    def tell(self, line: str) -> None:
+        assert self.front.stdin is not None
+        self.front.stdin.write(f"{line}\n".encode())
+        self.front.stdin.flush()
+
+    def wait_for(self, words: str, timeout: float = 40) -> None:
+        until = time.monotonic() + timeout
+        while words not in self.text():
+            assert self.front.poll() is None and time.monotonic() < until, self.text()
+            time.sleep(0.02)
+
+    def ready(self) -> None:
+        """The prompt answers: ``broken`` has no side effect."""
+        self.tell("broken")
+        self.wait_for("every link is up")
+        self.seen.look()
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[Any]:
+    made: list[Up] = []
+
+    def begin(fabric: str) -> Up:
+        made.append(Up(tmp_path, fabric))
+        return made[-1]
+
+    yield begin
+    for run in made:
+        run.front.kill()
+        run.front.wait()
+        assert run.front.stdin is not None
+        try:
+            run.front.stdin.close()
+        except BrokenPipeError:
+            pass
+
+
+def test_lines_from_a_pipe_are_run_and_exit_leaves_nothing(up: Any) -> None:
+    run = up("tiny")
+    run.ready()
+    run.tell("allreduce steps=2 bytes=32768")
+    run.wait_for("every sum right")
+    run.tell("exit")
+    assert run.front.wait(5) == 0, run.text()
+    run.seen.assert_gone()
+    assert "tiny is up" in run.text() and "2 steps of 32768 B over 4 ranks" in run.text() and "Traceback" not in run.text()
+
+
+def test_the_end_of_the_pipe_ends_it(up: Any) -> None:
+    run = up("tiny")
+    run.ready()
+    run.front.stdin.close()
+    assert run.front.wait(5) == 0, run.text()
+    run.seen.assert_gone()
+
+
+def test_an_agents_death_ends_the_waiting_prompt_and_names_it(up: Any) -> None:
+    run = up("tiny")
+    run.ready()
+    os.kill(run.seen.pid_of("-m agents.host", "h1.json"), signal.SIGKILL)
+    run.seen.assert_gone()
+    assert run.front.wait() == 1
+    assert "the agent of h1 " in run.text().splitlines()[-1] and "SIGKILL" in run.text() and "Traceback" not in run.text()
+
+
+def test_kill_9_of_the_worker_takes_even_wide_away(up: Any) -> None:
+    run = up("wide")
+    run.ready()
+    assert len(run.seen.processes()) > 16, "a shell and an agent per host at least"
+    os.kill(run.seen.worker(), signal.SIGKILL)
+    run.seen.assert_gone()
+    assert run.front.wait() == 137
