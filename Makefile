@@ -122,7 +122,7 @@ emulated: root install $(STAMPS)/dev
 	$(PY) -m testbed.sandbox -- $(PY) -m pytest tests/emulated -m "not soak"
 
 soak: root install $(STAMPS)/dev
-	$(PY) -m testbed.sandbox -- $(PY) -m pytest tests/emulated -m soak --timeout 0
+	$(PY) -m testbed.sandbox -- $(PY) -m pytest tests/emulated tests/soak -m soak --timeout 0 -rP
 
 lint: $(STAMPS)/dev
 	$(PY) -m ruff check $(SOURCES)

@@ -1,0 +1,60 @@
+"""A ring under MRC for minutes while cables are pulled and mended without end: nothing may be wrong, lost without a cause, dead or growing.
+
+MRCBED_SOAK_S: how long, seconds (default 600). MRCBED_SOAK_SEED: which cables when (default 1).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from testbed.cluster import Cluster
+from tests.emulated.ring import Ring, unexplained, wait_until
+from topologies import load_fabric
+
+pytestmark = [pytest.mark.soak, pytest.mark.sandbox, pytest.mark.timeout(0)]
+STEPS = 12
+ALLOWED_GROWTH = 8 << 20
+"""Bytes of resident memory that an agent may gain after the first rounds, whatever the length of the run [our own choice]."""
+
+
+def resident(pid: int) -> int:
+    """Bytes of memory that a process really holds."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_a_ring_lives_through_cables_pulled_and_mended_again_and_again(tmp_path: Path) -> None:
+    seconds, seed = float(os.environ.get("MRCBED_SOAK_S", "600")), int(os.environ.get("MRCBED_SOAK_SEED", "1"))
+    rng = random.Random(seed)
+    fabric = load_fabric("demo")
+    cables = [link.name for link in fabric.links]
+    with Cluster(fabric) as cluster:
+        before = cluster.counters()
+        cluster.start_agents("mrc", {}, tmp_path / "log", seed)
+        ring = Ring(cluster)
+        pids = [process.pid for process in cluster._agents]
+        first: list[int] = []
+        begun, rounds, steps = time.monotonic(), 0, 0
+        while (now := time.monotonic() - begun) < seconds or rounds < 4:
+            cable, at, back = rng.choice(cables), rng.uniform(0.02, 0.3), rng.uniform(0.02, 0.6)
+            where = f"seed {seed}, round {rounds}: {cable} pulled {at:.3f} s after the start for {back:.3f} s"
+            acts = [(at, partial(cluster.set_link, cable, False)), (at + back, partial(cluster.set_link, cable, True))]
+            assert ring.run(STEPS, acts, size=1 << 17, timeout=60), f"{where}: {ring.failures or 'no end'}"
+            assert ring.all_right(), f"{where}: {ring.wrong} wrong, {ring.failures}"
+            assert cluster.controller_alive, where
+            # Paths are probed at any time: a packet may be on its way while the hosts are asked one after another.
+            assert wait_until(lambda: unexplained(cluster, before) == 0, 5), f"{where}: {unexplained(cluster, before)} unexplained"
+            rounds, steps = rounds + 1, steps + STEPS
+            ring.ends.clear()
+            if not first and (rounds == 3 or now > seconds / 10):
+                first = [resident(pid) for pid in pids]  # pools and caches are filled by now
+        grown = [resident(pid) - was for pid, was in zip(pids, first, strict=True)]
+        again = sum(agent.call("counters")["retransmitted"] for agent in cluster.agents)
+        print(f"{rounds} cables pulled under {steps} steps, {again} packets sent again, agents grew by at most {max(grown) >> 10} KiB")
+        assert again > 0, "the faults must have been felt"
+        assert max(grown) <= ALLOWED_GROWTH, grown
