@@ -19,7 +19,7 @@ import pytest
 
 from testbed.cluster import CRASH_POINTS
 from testbed.sandbox import RUN_MARK
-from tests.emulated.remains import assert_gone, mark_of, remains
+from tests.emulated.remains import CLOSED, assert_gone, mark_of, remains
 
 pytestmark = pytest.mark.sandbox
 ROOT = Path(__file__).resolve().parents[2]
@@ -178,6 +178,7 @@ def test_the_sandbox_leaves_no_mount_outside() -> None:
     assert not Path("/run/mrcbed/x").exists()
 
 
+@pytest.mark.skipif(CLOSED, reason="only root can reach this clone")
 def test_not_root_is_one_line() -> None:
     command = [sys.executable, "-m", "testbed.sandbox", "--", "true"]
     done = subprocess.run(command, cwd=ROOT, user=65534, check=False, capture_output=True, text=True)
