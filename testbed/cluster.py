@@ -35,6 +35,7 @@ MAX_HOSTS = 64
 """Every host is processes, and every pair of hosts a route: more come up in minutes, not seconds [our own choice]."""
 CONTROLLER_S = 20.0
 AGENTS_S = 20.0
+FLUSH_S = 0.4
 NOTICE_S, FORCE_S = 0.6, 1.2
 """After a death: when the main thread is interrupted if it has not begun to tear down, and when all is ended without it."""
 DRAIN_S = 0.05
@@ -138,6 +139,7 @@ class Cluster:
             for agent in self.agents:
                 agent.close()
             self.agents = []
+            self._flush_agents()
             for process in [*self._agents, *([self._controller] if self._controller else [])]:
                 if process.poll() is None:
                     process.kill()
@@ -155,6 +157,15 @@ class Cluster:
                     os.close(fd)
             self._watched.clear()
         self.teardown_ns = time.monotonic_ns() - begun
+
+    def _flush_agents(self) -> None:
+        """Give agents a moment to write down what they measured; those that do not answer are killed after it."""
+        running = [process for process in self._agents if process.poll() is None]
+        for process in running:
+            process.terminate()
+        until = time.monotonic() + FLUSH_S
+        while any(process.poll() is None for process in running) and time.monotonic() < until:
+            time.sleep(0.005)
 
     def __enter__(self) -> Cluster:
         self.start()
