@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from agents.collectives.steer import connect_ring
 from agents.control import AgentError
 from scenarios.faults import NEVER, Action, Timeline, busiest_edge, fault_ranks, resolve_used
 from scenarios.fidelity import Watch
@@ -123,13 +124,7 @@ class OneRun:
         return [self.cluster.agents[host] for host in self.hosts]
 
     def connect(self) -> None:
-        agents = self.ranked()
-        made = [
-            a.call("setup", ranks=self.hosts, rank=i, qps=self.spec.transport.qps, slices=self.work.slices)["qps"]
-            for i, a in enumerate(agents)
-        ]
-        for i, agent in enumerate(agents):
-            agent.call("connect", remotes={peer: made[int(peer)][str(i)] for peer in made[i]})
+        connect_ring(self.ranked(), self.hosts, self.spec.transport.qps, self.work.slices)
 
     def paths_of(self, agent: Agent) -> list[dict[str, Any]]:
         answer = agent.call("paths")
