@@ -56,11 +56,6 @@ def inside() -> bool:
     return os.environ.get(_INSIDE) == str(os.stat("/proc/self/ns/pid").st_ino)
 
 
-def run_id() -> str:
-    """The mark of the run that this process belongs to; "" outside."""
-    return os.environ.get(RUN_MARK, "") if inside() else ""
-
-
 def start_time(pid: int | str = "self") -> str:
     """Start time of a process in clock ticks since boot, which with the pid names it for good. Raises OSError."""
     with open(f"/proc/{pid}/stat") as held:

@@ -113,7 +113,6 @@ S_ICRC = Struct("<I")
 S_ARRIVAL = Struct("!HIHBB16x16xIHBBQIHHQIHHHHHHBBHII")
 """From the EtherType (byte 12) to the end of the BTH, as the receiver reads it in one go."""
 
-SACK_LENGTH: Final = 36
 EXT_LENGTH: Final = {ACK: 4, ENDPOINT_REQUEST: 16, ENDPOINT_RESPONSE: 36, SACK: 36, NACK: 20, PROBE: 16}
 """Bytes between BTH and iCRC of each packet without payload."""
 

@@ -46,9 +46,6 @@ class Counters:
         """Close or open the egress of a port: closed, it admits nothing and counts drop_link_down."""
         self._gate[port] = int(closed)
 
-    def gated(self, port: int) -> bool:
-        return bool(self._gate[port])
-
     def set_switch_down(self, number: int, down: bool) -> None:
         self._switch_down[number] = int(down)
 

@@ -18,7 +18,6 @@ from typing import Final, NamedTuple, TypeVar
 T = TypeVar("T")
 
 IFF_UP: Final = 0x1
-IFF_RUNNING: Final = 0x40
 IFF_LOWER_UP: Final = 0x10000
 OPER_UP: Final = 6
 
