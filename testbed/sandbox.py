@@ -66,6 +66,7 @@ def run(work: Callable[[], int]) -> int:
     """Run ``work`` in a sandbox of its own and return its exit status, 128 + n if signal n ended it. Raises :class:`UserError`."""
     if os.geteuid() != 0:
         raise UserError("mrcbed needs root: run it with sudo")
+    _fill_standard_streams()
     sys.stdout.flush()
     sys.stderr.flush()
     mark = f"{os.stat('/proc/self/ns/pid').st_ino}.{os.getpid()}.{start_time()}"
@@ -89,6 +90,18 @@ def run(work: Callable[[], int]) -> int:
             os.close(fd)
         signal.signal(signal.SIGTSTP, stop_before)
         signal.pthread_sigmask(signal.SIG_SETMASK, signals_before)
+
+
+def _fill_standard_streams() -> None:
+    """Put /dev/null where standard input, output or error was closed, as services and CI may start us: otherwise the next file
+    opened gets that number, and whoever starts a program hands it on or closes it as the program's own."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(fd, True)
+    os.close(fd)
+    sys.stdin, sys.stdout, sys.stderr = (
+        stream if stream is not None else os.fdopen(fd, mode, closefd=False)
+        for fd, mode, stream in ((0, "r", sys.stdin), (1, "w", sys.stdout), (2, "w", sys.stderr))
+    )
 
 
 def _check(result: int, what: str) -> None:

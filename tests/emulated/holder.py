@@ -42,7 +42,7 @@ def main(notes: str, *options: str) -> int:
             named["agent"] = cluster._agents[-1].pid if cluster._agents else 0
             named["capture"] = cluster.captures[0].process.pid if cluster.captures else 0
         with open(notes, "a") as out:
-            entry = {"stage": stage, "run": sandbox.run_id(), "pid_ns": os.stat("/proc/self/ns/pid").st_ino, "worker": os.getpid()}
+            entry = {"stage": stage, "pid_ns": os.stat("/proc/self/ns/pid").st_ino, "worker": os.getpid()}
             out.write(json.dumps({**entry, "spaces": spaces, "programs": programs(), **named}) + "\n")
 
     fabric = load_fabric("tiny")
