@@ -36,6 +36,11 @@ SACK_BYTES = ETHERNET + IPV6 + IPV6 + UDP + BTH + 28 + 8 + ICRC
 """Bytes of an MRC SACK on the wire: the same stack, then SETH and CC_STATE."""
 
 
+DEFAULT_BDP_PACKETS = 10
+"""Of a plane, where the fabric file sets no delay [ours]: room for thresholds at fractions of a BDP."""
+MAX_DELAY_NS = 10_000_000_000
+
+
 class FabricError(ValueError):
     """A fabric that cannot be built. The message is one line: what is wrong, where, and the fix."""
 
@@ -77,12 +82,23 @@ class Fabric:
     nic_rate: int = 10_000_000  # of one NIC port; a host has `planes` of them
     fabric_rate: int = 0  # of one T0-T1 link; 0 means the same as nic_rate
     mtu: int = 4096  # largest payload of a data packet (RoCE's path MTU)
-    buffer_bdp: float = 8.0  # an egress buffer, in BDP of the plane
+    delay_ns: int = -1  # one-way propagation delay of every path; -1: as much as makes the plane's BDP 10 full packets
+    buffer_bdp: float = 8.0  # an egress buffer, in BDP of the plane, like every threshold below
+    ecn: bool = True  # switches mark
+    ecn_low_bdp: float = 0.2  # queue at which marking begins (UET)
+    ecn_high_bdp: float = 0.8  # queue from which on every packet is marked (UET)
+    last_hop_ecn: bool = False  # also T0 to host (MRC paper: off)
+    trimming: bool = True  # switches trim instead of dropping; only packets that ask for it by their DSCP
+    trim_bdp: float = 1.0  # queue above which packets are trimmed (UET)
+    trim_last_hop_bdp: float = 1.5  # the same on T0 to host (UET)
 
     def __post_init__(self) -> None:
         if self.fabric_rate == 0:
             object.__setattr__(self, "fabric_rate", self.nic_rate)
         self._validate()
+        if self.delay_ns == -1:
+            missing = DEFAULT_BDP_PACKETS * self.frame_bytes * 8_000_000_000 // self.nic_rate - self._serialisation_ns(True)
+            object.__setattr__(self, "delay_ns", max(0, -(-missing // 2)))
 
     def _validate(self) -> None:
         where = f"fabric {self.name!r}"
@@ -106,8 +122,25 @@ class Fabric:
             raise FabricError(f"{where}: {self.t0_per_plane} T0 per plane need at least one T1 to reach each other: set t1_per_plane")
         if self.mtu % 4:
             raise FabricError(f"{where}: mtu = {self.mtu} must be a multiple of 4")
-        if not 2.0 <= self.buffer_bdp <= 1000.0:
-            raise FabricError(f"{where}: buffer_bdp = {self.buffer_bdp} is outside 2..1000 (BDP of the plane)")
+        for key in ("ecn", "last_hop_ecn", "trimming"):
+            if not isinstance(getattr(self, key), bool):
+                raise FabricError(f"{where}: {key} must be true or false, not {getattr(self, key)!r}")
+        if not isinstance(self.delay_ns, int) or isinstance(self.delay_ns, bool) or not -1 <= self.delay_ns <= MAX_DELAY_NS:
+            raise FabricError(f"{where}: delay = {self.delay_ns} ns is outside 0..{MAX_DELAY_NS} ns")
+        for bdp, least, most in (
+            ("buffer_bdp", 2.0, 1000.0),
+            ("ecn_low_bdp", 0.0, 1000.0),
+            ("ecn_high_bdp", 0.01, 1000.0),
+            ("trim_bdp", 0.1, 1000.0),
+            ("trim_last_hop_bdp", 0.1, 1000.0),
+        ):
+            size = getattr(self, bdp)
+            if isinstance(size, bool) or not isinstance(size, (int, float)) or not least <= size <= most:
+                raise FabricError(f"{where}: {bdp} = {size!r} is outside {least:g}..{most:g} (BDP of the plane)")
+        if self.ecn_low_bdp >= self.ecn_high_bdp:
+            raise FabricError(f"{where}: ecn_low_bdp = {self.ecn_low_bdp} must be below ecn_high_bdp = {self.ecn_high_bdp}")
+        if self.trimming and max(self.trim_bdp, self.trim_last_hop_bdp) > self.buffer_bdp:
+            raise FabricError(f"{where}: a trimming threshold above buffer_bdp = {self.buffer_bdp} would never be reached")
         if self.host_count < 2:
             raise FabricError(f"{where}: one host has nobody to talk to: raise hosts_per_t0 or t0_per_plane")
         longest = max((port.name for port in self.ports), key=len)
@@ -142,26 +175,42 @@ class Fabric:
         """Payload bytes per byte on the wire, of full data packets."""
         return self.mtu / self.frame_bytes
 
-    @property
-    def base_rtt_ns(self) -> int:
-        """Configured base RTT of a cross-T1 path [our own choice].
-
-        A full data packet serialised on each of the path's four links, and the SACK for it on the four links back.
-        Links have no propagation delay.
-        """
-        hops = ((self.nic_rate, 2), (self.fabric_rate, 2 if self.t0_per_plane > 1 else 0))
+    def _serialisation_ns(self, crossing: bool) -> int:
+        """A full data packet serialised on each link of a path, and the SACK for it on the way back."""
+        hops = ((self.nic_rate, 2), (self.fabric_rate, 2 if crossing and self.t0_per_plane > 1 else 0))
         bits = (self.frame_bytes + SACK_BYTES) * 8
         return sum(bits * count * 1_000_000_000 // rate for rate, count in hops)
+
+    @property
+    def base_rtt_ns(self) -> int:
+        """Base RTT of a cross-T1 path: four links serialise a full data packet and its SACK, and the delay both ways [ours]."""
+        return self._serialisation_ns(True) + 2 * self.delay_ns
+
+    @property
+    def local_rtt_ns(self) -> int:
+        """Base RTT between hosts under one T0: two links each way."""
+        return self._serialisation_ns(False) + 2 * self.delay_ns
 
     @property
     def plane_bdp(self) -> int:
         """Bandwidth-delay product of one plane, bytes: a NIC port's rate times the base RTT."""
         return self.nic_rate * self.base_rtt_ns // 8_000_000_000
 
+    # --- queues: what every egress port of a switch does with its data class, bytes waiting -------------------------
+
     @property
     def buffer_bytes(self) -> int:
-        """Egress buffer of every port, bytes."""
+        """Tail drop above this, on host ports too."""
         return int(self.plane_bdp * self.buffer_bdp)
+
+    @property
+    def ecn_bytes(self) -> tuple[int, int]:
+        """Marking rises linearly from nothing at the first to every packet at the second."""
+        return int(self.plane_bdp * self.ecn_low_bdp), int(self.plane_bdp * self.ecn_high_bdp)
+
+    def trim_bytes(self, last_hop: bool) -> int:
+        """Trimming above this."""
+        return int(self.plane_bdp * (self.trim_last_hop_bdp if last_hop else self.trim_bdp))
 
     @property
     def time_scale(self) -> float:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topologies import Fabric, FabricError, load_fabric
+from topologies.fabrics import named_fabrics
 
 DEMO = load_fabric("demo")
 
@@ -21,14 +22,32 @@ def test_sizes_of_demo() -> None:
     assert DEMO.frame_bytes == 14 + 40 + 40 + 8 + 12 + 4 + 4 + 16 + 4096 + 4
 
 
-def test_base_rtt_is_four_links_there_and_four_back() -> None:
+def test_base_rtt_is_four_links_there_and_four_back_and_the_delay_twice() -> None:
     bits = (4238 + 154) * 8
-    assert DEMO.base_rtt_ns == pytest.approx(bits * 4 / 8e6 * 1e9, abs=10)
-    assert DEMO.with_(fabric_rate=16_000_000).base_rtt_ns == pytest.approx(bits * 3 / 8e6 * 1e9, abs=10)
-    alone = Fabric("one", planes=1, t0_per_plane=1, t1_per_plane=0, hosts_per_t0=2)
-    assert alone.base_rtt_ns == pytest.approx(bits * 2 / 10e6 * 1e9, abs=10)
-    assert DEMO.plane_bdp == pytest.approx(bits * 4 / 8, abs=2)
-    assert DEMO.buffer_bytes == math.floor(DEMO.plane_bdp * 8)
+    near = DEMO.with_(delay_ns=0)
+    assert near.base_rtt_ns == pytest.approx(bits * 4 / 8e6 * 1e9, abs=10)
+    assert near.with_(fabric_rate=16_000_000).base_rtt_ns == pytest.approx(bits * 3 / 8e6 * 1e9, abs=10)
+    assert near.local_rtt_ns == pytest.approx(bits * 2 / 8e6 * 1e9, abs=10)
+    alone = Fabric("one", planes=1, t0_per_plane=1, t1_per_plane=0, hosts_per_t0=2, delay_ns=0)
+    assert alone.base_rtt_ns == alone.local_rtt_ns == pytest.approx(bits * 2 / 10e6 * 1e9, abs=10)
+    assert near.plane_bdp == pytest.approx(bits * 4 / 8, abs=2)
+    far = near.with_(delay_ns=1_000_000)
+    assert far.base_rtt_ns == near.base_rtt_ns + 2_000_000 and far.local_rtt_ns == near.local_rtt_ns + 2_000_000
+
+
+@pytest.mark.parametrize("name", named_fabrics())
+def test_by_default_a_plane_holds_ten_packets(name: str) -> None:
+    fabric = load_fabric(name)
+    packets = fabric.plane_bdp / fabric.frame_bytes
+    assert packets == pytest.approx(27.55 if name == "demo-1p" else 10, abs=0.01), "demo-1p: demo's cables, four times the rate"
+    assert Fabric.from_dict(fabric.to_dict()) == fabric
+
+
+def test_thresholds_follow_from_the_bdp() -> None:
+    bdp = DEMO.plane_bdp
+    assert DEMO.buffer_bytes == math.floor(bdp * 8)
+    assert DEMO.ecn_bytes == (math.floor(bdp * 0.2), math.floor(bdp * 0.8))
+    assert DEMO.trim_bytes(False) == bdp and DEMO.trim_bytes(True) == math.floor(bdp * 1.5)
 
 
 @pytest.mark.parametrize(

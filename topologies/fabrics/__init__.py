@@ -35,9 +35,20 @@ def load_fabric(name_or_file: str) -> Fabric:
     for key in ("nic_rate", "fabric_rate"):
         if key in data:
             data[key] = parse_rate(data[key], f"fabric {data['name']!r}: {key}")
-    if isinstance(data.get("buffer_bdp"), int):
-        data["buffer_bdp"] = float(data["buffer_bdp"])
+    if "delay" in data:
+        data["delay_ns"] = parse_delay(data.pop("delay"), f"fabric {data['name']!r}: delay")
+    for key in ("buffer_bdp", "ecn_low_bdp", "ecn_high_bdp", "trim_bdp", "trim_last_hop_bdp"):
+        if isinstance(data.get(key), int) and not isinstance(data[key], bool):
+            data[key] = float(data[key])
     return Fabric.from_dict(data)
+
+
+def parse_delay(value: Any, where: str) -> int:
+    """``"12ms"`` or a number of seconds, as ns. Raises :class:`FabricError`."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ns|us|ms|s)?", str(value).strip())
+    if isinstance(value, bool) or not match:
+        raise FabricError(f"{where} = {value!r} is not a time: write it like '12ms'")
+    return round(float(match[1]) * {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}[match[2] or "s"])
 
 
 def parse_rate(value: Any, where: str) -> int:
