@@ -1,75 +1,91 @@
 """A deterministic virtual-time network for engines: no root, no clock, no threads.
 
-Every host of a fabric has an engine; a frame takes its path's links one after the other, each a FIFO at the link's rate with a
-finite buffer, and time jumps to the next thing that happens. Tests decide on loss, extra delay and copies, link by link.
-Switching uses the real static tables and uSID shifts.
+Every host of a fabric has an engine; a frame takes its path's links one after the other. Each link serialises what its egress port
+(:mod:`tests.agents.egress`: marking, trimming, tail drop, two classes) gives it, and the fabric's propagation delay passes once, at the
+receiving host, as in the agents: an idle path's round trip is the fabric's base RTT. Time jumps to the next thing that happens.
+Tests decide on loss, extra delay and copies, link by link. Switching uses the real static tables and uSID shifts.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 from agents.transport import NEVER, Engine
+from tests.agents.egress import Egress, is_high
 from topologies.addressing import BLOCK, shift, switch_usid
-from topologies.clos import Fabric
+from topologies.clos import Fabric, Port
 from topologies.paths import static_tables
-
-HIGH_BYTE = 15
 
 
 class VirtualNetwork:
-    """Engines joined by a fabric. ``fate(frame, link_name, now) -> bool`` decides whether a link carries a frame."""
+    """Engines joined by a fabric. ``delay``: ns per link in addition to the fabric's own; ``seed``: which packets a ramp marks."""
 
-    def __init__(self, fabric: Fabric, engines: list[Engine], delay: int = 10_000) -> None:
+    def __init__(self, fabric: Fabric, engines: list[Engine], delay: int = 0, seed: int = 0) -> None:
         self.fabric = fabric
         self.engines = engines
-        self.delay = delay  # ns per link, on top of serialisation
+        self.delay = delay
         self.now = 1_000_000
         self.tables = static_tables(fabric)
         self.usids = {s: switch_usid(s) for s in fabric.switches}
-        self.far = {}
-        self.rates = {}
-        self.link_of = {}
+        self.far: dict[str, Port] = {}
+        self.link_of: dict[str, str] = {}
+        self.ports: dict[str, Egress] = {}  # by name, host ports too
+        rng = Random(seed)
         for link in fabric.links:
             for near, far in ((link.a, link.b), (link.b, link.a)):
                 self.far[near.name] = far
-                self.rates[near.name] = link.rate
                 self.link_of[near.name] = link.name
-        self.busy: dict[tuple[str, bool], int] = {}
+                self.ports[near.name] = Egress(fabric, link.rate, not near.node.startswith("h"), far.node.startswith("h"), rng)
         self.down: set[str] = set()
         self.queue: list[tuple[int, int, Callable[[], None]]] = []
         self.serial = 0
-        self.arrivals: dict[tuple[str, bool], int] = {}  # when the last frame of a FIFO reached the far end
-        self.jitter: Callable[[bytes, str, int], int] = lambda frame, link, now: 0  # extra ns on a link; its FIFO keeps its order
+        self.arrivals: dict[tuple[str, bool], int] = {}  # when the last frame of a class reached the far end of a link
+        self.fate: Callable[[bytes, str, int], bool] = lambda frame, link, now: True  # whether a link carries a frame
+        self.jitter: Callable[[bytes, str, int], int] = lambda frame, link, now: 0  # extra ns on a link; its FIFOs keep their order
         self.copies: Callable[[bytes, str, int], int] = lambda frame, link, now: 1
-        self.taken: Callable[[int, int, bytes], None] = lambda now, host, frame: None  # what reaches a host
-        self.fate: Callable[[bytes, str, int], bool] = lambda frame, link, now: True
-        self.trace: Callable[[int, str, bytes], None] = lambda now, port, frame: None
+        self.trace: Callable[[int, str, bytes], None] = lambda now, port, frame: None  # what comes to an egress port
+        self.taken: Callable[[int, int, bytes], None] = lambda now, host, frame: None  # what a host's engine gets
         self.delivered = 0
-        self.dropped = 0
+        self.dropped = 0  # by fate, a dead cable, a full queue or for want of a way
 
     def at(self, when: int, what: Callable[[], None]) -> None:
         self.serial += 1
         heapq.heappush(self.queue, (when, self.serial, what))
 
-    def _egress(self, port: str, frame: bytes) -> None:
-        self.trace(self.now, port, frame)
-        link = self.link_of[port]
-        high = frame[HIGH_BYTE - 1] & 0x0F == 0x0C  # class selector 6: the control class overtakes
-        key = (port, high)
-        start = max(self.now, self.busy.get(key, 0))
-        done = start + len(frame) * 8_000_000_000 // self.rates[port]
-        backlog = (start - self.now) * self.rates[port] // 8_000_000_000
-        if link in self.down or not self.fate(frame, link, self.now) or backlog > self.fabric.buffer_bytes:
+    def _egress(self, name: str, frame: bytes) -> None:
+        self.trace(self.now, name, frame)
+        link = self.link_of[name]
+        port = self.ports[name]
+        if link in self.down or not self.fate(frame, link, self.now) or not port.offer(self.now, frame):
             self.dropped += 1
-            return
-        self.busy[key] = done
-        there = max(done + self.delay + self.jitter(frame, link, self.now), self.arrivals.get(key, 0))
+        elif not port.sending:
+            self._start(name)
+
+    def _start(self, name: str) -> None:
+        """Put the port's next frame on the wire."""
+        port = self.ports[name]
+        if self.link_of[name] in self.down:
+            self.dropped += port.flush(self.now)
+        frame = port.take(self.now)
+        port.sending = frame is not None
+        if frame is not None:
+            self.at(self.now + port.serialisation(frame), lambda: self._done(name, frame))
+
+    def _done(self, name: str, frame: bytes) -> None:
+        """The frame has left; the next one may."""
+        link = self.link_of[name]
+        key = (name, is_high(frame))
+        there = max(self.now + self.delay + self.jitter(frame, link, self.now), self.arrivals.get(key, 0))
         self.arrivals[key] = there
         for _ in range(self.copies(frame, link, self.now)):
-            self.at(there, lambda: self._ingress(port, frame))
+            if there == self.now:
+                self._ingress(name, frame)
+            else:
+                self.at(there, lambda: self._ingress(name, frame))
+        self._start(name)
 
     def _ingress(self, from_port: str, frame: bytes) -> None:
         if self.link_of[from_port] in self.down:
@@ -77,10 +93,7 @@ class VirtualNetwork:
             return
         port = self.far[from_port]
         if port.node.startswith("h"):
-            self.delivered += 1
-            host = int(port.node[1:])
-            self.taken(self.now, host, frame)
-            self.engines[host].receive(self.now, port.plane, bytearray(frame), 0, len(frame))
+            self.at(self.now + self.fabric.delay_ns, lambda: self._deliver(int(port.node[1:]), port.plane, frame))
             return
         dst = frame[38:54]
         if dst[:4] != BLOCK or int.from_bytes(dst[4:6], "big") != self.usids[port.node]:
@@ -92,6 +105,11 @@ class VirtualNetwork:
             self.dropped += 1
             return
         self._egress(egress, frame[:38] + dst + frame[54:])
+
+    def _deliver(self, host: int, plane: int, frame: bytes) -> None:
+        self.delivered += 1
+        self.taken(self.now, host, frame)
+        self.engines[host].receive(self.now, plane, bytearray(frame), 0, len(frame))
 
     def step(self, until: int) -> bool:
         """Let every engine act, then jump to the next event; False when nothing happens before ``until``."""
