@@ -1,7 +1,7 @@
-"""How much a queue pair may have in the network, and how fast it may send.
+"""How much a queue pair may have in the network, and how fast it may send: what every congestion control offers.
 
-The requester asks and reports here and nowhere else, so that DCQCN (a rate that CNPs cut) can take this one's place.
-It never sees a packet.
+The requester asks and reports here and nowhere else. A congestion control never sees a packet: it hears of bytes, of CNPs
+and of the time. Another one is a subclass in a file of its own and a name in ``agents.roce.options``.
 """
 
 from __future__ import annotations
@@ -9,26 +9,58 @@ from __future__ import annotations
 from agents.transport import NEVER
 
 
-class FixedWindow:
-    """A window that never changes, and optionally a fixed rate (what NICs offer as a QP's packet pacing).
+class Congestion:
+    """A window that never changes, and a rate that nothing changes either unless a subclass does.
 
-    ``window`` in bytes of frames; ``rate`` in bits/s, 0 for the port's.
+    ``window`` in bytes of frames; ``rate`` in bits/s, 0 for no limit but the port's; ``slack_ns`` is how much lateness of
+    the host's own timers is made up for: a packet that left so much after its time does not delay the next [D].
     """
 
-    def __init__(self, window: int, rate: int = 0) -> None:
+    def __init__(self, window: int, rate: int = 0, slack_ns: int = 0) -> None:
         self.window: int = window
         self.rate: int = rate
+        self.slack_ns: int = slack_ns
         self.next_send_ns: int = -NEVER
         """No packet before this time."""
+        self.timer_at: int = NEVER
+        """When :meth:`on_timer` is due."""
 
     def on_sent(self, now: int, frame_bytes: int) -> None:
-        """A data frame of this many bytes left."""
+        """A data frame of this many bytes left: first transmission or not."""
         if self.rate:
-            start = self.next_send_ns if self.next_send_ns > now else now
+            start = self.next_send_ns
+            if start < now - self.slack_ns:  # idle, or held back by others: that is no credit
+                start = now
             self.next_send_ns = start + frame_bytes * 8_000_000_000 // self.rate
 
     def on_ack(self, now: int, frame_bytes: int) -> None:
-        """Frames of this many bytes were acknowledged: a fixed window does not care."""
+        """Frames of this many bytes were acknowledged."""
 
     def on_loss(self, now: int) -> None:
-        """The requester goes back because of a NAK or its timer: a fixed window does not care."""
+        """The requester goes back because of a NAK or its timer."""
+
+    def on_cnp(self, now: int) -> None:
+        """The peer saw a packet of ours with a congestion mark."""
+
+    def on_timer(self, now: int) -> None:
+        """:attr:`timer_at` has come. May change :attr:`next_send_ns`."""
+
+
+class FixedWindow(Congestion):
+    """Nothing that happens changes the window or the rate (what NICs offer as a QP's packet pacing)."""
+
+
+class NotificationPoint:
+    """The receiver's side: turns congestion marks into CNPs, at most one per ``interval_ns`` and flow (RoCEv2 annex A17;
+    Zhu et al., SIGCOMM 2015, section 3.1). A flow is a queue pair here."""
+
+    def __init__(self, interval_ns: int) -> None:
+        self.interval_ns: int = interval_ns
+        self._quiet_until: int = -NEVER
+
+    def on_mark(self, now: int) -> bool:
+        """A data packet came marked; True if a CNP must go out for it."""
+        if now < self._quiet_until:
+            return False
+        self._quiet_until = now + self.interval_ns
+        return True

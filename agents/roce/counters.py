@@ -1,7 +1,8 @@
 """The endpoint's counters, by name.
 
-Books: tx_packets = data_tx + acks_tx + naks_tx (tx_refused and retransmitted are parts of those), and rx_packets is the sum of
-``RX_PARTS``: every frame with our UDP port lies in exactly one. Frames of others lie in rx_other alone.
+Books: tx_packets = data_tx + acks_tx + naks_tx + cnps_tx (tx_refused and retransmitted are parts of those), and rx_packets is the sum
+of ``RX_PARTS``: every frame with our UDP port lies in exactly one. Frames of others lie in rx_other alone. marked_rx is a part of
+the requests that came to a living queue pair, whatever became of them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ RX_PARTS: Final = (
     "rx_receiver_not_ready",
     "acks_rx",
     "naks_rx",
+    "cnps_rx",
     "rx_stale_response",
     "rx_bad_length",
     "rx_bad_icrc",
@@ -38,6 +40,7 @@ class Counters:
         self.retransmitted: int = 0
         self.acks_tx: int = 0
         self.naks_tx: int = 0
+        self.cnps_tx: int = 0
         self.tx_refused: int = 0
         self.tx_payload_bytes: int = 0
         self.go_backs: int = 0
@@ -52,6 +55,8 @@ class Counters:
         self.rx_receiver_not_ready: int = 0  # an immediate without a receive request
         self.acks_rx: int = 0
         self.naks_rx: int = 0
+        self.cnps_rx: int = 0
+        self.marked_rx: int = 0  # requests with CE in their outer header
         self.rx_stale_response: int = 0  # an ACK or NAK of something already settled, or never sent
         self.rx_bad_length: int = 0
         self.rx_bad_icrc: int = 0
@@ -67,11 +72,12 @@ class Counters:
 
     def as_dict(self) -> dict[str, int]:
         return {
-            "tx_packets": self.data_tx + self.acks_tx + self.naks_tx,
+            "tx_packets": self.data_tx + self.acks_tx + self.naks_tx + self.cnps_tx,
             "data_tx": self.data_tx,
             "retransmitted": self.retransmitted,
             "acks_tx": self.acks_tx,
             "naks_tx": self.naks_tx,
+            "cnps_tx": self.cnps_tx,
             "tx_refused": self.tx_refused,
             "tx_payload_bytes": self.tx_payload_bytes,
             "go_backs": self.go_backs,
@@ -86,6 +92,8 @@ class Counters:
             "rx_receiver_not_ready": self.rx_receiver_not_ready,
             "acks_rx": self.acks_rx,
             "naks_rx": self.naks_rx,
+            "cnps_rx": self.cnps_rx,
+            "marked_rx": self.marked_rx,
             "rx_stale_response": self.rx_stale_response,
             "rx_bad_length": self.rx_bad_length,
             "rx_bad_icrc": self.rx_bad_icrc,

@@ -16,10 +16,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from agents.mrc.dscp import ECT0, NOT_ECT
 from agents.mrc.wire import UDP_PORT, head, icrc_of_head
+from agents.roce.congestion import NotificationPoint
 from agents.roce.requester import Requester
 from agents.roce.responder import Responder
 from agents.roce.wire import DATA_DSCP
+from agents.transport import NEVER
 from topologies.addressing import HOST_MAC
 
 INIT: Final = 0
@@ -33,7 +36,16 @@ class QueuePair:
     """``address`` and ``peer_address`` are inner addresses, ``sport`` the UDP source port of every packet it sends."""
 
     def __init__(
-        self, qpn: int, peer: int, address: bytes, peer_address: bytes, sport: int, flow: int, tx: Requester, rx: Responder
+        self,
+        qpn: int,
+        peer: int,
+        address: bytes,
+        peer_address: bytes,
+        sport: int,
+        flow: int,
+        tx: Requester,
+        rx: Responder,
+        notification: NotificationPoint,
     ) -> None:
         self.qpn: int = qpn
         self.peer: int = peer
@@ -43,6 +55,7 @@ class QueuePair:
         self.flow: int = flow  # what ECMP hashes it to
         self.tx: Requester = tx
         self.rx: Responder = rx
+        self.notification: NotificationPoint = notification
         self.state: int = INIT
         self.cause: str = ""
         self.remote_qpn: int = 0
@@ -51,7 +64,9 @@ class QueuePair:
         self.port: int = 0
         self.dead: bool = False  # the network knows no living path for it
         self.scheduled: bool = False  # in its port's queue
+        self.wake_at: int = NEVER  # it waits for its rate or its receiver, and goes into its port's queue then
         self.answering: bool = False  # in the queue of answers
+        self.cnp_due: bool = False  # a CNP is among them
         self.refused_at: int = -(1 << 62)  # last NAK from ERROR
         self.tx_packets: int = 0
         self.rx_packets: int = 0
@@ -74,7 +89,8 @@ class QueuePair:
         if found is None:
             if len(self._heads) >= _CACHE:
                 self._heads = {}
-            made = head(HOST_MAC, self.address, self._outer, self.address, self.peer_address, self.sport, dscp, 0, UDP_PORT, after_udp)
+            ecn = ECT0 if dscp == DATA_DSCP else NOT_ECT
+            made = head(HOST_MAC, self.address, self._outer, self.address, self.peer_address, self.sport, dscp, ecn, UDP_PORT, after_udp)
             found = (made, icrc_of_head(made))
             self._heads[key] = found
         return found

@@ -13,12 +13,12 @@ from __future__ import annotations
 from typing import Final
 
 from agents.mrc.wire import psn_delta
-from agents.roce.congestion import FixedWindow
+from agents.roce.congestion import Congestion
 from agents.roce.counters import Counters
 from agents.roce.wire import BODY_AT, ICRC_BYTES, RETH_BYTES
 from agents.transport import FLUSHED, NEVER, OK, WRITE, Completion
 
-RING: Final = 256
+RING: Final = 1024
 """Packets that can be outstanding at most, a power of two."""
 _SLOT: Final = RING - 1
 
@@ -48,7 +48,7 @@ class Requester:
         first_psn: int,
         rto_ns: int,
         ack_every: int,
-        congestion: FixedWindow,
+        congestion: Congestion,
         counters: Counters,
         completions: list[Completion],
     ) -> None:
@@ -56,7 +56,7 @@ class Requester:
         self.mtu: int = mtu
         self.rto_ns: int = rto_ns
         self.ack_every: int = ack_every
-        self.congestion: FixedWindow = congestion
+        self.congestion: Congestion = congestion
         self.counters: Counters = counters
         self.completions: list[Completion] = completions
         self.una: int = first_psn
@@ -68,10 +68,13 @@ class Requester:
         self.sizes: list[int] = [0] * RING  # frame bytes, by PSN
         self.rto_at: int = NEVER
         self.firing: int = 0  # RTOs in a row without progress
-        self.hold_until: int = -NEVER  # receiver not ready, or paced
+        self.hold_until: int = -NEVER  # receiver not ready
         self.last_nak: int = -1  # PSN of the last sequence NAK acted upon
         self.retransmitted: int = 0
+        self.srtt_ns: int = 0  # from a packet's departure to its ACK, smoothed by 1/8; told to people, used for nothing
         self._since_ack: int = 0  # packets since the last one with the AckReq bit
+        self._asked_ns: int = -NEVER  # when that one left
+        self._repeated: int = first_psn  # PSNs below it may have been sent twice: no RTT sample
         self._head: Work | None = None  # oldest not complete
         self._tail: Work | None = None
         self._current: Work | None = None  # the one that `nxt` lies in
@@ -92,11 +95,16 @@ class Requester:
             self._current = work
 
     def may_send(self) -> bool:
-        """Whether the window lets a packet go (its port and :attr:`hold_until` aside)."""
+        """Whether the window lets a packet go (its port and :meth:`release_ns` aside)."""
         nxt = self.nxt
         if nxt == self.end or nxt - self.una >= RING:
             return False
         return self.inflight == 0 or self.inflight + self._next_size() <= self.congestion.window
+
+    def release_ns(self) -> int:
+        """When the next packet may go: neither held by a receiver that was not ready nor ahead of its rate."""
+        paced = self.congestion.next_send_ns
+        return paced if paced > self.hold_until else self.hold_until
 
     def _next_size(self) -> int:
         """Frame bytes of packet ``nxt``."""
@@ -139,12 +147,13 @@ class Requester:
         if last:
             self._current = work.after
         self.congestion.on_sent(now, frame_bytes)
-        if self.congestion.next_send_ns > now:
-            self.hold_until = self.congestion.next_send_ns
         self._since_ack += 1
-        # the last one the window lets go must ask, too, or nothing would ever open it again
-        if last or self._since_ack >= self.ack_every or not self.may_send():
+        # The last one the window lets go must ask, too, or nothing would ever open it again; so must the last one within a
+        # quarter of the timeout, or a slow rate would look like a loss.
+        late = self.congestion.next_send_ns - self._asked_ns > self.rto_ns >> 2
+        if last or late or self._since_ack >= self.ack_every or not self.may_send():
             self._since_ack = 0
+            self._asked_ns = now
             return True
         return False
 
@@ -157,6 +166,9 @@ class Requester:
 
     def acknowledge(self, now: int, psn: int) -> None:
         """All up to ``psn`` (outstanding) has arrived and is placed."""
+        if psn >= self._repeated:
+            sample = now - self.sent_ns[psn & _SLOT]
+            self.srtt_ns += (sample - self.srtt_ns) >> 3 if self.srtt_ns else sample
         done = 0
         sizes = self.sizes
         nxt = self.nxt
@@ -182,6 +194,7 @@ class Requester:
         """Start again at ``una``; returns how many packets that repeats."""
         count = self.nxt - self.una
         self.nxt = self.una
+        self._repeated = self.high
         self.inflight = 0
         self.rto_at = NEVER  # armed anew when `una` leaves
         self._since_ack = 0

@@ -53,6 +53,7 @@ class Responder:
         self.completions: list[Completion] = completions
         self.expected: int = 0
         self.msn: int = 0
+        self.placed: int = 0  # payload bytes
         self.pending: int = -1  # AETH syndrome of the answer that waits, or -1
         self.pending_psn: int = 0
         self.nak_sent: bool = False  # for the gap, or the receiver-not-ready, at `expected`
@@ -113,6 +114,7 @@ class Responder:
             self.memory.place(rkey, va, view, payload_at, size)
         self.counters.data_rx += 1
         self.counters.rx_payload_bytes += size
+        self.placed += size
         self.expected = (psn + 1) & PSN_MASK
         if last:
             self._arriving = False

@@ -14,16 +14,20 @@ from typing import Final
 from agents.mrc.dscp import CONTROL
 from agents.mrc.wire import PSN_MASK, crc32
 from agents.roce.counters import Counters
-from agents.roce.queue_pair import QueuePair
+from agents.roce.queue_pair import RTS, QueuePair
 from agents.roce.wire import (
     ACK,
     ACK_FRAME,
     ACK_REQUEST,
     ACKNOWLEDGE,
     AETH,
+    BECN,
     BODY_AT,
     BTH,
     BTH_AT,
+    CNP,
+    CNP_FRAME,
+    CNP_RESERVED,
     DATA_DSCP,
     ICRC,
     ICRC_BYTES,
@@ -41,6 +45,7 @@ from agents.transport import NEVER
 from topologies.clos import Fabric
 
 _NO_BYTES: Final = b""
+_RESERVED: Final = bytes(CNP_RESERVED)
 
 
 class Transmitter:
@@ -76,12 +81,22 @@ class Transmitter:
             qp.scheduled = True
             self._ready[qp.port].append(qp)
 
+    def _wait(self, qp: QueuePair, until: int) -> None:
+        """Out of its port's queue until its rate or its receiver lets it go on: :meth:`timer` brings it back."""
+        qp.wake_at = until
+        self._arm(qp)
+
     def _arm(self, qp: QueuePair) -> None:
+        if qp.state != RTS:
+            return
         tx = qp.tx
-        if tx.rto_at < self._timer_at:
-            self._timer_at = tx.rto_at
-        if -NEVER < tx.hold_until < self._timer_at:
-            self._timer_at = tx.hold_until
+        due = tx.rto_at
+        if qp.wake_at < due:
+            due = qp.wake_at
+        if tx.congestion.timer_at < due:
+            due = tx.congestion.timer_at
+        if due < self._timer_at:
+            self._timer_at = due
 
     def deadline(self) -> int:
         due = self._timer_at
@@ -104,7 +119,7 @@ class Transmitter:
             # an answer overtakes data, but not without bound: a port's backlog of answers is at most two packets' time
             if self._free_ns[qp.port] <= horizon + self._ahead_ns:
                 qp.answering = False
-                return self._build_answer(now, qp)
+                return self._build_answer(now, qp) if not qp.cnp_due else self._build_cnp(now, qp)
             answers.append(qp)
         planes = len(self._ready)
         for i in range(planes):
@@ -115,13 +130,22 @@ class Transmitter:
             while ready:
                 qp = ready.popleft()
                 qp.scheduled = False
-                if qp.tx.hold_until <= now and qp.tx.may_send():
-                    self._turn = port + 1
-                    self._build_data(now, qp)
+                tx = qp.tx
+                if not tx.may_send():
+                    continue
+                until = tx.release_ns()
+                if until > now:
+                    self._wait(qp, until)
+                    continue
+                self._turn = port + 1
+                self._build_data(now, qp)
+                until = tx.release_ns()
+                if until > now:
+                    self._wait(qp, until)
+                else:
                     self._arm(qp)
                     self._schedule(qp)
-                    return port
-                self._arm(qp)
+                return port
         return -1
 
     def _build_answer(self, now: int, qp: QueuePair) -> int:
@@ -131,18 +155,37 @@ class Transmitter:
         frame[0:BTH_AT] = head
         BTH.pack_into(frame, BTH_AT, ACKNOWLEDGE, 0, PKEY, QPN_MASKED | qp.remote_qpn, psn)
         AETH.pack_into(frame, BODY_AT, syndrome << 24 | qp.rx.msn)
-        crc = crc32(self._tx_view[BTH_AT : BODY_AT + 4], crc)
-        frame[BTH_AT + 4] = 0
-        ICRC.pack_into(frame, BODY_AT + 4, crc)
         if syndrome == ACK:
             self._counters.acks_tx += 1
         else:
             self._counters.naks_tx += 1
-        self.tx_length = ACK_FRAME
+        return self._finish_answer(now, qp, ACK_FRAME, crc, 0)
+
+    def _build_cnp(self, now: int, qp: QueuePair) -> int:
+        """Congestion Notification Packet (RoCEv2 annex A17.9.3), before the ACK that may be waiting, too."""
+        qp.cnp_due = False
+        frame = self.tx_frame
+        head, crc = qp.head(CONTROL, CNP_FRAME - BTH_AT)
+        frame[0:BTH_AT] = head
+        BTH.pack_into(frame, BTH_AT, CNP, 0, PKEY, QPN_MASKED | qp.remote_qpn, 0)
+        frame[BODY_AT : BODY_AT + CNP_RESERVED] = _RESERVED
+        self._counters.cnps_tx += 1
+        if qp.rx.pending >= 0:
+            self._answer(qp)
+        return self._finish_answer(now, qp, CNP_FRAME, crc, BECN)
+
+    def _finish_answer(self, now: int, qp: QueuePair, length: int, crc: int, fifth: int) -> int:
+        """The iCRC, from its state ``crc`` before the BTH, BTH byte 4, and the books."""
+        frame = self.tx_frame
+        at = length - ICRC_BYTES
+        crc = crc32(self._tx_view[BTH_AT:at], crc)
+        frame[BTH_AT + 4] = fifth
+        ICRC.pack_into(frame, at, crc)
+        self.tx_length = length
         self.tx_payload = None
         self.tx_trailer = _NO_BYTES
         self.tx_high = True
-        self._occupy(now, qp.port, ACK_FRAME)
+        self._occupy(now, qp.port, length)
         return qp.port
 
     def _build_data(self, now: int, qp: QueuePair) -> None:

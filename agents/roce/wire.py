@@ -11,11 +11,13 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from agents.mrc.dscp import NO_TRIM
+from agents.mrc.dscp import ROCE
 
-DATA_DSCP: Final = NO_TRIM
-"""This transport cannot use a trimmed packet: switches must drop rather than trim."""
+DATA_DSCP: Final = ROCE
+"""Marked on every hop, and never trimmed: this transport cannot use a trimmed packet."""
 
+ECN_AT: Final = 15
+"""The byte with the outer header's ECN, in bits 5:4."""
 INNER_AT: Final = 54
 BTH_AT: Final = 102
 BODY_AT: Final = 114
@@ -24,6 +26,9 @@ RETH_BYTES: Final = 16
 MIN_FRAME: Final = BODY_AT + ICRC_BYTES
 ACK_FRAME: Final = MIN_FRAME + 4
 """Bytes of an ACK or NAK frame: the stack, BTH, AETH, iCRC."""
+CNP_RESERVED: Final = 16
+"""Bytes of zeros after a CNP's BTH (annex A17.9.3)."""
+CNP_FRAME: Final = MIN_FRAME + CNP_RESERVED
 MAX_HEADERS: Final = BODY_AT + RETH_BYTES + 4
 """The longest frame before its payload: RETH and immediate."""
 
@@ -34,6 +39,7 @@ WRITE_LAST_IMM: Final = 0x09
 WRITE_ONLY: Final = 0x0A
 WRITE_ONLY_IMM: Final = 0x0B
 ACKNOWLEDGE: Final = 0x11
+CNP: Final = 0x81
 
 KIND_WRITE: Final = 1
 KIND_START: Final = 2
@@ -41,10 +47,11 @@ KIND_END: Final = 4
 KIND_IMM: Final = 8
 KIND_ACK: Final = 16
 KIND_UNSUPPORTED: Final = 32
+KIND_CNP: Final = 64
 
 
 def _kinds() -> list[int]:
-    """What an opcode is, by its number; 0 for one that is not of the RC service or reserved, which is dropped."""
+    """What an opcode is, by its number; 0 for one that is reserved or not of the RC service, which is dropped."""
     kinds = [0] * 256
     for opcode in (*range(0x06), *range(0x0C, 0x11), 0x12, 0x13, 0x14, 0x16, 0x17):
         kinds[opcode] = KIND_UNSUPPORTED  # SEND, READ, ATOMIC: RC requests (and answers to them) that nobody here makes
@@ -55,6 +62,7 @@ def _kinds() -> list[int]:
     kinds[WRITE_ONLY] = KIND_WRITE | KIND_START | KIND_END
     kinds[WRITE_ONLY_IMM] = KIND_WRITE | KIND_START | KIND_END | KIND_IMM
     kinds[ACKNOWLEDGE] = KIND_ACK
+    kinds[CNP] = KIND_CNP
     return kinds
 
 
@@ -93,6 +101,8 @@ PKEY: Final = 0xFFFF
 QPN_MASKED: Final = 0xFF000000
 """BTH byte 4 counts as ones in the iCRC: it is built so, and zeroed once the CRC is taken."""
 ACK_REQUEST: Final = 1 << 31
+BECN: Final = 0x40
+"""In BTH byte 4 of a CNP: what it tells of went through congestion on its way to the CNP's sender."""
 
 
 def rnr_code(delay_ns: int) -> int:

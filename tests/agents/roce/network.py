@@ -113,7 +113,7 @@ class Network:
         """Every frame that went out or came in has exactly one name."""
         for host, e in self.endpoints.items():
             c = e.counters()
-            assert c["tx_packets"] == c["data_tx"] + c["acks_tx"] + c["naks_tx"] == sum(s.host == host for s in self.sent)
+            assert c["tx_packets"] == c["data_tx"] + c["acks_tx"] + c["naks_tx"] + c["cnps_tx"] == sum(s.host == host for s in self.sent)
             assert c["rx_packets"] + c["rx_other"] == self.delivered[host]
             assert c["rx_packets"] == sum(c[name] for name in RX_PARTS)
 

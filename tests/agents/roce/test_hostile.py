@@ -48,7 +48,7 @@ def sealed(frame: bytes) -> bytes:
 def data_frame(
     opcode: int, psn: int, dqpn: int, body: bytes, *, src: int = 0, dst: int = 2, sport: int = 0xC123, flags: int = 0, ack: bool = True
 ) -> bytes:
-    outer = bytes.fromhex("6030 0000 0000 2940".replace(" ", "")) + inner_address(src) + b"\xfc" * 16
+    outer = bytes.fromhex("66a0 0000 0000 2940".replace(" ", "")) + inner_address(src) + b"\xfc" * 16
     inner = bytes.fromhex("6000000000001140") + inner_address(src) + inner_address(dst)
     udp = sport.to_bytes(2, "big") + (4791).to_bytes(2, "big") + bytes(4)
     bth = bytes([opcode, flags, 0xFF, 0xFF]) + dqpn.to_bytes(4, "big") + (psn | ack << 31).to_bytes(4, "big")
@@ -96,8 +96,8 @@ def test_icrc_of_every_kind_of_packet_is_the_annexes() -> None:
     for s in net.sent:
         assert s.frame[-4:] == reference_icrc(s.frame[:-4])
         assert len(s.frame) % 4 == 2, "Ethernet's 14 bytes, then whole words: payload is padded"
-        assert int.from_bytes(s.frame[14:18], "big") >> 22 & 0x3F == (48 if s.high else 12)
-        assert int.from_bytes(s.frame[14:18], "big") >> 20 & 3 == 0, "not-ECT"
+        assert int.from_bytes(s.frame[14:18], "big") >> 22 & 0x3F == (48 if s.high else 26)
+        assert int.from_bytes(s.frame[14:18], "big") >> 20 & 3 == (0 if s.high else 2), "control is not-ECT, data ECT(0)"
         if s.host == 0:
             assert int.from_bytes(s.frame[94:96], "big") >= 0xC000
             assert (len(s.frame) - 118 - (s.frame[103] >> 4 & 3)) >= 0

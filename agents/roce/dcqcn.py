@@ -1,0 +1,137 @@
+"""DCQCN's reaction point: a rate that CNPs cut and that time and bytes bring back.
+
+Zhu et al., "Congestion Control for Large-Scale RDMA Deployments", SIGCOMM 2015, section 3.1 and figure 7. Where the paper
+leaves room, NVIDIA's description of its adapters' parameters and the authors' own simulator decide; what is decided here alone
+is marked [D]. Three numbers say it all:
+
+- ``current`` (R_C), at which the queue pair sends; ``target`` (R_T), where it was before the last cut; ``alpha``, how congested the
+  path seems.
+- A CNP cuts: R_T = R_C, R_C = R_C (1 - alpha / 2), alpha = (1 - g) alpha + g. Both counters of stages start again at nothing.
+- Without one for ``alpha_ns``, and again after each further ``alpha_ns``: alpha = (1 - g) alpha.
+- A timer and a counter of bytes sent each make stages. At the end of each stage, t and b of them being over by then:
+
+  ============================ ===================================================
+  max(t, b) <= F               fast recovery: R_T stays
+  else min(t, b) <= F          additive increase: R_T += R_AI
+  else                         hyper increase: R_T += (min(t, b) - F) R_HAI
+  ============================ ===================================================
+
+  and in each case R_C = (R_T + R_C) / 2. Nothing exceeds the line rate or falls below the least rate.
+- It begins at line rate with no stages running, and is back there once R_T is and R_C lacks less than R_AI of it [D].
+
+A loss changes nothing: DCQCN was made for a network that does not drop.
+"""
+
+from __future__ import annotations
+
+from agents.roce.congestion import Congestion
+from agents.transport import NEVER
+
+
+class Parameters:
+    """Rates in bits/s, times in ns of this fabric, ``byte_counter`` in bytes. Sources are with the options they come from."""
+
+    def __init__(
+        self,
+        line: int,
+        min_rate: int,
+        rate_ai: float,
+        rate_hai: float,
+        g: float,
+        initial_alpha: float,
+        fast_recovery: int,
+        byte_counter: int,
+        timer_ns: int,
+        alpha_ns: int,
+        cut_ns: int,
+    ) -> None:
+        self.line: int = line
+        self.min_rate: int = min_rate
+        self.rate_ai: float = rate_ai
+        self.rate_hai: float = rate_hai
+        self.g: float = g
+        self.initial_alpha: float = initial_alpha
+        self.fast_recovery: int = fast_recovery
+        self.byte_counter: int = byte_counter
+        self.timer_ns: int = timer_ns
+        self.alpha_ns: int = alpha_ns
+        self.cut_ns: int = cut_ns
+
+
+class Dcqcn(Congestion):
+    """``paced`` says that ``line`` is a limit of the queue pair's own, below its port's rate, which the port does not enforce."""
+
+    def __init__(self, parameters: Parameters, window: int, slack_ns: int, paced: bool) -> None:
+        super().__init__(window, parameters.line if paced else 0, slack_ns)
+        self.p: Parameters = parameters
+        self.paced: bool = paced
+        self.current: float = float(parameters.line)
+        self.target: float = float(parameters.line)
+        self.alpha: float = parameters.initial_alpha
+        self.timer_stage: int = 0
+        self.byte_stage: int = 0
+        self.stage_bytes: int = 0  # sent in the byte counter's stage
+        self._decay_at: int = NEVER  # when alpha shrinks next; looked at only when something needs alpha
+        self._last_cut: int = -NEVER
+
+    @property
+    def limited(self) -> bool:
+        """Whether a cut has not been made up for yet."""
+        return self.timer_at < NEVER
+
+    def on_cnp(self, now: int) -> None:
+        p = self.p
+        alpha = self.alpha_now(now)
+        self._decay_at = now + p.alpha_ns
+        if now - self._last_cut < p.cut_ns:
+            return
+        self._last_cut = now
+        self.target = self.current
+        self._set_rate(now, max(float(p.min_rate), self.current * (1.0 - alpha / 2.0)))
+        self.alpha = (1.0 - p.g) * alpha + p.g
+        self.timer_stage = self.byte_stage = self.stage_bytes = 0
+        self.timer_at = now + p.timer_ns
+
+    def alpha_now(self, now: int) -> float:
+        """Alpha, with the periods that have gone by without a CNP."""
+        if now >= self._decay_at:
+            periods = (now - self._decay_at) // self.p.alpha_ns + 1
+            self.alpha *= (1.0 - self.p.g) ** periods
+            self._decay_at += periods * self.p.alpha_ns
+        return self.alpha
+
+    def on_sent(self, now: int, frame_bytes: int) -> None:
+        super().on_sent(now, frame_bytes)
+        if not self.limited:
+            return
+        self.stage_bytes += frame_bytes
+        while self.stage_bytes >= self.p.byte_counter:
+            self.stage_bytes -= self.p.byte_counter
+            self.byte_stage += 1
+            self._increase(now)
+
+    def on_timer(self, now: int) -> None:
+        while self.timer_at <= now:
+            self.timer_at += self.p.timer_ns
+            self.timer_stage += 1
+            self._increase(now)
+
+    def _increase(self, now: int) -> None:
+        p = self.p
+        t, b = self.timer_stage, self.byte_stage
+        if max(t, b) > p.fast_recovery:
+            past = min(t, b) - p.fast_recovery
+            self.target = min(float(p.line), self.target + (past * p.rate_hai if past > 0 else p.rate_ai))
+        new = (self.target + self.current) / 2.0
+        if self.target >= p.line and p.line - new < p.rate_ai:
+            new = float(p.line)
+            self.timer_at = NEVER
+            self.stage_bytes = 0
+        self._set_rate(now, new)
+
+    def _set_rate(self, now: int, new: float) -> None:
+        """What is left of the wait for the next packet follows the rate."""
+        if self.next_send_ns > now:
+            self.next_send_ns = now + int((self.next_send_ns - now) * self.current / new)
+        self.current = new
+        self.rate = max(1, int(new)) if self.paced or new < self.p.line else 0
