@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from agents.mrc import loss, wire
+from agents.mrc import dscp, loss, wire
 from agents.mrc.config import Config
 from agents.mrc.departures import Departures
 from agents.mrc.queue_pair import ERROR, RTS, QueuePair
@@ -51,6 +51,8 @@ class Arrivals:
         self.too_many = 0
         self.unsupported = 0
         self.data_rx = 0
+        self.marked_rx = 0
+        self.trimmed_rx = 0
         self.sacks_rx = 0
         self.acks_rx = 0
         self.nacks_rx = 0
@@ -61,7 +63,8 @@ class Arrivals:
         """What arrived, and why some of it was refused."""
         return {
             "rx_packets": self.rx_packets, "data_rx": self.data_rx, "sacks_rx": self.sacks_rx, "acks_rx": self.acks_rx,
-            "nacks_rx": self.nacks_rx, "probes_rx": self.probes_rx, "rx_duplicate": self.duplicate, "rx_beyond_window": self.beyond,
+            "nacks_rx": self.nacks_rx, "probes_rx": self.probes_rx, "marked_rx": self.marked_rx, "trimmed_rx": self.trimmed_rx,
+            "rx_duplicate": self.duplicate, "rx_beyond_window": self.beyond,
             "rx_unexpected": self.unexpected, "rx_bad_length": self.bad_length, "rx_foreign": self.foreign,
             "rx_bad_icrc": self.bad_icrc, "rx_bad_opcode": self.bad_opcode, "rx_bad_qp": self.bad_qp, "rx_bad_ev": self.bad_ev,
             "rx_refused": self.refused, "rx_too_many": self.too_many, "rx_unsupported": self.unsupported,
@@ -86,11 +89,13 @@ class Arrivals:
         if shigh != self.net_high or smid != self.net_mid or slow != self.net_low or not 0 < src <= self.hosts:
             self.foreign += 1
             return None
-        if olen != length - 54 or ilen != olen - 40 or ulen != ilen:
+        cut = word >> 22 & 0x3F
+        trimmed = cut == dscp.TRIMMED or cut == dscp.TRIMMED_LASTHOP
+        if olen != length - 54 or ulen != ilen or (ilen != olen - 40 and not (trimmed and ilen > olen - 40)):
             self.bad_length += 1
             return None
         ev = (iword & 0xFFFF) << 16 | sport
-        if wire.icrc_in_place(buffer, start, length) != wire.S_ICRC.unpack_from(buffer, start + length - 4)[0]:
+        if not trimmed and wire.icrc_in_place(buffer, start, length) != wire.S_ICRC.unpack_from(buffer, start + length - 4)[0]:
             self.bad_icrc += 1
             return None
         qpn = dqpn & wire.PSN_MASK
@@ -111,10 +116,12 @@ class Arrivals:
         if ev >> 16 != port or ev not in qp.ev_index:
             self.bad_ev += 1
             return None
-        marked = word >> 20 & 3 == 3
+        marked = trimmed or word >> 20 & 3 == 3
         if wire.WRITE_FIRST <= op <= wire.WRITE_ONLY_IMM:
+            if trimmed:
+                return self._trimmed(now, qp, buffer, start, length, pword, ev, cut == dscp.TRIMMED_LASTHOP)
             return self._write(now, qp, buffer, start, length, op, flags >> 4 & 3, pword, ev, marked)
-        if op not in wire.EXT_LENGTH:
+        if op not in wire.EXT_LENGTH or (trimmed and op != wire.PROBE):
             self.bad_opcode += 1
             return None
         if length != wire.AFTER_BTH + wire.EXT_LENGTH[op] + wire.ICRC:
@@ -159,10 +166,13 @@ class Arrivals:
         d = qp.responder
         psn = d.absolute(pword & wire.PSN_MASK)
         d.arrived(now, ev >> 16, ev)
+        if marked:
+            self.marked_rx += 1
         what = d.data(now, psn, op, ev, ts, pword, rqmsn, msn, va, rkey, dmalen, imm, buffer, at, payload, marked)
         if what == NEW:
             self.data_rx += 1
             self.payload_rx[ev >> 16] += payload
+            qp.placed += payload
         elif what == DUPLICATE:
             self.duplicate += 1
         elif what == BEYOND:
@@ -173,8 +183,27 @@ class Arrivals:
             self.refused += 1
         return qp
 
+    def _trimmed(
+        self, now: int, qp: QueuePair, buffer: Any, start: int, length: int, pword: int, ev: int, last_hop: bool
+    ) -> QueuePair | None:
+        """Headers of a data packet whose payload a switch cut: no iCRC to check, nothing to place, only to be told of."""
+        if length < wire.WRITE_HEADERS:
+            self.bad_length += 1
+            return None
+        _, _, ts, _, _, _, _ = wire.S_WRITE_EXT.unpack_from(buffer, start + wire.AFTER_BTH)
+        d = qp.responder
+        psn = d.absolute(pword & wire.PSN_MASK)
+        d.arrived(now, ev >> 16, ev)
+        self.trimmed_rx += 1
+        if d.trimmed(now, psn, ev, ts, pword & wire.F_RTX != 0, last_hop):
+            if len(qp.nacks) >= _MAX_OWED:
+                self.too_many += 1
+                return None
+            qp.nacks.append((wire.TRIMMED_LASTHOP if last_hop else wire.TRIMMED, psn, ev, ts))
+        return qp
+
     def _sack(self, now: int, qp: QueuePair, buffer: Any, start: int, pword: int) -> QueuePair | None:
-        w, offset, entropy, _, _, cack, _, mpr, first, bitmap, ts, _, cc = wire.S_SACK.unpack_from(buffer, start + wire.AFTER_BTH)
+        w, offset, entropy, _, _, cack, _, mpr, first, bitmap, ts, waiting, cc = wire.S_SACK.unpack_from(buffer, start + wire.AFTER_BTH)
         r = qp.requester
         cack &= wire.PSN_MASK
         edge = r.una + wire.psn_delta(cack, r.una)
@@ -183,29 +212,33 @@ class Arrivals:
             return None
         rtt = ((now >> self.shift) - ts & 0xFFFF) << self.shift
         i = qp.ev_index.get(entropy, -1)
+        m = w >> 5 & 3
+        sample = -1
         if w >> 1 & 1:
             known = qp.probes.pop(offset & 0xFFFF, None)  # an answer may take several SACKs and counts once
             if known is not None:
                 i, seq, at = known
                 r.paths.probe_answered(now, i, at, r.rtt.srtt)
                 r.congestion.planes_changed(max(1, r.paths.live_planes()))
-                r.measured(now, r.paths.plane_of[i], rtt)
-                if seq > r.ev_high[i]:
-                    r.ev_high[i] = seq
-                    r.touched.append(i)
-                if seq > r.seq_high:
-                    r.seq_high = seq
-        else:
-            r.sample(now, edge + offset, pword & wire.F_RTX != 0, rtt)
+                if m == wire.M_NONE:  # a probe that was trimmed overtook the data: it says nothing of order, nor of delay
+                    r.measured(now, r.paths.plane_of[i], rtt)
+                    if seq > r.ev_high[i]:
+                        r.ev_high[i] = seq
+                        r.touched.append(i)
+                    if seq > r.seq_high:
+                        r.seq_high = seq
+        elif r.sample(now, edge + offset, pword & wire.F_RTX != 0, rtt):
+            sample = rtt
+        pen = cc >> 24 & 0x7F
+        r.congestion.on_sack(now, r.news, r.in_flight, m == wire.M_SKIP_ONCE, sample, pen, cc >> 31 != 0)
         if i >= 0:
-            m = w >> 5 & 3
             if m == wire.M_SKIP_ONCE:
                 r.paths.marked(i)
             elif m == wire.M_ALWAYS_SKIP:
                 r.paths.lost(now, i, now, r.rtt.srtt, "always_skip")
                 r.congestion.planes_changed(max(1, r.paths.live_planes()))
         if fresh:
-            loss.verdicts(r, now, edge + 1, edge + first, 64)
+            loss.verdicts(r, now, edge + 1, edge + first, 64, waiting & 0x7FFF)
         return qp
 
     def _ack(self, now: int, qp: QueuePair, syndrome: int, psn: int) -> QueuePair | None:
@@ -227,6 +260,10 @@ class Arrivals:
             self.nacks_rx += 1
             qp.cause = PEER_UNKNOWN
             return qp
+        if reason in (wire.TRIMMED, wire.TRIMMED_LASTHOP):
+            self.nacks_rx += 1
+            qp.requester.trimmed(now, psn & wire.PSN_MASK, entropy, ts, self.shift, reason == wire.TRIMMED_LASTHOP)
+            return None
         if reason in (wire.PSN_OOR_WINDOW, wire.NO_BITMAP, wire.NO_PKT_BUFFER, wire.NO_RESOURCE):
             self.nacks_rx += 1
             qp.requester.push_back(now, psn & wire.PSN_MASK, entropy, ts, self.shift)

@@ -12,6 +12,8 @@ from typing import Any
 
 from topologies.clos import Fabric
 
+_ACCEPTED: dict[str, tuple[Any, str]] = {"int": (int, "whole number"), "float": ((int, float), "number"), "str": (str, "name")}
+
 
 @dataclass(frozen=True)
 class Config:
@@ -22,13 +24,16 @@ class Config:
     port_rate: int  # bits/s
     mtu: int  # payload bytes
     scale: float  # time scale, 1.0 at 100 Gb/s ports
-    window_bdp: float = 1.5  # fixed window, in BDP over all live planes
+    trimming: bool  # switches trim: data asks for it
+    congestion: str = "nscc"  # or "fixed", or "module:Class" (agents/mrc/congestion)
+    receiver_penalty: int = 0  # 1-127: what SACKs take off the senders' windows while the last hop trims, in 1/128 of the bytes received
+    window_bdp: float = 1.5  # of "fixed", in BDP over all live planes
     mpr: int = 1024  # most PSNs in flight to us; a multiple of 128, at most 255 * 128
     active_evs: int = 128  # most EVs in use per QP, shared equally by the planes (MRC paper: 128-256)
     max_wimm: int = 1024  # most immediates in flight (specification: at most 32767)
     sack_bytes: int = 16384  # a SACK after so much data
     sack_jitter: float = 0.25  # spread of that threshold, or strict rotation shows it one plane only
-    timeout: int = 4  # RTO = 1.024 us * 2^timeout, scaled
+    timeout: int = 5  # RTO = 1.024 us * 2^timeout, scaled
     linear: int = 7  # firings at that interval; <= 7
     exponential: int = 7  # further firings, each doubled; 25 means for ever
     probe_cap_rtts: int = 16  # longest gap between Reliability Probes on a path that was given up, base RTTs
@@ -51,20 +56,22 @@ class Config:
     @classmethod
     def from_fabric(cls, fabric: Fabric, options: dict[str, Any]) -> Config:
         """The configuration for a fabric, with some knobs set. Raises ValueError naming the nearest knob."""
-        derived = {"base_rtt", "plane_bdp", "port_rate", "mtu", "scale"}
+        derived = {"base_rtt", "plane_bdp", "port_rate", "mtu", "scale", "trimming"}
         # A field's type is its name in source and the type itself once compiled.
-        floating = {f.name: f.type in ("float", float) for f in fields(cls) if f.name not in derived}
+        kinds = {f.name: f.type if isinstance(f.type, str) else f.type.__name__ for f in fields(cls) if f.name not in derived}
         for key, value in options.items():
-            if key not in floating:
-                near = difflib.get_close_matches(key, floating, n=1, cutoff=0.0)[0]
+            if key not in kinds:
+                near = difflib.get_close_matches(key, kinds, n=1, cutoff=0.0)[0]
                 raise ValueError(f"transport mrc has no option {key!r}: did you mean {near!r}?")
-            if isinstance(value, bool) or not isinstance(value, (int, float) if floating[key] else int):
-                raise ValueError(f"transport mrc: {key} must be a {'number' if floating[key] else 'whole number'}, not {value!r}")
-        made = cls(fabric.base_rtt_ns, fabric.plane_bdp, fabric.nic_rate, fabric.mtu, fabric.time_scale, **options)
+            types, name = _ACCEPTED[kinds[key]]
+            if not isinstance(value, types) or isinstance(value, bool):
+                raise ValueError(f"transport mrc: {key} must be a {name}, not {value!r}")
+        made = cls(fabric.base_rtt_ns, fabric.plane_bdp, fabric.nic_rate, fabric.mtu, fabric.time_scale, fabric.trimming, **options)
         for key, low, high in (
             ("mpr", 128, 255 * 128), ("active_evs", 1, 1 << 16), ("window_bdp", 0.1, 100.0), ("max_wimm", 1, 32767),
             ("linear", 0, 7), ("exponential", 0, 25), ("timeout", 0, 31), ("sack_bytes", 256, 1 << 24),
             ("sack_jitter", 0.0, 0.9), ("probe_successes", 1, 32), ("probe_cap_rtts", 1, 100000), ("lookahead", 1, 64),
+            ("receiver_penalty", 0, 127),
         ):  # fmt: skip
             value = getattr(made, key)
             if not low <= value <= high:

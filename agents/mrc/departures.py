@@ -26,6 +26,7 @@ class Departures:
         self.control: deque[QueuePair] = deque()
         self.free = [0] * planes
         self.port_up = [True] * planes
+        self.probe_class = dscp.TRIMMABLE if config.trimming else dscp.NO_TRIM  # the data's: its FIFO is what gives a probe meaning
         self.slack = config.lookahead * (config.mtu + wire.WRITE_HEADERS + wire.ICRC) * 8_000_000_000 // config.port_rate
         self.turn = 0
         self.payload: memoryview | None = None
@@ -112,7 +113,7 @@ class Departures:
         return ev
 
     def _probe(self, now: int, qp: QueuePair) -> int:
-        """A Reliability Probe on the oldest EV that waits for one; in the data class, whose FIFO gives it meaning."""
+        """A Reliability Probe on the oldest EV that waits for one, in the data class."""
         r = qp.requester
         i = qp.probe_evs.pop(0)
         while not self.port_up[r.paths.plane_of[i]]:
@@ -128,7 +129,7 @@ class Departures:
         r.psn_by_seq[r.seq_next % len(r.psn_by_seq)] = -1
         r.seq_next += 1
         ext = wire.S_PETH.pack(0, pid, qp.qpn & 0xFFFF, qp.remote_qpn & 0xFFFF, self.framer.stamp(now), wire.FTYPE)
-        self.framer.bare(qp.route, ev, dscp.NO_TRIM, wire.PROBE, qp.remote_qpn, wire.F_TS, ext)
+        self.framer.bare(qp.route, ev, self.probe_class, wire.PROBE, qp.remote_qpn, wire.F_TS, ext)
         self.probes_tx += 1
         return ev
 
@@ -158,7 +159,7 @@ class Departures:
             if not qp.answer_bases:
                 qp.answers.pop(0)
             held = now - at >> self.framer.shift
-            return self._sack(qp, ev, base, pid, True, ev, ts + held, wire.M_SKIP_ONCE if marked else wire.M_NONE, False)
+            return self._sack(now, qp, ev, base, pid, True, ev, ts + held, wire.M_SKIP_ONCE if marked else wire.M_NONE, False)
         if qp.nacks:
             reason, psn, ev, ts = qp.nacks.pop(0)
             ext = wire.S_NETH.pack(0, reason, 0, ev, qp.qpn & 0xFFFF, qp.remote_qpn & 0xFFFF, psn & wire.PSN_MASK, wire.CC_NACK << 4, 0, ts)
@@ -170,7 +171,7 @@ class Departures:
             held = now - d.trigger_at >> self.framer.shift
             offset = d.trigger_psn - (d.expected - 1)
             back = self._reverse(qp)
-            self._sack(qp, back, d.bitmap_base(), offset, False, d.trigger_ev, d.trigger_ts + held, d.trigger_m, d.trigger_rtx)
+            self._sack(now, qp, back, d.bitmap_base(), offset, False, d.trigger_ev, d.trigger_ts + held, d.trigger_m, d.trigger_rtx)
             d.told()
             return back
         if d.ack_due:
@@ -185,13 +186,15 @@ class Departures:
         self.acks_tx += 1
         return ev
 
-    def _sack(self, qp: QueuePair, back: int, base: int, offset: int, probe: bool, entropy: int, ts: int, m: int, rtx: bool) -> int:
+    def _sack(
+        self, now: int, qp: QueuePair, back: int, base: int, offset: int, probe: bool, entropy: int, ts: int, m: int, rtx: bool
+    ) -> int:
         d = qp.responder
         cack = d.expected - 1
         ext = wire.S_SACK.pack(
             wire.seth_word(m, probe), offset if -32768 <= offset <= 32767 else 0, entropy, qp.qpn & 0xFFFF, qp.remote_qpn & 0xFFFF,
             cack & wire.PSN_MASK, wire.CC_SACK << 4, self.config.mpr >> 7, base - cack, d.bitmap(base),
-            ts & 0xFFFF, min(d.out_of_order(), 0x7FFF), d.rcvd_bytes >> 8 & wire.PSN_MASK,
+            ts & 0xFFFF, min(d.out_of_order(), 0x7FFF), d.window_advice(now) << 24 | d.rcvd_bytes >> 8 & wire.PSN_MASK,
         )  # fmt: skip
         word = cack & wire.PSN_MASK
         if rtx:

@@ -12,7 +12,7 @@ from typing import Any
 from agents.mrc import loss
 from agents.mrc.arrivals import Arrivals
 from agents.mrc.config import Config
-from agents.mrc.congestion import FixedWindow
+from agents.mrc.congestion.choice import make_congestion
 from agents.mrc.departures import Departures
 from agents.mrc.framing import Route
 from agents.mrc.memory import Memory
@@ -22,7 +22,7 @@ from agents.mrc.requester import Requester
 from agents.mrc.responder import Responder
 from agents.transport import FLUSHED, NEVER, PEER_UNKNOWN, RECEIVE, RETRY_EXCEEDED, Completion, Event, Region
 from topologies.addressing import ev_fields
-from topologies.clos import SACK_BYTES, Fabric
+from topologies.clos import Fabric
 from topologies.paths import path_evs
 
 FIRST_QPN = 16
@@ -56,21 +56,23 @@ class Endpoint:
         """Let peers write into ``memory``. Raises ValueError unless it is writable and contiguous."""
         return self.memory.register(memory)
 
-    def create_qp(self, peer: int) -> dict[str, Any]:
-        """A QP in INIT for host number ``peer``; the dictionary is what the peer's :meth:`connect_qp` takes."""
+    def create_qp(self, peer: int, evs: int = 0) -> dict[str, Any]:
+        """A QP in INIT for host number ``peer``; the dictionary is what the peer's :meth:`connect_qp` takes.
+
+        ``evs``: how many of each plane's EVs it may use, the first ones; 0 for all.
+        """
         if peer == self.host or not 0 <= peer < self.fabric.host_count:
             raise ValueError(f"h{self.host} cannot have a queue pair with host number {peer}")
         qpn = FIRST_QPN + len(self.qps)
         psn = self.rng.getrandbits(24)
-        evs = list(path_evs(self.fabric, self.host, peer))
-        paths = PathSet(self.config, peer, evs, [ev_fields(e)[0] for e in evs], self.rng, self.log)
+        every = [e for e in path_evs(self.fabric, self.host, peer) if evs <= 0 or ev_fields(e)[1] < evs]
+        paths = PathSet(self.config, peer, every, [ev_fields(e)[0] for e in every], self.rng, self.log)
         for port, up in enumerate(self.out.port_up):
             paths.set_port(0, port, up)
-        window = FixedWindow(self.config, self.fabric.frame_bytes)
-        requester = Requester(self.config, qpn, peer, paths, window, self.log)
-        if self.fabric.t0_of(self.host) == self.fabric.t0_of(peer):
-            # Two links each way instead of four.
-            requester.rtt.path_rtt = (self.fabric.frame_bytes + SACK_BYTES) * 2 * 8_000_000_000 // self.fabric.nic_rate
+        local = self.fabric.t0_of(self.host) == self.fabric.t0_of(peer)
+        path_rtt = self.fabric.local_rtt_ns if local else self.fabric.base_rtt_ns
+        requester = Requester(self.config, qpn, peer, paths, make_congestion(self.config, path_rtt), self.log)
+        requester.rtt.path_rtt = path_rtt
         responder = Responder(self.config, qpn, self.memory, self.rng)
         if peer not in self.routes:
             self.routes[peer] = Route(self.fabric, self.host, peer)
@@ -176,6 +178,8 @@ class Endpoint:
                         continue
                     if r.una >= r.next:
                         self._tail_probe(now, qp)  # only a D1 is missing: there is no packet to send again
+            if r.doubts.at <= now:
+                r.settle_doubts(now)
             if r.paths.next_probe <= now:
                 i = r.paths.due_probe(now)
                 while i >= 0:
@@ -251,14 +255,28 @@ class Endpoint:
         """Payload bytes per plane since the start: (sent for the first time, placed)."""
         return self.out.payload_tx, self.arrivals.payload_rx
 
+    def placed(self) -> dict[int, int]:
+        """Payload bytes placed per QPN since the start."""
+        return {q.qpn: q.placed for q in self.order}
+
+    def windows(self) -> list[dict[str, Any]]:
+        """What each QP may have and has in flight, bytes, and its smoothed RTT."""
+        return [
+            {"qpn": q.qpn, "peer": q.peer, "cwnd": q.requester.congestion.cwnd, "in_flight": q.requester.in_flight,
+             "srtt_ns": q.requester.rtt.srtt}
+            for q in self.order
+        ]  # fmt: skip
+
     def counters(self) -> dict[str, int]:
         """Cumulative counters by name; tx_packets and rx_packets count every frame once."""
         made = self.arrivals.counters()
         made.update(self.out.counters())
         made["data_tx"] = sum(q.requester.data_tx for q in self.order)
         made["retransmitted"] = sum(q.requester.retransmitted for q in self.order)
-        for k, name in enumerate(("order", "time", "rto", "port")):
+        for k, name in enumerate(("order", "time", "rto", "port", "count")):
             made[f"lost_by_{name}"] = sum(q.requester.lost_by[k] for q in self.order)
+        for name in ("trims", "trims_last_hop", "acquitted"):
+            made[name] = sum(getattr(q.requester, name) for q in self.order)
         made["spurious"] = sum(q.requester.spurious for q in self.order)
         made["bad_sacks"] = sum(q.requester.bad_sacks for q in self.order)
         made["in_flight_bytes"] = sum(q.requester.in_flight for q in self.order)

@@ -69,7 +69,8 @@ class Framer:
         pad = -n & 3
         at = wire.WRITE_HEADERS
         ext = 40 if imm >= 0 else 36
-        crc = self._head(route, ev, dscp.NO_TRIM, ext + n + pad + wire.ICRC)
+        klass = dscp.NO_TRIM if not self.config.trimming else dscp.TRIMMABLE_RETX if rtx else dscp.TRIMMABLE
+        crc = self._head(route, ev, klass, ext + n + pad + wire.ICRC)
         word = wire.F_TS | psn & wire.PSN_MASK
         if rtx:
             word |= wire.F_RTX

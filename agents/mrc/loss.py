@@ -6,19 +6,20 @@ sources say only that holes are loss and the timer is the backstop]:
 1. *order*: something sent after it on the same EV has arrived. An SRv6 path is one FIFO.
 2. *time*: something sent after it has arrived, and now >= sent + largest recent RTT of its plane + reo_wnd, with
    reo_wnd = clamp(spread of recent RTTs, base RTT, 4 base RTT), growing with verdicts that proved wrong.
-4. the retransmission timer. (Rule 3, counting, and the race with trimming belong to fabrics that trim or drop by congestion.)
+3. *count*, only where nothing is trimmed: so many packets wait at the peer above its edge that the one at the edge must be lost (UET).
+4. the retransmission timer.
+
+Where switches trim, the NACK for a trimmed packet can be overtaken by the SACK that shows it missing: the packet goes again and its EV
+rests at once, but the path is found guilty, and the window cut, only if no NACK came within a quarter of the smoothed RTT.
 
 A dead path delivers nothing later, so there rule 2 decides; meanwhile path_set.py holds the overdue EV.
 """
 
 from __future__ import annotations
 
-from agents.mrc.requester import SENT, Requester
+from agents.mrc import wire
+from agents.mrc.requester import COUNT, ORDER, RTO, SENT, TIME, Requester
 from agents.transport import NEVER
-
-ORDER = 0
-TIME = 1
-RTO = 2
 
 
 def reorder_window(r: Requester) -> int:
@@ -27,10 +28,17 @@ def reorder_window(r: Requester) -> int:
     return min(max(r.rtt.spread(), base), 4 * base) + r.reo_extra
 
 
-def verdicts(r: Requester, now: int, first: int, base: int, bits: int) -> None:
+def too_many(r: Requester) -> int:
+    """From how many packets above the peer's edge on rule 3 holds."""
+    c = r.config
+    largest = 1.5 * c.plane_bdp * max(1, r.paths.live_planes())
+    return max(5, int(min(1.5 * r.congestion.cwnd / (c.mtu + wire.COUNTED), largest / (c.mtu + wire.COUNTED), c.mpr / 2)))
+
+
+def verdicts(r: Requester, now: int, first: int, base: int, bits: int, waiting: int) -> None:
     """Judge what a fresh SACK showed missing: PSNs ``[base, base + bits)`` and ``first``, the one after its own cumulative edge.
 
-    Not our ``una``: a D1 that overtook this SACK may have moved it past what the SACK knows.
+    Not our ``una``: a D1 that overtook this SACK may have moved it past what the SACK knows. ``waiting``: its ooo_count.
     """
     paths = r.paths
     if r.touched:
@@ -58,6 +66,8 @@ def verdicts(r: Requester, now: int, first: int, base: int, bits: int) -> None:
         r.suspects = _judge(r, now, first, base, bits, r.suspects, ORDER, "order")
     if r.overdue:
         r.overdue = _judge(r, now, first, base, bits, r.overdue, TIME, "time")
+    if not r.config.trimming and r.una <= first < r.next and waiting >= too_many(r) and r.count[first % r.size] == 1:
+        r.lose(now, first, COUNT, "count", True)
 
 
 def _judge(r: Requester, now: int, first: int, base: int, bits: int, candidates: list[int], rule: int, name: str) -> list[int]:

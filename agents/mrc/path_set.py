@@ -47,6 +47,8 @@ class PathSet:
         self.probe_at = [NEVER] * n
         self.probe_gap = [0] * n
         self.probe_pending = [False] * n
+        self.doubts = [0] * n  # losses on it that a NACK may yet explain: out of use while there are any
+        self.lost_before = [False] * n  # without trimming: its latest packet heard of was lost
         self.spared = [False] * n  # kept in use by the floor although lost
         self.standing = [0] * n  # verdicts since it was GOOD that have not proved wrong
         self.lost_ns = [0] * n  # the last of them
@@ -121,10 +123,11 @@ class PathSet:
         return -1
 
     def held(self, now: int, i: int) -> bool:
-        """Whether the EV's oldest packet is overdue: then it gets no new data at once; reversible, no verdict [ours].
-
-        Overdue: later than its plane's recent RTT plus one inter-packet gap of that EV.
+        """Whether the EV gets no new data for the moment; reversible, no verdict [ours]. A loss on it waits for its verdict, or its oldest
+        packet is overdue: later than its plane's recent RTT plus one inter-packet gap of that EV.
         """
+        if self.doubts[i]:
+            return True
         oldest = self.oldest_ns[i]
         return oldest > 0 and now - oldest > self.rtt_limit[self.plane_of[i]] + self.gap_ns[i]
 
@@ -142,6 +145,11 @@ class PathSet:
         """
         self.losses[i] += 1
         if sent < self.proven_ns[i]:
+            return
+        if not self.config.trimming and not self.lost_before[i] and self.state[i] in (GOOD, SKIP):
+            # Full queues drop, too, where none is trimmed: the first loss is taken for a mark, the second in a row for a dead path [ours].
+            self.lost_before[i] = True
+            self.state[i] = next_state(self.state[i], MARKED)
             return
         self.standing[i] += 1
         self.lost_ns[i] = now

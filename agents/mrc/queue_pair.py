@@ -27,6 +27,7 @@ class QueuePair:
         self.remote_qpn = 0
         self.route: Route = route
         self.ev_index: dict[int, int] = {e: i for i, e in enumerate(requester.paths.evs)}
+        self.placed = 0  # payload bytes
         self.cause = -1  # a completion status once the QP has to fail
         self.state = INIT
         self.requester = requester
@@ -68,4 +69,4 @@ class QueuePair:
             return NEVER
         if self.requester.starting:
             return 0  # posted after idling: the timers need to learn the time
-        return min(rto_at, probe_at, self.responder.flush_at, self.requester.paths.next_probe)
+        return min(rto_at, probe_at, self.responder.flush_at, self.requester.paths.next_probe, self.requester.doubts.at)

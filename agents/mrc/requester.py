@@ -12,7 +12,8 @@ from typing import Final
 
 from agents.mrc import wire
 from agents.mrc.config import Config
-from agents.mrc.congestion import FixedWindow
+from agents.mrc.congestion.base import Congestion
+from agents.mrc.doubts import Doubt, Doubts
 from agents.mrc.message import Message
 from agents.mrc.path_set import PathSet
 from agents.mrc.rtt import RttTracker
@@ -21,12 +22,20 @@ from agents.transport import FLUSHED, NEVER, OK, WRITE, Completion, Event
 SENT: Final = 1
 ACKED: Final = 2
 LOST: Final = 3  # waits to be sent again
+CUT: Final = 4  # likewise, but nothing was lost: a switch trimmed it and the peer said so
+
+ORDER: Final = 0
+TIME: Final = 1
+RTO: Final = 2
+PORT: Final = 3
+COUNT: Final = 4
+"""Why a packet was given up: places in ``lost_by``; loss.py says what they mean."""
 
 
 class Requester:
     """Send state of one QP."""
 
-    def __init__(self, config: Config, qpn: int, peer: int, paths: PathSet, congestion: FixedWindow, log: list[Event]) -> None:
+    def __init__(self, config: Config, qpn: int, peer: int, paths: PathSet, congestion: Congestion, log: list[Event]) -> None:
         n = config.mpr
         self.config = config
         self.qpn = qpn
@@ -42,7 +51,7 @@ class Requester:
         self.ev = [0] * n
         self.seq = [0] * n  # place in the order of all transmissions of this QP
         self.count = [0] * n  # transmissions
-        self.bytes = [0] * n  # frame bytes
+        self.bytes = [0] * n  # as congestion control counts them
         self.message: list[Message | None] = [None] * n
         # Sequence space.
         self.una = 0  # lowest PSN not acknowledged
@@ -55,7 +64,7 @@ class Requester:
         self.msn = 0
         self.immediates = 0
         self.done_immediates = 0
-        self.in_flight = 0  # frame bytes
+        self.in_flight = 0  # bytes, likewise
         self.lost_queue: list[int] = []  # PSNs, ascending
         self.psn_by_seq = [0] * (4 * n)  # which PSN a transmission carried
         self.order_at = 1  # oldest transmission not yet judged by time
@@ -64,7 +73,8 @@ class Requester:
         self.seq_next = 1
         self.seq_high = 0  # highest seq known received at all
         self.plane = 0  # next in rotation
-        self.newest = -1  # rcvd_bytes of the newest SACK
+        self.newest = 0  # rcvd_bytes of the newest SACK, units of 256
+        self.news = 0  # bytes that the last SACK added to it
         self.firings = 0  # RTOs without progress
         self.fired_ns = 0  # the last of them
         self.progress_ns = 0
@@ -74,6 +84,7 @@ class Requester:
         self.suspects: list[int] = []  # overtaken on their own path, waiting for a SACK that covers them; transmissions, as seq
         self.overdue: list[int] = []  # too late, likewise
         self.first_ev: dict[int, int] = {}  # PSNs sent again: the EV that was blamed
+        self.doubts = Doubts(paths)
         self.reo_extra = 0  # grows with wrong verdicts
         self.completions: list[Completion] = []
         # Chosen by next_packet.
@@ -84,7 +95,10 @@ class Requester:
         # Counters.
         self.data_tx = 0
         self.retransmitted = 0
-        self.lost_by = [0, 0, 0, 0]  # per rule: order, time, rto, port
+        self.lost_by = [0, 0, 0, 0, 0]  # per rule of loss.py
+        self.trims = 0  # NACKs for trimmed packets that were acted on
+        self.trims_last_hop = 0
+        self.acquitted = 0  # of them, such as came after the loss had been inferred
         self.spurious = 0
         self.bad_sacks = 0
 
@@ -116,15 +130,14 @@ class Requester:
         ``free``: when each port has sent what it was given, ns; a packet may go ``slack`` ns before.
         """
         self.wait = NEVER
-        frame = self.config.mtu + wire.WRITE_HEADERS + wire.ICRC
-        if self.in_flight + frame > self.congestion.cwnd:
+        if self.in_flight + self.config.mtu + wire.COUNTED > self.congestion.cwnd:
             return False
         again = False
         psn = self.next
         avoid = -1
         while self.lost_queue:
             psn = self.lost_queue[0]
-            if self.state[psn % self.size] == LOST and psn >= self.una:
+            if self.state[psn % self.size] >= LOST and psn >= self.una:
                 again = True
                 avoid = self.ev[psn % self.size]
                 break
@@ -172,13 +185,14 @@ class Requester:
         m = self.tx_message
         assert m is not None
         at = (psn - m.first) * self.config.mtu
-        size = min(self.config.mtu, m.length - at) + wire.WRITE_HEADERS + wire.ICRC
+        size = min(self.config.mtu, m.length - at) + wire.COUNTED
         paths = self.paths
         if again:
             self.count[slot] += 1
             self.retransmitted += 1
-            what = {"peer": self.peer, "ev": self.paths.evs[ev], "psn": psn & wire.PSN_MASK, "count": self.count[slot]}
-            self.log.append((now, "rtx", what))
+            if self.state[slot] == LOST:  # those of trimmed packets are counted only: there may be thousands a second
+                what = {"peer": self.peer, "ev": self.paths.evs[ev], "psn": psn & wire.PSN_MASK, "count": self.count[slot]}
+                self.log.append((now, "rtx", what))
         else:
             self.message[slot] = m
             self.count[slot] = 1
@@ -219,13 +233,14 @@ class Requester:
             if self.seq[slot] > self.ev_high[ev]:
                 self.ev_high[ev] = self.seq[slot]
                 self.touched.append(ev)
+                self.paths.lost_before[ev] = False
             if self.seq[slot] > self.seq_high:
                 self.seq_high = self.seq[slot]
         if psn in self.first_ev:  # some path was blamed; not so for what a dead port or a full peer sent back
             if st == LOST:
                 if self.count[slot] == 1:
                     self._wrong(now, psn, ev)
-            elif now - self.sent_ns[slot] < self.rtt.soonest(self.bytes[slot], self.config.mtu + wire.WRITE_HEADERS + wire.ICRC):
+            elif now - self.sent_ns[slot] < self.rtt.soonest(self.bytes[slot], self.config.mtu + wire.COUNTED):
                 self._wrong(now, psn, self.first_ev[psn])
             del self.first_ev[psn]
         self.state[slot] = ACKED
@@ -236,7 +251,11 @@ class Requester:
         self.spurious += 1
         self.reo_extra = min(self.reo_extra + (self.config.base_rtt >> 2), 4 * self.config.base_rtt)
         self.log.append((now, "spurious", {"peer": self.peer, "ev": self.paths.evs[ev], "psn": psn & wire.PSN_MASK}))
+        if psn in self.doubts.open:
+            self.doubts.drop(psn)  # the verdict had not fallen yet
+            return
         self.paths.undo(now, ev)
+        self.congestion.on_wrong_loss(now, self.bytes[psn % self.size])
         self.congestion.planes_changed(max(1, self.paths.live_planes()))
 
     def in_flight_psn(self, seq: int) -> int:
@@ -267,8 +286,11 @@ class Requester:
         if edge > self.next or (bitmap and top > self.next) or edge < self.una - self.size:
             self.bad_sacks += 1
             return -1
-        fresh = self.newest < 0 or wire.s24(rcvd - self.newest) >= 0
+        units = wire.s24(rcvd - self.newest)
+        fresh = units >= 0
+        self.news = 0
         if fresh:
+            self.news = units << 8
             self.newest = rcvd
         before = self.una
         progress = False
@@ -311,13 +333,15 @@ class Requester:
             self.suspects.clear()
             self.overdue.clear()
 
-    def sample(self, now: int, psn: int, rtx: bool, rtt: int) -> None:
-        """An RTT sample from a SACK's trigger, valid for (count, echoed rtx) = (1, 0) or (2, 1) (UET)."""
+    def sample(self, now: int, psn: int, rtx: bool, rtt: int) -> bool:
+        """Whether the RTT of a SACK's trigger is a sample: for (count, echoed rtx) = (1, 0) or (2, 1) (UET)."""
         if psn >= self.next or psn < self.next - self.size:
-            return
+            return False
         slot = psn % self.size
-        if self.count[slot] == (2 if rtx else 1):
-            self.measured(now, self.paths.plane_of[self.ev[slot]], rtt)
+        if self.count[slot] != (2 if rtx else 1):
+            return False
+        self.measured(now, self.paths.plane_of[self.ev[slot]], rtt)
+        return True
 
     def measured(self, now: int, plane: int, rtt: int) -> None:
         """A valid RTT of a plane, ns."""
@@ -363,11 +387,56 @@ class Requester:
         self.log.append((now, "loss", said))
         if blame:
             self.first_ev[psn] = ev
-            self.paths.lost(now, ev, self.sent_ns[slot], self.rtt.srtt, name)
-            self.congestion.planes_changed(max(1, self.paths.live_planes()))
+            if self.config.trimming and rule != RTO:
+                self.doubts.add(psn, Doubt(ev, self.sent_ns[slot], now + (self.rtt.srtt >> 2), self.bytes[slot], name))
+            else:
+                self._convict(now, ev, self.sent_ns[slot], self.bytes[slot], name)
         elif psn in self.first_ev:
             del self.first_ev[psn]
         self._refresh_oldest(ev)
+
+    def _convict(self, now: int, ev: int, sent: int, size: int, name: str) -> None:
+        """The path lost it."""
+        self.paths.lost(now, ev, sent, self.rtt.srtt, name)
+        self.congestion.on_loss(now, size)
+        self.congestion.planes_changed(max(1, self.paths.live_planes()))
+
+    def settle_doubts(self, now: int) -> None:
+        """No NACK came for what is due: those paths lost it."""
+        for d in self.doubts.due(now):
+            self._convict(now, d.ev, d.sent_ns, d.size, d.rule)
+
+    def trimmed(self, now: int, psn: int, ev: int, ts: int, shift: int, last_hop: bool) -> None:
+        """NACK: a full queue trimmed it. It goes again at once on another EV; the path is to be skipped once, but not for the last hop,
+        which all paths share. Only if EV and timestamp are those of the latest transmission, or of the one whose loss is in doubt.
+        """
+        p = self.una + wire.psn_delta(psn, self.una)
+        if not self.una <= p < self.next:
+            return
+        slot = p % self.size
+        if p in self.doubts.open:
+            doubt = self.doubts.open[p]
+            i = doubt.ev
+            if self.paths.evs[i] != ev or doubt.sent_ns >> shift & 0xFFFF != ts:
+                return
+            self.doubts.drop(p)
+            self.first_ev.pop(p, None)
+            self.acquitted += 1
+        else:
+            i = self.ev[slot]
+            if self.state[slot] != SENT or self.paths.evs[i] != ev or self.sent_ns[slot] >> shift & 0xFFFF != ts:
+                return
+            self.state[slot] = CUT
+            self.in_flight -= self.bytes[slot]
+            insort(self.lost_queue, p)
+            self._refresh_oldest(i)
+        self.trims += 1
+        if last_hop:
+            self.trims_last_hop += 1
+        else:
+            self.paths.marked(i)
+        self.congestion.on_nack(now, self.bytes[slot], self.in_flight, True)
+        self.progress_ns = now  # the network answers: no reason to fire timers [ours]
 
     def push_back(self, now: int, psn: int, ev: int, ts: int, shift: int) -> None:
         """The peer had no room for it: it goes again, no path blamed. Only if EV and timestamp are those of its latest transmission."""
@@ -375,14 +444,14 @@ class Requester:
         if self.una <= p < self.next:
             slot = p % self.size
             if self.paths.evs[self.ev[slot]] == ev and self.sent_ns[slot] >> shift & 0xFFFF == ts:
-                self.lose(now, p, 3, "no room", False)
+                self.lose(now, p, PORT, "no room", False)
 
     def requeue_plane(self, now: int, plane: int) -> None:
         """The plane's port is down: what was in flight on it goes again, nothing else is punished."""
         for psn in range(self.una, self.next):
             slot = psn % self.size
             if self.state[slot] == SENT and self.paths.plane_of[self.ev[slot]] == plane:
-                self.lose(now, psn, 3, "port", False)
+                self.lose(now, psn, PORT, "port", False)
 
     def flush(self, status: int) -> None:
         """The QP is in ERROR: the first outstanding request gets the cause, all others flush, in order."""
@@ -392,5 +461,6 @@ class Requester:
             status = FLUSHED
         self.sending.clear()
         self.lost_queue.clear()
+        self.doubts.clear()
         self.end = self.next = self.una
         self.in_flight = 0

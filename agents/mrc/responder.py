@@ -75,6 +75,7 @@ class Responder:
         self.trigger_m = 0
         self.trigger_at = 0
         self.flush_at = NEVER
+        self.penalty_until = -1  # the last hop trims: senders are asked for less
         self.bases: list[int] = []  # bitmap bases still to tell after a flush
         # Reverse EVs: the EV on which data last arrived, per plane.
         self.reverse: list[int] = []
@@ -141,7 +142,7 @@ class Responder:
         self.received |= 1 << i
         if psn > self.high:
             self.high = psn
-        size = length + 48
+        size = length + wire.COUNTED
         self.rcvd_bytes += size if size > SMALLEST else SMALLEST
         if i == 0:
             self._advance()
@@ -206,6 +207,23 @@ class Responder:
         self.expected += run
         self.received >>= run
         self.reported >>= run
+
+    def trimmed(self, now: int, psn: int, ev: int, ts: int, rtx: bool, last_hop: bool) -> bool:
+        """A packet arrived without its payload; ``psn`` absolute. True if it is missing and a NACK must say so at once."""
+        if last_hop and self.config.receiver_penalty:
+            self.penalty_until = now + self.config.base_rtt
+        i = psn - self.expected
+        if i >= 0 and not self.received >> i & 1:
+            return True
+        self._trigger(now, psn, ev, ts, rtx, True)
+        self.sack_due = True
+        return False
+
+    def window_advice(self, now: int) -> int:
+        """CC_STATE's restore_cwnd (bit 7) and rcv_cwnd_pen (0-127). Asks for less while the last hop trims [ours], off by default."""
+        if self.penalty_until < 0:
+            return 0
+        return self.config.receiver_penalty if now < self.penalty_until else 0x80
 
     def probed(self, now: int) -> None:
         """A Reliability Probe: everything is told again, completions included."""

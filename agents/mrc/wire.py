@@ -94,6 +94,10 @@ AFTER_BTH: Final = 114
 WRITE_HEADERS: Final = 138
 """Bytes before the payload of a WRITE without immediate."""
 ICRC: Final = 4
+COUNTED: Final = 88
+"""What congestion control counts of a data packet beside its payload: UDP length + 40, without an immediate (UET)."""
+TRIM_BYTES: Final = 142
+"""What a switch leaves of a frame: all headers of a WRITE with immediate [ours; the same in testbed/dataplane/layout.py]."""
 
 S_OUTER = Struct("!IHBB16s16s")  # version/class/flow, payload length, next header, hop limit, source, destination
 S_UDP = Struct("!HHHH")

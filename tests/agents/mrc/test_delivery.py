@@ -110,10 +110,12 @@ def test_a_healthy_fabric_sees_no_loss_no_verdict_and_equal_planes(fabric: Fabri
     assert rig.net.now - began < ideal + 6 * rig.a.engine.config.base_rtt
 
 
-def test_frames_out_are_what_describe_calls_them() -> None:
+@pytest.mark.parametrize("trimming", [True, False])
+def test_frames_out_are_what_describe_calls_them(trimming: bool) -> None:
     """Data ECT(0) in the data class, control not-ECT in its own; inner host to host; every frame's EV is its plane's."""
-    rig = Rig(DEMO, 0, 4, 50_000)
-    seen = set()
+    fabric = DEMO.with_(trimming=trimming)
+    rig = Rig(fabric, 0, 4, 400_000)
+    seen, again = set(), set()
 
     def trace(now: int, port: str, frame: bytes) -> None:
         if not port.startswith("h"):
@@ -121,15 +123,20 @@ def test_frames_out_are_what_describe_calls_them() -> None:
         d = wire.describe(frame)
         seen.add(d["name"])
         data = d["name"].startswith("WRITE") or d["name"] == "Reliability Probe"
-        assert (d["dscp"], d["ecn"]) == ((dscp.NO_TRIM, dscp.ECT0) if data else (dscp.CONTROL, dscp.NOT_ECT))
+        klass = (dscp.TRIMMABLE_RETX if d["rtx"] else dscp.TRIMMABLE) if data else dscp.CONTROL
+        if not fabric.trimming and data:
+            klass = dscp.NO_TRIM
+        assert (d["dscp"], d["ecn"]) == (klass, dscp.ECT0 if data else dscp.NOT_ECT)
+        again.add(d["rtx"] and data)
         assert port == f"h{0 if port.startswith('h0') else 4}-p{d['ev'] >> 16}"
 
     rig.net.trace = trace
     rng = Random(1)
     rig.net.fate = lambda frame, link, now: rng.random() > 0.02
     rig.b.engine.post_recv(rig.b.qpn, 1)
-    rig.write(1, bytes(45_000), imm=3)
+    rig.write(1, bytes(390_000), imm=3)
     assert rig.run(60, lambda: len(rig.a.writes) == 1)
+    assert True in again
     assert {"WRITE First", "WRITE Middle", "WRITE Last with immediate", "SACK", "ACK"} <= seen
 
 
@@ -205,7 +212,7 @@ def test_a_port_that_goes_down_punishes_nobody_and_comes_back() -> None:
 
     rig.net.trace = trace
     began = rig.net.now
-    down, up = began + 5 * base, began + 15 * base
+    down, up = began + 3 * base, began + 8 * base
 
     def port(to: bool) -> None:
         link = "h0:p2-t0-0"

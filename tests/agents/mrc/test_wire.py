@@ -68,7 +68,7 @@ def check(frame: bytes, expected: str) -> dict[str, object]:
     return said
 
 
-DATA_TC = dscp.NO_TRIM << 2 | dscp.ECT0
+DATA_TC = dscp.TRIMMABLE_RETX << 2 | dscp.ECT0
 CONTROL_TC = dscp.CONTROL << 2
 
 
@@ -109,7 +109,7 @@ def test_write(op: int, imm: int, n: int) -> None:
     assert (said["rqmsn"], said["msn"], said["tx_ts"], said["va"]) == (0x0203, 0x0405, 0x1234, 0x0011223344556677)
     assert (said["rkey"], said["dmalen"], said.get("imm", -1)) == (0x8899AABB, 0xCCDDEEFF, imm)
     assert said["payload"] == payload + bytes(pad)
-    assert (said["dscp"], said["ecn"]) == (dscp.NO_TRIM, 2)
+    assert (said["dscp"], said["ecn"]) == (dscp.TRIMMABLE_RETX, 2)
 
 
 def test_flags_are_off_when_not_asked_for() -> None:
@@ -151,7 +151,7 @@ def test_packets_without_payload(name: str) -> None:
     length = len(ext) // 2
     assert length == wire.EXT_LENGTH[op]
     expected = (
-        head(CONTROL_TC if klass == dscp.CONTROL else DATA_TC, 12 + length + 4) + f"{op:02x}" + "00ffff00123456" + f"{word:08x}" + ext
+        head(CONTROL_TC if klass == dscp.CONTROL else klass << 2 | dscp.ECT0, 12 + length + 4) + f"{op:02x}" + "00ffff00123456" + f"{word:08x}" + ext
     )
     said = check(built(framer), expected)
     assert said["name"] == wire.OPCODE_NAMES[op]

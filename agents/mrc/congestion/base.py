@@ -1,0 +1,46 @@
+"""What a congestion control algorithm of one QP is told, and the one thing it answers: ``cwnd``.
+
+The requester calls; nothing here knows packets, PSNs or paths. Sizes are bytes and count a packet as NSCC does (UET): UDP length
+plus 40, :data:`agents.mrc.wire.COUNTED` bytes more than the payload. Times are ns. ``cwnd`` is looked at before every packet.
+"""
+
+from __future__ import annotations
+
+from mypy_extensions import mypyc_attr
+
+from agents.mrc import wire
+from agents.mrc.config import Config
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Congestion:
+    """A window that does not move until a subclass moves it.
+
+    ``path_rtt``: RTT of an idle path between these two hosts, as configured.
+    """
+
+    def __init__(self, config: Config, path_rtt: int) -> None:
+        self.config = config
+        self.path_rtt = path_rtt
+        self.mtu = config.mtu + wire.COUNTED  # of a full packet
+        self.live = 1
+        self.cwnd = 2 * self.mtu
+
+    def planes_changed(self, live: int) -> None:
+        """``live`` planes carry data now (at least 1)."""
+        self.live = live
+
+    def on_sack(self, now: int, news: int, in_flight: int, ecn: bool, rtt: int, penalty: int, restore: bool) -> None:
+        """A SACK. ``news``: bytes received since the newest SACK before (0 for an older one). ``in_flight``: after it.
+
+        ``rtt``: a valid sample, or -1. ``ecn``: its trigger came marked. ``penalty`` (0-127) and ``restore``: CC_STATE's receiver words.
+        """
+
+    def on_nack(self, now: int, size: int, in_flight: int, trimmed: bool) -> None:
+        """A packet of ``size`` bytes was refused; ``trimmed``: by a full queue on the way, else the peer had no room."""
+
+    def on_loss(self, now: int, size: int) -> None:
+        """A packet vanished and no NACK told: its path is blamed, or the retransmission timer fired."""
+
+    def on_wrong_loss(self, now: int, size: int) -> None:
+        """It had arrived after all: whatever :meth:`on_loss` did for it is undone."""
