@@ -1,8 +1,8 @@
 """The endpoint's counters, by name.
 
 Books: tx_packets = data_tx + acks_tx + naks_tx + cnps_tx (tx_refused and retransmitted are parts of those), and rx_packets is the sum
-of ``RX_PARTS``: every frame with our UDP port lies in exactly one. Frames of others lie in rx_other alone. marked_rx is a part of
-the requests that came to a living queue pair, whatever became of them.
+of ``RX_PARTS``: every frame with our UDP port lies in exactly one. Frames of others lie in rx_other alone. marked_rx are those
+of the WRITE packets to a living queue pair that came with a congestion mark, whatever became of them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Counters:
         self.acks_rx: int = 0
         self.naks_rx: int = 0
         self.cnps_rx: int = 0
-        self.marked_rx: int = 0  # requests with CE in their outer header
+        self.marked_rx: int = 0  # WRITE packets with CE in their outer header
         self.rx_stale_response: int = 0  # an ACK or NAK of something already settled, or never sent
         self.rx_bad_length: int = 0
         self.rx_bad_icrc: int = 0

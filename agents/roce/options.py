@@ -68,9 +68,10 @@ class Options:
                 near = difflib.get_close_matches(key, _KEYS, n=1, cutoff=0.0)
                 raise ValueError(f"roce: unknown option {key!r}: did you mean {near[0]!r}?")
         rtt = fabric.base_rtt_ns
-        self.algorithm: str = options.get("congestion", CONGESTION[0])
-        if self.algorithm not in CONGESTION:
-            raise ValueError(f"roce: option congestion = {self.algorithm!r} must be one of {', '.join(CONGESTION)}")
+        algorithm = options.get("congestion", CONGESTION[0])
+        if algorithm not in CONGESTION:
+            raise ValueError(f"roce: option congestion = {algorithm!r} must be one of {', '.join(CONGESTION)}")
+        self.algorithm: str = algorithm
         bdp = _number(options, "window_bdp", 1.5 if self.algorithm == "fixed" else 0.0, 0.0, 1000.0)
         frame = fabric.mtu + MAX_HEADERS + ICRC_BYTES
         most = RING * frame

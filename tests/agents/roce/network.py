@@ -36,7 +36,7 @@ class Sent(NamedTuple):
 
 
 class Network:
-    """``lose(sent) -> bool`` decides on each frame; ``delay_ns`` is one way; ``duplicate`` a probability."""
+    """``lose(sent)`` and ``mark(sent)`` decide on each frame; ``delay_ns`` is one way; ``duplicate`` a probability."""
 
     def __init__(
         self, endpoints: dict[int, Endpoint], fabric: Fabric, delay_ns: int = 1_000_000, duplicate: float = 0.0, seed: int = 0
@@ -46,6 +46,7 @@ class Network:
         self.delay_ns = delay_ns
         self.duplicate = duplicate
         self.lose: Callable[[Sent], bool] = lambda sent: False
+        self.mark: Callable[[Sent], bool] = lambda sent: False  # CE, if it is ECT
         self.rng = random.Random(seed)
         self.now = 0
         self.sent: list[Sent] = []
@@ -104,6 +105,8 @@ class Network:
             arrives = start + wire + self.delay_ns
         if self.lose(sent):  # at the far end: it took its time on the wire
             return
+        if self.mark(sent) and frame[15] & 0x30:
+            frame = frame[:15] + bytes([frame[15] | 0x30]) + frame[16:]
         to = int.from_bytes(frame[92:94], "big") - 1
         for _ in range(2 if self.duplicate and self.rng.random() < self.duplicate else 1):
             self._order += 1

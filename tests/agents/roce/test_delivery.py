@@ -80,9 +80,10 @@ def test_both_directions_and_psn_wrap() -> None:
     net.check_books()
 
 
-def test_one_flow_fills_its_plane_and_never_more() -> None:
-    """1.5 BDP and an ACK for every second packet keep the path full; the port never exceeds its rate."""
-    net, a, b, qa, _ = pair(TINY)
+@pytest.mark.parametrize("congestion", ["dcqcn", "fixed"])
+def test_one_flow_fills_its_plane_and_never_more(congestion: str) -> None:
+    """No window, or 1.5 BDP and an ACK for every fifth packet, keep the path full; the port never exceeds its rate."""
+    net, a, b, qa, _ = pair(TINY, congestion=congestion)
     net.delay_ns = TINY.base_rtt_ns // 2 - TINY.frame_bytes * 8_000_000_000 // TINY.nic_rate // 2
     region = b.register(bytearray(2_000_000))
     a.post_write(qa, 1, memoryview(bytes(2_000_000)), region.va, region.rkey, -1)
@@ -116,8 +117,9 @@ def test_queue_pairs_of_a_port_take_turns() -> None:
     assert max(sent) - min(sent) <= 1
 
 
-def test_rate_limit_of_a_queue_pair() -> None:
-    net, a, b, qa, _ = pair(TINY, rate_limit=1_000_000)
+@pytest.mark.parametrize("congestion", ["dcqcn", "fixed"])
+def test_rate_limit_of_a_queue_pair(congestion: str) -> None:
+    net, a, b, qa, _ = pair(TINY, rate_limit=1_000_000, congestion=congestion)
     region = b.register(bytearray(100_000))
     a.post_write(qa, 1, memoryview(bytes(100_000)), region.va, region.rkey, -1)
     net.run(done=lambda: bool(a._completions))
