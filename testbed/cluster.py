@@ -92,6 +92,7 @@ class Cluster:
         self._stop_begun = threading.Event()
         self._wake, self._waker = -1, -1
         self._watcher: threading.Thread | None = None
+        self._port_numbers = {port.name: port.number for port in fabric.ports}
         self.net = FabricNet(fabric, self._reach)
 
     # --- life --------------------------------------------------------------------------------------------------
@@ -327,6 +328,10 @@ class Cluster:
     def counters(self) -> list[dict[str, Any]]:
         """One row per port (testbed/dataplane/counters.py)."""
         return self.net.counters.rows()
+
+    def backlog(self, port: str) -> int:
+        """Bytes of the data class waiting at a port, by its name: a read of memory. Raises KeyError for a port that is not there."""
+        return self.net.counters.data_backlog(self._port_numbers[port])
 
     def quiesce(self, timeout: float) -> bool:
         """Wait until no port has anything queued or on its way, at most ``timeout`` seconds."""

@@ -13,11 +13,12 @@ from pathlib import Path
 from agents.mrc import dscp
 from testbed.dataplane import layout
 from testbed.errors import UserError
+from topologies import clos
 from topologies.addressing import BLOCK
 
 SOURCE = Path(__file__).with_name("fabric.bpf.c")
 OBJECT = SOURCE.with_suffix(".o")
-_INPUTS = (SOURCE, Path(__file__), Path(layout.__file__), Path(dscp.__file__))
+_INPUTS = (SOURCE, Path(__file__), Path(layout.__file__), Path(dscp.__file__), Path(clos.__file__))
 
 
 def compile_object(out: Path, udp_port: int = layout.MRC_UDP_PORT) -> Path:
@@ -31,7 +32,8 @@ def compile_object(out: Path, udp_port: int = layout.MRC_UDP_PORT) -> Path:
         "ROUTES": layout.MAX_ROUTES,
         "PORT_BASE": layout.PORT_BASE,
         "LOCATOR_BLOCK": f"0x{BLOCK.hex()}u",
-        "DSCP_CONTROL": dscp.CONTROL,
+        **{f"DSCP_{name}": value for value, name in dscp.NAMES.items()},
+        "TRIM_BYTES": layout.TRIM_BYTES,
         "MRC_UDP_PORT": udp_port,
     }
     include = sorted(Path("/usr/include").glob("*-linux-gnu"))  # asm/types.h lives there, and -target bpf does not look there

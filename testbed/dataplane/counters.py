@@ -66,6 +66,11 @@ class Counters:
         left = [_signed(s - g - f) for s, g, f in zip(sent, gone, self._flushed[out : out + _FLUSHED], strict=True)]
         return left[0] + left[1], left[2] + left[3]
 
+    def data_backlog(self, port: int) -> int:
+        """Bytes of the data class counted as waiting at a port or on its cable: what marking, trimming and the buffer go by."""
+        seen, gone = self._stats[self._far[port] * _STATS + _PAIRS[0][1]], self._flushed[port * _FLUSHED]
+        return max(0, _signed(self._stats[port * _STATS + _PAIRS[0][0]] - seen - gone))
+
     def quiet(self) -> bool:
         """Whether nothing waits anywhere."""
         return all(self.backlog(port.number) == (0, 0) for port in self.fabric.ports)
@@ -87,16 +92,21 @@ class Counters:
                 for name in ("admitted", "arrived"):
                     for unit in ("packets", "bytes"):
                         row[f"{name}_{unit}"] = s[_S[f"{name}_{unit}_data"]] + s[_S[f"{name}_{unit}_high"]]
-                row |= {name: s[_S[name]] for name in ("drop_tail_packets", "drop_tail_bytes")}
+                for name in ("drop_tail_packets", "drop_tail_bytes"):
+                    row[name] = s[_S[f"{name}_data"]] + s[_S[f"{name}_high"]]
+                row["drop_high_packets"] = s[_S["drop_tail_packets_high"]]
                 row["drop_link_down_packets"] = s[_S["drop_link_down"]]
-                row |= {name: s[_S[name]] for name in ("drop_no_route", "drop_not_mine", "drop_hop_limit", "drop_switch_down")}
+                row |= {name: s[_S[name]] for name in _NAMED_DROPS}
                 row |= {"flushed_packets": f[2] + f[3], "flushed_bytes": f[0] + f[1]}
-                row |= {"marked": s[_S["marked"]], "trimmed": s[_S["trimmed"]]}
-                row |= {"backlog_bytes": backlog, "backlog_packets": backlog_packets, "backlog_peak_bytes": s[_S["peak_bytes"]]}
+                row |= {name: s[_S[name]] for name in ("marked", "trimmed", "met_bytes", "met_packets")}
+                row |= {"backlog_bytes": backlog, "backlog_packets": backlog_packets, "backlog_mean_bytes": mean_backlog(row)}
+                row |= {"backlog_peak_bytes": s[_S["peak_bytes_data"]], "backlog_high_peak_bytes": s[_S["peak_bytes_high"]]}
                 rows.append(row)
         return rows
 
 
+_NAMED_DROPS = ("drop_trim_failed", "drop_no_route", "drop_not_mine", "drop_hop_limit", "drop_switch_down")
+_PEAKS = ("backlog_peak_bytes", "backlog_high_peak_bytes")
 _MASK = (1 << 64) - 1
 _PAIRS = tuple((_S[f"admitted_{w}"], _S[f"arrived_{w}"]) for w in layout.FLUSHED_WORDS)
 
@@ -104,6 +114,12 @@ _PAIRS = tuple((_S[f"admitted_{w}"], _S[f"arrived_{w}"]) for w in layout.FLUSHED
 def _signed(value: int) -> int:
     value &= _MASK
     return value - (1 << 64) if value >> 63 else value
+
+
+def mean_backlog(row: Row) -> int:
+    """What data packets found waiting at a port on average, bytes; 0 where none came. Works on differences of rows, too."""
+    packets = int(row["met_packets"])
+    return round(row["met_bytes"] / packets) if packets else 0
 
 
 def books(rows: Iterable[Row]) -> list[dict[str, Any]]:
@@ -123,7 +139,7 @@ def books(rows: Iterable[Row]) -> list[dict[str, Any]]:
         if packets or size:
             found.append({"where": f"{row['port']} -> {row['peer']}", "kind": "cable", "packets": packets, "bytes": size})
         if row["node"].startswith("p"):  # switches are p<plane>-t<tier>-<n>, hosts h<n>
-            inside = row["drop_no_route"] + row["drop_not_mine"] + row["drop_hop_limit"] + row["drop_switch_down"]
+            inside = sum(row.get(name, 0) for name in _NAMED_DROPS)  # rows of older results lack the younger names
             balance[row["node"]] += row["arrived_packets"] - inside
             balance[row["node"]] -= row["admitted_packets"] + row["drop_tail_packets"] + row["drop_link_down_packets"]
     found += [{"where": node, "kind": "switch", "packets": packets, "bytes": 0} for node, packets in balance.items() if packets]
@@ -131,12 +147,14 @@ def books(rows: Iterable[Row]) -> list[dict[str, Any]]:
 
 
 def totals(rows: Iterable[Row]) -> dict[str, int]:
-    """Sums of every counter over all ports (peaks: the largest)."""
+    """Sums of every counter over all ports (peaks: the largest; the mean: over all packets)."""
     out: dict[str, int] = defaultdict(int)
     for row in rows:
         for key, value in row.items():
-            if key == "backlog_peak_bytes":
+            if key in _PEAKS:
                 out[key] = max(out[key], value)
             elif isinstance(value, int) and key != "plane":
                 out[key] += value
+    if "met_packets" in out:
+        out["backlog_mean_bytes"] = mean_backlog(out)
     return dict(out)

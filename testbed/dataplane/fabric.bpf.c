@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The emulated switches: SRv6 uN forwarding at tc ingress, the finite egress queue and exact counters at tc egress.
+/* The emulated switches: SRv6 uN forwarding at tc ingress; marking, trimming, the finite egress queue and exact counters at tc egress.
  *
  * Loaded and pinned by testbed/dataplane/loader.py; the same two programs serve every port of a fabric, host ports too.
  * A port knows itself by its interface index: PORT_BASE + port number. Must never drop a packet without counting why,
@@ -17,12 +17,15 @@
 #include <bpf/bpf_helpers.h>
 
 #if !defined(PORTS) || !defined(SWITCHES) || !defined(ROUTES) || !defined(PORT_BASE) || !defined(LOCATOR_BLOCK) || \
-	!defined(DSCP_CONTROL) || !defined(MRC_UDP_PORT)
+	!defined(DSCP_CONTROL) || !defined(DSCP_TRIMMABLE) || !defined(DSCP_TRIMMABLE_RETX) || !defined(DSCP_TRIMMED) || \
+	!defined(DSCP_TRIMMED_LASTHOP) || !defined(DSCP_ROCE) || !defined(TRIM_BYTES) || !defined(MRC_UDP_PORT)
 #error "compile through testbed/dataplane/loader.py, which defines the fabric's sizes and the DSCP table"
 #endif
 
 enum { KIND_HOST = 1, KIND_SWITCH = 2 };
 enum { DATA = 0, HIGH = 1, CLASSES = 2 };
+enum { MARKS = 1, TRIMS = 2, LAST_HOP = 4, LAST_HOP_MARKS = 8 }; /* port_config.flags; none of them on a host's port */
+enum { NOT_ECT = 0, CE = 3, NOT_IP = 0xff };
 
 #define HTB_HIGH 0x10001 /* class 1:1 */
 #define HTB_DATA 0x10002 /* class 1:2 */
@@ -36,6 +39,11 @@ struct port_config {
 	__u32 switch_number;
 	__u32 usid;	  /* of the switch this port belongs to */
 	__u32 limit[CLASSES]; /* bytes that may wait here, per class */
+	__u32 ecn_low;	  /* bytes of data waiting at which marking begins */
+	__u32 ecn_high;	  /* and from which on every packet is marked */
+	__u32 trim_at;	  /* bytes of data waiting, the packet included, above which it is trimmed */
+	__u32 flags;
+	__u32 seed;	  /* of the ramp's draws */
 };
 
 struct port_stats {
@@ -43,8 +51,10 @@ struct port_stats {
 	__u64 admitted_packets[CLASSES];
 	__u64 arrived_bytes[CLASSES];
 	__u64 arrived_packets[CLASSES];
-	__u64 drop_tail_packets;
-	__u64 drop_tail_bytes;
+	__u64 drop_tail_packets[CLASSES];
+	__u64 drop_tail_bytes[CLASSES];
+	__u64 peak_bytes[CLASSES];
+	__u64 drop_trim_failed; /* the kernel refused to cut a frame */
 	__u64 drop_link_down;
 	__u64 drop_no_route;
 	__u64 drop_not_mine;
@@ -52,7 +62,8 @@ struct port_stats {
 	__u64 drop_switch_down;
 	__u64 marked;
 	__u64 trimmed;
-	__u64 peak_bytes;
+	__u64 met_bytes;   /* sum of what each data packet found waiting */
+	__u64 met_packets; /* and how many packets that were; also the counter of the ramp's draws */
 };
 
 /* What was lost in a queue when its link went down. Written by user space only (testbed/dataplane/counters.py). */
@@ -134,17 +145,36 @@ static __always_inline struct ipv6hdr *outer_header(struct __sk_buff *skb)
 	return data + ETH_HLEN;
 }
 
-static __always_inline __u32 class_of(struct __sk_buff *skb)
+/* Traffic class = DSCP(6) | ECN(2), astride the first two bytes of the header. */
+static __always_inline __u32 dscp_of(struct ipv6hdr *ip)
+{
+	return bpf_ntohs(*(__be16 *)ip) >> 6 & 0x3f;
+}
+
+static __always_inline __u32 ecn_of(struct ipv6hdr *ip)
+{
+	return bpf_ntohs(*(__be16 *)ip) >> 4 & 3;
+}
+
+/* DSCP and ECN of the outer header; NOT_IP and NOT_ECT for a frame that has none. */
+static __always_inline void look(struct __sk_buff *skb, __u32 *dscp, __u32 *ecn)
 {
 	struct ipv6hdr *ip;
 
+	*dscp = NOT_IP;
+	*ecn = NOT_ECT;
 	if (skb->protocol != bpf_htons(ETH_P_IPV6) || reach(skb, OUTER))
-		return DATA;
+		return;
 	ip = outer_header(skb);
 	if (!ip)
-		return DATA;
-	/* Traffic class = DSCP(6) | ECN(2), astride the first two bytes. */
-	return (bpf_ntohs(*(__be16 *)ip) >> 6 & 0x3f) == DSCP_CONTROL ? HIGH : DATA;
+		return;
+	*dscp = dscp_of(ip);
+	*ecn = ecn_of(ip);
+}
+
+static __always_inline __u32 class_of(__u32 dscp)
+{
+	return dscp == DSCP_CONTROL || dscp == DSCP_TRIMMED || dscp == DSCP_TRIMMED_LASTHOP ? HIGH : DATA;
 }
 
 static __always_inline int is_mrc(struct __sk_buff *skb)
@@ -211,14 +241,14 @@ not_mine:
 SEC("tc")
 int fabric_ingress(struct __sk_buff *skb)
 {
-	__u32 number = skb->ifindex - PORT_BASE, length = skb->len, class;
+	__u32 number = skb->ifindex - PORT_BASE, length = skb->len, dscp, ecn;
 	struct port_config *port = bpf_map_lookup_elem(&port_config, &number);
 	struct port_stats *stats = bpf_map_lookup_elem(&port_stats, &number);
 
 	if (!port || !stats)
 		return TC_ACT_SHOT; /* no port of the fabric: the loader attaches to none */
-	class = class_of(skb);
-	if (class == HIGH) {
+	look(skb, &dscp, &ecn);
+	if (class_of(dscp) == HIGH) {
 		COUNT(stats->arrived_packets[HIGH]);
 		COUNT_BYTES(stats->arrived_bytes[HIGH], length);
 	} else {
@@ -233,20 +263,25 @@ int fabric_ingress(struct __sk_buff *skb)
 	return TC_ACT_OK;
 }
 
-/* Take room for `length` bytes, or say that there is none. The backlog is counted, not modelled: bytes admitted here minus
- * bytes seen at the cable's far end minus bytes flushed by a link that went down. */
+/* The backlog is counted, not modelled: bytes admitted here minus bytes seen at the cable's far end minus bytes flushed by a link
+ * that went down. */
+static __always_inline __u64 waiting_bytes(__u64 admitted, __u64 *arrived, __u64 *flushed)
+{
+	__u64 waiting = admitted - *(volatile __u64 *)arrived - *(volatile __u64 *)flushed;
+
+	return (__s64)waiting < 0 ? 0 : waiting; /* below: a frame was late on its way when the link went down */
+}
+
+/* Take room for `length` bytes, or say that there is none. */
 static __always_inline int admit(__u64 *admitted, __u64 *arrived, __u64 *flushed, __u32 limit, __u32 length, __u64 *backlog)
 {
-	__u64 before, waiting;
+	__u64 before;
 	int attempt;
 
 #pragma unroll
 	for (attempt = 0; attempt < 8; attempt++) {
 		before = *(volatile __u64 *)admitted;
-		waiting = before - *(volatile __u64 *)arrived - *(volatile __u64 *)flushed;
-		if ((__s64)waiting < 0)
-			waiting = 0; /* a frame was late on its way when the link went down */
-		*backlog = waiting + length;
+		*backlog = waiting_bytes(before, arrived, flushed) + length;
 		if (*backlog > limit)
 			return -1;
 		if (__sync_val_compare_and_swap(admitted, before, before + length) == before)
@@ -270,15 +305,73 @@ static __always_inline void note_peak(__u64 *peak, __u64 backlog)
 	}
 }
 
+/* Draw number `count` of a port, 32 bits: SplitMix64's finaliser over seed, port and count, so that a run can be repeated. */
+static __always_inline __u64 draw(__u32 seed, __u32 number, __u64 count)
+{
+	__u64 z = (((__u64)seed << 32) | number) * 0x9e3779b97f4a7c15ULL + count * 0xd1342543de82ef95ULL;
+
+	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+	z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+	return (z ^ (z >> 31)) >> 32;
+}
+
+/* Whether a packet that finds `waiting` bytes is to be marked: never up to ecn_low, always from ecn_high on, linear between. */
+static __always_inline int to_mark(struct port_config *port, __u32 dscp, __u32 ecn, __u64 waiting, __u32 number, __u64 count)
+{
+	if (!(port->flags & MARKS) || ecn == NOT_ECT || ecn == CE)
+		return 0;
+	if ((port->flags & LAST_HOP) && !(port->flags & LAST_HOP_MARKS) && dscp != DSCP_ROCE)
+		return 0;
+	if (waiting <= port->ecn_low)
+		return 0;
+	if (waiting >= port->ecn_high)
+		return 1;
+	return draw(port->seed, number, count) * (port->ecn_high - port->ecn_low) < (waiting - port->ecn_low) << 32;
+}
+
+/* Cut a frame to its headers and say so in the outer one: DSCP and payload length. ECN stays, inner lengths stay. */
+static __always_inline int trim(struct __sk_buff *skb, __u32 dscp)
+{
+	struct ipv6hdr *ip;
+	__u32 left;
+
+	if (skb->len > TRIM_BYTES && bpf_skb_change_tail(skb, TRIM_BYTES, 0))
+		return -1;
+	if (bpf_skb_pull_data(skb, OUTER))
+		return -1;
+	ip = outer_header(skb);
+	if (!ip)
+		return -1;
+	left = skb->len - OUTER;
+	if (bpf_ntohs(ip->payload_len) > left)
+		ip->payload_len = bpf_htons(left);
+	*(__be16 *)ip = bpf_htons((bpf_ntohs(*(__be16 *)ip) & ~(0x3f << 6)) | dscp << 6);
+	return 0;
+}
+
+static __always_inline int mark(struct __sk_buff *skb)
+{
+	struct ipv6hdr *ip;
+
+	if (bpf_skb_pull_data(skb, OUTER))
+		return -1;
+	ip = outer_header(skb);
+	if (!ip)
+		return -1;
+	*(__be16 *)ip |= bpf_htons(CE << 4);
+	return 0;
+}
+
 SEC("tc")
 int fabric_egress(struct __sk_buff *skb)
 {
-	__u32 number = skb->ifindex - PORT_BASE, length = skb->len, far, class;
+	__u32 number = skb->ifindex - PORT_BASE, length = skb->len, far, class, dscp, ecn;
 	struct port_config *port = bpf_map_lookup_elem(&port_config, &number);
 	struct port_stats *stats = bpf_map_lookup_elem(&port_stats, &number);
 	struct port_flushed *flushed = bpf_map_lookup_elem(&port_flushed, &number);
 	struct port_stats *far_stats;
-	__u64 *gate = bpf_map_lookup_elem(&port_gate, &number), backlog;
+	__u64 *gate = bpf_map_lookup_elem(&port_gate, &number), backlog, waiting, count;
+	int trimmed = 0, marked = 0;
 
 	if (!port || !stats || !flushed || !gate)
 		return TC_ACT_SHOT;
@@ -293,29 +386,55 @@ int fabric_egress(struct __sk_buff *skb)
 		return TC_ACT_SHOT;
 	}
 
-	/* Step 2: the class. Control packets travel in HTB's high class on every egress, all else shares one FIFO. */
-	class = class_of(skb);
-	skb->priority = class == HIGH ? HTB_HIGH : HTB_DATA;
+	/* Step 2: the class. Control and trimmed packets travel in HTB's high class on every egress, all else shares one FIFO. */
+	look(skb, &dscp, &ecn);
+	class = class_of(dscp);
 
-	/* Step 3: marking and trimming by the data class's backlog belong here, before the packet is admitted with the size it then has. */
+	/* Step 3: trimming and marking, by what waits of the data class before this packet. */
+	if (class == DATA) {
+		waiting = waiting_bytes(*(volatile __u64 *)&stats->admitted_bytes[DATA], &far_stats->arrived_bytes[DATA],
+					&flushed->bytes[DATA]);
+		COUNT_BYTES(stats->met_bytes, waiting);
+		count = __sync_fetch_and_add(&stats->met_packets, 1);
+		if ((port->flags & TRIMS) && (dscp == DSCP_TRIMMABLE || dscp == DSCP_TRIMMABLE_RETX) && waiting + length > port->trim_at) {
+			if (trim(skb, port->flags & LAST_HOP ? DSCP_TRIMMED_LASTHOP : DSCP_TRIMMED)) {
+				COUNT(stats->drop_trim_failed);
+				return TC_ACT_SHOT;
+			}
+			trimmed = 1;
+			class = HIGH;
+			length = skb->len;
+		} else {
+			marked = to_mark(port, dscp, ecn, waiting, number, count);
+		}
+	}
 
-	/* Step 4: the finite buffer, one per class. */
+	/* Step 4: the finite buffer, one per class; the packet needs room for the size it has now. */
 	if (class == HIGH) {
 		if (admit(&stats->admitted_bytes[HIGH], &far_stats->arrived_bytes[HIGH], &flushed->bytes[HIGH], port->limit[HIGH], length,
-			  &backlog))
-			goto full;
+			  &backlog)) {
+			COUNT(stats->drop_tail_packets[HIGH]);
+			COUNT_BYTES(stats->drop_tail_bytes[HIGH], length);
+			return TC_ACT_SHOT;
+		}
 		COUNT(stats->admitted_packets[HIGH]);
+		note_peak(&stats->peak_bytes[HIGH], backlog);
+		if (trimmed)
+			COUNT(stats->trimmed);
+		skb->priority = HTB_HIGH;
 		return TC_ACT_OK;
 	}
-	if (admit(&stats->admitted_bytes[DATA], &far_stats->arrived_bytes[DATA], &flushed->bytes[DATA], port->limit[DATA], length, &backlog))
-		goto full;
+	if (admit(&stats->admitted_bytes[DATA], &far_stats->arrived_bytes[DATA], &flushed->bytes[DATA], port->limit[DATA], length, &backlog)) {
+		COUNT(stats->drop_tail_packets[DATA]);
+		COUNT_BYTES(stats->drop_tail_bytes[DATA], length);
+		return TC_ACT_SHOT;
+	}
 	COUNT(stats->admitted_packets[DATA]);
-	note_peak(&stats->peak_bytes, backlog);
+	note_peak(&stats->peak_bytes[DATA], backlog);
+	if (marked && !mark(skb))
+		COUNT(stats->marked);
+	skb->priority = HTB_DATA;
 	return TC_ACT_OK;
-full:
-	COUNT(stats->drop_tail_packets);
-	COUNT_BYTES(stats->drop_tail_bytes, length);
-	return TC_ACT_SHOT;
 }
 
 char _license[] SEC("license") = "Apache-2.0";

@@ -7,19 +7,40 @@ from __future__ import annotations
 
 from typing import Final
 
+from topologies.clos import DATA_HEADERS
+
 PORT_BASE: Final = 1000
 """Interface index of a fabric port = PORT_BASE + its number; a veth pair whose ends had the same index would hear of its carrier late."""
 MAX_PORTS: Final = 4096
 MAX_SWITCHES: Final = 2048
 MAX_ROUTES: Final = 65536
 MRC_UDP_PORT: Final = 4791
+TRIM_BYTES: Final = DATA_HEADERS + 4
+"""What is left of a trimmed frame: every header, an immediate included, whatever follows without one [ours]."""
 
 KIND_HOST: Final = 1
 KIND_SWITCH: Final = 2
 DATA: Final = 0
 HIGH: Final = 1
+MARKS: Final = 1
+TRIMS: Final = 2
+LAST_HOP: Final = 4
+LAST_HOP_MARKS: Final = 8
+"""Bits of a port's flags."""
 
-CONFIG_WORDS: Final = ("kind", "far", "switch_number", "usid", "limit_data", "limit_high")  # u32 each
+CONFIG_WORDS: Final = (  # u32 each
+    "kind",
+    "far",
+    "switch_number",
+    "usid",
+    "limit_data",
+    "limit_high",
+    "ecn_low",
+    "ecn_high",
+    "trim_at",
+    "flags",
+    "seed",
+)
 STATS_WORDS: Final = (  # u64 each; those of two classes: data, high
     "admitted_bytes_data",
     "admitted_bytes_high",
@@ -29,8 +50,13 @@ STATS_WORDS: Final = (  # u64 each; those of two classes: data, high
     "arrived_bytes_high",
     "arrived_packets_data",
     "arrived_packets_high",
-    "drop_tail_packets",
-    "drop_tail_bytes",
+    "drop_tail_packets_data",
+    "drop_tail_packets_high",
+    "drop_tail_bytes_data",
+    "drop_tail_bytes_high",
+    "peak_bytes_data",
+    "peak_bytes_high",
+    "drop_trim_failed",
     "drop_link_down",
     "drop_no_route",
     "drop_not_mine",
@@ -38,6 +64,7 @@ STATS_WORDS: Final = (  # u64 each; those of two classes: data, high
     "drop_switch_down",
     "marked",
     "trimmed",
-    "peak_bytes",
+    "met_bytes",
+    "met_packets",
 )
 FLUSHED_WORDS: Final = ("bytes_data", "bytes_high", "packets_data", "packets_high")  # u64 each

@@ -23,6 +23,9 @@ INGRESS = PINS / "progs" / "fabric_ingress"
 EGRESS = PINS / "progs" / "fabric_egress"
 HIGH_CLASS_SHARE = 4
 """The high class may queue this part of the port's buffer: 2 BDP by default, over a hundred SACKs (our own choice)."""
+MAX_BUFFER = 1 << 31
+_NEVER = (1 << 32) - 1
+"""Thresholds have 32 bits; one that does not fit lies above every buffer."""
 
 
 def load(scratch: Path, udp_port: int = layout.MRC_UDP_PORT) -> None:
@@ -48,31 +51,55 @@ def unload() -> None:
     shutil.rmtree(PINS, ignore_errors=True)
 
 
-def describe(fabric: Fabric) -> None:
-    """Tell the programs what each port is: kind, far end, switch, uSID, buffer."""
+def describe(fabric: Fabric, seed: int = 0) -> None:
+    """Tell the programs what each port is: kind, far end, switch, uSID, buffer, thresholds. ``seed`` (32 bits) is that of marking's draws.
+
+    May be done again on a running fabric, to give it other thresholds or another seed. Raises :class:`UserError` on a fabric that is too
+    large for the programs.
+    """
     if len(fabric.ports) > layout.MAX_PORTS or len(fabric.switches) > layout.MAX_SWITCHES:
         raise UserError(
             f"fabric {fabric.name!r} has {len(fabric.ports)} ports and {len(fabric.switches)} switches; "
             f"the emulation takes {layout.MAX_PORTS} and {layout.MAX_SWITCHES}: use fewer planes, switches or hosts"
         )
+    if fabric.buffer_bytes > MAX_BUFFER:
+        raise UserError(
+            f"fabric {fabric.name!r} has buffers of {fabric.buffer_bytes} bytes; the emulation takes {MAX_BUFFER}: "
+            "use a smaller buffer_bdp, rate or delay"
+        )
     numbers = {name: i for i, name in enumerate(fabric.switches)}
     far = {end.number: other.number for link in fabric.links for end, other in ((link.a, link.b), (link.b, link.a))}
+    ends_at_host = {p.number for link in fabric.links if link.kind == "nic" for p in (link.a, link.b)}
     held = BpfMap(PINS / "port_config")
     for port in fabric.ports:
         is_switch = port.node in numbers
+        last_hop = is_switch and port.number in ends_at_host
         held.update(
             struct.pack("=I", port.number),
             struct.pack(
-                "=6I",
+                f"={len(layout.CONFIG_WORDS)}I",
                 layout.KIND_SWITCH if is_switch else layout.KIND_HOST,
                 far[port.number],
                 numbers.get(port.node, 0),
                 switch_usid(port.node) if is_switch else 0,
                 fabric.buffer_bytes,
                 high_limit(fabric),
+                *(min(size, _NEVER) for size in (*fabric.ecn_bytes, fabric.trim_bytes(last_hop))),
+                flags(fabric, last_hop) if is_switch else 0,
+                seed & _NEVER,
             ),
         )
     held.close()
+
+
+def flags(fabric: Fabric, last_hop: bool) -> int:
+    """What a switch's port does with its queue, as the programs want it told."""
+    return (
+        (layout.MARKS if fabric.ecn else 0)
+        | (layout.TRIMS if fabric.trimming else 0)
+        | (layout.LAST_HOP if last_hop else 0)
+        | (layout.LAST_HOP_MARKS if fabric.last_hop_ecn else 0)
+    )
 
 
 def high_limit(fabric: Fabric) -> int:

@@ -1,0 +1,245 @@
+"""Real queues under twice what they can carry: the counted backlog against `tc -s` and the wire, the rate, and who overtakes whom.
+
+Two senders keep their own ports busy without overflowing them, and meet at one switch port. Sparse probes from a third host, whose own
+port is idle, show how long the port's two queues take: one probe asks for trimming, the other refuses it.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import statistics
+import struct
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from agents.mrc import dscp
+from testbed.cluster import Cluster
+from testbed.dataplane import layout
+from testbed.dataplane.counters import books
+from tests.emulated import tc
+from tests.emulated.frames import Wire, mrc
+from topologies import addressing, load_fabric
+from topologies.addressing import ev
+
+pytestmark = pytest.mark.sandbox
+SO_TIMESTAMPNS = 35
+AHEAD = 12
+"""Frames that a sender keeps in its own port: 40 ms at 10 Mb/s, far longer than this process ever looks elsewhere."""
+PROBE_EVERY_NS = 50_000_000
+SAMPLE_EVERY_NS = 20_000_000
+SETTLE_S = 1.0
+BODY = 102
+"""Where the UDP payload begins; its first eight bytes name the time of sending."""
+BULK, PROBE = 4096 + 40, 200
+"""UDP payload of a frame that asks for trimming, an overloader's or a probe, and of a probe that refuses it."""
+
+
+class Case(NamedTuple):
+    """An overloaded port, whom it is overloaded by (host, uplink of plane 0, destination), and the probes' way through it."""
+
+    port: str
+    last_hop: bool
+    flows: tuple[tuple[int, int, int], ...]
+    probe: tuple[int, int, int]
+
+
+CASES = {
+    "last hop": Case("p0-t0-0-d0", True, ((3, 0, 0), (4, 1, 0)), (1, 0, 0)),
+    "uplink": Case("p0-t0-1-u0", False, ((3, 0, 0), (4, 0, 1)), (5, 0, 2)),
+}
+
+
+class Sample(NamedTuple):
+    """What `tc` said waits in the data FIFO, between two readings of (admitted, arrived) of the data class, bytes."""
+
+    before: tuple[int, int]
+    tc_bytes: int
+    after: tuple[int, int]
+
+
+class Seen(NamedTuple):
+    """A frame at its destination."""
+
+    size: int
+    dscp: int
+    probe: bool
+    delay_ns: int  # sending to arrival
+
+
+@pytest.fixture(scope="module")
+def six() -> Iterator[Cluster]:
+    """`tiny` with three hosts under each T0."""
+    with Cluster(load_fabric("tiny").with_(hosts_per_t0=3), controller=False) as cluster:
+        yield cluster
+
+
+class Overload:
+    """One run; everything that was seen stays in attributes."""
+
+    def __init__(self, cluster: Cluster, case: Case) -> None:
+        self.cluster, self.case = cluster, case
+        self.wires = [Wire(cluster, h) for h in range(6)]
+        for wire in self.wires:
+            wire.receiver.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+            wire.receiver.setblocking(False)
+        self.samples: list[Sample] = []
+        self.seen: list[Seen] = []
+        self.sent = 0
+        self._prober = addressing.inner_address(case.probe[0])
+        fabric = cluster.fabric
+        here = next(p.number for p in fabric.ports if p.name == case.port)
+        far = next(o.number for li in fabric.links for e, o in ((li.a, li.b), (li.b, li.a)) if e.number == here)
+        size = len(layout.STATS_WORDS)
+        self._admitted = here * size + layout.STATS_WORDS.index("admitted_bytes_data")
+        self._arrived = far * size + layout.STATS_WORDS.index("arrived_bytes_data")
+
+    def frame(self, way: tuple[int, int, int], body: int, dscp_class: int) -> bytearray:
+        src, uplink, dst = way
+        path = addressing.path_address(self.cluster.fabric, src, dst, ev(0, uplink))
+        made = bytearray(mrc(src, dst, path, bytes(body), dscp_class=dscp_class))
+        made[15] |= dscp.ECT0 << 4
+        return made
+
+    def _send(self, host: int, frame: bytearray) -> None:
+        struct.pack_into("!Q", frame, BODY, time.time_ns())
+        assert self.wires[host].send(0, bytes(frame)), "a sender's own port must not overflow"
+        self.sent += 1
+
+    def _receive(self) -> None:
+        for wire in self.wires:
+            while True:
+                try:
+                    frame, (extra,), _, _ = wire.receiver.recvmsg(65536, 64)
+                except BlockingIOError:
+                    break
+                seconds, ns = struct.unpack("=qq", extra[2])
+                at = seconds * 1_000_000_000 + ns
+                traffic_class = struct.unpack_from("!H", frame, 14)[0]
+                probe = frame[62:78] == self._prober
+                sent = struct.unpack_from("!Q", frame, BODY)[0]
+                self.seen.append(Seen(len(frame), traffic_class >> 6 & 0x3F, probe, at - sent))
+
+    def _counted(self) -> tuple[int, int]:
+        stats = self.cluster.net.counters._stats
+        return stats[self._admitted], stats[self._arrived]
+
+    def row(self) -> dict[str, Any]:
+        """The overloaded port's counters and, as carried_bytes, what arrived at its cable's far end."""
+        rows = {r["port"]: r for r in self.cluster.counters()}
+        found = rows[self.case.port]
+        return found | {"carried_bytes": rows[found["peer"]]["arrived_bytes"]}
+
+    def run(self, seconds: float) -> None:
+        """Overload for ``seconds`` after a second to settle, then let everything drain."""
+        cluster, case = self.cluster, self.case
+        bulk = [(way[0], f"h{way[0]}-p0", self.frame(way, BULK, dscp.TRIMMABLE)) for way in case.flows]
+        ahead = AHEAD * len(bulk[0][2])
+        probes = [self.frame(case.probe, BULK, dscp.TRIMMABLE), self.frame(case.probe, PROBE, dscp.NO_TRIM)]
+        watch = tc.Watch(cluster, case.port)
+        self.tc_before, self.first = watch.read(), self.row()
+        begun = time.monotonic_ns()
+        settled, end = begun + int(SETTLE_S * 1e9), begun + int((SETTLE_S + seconds) * 1e9)
+        next_probe = next_sample = settled
+        measuring = False
+        while (now := time.monotonic_ns()) < end:
+            if now >= settled and not measuring:
+                measuring = True
+                self.start, self.start_ns = self.row(), time.monotonic_ns()
+            for host, port, frame in bulk:
+                while cluster.backlog(port) < ahead:
+                    self._send(host, frame)
+            if now >= next_probe:
+                next_probe += PROBE_EVERY_NS
+                for frame in probes:
+                    self._send(case.probe[0], frame)
+            if now >= next_sample:
+                next_sample += SAMPLE_EVERY_NS
+                before = self._counted()
+                waiting = watch.read()["12:"].backlog_bytes
+                self.samples.append(Sample(before, waiting, self._counted()))
+            self._receive()
+            select.select([w.receiver for w in self.wires], [], [], 0.002)
+        self.stop, self.stop_ns = self.row(), time.monotonic_ns()
+        assert cluster.quiesce(5)
+        time.sleep(0.05)
+        self._receive()
+        self.tc_after, self.last = watch.read(), self.row()
+        watch.close()
+        for wire in self.wires:
+            wire.close()
+
+    def moved(self, name: str) -> int:
+        return int(self.last[name]) - int(self.first[name])
+
+    def carried(self) -> float:
+        """Share of the port's rate that arrived at the far end while it was overloaded."""
+        size = self.stop["carried_bytes"] - self.start["carried_bytes"]
+        return float(size * 8e9 / (self.stop_ns - self.start_ns) / self.cluster.fabric.fabric_rate)
+
+    def delays_ms(self, dscp_class: int) -> list[float]:
+        return [s.delay_ns / 1e6 for s in self.seen if s.probe and s.dscp == dscp_class]
+
+
+def judge(cluster: Cluster, case: Case, seconds: float) -> None:
+    """Run it and hold everything to account."""
+    run = Overload(cluster, case)
+    run.run(seconds)
+    fabric, full = cluster.fabric, 14 + 40 + 40 + 8 + BULK
+    becomes = dscp.TRIMMED_LASTHOP if case.last_hop else dscp.TRIMMED
+    threshold = fabric.trim_bytes(case.last_hop)
+
+    # Counted against tc, at any moment: what tc saw lies between the least and the most that the counters allow for that moment. A frame
+    # may be past the counter and not yet in the queue, or out of the queue and not yet at the far end.
+    still = [s for s in run.samples if s.before == s.after]
+    for s in run.samples:
+        least, most = s.before[0] - s.after[1], s.after[0] - s.before[1]
+        assert least - full <= s.tc_bytes <= most, s
+    off = [s.tc_bytes - (s.before[0] - s.before[1]) for s in still]
+    assert len(still) > len(run.samples) / 4 and off.count(0) > 0.95 * len(off), f"{off.count(0)} of {len(off)} equal"
+    # And the real queue stands just below the threshold, from beginning to end; only probes that refuse trimming go over it.
+    held = [s.tc_bytes for s in run.samples[10:]]
+    assert max(held) <= threshold + 2 * (BODY + PROBE)
+    assert statistics.median(held) >= threshold - 2 * full and min(held) > threshold / 2
+
+    # Counted against tc and the wire, in total.
+    sent = {handle: run.tc_after[handle].bytes - run.tc_before[handle].bytes for handle in ("11:", "12:")}
+    assert sum(sent.values()) == run.moved("admitted_bytes") == run.moved("carried_bytes") == sum(s.size for s in run.seen)
+    packets = sum(run.tc_after[h].packets - run.tc_before[h].packets for h in ("11:", "12:"))
+    assert packets == run.moved("admitted_packets") == len(run.seen) == run.sent  # trimming loses no packet
+    assert all(stats.drops == run.tc_before[handle].drops == 0 for handle, stats in run.tc_after.items())
+    assert run.moved("trimmed") == sum(s.dscp == becomes for s in run.seen) > 0
+    assert run.moved("drop_tail_packets") == run.moved("drop_trim_failed") == 0
+    assert {s.dscp for s in run.seen} == {dscp.TRIMMABLE, dscp.NO_TRIM, becomes}
+    assert books(cluster.counters()) == []
+    met = (run.stop["met_bytes"] - run.start["met_bytes"]) / (run.stop["met_packets"] - run.start["met_packets"])
+    assert threshold - 2 * full <= met <= threshold
+
+    # Rate and order.
+    trimmed, queued = run.delays_ms(becomes), run.delays_ms(dscp.NO_TRIM)
+    print(
+        f"{case.port}: {seconds:g} s, carried {run.carried():.2%} of the rate, {run.moved('trimmed')} of {run.sent} trimmed; "
+        f"{len(run.samples)} samples, {len(still)} undisturbed, {off.count(0)} of them equal to tc to the byte; "
+        f"data FIFO {min(held)}-{max(held)} B by tc for a threshold of {threshold} B, met {met:.0f} B on average; "
+        f"trimmed {statistics.median(trimmed):.3f} ms, queued {statistics.median(queued):.1f} ms "
+        f"(medians of {len(trimmed)} and {len(queued)})"
+    )
+    assert run.carried() >= 0.99
+    assert len(trimmed) > len(queued) / 4 > 10
+    assert statistics.median(trimmed) < 0.1 * statistics.median(queued)
+    assert statistics.median(queued) == pytest.approx(threshold * 8e3 / fabric.fabric_rate, rel=0.15)
+
+
+@pytest.mark.parametrize("where", sorted(CASES))
+def test_an_overloaded_port_trims_carries_its_rate_and_counts_right(six: Cluster, where: str) -> None:
+    judge(six, CASES[where], 5)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize("where", sorted(CASES))
+def test_the_same_for_a_minute(six: Cluster, where: str) -> None:
+    judge(six, CASES[where], 60)
