@@ -54,7 +54,7 @@ def extensions() -> list[Any]:
     if compiler() is None:
         say("agents run interpreted: no C compiler (apt install gcc python3-dev, then make install)")
         return []
-    return compiled("mrc") + compiled("roce") + compiled("nic", "packet_io", "device")
+    return compiled("mrc") + compiled("roce") + compiled("nic", "delay_line", "receive_ring", "packet_io", "device")
 
 
 setup(

@@ -15,7 +15,7 @@ from importlib.machinery import SOURCE_SUFFIXES, FileFinder, ModuleSpec, SourceF
 from pathlib import Path
 from types import ModuleType
 
-ENGINES = ("agents.mrc", "agents.roce", "agents.device", "agents.packet_io")
+ENGINES = ("agents.mrc", "agents.roce", "agents.device", "agents.packet_io", "agents.receive_ring", "agents.delay_line")
 """What setup.py compiles: the engines, and the loop between them and the sockets."""
 
 

@@ -17,6 +17,7 @@ import select
 import time
 from typing import Any
 
+from agents.delay_line import DelayLine
 from agents.mrc.wire import UDP_PORT
 from agents.packet_io import PacketIO
 from agents.transport import NEVER, Completion, Engine, Region
@@ -46,11 +47,12 @@ class Device:
         self.fabric = fabric
         self.host = host
         self.engine = make_engine(transport, fabric, host, options or {}, seed)
-        self.io = PacketIO([f"h{host}-p{p}" for p in range(fabric.planes)], fabric.frame_bytes, UDP_PORT)
+        self.io = PacketIO([f"h{host}-p{p}" for p in range(fabric.planes)], fabric.frame_bytes, UDP_PORT, DelayLine(fabric))
         self.late_max = 0
         self.late = [0] * 64  # how often a timer or a frame waited 2^k ns
         self.wakeups = 0
         self._readers = [self.io.receiver, self.io.links]
+        self._without_ring = [self.io.links]
 
     # Verbs: the engine's, with the clock added.
 
@@ -95,19 +97,26 @@ class Device:
         now = time.monotonic_ns()
         got = io.receive(engine, now, BATCH)
         if got:
-            self._late(time.time_ns() - io.oldest_ns)
+            self._late(now - io.ring.first_due)
         engine.timer(now)
         sent = io.send(engine, now, BATCH)
+        sources = self._readers
+        due = min(engine.deadline(), until)
+        wake = due
+        if io.ring.held:
+            # The ring's socket reads as ready for as long as the newest frame is in its slot (the kernel asks about the slot before its
+            # own next one), so with frames held to their time select would return at once, and spin. Nor is it needed: what
+            # comes after the last look is not due before `next_look`. A wake-up per due frame, then, and none per arrival.
+            sources = self._without_ring
+            wake = min(wake, io.ring.next_look())
         if got == BATCH or sent == BATCH:
             wait = 0
-            due = 0
         else:
-            due = min(engine.deadline(), until)
-            wait = min(max(due - time.monotonic_ns(), 0), MAX_WAIT)
+            wait = min(max(wake - time.monotonic_ns(), 0), MAX_WAIT)
         # select: microseconds of resolution, where poll and epoll round up to a millisecond.
-        ready, _, _ = select.select(self._readers + (readers or []), [], [], wait / 1e9)
+        ready, _, _ = select.select(sources + (readers or []), [], [], wait / 1e9)
         self.wakeups += 1
-        if not ready and wait and due != NEVER:
+        if not ready and wait and wake == due and due != NEVER:
             self._late(time.monotonic_ns() - due)
         if io.links in ready:
             now = time.monotonic_ns()
@@ -141,7 +150,7 @@ class Device:
 
     def counters(self) -> dict[str, int]:
         """The engine's counters and the receive ring's."""
-        return {**self.engine.counters(), "rx_ring_drops": self.io.drops(), "rx_not_a_port": self.io.not_ours}
+        return {**self.engine.counters(), "rx_ring_drops": self.io.drops(), "rx_not_a_port": self.io.ring.not_ours}
 
     def close(self) -> None:
         """Close the ports."""

@@ -1,8 +1,8 @@
 """Raw packet I/O of one host: a memory-mapped receive ring for all NIC ports and one sending socket per port.
 
 Used by :mod:`agents.device`. The kernel writes each frame into the ring once; the engine reads it there and copies the payload to its
-place: one copy. Sending hands the kernel header, payload (a view of registered memory) and trailer without joining them.
-Sockets are opened as root and go on working after root is dropped. It never looks inside a frame.
+place: one copy, once the frame is due (:mod:`agents.receive_ring`). Sending hands the kernel header, payload (a view of registered
+memory) and trailer without joining them. Sockets are opened as root and go on working after root is dropped.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ import mmap
 import os
 import socket
 import struct
+import time
 from typing import Any, Final
 
+from agents.delay_line import DelayLine
+from agents.receive_ring import ReceiveRing
 from agents.transport import Engine
 
 ETH_P_IPV6: Final = 0x86DD
@@ -32,8 +35,6 @@ RTMGRP_LINK: Final = 1
 RTM_NEWLINK: Final = 16
 IFF_UP: Final = 1
 IFF_LOWER_UP: Final = 1 << 16
-_HEADER = struct.Struct("=IIIHHII")  # tpacket2_hdr: status, len, snaplen, mac, net, seconds and nanoseconds of arrival (real-time clock)
-_IFINDEX = struct.Struct("=i")
 
 
 def _only_tunnelled_udp(port: int) -> bytes:
@@ -49,16 +50,16 @@ def _only_tunnelled_udp(port: int) -> bytes:
 
 
 class PacketIO:
-    """Frames in and out of ``ports`` (interface names, index = plane). Needs CAP_NET_RAW when made.
+    """Frames in and out of ``ports`` (interface names, index = plane), those coming in after ``line``. Needs CAP_NET_RAW when made.
 
     Raises OSError when an interface is missing or the kernel refuses a socket.
     """
 
-    def __init__(self, ports: list[str], frame_bytes: int, udp_port: int) -> None:
+    def __init__(self, ports: list[str], frame_bytes: int, udp_port: int, line: DelayLine) -> None:
         self.ports = ports
         self.port_of: dict[int, int] = {socket.if_nametoindex(name): k for k, name in enumerate(ports)}
         self.out: list[socket.socket] = []
-        self.receiver = self._open_ring(frame_bytes, udp_port)
+        self.receiver = self._open_ring(frame_bytes, udp_port, line)
         for name in ports:
             s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
             s.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, SEND_BUFFER)
@@ -67,10 +68,8 @@ class PacketIO:
         self.links = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.NETLINK_ROUTE)
         self.links.bind((0, RTMGRP_LINK))
         self.ring_drops = 0
-        self.oldest_ns = 0  # when the first frame of the last batch arrived, real-time clock
-        self.not_ours = 0
 
-    def _open_ring(self, frame_bytes: int, udp_port: int) -> socket.socket:
+    def _open_ring(self, frame_bytes: int, udp_port: int, line: DelayLine) -> socket.socket:
         # Bound to no interface: one ring for all ports, and a port that goes down does not disturb it.
         s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.htons(ETH_P_IPV6))
         code = _only_tunnelled_udp(udp_port)
@@ -78,43 +77,18 @@ class PacketIO:
         self.filter = ctypes.create_string_buffer(code, len(code))
         s.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HL", len(code) // 8, ctypes.addressof(self.filter)))
         s.setsockopt(SOL_PACKET, PACKET_VERSION, TPACKET_V2)
-        self.slot = (frame_bytes + 32 + 20 + 64 + 15) & ~15
-        self.per_block = BLOCK // self.slot
+        slot = (frame_bytes + 32 + 20 + 64 + 15) & ~15
         blocks = RING_BYTES // BLOCK
-        self.slots = self.per_block * blocks
-        s.setsockopt(SOL_PACKET, PACKET_RX_RING, struct.pack("=IIII", BLOCK, blocks, self.slot, self.slots))
+        s.setsockopt(SOL_PACKET, PACKET_RX_RING, struct.pack("=IIII", BLOCK, blocks, slot, BLOCK // slot * blocks))
         self.map = mmap.mmap(s.fileno(), blocks * BLOCK)
-        self.view = memoryview(self.map)
-        self.words = self.view.cast("I")
-        self.offsets = [k // self.per_block * BLOCK + k % self.per_block * self.slot for k in range(self.slots)]
-        self.at = 0
+        self.ring = ReceiveRing(self.map, BLOCK, blocks, slot, self.port_of, line)
         return s
 
     def receive(self, engine: Engine, now: int, most: int) -> int:
-        """Hand up to ``most`` frames that are in the ring to the engine; returns how many."""
-        n = 0
-        at = self.at
-        words = self.words
-        view = self.view
-        while n < most:
-            offset = self.offsets[at]
-            if words[offset >> 2] & 1 == 0:
-                break
-            _, length, kept, mac, _, seconds, fraction = _HEADER.unpack_from(view, offset)
-            if n == 0:
-                self.oldest_ns = seconds * 1_000_000_000 + fraction
-            (ifindex,) = _IFINDEX.unpack_from(view, offset + 36)
-            port = self.port_of.get(ifindex, -1)
-            if port >= 0:
-                # A frame longer than a slot was cut by the kernel: its length says so and the engine refuses it.
-                engine.receive(now, port, view, offset + mac, kept)
-            else:
-                self.not_ours += 1
-            words[offset >> 2] = 0
-            at = at + 1 if at + 1 < self.slots else 0
-            n += 1
-        self.at = at
-        return n
+        """Hand up to ``most`` frames that are due to the engine; returns how many."""
+        real = time.time_ns()
+        self.ring.look(time.monotonic_ns(), real)
+        return self.ring.hand_over(engine, now, most)
 
     def send(self, engine: Engine, now: int, most: int) -> int:
         """Send what the engine has for now, at most ``most`` frames; returns how many."""
@@ -164,8 +138,7 @@ class PacketIO:
 
     def close(self) -> None:
         """Close every socket; the ring goes with its socket."""
-        self.words.release()
-        self.view.release()
+        self.ring.close()
         self.map.close()
         for s in (self.receiver, self.links, *self.out):
             s.close()

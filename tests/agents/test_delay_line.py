@@ -1,0 +1,276 @@
+"""Frames are handed over when they are due, each class of each port in order, from a ring in plain memory and with a clock by hand."""
+
+from __future__ import annotations
+
+import struct
+import time
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.delay_line import DelayLine
+from agents.mrc import dscp
+from agents.receive_ring import ReceiveRing
+from agents.transport import NEVER
+from topologies.clos import SACK_BYTES, Fabric
+
+FABRIC = Fabric("tiny", 2, 2, 2, 2, fabric_rate=40_000_000, delay_ns=10_000_000)
+NIC, UPPER = 2 * 800, 2 * 200  # ns per byte on the path's links of each kind
+FULL = FABRIC.frame_bytes
+CROSSING, LOCAL = 61, 63
+SLOT = 4416
+BLOCK = 4 * SLOT
+STATUS_LOSING = 4
+EPOCH = 1_790_000_000_000_000_000  # of the real-time clock, when the monotonic one was 0
+
+
+class Kernel:
+    """The far side of the ring: fills slot after slot, and drops while its next one is taken (TPACKET_V2)."""
+
+    def __init__(self, blocks: int = 2, fabric: Fabric = FABRIC) -> None:
+        self.memory = bytearray(BLOCK * blocks)
+        self.ring = ReceiveRing(self.memory, BLOCK, blocks, SLOT, {1000: 0, 1001: 1}, DelayLine(fabric))
+        self.head = 0
+        self.dropped = 0
+        self.step = 0  # what the real-time clock was set forward by
+        self.frames = 0
+
+    def arrive(self, at: int, port: int = 0, klass: int = dscp.NO_TRIM, length: int = FULL, hops: int = CROSSING, ecn: int = 2) -> int:
+        """A frame at a (monotonic) time; its number, or -1 when the ring was full."""
+        offset = self.head // 4 * BLOCK + self.head % 4 * SLOT
+        (status,) = struct.unpack_from("=I", self.memory, offset)
+        if status != 0:
+            self.dropped += 1
+            return -1
+        real = at + EPOCH + self.step
+        self.frames += 1
+        frame = bytearray(length)
+        struct.pack_into("!IHBB", frame, 14, 6 << 28 | klass << 22 | ecn << 20, length - 54, 41, hops)
+        struct.pack_into("!Q", frame, 54, self.frames)
+        kept = min(length, SLOT - 80)
+        # The kernel's other status bits come and go.
+        header = (1 | STATUS_LOSING * (self.frames % 2), length, kept, 66, 80, real // 10**9, real % 10**9, 0, 0, 0, 17, 0, 1000 + port)
+        struct.pack_into("=IIIHHIIHHIHHi", self.memory, offset, *header)
+        self.memory[offset + 66 : offset + 66 + kept] = frame[:kept]
+        self.head = (self.head + 1) % self.ring.slots
+        return self.frames
+
+    def look(self, now: int) -> None:
+        self.ring.look(now, now + EPOCH + self.step)
+
+
+class Engine:
+    """Remembers what it is handed: (now, port, number, length)."""
+
+    def __init__(self) -> None:
+        self.got: list[tuple[int, int, int, int]] = []
+
+    def receive(self, now: int, port: int, buffer: Any, start: int, length: int) -> None:
+        assert not buffer.readonly
+        (number,) = struct.unpack_from("!Q", buffer, start + 54)
+        self.got.append((now, port, number, length))
+
+    def numbers(self) -> list[int]:
+        return [number for _, _, number, _ in self.got]
+
+
+def run(kernel: Kernel, until: int, most: int = 64) -> Any:
+    """Turn after turn as the device's loop does, with perfect timers."""
+    engine: Any = Engine()
+    now = kernel.ring.looked
+    while kernel.ring.held:
+        now = max(now, kernel.ring.next_look())
+        if now > until:
+            break
+        kernel.look(now)
+        kernel.ring.hand_over(engine, now, most)
+    return engine
+
+
+@pytest.mark.parametrize(
+    ("length", "hops", "wire"),
+    [
+        (FULL, CROSSING, FULL * (NIC + UPPER)),
+        (FULL, LOCAL, FULL * NIC),
+        (SACK_BYTES, CROSSING, SACK_BYTES * (NIC + UPPER)),
+        (SACK_BYTES, LOCAL, SACK_BYTES * NIC),
+        (FULL, 64, FULL * (NIC + UPPER)),
+        (FULL, 5, FULL * (NIC + UPPER)),
+    ],
+)
+def test_a_frame_is_due_after_the_delay_and_its_time_on_every_link(length: int, hops: int, wire: int) -> None:
+    kernel = Kernel()
+    kernel.arrive(1000, length=length, hops=hops)
+    kernel.look(5000)
+    due = 1000 + FABRIC.delay_ns + wire
+    assert kernel.ring.line.next == due and kernel.ring.held == 1
+    engine: Any = Engine()
+    assert kernel.ring.hand_over(engine, due - 1, 64) == 0
+    assert kernel.ring.hand_over(engine, due, 64) == 1
+    assert engine.got == [(due, 0, 1, length)] and kernel.ring.first_due == due
+    assert kernel.ring.held == 0 and kernel.ring.line.next == NEVER
+
+
+def test_data_and_its_sack_make_the_base_rtt() -> None:
+    line = DelayLine(FABRIC)
+    for hops, expected in ((CROSSING, FABRIC.base_rtt_ns), (LOCAL, FABRIC.local_rtt_ns)):
+        assert line.transit(FULL, hops) + line.transit(SACK_BYTES, hops) == expected
+
+
+@pytest.mark.parametrize("klass", [dscp.CONTROL, dscp.TRIMMED, dscp.TRIMMED_LASTHOP])
+def test_small_high_frames_overtake_data_of_their_port_only_as_far_as_they_are_faster(klass: int) -> None:
+    kernel = Kernel()
+    data = kernel.arrive(0)
+    high = kernel.arrive(1000, klass=klass, length=154)
+    late = kernel.arrive(FULL * (NIC + UPPER), klass=klass, length=154)
+    kernel.look(FULL * (NIC + UPPER))
+    engine = run(kernel, 10**9)
+    assert engine.numbers() == [high, data, late]
+    assert [now for now, *_ in engine.got] == [FABRIC.delay_ns + t for t in (1000 + 154 * 2000, FULL * 2000, (FULL + 154) * 2000)]
+
+
+def test_a_small_data_frame_waits_for_the_large_one_before_it_but_not_for_another_ports() -> None:
+    kernel = Kernel()
+    large = kernel.arrive(0)
+    small = kernel.arrive(1000, length=200)
+    other = kernel.arrive(2000, port=1, length=200)
+    kernel.look(3000)
+    engine = run(kernel, 10**9)
+    assert engine.numbers() == [other, large, small]
+    due = FABRIC.delay_ns + FULL * 2000
+    assert [now for now, *_ in engine.got] == [2000 + FABRIC.delay_ns + 200 * 2000, due, due]
+
+
+frames = st.lists(
+    st.tuples(
+        st.integers(0, 3_000_000),  # since the one before
+        st.integers(0, 1),
+        st.sampled_from([dscp.CONTROL, dscp.NO_TRIM, dscp.TRIMMABLE, dscp.TRIMMED, dscp.TRIMMED_LASTHOP, dscp.ROCE]),
+        st.integers(118, FULL),
+        st.sampled_from([CROSSING, LOCAL]),
+    ),
+    max_size=60,
+)
+
+
+@given(frames, st.integers(1, 64), st.integers(0, 1 << 30))
+def test_nothing_early_nothing_lost_and_every_fifo_in_order(arriving: list[tuple[int, int, int, int, int]], most: int, seed: int) -> None:
+    """Looks at random times, then none but those asked for: what is due is handed over at once, and every slot goes back."""
+    kernel = Kernel(blocks=20)
+    engine: Any = Engine()
+    rng = Random(seed)
+    now = 0
+    sent: dict[int, tuple[int, int, int, int]] = {}
+    for gap, port, klass, length, hops in arriving:
+        at = now + gap
+        number = kernel.arrive(at, port, klass, length, hops)
+        sent[number] = (at, port, int(klass in (dscp.CONTROL, dscp.TRIMMED, dscp.TRIMMED_LASTHOP)), kernel.ring.line.transit(length, hops))
+        now = at
+        if rng.random() < 0.5:
+            kernel.look(now)
+            kernel.ring.hand_over(engine, now, most)
+    kernel.look(now)
+    engine.got += run(kernel, 10**9, most).got
+    assert sorted(engine.numbers()) == sorted(sent)
+    for fifo in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        order = [number for number in engine.numbers() if sent[number][1:3] == fifo]
+        assert order == sorted(order)
+    handed = {number: at for at, _, number, _ in engine.got}
+    due: dict[tuple[int, int], int] = {}
+    for number, (at, port, high, transit) in sent.items():
+        due[port, high] = max(at + transit, due.get((port, high), 0))
+        assert due[port, high] <= handed[number]
+        assert handed[number] <= max(now, due[port, high])
+    assert not any(kernel.memory[k * BLOCK + j * SLOT] for k in range(20) for j in range(4))
+
+
+def test_of_several_that_are_due_the_oldest_goes_first() -> None:
+    kernel = Kernel()
+    slow, fast = kernel.arrive(0), kernel.arrive(10, port=1, length=300)
+    third = kernel.arrive(20, port=1, length=300)
+    kernel.look(100)
+    engine: Any = Engine()
+    assert kernel.ring.hand_over(engine, 10**9, 2) == 2 and kernel.ring.first_due == 10 + FABRIC.delay_ns + 300 * 2000
+    assert kernel.ring.hand_over(engine, 10**9, 2) == 1
+    assert engine.numbers() == [fast, third, slow] and [port for _, port, *_ in engine.got] == [1, 1, 0]
+
+
+def test_a_full_ring_drops_in_the_kernel_and_goes_on_when_its_oldest_slot_is_back() -> None:
+    kernel = Kernel(blocks=1)
+    assert kernel.ring.slots == 4
+    first = kernel.arrive(0)
+    others = [kernel.arrive(k, klass=dscp.CONTROL, length=154) for k in (1, 2, 3)]
+    assert kernel.arrive(4) == -1
+    kernel.look(5)
+    kernel.look(6)  # all round, and the slots are known: nothing is read twice
+    assert kernel.ring.held == 4
+    engine: Any = Engine()
+    kernel.ring.hand_over(engine, FABRIC.delay_ns + 3 + 154 * 2000, 64)
+    assert engine.numbers() == others and kernel.arrive(7) == -1, "three slots are free, but not the next one"
+    kernel.ring.hand_over(engine, FABRIC.delay_ns + FULL * 2000, 64)
+    again = kernel.arrive(FABRIC.delay_ns * 2)
+    kernel.look(FABRIC.delay_ns * 2)
+    kernel.ring.hand_over(engine, 10**9, 64)
+    assert engine.numbers() == [*others, first, again] and kernel.dropped == 2 and kernel.ring.held == 0
+
+
+def test_while_frames_are_held_no_later_one_can_be_due_before_the_next_look() -> None:
+    kernel = Kernel()
+    kernel.arrive(0)
+    kernel.look(100)
+    look = kernel.ring.next_look()
+    assert look == 100 + FABRIC.delay_ns + 102 * NIC < kernel.ring.line.next
+    soonest = kernel.arrive(101, port=1, klass=dscp.CONTROL, length=102, hops=LOCAL)
+    kernel.look(look)
+    engine: Any = Engine()
+    assert kernel.ring.hand_over(engine, look, 64) == 0 and kernel.ring.next_look() == look + 1
+    assert kernel.ring.hand_over(engine, look + 1, 64) == 1 and engine.numbers() == [soonest]
+
+
+def test_frames_of_other_interfaces_go_back_at_once_and_are_counted() -> None:
+    kernel = Kernel()
+    kernel.arrive(0, port=7)
+    mine = kernel.arrive(1)
+    kernel.look(10)
+    assert (kernel.ring.not_ours, kernel.ring.held, kernel.memory[0]) == (1, 1, 0)
+    assert run(kernel, 10**9).numbers() == [mine]
+
+
+def test_a_frame_that_the_kernel_cut_keeps_what_there_is() -> None:
+    kernel = Kernel()
+    kernel.arrive(0, length=6000)
+    kernel.look(10)
+    assert [length for *_, length in run(kernel, 10**9).got] == [SLOT - 80]
+
+
+@pytest.mark.parametrize("step", [-3600 * 10**9, 3600 * 10**9], ids=["back", "forward"])
+def test_setting_the_real_time_clock_moves_a_frame_by_one_look_at_most(step: int) -> None:
+    kernel = Kernel()
+    start = time.monotonic_ns()
+    kernel.look(start)
+    kernel.arrive(start + 500_000)
+    kernel.step = step
+    kernel.look(start + 1_000_000)
+    due = FABRIC.delay_ns + FULL * 2000
+    # A frame can also come while we look: then the clock itself says how late it can be at most.
+    latest = max(start + 1_000_000, time.monotonic_ns())
+    assert start + due <= kernel.ring.line.next <= latest + due
+    kernel.arrive(start + 2_000_000)
+    kernel.look(start + 2_000_500)
+    assert kernel.ring.line.take() == 0, "slot 0"
+    assert kernel.ring.line.next == max(start + 2_000_000, latest) + due
+
+
+def test_without_delay_only_the_wire_is_left_and_next_to_nothing_on_fast_links() -> None:
+    kernel = Kernel(fabric=FABRIC.with_(delay_ns=0))
+    kernel.arrive(0, length=154, hops=LOCAL)
+    kernel.look(10)
+    assert kernel.ring.line.next == 154 * NIC
+    fast = Kernel(fabric=FABRIC.with_(delay_ns=0, nic_rate=100_000_000_000, fabric_rate=100_000_000_000))
+    fast.arrive(0)
+    fast.look(2000)
+    engine: Any = Engine()
+    assert fast.ring.hand_over(engine, 2000, 64) == 1 and fast.ring.held == 0

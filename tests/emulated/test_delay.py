@@ -1,0 +1,128 @@
+"""The delay line against the clock: an idle pair's round trip is the fabric's base RTT, and no frame is handed over early."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from agents.device import Device
+from testbed.cluster import Cluster
+from testbed.emulated.netlink import in_namespace
+from topologies import load_fabric
+
+pytestmark = pytest.mark.sandbox
+FABRIC = load_fabric("tiny")
+WRITES = 12
+
+
+class Pair:
+    """Two devices of a cluster, one QP between them, turned by hand in one thread; nothing else is on the fabric."""
+
+    def __init__(self, cluster: Cluster, peer: int) -> None:
+        spaces = cluster.net.namespaces
+        self.devices = [in_namespace(spaces[f"h{host}"], partial(Device, FABRIC, host, "mrc", {}, seed=1)) for host in (0, peer)]
+        self.a, self.b = self.devices
+        mine, theirs = self.a.create_qp(peer), self.b.create_qp(0)
+        self.a.connect_qp(mine["qpn"], theirs)
+        self.b.connect_qp(theirs["qpn"], mine)
+        self.qpn = mine["qpn"]
+        self.region = self.b.register(bytearray(FABRIC.mtu))
+
+    def write(self, timeout: float = 2.0) -> int:
+        """One full packet; ns from posting to completion."""
+        begun = time.monotonic_ns()
+        self.a.post_write(self.qpn, 1, memoryview(bytes(FABRIC.mtu)), self.region.va, self.region.rkey)
+        while time.monotonic_ns() - begun < timeout * 1e9:
+            for device in self.devices:
+                # Both in turn, never asleep for long: each one's timers count.
+                device.turn(time.monotonic_ns() + 100_000)
+            if self.a.engine.completions():
+                return time.monotonic_ns() - begun
+        raise AssertionError("a write did not complete")
+
+    def close(self) -> None:
+        for device in self.devices:
+            device.close()
+
+
+class Shim:
+    """An engine with two of its methods replaced; compiled ones cannot be patched."""
+
+    def __init__(self, engine: Any, transmit: Any, receive: Any) -> None:
+        self._engine = engine
+        self.transmit = transmit
+        self.receive = receive
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+
+@pytest.fixture(params=[2, 1], ids=["across T1", "under one T0"])
+def pair(tiny: Cluster, request: pytest.FixtureRequest) -> Iterator[tuple[Pair, int]]:
+    made = Pair(tiny, request.param)
+    yield made, FABRIC.base_rtt_ns if request.param == 2 else FABRIC.local_rtt_ns
+    made.close()
+
+
+def test_an_idle_round_trip_is_the_base_rtt(pair: tuple[Pair, int]) -> None:
+    two, expected = pair
+    took = [two.write() for _ in range(WRITES)]
+    engine: Any = two.a.engine
+    stamp = 1 << engine.config.ts_shift  # an RTT from two readings may be short by one unit
+    assert expected - stamp <= engine.counters()["min_rtt_ns"] <= 1.2 * expected
+    assert expected <= min(took) <= 1.2 * expected
+
+
+def test_nothing_is_handed_over_early(pair: tuple[Pair, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frame by frame: sent by one engine, received by the other, by the clock they share."""
+    two, expected = pair
+    wire = (expected - 2 * FABRIC.delay_ns) / (FABRIC.frame_bytes + 154)  # ns per byte, all links of the path
+    left: dict[bytes, int] = {}
+    late: list[float] = []
+
+    def watch(device: Device) -> None:
+        engine: Any = device.engine
+        transmit, receive = engine.transmit, engine.receive
+
+        def sending(now: int) -> int:
+            port: int = transmit(now)
+            if port >= 0:
+                # The inner headers and the BTH tell frames apart; the outer ones change on the way.
+                left[bytes(engine.tx_frame[54:114])] = time.monotonic_ns()
+            return port
+
+        def receiving(now: int, port: int, buffer: Any, start: int, length: int) -> None:
+            sent = left.pop(bytes(buffer[start + 54 : start + 114]))
+            late.append(time.monotonic_ns() - sent - FABRIC.delay_ns - length * wire)
+            receive(now, port, buffer, start, length)
+
+        device.engine = Shim(engine, sending, receiving)
+
+    for device in two.devices:
+        watch(device)
+    for _ in range(WRITES):
+        two.write()
+    assert len(late) >= 2 * WRITES
+    assert min(late) >= 0
+    assert sorted(late)[len(late) // 2] < 0.2 * expected
+    assert all(device.counters()["rx_ring_drops"] == 0 for device in two.devices)
+
+
+def test_a_device_sleeps_while_frames_are_held(pair: tuple[Pair, int]) -> None:
+    """The ring's socket stays readable while the newest frame is held; the loop must not spin on it."""
+    two, expected = pair
+    for device in two.devices:
+        device.turn(0)
+    two.a.post_write(two.qpn, 1, memoryview(bytes(FABRIC.mtu)), two.region.va, two.region.rkey)
+    two.a.turn(0)
+    end = time.monotonic_ns() + 3 * expected
+    turns = 0
+    while time.monotonic_ns() < end:
+        two.b.turn(end)
+        turns += 1
+    assert two.b.engine.counters()["data_rx"] == 1
+    assert turns <= 6, "woken by the frame, once on its way, when it was due, by the engine's timers and at the end"
