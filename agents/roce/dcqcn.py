@@ -126,7 +126,6 @@ class Dcqcn(Congestion):
         if self.target >= p.line and p.line - new < p.rate_ai:
             new = float(p.line)
             self.timer_at = NEVER
-            self.stage_bytes = 0
         self._set_rate(now, new)
 
     def _set_rate(self, now: int, new: float) -> None:

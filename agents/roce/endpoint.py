@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from agents.mrc.dscp import CE
 from agents.mrc.wire import PSN_MASK, UDP_PORT, crc32, icrc_in_place
-from agents.roce.queue_pair import ERROR, INIT, RTS, QueuePair
+from agents.roce.queue_pair import ERROR, INIT, QueuePair
 from agents.roce.queue_pairs import QueuePairs
 from agents.roce.requester import RING
 from agents.roce.responder import FATAL, NOTHING
@@ -217,7 +217,7 @@ class Endpoint(QueuePairs):
         self._timer_at = NEVER
         for qp in self._qps.values():
             tx = qp.tx
-            if now >= tx.congestion.timer_at and qp.state == RTS:
+            if now >= tx.congestion.timer_at:
                 tx.congestion.on_timer(now)
                 self._repaced(now, qp)
             if now >= qp.wake_at:

@@ -20,7 +20,7 @@ from agents.roce.requester import Requester
 from agents.roce.responder import MAX_MESSAGE, Responder
 from agents.roce.transmitter import Transmitter
 from agents.roce.wire import rnr_code
-from agents.transport import FLUSHED, NEVER, RECEIVE, Completion, Event, Region
+from agents.transport import FLUSHED, RECEIVE, Completion, Event, Region
 from topologies.addressing import ev_fields, inner_address, path_address
 from topologies.clos import Fabric
 from topologies.paths import path_evs
@@ -134,7 +134,6 @@ class QueuePairs(Transmitter):
         qp.tx.flush(status)
         while qp.rx.receives:
             self._completions.append(Completion(qp.qpn, qp.rx.receives.popleft(), RECEIVE, FLUSHED, -1, 0))
-        qp.wake_at = NEVER
         self._enter(now, qp, ERROR, cause)
 
     def _route(self, qp: QueuePair) -> int:

@@ -164,7 +164,7 @@ def test_back_at_line_rate_everything_stops() -> None:
     assert made == [750_000, 875_000, 937_500, 968_750, 984_375, LINE]
     assert (cc.rate, cc.timer_at) == (0, NEVER)
     cc.on_sent(1 << 30, 1 << 20)
-    assert (cc.byte_stage, cc.stage_bytes) == (0, 0)
+    assert (cc.byte_stage, cc.stage_bytes, cc.current) == (0, 0, LINE)
     cc.on_cnp(cc._last_cut + 100)
     assert cc.current == 500_000
 

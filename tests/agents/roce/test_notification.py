@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from tests.agents.roce.test_hostile import TINY, Victim, _parts, data_frame, ref
 CNP_NS = 50_000 * 10_000  # 50 us, 10,000 times slower
 
 
-def start(size: int, **options: object) -> tuple[Network, Endpoint, Endpoint, int, int]:
+def start(size: int, **options: Any) -> tuple[Network, Endpoint, Endpoint, int, int]:
     net, a, b, qa, qb = pair(TINY, **options)
     region = b.register(bytearray(size))
     a.post_write(qa, 1, memoryview(bytes(size)), region.va, region.rkey, -1)
@@ -89,6 +90,42 @@ def test_a_cut_spaces_packets_and_the_timer_brings_them_together_again() -> None
     assert a.windows() == [
         {"qpn": qa, "peer": 2, "cwnd": tx.congestion.window, "in_flight": 0, "srtt_ns": tx.srtt_ns, "rate_bps": tx.congestion.rate}
     ]
+
+
+def test_a_packet_that_waits_leaves_earlier_when_the_rate_rises() -> None:
+    """10 kb/s, cut to half by a CNP at once: the second packet leaves when the stages' rates together have carried the first."""
+    net, a, b, qa, qb = start(8192, rate_limit=10_000, rate_ai=1e-6)
+    net._pump()
+    assert [s.at for s in net.sent] == [0]
+    sport = b._qp(qb).sport
+    net.hand_in(0, 0, data_frame(CNP, 0, qa, bytes(16), src=2, dst=0, sport=sport, ack=False))
+    assert a.windows()[0]["rate_bps"] == 5000
+    net.run(done=lambda: sum(s.host == 0 for s in net.sent) == 2)
+    timer = 55_000 * 10_000
+    left, rate, at = 4230 * 8.0, 5000.0, 0
+    while left > rate * timer / 1e9:
+        left -= rate * timer / 1e9
+        at += timer
+        rate = (rate + 10_000) / 2
+    second = [s for s in net.sent if s.host == 0][1]
+    assert at == 7 * timer and abs(second.at - (at + left / rate * 1e9)) < 1000
+
+
+def test_an_idle_queue_pairs_rate_comes_back_too() -> None:
+    v = Victim()
+    assert v.b.deadline() == NEVER
+    v.give(data_frame(CNP, 0, v.qb, bytes(16), ack=False))
+    for stage in range(1, 10):
+        assert v.b.windows()[0]["rate_bps"] == int(10_000_000 * (1 - 0.5**stage))
+        assert v.b.deadline() == stage * 55_000 * 10_000
+        v.b.timer(v.b.deadline())
+    assert v.b.windows()[0]["rate_bps"] == 0 and v.b.deadline() == NEVER
+
+
+def test_no_round_trip_is_measured_on_a_packet_sent_twice() -> None:
+    net, a, _, qa, _ = start(4096, rto_ns=4_500_000)
+    net.run()
+    assert a.counters()["retransmitted"] == 1 and a._qp(qa).tx.srtt_ns == 0
 
 
 @pytest.mark.parametrize("rto_bdp", [1, 10])

@@ -5,6 +5,8 @@ Times are of a fabric whose ports have 4 Mb/s: 10 s here are 400 us at 100 Gb/s,
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from agents.roce.endpoint import Endpoint
@@ -20,7 +22,7 @@ SECOND = 1_000_000_000
 class Flows:
     """One queue pair per (source, destination), which always has two messages posted, and checks what has arrived at the end."""
 
-    def __init__(self, fabric: Fabric, pairs: list[tuple[int, int]], seed: int = 1, **options: object) -> None:
+    def __init__(self, fabric: Fabric, pairs: list[tuple[int, int]], seed: int = 1, **options: Any) -> None:
         self.engines = [Endpoint(fabric, h, dict(options), seed) for h in range(fabric.host_count)]
         self.net = VirtualNetwork(fabric, list(self.engines), seed=seed)
         self.fabric = fabric
@@ -132,8 +134,9 @@ def test_seven_into_one_overflows_at_first_and_never_again() -> None:
 
 def test_a_window_of_a_bdp_and_a_half_would_spare_most_of_that() -> None:
     """What adapters that bound their outstanding data gain: an option, not the default."""
-    lost = []
-    for options in ({}, {"window_bdp": 1.5}):
+    lost: list[int] = []
+    given: list[dict[str, Any]] = [{}, {"window_bdp": 1.5}]
+    for options in given:
         flows = Flows(RACK.with_(fabric_rate=32_000_000), [(h, 8) for h in range(7)], **options)
         for k in range(7):
             flows.begin(k)
