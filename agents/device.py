@@ -60,9 +60,9 @@ class Device:
         """Let peers write into ``memory`` (writable, contiguous). Raises ValueError otherwise."""
         return self.engine.register(memory)
 
-    def create_qp(self, peer: int) -> dict[str, Any]:
-        """A queue pair for host number ``peer``; the dictionary is for the peer's :meth:`connect_qp`."""
-        return self.engine.create_qp(peer)
+    def create_qp(self, peer: int, evs: int = 0) -> dict[str, Any]:
+        """A queue pair for host number ``peer``; the dictionary is for the peer's :meth:`connect_qp`. ``evs``: see the engine."""
+        return self.engine.create_qp(peer, evs)
 
     def connect_qp(self, qpn: int, remote: dict[str, Any]) -> None:
         """Bring a queue pair to RTS with what the peer's :meth:`create_qp` returned."""

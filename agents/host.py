@@ -19,10 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from agents.collectives.data import RingData
-from agents.collectives.ring import CollectiveError, Ring, RingAllReduce
+from agents.collectives.base import Collective
+from agents.collectives.data import StepData
+from agents.collectives.flows import Flow, Flows, parse, wanted
+from agents.collectives.group import CollectiveError, Group
+from agents.collectives.registry import FLOWS, collectives, find
 from agents.control import AgentServer
 from agents.device import Device
+from agents.flow_log import FlowLog
 from agents.packet_io import drop_root
 from agents.transport import Completion
 from topologies.clos import Fabric, FabricError
@@ -44,11 +48,16 @@ class Host:
         self.log = open(config["log"], "ab", buffering=1 << 16)
         self.device = Device(self.fabric, self.number, config["transport"], config.get("options", {}), config.get("seed", 0))
         # Whatever is imported on first use must be in before root is dropped: the clone may lie in a home that only root may read.
-        RingData(2, 0, 4, "float32", 0).wrong(0, np.zeros(4, np.float32))
+        zeros = np.zeros(4, np.float32)
+        StepData(zeros, zeros, 1).wrong(0, zeros)
+        collectives()
         self.server = AgentServer(config["socket"])
-        self.ring: Ring | None = None
-        self.job: RingAllReduce | None = None
-        self.pending: list[Completion] = []  # what neighbours sent before we began
+        self.groups: list[Group] = []  # all that are connected and sound; the last one is in use
+        self.slices = 1
+        self.flows: list[Flow] = []
+        self.job: Collective | Flows | None = None
+        self.flow_log: FlowLog | None = None
+        self.pending: list[Completion] = []  # what peers sent before we began
         self.running = True
         self.bin_ns = max(BIN_RTTS * self.fabric.base_rtt_ns, 20_000_000)
         self.bin_end = 0
@@ -80,6 +89,8 @@ class Host:
                     },
                 )
                 self.last_tx, self.last_rx = list(tx), list(rx)
+            if self.flow_log is not None:
+                self.flow_log.bin(self.bin_end - self.bin_ns if self.bin_end else now, self.bin_ns)
             # Bins are aligned to the clock that all agents share, so that they add up across hosts.
             self.bin_end = (now // self.bin_ns + 1) * self.bin_ns
 
@@ -103,37 +114,64 @@ class Host:
         module = sys.modules[type(self.device.engine).__module__]
         return {"host": self.name, "pid": os.getpid(), "uid": os.geteuid(), "compiled": not str(module.__file__).endswith(".py")}
 
-    def op_setup(self, ranks: list[int], rank: int, qps: int = 1, slices: int = 4) -> dict[str, Any]:
-        """Make the queue pairs of a ring."""
-        if self.ring is not None and self.ring.ranks == ranks and self.ring.rank == rank and len(self.ring.qps[self.ring.next]) == qps:
-            self.ring.slices = slices
-            return {"qps": self.ring.local, "connected": True}
-        self.ring = Ring(self.device, ranks, rank, qps, slices)
-        return {"qps": self.ring.local}
+    def op_setup(
+        self, collective: str, ranks: list[int], rank: int, qps: int = 1, slices: int = 4, flows: list[dict[str, Any]] | None = None
+    ) -> dict[str, Any]:
+        """Make the queue pairs that a collective or the flows need, or take those that stand: then ``connected`` is true."""
+        if self.job is not None:
+            raise CollectiveError("a collective is running")
+        self.slices = slices
+        if collective == FLOWS:
+            self.flows = parse(flows, len(ranks))
+            needed = wanted(self.flows, rank)
+        else:
+            needed = find(collective).wanted(len(ranks), rank)
+        before = self.groups[-1] if self.groups else None
+        self.groups = [g for g in self.groups if g.connected]
+        group = next((g for g in self.groups if g.is_for(ranks, rank, needed, qps)), None)
+        standing = group is not None
+        if group is None:
+            group = Group(self.device, ranks, rank, needed, qps)
+        else:
+            self.groups.remove(group)
+        self.groups.append(group)
+        if group is not before:
+            self.pending = []  # of other queue pairs
+        return {"qps": group.local, "connected": standing}
 
     def op_connect(self, remotes: dict[str, list[dict[str, Any]]]) -> None:
         """Connect them."""
-        if self.ring is None:
+        if not self.groups:
             raise CollectiveError("setup comes before connect")
-        self.ring.connect(remotes)
+        self.groups[-1].connect(remotes)
 
-    def op_start(self, collective: str, message_bytes: int, dtype: str, steps: int, warmup: int = 0, seed: int = 0) -> None:
-        """Begin; results come as notifications."""
-        if collective != "ring-allreduce":
-            raise CollectiveError(f"no collective {collective!r}: there is ring-allreduce")
-        if self.ring is None:
+    def op_start(
+        self, collective: str, message_bytes: int, dtype: str = "int32", steps: int = 1, warmup: int = 0, seed: int = 0,
+        flows: list[dict[str, Any]] | None = None, outstanding: int = 4, at: int | None = None,
+    ) -> None:  # fmt: skip
+        """Begin; results come as notifications. ``flows``, ``outstanding`` and ``at`` (monotonic ns, now without) are for flows only."""
+        if not self.groups:
             raise CollectiveError("setup and connect come before start")
         if self.job is not None:
             raise CollectiveError("a collective is running already")
-        self.job = RingAllReduce(self.ring, message_bytes, dtype, steps, warmup, seed)
-        self.job.begin()
+        group = self.groups[-1]
+        self.flow_log = None
+        job: Collective | Flows
+        if collective == FLOWS:
+            job = Flows(group, parse(flows, group.n) if flows else self.flows, message_bytes, outstanding, seed, at)
+            self.flow_log = FlowLog(self.device.engine, job, self.write)
+        else:
+            job = find(collective)(group, self.slices, message_bytes, dtype, steps, warmup, seed)
+        self.job = job
+        job.begin()
         pending, self.pending = self.pending, []
-        self.job.completed(pending)
+        job.completed(pending)
 
     def op_abort(self) -> None:
-        """Forget the collective and its ring; the next set-up makes new queue pairs, the old ones run dry."""
+        """Forget the collective and all queue pairs; the next set-up makes new ones, the old ones run dry."""
         self.job = None
-        self.ring = None
+        self.flow_log = None
+        self.groups = []
         self.pending = []
 
     def op_counters(self) -> dict[str, int]:
@@ -158,33 +196,44 @@ class Host:
     def advance(self) -> None:
         """Give the collective what completed; tell what it did."""
         made = self.device.engine.completions()
+        if made:
+            made = self.groups[-1].take(made) if self.groups else []
         job = self.job
         if job is None:
-            self.pending.extend(made)  # a neighbour began before us
+            self.pending.extend(made)  # a peer began before us
             return
         if made:
             job.completed(made)
         job.idle()
-        for r in job.records:
-            self.write(r["end_ns"], "step", r)
-            self.server.answer({"event": "step", **r})
-            if r["step"] + 1 == job.warmup:
-                self.device.forget_lag()  # what start-up cost is not the run's
-        job.records.clear()
+        for t, kind, fields in job.logged:
+            self.write(t, kind, fields)
+        job.logged.clear()
+        for note in job.told:
+            self.server.answer(note)
+        job.told.clear()
+        if job.warm:
+            job.warm = False
+            self.device.forget_lag()  # what start-up cost is not the run's
         if job.failure is not None:
-            self.write(time.monotonic_ns(), "failed", {"rank": job.ring.rank, **job.failure})
-            self.server.answer({"event": "failed", "rank": job.ring.rank, **job.failure})
+            said = {"rank": job.group.rank, **job.failure}
+            self.write(time.monotonic_ns(), "failed", said)
+            self.server.answer({"event": "failed", **said})
             self.job = None
         elif job.finished:
-            self.server.answer({"event": "done", "rank": job.ring.rank, "wrong": job.wrong})
+            self.server.answer(job.done())
             self.pending.extend(job.leftover)
             self.job = None
+
+    def wake_at(self, now: int) -> int:
+        """When the loop has to look again at the latest, ns."""
+        due = max(now, self.bin_end)
+        return due if self.job is None else min(due, self.job.deadline())
 
     def loop(self) -> None:
         """Until told to stop."""
         while self.running:
             now = time.monotonic_ns()
-            ready = self.device.turn(max(now, self.bin_end), self.server.readers())
+            ready = self.device.turn(self.wake_at(now), self.server.readers())
             if ready:
                 self.serve()
             self.advance()

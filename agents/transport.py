@@ -74,8 +74,11 @@ class Engine(Protocol):
     def register(self, memory: bytearray | memoryview) -> Region:
         """Let peers write into ``memory`` (writable, contiguous bytes; kept alive by the engine)."""
 
-    def create_qp(self, peer: int) -> dict[str, Any]:
-        """A queue pair in INIT for host number ``peer``; returns what the peer's :meth:`connect_qp` needs, with key ``qpn``."""
+    def create_qp(self, peer: int, evs: int = 0) -> dict[str, Any]:
+        """A queue pair in INIT for host number ``peer``; returns what the peer's :meth:`connect_qp` needs, with key ``qpn``.
+
+        ``evs``: how many of each plane's paths it may use, 0 for all; without meaning where it has one path anyway.
+        """
 
     def connect_qp(self, now: int, qpn: int, remote: dict[str, Any]) -> None:
         """To RTS, with the dictionary the peer's :meth:`create_qp` returned."""
@@ -121,6 +124,15 @@ class Engine(Protocol):
 
     def goodput(self) -> tuple[list[int], list[int]]:
         """Payload bytes per plane since the start: (sent for the first time, placed)."""
+
+    def placed(self) -> dict[int, int]:
+        """Payload bytes placed since the start, by local QPN."""
+
+    def windows(self) -> list[dict[str, Any]]:
+        """Per QP ``{"qpn", "peer", "cwnd", "in_flight", "srtt_ns"}``: bytes that may be and are in flight, smoothed RTT.
+
+        ``peer`` is a host number; ``rate_bps`` is added by a transport that paces.
+        """
 
     def paths(self) -> list[dict[str, Any]]:
         """Per QP and EV: peer host, plane, uplink, state, counters; for people and the prompt."""

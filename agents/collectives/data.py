@@ -1,8 +1,8 @@
 """Inputs of a collective and the exact results they must give, the same on every rank from one seed.
 
 Each rank's base array is drawn once; a step's input is the base transformed so cheaply and exactly that the expected result needs no
-second reduction: int32 adds the step number (wrapping, as NumPy does), float32 multiplies by a power of two, which is exact. The
-float reference adds in the ring's order, so results are compared bit for bit.
+second reduction: int32 adds the step number (wrapping, as NumPy does), float32 multiplies by a power of two, which is exact. A
+collective gives the result of the bases, sums in the very order in which it adds, so results are compared bit for bit.
 """
 
 from __future__ import annotations
@@ -13,44 +13,42 @@ import numpy as np
 from numpy.typing import NDArray
 
 DTYPES = {"float32": np.dtype(np.float32), "int32": np.dtype(np.int32)}
+Array = NDArray[Any]
 
 
-class RingData:
-    """Inputs and expected sums of a ring all-reduce over ``ranks`` ranks of ``count`` elements each (a multiple of ``ranks``)."""
-
-    def __init__(self, ranks: int, rank: int, count: int, dtype: str, seed: int) -> None:
-        self.dtype = DTYPES[dtype]
-        self.ranks = ranks
-        self.floating = dtype == "float32"
-        bases = [self._base(k, count, seed) for k in range(ranks)]
-        self.base = bases[rank]
-        chunk = count // ranks
-        total = np.empty(count, self.dtype)
-        for c in range(ranks):
-            part = slice(c * chunk, (c + 1) * chunk)
-            acc = bases[c][part].copy()
-            for k in range(1, ranks):
-                acc = bases[(c + k) % ranks][part] + acc
-            total[part] = acc
-        self.total = total
-
-    def _base(self, rank: int, count: int, seed: int) -> NDArray[Any]:
+def draw(ranks: int, count: int, dtype: str, seed: int) -> list[Array]:
+    """Base arrays of ``count`` elements, by rank."""
+    made: list[Array] = []
+    for rank in range(ranks):
         rng = np.random.default_rng((seed, rank))
-        if self.floating:
-            return rng.uniform(-1.0, 1.0, count).astype(np.float32)
-        return rng.integers(-(1 << 30), 1 << 30, count, dtype=np.int32)
+        if dtype == "float32":
+            made.append(rng.uniform(-1.0, 1.0, count).astype(np.float32))
+        else:
+            made.append(rng.integers(-(1 << 30), 1 << 30, count, dtype=np.int32))
+    return made
 
-    def fill(self, step: int, out: NDArray[Any]) -> None:
+
+class StepData:
+    """A rank's inputs and expected results: ``base`` its base array, ``expected`` the result of all bases, a sum of ``terms`` of them."""
+
+    def __init__(self, base: Array, expected: Array, terms: int) -> None:
+        self.base = base
+        self.expected = expected
+        self.terms = terms
+        self.floating = base.dtype == np.float32
+
+    def fill(self, step: int, out: Array) -> None:
         """This rank's input of a step."""
         if self.floating:
             np.multiply(self.base, np.float32(2.0 ** (step % 8 - 4)), out=out)
         else:
             np.add(self.base, np.int32(step), out=out)
 
-    def wrong(self, step: int, result: NDArray[Any]) -> int:
+    def wrong(self, step: int, result: Array) -> int:
         """How many elements of a result differ from NumPy's."""
+        expected: Array
         if self.floating:
-            expected = self.total * np.float32(2.0 ** (step % 8 - 4))
+            expected = self.expected * np.float32(2.0 ** (step % 8 - 4))
         else:
-            expected = self.total + np.int32(step * self.ranks)
+            expected = self.expected + np.int32(step * self.terms)
         return int(np.count_nonzero(result != expected))

@@ -16,13 +16,32 @@ class Agent(Protocol):
     def notifications(self) -> list[dict[str, Any]]: ...
 
 
-def connect_ring(agents: Sequence[Agent], hosts: list[int], qps: int, slices: int) -> None:
-    """Make and connect a ring's queue pairs; ``agents`` in rank order, ``hosts`` their host numbers. A ring that stands is kept."""
-    made = [a.call("setup", ranks=hosts, rank=i, qps=qps, slices=slices) for i, a in enumerate(agents)]
-    if all(m.get("connected") for m in made):
+def connect(
+    agents: Sequence[Agent], hosts: list[int], collective: str, qps: int = 1, slices: int = 4, flows: list[dict[str, Any]] | None = None
+) -> None:
+    """Make and connect the queue pairs that a collective needs, or ``flows`` (with ``collective`` = "flows").
+
+    ``agents`` in rank order, ``hosts`` their host numbers. What stands from before is kept if it stands on all of them.
+    """
+
+    def set_up() -> list[dict[str, Any]]:
+        given = {"flows": flows} if flows else {}
+        return [a.call("setup", collective=collective, ranks=hosts, rank=i, qps=qps, slices=slices, **given) for i, a in enumerate(agents)]
+
+    made = set_up()
+    if all(m["connected"] for m in made):
         return
+    if any(m["connected"] for m in made):
+        for agent in agents:
+            agent.call("abort")
+        made = set_up()
     for i, agent in enumerate(agents):
         agent.call("connect", remotes={peer: made[int(peer)]["qps"][str(i)] for peer in made[i]["qps"]})
+
+
+def connect_ring(agents: Sequence[Agent], hosts: list[int], qps: int, slices: int) -> None:
+    """:func:`connect` for a ring all-reduce."""
+    connect(agents, hosts, "ring-allreduce", qps, slices)
 
 
 def wait_for_all(agents: Sequence[Agent], heard: Callable[[int, dict[str, Any]], None], check: Callable[[], None], timeout: float) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from agents.collectives.steer import connect_ring, wait_for_all
+from agents.collectives.steer import connect, wait_for_all
 from scenarios.measure import books
 from testbed.cluster import Cluster
 from topologies.theory import place_ranks
@@ -23,7 +23,7 @@ class Ring:
         self.cluster = cluster
         self.hosts = place_ranks(cluster.fabric, "interleaved")
         self.agents = [cluster.agents[h] for h in self.hosts]
-        connect_ring(self.agents, self.hosts, 1, 4)
+        connect(self.agents, self.hosts, "ring-allreduce")
         self.ends: list[tuple[int, int, bool]] = []  # (monotonic ns, step, right) of every rank's steps
         self.wrong = 0
         self.failures: list[dict[str, Any]] = []
@@ -31,7 +31,7 @@ class Ring:
     def local(self, host: int, peer: int) -> dict[str, Any]:
         """What ``host`` told its ring neighbour ``peer``: QPN, first PSN, arena (va, rkey, length)."""
         rank = self.hosts.index(host)
-        made = self.agents[rank].call("setup", ranks=self.hosts, rank=rank, qps=1, slices=4)
+        made = self.agents[rank].call("setup", collective="ring-allreduce", ranks=self.hosts, rank=rank)
         return dict(made["qps"][str(self.hosts.index(peer))][0])
 
     def hear(self, rank: int, note: dict[str, Any]) -> None:

@@ -1,0 +1,266 @@
+"""What every collective in steps shares: numbered steps, two buffer sets in turns, records, waiting, failure.
+
+A collective is a subclass in a module of its own in this package, found there by its ``name`` (registry.py). It says who talks to
+whom (:meth:`Collective.peers`), lays out its memory and expected result (:meth:`~Collective.prepare`), posts what a step can send at
+once (:meth:`~Collective.send_first`) and acts on what arrives (:meth:`~Collective.arrived`). Every slice is one WRITE with
+immediate; the immediate says which: step, stage, slice.
+
+Why nothing is overwritten while it may still be read
+-----------------------------------------------------
+Step s uses buffer set s mod 2: what peers write into (arena) and the input (local). Let P be in step s and write into R's set.
+
+1. *R has checked its result of step s - 2, which lay there.* In every collective but send-recv each rank's result of a step depends
+   on every rank's input of it. P ended step s - 1, so every rank had begun s - 1, and a rank begins a step after it ended the one
+   before: R ended s - 2. Two sets are therefore enough, however ranks and packets are reordered, and what arrives early is for
+   the next step at most.
+2. *What R itself sent from that set in step s - 2 is at its peers.* They too ended s - 2, for which they needed it. R's
+   engine may not know yet and retransmit what was overwritten: a duplicate, which a responder never places.
+3. *R's own hand.* R fills the input of step s, and adds into set s mod 2, only after its writes of step s - 2 are acknowledged.
+
+Where a result does not depend on every rank (``CREDIT``), 1. does not hold: there whoever receives tells whoever sends, by an empty
+WRITE with immediate, of each step that it has checked, and step s begins once s - 2 is known checked. Within a step no place is
+written twice by different hands, or the module says why that is safe.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from agents.collectives.data import DTYPES, Array, StepData
+from agents.collectives.group import ARENA, CollectiveError, Group, Wanted
+from agents.transport import NEVER, RECEIVE, Completion
+
+STEP_BITS, STAGE_BITS, SLICE_BITS = 12, 10, 10
+_CHECKED = (1 << STAGE_BITS) - 1
+"""Stage of the immediate that says "checked"."""
+MAX_RANKS = 1 << (STAGE_BITS - 1)
+MAX_SLICES = (1 << SLICE_BITS) - 1
+_NOTHING = memoryview(b"")
+
+
+class Collective:
+    """``warmup`` + ``steps`` times one collective, numbered from 0. Drive it with :meth:`completed` and :meth:`idle`; it never blocks.
+
+    ``message_bytes`` is what nccl-tests prints as size. Raises :class:`CollectiveError` on what cannot be run.
+    """
+
+    name = ""
+    """What it is called; a subclass without one is not a collective."""
+    CREDIT = False
+    """Whether a rank may run ahead of those it sends to; see above."""
+
+    @staticmethod
+    def peers(n: int, rank: int) -> list[int]:
+        """The ranks that ``rank`` of ``n`` exchanges messages with."""
+        raise NotImplementedError
+
+    @staticmethod
+    def parts(n: int) -> int:
+        """Into how many equal parts the message falls, each of ``slices`` slices."""
+        return n
+
+    @classmethod
+    def check_ranks(cls, n: int) -> None:
+        """Raises :class:`CollectiveError` for a number of ranks that it cannot serve."""
+        if not 2 <= n <= MAX_RANKS:
+            raise CollectiveError(f"{cls.name} over {n} ranks: 2 to {MAX_RANKS}")
+
+    @classmethod
+    def check(cls, n: int, slices: int, message_bytes: int, dtype: str, steps: int, warmup: int) -> None:
+        """Raises :class:`CollectiveError` with the fix."""
+        cls.check_ranks(n)
+        if dtype not in DTYPES:
+            raise CollectiveError(f"dtype {dtype!r}: there are {', '.join(DTYPES)}")
+        if not 1 <= slices <= MAX_SLICES:
+            raise CollectiveError(f"slices = {slices}: 1 to {MAX_SLICES}")
+        item = DTYPES[dtype].itemsize
+        unit = cls.parts(n) * slices * item
+        if message_bytes <= 0 or message_bytes % unit:
+            near = max(unit, round(message_bytes / unit) * unit)
+            raise CollectiveError(
+                f"message_bytes = {message_bytes} must be a multiple of {unit} ({cls.parts(n)} parts x {slices} slices x {item} bytes): "
+                f"{near} is"
+            )
+        if 4 * message_bytes > ARENA:
+            raise CollectiveError(f"message_bytes = {message_bytes} is more than {ARENA // 4}")
+        if steps < 1 or warmup < 0:
+            raise CollectiveError(f"steps = {steps}, warmup = {warmup}: at least one step, no negative warm-up")
+
+    @classmethod
+    def wanted(cls, n: int, rank: int) -> list[Wanted]:
+        """The bundles that a group must have for it."""
+        cls.check_ranks(n)
+        return [Wanted(peer) for peer in sorted(cls.peers(n, rank))]
+
+    def __init__(self, group: Group, slices: int, message_bytes: int, dtype: str, steps: int, warmup: int, seed: int) -> None:
+        self.check(group.n, slices, message_bytes, dtype, steps, warmup)
+        self.group = group
+        self.n = group.n
+        self.rank = group.rank
+        self.next = (group.rank + 1) % group.n
+        self.previous = (group.rank - 1) % group.n
+        self.bundle = {bundle.peer: bundle for bundle in group.bundles}
+        self.slices = slices
+        self.message_bytes = message_bytes
+        self.part = message_bytes // self.parts(group.n)  # bytes
+        self.slice = self.part // slices  # bytes
+        self.dtype = DTYPES[dtype]
+        self.item = self.dtype.itemsize
+        self.total_steps = steps + warmup
+        self.warmup = warmup
+        # For prepare() to set.
+        self.set_bytes = 0  # of the arena, per buffer set
+        self.arrivals = 0  # messages that make up a step
+        self.result: list[Array] = []  # by set
+        self.data: StepData = self.prepare(dtype, seed)
+        if 2 * self.set_bytes > ARENA:
+            raise CollectiveError(f"message_bytes = {message_bytes} needs an arena of {2 * self.set_bytes} bytes: there are {ARENA}")
+        self.input = [np.empty_like(self.data.base) for _ in range(2)]
+        self.views = [a.data.cast("B") for a in self.input]
+        self.step = -1
+        self.wrong = 0
+        self.started_ns = 0
+        self.remaining = 0
+        self.open_writes = [0, 0]
+        self.checked = 0  # steps that the one we send to has checked, with CREDIT
+        self.early: dict[int, list[tuple[int, int, int]]] = {}  # peer, stage, slice that came for a step not begun here
+        self.waiting = False  # for what the next step needs of the step whose buffers it reuses
+        self.ended = False  # the last result is there
+        self.finished = False  # and the peers have everything
+        self.leftover: list[Completion] = []  # receives that belong to the next collective
+        self.logged: list[tuple[int, str, dict[str, Any]]] = []  # for the log
+        self.told: list[dict[str, Any]] = []  # for whoever steers
+        self.warm = False  # the warm-up just ended; for the host to reset
+        self.failure: dict[str, Any] | None = None
+
+    # --- for subclasses --------------------------------------------------------------------------------------
+
+    def prepare(self, dtype: str, seed: int) -> StepData:
+        """Set :attr:`set_bytes`, :attr:`arrivals` and :attr:`result`; return inputs and expected results."""
+        raise NotImplementedError
+
+    def send_first(self) -> None:
+        """Post what a step sends before anything arrived; copy what stays here."""
+        raise NotImplementedError
+
+    def arrived(self, peer: int, stage: int, j: int) -> None:
+        """Slice ``j`` that ``peer`` sent in ``stage`` is in memory: use it, send what it was needed for."""
+        raise NotImplementedError
+
+    def placed(self, count: int, offset: int) -> list[Array]:
+        """``count`` elements at byte ``offset`` of either buffer set in the arena. Set :attr:`set_bytes` before."""
+        if 2 * self.set_bytes > ARENA:
+            raise CollectiveError(f"message_bytes = {self.message_bytes} is more than the arena of {ARENA} bytes takes")
+        return [np.frombuffer(self.group.arena, self.dtype, count, k * self.set_bytes + offset) for k in range(2)]
+
+    def elements(self, offset: int, size: int) -> slice:
+        """The elements that these bytes of an array are."""
+        return slice(offset // self.item, (offset + size) // self.item)
+
+    def send(self, peer: int, memory: memoryview, offset: int, stage: int, j: int) -> None:
+        """WRITE one slice to byte ``offset`` of the peer's buffer set of this step."""
+        k = self.step & 1
+        imm = (self.step & (1 << STEP_BITS) - 1) << (STAGE_BITS + SLICE_BITS) | stage << SLICE_BITS | j
+        self.open_writes[k] += 1
+        self.group.write(self.bundle[peer], j, k, memory, k * self.set_bytes + offset, imm)
+
+    def in_set(self, offset: int, size: int) -> memoryview:
+        """Bytes of this step's buffer set in the arena."""
+        at = (self.step & 1) * self.set_bytes + offset
+        return self.group.arena[at : at + size]
+
+    # --- steps -----------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Start the next step."""
+        self.step += 1
+        self.data.fill(self.step, self.input[self.step & 1])
+        self.remaining = self.arrivals
+        self.started_ns = self.group.clock()
+        self.send_first()
+        for peer, stage, j in self.early.pop(self.step, ()):
+            self.remaining -= 1
+            self.arrived(peer, stage, j)
+
+    def completed(self, completions: list[Completion]) -> None:
+        """Take completions of the group; begins steps, ends them, and sets :attr:`failure` when a request failed."""
+        self.failure = self.failure or self.group.failure(completions)
+        if self.failure:
+            return
+        for c in completions:
+            if c.kind != RECEIVE:
+                self.open_writes[c.wr_id] -= 1
+                continue
+            peer = self.group.bundle_of[c.qpn].peer
+            stage, j = c.imm >> SLICE_BITS & (1 << STAGE_BITS) - 1, c.imm & (1 << SLICE_BITS) - 1
+            if stage == _CHECKED and self.CREDIT and peer == self.next and self.checked < self.total_steps:
+                self.checked += 1  # in order: all of them take one queue pair
+            elif self.ended:
+                self.leftover.append(c)
+            else:
+                self._received(peer, self._absolute(c.imm >> (STAGE_BITS + SLICE_BITS)), stage, j)
+        self._go_on()
+
+    def _absolute(self, step: int) -> int:
+        """A step's number from its low bits: the one nearest to ours."""
+        half = 1 << (STEP_BITS - 1)
+        return self.step + ((step - self.step + half) & (1 << STEP_BITS) - 1) - half
+
+    def _received(self, peer: int, step: int, stage: int, j: int) -> None:
+        if step == self.step and self.remaining:
+            self.remaining -= 1
+            self.arrived(peer, stage, j)
+        elif self.step < step <= self.step + 1 + self.CREDIT:
+            self.early.setdefault(step, []).append((peer, stage, j))
+        else:
+            self.failure = {"peer_rank": peer, "reason": f"it sent step {step} while this rank is at step {self.step}"}
+
+    def _may_begin(self) -> bool:
+        """Whether the buffers of the next step are free."""
+        s = self.step + 1
+        return self.open_writes[s & 1] == 0 and (not self.CREDIT or self.checked >= s - 1)
+
+    def _go_on(self) -> None:
+        """End steps and begin the next as long as that is possible: a step may be complete as soon as it begins."""
+        while not self.ended and not self.failure:
+            if self.waiting:
+                if not self._may_begin():
+                    return
+                self.waiting = False
+                self.begin()
+            if self.remaining:
+                return
+            self._end_step()
+
+    def _end_step(self) -> None:
+        now = self.group.clock()
+        wrong = self.data.wrong(self.step, self.result[self.step & 1])
+        self.wrong += wrong
+        record = {"rank": self.rank, "step": self.step, "start_ns": self.started_ns, "end_ns": now, "ok": wrong == 0}
+        self.logged.append((now, "step", record))
+        self.told.append({"event": "step", **record})
+        self.warm = self.warm or self.step + 1 == self.warmup
+        if self.CREDIT:
+            self.send_checked()
+        self.ended = self.step + 1 >= self.total_steps
+        self.waiting = not self.ended
+
+    def send_checked(self) -> None:
+        """Tell the one that we receive from that this step's buffers are free again."""
+        self.send(self.previous, _NOTHING, 0, _CHECKED, 0)
+
+    def idle(self) -> None:
+        """Go on once what the next step, or the end, waits for is there."""
+        self._go_on()
+        if self.ended and self.open_writes == [0, 0] and (not self.CREDIT or self.checked >= self.total_steps):
+            self.finished = True
+
+    def deadline(self) -> int:
+        """When to call :meth:`idle` at the latest, ns."""
+        return NEVER
+
+    def done(self) -> dict[str, Any]:
+        """What to tell at the end."""
+        return {"event": "done", "rank": self.rank, "wrong": self.wrong}

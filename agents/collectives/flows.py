@@ -1,0 +1,315 @@
+"""Flows: any number of one-way streams of messages at once, each on queue pairs of its own. Incast and permutation are lists of flows.
+
+A sender posts messages of ``message_bytes`` back to back, up to ``outstanding`` of them unacknowledged, for a time or a number. Each is
+one WRITE with immediate (its number) into a slot of the receiver's arena. Its bytes follow from seed, flow and number: a base array
+of random words, each XORed with a word that no other number gives, so no message looks like another in any word.
+
+The receiver compares every byte, then says so: a *verdict*, a WRITE with immediate of one word (how many bytes were wrong) into the
+sender's arena. A slot is written again only after its verdict came, so nothing is overwritten unchecked, and a source buffer is filled
+again only after its write was acknowledged. There are twice as many slots as messages in flight: the verdicts' way back costs no
+throughput. At the end the sender says how many messages there were (an empty WRITE with immediate); verdicts and this may overtake
+each other between the queue pairs of a flow, so both sides count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agents.collectives.group import ARENA, Bundle, CollectiveError, Group, Wanted
+from agents.transport import NEVER, RECEIVE, Completion
+
+Words = NDArray[np.uint32]
+WORD = 4
+_SPREAD = 0x9E3779B1
+"""Odd, so numbers below 2^32 give different words (Knuth's multiplicative hashing)."""
+_VERDICT = 1 << 31
+_END = 1 << 30
+"""Kinds of immediates; the lower 30 bits are a message's number, or how many there were."""
+_NUMBER = _END - 1
+_ALIGN = 64
+_NOT_DATA = -1  # work request id of verdicts and ends
+
+
+@dataclass(frozen=True)
+class Flow:
+    """``src`` and ``dst`` are ranks, times ns from the run's t0; exactly one of ``for_ns`` and ``messages``. ``evs``: per plane, 0 all."""
+
+    name: str
+    src: int
+    dst: int
+    start_ns: int = 0
+    for_ns: int | None = None
+    messages: int | None = None
+    evs: int = 0
+
+
+def parse(tables: Sequence[dict[str, Any]] | None, n: int) -> list[Flow]:
+    """Flows from plain tables, over ``n`` ranks. Raises :class:`CollectiveError` with the fix."""
+    made: list[Flow] = []
+    for i, table in enumerate(tables or ()):
+        try:
+            flow = Flow(**table)
+        except TypeError as error:
+            raise CollectiveError(f"flow {i}: {str(error).removeprefix('Flow.__init__() ')}") from None
+        numbers = (flow.src, flow.dst, flow.start_ns, flow.evs, *(v for v in (flow.for_ns, flow.messages) if v is not None))
+        if not all(isinstance(v, int) and v >= 0 for v in numbers):
+            raise CollectiveError(f"flow {i} ({flow.name}): ranks, times and counts are whole numbers from 0")
+        if flow.src == flow.dst or max(flow.src, flow.dst) >= n:
+            raise CollectiveError(f"flow {i} ({flow.name}) goes from rank {flow.src} to {flow.dst}: two different ranks below {n}")
+        if (flow.for_ns is None) == (flow.messages is None):
+            raise CollectiveError(f"flow {i} ({flow.name}): give one of for_ns and messages")
+        if 0 in (flow.for_ns, flow.messages) or (flow.messages or 0) > _NUMBER:
+            raise CollectiveError(f"flow {i} ({flow.name}): for_ns and messages are at least 1, messages at most {_NUMBER}")
+        made.append(flow)
+    if not made:
+        raise CollectiveError("flows: there are none; give at least one")
+    return made
+
+
+def mine(flows: Sequence[Flow], rank: int) -> list[int]:
+    """The flows that begin or end at a rank, by number; their bundles come in this order."""
+    return [i for i, flow in enumerate(flows) if rank in (flow.src, flow.dst)]
+
+
+def wanted(flows: Sequence[Flow], rank: int) -> list[Wanted]:
+    """The bundles that a group must have for them."""
+    return [Wanted(flows[i].dst if flows[i].src == rank else flows[i].src, flows[i].evs) for i in mine(flows, rank)]
+
+
+def places(flows: Sequence[Flow], rank: int, message_bytes: int, slots: int) -> dict[int, int]:
+    """Where a rank's arena keeps each of its flows' slots (as receiver) or verdicts (as sender): flow -> byte offset.
+
+    Both ends of a flow compute both. Raises :class:`CollectiveError` if the arena is too small.
+    """
+    made: dict[int, int] = {}
+    at = 0
+    for i in mine(flows, rank):
+        made[i] = at
+        size = slots * (message_bytes if flows[i].dst == rank else WORD)
+        at += -(-size // _ALIGN) * _ALIGN
+    if at > ARENA:
+        raise CollectiveError(f"the flows of rank {rank} need {at} bytes of slots: there are {ARENA}; lower message_bytes or outstanding")
+    return made
+
+
+class Content:
+    """What the messages of one flow consist of."""
+
+    def __init__(self, seed: int, flow: int, message_bytes: int) -> None:
+        self.base: Words = np.random.default_rng((seed, flow)).integers(0, 1 << 32, message_bytes // WORD, dtype=np.uint32)
+        self.expected: Words = np.empty_like(self.base)
+
+    def fill(self, number: int, out: Words) -> None:
+        """Message ``number``."""
+        np.bitwise_xor(self.base, np.uint32((number + 1) * _SPREAD & 0xFFFFFFFF), out=out)
+
+    def wrong(self, number: int, got: Words) -> int:
+        """How many bytes differ from message ``number``."""
+        self.fill(number, self.expected)
+        if np.array_equal(got, self.expected):
+            return 0
+        return int(np.count_nonzero(got.view(np.uint8) != self.expected.view(np.uint8)))
+
+
+class Sender:
+    """The sending end of a flow. ``start`` and ``stop`` are monotonic ns; ``stop`` is NEVER for a counted flow."""
+
+    def __init__(self, job: Flows, number: int, flow: Flow, bundle: Bundle, to: int, verdicts: int) -> None:
+        self.job, self.number, self.flow, self.bundle, self.to = job, number, flow, bundle, to
+        self.start = job.t0 + flow.start_ns
+        self.stop = NEVER if flow.for_ns is None else self.start + flow.for_ns
+        self.content = Content(job.seed, number, job.message_bytes)
+        self.buffers = [np.empty(job.message_bytes // WORD, np.uint32) for _ in range(job.outstanding)]
+        self.views = [buffer.data.cast("B") for buffer in self.buffers]
+        self.buffer_free = [True] * job.outstanding
+        self.slot_free = [True] * job.slots
+        self.verdicts = np.frombuffer(job.group.arena, np.uint32, job.slots, verdicts)
+        self.posted_ns: dict[int, int] = {}  # of messages in flight
+        self.posted = 0
+        self.acknowledged = 0
+        self.checked = 0
+        self.wrong = 0
+        self.first_ns = 0
+        self.last_ns = 0
+        self.end_said = False
+        self.open_writes = 0
+        self.complete = False
+
+    @property
+    def active(self) -> bool:
+        """Whether it has begun and is not complete."""
+        return self.posted > 0 and not self.complete
+
+    def enough(self, now: int) -> bool:
+        """Whether nothing more is to be posted. A timed flow sends at least one message, however late its host looks at the clock."""
+        if self.flow.messages is not None:
+            return self.posted == self.flow.messages
+        return now >= self.stop and self.posted > 0
+
+    def go_on(self, now: int) -> None:
+        """Post what may go; say the end."""
+        if now < self.start or self.complete:
+            return
+        job = self.job
+        while not self.enough(now):
+            n = self.posted
+            buffer, slot = n % job.outstanding, n % job.slots
+            if not (self.buffer_free[buffer] and self.slot_free[slot]):
+                break
+            self.content.fill(n, self.buffers[buffer])
+            self.buffer_free[buffer] = self.slot_free[slot] = False
+            self.posted_ns[n] = now
+            if n == 0:
+                self.first_ns = now
+            self.posted += 1
+            self.open_writes += 1
+            job.group.write(self.bundle, n, n, self.views[buffer], self.to + slot * job.message_bytes, n)
+        if self.enough(now) and not self.end_said:
+            self.end_said = True
+            self.open_writes += 1
+            job.group.write(self.bundle, 0, _NOT_DATA, memoryview(b""), self.to, _END | self.posted)
+        if self.end_said and self.open_writes == 0 and self.checked == self.posted:
+            self.complete = True
+            job.told.append(
+                {"event": "flow", "flow": self.number, "rank": job.group.rank, "messages": self.posted,
+                 "bytes": self.posted * job.message_bytes, "wrong": self.wrong, "start_ns": self.first_ns, "end_ns": self.last_ns}
+            )  # fmt: skip
+
+    def write_done(self, now: int, number: int) -> None:
+        """A write is acknowledged."""
+        self.open_writes -= 1
+        if number == _NOT_DATA:
+            return
+        self.buffer_free[number % self.job.outstanding] = True
+        self.acknowledged += 1
+        self.last_ns = now
+        began = self.posted_ns.pop(number)
+        said = {"flow": self.number, "number": number, "bytes": self.job.message_bytes, "start_ns": began, "end_ns": now}
+        self.job.logged.append((now, "message", said))
+
+    def heard(self, imm: int) -> None:
+        """A verdict."""
+        slot = (imm & _NUMBER) % self.job.slots
+        self.wrong += int(self.verdicts[slot])
+        self.slot_free[slot] = True
+        self.checked += 1
+
+    def due(self) -> int:
+        """When something is to be done that no completion brings."""
+        if self.end_said:
+            return NEVER
+        return self.stop if self.posted else self.start
+
+
+class Receiver:
+    """The receiving end of a flow."""
+
+    def __init__(self, job: Flows, number: int, flow: Flow, bundle: Bundle, slots: int, verdicts: int) -> None:
+        self.job, self.number, self.flow, self.bundle, self.verdicts_at = job, number, flow, bundle, verdicts
+        self.content = Content(job.seed, number, job.message_bytes)
+        words = job.message_bytes // WORD
+        self.slots = [np.frombuffer(job.group.arena, np.uint32, words, slots + k * job.message_bytes) for k in range(job.slots)]
+        self.verdicts = np.zeros(job.slots, np.uint32)
+        self.views = self.verdicts.data.cast("B")
+        self.received = 0
+        self.total = -1  # messages of the flow, once said
+        self.wrong = 0
+        self.open_writes = 0
+
+    @property
+    def complete(self) -> bool:
+        return self.received == self.total and self.open_writes == 0
+
+    def heard(self, imm: int) -> None:
+        """A message is in its slot, or the sender says how many there were."""
+        number = imm & _NUMBER
+        if imm & _END:
+            self.total = number
+            return
+        slot = number % self.job.slots
+        wrong = self.content.wrong(number, self.slots[slot])
+        self.wrong += wrong
+        self.received += 1
+        self.verdicts[slot] = wrong  # the one before has arrived: the sender would not have used the slot again
+        self.open_writes += 1
+        at = slot * WORD
+        self.job.group.write(self.bundle, number, _NOT_DATA, self.views[at : at + WORD], self.verdicts_at + at, _VERDICT | number)
+
+    def write_done(self, now: int, number: int) -> None:
+        """A verdict is acknowledged."""
+        self.open_writes -= 1
+
+
+class Flows:
+    """All flows of one rank; driven as a collective in steps is. ``at``: t0, monotonic ns."""
+
+    def __init__(self, group: Group, flows: Sequence[Flow], message_bytes: int, outstanding: int, seed: int, at: int | None) -> None:
+        if message_bytes < WORD or message_bytes % WORD:
+            raise CollectiveError(f"message_bytes = {message_bytes} must be a multiple of {WORD} above 0")
+        if not 1 <= outstanding <= 256:
+            raise CollectiveError(f"outstanding = {outstanding}: 1 to 256")
+        rank = group.rank
+        if [bundle[0] for bundle in group.wanted] != [bundle.peer for bundle in wanted(flows, rank)]:
+            raise CollectiveError("these are not the flows that were set up: set up again")
+        self.group = group
+        self.message_bytes = message_bytes
+        self.outstanding = outstanding
+        self.slots = 2 * outstanding
+        self.seed = seed
+        self.t0 = group.clock() if at is None else at
+        self.senders: list[Sender] = []
+        self.receivers: list[Receiver] = []
+        self.ends: dict[Bundle, Sender | Receiver] = {}
+        here = places(flows, rank, message_bytes, self.slots)
+        for i, bundle in zip(mine(flows, rank), group.bundles, strict=True):
+            there = places(flows, bundle.peer, message_bytes, self.slots)[i]
+            if flows[i].src == rank:
+                self.senders.append(Sender(self, i, flows[i], bundle, there, here[i]))
+                self.ends[bundle] = self.senders[-1]
+            else:
+                self.receivers.append(Receiver(self, i, flows[i], bundle, here[i], there))
+                self.ends[bundle] = self.receivers[-1]
+        self.logged: list[tuple[int, str, dict[str, Any]]] = []
+        self.told: list[dict[str, Any]] = []
+        self.leftover: list[Completion] = []
+        self.warm = False
+        self.finished = False
+        self.failure: dict[str, Any] | None = None
+
+    def begin(self) -> None:
+        """Flows start by the clock."""
+        self.warm = True  # what start-up cost the host is not the run's
+        self.idle()
+
+    def completed(self, completions: list[Completion]) -> None:
+        """Take completions of the group; sets :attr:`failure` when a request failed."""
+        self.failure = self.failure or self.group.failure(completions)
+        if self.failure:
+            return
+        now = self.group.clock()
+        for c in completions:
+            end = self.ends[self.group.bundle_of[c.qpn]]
+            if c.kind == RECEIVE:
+                end.heard(c.imm)
+            else:
+                end.write_done(now, c.wr_id)
+
+    def idle(self) -> None:
+        """Post what may go now."""
+        now = self.group.clock()
+        for sender in self.senders:
+            sender.go_on(now)
+        self.finished = all(s.complete for s in self.senders) and all(r.complete for r in self.receivers)
+
+    def deadline(self) -> int:
+        """When to call :meth:`idle` at the latest, ns."""
+        return min((s.due() for s in self.senders), default=NEVER)
+
+    def done(self) -> dict[str, Any]:
+        """What to tell at the end: bytes that arrived wrong here."""
+        return {"event": "done", "rank": self.group.rank, "wrong": sum(r.wrong for r in self.receivers)}

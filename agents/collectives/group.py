@@ -1,0 +1,130 @@
+"""A rank's place among others: queue pairs to the peers that it talks to, and one arena that they write into.
+
+Made by the host process at set-up, used by the collectives and flows. Queue pairs come in *bundles*: the ``qps`` queue pairs to one
+peer that serve one purpose (a collective has one bundle per peer, a flow one of its own). A bundle's messages may overtake each other
+between its queue pairs, never on one. Every immediate uses up a receive request; it is replaced as soon as it is seen, whether or
+not a collective runs, so that a peer that began earlier never finds none.
+"""
+
+from __future__ import annotations
+
+import mmap
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from agents.transport import FLUSHED, OK, RECEIVE, STATUS_NAMES, Completion, Region
+
+ARENA = 1 << 28
+"""Bytes of registered memory per group; the kernel commits only what is touched."""
+MAX_QPS = 64
+RECEIVES = 1024
+"""Receive requests kept posted per queue pair: as many immediates as MRC lets be in flight (its ``max_wimm``)."""
+
+
+class CollectiveError(ValueError):
+    """A collective that cannot be run as asked. One line."""
+
+
+class Verbs(Protocol):
+    """What this package asks of :class:`agents.device.Device`."""
+
+    @property
+    def host(self) -> int: ...
+    def register(self, memory: Any) -> Region: ...
+    def create_qp(self, peer: int, evs: int = 0) -> dict[str, Any]: ...
+    def connect_qp(self, qpn: int, remote: dict[str, Any]) -> None: ...
+    def post_recv(self, qpn: int, wr_id: int) -> None: ...
+    def post_write(self, qpn: int, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int = -1) -> None: ...
+
+
+class Wanted(NamedTuple):
+    """A bundle to be made: the peer's rank, and how many EVs per plane its queue pairs may use (0: all)."""
+
+    peer: int
+    evs: int = 0
+
+
+class Bundle:
+    """Queue pairs to one peer; ``remote`` is the peer's arena once connected."""
+
+    def __init__(self, peer: int, qpns: list[int]) -> None:
+        self.peer = peer
+        self.qpns = qpns
+        self.remote = Region(0, 0, 0)
+
+
+class Group:
+    """``ranks``: host number by rank; ``rank``: this host's. ``bundles`` in the order of ``wanted``, which both ends must share per pair.
+
+    ``clock`` gives monotonic ns.
+    """
+
+    def __init__(
+        self, device: Verbs, ranks: list[int], rank: int, wanted: Sequence[Wanted], qps: int, clock: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        n = len(ranks)
+        if n < 2 or len(set(ranks)) != n or not 0 <= rank < n or ranks[rank] != device.host:
+            raise CollectiveError(f"ranks = {ranks}: at least two different hosts, and this one (h{device.host}) at its own rank ({rank})")
+        if not 1 <= qps <= MAX_QPS:
+            raise CollectiveError(f"qps = {qps}: 1 to {MAX_QPS}")
+        self.device = device
+        self.clock = clock
+        self.ranks = ranks
+        self.rank = rank
+        self.n = n
+        self.qps = qps
+        self.wanted = list(wanted)
+        self.connected = False
+        self.arena = memoryview(mmap.mmap(-1, ARENA))
+        self.region: Region = device.register(self.arena)
+        self.bundles: list[Bundle] = []
+        self.bundle_of: dict[int, Bundle] = {}
+        self.local: dict[str, list[dict[str, Any]]] = {}
+        for peer, evs in wanted:
+            made = [device.create_qp(ranks[peer], evs) for _ in range(qps)]
+            bundle = Bundle(peer, [q["qpn"] for q in made])
+            self.bundles.append(bundle)
+            for q in made:
+                self.bundle_of[q["qpn"]] = bundle
+            self.local.setdefault(str(peer), []).extend({**q, "arena": list(self.region)} for q in made)
+
+    def is_for(self, ranks: list[int], rank: int, wanted: Sequence[Wanted], qps: int) -> bool:
+        """Whether it serves as asked."""
+        return (self.ranks, self.rank, self.wanted, self.qps) == (ranks, rank, list(wanted), qps)
+
+    def connect(self, remotes: dict[str, list[dict[str, Any]]]) -> None:
+        """Connect every queue pair with what the peers' :attr:`local` say of theirs to us, by the peer's rank."""
+        taken: dict[int, int] = {}
+        for bundle in self.bundles:
+            first = taken.get(bundle.peer, 0)
+            theirs = remotes[str(bundle.peer)][first : first + self.qps]
+            taken[bundle.peer] = first + self.qps
+            for qpn, remote in zip(bundle.qpns, theirs, strict=True):
+                self.device.connect_qp(qpn, remote)
+                for _ in range(RECEIVES):
+                    self.device.post_recv(qpn, 0)
+            bundle.remote = Region(*theirs[0]["arena"])
+        self.connected = True
+
+    def write(self, bundle: Bundle, lane: int, wr_id: int, memory: memoryview, offset: int, imm: int) -> None:
+        """WRITE ``memory`` with an immediate to ``offset`` in the peer's arena; ``lane`` says by which of the bundle's queue pairs."""
+        qpn = bundle.qpns[lane % len(bundle.qpns)]
+        self.device.post_write(qpn, wr_id, memory, bundle.remote.va + offset, bundle.remote.rkey, imm)
+
+    def take(self, completions: list[Completion]) -> list[Completion]:
+        """Those of this group (not of one that was given up), with their receive requests replaced."""
+        ours = [c for c in completions if c.qpn in self.bundle_of]
+        for c in ours:
+            if c.kind == RECEIVE and c.status == OK:
+                self.device.post_recv(c.qpn, 0)
+        return ours
+
+    def failure(self, completions: list[Completion]) -> dict[str, Any] | None:
+        """Which peer was lost and why, if a request failed."""
+        failed = [c for c in completions if c.status != OK]
+        if not failed:
+            return None
+        # Flushed receives come before the write that has the cause.
+        cause = next((c for c in failed if c.status != FLUSHED), failed[0])
+        return {"peer_rank": self.bundle_of[cause.qpn].peer, "reason": STATUS_NAMES[cause.status]}

@@ -1,0 +1,35 @@
+"""Collectives by name: every module of this package that defines a named :class:`Collective` adds one, nothing else is needed."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+import agents.collectives
+from agents.collectives.base import Collective
+from agents.collectives.group import CollectiveError
+
+FLOWS = "flows"
+"""Not a collective in steps but a list of flows (flows.py)."""
+
+
+def collectives() -> dict[str, type[Collective]]:
+    """All there are. Imports every module of the package: call it before root is dropped."""
+    for module in pkgutil.iter_modules(agents.collectives.__path__):
+        importlib.import_module(f"{agents.collectives.__name__}.{module.name}")
+    made: dict[str, type[Collective]] = {}
+    waiting = Collective.__subclasses__()
+    while waiting:
+        kind = waiting.pop()
+        waiting.extend(kind.__subclasses__())
+        if kind.name:
+            made[kind.name] = kind
+    return dict(sorted(made.items()))
+
+
+def find(name: str) -> type[Collective]:
+    """Raises :class:`CollectiveError` naming all that there are."""
+    known = collectives()
+    if name not in known:
+        raise CollectiveError(f"no collective {name!r}: there are {', '.join(known)} and {FLOWS}")
+    return known[name]

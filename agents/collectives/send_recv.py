@@ -1,0 +1,38 @@
+"""Send and receive as nccl-tests' sendrecv does it: rank r sends its whole buffer to r + 1 and receives that of r - 1.
+
+A rank's result depends on its predecessor alone, so nothing but credit keeps it from running ahead of its successor.
+"""
+
+from __future__ import annotations
+
+from agents.collectives.base import Collective
+from agents.collectives.data import StepData, draw
+from agents.collectives.ring import ring_peers
+
+
+class SendRecv(Collective):
+    """The message is what each rank sends."""
+
+    name = "send-recv"
+    CREDIT = True
+    peers = staticmethod(ring_peers)
+
+    @staticmethod
+    def parts(n: int) -> int:
+        return 1
+
+    def prepare(self, dtype: str, seed: int) -> StepData:
+        count = self.message_bytes // self.item
+        self.set_bytes = self.message_bytes
+        self.arrivals = self.slices
+        self.result = self.placed(count, 0)
+        bases = draw(self.n, count, dtype, seed)
+        return StepData(bases[self.rank], bases[self.previous], 1)
+
+    def send_first(self) -> None:
+        for j in range(self.slices):
+            at = j * self.slice
+            self.send(self.next, self.views[self.step & 1][at : at + self.slice], at, 0, j)
+
+    def arrived(self, peer: int, stage: int, j: int) -> None:
+        pass  # it is where it belongs

@@ -1,0 +1,101 @@
+"""Tree all-reduce by recursive halving and doubling, over a power of two of ranks.
+
+The message falls into slices that go through all stages independently, like a pipeline. Halving stage t (0 .. L-1, n = 2^L): the rank
+and its partner at distance n / 2^(t+1) hold partial sums of the same window; each sends the half that the other keeps, into the other's
+scratch of that stage, and adds what it gets to its own half. After L stages rank r has the finished chunk r of the slice. Doubling stage
+L + u: partners at distance 2^u send each other the window that they have, straight to its place in the result.
+
+A place in the result is written by the rank itself with partial sums and later once by a partner in a doubling stage: by the partner
+that the rank had given that very window to in the halving, and whose finished sums were made from it. So what was read from there has
+arrived. A partner's message may come before those of earlier stages; it is used in its turn.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from agents.collectives.base import Collective
+from agents.collectives.data import Array, StepData, draw
+from agents.collectives.group import CollectiveError
+
+
+def tree_sum(bases: list[Array]) -> Array:
+    """The sum as it grows from stage to stage, the same on all ranks because a + b is b + a to the bit."""
+    while len(bases) > 1:
+        half = len(bases) // 2
+        bases = [a + b for a, b in zip(bases[:half], bases[half:], strict=True)]
+    return bases[0]
+
+
+class TreeAllReduce(Collective):
+    """Result and message have the same size."""
+
+    name = "tree-allreduce"
+
+    @staticmethod
+    def peers(n: int, rank: int) -> list[int]:
+        return [rank ^ 1 << bit for bit in range(n.bit_length() - 1)]
+
+    @classmethod
+    def check_ranks(cls, n: int) -> None:
+        super().check_ranks(n)
+        if n & n - 1:
+            near = 1 << n.bit_length() - 1
+            raise CollectiveError(f"tree-allreduce over {n} ranks: it takes a power of two, like {near}; ring-allreduce takes any number")
+
+    def prepare(self, dtype: str, seed: int) -> StepData:
+        n, count = self.n, self.message_bytes // self.item
+        self.levels = levels = n.bit_length() - 1
+        self.whole = self.message_bytes // self.slices  # bytes of a slice of the message
+        self.set_bytes = 2 * self.message_bytes - self.part
+        self.arrivals = 2 * levels * self.slices
+        self.result = self.placed(count, 0)
+        self.scratch = self.placed((self.message_bytes - self.part) // self.item, self.message_bytes)
+        self.window = [0]  # where the window held before stage t begins, bytes within a slice; it is whole >> t long
+        for t in range(levels):
+            self.window.append(self.window[t] + (self.rank >> (levels - 1 - t) & 1) * (self.whole >> t + 1))
+        self.stage = [0] * self.slices  # per slice: stages done
+        self.got = [0] * self.slices  # and, bit by bit, stages whose message is here
+        bases = draw(n, count, dtype, seed)
+        return StepData(bases[self.rank], tree_sum(bases), n)
+
+    def send_first(self) -> None:
+        self.stage = [0] * self.slices
+        self.got = [0] * self.slices
+        for j in range(self.slices):
+            self._exchange(0, j)
+
+    def _scratch_at(self, stage: int, j: int) -> int:
+        """Where slice ``j`` of a halving stage goes, bytes from the scratch's beginning: stages before it took half, a quarter, ..."""
+        return self.message_bytes - (self.message_bytes >> stage) + j * (self.whole >> stage + 1)
+
+    def _exchange(self, stage: int, j: int) -> None:
+        """Send what ``stage`` sends of slice ``j``."""
+        if stage < self.levels:
+            size = self.whole >> stage + 1
+            kept = self.window[stage + 1]
+            given = 2 * self.window[stage] + size - kept  # the window's other half
+            at = j * self.whole + given
+            memory = self.in_set(at, size) if stage else self.views[self.step & 1][at : at + size]
+            self.send(self.rank ^ self.n >> stage + 1, memory, self.message_bytes + self._scratch_at(stage, j), stage, j)
+        else:
+            up = stage - self.levels
+            at = j * self.whole + self.window[self.levels - up]
+            self.send(self.rank ^ 1 << up, self.in_set(at, self.whole >> self.levels - up), at, stage, j)
+
+    def arrived(self, peer: int, stage: int, j: int) -> None:
+        self.got[j] |= 1 << stage
+        while self.got[j] >> self.stage[j] & 1:
+            self._use(self.stage[j], j)
+            self.stage[j] += 1
+
+    def _use(self, stage: int, j: int) -> None:
+        """All up to ``stage`` is here."""
+        if stage < self.levels:
+            k = self.step & 1
+            size = self.whole >> stage + 1
+            kept = self.elements(j * self.whole + self.window[stage + 1], size)
+            mine = self.result[k] if stage else self.input[k]
+            np.add(mine[kept], self.scratch[k][self.elements(self._scratch_at(stage, j), size)], out=self.result[k][kept])
+        if stage + 1 < 2 * self.levels:
+            self._exchange(stage + 1, j)

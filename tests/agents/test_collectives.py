@@ -1,0 +1,302 @@
+"""Every collective gives exactly NumPy's result on every rank and step, whatever order a transport may bring things in.
+
+The model of the verbs (:class:`LooseWorld`) tries orders that no test of real engines would meet; the engines show that it all fits.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+
+from agents.collectives.base import Collective
+from agents.collectives.data import DTYPES, Array, draw
+from agents.collectives.group import ARENA, CollectiveError, Group, Wanted
+from agents.collectives.registry import collectives, find
+from agents.transport import FLUSHED, OK, RECEIVE, RETRY_EXCEEDED, WRITE, Completion
+from tests.agents.collective_rig import EngineWorld, LooseWorld, Ranks, collective
+from topologies.clos import Fabric
+
+NAMES = ("all-gather", "all-to-all", "reduce-scatter", "ring-allreduce", "send-recv", "tree-allreduce")
+SMALL = Fabric("small", 2, 4, 2, 2, mtu=256)
+"""8 hosts, short packets: many PSNs for little time on the wire."""
+SERVED = [(name, n) for name in NAMES for n in (2, 3, 4, 8) if (name, n) != ("tree-allreduce", 3)]
+
+
+def inputs(name: str, n: int, size: int, dtype: str, seed: int, step: int) -> list[Array]:
+    """Every rank's input, by the rules of agents/collectives/data.py."""
+    count = size // 4 // (n if name == "all-gather" else 1)
+    bases = draw(n, count, dtype, seed)
+    if dtype == "int32":
+        return [base + np.int32(step) for base in bases]
+    return [base * np.float32(2.0 ** (step % 8 - 4)) for base in bases]
+
+
+def reference(name: str, given: list[Array], rank: int) -> Array:
+    """What a rank must have, written down as simply as it can be said; sums are nested as the algorithm's description nests them."""
+    n = len(given)
+    if name == "all-gather":
+        return np.concatenate(given)
+    if name == "send-recv":
+        return given[rank - 1]
+    cut = [np.split(array, n) for array in given]
+    if name == "all-to-all":
+        return np.concatenate([parts[rank] for parts in cut])
+    if name == "tree-allreduce":
+        held = list(given)  # by rank; only a part of it is its to keep, but every part is summed alike
+        distance = n // 2
+        while distance:
+            held = [held[r] + held[r ^ distance] for r in range(n)]
+            distance //= 2
+        return held[rank]
+    chunks = []
+    for c in range(n):
+        first = c if name == "ring-allreduce" else c + 1  # whose part of the chunk starts on its way round
+        total = cut[first % n][c]
+        for k in range(1, n):
+            total = cut[(first + k) % n][c] + total
+        chunks.append(total)
+    return np.concatenate(chunks) if name == "ring-allreduce" else chunks[rank]
+
+
+def compare(ranks: Ranks, name: str, size: int, dtype: str, seed: int = 5) -> list[str]:
+    """Every result against :func:`reference` at the moment when its rank checks it; fills the list returned."""
+    bad: list[str] = []
+
+    def watch(job: Collective) -> None:
+        own_check = job.data.wrong
+
+        def check(step: int, got: Array) -> int:
+            expected = reference(name, inputs(name, job.n, size, dtype, seed, step), job.rank)
+            if not np.array_equal(got.view(np.uint32), expected.view(np.uint32)):
+                bad.append(f"rank {job.rank} step {step}: {int(np.count_nonzero(got != expected))} of {len(expected)} elements")
+            return own_check(step, got)
+
+        job.data.wrong = check  # type: ignore[assignment,method-assign]
+
+    for made in ranks.jobs:
+        assert isinstance(made, Collective)
+        watch(made)
+    return bad
+
+
+def in_order(ranks: Ranks, steps: int) -> bool:
+    """Every rank ended every step once, in order, and found it right."""
+    return all(
+        [(r["step"], r["ok"]) for r in ranks.records if r["rank"] == rank] == [(s, True) for s in range(steps)] for rank in range(ranks.n)
+    )
+
+
+# --- orders ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "n"), SERVED)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_exact_in_whatever_order_things_come(name: str, n: int, dtype: str) -> None:
+    for seed in range(6):
+        slices, qps = 1 + seed % 3, 1 + seed % 2
+        size = n * slices * 4 * (1 + seed)
+        world = LooseWorld(n, seed, sloth=1 + 40 * (seed % 2))
+        ranks = collective(world, name, n, size, dtype, steps=5, slices=slices, qps=qps)
+        bad = compare(ranks, name, size, dtype)
+        assert world.run(ranks.look), f"seed {seed}: no end; {ranks.failures}"
+        assert not bad, f"seed {seed}: {bad}"
+        assert in_order(ranks, 5), f"seed {seed}: {ranks.failures}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_rank_that_hardly_gets_to_look_is_never_overrun(name: str) -> None:
+    """Others are as far ahead as they can get; a sender of send-recv would be steps ahead but for credit."""
+    for seed in range(4):
+        world = LooseWorld(4, seed, sloth=400)
+        ranks = collective(world, name, 4, 4 * 2 * 4, steps=9, slices=2)
+        bad = compare(ranks, name, 4 * 2 * 4, "int32")
+        assert world.run(ranks.look)
+        assert not bad and in_order(ranks, 9), f"seed {seed}: {bad}, {ranks.failures}"
+
+
+def test_how_far_ahead_a_rank_gets() -> None:
+    """The proof in base.py, measured: between any two ranks never more than two steps begun, one ended."""
+    for name in NAMES:
+        world = LooseWorld(4, 1, sloth=100)
+        ranks = collective(world, name, 4, 32, steps=12, slices=1)
+        most = 0
+
+        def look(ranks: Ranks = ranks) -> bool:
+            nonlocal most
+            through = ranks.look()
+            near = [j.step for j in ranks.jobs if isinstance(j, Collective)]
+            if len(near) == ranks.n:
+                most = max(most, max(abs(near[r] - near[r - 1]) for r in range(ranks.n)))
+            return through
+
+        assert world.run(look)
+        assert 1 <= most <= (2 if name == "send-recv" else 1), name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_more_steps_than_an_immediate_can_number(name: str) -> None:
+    world = LooseWorld(2, 3)
+    ranks = collective(world, name, 2, 8, steps=4100, slices=1)
+    assert world.run(ranks.look, turns=2_000_000)
+    assert in_order(ranks, 4100)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_rank_may_begin_before_the_others_and_run_the_next_on_the_same_queue_pairs(name: str) -> None:
+    n, kind, world = 4, find(name), LooseWorld(4, 7)
+    ranks = Ranks(world, n, lambda r: kind.wanted(n, r))
+    for round_ in range(3):
+        before = len(ranks.records)
+        for r in (2, 0, 3, 1):
+            ranks.start(r, kind(ranks.groups[r], 2, 64, "float32", 4, 0, round_))
+            for _ in range(200):
+                world.turn()
+                ranks.look()
+        ranks.finished -= {r for r in range(n) if ranks.jobs[r] is not None}
+        assert world.run(ranks.look)
+        made = ranks.records[before:]
+        assert len(made) == 4 * n and all(r["ok"] for r in made)
+    assert not any(ranks.waiting), "nothing is left over"
+
+
+# --- engines ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("n", "qps", "dtype"), [(2, 1, "int32"), (4, 2, "float32"), (8, 1, "float32")])
+def test_exact_over_mrc_with_loss_copies_and_reordering(name: str, n: int, qps: int, dtype: str) -> None:
+    size, steps = n * 2 * 4 * 96, 4
+    world = EngineWorld(SMALL, seed=n)
+    rng = Random(n)
+    world.net.fate = lambda frame, link, now: rng.random() > 0.01
+    world.net.copies = lambda frame, link, now: 2 if rng.random() < 0.02 else 1
+    world.net.jitter = lambda frame, link, now: rng.randrange(SMALL.base_rtt_ns) if rng.random() < 0.1 else 0
+    ranks = collective(world, name, n, size, dtype, steps, qps=qps)
+    bad = compare(ranks, name, size, dtype)
+    assert world.run(ranks.look), ranks.failures
+    assert not bad and in_order(ranks, steps), f"{bad}, {ranks.failures}"
+    assert world.net.dropped > 0
+
+
+@pytest.mark.parametrize("name", [name for name, n in SERVED if n == 3])
+def test_three_ranks_over_mrc(name: str) -> None:
+    world = EngineWorld(SMALL)
+    ranks = collective(world, name, 3, 3 * 2 * 4 * 50, steps=3)
+    assert world.run(ranks.look)
+    assert in_order(ranks, 3)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_dead_peer_is_named(name: str) -> None:
+    """Rank 1 is cut off. Whoever talks to it names it, with the reason."""
+    world = EngineWorld(SMALL, options={"timeout": 1, "linear": 1, "exponential": 1})
+    world.net.down.update(link.name for link in SMALL.links if "h1" in (link.a.node, link.b.node))
+    ranks = collective(world, name, 4, 4 * 2 * 4 * 8)
+    assert world.run(ranks.look)
+    for rank, failure in ranks.failures.items():
+        assert rank == 1 or failure["peer_rank"] == 1
+        assert failure["reason"] == "retries exhausted"
+
+
+# --- the base --------------------------------------------------------------------------------------------------------
+
+
+def job(name: str = "ring-allreduce", n: int = 4, size: int = 64) -> Collective:
+    world = LooseWorld(n, 0)
+    kind = find(name)
+    group = Group(world.verbs[0], list(range(n)), 0, kind.wanted(n, 0), 1, world.clock)
+    group.connect({peer: [{"qpn": 99, "arena": [0, 0, 0]}] for peer in group.local})
+    return kind(group, 2, size, "int32", 2, 0, 1)
+
+
+def test_the_cause_is_told_not_what_it_flushed() -> None:
+    made = job()
+    made.begin()
+    qpn = made.bundle[3].qpns[0]
+    made.completed([Completion(qpn, 0, RECEIVE, FLUSHED, -1, 0), Completion(qpn, 0, WRITE, RETRY_EXCEEDED, -1, 8)])
+    assert made.failure == {"peer_rank": 3, "reason": "retries exhausted"}
+    made.idle()
+    assert not made.finished
+
+
+def test_a_peer_at_an_impossible_step_ends_the_collective() -> None:
+    made = job()
+    made.begin()
+    made.completed([Completion(made.bundle[3].qpns[0], 0, RECEIVE, OK, 5 << 20, 0)])
+    assert made.failure == {"peer_rank": 3, "reason": "it sent step 5 while this rank is at step 0"}
+
+
+def test_every_immediate_is_replaced_and_strangers_are_left_out() -> None:
+    made = job()
+    group = made.group
+    qpn = made.bundle[1].qpns[0]
+    verbs = group.device
+    before = verbs.receives[qpn]  # type: ignore[attr-defined]
+    taken = group.take([Completion(qpn, 0, RECEIVE, OK, 1, 0), Completion(777, 0, RECEIVE, OK, 1, 0), Completion(qpn, 0, WRITE, OK, -1, 8)])
+    assert [c.qpn for c in taken] == [qpn, qpn]
+    assert verbs.receives[qpn] == before + 1  # type: ignore[attr-defined]
+
+
+def test_a_wrong_element_is_counted_and_said() -> None:
+    world = LooseWorld(2, 1)
+    ranks = collective(world, "all-gather", 2, 64, steps=2)
+    first = ranks.jobs[0]
+    assert isinstance(first, Collective)
+    first.data.expected[5] ^= 1
+    assert world.run(ranks.look)
+    assert [r["ok"] for r in ranks.records if r["rank"] == 0] == [False, False]
+    assert first.done() == {"event": "done", "rank": 0, "wrong": 2}
+
+
+def test_warm_up_is_told_once() -> None:
+    world = LooseWorld(2, 1)
+    kind = find("all-gather")
+    ranks = Ranks(world, 2, lambda r: kind.wanted(2, r))
+    made = [kind(ranks.groups[r], 1, 64, "int32", 2, 1, 0) for r in range(2)]
+    for r in range(2):
+        ranks.start(r, made[r])
+    assert world.run(ranks.look)
+    assert all(m.warm for m in made) and len(ranks.records) == 6
+
+
+def test_all_are_found_by_name() -> None:
+    assert tuple(collectives()) == NAMES
+    assert all(kind.name == name for name, kind in collectives().items())
+
+
+def test_peers_agree() -> None:
+    for name, kind in collectives().items():
+        for n in (2, 4, 8, 16):
+            near = [set(kind.peers(n, r)) for r in range(n)]
+            assert all(r in near[p] and r != p for r in range(n) for p in near[r]), name
+
+
+@pytest.mark.parametrize(
+    ("name", "n", "changed", "says"),
+    [
+        ("gossip", 4, {}, "no collective 'gossip': there are all-gather, all-to-all, "),
+        ("tree-allreduce", 6, {}, "over 6 ranks: it takes a power of two, like 4; ring-allreduce takes any number"),
+        ("ring-allreduce", 3, {"size": 64}, r"message_bytes = 64 must be a multiple of 24 \(3 parts x 2 slices x 4 bytes\): 72 is"),
+        ("all-to-all", 4, {"size": 0}, "must be a multiple of 32 .*: 32 is"),
+        ("send-recv", 4, {"size": 12}, "must be a multiple of 8 "),
+        ("all-gather", 2, {"size": ARENA}, f"is more than {ARENA // 4}"),
+        ("all-gather", 2, {"dtype": "float64"}, "dtype 'float64': there are float32, int32"),
+        ("all-gather", 2, {"slices": 0}, "slices = 0: 1 to 1023"),
+        ("all-gather", 2, {"steps": 0}, "at least one step"),
+        ("all-gather", 2, {"qps": 65}, "qps = 65: 1 to 64"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_in_one_line(name: str, n: int, changed: dict[str, object], says: str) -> None:
+    given = {"size": 64, "dtype": "int32", "steps": 2, "slices": 2, "qps": 1, **changed}
+    with pytest.raises(CollectiveError, match=says) as caught:
+        collective(LooseWorld(n, 0), name, n, **given)  # type: ignore[arg-type]
+    assert "\n" not in str(caught.value)
+
+
+def test_a_group_needs_this_host_at_its_rank() -> None:
+    verbs = LooseWorld(2, 0).verbs[0]
+    for hosts, rank in (([0], 0), ([0, 0], 0), ([1, 0], 0), ([0, 1], 2)):
+        with pytest.raises(CollectiveError, match="at least two different hosts, and this one"):
+            Group(verbs, hosts, rank, [Wanted(1)], 1)
