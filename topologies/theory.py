@@ -1,4 +1,4 @@
-"""What bandwidth theory allows a ring all-reduce on a fabric, whole or with links gone.
+"""What bandwidth theory allows a collective, or any traffic matrix, on a fabric, whole or with links gone.
 
 The scenarios measure against these figures; tests compute them by hand. Pure functions of a fabric; scipy is imported
 only when a linear programme is solved, so that agents can import this package without it.
@@ -6,7 +6,8 @@ only when a linear programme is solved, so that agents can import this package w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from topologies.addressing import ev_fields
 from topologies.clos import SACK_BYTES, Fabric, FabricError
@@ -57,23 +58,23 @@ def live_paths(fabric: Fabric, src: int, dst: int, dead_links: Iterable[str] = (
     return {plane: tuple(values) for plane, values in live.items()}
 
 
-def ring_bandwidth(fabric: Fabric, hosts: Sequence[int], dead_links: Iterable[str] = ()) -> float:
-    """Largest rate, bits/s of payload, that every ring edge over ``hosts`` (rank order) can carry at once; 0.0 if one is cut off.
+def traffic_bandwidth(fabric: Fabric, traffic: Mapping[tuple[int, int], float], dead_links: Iterable[str] = ()) -> float:
+    """Largest x, bits/s of payload, so that every flow (sender, receiver) of ``traffic`` can carry its weight times x at once.
 
-    MRC's rule (MRC paper, section 2: planes stay equally loaded): a flow puts an equal share on each plane that is alive for
-    it; inside a plane it may split over the live uplinks as it likes. Cables are full duplex. SACKs are left out, see
-    :func:`sack_share`.
+    0.0 if one is cut off, infinite without traffic. MRC's rule (MRC paper, section 2: planes stay equally loaded): a flow puts an
+    equal share on each plane that is alive for it; inside a plane it may split over the live uplinks as it likes. Cables are full
+    duplex. SACKs are left out, see :func:`sack_share`.
     """
     dead = frozenset(fabric.link(name).name for name in dead_links)
     rows_eq: list[dict[int, float]] = []
     use: dict[tuple[str, str], dict[int, float]] = {}  # (link, node it leaves) -> variable -> coefficient
     variables = 1  # number 0 is the common rate
-    for src, dst in ring_edges(hosts):
+    for (src, dst), weight in traffic.items():
         live = live_paths(fabric, src, dst, dead)
         if not live:
             return 0.0
         for values in live.values():
-            row = {0: -1.0 / len(live)}
+            row = {0: -weight / len(live)}
             for value in values:
                 row[variables] = 1.0
                 at = f"h{src}"
@@ -82,6 +83,8 @@ def ring_bandwidth(fabric: Fabric, hosts: Sequence[int], dead_links: Iterable[st
                     at = link.b.node if at == link.a.node else link.a.node
                 variables += 1
             rows_eq.append(row)
+    if not rows_eq:
+        return float("inf")
 
     import numpy as np
     from scipy.optimize import linprog
@@ -100,8 +103,65 @@ def ring_bandwidth(fabric: Fabric, hosts: Sequence[int], dead_links: Iterable[st
         cost, A_ub=matrix(list(use.values())), b_ub=capacity, A_eq=matrix(rows_eq), b_eq=np.zeros(len(rows_eq)), method="highs"
     )
     if not solved.success:
-        raise RuntimeError(f"ring bandwidth of fabric {fabric.name!r}: {solved.message}")
+        raise RuntimeError(f"bandwidth of fabric {fabric.name!r}: {solved.message}")
     return float(solved.x[0]) * unit * fabric.payload_share
+
+
+def ring_bandwidth(fabric: Fabric, hosts: Sequence[int], dead_links: Iterable[str] = ()) -> float:
+    """Largest rate, bits/s of payload, that every ring edge over ``hosts`` (rank order) can carry at once; 0.0 if one is cut off."""
+    return traffic_bandwidth(fabric, dict.fromkeys(ring_edges(hosts), 1.0), dead_links)
+
+
+# --- collectives ---------------------------------------------------------------------------------------------------
+
+COLLECTIVES = ("ring-allreduce", "tree-allreduce", "reduce-scatter", "all-gather", "all-to-all", "send-recv")
+
+
+def bus_factor(collective: str, ranks: int) -> float:
+    """busbw / algbw as nccl-tests has it (PERFORMANCE.md), which is also what each rank sends per byte of "size"."""
+    if collective == "send-recv":
+        return 1.0
+    return (2 if collective.endswith("allreduce") else 1) * (ranks - 1) / ranks
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Part of a collective that all ranks go through together: ``share`` of its bytes, and each rank pair's part of a rank's rate."""
+
+    share: float
+    traffic: dict[tuple[int, int], float]
+
+
+def collective_phases(collective: str, hosts: Sequence[int]) -> list[Phase]:
+    """Who sends how much to whom, hosts in rank order. The shares add up to 1.
+
+    Ring collectives, reduce-scatter and all-gather go round the ring; halving-doubling exchanges half of the buffer with the rank
+    at half the distance, a quarter with that at a quarter, and the same back. Raises ValueError on an unknown name or, there, on
+    ranks that are no power of two.
+    """
+    n = len(hosts)
+    if collective in ("ring-allreduce", "reduce-scatter", "all-gather", "send-recv"):
+        return [Phase(1.0, dict.fromkeys(ring_edges(hosts), 1.0))]
+    if collective == "all-to-all":
+        return [Phase(1.0, {(a, b): 1 / (n - 1) for a in hosts for b in hosts if a != b})]
+    if collective == "tree-allreduce":
+        if n < 2 or n & n - 1:
+            raise ValueError(f"tree-allreduce needs a power of two of ranks, not {n}")
+        distances = [n >> k for k in range(1, n.bit_length())]
+        return [Phase(d / (n - 1), {(hosts[r], hosts[r ^ d]): 1.0 for r in range(n)}) for d in distances]
+    raise ValueError(f"no collective {collective!r}: there are {', '.join(COLLECTIVES)}")
+
+
+def bus_bandwidth(fabric: Fabric, collective: str, hosts: Sequence[int], dead_links: Iterable[str] = ()) -> float:
+    """Largest bus bandwidth of a collective over ``hosts`` (rank order), bits/s of payload; 0.0 if a flow is cut off."""
+    dead = tuple(dead_links)
+    time = 0.0
+    for phase in collective_phases(collective, hosts):
+        rate = traffic_bandwidth(fabric, phase.traffic, dead)
+        if rate <= 0:
+            return 0.0
+        time += phase.share / rate
+    return 1 / time
 
 
 def ring_allreduce_bus_bandwidth(fabric: Fabric, placement: str, dead_links: Iterable[str] = ()) -> float:
@@ -109,11 +169,11 @@ def ring_allreduce_bus_bandwidth(fabric: Fabric, placement: str, dead_links: Ite
     return ring_bandwidth(fabric, place_ranks(fabric, placement), dead_links)
 
 
-def ring_allreduce_step_ns(ranks: int, message_bytes: int, bus_bandwidth: float) -> float:
-    """Time of one all-reduce of ``message_bytes`` per rank at ``bus_bandwidth`` bits/s, ns; infinite at 0."""
+def collective_step_ns(collective: str, ranks: int, message_bytes: int, bus_bandwidth: float) -> float:
+    """Time of one collective of "size" ``message_bytes`` at ``bus_bandwidth`` bits/s, ns; infinite at 0."""
     if bus_bandwidth <= 0:
         return float("inf")
-    return 2 * (ranks - 1) / ranks * message_bytes * 8 / bus_bandwidth * 1e9
+    return bus_factor(collective, ranks) * message_bytes * 8 / bus_bandwidth * 1e9
 
 
 def sack_share(fabric: Fabric) -> float:

@@ -8,14 +8,19 @@ from hypothesis import strategies as st
 
 from topologies import Fabric, FabricError, load_fabric
 from topologies.theory import (
+    COLLECTIVES,
+    bus_bandwidth,
+    bus_factor,
+    collective_phases,
+    collective_step_ns,
     links_of_switch,
     live_paths,
     place_ranks,
     ring_allreduce_bus_bandwidth,
-    ring_allreduce_step_ns,
     ring_bandwidth,
     ring_edges,
     sack_share,
+    traffic_bandwidth,
 )
 
 DEMO = load_fabric("demo")
@@ -61,7 +66,7 @@ def test_dead_plane_leaves_three_quarters() -> None:
 def test_host_without_any_port_stops_the_ring() -> None:
     dead = [f"h2:p{p}-t0-0" for p in range(4)]
     assert ring_allreduce_bus_bandwidth(DEMO, "packed", dead) == 0.0
-    assert ring_allreduce_step_ns(8, 1 << 20, 0.0) == float("inf")
+    assert collective_step_ns("ring-allreduce", 8, 1 << 20, 0.0) == float("inf")
 
 
 def test_oversubscribed_uplinks_bound_interleaved() -> None:
@@ -72,7 +77,53 @@ def test_oversubscribed_uplinks_bound_interleaved() -> None:
 
 def test_step_time() -> None:
     # 8 ranks send 2 x 7/8 of 1 MB: 14 Mb at 14 Mb/s take a second.
-    assert ring_allreduce_step_ns(8, 1_000_000, 14e6) == near(1e9)
+    assert collective_step_ns("ring-allreduce", 8, 1_000_000, 14e6) == near(1e9)
+
+
+def test_bus_factors_are_those_of_nccl_tests() -> None:
+    assert [bus_factor(c, 8) for c in COLLECTIVES] == [14 / 8, 14 / 8, 7 / 8, 7 / 8, 7 / 8, 1.0]
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_what_a_rank_sends_is_what_the_bus_factor_says(collective: str) -> None:
+    """Phases: shares add up to 1, and in each every rank sends, and receives, at the whole rate."""
+    phases = collective_phases(collective, range(8))
+    assert sum(phase.share for phase in phases) == near(1.0)
+    for phase in phases:
+        for rank in range(8):
+            assert sum(w for (a, _), w in phase.traffic.items() if a == rank) == near(1.0)
+            assert sum(w for (_, b), w in phase.traffic.items() if b == rank) == near(1.0)
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_a_fabric_that_is_not_oversubscribed_carries_every_collective_at_line_rate(collective: str) -> None:
+    assert bus_bandwidth(DEMO, collective, place_ranks(DEMO, "packed")) == near(FULL)
+
+
+def test_oversubscribed_all_to_all_by_hand() -> None:
+    # A plane carries x/4 of each rank; 4/7 of that goes to the other T0, and the four ranks there share two uplinks of FULL/4:
+    # 4 * 4/7 * x/4 <= 2 * FULL/4.
+    slow = DEMO.with_(t1_per_plane=2)
+    assert bus_bandwidth(slow, "all-to-all", range(8)) == near(FULL * 7 / 8)
+
+
+def test_oversubscribed_tree_by_hand() -> None:
+    # Packed ranks, distance 4 crosses the T1s: 4/7 of the bytes at half the rate, the rest at the whole.
+    slow = DEMO.with_(t1_per_plane=2)
+    assert bus_bandwidth(slow, "tree-allreduce", range(8)) == near(FULL / (2 * 4 / 7 + 3 / 7))
+
+
+def test_incast_shares_the_last_hop() -> None:
+    assert traffic_bandwidth(DEMO, {(0, 4): 1.0, (1, 4): 1.0, (2, 4): 2.0}) == near(FULL / 4)
+    assert traffic_bandwidth(DEMO, {(0, 4): 1.0}, [f"h4:p{p}-t0-1" for p in range(4)]) == 0.0
+    assert traffic_bandwidth(DEMO, {}) == float("inf")
+
+
+def test_collectives_that_cannot_be() -> None:
+    with pytest.raises(ValueError, match="power of two of ranks, not 6"):
+        collective_phases("tree-allreduce", range(6))
+    with pytest.raises(ValueError, match="no collective 'gossip': there are ring-allreduce"):
+        collective_phases("gossip", range(4))
 
 
 def test_sacks_are_about_one_percent() -> None:
