@@ -14,7 +14,7 @@ from typing import Any
 from scenarios.schema import USED_BY_QP, Fault, ScenarioError
 from topologies import Fabric, FabricError, Link
 from topologies.paths import path_evs, path_links
-from topologies.theory import links_of_switch, ring_edges
+from topologies.theory import links_of_switch
 
 NEVER = 1 << 62
 
@@ -38,32 +38,37 @@ class _Entry:
     state: str = "waiting"  # waiting, down, over
 
 
-def fault_ranks(fabric: Fabric, hosts: Sequence[int], fault: Fault) -> tuple[int, int]:
-    """(sender rank, receiver rank) whose QP a ``used-by-qp`` fault follows: as given, else the first ring edge across T0s.
+Edges = Sequence[tuple[int, int]]
+"""(sender rank, receiver rank) of the pairs that have a queue pair."""
+
+
+def fault_ranks(fabric: Fabric, hosts: Sequence[int], fault: Fault, edges: Edges) -> tuple[int, int]:
+    """(sender rank, receiver rank) whose QP a ``used-by-qp`` fault follows: as given, else the first of ``edges`` across T0s.
 
     Which of the edges the runner follows when none is given is :func:`busiest_edge`.
     """
     if fault.ranks is not None:
         return fault.ranks
-    edges = [(i, (i + 1) % len(hosts)) for i in range(len(hosts))]
     return next((e for e in edges if fabric.t0_of(hosts[e[0]]) != fabric.t0_of(hosts[e[1]])), edges[0])
 
 
-def busiest_edge(fabric: Fabric, hosts: Sequence[int], fault: Fault, paths: Mapping[int, Sequence[dict[str, Any]]]) -> tuple[int, int]:
-    """As :func:`fault_ranks`; but if no ranks are given, the first ring edge whose cable carries most of the ring's QPs.
+def busiest_edge(
+    fabric: Fabric, hosts: Sequence[int], fault: Fault, edges: Edges, paths: Mapping[int, Sequence[dict[str, Any]]]
+) -> tuple[int, int]:
+    """As :func:`fault_ranks`; but if no ranks are given, the first edge whose cable carries most of the edges' QPs.
 
     That edge holds the others up, so a stall there is one of the whole ring. ``paths`` is what each host's agent answered.
     """
     if fault.ranks is not None:
         return fault.ranks
     cables: dict[tuple[int, int], str] = {}
-    for i, src in enumerate(hosts):
-        j = (i + 1) % len(hosts)
+    for i, j in edges:
+        src = hosts[i]
         mine = [p for p in paths.get(src, ()) if p.get("peer") == hosts[j] and "plane" in p and "uplink" in p]
         if mine and fabric.t0_of(src) != fabric.t0_of(hosts[j]):
             cables[i, j] = cable_of_path(fabric, src, hosts[j], int(mine[0]["plane"]) << 16 | int(mine[0]["uplink"])).name
     shared = list(cables.values())
-    return max(cables, key=lambda edge: shared.count(cables[edge]), default=fault_ranks(fabric, hosts, fault))
+    return max(cables, key=lambda edge: shared.count(cables[edge]), default=fault_ranks(fabric, hosts, fault, edges))
 
 
 def cable_of_path(fabric: Fabric, src: int, dst: int, ev: int) -> Link:
@@ -117,7 +122,7 @@ class Timeline:
             self.entries.append(_Entry(fault, on, links))
 
     def measured_step_began(self, step: int, now: int) -> None:
-        """A rank began measured step ``step`` (from 0), seen for the first time at ``now``."""
+        """A rank began measured step ``step`` (from 0), seen for the first time at ``now``; of flows, their t0 is step 0."""
         for entry in self.entries:
             if entry.state != "waiting" or entry.due != NEVER:
                 continue
@@ -160,10 +165,9 @@ class Timeline:
         return [e.fault.name for e in self.entries if e.state == "waiting"]
 
 
-def check_used_edge(fabric: Fabric, hosts: Sequence[int], fault: Fault) -> None:
-    """A ``used-by-qp`` fault must name a ring edge. Raises :class:`ScenarioError`."""
-    a, b = fault_ranks(fabric, hosts, fault)
-    if (hosts[a], hosts[b]) not in ring_edges(hosts):
-        raise ScenarioError(
-            f"fault {fault.name!r}: ranks {a} and {b} are not neighbours in the ring, there is no QP from {a} to {b}; use [{a}, {(a + 1) % len(hosts)}]"  # noqa: E501
-        )
+def check_used_edge(fabric: Fabric, hosts: Sequence[int], fault: Fault, edges: Edges) -> None:
+    """A ``used-by-qp`` fault must name a pair that has a QP. Raises :class:`ScenarioError`."""
+    a, b = fault_ranks(fabric, hosts, fault, edges)
+    if (a, b) not in edges:
+        near = next((e for e in edges if e[0] == a), edges[0])
+        raise ScenarioError(f"fault {fault.name!r}: there is no QP from rank {a} to {b} (h{hosts[a]} to h{hosts[b]}); use {list(near)}")

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from scenarios.fabrics import figures
 from scenarios.schema import Scenario
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -102,20 +103,10 @@ def make_manifest(scenario: Scenario, command_line: list[str]) -> dict[str, Any]
         "engine": _engine(),
         "kernel": platform.release(),
         "machine": {"cpu": _cpu_model(), "arch": platform.machine(), "cores": os.cpu_count(), "memory_bytes": _memory_bytes()},
-        "fabrics": {
-            name: {
-                **f.to_dict(),
-                "time_scale": f.time_scale,
-                "base_rtt_ns": f.base_rtt_ns,
-                "plane_bdp_bytes": f.plane_bdp,
-                "buffer_bytes": f.buffer_bytes,
-                "payload_share": f.payload_share,
-                "paths_per_pair": f.paths_per_pair,
-            }
-            for name, f in fabrics.items()
-        },
+        "fabrics": {name: {**figures(f), **f.to_dict()} for name, f in fabrics.items()},
         "notes": [
-            "Links run slower than real ones by time_scale; durations are as measured. Links have no propagation delay.",
+            "Links run slower than real ones by time_scale; durations are as measured.",
+            "A path's propagation delay is a FIFO in the agents' receive path: the kernel's own TCP and MPTCP would not see it.",
             "RoCE's reconvergence is wall-clock time: at this time scale it is far kinder than a real fabric's.",
         ],
     }

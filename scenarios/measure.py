@@ -17,24 +17,27 @@ import msgspec
 import pandas as pd
 
 from testbed.dataplane.counters import books as cable_books
+from testbed.dataplane.counters import mean_backlog
 from topologies import Fabric
+from topologies.addressing import ev_fields
 
 DROPS = (
     "drop_tail_packets",
     "drop_link_down_packets",
+    "drop_trim_failed",
     "drop_no_route",
     "drop_not_mine",
     "drop_hop_limit",
     "drop_switch_down",
     "flushed_packets",
 )
-"""Port counters that say why a packet went no further."""
+"""Port counters that say why a packet went no further. A trimmed packet goes on: it is none of them."""
 DROPS_AT_SENDING = ("drop_tail_packets", "drop_link_down_packets")
 """Those that the egress side counts, within the sender's system call."""
 AGENT_DROPS = ("tx_refused", "rx_ring_drops")
 """Agent counters that do: refused by the kernel (port down), dropped by the receive socket."""
 _PORT_KEYS = ("port", "node", "peer", "link", "plane", "kind")
-_GAUGES = ("backlog_bytes", "backlog_peak_bytes")
+_GAUGES = ("backlog_bytes", "backlog_packets", "backlog_mean_bytes", "backlog_peak_bytes", "backlog_high_peak_bytes")
 _EVENT_KINDS = frozenset(
     ("ev", "loss", "rtx", "rto", "spurious", "qp", "reroute", "fault", "resolved", "reconverged", "failed", "controller")
 )
@@ -114,7 +117,7 @@ class Run:
 
     @cached_property
     def window(self) -> tuple[int, int]:
-        """First measured step's begin to last step's end, ns; the run's own window if no step was measured."""
+        """First measured step's begin to last step's end, ns; the run's own window if no step was measured, or it has none."""
         frame = self.steps[~self.steps["warmup"].astype(bool)]
         if frame.empty:
             begin, end = self.record["window"]
@@ -137,25 +140,7 @@ class Run:
                     "detail": json.dumps(detail) if detail else None,
                 }
             )  # fmt: skip
-        columns = [
-            "run",
-            "t_ns",
-            "host",
-            "kind",
-            "peer",
-            "ev",
-            "plane",
-            "uplink",
-            "from",
-            "to",
-            "cause",
-            "psn",
-            "count",
-            "name",
-            "on",
-            "phase",
-            "detail",
-        ]
+        columns = "run t_ns host kind peer ev plane uplink from to cause psn count name on phase detail".split()
         frame = pd.DataFrame(rows, columns=columns)
         for column in ("peer", "ev", "plane", "uplink", "psn", "count"):
             frame[column] = frame[column].astype("Int64")
@@ -181,6 +166,55 @@ class Run:
         ]
         return pd.DataFrame(rows, columns=["run", "host", "t_ns", "bin_ns", "plane", "tx_bytes", "rx_bytes"])
 
+    # --- of flows --------------------------------------------------------------------------------------------
+
+    @property
+    def named_flows(self) -> list[dict[str, Any]]:
+        """The run's flows as resolved: name, group, src and dst (ranks), start_ns, for_ns, messages, evs."""
+        return list(self.record.get("flows", []))
+
+    @cached_property
+    def flows(self) -> pd.DataFrame:
+        """Payload bytes placed per flow and bin, as its receiver counted: ``t_ns`` (bin start), ``bin_ns``, ``rx_bytes``."""
+        names = [flow["name"] for flow in self.named_flows]
+        rows = [(self.key, line["host"], names[line["flow"]], line["t"], line["bin_ns"], line["rx"]) for line in self.of("flow")]
+        return pd.DataFrame(rows, columns=["run", "host", "flow", "t_ns", "bin_ns", "rx_bytes"])
+
+    @cached_property
+    def messages(self) -> pd.DataFrame:
+        """One row per message, written by its sender when it was complete."""
+        names = [flow["name"] for flow in self.named_flows]
+        keys = ("number", "bytes", "start_ns", "end_ns")
+        rows = [(self.key, line["host"], names[line["flow"]], *(line[k] for k in keys)) for line in self.of("message")]
+        return pd.DataFrame(rows, columns=["run", "host", "flow", *keys])
+
+    @cached_property
+    def queues(self) -> pd.DataFrame:
+        """Samples of the backlog of the ports that were watched, bytes of the data class."""
+        rows = [(self.key, line["t"], line["port"], line["bytes"]) for line in read_lines(self.directory / "queues.jsonl")]
+        return pd.DataFrame(rows, columns=["run", "t_ns", "port", "bytes"])
+
+    @cached_property
+    def evs(self) -> pd.DataFrame:
+        """Packets per EV and bin, as their sender counted; an EV that sent nothing in a bin has no row."""
+        rows = [
+            (self.key, line["host"], line["peer"], line["t"], line["bin_ns"], int(ev), *ev_fields(int(ev)), packets)
+            for line in self.of("evs")
+            for ev, packets in line["tx"].items()
+        ]
+        return pd.DataFrame(rows, columns=["run", "host", "peer", "t_ns", "bin_ns", "ev", "plane", "uplink", "tx_packets"])
+
+    @cached_property
+    def cwnd(self) -> pd.DataFrame:
+        """Window, bytes in flight and smoothed RTT per sending queue pair, once per bin; ``rate_bps`` where it has a rate."""
+        names = [flow["name"] for flow in self.named_flows]
+        keys = ("peer", "qpn", "cwnd", "in_flight", "srtt_ns", "rate_bps")
+        rows = [(self.key, line["host"], names[line["flow"]], line["t"], *(line.get(k) for k in keys)) for line in self.of("cwnd")]
+        numbers = ["peer", "qpn", "cwnd_bytes", "in_flight_bytes", "srtt_ns", "rate_bps"]
+        return pd.DataFrame(rows, columns=["run", "host", "flow", "t_ns", *numbers]).astype(dict.fromkeys(numbers, "Int64"))
+
+    # --- counters --------------------------------------------------------------------------------------------
+
     @cached_property
     def counters(self) -> pd.DataFrame:
         """Every port's counters over this run (gauges as they stood at its end)."""
@@ -203,8 +237,19 @@ def port_rows(record: dict[str, Any]) -> list[dict[str, Any]]:
     rows = []
     for row in record.get("counters_after", []):
         was = before.get(row["port"], {})
-        rows.append({k: v if k in _PORT_KEYS or k in _GAUGES else int(v) - int(was.get(k, 0)) for k, v in row.items()})
+        made = {k: v if k in _PORT_KEYS or k in _GAUGES else int(v) - int(was.get(k, 0)) for k, v in row.items()}
+        if "met_packets" in made:  # what this run's packets met
+            made["backlog_mean_bytes"] = mean_backlog(made)
+        rows.append(made)
     return rows
+
+
+def port_peaks(record: dict[str, Any]) -> dict[str, int]:
+    """Port -> largest backlog that its counters saw in this run, bytes. They keep it over a fabric's whole life, so a port is left
+    out if it had a backlog as large before."""
+    before = {row["port"]: int(row.get("backlog_peak_bytes", 0)) for row in record.get("counters_before", [])}
+    after = {row["port"]: int(row.get("backlog_peak_bytes", 0)) for row in record.get("counters_after", [])}
+    return {port: peak for port, peak in after.items() if peak > before.get(port, 0)}
 
 
 def agent_counters(run: Run) -> dict[str, dict[str, int]]:
@@ -256,9 +301,12 @@ def load_runs(directory: Path) -> list[Run]:
     return sorted(runs, key=lambda run: int(run.record["window"][0]))
 
 
+TABLES = ("steps", "events", "counters", "goodput", "agents", "flows", "messages", "queues", "evs", "cwnd")
+
+
 def write_tables(runs: list[Run], directory: Path) -> None:
-    """steps, events, counters, goodput and agents as Parquet."""
-    for name in ("steps", "events", "counters", "goodput", "agents"):
+    """Every table as Parquet."""
+    for name in TABLES:
         frames = [frame for run in runs if not (frame := getattr(run, name)).empty]
         table = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(getattr(runs[0], name) if runs else {})
         table.to_parquet(directory / f"{name}.parquet", index=False)

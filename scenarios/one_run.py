@@ -1,4 +1,4 @@
-"""One transport, one placement, one seed on a running cluster: agents up, the collective, the faults, the counters, agents down.
+"""One transport, one placement, one seed on a running cluster: agents up, the workload, the faults, the counters, agents down.
 
 Called by the runner. It writes ``run.json`` and ``runner.jsonl`` beside the agents' logs and computes no figure: scenarios.measure does
 that from those files alone. Whatever goes wrong becomes an outcome; only KeyboardInterrupt and bugs pass through, with the files written.
@@ -10,21 +10,26 @@ import json
 import selectors
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from agents.collectives.steer import connect_ring
+from agents.collectives.steer import connect
 from agents.control import AgentError
 from scenarios.faults import NEVER, Action, Timeline, busiest_edge, fault_ranks, resolve_used
 from scenarios.fidelity import Watch
 from scenarios.measure import books
 from scenarios.schema import USED_BY_QP, Scenario, Transport
+from scenarios.workloads import edges_of, resolve_flows, watched_ports
 from topologies import Fabric
 from topologies.theory import links_of_switch, place_ranks
 
 MS = 1_000_000
 CHECK_EVERY_NS = 300 * MS
+LEAD_NS = 50 * MS
+"""Flows' t0 lies so far ahead of the first request to start: time enough for every agent to hear of it."""
+SAMPLE_NS, SAMPLES_PER_RTT = 5 * MS, 8
+"""Queues are sampled so often, but not more often than so many times per base RTT."""
 BOOKS_TRIES = 25
 BOOKS_WAIT_S = 0.1
 
@@ -52,6 +57,7 @@ class ClusterLike(Protocol):
     def set_switch(self, name: str, up: bool) -> Any: ...
     def heal(self) -> None: ...
     def counters(self) -> list[dict[str, Any]]: ...
+    def backlog(self, port: str) -> int: ...
     def quiesce(self, timeout: float) -> bool: ...
     def check(self) -> None: ...
 
@@ -79,9 +85,13 @@ class OneRun:
         self.fabric = spec.transport.fabric
         self.hosts = place_ranks(self.fabric, spec.placement)
         self.work = spec.scenario.workload
+        self.flows = resolve_flows(self.work, self.fabric, self.hosts, spec.seed)
+        self.edges = edges_of(self.work, self.fabric, self.hosts, spec.seed)
+        self.queues = watched_ports(self.flows, self.fabric, self.hosts)
         self.outcome, self.reason = "done", ""
         self.window = [0, 0]
         self.done: set[int] = set()
+        self.awaited = {rank for a, b in self.edges for rank in (a, b)}  # whose end is the run's
         self.ended: dict[int, set[int]] = {}  # step -> ranks that finished it
         self.began = -1  # latest measured step that any rank began
         self.reroutes: list[tuple[int, list[str]]] = []
@@ -89,6 +99,8 @@ class OneRun:
         self.record: dict[str, Any] = {}
         directory.mkdir(parents=True, exist_ok=True)
         self.journal_file = open(directory / "runner.jsonl", "w", encoding="utf-8", buffering=1)
+        self.queue_file = open(directory / "queues.jsonl", "w", encoding="utf-8") if self.queues else None
+        self.sample_at = 0 if self.queues else NEVER
 
     def journal(self, t: int, kind: str, **fields: Any) -> None:
         self.journal_file.write(json.dumps({"t": t, "kind": kind, **fields}) + "\n")
@@ -123,8 +135,14 @@ class OneRun:
         """Agents by rank."""
         return [self.cluster.agents[host] for host in self.hosts]
 
+    @property
+    def collective(self) -> str:
+        """What agents call it: to them every pattern is a list of flows."""
+        return "flows" if self.work.is_pattern else self.work.kind
+
     def connect(self) -> None:
-        connect_ring(self.ranked(), self.hosts, self.spec.transport.qps, self.work.slices)
+        flows = [flow.for_agents() for flow in self.flows] or None
+        connect(self.ranked(), self.hosts, self.collective, self.spec.transport.qps, self.work.slices, flows)
 
     def paths_of(self, agent: Agent) -> list[dict[str, Any]]:
         answer = agent.call("paths")
@@ -140,9 +158,8 @@ class OneRun:
             if i not in self.spec.used:
                 can_say = self.spec.transport.kind != "mrc"
                 paths = {int(host): rows for host, rows in self.record["paths"].items()}
-                edge = (
-                    busiest_edge(self.fabric, self.hosts, fault, paths) if can_say else fault_ranks(self.fabric, self.hosts, fault)
-                )
+                at = (self.fabric, self.hosts, fault, self.edges)
+                edge = busiest_edge(*at, paths) if can_say else fault_ranks(*at)
                 self.spec.used[i], how = resolve_used(
                     self.fabric, self.hosts, edge, paths[self.hosts[edge[0]]], self.spec.seed, can_say
                 )
@@ -151,38 +168,54 @@ class OneRun:
 
     # --- during ----------------------------------------------------------------------------------------------
 
-    def workload(self) -> None:
-        work, agents = self.work, self.ranked()
-        assert self.timeline is not None
-        start = time.monotonic_ns()
+    def begin(self) -> int:
+        """Tell every agent to start; returns when they do (monotonic ns)."""
+        work, agents, timeline = self.work, self.ranked(), self.timeline
+        assert timeline is not None
+        start = time.monotonic_ns() + (LEAD_NS if self.flows else 0)
+        more: dict[str, Any] = {}
+        if self.flows:
+            more = {"flows": [flow.for_agents() for flow in self.flows], "outstanding": work.outstanding, "at": start}
+            self.record["t0"] = start
         self.window = [start, start]
         self.journal(start, "start", key=self.spec.key)
         for agent in agents:
             agent.call(
-                "start", collective=work.kind, message_bytes=work.message_bytes, dtype=work.dtype,
-                steps=work.steps, warmup=work.warmup_steps, seed=self.spec.seed,
+                "start", collective=self.collective, message_bytes=work.message_bytes, dtype=work.dtype,
+                steps=work.steps, warmup=work.warmup_steps, seed=self.spec.seed, **more,
             )  # fmt: skip
-        if work.warmup_steps == 0:
+        if work.is_pattern:
+            timeline.measured_step_began(0, start)
+        elif work.warmup_steps == 0:
             self.note_begin(0, start)
+        return start
+
+    def workload(self) -> None:
+        agents = self.ranked()
+        start = self.begin()
+        assert self.timeline is not None
         checked = start
         with selectors.DefaultSelector() as selector:
             for agent in agents:
                 selector.register(agent.fileno(), selectors.EVENT_READ)
-            while len(self.done) < len(agents):
+            while not self.awaited <= self.done:
                 now = time.monotonic_ns()
                 if now - start > self.spec.scenario.timeout_ns:
-                    late = [rank for rank in range(len(agents)) if rank not in self.done]
+                    late = sorted(self.awaited - self.done)
                     self.end(
                         "timeout",
-                        f"no end after {self.spec.scenario.timeout_ns / 1e9:g} s: ranks {late} not done; raise 'timeout' or lower workload.steps",  # noqa: E501
+                        f"no end after {self.spec.scenario.timeout_ns / 1e9:g} s: ranks {late} not done; raise 'timeout' or make the workload shorter",  # noqa: E501
                     )
                     break
                 self.apply(now)
                 if now - checked > CHECK_EVERY_NS:
                     self.cluster.check()
                     self.look_for_the_controller(now)
+                    self.show_progress(now)
                     checked = now
-                soonest = min(self.timeline.next_ns(), self.reroutes[0][0] if self.reroutes else NEVER, now + CHECK_EVERY_NS)
+                self.sample(now)
+                due = (self.timeline.next_ns(), self.reroutes[0][0] if self.reroutes else NEVER, self.sample_at)
+                soonest = min(*due, now + CHECK_EVERY_NS)
                 selector.select(max(0.0, (soonest - now) / 1e9))
                 for rank, agent in enumerate(agents):  # all of them: a call's answer may have brought others' notes along
                     for note in agent.notifications():
@@ -197,6 +230,22 @@ class OneRun:
         self.look_for_the_controller(self.window[1])
         self.journal(self.window[1], "end", outcome=self.outcome, reason=self.reason)
 
+    def sample(self, now: int) -> None:
+        """Write down what waits at the ports worth watching, if it is time."""
+        if now < self.sample_at or self.queue_file is None:
+            return
+        for port in self.queues:
+            self.queue_file.write(f'{{"t":{now},"port":"{port}","bytes":{self.cluster.backlog(port)}}}\n')
+        self.sample_at = now + max(SAMPLE_NS, self.fabric.base_rtt_ns // SAMPLES_PER_RTT)
+
+    def show_progress(self, now: int) -> None:
+        """Of flows: by the clock where all end by it, else by how many are complete."""
+        ends = [flow.end_ns for flow in self.flows]
+        if ends and None not in ends:
+            self.progress(max(0.0, min(1.0, (now - self.window[0]) / max(end for end in ends if end is not None))))
+        elif ends:
+            self.progress(len(self.record.get("flow_notes", ())) / len(ends))
+
     def end(self, outcome: str, reason: str) -> None:
         if self.outcome == "done":
             self.outcome, self.reason = outcome, reason
@@ -208,6 +257,8 @@ class OneRun:
             self.ended.setdefault(step, set()).add(rank)
             self.note_begin(step + 1 - self.work.warmup_steps, int(note["end_ns"]))
             self.progress(sum(len(r) for r in self.ended.values()) / (len(self.hosts) * (self.work.steps + self.work.warmup_steps)))
+        elif kind == "flow":
+            self.record.setdefault("flow_notes", []).append({k: v for k, v in note.items() if k != "event"})
         elif kind == "done":
             self.done.add(rank)
             self.record.setdefault("wrong", {})[str(rank)] = int(note.get("wrong", 0))
@@ -287,10 +338,12 @@ class OneRun:
         self.record.update(
             key=spec.key, transport=spec.transport.name, kind=spec.transport.kind, fabric=self.fabric.to_dict(), placement=spec.placement,
             seed=spec.seed, ranks=self.hosts, workload=work.kind, message_bytes=work.message_bytes, dtype=work.dtype, steps=work.steps,
-            warmup_steps=work.warmup_steps, reconvergence_ns=spec.transport.reconvergence_ns, qps=spec.transport.qps, options=spec.transport.options,  # noqa: E501
+            warmup_steps=work.warmup_steps, flows=[asdict(flow) for flow in self.flows], queue_ports=self.queues, reconvergence_ns=spec.transport.reconvergence_ns, qps=spec.transport.qps, options=spec.transport.options,  # noqa: E501
             outcome=self.outcome, reason=self.reason, window=self.window,
             fault_links=timeline.all_links() if timeline else [],
             faults_missed=(timeline.never_began() + timeline.absent) if timeline else [],
         )  # fmt: skip
         (self.directory / "run.json").write_text(json.dumps(self.record), encoding="utf-8")
         self.journal_file.close()
+        if self.queue_file is not None:
+            self.queue_file.close()

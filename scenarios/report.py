@@ -1,8 +1,11 @@
-"""What a person sees at the end of a run: one table, the checks, where the plots are. Called by the command line; reads summaries only."""
+"""What a person sees at the end of a run: the fabrics' figures, tables, the checks, where the plots are.
+
+Called by the command line; reads summaries only.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from agents.roce import NOTE
+
+Run = dict[str, Any]
+Column = tuple[str, Callable[[Any], str]]
+WORDS = {
+    "ring-allreduce": "all-reduce", "tree-allreduce": "tree all-reduce", "reduce-scatter": "reduce-scatter", "all-gather": "all-gather",
+    "all-to-all": "all-to-all", "send-recv": "send/recv", "incast": "incast", "permutation": "permutation", "flows": "flows",
+}  # fmt: skip
 _STYLE = {"ok": "green", "failed": "bold red", "not trustworthy": "yellow", "interrupted": "yellow"}
 
 
@@ -19,53 +30,90 @@ def ms(value: float | None) -> str:
     return "–" if value is None else f"{value / 1e6:,.0f}"
 
 
-def runs_table(summary: dict[str, Any]) -> Table:
-    """One row per run, in words that need no manual; columns that would say nothing are left out, to fit 80 characters."""
-    runs = summary["runs"]
-    table = Table(
-        title=f"{summary['scenario']}: all-reduce under each transport",
-        title_justify="left",
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-        box=box.SIMPLE_HEAD,
-    )
+def percent(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1%}"
+
+
+def kb(value: float | None) -> str:
+    """Bytes as kB, or a dash."""
+    return "–" if value is None else f"{value / 1e3:,.1f}"
+
+
+def _table(title: str, columns: Sequence[Column], rows: Sequence[Any]) -> Table:
+    """The first column is words, the others are numbers, except a verdict."""
+    table = Table(title=title, title_justify="left", pad_edge=False, padding=(0, 1, 0, 0), box=box.SIMPLE_HEAD)
+    for number, (head, _) in enumerate(columns):
+        table.add_column(head, justify="left" if number == 0 or head == "verdict" else "right", no_wrap=head != "verdict")
+    for row in rows:
+        table.add_row(*(cell(row) for _, cell in columns))
+    return table
+
+
+def fabrics_table(summary: dict[str, Any]) -> Table:
+    """Base RTT, BDP and every threshold, in bytes, once per fabric."""
+    columns: list[Column] = [
+        ("fabric", lambda f: str(f[0])),
+        ("base RTT\nms", lambda f: f"{f[1]['base_rtt_ns'] / 1e6:.1f}"),
+        ("one-way\ndelay ms", lambda f: f"{f[1]['delay_ns'] / 1e6:.1f}"),
+        ("plane\nBDP B", lambda f: f"{f[1]['plane_bdp_bytes']:,}"),
+        ("ECN from–to\nB", lambda f: "off" if f[1]["ecn_bytes"] is None else "–".join(f"{b:,}" for b in f[1]["ecn_bytes"])),
+        ("last-hop\nECN", lambda f: "on" if f[1]["last_hop_ecn"] else "off"),
+        ("trimming above\n(last hop) B", _trimming),
+        ("buffer\nB", lambda f: f"{f[1]['buffer_bytes']:,}"),
+    ]
+    return _table("Fabrics", columns, list(summary["fabrics"].items()))
+
+
+def _trimming(fabric: tuple[str, dict[str, Any]]) -> str:
+    at, last = fabric[1]["trim_bytes"], fabric[1]["trim_last_hop_bytes"]
+    return "off" if at is None else f"{at:,} ({last:,})"
+
+
+def _identity(runs: Sequence[Run]) -> list[Column]:
     several = len({r["placement"] for r in runs}) > 1
-    columns: list[tuple[str, Callable[[dict[str, Any]], str]]] = [
+    columns: list[Column] = [
         ("transport", lambda r: f"{r['transport']}\n[dim]on {r['fabric']}[/]" + (f"\n[dim]{r['placement']}[/]" if several else ""))
     ]
     if len({r["seed"] for r in runs}) > 1:
         columns.append(("seed", lambda r: str(r["seed"])))
+    return columns
+
+
+def _health(wrong: str) -> list[Column]:
+    return [
+        ("lost", lambda r: str(r["packets"]["lost"])),
+        ("sent\nagain", lambda r: str(r["packets"]["retransmitted"])),
+        (wrong, lambda r: str(r["wrong"])),
+        ("CPU", lambda r: "–" if r["cpu_percent"] is None else f"{r['cpu_percent']:.0f} %"),
+        ("verdict", lambda r: f"[{_STYLE.get(r['verdict'], 'white')}]{r['verdict']}[/]"),
+    ]
+
+
+# --- collectives ---------------------------------------------------------------------------------------------------
+
+
+def runs_table(summary: dict[str, Any], runs: Sequence[Run]) -> Table:
+    """One row per run, in words that need no manual; columns that would say nothing are left out, to fit 80 characters."""
+    columns = _identity(runs)
     columns.append(("steps", lambda r: f"{r['steps']}/{r['steps'] + r['failed_steps']}"))
     for q, head in (("p50", "p50\nms"), ("p99", "p99\nms")):
         if any(r["step_time_ns"][q] is not None for r in runs):
             columns.append((head, lambda r, q=q: ms(r["step_time_ns"][q])))  # type: ignore[misc]
-    columns += [
-        ("slowest\nms", lambda r: ms(r["step_time_ns"]["max"])),
-        ("bus Mb/s\n(of ideal)", _bandwidth),
-    ]
+    columns += [("slowest\nms", lambda r: ms(r["step_time_ns"]["max"])), ("bus Mb/s\n(of ideal)", _bandwidth)]
     if any(r["failovers"] for r in runs):
         columns.append(("failure\ncost", _cost))
-    columns += [
-        ("lost", lambda r: str(r["packets"]["lost"])),
-        ("sent\nagain", lambda r: str(r["packets"]["retransmitted"])),
-        ("wrong\nsums", lambda r: str(r["wrong"])),
-        ("CPU", lambda r: "–" if r["cpu_percent"] is None else f"{r['cpu_percent']:.0f} %"),
-        ("verdict", lambda r: f"[{_STYLE.get(r['verdict'], 'white')}]{r['verdict']}[/]"),
-    ]
-    for number, (head, _) in enumerate(columns):
-        table.add_column(head, justify="left" if number == 0 or head == "verdict" else "right", no_wrap=head != "verdict")
-    for run in runs:
-        table.add_row(*(cell(run) for _, cell in columns))
-    return table
+    what = WORDS.get(runs[0]["workload"], runs[0]["workload"])
+    wrong = "wrong\nsums" if "reduce" in str(what) else "wrong\nresults"
+    return _table(f"{summary['scenario']}: {what} under each transport", columns + _health(wrong), runs)
 
 
-def _bandwidth(run: dict[str, Any]) -> str:
+def _bandwidth(run: Run) -> str:
     if run["busbw_bps"] is None or not run["ideal_busbw_bps"]:
         return "–"
     return f"{run['busbw_bps'] / 1e6:.1f}\n({run['busbw_bps'] / run['ideal_busbw_bps']:.0%})"
 
 
-def _cost(run: dict[str, Any]) -> str:
+def _cost(run: Run) -> str:
     cost = max((f["cost_ns"] for f in run["failovers"] if f["cost_ns"] is not None), default=None)
     if cost is None:
         return "–"
@@ -73,23 +121,117 @@ def _cost(run: dict[str, Any]) -> str:
     return f"+{max(0.0, cost / 1e6):,.0f} ms" + (f"\n({max(0.0, cost / steps):.1f} steps)" if steps else "")
 
 
+# --- flows ---------------------------------------------------------------------------------------------------------
+
+
+def groups_table(summary: dict[str, Any], runs: Sequence[Run]) -> Table:
+    """One row per run and group of flows: what they got."""
+    rows = [{**r, "group": name, **group} for r in runs for name, group in r["groups"].items()]
+    columns: list[Column] = [("transport", lambda g: str(g["transport"]))]
+    columns += _identity(runs)[1:]
+    columns += [
+        ("flows", lambda g: f"{g['flows']} × {g['group']}" if g["flows"] > 1 else str(g["group"])),
+        ("Mb/s", lambda g: "–" if g["goodput_bps"] is None else f"{g['goodput_bps'] / 1e6:.2f}"),
+        ("of line", lambda g: percent(g["of_line"])),
+        ("least", lambda g: percent(g["min_share"])),
+        ("most", lambda g: percent(g["max_share"])),
+        ("Jain", lambda g: "–" if g["jain"] is None or g["flows"] < 2 else f"{g['jain']:.3f}"),
+    ]
+    if any(g["kept"] is not None for g in rows):
+        columns.append(("kept of\nalone", lambda g: percent(g["kept"])))
+    what = WORDS.get(runs[0]["workload"], runs[0]["workload"])
+    return _table(f"{summary['scenario']}: {what} under each transport", columns, rows)
+
+
+def packets_table(runs: Sequence[Run]) -> Table:
+    """One row per run of flows: what the network did, and whether it is to be believed."""
+    columns = _identity(runs)
+    columns += [
+        ("trims", lambda r: str(r["packets"]["trimmed"])),
+        ("marks", lambda r: str(r["packets"]["marked"])),
+        ("RTOs", lambda r: str(r["timeouts"]["rto"])),
+        ("untrimmed\nlosses", lambda r: str(r["untrimmed_loss"])),
+    ]
+    return _table("Packets", columns + _health("wrong\nbytes"), runs)
+
+
+def flows_table(runs: Sequence[Run]) -> Table:
+    """Goodput of every flow, a column per transport, Mb/s and share of the line."""
+
+    def cell(run: Run) -> Callable[[str], str]:
+        def show(name: str) -> str:
+            flow = run["flows"].get(name, {})
+            return "–" if flow.get("share") is None else f"{flow['goodput_bps'] / 1e6:.2f} {flow['share']:>4.0%}"
+
+        return show
+
+    columns: list[Column] = [("flow", escape)]
+    columns += [(f"{run['transport']}\nMb/s, of line", cell(run)) for run in runs]
+    return _table("Goodput per flow", columns, list(dict.fromkeys(name for run in runs for name in run["flows"])))
+
+
+def queues_table(runs: Sequence[Run]) -> Table:
+    """The last hops that were watched: of a group's ports the worst, counts over all of them."""
+    rows = [{**r, "group": name, **group} for r in runs for name, group in r["groups"].items() if "buffer_bytes" in group]
+    columns = _identity(runs)
+    columns += [
+        ("last hop of", lambda g: str(g["group"])),
+        ("queue mean\nkB", lambda g: kb(g["queue_mean_bytes"])),
+        ("p99\nkB", lambda g: kb(g["queue_p99_bytes"])),
+        ("peak\nkB", lambda g: kb(g["queue_peak_bytes"])),
+        ("buffer\nkB", lambda g: kb(g["buffer_bytes"])),
+        ("trims", lambda g: str(g["trims"])),
+        ("marks", lambda g: str(g["marks"])),
+        ("drops", lambda g: str(g["drops"])),
+    ]
+    return _table("Queues on the last hop (worst plane; counts over all planes)", columns, rows)
+
+
+def _parted(run: Run) -> list[str]:
+    """In words: how flows parted on EVs."""
+    said = []
+    for s in run["separations"]:
+        took = "never" if s["separated_rtts"] is None else f"within {s['separated_rtts']:.0f} base RTTs"
+        before, after = ("–" if s[key] is None else f"{s[key]:.0%}" for key in ("before", "after"))
+        said.append(
+            f"{run['run']}: {s['flow']} puts {before} of a fair share of its packets on the {len(s['shared_evs'])} of {s['evs']} EVs "
+            f"that {s['from']} is bound to before that starts, {after} after; parted {took}"
+        )
+    return said
+
+
+# --- all of it -----------------------------------------------------------------------------------------------------
+
+
 def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
     """Print it all."""
-    console.print(runs_table(summary))
-    scale = max((run["time_scale"] for run in summary["runs"]), default=1)
-    console.print(
-        "[dim]A step is one all-reduce, its time that of the slowest rank. Ideal: what the healthy links can carry in payload. Failure cost: slowest step "  # noqa: E501
-        f"from the fault on, beyond a step before it. Links run up to {scale:,.0f} times slower than 100 Gb/s ones.[/]"
-    )
-    waits = [r for r in summary["runs"] if r["reconvergence_ns"] is not None and r["failovers"]]
-    if waits:
-        wait = max(r["reconvergence_ns"] for r in waits)
+    runs = summary["runs"]
+    console.print(fabrics_table(summary))
+    stepped, flowing = [r for r in runs if "groups" not in r], [r for r in runs if "groups" in r]
+    scale = max((run["time_scale"] for run in runs), default=1)
+    slow = f"Links run up to {scale:,.0f} times slower than 100 Gb/s ones."
+    if stepped:
+        console.print(runs_table(summary, stepped))
+        what = WORDS.get(stepped[0]["workload"], stepped[0]["workload"])
         console.print(
-            f"[dim]RoCE waits for the network to re-route: {wait / 1e9:g} s after a failure, "
-            f"{wait / waits[0]['base_rtt_ns']:.0f} base RTTs. "
-            f"A real network takes as long by the clock, with RTTs {scale:,.0f} times shorter: this is far kinder than real.[/]"
+            f"[dim]A step is one {what}, its time that of the slowest rank. Ideal: what the healthy links can carry in payload. "
+            f"Failure cost: slowest step from the fault on, beyond a step before it. {slow}[/]"
         )
-    for run in summary["runs"]:
+    if flowing:
+        console.print(groups_table(summary, flowing))
+        console.print(packets_table(flowing))
+        if len({(r["placement"], r["seed"]) for r in flowing}) == 1:
+            console.print(flows_table(flowing))
+        if any("buffer_bytes" in group for r in flowing for group in r["groups"].values()):
+            console.print(queues_table(flowing))
+        console.print(
+            "[dim]Mb/s: payload while all flows send, 20 base RTTs after the last began; of flows that send a number of messages, "
+            f"from the first to the last. Line: a host's links in payload; least and most: of its line that any flow of the group got. {slow}[/]"  # noqa: E501
+        )
+        for line in (line for r in flowing for line in _parted(r)):
+            console.print(escape(line))
+    _roce(console, runs, scale)
+    for run in runs:
         for line in ([run["reason"]] if run["outcome"] != "done" and run["reason"] else []) + run["distrust"] + run["notes"]:
             console.print(f"[yellow]{escape(run['run'])}: {escape(line)}[/]")
     for check in summary["checks"]:
@@ -101,6 +243,20 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
         f"Data: {escape(str(directory))}/" + (f"  Plots: {escape(str(directory / 'plots'))}/ ({', '.join(plots)})" if plots else ""),
         soft_wrap=True,
     )
+
+
+def _roce(console: Console, runs: Sequence[Run], scale: float) -> None:
+    """What makes RoCE's rows kinder or harsher than real."""
+    if any(r["kind"] == "roce" for r in runs):
+        console.print(f"[dim]{escape(NOTE)}[/]")
+    waits = [r for r in runs if r["reconvergence_ns"] is not None and r["failovers"]]
+    if waits:
+        wait = max(r["reconvergence_ns"] for r in waits)
+        console.print(
+            f"[dim]RoCE waits for the network to re-route: {wait / 1e9:g} s after a failure, "
+            f"{wait / waits[0]['base_rtt_ns']:.0f} base RTTs. "
+            f"A real network takes as long by the clock, with RTTs {scale:,.0f} times shorter: this is far kinder than real.[/]"
+        )
 
 
 def _seen(value: Any) -> str:

@@ -20,6 +20,7 @@ from scenarios.measure import load_runs, write_tables
 from scenarios.one_run import ClusterLike, OneRun, Spec
 from scenarios.schema import USED_BY_QP, Scenario, ScenarioError
 from scenarios.summary import INTERRUPTED, summarise
+from scenarios.workloads import edges_of
 from topologies import Fabric
 from topologies.theory import place_ranks
 
@@ -53,7 +54,8 @@ def plan(scenario: Scenario) -> list[Spec]:
             hosts = place_ranks(fabric, placement)
             for fault in scenario.faults:
                 if fault.on == USED_BY_QP:
-                    check_used_edge(fabric, hosts, fault)
+                    for seed in scenario.seeds:
+                        check_used_edge(fabric, hosts, fault, edges_of(scenario.workload, fabric, hosts, seed))
             for seed in scenario.seeds:
                 used: dict[int, str] = {}
                 specs += [Spec(scenario, transport, placement, seed, used) for transport in here]

@@ -5,42 +5,25 @@ Called by the command line and the runner. It reads files and nothing else: no n
 
 from __future__ import annotations
 
-import difflib
 import re
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from agents.collectives.ring import ARENA
 from agents.device import make_engine
 from scenarios.checks import CheckError, names_in
-from testbed.errors import UserError
+from scenarios.fabrics import QUEUE_KEYS, twin_of, variant_of
+from scenarios.values import ScenarioError, Values, parse_duration, parse_size
+from scenarios.workloads import Workload, WorkloadError, check_fits, read_workload
 from topologies import Fabric, FabricError, load_fabric
-from topologies.theory import PLACEMENTS, links_of_switch, place_ranks
+from topologies.fabrics import parse_delay
+from topologies.theory import PLACEMENTS, links_of_switch
 
 HERE = Path(__file__).parent
 KINDS = ("mrc", "roce")
-DTYPES = ("float32", "int32")
 USED_BY_QP = "used-by-qp"
-_SIZES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
-_TIMES = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9}
-
-
-class ScenarioError(UserError):
-    """A scenario that cannot run: one line with file, key and fix."""
-
-
-@dataclass(frozen=True)
-class Workload:
-    kind: str = "ring-allreduce"
-    placement: tuple[str, ...] = ("packed",)
-    message_bytes: int = 1 << 20  # per rank
-    dtype: str = "float32"
-    steps: int = 10  # measured ones
-    warmup_steps: int = 1
-    slices: int = 4  # pipelined parts of each ring chunk
 
 
 @dataclass(frozen=True)
@@ -49,7 +32,7 @@ class Transport:
     name: str
     fabric: Fabric
     reconvergence_ns: int | None  # after which a network that re-routes has done so; None for MRC, which needs none
-    qps: int = 1  # per ring edge
+    qps: int = 1  # per pair of ranks that talk
     options: dict[str, Any] = field(default_factory=dict)  # the engine's own
 
 
@@ -140,10 +123,10 @@ def _override(data: dict[str, Any], item: str) -> None:
     *parents, last = dotted.split(".")
     at: Any = data
     for key in parents:
-        if isinstance(at, dict):
-            at = at.setdefault(key, {})
-        if isinstance(at, list) and key != parents[0]:
+        if isinstance(at, list):
             at = _of_list(at, key, item)
+        elif isinstance(at, dict):
+            at = at.setdefault(key, {})
     if isinstance(at, list):
         raise ScenarioError(f"--set {item}: say which one, like --set {'.'.join(parents)}.0.{last}={raw}")
     if not isinstance(at, dict):
@@ -161,79 +144,8 @@ def _of_list(entries: list[Any], key: str, item: str) -> Any:
     raise ScenarioError(f"--set {item}: there is no {key!r} in a list of {len(entries)}")
 
 
-def parse_duration(value: Any) -> int:
-    """``"0.5s"``, ``"20ms"`` or a number of seconds, as ns. Raises ValueError."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        ns = value * 10**9
-    else:
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ns|us|ms|s|min)?", str(value).strip())
-        if not match:
-            raise ValueError("is not a time: write it like '0.5s' or as a number of seconds")
-        ns = float(match[1]) * _TIMES[match[2] or "s"]
-    if not 0 <= ns < 1e14:
-        raise ValueError("is not a time between 0 and a day")
-    return round(ns)
-
-
-def parse_size(value: Any) -> int:
-    """``"4MiB"`` or a number of bytes, as bytes. Raises ValueError."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)", str(value).strip())
-    if isinstance(value, bool) or not match or match[2].upper() not in _SIZES:
-        raise ValueError("is not a size: write it like '4MiB' or as a number of bytes")
-    return round(float(match[1]) * _SIZES[match[2].upper()])
-
-
-def twin_of(fabric: Fabric) -> Fabric:
-    """The same hosts and switches on a single plane with the same rate per host."""
-    return fabric.with_(
-        name=f"{fabric.name}-1p", planes=1, nic_rate=fabric.nic_rate * fabric.planes, fabric_rate=fabric.fabric_rate * fabric.planes
-    )
-
-
-class _Reader:
-    """Takes the dictionaries apart; every error names the file and the dotted key."""
-
-    def __init__(self, file: str) -> None:
-        self.file = file
-
-    def fail(self, key: str, message: str) -> ScenarioError:
-        return ScenarioError(f"{self.file}: {key} {message}")
-
-    def table(self, data: Any, where: str, known: Sequence[str], required: Sequence[str] = ()) -> dict[str, Any]:
-        if not isinstance(data, dict):
-            raise self.fail(where, "must be a table")
-        dot = f"{where}." if where else ""
-        for key in data:
-            if key not in known:
-                near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
-                raise self.fail(dot + key, f"is not a key: did you mean {near!r}?")
-        for key in required:
-            if key not in data:
-                raise self.fail(dot + key, "is missing")
-        return data
-
-    def list_of(self, data: dict[str, Any], key: str) -> list[Any]:
-        value = data.get(key, [])
-        if not isinstance(value, list):
-            raise self.fail(key, f"must be written as [[{key}]]")
-        return value
-
-    def whole(self, data: dict[str, Any], key: str, where: str, default: int, low: int, high: int) -> int:
-        value = data.get(key, default)
-        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            raise self.fail(f"{where}.{key}", f"= {value!r} must be a whole number in {low}..{high}")
-        return value
-
-    def one_of(self, value: Any, allowed: Sequence[str], where: str) -> str:
-        if value not in allowed:
-            raise self.fail(where, f"= {value!r}: there are {', '.join(allowed)}")
-        return str(value)
-
-    def parsed(self, parse: Callable[[Any], int], value: Any, where: str) -> int:
-        try:
-            return parse(value)
-        except ValueError as error:
-            raise self.fail(where, f"= {value!r} {error}") from None
+class _Reader(Values):
+    """Reads what is not the workload."""
 
     def fabric(self, value: Any, where: str, base: Fabric | None = None) -> Fabric:
         if value == "twin" and base is not None:
@@ -242,6 +154,18 @@ class _Reader:
             raise self.fail(where, f"= {value!r} must be a fabric's name or file")
         try:
             return load_fabric(value)
+        except FabricError as error:
+            raise self.fail(where, f": {error}") from None
+
+    def variant(self, base: Fabric, data: Any, where: str) -> Fabric:
+        options = dict(self.table(data, where, QUEUE_KEYS))
+        try:
+            if "delay" in options:
+                options["delay_ns"] = parse_delay(options.pop("delay"), f"{self.file}: {where}.delay")
+            for key, value in options.items():
+                if key.endswith("_bdp") and isinstance(value, int) and not isinstance(value, bool):
+                    options[key] = float(value)
+            return variant_of(base, options)
         except FabricError as error:
             raise self.fail(where, f": {error}") from None
 
@@ -254,18 +178,16 @@ class _Reader:
         seeds = data.get("seeds", [1])
         if not isinstance(seeds, list) or not seeds or not all(isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in seeds):
             raise self.fail("seeds", f"= {seeds!r} must be a list of whole numbers, like [1, 2, 3]")
-        workload = self.workload(data["workload"])
+        workload = read_workload(self, data["workload"])
         every = [self.transport(t, f"transport[{i}]", base) for i, t in enumerate(self.list_of(data, "transport"))]
         if len({t.name for t in every}) < len(every):
             raise self.fail("transport", f"names are not unique ({', '.join(t.name for t in every)}): give each its own name")
         chosen = self.chosen(every, wanted, base)
         for transport in chosen:
-            self.fits(workload, transport.fabric)
-            for placement in workload.placement:
-                try:
-                    place_ranks(transport.fabric, placement)
-                except FabricError as error:
-                    raise self.fail("workload.placement", f": {error}") from None
+            try:
+                check_fits(workload, transport.fabric, seeds)
+            except WorkloadError as error:
+                raise ScenarioError(f"{self.file}: {error}") from None
         faults = tuple(self.fault(f, f"fault[{i}]", chosen, workload) for i, f in enumerate(self.list_of(data, "fault")))
         expects = [self.expect(e, f"expect[{i}]", [*every, *chosen], workload) for i, e in enumerate(self.list_of(data, "expect"))]
         names = {t.name.replace("-", "_") for t in chosen}
@@ -282,16 +204,6 @@ class _Reader:
             text=text,
         )
 
-    def fits(self, workload: Workload, fabric: Fabric) -> None:
-        """A message is cut into ranks x slices equal parts of whole elements and lies four times in an agent's memory."""
-        unit = fabric.host_count * workload.slices * 4
-        size = workload.message_bytes
-        if size % unit:
-            near = max(1, round(size / unit)) * unit
-            raise self.fail("workload.message_bytes", f"= {size} must be a multiple of {unit} (ranks x slices x 4 bytes): {near} is")
-        if size > ARENA // 4:
-            raise self.fail("workload.message_bytes", f"= {size} is more than {ARENA // 4}")
-
     def chosen(self, every: list[Transport], wanted: Sequence[str], base: Fabric) -> list[Transport]:
         if not every:
             raise self.fail("transport", 'is empty: add a [[transport]] with kind = "mrc"')
@@ -307,31 +219,15 @@ class _Reader:
             out += [t for t in found if t not in out]
         return out or every
 
-    def workload(self, data: Any) -> Workload:
-        w = "workload"
-        self.table(data, w, tuple(Workload.__dataclass_fields__), ("kind", "message_bytes", "steps"))
-        placement = data.get("placement", ["packed"])
-        places = placement if isinstance(placement, list) and placement else [placement]
-        out = Workload(
-            kind=self.one_of(data["kind"], ("ring-allreduce",), f"{w}.kind"),
-            placement=tuple(dict.fromkeys(self.one_of(p, PLACEMENTS, f"{w}.placement") for p in places)),
-            message_bytes=self.parsed(parse_size, data["message_bytes"], f"{w}.message_bytes"),
-            dtype=self.one_of(data.get("dtype", "float32"), DTYPES, f"{w}.dtype"),
-            steps=self.whole(data, "steps", w, 10, 1, 1_000_000),
-            warmup_steps=self.whole(data, "warmup_steps", w, 1, 0, 1000),
-            slices=self.whole(data, "slices", w, 4, 1, 64),
-        )
-        if out.message_bytes % 4 or out.message_bytes < 4:
-            raise self.fail(f"{w}.message_bytes", f"= {out.message_bytes} must be a multiple of 4")
-        return out
-
     def transport(self, data: Any, where: str, base: Fabric) -> Transport:
-        self.table(data, where, ("kind", "name", "fabric", "options"), ("kind",))
+        self.table(data, where, ("kind", "name", "fabric", "fabric_options", "options"), ("kind",))
         kind = self.one_of(data["kind"], KINDS, f"{where}.kind")
         options = dict(data.get("options", {})) if isinstance(data.get("options", {}), dict) else None
         if options is None:
             raise self.fail(f"{where}.options", "must be a table")
         fabric = self.fabric(data["fabric"], f"{where}.fabric", base) if "fabric" in data else base
+        if "fabric_options" in data:
+            fabric = self.variant(fabric, data["fabric_options"], f"{where}.fabric_options")
         name = data.get("name", kind)
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,30}", name):
             raise self.fail(f"{where}.name", f"= {name!r} must be letters, digits, '-' or '_'")
@@ -353,6 +249,8 @@ class _Reader:
         kind = self.one_of(data["kind"], ("link", "switch"), f"{where}.kind")
         if ("at" in data) == ("step" in data):
             raise self.fail(where, "needs either 'at' (seconds after the first measured step began) or 'step' (a step's number)")
+        if "step" in data and workload.is_pattern:
+            raise self.fail(f"{where}.step", f"is for collectives, {workload.kind} has no steps: say 'at' (seconds after its flows' t0)")
         on = str(data["on"])
         ranks = data.get("ranks")
         if ranks is not None:
@@ -405,3 +303,9 @@ class _Reader:
         if placement is not None:
             self.one_of(placement, PLACEMENTS, f"{where}.placement")
         return Expect(check, str(data.get("name", check)), placement)
+
+
+__all__ = [
+    "KINDS", "USED_BY_QP", "Expect", "Fault", "Scenario", "ScenarioError", "Transport", "Workload", "load_scenario", "named_scenarios",
+    "parse_duration", "parse_size", "twin_of",
+]  # fmt: skip

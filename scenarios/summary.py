@@ -5,33 +5,20 @@ Called by the runner on what scenarios.measure read. Pure.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-import pandas as pd
-
-from scenarios import fidelity
+from scenarios import fidelity, flow_figures
 from scenarios.checks import evaluate
+from scenarios.fabrics import figures as fabric_figures
 from scenarios.measure import Run, books, cable_gaps
 from scenarios.schema import Scenario
+from scenarios.stats import spread
 from topologies.paths import evs_over
-from topologies.theory import ring_allreduce_step_ns, ring_bandwidth
+from topologies.theory import COLLECTIVES, bus_bandwidth, bus_factor, collective_step_ns
 
-QUANTILES = {"p50": 0.5, "p99": 0.99, "p999": 0.999}
+NO_LOSS = frozenset(("trim", "trimmed", "nack", "port", "no room"))
+"""Rules of ``loss`` events that tell of no packet lost on the way: it was trimmed, or never left its host."""
 NOT_TRUSTWORTHY, INTERRUPTED = "not trustworthy", "interrupted"
-
-
-def percentile(times: pd.Series[Any], q: float) -> int | None:
-    """Nearest-rank percentile, or None below 10 / (1 - q) samples: fewer cannot carry it."""
-    if len(times) < round(10 / (1 - q)):
-        return None
-    return int(times.sort_values().iloc[math.ceil(q * len(times)) - 1])
-
-
-def step_time(times: pd.Series[Any]) -> dict[str, int | None]:
-    """n, percentiles and maximum, ns; n counts steps."""
-    shown = {name: percentile(times, q) for name, q in QUANTILES.items()}
-    return {"n": len(times), **shown, "max": int(times.max()) if len(times) else None}
 
 
 def failovers(run: Run) -> list[dict[str, Any]]:
@@ -79,6 +66,8 @@ def cost_ns(run: Run, at: int) -> int | None:
     """How much longer than the run's undisturbed median the slowest step that was under way at or after ``at`` took."""
     frame = run.steps[~run.steps["warmup"].astype(bool)]
     times = run.step_times
+    if times.empty:
+        return None
     ends, starts = frame.groupby("step")["end_ns"].max(), frame.groupby("step")["start_ns"].min()
     before, after = times[ends.reindex(times.index) < at], times[ends.reindex(times.index) >= at]
     if after.empty:
@@ -88,16 +77,39 @@ def cost_ns(run: Run, at: int) -> int | None:
     return int(after.max() - (calm.median() if len(calm) else times.min()))
 
 
+def collective_figures(run: Run) -> dict[str, Any]:
+    """Steps and bandwidths, by nccl-tests' definitions; of a run of flows, which has no steps, all None or 0."""
+    record, fabric, kind = run.record, run.fabric, run.record["workload"]
+    hosts, size, times = record["ranks"], int(record["message_bytes"]), run.step_times
+    made: dict[str, Any] = {
+        "steps": len(times),
+        "failed_steps": int(record["steps"]) - len(times),
+        "step_time_ns": spread(times),
+        "typical_step_ns": int(times.median()) if len(times) else None,
+    }
+    keys = ("algbw_bps", "busbw_bps", "ideal_busbw_bps", "degraded_busbw_bps", "ideal_step_ns", "degraded_step_ns")
+    if kind not in COLLECTIVES:
+        return made | dict.fromkeys(keys)
+    ideal = bus_bandwidth(fabric, kind, hosts)
+    left = bus_bandwidth(fabric, kind, hosts, record["fault_links"]) if record["fault_links"] else ideal
+    algbw = size * 8 / (times.mean() / 1e9) if len(times) else None
+    return made | {
+        "algbw_bps": algbw,
+        "busbw_bps": None if algbw is None else algbw * bus_factor(kind, len(hosts)),
+        "ideal_busbw_bps": ideal,
+        "degraded_busbw_bps": left,
+        "ideal_step_ns": collective_step_ns(kind, len(hosts), size, ideal),
+        "degraded_step_ns": collective_step_ns(kind, len(hosts), size, left) if left else None,
+    }
+
+
 def run_summary(run: Run) -> dict[str, Any]:
     """One entry of ``runs``."""
     record, fabric = run.record, run.fabric
-    ranks, size = record["ranks"], int(record["message_bytes"])
-    times, packets = run.step_times, books(record)
-    algbw = size * 8 / (times.mean() / 1e9) if len(times) else None
-    ideal = ring_bandwidth(fabric, ranks)
-    left = ring_bandwidth(fabric, ranks, record["fault_links"])
+    packets, steps = books(record), collective_figures(run)
     measured = run.steps[~run.steps["warmup"].astype(bool)]
-    wrong = max(int((~run.steps["ok"].astype(bool)).sum()), sum(int(n) for n in record.get("wrong", {}).values()))
+    told = [int(n) for n in record.get("wrong", {}).values()], [int(note.get("wrong", 0)) for note in record.get("flow_notes", ())]
+    wrong = max(int((~run.steps["ok"].astype(bool)).sum()), *map(sum, told))
     why = fidelity.reasons(
         record.get("cpu", []),
         run.window,
@@ -108,40 +120,38 @@ def run_summary(run: Run) -> dict[str, Any]:
         packets["rejected"],
         cable_gaps(record),
     )
-    failed_steps = int(record["steps"]) - len(times)
     if record["outcome"] == "interrupted":
         verdict, why = INTERRUPTED, [record["reason"]]
-    elif record["outcome"] != "done" or wrong or failed_steps:
+    elif record["outcome"] != "done" or wrong or steps["failed_steps"]:
         verdict = "failed"
     else:
         verdict = NOT_TRUSTWORTHY if why else "ok"
+    if run.named_flows:
+        measured_ns = run.window[1] - run.window[0]
+    else:
+        measured_ns = int(measured["end_ns"].max() - measured["start_ns"].min()) if len(measured) else 0
     return {
         "transport": record["transport"],
+        "kind": record["kind"],
         "fabric": fabric.name,
         "workload": record["workload"],
         "placement": record["placement"],
         "seed": record["seed"],
-        "ranks": len(ranks),
-        "message_bytes": size,
-        "steps": len(times),
-        "failed_steps": failed_steps,
+        "ranks": len(record["ranks"]),
+        "message_bytes": int(record["message_bytes"]),
         "wrong": wrong,
-        "step_time_ns": step_time(times),
-        "algbw_bps": algbw,
-        "busbw_bps": None if algbw is None else algbw * 2 * (len(ranks) - 1) / len(ranks),
-        "ideal_busbw_bps": ideal,
-        "degraded_busbw_bps": left,
-        "ideal_step_ns": ring_allreduce_step_ns(len(ranks), size, ideal),
-        "degraded_step_ns": ring_allreduce_step_ns(len(ranks), size, left) if left else None,
-        "typical_step_ns": int(times.median()) if len(times) else None,
+        **steps,
         "base_rtt_ns": fabric.base_rtt_ns,
         "time_scale": fabric.time_scale,
         "reconvergence_ns": record["reconvergence_ns"],
         "packets": packets,
+        "timeouts": {"rto": len(run.of("rto"))},
+        "untrimmed_loss": sum(line.get("rule") not in NO_LOSS for line in run.of("loss")),
+        **(flow_figures.figures(run) if run.named_flows else {}),
         "failovers": failovers(run),
         "faults_missed": record["faults_missed"],
         "cpu_percent": fidelity.cpu_percent(record.get("cpu", []), *run.window),
-        "measured_ns": int(measured["end_ns"].max() - measured["start_ns"].min()) if len(measured) else 0,
+        "measured_ns": measured_ns,
         "outcome": record["outcome"],
         "reason": record["reason"],
         "distrust": why,
@@ -177,7 +187,8 @@ def summarise(scenario: Scenario, runs: list[Run]) -> dict[str, Any]:
         verdict = "failed"
     else:
         verdict = NOT_TRUSTWORTHY if NOT_TRUSTWORTHY in verdicts else "ok"
-    return {"scenario": scenario.name, "verdict": verdict, "checks": checks, "runs": entries}
+    fabrics = {t.fabric.name: fabric_figures(t.fabric) for t in scenario.transports}
+    return {"scenario": scenario.name, "verdict": verdict, "checks": checks, "fabrics": fabrics, "runs": entries}
 
 
 def exit_status(summary: dict[str, Any]) -> int:

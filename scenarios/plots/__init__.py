@@ -7,9 +7,10 @@ from pathlib import Path
 
 def draw_all(directory: Path) -> list[Path]:
     """Draw every plot of a results directory into its ``plots/`` (PNG and SVG); returns the files."""
-    from scenarios.plots import goodput, path_states, step_times
+    from scenarios.plots import ev_shares, flow_bars, flow_goodput, goodput, path_states, queue_depth, step_times, windows
     from scenarios.plots.stored import Stored
 
     stored = Stored(directory)
     where = directory / "plots"
-    return [path for kind in (step_times, goodput, path_states) for path in kind.draw(stored, where)]
+    kinds = (step_times, goodput, path_states, flow_goodput, flow_bars, queue_depth, ev_shares, windows)
+    return [path for kind in kinds for path in kind.draw(stored, where)]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from scenarios.plots.stored import Stored
-from scenarios.plots.style import FAULT, colour_and_marker, figure, save
+from scenarios.plots.style import FAULT, colour_and_marker, figure, save, title
 
 BINS = 120
 """About as many points as a column can show."""
@@ -33,7 +33,7 @@ def shown_ns(stored: Stored, runs: list[dict[str, Any]]) -> int:
 def series(stored: Stored, run: dict[str, Any], span: int) -> tuple[Any, Any] | None:
     """(seconds since the first measured step, payload received by all hosts in % of ideal), bin centres; None without data."""
     begin, table = stored.begin_ns(run), stored.goodput
-    if begin is None or not len(table):
+    if begin is None or not len(table) or not run["ideal_busbw_bps"]:
         return None
     mine = table[table["run"] == run["run"]]
     if mine.empty:
@@ -94,6 +94,6 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
                         Patch(color=FAULT, alpha=0.35, label="fault"),
                     ]
                 fig.legend(handles=lines, loc="outside lower center", ncols=3, columnspacing=1.0, handlelength=1.6)
-                fig.suptitle(f"All-reduce goodput, {placement} ranks, seed {seed}", fontsize=8, fontweight="bold", x=0.01, ha="left")
+                fig.suptitle(f"{title(runs[0])} goodput, {placement} ranks, seed {seed}", fontsize=8, fontweight="bold", x=0.01, ha="left")
                 made += save(fig, directory, f"goodput-{placement}-s{seed}")
     return made

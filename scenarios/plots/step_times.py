@@ -1,4 +1,4 @@
-"""How long all-reduces took: the share of steps that were done within a time, per transport."""
+"""How long collectives took: the share of steps that were done within a time, per transport."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 import pandas as pd
 
 from scenarios.plots.stored import Stored
-from scenarios.plots.style import colour_and_marker, figure, save, shown_ms
-from scenarios.summary import QUANTILES, step_time
+from scenarios.plots.style import colour_and_marker, figure, save, shown_ms, title
+from scenarios.stats import QUANTILES, spread
 
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
@@ -39,7 +39,7 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
                 ordered = times.sort_values().to_numpy()
                 n = len(ordered)
                 share = [(i + 1) / n for i in range(n)]
-                stats = step_time(times)
+                stats = spread(times)
                 text = ", ".join(f"{q.replace('999', '99.9')} {shown_ms(stats[q])}" for q in (*QUANTILES, "max") if stats[q] is not None)
                 ax.step([ordered[0] / unit, *(ordered / unit)], [0, *share], where="post", color=colour)
                 marks = [(value, p) for q, p in (*QUANTILES.items(), ("max", 1.0)) if (value := stats[q]) is not None]
@@ -60,9 +60,9 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
                 ax.set_xlim(0, top / unit * 1.06)
             ax.set_ylim(0, 1)
             ax.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0 %", "25 %", "50 %", "75 %", "100 %"])
-            ax.set_xlabel(f"time of one all-reduce, slowest rank [{name}]" + (", log scale" if log else ""))
+            ax.set_xlabel(f"time of one {title(runs[0]).lower()}, slowest rank [{name}]" + (", log scale" if log else ""))
             ax.set_ylabel("steps done within")
-            ax.set_title(f"All-reduce step times, {placement} ranks", pad=11)
+            ax.set_title(f"{title(runs[0])} step times, {placement} ranks", pad=11)
             ax.grid(axis="y", linewidth=0.3, color="#DDDDDD")
             fig.legend(handles=handles, loc="outside lower left", handlelength=2.0)
             made += save(fig, directory, f"step-times-{placement}")

@@ -45,6 +45,17 @@ class Stored:
     def goodput(self) -> pd.DataFrame:
         return self.table("goodput")
 
+    def rows(self, name: str, run: dict[str, Any]) -> pd.DataFrame:
+        """One run's rows of a table."""
+        if name not in self._tables:
+            self._tables[name] = self.table(name)
+        frame = self._tables[name]
+        return frame[frame["run"] == run["run"]] if len(frame) else frame
+
+    @cached_property
+    def _tables(self) -> dict[str, pd.DataFrame]:
+        return {}
+
     @property
     def runs(self) -> list[dict[str, Any]]:
         return list(self.summary["runs"])
@@ -67,7 +78,9 @@ class Stored:
         return Fabric.from_dict({k: v for k, v in derived.items() if k in Fabric.__dataclass_fields__})
 
     def begin_ns(self, run: dict[str, Any]) -> int | None:
-        """When the run's first measured step began."""
+        """When the run's first measured step began; of flows, their t0."""
+        if run.get("t0_ns") is not None:
+            return int(run["t0_ns"])
         mine = self.steps[self.steps["run"] == run["run"]] if len(self.steps) else self.steps
         return int(mine["start_ns"].min()) if len(mine) else None
 

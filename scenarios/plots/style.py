@@ -13,12 +13,17 @@ _FIXED = {
     "mrc": ("#0072B2", "o"),
     "roce": ("#D55E00", "s"),
     "roce-1p": ("#E69F00", "^"),
-    "tcp": ("#009E73", "D"),
+    "mrc-no-trim": ("#56B4E9", "P"),
+    "mrc-last-hop-ecn": ("#009E73", "D"),
+    "roce-8": ("#882255", "<"),
+    "tcp": ("#44AA99", ">"),
     "mptcp": ("#CC79A7", "v"),
 }
-_SPARE = (("#56B4E9", "P"), ("#000000", "X"), ("#999999", "*"), ("#882255", "<"), ("#44AA99", ">"))
+_SPARE = (("#000000", "X"), ("#999999", "*"), ("#332288", "h"), ("#999933", "p"))
 """Okabe and Ito's colours, which the colour-blind tell apart."""
 FAULT = "#B0B0B0"
+FLOWS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+"""Of flows and their groups, where a panel is one transport's."""
 _RC: Any = {
     "font.size": 7.5,
     "axes.titlesize": 8,
@@ -69,6 +74,17 @@ def save(fig: Any, directory: Path, name: str) -> list[Path]:
     for path in made:
         fig.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
     return made
+
+
+def title(run: dict[str, Any]) -> str:
+    """The collective of a run, to begin a title."""
+    kind = str(run["workload"])
+    return {"ring-allreduce": "All-reduce", "tree-allreduce": "Tree all-reduce"}.get(kind, kind.capitalize())
+
+
+def spell(group: str) -> str:
+    """A group of flows in a legend."""
+    return {"incast": "incast", "victim": "victim flow", "permutation": "permutation"}.get(group, group)
 
 
 def shown_ms(ns: float | None) -> str:

@@ -1,5 +1,6 @@
-"""A cluster without a network: agents that pretend to run a ring, on real time, and log as the real ones do.
+"""A cluster without a network: agents that pretend to run a ring, or flows, on real time, and log as the real ones do.
 
+Every flow gets half of its host's line, and one that counts messages has sent them all at once. In a ring
 MRC leaves a cut path 5 ms after its loss and goes on; RoCE stalls from the cut until ``reroute`` without its cable.
 """
 
@@ -58,10 +59,17 @@ class FakeAgent:
     def call(self, op: str, **args: Any) -> Any:
         return getattr(self, f"op_{op}")(**args)
 
-    def op_setup(self, ranks: list[int], rank: int, qps: int, slices: int) -> dict[str, Any]:
+    def op_setup(
+        self, collective: str, ranks: list[int], rank: int, qps: int, slices: int, flows: list[dict[str, Any]] | None = None
+    ) -> dict[str, Any]:
         self.rank, self.peer = rank, ranks[(rank + 1) % len(ranks)]
         around = {(rank + 1) % len(ranks), (rank - 1) % len(ranks)}
-        return {"qps": {str(p): [{"qpn": 100 * rank + p, "from": rank, "for": p}] * qps for p in around}}
+        assert (collective == "flows") == bool(flows)
+        if flows:
+            around = {f["src"] + f["dst"] - rank for f in flows if rank in (f["src"], f["dst"])}
+            self.peer = ranks[min(around, default=self.peer)]
+        made = {str(p): [{"qpn": 100 * rank + p, "from": rank, "for": p}] * qps for p in around}
+        return {"qps": made, "connected": False}
 
     def op_connect(self, remotes: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
         for peer, made in remotes.items():
@@ -79,7 +87,15 @@ class FakeAgent:
         self.dead = set(dead_links)
         return {}
 
-    def op_start(self, collective: str, message_bytes: int, dtype: str, steps: int, warmup: int, seed: int) -> dict[str, Any]:
+    def op_start(
+        self, collective: str, message_bytes: int, dtype: str, steps: int, warmup: int, seed: int,
+        flows: list[dict[str, Any]] | None = None, outstanding: int = 0, at: int = 0,
+    ) -> dict[str, Any]:  # fmt: skip
+        if flows:
+            assert at > time.monotonic_ns() and outstanding > 0
+            self.thread = threading.Thread(target=self.flows, args=(message_bytes, flows, at), daemon=True)
+            self.thread.start()
+            return {}
         self.thread = threading.Thread(target=self.ring, args=(message_bytes, steps, warmup), daemon=True)
         self.thread.start()
         return {}
@@ -89,6 +105,28 @@ class FakeAgent:
             return False
         ev = self.op_paths()[0]["ev"]
         return any(ev in evs_over(self.cluster.fabric, self.host, self.peer, link) for link in self.cluster.down - self.dead)
+
+    def flows(self, message_bytes: int, flows: list[dict[str, Any]], at: int) -> None:
+        fabric = self.cluster.fabric
+        bin_ns = max(2 * fabric.base_rtt_ns, 20 * MS)
+        half = int(fabric.host_rate * fabric.payload_share / 2 * bin_ns / 8e9)
+        while time.monotonic_ns() < at + max(f["start_ns"] + (f["for_ns"] or 0) for f in flows) and not self.over.is_set():
+            time.sleep(0.003)
+        if self.over.is_set():
+            return
+        for number, flow in enumerate(flows):
+            begin = at + flow["start_ns"]
+            if flow["dst"] == self.rank and flow["for_ns"] is not None:
+                for t in range(begin, begin + flow["for_ns"], bin_ns):
+                    self.log("flow", t=t, flow=number, bin_ns=bin_ns, rx=half)
+            if flow["src"] == self.rank:
+                end = time.monotonic_ns()
+                for k in range(flow["messages"] or 1):
+                    self.log("message", t=end, flow=number, number=k, bytes=message_bytes, start_ns=begin, end_ns=end)
+                wrong = int(self.cluster.wrong_at == number)
+                self.notify(event="flow", flow=number, rank=self.rank, messages=1, bytes=0, wrong=wrong, start_ns=begin, end_ns=end)
+        if any(self.rank in (f["src"], f["dst"]) for f in flows):  # nobody waits for the others
+            self.notify(event="done", rank=self.rank, wrong=0)
 
     def ring(self, message_bytes: int, steps: int, warmup: int) -> None:
         known: set[str] = set()
@@ -231,6 +269,9 @@ class FakeCluster:
             }
             for p in self.fabric.ports
         ]
+
+    def backlog(self, port: str) -> int:
+        return 100 * [p.name for p in self.fabric.ports].index(port)
 
     def quiesce(self, timeout: float) -> bool:
         return True

@@ -12,7 +12,8 @@ import pytest
 from scenarios.plots import draw_all
 from scenarios.runner import Runner, plan
 from scenarios.schema import load_scenario
-from scenarios.summary import exit_status, percentile
+from scenarios.stats import percentile
+from scenarios.summary import exit_status
 from tests.scenarios.fakes import FakeCluster
 
 QUICK = ["workload.steps=12", "fault.0.at=0.1", "fault.0.for=0.1", "workload.message_bytes=40KiB"]

@@ -27,7 +27,7 @@ def write(tmp_path: Path, body: str) -> str:
 
 
 def test_shipped_scenarios_are_valid() -> None:
-    assert {"link-failure", "healthy", "smoke"} <= set(named_scenarios())
+    assert {"link-failure", "healthy", "smoke", "incast-victim", "incast-15", "permutation", "ev-balance"} <= set(named_scenarios())
     for name in named_scenarios():
         assert load_scenario(name).name == name
 
@@ -75,7 +75,7 @@ def test_mistakes_are_one_line(tmp_path: Path, old: str, new: str, message: str)
 def test_not_toml_and_not_there(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="not valid TOML"):
         load_scenario(write(tmp_path, "fabric = "))
-    with pytest.raises(ScenarioError, match="there are healthy"):
+    with pytest.raises(ScenarioError, match="there are all-to-all, .*healthy"):
         load_scenario("link-failur")
 
 

@@ -1,0 +1,30 @@
+"""Percentiles that their samples can carry, and fairness. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+QUANTILES = {"p50": 0.5, "p99": 0.99, "p999": 0.999}
+
+
+def percentile(times: pd.Series[Any], q: float) -> int | None:
+    """Nearest-rank percentile, or None below 10 / (1 - q) samples: fewer cannot carry it."""
+    if len(times) < round(10 / (1 - q)):
+        return None
+    return int(times.sort_values().iloc[math.ceil(q * len(times)) - 1])
+
+
+def spread(times: pd.Series[Any]) -> dict[str, int | None]:
+    """n, percentiles and maximum of durations, ns."""
+    shown = {name: percentile(times, q) for name, q in QUANTILES.items()}
+    return {"n": len(times), **shown, "max": int(times.max()) if len(times) else None}
+
+
+def jain(rates: Sequence[float]) -> float | None:
+    """Jain's fairness index: 1 if all are equal, 1/n if one has everything. None without rates, or if all are 0."""
+    squares = sum(x * x for x in rates)
+    return sum(rates) ** 2 / (len(rates) * squares) if squares else None
