@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import re
+import json
+import select
 import subprocess
+from types import TracebackType
 from typing import NamedTuple
 
 from testbed.cluster import Cluster
 
+HIGH, DATA = "11:", "12:"
+"""Handles of the two classes' FIFOs."""
+
 
 class Stats(NamedTuple):
-    """Of one HTB class: sent so far, dropped, and waiting now."""
+    """Of one queue: sent so far, dropped, and waiting now."""
 
     bytes: int
     packets: int
@@ -19,50 +24,30 @@ class Stats(NamedTuple):
     backlog_packets: int
 
 
-def _tc(cluster: Cluster, *words: str) -> str:
-    command = ["nsenter", f"--net={cluster.net.switch_namespace}", "--", "tc", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-
-def classes(cluster: Cluster, port: str) -> dict[str, Stats]:
-    """By class: 1:1 (high), 1:2 (data), 1:f (both)."""
-    found = {}
-    for text in _tc(cluster, "-s", "class", "show", "dev", port).split("class htb ")[1:]:
-        sent = re.search(r"Sent (\d+) bytes (\d+) pkt \(dropped (\d+),", text)
-        held = re.search(r"backlog (\d+)b (\d+)p", text)
-        assert sent and held, text
-        found[text.split()[0]] = Stats(*map(int, sent.groups()), *map(int, held.groups()))
-    return found
-
-
 class Watch:
     """A `tc` that stays, asked over and over about one port's queues: an answer takes well under a millisecond."""
 
-    QDISCS = 4  # HTB, two FIFOs, clsact
-
     def __init__(self, cluster: Cluster, port: str) -> None:
         space = f"--net={cluster.net.switch_namespace}"
-        command = ["nsenter", space, "--", "stdbuf", "-oL", "tc", "-s", "-batch", "-"]
+        # As JSON: what it prints for people rounds a size near a multiple of 1024.
+        command = ["nsenter", space, "--", "stdbuf", "-oL", "tc", "-s", "-j", "-batch", "-"]
         self._ask = f"qdisc show dev {port}\n"
         self._tc = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def read(self) -> dict[str, Stats]:
-        """By handle: 1: (HTB), 11: (FIFO of the high class), 12: (of data), ffff: (the programs)."""
+        """By handle: "1:" is HTB as a whole, then :data:`HIGH` and :data:`DATA`."""
         assert self._tc.stdin is not None and self._tc.stdout is not None
         self._tc.stdin.write(self._ask)
         self._tc.stdin.flush()
-        found: dict[str, Stats] = {}
-        handle, sent = "", (0, 0, 0)
-        while len(found) < self.QDISCS:
-            line = self._tc.stdout.readline()
-            assert line, "tc has gone"
-            if line.startswith("qdisc "):
-                handle = line.split()[2]
-            elif match := re.match(r" Sent (\d+) bytes (\d+) pkt \(dropped (\d+),", line):
-                sent = int(match[1]), int(match[2]), int(match[3])
-            elif match := re.match(r" backlog (\d+)b (\d+)p", line):
-                found[handle] = Stats(*sent, int(match[1]), int(match[2]))
-        return found
+        assert select.select([self._tc.stdout], [], [], 5)[0], "tc does not answer"
+        return {
+            q["handle"]: Stats(q["bytes"], q["packets"], q["drops"], q["backlog"], q["qlen"])
+            for q in json.loads(self._tc.stdout.readline())
+            if q["kind"] != "clsact"
+        }
 
-    def close(self) -> None:
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._tc.communicate(timeout=5)

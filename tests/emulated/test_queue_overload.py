@@ -27,8 +27,8 @@ from topologies.addressing import ev
 
 pytestmark = pytest.mark.sandbox
 SO_TIMESTAMPNS = 35
-AHEAD = 12
-"""Frames that a sender keeps in its own port: 40 ms at 10 Mb/s, far longer than this process ever looks elsewhere."""
+AHEAD = 40
+"""Frames that a sender keeps in its own port: 130 ms at 10 Mb/s, for this process to be kept waiting on a busy machine."""
 PROBE_EVERY_NS = 50_000_000
 SAMPLE_EVERY_NS = 20_000_000
 SETTLE_S = 1.0
@@ -135,11 +135,14 @@ class Overload:
 
     def run(self, seconds: float) -> None:
         """Overload for ``seconds`` after a second to settle, then let everything drain."""
+        with tc.Watch(self.cluster, self.case.port) as watch:
+            self._run(seconds, watch)
+
+    def _run(self, seconds: float, watch: tc.Watch) -> None:
         cluster, case = self.cluster, self.case
         bulk = [(way[0], f"h{way[0]}-p0", self.frame(way, BULK, dscp.TRIMMABLE)) for way in case.flows]
         ahead = AHEAD * len(bulk[0][2])
         probes = [self.frame(case.probe, BULK, dscp.TRIMMABLE), self.frame(case.probe, PROBE, dscp.NO_TRIM)]
-        watch = tc.Watch(cluster, case.port)
         self.tc_before, self.first = watch.read(), self.row()
         begun = time.monotonic_ns()
         settled, end = begun + int(SETTLE_S * 1e9), begun + int((SETTLE_S + seconds) * 1e9)
@@ -159,7 +162,7 @@ class Overload:
             if now >= next_sample:
                 next_sample += SAMPLE_EVERY_NS
                 before = self._counted()
-                waiting = watch.read()["12:"].backlog_bytes
+                waiting = watch.read()[tc.DATA].backlog_bytes
                 self.samples.append(Sample(before, waiting, self._counted()))
             self._receive()
             select.select([w.receiver for w in self.wires], [], [], 0.002)
@@ -168,7 +171,6 @@ class Overload:
         time.sleep(0.05)
         self._receive()
         self.tc_after, self.last = watch.read(), self.row()
-        watch.close()
         for wire in self.wires:
             wire.close()
 
@@ -201,14 +203,14 @@ def judge(cluster: Cluster, case: Case, seconds: float) -> None:
     off = [s.tc_bytes - (s.before[0] - s.before[1]) for s in still]
     assert len(still) > len(run.samples) / 4 and off.count(0) > 0.95 * len(off), f"{off.count(0)} of {len(off)} equal"
     # And the real queue stands just below the threshold, from beginning to end; only probes that refuse trimming go over it.
-    held = [s.tc_bytes for s in run.samples[10:]]
-    assert max(held) <= threshold + 2 * (BODY + PROBE)
-    assert statistics.median(held) >= threshold - 2 * full and min(held) > threshold / 2
+    held = sorted(s.tc_bytes for s in run.samples[10:])
+    assert held[-1] <= threshold + 2 * (BODY + PROBE)
+    assert held[len(held) // 100] >= threshold - 4 * full
 
     # Counted against tc and the wire, in total.
-    sent = {handle: run.tc_after[handle].bytes - run.tc_before[handle].bytes for handle in ("11:", "12:")}
+    sent = {handle: run.tc_after[handle].bytes - run.tc_before[handle].bytes for handle in (tc.HIGH, tc.DATA)}
     assert sum(sent.values()) == run.moved("admitted_bytes") == run.moved("carried_bytes") == sum(s.size for s in run.seen)
-    packets = sum(run.tc_after[h].packets - run.tc_before[h].packets for h in ("11:", "12:"))
+    packets = sum(run.tc_after[h].packets - run.tc_before[h].packets for h in (tc.HIGH, tc.DATA))
     assert packets == run.moved("admitted_packets") == len(run.seen) == run.sent  # trimming loses no packet
     assert all(stats.drops == run.tc_before[handle].drops == 0 for handle, stats in run.tc_after.items())
     assert run.moved("trimmed") == sum(s.dscp == becomes for s in run.seen) > 0
@@ -223,7 +225,7 @@ def judge(cluster: Cluster, case: Case, seconds: float) -> None:
     print(
         f"{case.port}: {seconds:g} s, carried {run.carried():.2%} of the rate, {run.moved('trimmed')} of {run.sent} trimmed; "
         f"{len(run.samples)} samples, {len(still)} undisturbed, {off.count(0)} of them equal to tc to the byte; "
-        f"data FIFO {min(held)}-{max(held)} B by tc for a threshold of {threshold} B, met {met:.0f} B on average; "
+        f"data FIFO {held[0]}-{held[-1]} B by tc for a threshold of {threshold} B, met {met:.0f} B on average; "
         f"trimmed {statistics.median(trimmed):.3f} ms, queued {statistics.median(queued):.1f} ms "
         f"(medians of {len(trimmed)} and {len(queued)})"
     )
