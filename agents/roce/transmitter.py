@@ -81,11 +81,6 @@ class Transmitter:
             qp.scheduled = True
             self._ready[qp.port].append(qp)
 
-    def _wait(self, qp: QueuePair, until: int) -> None:
-        """Out of its port's queue until its rate or its receiver lets it go on: :meth:`timer` brings it back."""
-        qp.wake_at = until
-        self._arm(qp)
-
     def _arm(self, qp: QueuePair) -> None:
         if qp.state != RTS:
             return
@@ -133,18 +128,15 @@ class Transmitter:
                 tx = qp.tx
                 if not tx.may_send():
                     continue
-                until = tx.release_ns()
-                if until > now:
-                    self._wait(qp, until)
+                qp.wake_at = tx.release_ns()
+                if qp.wake_at > now:  # its rate or its receiver holds it: the timer brings it back
+                    self._arm(qp)
                     continue
+                qp.wake_at = NEVER
                 self._turn = port + 1
                 self._build_data(now, qp)
-                until = tx.release_ns()
-                if until > now:
-                    self._wait(qp, until)
-                else:
-                    self._arm(qp)
-                    self._schedule(qp)
+                self._arm(qp)
+                self._schedule(qp)
                 return port
         return -1
 
