@@ -1,8 +1,8 @@
 """DCQCN's reaction point: a rate that CNPs cut and that time and bytes bring back.
 
 Zhu et al., "Congestion Control for Large-Scale RDMA Deployments", SIGCOMM 2015, section 3.1 and figure 7. Where the paper
-leaves room, NVIDIA's description of its adapters' parameters and the authors' own simulator decide; what is decided here alone
-is marked [D]. Three numbers say it all:
+leaves room, NVIDIA's page on its adapters' parameters and the public ns-3 model decide; what is decided here alone is marked
+[D]. Three numbers say it all:
 
 - ``current`` (R_C), at which the queue pair sends; ``target`` (R_T), where it was before the last cut; ``alpha``, how congested the
   path seems.
@@ -13,7 +13,7 @@ is marked [D]. Three numbers say it all:
   ============================ ===================================================
   max(t, b) <= F               fast recovery: R_T stays
   else min(t, b) <= F          additive increase: R_T += R_AI
-  else                         hyper increase: R_T += (min(t, b) - F) R_HAI
+  else                         hyper increase: R_T += (min(t, b) - F) R_HAI [D]
   ============================ ===================================================
 
   and in each case R_C = (R_T + R_C) / 2. Nothing exceeds the line rate or falls below the least rate.

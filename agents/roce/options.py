@@ -43,7 +43,7 @@ class Options:
 
     DCQCN. Times are microseconds on a 100 Gb/s port and are multiplied by the fabric's time scale; rates are shares of the port's rate, or
     of ``rate_limit``; bytes are bytes, as a BDP is the same number of bytes at every time scale. "Paper" is Zhu et al., SIGCOMM
-    2015, figure 14, whose ports have 40 Gb/s; "NVIDIA" is its page on DCQCN parameters.
+    2015, whose ports have 40 Gb/s; "NVIDIA" is its page on DCQCN parameters, "ns-3" the public model that HPCC's authors extended.
 
     ================= ================== ====================== ===========================================================
     option            default            source                 meaning
@@ -57,8 +57,8 @@ class Options:
     initial_alpha     1                  paper, NVIDIA          alpha at the first CNP
     fast_recovery     5                  paper                  F: stages until the target rate grows, too
     rate_ai           0.001              paper: 40 Mb/s of 40G  R_AI, share of the rate
-    rate_hai          0.01               NVIDIA: 10 x R_AI      R_HAI, share of the rate (the paper has none)
-    min_rate          0.001              [D], as R_AI           nothing cuts below it (NVIDIA: 1 Mb/s), share of the rate
+    rate_hai          0.01               ns-3: 10 x R_AI        R_HAI, share of the rate (the paper has none)
+    min_rate          0.001              ns-3: 100 Mb/s         nothing cuts below it, share of the rate (NVIDIA: 1 Mb/s)
     ================= ================== ====================== ===========================================================
     """
 
