@@ -26,7 +26,7 @@ class Config:
     scale: float  # time scale, 1.0 at 100 Gb/s ports
     trimming: bool  # switches trim: data asks for it
     congestion: str = "nscc"  # or "fixed", or "module:Class" (agents/mrc/congestion)
-    receiver_penalty: int = 0  # 1-127: what SACKs take off the senders' windows while the last hop trims, in 1/128 of the bytes received
+    receiver_penalty: int = 16  # while the last hop trims, what a SACK takes off its sender's window, in 1/128 of the bytes received
     window_bdp: float = 1.5  # of "fixed", in BDP over all live planes
     mpr: int = 1024  # most PSNs in flight to us; a multiple of 128, at most 255 * 128
     active_evs: int = 128  # most EVs in use per QP, shared equally by the planes (MRC paper: 128-256)

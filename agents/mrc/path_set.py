@@ -1,7 +1,9 @@
 """The EVs of one QP: which exist, which are in use, which rest, and whose turn it is.
 
 Used by the requester only. Planes rotate strictly, so that they stay equally loaded (paper); inside a plane a shuffled lap over
-the active EVs, reshuffled each lap [ours]. Knows nothing of packets: it is told what became of them.
+the active EVs, in which one pair of neighbours changes places each time round [ours]: no two senders stay in step for long, and an EV's
+turns stay a lap apart (shuffling all of it each time queued more: 93 % against 95 % of line rate in a permutation at full load).
+Knows nothing of packets: it is told what became of them.
 An EV is known here by its index; ``evs[i]`` is its 32-bit value.
 """
 
@@ -96,11 +98,13 @@ class PathSet:
         n = len(lap)
         restored = -1
         second = -1
-        # The rest of this lap and a whole new one: after the shuffle the first n looks may meet some EVs twice and others not at all.
+        # The rest of this lap and a whole new one: after the swap the first n looks may meet an EV twice and its neighbour not at all.
         for _ in range(2 * n - self.turn[plane]):
             k = self.turn[plane]
             if k >= n:
-                self.rng.shuffle(lap)
+                if n > 1:
+                    j = int(self.rng.random() * (n - 1))
+                    lap[j], lap[j + 1] = lap[j + 1], lap[j]
                 k = 0
             self.turn[plane] = k + 1
             i = lap[k]

@@ -32,14 +32,18 @@ SACK_FLOOR: Final = 1024
 """A packet counts at least this much towards the next SACK (UET)."""
 
 
+RESTORE: Final = 0x80
+
+
 class Responder:
     """Receive state of one QP."""
 
-    def __init__(self, config: Config, qpn: int, memory: Memory, rng: Random) -> None:
+    def __init__(self, config: Config, qpn: int, memory: Memory, rng: Random, neighbours: list[Responder]) -> None:
         self.config = config
         self.qpn = qpn
         self.memory = memory
         self.rng = rng
+        self.neighbours = neighbours  # all of this host, this one included
         self.size = config.mpr
         self.expected = 0  # E: the lowest PSN not received
         self.received = 0  # bit i: PSN expected + i is here
@@ -220,10 +224,20 @@ class Responder:
         return False
 
     def window_advice(self, now: int) -> int:
-        """CC_STATE's restore_cwnd (bit 7) and rcv_cwnd_pen (0-127). Asks for less while the last hop trims [ours], off by default."""
+        """CC_STATE's restore_cwnd (bit 7) and rcv_cwnd_pen (0-127): when a receiver sets them is [ours].
+
+        A penalty for a base RTT after the last hop trimmed this QP's data: with ECN off there nothing else tells senders, before packets
+        are cut, that they are too many. Restore once nobody else sends to this host: the incast is over.
+        """
         if self.penalty_until < 0:
             return 0
-        return self.config.receiver_penalty if now < self.penalty_until else 0x80
+        if now < self.penalty_until:
+            return self.config.receiver_penalty
+        limit = now - 2 * self.config.base_rtt
+        for other in self.neighbours:
+            if other.newest_arrival > limit and other is not self:
+                return 0
+        return RESTORE
 
     def probed(self, now: int) -> None:
         """A Reliability Probe: everything is told again, completions included."""

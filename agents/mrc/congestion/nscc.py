@@ -208,8 +208,13 @@ class Nscc(Congestion):
             self.eta_ns = now
 
     def _quick_adapt(self, now: int, in_flight: int, loss: bool, ecn: bool, d: int) -> bool:
-        """Whether this signal is spoken for: by a cut just made, or by the one made for what was in flight then."""
+        """Whether this signal is spoken for: by a cut just made, or by the one made for what was in flight then.
+
+        Either way what has gathered for the next adjustment is void.
+        """
         if ecn and self.ignored < self.to_ignore:
+            self.inc = 0.0
+            self.received = 0
             return True
         if now < self.qa_end:
             return False
@@ -219,6 +224,8 @@ class Nscc(Congestion):
             self.to_ignore = in_flight
             self.ignored = 0
             self.trigger = False
+            self.inc = 0.0
+            self.received = 0
             acted = True
         self.achieved = 0
         self.qa_end = now + self.base_rtt + self.target

@@ -25,10 +25,10 @@ class Peer:
     """Sends to one responder; ``first`` near the wrap of 24 bits is where mistakes hide."""
 
     def __init__(self, first: int = 0xFFFFF0, receives: int = 1000) -> None:
-        self.memory = Memory(Random(1))
+        self.memory = Memory(Random(1), [])
         self.arena = bytearray(1 << 16)
         self.region = self.memory.register(self.arena)
-        self.r = Responder(CONFIG, 16, self.memory, Random(2))
+        self.r = Responder(CONFIG, 16, self.memory, Random(2), [])
         self.first = first
         self.r.start(first, [0, 1 << 16])
         self.r.recv_queue.extend(range(receives))
