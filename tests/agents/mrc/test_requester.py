@@ -11,7 +11,7 @@ from agents.mrc import ev_state, loss, wire
 from agents.mrc.config import Config
 from agents.mrc.congestion.fixed import FixedWindow
 from agents.mrc.path_set import PathSet
-from agents.mrc.requester import LOST, SENT, Requester
+from agents.mrc.requester import LOST, SENT, TIME, Requester
 from agents.transport import FLUSHED, NEVER, OK, RETRY_EXCEEDED, WRITE
 from tests.agents.mrc.rig import DEMO, TINY, Rig
 from topologies.addressing import ev_fields
@@ -369,7 +369,7 @@ def test_the_window_follows_the_live_planes() -> None:
     plane = 0
     for k in range(16):
         if s.r.paths.plane_of[s.ev(k)] == plane:
-            s.r.lose(s.now, FIRST + k, loss.TIME, "time", True)
+            s.r.lose(s.now, FIRST + k, TIME, "time", True)
     s.judge()
     assert s.r.paths.live_planes() == 3
     assert abs(s.r.congestion.cwnd - whole * 3 // 4) <= 4

@@ -25,7 +25,7 @@ class Peer:
     """Sends to one responder; ``first`` near the wrap of 24 bits is where mistakes hide."""
 
     def __init__(self, first: int = 0xFFFFF0, receives: int = 1000) -> None:
-        self.memory = Memory(Random(1), [])
+        self.memory = Memory(Random(1))
         self.arena = bytearray(1 << 16)
         self.region = self.memory.register(self.arena)
         self.r = Responder(CONFIG, 16, self.memory, Random(2), [])

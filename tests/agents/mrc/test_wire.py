@@ -69,7 +69,6 @@ def check(frame: bytes, expected: str) -> dict[str, object]:
 
 
 DATA_TC = dscp.TRIMMABLE_RETX << 2 | dscp.ECT0
-CONTROL_TC = dscp.CONTROL << 2
 
 
 @pytest.mark.parametrize(
@@ -151,7 +150,11 @@ def test_packets_without_payload(name: str) -> None:
     length = len(ext) // 2
     assert length == wire.EXT_LENGTH[op]
     expected = (
-        head(CONTROL_TC if klass == dscp.CONTROL else klass << 2 | dscp.ECT0, 12 + length + 4) + f"{op:02x}" + "00ffff00123456" + f"{word:08x}" + ext
+        head(klass << 2 | (0 if klass == dscp.CONTROL else dscp.ECT0), 12 + length + 4)
+        + f"{op:02x}"
+        + "00ffff00123456"
+        + f"{word:08x}"
+        + ext
     )
     said = check(built(framer), expected)
     assert said["name"] == wire.OPCODE_NAMES[op]
