@@ -19,8 +19,9 @@ SETTLE_RTTS = 20
 """A window begins so many base RTTs after the flow that opens it [ours]."""
 SMOOTH_RTTS = 10
 """EV shares are judged over so many base RTTs: a bin alone holds too few packets per EV [ours]."""
-SEPARATED = 0.7
-"""Two flows have parted on an EV when the one that has others puts less than this part of its fair share there [ours]."""
+SEPARATED = 0.85
+"""Flows have parted on some EVs when the one that has others puts less than this part of its fair share there [ours]. A mark makes a
+sender pass over an EV once, so at most half of the share can go; a spray that avoids nothing stays within 5 % of its own."""
 FEWEST_SAMPLES = 100
 """For a 99th percentile of a queue [ours]."""
 

@@ -60,8 +60,9 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any]) -> list[Path]:
         top.plot(x, shares[0][on].mean(axis=0), color=FLOWS[0], label=f"on {names[1]}'s {len(on)} EVs")
         top.plot(x, shares[0][off].mean(axis=0), color=FLOWS[0], linestyle="--", label=f"on the {len(off)} others")
         top.axhline(SEPARATED, color="black", linewidth=0.7, linestyle=":")
+        top.annotate(f"{SEPARATED:g}", (1.0, SEPARATED), xycoords=("axes fraction", "data"), xytext=(2, 0), textcoords="offset points", fontsize=6, va="center", annotation_clip=False)  # noqa: E501
         top.set_ylim(0, 1.35)
-        top.set_yticks([0, SEPARATED, 1])
+        top.set_yticks([0, 0.5, 1])
         top.set_ylabel(f"{names[0]}'s packets per EV\n[fair shares]")
         took = "never" if parted["separated_rtts"] is None else f"after {parted['separated_rtts']:.0f} base RTTs"
         top.set_title(f"{names[0]} leaves {names[1]}'s EVs: parted {took}", pad=11)

@@ -105,7 +105,7 @@ def draw_run(
                 va="center",
                 annotation_clip=False,
             )
-        ax.set_xlabel("time since the first measured step [s]")
+        ax.set_xlabel(f"time since the first {'flow began' if 'flows' in run else 'measured step'} [s]")
         where = ", ".join(dict.fromkeys(f["on"] for f in run["failovers"]))
         ax.set_title(
             f"{run['transport']} on {run['fabric']}: the {len(evs)} paths from h{pair[0]} to h{pair[1]}"

@@ -1,4 +1,4 @@
-"""Congestion windows of the sending queue pairs over time, a panel per transport."""
+"""Congestion windows of the sending queue pairs over time, a panel per transport; of a transport with rates, what they put in flight."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], name: s
         most = 0.0
         for ax, run in zip(axes[:, 0], runs, strict=True):
             limits = stored.summary["fabrics"][run["fabric"]]
-            bdp = limits["plane_bdp_bytes"] * stored.fabric(run).planes
+            fabric = stored.fabric(run)
+            bdp = limits["plane_bdp_bytes"] * fabric.planes
             begin = stored.begin_ns(run) or 0
             count = 0
             for _, mine in stored.rows("cwnd", run).groupby(["flow", "qpn"], sort=True):
@@ -40,7 +41,10 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], name: s
                 shown += [group] if group not in shown else []
                 count += 1
                 step = max(1, len(mine) // POINTS)
-                y = mine["cwnd_bytes"].astype(float).iloc[::step] / bdp
+                # DCQCN steers by rates, its window is a bound far away: shown is what the rate puts in flight within a base RTT.
+                rate = mine["rate_bps"].replace(0, fabric.nic_rate)  # 0: no limit but the port's
+                window = (rate * run["base_rtt_ns"] / 8e9).fillna(mine["cwnd_bytes"])
+                y = window.astype(float).iloc[::step] / bdp
                 colour = FLOWS[shown.index(group) % len(FLOWS)]
                 ax.plot((mine["t_ns"].iloc[::step] - begin) / 1e9, y, color=colour, linewidth=0.7)
                 most = max(most, float(y.max()))
@@ -50,7 +54,7 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], name: s
             ax.set_xlim(left=0)
         axes[0, 0].set_ylim(0, max(1.1, most * 1.05))
         axes[-1, 0].set_xlabel("time since the first flow began [s]")
-        fig.supylabel("window of a queue pair [BDP of the host]", fontsize=7.5)
+        fig.supylabel("window, or rate × base RTT [BDP of the host]", fontsize=7.5)
         handles = [
             Line2D([], [], color=FLOWS[i % len(FLOWS)], linewidth=1.0, label=spell(group)) for i, group in enumerate(shown)
         ]

@@ -111,3 +111,65 @@ def test_plan_lets_the_transport_that_can_say_go_first() -> None:
 def test_percentiles_need_samples(n: int, q: float, known: bool) -> None:
     value = percentile(pd.Series(range(1, n + 1)), q)
     assert value == (round(n * q) if known else None)
+
+
+# --- flows ---------------------------------------------------------------------------------------------------------
+
+FAST = "planes = 2\nt0_per_plane = 2\nt1_per_plane = 2\nhosts_per_t0 = 3\nnic_rate = '400Mbit'\n"
+
+
+def run_flows(directory: Path, overrides: list[str], **kind: Any) -> tuple[dict[str, Any], list[FakeCluster]]:
+    """2:1 incast with a victim on a fabric whose base RTT is under a millisecond."""
+    clusters: list[FakeCluster] = []
+    fabric = directory / "fast.toml"
+    fabric.write_text(FAST)
+
+    def factory(fabric: Any) -> FakeCluster:
+        clusters.append(FakeCluster(fabric, **kind))
+        return clusters[-1]
+
+    given = ["workload.senders=2", "workload.victim_alone=0.1", "workload.duration=0.2", *overrides]
+    scenario = load_scenario("incast-victim", fabric=str(fabric), transports=["mrc", "mrc-no-trim"], overrides=given)
+    (directory / "out").mkdir()
+    return Runner(scenario, directory / "out", factory).run(), clusters
+
+
+def test_flows_run_from_t0_with_their_queues_sampled(tmp_path: Path) -> None:
+    summary, clusters = run_flows(tmp_path, [])
+    assert [c.fabric.name for c in clusters] == ["fast", "fast-no-trimming"]
+    assert set(summary["fabrics"]) == {"fast", "fast-no-trimming"} and summary["fabrics"]["fast-no-trimming"]["trim_bytes"] is None
+    run = summary["runs"][0]
+    assert run["outcome"] == "done" and run["wrong"] == 0
+    assert run["groups"]["incast"]["of_line"] == pytest.approx(1.0, rel=0.01)
+    assert run["groups"]["victim"]["kept"] == pytest.approx(1.0, rel=0.1)
+    record = json.loads((tmp_path / "out" / "raw" / run["run"] / "run.json").read_text())
+    assert [f["name"] for f in record["flows"]] == ["h0-h3", "h1-h3", "victim"] and len(record["flow_notes"]) == 3
+    assert record["t0"] == run["t0_ns"] == record["window"][0] < record["window"][1]
+    queues = pd.read_parquet(tmp_path / "out" / "queues.parquet")
+    mine = queues[(queues["run"] == run["run"]) & (queues["port"] == "p0-t0-1-d0")]
+    gaps = mine["t_ns"].diff().dropna()
+    assert len(mine) > 10 and gaps.min() >= 5_000_000
+    assert set(mine["bytes"]) == {100 * [p.name for p in clusters[0].fabric.ports].index("p0-t0-1-d0")}
+    assert len(pd.read_parquet(tmp_path / "out" / "messages.parquet")) == 6
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert manifest["fabrics"]["fast"]["buffer_bytes"] == summary["fabrics"]["fast"]["buffer_bytes"]
+
+
+def test_a_flows_wrong_byte_fails(tmp_path: Path) -> None:
+    summary, _ = run_flows(tmp_path, [], wrong_at=1)
+    assert summary["runs"][0]["flows"]["h1-h3"]["wrong"] == 1 and exit_status(summary) == 1
+
+
+def test_flows_that_do_not_end_time_out(tmp_path: Path) -> None:
+    summary, clusters = run_flows(tmp_path, ["timeout=0.2", "workload.duration=30"])
+    assert summary["runs"][0]["outcome"] == "timeout" and "ranks [0, 1, 2, 3, 4] not done" in summary["runs"][0]["reason"]
+    assert len(clusters) == 2
+
+
+def test_a_fault_under_flows_counts_from_t0(tmp_path: Path) -> None:
+    fault = 'fault=[{kind = "link", on = "p0-t0-0:p0-t1-0", at = 0.1, for = 0.1}]'
+    summary, clusters = run_flows(tmp_path, [fault])
+    run = summary["runs"][0]
+    (failover,) = run["failovers"]
+    assert failover["at_ns"] - run["t0_ns"] == pytest.approx(100_000_000, abs=40_000_000) and failover["cost_ns"] is None
+    assert [c[2] for c in clusters[0].calls if c[0] == "link"] == [False, True]

@@ -1,0 +1,77 @@
+"""Plots and terminal tables of flows: each appears when its data are there, and only then."""
+
+from __future__ import annotations
+
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from rich.console import Console
+
+from scenarios.plots import draw_all
+from scenarios.plots.ev_shares import grid
+from scenarios.report import show
+from scenarios.schema import load_scenario
+from tests.scenarios import plays
+from tests.scenarios.synthetic import Play, make
+
+
+def drawn(directory: Path) -> set[str]:
+    made = draw_all(directory)
+    assert all(path.stat().st_size > 2000 for path in made)
+    return {path.name for path in made if path.suffix == ".png"}
+
+
+def printed(summary: dict[str, object], directory: Path, width: int = 100) -> str:
+    out = StringIO()
+    show(Console(file=out, width=width), summary, directory)
+    return out.getvalue()
+
+
+def test_incast(tmp_path: Path) -> None:
+    scenario = load_scenario("incast-victim", transports=["mrc", "mrc-last-hop-ecn", "roce"])
+    mrc, marked, roce = plays.incast(0.97, 1.4, 0.97, 1), plays.incast(0.9, 0.5, 0.98, 2), plays.incast(0.5, 6, 0.3, 3)
+    summary = make(tmp_path, scenario, {"mrc": mrc, "mrc-last-hop-ecn": marked, "roce": roce})
+    assert drawn(tmp_path) == {"flows-packed-s1.png", "queues-packed-s1.png", "windows-packed-s1.png"}
+    text = printed(summary, tmp_path)
+    for words in ("7 × incast", "kept of", "rack16-last-hop-ecn", "8,476–33,904", "42,380 (63,570)", "339,040", "Queues on the last hop"):
+        assert words in text, words
+    assert "RoCE runs without PFC" in text
+
+
+def test_permutation(tmp_path: Path) -> None:
+    scenario = load_scenario("permutation", transports=["mrc", "roce-1p"], seeds=[1, 2])
+    summary = make(tmp_path, scenario, {"mrc": plays.collide((0.96,), 1), "roce-1p": plays.collide((0.98, 0.5), 2)})
+    assert drawn(tmp_path) == {"permutation-packed-s1.png", "permutation-packed-s2.png"}
+    text = printed(summary, tmp_path)
+    assert "seed" in text and "Goodput per flow" not in text  # which flow is which differs between seeds
+
+
+def test_ev_balance(tmp_path: Path) -> None:
+    summary = make(tmp_path, load_scenario("ev-balance"), {"mrc": plays.part(5.0, 0.5, 1)})
+    assert drawn(tmp_path) == {"flows-packed-s1.png", "windows-packed-s1.png", "ev-shares-mrc-wide-packed-s1.png"}
+    assert "that B is bound to before that starts" in " ".join(printed(summary, tmp_path).split())
+
+
+def test_without_data_no_plots_but_tables(tmp_path: Path) -> None:
+    scenario = load_scenario("incast-15", transports=["mrc"])
+    summary = make(tmp_path, scenario, {"mrc": Play(rate=lambda flow, fabric, t: 1e9)})
+    for name in ("flows", "queues"):
+        (tmp_path / f"{name}.parquet").unlink()
+    assert drawn(tmp_path) == set()
+    assert "15 × incast" in printed(summary, tmp_path)
+
+
+def test_a_fabric_without_trimming_and_marking_says_off(tmp_path: Path) -> None:
+    scenario = load_scenario("incast-15", overrides=["transport.mrc-no-trim.fabric_options.ecn=false"], transports=["mrc-no-trim"])
+    summary = make(tmp_path, scenario, {})
+    row = next(line for line in printed(summary, tmp_path, 120).splitlines() if line.lstrip().startswith("rack16-no-ecn-no-trimming"))
+    assert row.split()[4:7] == ["off", "off", "off"]
+
+
+def test_grid_counts_in_fair_shares() -> None:
+    packets = pd.DataFrame({"t_ns": [0, 0, 10, 10, 20], "bin_ns": [10] * 5, "ev": [1, 2, 1, 2, 2], "tx_packets": [3, 1, 5, 5, 4]})
+    assert grid(packets, [1, 2], 0, 10, 3).tolist() == [[1.5, 1.0, 0.0], [0.5, 1.0, 2.0]]
+    assert grid(packets, [1, 2], 0, 20, 1).tolist() == [[16 / 14], [12 / 14]]
+    assert np.isnan(grid(packets, [1, 2], -10, 10, 1)).all()
