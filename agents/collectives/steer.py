@@ -39,11 +39,6 @@ def connect(
         agent.call("connect", remotes={peer: made[int(peer)]["qps"][str(i)] for peer in made[i]["qps"]})
 
 
-def connect_ring(agents: Sequence[Agent], hosts: list[int], qps: int, slices: int) -> None:
-    """:func:`connect` for a ring all-reduce."""
-    connect(agents, hosts, "ring-allreduce", qps, slices)
-
-
 def wait_for_all(agents: Sequence[Agent], heard: Callable[[int, dict[str, Any]], None], check: Callable[[], None], timeout: float) -> bool:
     """Pass every notification to ``heard(rank, note)`` until each rank is done (True), one failed, or ``timeout`` seconds went by (False).
 

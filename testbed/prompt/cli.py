@@ -8,24 +8,22 @@ from __future__ import annotations
 
 import difflib
 import shlex
-import time
 from typing import Any
 
 from rich import box
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Column, Table
 
-from agents.collectives.steer import connect_ring, wait_for_all
+from agents.collectives.registry import collectives
 from agents.control import AgentError
 from testbed.cluster import Cluster, ClusterDied
 from testbed.emulated.prompt import Prompt as FabricPrompt
 from testbed.errors import UserError
+from testbed.prompt.collective import kind_of, run
 from testbed.prompt.trace import trace
 from topologies import FabricError
 from topologies.addressing import ev, ev_fields, path_address, sid_list, text, usid_fields
 from topologies.paths import path_evs, path_links, path_nodes
-from topologies.theory import place_ranks, ring_allreduce_bus_bandwidth
 
 _STYLES = {"GOOD": "green", "SKIP": "yellow", "ASSUMED_BAD": "red", "DENIED": "magenta"}
 
@@ -218,76 +216,24 @@ class Prompt(FabricPrompt):
 
     # --- doing -----------------------------------------------------------------------------------------------
 
+    def do_collective(self, line: str) -> None:
+        """collective NAME [steps=10] [bytes=1048576] [placement=packed|interleaved] [dtype=int32|float32] [qps=1] [slices=4]
+
+        A collective over all hosts, every element of every result checked. Without a name: all that there are.
+        """
+        words = words_of(line)
+        if not words:
+            raise UserError(f"usage: collective NAME; there are {', '.join(collectives())}")
+        self.console.print(run(self.cluster, self.console, "collective", kind_of(words[0]), words[1:]), highlight=False)
+
+    def complete_collective(self, word: str, *_: Any) -> list[str]:
+        """Names."""
+        return [name for name in collectives() if name.startswith(word)]
+
     def do_allreduce(self, line: str) -> None:
         """allreduce [steps=10] [bytes=1048576] [placement=packed|interleaved] [dtype=int32|float32] [qps=1] [slices=4]
 
-        Ring all-reduce over all hosts, every sum checked.
+        Ring all-reduce over all hosts, every sum checked: short for collective ring-allreduce.
         """
-        options: dict[str, str] = {"steps": "10", "bytes": str(1 << 20), "placement": "packed", "dtype": "int32", "qps": "1", "slices": "4"}
-        for word in words_of(line):
-            key, _, value = word.partition("=")
-            if key not in options or not value:
-                raise UserError(f"allreduce: {word!r} is not one of {' '.join(f'{k}=' for k in options)}")
-            options[key] = value
-        try:
-            steps, size, qps, slices = (int(options[k]) for k in ("steps", "bytes", "qps", "slices"))
-            if min(steps, size, qps, slices) < 1:
-                raise ValueError
-        except ValueError:
-            raise UserError("allreduce: steps, bytes, qps and slices are whole numbers above 0") from None
-        hosts = place_ranks(self.fabric, options["placement"])
-        agents = [self.cluster.agents[h] for h in hosts]
-        unit = len(hosts) * slices * 4
-        size = -(-size // unit) * unit
-        connect_ring(agents, hosts, qps, slices)
-        spans: dict[int, list[int]] = {}
-        wrong = 0
-        failure = ""
-        ended = False
-        seed = int(time.time())
-        with Progress(console=self.console, transient=True, disable=not self.console.is_terminal) as bar:
-            task = bar.add_task("ring all-reduce", total=steps * len(hosts))
-
-            def heard(rank: int, note: dict[str, Any]) -> None:
-                nonlocal wrong, failure
-                if note["event"] == "step":
-                    spans.setdefault(note["step"], []).append(note["end_ns"] - note["start_ns"])
-                    bar.advance(task)
-                elif note["event"] == "done":
-                    wrong += note["wrong"]
-                else:
-                    failure = f"rank {note['rank']} (h{hosts[note['rank']]}) lost rank {note['peer_rank']}: {note['reason']}"
-
-            for agent in agents:
-                agent.call(
-                    "start",
-                    collective="ring-allreduce",
-                    message_bytes=size,
-                    dtype=options["dtype"],
-                    steps=steps,
-                    warmup=1,
-                    seed=seed,
-                )
-            try:
-                ended = wait_for_all(agents, heard, self.cluster.check, timeout=60 + steps * 60)
-            except KeyboardInterrupt:
-                failure = "stopped"
-        if failure or not ended:
-            for agent in agents:
-                agent.call("abort")
-                agent.notifications()
-        if failure or not ended:
-            raise UserError(failure or "allreduce: no end within its time; `evs HOST` and `broken` may say why")
-        times = sorted(max(s) for s in spans.values())
-        n = len(hosts)
-        middle = times[len(times) // 2]
-        bus = size * 8 / (middle / 1e9) * 2 * (n - 1) / n
-        ideal = ring_allreduce_bus_bandwidth(
-            self.fabric, options["placement"], [k for k, up in self.cluster.link_states().items() if not up]
-        )
-        self.console.print(
-            f"{steps} steps of {size} B over {n} ranks: median {middle / 1e6:.1f} ms, slowest {times[-1] / 1e6:.1f} ms, "
-            f"bus bandwidth {bus / 1e6:.2f} Mb/s ({100 * bus / ideal:.1f} % of what the links that are up allow), "
-            + (f"[red]{wrong} wrong elements[/red]" if wrong else "every sum right"),
-            highlight=False,
-        )
+        said = run(self.cluster, self.console, "allreduce", kind_of("ring-allreduce"), words_of(line))
+        self.console.print(said, highlight=False)

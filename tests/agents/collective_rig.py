@@ -52,7 +52,10 @@ class LooseVerbs:
         self.receives[qpn] += 1
 
     def post_write(self, qpn: int, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int = -1) -> None:
-        self.world.queues[qpn].append([wr_id, memory, va - VA, imm, False])
+        assert self.memory is not None
+        # A user's own memory must stay as it is until the completion; in the arena peers may write as soon as all has arrived.
+        was = None if memory.obj is self.memory.obj else (memory, bytes(memory))
+        self.world.queues[qpn].append([wr_id, memory, va - VA, imm, False, was])
 
 
 class LooseWorld:
@@ -60,10 +63,10 @@ class LooseWorld:
 
     def __init__(self, n: int, seed: int, sloth: int = 1) -> None:
         self.rng = Random(seed)
-        self.queues: list[deque[list[Any]]] = []  # by QPN: wr_id, source, offset, immediate, whether placed
+        self.queues: list[deque[list[Any]]] = []  # by QPN: wr_id, source, offset, immediate, whether placed, what it was
         self.owner: list[int] = []
         self.far: dict[int, int] = {}
-        self.unacknowledged: dict[int, deque[tuple[int, int]]] = {}
+        self.unacknowledged: dict[int, deque[list[Any]]] = {}
         self.verbs = [LooseVerbs(self, host) for host in range(n)]
         self.now = 0
         self.sloth = sloth
@@ -78,7 +81,7 @@ class LooseWorld:
         return made
 
     def _place(self, qpn: int, write: list[Any]) -> None:
-        wr_id, source, offset, imm, placed = write
+        _, source, offset, _, placed, _ = write
         if not placed:
             there = self.verbs[self.owner[self.far[qpn]]].memory
             assert there is not None
@@ -95,8 +98,9 @@ class LooseWorld:
             return False
         if open_ and (not busy or rng.random() < 0.3):
             qpn = rng.choice(open_)
-            wr_id, length = self.unacknowledged[qpn].popleft()
-            self.verbs[self.owner[qpn]].made.append(Completion(qpn, wr_id, WRITE, OK, -1, length))
+            wr_id, source, _, imm, _, was = self.unacknowledged[qpn].popleft()
+            assert was is None or was[0] == was[1], "changed before it was acknowledged"
+            self.verbs[self.owner[qpn]].made.append(Completion(qpn, wr_id, WRITE, OK, imm, len(source)))
             return True
         qpn = rng.choice(busy)
         queue = self.queues[qpn]
@@ -109,7 +113,7 @@ class LooseWorld:
         assert far.receives[self.far[qpn]] > 0, "no receive request was posted"
         far.receives[self.far[qpn]] -= 1
         far.made.append(Completion(self.far[qpn], 0, RECEIVE, OK, write[3], 0))
-        self.unacknowledged.setdefault(qpn, deque()).append((write[0], len(write[1])))
+        self.unacknowledged.setdefault(qpn, deque()).append(write)
         return True
 
     def run(self, look: Callable[[], bool], turns: int = 300_000) -> bool:

@@ -5,6 +5,9 @@ The model of the verbs (:class:`LooseWorld`) tries orders that no test of real e
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -228,6 +231,25 @@ def test_a_peer_at_an_impossible_step_ends_the_collective() -> None:
     assert made.failure == {"peer_rank": 3, "reason": "it sent step 5 while this rank is at step 0"}
 
 
+def test_a_step_that_is_complete_as_it_begins_ends_at_once() -> None:
+    """Nothing more would come to wake the host."""
+    made = job("all-gather", 2, 16)
+    qpn = made.bundle[1].qpns[0]
+    made.begin()
+
+    def from_peer(step: int) -> list[Completion]:
+        return [Completion(qpn, 0, RECEIVE, OK, step << 20 | j, 0) for j in range(2)]
+
+    made.completed(from_peer(1) + from_peer(0))
+    assert made.step == 1 and made.ended and len(made.told) == 2
+    made.completed([Completion(qpn, k, WRITE, OK, -1, 4) for k in (0, 1, 0)])
+    made.idle()
+    assert not made.finished
+    made.completed([Completion(qpn, 1, WRITE, OK, -1, 4)])
+    made.idle()
+    assert made.finished
+
+
 def test_every_immediate_is_replaced_and_strangers_are_left_out() -> None:
     made = job()
     group = made.group
@@ -264,6 +286,23 @@ def test_warm_up_is_told_once() -> None:
 def test_all_are_found_by_name() -> None:
     assert tuple(collectives()) == NAMES
     assert all(kind.name == name for name, kind in collectives().items())
+
+
+OWN = """
+from agents.collectives.ring import RingAllReduce
+
+
+class Own(RingAllReduce):
+    name = "my-allreduce"
+"""
+
+
+def test_one_file_adds_one(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(OWN)
+    code = "import sys, agents.collectives as c; c.__path__.append(sys.argv[1]); from agents.collectives.registry import find\n"
+    code += "print(find('my-allreduce').name, find('ring-allreduce').__name__)"
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert done.stdout == "my-allreduce RingAllReduce\n"
 
 
 def test_peers_agree() -> None:

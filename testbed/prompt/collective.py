@@ -1,0 +1,108 @@
+"""The prompt's ``collective`` and ``allreduce``: options, the run over all hosts, and one line of figures. Never prints by itself."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress
+
+from agents.collectives.base import Collective
+from agents.collectives.data import DTYPES
+from agents.collectives.group import CollectiveError
+from agents.collectives.registry import collectives
+from agents.collectives.steer import connect, wait_for_all
+from agents.control import AgentError
+from testbed.cluster import Cluster
+from testbed.errors import UserError
+from topologies.theory import COLLECTIVES, bus_bandwidth, bus_factor, place_ranks
+
+DEFAULTS = {"steps": "10", "bytes": str(1 << 20), "placement": "packed", "dtype": "int32", "qps": "1", "slices": "4"}
+_NUMBERS = ("steps", "bytes", "qps", "slices")
+
+
+def kind_of(name: str) -> type[Collective]:
+    """A collective by name. Raises :class:`UserError` naming all that there are."""
+    known = collectives()
+    if name not in known:
+        raise UserError(f"no collective {name!r}: there are {', '.join(known)}")
+    return known[name]
+
+
+def options_of(command: str, words: list[str]) -> tuple[dict[str, str], tuple[int, int, int, int]]:
+    """All options, and steps, bytes, qps and slices as numbers. Raises :class:`UserError`."""
+    options = dict(DEFAULTS)
+    for word in words:
+        key, _, value = word.partition("=")
+        if key not in options or not value:
+            raise UserError(f"{command}: {word!r} is not one of {' '.join(f'{k}=' for k in options)}")
+        options[key] = value
+    try:
+        steps, size, qps, slices = (int(options[k]) for k in _NUMBERS)
+        if min(steps, size, qps, slices) < 1:
+            raise ValueError
+    except ValueError:
+        raise UserError(f"{command}: steps, bytes, qps and slices are whole numbers above 0") from None
+    return options, (steps, size, qps, slices)
+
+
+def run(cluster: Cluster, console: Console, command: str, kind: type[Collective], words: list[str]) -> str:
+    """Run a collective over all hosts of a living cluster; what to say about it. Raises :class:`UserError`, also on Ctrl-C."""
+    options, (steps, size, qps, slices) = options_of(command, words)
+    hosts = place_ranks(cluster.fabric, options["placement"])
+    n = len(hosts)
+    agents = [cluster.agents[h] for h in hosts]
+    if options["dtype"] in DTYPES:
+        unit = kind.parts(n) * slices * DTYPES[options["dtype"]].itemsize
+        size = -(-size // unit) * unit
+    try:
+        kind.check(n, slices, size, options["dtype"], steps, 1)
+    except CollectiveError as error:
+        raise UserError(f"{command}: {error}") from None
+    connect(agents, hosts, kind.name, qps, slices)
+    spans: dict[int, list[int]] = {}
+    wrong = 0
+    failure = ""
+    ended = False
+    seed = int(time.time())
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(kind.name, total=steps * n)
+
+        def heard(rank: int, note: dict[str, Any]) -> None:
+            nonlocal wrong, failure
+            if note["event"] == "step":
+                spans.setdefault(note["step"], []).append(note["end_ns"] - note["start_ns"])
+                bar.advance(task)
+            elif note["event"] == "done":
+                wrong += note["wrong"]
+            else:
+                failure = f"rank {note['rank']} (h{hosts[note['rank']]}) lost rank {note['peer_rank']}: {note['reason']}"
+
+        try:
+            for agent in agents:
+                agent.call(
+                    "start", collective=kind.name, message_bytes=size, dtype=options["dtype"], steps=steps, warmup=1, seed=seed
+                )  # fmt: skip
+            ended = wait_for_all(agents, heard, cluster.check, timeout=60 + steps * 60)
+        except KeyboardInterrupt:
+            failure = "stopped"
+        except AgentError as error:  # the others have begun
+            failure = str(error)
+    if failure or not ended:
+        for agent in agents:
+            agent.call("abort")
+            agent.notifications()
+        raise UserError(failure or f"{command}: no end within its time; `evs HOST` and `broken` may say why")
+    times = sorted(max(s) for s in spans.values())
+    middle = times[len(times) // 2]
+    rate = size * 8 / (middle / 1e9)
+    said = f"{steps} steps of {size} B over {n} ranks: median {middle / 1e6:.1f} ms, slowest {times[-1] / 1e6:.1f} ms, "
+    if kind.name in COLLECTIVES:
+        bus = rate * bus_factor(kind.name, n)
+        ideal = bus_bandwidth(cluster.fabric, kind.name, hosts, [k for k, up in cluster.link_states().items() if not up])
+        said += f"bus bandwidth {bus / 1e6:.2f} Mb/s ({100 * bus / ideal if ideal else 0:.1f} % of what the links that are up allow), "
+    else:
+        said += f"{rate / 1e6:.2f} Mb/s, "  # one of the user's own: theory has no figure for it
+    right = "every sum right" if kind.name.endswith("allreduce") else "every element right"
+    return said + (f"[red]{wrong} wrong elements[/red]" if wrong else right)
