@@ -61,7 +61,7 @@ FEATURES: dict[str, tuple[Status, str]] = {  # name -> status when lacking, why
     "seg6local next-csid": ("optional", "only an independent check of the uSID shift"),
     "MPTCP": ("optional", "only a baseline transport to come"),
     "AF_XDP": ("optional", "not used"),
-    "netem": ("optional", "not needed: links have no propagation delay"),
+    "netem": ("optional", "not needed: the agents delay frames"),
     "RED": ("optional", "not needed: queues are managed by eBPF"),
     "fq": ("optional", "not needed: agents pace themselves"),
     "VRF": ("optional", "not needed"),
