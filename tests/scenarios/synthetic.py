@@ -71,7 +71,8 @@ def write_run(directory: Path, scenario: Scenario, spec: Any, play: Play) -> Run
             owed += got
             while owed >= size and (left is None or left):
                 owed -= size
-                said = {"number": number_of, "bytes": size, "start_ns": max(begin, t - 4 * bin_ns) if number_of else begin, "end_ns": t + bin_ns}
+                posted = max(begin, t - 4 * bin_ns) if number_of else begin
+                said = {"number": number_of, "bytes": size, "start_ns": posted, "end_ns": t + bin_ns}
                 logs.setdefault(hosts[flow.src], []).append({"t": t + bin_ns, "kind": "message", "flow": number, **said})
                 number_of += 1
                 left = None if left is None else left - 1
