@@ -7,14 +7,13 @@ that from those files alone. Whatever goes wrong becomes an outcome; only Keyboa
 from __future__ import annotations
 
 import json
-import selectors
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from agents.collectives.steer import connect
+from agents.collectives.steer import connect, wait_for_all
 from agents.control import AgentError
 from scenarios.faults import NEVER, Action, Timeline, busiest_edge, fault_ranks, resolve_used
 from scenarios.fidelity import Watch
@@ -91,7 +90,6 @@ class OneRun:
         self.outcome, self.reason = "done", ""
         self.window = [0, 0]
         self.done: set[int] = set()
-        self.awaited = {rank for a, b in self.edges for rank in (a, b)}  # whose end is the run's
         self.ended: dict[int, set[int]] = {}  # step -> ranks that finished it
         self.began = -1  # latest measured step that any rank began
         self.reroutes: list[tuple[int, list[str]]] = []
@@ -101,6 +99,7 @@ class OneRun:
         self.journal_file = open(directory / "runner.jsonl", "w", encoding="utf-8", buffering=1)
         self.queue_file = open(directory / "queues.jsonl", "w", encoding="utf-8") if self.queues else None
         self.sample_at = 0 if self.queues else NEVER
+        self.check_at = 0
 
     def journal(self, t: int, kind: str, **fields: Any) -> None:
         self.journal_file.write(json.dumps({"t": t, "kind": kind, **fields}) + "\n")
@@ -170,7 +169,7 @@ class OneRun:
 
     def begin(self) -> int:
         """Tell every agent to start; returns when they do (monotonic ns)."""
-        work, agents, timeline = self.work, self.ranked(), self.timeline
+        work, timeline = self.work, self.timeline
         assert timeline is not None
         start = time.monotonic_ns() + (LEAD_NS if self.flows else 0)
         more: dict[str, Any] = {}
@@ -179,7 +178,7 @@ class OneRun:
             self.record["t0"] = start
         self.window = [start, start]
         self.journal(start, "start", key=self.spec.key)
-        for agent in agents:
+        for agent in self.ranked():
             agent.call(
                 "start", collective=self.collective, message_bytes=work.message_bytes, dtype=work.dtype,
                 steps=work.steps, warmup=work.warmup_steps, seed=self.spec.seed, **more,
@@ -193,42 +192,31 @@ class OneRun:
     def workload(self) -> None:
         agents = self.ranked()
         start = self.begin()
-        assert self.timeline is not None
-        checked = start
-        with selectors.DefaultSelector() as selector:
-            for agent in agents:
-                selector.register(agent.fileno(), selectors.EVENT_READ)
-            while not self.awaited <= self.done:
-                now = time.monotonic_ns()
-                if now - start > self.spec.scenario.timeout_ns:
-                    late = sorted(self.awaited - self.done)
-                    self.end(
-                        "timeout",
-                        f"no end after {self.spec.scenario.timeout_ns / 1e9:g} s: ranks {late} not done; raise 'timeout' or make the workload shorter",  # noqa: E501
-                    )
-                    break
-                self.apply(now)
-                if now - checked > CHECK_EVERY_NS:
-                    self.cluster.check()
-                    self.look_for_the_controller(now)
-                    self.show_progress(now)
-                    checked = now
-                self.sample(now)
-                due = (self.timeline.next_ns(), self.reroutes[0][0] if self.reroutes else NEVER, self.sample_at)
-                soonest = min(*due, now + CHECK_EVERY_NS)
-                selector.select(max(0.0, (soonest - now) / 1e9))
-                for rank, agent in enumerate(agents):  # all of them: a call's answer may have brought others' notes along
-                    for note in agent.notifications():
-                        self.heard(rank, note)
-                    if getattr(agent, "closed", False) and rank not in self.done:
-                        time.sleep(0.2)  # until the kernel has told of its end
-                        self.cluster.check()  # says who died
-                        self.end("failed", f"the agent of rank {rank} (h{self.hosts[rank]}) hung up")
-                if self.outcome != "done":
-                    break
+        timeout = self.spec.scenario.timeout_ns
+        if not wait_for_all(agents, self.heard, self.tick, (start + timeout - time.monotonic_ns()) / 1e9) and self.outcome == "done":
+            gone = [rank for rank, agent in enumerate(agents) if getattr(agent, "closed", False)]
+            if gone:
+                self.cluster.check()  # says who died
+                self.end("failed", f"the agent of rank {gone[0]} (h{self.hosts[gone[0]]}) hung up")
+            late = [rank for rank in range(len(agents)) if rank not in self.done]
+            self.end("timeout", f"no end after {timeout / 1e9:g} s: ranks {late} not done; raise 'timeout' or make the workload shorter")
         self.window[1] = time.monotonic_ns()
         self.look_for_the_controller(self.window[1])
         self.journal(self.window[1], "end", outcome=self.outcome, reason=self.reason)
+
+    def tick(self) -> float:
+        """Do what is due; returns the seconds until there is something again."""
+        assert self.timeline is not None
+        now = time.monotonic_ns()
+        self.apply(now)
+        if now >= self.check_at:
+            self.cluster.check()
+            self.look_for_the_controller(now)
+            self.show_progress(now)
+            self.check_at = now + CHECK_EVERY_NS
+        self.sample(now)
+        due = (self.timeline.next_ns(), self.reroutes[0][0] if self.reroutes else NEVER, self.sample_at, self.check_at)
+        return (min(due) - now) / 1e9
 
     def sample(self, now: int) -> None:
         """Write down what waits at the ports worth watching, if it is time."""

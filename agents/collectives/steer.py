@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+CHECK_S = 0.3
+
 
 class Agent(Protocol):
     """What is asked of agents.control.AgentClient."""
@@ -39,10 +41,14 @@ def connect(
         agent.call("connect", remotes={peer: made[int(peer)]["qps"][str(i)] for peer in made[i]["qps"]})
 
 
-def wait_for_all(agents: Sequence[Agent], heard: Callable[[int, dict[str, Any]], None], check: Callable[[], None], timeout: float) -> bool:
-    """Pass every notification to ``heard(rank, note)`` until each rank is done (True), one failed, or ``timeout`` seconds went by (False).
+def wait_for_all(
+    agents: Sequence[Agent], heard: Callable[[int, dict[str, Any]], None], check: Callable[[], float | None], timeout: float
+) -> bool:
+    """Pass every notification to ``heard(rank, note)`` until each rank is done (True).
 
-    ``check`` is called a few times a second and may raise.
+    False if one failed, an agent hung up, or ``timeout`` seconds went by.
+
+    ``check`` is called every 0.3 s and after notifications; it may raise, and return in how many seconds it wants to be called sooner.
     """
     done: set[int] = set()
     end = time.monotonic() + timeout
@@ -50,13 +56,17 @@ def wait_for_all(agents: Sequence[Agent], heard: Callable[[int, dict[str, Any]],
         for agent in agents:
             selector.register(agent.fileno(), selectors.EVENT_READ)
         while len(done) < len(agents) and time.monotonic() < end:
-            check()
-            selector.select(0.3)
-            for rank, agent in enumerate(agents):
+            sooner = check()
+            selector.select(CHECK_S if sooner is None else max(0.0, min(sooner, CHECK_S)))
+            for rank, agent in enumerate(agents):  # all of them: a call's answer may have brought others' notes along
                 for note in agent.notifications():
                     heard(rank, note)
                     if note["event"] == "failed":
                         return False
                     if note["event"] == "done":
                         done.add(rank)
+                if getattr(agent, "closed", False) and rank not in done:
+                    time.sleep(0.2)  # until the kernel has told of its end
+                    check()
+                    return False
     return len(done) == len(agents)

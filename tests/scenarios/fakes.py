@@ -125,8 +125,7 @@ class FakeAgent:
                     self.log("message", t=end, flow=number, number=k, bytes=message_bytes, start_ns=begin, end_ns=end)
                 wrong = int(self.cluster.wrong_at == number)
                 self.notify(event="flow", flow=number, rank=self.rank, messages=1, bytes=0, wrong=wrong, start_ns=begin, end_ns=end)
-        if any(self.rank in (f["src"], f["dst"]) for f in flows):  # nobody waits for the others
-            self.notify(event="done", rank=self.rank, wrong=0)
+        self.notify(event="done", rank=self.rank, wrong=0)
 
     def ring(self, message_bytes: int, steps: int, warmup: int) -> None:
         known: set[str] = set()
