@@ -19,7 +19,7 @@ from agents.mrc.config import Config
 from agents.mrc.framing import Framer, Route
 from testbed.cluster import Cluster
 from testbed.prompt.trace import socket_in
-from tests.emulated.ring import Ring, logged, paths, wait_until
+from tests.emulated.ring import BYTES, Ring, logged, paths, wait_until
 from topologies import addressing, load_fabric
 
 pytestmark = pytest.mark.sandbox
@@ -222,7 +222,7 @@ def test_a_real_queue_pair_goes_to_error_for_a_write_it_must_not_do(attacker: At
         spoilt = {"rkey": attacker.rkey ^ 1} if what == "rkey" else {"va": end - len(MARK) + 1}
         attacker.send(attacker.write(src=3, qpn=attacker.from_h3["qpn"], psn=psn, **spoilt), host=3)
 
-    assert not ring.run(200, [(0.3, strike)], timeout=10)
+    assert not ring.run(200, [(0.3, strike)], size=4 * BYTES, timeout=10)  # so much that h3 always has something on its way
 
     def told() -> bool:
         for rank, agent in enumerate(ring.agents):
