@@ -52,6 +52,7 @@ class Expect:
     check: str
     name: str
     placement: str | None = None  # only there; None: everywhere
+    median: bool = False  # over the seeds, once, instead of for each of them
 
 
 @dataclass(frozen=True)
@@ -290,7 +291,7 @@ class _Reader(Values):
         return on in fabric.links_by_name or ":".join(reversed(on.split(":"))) in fabric.links_by_name
 
     def expect(self, data: Any, where: str, transports: list[Transport], workload: Workload) -> Expect:
-        self.table(data, where, ("check", "name", "placement"), ("check",))
+        self.table(data, where, ("check", "name", "placement", "median"), ("check",))
         check = str(data["check"])
         try:
             names = names_in(check)
@@ -302,7 +303,7 @@ class _Reader(Values):
         placement = data.get("placement")
         if placement is not None:
             self.one_of(placement, PLACEMENTS, f"{where}.placement")
-        return Expect(check, str(data.get("name", check)), placement)
+        return Expect(check, str(data.get("name", check)), placement, self.switch(data, "median", where, False))
 
 
 __all__ = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,3 +29,15 @@ def jain(rates: Sequence[float]) -> float | None:
     """Jain's fairness index: 1 if all are equal, 1/n if one has everything. None without rates, or if all are 0."""
     squares = sum(x * x for x in rates)
     return sum(rates) ** 2 / (len(rates) * squares) if squares else None
+
+
+def medians(trees: Sequence[Any]) -> Any:
+    """Of several summaries one whose numbers are the medians; what is no number, or not everywhere, is kept only where all agree."""
+    first = trees[0]
+    if all(isinstance(tree, dict) for tree in trees):
+        return {key: medians([tree[key] for tree in trees]) for key in first if all(key in tree for tree in trees)}
+    if isinstance(first, list) and all(isinstance(tree, list) and len(tree) == len(first) for tree in trees):
+        return [medians(list(items)) for items in zip(*trees, strict=True)]
+    if all(isinstance(tree, (int, float)) and not isinstance(tree, bool) for tree in trees):
+        return statistics.median(trees)
+    return first if all(tree == first for tree in trees) else None

@@ -12,7 +12,7 @@ from scenarios.checks import evaluate
 from scenarios.fabrics import figures as fabric_figures
 from scenarios.measure import Run, books, cable_gaps
 from scenarios.schema import Scenario
-from scenarios.stats import spread
+from scenarios.stats import medians, spread
 from topologies.paths import evs_over
 from topologies.theory import COLLECTIVES, bus_bandwidth, bus_factor, collective_step_ns
 
@@ -168,14 +168,17 @@ def summarise(scenario: Scenario, runs: list[Run]) -> dict[str, Any]:
     entries = [run_summary(run) for run in runs]
     entries.sort(key=lambda e: (places.index(e["placement"]), e["seed"], order.index(e["transport"])))
     checks: list[dict[str, Any]] = []
-    groups = list(dict.fromkeys((e["placement"], e["seed"]) for e in entries))
+    seeds = {place: list(dict.fromkeys(e["seed"] for e in entries if e["placement"] == place)) for place in places}
+    several = sum(map(len, seeds.values())) > 1
     for expect in scenario.expects:
-        for placement, seed in groups:
-            if expect.placement not in (None, placement):
-                continue
-            figures = {e["transport"].replace("-", "_"): e for e in entries if (e["placement"], e["seed"]) == (placement, seed)}
-            suffix = f" [{placement}, seed {seed}]" if len(groups) > 1 else ""
-            checks.append(evaluate(expect.check, figures, expect.name + suffix))
+        for placement in (place for place in places if seeds[place] and expect.placement in (None, place)):
+            for asked in [seeds[placement]] if expect.median else [[seed] for seed in seeds[placement]]:
+                seen = [e for e in entries if e["placement"] == placement and e["seed"] in asked]
+                names = dict.fromkeys(e["transport"] for e in seen)
+                told = {name.replace("-", "_"): medians([e for e in seen if e["transport"] == name]) for name in names}
+                what = f"median of seeds {', '.join(map(str, asked))}" if expect.median else f"seed {asked[0]}"
+                suffix = f" [{placement}, {what}]" if several else ""
+                checks.append(evaluate(expect.check, told, expect.name + suffix))
     for entry in entries:
         if entry["faults_missed"] and entry["outcome"] == "done":
             missed = "; ".join(entry["faults_missed"])

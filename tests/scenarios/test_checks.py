@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from scenarios.checks import CheckError, evaluate, names_in
+from scenarios.stats import medians
 
 FIGURES: dict[str, Any] = {
     "mrc": {"wrong": 0, "busbw_bps": 36e6, "ideal_busbw_bps": 40e6, "step_time_ns": {"p99": None, "max": 7}, "failovers": [{"lost": 3}]}
@@ -44,3 +45,12 @@ def test_anything_else_is_refused(check: str) -> None:
 
 def test_names() -> None:
     assert names_in("min(mrc.a, roce.b) < roce_1p.c['d']") == {"mrc", "roce", "roce_1p"}
+
+
+def test_medians_of_trees() -> None:
+    """Numbers by their place; what differs in kind or is missing somewhere says nothing."""
+    one = {"a": 1, "b": {"c": [1.0, 5]}, "who": "mrc", "key": "s1", "p50": None, "only": 3, "ok": True}
+    two = {"a": 4, "b": {"c": [2.0, 7]}, "who": "mrc", "key": "s2", "p50": 3, "ok": True}
+    three = {"a": 2, "b": {"c": [9.0, 6]}, "who": "mrc", "key": "s3", "p50": 4, "ok": True}
+    assert medians([one, two, three]) == {"a": 2, "b": {"c": [2.0, 6]}, "who": "mrc", "key": None, "p50": None, "ok": True}
+    assert medians([one]) == one

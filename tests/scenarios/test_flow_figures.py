@@ -150,6 +150,20 @@ def test_checks_can_name_groups_and_flows(tmp_path: Path) -> None:
     assert [check["ok"] for check in made["checks"]] == [True, True, False]  # no port of a permutation is watched
 
 
+def test_a_median_is_asked_once_over_the_seeds(tmp_path: Path) -> None:
+    """Two of three seeds hold: the median does, and each seed is asked where no median is."""
+    scenario = load_scenario("permutation", transports=["mrc"], seeds=[1, 2, 3])
+    wrong = dataclasses.replace(scenario, expects=(scenario.expects[0], dataclasses.replace(scenario.expects[0], median=False)))
+
+    def nine_tenths(flow: Flow, fabric: Fabric, t: float) -> float:
+        return 0.9 * fabric.host_rate * fabric.payload_share
+
+    runs = [write_run(tmp_path, wrong, spec, Play(rate=nine_tenths) if spec.seed == 2 else Play()) for spec in plan(wrong)]
+    checks = summarise(wrong, runs)["checks"]
+    assert [check["ok"] for check in checks] == [True, True, False, True]
+    assert "[packed, median of seeds 1, 2, 3]" in checks[0]["name"] and "[packed, seed 2]" in checks[2]["name"]
+
+
 # --- EVs -----------------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,39 @@
+"""A scenario of flows on a real fabric, from its file to its summary: books, trims, queues and windows are all there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from scenarios.runner import run_scenario
+from scenarios.schema import load_scenario
+
+pytestmark = pytest.mark.sandbox
+
+
+def test_incast_with_a_victim_under_both_transports(tmp_path: Path) -> None:
+    fabric = tmp_path / "small.toml"
+    fabric.write_text('planes = 2\nt0_per_plane = 2\nt1_per_plane = 2\nhosts_per_t0 = 4\nnic_rate = "8Mbit"\n')
+    given = ["workload.senders=3", "workload.victim_alone=1.2", "workload.duration=1.5", "workload.message_bytes=64KiB"]
+    scenario = load_scenario("incast-victim", fabric=str(fabric), transports=["mrc", "roce"], overrides=given)
+    out = tmp_path / "out"
+    out.mkdir()
+    summary = run_scenario(scenario, out)
+    mrc, roce = summary["runs"]
+    for run in (mrc, roce):
+        assert (run["outcome"], run["wrong"], run["packets"]["unexplained"]) == ("done", 0, 0), run["reason"]
+        assert set(run["flows"]) == {"h0-h4", "h1-h4", "h2-h4", "victim"}
+        assert all(flow["goodput_bps"] > 0 and flow["messages"] > 0 for flow in run["flows"].values())
+        incast = run["groups"]["incast"]
+        assert 0 < incast["queue_mean_bytes"] <= incast["queue_peak_bytes"] <= incast["buffer_bytes"]
+    assert mrc["packets"]["trimmed"] > 0 and roce["packets"]["trimmed"] == 0 and roce["packets"]["marked"] > 0
+    assert mrc["groups"]["incast"]["of_line"] > 0.5 and mrc["groups"]["victim"]["kept"] > 0.5
+    for table in ("flows", "messages", "queues", "evs", "cwnd"):
+        frame = pd.read_parquet(out / f"{table}.parquet")
+        assert set(frame["run"]) == {mrc["run"], roce["run"]}, table
+    placed = pd.read_parquet(out / "flows.parquet").groupby(["run", "flow"])["rx_bytes"].sum()
+    sent = pd.read_parquet(out / "messages.parquet").groupby(["run", "flow"])["bytes"].sum()
+    assert placed.to_dict() == sent.to_dict()
+    assert {"flows-packed-s1.png", "queues-packed-s1.png", "windows-packed-s1.png"} <= {p.name for p in (out / "plots").iterdir()}
