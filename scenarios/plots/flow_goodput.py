@@ -61,11 +61,15 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], name: s
                 ax.axvline((window[1] - run["t0_ns"]) / 1e9, color="#999999", linewidth=0.7, linestyle="--", zorder=1)
             ax.axhline(100, color="black", linewidth=0.7, linestyle=":", zorder=1)
             ax.set_title(f"{run['transport']} on {run['fabric']}", color=colour_and_marker(run["transport"])[0], pad=3)
-            ax.set_ylim(0, 112)
-            ax.set_yticks([0, 50, 100])
             ax.set_xlim(0, span / 1e9)
+        highest = max(line.get_ydata().max() for ax in axes[:, 0] for line in ax.get_lines() if len(line.get_ydata()) > 2)
+        if highest > 50:
+            axes[0, 0].set_ylim(0, 112)
+            axes[0, 0].set_yticks([0, 50, 100])
+        else:  # many to one, nobody gets near the line
+            axes[0, 0].set_ylim(0, 1.1 * highest)
         axes[-1, 0].set_xlabel("time since the first flow began [s]")
-        fig.supylabel("goodput, % of a host's payload rate", fontsize=7.5)
+        fig.supylabel("goodput, % of line", fontsize=7.5)
         from matplotlib.lines import Line2D
 
         if any(r["all_on_ns"] for r in runs):
