@@ -181,7 +181,7 @@ class Nscc(Congestion):
             return
         if d < self.cfg_rtt // NO_DELAY:
             self.fast_bytes += news
-            if self.fast_bytes > self.cwnd:
+            if self.fast_bytes > self.window:
                 self.fast = True
             if self.fast:
                 self.window += self.fs * news
