@@ -37,19 +37,17 @@ class Doubts:
         if doubt.due_ns < self.at:
             self.at = doubt.due_ns
 
-    def drop(self, psn: int) -> None:
+    def drop(self, psn: int) -> Doubt:
         """Explained, or judged: the EV no longer rests for it."""
         doubt = self.open.pop(psn)
         self.paths.doubts[doubt.ev] -= 1
         if doubt.due_ns == self.at:
             self.at = min((d.due_ns for d in self.open.values()), default=NEVER)
+        return doubt
 
     def due(self, now: int) -> list[Doubt]:
         """Those whose time is over, dropped."""
-        over = [(psn, d) for psn, d in self.open.items() if d.due_ns <= now]
-        for psn, _ in over:
-            self.drop(psn)
-        return [d for _, d in over]
+        return [self.drop(psn) for psn in [p for p, d in self.open.items() if d.due_ns <= now]]
 
     def clear(self) -> None:
         """Drop all."""

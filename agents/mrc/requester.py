@@ -388,6 +388,9 @@ class Requester:
         if blame:
             self.first_ev[psn] = ev
             if self.config.trimming and rule != RTO:
+                if psn in self.doubts.open:  # the copy before this one; both at once need an srtt far above the path's RTT
+                    d = self.doubts.drop(psn)
+                    self._convict(now, d.ev, d.sent_ns, d.size, d.rule)
                 self.doubts.add(psn, Doubt(ev, self.sent_ns[slot], now + (self.rtt.srtt >> 2), self.bytes[slot], name))
             else:
                 self._convict(now, ev, self.sent_ns[slot], self.bytes[slot], name)
@@ -414,11 +417,9 @@ class Requester:
         if not self.una <= p < self.next:
             return
         slot = p % self.size
-        if p in self.doubts.open:
-            doubt = self.doubts.open[p]
+        doubt = self.doubts.open.get(p)
+        if doubt is not None and self.paths.evs[doubt.ev] == ev and doubt.sent_ns >> shift & 0xFFFF == ts:
             i = doubt.ev
-            if self.paths.evs[i] != ev or doubt.sent_ns >> shift & 0xFFFF != ts:
-                return
             self.doubts.drop(p)
             self.first_ev.pop(p, None)
             self.acquitted += 1
