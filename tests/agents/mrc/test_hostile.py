@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from agents.mrc import dscp, wire
 from agents.mrc.framing import Framer, Route
 from agents.transport import FLUSHED, OK, PEER_UNKNOWN, REMOTE_ACCESS, REMOTE_INVALID, REMOTE_OPERATION
+from tests.agents.egress import trimmed
 from tests.agents.mrc.rig import GUARD, TINY, Rig, drain, resealed
 
 NOW = 50_000_000
@@ -131,6 +132,109 @@ def test_each_lie_has_its_counter(name: str, make: object, port: int, counter: s
     assert untouched(rig)
 
 
+def cut_frame(frame: bytes, to: int = dscp.TRIMMED, keep: int = wire.TRIM_BYTES) -> bytes:
+    """As a switch would have cut it, or shorter."""
+    b = trimmed(frame, to)[:keep]
+    return b[:18] + (len(b) - 54).to_bytes(2, "big") + b[20:]
+
+
+@pytest.mark.parametrize("to, reason", [(dscp.TRIMMED, wire.TRIMMED), (dscp.TRIMMED_LASTHOP, wire.TRIMMED_LASTHOP)])
+@pytest.mark.parametrize("n", [0, 4, 64, 4096])
+def test_an_honest_trimmed_frame_is_answered_by_a_nack(to: int, reason: int, n: int) -> None:
+    rig = fresh()
+    ev = 0x10001
+    assert feed(rig, cut_frame(write_frame(rig, n=n, ev=ev, ahead=7), to), 1) == {"rx_packets": 1, "trimmed_rx": 1}
+    ((_, frame),) = drain(rig.b.engine, NOW)
+    d = wire.describe(frame)
+    psn = rig.a.engine.qps[rig.a.qpn].first_psn + 7 & 0xFFFFFF
+    stamp = NOW >> rig.b.engine.config.ts_shift & 0xFFFF
+    assert (d["name"], d["reason"], d["nack_psn"], d["entropy"], d["tx_ts"], d["dscp"]) == ("NACK", reason, psn, ev, stamp, dscp.CONTROL)
+    assert untouched(rig)
+
+
+@pytest.mark.parametrize(
+    "name, make, port, counter",
+    [
+        ("cut into its headers", lambda r: cut_frame(write_frame(r), keep=137), 0, "rx_bad_length"),
+        ("cut into its BTH", lambda r: cut_frame(write_frame(r), keep=110), 0, "rx_bad_length"),
+        ("nothing but the outer header", lambda r: cut_frame(write_frame(r), keep=54), 0, "rx_bad_length"),
+        ("less inside than there is", lambda r: changed(cut_frame(write_frame(r)), 58, 0, 47), 0, "rx_bad_length"),
+        ("inner and UDP length both less than there is", lambda r: changed(changed(cut_frame(write_frame(r)), 58, 0, 47), 98, 0, 47), 0,
+         "rx_bad_length"),
+        ("another UDP length", lambda r: changed(cut_frame(write_frame(r)), 99, 1), 0, "rx_bad_length"),
+        ("another outer length", lambda r: changed(cut_frame(write_frame(r)), 19, 1), 0, "rx_bad_length"),
+        ("bytes after the cut", lambda r: cut_frame(write_frame(r)) + bytes(4), 0, "rx_bad_length"),
+        ("cut, but not said so", lambda r: cut_frame(write_frame(r), dscp.TRIMMABLE), 0, "rx_bad_length"),
+        ("for another host", lambda r: changed(cut_frame(write_frame(r)), 93, 2), 0, "rx_foreign"),
+        ("from no host of the fabric", lambda r: changed(cut_frame(write_frame(r)), 76, 0, 5), 0, "rx_foreign"),
+        ("another UDP port", lambda r: changed(cut_frame(write_frame(r)), 96, 0x13, 0x6B), 0, "rx_foreign"),
+        ("unknown QP", lambda r: cut_frame(write_frame(r, qpn=4000)), 0, "rx_bad_qp"),
+        ("another host's QP", lambda r: cut_frame(write_frame(r, src=1)), 0, "rx_bad_qp"),
+        ("by another port than its EV's", lambda r: cut_frame(write_frame(r)), 1, "rx_bad_ev"),
+        ("EV of another plane", lambda r: cut_frame(write_frame(r, ev=0x10000)), 0, "rx_bad_ev"),
+        ("EV that names no path", lambda r: changed(cut_frame(write_frame(r)), 94, 0, 9), 0, "rx_bad_ev"),
+        ("a SACK", lambda r: cut_frame(sack_frame(r, 5, 1, 1)), 0, "rx_bad_opcode"),
+        ("an ACK", lambda r: cut_frame(bare_frame(r, wire.ACK, b"\x1f\0\0\1")), 0, "rx_bad_opcode"),
+        ("a NACK", lambda r: cut_frame(bare_frame(r, wire.NACK, b"\0\0\x19" + bytes(17))), 0, "rx_bad_opcode"),
+        ("an endpoint request", lambda r: cut_frame(bare_frame(r, wire.ENDPOINT_REQUEST, bytes(16), qpn=2)), 0, "rx_unsupported"),
+        ("an opcode nobody knows", lambda r: changed(cut_frame(write_frame(r)), 102, 0xCC), 0, "rx_bad_opcode"),
+        ("a probe, cut", lambda r: cut_frame(bare_frame(r, wire.PROBE, bytes(16)), keep=130), 0, "rx_bad_length"),
+        ("an honest probe", lambda r: cut_frame(bare_frame(r, wire.PROBE, bytes(16))), 0, "probes_rx"),
+        ("any rkey and address", lambda r: cut_frame(write_frame(r, rkey=1, va=(1 << 64) - 1)), 0, "trimmed_rx"),
+        ("long ago", lambda r: cut_frame(write_frame(r, ahead=-5)), 0, "trimmed_rx"),
+        ("beyond the window", lambda r: cut_frame(write_frame(r, ahead=1024)), 0, "trimmed_rx"),
+        ("as far away as PSNs go", lambda r: cut_frame(write_frame(r, ahead=0x7FFFFF)), 0, "trimmed_rx"),
+        ("as far behind as PSNs go", lambda r: cut_frame(write_frame(r, ahead=0x800000)), 0, "trimmed_rx"),
+    ],
+)  # fmt: skip
+def test_each_lie_of_a_trimmed_frame_has_its_counter(name: str, make: object, port: int, counter: str) -> None:
+    """Nothing of it is checked by an iCRC; it touches no memory and leaves the QP as it was but for what it owes."""
+    rig = fresh()
+    frame = make(rig)  # type: ignore[operator]
+    assert feed(rig, frame, port) == {"rx_packets": 1, counter: 1}
+    assert untouched(rig)
+    d = rig.b.engine.qps[rig.b.qpn].responder
+    assert (d.received, d.rcvd_bytes, d.nak) == (0, 0, 0)
+    names = [wire.describe(f)["name"] for _, f in drain(rig.b.engine, NOW)]
+    assert names == {"trimmed_rx": ["SACK" if "ago" in name or "behind" in name else "NACK"], "probes_rx": ["SACK"]}.get(counter, [])
+    assert feed(rig, write_frame(rig)) == {"rx_packets": 1, "data_rx": 1}
+
+
+def test_a_flood_of_trimmed_frames_is_bounded() -> None:
+    rig = fresh()
+    for k in range(500):
+        feed(rig, cut_frame(write_frame(rig, ahead=k)))
+    c = counted(rig)
+    assert c["trimmed_rx"] == 500 and c["rx_too_many"] == 500 - 64
+    assert len(drain(rig.b.engine, NOW)) == 64
+    assert feed(rig, cut_frame(write_frame(rig))) == {"rx_packets": 1, "trimmed_rx": 1}
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    st.sampled_from([wire.TRIMMED, wire.TRIMMED_LASTHOP]), st.one_of(st.integers(0, 0xFFFFFF), st.none()), st.integers(-3, 8),
+    st.sampled_from([0, 1, 0x10000, 0x10001, 0xFFFFFFFF]), st.integers(-2, 2),
+)  # fmt: skip
+def test_a_nack_for_a_trimmed_packet_can_only_send_again_what_it_names(
+    reason: int, psn: int | None, near: int, entropy: int, off: int
+) -> None:
+    rig = fresh()
+    engine = rig.b.engine
+    engine.post_write(rig.b.qpn, 1, memoryview(bytes(20_000)), rig.a.region.va, rig.a.region.rkey, -1)
+    sent = {d["psn"]: d for d in (wire.describe(f) for _, f in drain(engine, NOW))}
+    qp = engine.qps[rig.b.qpn]
+    r = qp.requester
+    flying = r.in_flight
+    named = qp.first_psn + near & 0xFFFFFF if psn is None else psn
+    ts = (NOW >> engine.config.ts_shift) + off & 0xFFFF
+    ext = wire.S_NETH.pack(0, reason, 0, entropy, 0, 0, named, wire.CC_NACK << 4, 0, ts)
+    assert feed(rig, bare_frame(rig, wire.NACK, ext, named))["nacks_rx"] == 1
+    honest = named in sent and sent[named]["ev"] == entropy and sent[named]["tx_ts"] == ts
+    assert r.trims == len(r.lost_queue) == int(honest)
+    assert (r.in_flight < flying) == honest
+    assert untouched(rig)
+
+
 def test_a_qp_not_connected_yet_takes_nothing() -> None:
     rig = fresh()
     q = rig.b.engine.create_qp(0)
@@ -150,12 +254,14 @@ def honest(rig: Rig, kind: int) -> bytes:
         lambda: bare_frame(rig, wire.ACK, b"\x1f\0\0\1", first + 1 & 0xFFFFFF),
         lambda: bare_frame(rig, wire.NACK, b"\0\0\x0b" + bytes(17), first & 0xFFFFFF),
         lambda: bare_frame(rig, wire.PROBE, wire.S_PETH.pack(0, 5, 0, 0, 0, 1), wire.F_TS),
+        lambda: cut_frame(write_frame(rig, n=400)),
+        lambda: cut_frame(write_frame(rig, n=0), dscp.TRIMMED_LASTHOP),
     ][kind]()
 
 
 @settings(deadline=None, max_examples=300)
 @given(
-    st.integers(0, 6), st.lists(st.tuples(st.integers(0, 200), FIELDS), max_size=8), st.integers(-60, 60), st.booleans(), st.integers(0, 1)
+    st.integers(0, 8), st.lists(st.tuples(st.integers(0, 200), FIELDS), max_size=8), st.integers(-60, 60), st.booleans(), st.integers(0, 1)
 )
 def test_mutated_frames_with_a_good_icrc(kind: int, edits: list[tuple[int, int]], resize: int, seal: bool, port: int) -> None:
     """Any field of any packet changed, sealed again or not: no exception, no byte outside the region, one counter each."""
@@ -170,7 +276,7 @@ def test_mutated_frames_with_a_good_icrc(kind: int, edits: list[tuple[int, int]]
     made = resealed(frame) if seal and len(frame) >= 122 else bytes(frame)
     delta = feed(rig, made, port)
     assert delta.pop("rx_packets") == 1
-    kinds = [k for k in delta if k.startswith("rx_") or k in ("data_rx", "sacks_rx", "acks_rx", "nacks_rx", "probes_rx")]
+    kinds = [k for k in delta if k.startswith("rx_") or k in ("data_rx", "sacks_rx", "acks_rx", "nacks_rx", "probes_rx", "trimmed_rx")]
     assert len(kinds) == 1 and delta[kinds[0]] == 1
     assert rig.b.guards_intact()
     if kinds != ["data_rx"]:

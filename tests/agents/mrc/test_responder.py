@@ -24,11 +24,13 @@ ASK = wire.F_ACKREQ
 class Peer:
     """Sends to one responder; ``first`` near the wrap of 24 bits is where mistakes hide."""
 
-    def __init__(self, first: int = 0xFFFFF0, receives: int = 1000) -> None:
+    def __init__(
+        self, first: int = 0xFFFFF0, receives: int = 1000, config: Config = CONFIG, neighbours: list[Responder] | None = None
+    ) -> None:
         self.memory = Memory(Random(1))
         self.arena = bytearray(1 << 16)
         self.region = self.memory.register(self.arena)
-        self.r = Responder(CONFIG, 16, self.memory, Random(2), [])
+        self.r = Responder(config, 16, self.memory, Random(2), neighbours if neighbours is not None else [])
         self.first = first
         self.r.start(first, [0, 1 << 16])
         self.r.recv_queue.extend(range(receives))
@@ -307,3 +309,88 @@ def test_reverse_evs_rotate_over_planes_and_pass_over_a_quiet_one() -> None:
     assert [peer.r.reverse_ev() for _ in range(4)] == [0x3, 0x10002, 0x3, 0x10002]
     peer.r.arrived(1000 + 5 * CONFIG.base_rtt, 1, 0x10001)
     assert {peer.r.reverse_ev() for _ in range(4)} == {0x10001}
+
+
+# --- what came without its payload ---------------------------------------------------------------------------------
+
+
+def cut(peer: Peer, k: int, now: int = 0, *, ev: int = 0x10001, ts: int = 77, rtx: bool = False, last_hop: bool = False) -> bool:
+    return peer.r.trimmed(now, peer.r.absolute(peer.first + k & 0xFFFFFF), ev, ts, rtx, last_hop)
+
+
+@pytest.mark.parametrize("k", [0, 3, CONFIG.mpr - 1, CONFIG.mpr, 0x7FFF00])
+def test_a_trimmed_packet_that_is_missing_is_to_be_told_and_is_not_received(k: int) -> None:
+    """Also one beyond the window: the sender knows what it sent."""
+    peer = Peer()
+    peer.only(1)
+    peer.r.told()
+    before = (peer.r.expected, peer.r.received, peer.r.high, peer.r.rcvd_bytes, peer.r.since_sack)
+    assert cut(peer, k)
+    assert before == (peer.r.expected, peer.r.received, peer.r.high, peer.r.rcvd_bytes, peer.r.since_sack)
+    assert not peer.r.sack_due and not peer.r.ack_due and peer.r.nak == 0
+    if k < CONFIG.mpr:
+        assert peer.only(k) == NEW
+
+
+@pytest.mark.parametrize("k", [0, 1, 5, -1, -1000])
+def test_a_trimmed_duplicate_is_told_by_a_sack_as_if_it_had_been_marked(k: int) -> None:
+    peer = Peer()
+    for j in (0, 1, 5):
+        peer.only(j)
+    peer.r.told()
+    assert not cut(peer, k, 123, rtx=True)
+    r = peer.r
+    assert r.sack_due and (r.trigger_m, r.trigger_psn, r.trigger_ev, r.trigger_ts, r.trigger_rtx, r.trigger_at) == (
+        wire.M_SKIP_ONCE, peer.first + k, 0x10001, 77, True, 123,
+    )  # fmt: skip
+    assert not any(r.completions) and r.msn == 2
+
+
+RTT = CONFIG.base_rtt
+
+
+def test_the_last_hops_trims_ask_for_less_for_a_base_rtt() -> None:
+    peer = Peer()
+    assert peer.r.window_advice(0) == 0
+    cut(peer, 3, 1000)
+    assert peer.r.window_advice(1001) == 0, "some link on the way: every sender's own paths are to be skipped"
+    cut(peer, 3, 2000, last_hop=True)
+    assert peer.r.window_advice(2000) == CONFIG.receiver_penalty == peer.r.window_advice(2000 + RTT - 1) == 16
+    assert peer.r.window_advice(2000 + RTT) & 0x7F == 0
+    cut(peer, 3, 3000 + RTT, last_hop=True)
+    assert peer.r.window_advice(2999 + 2 * RTT) == 16
+
+
+def test_a_trimmed_duplicate_on_the_last_hop_asks_for_less_too() -> None:
+    peer = Peer()
+    peer.only(0)
+    assert not cut(peer, 0, 1000, last_hop=True)
+    assert peer.r.window_advice(1001) == 16
+
+
+@pytest.mark.parametrize("penalty", [0, 1, 127])
+def test_how_much_less_is_an_option(penalty: int) -> None:
+    peer = Peer(config=Config.from_fabric(SMALL, {"receiver_penalty": penalty}))
+    cut(peer, 0, 1000, last_hop=True)
+    assert peer.r.window_advice(1001) == penalty
+    if not penalty:
+        assert peer.r.window_advice(1001 + 10 * RTT) == 0, "nothing was taken, nothing is given back"
+
+
+def test_windows_are_given_back_once_nobody_else_sends_to_this_host() -> None:
+    neighbours: list[Responder] = []
+    peers = [Peer(neighbours=neighbours) for _ in range(3)]
+    neighbours.extend(p.r for p in peers)
+    begin = 100 * RTT
+    for p in peers:
+        p.r.arrived(begin, 0, 1)
+    cut(peers[0], 0, begin, last_hop=True)
+    restore = 0x80
+    assert peers[0].r.window_advice(begin + RTT) == 0
+    peers[2].r.arrived(begin + RTT, 0, 1)
+    assert peers[0].r.window_advice(begin + 3 * RTT - 1) == 0
+    peers[0].r.arrived(begin + 3 * RTT, 0, 1)  # its own does not count
+    assert peers[0].r.window_advice(begin + 3 * RTT) == restore
+    assert peers[1].r.window_advice(begin + 3 * RTT) == 0, "it never asked for less"
+    cut(peers[0], 0, begin + 4 * RTT, last_hop=True)
+    assert peers[0].r.window_advice(begin + 4 * RTT) == 16, "not both"

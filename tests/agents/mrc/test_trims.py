@@ -1,0 +1,608 @@
+"""Trimmed packets at the sender: sent again at once, the path skipped once, never found guilty; and the race between NACK and SACK."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from agents.mrc import dscp, ev_state, loss, wire
+from agents.mrc.congestion.fixed import FixedWindow
+from agents.mrc.requester import CUT, LOST, ORDER, RTO, SENT, TIME
+from agents.transport import NEVER, OK, RETRY_EXCEEDED
+from tests.agents.egress import dscp_of, is_high, trimmed
+from tests.agents.mrc.rig import DEMO, Rig
+from tests.agents.mrc.test_requester import FIRST, Sender
+from topologies.clos import Fabric
+
+SIZE = DEMO.mtu + 88
+
+
+class Ears(FixedWindow):
+    """A window that stays, and remembers what it was told about losses."""
+
+    said: list[tuple[Any, ...]]
+
+    def on_nack(self, now: int, size: int, in_flight: int, trimmed: bool) -> None:
+        self.said.append(("nack", size, in_flight, trimmed))
+
+    def on_loss(self, now: int, size: int) -> None:
+        self.said.append(("loss", size))
+
+    def on_wrong_loss(self, now: int, size: int) -> None:
+        self.said.append(("wrong", size))
+
+
+class Trimming(Sender):
+    """A sender whose peer, played by the test, also sends NACKs."""
+
+    def __init__(self, packets: int = 60, **options: Any) -> None:
+        super().__init__(DEMO, packets, **options)
+        ears = Ears(self.config, self.config.base_rtt)
+        ears.said = []
+        ears.cwnd = self.r.congestion.cwnd
+        self.r.congestion = ears
+        self.said = ears.said
+        self.send(40)
+
+    def names(self, k: int) -> tuple[int, int]:
+        """EV and timestamp of the k-th packet's latest transmission, as a NACK echoes them."""
+        return self.r.paths.evs[self.ev(k)], self.r.sent_ns[(FIRST + k) % self.r.size] >> self.config.ts_shift & 0xFFFF
+
+    def nack(self, k: int, names: tuple[int, int] | None = None, last_hop: bool = False) -> None:
+        ev, ts = self.names(k) if names is None else names
+        self.r.trimmed(self.now, FIRST + k & 0xFFFFFF, ev, ts, self.config.ts_shift, last_hop)
+
+    def doubted(self) -> tuple[int, tuple[int, int]]:
+        """The first packet is missing and a later one on its EV is not: its EV, and what a NACK for it would say."""
+        names = self.names(0)
+        ev = self.ev(0)
+        self.sack(self.now, {self.same_path(0)})
+        assert self.lost() == [0] and self.rules() == ["order"]
+        return ev, names
+
+    def books(self) -> None:
+        """The EVs rest for exactly the doubts that are open."""
+        doubts = [0] * len(self.r.paths.evs)
+        for d in self.r.doubts.open.values():
+            doubts[d.ev] += 1
+        assert self.r.paths.doubts == doubts
+        assert self.r.doubts.at == min((d.due_ns for d in self.r.doubts.open.values()), default=NEVER)
+
+    def state_of(self, ev: int) -> int:
+        return self.r.paths.state[ev]
+
+
+@pytest.mark.parametrize("last_hop", [False, True])
+def test_a_trimmed_packet_goes_again_first_and_elsewhere(last_hop: bool) -> None:
+    s = Trimming()
+    flying = s.r.in_flight
+    ev = s.ev(5)
+    s.nack(5, last_hop=last_hop)
+    assert s.state(5) == CUT and s.r.in_flight == flying - SIZE
+    assert s.said == [("nack", SIZE, flying - SIZE, True)]
+    # The last hop is every path's: its trims say nothing about one.
+    assert s.state_of(ev) == (ev_state.GOOD if last_hop else ev_state.SKIP)
+    assert (s.r.trims, s.r.trims_last_hop, s.r.acquitted) == (1, int(last_hop), 0)
+    s.send(1)
+    assert s.r.tx_psn == FIRST + 5 and s.r.tx_ev != ev
+    assert s.r.paths.plane_of[s.r.tx_ev] != s.r.paths.plane_of[ev]
+    assert (s.state(5), s.r.count[(FIRST + 5) % s.r.size], s.r.retransmitted) == (SENT, 2, 1)
+    assert s.r.in_flight == flying
+    assert s.r.lost_by == [0] * 5 and s.rules() == [] and s.r.doubts.open == {}
+    s.send(1)
+    assert s.r.tx_psn == FIRST + 40
+
+
+def test_trimmed_and_lost_ones_go_oldest_first() -> None:
+    s = Trimming()
+    s.nack(9)
+    s.nack(2)
+    s.r.lose(s.now, FIRST + 4, TIME, "time", True)
+    for k in (2, 4, 9):
+        s.send(1)
+        assert s.r.tx_psn == FIRST + k
+
+
+def test_trims_never_give_up_a_path() -> None:
+    """Every packet of many laps is trimmed: EVs are skipped and restored, none is probed or out of use."""
+    s = Trimming(packets=400)
+    for _ in range(300):
+        k = next(k for k in range(60) if s.state(k) == SENT)
+        s.nack(k)
+        s.send(1)
+        assert set(s.r.paths.state) <= {ev_state.GOOD, ev_state.SKIP}
+    assert s.r.paths.next_probe == NEVER and s.r.paths.live_planes() == 4
+    assert s.r.trims == 300 and s.r.retransmitted == 300
+
+
+@pytest.mark.parametrize("what", ["ev", "no ev", "ts", "before", "never sent", "received", "twice"])
+def test_a_nack_acts_only_on_the_transmission_it_names(what: str) -> None:
+    s = Trimming()
+    ev, ts = s.names(5)
+    if what == "received":
+        s.sack(s.now, {5})
+    if what == "twice":
+        s.nack(5)
+    s.said.clear()
+    before = (s.r.in_flight, list(s.r.state), list(s.r.lost_queue), list(s.r.paths.state), s.r.trims, s.r.progress_ns)
+    s.now += 1
+    wrong = {
+        "ev": (5, ev ^ 1, ts), "no ev": (5, 0xFFFFFFFF, ts), "ts": (5, ev, ts + 1 & 0xFFFF), "before": (-1, ev, ts),
+        "never sent": (40, ev, ts), "received": (5, ev, ts), "twice": (5, ev, ts),
+    }[what]  # fmt: skip
+    s.nack(wrong[0], wrong[1:])
+    assert s.said == []
+    assert before == (s.r.in_flight, s.r.state, s.r.lost_queue, s.r.paths.state, s.r.trims, s.r.progress_ns)
+
+
+def test_a_late_nack_for_the_first_copy_says_nothing_of_the_second() -> None:
+    s = Trimming()
+    first = s.names(5)
+    s.nack(5)
+    s.now += 1 << s.config.ts_shift + 1
+    s.send(1)
+    s.nack(5, first)
+    assert s.state(5) == SENT and s.r.trims == 1
+    s.nack(5)
+    assert s.state(5) == CUT and s.r.trims == 2
+
+
+def test_a_nack_puts_the_timers_off() -> None:
+    s = Trimming()
+    s.now += s.config.base_rtt
+    s.nack(5)
+    assert loss.rto_at(s.r) == s.now + s.config.rto
+    assert loss.probe_at(s.r) > s.now
+
+
+def test_received_after_all_a_trimmed_one_is_not_sent_again_nor_a_wrong_verdict() -> None:
+    s = Trimming()
+    s.nack(5)
+    s.sack(s.now, {5})
+    s.send(1)
+    assert s.r.tx_psn == FIRST + 40 and s.r.spurious == 0 and ("wrong", SIZE) not in s.said
+
+
+# --- the race ----------------------------------------------------------------------------------------------------
+
+
+def test_in_doubt_the_ev_rests_and_nobody_is_punished() -> None:
+    s = Trimming()
+    ev, _ = s.doubted()
+    assert s.state(0) == LOST and s.state_of(ev) == ev_state.GOOD and s.r.paths.held(s.now, ev)
+    assert s.said == []
+    s.books()
+    for _ in range(20):
+        s.send(1)
+        assert s.r.tx_ev != ev
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("last_hop", [False, True])
+def test_a_nack_in_time_acquits(again: bool, last_hop: bool) -> None:
+    """Skip and the accounting of a trim, no cut for a loss, whether or not it went again already."""
+    s = Trimming()
+    ev, names = s.doubted()
+    due = s.r.doubts.at
+    if again:
+        s.send(1)
+        assert s.r.tx_psn == FIRST
+    s.now = due - 1
+    s.r.settle_doubts(s.now)
+    s.nack(0, names, last_hop)
+    assert s.said == [("nack", SIZE, s.r.in_flight, True)]
+    assert s.state_of(ev) == (ev_state.GOOD if last_hop else ev_state.SKIP)
+    assert not s.r.paths.held(s.now, ev)
+    assert (s.r.trims, s.r.trims_last_hop, s.r.acquitted, s.r.lost_by[ORDER]) == (1, int(last_hop), 1, 1)
+    assert s.state(0) == (SENT if again else LOST)
+    s.books()
+    s.now += 10 * s.r.rtt.srtt
+    s.r.settle_doubts(s.now)
+    assert len(s.said) == 1 and s.state_of(ev) != ev_state.ASSUMED_BAD
+    s.sack(s.now, {0})
+    assert s.r.spurious == 0 and s.r.paths.undone[ev] is False
+
+
+def test_without_a_nack_the_verdict_falls_after_a_quarter_of_the_smoothed_rtt() -> None:
+    s = Trimming()
+    s.r.measured(s.now, 0, 3 * s.config.base_rtt)
+    ev, names = s.doubted()
+    due = s.now + 3 * s.config.base_rtt // 4
+    assert s.r.doubts.at == due
+    s.r.settle_doubts(due - 1)
+    assert s.said == [] and s.state_of(ev) == ev_state.GOOD
+    s.now = due
+    s.r.settle_doubts(due)
+    assert s.said == [("loss", SIZE)] and s.state_of(ev) == ev_state.ASSUMED_BAD
+    s.books()
+    s.nack(0, names)
+    assert len(s.said) == 1 and s.r.acquitted == 0, "too late"
+
+
+def test_a_nack_for_something_else_acquits_nobody() -> None:
+    s = Trimming()
+    ev, (entropy, ts) = s.doubted()
+    s.nack(0, (entropy ^ 1, ts))
+    s.nack(0, (entropy, ts + 1))
+    assert s.said == [] and len(s.r.doubts.open) == 1
+    s.judge()
+    assert s.state_of(ev) == ev_state.ASSUMED_BAD
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_wrong_verdict_in_doubt_leaves_no_trace_but_patience(again: bool) -> None:
+    s = Trimming()
+    s.r.measured(s.now, 0, s.config.base_rtt)
+    ev, _ = s.doubted()
+    patience = loss.reorder_window(s.r)
+    if again:
+        s.send(1)
+    s.sack(s.now, {0, s.same_path(0)} if not again else {0})
+    assert s.r.spurious == 1 and loss.reorder_window(s.r) > patience
+    assert s.said == [] and s.state_of(ev) == ev_state.GOOD and not s.r.paths.undone[ev]
+    assert s.r.paths.due_probe(s.now) == -1
+    s.books()
+    assert s.r.doubts.open == {}
+
+
+def test_a_wrong_verdict_that_fell_gives_the_window_back() -> None:
+    s = Trimming()
+    s.doubted()
+    s.judge()
+    s.sack(s.now, {0})
+    assert s.said == [("loss", SIZE), ("wrong", SIZE)]
+
+
+def test_several_doubts_of_one_ev_keep_it_resting_until_the_last() -> None:
+    s = Trimming()
+    ev = s.ev(0)
+    second = s.same_path(0)
+    third = s.same_path(second)
+    names = [s.names(0), s.names(second)]
+    s.sack(s.now, {third})
+    assert s.lost() == [0, second]
+    s.books()
+    s.nack(0, names[0])
+    assert s.r.paths.held(s.now, ev)
+    s.nack(second, names[1])
+    assert not s.r.paths.held(s.now, ev)
+    s.books()
+
+
+def test_doubts_are_judged_each_when_due() -> None:
+    s = Trimming()
+    s.r.lose(s.now, FIRST + 3, TIME, "time", True)
+    first = s.r.doubts.at
+    s.r.lose(s.now + 500, FIRST + 2, TIME, "time", True)
+    assert s.r.doubts.at == first
+    s.r.settle_doubts(first)
+    assert s.said == [("loss", SIZE)] and s.r.doubts.at == first + 500
+    s.books()
+    s.r.settle_doubts(first + 500)
+    assert len(s.said) == 2 and s.r.doubts.at == NEVER
+    s.books()
+
+
+def test_both_copies_of_a_packet_lost_within_the_time_of_doubt() -> None:
+    """Needs a smoothed RTT far above the path's; the first is judged, its EV does not rest for ever."""
+    s = Trimming()
+    ev, _ = s.doubted()
+    s.send(1)
+    other = s.r.tx_ev
+    s.r.lose(s.now, FIRST, TIME, "time", True)
+    s.books()
+    assert s.state_of(ev) == ev_state.ASSUMED_BAD and s.said == [("loss", SIZE)]
+    s.judge()
+    assert s.state_of(other) == ev_state.ASSUMED_BAD and s.said == [("loss", SIZE)] * 2
+    s.books()
+
+
+def test_the_second_copy_trimmed_while_the_first_is_in_doubt() -> None:
+    s = Trimming()
+    ev, _ = s.doubted()
+    s.send(1)
+    s.nack(0)
+    assert s.state(0) == CUT and s.r.trims == 1 and s.r.acquitted == 0
+    assert s.r.paths.held(s.now, ev), "of the first nothing is known yet"
+    s.books()
+
+
+def test_the_timer_waits_for_no_nack() -> None:
+    s = Trimming()
+    ev = s.ev(0)
+    s.r.lose(s.now, FIRST, RTO, "rto", True)
+    assert s.said == [("loss", SIZE)] and s.state_of(ev) == ev_state.ASSUMED_BAD and s.r.doubts.open == {}
+
+
+def test_a_flush_drops_all_doubts() -> None:
+    s = Trimming()
+    ev, _ = s.doubted()
+    s.r.flush(RETRY_EXCEEDED)
+    assert not s.r.paths.held(s.now, ev) and s.r.doubts.at == NEVER
+    s.books()
+    s.judge()
+    assert s.said == [] and s.state_of(ev) == ev_state.GOOD
+
+
+def test_a_port_goes_down_with_doubts_open() -> None:
+    """What is in flight on it goes again unpunished; the doubts end as doubts do, and no EV rests for ever."""
+    s = Trimming()
+    ev, names = s.doubted()
+    plane = s.r.paths.plane_of[ev]
+    s.r.paths.set_port(s.now, plane, False)
+    s.r.requeue_plane(s.now, plane)
+    assert s.said == []
+    s.books()
+    while s.r.lost_queue:
+        s.send(1)
+        assert s.r.paths.plane_of[s.r.tx_ev] != plane
+    s.nack(0, names)
+    assert s.r.acquitted == 1
+    s.books()
+    t = Trimming()
+    ev, _ = t.doubted()
+    t.r.paths.set_port(t.now, t.r.paths.plane_of[ev], False)
+    t.r.requeue_plane(t.now, t.r.paths.plane_of[ev])
+    t.judge()
+    assert t.r.doubts.open == {} and t.r.doubts.at == NEVER
+    t.books()
+
+
+# --- on the wire -------------------------------------------------------------------------------------------------
+
+
+class Cutter:
+    """Trims chosen data frames where they leave the first T0, and keeps what every host got."""
+
+    def __init__(self, rig: Rig, to: int, choose: Any, late: int = 0) -> None:
+        self.rig = rig
+        self.to = to
+        self.choose = choose
+        self.late = late
+        self.cut: list[dict[str, Any]] = []
+        self.sent: list[tuple[bytes, dict[str, Any]]] = []  # by the sender, data and probes
+        self.got: list[tuple[int, dict[str, Any]]] = []  # by the sender
+        rig.net.fate = self.fate
+        rig.net.trace = self.trace
+        rig.net.taken = self.taken
+
+    def fate(self, frame: bytes, link: str, now: int) -> bool:
+        if link.startswith("h") or dscp_of(frame) not in (dscp.TRIMMABLE, dscp.TRIMMABLE_RETX):
+            return True
+        d = wire.describe(frame)
+        if frame[wire.BTH_AT] == wire.PROBE or "t0-0:" not in link or not self.choose(d):
+            return True
+        self.cut.append(d)
+        small = trimmed(frame, self.to)
+        assert is_high(small)
+        net, engine, port = self.rig.net, self.rig.b.engine, d["ev"] >> 16
+        net.at(now + net.fabric.delay_ns + self.late, lambda: engine.receive(net.now, port, bytearray(small), 0, len(small)))
+        return False
+
+    def trace(self, now: int, port: str, frame: bytes) -> None:
+        if port.startswith(f"h{self.rig.host_a}-"):
+            self.sent.append((frame, wire.describe(frame)))
+
+    def taken(self, now: int, host: int, frame: bytes) -> None:
+        if host == self.rig.host_a:
+            self.got.append((now, wire.describe(frame)))
+
+    def nacks(self) -> list[dict[str, Any]]:
+        return [d for _, d in self.got if d["name"] == "NACK"]
+
+    def copies(self, psn: int) -> list[tuple[bytes, dict[str, Any]]]:
+        return [(f, d) for f, d in self.sent if d["psn"] == psn and "WRITE" in d["name"]]
+
+
+def finish(rig: Rig) -> bool:
+    return rig.run(10, lambda: len(rig.a.writes) == 1)
+
+
+@pytest.mark.parametrize("to, reason", [(dscp.TRIMMED, wire.TRIMMED), (dscp.TRIMMED_LASTHOP, wire.TRIMMED_LASTHOP)])
+def test_a_nack_echoes_psn_ev_and_timestamp_and_the_packet_comes_again(to: int, reason: int) -> None:
+    rig = Rig(DEMO, 0, 7, 200_000)
+    nth = [0]
+
+    def choose(d: dict[str, Any]) -> bool:
+        nth[0] += 1
+        return nth[0] in (3, 11)
+
+    cutter = Cutter(rig, to, choose)
+    data = Random(1).randbytes(200_000)
+    rig.write(1, data)
+    assert finish(rig)
+    assert rig.a.writes[0].status == OK and rig.b.memory[64:-64] == data
+    assert len(cutter.cut) == 2
+    assert [(d["reason"], d["nack_psn"], d["entropy"], d["tx_ts"]) for d in cutter.nacks()] == [
+        (reason, d["psn"], d["ev"], d["tx_ts"]) for d in cutter.cut
+    ]
+    for gone in cutter.cut:
+        (first, a), (second, b) = cutter.copies(gone["psn"])
+        assert (a["rtx"], b["rtx"]) == (0, 1)
+        assert b["ev"] >> 16 != a["ev"] >> 16
+        assert (a["va"], a["name"], first[138:-4]) == (b["va"], b["name"], second[138:-4])
+        assert (dscp_of(first), dscp_of(second)) == (dscp.TRIMMABLE, dscp.TRIMMABLE_RETX)
+    c = rig.a.engine.counters()
+    assert (c["trims"], c["trims_last_hop"], c["retransmitted"], c["acquitted"]) == (2, 2 * (to == dscp.TRIMMED_LASTHOP), 2, 0)
+    assert sum(v for k, v in c.items() if k.startswith("lost_by")) == 0 and c["spurious"] == 0
+    assert rig.b.engine.counters()["trimmed_rx"] == 2 and rig.b.engine.counters()["nacks_tx"] == 2
+    assert all(row["state"] == "GOOD" or row["state"] == "SKIP" for row in rig.a.engine.paths())
+
+
+def test_the_nack_goes_out_before_anything_else_in_the_high_class() -> None:
+    """And at once: the sender has it one RTT after the packet left, though queues may be long."""
+    rig = Rig(DEMO, 0, 7, 200_000)
+    cutter = Cutter(rig, dscp.TRIMMED, lambda d: d["rtx"] == 0 and d["psn"] == rig.a.engine.qps[rig.a.qpn].first_psn)
+    rig.write(1, bytes(200_000))
+    assert finish(rig)
+    at = next(now for now, d in cutter.got if d["name"] == "NACK")
+    assert at - 1_000_000 < DEMO.base_rtt_ns
+
+
+def test_overtaken_by_sacks_a_nack_still_acquits_the_path() -> None:
+    """The SACK that shows the hole comes first: a doubt, then the NACK, and no path is given up nor is the window cut for a loss."""
+    nth = [0]
+
+    def choose(d: dict[str, Any]) -> bool:
+        nth[0] += 1
+        return nth[0] == 7
+
+    # Held back until a later packet of its own path was told of; less than the verdict waits.
+    serialisation = DEMO.frame_bytes * 8_000_000_000 // DEMO.nic_rate
+    acquitted = []
+    for lag in range(8, 40):
+        rig = Rig(DEMO, 0, 7, 400_000, {"congestion": "fixed"})
+        nth[0] = 0
+        Cutter(rig, dscp.TRIMMED, choose, lag * serialisation // 2)
+        rig.write(1, bytes(400_000))
+        assert finish(rig)
+        c = rig.a.engine.counters()
+        if c["acquitted"]:
+            acquitted.append(lag)
+            assert c["lost_by_order"] + c["lost_by_time"] == 1 and c["trims"] == 1
+            assert rig.a.of("ev") == [], "no EV changed hands"
+        else:
+            assert c["trims"] == 1 or rig.a.of("ev"), "in time, or a verdict"
+    assert acquitted, "some NACK came in between"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_fifth_packet_trimmed_all_bytes_arrive_and_no_path_is_given_up(seed: int) -> None:
+    rig = Rig(DEMO, 0, 7, 400_000, seed=seed)
+    rng = Random(seed)
+    cutter = Cutter(rig, dscp.TRIMMED, lambda d: rng.random() < 0.2)
+    data = rng.randbytes(400_000)
+    rig.write(1, data)
+    assert finish(rig)
+    assert rig.b.memory[64:-64] == data and rig.b.guards_intact()
+    c = rig.a.engine.counters()
+    assert c["trims"] == len(cutter.cut) > 5
+    assert c["lost_by_rto"] == 0 and rig.a.of("ev") == []
+
+
+def test_a_path_that_trims_everything_and_a_port_that_fails_meanwhile() -> None:
+    rig = Rig(DEMO, 0, 7, 400_000)
+    cutter = Cutter(rig, dscp.TRIMMED, lambda d: d["ev"] >> 16 == 2)
+    data = Random(3).randbytes(400_000)
+    rig.write(1, data)
+    engine = rig.a.engine
+    rig.net.at(rig.net.now + DEMO.base_rtt_ns, lambda: engine.port_state(rig.net.now, 2, False))
+    rig.net.at(rig.net.now + 3 * DEMO.base_rtt_ns, lambda: engine.port_state(rig.net.now, 2, True))
+    assert finish(rig)
+    assert rig.b.memory[64:-64] == data and cutter.cut
+    assert engine.qps[rig.a.qpn].requester.doubts.open == {}
+    assert rig.a.of("rto") == []
+
+
+# --- probes ------------------------------------------------------------------------------------------------------
+
+
+def test_a_trimmed_probe_is_answered_skip_once_and_is_no_evidence_of_order() -> None:
+    """It overtook the data on its path: what is older there may still come."""
+    for cut in (False, True):
+        rig = Rig(DEMO, 0, 7, 200_000, {"congestion": "fixed"})
+        engine = rig.a.engine
+        rig.net.fate = lambda frame, link, now: frame[wire.BTH_AT] == wire.PROBE or is_high(frame)  # data vanishes
+        rig.write(1, bytes(100_000))
+        rig.net.step(rig.net.now)
+        r = engine.qps[rig.a.qpn].requester
+        ev = r.ev[r.una % r.size]
+        answers: list[dict[str, Any]] = []
+        rig.net.taken = lambda now, host, frame, answers=answers: (  # type: ignore[misc]
+            answers.append(wire.describe(frame)) if host == 0 and frame[wire.BTH_AT] == wire.SACK else None
+        )
+        if cut:
+            port = f"p{r.paths.plane_of[ev]}-t0-0-u{r.paths.evs[ev] & 0xFFFF}"
+            rig.net.ports[port].backlog = 10 * DEMO.plane_bdp // 2
+        engine.qps[rig.a.qpn].probe_evs.append(ev)
+        before = r.seq_high, list(r.ev_high), r.rtt.samples
+        rig.net.run(rig.net.now + 2 * DEMO.base_rtt_ns, lambda answers=answers: bool(answers))  # type: ignore[misc]
+        (answer,) = answers
+        assert answer["pr"] == 1 and answer["entropy"] == r.paths.evs[ev]
+        assert answer["m"] == (1 if cut else 0)
+        if cut:
+            assert (r.seq_high, r.ev_high, r.rtt.samples) == before and r.paths.state[ev] == ev_state.SKIP
+            assert r.lost_by[ORDER] == 0
+        else:
+            assert r.seq_high > before[0] and r.rtt.samples == before[2] + 1
+            assert r.lost_by[ORDER] > 0
+
+
+# --- without trimming --------------------------------------------------------------------------------------------
+
+DROPPING = Fabric("dropping", 4, 2, 4, 4, trimming=False)
+
+
+class Dropping(Sender):
+    def __init__(self, packets: int = 200) -> None:
+        super().__init__(DROPPING, packets)
+        self.send(60)
+
+    def next_on(self, ev: int, after: int) -> int:
+        return next(k for k in range(after + 1, 60) if self.ev(k) == ev)
+
+
+def test_without_trimming_the_first_loss_is_a_mark_and_the_second_in_a_row_a_verdict() -> None:
+    s = Dropping()
+    ev = s.ev(0)
+    s.r.lose(s.now, FIRST, TIME, "time", True)
+    assert s.r.doubts.open == {} and not s.r.paths.doubts[ev]
+    assert s.r.paths.state[ev] == ev_state.SKIP and s.r.paths.next_probe == NEVER
+    s.r.lose(s.now, FIRST + s.next_on(ev, 0), TIME, "time", True)
+    assert s.r.paths.state[ev] == ev_state.ASSUMED_BAD and s.r.paths.next_probe < NEVER
+
+
+def test_without_trimming_what_arrives_between_two_losses_clears_the_first() -> None:
+    s = Dropping()
+    ev = s.ev(0)
+    second = s.next_on(ev, 0)
+    third = s.next_on(ev, second)
+    s.sack(s.now, {second})
+    assert s.lost() == [0] and s.r.paths.state[ev] == ev_state.SKIP
+    s.sack(s.now, {second, third})
+    s.r.lose(s.now, FIRST + s.next_on(ev, third), TIME, "time", True)
+    assert s.r.paths.state[ev] == ev_state.SKIP
+
+
+def waiting(s: Sender, n: int, first: int = FIRST) -> None:
+    """Rule 3 alone: a SACK whose ooo_count is ``n`` and that shows no more."""
+    loss.verdicts(s.r, s.now, first, first, 0, n)
+
+
+def test_rule_3_counts_what_waits_at_the_peer_only_without_trimming() -> None:
+    # The window: 50 BDP; 1.5 BDP of 4 planes is 1.5 x 40 full frames of 4238 bytes, or 60.7 of 4184; half of MPR is 512.
+    s = Dropping()
+    waiting(s, 59)
+    assert s.lost() == []
+    waiting(s, 61)
+    assert s.lost() == [0] and s.rules() == ["count"]
+    t = Sender(DEMO, 200)
+    t.send(60)
+    waiting(t, 500)
+    assert t.lost() == []
+
+
+def test_rule_3_takes_one_and_a_half_windows_half_the_peers_window_but_never_under_five() -> None:
+    for window, least in ((10 * SIZE, 15), (2 * SIZE, 5), (3 * SIZE, 5)):
+        s = Dropping()
+        s.r.congestion.cwnd = window
+        waiting(s, least - 1)
+        assert s.lost() == []
+        waiting(s, least)
+        assert s.lost() == [0]
+    # Eight planes: 121 packets are 1.5 BDP of theirs, so half of MPR counts.
+    assert loss.too_many(Sender(Fabric("many", 8, 2, 4, 4, trimming=False), 200, mpr=128).r) == 64
+
+
+def test_rule_3_holds_for_the_first_copy_at_the_edge_only() -> None:
+    s = Dropping()
+    waiting(s, 500, FIRST - 1)
+    waiting(s, 500, s.r.next)
+    assert s.lost() == []
+    waiting(s, 500)
+    s.send(1)
+    assert s.r.tx_psn == FIRST
+    waiting(s, 500)
+    assert s.lost() == []
