@@ -21,9 +21,9 @@ def make_congestion(config: Config, path_rtt: int) -> Congestion:
     if not colon:
         raise ValueError(f"transport mrc: congestion = {name!r}: there are nscc and fixed, or write module:Class for your own")
     try:
-        made = getattr(importlib.import_module(module), kind)(config, path_rtt)
-    except (ImportError, AttributeError) as error:
+        own = getattr(importlib.import_module(module), kind)
+    except (ImportError, AttributeError, TypeError, ValueError) as error:  # the last two: a relative or an empty module name
         raise ValueError(f"transport mrc: congestion = {name!r}: {error}") from None
-    if not isinstance(made, Congestion):
+    if not isinstance(own, type) or not issubclass(own, Congestion):
         raise ValueError(f"transport mrc: congestion = {name!r} is no agents.mrc.congestion.base.Congestion")
-    return made
+    return own(config, path_rtt)
