@@ -194,7 +194,7 @@ class Departures:
         ext = wire.S_SACK.pack(
             wire.seth_word(m, probe), offset if -32768 <= offset <= 32767 else 0, entropy, qp.qpn & 0xFFFF, qp.remote_qpn & 0xFFFF,
             cack & wire.PSN_MASK, wire.CC_SACK << 4, self.config.mpr >> 7, base - cack, d.bitmap(base),
-            ts & 0xFFFF, min(d.out_of_order(), 0x7FFF), d.window_advice(now) << 24 | d.rcvd_bytes >> 8 & wire.PSN_MASK,
+            ts & 0xFFFF, min(d.out_of_order(), 0x7FFF), d.window_advice(now) << 24 | d.inflow.bytes >> 8 & wire.PSN_MASK,
         )  # fmt: skip
         word = cack & wire.PSN_MASK
         if rtx:

@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 from agents.mrc import loss
+from agents.mrc.advice import Advice
 from agents.mrc.arrivals import Arrivals
 from agents.mrc.config import Config
 from agents.mrc.congestion.choice import make_congestion
@@ -41,7 +42,7 @@ class Endpoint:
         self.qps: dict[int, QueuePair] = {}
         self.routes: dict[int, Route] = {}
         self.order: list[QueuePair] = []
-        self.responders: list[Responder] = []
+        self.advice = Advice(self.config)
         self.finished: list[Completion] = []
         self.out = Departures(self.config, fabric.planes)
         self.arrivals = Arrivals(self.config, fabric, host, self.qps, self.out)
@@ -74,8 +75,7 @@ class Endpoint:
         path_rtt = self.fabric.local_rtt_ns if local else self.fabric.base_rtt_ns
         requester = Requester(self.config, qpn, peer, paths, make_congestion(self.config, path_rtt), self.log)
         requester.rtt.path_rtt = path_rtt
-        responder = Responder(self.config, qpn, self.memory, self.rng, self.responders)
-        self.responders.append(responder)
+        responder = Responder(self.config, qpn, self.memory, self.rng, self.advice)
         if peer not in self.routes:
             self.routes[peer] = Route(self.fabric, self.host, peer)
         qp = QueuePair(qpn, peer, psn, self.routes[peer], requester, responder, self.log)

@@ -4,8 +4,9 @@ A verdict needs a SACK not older than the newest seen whose bitmap covers the pa
 sources say only that holes are loss and the timer is the backstop]:
 
 1. *order*: something sent after it on the same EV has arrived. An SRv6 path is one FIFO.
-2. *time*: something sent after it has arrived, and now >= sent + largest recent RTT of its plane + reo_wnd, with
-   reo_wnd = clamp(spread of recent RTTs, base RTT, 4 base RTT), growing with verdicts that proved wrong.
+2. *time*: something sent after it has arrived, and now >= sent + largest recent RTT + reo_wnd, with
+   reo_wnd = clamp(spread of recent RTTs, base RTT, 4 base RTT), growing with verdicts that proved wrong. The largest of any plane: when an
+   incast begins all planes' queues grow at once, and one plane's samples come later than another's.
 3. *count*, only where nothing is trimmed: so many packets wait at the peer above its edge that the one at the edge must be lost (UET).
 4. the retransmission timer.
 
@@ -53,12 +54,12 @@ def verdicts(r: Requester, now: int, first: int, base: int, bits: int, waiting: 
                 q.popleft()
         r.touched.clear()
     if r.order_at < r.seq_high:
-        window = reorder_window(r)
+        limit = r.rtt.largest() + reorder_window(r)
         while r.order_at < r.seq_high:
             psn = r.in_flight_psn(r.order_at)
             if psn >= 0:
                 slot = psn % r.size
-                if now - r.sent_ns[slot] < r.rtt.recent_max(paths.plane_of[r.ev[slot]]) + window:
+                if now - r.sent_ns[slot] < limit:
                     break
                 r.overdue.append(r.order_at)
             r.order_at += 1

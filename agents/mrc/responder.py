@@ -13,6 +13,7 @@ from random import Random
 from typing import Final
 
 from agents.mrc import wire
+from agents.mrc.advice import Advice
 from agents.mrc.config import Config
 from agents.mrc.memory import Memory
 from agents.transport import NEVER, OK, RECEIVE, Completion
@@ -32,24 +33,21 @@ SACK_FLOOR: Final = 1024
 """A packet counts at least this much towards the next SACK (UET)."""
 
 
-RESTORE: Final = 0x80
-
-
 class Responder:
     """Receive state of one QP."""
 
-    def __init__(self, config: Config, qpn: int, memory: Memory, rng: Random, neighbours: list[Responder]) -> None:
+    def __init__(self, config: Config, qpn: int, memory: Memory, rng: Random, advice: Advice) -> None:
         self.config = config
         self.qpn = qpn
         self.memory = memory
         self.rng = rng
-        self.neighbours = neighbours  # all of this host, this one included
+        self.advice = advice
+        self.inflow = advice.new_inflow()
         self.size = config.mpr
         self.expected = 0  # E: the lowest PSN not received
         self.received = 0  # bit i: PSN expected + i is here
         self.reported = 0  # bit i: it was in some SACK
         self.high = -1  # H: highest PSN received
-        self.rcvd_bytes = 0
         self.cursor = 0
         self.news_next = True
         # Per PSN, until it is in order: what completion needs.
@@ -79,13 +77,11 @@ class Responder:
         self.trigger_m = 0
         self.trigger_at = 0
         self.flush_at = NEVER
-        self.penalty_until = -1  # the last hop trims: senders are asked for less
         self.bases: list[int] = []  # bitmap bases still to tell after a flush
         # Reverse EVs: the EV on which data last arrived, per plane.
         self.reverse: list[int] = []
         self.reverse_at: list[int] = []
         self.turn = 0
-        self.newest_arrival = 0
 
     def start(self, psn: int, reverse: list[int]) -> None:
         """The peer's first PSN, and a first reverse EV per plane."""
@@ -110,7 +106,7 @@ class Responder:
         """Data came by this EV: it is the plane's reverse EV from here on."""
         self.reverse[plane] = ev
         self.reverse_at[plane] = now
-        self.newest_arrival = now
+        self.inflow.newest_ns = now
 
     def data(
         self, now: int, psn: int, op: int, ev: int, ts: int, flags: int, rqmsn: int, msn: int, va: int, rkey: int, dmalen: int, imm: int,
@@ -147,7 +143,7 @@ class Responder:
         if psn > self.high:
             self.high = psn
         size = length + wire.COUNTED
-        self.rcvd_bytes += size if size > SMALLEST else SMALLEST
+        self.inflow.bytes += size if size > SMALLEST else SMALLEST
         if i == 0:
             self._advance()
         self.since_sack += size if size > SACK_FLOOR else SACK_FLOOR
@@ -214,8 +210,8 @@ class Responder:
 
     def trimmed(self, now: int, psn: int, ev: int, ts: int, rtx: bool, last_hop: bool) -> bool:
         """A packet arrived without its payload; ``psn`` absolute. True if it is missing and a NACK must say so at once."""
-        if last_hop and self.config.receiver_penalty:
-            self.penalty_until = now + self.config.base_rtt
+        if last_hop:
+            self.advice.trimmed_on_last_hop(now, self.inflow)
         i = psn - self.expected
         if i >= 0 and not self.received >> i & 1:
             return True
@@ -224,20 +220,8 @@ class Responder:
         return False
 
     def window_advice(self, now: int) -> int:
-        """CC_STATE's restore_cwnd (bit 7) and rcv_cwnd_pen (0-127): when a receiver sets them is [ours].
-
-        A penalty for a base RTT after the last hop trimmed this QP's data: with ECN off there nothing else tells senders, before packets
-        are cut, that they are too many. Restore once nobody else sends to this host: the incast is over.
-        """
-        if self.penalty_until < 0:
-            return 0
-        if now < self.penalty_until:
-            return self.config.receiver_penalty
-        limit = now - 2 * self.config.base_rtt
-        for other in self.neighbours:
-            if other.newest_arrival > limit and other is not self:
-                return 0
-        return RESTORE
+        """CC_STATE's restore_cwnd (bit 7) and rcv_cwnd_pen (0-127)."""
+        return self.advice.for_sack(now, self.inflow)
 
     def probed(self, now: int) -> None:
         """A Reliability Probe: everything is told again, completions included."""
@@ -303,7 +287,7 @@ class Responder:
         Quiet: no data for 4 base RTTs before the newest arrival [ours].
         """
         n = len(self.reverse)
-        limit = self.newest_arrival - 4 * self.config.base_rtt
+        limit = self.inflow.newest_ns - 4 * self.config.base_rtt
         for _ in range(n):
             k = self.turn
             self.turn = k + 1 if k + 1 < n else 0

@@ -48,6 +48,13 @@ class RttTracker:
             high = self.max_before[plane]
         return high
 
+    def largest(self) -> int:
+        """Largest recent RTT of any plane, at least the configured base RTT."""
+        high = self.base_rtt
+        for p in range(len(self.max_now)):
+            high = max(high, self.max_now[p], self.max_before[p])
+        return high
+
     def soonest(self, size: int, full: int) -> int:
         """An answer sooner than this after a retransmission of ``size`` bytes must answer the first copy; <= 0 while no RTT is known.
 

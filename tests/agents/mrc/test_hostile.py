@@ -194,7 +194,7 @@ def test_each_lie_of_a_trimmed_frame_has_its_counter(name: str, make: object, po
     assert feed(rig, frame, port) == {"rx_packets": 1, counter: 1}
     assert untouched(rig)
     d = rig.b.engine.qps[rig.b.qpn].responder
-    assert (d.received, d.rcvd_bytes, d.nak) == (0, 0, 0)
+    assert (d.received, d.inflow.bytes, d.nak) == (0, 0, 0)
     names = [wire.describe(f)["name"] for _, f in drain(rig.b.engine, NOW)]
     assert names == {"trimmed_rx": ["SACK" if "ago" in name or "behind" in name else "NACK"], "probes_rx": ["SACK"]}.get(counter, [])
     assert feed(rig, write_frame(rig)) == {"rx_packets": 1, "data_rx": 1}

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.mrc import wire
+from agents.mrc.advice import Advice
 from agents.mrc.config import Config
 from agents.mrc.memory import Memory
 from agents.mrc.responder import BEYOND, DUPLICATE, NEW, REFUSED, Responder
@@ -25,12 +26,12 @@ class Peer:
     """Sends to one responder; ``first`` near the wrap of 24 bits is where mistakes hide."""
 
     def __init__(
-        self, first: int = 0xFFFFF0, receives: int = 1000, config: Config = CONFIG, neighbours: list[Responder] | None = None
+        self, first: int = 0xFFFFF0, receives: int = 1000, config: Config = CONFIG, advice: Advice | None = None
     ) -> None:
         self.memory = Memory(Random(1))
         self.arena = bytearray(1 << 16)
         self.region = self.memory.register(self.arena)
-        self.r = Responder(config, 16, self.memory, Random(2), neighbours if neighbours is not None else [])
+        self.r = Responder(config, 16, self.memory, Random(2), advice or Advice(config))
         self.first = first
         self.r.start(first, [0, 1 << 16])
         self.r.recv_queue.extend(range(receives))
@@ -149,7 +150,7 @@ def test_a_duplicate_is_acknowledged_and_never_placed() -> None:
         peer.r.told()
         peer.r.ack_due = False
     assert not any(peer.arena)
-    assert peer.r.rcvd_bytes == 2 * wire_size(16)
+    assert peer.r.inflow.bytes == 2 * wire_size(16)
 
 
 def wire_size(n: int) -> int:
@@ -324,9 +325,9 @@ def test_a_trimmed_packet_that_is_missing_is_to_be_told_and_is_not_received(k: i
     peer = Peer()
     peer.only(1)
     peer.r.told()
-    before = (peer.r.expected, peer.r.received, peer.r.high, peer.r.rcvd_bytes, peer.r.since_sack)
+    before = (peer.r.expected, peer.r.received, peer.r.high, peer.r.inflow.bytes, peer.r.since_sack)
     assert cut(peer, k)
-    assert before == (peer.r.expected, peer.r.received, peer.r.high, peer.r.rcvd_bytes, peer.r.since_sack)
+    assert before == (peer.r.expected, peer.r.received, peer.r.high, peer.r.inflow.bytes, peer.r.since_sack)
     assert not peer.r.sack_due and not peer.r.ack_due and peer.r.nak == 0
     if k < CONFIG.mpr:
         assert peer.only(k) == NEW
@@ -378,9 +379,8 @@ def test_how_much_less_is_an_option(penalty: int) -> None:
 
 
 def test_windows_are_given_back_once_nobody_else_sends_to_this_host() -> None:
-    neighbours: list[Responder] = []
-    peers = [Peer(neighbours=neighbours) for _ in range(3)]
-    neighbours.extend(p.r for p in peers)
+    advice = Advice(CONFIG)
+    peers = [Peer(advice=advice) for _ in range(3)]
     begin = 100 * RTT
     for p in peers:
         p.r.arrived(begin, 0, 1)
@@ -394,3 +394,22 @@ def test_windows_are_given_back_once_nobody_else_sends_to_this_host() -> None:
     assert peers[1].r.window_advice(begin + 3 * RTT) == 0, "it never asked for less"
     cut(peers[0], 0, begin + 4 * RTT, last_hop=True)
     assert peers[0].r.window_advice(begin + 4 * RTT) == 16, "not both"
+
+
+def test_who_brings_less_than_its_share_is_spared() -> None:
+    """Shares are taken every four base RTTs: of 4, 2 and 1 packets, the mean is 7/3."""
+    advice = Advice(CONFIG)
+    peers = [Peer(advice=advice) for _ in range(3)]
+    for p, n in zip(peers, (4, 2, 1), strict=True):
+        for k in range(n):
+            p.only(k)
+    for p in peers:
+        cut(p, 10, RTT, last_hop=True)
+    assert [p.r.window_advice(RTT + 1) for p in peers] == [16, 0, 0]
+    for k in range(4, 8):
+        peers[2].only(k)
+    cut(peers[2], 20, 5 * RTT - 1, last_hop=True)
+    assert peers[2].r.window_advice(5 * RTT) == 0, "still by the old shares"
+    for p in peers:
+        cut(p, 10, 5 * RTT, last_hop=True)
+    assert [p.r.window_advice(5 * RTT + 1) & 0x7F for p in peers] == [0, 0, 16], "only what came since the last look counts"

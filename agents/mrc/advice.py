@@ -1,0 +1,74 @@
+"""What a receiving host asks of its senders' windows: CC_STATE's rcv_cwnd_pen and restore_cwnd. Sans-IO; shared by its responders.
+
+MRC carries the two fields; when a receiver sets them is [ours]. With ECN off on the last hop nothing else tells senders, before packets
+are cut, that together they are too many. So while the last hop trims, every QP that brings at least its fair share is asked for less: a
+decrease in proportion to its rate, which with everybody's equal increase makes the shares converge. Who has less than that is spared.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from agents.mrc.config import Config
+
+RESTORE: Final = 0x80
+"""restore_cwnd, beside the seven bits of the penalty."""
+PERIOD: Final = 4
+"""Shares are taken anew every so many base RTTs."""
+QUIET: Final = 2
+"""A QP that brought nothing for so many base RTTs does not count as sending."""
+
+
+class Inflow:
+    """What one QP brings to this host."""
+
+    def __init__(self) -> None:
+        self.bytes = 0  # received ever, in rcvd_bytes' measure
+        self.before = 0  # of them, at the last look
+        self.share = 0  # between the last two looks
+        self.newest_ns = 0  # last arrival
+        self.penalty_until = -1  # ns; -1: never had one
+
+
+class Advice:
+    """One per endpoint; knows all of its inflows."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.inflows: list[Inflow] = []
+        self.look_at = 0
+
+    def new_inflow(self) -> Inflow:
+        made = Inflow()
+        self.inflows.append(made)
+        return made
+
+    def trimmed_on_last_hop(self, now: int, flow: Inflow) -> None:
+        """A packet of ``flow`` was cut in front of this host: a penalty for a base RTT, unless it has less than its share."""
+        if self.config.receiver_penalty == 0:
+            return
+        if now >= self.look_at:
+            self.look_at = now + PERIOD * self.config.base_rtt
+            for f in self.inflows:
+                f.share = f.bytes - f.before
+                f.before = f.bytes
+        total = 0
+        senders = 0
+        for f in self.inflows:
+            if f.share:
+                total += f.share
+                senders += 1
+        if flow.share * senders >= total:
+            flow.penalty_until = now + self.config.base_rtt
+
+    def for_sack(self, now: int, flow: Inflow) -> int:
+        """The eight bits of a SACK: a penalty of 0-127 while one holds; RESTORE once nobody else sends to this host any more."""
+        if flow.penalty_until < 0:
+            return 0
+        if now < flow.penalty_until:
+            return self.config.receiver_penalty
+        limit = now - QUIET * self.config.base_rtt
+        for f in self.inflows:
+            if f.newest_ns > limit and f is not flow:
+                return 0
+        return RESTORE
