@@ -1,4 +1,4 @@
-"""The option ``congestion``: what is there, anybody's own, and each way to get it wrong told in a line."""
+"""The option ``congestion``: what is there, anybody's own, each way to get it wrong in a line; and what an algorithm is told of a SACK."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from typing import Any
 
 import pytest
 
+from agents.mrc import wire
 from agents.mrc.config import Config
 from agents.mrc.congestion.base import Congestion
 from agents.mrc.congestion.choice import make_congestion
 from agents.mrc.congestion.fixed import FixedWindow
 from agents.mrc.congestion.nscc import Nscc
 from agents.transport import OK
-from tests.agents.mrc.rig import DEMO, SMALL, TINY, Rig
+from tests.agents.mrc.rig import DEMO, SMALL, TINY, Rig, drain
+from tests.agents.mrc.test_hostile import NOW, bare_frame, feed
 
 
 class OnePacket(Congestion):
@@ -102,3 +104,56 @@ def test_a_window_that_no_signal_moves_is_what_the_base_class_is(fabric: Any) ->
     c.on_loss(1, 1)
     c.on_wrong_loss(1, 1)
     assert c.cwnd == size == 2 * (fabric.mtu + 88)
+
+
+SIZE = TINY.mtu + 88
+
+
+class Told:
+    """Host b has sent five packets to host a; the test plays a's SACKs and sees what b's algorithm hears of them."""
+
+    def __init__(self) -> None:
+        self.rig = Rig(TINY, 0, 3, 8192, {"congestion": "tests.agents.mrc.recorder:Recorder"})
+        engine = self.rig.b.engine
+        self.shift = engine.config.ts_shift
+        engine.post_write(self.rig.b.qpn, 1, memoryview(bytes(5 * TINY.mtu)), self.rig.a.region.va, self.rig.a.region.rkey, -1)
+        now = NOW
+        while engine.qps[self.rig.b.qpn].requester.next < engine.qps[self.rig.b.qpn].requester.end:
+            drain(engine, now)
+            now += 1_000_000
+        self.first = engine.qps[self.rig.b.qpn].first_psn
+
+    def sack(
+        self, got: int, rcvd: int, *, trigger: int = 0, rtt: int = 0, m: int = 0, pr: bool = False, pen: int = 0, restore: bool = False,
+        rtx: bool = False,
+    ) -> list[Any]:  # fmt: skip
+        """The first ``got`` have arrived; ``rtt`` in the timestamp's units. The algorithm's last call."""
+        cack = self.first + got - 1
+        offset = self.first + trigger - cack
+        ext = wire.S_SACK.pack(
+            wire.seth_word(m, pr), offset, 0, 0, 0, cack & 0xFFFFFF, 0, 8, 1, 0, (NOW >> self.shift) - rtt & 0xFFFF, 0,
+            restore << 31 | pen << 24 | rcvd,
+        )  # fmt: skip
+        feed(self.rig, bare_frame(self.rig, wire.SACK, ext, cack & 0xFFFFFF | (wire.F_RTX if rtx else 0)))
+        calls: list[list[Any]] = self.rig.b.engine.qps[self.rig.b.qpn].requester.congestion.calls  # type: ignore[attr-defined]
+        return calls[-1]
+
+
+def test_what_a_sack_tells() -> None:
+    t = Told()
+    unit = 1 << t.shift
+    assert t.sack(1, 17, rtt=9) == ["on_sack", NOW, 17 * 256, 4 * SIZE, False, 9 * unit, 0, False]
+    assert t.sack(2, 34, rtt=11, trigger=1, m=wire.M_SKIP_ONCE) == ["on_sack", NOW, 17 * 256, 3 * SIZE, True, 11 * unit, 0, False]
+    assert t.sack(3, 50, rtt=3, trigger=2, pen=127) == ["on_sack", NOW, 16 * 256, 2 * SIZE, False, 3 * unit, 127, False]
+    assert t.sack(4, 60, rtt=3, trigger=3, restore=True) == ["on_sack", NOW, 10 * 256, SIZE, False, 3 * unit, 0, True]
+
+
+@pytest.mark.parametrize("invalid", [{"trigger": 5}, {"trigger": -1200}, {"rtx": True}, {"pr": True, "trigger": 0}])
+def test_no_sample_is_told_as_none(invalid: dict[str, Any]) -> None:
+    assert Told().sack(1, 17, rtt=9, pen=5, **invalid) == ["on_sack", NOW, 17 * 256, 4 * SIZE, False, -1, 5, False]
+
+
+def test_an_older_sack_brings_no_news_but_its_sample() -> None:
+    t = Told()
+    t.sack(2, 34)
+    assert t.sack(1, 17, rtt=9, pen=3) == ["on_sack", NOW, 0, 3 * SIZE, False, 9 << t.shift, 3, False]

@@ -511,6 +511,18 @@ def test_a_period_begins_when_the_last_one_was_looked_at() -> None:
     assert b.nack(4000, after=1) == MTU, "what got through counted for the period before"
 
 
+def test_a_period_is_the_measured_base_rtt_and_the_target() -> None:
+    b = Bench()
+    b.sack(0, 0, base=60)  # so 60 + 90 = 150 ms; the largest window is 112,500, an eighth of it 14,062.5
+    b.mute(14_062)
+    assert b.nack(4000, after=148.9) == 108_500
+    assert b.nack(4000, after=0.1) == 14_062
+    c = Bench()
+    c.sack(0, 0, base=60)
+    c.mute(14_063)
+    assert c.nack(4000, after=149) == 108_500
+
+
 def test_after_quick_adapt_what_was_in_flight_is_ignored_where_marked() -> None:
     b = begun()
     b.mute(20_000)

@@ -25,9 +25,7 @@ ASK = wire.F_ACKREQ
 class Peer:
     """Sends to one responder; ``first`` near the wrap of 24 bits is where mistakes hide."""
 
-    def __init__(
-        self, first: int = 0xFFFFF0, receives: int = 1000, config: Config = CONFIG, advice: Advice | None = None
-    ) -> None:
+    def __init__(self, first: int = 0xFFFFF0, receives: int = 1000, config: Config = CONFIG, advice: Advice | None = None) -> None:
         self.memory = Memory(Random(1))
         self.arena = bytearray(1 << 16)
         self.region = self.memory.register(self.arena)
