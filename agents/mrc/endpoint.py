@@ -190,18 +190,24 @@ class Endpoint:
                     i = r.paths.due_probe(now)
 
     def _tail_probe(self, now: int, qp: QueuePair) -> None:
-        """No progress for a while: ask on the oldest packet's own path first (FIFO makes the answer decisive), then elsewhere."""
+        """No progress for a while: ask on the oldest packet's own path (FIFO makes the answer decisive) and on another plane.
+
+        Nothing sent later may be on its way, as at the end of a message: then only the other answer can show, within a round trip, that a
+        packet is overdue [ours].
+        """
         r = qp.requester
         paths = r.paths
-        i = r.ev[r.una % r.size] if r.una < r.next else 0
-        if r.una >= r.next or r.probes_since_progress or not paths.port_up[paths.plane_of[i]]:
-            for k in range(paths.planes):
-                plane = (r.plane + r.probes_since_progress + k) % paths.planes
-                if paths.port_up[plane] and paths.usable[plane]:
-                    i = paths.active[plane][r.probes_since_progress % paths.usable[plane]]
-                    break
+        own = -1
+        if r.una < r.next and r.probes_since_progress == 0:
+            own = paths.plane_of[r.ev[r.una % r.size]]
+            if paths.port_up[own]:
+                qp.probe_evs.append(r.ev[r.una % r.size])
+        for k in range(paths.planes):
+            plane = (r.plane + r.probes_since_progress + k) % paths.planes
+            if paths.port_up[plane] and paths.usable[plane] and (plane != own or paths.live_planes() == 1):
+                qp.probe_evs.append(paths.active[plane][r.probes_since_progress % paths.usable[plane]])
+                break
         r.probes_since_progress = min(r.probes_since_progress + 1, 16)
-        qp.probe_evs.append(i)
 
     def deadline(self) -> int:
         """When to call again at the latest, ns."""

@@ -85,10 +85,10 @@ def _judge(r: Requester, now: int, first: int, base: int, bits: int, candidates:
 
 
 def probe_at(r: Requester) -> int:
-    """When the next tail probe is due: 2 srtt after progress, then one more each doubling; NEVER with nothing open."""
+    """When the next tail probes are due: 2 srtt after progress, then each time after twice as long; NEVER with nothing open."""
     if (r.una >= r.next and not r.messages) or r.starting:
         return NEVER
-    return r.progress_ns + (2 * r.rtt.srtt + r.config.base_rtt << r.probes_since_progress)
+    return r.progress_ns + (2 * r.rtt.srtt << r.probes_since_progress)
 
 
 def rto_at(r: Requester) -> int:
