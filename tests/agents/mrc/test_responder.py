@@ -411,3 +411,15 @@ def test_who_brings_less_than_its_share_is_spared() -> None:
     for p in peers:
         cut(p, 10, 5 * RTT, last_hop=True)
     assert [p.r.window_advice(5 * RTT + 1) & 0x7F for p in peers] == [0, 0, 16], "only what came since the last look counts"
+
+
+def test_who_sends_nothing_is_nobody_in_the_mean() -> None:
+    """Of 4 and 2 packets the mean is 3, however many idle QPs there are."""
+    advice = Advice(CONFIG)
+    peers = [Peer(advice=advice) for _ in range(6)]
+    for p, n in zip(peers, (4, 2), strict=False):
+        for k in range(n):
+            p.only(k)
+    for p in peers[:2]:
+        cut(p, 10, RTT, last_hop=True)
+    assert [p.r.window_advice(RTT + 1) for p in peers[:2]] == [16, 0]
