@@ -49,12 +49,13 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], name: s
                 ax.plot((mine["t_ns"].iloc[::step] - begin) / 1e9, y, color=colour, linewidth=0.7)
                 most = max(most, float(y.max()))
             ax.axhline(1, color="black", linewidth=0.7, linestyle=":")
-            title = f"{run['transport']}, {count} queue pairs: 1 = {bdp / 1e3:.0f} kB"
+            by_rate = ", rate × base RTT" if run["kind"] == "roce" else ""
+            title = f"{run['transport']}, {count} queue pairs{by_rate}: 1 = {bdp / 1e3:.0f} kB"
             ax.set_title(title, color=colour_and_marker(run["transport"])[0], pad=3)
             ax.set_xlim(left=0)
         axes[0, 0].set_ylim(0, max(1.1, most * 1.05))
         axes[-1, 0].set_xlabel("time since the first flow began [s]")
-        fig.supylabel("window, or rate × base RTT [BDP of the host]", fontsize=7.5)
+        fig.supylabel("window [host's BDP]", fontsize=7.5)
         handles = [
             Line2D([], [], color=FLOWS[i % len(FLOWS)], linewidth=1.0, label=spell(group)) for i, group in enumerate(shown)
         ]

@@ -75,7 +75,7 @@ def test_every_collective_that_agents_know_has_a_theory() -> None:
 
 
 def test_seven_to_one_with_a_victim() -> None:
-    work = load_scenario("incast-victim").workload
+    work = load_scenario("incast-victim", overrides=["workload.duration=8s"]).workload
     flows = resolve_flows(work, RACK, ALL, 1)
     assert [(f.name, f.src, f.dst) for f in flows[:7]] == [(f"h{i}-h8", i, 8) for i in range(7)]
     assert flows[7] == Flow("victim", "victim", 7, 9, 0, 12_000_000_000, None)
@@ -133,7 +133,7 @@ def test_fault_on_a_flows_cable_must_be_one_of_its_pairs(tmp_path: Path) -> None
 
 
 def test_variants_are_named_after_what_differs() -> None:
-    transports = load_scenario("incast-victim").transports
+    transports = load_scenario("incast-victim", overrides=["workload.duration=8s"]).transports
     fabrics = {t.name: t.fabric for t in transports}
     assert fabrics["mrc"] == RACK and fabrics["roce-8"] == RACK
     assert (fabrics["mrc-no-trim"].name, fabrics["mrc-no-trim"].trimming) == ("rack16-no-trimming", False)
