@@ -128,7 +128,8 @@ def test_mean_backlog_is_this_runs() -> None:
 
 def test_trims_are_no_losses_and_timeouts_are_counted(tmp_path: Path) -> None:
     rules = ["order", "time", "rto", "count", "trim", "port", "no room"]
-    made = run_summary(one(tmp_path, load_scenario("incast-victim", overrides=["workload.duration=8s"]), Play(losses=rules, rtos=2, ports={"trimmed": 50})))
+    scenario = load_scenario("incast-victim", overrides=["workload.duration=8s"])
+    made = run_summary(one(tmp_path, scenario, Play(losses=rules, rtos=2, ports={"trimmed": 50})))
     assert made["untrimmed_loss"] == 4 and made["timeouts"] == {"rto": 2}
     assert made["packets"]["lost"] == 0 and made["packets"]["unexplained"] == 0
 
