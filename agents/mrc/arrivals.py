@@ -266,7 +266,7 @@ class Arrivals:
             return None
         if reason in (wire.PSN_OOR_WINDOW, wire.NO_BITMAP, wire.NO_PKT_BUFFER, wire.NO_RESOURCE):
             self.nacks_rx += 1
-            qp.requester.push_back(now, psn & wire.PSN_MASK, entropy, ts, self.shift)
+            qp.requester.push_back(now, psn & wire.PSN_MASK, entropy, ts, self.shift, reason == wire.PSN_OOR_WINDOW)
             return None
         self.unsupported += 1
         return None

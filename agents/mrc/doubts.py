@@ -49,6 +49,12 @@ class Doubts:
         """Those whose time is over, dropped."""
         return [self.drop(psn) for psn in [p for p, d in self.open.items() if d.due_ns <= now]]
 
+    def drop_plane(self, plane: int) -> None:
+        """Drop those on EVs of a plane."""
+        for psn, doubt in list(self.open.items()):
+            if self.paths.plane_of[doubt.ev] == plane:
+                self.drop(psn)
+
     def clear(self) -> None:
         """Drop all."""
         for psn in list(self.open):

@@ -439,16 +439,22 @@ class Requester:
         self.congestion.on_nack(now, self.bytes[slot], self.in_flight, True)
         self.progress_ns = now  # the network answers: no reason to fire timers [ours]
 
-    def push_back(self, now: int, psn: int, ev: int, ts: int, shift: int) -> None:
-        """The peer had no room for it: it goes again, no path blamed. Only if EV and timestamp are those of its latest transmission."""
+    def push_back(self, now: int, psn: int, ev: int, ts: int, shift: int, beyond: bool) -> None:
+        """The peer refused it: it goes again, no path blamed. Only if EV and timestamp are those of its latest transmission.
+
+        ``beyond``: of the peer's window, which says nothing of congestion; else it had no room.
+        """
         p = self.una + wire.psn_delta(psn, self.una)
         if self.una <= p < self.next:
             slot = p % self.size
             if self.paths.evs[self.ev[slot]] == ev and self.sent_ns[slot] >> shift & 0xFFFF == ts:
                 self.lose(now, p, PORT, "no room", False)
+                if not beyond:
+                    self.congestion.on_nack(now, self.bytes[slot], self.in_flight, False)
 
     def requeue_plane(self, now: int, plane: int) -> None:
         """The plane's port is down: what was in flight on it goes again, nothing else is punished."""
+        self.doubts.drop_plane(plane)  # the port explains those
         for psn in range(self.una, self.next):
             slot = psn % self.size
             if self.state[slot] == SENT and self.paths.plane_of[self.ev[slot]] == plane:

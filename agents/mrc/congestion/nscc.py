@@ -108,6 +108,8 @@ class Nscc(Congestion):
         if live == self.live:
             return
         self.window = self.window * live / self.live
+        if self.remembered >= 0:
+            self.remembered = self.remembered * live / self.live
         self.live = live
         self._scale()
         self._clamp()
@@ -142,7 +144,8 @@ class Nscc(Congestion):
                     if average > self.target and now - self.decreased_ns >= self.base_rtt:
                         self.window *= max(1.0 - DECREASE * (average - self.target) / average, LARGEST_DECREASE)
                         self.decreased_ns = now
-                self._adjust(now)
+                if grow:
+                    self._adjust(now)
         self._clamp()
 
     def on_nack(self, now: int, size: int, in_flight: int, trimmed: bool) -> None:

@@ -56,6 +56,8 @@ class Plain:
 
     def planes_changed(self, planes: int) -> None:
         self.window *= planes / self.planes
+        if self.remembered is not None:
+            self.remembered *= planes / self.planes
         self.planes = planes
         self.clamp()
 
@@ -89,7 +91,8 @@ class Plain:
                     if average > self.t and due:
                         self.window *= max(1 - 0.8 * (average - self.t) / average, 0.5)
                         self.last_decrease = now
-                self.adjust(now)
+                if not penalty:
+                    self.adjust(now)
         self.clamp()
 
     def grow(self, news: float, d: float) -> None:

@@ -382,11 +382,11 @@ def test_a_nack_acts_only_on_the_transmission_it_names() -> None:
     ts = s.r.sent_ns[FIRST % s.r.size] >> shift & 0xFFFF
     ev = s.r.paths.evs[s.ev(0)]
     psn = FIRST & 0xFFFFFF
-    s.r.push_back(s.now, psn, ev ^ 1, ts, shift)
-    s.r.push_back(s.now, psn, ev, ts + 1, shift)
-    s.r.push_back(s.now, psn + 50 & 0xFFFFFF, ev, ts, shift)
+    s.r.push_back(s.now, psn, ev ^ 1, ts, shift, True)
+    s.r.push_back(s.now, psn, ev, ts + 1, shift, True)
+    s.r.push_back(s.now, psn + 50 & 0xFFFFFF, ev, ts, shift, True)
     assert s.lost() == []
-    s.r.push_back(s.now, psn, ev, ts, shift)
+    s.r.push_back(s.now, psn, ev, ts, shift, True)
     assert s.lost() == [0] and s.r.paths.state[s.ev(0)] == ev_state.GOOD
 
 

@@ -338,27 +338,34 @@ def test_a_flush_drops_all_doubts() -> None:
 
 
 def test_a_port_goes_down_with_doubts_open() -> None:
-    """What is in flight on it goes again unpunished; the doubts end as doubts do, and no EV rests for ever."""
+    """What is in flight on it goes again unpunished, and the port explains the doubts: no verdict, no cut, no EV rests for ever."""
     s = Trimming()
     ev, names = s.doubted()
     plane = s.r.paths.plane_of[ev]
     s.r.paths.set_port(s.now, plane, False)
     s.r.requeue_plane(s.now, plane)
-    assert s.said == []
+    assert s.said == [] and s.r.doubts.open == {} and s.r.doubts.at == NEVER and s.r.paths.doubts[ev] == 0
     s.books()
     while s.r.lost_queue:
         s.send(1)
         assert s.r.paths.plane_of[s.r.tx_ev] != plane
     s.nack(0, names)
-    assert s.r.acquitted == 1
+    assert s.r.acquitted == 0, "it names a transmission that nobody asks about any more"
+    s.judge()
+    assert s.said == [] and s.state_of(ev) == ev_state.GOOD
     s.books()
-    t = Trimming()
-    ev, _ = t.doubted()
-    t.r.paths.set_port(t.now, t.r.paths.plane_of[ev], False)
-    t.r.requeue_plane(t.now, t.r.paths.plane_of[ev])
-    t.judge()
-    assert t.r.doubts.open == {} and t.r.doubts.at == NEVER
-    t.books()
+
+
+def test_a_refusal_for_want_of_room_is_told_to_congestion_control_one_beyond_the_window_is_not() -> None:
+    s = Trimming()
+    s.send(3)
+    for k, beyond, told in ((0, True, 0), (1, False, 1)):
+        psn = FIRST + k
+        slot = psn % s.r.size
+        ts = s.r.sent_ns[slot] >> s.config.ts_shift & 0xFFFF
+        s.r.push_back(s.now, psn & 0xFFFFFF, s.r.paths.evs[s.r.ev[slot]], ts, s.config.ts_shift, beyond)
+        assert len([x for x in s.said if x[0] == "nack"]) == told
+    s.books()
 
 
 # --- on the wire -------------------------------------------------------------------------------------------------
