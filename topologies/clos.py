@@ -191,6 +191,11 @@ class Fabric:
         """Base RTT between hosts under one T0: two links each way."""
         return self._serialisation_ns(False) + 2 * self.delay_ns
 
+    def data_ns(self, local: bool) -> int:
+        """How long the links of a path take to serialise a full data packet; ``local``: between hosts under one T0."""
+        bits = self.frame_bytes * 8_000_000_000
+        return 2 * bits // self.nic_rate + (0 if local else 2 * bits // self.fabric_rate)
+
     @property
     def plane_bdp(self) -> int:
         """Bandwidth-delay product of one plane, bytes: a NIC port's rate times the base RTT."""

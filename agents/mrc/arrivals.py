@@ -19,6 +19,8 @@ from topologies.clos import Fabric
 
 _SHORTEST: Final = wire.AFTER_BTH + 4 + wire.ICRC
 _STATUS: Final = {wire.SYNDROME_INVALID: REMOTE_INVALID, wire.SYNDROME_ACCESS: REMOTE_ACCESS, wire.SYNDROME_OPERATION: REMOTE_OPERATION}
+PROBE_BYTES: Final = wire.EXT_LENGTH[wire.PROBE] + 12 + 8 + wire.ICRC + 40
+"""Of a Reliability Probe, as congestion control counts packets."""
 _MAX_OWED: Final = 64
 """Most probe answers or NACKs that may wait at a QP; more are refused and counted."""
 
@@ -221,14 +223,15 @@ class Arrivals:
                 r.paths.probe_answered(now, i, at, r.rtt.srtt)
                 r.congestion.planes_changed(max(1, r.paths.live_planes()))
                 if m == wire.M_NONE:  # a probe that was trimmed overtook the data: it says nothing of order, nor of delay
-                    r.measured(now, r.paths.plane_of[i], rtt)
+                    full = self.config.mtu + wire.COUNTED
+                    r.measured(now, r.paths.plane_of[i], r.rtt.as_full(rtt, PROBE_BYTES, full))
                     if seq > r.ev_high[i]:
                         r.ev_high[i] = seq
                         r.touched.append(i)
                     if seq > r.seq_high:
                         r.seq_high = seq
-        elif r.sample(now, edge + offset, pword & wire.F_RTX != 0, rtt):
-            sample = rtt
+        else:
+            sample = r.sample(now, edge + offset, pword & wire.F_RTX != 0, rtt)
         pen = cc >> 24 & 0x7F
         r.congestion.on_sack(now, r.news, r.in_flight, m == wire.M_SKIP_ONCE, sample, pen, cc >> 31 != 0)
         if i >= 0:

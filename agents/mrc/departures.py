@@ -27,6 +27,7 @@ class Departures:
         self.free = [0] * planes
         self.port_up = [True] * planes
         self.probe_class = dscp.TRIMMABLE if config.trimming else dscp.NO_TRIM  # the data's: its FIFO is what gives a probe meaning
+        self.paced_rate = int(config.port_rate * config.pace)
         self.slack = config.lookahead * (config.mtu + wire.WRITE_HEADERS + wire.ICRC) * 8_000_000_000 // config.port_rate
         self.turn = 0
         self.payload: memoryview | None = None
@@ -81,7 +82,7 @@ class Departures:
         if self.payload is not None:
             size += len(self.payload)
         free = self.free[port]
-        self.free[port] = (free if free > now else now) + size * 8_000_000_000 // self.config.port_rate
+        self.free[port] = (free if free > now else now) + size * 8_000_000_000 // self.paced_rate
         return port
 
     def _data(self, now: int, qp: QueuePair) -> int:

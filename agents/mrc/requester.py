@@ -333,15 +333,16 @@ class Requester:
             self.suspects.clear()
             self.overdue.clear()
 
-    def sample(self, now: int, psn: int, rtx: bool, rtt: int) -> bool:
-        """Whether the RTT of a SACK's trigger is a sample: for (count, echoed rtx) = (1, 0) or (2, 1) (UET)."""
+    def sample(self, now: int, psn: int, rtx: bool, rtt: int) -> int:
+        """A SACK's trigger had this RTT: a full packet's RTT, or -1 unless (count, echoed rtx) = (1, 0) or (2, 1) (UET)."""
         if psn >= self.next or psn < self.next - self.size:
-            return False
+            return -1
         slot = psn % self.size
         if self.count[slot] != (2 if rtx else 1):
-            return False
-        self.measured(now, self.paths.plane_of[self.ev[slot]], rtt)
-        return True
+            return -1
+        full = self.rtt.as_full(rtt, self.bytes[slot], self.config.mtu + wire.COUNTED)
+        self.measured(now, self.paths.plane_of[self.ev[slot]], full)
+        return full
 
     def measured(self, now: int, plane: int, rtt: int) -> None:
         """A valid RTT of a plane, ns."""
