@@ -23,10 +23,10 @@ from topologies.addressing import HOST_MAC, inner_address, path_address
 from topologies.clos import Fabric
 from topologies.paths import path_evs
 
-BENCH = Fabric("bench", planes=8, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=1, nic_rate=1_000_000_000)
-"""Rates above what this path can carry, so that the processor is the limit; three switch hops between its two hosts."""
-ENGINE_OPTIONS = {"window_bdp": 4.0, "timeout": 12}
-"""At these rates a wake-up is longer than a base RTT: a window and a timer that allow for it."""
+BENCH = Fabric("bench", planes=8, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=1, nic_rate=1_000_000_000, delay_ns=2_000_000)
+"""Rates above what this path can carry, so that the processor is the limit; three switch hops between its two hosts. At its default
+delay a wake-up would be longer than a base RTT, and no window could be filled."""
+ENGINE_OPTIONS = {"mpr": 4096, "timeout": 12}
 
 
 def blast(cluster: Cluster, seconds: float) -> dict[str, float]:
@@ -67,8 +67,8 @@ def arrived(cluster: Cluster) -> int:
     return sum(r["arrived_packets"] for r in cluster.counters() if r["node"] == "h1")
 
 
-def stream(cluster: Cluster, seconds: float) -> dict[str, Any]:
-    """A one-way stream of WRITEs from h0 to h1: data packets/s placed."""
+def stream(cluster: Cluster, seconds: float, congestion: str) -> dict[str, Any]:
+    """A one-way stream of WRITEs from h0 to h1 under a congestion control: data packets/s placed."""
     ends = []
     for host, role in ((0, "send"), (1, "receive")):
         config = {
@@ -77,7 +77,7 @@ def stream(cluster: Cluster, seconds: float) -> dict[str, Any]:
             "peer": 1 - host,
             "role": role,
             "seconds": seconds,
-            "options": ENGINE_OPTIONS,
+            "options": {**ENGINE_OPTIONS, "congestion": congestion},
         }
         argv = [sys.executable, "-m", "testbed.bench.stream", json.dumps(config)]
         ends.append(cluster.net[f"h{host}"].popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
@@ -103,15 +103,19 @@ def stream(cluster: Cluster, seconds: float) -> dict[str, Any]:
 
 
 def engine_ratio(rounds: int, seconds: float, progress: Any) -> dict[str, Any]:
-    """Engine and bare sender in turns on one fabric; the ratio of medians and every round."""
+    """Bare sender and engine, under NSCC and with a fixed window, in turns on one fabric; ratios of medians and every round."""
     made: list[dict[str, Any]] = []
     with Cluster(BENCH, controller=False) as cluster:
         for k in range(rounds):
             progress(f"bare sender and engine, round {k + 1} of {rounds}", k / rounds)
-            made.append({"bare": blast(cluster, seconds), "engine": stream(cluster, seconds)})
-    bare = statistics.median(m["bare"]["arrived_per_s"] for m in made)
-    engine = statistics.median(m["engine"]["packets_per_s"] for m in made)
-    return {"bare_per_s": bare, "engine_per_s": engine, "ratio": engine / bare, "rounds": made}
+            bare = blast(cluster, seconds)
+            made.append({"bare": bare, "engine": stream(cluster, seconds, "nscc"), "fixed": stream(cluster, seconds, "fixed")})
+    per_s = statistics.median(m["bare"]["arrived_per_s"] for m in made)
+    engine, fixed = (statistics.median(m[which]["packets_per_s"] for m in made) for which in ("engine", "fixed"))
+    return {
+        "bare_per_s": per_s, "engine_per_s": engine, "ratio": engine / per_s, "fixed_per_s": fixed, "fixed_ratio": fixed / per_s,
+        "nscc_cost": 1 - engine / fixed, "rounds": made,
+    }  # fmt: skip
 
 
 def bring_up(names: tuple[str, ...], rounds: int, progress: Any) -> list[dict[str, Any]]:

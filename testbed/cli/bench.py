@@ -54,6 +54,7 @@ def command(rounds: int, seconds: float, as_json: bool) -> None:
         table.add_row("bare sender through 3 switch hops", f"{ratio['bare_per_s']:,.0f} packets/s")
         table.add_row("engine on the same paths, sender and receiver", f"{ratio['engine_per_s']:,.0f} packets/s")
         table.add_row("engine / bare sender", f"{ratio['ratio']:.2f}")
+        table.add_row("the same with a fixed window instead of NSCC", f"{ratio['fixed_per_s']:,.0f} packets/s, {ratio['fixed_ratio']:.2f}")
         for row in fabrics:
             table.add_row(f"{row['fabric']} ({row['links']} links), up and down", f"{row['up_s']:.2f} s, {row['down_s']:.2f} s")
         console.print(table)
