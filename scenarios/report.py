@@ -61,7 +61,10 @@ def fabrics_table(summary: dict[str, Any]) -> Table:
         ("trimming above\n(last hop) B", _trimming),
         ("buffer\nB", lambda f: f"{f[1]['buffer_bytes']:,}"),
     ]
-    return _table("Fabrics", columns, list(summary["fabrics"].items()))
+    table = _table("Fabrics", columns, list(summary["fabrics"].items()))
+    table.caption = "The delay passes in the agents: ping, iperf3 and the kernel's own TCP and MPTCP do not have it."
+    table.caption_justify = "left"
+    return table
 
 
 def _trimming(fabric: tuple[str, dict[str, Any]]) -> str:

@@ -2,9 +2,9 @@
 
     python -m testbed.wireshark.golden tests/testbed/wireshark/golden.pcap
 
-Two real engines talk over a network in virtual time that loses, marks and follows chosen frames. What no engine of ours sends
-yet (endpoint requests and responses, trimmed packets and the NACK for them) is built from the same codec and framer. RoCE frames
-of the baseline stand at the end, as those must keep decoding. Called by people and by the dissector's tests; it opens no socket
+Two real engines talk over a network in virtual time that loses, marks, trims and follows chosen frames. What no engine of ours
+sends yet (endpoint requests and responses) is built from the same codec and framer. RoCE frames of the baseline stand at the end,
+a CNP among them, as those must keep decoding. Called by people and by the dissector's tests; it opens no socket
 and is deterministic for a given engine.
 """
 
@@ -122,7 +122,7 @@ def _with_class(frame: bytes, klass: int, ecn: int) -> bytes:
 
 def trimmed(frame: bytes, klass: int) -> bytes:
     """What a switch makes of a WRITE too many: headers kept, payload and iCRC cut, only outer length and DSCP changed."""
-    keep = wire.WRITE_HEADERS + (4 if frame[wire.BTH_AT] in (wire.WRITE_LAST_IMM, wire.WRITE_ONLY_IMM) else 0)
+    keep = min(len(frame), wire.TRIM_BYTES)
     cut = bytearray(_with_class(frame, klass, dscp.ECT0)[:keep])
     struct.pack_into("!H", cut, wire.OUTER + 4, keep - wire.INNER)
     return bytes(cut)
@@ -138,7 +138,7 @@ def _mrc(world: World) -> None:
     seen: dict[int, int] = {}
 
     def fate(frame: bytes) -> bytes | None:
-        """The fifth PSN's first transmission is lost, the tenth's meets congestion."""
+        """The fifth PSN's first transmission is lost, the tenth's marked, the seventh's trimmed on its way, the twelfth's last hop."""
         if not _is_write(frame):
             return frame
         psn = int.from_bytes(frame[wire.BTH_AT + 9 : wire.BTH_AT + 12], "big")
@@ -146,6 +146,8 @@ def _mrc(world: World) -> None:
         order = seen.setdefault(psn, len(seen))
         if first and order == 4:
             return None
+        if first and order in (6, 11):
+            return trimmed(frame, dscp.TRIMMED if order == 6 else dscp.TRIMMED_LASTHOP)
         return _with_class(frame, frame[14] << 2 & 0x3C | frame[15] >> 6, dscp.CE) if first and order == 9 else frame
 
     followed: set[int] = set()
@@ -208,21 +210,9 @@ def _crafted(world: World) -> None:
         bare(back, ev(1, 5), wire.ENDPOINT_RESPONSE, wire.ENDPOINT_QPN, request, answer, "crafted")
 
     payload = bytes(range(256))
-    # Cut by the first T0 towards its T1, and by the last T0 towards the host.
-    for klass, reason, hops, psn, imm in (
-        (dscp.TRIMMED, wire.TRIMMED, 1, 0xFFFFFF, -1),
-        (dscp.TRIMMED_LASTHOP, wire.TRIMMED_LASTHOP, 3, 0, 77),
-    ):
-        op = wire.WRITE_ONLY_IMM if imm >= 0 else wire.WRITE_ONLY
-        framer.write(world.now, there, ev(0, 6), op, False, True, 16, psn, 3, 9, 0x10_0000_0000, 0xABCD, 256, imm, memoryview(payload))
-        whole = bytes(framer.frame[: framer.length]) + payload + framer.trailer
-        world.now += HOP
-        cut = trimmed(whole, klass)
-        for _ in range(hops):
-            cut = on_next_cable(cut)
-        world.record(cut, "trimmed")
-        nack = wire.S_NETH.pack(0, reason, 0, ev(0, 6), 16, 17, psn, wire.CC_NACK << 4, 0, framer.stamp(world.now))
-        bare(back, ev(0, 7), wire.NACK, 16, psn, nack, "crafted")
+    op = wire.WRITE_ONLY_IMM
+    framer.write(world.now, there, ev(0, 6), op, False, True, 16, 0, 3, 9, 0x10_0000_0000, 0xABCD, 256, 77, memoryview(payload))
+    whole = bytes(framer.frame[: framer.length]) + payload + framer.trailer
     world.now += HOP
     damaged = bytearray(whole)
     damaged[wire.WRITE_HEADERS + 40] ^= 0x10
@@ -241,6 +231,7 @@ def records() -> list[Record]:
     target = roce.engines[RECEIVER].register(bytearray(1024))
     qpn, far = _connect(roce, SENDER, RECEIVER)
     roce.engines[RECEIVER].post_recv(far, 1)
+    roce.fate = lambda frame: _with_class(frame, frame[14] << 2 & 0x3C | frame[15] >> 6, dscp.CE) if len(frame) > 200 else frame
     roce.engines[SENDER].post_write(qpn, 1, memoryview(bytes(600)), target.va, target.rkey, 9)
     roce.run(20_000_000)
     made = world.records + [r._replace(note="roce") for r in roce.records]

@@ -494,7 +494,7 @@ function BODIES.write(walk, op)
     local rest = walk.declared - walk.at - 4 -- payload and pad, by the lengths that a switch does not touch
     if walk.trimmed then
         walk.top:add(F["payload.original_length"], math.max(rest, 0)):set_generated()
-        return string.format(", trimmed (%d bytes cut off)", math.max(rest, 0))
+        return string.format(", trimmed (of %d bytes)", math.max(rest, 0))
     end
     local pad = math.min(walk.pad, math.max(rest, 0))
     local payload = walk:take(math.max(rest - pad, 0), "Payload")

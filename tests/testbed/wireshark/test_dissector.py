@@ -253,7 +253,7 @@ def test_trimmed_damaged_and_snapped() -> None:
         ([str(dscp.TRIMMED)], ["256"]),
         ([str(dscp.TRIMMED_LASTHOP)], ["256"]),
     ]
-    assert all("mrc.icrc" not in c and "mrc.payload" not in c and c["mrc.reth.dmalen"] == ["256"] for c in cut)
+    assert all("mrc.icrc" not in c and "mrc.payload" not in c and c["mrc.reth.dmalen"] == [str(18 * 256 + 101)] for c in cut)
     assert len(shown["mrc.icrc.bad"]) == len(shown["mrc.not_captured"]) == 1
     assert shown["mrc.truncated"] == []
 
