@@ -75,7 +75,7 @@ class Endpoint:
         path_rtt = self.fabric.local_rtt_ns if local else self.fabric.base_rtt_ns
         requester = Requester(self.config, qpn, peer, paths, make_congestion(self.config, path_rtt), self.log)
         requester.rtt.path_rtt = path_rtt
-        requester.rtt.data_ns = self.fabric.data_ns(local)
+        requester.rtt.data_ns = self.fabric.data_ns(local) * requester.congestion.mtu // self.fabric.frame_bytes
         responder = Responder(self.config, qpn, self.memory, self.rng, self.advice)
         if peer not in self.routes:
             self.routes[peer] = Route(self.fabric, self.host, peer)

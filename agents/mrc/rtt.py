@@ -9,7 +9,7 @@ class RttTracker:
     def __init__(self, base_rtt: int, planes: int) -> None:
         self.base_rtt = base_rtt
         self.path_rtt = base_rtt  # of these paths when idle; the endpoint, which knows whether they cross a T1, says so
-        self.data_ns = 0  # of which links serialise a full data packet; the endpoint says so, too
+        self.data_ns = 0  # of which links serialise what congestion control counts of a full packet; the endpoint says so, too
         self.window = 4 * base_rtt  # [ours]
         self.srtt = base_rtt
         self.min_rtt = 0  # smallest ever seen; 0: none yet

@@ -50,7 +50,7 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], name: s
                 most = max(most, float(y.max()))
             ax.axhline(1, color="black", linewidth=0.7, linestyle=":")
             by_rate = ", rate × base RTT" if run["kind"] == "roce" else ""
-            title = f"{run['transport']}, {count} queue pairs{by_rate}: 1 = {bdp / 1e3:.0f} kB"
+            title = f"{run['transport']}, {count} QPs{by_rate}: 1 = {bdp / 1e3:.0f} kB"
             ax.set_title(title, color=colour_and_marker(run["transport"])[0], pad=3)
             ax.set_xlim(left=0)
         axes[0, 0].set_ylim(0, max(1.1, most * 1.05))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from mypy_extensions import mypyc_attr
+
 from agents.mrc.config import Config
 from agents.mrc.congestion.base import Congestion
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class FixedWindow(Congestion):
     """``window_bdp`` x BDP summed over the live planes, whatever the network says."""
 

@@ -27,6 +27,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
+from mypy_extensions import mypyc_attr
+
 from agents.mrc.config import Config
 from agents.mrc.congestion.base import Congestion
 
@@ -46,6 +48,7 @@ NO_DELAY: Final = 12
 """d below this part of the configured RTT counts as none: the simulator's 1 us of 12."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Nscc(Congestion):
     """State of one QP. ``cwnd`` in [one packet, 1.5 BDP of the live planes]."""
 

@@ -255,7 +255,7 @@ def test_one_cnp_per_interval() -> None:
 
 
 def test_published_parameters_on_a_fabric_in_slow_motion() -> None:
-    fabric = load_fabric("rack16")  # 4 Mb/s ports: 25,000 times slower than 100 Gb/s
+    fabric = load_fabric("rack16").with_(nic_rate=4_000_000, fabric_rate=4_000_000, delay_ns=-1)  # 25,000 times slower than 100 Gb/s
     o = Options(fabric, {})
     p = o.dcqcn
     assert o.algorithm == "dcqcn"
