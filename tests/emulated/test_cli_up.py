@@ -37,7 +37,7 @@ class Up:
 
     def wait_for(self, words: str, timeout: float = 40) -> None:
         until = time.monotonic() + timeout
-        while words not in self.text():
+        while words not in " ".join(self.text().split()):  # the prompt wraps its lines
             assert self.front.poll() is None and time.monotonic() < until, self.text()
             time.sleep(0.02)
 
