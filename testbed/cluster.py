@@ -245,6 +245,7 @@ class Cluster:
         if self._agents:
             raise RuntimeError("agents are running already: stop_agents comes first")
         self._reach("agents")
+        loader.describe(self.fabric, seed)  # which packets a ramp marks follows the run's seed
         here = Path(tempfile.mkdtemp(prefix="agents-", dir=sandbox.RUN_DIR))
         log_dir.mkdir(parents=True, exist_ok=True)
         for number, name in enumerate(self.fabric.hosts):

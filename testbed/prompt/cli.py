@@ -203,12 +203,16 @@ class Prompt(FabricPrompt):
     def do_status(self, line: str) -> None:
         """status: the fabric, its agents and its controller."""
         f = self.fabric
+        hop = "on every hop" if f.last_hop_ecn else "not on the last hop"
+        marking = f"from {f.ecn_bytes[0]} to {f.ecn_bytes[1]} B, {hop}" if f.ecn else "off"
+        trimming = f"above {f.trim_bytes(False)} B, on the last hop {f.trim_bytes(True)} B" if f.trimming else "off"
         self.console.print(
             f"{f.name}: {f.host_count} hosts, {f.planes} planes of {f.t0_per_plane} T0 and {f.t1_per_plane} T1, "
             f"{f.paths_per_pair} paths across\n"
             f"ports {f.nic_rate / 1e6:g} Mb/s (1/{f.time_scale:,.0f} of 100 Gb/s), base RTT {f.base_rtt_ns / 1e6:.1f} ms, "
             f"plane BDP {f.plane_bdp} B, "
             f"buffer {f.buffer_bytes} B\n"
+            f"marking {marking}, trimming {trimming}\n"
             f"controller: {self.cluster.rest_url if self.cluster.controller_alive else 'not running (forwarding does not need it)'}\n"
             f"down: {', '.join(n for n, up in self.cluster.link_states().items() if not up) or 'nothing'}",
             highlight=False,

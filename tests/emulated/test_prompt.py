@@ -267,6 +267,6 @@ def test_a_session_from_a_script(cluster: Cluster, tmp_path_factory: pytest.Temp
             Prompt(cluster, Console(file=text, width=160), stdin=stdin, script=str(script))
     finally:
         os.close(writer)
-    assert text.getvalue().splitlines()[3:6] == ["down: nothing", "p0-t0-0:p0-t1-1", "p0-t0-1:p0-t1-1"]
-    assert text.getvalue().splitlines()[6] == "every link is up"
+    assert text.getvalue().splitlines()[4:7] == ["down: nothing", "p0-t0-0:p0-t1-1", "p0-t0-1:p0-t1-1"]
+    assert text.getvalue().splitlines()[7] == "every link is up"
     assert "has no switch 'p9'" in text.getvalue()
