@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.random  # NumPy would import it on first use, when root is dropped and the clone may be out of reach
 from numpy.typing import NDArray
 
 DTYPES = {"float32": np.dtype(np.float32), "int32": np.dtype(np.int32)}
@@ -20,7 +21,7 @@ def draw(ranks: int, count: int, dtype: str, seed: int) -> list[Array]:
     """Base arrays of ``count`` elements, by rank."""
     made: list[Array] = []
     for rank in range(ranks):
-        rng = np.random.default_rng((seed, rank))
+        rng = numpy.random.default_rng((seed, rank))
         if dtype == "float32":
             made.append(rng.uniform(-1.0, 1.0, count).astype(np.float32))
         else:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.random  # not on first use, when root is dropped and the clone may be out of reach
 from numpy.typing import NDArray
 
 from agents.collectives.group import ARENA, Bundle, CollectiveError, Group, Wanted
@@ -101,7 +102,7 @@ class Content:
     """What the messages of one flow consist of."""
 
     def __init__(self, seed: int, flow: int, message_bytes: int) -> None:
-        self.base: Words = np.random.default_rng((seed, flow)).integers(0, 1 << 32, message_bytes // WORD, dtype=np.uint32)
+        self.base: Words = numpy.random.default_rng((seed, flow)).integers(0, 1 << 32, message_bytes // WORD, dtype=np.uint32)
         self.expected: Words = np.empty_like(self.base)
 
     def fill(self, number: int, out: Words) -> None:
