@@ -121,6 +121,9 @@ class OneRun:
             raise
         except Exception as error:
             self.outcome, self.reason = "died", f"{type(error).__name__}: {error}"
+            if isinstance(error, AgentError):
+                time.sleep(0.2)  # until the kernel has told of its end
+                self.cluster.check()  # says who died, and of what
             raise
         finally:
             watch.stop()

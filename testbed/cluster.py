@@ -86,6 +86,7 @@ class Cluster:
         self._want_controller = controller
         self._controller: subprocess.Popen[bytes] | None = None
         self._agents: list[subprocess.Popen[bytes]] = []
+        self._agents_dir = Path()
         self._watched: dict[int, tuple[str, subprocess.Popen[bytes]]] = {}  # pidfd -> what, process
         self._watch_lock = threading.Lock()
         self._died = ""
@@ -246,7 +247,7 @@ class Cluster:
             raise RuntimeError("agents are running already: stop_agents comes first")
         self._reach("agents")
         loader.describe(self.fabric, seed)  # which packets a ramp marks follows the run's seed
-        here = Path(tempfile.mkdtemp(prefix="agents-", dir=sandbox.RUN_DIR))
+        here = self._agents_dir = Path(tempfile.mkdtemp(prefix="agents-", dir=sandbox.RUN_DIR))
         log_dir.mkdir(parents=True, exist_ok=True)
         for number, name in enumerate(self.fabric.hosts):
             config = here / f"{name}.json"
@@ -371,7 +372,8 @@ class Cluster:
         status = process.poll()
         if status not in (None, 0) or (status == 0 and not what.startswith("the agent")):  # agents may be told to stop
             ended = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
-            self._died = self._died or f"{what} (process {process.pid}) {ended}"
+            said = _last_line(self._agents_dir / f"{what.split()[-1]}.err") if what.startswith("the agent") else ""
+            self._died = self._died or f"{what} (process {process.pid}) {ended}" + (f", saying {said!r}" if said else "")
 
     def _watch(self) -> None:
         """Sleep until a process dies; then give the main thread a moment to notice, and see to the end if it does not."""
