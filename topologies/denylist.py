@@ -1,0 +1,64 @@
+"""Entries of a denylist: which EVs an operator, a controller or a policy forbids. Pure data.
+
+An entry is a link's name (``p0-t0-0:p0-t1-3``), a switch's (``p0-t1-3``: every path through it), a plane (``p0``), or one path:
+``h0>h5@p0/3`` from h0 to h5 on plane 0, uplink 3 [ours; MRC has the DENIED state and leaves open who speaks how].
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from topologies.addressing import ev
+from topologies.clos import Fabric, FabricError
+from topologies.paths import path_evs, path_links, path_nodes
+
+_PLANE = re.compile(r"p(\d+)")
+_PATH = re.compile(r"h(\d+)>h(\d+)@p(\d+)/(\d+)")
+FORMS = "a link (p0-t0-0:p0-t1-3), a switch (p0-t1-3), a plane (p0) or a path (h0>h5@p0/3)"
+
+
+def check_entry(fabric: Fabric, text: str) -> str:
+    """An entry as it is kept, links with their ends in the fabric's order. Raises :class:`FabricError`, one line."""
+    if found := _PATH.fullmatch(text):
+        src, dst, plane, uplink = map(int, found.groups())
+        for host in (src, dst):
+            if host >= fabric.host_count:
+                raise FabricError(f"denylist entry {text!r}: fabric {fabric.name!r} has hosts h0..h{fabric.host_count - 1}, not h{host}")
+        if src == dst:
+            raise FabricError(f"denylist entry {text!r}: a path leads from one host to another")
+        path_links(fabric, src, dst, ev(plane, uplink))
+        return f"h{src}>h{dst}@p{plane}/{uplink}"
+    if found := _PLANE.fullmatch(text):
+        if int(found[1]) >= fabric.planes:
+            raise FabricError(f"denylist entry {text!r}: fabric {fabric.name!r} has planes p0..p{fabric.planes - 1}")
+        return f"p{int(found[1])}"
+    if text in fabric.switches:
+        return text
+    if ":" in text:
+        return fabric.link(text).name
+    raise FabricError(f"denylist entry {text!r}: fabric {fabric.name!r} has no such thing: write {FORMS}")
+
+
+def denied(fabric: Fabric, entries: Iterable[str], src: int, dst: int) -> set[int]:
+    """The EVs from ``src`` to ``dst`` that one of ``entries`` (as :func:`check_entry` returned them) forbids."""
+    names = set(entries)
+    if not names:
+        return set()
+    paths = {e[e.index("@") + 1 :] for e in names if e.startswith(f"h{src}>h{dst}@")}
+    out: set[int] = set()
+    for value in path_evs(fabric, src, dst):
+        plane, uplink = f"p{value >> 16}", value & 0xFFFF
+        if (
+            plane in names
+            or f"{plane}/{uplink}" in paths
+            or any(link.name in names for link in path_links(fabric, src, dst, value))
+            or any(node in names for node in path_nodes(fabric, src, dst, value))
+        ):
+            out.add(value)
+    return out
+
+
+def over_links(fabric: Fabric, links: Iterable[str], src: int, dst: int) -> set[int]:
+    """The EVs from ``src`` to ``dst`` whose path takes one of ``links`` (their names, ends in the fabric's order)."""
+    return denied(fabric, (link for link in links if ":" in link), src, dst)
