@@ -1,7 +1,8 @@
 """The control channel of a host process: JSON lines over a Unix socket that only root can open.
 
 The server half runs in the agent, the client half wherever agents are steered from. A request is ``{"id", "op", ...}``, its answer
-``{"id", "ok": ...}`` or ``{"id", "error": "one line"}``; lines without an id are notifications, ``{"event": ...}``.
+``{"id", "ok": ...}`` or ``{"id", "error": "one line"}``; lines without an id are notifications, ``{"event": ...}``. Several clients may be
+connected at once: the runner or the prompt, and the controller.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+
+MAX_CLIENTS = 8
+"""Whoever steers, a controller, and people who look; more are turned away [ours]."""
 
 
 class AgentError(Exception):
@@ -69,7 +73,11 @@ class _Lines:
 
 
 class AgentServer:
-    """Listens at ``path`` (mode 0600, made before root is dropped); one client at a time."""
+    """Listens at ``path`` (mode 0600, made before root is dropped). Every client gets the answers to its own requests.
+
+    Notifications go to the oldest client that has not said ``"quiet": true`` with a request: that is whoever steers the collective; a
+    controller, which only brings news, is quiet.
+    """
 
     def __init__(self, path: str) -> None:
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -80,40 +88,60 @@ class AgentServer:
             os.umask(old)
         self.listener.listen(4)
         self.listener.setblocking(False)
-        self.lines: _Lines | None = None
+        self.clients: list[_Lines] = []  # oldest first
+        self.quiet: set[_Lines] = set()
+        self.sockets: list[socket.socket] = [self.listener]
 
     def readers(self) -> list[socket.socket]:
         """Sockets to wait on."""
-        return [self.listener] if self.lines is None else [self.listener, self.lines.sock]
+        return self.sockets
 
-    def requests(self) -> list[dict[str, Any]]:
-        """Requests that have arrived; accepts a client when there is none."""
-        try:
-            sock, _ = self.listener.accept()
-        except OSError:
-            pass
-        else:
-            if self.lines is not None:
-                self.lines.sock.close()
-            self.lines = _Lines(sock)
-        if self.lines is None:
-            return []
-        made = self.lines.read()
-        if self.lines.closed:
-            self.lines.sock.close()
-            self.lines = None
+    def requests(self) -> list[tuple[_Lines, dict[str, Any]]]:
+        """Requests that have arrived, each with who asked; accepts clients, and forgets those that hung up."""
+        self._accept()
+        made: list[tuple[_Lines, dict[str, Any]]] = []
+        for client in self.clients:
+            for request in client.read():
+                if request.pop("quiet", False):
+                    self.quiet.add(client)
+                made.append((client, request))
+        if any(client.closed for client in self.clients):
+            for client in self.clients:
+                if client.closed:
+                    client.sock.close()
+                    self.quiet.discard(client)
+            self.clients = [client for client in self.clients if not client.closed]
+            self.sockets = [self.listener, *(client.sock for client in self.clients)]
         return made
 
-    def answer(self, message: dict[str, Any]) -> None:
-        """An answer or notification to whoever is connected."""
-        if self.lines is not None:
-            self.lines.write(message)
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self.listener.accept()
+            except OSError:
+                return
+            if len(self.clients) >= MAX_CLIENTS:
+                sock.close()
+                continue
+            self.clients.append(_Lines(sock))
+            self.sockets = [*self.sockets, sock]
+
+    def answer(self, client: _Lines, message: dict[str, Any]) -> None:
+        """The answer to a request of this client's, if it is still there."""
+        if not client.closed:
+            client.write(message)
+
+    def notify(self, message: dict[str, Any]) -> None:
+        """What nobody asked for."""
+        for client in self.clients:
+            if client not in self.quiet and not client.closed:
+                client.write(message)
+                return
 
     def close(self) -> None:
         """Close the sockets."""
-        if self.lines is not None:
-            self.lines.sock.close()
-        self.listener.close()
+        for sock in self.sockets:
+            sock.close()
 
 
 class AgentClient:

@@ -65,6 +65,7 @@ class Host:
         self.last_tx = [0] * planes
         self.last_rx = [0] * planes
         self.housekeeping_at = 0
+        self.denied: list[str] = []
 
     # --- log -------------------------------------------------------------------------------------------------
 
@@ -98,16 +99,16 @@ class Host:
 
     def serve(self) -> None:
         """Answer what was asked."""
-        for request in self.server.requests():
+        for client, request in self.server.requests():
             op = str(request.pop("op", ""))
             number = request.pop("id", 0)
             handler = getattr(self, f"op_{op}", None)
             try:
                 if handler is None:
                     raise CollectiveError(f"agent {self.name} knows no request {op!r}")
-                self.server.answer({"id": number, "ok": handler(**request)})
+                self.server.answer(client, {"id": number, "ok": handler(**request)})
             except (CollectiveError, ValueError, KeyError, TypeError) as error:
-                self.server.answer({"id": number, "error": f"{self.name}: {op}: {error}"})
+                self.server.answer(client, {"id": number, "error": f"{self.name}: {op}: {error}"})
 
     def op_hello(self) -> dict[str, Any]:
         """Who is there."""
@@ -186,6 +187,25 @@ class Host:
         """The network has converged around these links."""
         self.device.engine.reroute(time.monotonic_ns(), dead_links)
 
+    def op_deny(self, entries: list[str]) -> int:
+        """The complete denylist (topologies/denylist.py), which replaces the one before; monotonic ns at which it took effect."""
+        now = time.monotonic_ns()
+        self.device.engine.deny(now, entries)
+        self.denied = list(entries)
+        self.write(now, "deny", {"entries": entries})
+        return now
+
+    def op_denied(self) -> list[str]:
+        """The denylist in force."""
+        return self.denied
+
+    def op_hint(self, links: list[str]) -> int:
+        """The complete list of links that somebody else knows to be down; monotonic ns at which the engine knew."""
+        now = time.monotonic_ns()
+        self.device.engine.hint(now, links)
+        self.write(now, "hint", {"links": links})
+        return now
+
     def op_stop(self) -> dict[str, int]:
         """Flush the log and end."""
         self.running = False
@@ -209,7 +229,7 @@ class Host:
             self.write(t, kind, fields)
         job.logged.clear()
         for note in job.told:
-            self.server.answer(note)
+            self.server.notify(note)
         job.told.clear()
         if job.warm:
             job.warm = False
@@ -217,10 +237,10 @@ class Host:
         if job.failure is not None:
             said = {"rank": job.group.rank, **job.failure}
             self.write(time.monotonic_ns(), "failed", said)
-            self.server.answer({"event": "failed", **said})
+            self.server.notify({"event": "failed", **said})
             self.job = None
         elif job.finished:
-            self.server.answer(job.done())
+            self.server.notify(job.done())
             self.pending.extend(job.leftover)
             self.job = None
 

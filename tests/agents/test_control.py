@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from agents.control import AgentClient, AgentError, AgentServer
+from agents.control import MAX_CLIENTS, AgentClient, AgentError, AgentServer
 
 
 class Agent(threading.Thread):
     """Serves one channel until closed; ``reply`` makes each answer."""
 
-    def __init__(self, path: Path, reply: Callable[[AgentServer, dict[str, Any]], None]) -> None:
+    def __init__(self, path: Path, reply: Callable[[AgentServer, Any, dict[str, Any]], None]) -> None:
         super().__init__(daemon=True)
         self.server = AgentServer(str(path))
         self.reply = reply
@@ -29,18 +29,22 @@ class Agent(threading.Thread):
 
         while self.running:
             select.select(self.server.readers(), [], [], 0.02)
-            for request in self.server.requests():
-                self.reply(self.server, request)
+            for client, request in self.server.requests():
+                self.reply(self.server, client, request)
 
 
-def echo(server: AgentServer, request: dict[str, Any]) -> None:
+def echo(server: AgentServer, client: Any, request: dict[str, Any]) -> None:
     if request["op"] == "fail":
-        server.answer({"id": request["id"], "error": "no such thing"})
+        server.answer(client, {"id": request["id"], "error": "no such thing"})
     elif request["op"] == "noisy":
-        server.answer({"event": "first"})
-        server.answer({"id": request["id"], "ok": "answer"})
+        server.notify({"event": "first"})
+        server.answer(client, {"id": request["id"], "ok": "answer"})
     elif request["op"] != "silent":
-        server.answer({"id": request["id"], "ok": request.get("what")})
+        server.answer(client, {"id": request["id"], "ok": request.get("what")})
+
+
+def asked(server: AgentServer) -> list[dict[str, Any]]:
+    return [request for _, request in server.requests()]
 
 
 @pytest.fixture
@@ -98,8 +102,7 @@ def test_a_notification_right_behind_an_answer_is_kept(tmp_path: Path) -> None:
     server = AgentServer(str(tmp_path / "s"))
     client = AgentClient(tmp_path / "s", timeout=1.0)
     server.requests()
-    assert server.lines is not None
-    server.lines.sock.send(b'{"id":1,"ok":"answer"}\n{"event":"behind"}\n')
+    server.clients[0].sock.send(b'{"id":1,"ok":"answer"}\n{"event":"behind"}\n')
     assert client.call("op") == "answer"
     assert [m["event"] for m in client.notifications()] == ["behind"]
     client.close()
@@ -116,13 +119,13 @@ def test_silence_is_an_error_after_the_timeout(agent: Agent, tmp_path: Path) -> 
 def test_a_late_answer_is_not_taken_for_the_next_one(agent: Agent, tmp_path: Path) -> None:
     late: list[dict[str, Any]] = []
 
-    def reply(server: AgentServer, request: dict[str, Any]) -> None:
+    def reply(server: AgentServer, client: Any, request: dict[str, Any]) -> None:
         if request["op"] == "slow":
             late.append(request)
             return
         for old in late:
-            server.answer({"id": old["id"], "ok": "late"})
-        server.answer({"id": request["id"], "ok": "prompt"})
+            server.answer(client, {"id": old["id"], "ok": "late"})
+        server.answer(client, {"id": request["id"], "ok": "prompt"})
 
     agent.reply = reply
     client = AgentClient(tmp_path / "s", timeout=0.1)
@@ -156,10 +159,10 @@ def test_lines_are_whole_however_they_arrive(tmp_path: Path) -> None:
     got: list[dict[str, Any]] = []
     for piece in (b'{"id":1,', b'"op":"a"}', b'\n{"id":2,"op":"b"}\n{"id"', b':3,"op":"c"}\n'):
         raw.send(piece)
-        got += server.requests()
+        got += asked(server)
     assert [(m["id"], m["op"]) for m in got] == [(1, "a"), (2, "b"), (3, "c")]
     raw.close()
-    assert server.requests() == [] and server.lines is None
+    assert server.requests() == [] and server.clients == [] and server.readers() == [server.listener]
     server.close()
 
 
@@ -172,21 +175,66 @@ def test_a_line_that_is_no_message_ends_the_connection_and_not_the_agent(tmp_pat
     assert server.requests() == []
     client = AgentClient(tmp_path / "s")
     client.lines.write({"id": 1, "op": "x"})
-    assert server.requests() == [{"id": 1, "op": "x"}]
+    assert asked(server) == [{"id": 1, "op": "x"}]
     client.close()
     raw.close()
     server.close()
 
 
-def test_a_new_client_takes_over(tmp_path: Path) -> None:
+def test_each_client_gets_its_own_answers(agent: Agent, tmp_path: Path) -> None:
+    clients = [AgentClient(tmp_path / "s") for _ in range(3)]
+    for client in clients:  # all asked before any answer is read; every client's first request has the same id
+        client.lines.write({"id": 1, "op": "echo", "what": f"for {clients.index(client)}"})
+        client.serial = 1
+    for number, client in enumerate(clients):
+        client.lines.write({"id": 2, "op": "echo", "what": "more"})
+        said: list[dict[str, Any]] = []
+        while len(said) < 2:
+            said += client.lines.read()
+        assert said == [{"id": 1, "ok": f"for {number}"}, {"id": 2, "ok": "more"}]
+        client.close()
+
+
+def test_news_goes_to_the_oldest_client_that_is_not_quiet(tmp_path: Path) -> None:
     server = AgentServer(str(tmp_path / "s"))
-    first = AgentClient(tmp_path / "s")
+    clients = [AgentClient(tmp_path / "s") for _ in range(3)]
+    controller, runner, second = clients
+    controller.lines.write({"id": 1, "op": "deny", "entries": [], "quiet": True})
+    assert asked(server) == [{"id": 1, "op": "deny", "entries": []}]  # what an operation is given does not hold the word
+    server.notify({"event": "first"})
+    assert [client.notifications() for client in clients] == [[], [{"event": "first"}], []]
+    runner.close()
     server.requests()
-    second = AgentClient(tmp_path / "s")
-    second.lines.write({"id": 1, "op": "x"})
-    assert server.requests() == [{"id": 1, "op": "x"}]
-    first.lines.read()
-    assert first.closed
-    first.close()
+    server.notify({"event": "second"})
+    assert controller.notifications() == [] and second.notifications() == [{"event": "second"}]
     second.close()
+    server.requests()
+    server.notify({"event": "to nobody"})
+    assert controller.notifications() == [] and not controller.closed
+    controller.close()
     server.close()
+
+
+def test_one_that_hangs_up_takes_nobody_along(agent: Agent, tmp_path: Path) -> None:
+    stays, goes = AgentClient(tmp_path / "s"), AgentClient(tmp_path / "s")
+    assert stays.call("echo", what=1) == 1 and goes.call("echo", what=2) == 2
+    goes.lines.write({"id": 9, "op": "echo", "what": "never read"})
+    goes.close()
+    assert stays.call("echo", what=3) == 3
+    stays.close()
+
+
+def test_too_many_clients_are_turned_away_and_make_room(agent: Agent, tmp_path: Path) -> None:
+    clients = [AgentClient(tmp_path / "s") for _ in range(MAX_CLIENTS)]
+    for client in clients:
+        assert client.call("echo", what=1) == 1
+    late = AgentClient(tmp_path / "s", timeout=1.0)
+    with pytest.raises(AgentError, match="gone"):
+        late.call("echo", what=1)
+    clients.pop(0).close()
+    clients[0].call("echo")  # the agent has seen it go, or sees it together with this
+    clients[0].call("echo")
+    late = AgentClient(tmp_path / "s")
+    assert late.call("echo", what=2) == 2
+    for client in [*clients, late]:
+        client.close()
