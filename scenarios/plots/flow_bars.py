@@ -12,11 +12,8 @@ from scenarios.plots.style import colour_and_marker, figure, save
 def draw(stored: Stored, directory: Path) -> list[Path]:
     """One figure per placement and seed."""
     made: list[Path] = []
-    for placement, seeds in stored.groups():
-        for seed in seeds:
-            runs = [r for r in stored.ordered(placement, seed) if r["workload"] == "permutation" and _shares(r)]
-            if runs:
-                made += _figure(directory, runs, f"permutation-{placement}-s{seed}", seed)
+    for placement, seed, runs in stored.per_seed(lambda r: r["workload"] == "permutation" and _shares(r)):
+        made += _figure(directory, runs, f"permutation-{placement}-s{seed}", seed)
     return made
 
 

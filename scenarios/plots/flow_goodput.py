@@ -30,11 +30,8 @@ def series(stored: Stored, run: dict[str, Any], name: str, width_ns: int) -> tup
 def draw(stored: Stored, directory: Path) -> list[Path]:
     """One figure per placement and seed in which flows start and end by the clock."""
     made: list[Path] = []
-    for placement, seeds in stored.groups():
-        for seed in seeds:
-            runs = [r for r in stored.ordered(placement, seed) if r.get("flows") and len(stored.rows("flows", r))]
-            if not runs or len(runs[0]["flows"]) > MOST or runs[0]["workload"] == "permutation":
-                continue
+    for placement, seed, runs in stored.per_seed(lambda r: r.get("flows") and len(stored.rows("flows", r))):
+        if len(runs[0]["flows"]) <= MOST and runs[0]["workload"] != "permutation":
             made += _figure(stored, directory, runs, f"flows-{placement}-s{seed}", seed)
     return made
 

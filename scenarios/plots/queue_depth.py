@@ -14,11 +14,8 @@ POINTS = 400
 def draw(stored: Stored, directory: Path) -> list[Path]:
     """One figure per placement and seed with sampled queues."""
     made: list[Path] = []
-    for placement, seeds in stored.groups():
-        for seed in seeds:
-            runs = [r for r in stored.ordered(placement, seed) if r.get("queues") and len(stored.rows("queues", r))]
-            if runs:
-                made += _figure(stored, directory, runs, f"queues-{placement}-s{seed}", seed)
+    for placement, seed, runs in stored.per_seed(lambda r: r.get("queues") and len(stored.rows("queues", r))):
+        made += _figure(stored, directory, runs, f"queues-{placement}-s{seed}", seed)
     return made
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -72,6 +73,14 @@ class Stored:
         names = [t["name"] for t in self.manifest["scenario"]["transports"]]
         found = [r for r in self.runs if r["placement"] == placement and seed in (None, r["seed"])]
         return sorted(found, key=lambda r: (names.index(r["transport"]) if r["transport"] in names else len(names), r["seed"]))
+
+    def per_seed(self, wanted: Callable[[dict[str, Any]], Any]) -> Iterator[tuple[str, int, list[dict[str, Any]]]]:
+        """(placement, seed, its runs for which ``wanted`` holds) in order; those without any are left out."""
+        for placement, seeds in self.groups():
+            for seed in seeds:
+                runs = [run for run in self.ordered(placement, seed) if wanted(run)]
+                if runs:
+                    yield placement, seed, runs
 
     def fabric(self, run: dict[str, Any]) -> Fabric:
         derived = self.manifest["fabrics"][run["fabric"]]

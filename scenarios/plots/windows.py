@@ -14,11 +14,8 @@ POINTS = 200
 def draw(stored: Stored, directory: Path) -> list[Path]:
     """One figure per placement and seed with logged windows."""
     made: list[Path] = []
-    for placement, seeds in stored.groups():
-        for seed in seeds:
-            runs = [r for r in stored.ordered(placement, seed) if r.get("flows") and len(stored.rows("cwnd", r))]
-            if runs:
-                made += _figure(stored, directory, runs, f"windows-{placement}-s{seed}", seed)
+    for placement, seed, runs in stored.per_seed(lambda r: r.get("flows") and len(stored.rows("cwnd", r))):
+        made += _figure(stored, directory, runs, f"windows-{placement}-s{seed}", seed)
     return made
 
 
