@@ -29,6 +29,7 @@ DROPS = (
     "drop_not_mine",
     "drop_hop_limit",
     "drop_switch_down",
+    "drop_silent",
     "flushed_packets",
 )
 """Port counters that say why a packet went no further. A trimmed packet goes on: it is none of them."""

@@ -6,40 +6,15 @@ Called by scenarios.schema and scenarios.workloads. Pure.
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from testbed.errors import UserError
-
-_SIZES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
-_TIMES = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9}
+from testbed.units import parse_duration, parse_size
 
 
 class ScenarioError(UserError):
     """A scenario that cannot run: one line with file, key and fix."""
-
-
-def parse_duration(value: Any) -> int:
-    """``"0.5s"``, ``"20ms"`` or a number of seconds, as ns. Raises ValueError."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        ns = value * 10**9
-    else:
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ns|us|ms|s|min)?", str(value).strip())
-        if not match:
-            raise ValueError("is not a time: write it like '0.5s' or as a number of seconds")
-        ns = float(match[1]) * _TIMES[match[2] or "s"]
-    if not 0 <= ns < 1e14:
-        raise ValueError("is not a time between 0 and a day")
-    return round(ns)
-
-
-def parse_size(value: Any) -> int:
-    """``"4MiB"`` or a number of bytes, as bytes. Raises ValueError."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)", str(value).strip())
-    if isinstance(value, bool) or not match or match[2].upper() not in _SIZES:
-        raise ValueError("is not a size: write it like '4MiB' or as a number of bytes")
-    return round(float(match[1]) * _SIZES[match[2].upper()])
 
 
 class Values:
@@ -92,3 +67,6 @@ class Values:
             return parse(value)
         except ValueError as error:
             raise self.fail(where, f"= {value!r} {error}") from None
+
+
+__all__ = ["ScenarioError", "Values", "parse_duration", "parse_size"]

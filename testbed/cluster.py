@@ -26,7 +26,9 @@ from testbed import sandbox
 from testbed.dataplane import layout, loader
 from testbed.emulated.capture import Capture
 from testbed.emulated.fabric import STEPS, FabricNet
+from testbed.emulated.injector import Injector
 from testbed.errors import UserError
+from testbed.fault_targets import FaultEvent, Injected
 from topologies.clos import Fabric
 
 CRASH_POINTS = (*STEPS, "controller", "captures", "started", "agents", "agents-started")
@@ -93,6 +95,7 @@ class Cluster:
         self._stop_begun = threading.Event()
         self._wake, self._waker = -1, -1
         self._watcher: threading.Thread | None = None
+        self._faults: Injector | None = None
         self._port_numbers = {port.name: port.number for port in fabric.ports}
         self.net = FabricNet(fabric, self._reach)
 
@@ -109,6 +112,7 @@ class Cluster:
             self._watcher = threading.Thread(target=self._watch, name="mrcbed-watch", daemon=True)
             self._watcher.start()
             self.net.start()
+            self._faults = Injector(self.fabric, self.net.faults, self._process_of)
             for host in self.net.hosts:
                 self._guard(f"the shell of {host.name}", host.shell)
             self._reach("controller")
@@ -138,6 +142,8 @@ class Cluster:
             if self._watcher is not None:
                 os.write(self._waker, b"x")
                 self._watcher.join()
+            if self._faults is not None:
+                self._faults.close()
             for agent in self.agents:
                 agent.close()
             self.agents = []
@@ -321,11 +327,44 @@ class Cluster:
         """Revive or kill a switch with all its cables; monotonic ns at which the kernel was first told."""
         return self.net.faults.set_switch(name, up)
 
+    def inject(self, kind: str, on: str, *, seed: int = 0, **keys: Any) -> Injected:
+        """Any fault of the catalogue (testbed/fault_kinds.py, docs/faults.md): ``inject("loss", "h0:p0-t0-0", probability=0.01)``.
+
+        ``seed`` draws what is drawn. Raises FaultError and FabricError, and then nothing has happened. It is there until :meth:`clear`,
+        :meth:`heal` or :meth:`stop`.
+        """
+        return self._injector.inject(kind, on, keys, seed)
+
+    @property
+    def _injector(self) -> Injector:
+        if self._faults is None:
+            raise RuntimeError("the cluster is not up: start() comes first")
+        return self._faults
+
+    def clear(self, number: int) -> int:
+        """Take one fault back, by its number; monotonic ns at which the kernel was told."""
+        return self._injector.clear(number)
+
+    def faults(self) -> list[Injected]:
+        """The injected faults that are there, oldest first."""
+        return self._injector.active()
+
+    def fault_events(self) -> list[FaultEvent]:
+        """What injected faults did since this was last asked, in order."""
+        return self._injector.events()
+
     def link_states(self) -> dict[str, bool]:
         return self.net.faults.link_states()
 
     def heal(self) -> None:
-        self.net.faults.heal()
+        """Every fault taken back, injected or by hand."""
+        self._injector.heal()
+
+    def _process_of(self, host: int) -> subprocess.Popen[bytes] | None:
+        """The agent of a host; -1: the controller."""
+        if host < 0:
+            return self._controller
+        return self._agents[host] if host < len(self._agents) else None
 
     def counters(self) -> list[dict[str, Any]]:
         """One row per port (testbed/dataplane/counters.py)."""

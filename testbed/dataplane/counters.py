@@ -46,8 +46,9 @@ class Counters:
         """Close or open the egress of a port: closed, it admits nothing and counts drop_link_down."""
         self._gate[port] = int(closed)
 
-    def set_switch_down(self, number: int, down: bool) -> None:
-        self._switch_down[number] = int(down)
+    def set_switch(self, number: int, state: int) -> None:
+        """``state``: layout.SWITCH_WORKS, SWITCH_DEAD or SWITCH_SILENT."""
+        self._switch_down[number] = state
 
     def flush(self, port: int) -> None:
         """Declare what was admitted here and has not arrived by now as lost in the queue. Only for a port whose queue is known to
@@ -105,7 +106,7 @@ class Counters:
         return rows
 
 
-_NAMED_DROPS = ("drop_trim_failed", "drop_no_route", "drop_not_mine", "drop_hop_limit", "drop_switch_down")
+_NAMED_DROPS = ("drop_trim_failed", "drop_no_route", "drop_not_mine", "drop_hop_limit", "drop_switch_down", "drop_silent")
 _PEAKS = ("backlog_peak_bytes", "backlog_high_peak_bytes")
 _MASK = (1 << 64) - 1
 _PAIRS = tuple((_S[f"admitted_{w}"], _S[f"arrived_{w}"]) for w in layout.FLUSHED_WORDS)

@@ -25,6 +25,7 @@
 enum { KIND_HOST = 1, KIND_SWITCH = 2 };
 enum { DATA = 0, HIGH = 1, CLASSES = 2 };
 enum { MARKS = 1, TRIMS = 2, LAST_HOP = 4, LAST_HOP_MARKS = 8 }; /* port_config.flags; none of them on a host's port */
+enum { SWITCH_WORKS = 0, SWITCH_DEAD = 1, SWITCH_SILENT = 2 };
 enum { NOT_ECT = 0, CE = 3, NOT_IP = 0xff };
 
 #define HTB_HIGH 0x10001 /* class 1:1 */
@@ -60,6 +61,7 @@ struct port_stats {
 	__u64 drop_not_mine;
 	__u64 drop_hop_limit;
 	__u64 drop_switch_down;
+	__u64 drop_silent; /* by a switch that keeps its links up and forwards nothing */
 	__u64 marked;
 	__u64 trimmed;
 	__u64 met_bytes;   /* sum of what each data packet found waiting */
@@ -105,7 +107,7 @@ struct {
 	__type(value, __u64);
 } port_gate SEC(".maps");
 
-/* Non-zero: this switch is down, forward nothing. */
+/* Non-zero: this switch forwards nothing: dead, or silent. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, SWITCHES);
@@ -204,7 +206,10 @@ static __always_inline int forward(struct __sk_buff *skb, struct port_config *po
 
 	down = bpf_map_lookup_elem(&switch_down, &number);
 	if (!down || *down) {
-		COUNT(stats->drop_switch_down);
+		if (down && *down == SWITCH_SILENT)
+			COUNT(stats->drop_silent);
+		else
+			COUNT(stats->drop_switch_down);
 		return TC_ACT_SHOT;
 	}
 	if (skb->protocol != bpf_htons(ETH_P_IPV6) || skb->len < OUTER || bpf_skb_pull_data(skb, OUTER))

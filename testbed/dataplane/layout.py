@@ -20,6 +20,11 @@ TRIM_BYTES: Final = DATA_HEADERS + 4
 
 KIND_HOST: Final = 1
 KIND_SWITCH: Final = 2
+KIND_BRIDGE: Final = 3
+KIND_TAPPED: Final = 4
+"""Whose a port is: a host's, an eBPF switch's, an Open vSwitch bridge's whose datapath is the kernel's, or is in user space."""
+HANDED_OVER: Final = 0x6D726300
+"""skb->mark of a frame that Open vSwitch in user space may take [ours]."""
 DATA: Final = 0
 HIGH: Final = 1
 MARKS: Final = 1
@@ -27,6 +32,10 @@ TRIMS: Final = 2
 LAST_HOP: Final = 4
 LAST_HOP_MARKS: Final = 8
 """Bits of a port's flags."""
+SWITCH_WORKS: Final = 0
+SWITCH_DEAD: Final = 1
+SWITCH_SILENT: Final = 2
+"""What a switch does."""
 
 CONFIG_WORDS: Final = (  # u32 each
     "kind",
@@ -62,6 +71,7 @@ STATS_WORDS: Final = (  # u64 each; those of two classes: data, high
     "drop_not_mine",
     "drop_hop_limit",
     "drop_switch_down",
+    "drop_silent",
     "marked",
     "trimmed",
     "met_bytes",

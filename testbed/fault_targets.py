@@ -1,0 +1,148 @@
+"""What a fault of the catalogue hits on a given fabric: cables, switches, ports, packets. Pure: seeds in, names out.
+
+Called by the cluster before it injects, and by scenarios to check and to explain. Raises FabricError for what the fabric lacks.
+"""
+
+from __future__ import annotations
+
+import difflib
+import random
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from testbed.fault_kinds import KINDS, FaultError, read_keys
+from topologies.clos import Fabric, FabricError, Link
+from topologies.denylist import check_entry, denied
+from topologies.theory import links_of_switch
+
+_NIC_PORT = re.compile(r"h\d+-p\d+")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A fault, resolved. ``links``: cables that it takes down or affects; ``switches``: those that are dead or silent meanwhile."""
+
+    kind: str
+    on: str
+    keys: dict[str, Any]
+    links: tuple[str, ...] = ()
+    switches: tuple[str, ...] = ()
+    host: int = -1  # whose agent; -1 with kind kill: the controller
+
+    @property
+    def takes(self) -> bool:
+        """Whether its links carry nothing while it lasts."""
+        return KINDS[self.kind].takes
+
+
+@dataclass
+class Injected:
+    """A fault that is there. ``told_ns``: when it began, monotonic; what follows is its injector's."""
+
+    number: int
+    target: Target
+    told_ns: int
+    due_ns: int | None = None  # when there is something to do for it
+    down: bool = True  # of one that comes and goes: whether it is there just now
+
+
+@dataclass(frozen=True)
+class FaultEvent:
+    """Something that a fault did. ``t``: monotonic ns at which the kernel was told. ``phase``: begin, down and up (of one that comes and
+    goes), reboot, heal. ``links``: with begin all that it takes or affects, else the cables that went or came."""
+
+    t: int
+    number: int
+    phase: str
+    links: tuple[str, ...] = ()
+
+
+def resolve(fabric: Fabric, kind: str, on: str, given: Mapping[str, Any], seed: int) -> Target:
+    """A fault as written, on a fabric. ``seed`` stands in where ``given`` has none.
+
+    Raises :class:`FaultError` for a bad parameter and :class:`FabricError` for a thing that this fabric lacks.
+    """
+    keys = read_keys(kind, given)
+    if "seed" in KINDS[kind].keys:
+        keys.setdefault("seed", seed & 0xFFFFFFFF)
+    if kind == "link":
+        name = fabric.link(on).name
+        return Target(kind, name, keys, (name,))
+    if kind == "port":
+        return Target(kind, on, keys, (_nic(fabric, on).name,))
+    if kind == "flap":
+        link = _cable(fabric, on)
+        return Target(kind, on if "-p" in on and ":" not in on else link.name, keys, (link.name,))
+    if kind == "transceiver":
+        return Target(kind, on, keys, _together(fabric, on, keys.get("links")))
+    if kind in ("switch", "silent"):
+        return Target(kind, on, keys, links_of_switch(fabric, on), (on,))
+    if kind == "plane":
+        plane = _plane(fabric, on)
+        links = tuple(link.name for link in fabric.links if link.plane == plane)
+        return Target(kind, on, keys, links, tuple(s for s in fabric.switches if s.startswith(f"p{plane}-")))
+    if kind == "dead-paths":
+        return Target(kind, on, keys, _drawn(fabric, on, keys["share"], keys["seed"]))
+    if kind == "kill":
+        return Target(kind, on, keys, host=-1 if on == "controller" else fabric.host_number(on))
+    raise AssertionError(kind)
+
+
+def evs_hit(fabric: Fabric, target: Target, src: int, dst: int) -> set[int]:
+    """The EVs from ``src`` to ``dst`` whose packets the fault may hit."""
+    return denied(fabric, target.links, src, dst)
+
+
+def _nic(fabric: Fabric, name: str) -> Link:
+    found = next((link for link in fabric.links if link.a.name == name and link.kind == "nic"), None)
+    if found is None:
+        ports = [link.a.name for link in fabric.links if link.kind == "nic"]
+        near = difflib.get_close_matches(name, ports, n=3, cutoff=0.0)
+        raise FabricError(f"fabric {fabric.name!r} has no NIC port {name!r}; near it: {', '.join(near)}")
+    return found
+
+
+def _cable(fabric: Fabric, name: str) -> Link:
+    """By its own name or by that of a NIC port."""
+    return _nic(fabric, name) if _NIC_PORT.fullmatch(name) else fabric.link(name)
+
+
+def _plane(fabric: Fabric, name: str) -> int:
+    if not re.fullmatch(r"p\d+", name):
+        raise FabricError(f"fabric {fabric.name!r} has no plane {name!r}: planes are p0..p{fabric.planes - 1}")
+    return int(check_entry(fabric, name)[1:])
+
+
+def _links_of(fabric: Fabric, node: str) -> tuple[str, ...]:
+    """A host's or switch's cables, by port."""
+    if re.fullmatch(r"h\d+", node):
+        fabric.host_number(node)
+        return tuple(link.name for link in fabric.links if link.a.node == node)
+    return links_of_switch(fabric, node)
+
+
+def _together(fabric: Fabric, node: str, wanted: Any) -> tuple[str, ...]:
+    """The first links by port, as neighbours share a transceiver, unless they are named."""
+    every = _links_of(fabric, node)
+    if isinstance(wanted, tuple):
+        names = tuple(dict.fromkeys(fabric.link(name).name for name in wanted))
+        foreign = [name for name in names if name not in every]
+        if foreign:
+            raise FaultError("links", f"= {foreign[0]!r} is no link of {node}: it has {', '.join(every)}")
+        return names
+    count = max(1, len(every) // 2) if wanted is None else int(wanted)
+    if count > len(every):
+        raise FabricError(f"{node} has {len(every)} links, not {count}")
+    return every[:count]
+
+
+def _drawn(fabric: Fabric, on: str, share: float, seed: int) -> tuple[str, ...]:
+    """A share of the T0-T1 links, at least one, in the fabric's order."""
+    plane = None if on == "fabric" else _plane(fabric, on)
+    every = [link.name for link in fabric.links if link.kind == "fabric" and plane in (None, link.plane)]
+    if not every:
+        raise FabricError(f"fabric {fabric.name!r} has no T0-T1 links")
+    chosen = set(random.Random(seed).sample(every, max(1, round(share * len(every)))))
+    return tuple(name for name in every if name in chosen)
