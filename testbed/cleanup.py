@@ -40,7 +40,7 @@ def find() -> list[Leftover]:
         if entry.isdigit():
             pid = int(entry)
             spaces[pid] = _namespace(pid, "pid")
-            if mark := _mark(pid):
+            if mark := mark_of(pid):
                 marks[pid] = mark
     dead = {mark for mark in set(marks.values()) if not _alive(mark, own_pid_ns)}
     by_space = {spaces[pid]: mark for pid, mark in marks.items() if mark in dead and spaces[pid] not in (0, own_pid_ns)}
@@ -108,7 +108,8 @@ def _lives(item: Leftover) -> bool:
         return False
 
 
-def _mark(pid: int) -> str:
+def mark_of(pid: int) -> str:
+    """The mark of the run that a process belongs to; empty for none, or where we may not look."""
     needle = RUN_MARK.encode() + b"="
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes()

@@ -22,7 +22,9 @@ from types import TracebackType
 from typing import Any
 
 from agents.control import AgentClient, AgentError
-from testbed import sandbox
+from testbed import running, sandbox
+from testbed.controller.denylist import OPERATOR
+from testbed.controller.handle import ControllerHandle
 from testbed.dataplane import layout, loader
 from testbed.emulated.capture import Capture
 from testbed.emulated.fabric import STEPS, FabricNet
@@ -64,6 +66,7 @@ class Cluster:
         fabric: Fabric,
         *,
         controller: bool = True,
+        switch: str = "ebpf",
         pcap_links: Sequence[str] = (),
         pcap_dir: Path | None = None,
         progress: Callable[[str, float], None] | None = None,
@@ -87,6 +90,7 @@ class Cluster:
         self._progress = progress or (lambda what, share: None)
         self._want_controller = controller
         self._controller: subprocess.Popen[bytes] | None = None
+        self.control = ControllerHandle(fabric, None)
         self._agents: list[subprocess.Popen[bytes]] = []
         self._agents_dir = Path()
         self._watched: dict[int, tuple[str, subprocess.Popen[bytes]]] = {}  # pidfd -> what, process
@@ -97,7 +101,7 @@ class Cluster:
         self._watcher: threading.Thread | None = None
         self._faults: Injector | None = None
         self._port_numbers = {port.name: port.number for port in fabric.ports}
-        self.net = FabricNet(fabric, self._reach)
+        self.net = FabricNet(fabric, self._reach, switch)
 
     # --- life --------------------------------------------------------------------------------------------------
 
@@ -115,11 +119,13 @@ class Cluster:
             self._faults = Injector(self.fabric, self.net.faults, self._process_of)
             for host in self.net.hosts:
                 self._guard(f"the shell of {host.name}", host.shell)
+            for what, process in self.net.ovs.processes if self.net.ovs is not None else ():
+                self._guard(what, process)
             self._reach("controller")
             if self._want_controller:
                 self._start_controller()
             else:
-                loader.program_fabric(self.fabric)
+                self.net.program()
             self._reach("captures")
             links, directory = self._pcap
             for link in links:
@@ -148,6 +154,8 @@ class Cluster:
                 agent.close()
             self.agents = []
             self._flush_agents()
+            self.control.close()
+            running.withdraw()
             for process in [*self._agents, *([self._controller] if self._controller else [])]:
                 if process.poll() is None:
                     process.kill()
@@ -205,7 +213,7 @@ class Cluster:
                     "ports": {p.name: layout.PORT_BASE + p.number for p in self.fabric.ports},
                     "netns": self.net.switch_namespace,
                     "maps": str(loader.PINS),
-                    "southbound": "ebpf",
+                    "southbound": "ebpf" if self.net.ovs is None else "openflow",
                     "rest_host": "127.0.0.1",
                     "rest_port": 0,
                 }
@@ -215,21 +223,18 @@ class Cluster:
         with log.open("wb") as complaints:
             self._controller = subprocess.Popen(
                 [sys.executable, "-m", "testbed.controller", "--config", str(config)],
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=complaints, cwd=ROOT, env=_environment(),
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=complaints, cwd=ROOT, env=_environment(),
             )  # fmt: skip
-        assert self._controller.stdout is not None
-        said, until = b"", time.monotonic() + CONTROLLER_S
-        while b"\n" not in said:
-            ready = select.select([self._controller.stdout], [], [], max(0.0, until - time.monotonic()))[0]
-            data = os.read(self._controller.stdout.fileno(), 4096) if ready else b""
-            if not data:
-                reason = _last_line(log) or ("it ended without a word" if ready else f"no answer within {CONTROLLER_S:g} s")
-                raise UserError(f"the controller did not come up ({reason}): see mrcbed doctor")
-            said += data
+        self.control = ControllerHandle(self.fabric, self._controller)
+        said = self.control.line(CONTROLLER_S)
+        if not said:
+            reason = _last_line(log) or ("it ended without a word" if self.control.over else f"no answer within {CONTROLLER_S:g} s")
+            raise UserError(f"the controller did not come up ({reason}): see mrcbed doctor")
         words = said.split()
-        if len(words) < 2 or words[0] != b"ready":
-            raise UserError(f"the controller said {said.decode(errors='replace').strip()!r} instead of being ready: see mrcbed doctor")
-        self.rest_url = f"http://127.0.0.1:{int(words[1])}"
+        if len(words) < 2 or words[0] != "ready":
+            raise UserError(f"the controller said {said!r} instead of being ready: see mrcbed doctor")
+        self.rest_url = self.control.url = f"http://127.0.0.1:{int(words[1])}"
+        running.announce(self.rest_url, self.fabric.name)
 
     @property
     def controller_alive(self) -> bool:
@@ -247,12 +252,15 @@ class Cluster:
 
     # --- agents --------------------------------------------------------------------------------------------------
 
-    def start_agents(self, transport: str, options: dict[str, Any], log_dir: Path, seed: int) -> None:
-        """One agent per host; returns when every control socket answers. Raises :class:`UserError` if one does not come up."""
+    def start_agents(self, transport: str, options: dict[str, Any], log_dir: Path, seed: int, policy: str = "none") -> None:
+        """One agent per host; returns when every control socket answers. Raises :class:`UserError` if one does not come up.
+
+        ``policy``: what the controller tells them of link events (testbed/controller/steering.py).
+        """
         if self._agents:
             raise RuntimeError("agents are running already: stop_agents comes first")
         self._reach("agents")
-        loader.describe(self.fabric, seed)  # which packets a ramp marks follows the run's seed
+        loader.describe(self.fabric, seed, self.net.switch_kind)  # which packets a ramp marks follows the run's seed
         here = self._agents_dir = Path(tempfile.mkdtemp(prefix="agents-", dir=sandbox.RUN_DIR))
         log_dir.mkdir(parents=True, exist_ok=True)
         for number, name in enumerate(self.fabric.hosts):
@@ -287,6 +295,7 @@ class Cluster:
                     raise UserError(f"the agent of {name} did not come up: {_last_line(here / f'{name}.err') or error}") from None
                 self._guard(f"the agent of {name}", process)
                 self._progress("starting agents", (number + 1) / self.fabric.host_count)
+            self.control.begin(self.agents, {name: str(here / f"{name}.sock") for name in self.fabric.hosts}, policy)
             self._reach("agents-started")
         except BaseException:
             self.stop_agents()
@@ -294,6 +303,7 @@ class Cluster:
 
     def stop_agents(self, timeout: float = 2.0) -> None:
         """End all agents, those that have ended themselves included; they flush their logs."""
+        self.control.end()
         for agent in self.agents:
             agent.close()
         self.agents = []
@@ -316,6 +326,19 @@ class Cluster:
         self._agents = []
         for fd in gone:
             os.close(fd)
+
+    def deny(self, entry: str, reason: str = "", by: str = OPERATOR) -> bool:
+        """Put an entry on the denylist (topologies/denylist.py), for the fabric's life; whether it is new. Goes through the controller,
+        straight to the agents where there is none. Raises UserError or FabricError, one line."""
+        return self.control.deny(entry, reason, by)
+
+    def allow(self, entry: str, by: str | None = None) -> bool:
+        """Take an entry off the denylist, or with ``by`` only that party's word; whether it was there. Raises as :meth:`deny`."""
+        return self.control.allow(entry, by)
+
+    def denied(self) -> list[dict[str, Any]]:
+        """The denylist: ``{"entry", "by", "reason", "since_ns"}``, one for everybody who denies it."""
+        return self.control.denied()
 
     # --- faults and counters ---------------------------------------------------------------------------------------
 

@@ -1,10 +1,14 @@
-"""The Ryu controller: programs every switch's static uN table, hears links fail, shows both on a loopback REST view.
+"""The Ryu controller: programs every switch's static uN table, hears links fail, keeps the denylist, shows all on a loopback REST view.
 
 Runs in a process of its own (``python -m testbed.controller --config FILE``), started by ``testbed.cluster``. It never
 re-routes and no packet depends on it: tables live in the switches, endpoints recover alone.
 
     config.py      what it is told                    app.py         the Ryu application
     tables.py      uN tables: program, verify         ryu_base.py    every touch point with Ryu, nothing else
-    links.py       failed-link map, journal           southbound/    how switches are spoken to (eBPF maps; OpenFlow later)
-    views.py       REST answers as plain data         __main__.py    the launcher
+    links.py       failed-link map                    southbound/    how switches are spoken to
+    steering.py    policies: what agents are told     agents.py      telling them
+    denylist.py    who denied what                    journal.py     what happened, and who follows it
+    views.py       pages that show                    rest.py        the others
+    owner.py       the line to whoever started it     client.py      REST from the other side
+    __main__.py    the launcher
 """

@@ -1,8 +1,8 @@
 """The Ryu application: static tables out, link events in. It never re-routes: static tables are the point.
 
 One green thread (``main``) reads port reports from the southbound and raises :class:`EventLinkDown` and
-:class:`EventLinkUp`; Ryu's event loop calls the handlers, which keep the failed-link map that the REST view shows. Other
-Ryu applications in the process may observe the same events.
+:class:`EventLinkUp`; Ryu's event loop calls the handlers, which keep the failed-link map that the REST view shows, and hand
+the news to the steering, which tells agents what the policy says. Other Ryu applications in the process may observe the same events.
 """
 
 from __future__ import annotations
@@ -13,10 +13,15 @@ import time
 from typing import Any
 
 from testbed.controller import tables
+from testbed.controller.agents import ANSWER_S
 from testbed.controller.config import Config
+from testbed.controller.journal import Journal
 from testbed.controller.links import FailedLinks, LinkChange, PortStates
-from testbed.controller.ryu_base import EventBase, RyuApp, serve, set_ev_cls
+from testbed.controller.owner import follow_owner
+from testbed.controller.rest import Rest
+from testbed.controller.ryu_base import EventBase, RyuApp, serve, set_ev_cls, spawn
 from testbed.controller.southbound.base import Southbound
+from testbed.controller.steering import Steering
 from testbed.controller.views import Views
 from testbed.errors import UserError
 from topologies.paths import static_tables
@@ -48,7 +53,10 @@ class FabricController(RyuApp):
         self.tables = static_tables(config.fabric)
         self.links = FailedLinks(config.fabric, time.monotonic_ns())
         self.ports = PortStates(config.fabric)
-        self.views = Views(config.fabric, self.tables, southbound.read, self.links)
+        self.steering = Steering(config.fabric, self.links, Journal(), time.monotonic_ns)
+        self.steering.after_push = lambda: spawn(self._expire)
+        views = Views(config.fabric, self.tables, southbound.read, self.links, lambda: self.steering.denylist.entries)
+        self.rest = Rest(views, self.steering)
 
     def main(self) -> None:
         """Program, say ready, and listen until the end of the process. Raises UserError."""
@@ -57,10 +65,11 @@ class FabricController(RyuApp):
         for port, up in self.southbound.port_states().items():
             self.observe(port, up, now)
         try:
-            rest_port = serve(self.views.answer, self.config.rest_host, self.config.rest_port)
+            rest_port = serve(self.rest.answer, self.config.rest_host, self.config.rest_port)
         except OSError as error:
             where = f"{self.config.rest_host}:{self.config.rest_port}"
             raise UserError(f"controller: cannot serve on {where}: {error.strerror}: set rest_port to 0 for a free one") from None
+        spawn(lambda: follow_owner(self.steering, spawn))
         gc.freeze()  # a full collection walks all of Ryu and holds an event up for 25-45 ms, measured
         print(f"ready {rest_port}", flush=True)
         for report in self.southbound.port_reports():
@@ -75,8 +84,16 @@ class FabricController(RyuApp):
 
     @set_ev_cls(EventLinkDown)
     def link_down(self, event: EventLinkDown) -> None:
-        self.links.apply(event.change, time.monotonic_ns())
+        self._apply(event.change)
 
     @set_ev_cls(EventLinkUp)
     def link_up(self, event: EventLinkUp) -> None:
-        self.links.apply(event.change, time.monotonic_ns())
+        self._apply(event.change)
+
+    def _apply(self, change: LinkChange) -> None:
+        self.links.apply(change, time.monotonic_ns())
+        self.steering.link_changed(change)
+
+    def _expire(self) -> None:
+        time.sleep(ANSWER_S)
+        self.steering.agents.expire()

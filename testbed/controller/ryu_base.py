@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 
@@ -34,6 +34,9 @@ from ryu.controller.event import EventBase  # noqa: E402
 from ryu.controller.handler import set_ev_cls  # noqa: E402
 from ryu.lib import hub  # noqa: E402
 
+from testbed.controller.journal import Reader  # noqa: E402
+from testbed.controller.rest import MAX_BODY, Request  # noqa: E402
+
 __all__ = ["EventBase", "RyuApp", "run", "serve", "set_ev_cls", "spawn"]
 
 
@@ -47,12 +50,29 @@ class _Rest(ControllerBase):
 
     @route("all", "/{path:.*}")
     def page(self, req: Any, path: str, **_: Any) -> Any:
-        status, payload = self.data["answer"](req.method, path)
+        request = Request(req.method, path, dict(req.GET), req.body_file.read(MAX_BODY + 1), "Origin" in req.headers)
+        status, payload = self.data["answer"](request)
+        if isinstance(payload, Reader):
+            req.environ["eventlet.minimum_write_chunk_size"] = 0  # every line goes out at once
+            return Response(content_type="application/x-ndjson", status=status, app_iter=_Closing(payload))
         return Response(content_type="application/json", status=status, body=json.dumps(payload, indent=2).encode() + b"\n")
 
 
-def serve(answer: Callable[[str, str], tuple[int, Any]], host: str, port: int) -> int:
-    """Serve ``answer(method, path)`` over HTTP on ``host``; returns the port, a free one for 0. Raises OSError if it is taken."""
+class _Closing:
+    """The reader as WSGI wants it: iterated once, and closed when the connection ends, however it ends."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._reader)
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+def serve(answer: Callable[[Request], tuple[int, Any]], host: str, port: int) -> int:
+    """Serve ``answer(request)`` over HTTP on ``host``; returns the port, a free one for 0. Raises OSError if it is taken."""
     application = WSGIApplication()
     application.register(_Rest, {"answer": answer})
     cfg.CONF.set_override("wsapi_host", host)  # Ryu's default is every interface

@@ -8,9 +8,10 @@ from typing import Any
 
 from testbed.controller.links import FailedLinks
 from testbed.controller.southbound.base import Tables
-from topologies import Fabric
+from topologies import Fabric, Link
 from topologies.addressing import ev_fields, sid_list, switch_usid, text
 from topologies.addressing import outer_address as address_of
+from topologies.denylist import denied
 from topologies.paths import path_evs, path_links, path_nodes
 
 Answer = tuple[int, Any]
@@ -24,6 +25,10 @@ PAGES = {
     "/v1/failed-links": "the failed-link map",
     "/v1/paths/{src}/{dst}": "every path between two hosts",
     "/v1/events": "journal of link changes",
+    "/v1/journal": "journal of everything, ?since=T_NS for what came after",
+    "/v1/stream": "the journal as it grows, a JSON object per line; ?since=T_NS replays first. Also /events",
+    "/v1/denylist": "what is denied, by whom and why; POST and DELETE change it",
+    "/v1/agents": "the agents that are told, and the policy",
 }
 
 
@@ -37,15 +42,23 @@ class NotFound(Exception):
         self.payload = {"error": f"no {what} {name!r}", "near": near}
 
 
-class Views:
-    def __init__(self, fabric: Fabric, wanted: Tables, read: Callable[[], Tables], links: FailedLinks) -> None:
-        """``read`` gives the tables as the switches hold them at that moment."""
-        self._fabric, self._wanted, self._read, self._links = fabric, wanted, read, links
+def paths_over(fabric: Fabric, link: Link) -> int:
+    """How many paths, over all ordered pairs of hosts, take a link."""
+    under, others = fabric.hosts_per_t0, fabric.host_count - fabric.hosts_per_t0
+    if link.kind == "nic":  # to and from one host: one path to each neighbour, one per T1 to all others
+        return 2 * (under - 1 + others * fabric.t1_per_plane)
+    return 2 * under * others  # to and from one T0's hosts, over one T1
 
-    def answer(self, method: str, path: str) -> Answer:
-        """Status and JSON-ready payload for a request."""
-        if method not in ("GET", "HEAD"):
-            return 405, {"error": f"{method} is not served: this view only shows", "pages": PAGES}
+
+class Views:
+    def __init__(
+        self, fabric: Fabric, wanted: Tables, read: Callable[[], Tables], links: FailedLinks, denied: Callable[[], list[str]] = list
+    ) -> None:
+        """``read`` gives the tables as the switches hold them at that moment, ``denied`` the denylist's entries."""
+        self._fabric, self._wanted, self._read, self._links, self._denied = fabric, wanted, read, links, denied
+
+    def answer(self, path: str) -> Answer:
+        """Status and JSON-ready payload for a page."""
         parts = [part for part in path.split("/") if part]
         try:
             match parts:
@@ -114,6 +127,7 @@ class Views:
 
     def links(self) -> list[dict[str, Any]]:
         rows = []
+        entries = self._denied()
         for link in self._fabric.links:
             up, since = self._links.state(link.name)
             rows.append(
@@ -125,6 +139,8 @@ class Views:
                     "ports": [link.a.name, link.b.name],
                     "state": "up" if up else "failed",
                     "since_ns": since,
+                    "denied": [e for e in entries if e in (link.name, link.a.node, link.b.node, f"p{link.plane}")],
+                    "paths": paths_over(self._fabric, link),
                 }
             )
         return rows
@@ -138,10 +154,14 @@ class Views:
                 raise NotFound("host", name, self._fabric.hosts)
         a, b = self._fabric.host_number(src), self._fabric.host_number(dst)
         rows = []
+        denied_by = {entry: denied(self._fabric, [entry], a, b) for entry in self._denied()}
         for value in path_evs(self._fabric, a, b):
             plane, uplink = ev_fields(value)
             sids = sid_list(self._fabric, a, b, value)
             links = [link.name for link in path_links(self._fabric, a, b, value)]
+            nodes = list(path_nodes(self._fabric, a, b, value))
+            alive = not any(name in self._links.failed for name in links)
+            why = [entry for entry, evs in denied_by.items() if value in evs]
             rows.append(
                 {
                     "ev": value,
@@ -149,9 +169,12 @@ class Views:
                     "uplink": uplink,
                     "usids": [f"{sid:04x}" for sid in sids],
                     "address": text(address_of(sids)),
-                    "nodes": list(path_nodes(self._fabric, a, b, value)),
+                    "nodes": nodes,
+                    "switches": nodes[1:-1],
                     "links": links,
-                    "alive": not any(name in self._links.failed for name in links),
+                    "alive": alive,
+                    "state": "denied" if why else "up" if alive else "down",
+                    "denied_by": why,
                 }
             )
         return rows

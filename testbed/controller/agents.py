@@ -1,0 +1,162 @@
+"""Hands lists to the agents over their control sockets, and never waits for one of them.
+
+Two lists go out: the denylist (``deny``) and the links known to be down (``hint``). Each message is the complete list, so only the latest
+matters: an agent that has not answered the last one is left alone until it does, then gets what is latest. So there is at most one
+message of a kind under way per agent, which always fits its socket's buffer; an agent that is stopped holds nobody up, and
+none of this needs a timer.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from agents.control import Lines
+from testbed.controller.journal import Journal
+
+ARGUMENT = {"deny": "entries", "hint": "links"}
+"""The agents' requests (agents/host.py), and what they call the list."""
+EVENT = {"deny": "denylist-pushed", "hint": "hint-pushed"}
+CONNECT_S = 1.0
+ANSWER_S = 1.0
+"""An agent that has not answered by then counts as one that did not hear [ours]; it still gets the latest list when it wakes."""
+
+
+@dataclass(eq=False)
+class Agent:
+    name: str
+    lines: Lines
+    asked: dict[str, int] = field(default_factory=dict)  # request -> number of the message under way
+    behind: set[str] = field(default_factory=set)  # requests for which there is something newer
+
+
+@dataclass
+class Push:
+    """One list on its way to all agents. Times are monotonic ns."""
+
+    number: int
+    op: str
+    values: list[str]
+    heard_ns: int
+    of: int
+    pushed_ns: int = 0
+    effect_ns: dict[str, int] = field(default_factory=dict)  # agent -> when it took effect there
+
+
+class AgentLinks:
+    def __init__(self, journal: Journal, clock: Callable[[], int]) -> None:
+        self.agents: list[Agent] = []
+        self._journal, self._clock = journal, clock
+        self._numbers = 0
+        self._latest: dict[str, tuple[int, list[str]]] = {}
+        self._open: list[Push] = []
+
+    def join(self, sockets: Mapping[str, str]) -> list[Agent]:
+        """Connect to agents, by name; those that cannot be reached are journalled and left out."""
+        joined = []
+        for name, path in sockets.items():
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                sock.settimeout(CONNECT_S)
+                sock.connect(path)
+            except OSError as error:
+                sock.close()
+                self._journal.add(self._clock(), "agent-lost", agent=name, reason=f"cannot connect: {error.strerror or error}")
+                continue
+            joined.append(Agent(name, Lines(sock)))
+        self.agents += joined
+        return joined
+
+    def leave(self) -> None:
+        """Forget all agents. Whoever waits on their sockets finds them closed."""
+        self._close_pushes(self._open)
+        for agent in self.agents:
+            _hang_up(agent)
+        self.agents, self._latest = [], {}
+
+    def push(self, op: str, values: list[str], heard_ns: int) -> None:
+        """Send a list to everyone who is free, at once; the others get it when they have answered what they were asked before."""
+        if not self.agents:
+            return
+        self._numbers += 1
+        self._latest[op] = self._numbers, values
+        push = Push(self._numbers, op, values, heard_ns, len(self.agents))
+        self._open.append(push)
+        for agent in list(self.agents):
+            if op in agent.asked:
+                agent.behind.add(op)
+            else:
+                self._send(agent, op)
+        push.pushed_ns = self._clock()
+
+    def heard(self, agent: Agent) -> bool:
+        """Take what an agent said; False when it has hung up."""
+        for message in agent.lines.read():
+            number = message.get("id")
+            op = next((op for op, asked in agent.asked.items() if asked == number), None)
+            if op is None or not isinstance(number, int):
+                continue
+            del agent.asked[op]
+            if "error" in message:
+                self._journal.add(self._clock(), "refused", agent=agent.name, reason=str(message["error"]))
+            else:
+                at = message.get("ok")
+                for push in self._open:
+                    if push.op == op and push.number <= number and agent.name not in push.effect_ns:
+                        push.effect_ns[agent.name] = at if isinstance(at, int) else self._clock()
+            if op in agent.behind:
+                agent.behind.discard(op)
+                self._send(agent, op)
+        self._close_pushes([push for push in self._open if len(push.effect_ns) >= push.of])
+        if agent.lines.closed:
+            self._lose(agent, "it hung up")
+        return not agent.lines.closed
+
+    def expire(self) -> None:
+        """Journal pushes that have waited long enough for answers."""
+        now = self._clock()
+        self._close_pushes([push for push in self._open if now - push.pushed_ns >= ANSWER_S * 1e9])
+
+    @property
+    def settled(self) -> bool:
+        """Whether every push has been answered, or given up."""
+        return not self._open
+
+    def _send(self, agent: Agent, op: str) -> None:
+        number, values = self._latest[op]
+        data = json.dumps({"id": number, "op": op, ARGUMENT[op]: values, "quiet": True}, separators=(",", ":")).encode() + b"\n"
+        try:
+            sent = agent.lines.sock.send(data)
+        except OSError as error:
+            self._lose(agent, f"it cannot be told: {error.strerror or error}")
+            return
+        if sent < len(data):
+            self._lose(agent, "its socket's buffer cannot hold the list")
+            return
+        agent.asked[op] = number
+
+    def _lose(self, agent: Agent, reason: str) -> None:
+        if agent not in self.agents:
+            return
+        self.agents.remove(agent)
+        _hang_up(agent)
+        self._journal.add(self._clock(), "agent-lost", agent=agent.name, reason=reason)
+
+    def _close_pushes(self, pushes: list[Push]) -> None:
+        for push in list(pushes):
+            self._open.remove(push)
+            self._journal.add(
+                self._clock(), EVENT[push.op], **{ARGUMENT[push.op]: push.values}, heard_ns=push.heard_ns, pushed_ns=push.pushed_ns,
+                effect_ns=max(push.effect_ns.values(), default=None), agents=len(push.effect_ns), of=push.of,
+            )  # fmt: skip
+
+
+def _hang_up(agent: Agent) -> None:
+    """Shut, not closed: whoever waits on the socket wakes, finds it at its end, and drops it."""
+    agent.lines.closed = True
+    try:
+        agent.lines.sock.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass

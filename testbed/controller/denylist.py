@@ -1,0 +1,58 @@
+"""The denylist: what endpoints must not use, and on whose word. Plain data: no Ryu, no socket, no clock.
+
+Several may deny the same thing for reasons of their own; it stays denied until the last of them takes its word back, or an
+operator overrules them all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from topologies import Fabric, FabricError
+from topologies.denylist import check_entry
+
+OPERATOR, CLUSTERMAPPER, POLICY = "operator", "clustermapper", "policy"
+MAX_ENTRIES = 2000
+"""The whole list is one message to each agent, which must fit its socket's buffer: 2000 of the longest entries are 50 kB [ours]."""
+
+
+@dataclass(frozen=True)
+class Denial:
+    """One party's word about one entry."""
+
+    entry: str
+    """As ``topologies.denylist.check_entry`` writes it."""
+    by: str
+    reason: str
+    since_ns: int  # monotonic
+
+
+class Denylist:
+    def __init__(self, fabric: Fabric) -> None:
+        self._fabric = fabric
+        self._denials: dict[tuple[str, str], Denial] = {}
+
+    @property
+    def entries(self) -> list[str]:
+        """What is denied, each once, in the order in which it came."""
+        return list(dict.fromkeys(denial.entry for denial in self._denials.values()))
+
+    @property
+    def denials(self) -> list[Denial]:
+        return list(self._denials.values())
+
+    def deny(self, text: str, reason: str, by: str, now: int) -> tuple[Denial, bool]:
+        """The denial in force, and whether it is new; saying it twice changes nothing. Raises :class:`topologies.FabricError`, one line."""
+        entry = check_entry(self._fabric, text)
+        held = self._denials.get((entry, by))
+        if held is not None:
+            return held, False
+        if len(self._denials) >= MAX_ENTRIES:
+            raise FabricError(f"the denylist is full ({MAX_ENTRIES} entries): remove some, or deny a switch or a plane instead")
+        made = self._denials[entry, by] = Denial(entry, by, reason, now)
+        return made, True
+
+    def allow(self, text: str, by: str | None = None) -> list[Denial]:
+        """Take an entry off: one party's word, or with None everybody's. The denials that were there. Raises as :meth:`deny`."""
+        entry = check_entry(self._fabric, text)
+        return [self._denials.pop(key) for key in list(self._denials) if key[0] == entry and by in (None, key[1])]

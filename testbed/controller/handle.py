@@ -1,0 +1,150 @@
+"""The controller as the cluster holds it: what its owner tells it, and the denylist where there is none.
+
+The process itself is the cluster's. Nothing here waits long for a controller that does not answer, and its death changes nothing: from then
+on a denylist goes straight to the agents.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Protocol
+
+from testbed.controller.client import ControllerClient
+from testbed.controller.denylist import OPERATOR, Denylist
+from topologies import Fabric
+from topologies.denylist import check_entry
+
+ANSWER_S = 3.0
+"""For the controller to have told all agents [ours]: it gives up on an agent after one."""
+
+
+class Agent(Protocol):
+    """What this module asks of agents.control.AgentClient."""
+
+    def call(self, op: str, **args: Any) -> Any: ...
+
+
+class ControllerHandle:
+    """``process`` None: there is no controller."""
+
+    def __init__(self, fabric: Fabric, process: subprocess.Popen[bytes] | None) -> None:
+        self.url = ""
+        self.over = False
+        """Whether the controller has said its last."""
+        self._process = process
+        self._said = b""
+        self._agents: Sequence[Agent] = ()
+        self._fabric = fabric
+        self._own = Denylist(fabric)  # as far as this process knows; in force where no controller is
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def line(self, timeout: float) -> str:
+        """What the controller says next; empty if it ended, or said nothing within ``timeout`` seconds."""
+        assert self._process is not None and self._process.stdout is not None
+        until = time.monotonic() + timeout
+        while b"\n" not in self._said:
+            if not select.select([self._process.stdout], [], [], max(0.0, until - time.monotonic()))[0]:
+                return ""
+            data = os.read(self._process.stdout.fileno(), 4096)
+            if not data:
+                self.over = True
+                return ""
+            self._said += data
+        line, _, self._said = self._said.partition(b"\n")
+        return line.decode(errors="replace").strip()
+
+    def begin(self, agents: Sequence[Agent], sockets: Mapping[str, str], policy: str) -> str:
+        """Agents run: the controller may tell them what ``policy`` says. What it answered; empty without a controller."""
+        self._agents = agents
+        if not self.alive:
+            if self._own.entries:
+                self._tell_agents()
+            return ""
+        said = self._say({"agents": dict(sockets), "policy": policy})
+        if said.startswith("error"):
+            raise RuntimeError(f"the controller refused its agents: {said}")
+        return said
+
+    def end(self) -> None:
+        """The agents are about to go."""
+        if self._agents and self.alive:
+            self._say({"agents": {}, "policy": "none"})
+        self._agents = ()
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._process is not None and self._process.stdin is not None:
+            try:
+                self._process.stdin.close()
+            except OSError:
+                pass
+
+    def _say(self, message: dict[str, Any]) -> str:
+        assert self._process is not None and self._process.stdin is not None
+        while self.line(0):
+            pass  # answers that came too late
+        try:
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            self._process.stdin.flush()
+        except OSError:
+            return ""  # it died just now
+        return self.line(ANSWER_S)
+
+    # --- the denylist --------------------------------------------------------------------------------------------
+
+    def deny(self, entry: str, reason: str = "", by: str = OPERATOR) -> bool:
+        """Whether it is new. Raises FabricError for what is no entry, UserError if a living controller does not answer."""
+        if self.alive:
+            new = bool(ControllerClient(self.url).deny(entry, reason, by)["new"])
+            self._own.deny(entry, reason, by, time.monotonic_ns())
+            return new
+        self._adopt()
+        new = self._own.deny(entry, reason, by, time.monotonic_ns())[1]
+        self._tell_agents()
+        return new
+
+    def allow(self, entry: str, by: str | None = None) -> bool:
+        """Whether it was there. Raises as :meth:`deny`."""
+        if self.alive:
+            held = ControllerClient(self.url).get("denylist")
+            self._own.allow(entry, by)
+            known = any(d["entry"] == check_entry(self._fabric, entry) and by in (None, d["by"]) for d in held)
+            if known:
+                ControllerClient(self.url).allow(entry, by)
+            return known
+        self._adopt()
+        gone = self._own.allow(entry, by)
+        self._tell_agents()
+        return bool(gone)
+
+    def denied(self) -> list[dict[str, Any]]:
+        """The denials in force."""
+        if self.alive:
+            return list(ControllerClient(self.url).get("denylist"))
+        self._adopt()
+        return [asdict(denial) for denial in self._own.denials]
+
+    def _adopt(self) -> None:
+        """After the controller's death: what it had told the agents is in force, whoever had told the controller."""
+        if self._process is None or not self._agents:
+            return
+        held = list(self._agents[0].call("denied"))
+        for entry in held:
+            if entry not in self._own.entries:
+                self._own.deny(entry, "in force when the controller went", OPERATOR, time.monotonic_ns())
+        for entry in self._own.entries:
+            if entry not in held:
+                self._own.allow(entry)
+
+    def _tell_agents(self) -> None:
+        for agent in self._agents:
+            agent.call("deny", entries=self._own.entries)

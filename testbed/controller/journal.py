@@ -1,0 +1,104 @@
+"""What happened, in order, and readers that follow it as it happens.
+
+The controller adds, REST reads. A reader that does not keep up loses entries and is told how many: it never holds anybody up.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+JOURNAL_LENGTH = 10_000
+"""Entries kept; older ones leave [ours]."""
+READER_LENGTH = 1_000
+"""Entries that wait for a reader before it loses some [ours]: every link of the largest fabric failing at once is 320."""
+MAX_READERS = 32
+KEEPALIVE_S = 15.0
+"""After so long without news a reader gets an empty line: only writing shows that it is gone [ours]."""
+
+Entry = dict[str, Any]
+
+
+class TooManyReaders(Exception):
+    """There are :data:`MAX_READERS` already."""
+
+
+class Journal:
+    def __init__(self) -> None:
+        self.entries: deque[Entry] = deque(maxlen=JOURNAL_LENGTH)
+        self._readers: list[Reader] = []
+
+    def add(self, now: int, event: str, **fields: Any) -> None:
+        """Enter something that happened at ``now`` (monotonic ns). No two entries have the same time, so that a reader can say
+        where it left off: one that would is put a nanosecond later."""
+        if self.entries and now <= self.entries[-1]["t_ns"]:
+            now = self.entries[-1]["t_ns"] + 1
+        entry = {"t_ns": now, "event": event, **fields}
+        self.entries.append(entry)
+        for reader in self._readers:
+            reader.offer(entry)
+
+    def since(self, t_ns: int) -> list[Entry]:
+        """Entries after that time."""
+        return [entry for entry in self.entries if entry["t_ns"] > t_ns]
+
+    def follow(self, since: int | None) -> Reader:
+        """A reader of all that comes, and first of what came after ``since``. Raises :class:`TooManyReaders`."""
+        if len(self._readers) >= MAX_READERS:
+            raise TooManyReaders
+        reader = Reader(self, [] if since is None else self.since(since))
+        self._readers.append(reader)
+        return reader
+
+    def forget(self, reader: Reader) -> None:
+        if reader in self._readers:
+            self._readers.remove(reader)
+
+    @property
+    def readers(self) -> int:
+        return len(self._readers)
+
+
+class Reader:
+    """Lines for one reader: an iterator that waits for news; whoever iterates closes it."""
+
+    def __init__(self, journal: Journal, replay: list[Entry]) -> None:
+        self._journal = journal
+        self._waiting: list[Entry] = []
+        self._replay = replay
+        self._missed = 0
+        self._news = threading.Event()  # a green one in the controller, where threads are patched
+
+    def offer(self, entry: Entry) -> None:
+        """News; dropped and counted when the reader is behind."""
+        if len(self._waiting) < READER_LENGTH:
+            self._waiting.append(entry)
+        else:
+            self._missed += 1
+        self._news.set()
+
+    def take(self) -> list[Entry]:
+        """What waits, with a line that stands for what was lost behind it."""
+        taken, self._waiting = self._replay + self._waiting, []
+        self._replay = []
+        if self._missed:
+            after = taken[-1]["t_ns"]
+            taken.append({"t_ns": after, "event": "missed", "count": self._missed})
+            self._missed = 0
+        self._news.clear()
+        return taken
+
+    def __iter__(self) -> Iterator[bytes]:
+        while True:
+            taken = self.take()
+            if taken:
+                yield b"".join(json.dumps(entry).encode() + b"\n" for entry in taken)
+            elif not self._news.wait(KEEPALIVE_S):
+                yield b"\n"
+
+    def close(self) -> None:
+        """No more news. The server calls it when the connection ends."""
+        self._journal.forget(self)

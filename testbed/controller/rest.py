@@ -1,0 +1,132 @@
+"""REST: a request goes in, a status and a payload come out. No Ryu, no socket.
+
+Pages that show are :mod:`testbed.controller.views`; here are those that change something, and the ones that only the steering knows. It
+answers on the loopback alone, and refuses changes that a web page asks a browser for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from testbed.controller.denylist import CLUSTERMAPPER, OPERATOR
+from testbed.controller.journal import Reader, TooManyReaders
+from testbed.controller.steering import Steering
+from testbed.controller.views import PAGES, Answer, Views
+from topologies import FabricError
+
+MAX_BODY = 65_536
+MAX_REASON = 200
+ASKERS = (OPERATOR, CLUSTERMAPPER)
+"""Who may speak through REST; "policy" is the controller's own word."""
+
+
+class BadRequest(Exception):
+    """One line about what is wrong with a request."""
+
+
+@dataclass(frozen=True)
+class Request:
+    method: str
+    path: str
+    """Decoded, without the query."""
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    """At most :data:`MAX_BODY` bytes and one more, which says that there are more."""
+    from_browser: bool = False
+    """Whether a web page asks (it has an Origin)."""
+
+
+class Rest:
+    def __init__(self, views: Views, steering: Steering) -> None:
+        self._views, self._steering = views, steering
+
+    def answer(self, request: Request) -> Answer:
+        """Status and payload: plain data, or a :class:`Reader` of the event stream."""
+        parts = [part for part in request.path.split("/") if part]
+        if parts[:1] == ["v1"]:
+            parts = parts[1:]
+            stream = ["stream"]
+        else:
+            stream = ["events"]
+        shows = request.method in ("GET", "HEAD")
+        try:
+            if not shows and request.from_browser:
+                return 403, {"error": "web pages may not change anything here: use curl, mrcbed denylist, or a program"}
+            if shows and parts == stream:
+                return 200, self._stream(request)
+            if shows and parts == ["journal"]:
+                return 200, self._steering.journal.since(self._since(request, -1))
+            if shows and parts == ["agents"]:
+                return 200, self._agents()
+            if shows and parts == ["denylist"]:
+                return 200, [asdict(denial) for denial in self._steering.denylist.denials]
+            if request.method == "POST" and parts == ["denylist"]:
+                return self._post(request)
+            if request.method == "DELETE" and parts[:1] == ["denylist"] and len(parts) > 1:
+                return self._allow("/".join(parts[1:]), request.query.get("by"), OPERATOR)
+        except (BadRequest, FabricError) as error:
+            return 400, {"error": str(error)}
+        except TooManyReaders:
+            return 503, {"error": "too many readers follow the events already: end one"}
+        if not shows:
+            what = "only POST /denylist and DELETE /denylist/ENTRY change something"
+            return 405, {"error": f"{request.method} {request.path} is not served: {what}", "pages": PAGES}
+        return self._views.answer("/".join(["v1", *parts]))
+
+    def _stream(self, request: Request) -> Reader | list[Any]:
+        if request.method == "HEAD":
+            return []
+        return self._steering.journal.follow(self._since(request, None) if "since" in request.query else None)
+
+    @staticmethod
+    def _since(request: Request, default: Any) -> Any:
+        if "since" not in request.query:
+            return default
+        try:
+            return int(request.query["since"])
+        except ValueError:
+            raise BadRequest(f"since={request.query['since']!r} must be a time in monotonic ns, as entries have in t_ns") from None
+
+    def _agents(self) -> dict[str, Any]:
+        agents = self._steering.agents.agents
+        return {"policy": self._steering.policy, "agents": [a.name for a in agents], "owe_an_answer": [a.name for a in agents if a.asked]}
+
+    def _post(self, request: Request) -> Answer:
+        if len(request.body) > MAX_BODY:
+            return 413, {"error": f"a request has at most {MAX_BODY} bytes"}
+        try:
+            data = json.loads(request.body)
+        except (ValueError, RecursionError):
+            raise BadRequest('the body must be JSON, like {"entry": "p0-t0-0:p0-t1-3", "reason": "why"}') from None
+        if not isinstance(data, dict) or ("entry" in data) == ("allow" in data):
+            raise BadRequest('the body must be an object with either "entry" (to deny) or "allow"')
+        known = {"entry", "reason", "by"} if "entry" in data else {"allow", "by"}
+        if unknown := sorted(set(data) - known):
+            raise BadRequest(f"{unknown[0]!r} is not a key here: they are {', '.join(sorted(known))}")
+        if wrong := [key for key, value in data.items() if not isinstance(value, str)]:
+            raise BadRequest(f"{wrong[0]!r} must be text")
+        if "allow" in data:
+            by = data.get("by")
+            return self._allow(data["allow"], by, by or OPERATOR)
+        reason, by = data.get("reason", ""), self._asker(data.get("by", OPERATOR))
+        if len(reason) > MAX_REASON or not (reason.isprintable() or not reason):
+            raise BadRequest(f"'reason' must be one line of at most {MAX_REASON} characters")
+        denial, new = self._steering.deny(data["entry"], reason, by)
+        return (201 if new else 200), {**asdict(denial), "new": new}
+
+    def _allow(self, entry: str, by: str | None, asked: str) -> Answer:
+        """``by``: whose word is taken back, None for everybody's, which only an operator may."""
+        gone = self._steering.allow(entry, self._asker(by) if by is not None else None, by or asked)
+        if not gone:
+            whose = f" by {by}" if by else ""
+            return 404, {"error": f"{entry} is not on the denylist{whose}", "denylist": self._steering.denylist.entries}
+        return 200, {"entry": gone[0].entry, "removed": [asdict(denial) for denial in gone]}
+
+    @staticmethod
+    def _asker(by: str) -> str:
+        if by not in ASKERS:
+            raise BadRequest(f"by = {by!r} must be {' or '.join(ASKERS)}")
+        return by

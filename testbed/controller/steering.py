@@ -1,0 +1,98 @@
+"""What the controller does about news: keeps the denylist, and tells the agents what the policy says. Plain logic: no Ryu.
+
+Policies, chosen per run, since endpoints recover alone and help is what a scenario compares:
+
+    none      link events change nothing at the agents; the denylist is what people and Clustermapper put there
+    hint      the agents hear, at every link event, the complete list of links that are down
+    denylist  a link that is down is a denylist entry, by "policy", until it is up again
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from testbed.controller.agents import Agent, AgentLinks
+from testbed.controller.denylist import POLICY, Denial, Denylist
+from testbed.controller.journal import Journal
+from testbed.controller.links import FailedLinks, LinkChange
+from topologies import Fabric
+
+POLICIES = ("none", "hint", "denylist")
+
+
+class Steering:
+    def __init__(self, fabric: Fabric, links: FailedLinks, journal: Journal, clock: Callable[[], int]) -> None:
+        self.links, self.journal, self._clock = links, journal, clock
+        self.denylist = Denylist(fabric)
+        self.agents = AgentLinks(journal, clock)
+        self.policy = POLICIES[0]
+        self.after_push: Callable[[], None] = lambda: None
+        """Called when something went out to agents; whoever owns threads sees to it that ``agents.expire`` is called in time."""
+
+    def set_agents(self, sockets: Mapping[str, str], policy: str) -> list[Agent]:
+        """These agents instead of those before (none: they are stopped), under this policy. Raises ValueError on an unknown one."""
+        if policy not in POLICIES:
+            raise ValueError(f"no policy {policy!r}: there are {', '.join(POLICIES)}")
+        if self.agents.agents:
+            self.journal.add(self._clock(), "agents-left", agents=[agent.name for agent in self.agents.agents])
+        self.agents.leave()
+        self.policy = policy
+        joined = self.agents.join(sockets)
+        if joined:
+            self.journal.add(self._clock(), "agents-joined", agents=[agent.name for agent in joined], policy=policy)
+        now = self._clock()
+        failed = list(self.links.failed)
+        for denial in self.denylist.denials:
+            if denial.by == POLICY and (policy != "denylist" or denial.entry not in failed):
+                self._allow(denial.entry, POLICY)
+        if policy == "denylist":
+            for link in failed:
+                self._deny(link, "link down", POLICY)
+        if self.denylist.entries:
+            self._push("deny", self.denylist.entries, now)
+        if policy == "hint" and failed:
+            self._push("hint", failed, now)
+        return joined
+
+    def link_changed(self, change: LinkChange) -> None:
+        """A link failed or came back; ``links`` knows it already."""
+        what = "link-up" if change.up else "link-down"
+        self.journal.add(self._clock(), what, link=change.link, port=change.port, heard_ns=change.heard_ns)
+        if self.policy == "hint":
+            self._push("hint", list(self.links.failed), change.heard_ns)
+        elif self.policy == "denylist":
+            done = self._allow(change.link, POLICY) if change.up else self._deny(change.link, "link down", POLICY)[1]
+            if done:
+                self._push("deny", self.denylist.entries, change.heard_ns)
+
+    def deny(self, text: str, reason: str, by: str) -> tuple[Denial, bool]:
+        """Somebody's word; the denial, and whether it is new. Raises :class:`topologies.FabricError`."""
+        heard = self._clock()
+        denial, new = self._deny(text, reason, by)
+        if new:
+            self._push("deny", self.denylist.entries, heard)
+        return denial, new
+
+    def allow(self, text: str, by: str | None, asked: str) -> list[Denial]:
+        """Somebody (``asked``) takes back one party's word, or with None everybody's. Raises :class:`topologies.FabricError`."""
+        heard = self._clock()
+        gone = self._allow(text, by, asked)
+        if gone:
+            self._push("deny", self.denylist.entries, heard)
+        return gone
+
+    def _deny(self, text: str, reason: str, by: str) -> tuple[Denial, bool]:
+        denial, new = self.denylist.deny(text, reason, by, self._clock())
+        if new:
+            self.journal.add(denial.since_ns, "deny", entry=denial.entry, reason=reason, by=by)
+        return denial, new
+
+    def _allow(self, text: str, by: str | None, asked: str = POLICY) -> list[Denial]:
+        gone = self.denylist.allow(text, by)
+        for denial in gone:
+            self.journal.add(self._clock(), "allow", entry=denial.entry, by=asked, denied_by=denial.by, since_ns=denial.since_ns)
+        return gone
+
+    def _push(self, op: str, values: list[str], heard_ns: int) -> None:
+        self.agents.push(op, values, heard_ns)
+        self.after_push()
