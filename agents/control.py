@@ -23,7 +23,7 @@ class AgentError(Exception):
     """The agent refused a request, or is gone. One line."""
 
 
-class _Lines:
+class Lines:
     """Newline-framed JSON over a non-blocking stream socket."""
 
     def __init__(self, sock: socket.socket) -> None:
@@ -88,18 +88,18 @@ class AgentServer:
             os.umask(old)
         self.listener.listen(4)
         self.listener.setblocking(False)
-        self.clients: list[_Lines] = []  # oldest first
-        self.quiet: set[_Lines] = set()
+        self.clients: list[Lines] = []  # oldest first
+        self.quiet: set[Lines] = set()
         self.sockets: list[socket.socket] = [self.listener]
 
     def readers(self) -> list[socket.socket]:
         """Sockets to wait on."""
         return self.sockets
 
-    def requests(self) -> list[tuple[_Lines, dict[str, Any]]]:
+    def requests(self) -> list[tuple[Lines, dict[str, Any]]]:
         """Requests that have arrived, each with who asked; accepts clients, and forgets those that hung up."""
         self._accept()
-        made: list[tuple[_Lines, dict[str, Any]]] = []
+        made: list[tuple[Lines, dict[str, Any]]] = []
         for client in self.clients:
             for request in client.read():
                 if request.pop("quiet", False):
@@ -123,10 +123,10 @@ class AgentServer:
             if len(self.clients) >= MAX_CLIENTS:
                 sock.close()
                 continue
-            self.clients.append(_Lines(sock))
+            self.clients.append(Lines(sock))
             self.sockets = [*self.sockets, sock]
 
-    def answer(self, client: _Lines, message: dict[str, Any]) -> None:
+    def answer(self, client: Lines, message: dict[str, Any]) -> None:
         """The answer to a request of this client's, if it is still there."""
         if not client.closed:
             client.write(message)
@@ -163,7 +163,7 @@ class AgentClient:
                 if time.monotonic() > end:
                     raise AgentError(f"no agent answers at {self.path}: {error.strerror}") from None
                 time.sleep(0.01)
-        self.lines = _Lines(sock)
+        self.lines = Lines(sock)
 
     def fileno(self) -> int:
         """For selectors."""
