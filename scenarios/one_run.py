@@ -50,7 +50,8 @@ class ClusterLike(Protocol):
     def controller_lost(self) -> bool: ...
     @property
     def agents(self) -> Sequence[Agent]: ...
-    def start_agents(self, transport: str, options: dict[str, Any], log_dir: Path, seed: int) -> None: ...
+    def start_agents(self, transport: str, options: dict[str, Any], log_dir: Path, seed: int, policy: str = "none") -> None: ...
+    def controller_journal(self, since_ns: int) -> list[dict[str, Any]]: ...
     def stop_agents(self) -> None: ...
     def set_link(self, name: str, up: bool) -> int: ...
     def set_switch(self, name: str, up: bool) -> Any: ...
@@ -100,6 +101,7 @@ class OneRun:
         self.queue_file = open(directory / "queues.jsonl", "w", encoding="utf-8") if self.queues else None
         self.sample_at = 0 if self.queues else NEVER
         self.check_at = 0
+        self.made_ns = time.monotonic_ns()
 
     def journal(self, t: int, kind: str, **fields: Any) -> None:
         self.journal_file.write(json.dumps({"t": t, "kind": kind, **fields}) + "\n")
@@ -111,7 +113,7 @@ class OneRun:
         watch.start()
         try:
             self.record["counters_before"] = self.cluster.counters()
-            self.cluster.start_agents(transport.kind, dict(transport.options), self.directory, self.spec.seed)
+            self.cluster.start_agents(transport.kind, dict(transport.options), self.directory, self.spec.seed, transport.controller)
             self.connect()
             self.resolve()
             self.workload()
@@ -329,12 +331,14 @@ class OneRun:
         self.record.update(
             key=spec.key, transport=spec.transport.name, kind=spec.transport.kind, fabric=self.fabric.to_dict(), placement=spec.placement,
             seed=spec.seed, ranks=self.hosts, workload=work.kind, message_bytes=work.message_bytes, dtype=work.dtype, steps=work.steps,
-            warmup_steps=work.warmup_steps, flows=[asdict(flow) for flow in self.flows], queue_ports=self.queues, reconvergence_ns=spec.transport.reconvergence_ns, qps=spec.transport.qps, options=spec.transport.options,  # noqa: E501
+            warmup_steps=work.warmup_steps, flows=[asdict(flow) for flow in self.flows], queue_ports=self.queues, reconvergence_ns=spec.transport.reconvergence_ns, qps=spec.transport.qps, options=spec.transport.options, controller=spec.transport.controller,  # noqa: E501
             outcome=self.outcome, reason=self.reason, window=self.window,
             fault_links=timeline.all_links() if timeline else [],
             faults_missed=(timeline.never_began() + timeline.absent) if timeline else [],
         )  # fmt: skip
         (self.directory / "run.json").write_text(json.dumps(self.record), encoding="utf-8")
+        with open(self.directory / "controller.jsonl", "w", encoding="utf-8") as file:
+            file.writelines(json.dumps(entry) + "\n" for entry in self.cluster.controller_journal(self.made_ns))
         self.journal_file.close()
         if self.queue_file is not None:
             self.queue_file.close()

@@ -7,74 +7,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from scenarios import fidelity, flow_figures
+from scenarios import failure_figures, fidelity, flow_figures
 from scenarios.checks import evaluate
 from scenarios.fabrics import figures as fabric_figures
 from scenarios.measure import Run, books, cable_gaps
+from scenarios.outages import NO_LOSS
 from scenarios.schema import Scenario
 from scenarios.stats import medians, spread
-from topologies.paths import evs_over
 from topologies.theory import COLLECTIVES, bus_bandwidth, bus_factor, collective_step_ns
 
-NO_LOSS = frozenset(("trim", "trimmed", "nack", "port", "no room"))
-"""Rules of ``loss`` events that tell of no packet lost on the way: it was trimmed, or never left its host."""
 NOT_TRUSTWORTHY, INTERRUPTED = "not trustworthy", "interrupted"
-
-
-def failovers(run: Run) -> list[dict[str, Any]]:
-    """Per fault: when it began, when the last data packet left onto a path it killed, and what was lost there.
-
-    A path that comes back is used again, so the window ends where the fault was mended.
-    """
-    out = []
-    ranks = run.record["ranks"]
-    faults = run.of("fault")
-    moves, losses = run.of("ev", "reroute"), run.of("loss")
-    for fault in (f for f in faults if f["phase"] == "begin"):
-        ends = [f["t"] for f in faults if f["phase"] == "heal" and f["name"] == fault["name"] and f["t"] > fault["t"]]
-        end = min(ends, default=1 << 62)
-        dead = {(s, d): {ev for link in fault["links"] for ev in evs_over(run.fabric, s, d, link)} for s in ranks for d in ranks if s != d}
-
-        def on_it(line: dict[str, Any], ev: Any, end: int = end, dead: Any = dead, begin: int = fault["t"]) -> bool:
-            return begin <= line["t"] <= end and ev in dead.get((line["host"], line.get("peer")), ())
-
-        last = [
-            line["last_data_ns"]
-            for line in moves
-            if line.get("last_data_ns")
-            and line.get("to", "ASSUMED_BAD") == "ASSUMED_BAD"
-            and on_it(line, line.get("old", line.get("ev")))  # a reroute names the path it left
-        ]
-        seen = [line["t"] for line in moves if line.get("to") == "ASSUMED_BAD" and on_it(line, line.get("ev"))]
-        seen += [line["t"] for line in moves if line["kind"] == "reroute" and on_it(line, line.get("old"))]
-        out.append(
-            {
-                "fault": fault["name"],
-                "on": fault["on"],
-                "at_ns": fault["t"],
-                "healed_ns": None if end == 1 << 62 else end,
-                "last_on_dead_path_ns": max(last, default=None),
-                "detected_ns": max(seen, default=None),  # when the last sender had left the dead paths
-                "lost": sum(on_it(line, line.get("ev")) for line in losses),
-                "cost_ns": cost_ns(run, fault["t"]),
-            }
-        )
-    return out
-
-
-def cost_ns(run: Run, at: int) -> int | None:
-    """How much longer than the run's undisturbed median the slowest step that was under way at or after ``at`` took."""
-    frame = run.steps[~run.steps["warmup"].astype(bool)]
-    times = run.step_times
-    if times.empty:
-        return None
-    ends, starts = frame.groupby("step")["end_ns"].max(), frame.groupby("step")["start_ns"].min()
-    before, after = times[ends.reindex(times.index) < at], times[ends.reindex(times.index) >= at]
-    if after.empty:
-        return None
-    first = [f["t"] for f in run.of("fault")]
-    calm = before if len(before) else times[starts.reindex(times.index) > max(first, default=0)]
-    return int(after.max() - (calm.median() if len(calm) else times.min()))
 
 
 def collective_figures(run: Run) -> dict[str, Any]:
@@ -144,11 +86,12 @@ def run_summary(run: Run) -> dict[str, Any]:
         "base_rtt_ns": fabric.base_rtt_ns,
         "time_scale": fabric.time_scale,
         "reconvergence_ns": record["reconvergence_ns"],
+        "controller": record.get("controller", "none"),
         "packets": packets,
         "timeouts": {"rto": len(run.of("rto"))},
         "untrimmed_loss": sum(line.get("rule") not in NO_LOSS for line in run.of("loss")),
         **(flow_figures.figures(run) if run.named_flows else {}),
-        "failovers": failovers(run),
+        **failure_figures.figures(run),
         "faults_missed": record["faults_missed"],
         "cpu_percent": fidelity.cpu_percent(record.get("cpu", []), *run.window),
         "measured_ns": measured_ns,

@@ -336,6 +336,10 @@ class Cluster:
         """Take an entry off the denylist, or with ``by`` only that party's word; whether it was there. Raises as :meth:`deny`."""
         return self.control.allow(entry, by)
 
+    def controller_journal(self, since_ns: int) -> list[dict[str, Any]]:
+        """What the controller saw and did after a time (docs/controller.md); nothing where there is none, or it is gone."""
+        return self.control.journal(since_ns)
+
     def denied(self) -> list[dict[str, Any]]:
         """The denylist: ``{"entry", "by", "reason", "since_ns"}``, one for everybody who denies it."""
         return self.control.denied()

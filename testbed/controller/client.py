@@ -20,7 +20,8 @@ class ControllerClient:
     """``url`` as the prompt's `status` tells, like ``http://127.0.0.1:41607``. Everything raises :class:`UserError`, one line: what the
     controller said, or that none answers there."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, timeout: float = TIMEOUT_S) -> None:
+        self._timeout = timeout
         parts = urllib.parse.urlsplit(url)
         if parts.scheme != "http" or not parts.netloc:
             raise UserError(f"{url!r} is not a controller's address: they look like http://127.0.0.1:41607")
@@ -43,7 +44,7 @@ class ControllerClient:
 
     def events(self, since: int | None = None) -> Iterator[dict[str, Any]]:
         """The journal as it grows, until the controller goes."""
-        with self._open("GET", "stream", query={} if since is None else {"since": since}, timeout=None) as answer:
+        with self._open("GET", "stream", query={} if since is None else {"since": since}, endless=True) as answer:
             try:
                 for line in answer:
                     if line.strip():
@@ -51,15 +52,13 @@ class ControllerClient:
             except (OSError, http.client.HTTPException, ValueError):
                 return  # it went in the middle of a line
 
-    def _open(
-        self, method: str, page: str, body: Any = None, query: dict[str, Any] | None = None, timeout: float | None = TIMEOUT_S
-    ) -> Any:
+    def _open(self, method: str, page: str, body: Any = None, query: dict[str, Any] | None = None, endless: bool = False) -> Any:
         url = f"{self.url}/v1/{urllib.parse.quote(page)}" + (f"?{urllib.parse.urlencode(query)}" if query else "")
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)  # noqa: S310
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the loopback needs no proxy
         try:
-            return opener.open(request, timeout=timeout)
+            return opener.open(request, timeout=None if endless else self._timeout)
         except urllib.error.HTTPError as error:
             raise UserError(_said(error)) from None
         except (OSError, http.client.HTTPException) as error:

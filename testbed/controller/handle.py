@@ -17,11 +17,15 @@ from typing import Any, Protocol
 
 from testbed.controller.client import ControllerClient
 from testbed.controller.denylist import OPERATOR, Denylist
+from testbed.errors import UserError
 from topologies import Fabric
 from topologies.denylist import check_entry
 
 ANSWER_S = 3.0
 """For the controller to have told all agents [ours]: it gives up on an agent after one."""
+
+
+JOURNAL_S = 1.0
 
 
 class Agent(Protocol):
@@ -98,6 +102,15 @@ class ControllerHandle:
         except OSError:
             return ""  # it died just now
         return self.line(ANSWER_S)
+
+    def journal(self, since_ns: int) -> list[dict[str, Any]]:
+        """Its journal after that time; nothing if there is no controller, or it does not answer."""
+        if not self.alive or not self.url:
+            return []
+        try:
+            return list(ControllerClient(self.url, JOURNAL_S).get("journal", since=since_ns))
+        except UserError:
+            return []
 
     # --- the denylist --------------------------------------------------------------------------------------------
 

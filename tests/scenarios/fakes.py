@@ -228,13 +228,16 @@ class FakeCluster:
         for agent in self.agents:
             agent.op_stop()
 
-    def start_agents(self, transport: str, options: dict[str, Any], log_dir: Path, seed: int) -> None:
-        self.calls.append(("agents", transport, dict(options), seed))
+    def start_agents(self, transport: str, options: dict[str, Any], log_dir: Path, seed: int, policy: str = "none") -> None:
+        self.calls.append(("agents", transport, dict(options), seed, *([policy] if policy != "none" else [])))
         self.agents = [FakeAgent(self, host, transport, log_dir / f"h{host}.jsonl") for host in range(self.fabric.host_count)]
 
     def stop_agents(self) -> None:
         for agent in self.agents:
             agent.op_stop()
+
+    def controller_journal(self, since_ns: int) -> list[dict[str, Any]]:
+        return [{"t_ns": time.monotonic_ns(), "event": "link-down", "link": name} for name in sorted(self.down)]
 
     def set_link(self, name: str, up: bool) -> int:
         (self.down.discard if up else self.down.add)(name)
