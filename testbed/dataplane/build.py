@@ -31,6 +31,7 @@ def compile_object(out: Path, udp_port: int = layout.MRC_UDP_PORT) -> Path:
         "SWITCHES": layout.MAX_SWITCHES,
         "ROUTES": layout.MAX_ROUTES,
         "PORT_BASE": layout.PORT_BASE,
+        "HANDED_OVER": f"0x{layout.HANDED_OVER:x}u",
         "LOCATOR_BLOCK": f"0x{BLOCK.hex()}u",
         **{f"DSCP_{name}": value for value, name in dscp.NAMES.items()},
         "TRIM_BYTES": layout.TRIM_BYTES,

@@ -6,7 +6,7 @@ One :class:`Counters` per built fabric. Reading is memory reading: no system cal
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from testbed.dataplane import layout
@@ -19,13 +19,17 @@ _STATS = len(layout.STATS_WORDS)
 _FLUSHED = len(layout.FLUSHED_WORDS)
 
 Row = dict[str, Any]
+Accounts = dict[str, tuple[int, int]]
+"""Port -> (packets that its switch was too slow to take, packets that its switch sent out there)."""
 
 
 class Counters:
     """The maps of a loaded data plane as live memory. Port numbers as in ``Fabric.ports``."""
 
-    def __init__(self, fabric: Fabric) -> None:
+    def __init__(self, fabric: Fabric, bridges: Callable[[], Accounts] | None = None) -> None:
+        """``bridges`` gives the accounts of switches that forward in user space (testbed/emulated/ovs.py)."""
         self.fabric = fabric
+        self._bridges: Callable[[], Accounts] = bridges or dict
         self._far = {e.number: o.number for li in fabric.links for e, o in ((li.a, li.b), (li.b, li.a))}
         self._stats = self._words("port_stats")
         self._flushed = self._words("port_flushed")
@@ -82,6 +86,7 @@ class Counters:
             if self._gate[port.number]:
                 self.flush(port.number)
         rows: list[Row] = []
+        bridges = self._bridges()
         for link in self.fabric.links:
             for port, peer in ((link.a, link.b), (link.b, link.a)):
                 backlog, backlog_packets = self.backlog(port.number)
@@ -96,7 +101,10 @@ class Counters:
                 for name in ("drop_tail_packets", "drop_tail_bytes"):
                     row[name] = s[_S[f"{name}_data"]] + s[_S[f"{name}_high"]]
                 row["drop_high_packets"] = s[_S["drop_tail_packets_high"]]
-                row["drop_link_down_packets"] = s[_S["drop_link_down"]]
+                row["drop_bridge"], forwarded = bridges.get(port.name, (0, 0))
+                # What a bridge sends to a port that is down, the kernel refuses before the program sees it.
+                seen = row["admitted_packets"] + row["drop_tail_packets"] + s[_S["drop_trim_failed"]]
+                row["drop_link_down_packets"] = max(s[_S["drop_link_down"]], forwarded - seen)
                 row |= {name: s[_S[name]] for name in _NAMED_DROPS}
                 row |= {"flushed_packets": f[2] + f[3], "flushed_bytes": f[0] + f[1]}
                 row |= {name: s[_S[name]] for name in ("marked", "trimmed", "met_bytes", "met_packets")}
@@ -140,7 +148,7 @@ def books(rows: Iterable[Row]) -> list[dict[str, Any]]:
         if packets or size:
             found.append({"where": f"{row['port']} -> {row['peer']}", "kind": "cable", "packets": packets, "bytes": size})
         if row["node"].startswith("p"):  # switches are p<plane>-t<tier>-<n>, hosts h<n>
-            inside = sum(row.get(name, 0) for name in _NAMED_DROPS)  # rows of older results lack the younger names
+            inside = sum(row.get(name, 0) for name in (*_NAMED_DROPS, "drop_bridge"))  # rows of older results lack the younger names
             balance[row["node"]] += row["arrived_packets"] - inside
             balance[row["node"]] -= row["admitted_packets"] + row["drop_tail_packets"] + row["drop_link_down_packets"]
     found += [{"where": node, "kind": "switch", "packets": packets, "bytes": 0} for node, packets in balance.items() if packets]

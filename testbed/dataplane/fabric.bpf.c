@@ -16,13 +16,13 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-#if !defined(PORTS) || !defined(SWITCHES) || !defined(ROUTES) || !defined(PORT_BASE) || !defined(LOCATOR_BLOCK) || \
+#if !defined(PORTS) || !defined(SWITCHES) || !defined(ROUTES) || !defined(PORT_BASE) || !defined(HANDED_OVER) || !defined(LOCATOR_BLOCK) || \
 	!defined(DSCP_CONTROL) || !defined(DSCP_TRIMMABLE) || !defined(DSCP_TRIMMABLE_RETX) || !defined(DSCP_TRIMMED) || \
 	!defined(DSCP_TRIMMED_LASTHOP) || !defined(DSCP_ROCE) || !defined(TRIM_BYTES) || !defined(MRC_UDP_PORT)
 #error "compile through testbed/dataplane/loader.py, which defines the fabric's sizes and the DSCP table"
 #endif
 
-enum { KIND_HOST = 1, KIND_SWITCH = 2 };
+enum { KIND_HOST = 1, KIND_SWITCH = 2, KIND_BRIDGE = 3, KIND_TAPPED = 4 }; /* the last two: ports of an Open vSwitch bridge */
 enum { DATA = 0, HIGH = 1, CLASSES = 2 };
 enum { MARKS = 1, TRIMS = 2, LAST_HOP = 4, LAST_HOP_MARKS = 8 }; /* port_config.flags; none of them on a host's port */
 enum { SWITCH_WORKS = 0, SWITCH_DEAD = 1, SWITCH_SILENT = 2 };
@@ -196,22 +196,42 @@ static __always_inline int is_mrc(struct __sk_buff *skb)
 	return outer->nexthdr == IPPROTO_IPV6 && inner->nexthdr == IPPROTO_UDP && udp->dest == bpf_htons(MRC_UDP_PORT);
 }
 
+/* Whether a switch forwards nothing: dead, or silent. Counts the packet if so. */
+static __always_inline int is_down(struct port_config *port, struct port_stats *stats)
+{
+	__u32 number = port->switch_number;
+	__u64 *down = bpf_map_lookup_elem(&switch_down, &number);
+
+	if (down && !*down)
+		return 0;
+	if (down && *down == SWITCH_SILENT)
+		COUNT(stats->drop_silent);
+	else
+		COUNT(stats->drop_switch_down);
+	return 1;
+}
+
+/* A port of an Open vSwitch bridge: OVS forwards. The kernel's datapath comes after this program, the packet sockets of the one in user
+ * space before it: so they take only marked frames, and the frame comes in a second time with the mark. */
+static __always_inline int hand_over(struct __sk_buff *skb, struct port_config *port, struct port_stats *stats)
+{
+	if (is_down(port, stats))
+		return TC_ACT_SHOT;
+	if (port->kind == KIND_BRIDGE)
+		return TC_ACT_OK;
+	skb->mark = HANDED_OVER;
+	return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
+}
+
 /* uN (RFC 9800 section 4.1, End with NEXT-C-SID): match own block and uSID, shift, static lookup, redirect. */
 static __always_inline int forward(struct __sk_buff *skb, struct port_config *port, struct port_stats *stats)
 {
 	__u32 number = port->switch_number, key, *egress;
 	struct ipv6hdr *ip;
 	__be16 *word;
-	__u64 *down;
 
-	down = bpf_map_lookup_elem(&switch_down, &number);
-	if (!down || *down) {
-		if (down && *down == SWITCH_SILENT)
-			COUNT(stats->drop_silent);
-		else
-			COUNT(stats->drop_switch_down);
+	if (is_down(port, stats))
 		return TC_ACT_SHOT;
-	}
 	if (skb->protocol != bpf_htons(ETH_P_IPV6) || skb->len < OUTER || bpf_skb_pull_data(skb, OUTER))
 		goto not_mine;
 	ip = outer_header(skb);
@@ -252,6 +272,8 @@ int fabric_ingress(struct __sk_buff *skb)
 
 	if (!port || !stats)
 		return TC_ACT_SHOT; /* no port of the fabric: the loader attaches to none */
+	if (port->kind == KIND_TAPPED && skb->mark == HANDED_OVER)
+		return TC_ACT_STOLEN; /* the second time: Open vSwitch has its copy */
 	look(skb, &dscp, &ecn);
 	if (class_of(dscp) == HIGH) {
 		COUNT(stats->arrived_packets[HIGH]);
@@ -262,6 +284,8 @@ int fabric_ingress(struct __sk_buff *skb)
 	}
 	if (port->kind == KIND_SWITCH)
 		return forward(skb, port, stats);
+	if (port->kind != KIND_HOST)
+		return hand_over(skb, port, stats);
 	/* The kernel's own stack must not answer MRC: packet sockets take frames for others, the stack does not. */
 	if (is_mrc(skb))
 		bpf_skb_change_type(skb, PACKET_OTHERHOST);
@@ -376,7 +400,7 @@ int fabric_egress(struct __sk_buff *skb)
 	struct port_flushed *flushed = bpf_map_lookup_elem(&port_flushed, &number);
 	struct port_stats *far_stats;
 	__u64 *gate = bpf_map_lookup_elem(&port_gate, &number), backlog, waiting, count;
-	int trimmed = 0, marked = 0;
+	int trimmed = 0, marked = 0, refuse;
 
 	if (!port || !stats || !flushed || !gate)
 		return TC_ACT_SHOT;
@@ -385,10 +409,13 @@ int fabric_egress(struct __sk_buff *skb)
 	if (!far_stats)
 		return TC_ACT_SHOT;
 
+	/* A refused packet is told to its sender. OVS would take that for a busy socket and drop the rest of its batch. */
+	refuse = port->kind == KIND_TAPPED ? TC_ACT_STOLEN : TC_ACT_SHOT;
+
 	/* Step 1: the cable. */
 	if (*gate) {
 		COUNT(stats->drop_link_down);
-		return TC_ACT_SHOT;
+		return refuse;
 	}
 
 	/* Step 2: the class. Control and trimmed packets travel in HTB's high class on every egress, all else shares one FIFO. */
@@ -404,7 +431,7 @@ int fabric_egress(struct __sk_buff *skb)
 		if ((port->flags & TRIMS) && (dscp == DSCP_TRIMMABLE || dscp == DSCP_TRIMMABLE_RETX) && waiting + length > port->trim_at) {
 			if (trim(skb, port->flags & LAST_HOP ? DSCP_TRIMMED_LASTHOP : DSCP_TRIMMED)) {
 				COUNT(stats->drop_trim_failed);
-				return TC_ACT_SHOT;
+				return refuse;
 			}
 			trimmed = 1;
 			class = HIGH;
@@ -420,7 +447,7 @@ int fabric_egress(struct __sk_buff *skb)
 			  &backlog)) {
 			COUNT(stats->drop_tail_packets[HIGH]);
 			COUNT_BYTES(stats->drop_tail_bytes[HIGH], length);
-			return TC_ACT_SHOT;
+			return refuse;
 		}
 		COUNT(stats->admitted_packets[HIGH]);
 		note_peak(&stats->peak_bytes[HIGH], backlog);
@@ -432,7 +459,7 @@ int fabric_egress(struct __sk_buff *skb)
 	if (admit(&stats->admitted_bytes[DATA], &far_stats->arrived_bytes[DATA], &flushed->bytes[DATA], port->limit[DATA], length, &backlog)) {
 		COUNT(stats->drop_tail_packets[DATA]);
 		COUNT_BYTES(stats->drop_tail_bytes[DATA], length);
-		return TC_ACT_SHOT;
+		return refuse;
 	}
 	COUNT(stats->admitted_packets[DATA]);
 	note_peak(&stats->peak_bytes[DATA], backlog);

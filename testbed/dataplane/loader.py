@@ -51,8 +51,9 @@ def unload() -> None:
     shutil.rmtree(PINS, ignore_errors=True)
 
 
-def describe(fabric: Fabric, seed: int = 0) -> None:
-    """Tell the programs what each port is: kind, far end, switch, uSID, buffer, thresholds. ``seed`` (32 bits) is that of marking's draws.
+def describe(fabric: Fabric, seed: int = 0, switch_kind: int = layout.KIND_SWITCH) -> None:
+    """Tell the programs what each port is: kind, far end, switch, uSID, buffer, thresholds. ``seed`` (32 bits) is that of marking's draws,
+    ``switch_kind`` says who forwards on switches (layout.KIND_*).
 
     May be done again on a running fabric, to give it other thresholds or another seed. Raises :class:`UserError` on a fabric that is too
     large for the programs.
@@ -78,7 +79,7 @@ def describe(fabric: Fabric, seed: int = 0) -> None:
             struct.pack("=I", port.number),
             struct.pack(
                 f"={len(layout.CONFIG_WORDS)}I",
-                layout.KIND_SWITCH if is_switch else layout.KIND_HOST,
+                switch_kind if is_switch else layout.KIND_HOST,
                 far[port.number],
                 numbers.get(port.node, 0),
                 switch_usid(port.node) if is_switch else 0,

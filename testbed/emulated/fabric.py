@@ -1,4 +1,5 @@
-"""The emulated fabric: a Mininet network built from a topologies.Fabric, in batches, out of eBPF switches and rated cables.
+"""The emulated fabric: a Mininet network built from a topologies.Fabric, in batches, out of switches (eBPF, or Open vSwitch bridges) and
+rated cables.
 
 Used by testbed.cluster, inside the sandbox only. Mininet's API and prompt work on it. Nothing appears in the machine's own network
 namespace, and no sysctl of the machine changes. The fabric is gone when its last process and descriptor are.
@@ -25,12 +26,15 @@ from testbed.emulated import bringup, netlink
 from testbed.emulated.faults import Faults
 from testbed.emulated.links import FabricIntf, FabricLink
 from testbed.emulated.nodes import FabricHost, FabricSwitch
+from testbed.emulated.ovs import OpenVSwitch
 from testbed.errors import UserError
 from topologies import addressing
 from topologies.clos import Fabric
 
 Step = Callable[[str], None]
-STEPS = ("data-plane", "switch-namespace", "hosts", "cables", "queues", "routes", "links-up", "settle")
+SWITCHES = ("ebpf", "ovs")
+"""Who forwards on the switches."""
+STEPS = ("data-plane", "switch-namespace", "hosts", "cables", "bridges", "queues", "routes", "links-up", "settle")
 """Stages of bring-up, in order."""
 
 
@@ -41,12 +45,16 @@ class FabricNet(Mininet):
     (node -> descriptor; all switches under ""). Raises :class:`UserError` on what the machine lacks.
     """
 
-    def __init__(self, fabric: Fabric, step: Step = lambda name: None) -> None:
+    def __init__(self, fabric: Fabric, step: Step = lambda name: None, switch: str = "ebpf") -> None:
         if not sandbox.inside():
             raise UserError("a fabric is built inside the sandbox only: use mrcbed, or python -m testbed.sandbox -- COMMAND")
         self.fabric = fabric
         self.namespaces: dict[str, int] = {}
         self.switch_namespace = ""
+        self.ovs = OpenVSwitch(fabric) if switch == "ovs" else None
+        self.switch_kind = layout.KIND_SWITCH
+        if self.ovs is not None:
+            self.switch_kind = layout.KIND_TAPPED if self.ovs.datapath == "netdev" else layout.KIND_BRIDGE
         self._step = step
         self._stopped = False
         super().__init__(topo=None, switch=FabricSwitch, host=FabricHost, controller=None, link=FabricLink, build=False)
@@ -65,7 +73,7 @@ class FabricNet(Mininet):
         step("data-plane")
         scratch = Path(sandbox.RUN_DIR)
         loader.load(scratch)
-        loader.describe(fabric)
+        loader.describe(fabric, switch_kind=self.switch_kind)
         step("switch-namespace")
         self.namespaces[""] = netlink.new_namespace()
         self.switch_namespace = f"/proc/{os.getpid()}/fd/{self.namespaces['']}"
@@ -82,14 +90,17 @@ class FabricNet(Mininet):
         self._adopt_cables()
         for node, fd in self.namespaces.items():
             netlink.offloads_off(fd, [p.name for p in fabric.ports if p.node == node or (not node and p.node not in fabric.hosts)])
-        step("queues")
+        step("bridges")
+        if self.ovs is not None:
+            self.ovs.start(self.switch_namespace)
+        step("queues")  # after the bridges: Open vSwitch removes what hangs at a port's ingress when it takes the port
         self._queues()
         step("routes")
         for number, name in enumerate(fabric.hosts):
             bringup.run_batch("ip", bringup.host_lines(fabric, number), self._path(name))
         step("links-up")
         bringup.run_batch("ip", [f"link set {p.name} up" for p in fabric.ports if p.node not in fabric.hosts], self.switch_namespace)
-        self.counters = Counters(fabric)
+        self.counters = Counters(fabric, self.ovs.accounts if self.ovs is not None else None)
         self.faults = Faults(fabric, self.counters, self.namespaces)
         step("settle")
         self._wait_for_carriers()
@@ -131,6 +142,13 @@ class FabricNet(Mininet):
         if not self.built:
             self.build()
 
+    def program(self) -> None:
+        """Every switch's static table, where no controller does it."""
+        if self.ovs is not None:
+            self.ovs.program()
+        else:
+            loader.program_fabric(self.fabric)
+
     # --- removing --------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
@@ -142,6 +160,8 @@ class FabricNet(Mininet):
             self.faults.close()
         for term in self.terms:
             term.kill()
+        if self.ovs is not None:
+            self.ovs.close()
         end_processes_in({os.fstat(fd).st_ino for fd in self.namespaces.values()})
         for node in [*self.hosts, *self.switches]:
             node.terminate()

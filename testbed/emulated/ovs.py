@@ -1,0 +1,302 @@
+"""Open vSwitch as a run's switches: a private instance, one bridge per switch, in the namespace that holds the switches' ports.
+
+Made by fabric.py for `--switch ovs`. Database, sockets and logs lie in the run's own tmpfs, both daemons are our children inside the run's
+PID namespace, and nothing of the machine's own Open vSwitch is touched or needed. Where the kernel module is loaded the kernel forwards
+(never loads it: that would change the machine), else ovs-vswitchd itself does, in one thread and through packet sockets. Tables are the
+controller's to write; :meth:`OpenVSwitch.program` stands in where there is none.
+
+Queues, marking, trimming, counters and faults stay with the eBPF programs on the same ports. Packet sockets hear a frame before the
+ingress program does, so in user space that program counts and judges it first, then marks it as handed over and lets it come in again; the
+daemon's sockets take only marked frames. The kernel's datapath comes after the program anyway.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import re
+import shutil
+import socket
+import struct
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from testbed import sandbox
+from testbed.dataplane.layout import HANDED_OVER
+from testbed.errors import UserError
+from testbed.probes import PATH
+from topologies.addressing import BLOCK, switch_usid
+from topologies.clos import Fabric, Port
+from topologies.paths import static_tables
+
+RUN = Path(sandbox.RUN_DIR) / "ovs"
+"""Database, control and OpenFlow sockets (<switch>.mgmt), logs."""
+TOOLS = ("ovs-vswitchd", "ovsdb-server", "ovsdb-tool", "ovs-vsctl", "ovs-ofctl")
+SCHEMAS = (Path("/usr/share/openvswitch/vswitch.ovsschema"), Path("/usr/local/share/openvswitch/vswitch.ovsschema"))
+MODULE = Path("/sys/module/openvswitch")
+START_S = 5.0
+BUFFER = 1 << 28
+"""Bytes for each of the daemon's packet sockets, which the kernel doubles [ours]: all that a fabric can hold must fit into the one that
+sends for every port, or one full port starves the rest; receive buffers are filled only as far as the daemon lags behind."""
+REVALIDATE_MS = 100
+"""Counters of flows lag behind by so much at most; by itself Open vSwitch takes 500 ms [ours]."""
+USERSPACE_LIMIT = 45_000
+"""Packets/s with under 1 % loss, three hops, on the machine of docs/architecture.md."""
+_PIDFD_GETFD = 438  # the same on every architecture
+_SOL_PACKET, _PACKET_STATISTICS = 263, 6
+_SO_DOMAIN, _SO_SNDBUFFORCE, _SO_RCVBUFFORCE, _SO_ATTACH_FILTER = 39, 32, 33, 26
+_ACCEPT_HANDED_OVER = b"".join(  # classic BPF: skb->mark == layout.HANDED_OVER, or nothing
+    struct.pack("=HBBI", *step) for step in ((0x20, 0, 0, 0xFFFFF014), (0x15, 0, 1, HANDED_OVER), (6, 0, 0, 1 << 18), (6, 0, 0, 0))
+)
+_ROUTED = re.compile(r"^table_id=1, .*n_packets=(\d+),.*actions=output:(\d+)", re.MULTILINE)
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def installed() -> str:
+    """"" if Open vSwitch's programs and schema are here, else what is missing."""
+    lacking = [tool for tool in TOOLS if not shutil.which(tool, path=PATH)]
+    return ", ".join(lacking) or ("" if any(path.exists() for path in SCHEMAS) else "vswitch.ovsschema")
+
+
+def datapath() -> str:
+    """Which of Open vSwitch's datapaths would forward here: "system" (kernel module, if loaded) or "netdev" (user space)."""
+    return "system" if MODULE.exists() else "netdev"
+
+
+def limits(kind: str) -> str:
+    """One line for people about what a datapath cannot do; "" for the kernel's."""
+    if kind == "system":
+        return ""
+    return (
+        f"Open vSwitch forwards in user space here (no openvswitch kernel module): about {USERSPACE_LIMIT:,} packets/s for the whole "
+        "fabric, one busy core, and what its sockets drop is a loss that nobody asked for"
+    )
+
+
+def ports_of(fabric: Fabric) -> dict[str, list[Port]]:
+    """Switch -> its ports; a port's OpenFlow number is its place in the list, from 1."""
+    found: dict[str, list[Port]] = {name: [] for name in fabric.switches}
+    for port in fabric.ports:
+        if port.node in found:
+            found[port.node].append(port)
+    return found
+
+
+def bridge_words(fabric: Fabric, kind: str) -> list[str]:
+    """The one `ovs-vsctl` transaction that makes every bridge with its ports.
+
+    linux-noop: the queues at the ports are ours, and Open vSwitch would remove them.
+    """
+    words = ["--", "set", "Open_vSwitch", ".", f"other_config:max-revalidator={REVALIDATE_MS}"]
+    words += ["--", "--id=@ours", "create", "QoS", "type=linux-noop"]
+    for number, (switch, ports) in enumerate(ports_of(fabric).items()):
+        words += ["--", "add-br", switch, "--", "set", "Bridge", switch, f"datapath_type={kind}", "fail_mode=secure"]
+        words += ["protocols=OpenFlow13", f"other_config:datapath-id={number + 1:016x}"]
+        for place, port in enumerate(ports, 1):
+            words += ["--", "add-port", switch, port.name, "--", "set", "Port", port.name, "qos=@ours"]
+            words += ["--", "set", "Interface", port.name, f"ofport_request={place}"]
+    return words
+
+
+def flow_lines(fabric: Fabric, switch: str) -> list[str]:
+    """A switch's flows as ovs-ofctl takes them: what the controller programs over OpenFlow, for a cluster without one.
+
+    The in_port is forgotten: a frame may leave by the port it came by (a path probe turns around at a T1), which OpenFlow would forbid.
+    """
+    block = f"{BLOCK[0]:02x}{BLOCK[1]:02x}:{BLOCK[2]:02x}{BLOCK[3]:02x}"
+    places = {port.name: place for place, port in enumerate(ports_of(fabric)[switch], 1)}
+    shift = "dec_ttl,move:NXM_NX_IPV6_DST[0..79]->NXM_NX_IPV6_DST[16..95],load:0->NXM_NX_IPV6_DST[0..15],load:0->NXM_OF_IN_PORT[]"
+    lines = [f"table={table},priority=0,actions=drop" for table in (0, 1)]
+    lines.append(f"table=0,priority=1,ipv6,ipv6_dst={block}:{switch_usid(switch):x}::/48,actions={shift},goto_table:1")
+    for usid, port in static_tables(fabric)[switch].items():
+        lines.append(f"table=1,priority=1,ipv6,ipv6_dst={block}:{usid:x}::/48,actions=output:{places[port]}")
+    return lines
+
+
+class OpenVSwitch:
+    """``processes``: (what it is, process), for whoever watches them. ``datapath``: "system" or "netdev"."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        """Nothing is started yet. Raises :class:`UserError` if Open vSwitch is not installed."""
+        if lacking := installed():
+            raise UserError(f"Open vSwitch is not here ({lacking}): apt-get install openvswitch-switch, or use --switch ebpf")
+        self.fabric = fabric
+        self.datapath = datapath()
+        self.processes: list[tuple[str, subprocess.Popen[bytes]]] = []
+        self._receivers: dict[str, socket.socket] = {}  # port -> the daemon's receiving socket, shared with it
+        self._late: dict[str, int] = {}
+
+    def start(self, namespace: str) -> None:
+        """Daemons and bridges up, in the network namespace at path ``namespace``, whose ports are there. Raises :class:`UserError`."""
+        RUN.mkdir(mode=0o700)
+        schema = next(path for path in SCHEMAS if path.exists())
+        self._tool("ovsdb-tool", "create", str(RUN / "conf.db"), str(schema))
+        self._daemon("ovsdb-server", namespace, f"--remote=punix:{RUN}/db.sock", str(RUN / "conf.db"), ready=RUN / "db.sock")
+        self._daemon("ovs-vswitchd", namespace, f"unix:{RUN}/db.sock", ready=RUN / "ovs-vswitchd.ctl")
+        self._tool("ovs-vsctl", f"--db=unix:{RUN}/db.sock", f"--timeout={START_S:.0f}", *bridge_words(self.fabric, self.datapath))
+        self._check_ports()
+        if self.datapath == "netdev":
+            self._adopt_sockets()
+
+    def program(self) -> None:
+        """Every switch's flows, without a controller. Raises :class:`UserError`."""
+        for switch in self.fabric.switches:
+            lines = "\n".join(flow_lines(self.fabric, switch)) + "\n"
+            self._tool("ovs-ofctl", "-O", "OpenFlow13", "add-flows", f"unix:{RUN}/{switch}.mgmt", "-", stdin=lines)
+
+    def accounts(self) -> dict[str, tuple[int, int]]:
+        """Port -> (packets that came in faster than the daemon took them, packets that the tables sent out there), so far.
+
+        What the tables sent and the egress program never saw met a port that is down. The kernel's datapath loses nothing so.
+        """
+        if self.datapath != "netdev":
+            return {}
+        self.control("revalidator/wait")  # until then flows lag behind by REVALIDATE_MS
+        found = {}
+        for switch, ports in ports_of(self.fabric).items():
+            sent = dict.fromkeys(range(1, len(ports) + 1), 0)
+            for packets, place in _ROUTED.findall(self.control("bridge/dump-flows", switch)):
+                sent[int(place)] = sent.get(int(place), 0) + int(packets)
+            for place, port in enumerate(ports, 1):
+                if sock := self._receivers.get(port.name):  # the kernel forgets the count as it tells it
+                    self._late[port.name] += struct.unpack("=II", sock.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8))[1]
+                found[port.name] = self._late[port.name], sent[place]
+        return found
+
+    def control(self, method: str, *arguments: str) -> str:
+        """A command to ovs-vswitchd, as `ovs-appctl` gives it; its answer. Raises :class:`UserError`."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+            sock.settimeout(START_S)
+            try:
+                sock.connect(str(RUN / "ovs-vswitchd.ctl"))
+                sock.sendall(json.dumps({"method": method, "params": list(arguments), "id": 0}).encode())
+                said = b""
+                while True:
+                    said += sock.recv(1 << 20) or b"null"
+                    try:
+                        answer: Any = json.loads(said)
+                        break
+                    except ValueError:
+                        continue
+            except OSError as error:
+                raise UserError(f"ovs-vswitchd does not answer ({error.strerror or error}): {self._last_word()}") from None
+        if not answer or answer["error"]:
+            raise UserError(f"ovs-vswitchd refused {method} ({answer and answer['error']}): use --switch ebpf")
+        return str(answer["result"])
+
+    def close(self) -> None:
+        """End both daemons and wait for them. Idempotent; the rest goes with the run's tmpfs and namespaces."""
+        for sock in self._receivers.values():
+            sock.close()
+        self._receivers.clear()
+        for _, process in reversed(self.processes):
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+    # --- how ---------------------------------------------------------------------------------------------------
+
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, **dict.fromkeys(("OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"), str(RUN))}
+
+    def _tool(self, tool: str, *arguments: str, stdin: str | None = None) -> None:
+        command = [str(shutil.which(tool, path=PATH)), *arguments]
+        try:
+            done = subprocess.run(
+                command, input=stdin, capture_output=True, text=True, check=False, env=self._environment(), timeout=2 * START_S
+            )  # fmt: skip
+            said = done.stderr.strip().splitlines()
+            failed = done.returncode != 0
+        except subprocess.TimeoutExpired:
+            said, failed = ["no answer"], True
+        if failed:
+            raise UserError(f"{tool} failed ({said[0] if said else 'without a word'}; {self._last_word()}): see mrcbed doctor")
+
+    def _daemon(self, name: str, namespace: str, *arguments: str, ready: Path) -> None:
+        """Start a daemon as our child and wait until it listens."""
+        words = [f"--unixctl={RUN}/{name}.ctl", f"--log-file={RUN}/{name}.log", "-vconsole:off", "-vsyslog:off"]
+        process = subprocess.Popen(
+            ["nsenter", f"--net={namespace}", "--", str(shutil.which(name, path=PATH)), *words, *arguments],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=self._environment(), cwd=RUN,
+        )  # fmt: skip
+        self.processes.append((name, process))
+        until = time.monotonic() + START_S
+        while not ready.exists():
+            if process.poll() is not None or time.monotonic() > until:
+                raise UserError(f"{name} did not come up ({self._last_word()}): see mrcbed doctor, or use --switch ebpf")
+            time.sleep(0.001)
+
+    def _check_ports(self) -> None:
+        """Every port must have the OpenFlow number asked for: an interface that the daemon could not open has none."""
+        where = {port.name: place for ports in ports_of(self.fabric).values() for place, port in enumerate(ports, 1)}
+        words = ["--bare", "--columns=name,ofport", "--format=csv", "list", "Interface"]
+        command = [str(shutil.which("ovs-vsctl", path=PATH)), f"--db=unix:{RUN}/db.sock", *words]
+        said = subprocess.run(command, capture_output=True, text=True, check=False, env=self._environment()).stdout
+        given = {name: int(number or 0) for name, number in (line.strip().split(",") for line in said.splitlines() if "," in line)}
+        wrong = [name for name, place in where.items() if given.get(name) != place]
+        if wrong:
+            raise UserError(f"Open vSwitch did not take {len(wrong)} ports, {wrong[0]} among them ({self._last_word()}): use --switch ebpf")
+
+    def _adopt_sockets(self) -> None:
+        """Give the daemon's packet sockets room, and let them see only what the ingress program hands over; from outside, since it has
+        no setting for either. (The sysctl that would give room is the whole machine's.)
+
+        The one socket that sends for all ports is made with the first frame sent: one goes to a port that is down yet, and so nowhere.
+        """
+        where = f"unix:{RUN}/{self.fabric.switches[0]}.mgmt"
+        self._tool("ovs-ofctl", "-O", "OpenFlow13", "packet-out", where, f"in_port=controller packet={'00' * 60} actions=1")
+        ours = {port.name for ports in ports_of(self.fabric).values() for port in ports}
+        senders = 0
+        for sock in sockets_of(self.processes[-1][1].pid):
+            port = sock.getsockname()[0]
+            if port in ours:
+                sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, BUFFER)
+                accept_handed_over(sock)
+                self._receivers[port], self._late[port] = sock, 0
+                continue
+            sock.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, BUFFER)
+            sock.close()
+            senders += not port
+        if not senders or len(self._receivers) != len(ours):
+            raise UserError("ovs-vswitchd's packet sockets are not where they are looked for: use --switch ebpf")
+
+    def _last_word(self) -> str:
+        for name, _ in reversed(self.processes):
+            try:
+                lines = (RUN / f"{name}.log").read_text(errors="replace").splitlines()
+            except OSError:
+                continue
+            if worst := [line for line in lines if "|ERR|" in line or "|EMER|" in line or "|WARN|" in line]:
+                return f"{name}: {worst[-1].partition('|')[2]}"
+        return "nothing in its log"
+
+
+def accept_handed_over(sock: socket.socket) -> None:
+    """Let a packet socket see only the frames that the ingress program hands over: not the same ones before it, nor what is sent."""
+    steps = ctypes.create_string_buffer(_ACCEPT_HANDED_OVER, len(_ACCEPT_HANDED_OVER))
+    program = struct.pack("=HxxxxxxQ", len(_ACCEPT_HANDED_OVER) // 8, ctypes.addressof(steps))
+    sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
+
+
+def sockets_of(pid: int) -> Iterator[socket.socket]:
+    """Every packet socket of a process of ours, shared with it: whoever takes one closes it. Raises :class:`UserError`."""
+    pidfd = os.pidfd_open(pid)
+    try:
+        for entry in os.listdir(f"/proc/{pid}/fd"):
+            if not os.readlink(f"/proc/{pid}/fd/{entry}").startswith("socket:"):
+                continue
+            fd = _libc.syscall(_PIDFD_GETFD, pidfd, int(entry), 0)
+            if fd < 0:
+                reason = os.strerror(ctypes.get_errno())
+                raise UserError(f"the kernel refused a look at the sockets of our own process {pid} ({reason}): use --switch ebpf")
+            sock = socket.socket(fileno=fd)
+            if sock.getsockopt(socket.SOL_SOCKET, _SO_DOMAIN) == socket.AF_PACKET:
+                yield sock
+            else:
+                sock.close()
+    finally:
+        os.close(pidfd)
