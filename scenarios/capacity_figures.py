@@ -52,20 +52,19 @@ def stretches(run: Run, found: list[Outage]) -> list[tuple[int, int, frozenset[s
 
 
 def bandwidths(run: Run, found: list[Outage], left: Theory) -> list[dict[str, Any]]:
-    """One row per set of dead cables: bus bandwidth over all its stretches beside theory's. At least 20 base RTTs in all, or no row."""
-    pooled: dict[frozenset[str], list[tuple[int, int]]] = {}
+    """One row per capacity that theory leaves: bus bandwidth over all its stretches beside it. At least 20 base RTTs in all, or no row."""
+    pooled: dict[float, list[tuple[int, int]]] = {}
     for begin, end, dead in stretches(run, found):
-        pooled.setdefault(dead, []).append((begin, end))
+        pooled.setdefault(float(round(left(dead))), []).append((begin, end))
     ranks = len(run.record["ranks"])
     rows = []
-    for dead, spans in pooled.items():
+    for theory, spans in pooled.items():
         took = sum(end - begin for begin, end in spans)
-        theory = left(dead)
         if took < SETTLE_RTTS * run.fabric.base_rtt_ns or theory <= 0:
             continue
         bits = sum((rate_in(run.goodput, span) or 0.0) * (span[1] - span[0]) / 1e9 for span in spans)
         got = bits * 1e9 / took / ranks  # what each rank gets is the bus bandwidth
-        rows.append({"dead_links": len(dead), "ns": took, "busbw_bps": got, "theory_bps": theory, "share": got / theory})
+        rows.append({"ns": took, "busbw_bps": got, "theory_bps": theory, "share": got / theory})
     return rows
 
 

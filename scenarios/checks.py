@@ -6,6 +6,7 @@ The schema asks which transports an expression names; the runner evaluates it on
 from __future__ import annotations
 
 import ast
+import math
 import operator
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -25,7 +26,7 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.GtE: operator.ge,
 }
 _SIGNS = {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
-_FUNCTIONS: dict[str, Callable[..., Any]] = {"min": min, "max": max, "abs": abs, "len": len}
+_FUNCTIONS: dict[str, Callable[..., Any]] = {"min": min, "max": max, "abs": abs, "len": len, "sum": sum, "ceil": math.ceil, "floor": math.floor}
 
 
 class CheckError(ValueError):
@@ -86,8 +87,15 @@ def _value(node: ast.expr, figures: Mapping[str, Any]) -> Any:
         case ast.UnaryOp(operand=operand):
             return -_number(operand, figures)
         case ast.Call(func=ast.Name(id=name), args=args):
-            return _FUNCTIONS[name](*(_value(arg, figures) for arg in args))
+            return _call(name, [_value(arg, figures) for arg in args], ast.unparse(node))
     raise CheckError("is not an expression")  # _admit let nothing else through
+
+
+def _call(name: str, args: list[Any], path: str) -> Any:
+    try:
+        return _FUNCTIONS[name](*args)
+    except (TypeError, ValueError, OverflowError):
+        raise CheckError(f"{path} of {', '.join(map(_shown, args))} is unknown") from None
 
 
 def _take(container: Any, key: Any, path: str) -> Any:

@@ -26,6 +26,10 @@ FIGURES: dict[str, Any] = {
         ("mrc.step_time_ns.max <= 2 * 3", False),
         ("mrc.busbw_bps / mrc.wrong > 0", False),
         ("-mrc.step_time_ns.max < 0", True),
+        ("mrc.failovers[0].lost <= ceil(mrc.step_time_ns.max / 3) + 0", True),
+        ("mrc.failovers[0].lost <= floor(mrc.step_time_ns.max / 3)", False),
+        ("ceil(mrc.step_time_ns.p99) <= 5", False),
+        ("min(mrc.wrong, mrc.step_time_ns.p99) <= 5", False),
     ],
 )
 def test_evaluate(check: str, ok: bool) -> None:
