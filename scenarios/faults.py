@@ -1,7 +1,7 @@
-"""Faults on a timeline: what is due when, on which cables, and a journal of what was really done.
+"""Faults on a timeline: what is due when and what it hits; and which cable or path "used-by-qp" stands for.
 
-The run's loop asks :meth:`Timeline.due` and applies what it returns to the cluster. Nothing here touches a network, so tests
-drive it with numbers.
+The run's loop asks :meth:`Timeline.due` and applies what it returns to the cluster, which tells what was really done. Nothing here
+touches a network, so tests drive it with numbers.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from scenarios.schema import USED_BY_QP, Fault, ScenarioError
+from scenarios.fault_schema import Fault
+from scenarios.values import ScenarioError
+from testbed.fault_kinds import KINDS, USED_BY_QP
+from testbed.fault_targets import Target, resolve
 from topologies import Fabric, FabricError, Link
 from topologies.paths import path_evs, path_links
-from topologies.theory import links_of_switch
 
 NEVER = 1 << 62
 
@@ -23,19 +25,19 @@ NEVER = 1 << 62
 class Action:
     """One change to the fabric, due now."""
 
+    number: int  # the fault's place in the scenario
     fault: Fault
     phase: str  # begin or heal
-    on: str  # a link's or a switch's name
-    links: tuple[str, ...]  # the cables it takes or gives back
+    target: Target
 
 
 @dataclass
 class _Entry:
+    number: int
     fault: Fault
-    on: str
-    links: tuple[str, ...]
+    target: Target
     due: int = NEVER
-    state: str = "waiting"  # waiting, down, over
+    state: str = "waiting"  # waiting, there, over
 
 
 Edges = Sequence[tuple[int, int]]
@@ -99,34 +101,44 @@ def resolve_used(
 
 @dataclass
 class Timeline:
-    """The faults of one run. ``used`` is the cable that ``used-by-qp`` stands for, by the fault's place in the scenario."""
+    """The faults of one run. Those on "used-by-qp" join by :meth:`follow`, once it is known what that is. ``seed``: the run's."""
 
     fabric: Fabric
     faults: Sequence[Fault]
-    used: dict[int, str] = field(default_factory=dict)
+    seed: int = 0
     entries: list[_Entry] = field(default_factory=list)
     absent: list[str] = field(default_factory=list)  # faults on things this fabric does not have
 
     def __post_init__(self) -> None:
-        for i, fault in enumerate(self.faults):
-            on = self.used[i] if fault.on == USED_BY_QP else fault.on
-            try:
-                if fault.kind == "switch":
-                    links = links_of_switch(self.fabric, on)
-                else:
-                    on = self.fabric.link(on).name
-                    links = (on,)
-            except FabricError as error:
-                self.absent.append(f"{fault.name}: {error}")
-                continue
-            self.entries.append(_Entry(fault, on, links))
+        for number, fault in enumerate(self.faults):
+            if fault.on != USED_BY_QP:
+                self.follow(number, fault.on)
+
+    def follow(self, number: int, on: str) -> None:
+        """Fault ``number`` is on ``on``."""
+        fault = self.faults[number]
+        try:
+            self.entries.append(_Entry(number, fault, resolve(self.fabric, fault.kind, on, fault.keys, self.seed)))
+        except FabricError as error:
+            self.absent.append(f"{fault.name}: {error}")
+
+    def begin_before(self) -> list[Action]:
+        """What must be there before the agents are."""
+        early = [entry for entry in self.entries if entry.fault.before and entry.state == "waiting"]
+        for entry in early:
+            entry.state = "there"
+        return [Action(entry.number, entry.fault, "begin", entry.target) for entry in early]
 
     def measured_step_began(self, step: int, now: int) -> None:
         """A rank began measured step ``step`` (from 0), seen for the first time at ``now``; of flows, their t0 is step 0."""
         for entry in self.entries:
-            if entry.state != "waiting" or entry.due != NEVER:
+            if entry.due != NEVER:
                 continue
-            if entry.fault.step is not None and step >= entry.fault.step:
+            if entry.state == "there" and entry.fault.before and entry.fault.for_ns is not None:
+                entry.due = now + entry.fault.for_ns
+            elif entry.state != "waiting":
+                continue
+            elif entry.fault.step is not None and step >= entry.fault.step:
                 entry.due = now
             elif entry.fault.at_ns is not None:
                 entry.due = now + entry.fault.at_ns
@@ -141,24 +153,18 @@ class Timeline:
         for entry in self.entries:
             if entry.due > now:
                 continue
-            if entry.state == "waiting":
-                actions.append((entry.due, Action(entry.fault, "begin", entry.on, entry.links)))
-                entry.state = "down"
-                entry.due = NEVER if entry.fault.for_ns is None else now + entry.fault.for_ns
-            elif entry.state == "down":
-                still = {link for e in self.entries if e is not entry and e.state == "down" for link in e.links}
+            phase = "begin" if entry.state == "waiting" else "heal"
+            actions.append((entry.due, Action(entry.number, entry.fault, phase, entry.target)))
+            if phase == "heal" or not KINDS[entry.fault.kind].heals:
                 entry.state, entry.due = "over", NEVER
-                mended = tuple(link for link in entry.links if link not in still)
-                actions.append((now, Action(entry.fault, "heal", entry.on, mended)))
+            else:
+                entry.state = "there"
+                entry.due = NEVER if entry.fault.for_ns is None else now + entry.fault.for_ns
         return [action for _, action in sorted(actions, key=lambda pair: pair[0])]
 
-    def dead_links(self) -> list[str]:
-        """Cables that are down now."""
-        return sorted({link for e in self.entries if e.state == "down" for link in e.links})
-
     def all_links(self) -> list[str]:
-        """Cables that some fault of this run takes, at whatever time."""
-        return sorted({link for e in self.entries for link in e.links})
+        """Cables that some fault of this run takes, at whatever time; those that it only affects are left out."""
+        return sorted({link for e in self.entries if e.target.takes for link in e.target.links})
 
     def never_began(self) -> list[str]:
         """Names of faults that have not happened."""

@@ -20,8 +20,10 @@ from scenarios.fidelity import Watch
 from scenarios.measure import books
 from scenarios.schema import USED_BY_QP, Scenario, Transport
 from scenarios.workloads import edges_of, resolve_flows, watched_ports
+from testbed.errors import UserError
+from testbed.fault_targets import FaultEvent, Injected
 from topologies import Fabric
-from topologies.theory import links_of_switch, place_ranks
+from topologies.theory import place_ranks
 
 MS = 1_000_000
 CHECK_EVERY_NS = 300 * MS
@@ -53,8 +55,11 @@ class ClusterLike(Protocol):
     def start_agents(self, transport: str, options: dict[str, Any], log_dir: Path, seed: int, policy: str = "none") -> None: ...
     def controller_journal(self, since_ns: int) -> list[dict[str, Any]]: ...
     def stop_agents(self) -> None: ...
-    def set_link(self, name: str, up: bool) -> int: ...
-    def set_switch(self, name: str, up: bool) -> Any: ...
+    def inject(self, kind: str, on: str, *, seed: int = 0, **keys: Any) -> Injected: ...
+    def clear(self, number: int) -> int: ...
+    def faults(self) -> Sequence[Injected]: ...
+    def fault_events(self) -> Sequence[FaultEvent]: ...
+    def link_states(self) -> dict[str, bool]: ...
     def heal(self) -> None: ...
     def counters(self) -> list[dict[str, Any]]: ...
     def backlog(self, port: str) -> int: ...
@@ -94,7 +99,10 @@ class OneRun:
         self.ended: dict[int, set[int]] = {}  # step -> ranks that finished it
         self.began = -1  # latest measured step that any rank began
         self.reroutes: list[tuple[int, list[str]]] = []
-        self.timeline: Timeline | None = None
+        self.timeline = Timeline(self.fabric, spec.scenario.faults, spec.seed)
+        self.injected: dict[int, Injected] = {}  # by the fault's place in the scenario
+        self.killed: list[int] = []  # hosts whose agents a fault has killed
+        self.dead: list[str] = []  # cables that were down when last looked at
         self.record: dict[str, Any] = {}
         directory.mkdir(parents=True, exist_ok=True)
         self.journal_file = open(directory / "runner.jsonl", "w", encoding="utf-8", buffering=1)
@@ -113,6 +121,10 @@ class OneRun:
         watch.start()
         try:
             self.record["counters_before"] = self.cluster.counters()
+            self.cluster.fault_events()  # those of a run before are not ours
+            for action in self.timeline.begin_before():
+                self.change(action)
+            self.hear_faults()
             self.cluster.start_agents(transport.kind, dict(transport.options), self.directory, self.spec.seed, transport.controller)
             self.connect()
             self.resolve()
@@ -122,12 +134,19 @@ class OneRun:
             self.outcome, self.reason = "interrupted", "stopped by the user"
             raise
         except Exception as error:
+            if self.killed and isinstance(error, (UserError, AgentError, OSError)):
+                host = self.killed[0]  # as the scenario wanted: the run has ended, nothing of ours is wrong
+                self.window[1] = time.monotonic_ns()
+                self.end("failed", f"rank {self.hosts.index(host)} (h{host}) is gone: {error}")
+                self.journal(self.window[1], "end", outcome=self.outcome, reason=self.reason)
+                return self.outcome
             self.outcome, self.reason = "died", f"{type(error).__name__}: {error}"
             if isinstance(error, AgentError):
                 time.sleep(0.2)  # until the kernel has told of its end
                 self.cluster.check()  # says who died, and of what
             raise
         finally:
+            self.heal()
             watch.stop()
             self.record.update(cpu=watch.samples, wake_delay_max_ns=watch.delay_max_ns)
             self.write()
@@ -168,14 +187,13 @@ class OneRun:
                     self.fabric, self.hosts, edge, paths[self.hosts[edge[0]]], self.spec.seed, can_say
                 )
             self.journal(time.monotonic_ns(), "resolved", name=fault.name, on=self.spec.used[i], how=how)
-        self.timeline = Timeline(self.fabric, self.spec.scenario.faults, self.spec.used)
+            self.timeline.follow(i, self.spec.used[i])
 
     # --- during ----------------------------------------------------------------------------------------------
 
     def begin(self) -> int:
         """Tell every agent to start; returns when they do (monotonic ns)."""
         work, timeline = self.work, self.timeline
-        assert timeline is not None
         start = time.monotonic_ns() + (LEAD_NS if self.flows else 0)
         more: dict[str, Any] = {}
         if self.flows:
@@ -211,7 +229,6 @@ class OneRun:
 
     def tick(self) -> float:
         """Do what is due; returns the seconds until there is something again."""
-        assert self.timeline is not None
         now = time.monotonic_ns()
         self.apply(now)
         if now >= self.check_at:
@@ -220,8 +237,10 @@ class OneRun:
             self.show_progress(now)
             self.check_at = now + CHECK_EVERY_NS
         self.sample(now)
-        due = (self.timeline.next_ns(), self.reroutes[0][0] if self.reroutes else NEVER, self.sample_at, self.check_at)
-        return (min(due) - now) / 1e9
+        due = [self.timeline.next_ns(), self.reroutes[0][0] if self.reroutes else NEVER, self.sample_at, self.check_at]
+        if self.spec.transport.reconvergence_ns is not None:  # a network that re-routes answers to each change of a flapping link
+            due += [fault.due_ns for fault in self.cluster.faults() if fault.due_ns is not None and fault.target.links]
+        return (max(min(due), now + MS) - now) / 1e9
 
     def sample(self, now: int) -> None:
         """Write down what waits at the ports worth watching, if it is time."""
@@ -260,7 +279,7 @@ class OneRun:
             self.end("failed", f"rank {note.get('rank', rank)} lost rank {note.get('peer_rank')}: {note.get('reason')}")
 
     def note_begin(self, step: int, at: int) -> None:
-        if self.began < step < self.work.steps and self.timeline is not None:
+        if self.began < step < self.work.steps:
             self.began = step
             self.timeline.measured_step_began(step, at)
 
@@ -272,40 +291,56 @@ class OneRun:
 
     def apply(self, now: int) -> None:
         """Faults that are due, and a re-routing network's late answer to them."""
-        assert self.timeline is not None
         for action in self.timeline.due(now):
-            told = self.change(action)
-            self.journal(
-                told, "fault", name=action.fault.name, fault=action.fault.kind, on=action.on, phase=action.phase, links=list(action.links)
-            )
-            if self.spec.transport.reconvergence_ns is not None:
-                self.reroutes.append((told + self.spec.transport.reconvergence_ns, self.timeline.dead_links()))
+            self.change(action)
+        self.hear_faults()
         while self.reroutes and self.reroutes[0][0] <= now:
             _, dead = self.reroutes.pop(0)
             for agent in self.ranked():
                 agent.call("reroute", dead_links=dead)
             self.journal(time.monotonic_ns(), "reconverged", dead_links=dead)
 
-    def change(self, action: Action) -> int:
-        """Tell the kernel; returns when (monotonic ns)."""
-        up = action.phase == "heal"
-        told = time.monotonic_ns()
-        if action.fault.kind == "link":
-            for link in action.links:
-                told = self.cluster.set_link(link, up)
-            return told
-        self.cluster.set_switch(action.on, up)
-        if up and self.timeline is not None:
-            for link in set(self.timeline.dead_links()) & set(links_of_switch(self.fabric, action.on)):
-                self.cluster.set_link(link, False)  # another fault still has it
-        return told
+    def change(self, action: Action) -> None:
+        """Inject a fault or take it back."""
+        fault, target = action.fault, action.target
+        if action.phase == "heal":
+            self.cluster.clear(self.injected[action.number].number)
+            return
+        self.injected[action.number] = self.cluster.inject(fault.kind, target.on, seed=self.spec.seed, **fault.keys)
+        if fault.kind == "kill" and target.host >= 0:
+            self.killed.append(target.host)
+
+    def hear_faults(self, over: bool = False) -> None:
+        """Journal what faults did; with ``over``, their end with the run's. A network that re-routes hears of cables only."""
+        by_number = {made.number: number for number, made in self.injected.items()}
+        for event in self.cluster.fault_events():
+            if event.number not in by_number:
+                continue  # somebody else's
+            number = by_number[event.number]
+            fault, target = self.spec.scenario.faults[number], self.injected[number].target
+            self.journal(
+                event.t, "fault", name=fault.name, fault=fault.kind, on=target.on, phase="end" if over else event.phase,
+                links=list(event.links), keys=target.keys,
+            )  # fmt: skip
+            dead = [link for link, up in self.cluster.link_states().items() if not up]
+            if self.spec.transport.reconvergence_ns is not None and dead != self.dead:
+                self.reroutes.append((event.t + self.spec.transport.reconvergence_ns, dead))
+            self.dead = dead
+
+    def heal(self) -> None:
+        """Every fault of the run ends with it, whatever became of the run. One that lasted until then ends in phase "end"."""
+        try:
+            self.hear_faults()
+            self.cluster.heal()
+            self.hear_faults(over=True)
+        except Exception as error:  # of a cluster that is falling apart: it goes as a whole, and with it the fault
+            self.journal(time.monotonic_ns(), "unhealed", reason=f"{type(error).__name__}: {error}")
 
     # --- after -----------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
         """Count until the books of a quiet moment balance; what is still open after some tries stays open."""
-        if self.timeline is not None:
-            self.record["dead_at_end"] = self.timeline.dead_links()
+        self.record["dead_at_end"] = [link for link, up in self.cluster.link_states().items() if not up]
         for _ in range(BOOKS_TRIES):
             self.cluster.quiesce(1.0)
             try:
@@ -333,8 +368,8 @@ class OneRun:
             seed=spec.seed, ranks=self.hosts, workload=work.kind, message_bytes=work.message_bytes, dtype=work.dtype, steps=work.steps,
             warmup_steps=work.warmup_steps, flows=[asdict(flow) for flow in self.flows], queue_ports=self.queues, reconvergence_ns=spec.transport.reconvergence_ns, qps=spec.transport.qps, options=spec.transport.options, controller=spec.transport.controller,  # noqa: E501
             outcome=self.outcome, reason=self.reason, window=self.window,
-            fault_links=timeline.all_links() if timeline else [],
-            faults_missed=(timeline.never_began() + timeline.absent) if timeline else [],
+            fault_links=timeline.all_links(),
+            faults_missed=timeline.never_began() + timeline.absent,
         )  # fmt: skip
         (self.directory / "run.json").write_text(json.dumps(self.record), encoding="utf-8")
         with open(self.directory / "controller.jsonl", "w", encoding="utf-8") as file:

@@ -15,12 +15,11 @@ from typing import Any
 from agents.device import make_engine
 from scenarios.checks import CheckError, names_in
 from scenarios.fabrics import QUEUE_KEYS, twin_of, variant_of
-from scenarios.values import ScenarioError, Values, parse_duration, parse_size
+from scenarios.fault_schema import Fault, FaultValues
+from scenarios.values import ScenarioError, parse_duration, parse_size
 from scenarios.workloads import Workload, WorkloadError, check_fits, read_workload
 from testbed.controller.steering import POLICIES
-from testbed.fault_kinds import KINDS as KINDS_OF_FAULT
-from testbed.fault_kinds import USED_BY_QP, FaultError, kind_named, read_keys
-from testbed.fault_targets import resolve
+from testbed.fault_kinds import USED_BY_QP
 from topologies import Fabric, FabricError, load_fabric
 from topologies.fabrics import parse_delay
 from topologies.theory import PLACEMENTS
@@ -38,19 +37,6 @@ class Transport:
     qps: int = 1  # per pair of ranks that talk
     options: dict[str, Any] = field(default_factory=dict)  # the engine's own
     controller: str = "none"  # what the controller tells its agents: one of testbed.controller.steering.POLICIES
-
-
-@dataclass(frozen=True)
-class Fault:
-    name: str
-    kind: str  # of the catalogue, testbed/fault_kinds.py
-    on: str  # what the kind asks for, by name, or "used-by-qp"
-    at_ns: int | None  # after the first measured step began; None: by step, or before
-    step: int | None  # begins with this measured step, from 0
-    for_ns: int | None  # None: until the run ends
-    ranks: tuple[int, int] | None = None  # whose QP, for "used-by-qp"; None: the first ring edge across T0s
-    before: bool = False  # there before the agents start; then ``for_ns`` counts from the first measured step
-    keys: dict[str, Any] = field(default_factory=dict)  # the kind's own, as written
 
 
 @dataclass(frozen=True)
@@ -151,7 +137,7 @@ def _of_list(entries: list[Any], key: str, item: str) -> Any:
     raise ScenarioError(f"--set {item}: there is no {key!r} in a list of {len(entries)}")
 
 
-class _Reader(Values):
+class _Reader(FaultValues):
     """Reads what is not the workload."""
 
     def fabric(self, value: Any, where: str, base: Fabric | None = None) -> Fabric:
@@ -195,9 +181,7 @@ class _Reader(Values):
                 check_fits(workload, transport.fabric, seeds)
             except WorkloadError as error:
                 raise ScenarioError(f"{self.file}: {error}") from None
-        faults = tuple(self.fault(f, f"fault[{i}]", chosen, workload) for i, f in enumerate(self.list_of(data, "fault")))
-        if len({fault.name for fault in faults}) < len(faults):
-            raise self.fail("fault", f"names are not unique ({', '.join(f.name for f in faults)}): give each its own name")
+        faults = self.faults(self.list_of(data, "fault"), [t.fabric for t in chosen], workload)
         expects = [self.expect(e, f"expect[{i}]", [*every, *chosen], workload) for i, e in enumerate(self.list_of(data, "expect"))]
         names = {t.name.replace("-", "_") for t in chosen}
         return Scenario(
@@ -255,79 +239,6 @@ class _Reader(Values):
         if controller != "none" and kind != "mrc":
             raise self.fail(f"{where}.controller", f'= "{controller}" is for kind = "mrc": {kind} cannot choose its paths')
         return Transport(kind, name, fabric, reconvergence, qps, options, controller)
-
-    def fault(self, data: Any, where: str, transports: list[Transport], workload: Workload) -> Fault:
-        common = ("name", "kind", "on", "at", "step", "before", "for", "ranks")
-        kind = self.kind_of(data, where)
-        self.table(data, where, (*common, *KINDS_OF_FAULT[kind].keys), ("kind", "on"))
-        before = self.switch(data, "before", where, False)
-        if ("at" in data) + ("step" in data) + before != 1:
-            when = "'at' (seconds after the first measured step began), 'step' (a step's number) or before = true"
-            raise self.fail(where, f"needs either {when}, and one of them")
-        if "step" in data and workload.is_pattern:
-            raise self.fail(f"{where}.step", f"is for collectives, {workload.kind} has no steps: say 'at' (seconds after its flows' t0)")
-        keys = {key: value for key, value in data.items() if key not in common}
-        on = str(data["on"])
-        self.fault_fits(kind, on, keys, where, transports)
-        for_ns = self.parsed(parse_duration, data["for"], f"{where}.for") if "for" in data else None
-        if for_ns == 0:
-            raise self.fail(f"{where}.for", f"= {data['for']!r} must be longer than nothing")
-        if for_ns is not None and not KINDS_OF_FAULT[kind].heals:
-            raise self.fail(f"{where}.for", f"is not for kind {kind!r}, which cannot be taken back")
-        if "reboot" in keys and for_ns is None:
-            raise self.fail(where, "needs 'for', the length of the silence that ends in a reboot")
-        if before and (on == USED_BY_QP or kind == "kill"):
-            raise self.fail(f"{where}.before", f"is not for {USED_BY_QP!r} or kind 'kill': before the agents there is nothing to look at")
-        step = self.whole(data, "step", where, 0, 0, workload.steps - 1) if "step" in data else None
-        return Fault(
-            name=str(data.get("name", f"{kind} {on} down" if kind in ("link", "switch") else f"{kind} {on}")),
-            kind=kind,
-            on=on,
-            at_ns=self.parsed(parse_duration, data["at"], f"{where}.at") if "at" in data else None,
-            step=step,
-            for_ns=for_ns,
-            ranks=self.fault_ranks(data, on, where, transports),
-            before=before,
-            keys=keys,
-        )
-
-    def kind_of(self, data: Any, where: str) -> str:
-        kind = self.table(data, where, tuple(data) if isinstance(data, dict) else (), ("kind",))["kind"]
-        try:
-            kind_named(kind)
-        except FaultError as error:
-            raise self.fail(f"{where}.{error.key}", error.text) from None
-        return str(kind)
-
-    def fault_ranks(self, data: dict[str, Any], on: str, where: str, transports: list[Transport]) -> tuple[int, int] | None:
-        ranks = data.get("ranks")
-        if ranks is None:
-            return None
-        fewest = min(t.fabric.host_count for t in transports)
-        good = isinstance(ranks, list) and len(ranks) == 2 and all(isinstance(r, int) and 0 <= r < fewest for r in ranks)
-        if not good or ranks[0] == ranks[1] or on != USED_BY_QP:
-            raise self.fail(f"{where}.ranks", f"= {ranks!r} must be two different ranks below {fewest}, with on = {USED_BY_QP!r}")
-        return ranks[0], ranks[1]
-
-    def fault_fits(self, kind: str, on: str, keys: dict[str, Any], where: str, transports: list[Transport]) -> None:
-        """Its keys must be right, and what it is on must exist in one fabric at least."""
-        lacking: FabricError | None = None
-        try:
-            if on == USED_BY_QP:
-                read_keys(kind, keys)
-                if not KINDS_OF_FAULT[kind].used:
-                    following = ", ".join(name for name, entry in KINDS_OF_FAULT.items() if entry.used)
-                    raise self.fail(f"{where}.on", f"= {USED_BY_QP!r} is for kinds {following}")
-                return
-            for transport in transports:
-                try:
-                    resolve(transport.fabric, kind, on, keys, 0)
-                    return
-                except FabricError as error:
-                    lacking = lacking or error
-        except FaultError as error:
-            raise self.fail(f"{where}.{error.key}", error.text) from None
-        raise self.fail(f"{where}.on", f": {lacking}")
 
     def expect(self, data: Any, where: str, transports: list[Transport], workload: Workload) -> Expect:
         self.table(data, where, ("check", "name", "placement", "median"), ("check",))

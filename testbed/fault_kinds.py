@@ -27,6 +27,7 @@ class FaultError(UserError):
 
     def __init__(self, key: str, text: str) -> None:
         super().__init__(f"{key} {text}")
+        self.key, self.text = key, text
 
 
 # --- keys ----------------------------------------------------------------------------------------------------------

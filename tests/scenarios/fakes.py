@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from testbed.fault_targets import FaultEvent, Injected, resolve
 from topologies import Fabric
 from topologies.paths import evs_over, path_evs
 
@@ -216,6 +217,9 @@ class FakeCluster:
         self.captures: list[Any] = []
         self.controller_lost = False
         self.down: set[str] = set()
+        self.injected: list[Injected] = []
+        self.there: dict[int, Injected] = {}
+        self.events: list[FaultEvent] = []
         self.calls: list[tuple[Any, ...]] = []
         self.lost = 0
         self.interrupted = False
@@ -239,20 +243,42 @@ class FakeCluster:
     def controller_journal(self, since_ns: int) -> list[dict[str, Any]]:
         return [{"t_ns": time.monotonic_ns(), "event": "link-down", "link": name} for name in sorted(self.down)]
 
-    def set_link(self, name: str, up: bool) -> int:
-        (self.down.discard if up else self.down.add)(name)
-        self.calls.append(("link", name, up))
-        return time.monotonic_ns()
+    def inject(self, kind: str, on: str, *, seed: int = 0, **keys: Any) -> Injected:
+        target = resolve(self.fabric, kind, on, keys, seed)
+        made = Injected(len(self.injected) + 1, target, time.monotonic_ns())
+        self.injected.append(made)
+        self.calls.append(("inject", kind, on))
+        if kind == "kill" and target.host >= 0:
+            self.die = True
+        self.there[made.number] = made
+        self.settle()
+        self.events.append(FaultEvent(made.told_ns, made.number, "begin", target.links))
+        return made
 
-    def set_switch(self, name: str, up: bool) -> int:
-        self.calls.append(("switch", name, up))
-        for link in self.fabric.links:
-            if name in (link.a.node, link.b.node):
-                (self.down.discard if up else self.down.add)(link.name)
-        return time.monotonic_ns()
+    def clear(self, number: int) -> int:
+        made, told = self.there.pop(number), time.monotonic_ns()
+        self.settle()
+        self.events.append(FaultEvent(told, number, "heal", made.target.links))
+        return told
+
+    def settle(self) -> None:
+        down = {link for made in self.there.values() if made.target.takes for link in made.target.links}
+        self.calls += [("link", link, link not in down) for link in sorted(down ^ self.down)]
+        self.down = down
+
+    def faults(self) -> list[Injected]:
+        return list(self.there.values())
+
+    def fault_events(self) -> list[FaultEvent]:
+        told, self.events = self.events, []
+        return told
+
+    def link_states(self) -> dict[str, bool]:
+        return {link.name: link.name not in self.down for link in self.fabric.links}
 
     def heal(self) -> None:
-        self.down.clear()
+        for number in list(self.there):
+            self.clear(number)
 
     def counters(self) -> list[dict[str, Any]]:
         flushed = self.lost
