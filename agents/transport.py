@@ -113,6 +113,14 @@ class Engine(Protocol):
     def reroute(self, now: int, dead_links: list[str]) -> None:
         """The network has converged around ``dead_links`` (a network that re-routes; MRC ignores it)."""
 
+    def deny(self, now: int, entries: list[str]) -> None:
+        """The complete denylist (:mod:`topologies.denylist`), in place of the one before. No more data and no control packet takes a
+        path that an entry forbids; without meaning to a transport that cannot choose paths.
+        """
+
+    def hint(self, now: int, links: list[str]) -> None:
+        """The complete list of links that somebody who watches the fabric knows to be down; a transport may make use of it."""
+
     def completions(self) -> list[Completion]:
         """Finished requests since the last call."""
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 from agents.mrc import dscp, loss, wire
 from agents.mrc.config import Config
 from agents.mrc.departures import Departures
+from agents.mrc.neighbours import Neighbour, Neighbours
 from agents.mrc.queue_pair import ERROR, RTS, QueuePair
 from agents.mrc.responder import BEYOND, DUPLICATE, NEW, REFUSED
 from agents.transport import PEER_UNKNOWN, REMOTE_ACCESS, REMOTE_INVALID, REMOTE_OPERATION
@@ -28,12 +29,16 @@ _MAX_OWED: Final = 64
 class Arrivals:
     """Parses and dispatches frames."""
 
-    def __init__(self, config: Config, fabric: Fabric, host: int, qps: dict[int, QueuePair], out: Departures) -> None:
+    def __init__(
+        self, config: Config, fabric: Fabric, host: int, qps: dict[int, QueuePair], out: Departures, neighbours: Neighbours
+    ) -> None:
         self.config = config
         self.hosts = fabric.host_count
         self.me = host
         self.qps = qps
         self.out = out
+        self.neighbours = neighbours
+        self.told: Neighbour | None = None  # whose ports changed, by the frame just read
         self.shift = config.ts_shift
         a = inner_address(host)
         self.net_high = int.from_bytes(a[:8], "big")
@@ -103,8 +108,8 @@ class Arrivals:
         qpn = dqpn & wire.PSN_MASK
         qp = self.qps.get(qpn)
         if qp is None or qp.peer != src - 1 or qp.state < RTS:
-            if qpn == wire.ENDPOINT_QPN and op in (wire.ENDPOINT_REQUEST, wire.ENDPOINT_RESPONSE):
-                self.unsupported += 1
+            if qpn == wire.ENDPOINT_QPN:
+                self._endpoint_operation(now, port, buffer, start, length, -1 if trimmed else op, src - 1, ev, pword)
             else:
                 self.bad_qp += 1
             return None
@@ -168,6 +173,8 @@ class Arrivals:
         d = qp.responder
         psn = d.absolute(pword & wire.PSN_MASK)
         d.arrived(now, ev >> 16, ev)
+        if not qp.watched:
+            self.neighbours.receiving(now, qp)
         if marked:
             self.marked_rx += 1
         what = d.data(now, psn, op, ev, ts, pword, rqmsn, msn, va, rkey, dmalen, imm, buffer, at, payload, marked)
@@ -220,11 +227,15 @@ class Arrivals:
             known = qp.probes.pop(offset & 0xFFFF, None)  # an answer may take several SACKs and counts once
             if known is not None:
                 i, seq, at = known
+                plane = r.paths.plane_of[i]
+                qp.health.answered(now, plane, at)
+                if at > r.suspicion.acked_ns[plane]:
+                    r.suspicion.acked_ns[plane] = at
                 r.paths.probe_answered(now, i, at, r.rtt.srtt)
                 r.congestion.planes_changed(max(1, r.paths.live_planes()))
                 if m == wire.M_NONE:  # a probe that was trimmed overtook the data: it says nothing of order, nor of delay
                     full = self.config.mtu + wire.COUNTED
-                    r.measured(now, r.paths.plane_of[i], r.rtt.as_full(rtt, PROBE_BYTES, full))
+                    r.measured(now, plane, r.rtt.as_full(rtt, PROBE_BYTES, full))
                     if seq > r.ev_high[i]:
                         r.ev_high[i] = seq
                         r.touched.append(i)
@@ -232,6 +243,8 @@ class Arrivals:
                         r.seq_high = seq
         else:
             sample = r.sample(now, edge + offset, pword & wire.F_RTX != 0, rtt)
+        if i >= 0:
+            qp.responder.confirmed(now, entropy)
         pen = cc >> 24 & 0x7F
         r.congestion.on_sack(now, r.news, r.in_flight, m == wire.M_SKIP_ONCE, sample, pen, cc >> 31 != 0)
         if i >= 0:
@@ -243,6 +256,33 @@ class Arrivals:
         if fresh:
             loss.verdicts(r, now, edge + 1, edge + first, 64, waiting & 0x7FFF)
         return qp
+
+    def _endpoint_operation(
+        self, now: int, port: int, buffer: Any, start: int, length: int, op: int, src: int, ev: int, pword: int
+    ) -> None:
+        """A request or response of another endpoint (``op`` -1: a frame that a switch cut); sets ``told`` if its ports changed."""
+        if op not in (wire.ENDPOINT_REQUEST, wire.ENDPOINT_RESPONSE):
+            self.bad_opcode += 1
+            return
+        peer = self.neighbours.peers.get(src)
+        if peer is None:
+            self.bad_qp += 1
+            return
+        if length != wire.AFTER_BTH + wire.EXT_LENGTH[op] + wire.ICRC:
+            self.bad_length += 1
+            return
+        if ev >> 16 != port or ev not in peer.known:
+            self.bad_ev += 1
+            return
+        number = pword & 0xFFFF
+        if op == wire.ENDPOINT_RESPONSE:
+            self.neighbours.response(peer, now, number)
+            return
+        word, mask, stamp, _ = wire.S_ERTH.unpack_from(buffer, start + wire.AFTER_BTH)
+        if word & 3 != number >> 15:
+            self.unsupported += 1  # an operation that nobody defined, or one under the other's kind of id
+        elif self.neighbours.request(now, peer, ev, number, word & 3, mask, stamp):
+            self.told = peer
 
     def _ack(self, now: int, qp: QueuePair, syndrome: int, psn: int) -> QueuePair | None:
         if syndrome == wire.SYNDROME_OK:

@@ -37,7 +37,9 @@ class Config:
     linear: int = 7  # firings at that interval; <= 7
     exponential: int = 7  # further firings, each doubled; 25 means for ever
     probe_cap_rtts: int = 16  # longest gap between Reliability Probes on a path that was given up, base RTTs
-    probe_successes: int = 3  # clean answers in a row that bring it back
+    probe_successes: int = 3  # clean answers in a row that bring it back; doubled with every flap
+    forgive_rtts: int = 4096  # base RTTs of good conduct after which a path's or plane's flaps are forgotten
+    ev_min_active: int = 0  # fewest EVs that verdicts of loss may leave in use; 0: a quarter of those wanted
     pace: float = 0.99  # of the port's rate: at all of it a queue that was once built on the way would never drain
     lookahead: int = 2  # packets a port may be ahead of its line rate, against timer slack
 
@@ -72,7 +74,7 @@ class Config:
             ("mpr", 128, 255 * 128), ("active_evs", 1, 1 << 16), ("window_bdp", 0.1, 100.0), ("max_wimm", 1, 32767),
             ("linear", 0, 7), ("exponential", 0, 25), ("timeout", 0, 31), ("sack_bytes", 256, 1 << 24),
             ("sack_jitter", 0.0, 0.9), ("probe_successes", 1, 32), ("probe_cap_rtts", 1, 100000), ("lookahead", 1, 64), ("pace", 0.5, 1.0),
-            ("receiver_penalty", 0, 127),
+            ("receiver_penalty", 0, 127), ("forgive_rtts", 1, 1 << 30), ("ev_min_active", 0, 1 << 16),
         ):  # fmt: skip
             value = getattr(made, key)
             if not low <= value <= high:

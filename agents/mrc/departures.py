@@ -10,7 +10,9 @@ from collections import deque
 
 from agents.mrc import dscp, wire
 from agents.mrc.config import Config
+from agents.mrc.ev_state import ASSUMED_BAD
 from agents.mrc.framing import Framer
+from agents.mrc.neighbours import Neighbours, request_fields, response_fields
 from agents.mrc.queue_pair import RTS, QueuePair
 from agents.transport import NEVER, REMOTE_ACCESS, REMOTE_INVALID, REMOTE_OPERATION
 
@@ -20,12 +22,13 @@ _FAILURE = {wire.SYNDROME_INVALID: REMOTE_INVALID, wire.SYNDROME_ACCESS: REMOTE_
 class Departures:
     """Builds the next frame of an endpoint."""
 
-    def __init__(self, config: Config, planes: int) -> None:
+    def __init__(self, config: Config, planes: int, neighbours: Neighbours) -> None:
         self.config = config
+        self.neighbours = neighbours
         self.framer = Framer(config)
         self.control: deque[QueuePair] = deque()
         self.free = [0] * planes
-        self.port_up = [True] * planes
+        self.port_up = neighbours.port_up
         self.probe_class = dscp.TRIMMABLE if config.trimming else dscp.NO_TRIM  # the data's: its FIFO is what gives a probe meaning
         self.paced_rate = int(config.port_rate * config.pace)
         self.slack = config.lookahead * (config.mtu + wire.WRITE_HEADERS + wire.ICRC) * 8_000_000_000 // config.port_rate
@@ -40,11 +43,16 @@ class Departures:
         self.acks_tx = 0
         self.nacks_tx = 0
         self.probes_tx = 0
+        self.operations_tx = 0
         self.payload_tx = [0] * planes
 
     def next(self, now: int, qps: list[QueuePair]) -> int:
         """Build the next frame that may go; returns its port, or -1 and ``wait`` says until when nothing may."""
         self.payload = None
+        if self.neighbours.queue:
+            ev = self._endpoint_operation(now)
+            if ev >= 0:
+                return self._account(now, ev >> 16, True)
         while self.control:
             qp = self.control[0]
             ev = self._control(now, qp)
@@ -134,14 +142,38 @@ class Departures:
         self.probes_tx += 1
         return ev
 
+    def _endpoint_operation(self, now: int) -> int:
+        """A Port Status Update, an EV Probe or the answer to one; its EV, or -1."""
+        o = self.neighbours.take()
+        if o is None:
+            return -1
+        if o.request:
+            op, ext = wire.ENDPOINT_REQUEST, request_fields(o, self.framer.stamp(now))
+        else:
+            op, ext = wire.ENDPOINT_RESPONSE, response_fields(o, o.stamp + (now - o.at >> self.framer.shift) & 0xFFFF)
+        self.framer.bare(o.route, o.ev, dscp.CONTROL, op, wire.ENDPOINT_QPN, wire.F_TS | o.number, ext)
+        self.operations_tx += 1
+        return o.ev
+
     def _reverse(self, qp: QueuePair) -> int:
-        """A reverse EV whose local port is up."""
-        ev = qp.responder.reverse_ev()
+        """The reverse EV whose turn it is, on a plane whose ports are up; another of its plane if our own data was lost on it."""
+        paths = qp.requester.paths
+        fallback = -1
         for _ in range(len(self.port_up)):
-            if self.port_up[ev >> 16]:
-                break
             ev = qp.responder.reverse_ev()
-        return ev
+            plane = ev >> 16
+            if not self.port_up[plane]:
+                continue
+            if qp.health.peer_up[plane]:
+                if paths.state[qp.ev_index[ev]] < ASSUMED_BAD:
+                    return ev
+                if paths.active[plane]:
+                    return paths.evs[paths.active[plane][0]]
+            if fallback < 0:
+                fallback = ev
+        if fallback >= 0:
+            return fallback
+        return next((ev for ev in qp.responder.reverse if self.port_up[ev >> 16]), qp.responder.reverse[0])
 
     def _control(self, now: int, qp: QueuePair) -> int:
         """The next control packet that a QP owes; its EV, or -1 when it owes none."""
@@ -209,4 +241,5 @@ class Departures:
         return {
             "tx_packets": self.tx_packets, "tx_refused": self.tx_refused, "sacks_tx": self.sacks_tx, "acks_tx": self.acks_tx,
             "nacks_tx": self.nacks_tx, "probes_tx": self.probes_tx,
+            "endpoint_operations_tx": self.operations_tx,
         }  # fmt: skip

@@ -49,10 +49,10 @@ class Doubts:
         """Those whose time is over, dropped."""
         return [self.drop(psn) for psn in [p for p, d in self.open.items() if d.due_ns <= now]]
 
-    def drop_plane(self, plane: int) -> None:
-        """Drop those on EVs of a plane."""
+    def drop_evs(self, evs: set[int]) -> None:
+        """Drop those on any of these EVs: something else explains them."""
         for psn, doubt in list(self.open.items()):
-            if self.paths.plane_of[doubt.ev] == plane:
+            if doubt.ev in evs:
                 self.drop(psn)
 
     def clear(self) -> None:

@@ -13,17 +13,20 @@ from agents.mrc import loss
 from agents.mrc.advice import Advice
 from agents.mrc.arrivals import Arrivals
 from agents.mrc.config import Config
-from agents.mrc.congestion.choice import make_congestion
+from agents.mrc.congestion.choice import congestion_class
 from agents.mrc.departures import Departures
 from agents.mrc.framing import Route
 from agents.mrc.memory import Memory
+from agents.mrc.neighbours import Neighbour, Neighbours
 from agents.mrc.path_set import PathSet
+from agents.mrc.plane_health import PlaneHealth
 from agents.mrc.queue_pair import ERROR, INIT, RTS, QueuePair
 from agents.mrc.requester import Requester
 from agents.mrc.responder import Responder
 from agents.transport import FLUSHED, NEVER, PEER_UNKNOWN, RECEIVE, RETRY_EXCEEDED, Completion, Event, Region
 from topologies.addressing import ev_fields
 from topologies.clos import Fabric
+from topologies.denylist import denied, over_links
 from topologies.paths import path_evs
 
 FIRST_QPN = 16
@@ -36,16 +39,20 @@ class Endpoint:
         self.fabric = fabric
         self.host = host
         self.config = Config.from_fabric(fabric, options)
+        self.congestion_class = congestion_class(self.config)
         self.rng = Random(seed << 16 | host)
         self.memory = Memory(self.rng)
         self.log: list[Event] = []
         self.qps: dict[int, QueuePair] = {}
         self.routes: dict[int, Route] = {}
+        self.denials: list[str] = []
+        self.hinted: frozenset[str] = frozenset()
         self.order: list[QueuePair] = []
         self.advice = Advice(self.config)
         self.finished: list[Completion] = []
-        self.out = Departures(self.config, fabric.planes)
-        self.arrivals = Arrivals(self.config, fabric, host, self.qps, self.out)
+        self.neighbours = Neighbours(self.config, fabric.planes, self.rng, self.log)
+        self.out = Departures(self.config, fabric.planes, self.neighbours)
+        self.arrivals = Arrivals(self.config, fabric, host, self.qps, self.out, self.neighbours)
         self.tx_frame = self.out.framer.frame
         self.tx_length = 0
         self.tx_payload: memoryview | None = None
@@ -67,21 +74,23 @@ class Endpoint:
             raise ValueError(f"h{self.host} cannot have a queue pair with host number {peer}")
         qpn = FIRST_QPN + len(self.qps)
         psn = self.rng.getrandbits(24)
-        every = [e for e in path_evs(self.fabric, self.host, peer) if evs <= 0 or ev_fields(e)[1] < evs]
+        known = list(path_evs(self.fabric, self.host, peer))
+        every = [e for e in known if evs <= 0 or ev_fields(e)[1] < evs]
         paths = PathSet(self.config, peer, every, [ev_fields(e)[0] for e in every], self.rng, self.log)
-        for port, up in enumerate(self.out.port_up):
-            paths.set_port(0, port, up)
+        health = PlaneHealth(self.config, peer, paths, self.rng, self.log)
         local = self.fabric.t0_of(self.host) == self.fabric.t0_of(peer)
         path_rtt = self.fabric.local_rtt_ns if local else self.fabric.base_rtt_ns
-        requester = Requester(self.config, qpn, peer, paths, make_congestion(self.config, path_rtt), self.log)
+        requester = Requester(self.config, qpn, peer, paths, self.congestion_class(self.config, path_rtt), self.log)
         requester.rtt.path_rtt = path_rtt
         requester.rtt.data_ns = self.fabric.data_ns(local) * requester.congestion.mtu // self.fabric.frame_bytes
         responder = Responder(self.config, qpn, self.memory, self.rng, self.advice)
         if peer not in self.routes:
             self.routes[peer] = Route(self.fabric, self.host, peer)
-        qp = QueuePair(qpn, peer, psn, self.routes[peer], requester, responder, self.log)
+        qp = QueuePair(qpn, peer, psn, self.routes[peer], health, requester, responder, self.log)
         self.qps[qpn] = qp
         self.order.append(qp)
+        self.neighbours.add(qp, known)
+        self._apply_denials(0, qp)
         return {"host": self.host, "qpn": qpn, "psn": psn, "mpr": self.config.mpr}
 
     def connect_qp(self, now: int, qpn: int, remote: dict[str, Any]) -> None:
@@ -94,6 +103,7 @@ class Endpoint:
         qp.responder.start(remote["psn"], first)
         qp.requester.start(now, qp.first_psn, remote["mpr"])
         qp.to(now, RTS, "connected")
+        self.neighbours.connected(now, self.neighbours.peers[qp.peer])
 
     def post_recv(self, qpn: int, wr_id: int) -> None:
         """Offer one receive request, which the next immediate consumes."""
@@ -131,6 +141,9 @@ class Endpoint:
     def receive(self, now: int, port: int, buffer: Any, start: int, length: int) -> None:
         """A frame arrived on NIC port ``port``; may scribble on the buffer, never raises."""
         qp = self.arrivals.frame(now, port, buffer, start, length)
+        if self.arrivals.told is not None:
+            peer, self.arrivals.told = self.arrivals.told, None
+            self._ports_changed(now, peer)
         if qp is not None:
             if qp.cause >= 0 and qp.state != ERROR:
                 self._fail(now, qp, qp.cause)
@@ -160,6 +173,8 @@ class Endpoint:
 
     def timer(self, now: int) -> None:
         """Act on what is due."""
+        if self.neighbours.next_at <= now:
+            self.neighbours.timer(now)
         for qp in self.order:
             if qp.state != RTS:
                 continue
@@ -189,6 +204,10 @@ class Endpoint:
                     r.paths.probe_sent(now, i)
                     qp.probe_evs.append(i)
                     i = r.paths.due_probe(now)
+            while qp.health.next_at <= now:
+                i = qp.health.due_probe(now)
+                if i >= 0:
+                    qp.probe_evs.append(i)
 
     def _tail_probe(self, now: int, qp: QueuePair) -> None:
         """No progress for a while: ask on the oldest packet's own path (FIFO makes the answer decisive) and on another plane.
@@ -201,18 +220,18 @@ class Endpoint:
         own = -1
         if r.una < r.next and r.probes_since_progress == 0:
             own = paths.plane_of[r.ev[r.una % r.size]]
-            if paths.port_up[own]:
+            if paths.open[own]:
                 qp.probe_evs.append(r.ev[r.una % r.size])
         for k in range(paths.planes):
             plane = (r.plane + r.probes_since_progress + k) % paths.planes
-            if paths.port_up[plane] and paths.usable[plane] and (plane != own or paths.live_planes() == 1):
+            if paths.open[plane] and paths.usable[plane] and (plane != own or paths.live_planes() == 1):
                 qp.probe_evs.append(paths.active[plane][r.probes_since_progress % paths.usable[plane]])
                 break
         r.probes_since_progress = min(r.probes_since_progress + 1, 16)
 
     def deadline(self) -> int:
         """When to call again at the latest, ns."""
-        at = self.out.wait
+        at = min(self.out.wait, self.neighbours.next_at)
         for qp in self.order:
             r = qp.requester
             d = qp.deadline(loss.rto_at(r), loss.probe_at(r))
@@ -224,19 +243,54 @@ class Endpoint:
 
     def port_state(self, now: int, port: int, up: bool) -> None:
         """A local NIC port changed: its EVs leave use or return, and what was in flight on it goes again at once."""
-        self.out.port_up[port] = up
-        for qp in self.order:
+        self.neighbours.local_port(now, port, up)
+        for peer in self.neighbours.peers.values():
+            self._ports_changed(now, peer)
+
+    def _ports_changed(self, now: int, peer: Neighbour) -> None:
+        """Ports at one of the two ends went down or came up: planes close or are to be proved, for every QP with that peer."""
+        for qp in peer.qps:
             r = qp.requester
-            if r.paths.port_up[port] == up:
-                continue
-            r.paths.set_port(now, port, up)
+            for p in range(self.fabric.planes):
+                if qp.health.set_ports(now, p, self.out.port_up[p], peer.mask >> p & 1 != 0, r.rtt.srtt) and qp.state == RTS:
+                    r.requeue_plane(now, p)
             if qp.state == RTS:
-                if not up:
-                    r.requeue_plane(now, port)
                 r.congestion.planes_changed(max(1, r.paths.live_planes()))
 
     def reroute(self, now: int, dead_links: list[str]) -> None:
         """MRC's paths are static; nothing to do."""
+
+    def deny(self, now: int, entries: list[str]) -> None:
+        """An operator's or controller's word: EVs that an entry forbids are DENIED until it goes, then prove themselves before use."""
+        self.denials = entries
+        for qp in self.order:
+            self._apply_denials(now, qp)
+
+    def _apply_denials(self, now: int, qp: QueuePair) -> None:
+        r = qp.requester
+        forbidden = denied(self.fabric, self.denials, self.host, qp.peer)
+        for i, ev in enumerate(r.paths.evs):
+            if ev in forbidden:
+                r.paths.deny(now, i)
+            else:
+                r.paths.allow(now, i, r.rtt.srtt)
+        r.congestion.planes_changed(max(1, r.paths.live_planes()))
+
+    def hint(self, now: int, links: list[str]) -> None:
+        """Links newly known to be down: what is in flight over them goes again, their EVs are given up and probed back [ours]."""
+        before, self.hinted = self.hinted, frozenset(links)
+        for qp in self.order:
+            r = qp.requester
+            down = over_links(self.fabric, self.hinted - before, self.host, qp.peer)
+            back = over_links(self.fabric, before - self.hinted, self.host, qp.peer)
+            for i, ev in enumerate(r.paths.evs):
+                if ev in down:
+                    r.paths.hinted(now, i, r.rtt.srtt)
+                elif ev in back:
+                    r.paths.probe_soon(now, i)
+            if down:
+                r.requeue(now, {i for i, ev in enumerate(r.paths.evs) if ev in down}, "hint")
+                r.congestion.planes_changed(max(1, r.paths.live_planes()))
 
     def _fail(self, now: int, qp: QueuePair, status: int) -> None:
         """To ERROR: the first outstanding request gets the cause, everything else flushes, memory is not touched again."""
@@ -280,6 +334,7 @@ class Endpoint:
         """Cumulative counters by name; tx_packets and rx_packets count every frame once."""
         made = self.arrivals.counters()
         made.update(self.out.counters())
+        made.update(self.neighbours.counters())
         made["data_tx"] = sum(q.requester.data_tx for q in self.order)
         made["retransmitted"] = sum(q.requester.retransmitted for q in self.order)
         for k, name in enumerate(("order", "time", "rto", "port", "count")):

@@ -55,10 +55,13 @@ class PathSet:
         self.standing = [0] * n  # verdicts since it was GOOD that have not proved wrong
         self.lost_ns = [0] * n  # the last of them
         self.proven_ns = [0] * n  # when probes last brought it back
+        self.given_up_ns = [0] * n  # when it last became ASSUMED_BAD
         self.next_probe = NEVER
         # Rotation.
         self.rtt_limit = [NEVER] * self.planes  # set by the requester from recent RTTs; none yet: nothing is overdue
-        self.port_up = [True] * self.planes
+        self.open = [True] * self.planes  # may carry data: set by PlaneHealth
+        self.srtt = config.base_rtt  # the requester's, for the log
+        self.window = 0  # likewise, bytes
         self.active: list[list[int]] = [[] for _ in range(self.planes)]
         self.backup: list[list[int]] = [[] for _ in range(self.planes)]
         self.turn = [0] * self.planes
@@ -76,15 +79,17 @@ class PathSet:
     def live_planes(self) -> int:
         count = 0
         for p in range(self.planes):
-            if self.port_up[p] and self.usable[p] > 0:
+            if self.open[p] and self.usable[p] > 0:
                 count += 1
         return count
 
     def floor(self) -> int:
-        """Fewest EVs that verdicts of loss may leave in use: a quarter of those wanted on the planes whose port is up (ev_min_active)."""
+        """Fewest EVs that verdicts of loss may leave in use: ``ev_min_active``, or a quarter of those wanted on open planes."""
+        if self.config.ev_min_active:
+            return self.config.ev_min_active
         wanted = 0
         for p in range(self.planes):
-            if self.port_up[p]:
+            if self.open[p]:
                 wanted += self.wanted[p]
         return max(1, wanted // 4)
 
@@ -162,30 +167,25 @@ class PathSet:
         new = next_state(old, LOST)
         if new == old:
             if self.undone[i]:  # so the path is bad after all
-                self._flapped(i)
+                self._flapped(now, i)
             return
         in_use = 0
         for p in range(self.planes):
-            if self.port_up[p]:
+            if self.open[p]:
                 in_use += self.usable[p]
         if self.in_use[i] and in_use <= self.floor() and not self.backup[self.plane_of[i]]:
             if not self.spared[i]:  # else it is being probed already, and losses must not put the probe off
                 self.spared[i] = True
                 self._start_probing(now, i, srtt)
             return
-        self.spared[i] = False
-        self._set(now, i, new, cause)
-        plane = self.plane_of[i]
-        self._flapped(i)
-        if self.in_use[i]:
-            self._withdraw(i)
-            self._promote(now, plane, "replaces")
-        elif i in self.backup[plane]:
-            self.backup[plane].remove(i)
+        self._give_up(now, i, cause)
+        self._flapped(now, i)
         self._start_probing(now, i, srtt)
 
-    def _flapped(self, i: int) -> None:
+    def _flapped(self, now: int, i: int) -> None:
         self.undone[i] = False
+        if self.flaps[i] and now - self.proven_ns[i] > self.config.forgive_rtts * self.config.base_rtt:
+            self.flaps[i] = 0
         self.flaps[i] += 1
         self.need[i] = min(self.config.probe_successes << (self.flaps[i] - 1), MAX_PROOF)
 
@@ -207,8 +207,51 @@ class PathSet:
             self.probe_at[i] = now
             self.next_probe = now
 
+    def suspected(self, now: int, i: int, srtt: int) -> None:
+        """Its whole plane seems dead: out of use with the others, and back with one clean answer if it has nothing else on it."""
+        if self.state[i] in (GOOD, SKIP):
+            self._give_up(now, i, "suspect plane")
+            self.need[i] = 1
+            self._start_probing(now, i, srtt)
+
+    def hinted(self, now: int, i: int, srtt: int) -> None:
+        """Somebody who watches the fabric says that a link of it is down: as good as a loss."""
+        if self.state[i] in (GOOD, SKIP):
+            self._give_up(now, i, "hint")
+            self._flapped(now, i)
+            self._start_probing(now, i, srtt)
+
+    def _give_up(self, now: int, i: int, cause: str) -> None:
+        self.spared[i] = False
+        self._set(now, i, next_state(self.state[i], LOST), cause)
+        if self.in_use[i]:
+            self._withdraw(i)
+            self._promote(now, self.plane_of[i], "replaces")
+        elif i in self.backup[self.plane_of[i]]:
+            self.backup[self.plane_of[i]].remove(i)
+
+    def acquit(self, now: int, i: int, cause: str) -> None:
+        """What was lost on it is explained otherwise: as if nothing had been."""
+        self.flaps[i] = max(0, self.flaps[i] - 1)
+        self.undone[i] = False
+        self._readmit(now, i, cause)
+
+    def void_verdicts(self, now: int, plane: int, since: int, cause: str) -> None:
+        """Acquit those of a plane that were given up at or after ``since``."""
+        for i in range(len(self.evs)):
+            if self.plane_of[i] == plane and self.state[i] == ASSUMED_BAD and self.given_up_ns[i] >= since:
+                self.acquit(now, i, cause)
+
+    def probe_soon(self, now: int, i: int) -> None:
+        """There is reason to think that it works again."""
+        if self.probe_at[i] != NEVER:
+            self.probe_gap[i] = self.config.base_rtt
+            self.probe_at[i] = now
+            self.next_probe = now
+
     def deny(self, now: int, i: int) -> None:
         """An operator's word: not this path."""
+        self.spared[i] = False
         new = next_state(self.state[i], DENY)
         if new != self.state[i]:
             self._set(now, i, new, "denied")
@@ -231,10 +274,12 @@ class PathSet:
                 now,
                 "ev",
                 {"peer": self.peer, "ev": self.evs[i], "from": STATE_NAMES[self.state[i]], "to": STATE_NAMES[new], "cause": cause,
-                 "last_data_ns": self.last_data_ns[i]},
+                 "last_data_ns": self.last_data_ns[i], "srtt_ns": self.srtt, "evs": sum(self.usable), "window": self.window},
             )
         )  # fmt: skip
         self.state[i] = new
+        if new == ASSUMED_BAD:
+            self.given_up_ns[i] = now
 
     def _withdraw(self, i: int) -> None:
         plane = self.plane_of[i]
@@ -287,7 +332,7 @@ class PathSet:
             at = self.probe_at[i]
             if at == NEVER:
                 continue
-            if at <= now and found < 0 and self.port_up[self.plane_of[i]]:
+            if at <= now and found < 0 and self.open[self.plane_of[i]]:
                 found = i
                 continue
             if at < soonest:
@@ -338,9 +383,9 @@ class PathSet:
                 self.lost(now, j, now, srtt, "swapped")
                 return
 
-    def set_port(self, now: int, plane: int, up: bool) -> None:
-        """The local NIC port of a plane went down or came up."""
-        self.port_up[plane] = up
+    def set_open(self, plane: int, opened: bool) -> None:
+        """A plane may carry data from now on, or must not."""
+        self.open[plane] = opened
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per EV, for people."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from agents.mrc.framing import Route
+from agents.mrc.plane_health import PlaneHealth
 from agents.mrc.requester import Requester
 from agents.mrc.responder import Responder
 from agents.transport import NEVER, Event
@@ -20,7 +21,9 @@ STATE_NAMES: Final = ("RESET", "INIT", "RTR", "RTS", "ERROR")
 class QueuePair:
     """INIT when made, RTS when connected, ERROR once and for ever (states of the specification)."""
 
-    def __init__(self, qpn: int, peer: int, psn: int, route: Route, requester: Requester, responder: Responder, log: list[Event]) -> None:
+    def __init__(
+        self, qpn: int, peer: int, psn: int, route: Route, health: PlaneHealth, requester: Requester, responder: Responder, log: list[Event]
+    ) -> None:
         self.qpn = qpn
         self.peer = peer
         self.first_psn = psn
@@ -30,6 +33,7 @@ class QueuePair:
         self.placed = 0  # payload bytes
         self.cause = -1  # a completion status once the QP has to fail
         self.state = INIT
+        self.health = health
         self.requester = requester
         self.responder = responder
         self.log = log
@@ -41,6 +45,7 @@ class QueuePair:
         self.next_probe_id = 1
         self.probe_evs: list[int] = []  # EV indices to probe now
         self.told_unexpected = -NEVER
+        self.watched = False  # the neighbours see to EV Probes while it receives
 
     def to(self, now: int, state: int, cause: str) -> None:
         """Change state and log it."""
@@ -69,4 +74,5 @@ class QueuePair:
             return NEVER
         if self.requester.starting:
             return 0  # posted after idling: the timers need to learn the time
-        return min(rto_at, probe_at, self.responder.flush_at, self.requester.paths.next_probe, self.requester.doubts.at)
+        r = self.requester
+        return min(rto_at, probe_at, self.responder.flush_at, r.paths.next_probe, self.health.next_at, r.doubts.at)

@@ -14,9 +14,11 @@ from agents.mrc import wire
 from agents.mrc.config import Config
 from agents.mrc.congestion.base import Congestion
 from agents.mrc.doubts import Doubt, Doubts
+from agents.mrc.ev_state import ASSUMED_BAD
 from agents.mrc.message import Message
 from agents.mrc.path_set import PathSet
 from agents.mrc.rtt import RttTracker
+from agents.mrc.suspicion import Suspicion
 from agents.transport import FLUSHED, NEVER, OK, WRITE, Completion, Event
 
 SENT: Final = 1
@@ -85,6 +87,8 @@ class Requester:
         self.overdue: list[int] = []  # too late, likewise
         self.first_ev: dict[int, int] = {}  # PSNs sent again: the EV that was blamed
         self.doubts = Doubts(paths)
+        self.suspicion = Suspicion(config, peer, paths, log)
+        self.last_ns = -NEVER  # when data last left
         self.reo_extra = 0  # grows with wrong verdicts
         self.completions: list[Completion] = []
         # Chosen by next_packet.
@@ -155,7 +159,7 @@ class Requester:
         plane = self.plane
         chosen = -1
         for _ in range(n):
-            if plane != avoid_plane and paths.port_up[plane] and paths.usable[plane] > 0:
+            if plane != avoid_plane and paths.open[plane] and paths.usable[plane] > 0:
                 if free[plane] > now + slack:
                     self.wait = free[plane] - slack
                     return False
@@ -165,7 +169,7 @@ class Requester:
             plane = plane + 1 if plane + 1 < n else 0
         if chosen < 0 and avoid_plane >= 0 and free[avoid_plane] <= now + slack:
             plane = avoid_plane  # no other plane can take it now; another EV of the same one, else the same
-            if paths.port_up[plane]:
+            if paths.open[plane]:
                 chosen = paths.pick(now, plane, avoid)
         if chosen < 0:
             return False
@@ -208,6 +212,7 @@ class Requester:
         self.bytes[slot] = size
         self.in_flight += size
         self.data_tx += 1
+        self.last_ns = now
         last = paths.last_data_ns[ev]
         if last:
             paths.gap_ns[ev] = min(now - last, self.config.base_rtt)
@@ -229,6 +234,10 @@ class Requester:
         if st == SENT:
             self.in_flight -= self.bytes[slot]
         ev = self.ev[slot]
+        acked_ns = self.suspicion.acked_ns
+        plane = self.paths.plane_of[ev]
+        if self.sent_ns[slot] > acked_ns[plane]:
+            acked_ns[plane] = self.sent_ns[slot]
         if self.count[slot] == 1:
             if self.seq[slot] > self.ev_high[ev]:
                 self.ev_high[ev] = self.seq[slot]
@@ -347,6 +356,7 @@ class Requester:
     def measured(self, now: int, plane: int, rtt: int) -> None:
         """A valid RTT of a plane, ns."""
         self.rtt.sample(now, plane, rtt)
+        self.paths.srtt = self.rtt.srtt
         slack = self.config.base_rtt >> 2  # the receiver may hold a SACK that long
         for p in range(self.paths.planes):
             self.paths.rtt_limit[p] = self.rtt.recent_max(p) + slack
@@ -384,6 +394,7 @@ class Requester:
         insort(self.lost_queue, psn)
         self.lost_by[rule] += 1
         ev = self.ev[slot]
+        self.paths.window = self.congestion.cwnd
         said = {"peer": self.peer, "ev": self.paths.evs[ev], "psn": psn & wire.PSN_MASK, "rule": name, "sent_ns": self.sent_ns[slot]}
         self.log.append((now, "loss", said))
         if blame:
@@ -401,8 +412,13 @@ class Requester:
 
     def _convict(self, now: int, ev: int, sent: int, size: int, name: str) -> None:
         """The path lost it."""
-        self.paths.lost(now, ev, sent, self.rtt.srtt, name)
         self.congestion.on_loss(now, size)
+        if self.suspicion.excused(now, sent):
+            return
+        before = self.paths.state[ev]
+        self.paths.lost(now, ev, sent, self.rtt.srtt, name)
+        if before != ASSUMED_BAD and self.paths.state[ev] == ASSUMED_BAD:
+            self.suspicion.guilty(now, ev, sent, self.rtt.srtt)
         self.congestion.planes_changed(max(1, self.paths.live_planes()))
 
     def settle_doubts(self, now: int) -> None:
@@ -454,12 +470,17 @@ class Requester:
                     self.congestion.on_nack(now, self.bytes[slot], self.in_flight, False)
 
     def requeue_plane(self, now: int, plane: int) -> None:
-        """The plane's port is down: what was in flight on it goes again, nothing else is punished."""
-        self.doubts.drop_plane(plane)  # the port explains those
+        """A port of the plane is down: what was in flight on it goes again, nothing is punished; nor is what was lost in the last RTT."""
+        self.requeue(now, {i for i, p in enumerate(self.paths.plane_of) if p == plane}, "port")
+        self.paths.void_verdicts(now, plane, now - self.rtt.srtt, "port down")
+
+    def requeue(self, now: int, evs: set[int], name: str) -> None:
+        """These EVs (indices) are known to be dead: what was in flight on them goes again, nothing is punished."""
+        self.doubts.drop_evs(evs)
         for psn in range(self.una, self.next):
             slot = psn % self.size
-            if self.state[slot] == SENT and self.paths.plane_of[self.ev[slot]] == plane:
-                self.lose(now, psn, PORT, "port", False)
+            if self.state[slot] == SENT and self.ev[slot] in evs:
+                self.lose(now, psn, PORT, name, False)
 
     def flush(self, status: int) -> None:
         """The QP is in ERROR: the first outstanding request gets the cause, all others flush, in order."""

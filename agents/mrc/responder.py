@@ -27,6 +27,8 @@ BEYOND: Final = 2
 REFUSED: Final = 3
 """What :meth:`Responder.data` made of a packet."""
 
+QUIET: Final = 4
+"""An EV or a plane by which nothing came for so many base RTTs, while others had data, no longer speaks for itself [ours]."""
 SMALLEST: Final = 256
 """A packet counts at least one unit of rcvd_bytes, which orders SACKs [ours]."""
 SACK_FLOOR: Final = 1024
@@ -78,8 +80,9 @@ class Responder:
         self.trigger_at = 0
         self.flush_at = NEVER
         self.bases: list[int] = []  # bitmap bases still to tell after a flush
-        # Reverse EVs: the EV on which data last arrived, per plane.
+        # Reverse EVs, one per plane: known to work in our direction by a SACK or an EV Probe, else one by which data came.
         self.reverse: list[int] = []
+        self.heard_ns: list[int] = []  # when something last spoke for that EV
         self.reverse_at: list[int] = []
         self.turn = 0
 
@@ -91,6 +94,7 @@ class Responder:
         self.cursor = psn
         self.reverse = reverse
         self.reverse_at = [0] * len(reverse)
+        self.heard_ns = [-NEVER] * len(reverse)
 
     def _threshold(self) -> int:
         j = self.config.sack_jitter
@@ -103,10 +107,28 @@ class Responder:
         return self.expected + wire.psn_delta(psn, self.expected)
 
     def arrived(self, now: int, plane: int, ev: int) -> None:
-        """Data came by this EV: it is the plane's reverse EV from here on."""
-        self.reverse[plane] = ev
+        """Data came by this EV: good for the plane's reverse EV, or a new one if nothing spoke for the old one lately."""
+        if self.reverse[plane] == ev:
+            self.heard_ns[plane] = now
+        elif now - self.heard_ns[plane] > QUIET * self.config.base_rtt:
+            self.reverse[plane] = ev
+            self.heard_ns[plane] = now
         self.reverse_at[plane] = now
         self.inflow.newest_ns = now
+
+    def confirmed(self, now: int, ev: int) -> None:
+        """What we sent on this EV arrived: the best of reverse EVs for its plane."""
+        plane = ev >> 16
+        self.reverse[plane] = ev
+        self.heard_ns[plane] = now
+        if self.reverse_at[plane] < now and self.reverse_at[plane]:
+            self.reverse_at[plane] = now
+
+    def refuted(self, ev: int) -> None:
+        """An EV Probe on it was not answered: the next data that comes by another EV of the plane names a new one."""
+        plane = ev >> 16
+        if self.reverse[plane] == ev:
+            self.heard_ns[plane] = -NEVER
 
     def data(
         self, now: int, psn: int, op: int, ev: int, ts: int, flags: int, rqmsn: int, msn: int, va: int, rkey: int, dmalen: int, imm: int,
@@ -287,7 +309,7 @@ class Responder:
         Quiet: no data for 4 base RTTs before the newest arrival [ours].
         """
         n = len(self.reverse)
-        limit = self.inflow.newest_ns - 4 * self.config.base_rtt
+        limit = self.inflow.newest_ns - QUIET * self.config.base_rtt
         for _ in range(n):
             k = self.turn
             self.turn = k + 1 if k + 1 < n else 0

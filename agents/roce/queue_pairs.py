@@ -152,6 +152,12 @@ class QueuePairs(Transmitter):
         if 0 <= port < len(self._up):
             self._up[port] = up
 
+    def deny(self, now: int, entries: list[str]) -> None:
+        """RoCE does not choose its paths: nothing to do."""
+
+    def hint(self, now: int, links: list[str]) -> None:
+        """Its network re-routes by itself, see :meth:`reroute`: nothing to do."""
+
     def reroute(self, now: int, dead_links: list[str]) -> None:
         """``dead_links`` are all that are dead now. Every flow is hashed over what lives."""
         self._dead_links = {self._fabric.link(name).name for name in dead_links}

@@ -141,7 +141,7 @@ FRAMES: list[tuple[str, int, Made, str]] = [
     ("oversized", 2, lambda a: a.write() + bytes(300), "rx_bad_length"),
     ("as large as the link takes", 2, lambda a: a.write(payload=bytes(FABRIC.mtu)) + bytes(60), "rx_bad_length"),
     ("EV of another plane", 2, lambda a: sealed(changed(a.write(), 57, 1)), "rx_bad_ev"),
-    ("endpoint request", 2, lambda a: a.bare(wire.ENDPOINT_REQUEST, bytes(16), qpn=wire.ENDPOINT_QPN), "rx_unsupported"),
+    ("endpoint request", 2, lambda a: a.bare(wire.ENDPOINT_REQUEST, b"\0\3" + bytes(14), qpn=wire.ENDPOINT_QPN), "rx_unsupported"),
     ("SACK of what was never sent", 2, lambda a: lying_sack(a), "bad_sacks"),
     *[(f"random bytes {n}", 2, lambda a, n=n: masquerade(a, n), "rx_bad_icrc") for n in range(1, 20)],
 ]

@@ -10,13 +10,17 @@ from agents.mrc.congestion.fixed import FixedWindow
 from agents.mrc.congestion.nscc import Nscc
 
 
-def make_congestion(config: Config, path_rtt: int) -> Congestion:
-    """A new QP's: "nscc", "fixed", or "module:Class" for anybody's own. Raises ValueError, one line."""
+def congestion_class(config: Config) -> type[Congestion]:
+    """Of "nscc", "fixed", or "module:Class" for anybody's own. Raises ValueError, one line.
+
+    Called when an endpoint is made, not when a QP is: a scenario's mistake shows when the file is read, and a module is imported before
+    root is dropped.
+    """
     name = config.congestion
     if name == "nscc":
-        return Nscc(config, path_rtt)
+        return Nscc
     if name == "fixed":
-        return FixedWindow(config, path_rtt)
+        return FixedWindow
     module, colon, kind = name.partition(":")
     if not colon:
         raise ValueError(f"transport mrc: congestion = {name!r}: there are nscc and fixed, or write module:Class for your own")
@@ -26,4 +30,4 @@ def make_congestion(config: Config, path_rtt: int) -> Congestion:
         raise ValueError(f"transport mrc: congestion = {name!r}: {error}") from None
     if not isinstance(own, type) or not issubclass(own, Congestion):
         raise ValueError(f"transport mrc: congestion = {name!r} is no agents.mrc.congestion.base.Congestion")
-    return own(config, path_rtt)
+    return own

@@ -9,9 +9,10 @@ import pytest
 from agents.mrc import wire
 from agents.mrc.config import Config
 from agents.mrc.congestion.base import Congestion
-from agents.mrc.congestion.choice import make_congestion
+from agents.mrc.congestion.choice import congestion_class
 from agents.mrc.congestion.fixed import FixedWindow
 from agents.mrc.congestion.nscc import Nscc
+from agents.mrc.endpoint import Endpoint
 from agents.transport import OK
 from tests.agents.mrc.rig import DEMO, SMALL, TINY, Rig, drain
 from tests.agents.mrc.test_hostile import NOW, bare_frame, feed
@@ -32,6 +33,10 @@ class NotOne:
 
 def config(**options: Any) -> Config:
     return Config.from_fabric(DEMO, options)
+
+
+def make_congestion(config: Config, path_rtt: int) -> Congestion:
+    return congestion_class(config)(config, path_rtt)
 
 
 def test_nscc_unless_said_otherwise() -> None:
@@ -90,7 +95,7 @@ def test_anybodys_own_is_named_by_module_and_class() -> None:
 )  # fmt: skip
 def test_a_wrong_name_is_told_in_a_line(name: str, words: str) -> None:
     with pytest.raises(ValueError, match=words) as caught:
-        make_congestion(config(congestion=name), DEMO.base_rtt_ns)
+        Endpoint(DEMO, 0, {"congestion": name}, 1)  # at once, not with the first queue pair
     assert "\n" not in str(caught.value) and repr(name) in str(caught.value)
 
 

@@ -56,10 +56,14 @@ def write_frame(
     return bytes(framer.frame[: framer.length]) + payload + framer.trailer
 
 
-def bare_frame(rig: Rig, op: int, ext: bytes, word: int = 0, ev: int = 0, qpn: int | None = None) -> bytes:
+def bare_frame(rig: Rig, op: int, ext: bytes, word: int = 0, ev: int = 0, qpn: int | None = None, src: int = 0) -> bytes:
     framer = Framer(rig.a.engine.config)
-    framer.bare(Route(TINY, 0, 3), ev, dscp.CONTROL, op, rig.b.qpn if qpn is None else qpn, word, ext)
+    framer.bare(Route(TINY, src, 3), ev, dscp.CONTROL, op, rig.b.qpn if qpn is None else qpn, word, ext)
     return bytes(framer.frame[: framer.length])
+
+
+def request_frame(rig: Rig, ext: bytes, src: int = 0) -> bytes:
+    return bare_frame(rig, wire.ENDPOINT_REQUEST, ext, qpn=wire.ENDPOINT_QPN, src=src)
 
 
 def sack_frame(
@@ -110,7 +114,12 @@ def test_the_honest_frame_is_taken() -> None:
         ("opcode above WRITE", lambda r: resealed(changed(write_frame(r), 102, 0xCC)), 0, "rx_bad_opcode"),
         ("unknown QP", lambda r: write_frame(r, qpn=4000), 0, "rx_bad_qp"),
         ("another host's QP", lambda r: write_frame(r, src=1), 0, "rx_bad_qp"),
-        ("endpoint request", lambda r: bare_frame(r, wire.ENDPOINT_REQUEST, bytes(16), qpn=2), 0, "rx_unsupported"),
+        ("endpoint request of no known kind", lambda r: request_frame(r, b"\0\3" + bytes(14)), 0, "rx_unsupported"),
+        ("EV probe under an update's id", lambda r: request_frame(r, b"\0\1" + bytes(14)), 0, "rx_unsupported"),
+        ("endpoint request, short", lambda r: request_frame(r, bytes(12)), 0, "rx_bad_length"),
+        ("endpoint request from a stranger", lambda r: request_frame(r, bytes(16), src=1), 0, "rx_bad_qp"),
+        ("endpoint request by another port than its EV's", lambda r: request_frame(r, bytes(16)), 1, "rx_bad_ev"),
+        ("a WRITE to the endpoint", lambda r: write_frame(r, qpn=2), 0, "rx_bad_opcode"),
         ("endpoint request to a QP", lambda r: bare_frame(r, wire.ENDPOINT_REQUEST, bytes(16)), 0, "rx_unsupported"),
         ("EV of another plane", lambda r: write_frame(r, ev=0x10000), 0, "rx_bad_ev"),
         ("EV that names no path", lambda r: resealed(changed(write_frame(r), 94, 0, 9)), 0, "rx_bad_ev"),
@@ -176,7 +185,7 @@ def test_an_honest_trimmed_frame_is_answered_by_a_nack(to: int, reason: int, n: 
         ("a SACK", lambda r: cut_frame(sack_frame(r, 5, 1, 1)), 0, "rx_bad_opcode"),
         ("an ACK", lambda r: cut_frame(bare_frame(r, wire.ACK, b"\x1f\0\0\1")), 0, "rx_bad_opcode"),
         ("a NACK", lambda r: cut_frame(bare_frame(r, wire.NACK, b"\0\0\x19" + bytes(17))), 0, "rx_bad_opcode"),
-        ("an endpoint request", lambda r: cut_frame(bare_frame(r, wire.ENDPOINT_REQUEST, bytes(16), qpn=2)), 0, "rx_unsupported"),
+        ("an endpoint request", lambda r: cut_frame(bare_frame(r, wire.ENDPOINT_REQUEST, bytes(16), qpn=2)), 0, "rx_bad_opcode"),
         ("an opcode nobody knows", lambda r: changed(cut_frame(write_frame(r)), 102, 0xCC), 0, "rx_bad_opcode"),
         ("a probe, cut", lambda r: cut_frame(bare_frame(r, wire.PROBE, bytes(16)), keep=130), 0, "rx_bad_length"),
         ("an honest probe", lambda r: cut_frame(bare_frame(r, wire.PROBE, bytes(16))), 0, "probes_rx"),

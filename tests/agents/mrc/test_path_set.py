@@ -160,7 +160,7 @@ def test_losses_do_not_put_off_a_spared_evs_probe() -> None:
 def test_floor_counts_only_planes_whose_port_is_up() -> None:
     p = paths()
     for plane in (1, 2, 3):
-        p.set_port(0, plane, False)
+        p.set_open(plane, False)
     assert p.floor() == 1
     for i in range(3):
         p.lost(1, i, 1, MS, "time")
@@ -277,10 +277,10 @@ def test_probe_gaps_start_at_srtt_double_and_are_capped() -> None:
 def test_no_probe_through_a_port_that_is_down() -> None:
     p = paths()
     p.lost(0, 5, 0, MS, "time")
-    p.set_port(0, 1, False)
+    p.set_open(1, False)
     assert p.due_probe(10**10) == -1
     assert p.next_probe > 10**10
-    p.set_port(10**10, 1, True)
+    p.set_open(1, True)
     assert p.due_probe(p.next_probe) == 5
 
 

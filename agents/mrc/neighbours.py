@@ -1,0 +1,264 @@
+"""What the hosts at both ends tell each other about ports and paths: Port Status Updates and EV Probes. Sans-IO; one per endpoint.
+
+Both are endpoint requests (QPN 2), known by a request id: bit 15 set is an EV Probe, clear a Port Status Update with a 15-bit serial.
+State is kept per peer and shared by all queue pairs with it. Facts are the specification's as third parties read it; what follows is
+[ours] where they are silent.
+
+* **Port Status Update.** On every change of a local port each peer is sent the full mask (bit N: port N is reachable) under a new serial,
+  one copy over every live plane, again each RTT, eight times, then with doubling gaps, until one is answered; only the newest serial is
+  kept. It is applied if newer than what was applied before, and always answered, on the plane by which it came.
+* **EV Probe.** Who sends data learns from its SACKs which EVs work. Who only receives sends one probe per base RTT, on an EV drawn at
+  random; EVs that answer carry its SACKs.
+
+No authentication: a peer is its inner address, as for all of MRC. What a peer may claim is bounded: planes towards itself.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from random import Random
+from typing import Final, NamedTuple
+
+from agents.mrc import wire
+from agents.mrc.config import Config
+from agents.mrc.framing import Route
+from agents.mrc.queue_pair import RTS, QueuePair
+from agents.transport import NEVER, Event
+
+EV_PROBE: Final = 0x8000
+"""Bit of a request id."""
+SERIALS: Final = 0x7FFF
+FAST_TRIES: Final = 8
+MOST_OWED: Final = 64
+"""Answers that may wait for one peer; more requests are refused and counted."""
+ANSWER_RTTS: Final = 4
+"""An EV Probe that is not answered for so many base RTTs has failed."""
+ALL_PORTS: Final = 0xFFFFFFFF
+
+
+class Operation(NamedTuple):
+    """An endpoint request or response that waits to leave."""
+
+    route: Route
+    ev: int
+    request: bool
+    number: int  # request id
+    op: int  # 0 Port Status Update, 1 EV Probe
+    mask: int  # of a request
+    stamp: int  # of a response: the request's timestamp
+    at: int  # of a response: when the request came, ns
+
+
+class Neighbour:
+    """One peer."""
+
+    def __init__(self, peer: int, route: Route, evs: list[int], planes: int) -> None:
+        self.peer = peer
+        self.route = route
+        self.evs: list[list[int]] = [[e for e in evs if e >> 16 == p] for p in range(planes)]
+        self.known = frozenset(evs)
+        self.qps: list[QueuePair] = []
+        # What it told us.
+        self.mask = ALL_PORTS
+        self.heard = 0  # serial of that
+        # What we tell it.
+        self.serial = 0
+        self.pending = False
+        self.tries = 0
+        self.gap = 0
+        self.tell_at = NEVER
+        # EV Probes.
+        self.probe_at = NEVER
+        self.number = 0
+        self.probes: dict[int, tuple[int, int]] = {}  # request id -> (EV, sent ns)
+        self.owed = 0  # operations queued for it
+
+
+class Neighbours:
+    """All peers of one endpoint. ``next_at``: when :meth:`timer` has something to do."""
+
+    def __init__(self, config: Config, planes: int, rng: Random, log: list[Event]) -> None:
+        self.config = config
+        self.planes = planes
+        self.rng = rng
+        self.log = log
+        self.peers: dict[int, Neighbour] = {}
+        self.port_up = [True] * planes
+        self.queue: deque[tuple[Neighbour, Operation]] = deque()
+        self.next_at = NEVER
+        self.updates_tx = 0
+        self.updates_rx = 0
+        self.ev_probes_tx = 0
+        self.ev_probes_rx = 0
+        self.responses_rx = 0
+        self.stale = 0
+        self.too_many = 0
+
+    def add(self, qp: QueuePair, evs: list[int]) -> Neighbour:
+        """A queue pair with a peer, which may be a new one; ``evs`` are all paths to it."""
+        peer = self.peers.get(qp.peer)
+        if peer is None:
+            peer = self.peers[qp.peer] = Neighbour(qp.peer, qp.route, evs, self.planes)
+        peer.qps.append(qp)
+        for p in range(self.planes):
+            qp.health.set_ports(0, p, self.port_up[p], peer.mask >> p & 1 != 0, self.config.base_rtt)
+        return peer
+
+    def connected(self, now: int, peer: Neighbour) -> None:
+        """A queue pair with it came up: it has to know of ports that are down."""
+        if not all(self.port_up) and peer.serial == 0:
+            self._announce(now, peer)
+
+    # --- our ports -------------------------------------------------------------------------------------------
+
+    def local_port(self, now: int, port: int, up: bool) -> None:
+        """A local port changed: every peer is to hear of it."""
+        if self.port_up[port] == up:
+            return
+        self.port_up[port] = up
+        self.log.append((now, "port", {"port": port, "up": up}))
+        for peer in self.peers.values():
+            if any(qp.state == RTS for qp in peer.qps):
+                self._announce(now, peer)
+
+    def _announce(self, now: int, peer: Neighbour) -> None:
+        peer.serial = peer.serial % SERIALS + 1
+        peer.pending = True
+        peer.tries = 0
+        peer.gap = self.config.base_rtt
+        peer.tell_at = now
+        self.next_at = min(self.next_at, now)
+
+    def _tell(self, now: int, peer: Neighbour) -> None:
+        """One copy over every live plane."""
+        mask = sum(1 << p for p in range(self.planes) if self.port_up[p])
+        live = [p for p in range(self.planes) if self.port_up[p]]
+        for p in [p for p in live if peer.mask >> p & 1] or live:
+            self._queue(peer, Operation(peer.route, self._any_ev(peer, p), True, peer.serial, 0, mask, 0, 0))
+        self.updates_tx += 1
+        peer.tries += 1
+        if peer.tries > FAST_TRIES:
+            peer.gap = min(2 * peer.gap, 1024 * self.config.base_rtt)
+        peer.tell_at = now + peer.gap
+
+    def _any_ev(self, peer: Neighbour, plane: int) -> int:
+        """Drawn at random among what the first queue pair holds for good, else among all."""
+        paths = peer.qps[0].requester.paths
+        lap = paths.active[plane]
+        if lap:
+            return paths.evs[lap[int(self.rng.random() * len(lap))]]
+        return peer.evs[plane][int(self.rng.random() * len(peer.evs[plane]))]
+
+    # --- EV Probes -------------------------------------------------------------------------------------------
+
+    def receiving(self, now: int, qp: QueuePair) -> None:
+        """Data came to a queue pair that is not ``watched``."""
+        peer = self.peers[qp.peer]
+        if peer.probe_at == NEVER:
+            peer.probe_at = now + int(self.config.base_rtt * self.rng.random())
+            self.next_at = min(self.next_at, peer.probe_at)
+        qp.watched = True
+
+    def _probe(self, now: int, peer: Neighbour) -> None:
+        limit = now - 2 * self.config.base_rtt
+        for number in [k for k, (_, sent) in peer.probes.items() if sent < now - ANSWER_RTTS * self.config.base_rtt]:
+            ev, _ = peer.probes.pop(number)
+            for qp in peer.qps:
+                qp.responder.refuted(ev)
+        receives = any(qp.state == RTS and qp.responder.inflow.newest_ns > limit for qp in peer.qps)
+        if not receives:
+            peer.probe_at = NEVER if not peer.probes else now + self.config.base_rtt
+            for qp in peer.qps:
+                qp.watched = peer.probe_at != NEVER
+            return
+        peer.probe_at = now + self.config.base_rtt
+        if any(qp.requester.last_ns > limit for qp in peer.qps):
+            return  # its own data tells
+        planes = [p for p in range(self.planes) if self.port_up[p] and peer.mask >> p & 1]
+        if not planes:
+            return
+        plane = planes[int(self.rng.random() * len(planes))]
+        ev = peer.evs[plane][int(self.rng.random() * len(peer.evs[plane]))]
+        peer.number = peer.number + 1 & SERIALS
+        peer.probes[EV_PROBE | peer.number] = (ev, now)
+        self._queue(peer, Operation(peer.route, ev, True, EV_PROBE | peer.number, 1, 0, 0, 0))
+        self.ev_probes_tx += 1
+
+    # --- frames ----------------------------------------------------------------------------------------------
+
+    def _queue(self, peer: Neighbour, operation: Operation) -> None:
+        if peer.owed >= MOST_OWED:
+            self.too_many += 1
+            return
+        peer.owed += 1
+        self.queue.append((peer, operation))
+
+    def take(self) -> Operation | None:
+        """The next one that can leave; those whose local port went down meanwhile are dropped."""
+        while self.queue:
+            peer, operation = self.queue.popleft()
+            peer.owed -= 1
+            if self.port_up[operation.ev >> 16]:
+                return operation
+        return None
+
+    def request(self, now: int, peer: Neighbour, ev: int, number: int, op: int, mask: int, stamp: int) -> bool:
+        """One arrived, to be answered on its plane; True if it is news of the peer's ports, which ``peer.mask`` then has."""
+        self._queue(peer, Operation(peer.route, ev, False, number, op, 0, stamp, now))
+        if number & EV_PROBE:
+            self.ev_probes_rx += 1
+            return False
+        self.updates_rx += 1
+        ahead = (number - peer.heard & SERIALS ^ 0x4000) - 0x4000
+        if ahead <= 0:
+            return False
+        peer.heard = number
+        if mask == peer.mask:
+            return False
+        peer.mask = mask
+        self.log.append((now, "peer_ports", {"peer": peer.peer, "mask": mask & (1 << self.planes) - 1, "serial": number}))
+        return True
+
+    def response(self, peer: Neighbour, now: int, number: int) -> None:
+        """The answer to one of ours; what answers nothing is counted."""
+        if number & EV_PROBE:
+            known = peer.probes.pop(number, None)
+            if known is not None:
+                self.responses_rx += 1
+                for qp in peer.qps:
+                    qp.responder.confirmed(now, known[0])
+                return
+        elif peer.pending and number == peer.serial:
+            self.responses_rx += 1
+            peer.pending = False
+            peer.tell_at = NEVER
+            return
+        self.stale += 1  # also every second copy's answer
+
+    def timer(self, now: int) -> None:
+        """Do what is due."""
+        self.next_at = NEVER
+        for peer in self.peers.values():
+            if peer.tell_at <= now:
+                self._tell(now, peer)
+            if peer.probe_at <= now:
+                self._probe(now, peer)
+            self.next_at = min(self.next_at, peer.tell_at, peer.probe_at)
+
+    def counters(self) -> dict[str, int]:
+        """``endpoint_operations_rx`` counts every request and response; updates told count once per try, whatever the number of copies."""
+        return {
+            "endpoint_operations_rx": self.updates_rx + self.ev_probes_rx + self.responses_rx + self.stale,
+            "port_updates_tx": self.updates_tx, "port_updates_rx": self.updates_rx, "ev_probes_tx": self.ev_probes_tx,
+            "ev_probes_rx": self.ev_probes_rx, "stale_responses": self.stale, "requests_unanswered": self.too_many,
+        }  # fmt: skip
+
+
+def request_fields(operation: Operation, stamp: int) -> bytes:
+    """ERTH of a request."""
+    return wire.S_ERTH.pack(operation.op, operation.mask, stamp, wire.FTYPE)
+
+
+def response_fields(operation: Operation, stamp: int) -> bytes:
+    """EETH of a response; ``stamp``: the request's, moved on by the time it was held."""
+    return wire.S_EETH.pack(operation.op << 2, stamp)
