@@ -10,5 +10,5 @@ re-routes and no packet depends on it: tables live in the switches, endpoints re
     denylist.py    who denied what                    journal.py     what happened, and who follows it
     views.py       pages that show                    rest.py        the others
     owner.py       the line to whoever started it     client.py      REST from the other side
-    __main__.py    the launcher
+    __main__.py    the launcher                       ryu_openflow.py  the same for Ryu's OpenFlow (--switch ovs)
 """

@@ -15,6 +15,11 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from testbed.controller.config import Config
+    from testbed.controller.southbound.base import Southbound
 
 PR_SET_PDEATHSIG = 1
 
@@ -36,16 +41,26 @@ def main() -> int:
     from testbed.controller import ryu_base  # patches the standard library: before all that follows
     from testbed.controller.app import FabricController
     from testbed.controller.config import load
-    from testbed.controller.southbound.ebpf import EbpfSouthbound
     from testbed.errors import UserError
 
     try:
         config = load(path)
-        ryu_base.run(FabricController, config=config, southbound=EbpfSouthbound(config))
+        ryu_base.run(FabricController, config=config, southbound=_southbound(config))
     except UserError as error:
         print(error, file=sys.stderr)
         return 2
     return 0
+
+
+def _southbound(config: Config) -> Southbound:
+    """Only what is used is imported: Ryu's OpenFlow takes half a second."""
+    if config.southbound == "openflow":
+        from testbed.controller.southbound.openflow import OpenFlowSouthbound
+
+        return OpenFlowSouthbound(config)
+    from testbed.controller.southbound.ebpf import EbpfSouthbound
+
+    return EbpfSouthbound(config)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ the news to the steering, which tells agents what the policy says. Other Ryu app
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import time
 from typing import Any
@@ -55,7 +56,7 @@ class FabricController(RyuApp):
         self.ports = PortStates(config.fabric)
         self.steering = Steering(config.fabric, self.links, Journal(), time.monotonic_ns)
         self.steering.after_push = lambda: spawn(self._expire)
-        views = Views(config.fabric, self.tables, southbound.read, self.links, lambda: self.steering.denylist.entries)
+        views = Views(config.fabric, self.tables, southbound.read, self.links, lambda: self.steering.denylist.entries, southbound.counts)
         self.rest = Rest(views, self.steering)
 
     def main(self) -> None:
@@ -69,7 +70,8 @@ class FabricController(RyuApp):
         except OSError as error:
             where = f"{self.config.rest_host}:{self.config.rest_port}"
             raise UserError(f"controller: cannot serve on {where}: {error.strerror}: set rest_port to 0 for a free one") from None
-        spawn(lambda: follow_owner(self.steering, spawn))
+        told_by = os.dup(0)  # eventlet's select never reports descriptor 0: it takes it for none
+        spawn(lambda: follow_owner(self.steering, spawn, told_by))
         gc.freeze()  # a full collection walks all of Ryu and holds an event up for 25-45 ms, measured
         print(f"ready {rest_port}", flush=True)
         for report in self.southbound.port_reports():

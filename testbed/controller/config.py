@@ -10,12 +10,13 @@ from typing import Any
 from testbed.errors import UserError
 from topologies import Fabric, FabricError
 
-SOUTHBOUNDS = ("ebpf",)
+SOUTHBOUNDS = ("ebpf", "openflow")
 KEYS: dict[str, type] = {
     "fabric": dict,
     "ports": dict,
     "netns": str,
     "maps": str,
+    "bridges": str,
     "southbound": str,
     "rest_host": str,
     "rest_port": int,
@@ -31,6 +32,8 @@ class Config:
     """Path of the switches' network namespace."""
     maps: Path
     """Folder of pinned BPF maps."""
+    bridges: Path
+    """Folder of Open vSwitch's OpenFlow sockets, <switch>.mgmt each; for southbound "openflow" alone."""
     southbound: str
     rest_host: str
     rest_port: int
@@ -52,6 +55,7 @@ def from_dict(data: Any) -> Config:
     """A configuration from plain values. Raises UserError."""
     if not isinstance(data, dict):
         raise UserError("controller: the configuration must be a JSON object")
+    data = {"bridges": "", **data}
     for key, kind in KEYS.items():
         if not isinstance(data.get(key), kind):
             raise UserError(f"controller: configuration key {key!r} must be there and be of type {kind.__name__}")
@@ -77,6 +81,7 @@ def from_dict(data: Any) -> Config:
         ports={name: number for name, number in given.items() if name in expected},
         netns=data["netns"],
         maps=Path(data["maps"]),
+        bridges=Path(data["bridges"]),
         southbound=data["southbound"],
         rest_host=data["rest_host"],
         rest_port=data["rest_port"],

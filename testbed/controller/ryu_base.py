@@ -1,4 +1,5 @@
-"""Every touch point with Ryu. Moving to os-ken, its living fork, means rewriting this file (os-ken has no wsgi) and no other.
+"""Every touch point with Ryu but OpenFlow (ryu_openflow.py). Moving to os-ken, its living fork, means rewriting this file (os-ken has no
+wsgi) and the imports of that one.
 
 Ryu must be imported after :func:`prepare`: eventlet has to patch the standard library first, and Ryu 4.34 looks for a name
 that eventlet dropped in 0.30.3.

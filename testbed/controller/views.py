@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from testbed.controller.links import FailedLinks
-from testbed.controller.southbound.base import Tables
+from testbed.controller.southbound.base import Counts, Tables
 from topologies import Fabric, Link
 from topologies.addressing import ev_fields, sid_list, switch_usid, text
 from topologies.addressing import outer_address as address_of
@@ -52,9 +52,17 @@ def paths_over(fabric: Fabric, link: Link) -> int:
 
 class Views:
     def __init__(
-        self, fabric: Fabric, wanted: Tables, read: Callable[[], Tables], links: FailedLinks, denied: Callable[[], list[str]] = list
+        self,
+        fabric: Fabric,
+        wanted: Tables,
+        read: Callable[[], Tables],
+        links: FailedLinks,
+        denied: Callable[[], list[str]] = list,
+        counts: Callable[[], dict[str, Counts] | None] = lambda: None,
     ) -> None:
-        """``read`` gives the tables as the switches hold them at that moment, ``denied`` the denylist's entries."""
+        """``read`` gives the tables as the switches hold them at that moment, ``denied`` the denylist's entries, ``counts`` what went by
+        each route, where switches count that."""
+        self._counts = counts
         self._fabric, self._wanted, self._read, self._links, self._denied = fabric, wanted, read, links, denied
 
     def answer(self, path: str) -> Answer:
@@ -109,21 +117,25 @@ class Views:
         ]
 
     def tables(self) -> dict[str, Any]:
-        seen = self._read()
-        return {name: self._one(name, seen) for name in self._fabric.switches}
+        seen, counts = self._read(), self._counts()
+        return {name: self._one(name, seen, counts) for name in self._fabric.switches}
 
     def table(self, switch: str) -> dict[str, Any]:
         if switch not in self._wanted:
             raise NotFound("switch", switch, self._fabric.switches)
-        return self._one(switch, self._read())
+        return self._one(switch, self._read(), self._counts())
 
-    def _one(self, switch: str, seen: Tables) -> dict[str, Any]:
+    def _one(self, switch: str, seen: Tables, counts: dict[str, Counts] | None) -> dict[str, Any]:
         held = dict(seen.get(switch, {}))
-        return {
+        shown = {
             "usid": f"{switch_usid(switch):04x}",
             "as_computed": held == dict(self._wanted[switch]),
             "entries": {f"{usid:04x}": port for usid, port in sorted(held.items())},
         }
+        if counts is None:
+            return shown
+        counted = {f"{usid:04x}": {"packets": packets, "bytes": size} for usid, (packets, size) in sorted(counts[switch].routes.items())}
+        return {**shown, "forwarded": counted, "dropped_packets": counts[switch].drops}
 
     def links(self) -> list[dict[str, Any]]:
         rows = []

@@ -13,6 +13,7 @@ daemon's sockets take only marked frames. The kernel's datapath comes after the 
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import os
 import re
@@ -287,9 +288,14 @@ def sockets_of(pid: int) -> Iterator[socket.socket]:
     pidfd = os.pidfd_open(pid)
     try:
         for entry in os.listdir(f"/proc/{pid}/fd"):
-            if not os.readlink(f"/proc/{pid}/fd/{entry}").startswith("socket:"):
-                continue
+            try:
+                if not os.readlink(f"/proc/{pid}/fd/{entry}").startswith("socket:"):
+                    continue
+            except FileNotFoundError:
+                continue  # closed meanwhile
             fd = _libc.syscall(_PIDFD_GETFD, pidfd, int(entry), 0)
+            if fd < 0 and ctypes.get_errno() == errno.EBADF:
+                continue
             if fd < 0:
                 reason = os.strerror(ctypes.get_errno())
                 raise UserError(f"the kernel refused a look at the sockets of our own process {pid} ({reason}): use --switch ebpf")

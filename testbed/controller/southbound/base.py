@@ -9,6 +9,13 @@ Tables = Mapping[str, Mapping[int, str]]
 """Switch name -> next uSID -> egress port name."""
 
 
+class Counts(NamedTuple):
+    """What a switch says it did."""
+
+    routes: dict[int, tuple[int, int]]  # next uSID -> packets, bytes of whole frames
+    drops: dict[str, int]  # why -> packets
+
+
 class PortReport(NamedTuple):
     """What a switch port's state is now; it may repeat what is known."""
 
@@ -23,6 +30,9 @@ class Southbound(Protocol):
 
     def read(self) -> dict[str, dict[int, str]]:
         """The tables as the switches hold them now, empty ones left out. Raises UserError as above."""
+
+    def counts(self) -> dict[str, Counts] | None:
+        """By switch, so far; None where switches do not count per route. Raises UserError as above."""
 
     def port_states(self) -> dict[str, bool]:
         """Every switch port's state now; True for up with carrier. To be called once, before :meth:`port_reports`."""

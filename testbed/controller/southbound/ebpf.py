@@ -55,6 +55,9 @@ class EbpfSouthbound:
             raise UserError(f"controller: cannot read the routes map ({error.strerror})") from None
         return tables
 
+    def counts(self) -> None:
+        """The programs count per port (testbed/dataplane/counters.py), not per route."""
+
     def port_states(self) -> dict[str, bool]:
         return {report.port: report.up for report in self._watcher.snapshot()}
 

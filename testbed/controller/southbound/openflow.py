@@ -1,0 +1,84 @@
+"""Open vSwitch bridges: one OpenFlow session per switch, two tables each (testbed/controller/ryu_openflow.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from testbed.controller.config import Config
+from testbed.controller.ryu_openflow import DROP, SHIFT, Bridges, Flow
+from testbed.controller.southbound.base import Counts, PortReport, Tables
+from testbed.errors import UserError
+from topologies.addressing import BLOCK, switch_usid
+
+
+def prefix_of(usid: int) -> bytes:
+    """The 48 bits that a uSID matches."""
+    return BLOCK + usid.to_bytes(2, "big")
+
+
+class OpenFlowSouthbound:
+    def __init__(self, config: Config) -> None:
+        """Touches nothing yet."""
+        self._switches = config.fabric.switches
+        self._known = config.ports
+        self._bridges = Bridges({switch: config.bridges / f"{switch}.mgmt" for switch in self._switches})
+        self._names: dict[str, dict[int, str]] = {}  # switch -> OpenFlow number -> port
+
+    def program(self, tables: Tables) -> None:
+        """Flows that are as they must be stay, counters and all: a switch that carries traffic does not notice."""
+        self._bridges.connect()
+        self._names = {s: {number: port for port, (number, _) in self._bridges.ports(s).items()} for s in self._switches}
+        lacking = sorted(set(self._known) - {port for names in self._names.values() for port in names.values()})
+        if lacking:
+            raise UserError(f"controller: the switches have no port {lacking[0]!r} ({len(lacking)} such): Open vSwitch did not take it")
+        for switch in self._switches:
+            numbers = {port: number for number, port in self._names[switch].items()}
+            wanted = {*self._fixed(switch), *(Flow(1, prefix_of(u), numbers[port]) for u, port in tables.get(switch, {}).items())}
+            there = set(self._bridges.read(switch))
+            if there - wanted:
+                self._bridges.write(switch, wanted, afresh=True)
+            elif wanted - there:
+                self._bridges.write(switch, wanted - there, afresh=False)
+
+    @staticmethod
+    def _fixed(switch: str) -> tuple[Flow, ...]:
+        """What a switch does whatever its table says: shift what is its own, drop what no table knows."""
+        return Flow(0, prefix_of(switch_usid(switch)), SHIFT), Flow(0, b"", DROP), Flow(1, b"", DROP)
+
+    def read(self) -> dict[str, dict[int, str]]:
+        """Whatever in a switch is not as it must be to forward shows as uSID 0, which no table has."""
+        tables: dict[str, dict[int, str]] = {}
+        for switch in self._switches:
+            table: dict[int, str] = {}
+            flows = set(self._bridges.read(switch))
+            for fixed in self._fixed(switch):
+                if fixed not in flows:
+                    table[0] = f"table {fixed.table} lacks the flow that must {fixed.action}"
+            for flow in flows - set(self._fixed(switch)):
+                if flow.table == 1 and flow.prefix.startswith(BLOCK) and isinstance(flow.action, int):
+                    table[int.from_bytes(flow.prefix[4:], "big")] = self._names[switch].get(flow.action, f"port {flow.action}")
+                else:
+                    table[0] = f"table {flow.table} has a strange flow ({flow.action})"
+            if table:
+                tables[switch] = table
+        return tables
+
+    def counts(self) -> dict[str, Counts]:
+        """What went by each route, and what each switch dropped of itself. Open vSwitch's flows count with a delay."""
+        found = {}
+        for switch in self._switches:
+            flows = self._bridges.read(switch)
+            own, foreign, lost = (flows[flow].packets if flow in flows else 0 for flow in self._fixed(switch))
+            routes = {int.from_bytes(f.prefix[4:], "big"): (n.packets, n.size) for f, n in flows.items() if f.table == 1 and f.prefix}
+            spent = max(0, own - lost - sum(packets for packets, _ in routes.values()))  # reached table 0's flow and no further
+            found[switch] = Counts(routes, {"not_mine": foreign, "no_route": lost, "hop_limit": spent})
+        return found
+
+    def port_states(self) -> dict[str, bool]:
+        return {port: up for s in self._switches for port, (_, up) in self._bridges.ports(s).items() if port in self._known}
+
+    def port_reports(self) -> Iterator[PortReport]:
+        while True:
+            report = self._bridges.next_report()
+            if report.port in self._known:
+                yield report
