@@ -19,7 +19,7 @@ from testbed.controller.agents import ANSWER_S, Agent
 from testbed.controller.steering import Steering
 
 
-def follow_owner(steering: Steering, spawn: Callable[[Callable[[], None]], None], read_fd: int = 0) -> None:
+def follow_owner(steering: Steering, spawn: Callable[[Callable[[], None]], None], read_fd: int) -> None:
     """Answer the owner until it hangs up. To be run in a (green) thread; needs a pipe or a socket, else there is no owner to hear."""
     mode = os.fstat(read_fd).st_mode
     if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
