@@ -7,6 +7,7 @@ docs/results.md says what each key means.
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -282,7 +283,7 @@ def killed(run: Run) -> list[dict[str, Any]]:
                 "on": line["on"],
                 "rank": rank,
                 "ended_ns": int(run.record["window"][1]) - line["t"],
-                "named": rank is not None and f"rank {rank} " in run.record["reason"] + " ",
+                "named": rank is not None and re.search(rf"\brank {rank}\b", run.record["reason"]) is not None,
             }
         )
     return rows

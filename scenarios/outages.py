@@ -61,13 +61,10 @@ def outages(run: Run) -> list[Outage]:
             continue
         over = ("up", "heal") if cyclic else ("heal",)
         end = next((later["t"] for later in lines[i + 1 :] if later["name"] == line["name"] and later["phase"] in over), ENDLESS)
-        links = line.get("links") or next((one["links"] for one in lines if one["name"] == line["name"] and one.get("links")), ())
-        found.append(
-            Outage(
-                line["name"], line["fault"], line["on"], line["t"], end, tuple(links), str(line.get("to", "")),
-                float(line.get("probability", 1.0)),
-            )
-        )  # fmt: skip
+        links = next((one["links"] for one in lines if one["name"] == line["name"] and one["phase"] == "begin"), ())
+        keys = line.get("keys", {})
+        to, probability = str(keys.get("to", "")), float(keys.get("probability", 1.0))
+        found.append(Outage(line["name"], line["fault"], line["on"], line["t"], end, tuple(links), to, probability))
     return found
 
 

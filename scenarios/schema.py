@@ -26,6 +26,8 @@ from topologies.theory import PLACEMENTS
 
 HERE = Path(__file__).parent
 KINDS = ("mrc", "roce")
+OUTCOMES = ("done", "failed")
+"""How a scenario may want its runs to end: "failed" where a fault takes away what no run can do without."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class Scenario:
     description: str
     seeds: tuple[int, ...]
     timeout_ns: int  # of one run
+    expect_outcome: str  # of every run: one of OUTCOMES
     workload: Workload
     transports: tuple[Transport, ...]
     faults: tuple[Fault, ...]
@@ -165,7 +168,7 @@ class _Reader(FaultValues):
     # --- the parts -------------------------------------------------------------------------------------------
 
     def scenario(self, data: Any, file: str, text: str, wanted: Sequence[str]) -> Scenario:
-        top = ("name", "description", "fabric", "seeds", "timeout", "workload", "transport", "fault", "expect")
+        top = ("name", "description", "fabric", "seeds", "timeout", "expect_outcome", "workload", "transport", "fault", "expect")
         self.table(data, "", top, ("fabric", "workload", "transport"))
         base = self.fabric(data["fabric"], "fabric")
         seeds = data.get("seeds", [1])
@@ -189,6 +192,7 @@ class _Reader(FaultValues):
             description=str(data.get("description", "")).strip(),
             seeds=tuple(seeds),
             timeout_ns=self.parsed(parse_duration, data.get("timeout", "120s"), "timeout"),
+            expect_outcome=self.one_of(data.get("expect_outcome", "done"), OUTCOMES, "expect_outcome"),
             workload=workload,
             transports=tuple(chosen),
             faults=faults,

@@ -45,8 +45,8 @@ def collective_figures(run: Run) -> dict[str, Any]:
     }
 
 
-def run_summary(run: Run) -> dict[str, Any]:
-    """One entry of ``runs``."""
+def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
+    """One entry of ``runs``. ``expected``: how the scenario wants it to end; if not well, nothing is asked of its books and steps."""
     record, fabric = run.record, run.fabric
     packets, steps = books(record), collective_figures(run)
     measured = run.steps[~run.steps["warmup"].astype(bool)]
@@ -64,6 +64,8 @@ def run_summary(run: Run) -> dict[str, Any]:
     )
     if record["outcome"] == "interrupted":
         verdict, why = INTERRUPTED, [record["reason"]]
+    elif expected != "done":
+        verdict, why = "ok" if record["outcome"] == expected and not wrong else "failed", []
     elif record["outcome"] != "done" or wrong or steps["failed_steps"]:
         verdict = "failed"
     else:
@@ -108,7 +110,7 @@ def summarise(scenario: Scenario, runs: list[Run]) -> dict[str, Any]:
     """The whole of summary.json, whose keys are a contract."""
     order = [t.name for t in scenario.transports]
     places = list(scenario.workload.placement)
-    entries = [run_summary(run) for run in runs]
+    entries = [run_summary(run, scenario.expect_outcome) for run in runs]
     entries.sort(key=lambda e: (places.index(e["placement"]), e["seed"], order.index(e["transport"])))
     checks: list[dict[str, Any]] = []
     seeds = {place: list(dict.fromkeys(e["seed"] for e in entries if e["placement"] == place)) for place in places}
@@ -123,7 +125,7 @@ def summarise(scenario: Scenario, runs: list[Run]) -> dict[str, Any]:
                 suffix = f" [{placement}, {what}]" if several else ""
                 checks.append(evaluate(expect.check, told, expect.name + suffix))
     for entry in entries:
-        if entry["faults_missed"] and entry["outcome"] == "done":
+        if entry["faults_missed"] and entry["outcome"] == scenario.expect_outcome:
             missed = "; ".join(entry["faults_missed"])
             checks.append({"name": f"{entry['run']}: every fault happened", "expected": "all", "seen": f"not: {missed}", "ok": False})
     verdicts = [entry["verdict"] for entry in entries]
