@@ -131,7 +131,7 @@ class Cluster:
             links, directory = self._pcap
             for link in links:
                 assert directory is not None
-                self.captures.append(Capture(self.fabric, link, directory, self.net.switch_namespace))
+                self.captures.append(Capture(self.fabric, link, directory, self.net.switch_namespace, self.net.come_twice))
                 self._guard(f"the capture of {link}", self.captures[-1].process)
             self._reach("started")
         except BaseException:

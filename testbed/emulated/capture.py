@@ -14,6 +14,7 @@ import subprocess
 import time
 from pathlib import Path
 
+from testbed.emulated import packet_sockets
 from testbed.errors import UserError
 from topologies.clos import Fabric
 
@@ -26,8 +27,11 @@ START_S = 5.0
 class Capture:
     """One link's capture; ``path`` is a pcap file with nanosecond timestamps."""
 
-    def __init__(self, fabric: Fabric, link: str, directory: Path, switch_namespace: str) -> None:
-        """Returns when frames are being captured. Raises :class:`UserError` if they cannot be."""
+    def __init__(self, fabric: Fabric, link: str, directory: Path, switch_namespace: str, come_twice: bool = False) -> None:
+        """``come_twice``: frames do come in twice (packet_sockets.py); the file has them once.
+
+        Returns when frames are being captured. Raises :class:`UserError` if they cannot be.
+        """
         cable = fabric.link(link)
         port = cable.b  # the upper end is a switch's, on every cable
         tool = shutil.which("tcpdump", path="/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin")
@@ -55,6 +59,10 @@ class Capture:
                 reason = self._said.decode(errors="replace").strip() or "no answer"
                 raise UserError(f"tcpdump does not capture {cable.name} ({reason}): see mrcbed doctor")
             self._said += data
+        if come_twice:
+            for sock in packet_sockets.of_process(self.process.pid):
+                packet_sockets.see(sock, handed_over=False)
+                sock.close()
 
     def stop(self, timeout: float = 1.0) -> None:
         """End the capture; what came before is in the file. Sets ``captured`` and ``dropped``."""

@@ -142,6 +142,11 @@ class FabricNet(Mininet):
         if not self.built:
             self.build()
 
+    @property
+    def come_twice(self) -> bool:
+        """Whether packet sockets on switch ports hear every frame that comes in a second time (packet_sockets.py)."""
+        return self.switch_kind == layout.KIND_TAPPED
+
     def program(self) -> None:
         """Every switch's static table, where no controller does it."""
         if self.ovs is not None:

@@ -12,22 +12,18 @@ daemon's sockets take only marked frames. The kernel's datapath comes after the 
 
 from __future__ import annotations
 
-import ctypes
-import errno
 import json
 import os
 import re
 import shutil
 import socket
-import struct
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from testbed import sandbox
-from testbed.dataplane.layout import HANDED_OVER
+from testbed.emulated import packet_sockets
 from testbed.errors import UserError
 from testbed.probes import PATH
 from topologies.addressing import BLOCK, switch_usid
@@ -47,14 +43,8 @@ REVALIDATE_MS = 100
 """Counters of flows lag behind by so much at most; by itself Open vSwitch takes 500 ms [ours]."""
 USERSPACE_LIMIT = 45_000
 """Packets/s with under 1 % loss, three hops, on the machine of docs/architecture.md."""
-_PIDFD_GETFD = 438  # the same on every architecture
-_SOL_PACKET, _PACKET_STATISTICS = 263, 6
-_SO_DOMAIN, _SO_SNDBUFFORCE, _SO_RCVBUFFORCE, _SO_ATTACH_FILTER = 39, 32, 33, 26
-_ACCEPT_HANDED_OVER = b"".join(  # classic BPF: skb->mark == layout.HANDED_OVER, or nothing
-    struct.pack("=HBBI", *step) for step in ((0x20, 0, 0, 0xFFFFF014), (0x15, 0, 1, HANDED_OVER), (6, 0, 0, 1 << 18), (6, 0, 0, 0))
-)
+_SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
 _ROUTED = re.compile(r"^table_id=1, .*n_packets=(\d+),.*actions=output:(\d+)", re.MULTILINE)
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def installed() -> str:
@@ -163,8 +153,7 @@ class OpenVSwitch:
             for packets, place in _ROUTED.findall(self.control("bridge/dump-flows", switch)):
                 sent[int(place)] = sent.get(int(place), 0) + int(packets)
             for place, port in enumerate(ports, 1):
-                if sock := self._receivers.get(port.name):  # the kernel forgets the count as it tells it
-                    self._late[port.name] += struct.unpack("=II", sock.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8))[1]
+                self._late[port.name] += packet_sockets.newly_dropped(self._receivers[port.name])
                 found[port.name] = self._late[port.name], sent[place]
         return found
 
@@ -252,11 +241,11 @@ class OpenVSwitch:
         self._tool("ovs-ofctl", "-O", "OpenFlow13", "packet-out", where, f"in_port=controller packet={'00' * 60} actions=1")
         ours = {port.name for ports in ports_of(self.fabric).values() for port in ports}
         senders = 0
-        for sock in sockets_of(self.processes[-1][1].pid):
+        for sock in packet_sockets.of_process(self.processes[-1][1].pid):
             port = sock.getsockname()[0]
             if port in ours:
                 sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, BUFFER)
-                accept_handed_over(sock)
+                packet_sockets.see(sock, handed_over=True)
                 self._receivers[port], self._late[port] = sock, 0
                 continue
             sock.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, BUFFER)
@@ -274,35 +263,3 @@ class OpenVSwitch:
             if worst := [line for line in lines if "|ERR|" in line or "|EMER|" in line or "|WARN|" in line]:
                 return f"{name}: {worst[-1].partition('|')[2]}"
         return "nothing in its log"
-
-
-def accept_handed_over(sock: socket.socket) -> None:
-    """Let a packet socket see only the frames that the ingress program hands over: not the same ones before it, nor what is sent."""
-    steps = ctypes.create_string_buffer(_ACCEPT_HANDED_OVER, len(_ACCEPT_HANDED_OVER))
-    program = struct.pack("=HxxxxxxQ", len(_ACCEPT_HANDED_OVER) // 8, ctypes.addressof(steps))
-    sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
-
-
-def sockets_of(pid: int) -> Iterator[socket.socket]:
-    """Every packet socket of a process of ours, shared with it: whoever takes one closes it. Raises :class:`UserError`."""
-    pidfd = os.pidfd_open(pid)
-    try:
-        for entry in os.listdir(f"/proc/{pid}/fd"):
-            try:
-                if not os.readlink(f"/proc/{pid}/fd/{entry}").startswith("socket:"):
-                    continue
-            except FileNotFoundError:
-                continue  # closed meanwhile
-            fd = _libc.syscall(_PIDFD_GETFD, pidfd, int(entry), 0)
-            if fd < 0 and ctypes.get_errno() == errno.EBADF:
-                continue
-            if fd < 0:
-                reason = os.strerror(ctypes.get_errno())
-                raise UserError(f"the kernel refused a look at the sockets of our own process {pid} ({reason}): use --switch ebpf")
-            sock = socket.socket(fileno=fd)
-            if sock.getsockopt(socket.SOL_SOCKET, _SO_DOMAIN) == socket.AF_PACKET:
-                yield sock
-            else:
-                sock.close()
-    finally:
-        os.close(pidfd)
