@@ -102,7 +102,11 @@ def window_before(run: Run, pair: Pair, t: int, verdict: Mapping[str, Any] | Non
 
 
 def left_paths(logs: Logs, outage: Outage, pair: Pair, evs: frozenset[int]) -> dict[str, Any] | None:
-    """How a sender left the paths to one peer that an outage killed; None if it sent nothing there, from the outage on or ever."""
+    """How a sender left the paths to one peer that an outage killed; None if it sent nothing there, from the outage on or ever.
+
+    A sender that is sending meets a dead EV within one rotation. If the first packet there left later, it had nothing to send in between
+    (a rank that waited for another one), and could not know: its time counts from one rotation before that packet [ours].
+    """
     run, rtt = logs.run, logs.run.fabric.base_rtt_ns
     late = outage.end + LATE_RTTS * rtt
     verdicts = [v for v in logs.verdicts if pair_of(v) == pair and v["ev"] in evs and outage.begin <= v["t"] <= late]
@@ -116,8 +120,9 @@ def left_paths(logs: Logs, outage: Outage, pair: Pair, evs: frozenset[int]) -> d
     srtt = srtt_before(run, pair, outage.begin, first)
     count = evs_of(run, pair, first)
     gap, window = packet_gap_ns(run, pair, outage.begin), window_before(run, pair, outage.begin, first)
-    after = max(0, max(sent, default=outage.begin) - outage.begin)
     rotation = None if gap is None else count * gap
+    begin = max(outage.begin, min((x["sent_ns"] for x in losses), default=0) - round(rotation or 0))
+    after = max(0, max(sent, default=begin) - begin)
     per_ev = Counter(x["ev"] for x in losses if x.get("rule") not in NO_LOSS)
     bound = None if window is None else math.ceil(window / run.fabric.frame_bytes / count) + 1
     most = max(per_ev.values(), default=0)

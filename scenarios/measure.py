@@ -30,6 +30,8 @@ DROPS = (
     "drop_hop_limit",
     "drop_switch_down",
     "drop_silent",
+    "drop_fault_loss",
+    "drop_fault_path",
     "flushed_packets",
 )
 """Port counters that say why a packet went no further. A trimmed packet goes on: it is none of them."""

@@ -26,10 +26,12 @@ from testbed import running, sandbox
 from testbed.controller.denylist import OPERATOR
 from testbed.controller.handle import ControllerHandle
 from testbed.dataplane import layout, loader
+from testbed.dataplane.packet_faults import PacketFaults
 from testbed.emulated import ovs
 from testbed.emulated.capture import Capture
 from testbed.emulated.fabric import STEPS, FabricNet
 from testbed.emulated.injector import Injector
+from testbed.emulated.rates import Rates
 from testbed.errors import UserError
 from testbed.fault_targets import FaultEvent, Injected
 from topologies.clos import Fabric
@@ -117,7 +119,9 @@ class Cluster:
             self._watcher = threading.Thread(target=self._watch, name="mrcbed-watch", daemon=True)
             self._watcher.start()
             self.net.start()
-            self._faults = Injector(self.fabric, self.net.faults, self._process_of)
+            self._faults = Injector(
+                self.fabric, self.net.faults, PacketFaults(), Rates(self.fabric, self.net.path_of), self._process_of
+            )
             for host in self.net.hosts:
                 self._guard(f"the shell of {host.name}", host.shell)
             for what, process in self.net.ovs.processes if self.net.ovs is not None else ():

@@ -145,6 +145,22 @@ KINDS: dict[str, Kind] = {
     "silent": Kind("a switch keeps its links up and forwards nothing, then may reboot", "switch", optional={"reboot": 0}, takes=True),
     "plane": Kind("every switch of a plane is dead", "plane", takes=True),
     "dead-paths": Kind("a share of the T0-T1 links is dead, drawn by seed", "fabric or plane", ("share",), {"seed": None}, takes=True),
+    "loss": Kind("random loss on a link", "link or NIC port", ("probability",), {"direction": "both", "seed": None}, used=True),
+    "corrupt": Kind(
+        "random packets on a link arrive with one byte changed, which the receiver's checksum catches", "link or NIC port",
+        ("probability",), {"direction": "both", "seed": None}, used=True,
+    ),
+    "path-loss": Kind(
+        "loss on one path, by default of everything, by its outer address alone", "path, like h0>h5@p0/3",
+        optional={"probability": 1.0, "seed": None}, used=True,
+    ),
+    "destination-loss": Kind(
+        "one switch loses what goes to one host, by default all of it", "switch", ("to",), {"probability": 1.0, "seed": None},
+    ),
+    "slow": Kind("a link goes at a share of its rate", "link or NIC port", ("rate",), {"direction": "both"}, used=True),
+    "straggler": Kind(
+        "a host's agent gets a share of the CPU: it is stopped for the rest of every period", "host", ("share",), {"period": "20ms"},
+    ),
     "kill": Kind("a process of ours gets SIGKILL: the controller, or a host's agent", "controller or host", heals=False),
 }  # fmt: skip
 
@@ -177,6 +193,8 @@ def read_keys(kind: str, given: Mapping[str, Any]) -> dict[str, Any]:
             read[key] = KEYS[key].read(value)
         except ValueError as error:
             raise FaultError(key, f"= {value!r} {error}") from None
+    if kind == "straggler" and read["share"] == 1.0:
+        raise FaultError("share", "= 1 leaves the agent all of its CPU: it must be below 1")
     if "duty" in entry.keys and ("duty" in read) != ("period" in read):
         raise FaultError("duty" if "period" in read else "period", "is missing: a cycle needs period and duty")
     return read

@@ -13,10 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from testbed.fault_kinds import KINDS, FaultError, read_keys
+from topologies.addressing import TIER_T0, TIER_T1, ev, host_usid, sid_list, switch_usid, usid, usid_fields
 from topologies.clos import Fabric, FabricError, Link
 from topologies.denylist import check_entry, denied
+from topologies.paths import path_evs, path_links, path_nodes
 from topologies.theory import links_of_switch
 
+Path = tuple[int, tuple[int, int, int]]
+"""Number of a switch's port, and the three uSIDs that follow the switch's own in the frames meant; 0 after the last."""
 _NIC_PORT = re.compile(r"h\d+-p\d+")
 
 
@@ -30,6 +34,8 @@ class Target:
     links: tuple[str, ...] = ()
     switches: tuple[str, ...] = ()
     host: int = -1  # whose agent; -1 with kind kill: the controller
+    ports: tuple[int, ...] = ()  # those at which frames that come in are hit, or of kind slow those that send slower
+    paths: tuple[Path, ...] = ()  # which frames are hit at which switch's port
 
     @property
     def takes(self) -> bool:
@@ -74,7 +80,7 @@ def resolve(fabric: Fabric, kind: str, on: str, given: Mapping[str, Any], seed: 
         return Target(kind, on, keys, (_nic(fabric, on).name,))
     if kind == "flap":
         link = _cable(fabric, on)
-        return Target(kind, on if "-p" in on and ":" not in on else link.name, keys, (link.name,))
+        return Target(kind, _told(on, link), keys, (link.name,))
     if kind == "transceiver":
         return Target(kind, on, keys, _together(fabric, on, keys.get("links")))
     if kind in ("switch", "silent"):
@@ -85,6 +91,17 @@ def resolve(fabric: Fabric, kind: str, on: str, given: Mapping[str, Any], seed: 
         return Target(kind, on, keys, links, tuple(s for s in fabric.switches if s.startswith(f"p{plane}-")))
     if kind == "dead-paths":
         return Target(kind, on, keys, _drawn(fabric, on, keys["share"], keys["seed"]))
+    if kind in ("loss", "corrupt", "slow"):
+        link = _cable(fabric, on)
+        return Target(kind, _told(on, link), keys, (link.name,), ports=_ends(link, keys["direction"], sending=kind == "slow"))
+    if kind == "path-loss":
+        src, dst, value = _path(fabric, on)
+        first = path_links(fabric, src, dst, value)[0].b
+        return Target(kind, check_entry(fabric, on), keys, paths=((first.number, _next(sid_list(fabric, src, dst, value)[1:])),))
+    if kind == "destination-loss":
+        return Target(kind, on, keys, paths=_towards(fabric, on, fabric.host_number(keys["to"])))
+    if kind == "straggler":
+        return Target(kind, on, keys, host=fabric.host_number(on))
     if kind == "kill":
         return Target(kind, on, keys, host=-1 if on == "controller" else fabric.host_number(on))
     raise AssertionError(kind)
@@ -92,7 +109,19 @@ def resolve(fabric: Fabric, kind: str, on: str, given: Mapping[str, Any], seed: 
 
 def evs_hit(fabric: Fabric, target: Target, src: int, dst: int) -> set[int]:
     """The EVs from ``src`` to ``dst`` whose packets the fault may hit."""
-    return denied(fabric, target.links, src, dst)
+    if target.kind in ("path-loss", "destination-loss"):
+        there = "to" not in target.keys or target.keys["to"] == f"h{dst}"
+        return denied(fabric, [target.on], src, dst) if there else set()
+    way = target.keys.get("direction", "both")
+    if way == "both":
+        return denied(fabric, target.links, src, dst)
+    hit = set()
+    for value in path_evs(fabric, src, dst):
+        nodes = path_nodes(fabric, src, dst, value)
+        for link, node in zip(path_links(fabric, src, dst, value), nodes, strict=False):
+            if link.name in target.links and (node == link.a.node) == (way == "up"):
+                hit.add(value)
+    return hit
 
 
 def _nic(fabric: Fabric, name: str) -> Link:
@@ -107,6 +136,48 @@ def _nic(fabric: Fabric, name: str) -> Link:
 def _cable(fabric: Fabric, name: str) -> Link:
     """By its own name or by that of a NIC port."""
     return _nic(fabric, name) if _NIC_PORT.fullmatch(name) else fabric.link(name)
+
+
+def _told(on: str, link: Link) -> str:
+    """A NIC port as it was named, a link with its ends in the fabric's order."""
+    return on if _NIC_PORT.fullmatch(on) else link.name
+
+
+def _ends(link: Link, direction: str, sending: bool) -> tuple[int, ...]:
+    """The ports at which a direction's frames come in, or go out. ``b`` is the upper end."""
+    ends = {"up": link.a.number if sending else link.b.number, "down": link.b.number if sending else link.a.number}
+    return tuple(number for way, number in ends.items() if direction in (way, "both"))
+
+
+def _path(fabric: Fabric, text: str) -> tuple[int, int, int]:
+    """(source, destination, EV) of ``h0>h5@p0/3``."""
+    if ">" not in text:
+        raise FabricError(f"{text!r} is not a path: write it as source>destination@plane/uplink, like h0>h5@p0/3")
+    src, dst, plane, uplink = map(int, re.findall(r"\d+", check_entry(fabric, text)))
+    return src, dst, ev(plane, uplink)
+
+
+def _next(sids: tuple[int, ...]) -> tuple[int, int, int]:
+    first, second, third = (*sids, 0, 0, 0)[:3]
+    return first, second, third
+
+
+def _towards(fabric: Fabric, switch: str, host: int) -> tuple[Path, ...]:
+    """Every form in which a frame for a host may come in at a switch, probes that turn around at a T1 included."""
+    links_of_switch(fabric, switch)  # raises if there is none
+    plane, tier, index = usid_fields(switch_usid(switch))
+    last, down = usid(plane, TIER_T0, fabric.t0_of(host)), host_usid(fabric, plane, host)
+    ports = [port for port in fabric.ports if port.node == switch]
+    if tier == TIER_T1:
+        return tuple((port.number, (last, down, 0)) for port in ports)
+    own = index == fabric.t0_of(host)
+    made: list[Path] = []
+    for port in ports:
+        if own:
+            made.append((port.number, (down, 0, 0)))
+        if "-d" in port.name:
+            made += [(port.number, (usid(plane, TIER_T1, j), last, down)) for j in range(fabric.t1_per_plane)]
+    return tuple(made)
 
 
 def _plane(fabric: Fabric, name: str) -> int:

@@ -35,6 +35,8 @@ class PathSet:
         self.log = log
         self.state = [GOOD] * n
         self.in_use = [False] * n  # active, as opposed to backup
+        self.flying = [0] * n  # packets in flight on it
+        self.share = 2  # how many that may be, as long as another of its plane has fewer: the requester's, from its window
         self.outstanding: list[deque[int]] = [deque() for _ in range(n)]  # transmissions in order (seq), stale ones included
         self.oldest_ns = [0] * n  # when the oldest packet in flight on it was sent; 0: none
         self.last_data_ns = [0] * n
@@ -83,6 +85,14 @@ class PathSet:
                 count += 1
         return count
 
+    def in_rotation(self) -> int:
+        """EVs that carry data now."""
+        count = 0
+        for p in range(self.planes):
+            if self.open[p]:
+                count += self.usable[p]
+        return count
+
     def floor(self) -> int:
         """Fewest EVs that verdicts of loss may leave in use: ``ev_min_active``, or a quarter of those wanted on open planes."""
         if self.config.ev_min_active:
@@ -97,12 +107,14 @@ class PathSet:
         """The plane's next EV that may carry data, or -1. ``avoid`` is passed over if there is another.
 
         A SKIP EV becomes GOOD when its turn comes, but this packet takes the next one; one packet restores at most one EV; if
-        all are SKIP, the one just restored is used (guidance of the specification). Held EVs are passed over.
+        all are SKIP, the one just restored is used (guidance of the specification). Held EVs are passed over, and so are, while the
+        plane has others, EVs that have more than their share of the window in flight: the path is slow, or dead and not known to be [ours].
         """
         lap = self.active[plane]
         n = len(lap)
         restored = -1
         second = -1
+        least = -1
         # The rest of this lap and a whole new one: after the swap the first n looks may meet an EV twice and its neighbour not at all.
         for _ in range(2 * n - self.turn[plane]):
             k = self.turn[plane]
@@ -124,7 +136,13 @@ class PathSet:
             if i == avoid:
                 second = i
                 continue
+            if self.flying[i] >= self.share:
+                if least < 0 or self.flying[i] < self.flying[least]:
+                    least = i
+                continue
             return i
+        if least >= 0:
+            return least
         if second >= 0:
             return second
         if restored >= 0 and not self.held(now, restored):
@@ -169,11 +187,7 @@ class PathSet:
             if self.undone[i]:  # so the path is bad after all
                 self._flapped(now, i)
             return
-        in_use = 0
-        for p in range(self.planes):
-            if self.open[p]:
-                in_use += self.usable[p]
-        if self.in_use[i] and in_use <= self.floor() and not self.backup[self.plane_of[i]]:
+        if self.in_use[i] and self.in_rotation() <= self.floor() and not self.backup[self.plane_of[i]]:
             if not self.spared[i]:  # else it is being probed already, and losses must not put the probe off
                 self.spared[i] = True
                 self._start_probing(now, i, srtt)

@@ -134,7 +134,8 @@ class Requester:
         ``free``: when each port has sent what it was given, ns; a packet may go ``slack`` ns before.
         """
         self.wait = NEVER
-        if self.in_flight + self.config.mtu + wire.COUNTED > self.congestion.cwnd:
+        full = self.config.mtu + wire.COUNTED
+        if self.in_flight + full > self.congestion.cwnd:
             return False
         again = False
         psn = self.next
@@ -155,6 +156,7 @@ class Requester:
                 return False
         paths = self.paths
         n = paths.planes
+        paths.share = -(-self.congestion.cwnd // (full * max(1, paths.in_rotation()))) + 1
         avoid_plane = paths.plane_of[avoid] if avoid >= 0 and paths.live_planes() > 1 else -1
         plane = self.plane
         chosen = -1
@@ -218,6 +220,7 @@ class Requester:
             paths.gap_ns[ev] = min(now - last, self.config.base_rtt)
         paths.last_data_ns[ev] = now
         paths.data_tx[ev] += 1
+        paths.flying[ev] += 1
         if paths.oldest_ns[ev] == 0:
             paths.oldest_ns[ev] = now
         paths.outstanding[ev].append(self.seq[slot])
@@ -231,9 +234,10 @@ class Requester:
         st = self.state[slot]
         if st == ACKED:
             return
+        ev = self.ev[slot]
         if st == SENT:
             self.in_flight -= self.bytes[slot]
-        ev = self.ev[slot]
+            self.paths.flying[ev] -= 1
         acked_ns = self.suspicion.acked_ns
         plane = self.paths.plane_of[ev]
         if self.sent_ns[slot] > acked_ns[plane]:
@@ -391,6 +395,7 @@ class Requester:
             return
         self.state[slot] = LOST
         self.in_flight -= self.bytes[slot]
+        self.paths.flying[self.ev[slot]] -= 1
         insort(self.lost_queue, psn)
         self.lost_by[rule] += 1
         ev = self.ev[slot]
@@ -446,6 +451,7 @@ class Requester:
                 return
             self.state[slot] = CUT
             self.in_flight -= self.bytes[slot]
+            self.paths.flying[i] -= 1
             insort(self.lost_queue, p)
             self._refresh_oldest(i)
         self.trims += 1
@@ -493,3 +499,4 @@ class Requester:
         self.doubts.clear()
         self.end = self.next = self.una
         self.in_flight = 0
+        self.paths.flying = [0] * len(self.paths.flying)

@@ -8,6 +8,7 @@ import sys
 import click
 from rich.console import Console
 
+from testbed.controller.steering import POLICIES
 from testbed.errors import UserError
 from topologies import load_fabric, named_fabrics
 
@@ -17,10 +18,15 @@ from topologies import load_fabric, named_fabrics
 @click.option("--transport", type=click.Choice(["mrc", "roce"]), default="mrc", show_default=True, help="What the hosts' agents speak.")
 @click.option("--seed", type=click.IntRange(0), default=0, metavar="N", help="Seed of everything random.")
 @click.option("--no-controller", is_flag=True, help="Program the switches' tables directly, without the Ryu app.")
-def command(fabric: str, transport: str, seed: int, no_controller: bool) -> None:
+@click.option(
+    "--policy", type=click.Choice(POLICIES), default="none", show_default=True, help="What the controller tells the agents of link events."
+)
+def command(fabric: str, transport: str, seed: int, no_controller: bool, policy: str) -> None:
     """Ends with Ctrl-D or ``exit``; nothing stays behind. Exit status 0, or 1 if a process of the cluster died."""
     from testbed import sandbox
 
+    if no_controller and policy != "none":
+        raise UserError(f"--policy {policy} needs the controller: leave --no-controller out")
     chosen = load_fabric(fabric)
     if os.geteuid() != 0:
         raise UserError("mrcbed up needs root for network namespaces and eBPF: use sudo")
@@ -41,7 +47,7 @@ def command(fabric: str, transport: str, seed: int, no_controller: bool) -> None
             try:
                 with bar:
                     cluster.start()
-                    cluster.start_agents(transport, {}, Path(logs), seed)
+                    cluster.start_agents(transport, {}, Path(logs), seed, policy)
                 console.print(
                     f"[bold]{chosen.name}[/bold] is up in {cluster.booted_ns / 1e9:.2f} s: {chosen.host_count} hosts, "
                     f"{len(chosen.switches)} switches, {len(chosen.links)} links. Try: [bold]paths h0 h{chosen.host_count - 1}[/bold], "

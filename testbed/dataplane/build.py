@@ -30,6 +30,7 @@ def compile_object(out: Path, udp_port: int = layout.MRC_UDP_PORT) -> Path:
         "PORTS": layout.MAX_PORTS,
         "SWITCHES": layout.MAX_SWITCHES,
         "ROUTES": layout.MAX_ROUTES,
+        "PATH_FAULTS": layout.MAX_PATH_FAULTS,
         "PORT_BASE": layout.PORT_BASE,
         "HANDED_OVER": f"0x{layout.HANDED_OVER:x}u",
         "LOCATOR_BLOCK": f"0x{BLOCK.hex()}u",

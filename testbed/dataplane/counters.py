@@ -107,14 +107,17 @@ class Counters:
                 row["drop_link_down_packets"] = max(s[_S["drop_link_down"]], forwarded - seen)
                 row |= {name: s[_S[name]] for name in _NAMED_DROPS}
                 row |= {"flushed_packets": f[2] + f[3], "flushed_bytes": f[0] + f[1]}
-                row |= {name: s[_S[name]] for name in ("marked", "trimmed", "met_bytes", "met_packets")}
+                row |= {name: s[_S[name]] for name in ("marked", "trimmed", "corrupted", "met_bytes", "met_packets")}
                 row |= {"backlog_bytes": backlog, "backlog_packets": backlog_packets, "backlog_mean_bytes": mean_backlog(row)}
                 row |= {"backlog_peak_bytes": s[_S["peak_bytes_data"]], "backlog_high_peak_bytes": s[_S["peak_bytes_high"]]}
                 rows.append(row)
         return rows
 
 
-_NAMED_DROPS = ("drop_trim_failed", "drop_no_route", "drop_not_mine", "drop_hop_limit", "drop_switch_down", "drop_silent")
+_NAMED_DROPS = (
+    "drop_trim_failed", "drop_no_route", "drop_not_mine", "drop_hop_limit", "drop_switch_down", "drop_silent", "drop_fault_loss",
+    "drop_fault_path",
+)  # fmt: skip
 _PEAKS = ("backlog_peak_bytes", "backlog_high_peak_bytes")
 _MASK = (1 << 64) - 1
 _PAIRS = tuple((_S[f"admitted_{w}"], _S[f"arrived_{w}"]) for w in layout.FLUSHED_WORDS)

@@ -16,7 +16,8 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-#if !defined(PORTS) || !defined(SWITCHES) || !defined(ROUTES) || !defined(PORT_BASE) || !defined(HANDED_OVER) || !defined(LOCATOR_BLOCK) || \
+#if !defined(PORTS) || !defined(SWITCHES) || !defined(ROUTES) || !defined(PATH_FAULTS) || \
+	!defined(PORT_BASE) || !defined(HANDED_OVER) || !defined(LOCATOR_BLOCK) || \
 	!defined(DSCP_CONTROL) || !defined(DSCP_TRIMMABLE) || !defined(DSCP_TRIMMABLE_RETX) || !defined(DSCP_TRIMMED) || \
 	!defined(DSCP_TRIMMED_LASTHOP) || !defined(DSCP_ROCE) || !defined(TRIM_BYTES) || !defined(MRC_UDP_PORT)
 #error "compile through testbed/dataplane/loader.py, which defines the fabric's sizes and the DSCP table"
@@ -32,6 +33,8 @@ enum { NOT_ECT = 0, CE = 3, NOT_IP = 0xff };
 #define HTB_DATA 0x10002 /* class 1:2 */
 #define OUTER (ETH_HLEN + sizeof(struct ipv6hdr))
 #define INNER_UDP (OUTER + sizeof(struct ipv6hdr))
+#define BTH (INNER_UDP + sizeof(struct udphdr))
+#define BTH_UNSUMMED (BTH + 4) /* the one byte from the BTH on that the iCRC does not cover */
 
 /* The layouts below are mirrored in testbed/dataplane/layout.py. */
 struct port_config {
@@ -62,10 +65,40 @@ struct port_stats {
 	__u64 drop_hop_limit;
 	__u64 drop_switch_down;
 	__u64 drop_silent; /* by a switch that keeps its links up and forwards nothing */
+	__u64 drop_fault_loss; /* injected: lost on the cable, counted where it would have arrived */
+	__u64 drop_fault_path; /* injected: lost on one path, or towards one destination */
+	__u64 corrupted;   /* injected: one byte changed, the frame goes on */
 	__u64 marked;
 	__u64 trimmed;
 	__u64 met_bytes;   /* sum of what each data packet found waiting */
 	__u64 met_packets; /* and how many packets that were; also the counter of the ramp's draws */
+};
+
+/* Injected faults of what arrives at a port; probabilities in 2^-32. Written by testbed/dataplane/packet_faults.py; the draws are counted
+ * here, so that the same packets in the same order meet the same fate. */
+enum { FAULT_LOSS = 1, FAULT_CORRUPT = 2, FAULT_PATH = 4 };
+
+struct port_fault {
+	__u64 flags;
+	__u64 loss;
+	__u64 loss_seed;
+	__u64 loss_draws;
+	__u64 corrupt;
+	__u64 corrupt_seed;
+	__u64 corrupt_draws;
+};
+
+/* Which frames at a switch's port: by the three uSIDs after the switch's own, in network order; zeros after the last. */
+struct path_key {
+	__u32 port;
+	__be16 next[3];
+	__u16 zero;
+};
+
+struct path_fault {
+	__u64 loss;
+	__u64 seed;
+	__u64 draws;
 };
 
 /* What was lost in a queue when its link went down. Written by user space only (testbed/dataplane/counters.py). */
@@ -115,6 +148,22 @@ struct {
 	__type(key, __u32);
 	__type(value, __u64);
 } switch_down SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, PORTS);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct port_fault);
+} port_fault SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, PATH_FAULTS);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct path_key);
+	__type(value, struct path_fault);
+} path_fault SEC(".maps");
 
 /* Static uN tables of all switches: (switch number << 16 | next uSID) -> egress interface index. */
 struct {
@@ -194,6 +243,90 @@ static __always_inline int is_mrc(struct __sk_buff *skb)
 	inner = data + OUTER;
 	udp = data + INNER_UDP;
 	return outer->nexthdr == IPPROTO_IPV6 && inner->nexthdr == IPPROTO_UDP && udp->dest == bpf_htons(MRC_UDP_PORT);
+}
+
+/* Draw number `count` of a port, 32 bits: SplitMix64's finaliser over seed, port and count, so that a run can be repeated. */
+static __always_inline __u64 draw(__u32 seed, __u32 number, __u64 count)
+{
+	__u64 z = (((__u64)seed << 32) | number) * 0x9e3779b97f4a7c15ULL + count * 0xd1342543de82ef95ULL;
+
+	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+	z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+	return (z ^ (z >> 31)) >> 32;
+}
+
+/* Change one byte, so that a switch still forwards the frame and the receiver's checksum catches it: in what trimming would cut off, or in
+ * a shorter frame after the headers that name its receiver. 0: changed. A trimmed frame has no checksum left, and is spared. */
+static __always_inline int corrupt(struct __sk_buff *skb, __u32 dscp, __u32 random)
+{
+	__u32 length = skb->len, first = TRIM_BYTES, at;
+	int summed = 1;
+	__u8 byte;
+
+	if (dscp == DSCP_TRIMMED || dscp == DSCP_TRIMMED_LASTHOP)
+		return -1;
+	if (length <= TRIM_BYTES) {
+		summed = !is_mrc(skb);
+		first = summed ? INNER_UDP : BTH;
+	}
+	if (length < first + 2)
+		return -1;
+	at = first + (random >> 8) % (length - first - !summed);
+	if (!summed && at >= BTH_UNSUMMED)
+		at++;
+	if (bpf_skb_load_bytes(skb, at, &byte, 1))
+		return -1;
+	byte ^= 1 + (random & 0xff) % 0xff;
+	return bpf_skb_store_bytes(skb, at, &byte, 1, 0);
+}
+
+static __always_inline int lost_on_path(struct __sk_buff *skb, __u32 number, struct port_config *port)
+{
+	struct path_key key = { .port = number };
+	struct path_fault *fault;
+	struct ipv6hdr *ip;
+	__be16 *word;
+
+	if (skb->protocol != bpf_htons(ETH_P_IPV6) || reach(skb, OUTER))
+		return 0;
+	ip = outer_header(skb);
+	if (!ip)
+		return 0;
+	word = (__be16 *)&ip->daddr;
+	if (word[0] != bpf_htons(LOCATOR_BLOCK >> 16) || word[1] != bpf_htons(LOCATOR_BLOCK & 0xffff) || bpf_ntohs(word[2]) != port->usid)
+		return 0;
+	key.next[0] = word[3];
+	key.next[1] = word[4];
+	key.next[2] = word[5];
+	fault = bpf_map_lookup_elem(&path_fault, &key);
+	return fault && draw(fault->seed, number, __sync_fetch_and_add(&fault->draws, 1)) < fault->loss;
+}
+
+/* What injected faults do to a frame that has come over the cable: non-zero if it is gone. */
+static __always_inline int faulted(struct __sk_buff *skb, __u32 number, struct port_config *port, struct port_stats *stats, __u32 dscp)
+{
+	struct port_fault *fault = bpf_map_lookup_elem(&port_fault, &number);
+	__u64 flags, count;
+
+	if (!fault)
+		return 0;
+	flags = *(volatile __u64 *)&fault->flags;
+	if (!flags)
+		return 0;
+	if ((flags & FAULT_LOSS) && draw(fault->loss_seed, number, __sync_fetch_and_add(&fault->loss_draws, 1)) < fault->loss) {
+		COUNT(stats->drop_fault_loss);
+		return 1;
+	}
+	if ((flags & FAULT_PATH) && lost_on_path(skb, number, port)) {
+		COUNT(stats->drop_fault_path);
+		return 1;
+	}
+	if (flags & FAULT_CORRUPT) {
+		count = __sync_fetch_and_add(&fault->corrupt_draws, 1);
+		if (draw(fault->corrupt_seed, number, count) < fault->corrupt && !corrupt(skb, dscp, draw(fault->corrupt_seed, number, ~count)))
+			COUNT(stats->corrupted);
+	}
+	return 0;
 }
 
 /* Whether a switch forwards nothing: dead, or silent. Counts the packet if so. */
@@ -282,6 +415,8 @@ int fabric_ingress(struct __sk_buff *skb)
 		COUNT(stats->arrived_packets[DATA]);
 		COUNT_BYTES(stats->arrived_bytes[DATA], length);
 	}
+	if (faulted(skb, number, port, stats, dscp))
+		return TC_ACT_SHOT;
 	if (port->kind == KIND_SWITCH)
 		return forward(skb, port, stats);
 	if (port->kind != KIND_HOST)
@@ -332,16 +467,6 @@ static __always_inline void note_peak(__u64 *peak, __u64 backlog)
 		if (backlog <= seen || __sync_val_compare_and_swap(peak, seen, backlog) == seen)
 			return;
 	}
-}
-
-/* Draw number `count` of a port, 32 bits: SplitMix64's finaliser over seed, port and count, so that a run can be repeated. */
-static __always_inline __u64 draw(__u32 seed, __u32 number, __u64 count)
-{
-	__u64 z = (((__u64)seed << 32) | number) * 0x9e3779b97f4a7c15ULL + count * 0xd1342543de82ef95ULL;
-
-	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
-	z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
-	return (z ^ (z >> 31)) >> 32;
 }
 
 /* Whether a packet that finds `waiting` bytes is to be marked: never up to ecn_low, always from ecn_high on, linear between. */

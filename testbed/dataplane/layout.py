@@ -14,6 +14,7 @@ PORT_BASE: Final = 1000
 MAX_PORTS: Final = 4096
 MAX_SWITCHES: Final = 2048
 MAX_ROUTES: Final = 65536
+MAX_PATH_FAULTS: Final = 65536
 MRC_UDP_PORT: Final = 4791
 TRIM_BYTES: Final = DATA_HEADERS + 4
 """What is left of a trimmed frame: every header, an immediate included, whatever follows without one [ours]."""
@@ -72,9 +73,20 @@ STATS_WORDS: Final = (  # u64 each; those of two classes: data, high
     "drop_hop_limit",
     "drop_switch_down",
     "drop_silent",
+    "drop_fault_loss",
+    "drop_fault_path",
+    "corrupted",
     "marked",
     "trimmed",
     "met_bytes",
     "met_packets",
 )
 FLUSHED_WORDS: Final = ("bytes_data", "bytes_high", "packets_data", "packets_high")  # u64 each
+FAULT_LOSS: Final = 1
+FAULT_CORRUPT: Final = 2
+FAULT_PATH: Final = 4
+"""Bits of a port's fault flags."""
+FAULT_WORDS: Final = ("flags", "loss", "loss_seed", "loss_draws", "corrupt", "corrupt_seed", "corrupt_draws")  # u64 each
+PATH_FAULT_WORDS: Final = ("loss", "seed", "draws")  # u64 each
+CERTAIN: Final = 1 << 32
+"""A probability of 1 as the programs have it."""

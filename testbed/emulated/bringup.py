@@ -41,19 +41,27 @@ def veth_lines(fabric: Fabric, namespaces: dict[str, str]) -> list[str]:
     return [f"{end(link.b, 'link add name')} type veth {end(link.a, 'peer name')}" for link in fabric.links]
 
 
+def class_lines(fabric: Fabric, verb: str, port: Port, rate: int) -> list[str]:
+    """`tc` lines of a port's HTB classes; ``verb``: add, or change for other rates (bits/s) on a running port."""
+    burst = max(1600, rate * BURST_NS // 8_000_000_000)
+    half = rate // 2
+    dev, rest = f"dev {port.name}", f"burst {burst} cburst {burst} quantum {fabric.frame_bytes}"
+    return [
+        f"class {verb} {dev} parent 1: classid 1:f htb rate {rate}bit ceil {rate}bit {rest}",
+        f"class {verb} {dev} parent 1:f classid 1:1 htb rate {half}bit ceil {half}bit prio 0 {rest}",
+        f"class {verb} {dev} parent 1:f classid 1:2 htb rate {rate - half}bit ceil {rate}bit prio 1 {rest}",
+    ]
+
+
 def queue_lines(fabric: Fabric, ports: Iterable[tuple[Port, int]]) -> list[str]:
     """`tc` lines of egress queue and programs for (port, rate in bits/s)."""
     lines = []
     for port, rate in ports:
-        burst = max(1600, rate * BURST_NS // 8_000_000_000)
-        half = rate // 2
-        dev, rest = f"dev {port.name}", f"burst {burst} cburst {burst} quantum {fabric.frame_bytes}"
+        dev = f"dev {port.name}"
         # HTB charges the length computed before clsact egress unless a size table makes it compute again: hence `stab`.
         lines += [
             f"qdisc add {dev} root handle 1: stab overhead 0 linklayer ethernet htb default 2",
-            f"class add {dev} parent 1: classid 1:f htb rate {rate}bit ceil {rate}bit {rest}",
-            f"class add {dev} parent 1:f classid 1:1 htb rate {half}bit ceil {half}bit prio 0 {rest}",
-            f"class add {dev} parent 1:f classid 1:2 htb rate {rate - half}bit ceil {rate}bit prio 1 {rest}",
+            *class_lines(fabric, "add", port, rate),
             # The counted backlog drops first; these only must not be smaller. It also counts what has left the queue and not arrived yet.
             f"qdisc add {dev} parent 1:1 handle 11: bfifo limit {loader.high_limit(fabric) + 65536}",
             f"qdisc add {dev} parent 1:2 handle 12: bfifo limit {fabric.buffer_bytes + 65536}",

@@ -97,7 +97,7 @@ class FabricNet(Mininet):
         self._queues()
         step("routes")
         for number, name in enumerate(fabric.hosts):
-            bringup.run_batch("ip", bringup.host_lines(fabric, number), self._path(name))
+            bringup.run_batch("ip", bringup.host_lines(fabric, number), self.path_of(name))
         step("links-up")
         bringup.run_batch("ip", [f"link set {p.name} up" for p in fabric.ports if p.node not in fabric.hosts], self.switch_namespace)
         self.counters = Counters(fabric, self.ovs.accounts if self.ovs is not None else None)
@@ -106,7 +106,8 @@ class FabricNet(Mininet):
         self._wait_for_carriers()
         self.built = True
 
-    def _path(self, node: str) -> str:
+    def path_of(self, node: str) -> str:
+        """A node's network namespace for nsenter; "" for the switches'."""
         return f"/proc/{os.getpid()}/fd/{self.namespaces[node]}"
 
     def _adopt_cables(self) -> None:
@@ -123,7 +124,7 @@ class FabricNet(Mininet):
             for port in (link.a, link.b):
                 rated[port.node if port.node in rated else ""].append((port, link.rate))
         for node, ports in rated.items():
-            bringup.run_batch("tc", bringup.queue_lines(self.fabric, ports), self._path(node))
+            bringup.run_batch("tc", bringup.queue_lines(self.fabric, ports), self.path_of(node))
 
     def _wait_for_carriers(self) -> None:
         until = time.monotonic() + 5

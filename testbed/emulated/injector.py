@@ -12,7 +12,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from testbed.dataplane.packet_faults import PacketFaults
 from testbed.emulated.faults import Faults
+from testbed.emulated.rates import Rates
 from testbed.errors import UserError
 from testbed.fault_targets import FaultEvent, Injected, resolve
 from topologies.clos import Fabric
@@ -28,8 +30,10 @@ class Process(Protocol):
 class Injector:
     """``process_of(host)``: the agent of a host, or the controller for -1; None if there is none."""
 
-    def __init__(self, fabric: Fabric, faults: Faults, process_of: Callable[[int], Process | None]) -> None:
-        self.fabric, self.faults, self.process_of = fabric, faults, process_of
+    def __init__(
+        self, fabric: Fabric, faults: Faults, packets: PacketFaults, rates: Rates, process_of: Callable[[int], Process | None]
+    ) -> None:
+        self.fabric, self.faults, self.packets, self.rates, self.process_of = fabric, faults, packets, rates, process_of
         self._active: dict[int, Injected] = {}
         self._events: list[FaultEvent] = []
         self._last = 0
@@ -85,6 +89,8 @@ class Injector:
                 told, links = self._drop(made)
                 self._tell(told, made, "heal", links)
             self.faults.heal()
+            self.packets.reset()
+            self.rates.reset()
 
     def active(self) -> list[Injected]:
         """Those that are there, oldest first."""
@@ -98,9 +104,12 @@ class Injector:
             return told
 
     def close(self) -> None:
-        """Take back what would outlive the fabric (stopped processes), and end the thread."""
+        """Let stopped processes go on, so that they can end, and end the thread. The rest goes with the fabric."""
         with self._wake:
             self._closed = True
+            for made in self._active.values():
+                if made.target.kind == "straggler":
+                    self._signal(made.target.host, signal.SIGCONT)
             self._wake.notify()
         self._thread.join()
 
@@ -114,6 +123,13 @@ class Injector:
         if target.kind == "kill":
             made.told_ns = self._kill(target.host)
             self._tell(made.told_ns, made, "begin", ())
+        elif target.kind == "straggler":
+            made.told_ns = self._stop(made)
+            self._tell(made.told_ns, made, "begin", ())
+        elif target.kind in ("loss", "corrupt", "slow", "path-loss", "destination-loss"):
+            made.told_ns = time.monotonic_ns()
+            self._hit(made)
+            self._tell(made.told_ns, made, "begin", target.links)
         elif target.kind == "silent":
             made.told_ns, _ = self.faults.hold(made.number, silent=target.switches)
             self._tell(made.told_ns, made, "begin", target.links)
@@ -132,7 +148,32 @@ class Injector:
     def _drop(self, made: Injected) -> tuple[int, tuple[str, ...]]:
         """Nothing of it stays."""
         self._active.pop(made.number, None)
+        if made.target.kind == "straggler":
+            self._signal(made.target.host, signal.SIGCONT)
+        self.packets.drop(made.number)
+        self.rates.drop(made.number)
         return self.faults.hold(made.number)
+
+    def _hit(self, made: Injected) -> None:
+        target, keys = made.target, made.target.keys
+        if target.kind == "slow":
+            self.rates.slow(made.number, target.ports, keys["rate"])
+        elif target.paths:
+            self.packets.on_paths(made.number, target.paths, keys["probability"], keys["seed"])
+        else:
+            self.packets.at_ports(made.number, target.kind, target.ports, keys["probability"], keys["seed"])
+
+    def _stop(self, made: Injected) -> int:
+        """Stop a straggler's agent for its part of the period."""
+        told = time.monotonic_ns()
+        made.due_ns = told + self._part(made)
+        self._signal(made.target.host, signal.SIGSTOP)
+        return told
+
+    def _signal(self, host: int, sig: int) -> None:
+        process = self.process_of(host)
+        if process is not None:
+            process.send_signal(sig)  # one that has ended is not signalled: its number may be another's
 
     def _kill(self, host: int) -> int:
         what = "controller" if host < 0 else f"agent of h{host}"
@@ -146,8 +187,9 @@ class Injector:
     @staticmethod
     def _part(made: Injected) -> int:
         """How long the present part of a cycle lasts, ns."""
-        period, duty = int(made.target.keys["period"]), float(made.target.keys["duty"])
-        down = round(period * duty)
+        keys = made.target.keys
+        period = int(keys["period"])
+        down = round(period * (1 - keys["share"] if made.target.kind == "straggler" else keys["duty"]))
         return down if made.down else period - down
 
     def _cycles(self) -> None:
@@ -166,7 +208,11 @@ class Injector:
             self.clear(made.number)
             return
         made.down = not made.down
+        assert made.due_ns is not None
+        if made.target.kind == "straggler":
+            self._signal(made.target.host, signal.SIGSTOP if made.down else signal.SIGCONT)
+            made.due_ns = max(made.due_ns + self._part(made), time.monotonic_ns())
+            return
         told, links = self._take(made) if made.down else self.faults.hold(made.number)
         self._tell(told, made, "down" if made.down else "up", links)
-        assert made.due_ns is not None
         made.due_ns = max(made.due_ns + self._part(made), told)

@@ -121,6 +121,34 @@ class Prompt(FabricPrompt):
         down = [name for name, up in self.cluster.link_states().items() if not up]
         self.console.print("\n".join(down) if down else "every link is up", highlight=False)
 
+    def do_deny(self, line: str) -> None:
+        """deny ENTRY [REASON...]: forbid a link, switch, plane (p0) or path (h0>h5@p0/3) to all hosts; data there goes elsewhere."""
+        words = words_of(line)
+        if not words:
+            raise UserError("usage: deny ENTRY, like p0-t0-0:p0-t1-2, p0-t1-2, p0 or h0>h5@p0/3")
+        if not self.cluster.deny(words[0], " ".join(words[1:])):
+            self.console.print(f"{words[0]} was denied already", highlight=False)
+
+    def do_allow(self, line: str) -> None:
+        """allow ENTRY: take it off the denylist, whoever denied it; its paths prove themselves before they carry data."""
+        words = words_of(line)
+        if len(words) != 1:
+            raise UserError("usage: allow ENTRY, one that `denied` shows")
+        if not self.cluster.allow(words[0]):
+            raise UserError(f"{words[0]} is not denied: `denied` shows what is")
+
+    def complete_allow(self, word: str, *_: Any) -> list[str]:
+        """What is denied."""
+        return [d["entry"] for d in self.cluster.denied() if d["entry"].startswith(word)]
+
+    def do_denied(self, line: str) -> None:
+        """denied: the denylist, and on whose word."""
+        table = Table("entry", "by", "reason", box=box.SIMPLE)
+        denials = self.cluster.denied()
+        for d in denials:
+            table.add_row(d["entry"], d["by"], d["reason"])
+        self.console.print(table if denials else "nothing is denied", highlight=False)
+
     # --- looking ---------------------------------------------------------------------------------------------
 
     def do_paths(self, line: str) -> None:

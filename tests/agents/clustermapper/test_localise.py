@@ -1,0 +1,174 @@
+"""The link that is named is the link that was broken: every link of a fabric, in either direction, lossy or dead."""
+
+from __future__ import annotations
+
+from statistics import median
+
+import pytest
+
+from agents.clustermapper import probes
+from agents.clustermapper.localise import CLEAR_STATE, DEAD, LOSSY, Localiser
+from agents.clustermapper.options import Options
+from tests.agents.clustermapper.model import Model
+from topologies import load_fabric
+from topologies.clos import t0_name, t1_name
+
+DEMO = load_fabric("demo")
+SMALL = load_fabric("tiny")
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.2, 1.0])
+@pytest.mark.parametrize("upwards", [True, False], ids=["up", "down"])
+def test_every_link_of_a_fabric_is_named_and_no_other(rate: float, upwards: bool) -> None:
+    missed, wrong = [], []
+    for number, link in enumerate(DEMO.links):
+        model = Model(DEMO, Options(), number)
+        model.run(8)
+        model.rate[link.name] = (rate, 0.0) if upwards else (0.0, rate)
+        changed = model.run(400, lambda changed, name=link.name: any(v.link == name for v in changed))  # type: ignore[misc]
+        changed += model.run(20)
+        if link.name not in {v.link for v in changed}:
+            missed.append(link.name)
+        wrong += [(link.name, v.link) for v in changed if v.link != link.name]
+        state = model.localiser.verdicts[link.name].state
+        assert state == DEAD if rate == 1.0 else state in (LOSSY, CLEAR_STATE)
+        assert [f.name for f in model.localiser.findings()] in ([link.name], [] if rate < 1 else None)
+    assert missed == [] and wrong == []
+
+
+@pytest.mark.parametrize(
+    ("rate", "middle", "most"),
+    [(0.02, 800, 2400), (0.05, 240, 800), (0.2, 56, 120), (0.5, 24, 48), (1.0, 12, 16)],
+)
+def test_detection_time_against_loss_rate(rate: float, middle: float, most: float) -> None:
+    """docs/clustermapper.md states these figures: base RTTs from the onset to the verdict, deadline not included."""
+    times: dict[str, list[float]] = {"nic": [], "fabric": []}
+    links = [DEMO.links[k] for k in (0, 9, 30, 33, 40, 63)]
+    for k, link in enumerate(links * 5):
+        model = Model(DEMO, Options(), 100 + k)
+        model.run(4)
+        model.rate[link.name] = (rate, 0.0)
+        before = model.bucket
+        model.run(900, lambda changed, name=link.name: any(v.link == name for v in changed))  # type: ignore[misc]
+        times[link.kind].append(model.rtts(model.bucket - before))
+    assert all(median(t) <= middle and max(t) <= most for t in times.values()), times
+
+
+def test_a_healthy_fabric_is_never_blamed() -> None:
+    model = Model(DEMO, Options(), 1)
+    assert model.run(2000) == []
+
+
+def test_single_losses_now_and_then_are_nobodys_fault() -> None:
+    for seed in range(3):
+        model = Model(DEMO, Options(), seed)
+        model.rate = {link.name: (0.0002, 0.0002) for link in DEMO.links}
+        assert model.run(1200) == []
+        assert sum(int(lost.sum()) for lost in model.lost.values()) > 20
+
+
+def test_a_link_is_cleared_when_it_is_whole_again_and_blamed_anew_when_it_is_not() -> None:
+    for link, rate in (("h3:p1-t0-0", 0.2), ("p1-t0-1:p1-t1-2", 0.2), ("h0:p0-t0-0", 0.05), ("h0:p2-t0-0", 1.0)):
+        model = Model(DEMO, Options(), 5)
+        model.run(50)
+        spans = []
+        for _ in range(2):
+            model.rate[link] = (0.0, rate)
+            model.run(300, lambda changed: bool(changed))
+            assert model.localiser.verdicts[link].state != CLEAR_STATE
+            model.run(60)
+            assert model.localiser.verdicts[link].state != CLEAR_STATE, "it lasts as long as the fault does"
+            model.rate.clear()
+            begun = model.bucket
+            changed = model.run(300, lambda changed: bool(changed))
+            assert [(v.link, v.state) for v in changed][-1] == (link, CLEAR_STATE)
+            spans.append(model.rtts(model.bucket - begun))
+            assert model.run(200) == [] and model.localiser.findings() == []
+        assert max(spans) < {0.05: 800, 0.2: 400, 1.0: 150}[rate], (link, spans)
+
+
+def test_the_rate_is_estimated() -> None:
+    for rate in (0.05, 0.2):
+        model = Model(DEMO, Options(), 3)
+        model.rate["h3:p1-t0-0"] = (rate, 0.0)
+        model.run(300)
+        assert rate / 1.6 <= model.localiser.verdicts["h3:p1-t0-0"].rate <= rate * 1.6
+
+
+@pytest.mark.parametrize("t0", [0, 1])
+def test_a_dead_t0_is_named_as_such(t0: int) -> None:
+    model = Model(DEMO, Options(), 2)
+    model.run(20)
+    gone = t0_name(2, t0)
+    for link in DEMO.links:
+        if gone in (link.a.node, link.b.node):
+            model.rate[link.name] = (1.0, 1.0)
+    model.run(30)
+    assert [(f.name, f.state) for f in model.localiser.findings()] == [(gone, DEAD)]
+
+
+def test_a_dead_t1_is_named_as_such_and_two_of_them_too() -> None:
+    model = Model(DEMO, Options(), 2)
+    model.run(20)
+    gone = [t1_name(2, 3), t1_name(2, 0)]
+    for link in DEMO.links:
+        if link.b.node in gone:
+            model.rate[link.name] = (1.0, 1.0)
+    model.run(40)
+    assert sorted(f.name for f in model.localiser.findings()) == sorted(gone)
+
+
+def test_all_t1s_of_a_plane_dead_is_not_blamed_on_the_hosts_links() -> None:
+    model = Model(DEMO, Options(), 2)
+    model.run(20)
+    for link in DEMO.links:
+        if link.b.node.startswith("p1-t1"):
+            model.rate[link.name] = (1.0, 0.0)
+    model.run(60)
+    assert sorted(f.name for f in model.localiser.findings()) == [t1_name(1, j) for j in range(4)]
+
+
+def test_several_faults_at_once_are_told_apart() -> None:
+    bad = {"h3:p1-t0-0": 0.3, "h1:p1-t0-0": 1.0, "p1-t0-0:p1-t1-2": 0.3, "p1-t0-0:p1-t1-1": 1.0, "h6:p0-t0-1": 0.2}
+    for seed in range(6):
+        model = Model(DEMO, Options(), seed)
+        model.run(20)
+        model.rate = {link: (rate, 0.0) for link, rate in bad.items()}
+        changed = model.run(120)
+        assert {v.link for v in changed} == set(bad)
+        assert {f.name: f.state for f in model.localiser.findings()} == {n: DEAD if r == 1.0 else LOSSY for n, r in bad.items()}
+
+
+def test_one_host_alone_names_its_links_too() -> None:
+    for link in ("h5:p1-t0-1", "p1-t0-1:p1-t1-0"):
+        model = Model(DEMO, Options(), 4, hosts=[5])
+        model.run(20)
+        model.rate[link] = (0.2, 0.2)
+        assert {v.link for v in model.run(300)} == {link}
+
+
+def test_a_port_without_carrier_is_dead_at_once_and_its_upper_links_are_not_blamed() -> None:
+    model = Model(DEMO, Options(), 4)
+    model.run(20)
+    model.carrier[3][1] = False
+    assert [(v.link, v.state, v.carrier) for v in model.step()] == [("h3:p1-t0-0", DEAD, False)]
+    assert model.run(50) == []
+    model.carrier[3][1] = True
+    assert [(v.link, v.state) for v in model.run(10)] == [("h3:p1-t0-0", CLEAR_STATE)]
+
+
+def test_a_probe_that_comes_late_takes_its_loss_back() -> None:
+    judge = Localiser(SMALL, Options(), [0])
+    cells = probes.cells(SMALL)
+    judge.add(0, 1, [5] * cells, [0] * cells)
+    judge.add(0, 2, [10] * cells, [2] + [0] * (cells - 1))
+    judge.add(0, 3, [15] * cells, [0] * cells)
+    judge.add(0, 3, [15] * cells, [9] * cells)  # said before: ignored
+    assert judge.judge(1) == [] and judge.table() == []
+
+
+def test_the_threshold_is_the_least_rate_that_counts() -> None:
+    for threshold, blamed in ((0.01, True), (0.2, False)):
+        model = Model(DEMO, Options(threshold=threshold), 3)
+        model.rate["h3:p1-t0-0"] = (0.04, 0.0)
+        assert bool(model.run(400)) == blamed
