@@ -17,10 +17,10 @@ from scenarios.outages import Outage, changes, dead_at
 
 SETTLE_RTTS = 20
 """What passes sooner after a change is not part of what it settles at (the issue's figure)."""
-SLIDING_RTTS = 10
-"""Goodput is judged over windows of so many base RTTs: a bin of two holds too few packets to tell 3 % [ours]."""
+SLIDING_RTTS = 20
+"""Goodput is judged over windows of so many base RTTs: a bin of two holds some 20 packets per plane, too few to tell 3 % [ours]."""
 TOLERANCE = 0.03
-"""Settled is what stays within this of what is expected (the issue's figure)."""
+"""Settled is what stays within this of what is expected (the issue's figure); see :func:`settled_ns` for a packet more."""
 JUDGED_RTTS = 40
 """A phase shorter than this is not judged [ours]."""
 FEWEST_PACKETS = 1000
@@ -81,16 +81,20 @@ def mean_share(bins: pd.DataFrame, line_bps: float, begin: int, end: int) -> flo
     return None if rate is None else rate / line_bps
 
 
-def settled_ns(bins: pd.DataFrame, line_bps: float, expected: float, begin: int, end: int, width: int) -> int | None:
+def settled_ns(
+    bins: pd.DataFrame, line_bps: float, expected: float, begin: int, end: int, width: int, edge_bytes: int = 0
+) -> int | None:
     """Time from ``begin`` until every window of ``width`` ns that follows, up to ``end``, is within 3 % of ``expected`` (of the line).
 
-    Windows begin where bins do. None if the last one is not, or there is none.
+    Windows begin where bins do. None if the last one is not, or there is none. ``edge_bytes``: what the edges of a window may cut off,
+    a packet on each plane; so much more a window may be off [ours].
     """
+    tolerance = TOLERANCE + edge_bytes * 8e9 / (width * line_bps * expected)
     settled: int | None = None
     starts = [int(t) for t in bins["t_ns"] if t >= begin and t + width <= end]
     for t in reversed(starts):
         share = mean_share(bins, line_bps, t, t + width)
-        if share is None or abs(share / expected - 1) > TOLERANCE:
+        if share is None or abs(share / expected - 1) > tolerance:
             break
         settled = t - begin
     return settled
@@ -113,7 +117,10 @@ def rows_of(run: Run, found: Sequence[Outage]) -> list[dict[str, Any]]:
                     continue
                 expected = len(phase.live) / fabric.planes
                 share = mean_share(bins, line, phase.begin + SETTLE_RTTS * rtt, phase.end)
-                took = settled_ns(bins, line, expected, phase.begin, phase.end, SLIDING_RTTS * rtt) if expected else None
+                took = None
+                if expected:
+                    edge = len(phase.live) * fabric.mtu
+                    took = settled_ns(bins, line, expected, phase.begin, phase.end, SLIDING_RTTS * rtt, edge)
                 rows.append(
                     {
                         "host": f"h{host}", "direction": direction, "phase": "down" if phase.down else "up",
