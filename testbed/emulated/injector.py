@@ -189,7 +189,7 @@ class Injector:
         """How long the present part of a cycle lasts, ns."""
         keys = made.target.keys
         period = int(keys["period"])
-        down = round(period * (1 - keys["share"] if made.target.kind == "straggler" else keys["duty"]))
+        down: int = round(period * (1 - keys["share"] if made.target.kind == "straggler" else keys["duty"]))
         return down if made.down else period - down
 
     def _cycles(self) -> None:
