@@ -9,9 +9,14 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
+
+
+STREAM_BUFFER = 1 << 16
+"""Bytes under way to a reader of the event stream [ours]."""
 
 
 def prepare() -> None:
@@ -55,6 +60,8 @@ class _Rest(ControllerBase):
         status, payload = self.data["answer"](request)
         if isinstance(payload, Reader):
             req.environ["eventlet.minimum_write_chunk_size"] = 0  # every line goes out at once
+            # The kernel would hold megabytes for a reader that stalls: what it loses is counted here instead.
+            req.environ["eventlet.input"].get_socket().setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, STREAM_BUFFER)
             return Response(content_type="application/x-ndjson", status=status, app_iter=_Closing(payload))
         return Response(content_type="application/json", status=status, body=json.dumps(payload, indent=2).encode() + b"\n")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import http.client
 import json
 import os
 import signal
@@ -15,13 +16,16 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from testbed.controller.client import ControllerClient
+from testbed.controller.journal import MAX_READERS
 from testbed.controller.southbound.netlink import socket_in
+from testbed.errors import UserError
 from topologies import load_fabric
 from topologies.paths import static_tables
 
@@ -229,6 +233,131 @@ def test_404_is_json_with_near_names(controller: Controller) -> None:
             controller.get(path)
         assert error.value.code == 404
         assert json.load(error.value)["near"]
+
+
+def stream(controller: Controller, query: str = "", buffer: int = 0) -> socket.socket:
+    """A connection on which the stream has been asked for."""
+    made = socket.socket()
+    if buffer:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+    made.settimeout(5)
+    made.connect(("127.0.0.1", controller.port))
+    made.sendall(f"GET /events{query} HTTP/1.0\r\nHost: here\r\n\r\n".encode())
+    return made
+
+
+def lines(connection: socket.socket, enough: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
+    """What the stream says, until it is enough."""
+    data = b""
+    while True:
+        data += connection.recv(1 << 16)
+        head, _, body = data.partition(b"\r\n\r\n")
+        said = [json.loads(line) for line in body.split(b"\n")[:-1] if line]
+        if enough(said):
+            assert b"200 OK" in head and b"application/x-ndjson" in head
+            return said
+
+
+def test_events_stream_as_they_happen(lab: Lab, controller: Controller) -> None:
+    lab.set_port(LINK.b.name, False)
+    controller.event(0)
+    replayed, news = stream(controller, "?since=0"), stream(controller)
+    assert [e["event"] for e in lines(replayed, lambda said: len(said) == 1)] == ["link-down"]
+    time.sleep(0.1)  # until the second reader is one, too
+    told = lab.set_port(LINK.b.name, True)
+    (entry,) = lines(news, lambda said: len(said) == 1)
+    assert time.monotonic_ns() - told < 200_000_000
+    assert (entry["event"], entry["link"]) == ("link-up", LINK.name) and told < entry["heard_ns"] <= entry["t_ns"]
+    assert controller.get(f"/v1/journal?since={entry['t_ns'] - 1}") == [entry]
+    for connection in (replayed, news):
+        connection.close()
+
+
+def test_a_reader_that_stalls_holds_nobody_up(lab: Lab, controller: Controller) -> None:
+    """It loses entries, is told how many, and everyone else goes on as if it were not there."""
+    stalled = stream(controller, buffer=2048)
+    time.sleep(0.1)
+    reason = "x" * 200
+    slowest = 0.0
+    turns = 1_800  # 200 B each: more than the sockets' buffers and the reader's own thousand hold
+    with http_connection(controller.port) as connection:
+        for turn in range(turns):
+            body = {"entry": "p0", "reason": reason} if turn % 2 == 0 else {"allow": "p0"}
+            began = time.monotonic()
+            connection.request("POST", "/denylist", json.dumps(body))
+            answer = connection.getresponse()
+            answer.read()
+            slowest = max(slowest, time.monotonic() - began)
+            assert answer.status in (200, 201)
+    told = lab.set_port(LINK.b.name, False)
+    assert controller.event(0)["handled_ns"] - told < 100_000_000
+    assert slowest < 1.0
+    said = lines(stalled, lambda said: said[-1:] != [] and said[-1]["event"] in ("missed", "link-down"))
+    (missed,) = [e for e in said if e["event"] == "missed"]
+    assert missed["count"] + len(said) - 1 == turns + 1, "every entry was told, or counted as not told"
+    stalled.close()
+
+
+@contextlib.contextmanager
+def http_connection(port: int) -> Iterator[http.client.HTTPConnection]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    yield connection
+    connection.close()
+
+
+def test_readers_that_leave_make_room(lab: Lab, controller: Controller) -> None:
+    for _ in range(3):
+        readers = [stream(controller, "?since=0") for _ in range(MAX_READERS)]
+        time.sleep(0.2)
+        with pytest.raises(urllib.error.HTTPError) as error:
+            controller.get("/events")
+        assert error.value.code == 503
+        for reader in readers:
+            reader.close()
+        for turn in range(4):  # writing is what shows that they are gone: the first write brings a reset, the second fails
+            lab.set_port(LINK.b.name, turn % 2 == 1)
+            time.sleep(0.05)
+
+
+def test_the_denylist_over_http(controller: Controller) -> None:
+    url = f"http://127.0.0.1:{controller.port}"
+    client = ControllerClient(url)
+    assert client.deny("h0>h3@p1/0", "why not")["new"] is True
+    with urllib.request.urlopen(urllib.request.Request(f"{url}/denylist/h0%3Eh3@p1/0", method="DELETE"), timeout=5) as answer:
+        assert json.load(answer)["entry"] == "h0>h3@p1/0"
+    assert client.get("denylist") == []
+    with pytest.raises(UserError, match="has planes p0..p1"):
+        client.deny("p9")
+    asked_by_a_page = urllib.request.Request(f"{url}/denylist", b'{"entry": "p0"}', {"Origin": "http://example.org"}, method="POST")
+    with pytest.raises(urllib.error.HTTPError) as error:
+        urllib.request.urlopen(asked_by_a_page, timeout=5)
+    assert error.value.code == 403 and client.get("denylist") == []
+
+
+def test_its_owner_alone_names_agents(lab: Lab) -> None:
+    """Nonsense on the line is answered in one line, and what is no agent is left out."""
+    command = [sys.executable, "-m", "testbed.controller", "--config", str(lab.config())]
+    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdin and process.stdout
+    url = f"http://127.0.0.1:{process.stdout.readline().split()[1]}"
+    answers = {
+        "rubbish": "error JSONDecodeError",
+        "[]": "error TypeError",
+        '{"agents": {}}': "error KeyError: 'policy'",
+        '{"agents": {}, "policy": "all"}': "error ValueError: no policy 'all'",
+        '{"agents": {"h0": "/nowhere"}, "policy": "hint"}': "agents 0 of 1",
+        '{"agents": {}, "policy": "none"}': "agents 0 of 0",
+    }
+    for line, answer in answers.items():
+        process.stdin.write(line + "\n")
+        process.stdin.flush()
+        assert process.stdout.readline().startswith(answer)
+    assert [e["event"] for e in ControllerClient(url).get("journal")] == ["agent-lost"]
+    process.stdin.close()  # the line may end; the controller goes on
+    assert ControllerClient(url).get("failed-links") == {}
+    process.kill()
+    process.wait()
+    assert process.stderr and process.stderr.read() == ""
 
 
 def test_ignores_the_terminals_ctrl_c(controller: Controller) -> None:

@@ -1,0 +1,77 @@
+"""``mrcbed denylist``: what endpoints of a fabric that is up must not use."""
+
+from __future__ import annotations
+
+import json
+
+import click
+from rich import box
+from rich.table import Table
+
+from testbed.cli.reach import ago, console, json_option, reach, url_option
+
+
+@click.group(name="denylist", invoke_without_command=True)
+@url_option
+@json_option
+@click.pass_context
+def command(context: click.Context, url: str | None, as_json: bool) -> None:
+    """What the endpoints of a fabric that is up must not use: show it, add to it, take from it.
+
+    An ENTRY is a link (p0-t0-0:p0-t1-3), a switch (p0-t1-3), a plane (p0) or a path in one direction (h0>h5@p0/3).
+    """
+    context.obj = url, as_json
+    if context.invoked_subcommand is None:
+        show(url, as_json)
+
+
+@command.command(name="list")
+@url_option
+@json_option
+@click.pass_obj
+def show_command(group: tuple[str | None, bool], url: str | None, as_json: bool) -> None:
+    """Show it: the default."""
+    show(url or group[0], as_json or group[1])
+
+
+@command.command(name="add")
+@click.argument("entry")
+@click.option("--reason", default="", metavar="TEXT", help="Why: one line, kept with it.")
+@url_option
+@json_option
+@click.pass_obj
+def add(group: tuple[str | None, bool], entry: str, reason: str, url: str | None, as_json: bool) -> None:
+    """Deny ENTRY, until it is removed or the fabric goes."""
+    said = reach(url or group[0]).deny(entry, reason)
+    if as_json or group[1]:
+        click.echo(json.dumps(said, indent=2))
+    else:
+        click.echo(f"{said['entry']} is denied" if said["new"] else f"{said['entry']} was denied already")
+
+
+@command.command(name="remove")
+@click.argument("entry")
+@url_option
+@json_option
+@click.pass_obj
+def remove(group: tuple[str | None, bool], entry: str, url: str | None, as_json: bool) -> None:
+    """Take ENTRY off, whoever denied it. Its paths prove themselves to the endpoints before they carry data."""
+    said = reach(url or group[0]).allow(entry)
+    if as_json or group[1]:
+        click.echo(json.dumps(said, indent=2))
+    else:
+        click.echo(f"{said['entry']} is allowed again (it had been denied by {', '.join(d['by'] for d in said['removed'])})")
+
+
+def show(url: str | None, as_json: bool) -> None:
+    denials = reach(url).get("denylist")
+    if as_json:
+        click.echo(json.dumps(denials, indent=2))
+        return
+    if not denials:
+        click.echo("nothing is denied")
+        return
+    table = Table("entry", "by", "for", "reason", box=box.SIMPLE)
+    for denial in denials:
+        table.add_row(denial["entry"], denial["by"], ago(denial["since_ns"]), denial["reason"])
+    console().print(table, highlight=False)

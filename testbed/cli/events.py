@@ -1,0 +1,58 @@
+"""``mrcbed events``: what the controller of a fabric that is up sees and does, as it happens."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import Any
+
+import click
+
+from testbed.cli.reach import json_option, reach, url_option
+
+
+@click.command(name="events")
+@click.option("--all", "replay", is_flag=True, help="First what has happened so far.")
+@click.option("--since", type=click.IntRange(0), metavar="T_NS", help="First what came after this t_ns, where a reader left off.")
+@url_option
+@json_option
+def command(replay: bool, since: int | None, url: str | None, as_json: bool) -> None:
+    """Follow what the controller of a fabric that is up sees and does, a line each, until Ctrl-C or the fabric's end."""
+    client = reach(url)
+    try:
+        for entry in client.events(0 if replay and since is None else since):
+            print(json.dumps(entry) if as_json else told(entry), flush=True)
+    except BrokenPipeError:  # as in `mrcbed events | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return
+    print("mrcbed: the controller is gone", file=sys.stderr)
+
+
+def told(entry: dict[str, Any]) -> str:
+    """An entry as people read it: the time of day, then what happened."""
+    at = time.time() + (entry["t_ns"] - time.monotonic_ns()) / 1e9
+    clock = time.strftime("%H:%M:%S", time.localtime(at)) + f".{int(at % 1 * 1000):03d}"
+    return f"{clock}  {entry['event']:<15}  {_rest(entry)}".rstrip()
+
+
+def _rest(entry: dict[str, Any]) -> str:
+    match entry["event"]:
+        case "link-down" | "link-up":
+            return f"{entry['link']} (heard at {entry['port']})"
+        case "deny":
+            return f"{entry['entry']} by {entry['by']}" + (f": {entry['reason']}" if entry["reason"] else "")
+        case "allow":
+            return f"{entry['entry']} by {entry['by']}"
+        case "hint-pushed" | "denylist-pushed":
+            listed = entry["links"] if "links" in entry else entry["entries"]
+            took = "" if entry["effect_ns"] is None else f" after {(entry['effect_ns'] - entry['heard_ns']) / 1e6:.1f} ms"
+            return f"{', '.join(listed) or 'nothing'}; {entry['agents']} of {entry['of']} agents took it{took}"
+        case "agents-joined":
+            return f"{len(entry['agents'])} agents, policy {entry['policy']}"
+        case "agents-left":
+            return f"{len(entry['agents'])} agents"
+        case "missed":
+            return f"{entry['count']} entries, for reading too slowly"
+    return ", ".join(f"{key}={value}" for key, value in entry.items() if key not in ("t_ns", "event"))

@@ -1,0 +1,33 @@
+"""``mrcbed links``: every link of a fabric that is up."""
+
+from __future__ import annotations
+
+import json
+
+import click
+from rich import box
+from rich.table import Column, Table
+from rich.text import Text
+
+from testbed.cli.reach import ago, console, json_option, reach, url_option
+
+
+@click.command(name="links")
+@click.option("--bad", is_flag=True, help="Only those that are failed or denied.")
+@url_option
+@json_option
+def command(bad: bool, url: str | None, as_json: bool) -> None:
+    """Every link of a fabric that is up: its state, for how long, who denies it, and how many paths take it."""
+    every = reach(url).get("links")
+    rows = [row for row in every if not bad or row["state"] != "up" or row["denied"]]
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        return
+    table = Table("link", "state", Column("for", justify="right"), "denied by", Column("paths", justify="right"), box=box.SIMPLE)
+    for row in rows:
+        state = Text(row["state"], "green" if row["state"] == "up" else "red")
+        table.add_row(row["link"], state, ago(row["since_ns"]), Text(", ".join(row["denied"]), "magenta"), str(row["paths"]))
+    if rows:
+        console().print(table, highlight=False)
+    failed, denied = sum(row["state"] != "up" for row in every), sum(bool(row["denied"]) for row in every)
+    click.echo(f"{len(every)} links, {failed} failed, {denied} denied")

@@ -1,0 +1,38 @@
+"""``mrcbed paths SRC DST``: every path between two hosts of a fabric that is up."""
+
+from __future__ import annotations
+
+import json
+
+import click
+from rich import box
+from rich.table import Column, Table
+from rich.text import Text
+
+from testbed.cli.reach import console, json_option, reach, url_option
+
+STYLES = {"up": "green", "down": "red", "denied": "magenta"}
+
+
+@click.command(name="paths")
+@click.argument("src")
+@click.argument("dst")
+@url_option
+@json_option
+def command(src: str, dst: str, url: str | None, as_json: bool) -> None:
+    """Every path (EV) from host SRC to host DST of a fabric that is up, as its controller sees them.
+
+    What the hosts themselves think of their paths is another matter: `evs` at the prompt of mrcbed up.
+    """
+    client = reach(url)
+    rows = client.get(f"paths/{src}/{dst}")
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        return
+    failed = set(client.get("failed-links"))
+    table = Table("EV", Column("outer address", no_wrap=True), Column("switches", no_wrap=True), "state", "because of", box=box.SIMPLE)
+    for row in rows:
+        why = [*row["denied_by"], *(link for link in row["links"] if link in failed and link not in row["denied_by"])]
+        state = Text(row["state"], STYLES[row["state"]])
+        table.add_row(f"{row['plane']}:{row['uplink']}", row["address"], " ".join(row["switches"]), state, ", ".join(why))
+    console().print(table, highlight=False)

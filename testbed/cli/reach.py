@@ -1,0 +1,54 @@
+"""Reaching the controller of a fabric that is up: shared by the commands that ask it (denylist, links, paths, events)."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import click
+from rich.console import Console
+
+from testbed import running
+from testbed.controller.client import ControllerClient
+from testbed.errors import UserError
+
+WIDTH = 140
+
+
+def url_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The option ``--url``."""
+    return click.option("--url", metavar="URL", help="The controller's address, as the prompt's `status` tells it.")(command)
+
+
+def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The option ``--json``, as ``as_json``."""
+    return click.option("--json", "as_json", is_flag=True, help="For machines.")(command)
+
+
+def reach(url: str | None) -> ControllerClient:
+    """The one fabric's controller that is up here, or the one asked for. Raises :class:`UserError`."""
+    if url is not None:
+        return ControllerClient(url)
+    found = running.find()
+    if not found:
+        who = "" if os.geteuid() == 0 else " that this user may look into: use sudo, or"
+        raise UserError(f"no fabric with a controller is up{who or ': start one with mrcbed up or mrcbed run, or'} give --url")
+    if len(found) > 1:
+        raise UserError(f"{len(found)} fabrics are up ({', '.join(f'{r.fabric} at {r.url}' for r in found)}): choose with --url")
+    return ControllerClient(found[0].url)
+
+
+def console() -> Console:
+    """As wide as the terminal; wide enough for every table elsewhere."""
+    made = Console()
+    return made if made.is_terminal else Console(width=WIDTH)
+
+
+def ago(since_ns: int) -> str:
+    """A monotonic time of this machine as people read it."""
+    seconds = max(0.0, (time.monotonic_ns() - since_ns) / 1e9)
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
