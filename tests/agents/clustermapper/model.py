@@ -4,6 +4,7 @@ schedule and the real localiser. Fast enough to break every link of a fabric in 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import chain
 
 import numpy as np
 
@@ -42,7 +43,7 @@ class Model:
         """One bucket; what changed."""
         for h in self.hosts:
             for number in range(self.bucket * BUCKET_ROUNDS, (self.bucket + 1) * BUCKET_ROUNDS):
-                for cell in sum(probes.cells_of_round(self.fabric, self.options, self.seed, h, number), []):
+                for cell in chain(*probes.cells_of_round(self.fabric, self.options, self.seed, h, number)):
                     if self.carrier[h][cell // (self.fabric.t1_per_plane + 1)]:
                         self.sent[h][cell] += 1
                         self.lost[h][cell] += self.rng.random() < self._chance(h, cell)

@@ -1,0 +1,271 @@
+"""From counts of probes to named links: which cable loses packets, how many of them, and since when. Pure; time is an argument.
+
+Used by an agent on its own counts, and by the runner on those of all hosts: the same test with more evidence.
+
+How it decides [ours]
+=====================
+A probe to a T0 crosses one link, a probe to a T1 two, each both ways, and the chance that a link loses a probe on its way there and back
+is the link's *rate*. So a NIC-T0 link is judged by its own host's T0 probes, which cross nothing else. A T0-T1 link is judged by the T1
+probes of all hosts under the T0, but what those lose may be the NIC-T0 links' doing; their rates are unknown, and the T0 probes speak
+of them. Each verdict is therefore a *generalised likelihood ratio*: how much likelier are all these counts if the link has its best
+rate than if it has none, where each side may assume of the NIC-T0 links what suits it best, at a price (ANOTHER) for each that it takes for
+lossy: of explanations as good as each other the one with fewer faults wins.
+
+1. log(ratio) >= ACCEPT over some recent window, with MIN_LOSSES losses in it: the link is lossy. A false verdict, or one against the wrong
+   link, needs counts that are e^ACCEPT times likelier by accident than by the truth.
+2. Windows of 1, 2, 4, ... buckets are tried, all of them ending now: a dead link is seen in a short one, 2 % of loss in a long one.
+3. DEAD_RUN probes without one that came back: the link is dead, until one does.
+4. A lossy link is *clear* when the counts of some window are e^CLEAR times likelier without loss than with a third of its rate or more:
+   a rate that was first seen in few probes is easily three times too high.
+5. Every change of state forgets, for its link, what was counted before the window that decided: the good times before a fault do not
+   speak against it, nor the fault against the link that was mended.
+6. A NIC port without carrier is dead and needs no statistics; when it is back, its link begins anew.
+7. All links of a switch dead: the switch is named (``findings``).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from agents.clustermapper.options import Options
+from agents.clustermapper.probes import cell_of, nic_link, upper_link
+from topologies.clos import Fabric, t0_name, t1_name
+
+ACCEPT = 12.0
+CLEAR = 6.0
+MOST_TO_CLEAR = 0.1
+"""A dead link is clear when it is likelier to lose nothing than this."""
+MIN_LOSSES = 3
+DEAD_RUN = 5
+BACKGROUND = 0.1
+"""Loss that is nobody's fault, as a part of the threshold."""
+WINDOWS = tuple(sorted({1 << k for k in range(11)} | {3 << k for k in range(9)}))
+"""Buckets."""
+ANOTHER = 4.0
+"""What it costs an explanation, in log-likelihood, to assume that one more link is lossy than the one it is about."""
+RATES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 0.9, 0.999)
+Counts = npt.NDArray[np.int64]
+"""Shape (2, cells): probes judged and probes lost."""
+Floats = npt.NDArray[np.float64]
+
+CLEAR_STATE, LOSSY, DEAD = "clear", "lossy", "dead"
+
+
+@dataclass
+class Verdict:
+    """What is held of one link. ``since`` ns; ``sent`` and ``lost`` in the window that decided; ``rate`` there and back together."""
+
+    link: str
+    plane: int
+    t0: int
+    host: int  # -1: a T0-T1 link
+    t1: int  # -1: a NIC-T0 link
+    state: str = CLEAR_STATE
+    carrier: bool = True
+    unplugged: bool = False  # dead for want of a carrier
+    rate: float = 0.0
+    sent: int = 0
+    lost: int = 0
+    since: int = 0
+    floor: int = 0  # buckets before this one say nothing about this link any more
+
+    def row(self) -> dict[str, Any]:
+        """For logs and tables."""
+        return {
+            "link": self.link, "state": self.state, "rate": round(self.rate, 4), "sent": self.sent, "lost": self.lost, "since": self.since,
+            "carrier": self.carrier,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A link or a switch that is to blame. ``links``: the link, or those of the switch."""
+
+    name: str
+    state: str
+    links: tuple[str, ...]
+    rate: float
+    carrier: bool
+    since: int
+
+
+class _Evidence(NamedTuple):
+    """By window and host: probes over the link, and T0 probes, which tell of the hosts' own links. ``newest``: the last bucket."""
+
+    sent: Floats
+    lost: Floats
+    own_sent: Floats
+    own_lost: Floats
+    newest: int
+
+
+class Localiser:
+    """Judges the links that ``hosts`` can see. Feed :meth:`add` bucket by bucket, then :meth:`judge`."""
+
+    def __init__(self, fabric: Fabric, options: Options, hosts: Sequence[int]) -> None:
+        self.fabric = fabric
+        self.hosts = tuple(hosts)
+        background = options.threshold * BACKGROUND
+        lossy = [r for r in RATES if r >= options.threshold] or [RATES[-1]]
+        if lossy[0] > options.threshold:
+            lossy = [options.threshold, *lossy]
+        self.rates = np.array([0.0, *lossy])  # of the link that is judged
+        self.others = np.array([background, *(r for r in RATES if r > background)])  # of the NIC-T0 links in its way
+        both = 1 - (1 - self.others[:, None]) * (1 - self.rates[None, :])
+        self.log_lost, self.log_kept = np.log(both), np.log1p(-both)
+        self.threshold = options.threshold
+        self.history: dict[int, deque[tuple[int, Counts]]] = {h: deque(maxlen=WINDOWS[-1] + 1) for h in self.hosts}
+        self.windows: dict[int, tuple[list[int], Counts]] = {}
+        self.verdicts: dict[str, Verdict] = {}
+        under: dict[int, list[int]] = {}
+        for h in self.hosts:
+            under.setdefault(fabric.t0_of(h), []).append(h)
+        self.under = {t0: tuple(hs) for t0, hs in under.items()}
+        for p in range(fabric.planes):
+            for t0, hs in self.under.items():
+                for v in [Verdict(nic_link(fabric, p, h), p, t0, h, -1) for h in hs]:
+                    self.verdicts[v.link] = v
+                for j in range(fabric.t1_per_plane):
+                    v = Verdict(upper_link(p, t0, j), p, t0, -1, j)
+                    self.verdicts[v.link] = v
+
+    # --- evidence --------------------------------------------------------------------------------------------
+
+    def add(self, host: int, bucket: int, sent: Sequence[int], lost: Sequence[int], carrier: Sequence[bool] = ()) -> None:
+        """Cumulative counts by cell of a host at the end of ``bucket``; ``carrier`` by plane. A bucket that is not newer is ignored."""
+        past = self.history[host]
+        if past and bucket <= past[-1][0]:
+            return
+        now = np.array([sent, lost], np.int64)
+        if not past:
+            past.append((bucket - 1, np.zeros_like(now)))
+        past.append((bucket, now))
+        numbers = [number for number, _ in past]
+        starts, made = [], []
+        for w in WINDOWS:
+            at = max(0, bisect_right(numbers, bucket - w) - 1)
+            starts.append(numbers[at])
+            made.append(np.maximum(now - past[at][1], 0))  # a probe that came late takes a loss back
+            if at == 0:
+                break
+        self.windows[host] = starts, np.stack(made)
+        for p, up in enumerate(carrier):
+            self.verdicts[nic_link(self.fabric, p, host)].carrier = bool(up)
+
+    def _open(self) -> Iterator[Verdict]:
+        """Verdicts worth a look: not clear, no carrier, or something was lost there."""
+        lossy = set()
+        for host, (_, made) in self.windows.items():
+            for cell in np.flatnonzero(made[-1][1]):
+                plane, t1 = divmod(int(cell), self.fabric.t1_per_plane + 1)
+                lossy.add(upper_link(plane, self.fabric.t0_of(host), t1 - 1) if t1 else nic_link(self.fabric, plane, host))
+        for verdict in self.verdicts.values():
+            if verdict.state != CLEAR_STATE or not verdict.carrier or verdict.link in lossy:
+                yield verdict
+
+    def _counts(self, verdict: Verdict) -> _Evidence | None:
+        hosts = [h for h in ((verdict.host,) if verdict.host >= 0 else self.under[verdict.t0]) if h in self.windows]
+        fit = min((sum(start >= verdict.floor for start in self.windows[h][0]) for h in hosts), default=0)
+        if not fit:
+            return None
+        over = cell_of(self.fabric, verdict.plane, verdict.t1)
+        own = cell_of(self.fabric, verdict.plane)
+        picked = np.stack([self.windows[h][1][:fit] for h in hosts], axis=1).astype(np.float64)  # window, host, sent|lost, cell
+        newest = max(self.history[h][-1][0] for h in hosts)
+        return _Evidence(picked[:, :, 0, over], picked[:, :, 1, over], picked[:, :, 0, own], picked[:, :, 1, own], newest)
+
+    def _likelihood(self, verdict: Verdict, seen: _Evidence) -> Floats:
+        """Log-likelihood by window and rate of the link."""
+        k, kept = seen.lost, seen.sent - seen.lost
+        if verdict.host >= 0:
+            made: Floats = k * self.log_lost[0] + kept * self.log_kept[0]  # one host: (windows, 1) with (rates,)
+            return made
+        four = (..., None, None)
+        own = seen.own_lost[four] * self.log_lost[:, :1] + (seen.own_sent - seen.own_lost)[four] * self.log_kept[:, :1]
+        joint = k[four] * self.log_lost + kept[four] * self.log_kept + own  # window, host, rate of the NIC-T0 link, rate of the link
+        joint[:, :, 1:] -= ANOTHER
+        summed: Floats = joint.max(axis=2).sum(axis=1)
+        return summed
+
+    # --- verdicts --------------------------------------------------------------------------------------------
+
+    def judge(self, now: int) -> list[Verdict]:
+        """Look at everything again; returns the verdicts whose state changed."""
+        changed = []
+        for verdict in self._open():
+            before = verdict.state
+            if not verdict.carrier:
+                verdict.state, verdict.unplugged, verdict.rate, verdict.sent, verdict.lost = DEAD, True, 1.0, 0, 0
+            elif verdict.unplugged:  # the port is back: what was known of it before is worth nothing
+                verdict.state, verdict.unplugged, verdict.rate = CLEAR_STATE, False, 0.0
+                verdict.floor = self.history[verdict.host][-1][0]
+            else:
+                seen = self._counts(verdict)
+                if seen is not None:
+                    self._judge(verdict, seen)
+            if verdict.state != before:
+                verdict.since = now
+                changed.append(verdict)
+        return changed
+
+    def _judge(self, verdict: Verdict, seen: _Evidence) -> None:
+        sent, lost = seen.sent.sum(axis=1), seen.lost.sum(axis=1)
+        likelihood = self._likelihood(verdict, seen)
+        ratio = np.where(lost >= MIN_LOSSES, likelihood.max(axis=1) - likelihood[:, 0], 0.0)
+        window = int(ratio.argmax())
+        if verdict.state == CLEAR_STATE:
+            if ratio[window] < ACCEPT:
+                return
+            verdict.state, verdict.floor, verdict.rate = LOSSY, seen.newest - WINDOWS[window], 0.0
+        else:
+            least = min(max(self.threshold, verdict.rate / 3), MOST_TO_CLEAR)
+            first = min(int(np.searchsorted(self.rates, least)), len(self.rates) - 1)
+            relief = likelihood[:, 0] - likelihood[:, first:].max(axis=1)
+            best = int(relief.argmax())
+            if relief[best] >= CLEAR:
+                verdict.state, verdict.floor, verdict.rate = CLEAR_STATE, seen.newest - WINDOWS[best], 0.0
+                verdict.sent, verdict.lost = int(sent[best]), int(lost[best])
+                return
+        if ratio[window] >= ACCEPT and (lost[0] or not verdict.rate):  # good times do not lower the rate of bad ones
+            verdict.rate = float(self.rates[int(likelihood[window].argmax())])
+            verdict.sent, verdict.lost = int(sent[window]), int(lost[window])
+        none_back = (sent >= DEAD_RUN) & (sent == lost)
+        if verdict.host < 0:  # and the hosts' own links did bring some back
+            none_back &= seen.own_lost.sum(axis=1) < seen.own_sent.sum(axis=1)
+        latest = int((sent > 0).argmax())  # the shortest window with probes in it
+        if none_back.any():
+            verdict.state = DEAD
+        elif verdict.state == DEAD and lost[latest] < sent[latest]:
+            verdict.state = LOSSY
+
+    # --- results ---------------------------------------------------------------------------------------------
+
+    def table(self) -> list[dict[str, Any]]:
+        """Links that are not clear, or were not once, by name."""
+        return [v.row() for _, v in sorted(self.verdicts.items()) if v.since]
+
+    def findings(self) -> list[Finding]:
+        """Who is to blame now: switches whose links are all dead (seen by more than one), and every other link that is not clear."""
+        fabric = self.fabric
+        bad = {name: v for name, v in self.verdicts.items() if v.state != CLEAR_STATE}
+        made = []
+        for p in range(fabric.planes):
+            switches: list[tuple[str, list[str]]] = [
+                (t0_name(p, t0), [nic_link(fabric, p, h) for h in range(t0 * fabric.hosts_per_t0, (t0 + 1) * fabric.hosts_per_t0)])
+                for t0 in range(fabric.t0_per_plane)
+            ]
+            switches += [(t1_name(p, j), [upper_link(p, t0, j) for t0 in range(fabric.t0_per_plane)]) for j in range(fabric.t1_per_plane)]
+            for switch, links in switches:
+                if len(links) > 1 and all(name in bad and bad[name].state == DEAD for name in links):
+                    its = [bad.pop(name) for name in links]
+                    carrier, since = any(v.carrier for v in its), max(v.since for v in its)
+                    made.append(Finding(switch, DEAD, tuple(links), max(v.rate for v in its), carrier, since))
+        made += [Finding(name, v.state, (name,), v.rate, v.carrier, v.since) for name, v in bad.items()]
+        return made

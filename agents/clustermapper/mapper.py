@@ -1,0 +1,230 @@
+"""The prober of one host: sends its probes, judges those that do not come back, and localises on its own counts. Sans-IO.
+
+Driven by agents.device beside the transport's engine, with the same methods; the virtual network of the tests takes it as an engine.
+Time is monotonic ns. A probe is judged at its deadline and not before, those that came back too: counts then mean the same whatever
+their fate. What comes even later is late, and no loss.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from random import Random
+from typing import Any, Final
+
+from agents.clustermapper.localise import Localiser
+from agents.clustermapper.options import Options
+from agents.clustermapper.probes import LENGTH, cells, cells_of_round, deadline_ns, interval_ns, paths, read, write
+from agents.transport import NEVER, Event
+from topologies.clos import Fabric
+
+BUCKET_ROUNDS: Final = 2
+"""Counts are looked at so often, in intervals [ours]."""
+REMEMBERED: Final = 4096
+"""Lost probes that are still known when they come after all."""
+_OUT, _BACK, _CORRUPT, _VOID = 0, 1, 2, 3
+
+
+class Mapper:
+    """``nonce`` (64 bits) tells this run's probes from any other's; ``seed`` must be the same on all hosts, their shares agree by it."""
+
+    def __init__(self, fabric: Fabric, host: int, options: Options, seed: int, nonce: int) -> None:
+        self.fabric = fabric
+        self.host = host
+        self.options = options
+        self.seed = seed
+        self.nonce = nonce
+        self.interval = interval_ns(fabric, options)
+        self.bucket_ns = BUCKET_ROUNDS * self.interval
+        self.patience = deadline_ns(fabric)
+        self.rng = Random(f"{seed}/{nonce}/{host}")
+        self.paths = paths(fabric, host)
+        self.tx_frame = bytearray(LENGTH)
+        self.tx_length = LENGTH
+        self.tx_payload: memoryview | None = None
+        self.tx_trailer = b""
+        self.tx_high = False
+        self.running = False
+        self.up = [True] * fabric.planes  # what the kernel told
+        self.refused = [False] * fabric.planes  # the last probe was
+        self.slots: list[tuple[int, list[int]]] = []  # (when, cells) of this round, latest first
+        self.round = -1
+        self.due: list[int] = []  # cells to send now
+        self.building = -1  # the cell of the frame in tx_frame
+        self.sequence = 0
+        self.waiting: deque[int] = deque()  # sequence numbers, oldest first
+        self.probes: dict[int, list[int]] = {}  # sequence number -> deadline, cell, fate
+        self.missed: dict[int, int] = {}  # sequence number -> cell: judged lost
+        self.checked = 0  # when timer was last called
+        self.bucket = -1
+        n = cells(fabric)
+        self.sent_by, self.lost_by, self.late_by, self.corrupt_by = [0] * n, [0] * n, [0] * n, [0] * n
+        self.tx = self.rx = self.refusals = self.foreign = self.corrupt = self.late = self.voided = 0
+        self.localiser = Localiser(fabric, options, [host])
+        self.made: list[Event] = []
+        self.reports: list[dict[str, Any]] = []
+
+    # --- the loop's side -------------------------------------------------------------------------------------
+
+    def start(self, now: int) -> None:
+        """Begin with the next round of the clock."""
+        self.running = True
+        self.checked = now
+        self.round = now // self.interval
+        self.bucket = now // self.bucket_ns
+        self.slots = []
+
+    def stop(self) -> None:
+        """Send no more; what is on its way is not judged."""
+        self.running = False
+        self.due = []
+        self.slots = []
+        self.waiting.clear()
+        self.probes.clear()
+
+    def timer(self, now: int) -> None:
+        """Judge what is overdue, choose what is to be sent, close the bucket."""
+        if not self.running:
+            return
+        late = now - self.deadline()
+        self.checked = now
+        if late > self.fabric.base_rtt_ns:
+            # This process was held up; frames that came meanwhile are still to be read, and their probes are not to be judged before.
+            for entry in self.probes.values():
+                entry[0] += late
+        while self.waiting and self.probes[self.waiting[0]][0] <= now:
+            self._judge(self.waiting.popleft())
+        number = now // self.interval
+        if number != self.round:
+            self.round = number
+            begin, half = number * self.interval, self.interval // 2
+            first, second = cells_of_round(self.fabric, self.options, self.seed, self.host, number)
+            times = [begin + self.rng.randrange(half), begin + half + self.rng.randrange(half)]
+            self.slots = [(t, picked) for t, picked in zip(times, (first, second), strict=True) if picked][::-1]
+        while self.slots and self.slots[-1][0] <= now:
+            self.due += self.slots.pop()[1]
+        if now // self.bucket_ns != self.bucket:
+            self.bucket = now // self.bucket_ns
+            self._look(now)
+
+    def transmit(self, now: int) -> int:
+        """Build the next probe that is due; its NIC port, or -1."""
+        while self.due:
+            path = self.paths[self.due.pop()]
+            if self.up[path.plane]:
+                self.sequence = self.sequence + 1 & 0xFFFFFFFF
+                self.building = path.cell
+                write(self.tx_frame, path, self.nonce, self.sequence, now)
+                return path.plane
+        return -1
+
+    def sent(self, now: int, port: int, ok: bool) -> None:
+        """What became of it. A probe that the kernel refused tells of the port alone."""
+        self.tx += 1
+        self.refused[port] = not ok
+        if ok:
+            self.probes[self.sequence] = [now + self.patience, self.building, _OUT]
+            self.waiting.append(self.sequence)
+        else:
+            self.refusals += 1
+
+    def deadline(self) -> int:
+        """When :meth:`timer` wants to be called."""
+        if not self.running:
+            return NEVER
+        soonest = (self.round + 1) * self.interval
+        if self.due:
+            return self.checked
+        if self.slots:
+            soonest = min(soonest, self.slots[-1][0])
+        if self.waiting:
+            soonest = min(soonest, self.probes[self.waiting[0]][0])
+        return soonest
+
+    def receive(self, now: int, port: int, buffer: Any, start: int, length: int) -> None:
+        """A frame with a probe's UDP port arrived. Never raises on hostile input."""
+        self.rx += 1
+        probe = read(buffer, start, length)
+        if probe is None or (probe.sound and probe.nonce != self.nonce):
+            self.foreign += 1
+            return
+        entry = self.probes.get(probe.sequence)
+        mine = entry is not None and entry[1] == probe.cell and self.paths[probe.cell].plane == port
+        if not probe.sound:
+            self.corrupt += 1
+            if entry is not None and mine and probe.nonce == self.nonce and entry[2] == _OUT:  # the damage is elsewhere in it
+                entry[2] = _CORRUPT
+        elif entry is not None and mine:
+            if entry[2] == _OUT:
+                entry[2] = _BACK
+        elif self.missed.pop(probe.sequence, -1) == probe.cell:
+            self.late += 1
+            self.late_by[probe.cell] += 1
+            self.lost_by[probe.cell] -= 1
+
+    def port_state(self, now: int, port: int, up: bool) -> None:
+        """The carrier of a NIC port. Of what was on its way through a port that lost it nothing is to be learnt."""
+        self.up[port] = up
+        self.refused[port] = False
+        if not up:
+            for entry in self.probes.values():
+                if entry[2] == _OUT and self.paths[entry[1]].plane == port:
+                    entry[2] = _VOID
+
+    # --- judging ---------------------------------------------------------------------------------------------
+
+    def _judge(self, sequence: int) -> None:
+        _, cell, fate = self.probes.pop(sequence)
+        if fate == _VOID:
+            self.voided += 1
+            return
+        self.sent_by[cell] += 1
+        if fate == _BACK:
+            return
+        self.lost_by[cell] += 1
+        if fate == _CORRUPT:
+            self.corrupt_by[cell] += 1
+            return
+        self.missed[sequence] = cell
+        if len(self.missed) > REMEMBERED:
+            del self.missed[next(iter(self.missed))]
+
+    def _look(self, now: int) -> None:
+        """A bucket is full: what do the counts say, and tell those who know more."""
+        carrier = [up and not refused for up, refused in zip(self.up, self.refused, strict=True)]
+        self.localiser.add(self.host, self.bucket, self.sent_by, self.lost_by, carrier)
+        changed = [verdict.row() for verdict in self.localiser.judge(now)]
+        for row in changed:
+            self.made.append((now, "mapper", row))
+        self.reports.append(
+            {
+                "event": "mapper", "host": self.host, "links": changed, "bucket": self.bucket, "sent": list(self.sent_by),
+                "lost": list(self.lost_by), "carrier": carrier,
+            }
+        )  # fmt: skip
+
+    # --- results ---------------------------------------------------------------------------------------------
+
+    def events(self) -> list[Event]:
+        """For the log, since the last call."""
+        made, self.made = self.made, []
+        return made
+
+    def told(self) -> list[dict[str, Any]]:
+        """A report per bucket since the last call: changed links, cumulative counts by cell, carriers."""
+        made, self.reports = self.reports, []
+        return made
+
+    def table(self) -> dict[str, Any]:
+        """Everything as of now."""
+        return {
+            "running": self.running, "interval_ns": self.interval, "deadline_ns": self.patience, "links": self.localiser.table(),
+            "sent": list(self.sent_by), "lost": list(self.lost_by), "late": list(self.late_by), "corrupt": list(self.corrupt_by),
+            "carrier": [up and not refused for up, refused in zip(self.up, self.refused, strict=True)], "bucket": self.bucket,
+        }  # fmt: skip
+
+    def counters(self) -> dict[str, int]:
+        """Frames out and in, and what became of them."""
+        return {
+            "mapper_tx": self.tx, "mapper_rx": self.rx, "mapper_refused": self.refusals, "mapper_sent": sum(self.sent_by),
+            "mapper_lost": sum(self.lost_by), "mapper_late": self.late, "mapper_corrupt": self.corrupt, "mapper_foreign": self.foreign,
+        }  # fmt: skip

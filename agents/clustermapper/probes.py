@@ -1,0 +1,170 @@
+"""Which probes a host sends, when it is whose turn, and the frames: pure, used by agents.clustermapper.mapper and by tests.
+
+A probe is source-routed to its sender: uSIDs (T0, own downlink) see the NIC-T0 link, (T0, T1, T0, own downlink) that and one T0-T1
+link, each of them both ways. It is MRC's encapsulation with a UDP port of its own, in the class of data that is not trimmed, so that
+what happens to it happens to data; not ECN-capable, so that it takes no mark from data. It proves no more than the cables and queues it
+passed: a probe ends in the agent of the host that sent it.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from random import Random
+from struct import Struct
+from typing import Any, Final, NamedTuple
+
+from agents.clustermapper.options import Options
+from agents.mrc import dscp
+from agents.mrc.wire import HEAD, INNER, UDP_PORT, crc32, head
+from topologies.addressing import HOST_MAC, TIER_T0, TIER_T1, ev, host_usid, inner_address, outer_address, usid
+from topologies.clos import Fabric, t0_name, t1_name
+
+PROBE_PORT: Final = UDP_PORT + 1
+"""UDP destination port of probes, next to MRC's [ours]; the switches' programs have it from testbed/dataplane/layout.py."""
+MAGIC: Final = 0x6D726370  # "mrcp"
+PAYLOAD: Final = Struct("!IQIIQ")  # magic, nonce of the sender's run, cell, sequence number, time sent (monotonic ns)
+CRC: Final = Struct("!I")
+LENGTH: Final = HEAD + PAYLOAD.size + CRC.size
+MOST_OF_A_PORT: Final = 0.01
+"""Of its rate that a host's probes may take, at most: where packets are small, the interval grows instead."""
+TURNS: Final = 8
+"""How often a host goes through its share of T1s before the shares move on by one [ours]."""
+SLACK_RTTS: Final = 1
+
+
+class Path(NamedTuple):
+    """One probe's way. ``cell`` numbers the paths of a host: plane by plane, T0 alone first, then T1 by T1."""
+
+    cell: int
+    plane: int
+    t1: int  # -1: no further than the T0
+    head: bytes  # the frame up to the payload
+
+
+def cells(fabric: Fabric) -> int:
+    """How many paths a host probes."""
+    return fabric.planes * (fabric.t1_per_plane + 1)
+
+
+def cell_of(fabric: Fabric, plane: int, t1: int = -1) -> int:
+    """The number of a path; ``t1`` -1 for the one to the T0 alone."""
+    return plane * (fabric.t1_per_plane + 1) + t1 + 1
+
+
+def nic_link(fabric: Fabric, plane: int, host: int) -> str:
+    return f"h{host}:{t0_name(plane, fabric.t0_of(host))}"
+
+
+def upper_link(plane: int, t0: int, t1: int) -> str:
+    return f"{t0_name(plane, t0)}:{t1_name(plane, t1)}"
+
+
+def paths(fabric: Fabric, host: int) -> tuple[Path, ...]:
+    """Every path that a host probes, by cell."""
+    made: list[Path] = []
+    me = inner_address(host)
+    for plane in range(fabric.planes):
+        t0, down = usid(plane, TIER_T0, fabric.t0_of(host)), host_usid(fabric, plane, host)
+        for t1 in range(-1, fabric.t1_per_plane):
+            sids = (t0, down) if t1 < 0 else (t0, usid(plane, TIER_T1, t1), t0, down)
+            front = head(
+                HOST_MAC, me, outer_address(sids), me, me, ev(plane, max(t1, 0)), dscp.NO_TRIM, dscp.NOT_ECT, PROBE_PORT, LENGTH - HEAD
+            )
+            made.append(Path(len(made), plane, t1, front))
+    return tuple(made)
+
+
+# --- frames ------------------------------------------------------------------------------------------------------
+
+
+class Probe(NamedTuple):
+    """What came back. ``sound`` False: the checksum does not fit, and the rest may be wrong."""
+
+    sound: bool
+    nonce: int
+    cell: int
+    sequence: int
+    sent: int  # ns
+
+
+def write(frame: bytearray, path: Path, nonce: int, sequence: int, now: int) -> None:
+    """Fill a frame of :data:`LENGTH` bytes. The checksum covers everything that no switch changes: from the inner header on."""
+    frame[:HEAD] = path.head
+    PAYLOAD.pack_into(frame, HEAD, MAGIC, nonce, path.cell, sequence, now)
+    end = LENGTH - CRC.size
+    CRC.pack_into(frame, end, crc32(memoryview(frame)[INNER:end]))
+
+
+def read(buffer: Any, start: int, length: int) -> Probe | None:
+    """The probe in a received frame; None for what is none. Never raises on hostile input."""
+    if length != LENGTH:
+        return None
+    at = start + HEAD
+    magic, nonce, cell, sequence, sent = PAYLOAD.unpack_from(buffer, at)
+    end = start + LENGTH - CRC.size
+    sound = CRC.unpack_from(buffer, end)[0] == crc32(memoryview(buffer)[start + INNER : end])
+    if magic != MAGIC and sound:
+        return None
+    return Probe(sound, nonce, cell, sequence, sent)
+
+
+# --- turns -------------------------------------------------------------------------------------------------------
+
+
+def interval_ns(fabric: Fabric, options: Options) -> int:
+    """Time in which every plane of a host gets two probes: as asked, or as much as keeps them below :data:`MOST_OF_A_PORT`."""
+    least = 2 * LENGTH * 8_000_000_000 / (MOST_OF_A_PORT * fabric.nic_rate)
+    return int(max(options.interval * fabric.base_rtt_ns, least))
+
+
+def deadline_ns(fabric: Fabric) -> int:
+    """After which a probe that is not back is lost: base RTT, every queue on its way full, and a base RTT for late agents.
+
+    A probe crosses three egress queues of switches (T0 up, T1 down, T0 to the host). With trimming data queues no higher than the
+    trimming threshold, but trimmed headers may take half of a link; without, as high as the buffer, and control takes next to nothing.
+    """
+    if fabric.trimming:
+        upper, last, share = fabric.trim_bytes(False), fabric.trim_bytes(True), 0.5
+    else:
+        upper, last, share = fabric.buffer_bytes, fabric.buffer_bytes, 0.95
+    bits = 2 * upper * 8 / fabric.fabric_rate + last * 8 / fabric.nic_rate
+    return int((1 + SLACK_RTTS) * fabric.base_rtt_ns + bits / share * 1e9)
+
+
+def share_size(fabric: Fabric, options: Options) -> int:
+    """How many T1s of a plane a host probes at a time: every T0-T1 link has two hosts, where its T0 has two."""
+    t1s = fabric.t1_per_plane
+    return min(t1s, max(-(-2 * t1s // fabric.hosts_per_t0), round(options.share * t1s)))
+
+
+@lru_cache(maxsize=256)
+def _order(seed: int, plane: int, t0: int, t1s: int) -> tuple[int, ...]:
+    order = list(range(t1s))
+    Random(f"{seed}/{plane}/{t0}").shuffle(order)
+    return tuple(order)
+
+
+def share(fabric: Fabric, options: Options, seed: int, host: int, plane: int, epoch: int) -> tuple[int, ...]:
+    """The T1s of a plane that a host probes in an epoch, in turn.
+
+    The T1s stand in a circle, in an order drawn per T0 and known to all hosts under it. Hosts begin at equal distances d and take arcs of
+    two d or more, so every T1 is in two arcs; each epoch all arcs move on by one, so every host passes every T1.
+    """
+    t1s = fabric.t1_per_plane
+    order = _order(seed, plane, fabric.t0_of(host), t1s)
+    first = fabric.downlink_of(host) * t1s // fabric.hosts_per_t0 + epoch
+    return tuple(order[(first + k) % t1s] for k in range(share_size(fabric, options)))
+
+
+def cells_of_round(fabric: Fabric, options: Options, seed: int, host: int, number: int) -> tuple[list[int], list[int]]:
+    """Cells that a host probes in round ``number`` (of the clock that all agents share): to its T0s, then to one T1 of each plane.
+
+    The probes of one list leave together, one a plane: planes never meet, so they are no burst anywhere.
+    """
+    planes = range(fabric.planes)
+    size = share_size(fabric, options)
+    if not size:
+        return [cell_of(fabric, p) for p in planes], []
+    epoch, turn = divmod(number, TURNS * size)
+    upper = [cell_of(fabric, p, share(fabric, options, seed, host, p, epoch)[(turn + p) % size]) for p in planes]
+    return [cell_of(fabric, p) for p in planes], upper
