@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 BUSY = 0.90
@@ -18,6 +18,8 @@ BUSY_SHARE = 0.10
 STALL_RTTS, STALL_NS = 6, 40_000_000
 """An agent that could not run for longer than so many base RTTs, and than so long at all, shows in what is measured [our own choice]."""
 SAMPLE_S = 0.2
+BAD_CHECKSUM = "rx_bad_icrc"
+"""The agents' counter of frames refused for their checksum."""
 
 
 def read_cpu() -> tuple[float, float]:
@@ -70,9 +72,23 @@ def reasons(
     base_rtt_ns: int,
     rejected: Mapping[str, int],
     cables: Sequence[Mapping[str, Any]],
+    corrupted: int = 0,
+    gone: int = 0,
+    stragglers: Collection[int] = (),
 ) -> list[str]:
-    """Why a run cannot be trusted, in words; empty if it can."""
+    """Why a run cannot be trusted, in words; empty if it can.
+
+    ``corrupted``: frames that faults changed on their way, which agents must have refused unless they are among the ``gone``, lost or
+    trimmed later.
+    ``stragglers``: hosts whose agents a fault kept from running.
+    """
     found = []
+    loops = [loop for loop in loops if loop.get("host") not in stragglers]
+    refused = rejected.get(BAD_CHECKSUM, 0)
+    if 0 <= corrupted - refused <= gone:
+        rejected = {name: n for name, n in rejected.items() if name != BAD_CHECKSUM}
+    elif corrupted > refused:
+        found.append(f"{corrupted - refused} of {corrupted} frames that a fault corrupted were neither refused nor lost: taken for good")
     inside = [share for t, share in samples if window[0] <= t <= window[1] + SAMPLE_S * 1e9]
     busy_s = sum(share > BUSY for share in inside) * SAMPLE_S
     if busy_s > max(1.0, BUSY_SHARE * (window[1] - window[0]) / 1e9):

@@ -283,6 +283,7 @@ def books(record: dict[str, Any]) -> dict[str, Any]:
         "retransmitted": total("retransmitted"),
         "marked": sum(int(row.get("marked", 0)) for row in ports),
         "trimmed": sum(int(row.get("trimmed", 0)) for row in ports),
+        "corrupted": sum(int(row.get("corrupted", 0)) for row in ports),
         "lost": lost,
         "unexplained": sent - delivered - lost if agents and ports else None,
         "causes": {cause: n for cause, n in causes.items() if n},

@@ -61,6 +61,9 @@ def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
         fabric.base_rtt_ns,
         packets["rejected"],
         cable_gaps(record),
+        packets["corrupted"],
+        packets["lost"] + packets["trimmed"],
+        [run.fabric.host_number(line["on"]) for line in run.of("fault") if line["fault"] == "straggler"],
     )
     if record["outcome"] == "interrupted":
         verdict, why = INTERRUPTED, [record["reason"]]

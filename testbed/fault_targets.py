@@ -15,8 +15,8 @@ from typing import Any
 from testbed.fault_kinds import KINDS, FaultError, read_keys
 from topologies.addressing import TIER_T0, TIER_T1, ev, host_usid, sid_list, switch_usid, usid, usid_fields
 from topologies.clos import Fabric, FabricError, Link
-from topologies.denylist import check_entry, denied
-from topologies.paths import path_evs, path_links, path_nodes
+from topologies.denylist import check_entry
+from topologies.paths import path_links
 from topologies.theory import links_of_switch
 
 Path = tuple[int, tuple[int, int, int]]
@@ -105,23 +105,6 @@ def resolve(fabric: Fabric, kind: str, on: str, given: Mapping[str, Any], seed: 
     if kind == "kill":
         return Target(kind, on, keys, host=-1 if on == "controller" else fabric.host_number(on))
     raise AssertionError(kind)
-
-
-def evs_hit(fabric: Fabric, target: Target, src: int, dst: int) -> set[int]:
-    """The EVs from ``src`` to ``dst`` whose packets the fault may hit."""
-    if target.kind in ("path-loss", "destination-loss"):
-        there = "to" not in target.keys or target.keys["to"] == f"h{dst}"
-        return denied(fabric, [target.on], src, dst) if there else set()
-    way = target.keys.get("direction", "both")
-    if way == "both":
-        return denied(fabric, target.links, src, dst)
-    hit = set()
-    for value in path_evs(fabric, src, dst):
-        nodes = path_nodes(fabric, src, dst, value)
-        for link, node in zip(path_links(fabric, src, dst, value), nodes, strict=False):
-            if link.name in target.links and (node == link.a.node) == (way == "up"):
-                hit.add(value)
-    return hit
 
 
 def _nic(fabric: Fabric, name: str) -> Link:
