@@ -14,7 +14,6 @@ from agents.mrc import wire
 from agents.mrc.config import Config
 from agents.mrc.congestion.base import Congestion
 from agents.mrc.doubts import Doubt, Doubts
-from agents.mrc.ev_state import ASSUMED_BAD
 from agents.mrc.message import Message
 from agents.mrc.path_set import PathSet
 from agents.mrc.rtt import RttTracker
@@ -417,13 +416,14 @@ class Requester:
 
     def _convict(self, now: int, ev: int, sent: int, size: int, name: str) -> None:
         """The path lost it."""
-        self.congestion.on_loss(now, size)
-        if self.suspicion.excused(now, sent):
+        plane = self.paths.plane_of[ev]
+        if self.suspicion.excused(plane, sent):
             return
-        before = self.paths.state[ev]
+        self.congestion.on_loss(now, size)
         self.paths.lost(now, ev, sent, self.rtt.srtt, name)
-        if before != ASSUMED_BAD and self.paths.state[ev] == ASSUMED_BAD:
-            self.suspicion.guilty(now, ev, sent, self.rtt.srtt)
+        back = self.suspicion.lost(now, ev, sent, size, self.rtt.srtt)
+        if back:
+            self.congestion.on_wrong_loss(now, back)
         self.congestion.planes_changed(max(1, self.paths.live_planes()))
 
     def settle_doubts(self, now: int) -> None:

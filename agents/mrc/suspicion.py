@@ -1,9 +1,10 @@
 """Is it the path, the plane, or the endpoint? Looks at verdicts of loss together; one per QP, asked by the requester. Sans-IO.
 
 Theory of operation [ours]. One dead link or T1 kills one EV of a plane, or some; a dead or silent T0 kills a plane's all at once. Finding
-that out EV by EV would cost a loss on each. So a plane falls under suspicion when at least max(2, a quarter) of its EVs in use (or its
-only one) were found guilty within an RTT, and nothing sent on it since the first of those losses was sent has been acknowledged. Then all
-its EVs are out of use at once; each is probed by itself and one clean answer brings back those that were not guilty themselves.
+that out EV by EV would cost a loss on each. So a plane falls under suspicion when within an RTT at least max(2, a quarter) of its EVs in
+use (or its only one) lost something that was sent later than anything on the plane that is known to have arrived. Then all its EVs are
+out of use at once; each is probed by itself and one clean answer brings back those that were not guilty themselves. What the plane
+swallowed is no sign of congestion: the window gets it back.
 
 When more than half of the planes qualify at once the fabric is hardly to blame: the peer slept, or the acknowledgements do not get
 through. Then nobody is demoted, the verdicts of that RTT are void, and the retransmission timer decides. Once; if it goes on, verdicts
@@ -24,62 +25,65 @@ PATIENCE: Final = 8
 
 
 class Suspicion:
-    """Recent verdicts by plane."""
+    """Recent losses by plane."""
 
     def __init__(self, config: Config, peer: int, paths: PathSet, log: list[Event]) -> None:
         self.config = config
         self.peer = peer
         self.paths = paths
         self.log = log
-        self.recent: list[list[tuple[int, int, int]]] = [[] for _ in range(paths.planes)]  # (found guilty at, EV, packet sent at)
+        self.recent: list[list[tuple[int, int, int, int]]] = [[] for _ in range(paths.planes)]  # (found at, EV, packet sent at, bytes)
         self.acked_ns = [0] * paths.planes  # latest departure that is known to have arrived
         self.blamed_ns = -1  # when the endpoint was last blamed
-        self.void_before = -1  # losses of packets sent before this are no path's fault
+        self.void_before = [-1] * paths.planes  # losses of packets sent before this are explained otherwise
 
-    def excused(self, now: int, sent: int) -> bool:
-        """Whether a packet sent then was lost through no fault of its path."""
-        return sent < self.void_before
+    def excused(self, plane: int, sent: int) -> bool:
+        """Whether the loss of a packet sent then is neither its path's fault nor a sign of congestion."""
+        return sent < self.void_before[plane]
 
-    def guilty(self, now: int, ev: int, sent: int, srtt: int) -> None:
-        """An EV has just been given up for a packet sent at ``sent``."""
+    def lost(self, now: int, ev: int, sent: int, size: int, srtt: int) -> int:
+        """A packet was lost, its EV judged and the window cut by ``size`` bytes. Returns what to give back to the window: losses that a
+        dead plane, or the endpoint, explains.
+        """
         paths = self.paths
         plane = paths.plane_of[ev]
         for p in range(paths.planes):
             self.recent[p] = [r for r in self.recent[p] if r[0] >= now - srtt]
-        self.recent[plane].append((now, ev, sent))
+        self.recent[plane].append((now, ev, sent, size))
+        if not self._qualifies(plane):
+            return 0
         open_planes = [p for p in range(paths.planes) if paths.open[p]]
         bad = [p for p in open_planes if self._qualifies(p)]
-        if plane not in bad:
-            return
         if 2 * len(bad) > len(open_planes):
             if self.blamed_ns < 0 or now - self.blamed_ns > PATIENCE * srtt:
-                self._blame_endpoint(now, bad)
+                return self._blame_endpoint(now, bad)
         elif paths.live_planes() > 1 or paths.usable[plane] == 0:
-            self._suspect(now, plane, srtt)
+            return self._suspect(now, plane, srtt)
+        return 0
 
     def _qualifies(self, plane: int) -> bool:
-        recent = self.recent[plane]
-        if not recent:
-            return False
-        evs = {ev for _, ev, _ in recent}
+        evs = {ev for _, ev, sent, _ in self.recent[plane] if sent > self.acked_ns[plane]}
         in_use = len(evs | set(self.paths.active[plane]))
-        if len(evs) < max(2, self.paths.wanted[plane] // 4) and in_use > 1:
-            return False
-        return self.acked_ns[plane] < min(sent for _, _, sent in recent)
+        return len(evs) >= max(2, self.paths.wanted[plane] // 4) or 0 < len(evs) == in_use
 
-    def _suspect(self, now: int, plane: int, srtt: int) -> None:
-        self.log.append((now, "plane", {"peer": self.peer, "plane": plane, "from": "USED", "to": "SUSPECT", "cause": "all is lost"}))
+    def _explained(self, now: int, plane: int) -> int:
+        self.void_before[plane] = now
+        total = sum(size for _, _, _, size in self.recent[plane])
         self.recent[plane] = []
+        return total
+
+    def _suspect(self, now: int, plane: int, srtt: int) -> int:
+        self.log.append((now, "plane", {"peer": self.peer, "plane": plane, "from": "USED", "to": "SUSPECT", "cause": "all is lost"}))
         for i in range(len(self.paths.evs)):
             if self.paths.plane_of[i] == plane:
                 self.paths.suspected(now, i, srtt)
+        return self._explained(now, plane)
 
-    def _blame_endpoint(self, now: int, bad: list[int]) -> None:
+    def _blame_endpoint(self, now: int, bad: list[int]) -> int:
         self.log.append((now, "endpoint", {"peer": self.peer, "planes": bad, "cause": "most planes lose at once: no path is blamed"}))
         self.blamed_ns = now
-        self.void_before = now
         for p in bad:
-            for _, ev, _ in self.recent[p]:
+            for ev in {r[1] for r in self.recent[p]}:
                 if self.paths.state[ev] == ASSUMED_BAD:
                     self.paths.acquit(now, ev, "endpoint blamed")
-            self.recent[p] = []
+        return sum(self._explained(now, p) for p in range(self.paths.planes))
