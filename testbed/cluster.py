@@ -27,7 +27,6 @@ from testbed.controller.denylist import OPERATOR
 from testbed.controller.handle import ControllerHandle
 from testbed.dataplane import layout, loader
 from testbed.dataplane.packet_faults import PacketFaults
-from testbed.emulated import ovs
 from testbed.emulated.capture import Capture
 from testbed.emulated.fabric import STEPS, FabricNet
 from testbed.emulated.injector import Injector
@@ -218,7 +217,7 @@ class Cluster:
                     "ports": {p.name: layout.PORT_BASE + p.number for p in self.fabric.ports},
                     "netns": self.net.switch_namespace,
                     "maps": str(loader.PINS),
-                    "bridges": str(ovs.RUN),
+                    "bridges": str(self.net.ovs.run) if self.net.ovs is not None else "",
                     "southbound": "ebpf" if self.net.ovs is None else "openflow",
                     "rest_host": "127.0.0.1",
                     "rest_port": 0,

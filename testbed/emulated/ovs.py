@@ -18,6 +18,7 @@ import re
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,6 @@ from topologies.addressing import BLOCK, switch_usid
 from topologies.clos import Fabric, Port
 from topologies.paths import static_tables
 
-RUN = Path(sandbox.RUN_DIR) / "ovs"
-"""Database, control and OpenFlow sockets (<switch>.mgmt), logs."""
 TOOLS = ("ovs-vswitchd", "ovsdb-server", "ovsdb-tool", "ovs-vsctl", "ovs-ofctl")
 SCHEMAS = (Path("/usr/share/openvswitch/vswitch.ovsschema"), Path("/usr/local/share/openvswitch/vswitch.ovsschema"))
 MODULE = Path("/sys/module/openvswitch")
@@ -117,18 +116,19 @@ class OpenVSwitch:
             raise UserError(f"Open vSwitch is not here ({lacking}): apt-get install openvswitch-switch, or use --switch ebpf")
         self.fabric = fabric
         self.datapath = datapath()
+        self.run = Path()  # database, control and OpenFlow sockets (<switch>.mgmt), logs
         self.processes: list[tuple[str, subprocess.Popen[bytes]]] = []
         self._receivers: dict[str, socket.socket] = {}  # port -> the daemon's receiving socket, shared with it
         self._late: dict[str, int] = {}
 
     def start(self, namespace: str) -> None:
         """Daemons and bridges up, in the network namespace at path ``namespace``, whose ports are there. Raises :class:`UserError`."""
-        RUN.mkdir(mode=0o700)
+        self.run = Path(tempfile.mkdtemp(prefix="ovs-", dir=sandbox.RUN_DIR))
         schema = next(path for path in SCHEMAS if path.exists())
-        self._tool("ovsdb-tool", "create", str(RUN / "conf.db"), str(schema))
-        self._daemon("ovsdb-server", namespace, f"--remote=punix:{RUN}/db.sock", str(RUN / "conf.db"), ready=RUN / "db.sock")
-        self._daemon("ovs-vswitchd", namespace, f"unix:{RUN}/db.sock", ready=RUN / "ovs-vswitchd.ctl")
-        self._tool("ovs-vsctl", f"--db=unix:{RUN}/db.sock", f"--timeout={START_S:.0f}", *bridge_words(self.fabric, self.datapath))
+        self._tool("ovsdb-tool", "create", str(self.run / "conf.db"), str(schema))
+        self._daemon("ovsdb-server", namespace, f"--remote=punix:{self.run}/db.sock", str(self.run / "conf.db"), ready=self.run / "db.sock")
+        self._daemon("ovs-vswitchd", namespace, f"unix:{self.run}/db.sock", ready=self.run / "ovs-vswitchd.ctl")
+        self._tool("ovs-vsctl", f"--db=unix:{self.run}/db.sock", f"--timeout={START_S:.0f}", *bridge_words(self.fabric, self.datapath))
         self._check_ports()
         if self.datapath == "netdev":
             self._adopt_sockets()
@@ -137,7 +137,7 @@ class OpenVSwitch:
         """Every switch's flows, without a controller. Raises :class:`UserError`."""
         for switch in self.fabric.switches:
             lines = "\n".join(flow_lines(self.fabric, switch)) + "\n"
-            self._tool("ovs-ofctl", "-O", "OpenFlow13", "add-flows", f"unix:{RUN}/{switch}.mgmt", "-", stdin=lines)
+            self._tool("ovs-ofctl", "-O", "OpenFlow13", "add-flows", f"unix:{self.run}/{switch}.mgmt", "-", stdin=lines)
 
     def accounts(self) -> dict[str, tuple[int, int]]:
         """Port -> (packets that came in faster than the daemon took them, packets that the tables sent out there), so far.
@@ -162,7 +162,7 @@ class OpenVSwitch:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
             sock.settimeout(START_S)
             try:
-                sock.connect(str(RUN / "ovs-vswitchd.ctl"))
+                sock.connect(str(self.run / "ovs-vswitchd.ctl"))
                 sock.sendall(json.dumps({"method": method, "params": list(arguments), "id": 0}).encode())
                 said = b""
                 while True:
@@ -179,7 +179,7 @@ class OpenVSwitch:
         return str(answer["result"])
 
     def close(self) -> None:
-        """End both daemons and wait for them. Idempotent; the rest goes with the run's tmpfs and namespaces."""
+        """End both daemons and wait for them. Idempotent; bridges go with the namespace."""
         for sock in self._receivers.values():
             sock.close()
         self._receivers.clear()
@@ -187,11 +187,13 @@ class OpenVSwitch:
             if process.poll() is None:
                 process.kill()
             process.wait()
+        if self.run != Path():
+            shutil.rmtree(self.run, ignore_errors=True)
 
     # --- how ---------------------------------------------------------------------------------------------------
 
     def _environment(self) -> dict[str, str]:
-        return {**os.environ, **dict.fromkeys(("OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"), str(RUN))}
+        return {**os.environ, **dict.fromkeys(("OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"), str(self.run))}
 
     def _tool(self, tool: str, *arguments: str, stdin: str | None = None) -> None:
         command = [str(shutil.which(tool, path=PATH)), *arguments]
@@ -208,10 +210,10 @@ class OpenVSwitch:
 
     def _daemon(self, name: str, namespace: str, *arguments: str, ready: Path) -> None:
         """Start a daemon as our child and wait until it listens."""
-        words = [f"--unixctl={RUN}/{name}.ctl", f"--log-file={RUN}/{name}.log", "-vconsole:off", "-vsyslog:off"]
+        words = [f"--unixctl={self.run}/{name}.ctl", f"--log-file={self.run}/{name}.log", "-vconsole:off", "-vsyslog:off"]
         process = subprocess.Popen(
             ["nsenter", f"--net={namespace}", "--", str(shutil.which(name, path=PATH)), *words, *arguments],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=self._environment(), cwd=RUN,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=self._environment(), cwd=self.run,
         )  # fmt: skip
         self.processes.append((name, process))
         until = time.monotonic() + START_S
@@ -224,7 +226,7 @@ class OpenVSwitch:
         """Every port must have the OpenFlow number asked for: an interface that the daemon could not open has none."""
         where = {port.name: place for ports in ports_of(self.fabric).values() for place, port in enumerate(ports, 1)}
         words = ["--bare", "--columns=name,ofport", "--format=csv", "list", "Interface"]
-        command = [str(shutil.which("ovs-vsctl", path=PATH)), f"--db=unix:{RUN}/db.sock", *words]
+        command = [str(shutil.which("ovs-vsctl", path=PATH)), f"--db=unix:{self.run}/db.sock", *words]
         said = subprocess.run(command, capture_output=True, text=True, check=False, env=self._environment()).stdout
         given = {name: int(number or 0) for name, number in (line.strip().split(",") for line in said.splitlines() if "," in line)}
         wrong = [name for name, place in where.items() if given.get(name) != place]
@@ -237,7 +239,7 @@ class OpenVSwitch:
 
         The one socket that sends for all ports is made with the first frame sent: one goes to a port that is down yet, and so nowhere.
         """
-        where = f"unix:{RUN}/{self.fabric.switches[0]}.mgmt"
+        where = f"unix:{self.run}/{self.fabric.switches[0]}.mgmt"
         self._tool("ovs-ofctl", "-O", "OpenFlow13", "packet-out", where, f"in_port=controller packet={'00' * 60} actions=1")
         ours = {port.name for ports in ports_of(self.fabric).values() for port in ports}
         senders = 0
@@ -257,7 +259,7 @@ class OpenVSwitch:
     def _last_word(self) -> str:
         for name, _ in reversed(self.processes):
             try:
-                lines = (RUN / f"{name}.log").read_text(errors="replace").splitlines()
+                lines = (self.run / f"{name}.log").read_text(errors="replace").splitlines()
             except OSError:
                 continue
             if worst := [line for line in lines if "|ERR|" in line or "|EMER|" in line or "|WARN|" in line]:

@@ -1,0 +1,324 @@
+"""Both forwarding planes, eBPF and Open vSwitch by OpenFlow: one suite, hop by hop and byte by byte from captured frames.
+
+Every frame of the suite goes over both planes. A tap hears all ports of all switches and gives a frame's journey: each port that it came in
+by or went out of, in order, with the frame as it was there. What each switch must do is worked out here, from the addressing alone.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+
+from agents.mrc import dscp
+from testbed.cluster import Cluster
+from testbed.controller.client import ControllerClient
+from testbed.dataplane.counters import books, totals
+from testbed.emulated import packet_sockets
+from testbed.emulated.netlink import in_namespace
+from tests.emulated.frames import Wire, ipv6, mrc
+from topologies import Fabric, addressing, load_fabric
+from topologies.addressing import ev, ev_fields
+from topologies.paths import path_evs, static_tables
+
+pytestmark = [pytest.mark.sandbox, pytest.mark.skipif(shutil.which("ovs-vswitchd") is None, reason="Open vSwitch is not installed")]
+PLANES = ("ebpf", "ovs")
+OUTGOING = 4
+ETHERNET = addressing.ROUTER_MAC + addressing.HOST_MAC
+
+
+class Hop(NamedTuple):
+    port: str
+    out: bool
+    frame: bytes
+
+
+Journey = list[Hop]
+
+
+class Case(NamedTuple):
+    """A frame, where it starts, and the journey it must have."""
+
+    host: int
+    plane: int
+    frame: bytes
+    expected: Journey
+
+
+def shifted(frame: bytes) -> bytes:
+    """What a uN switch makes of a frame that is its own (RFC 9800, section 4.1.1)."""
+    return frame[:21] + bytes([frame[21] - 1]) + frame[22:38] + addressing.shift(frame[38:54]) + frame[54:]
+
+
+def journey(fabric: Fabric, host: int, plane: int, frame: bytes) -> Journey:
+    """A frame's way, worked out switch by switch from the static tables."""
+    far = {end.name: other for li in fabric.links for end, other in ((li.a, li.b), (li.b, li.a))}
+    tables, hops, port = static_tables(fabric), [], far[f"h{host}-p{plane}"]
+    while True:
+        hops.append(Hop(port.name, False, frame))
+        if port.node in fabric.hosts or len(frame) < 54 or frame[12:14] != b"\x86\xdd":
+            return hops
+        words = [frame[i : i + 2] for i in range(38, 54, 2)]
+        own, after = addressing.switch_usid(port.node).to_bytes(2, "big"), int.from_bytes(words[3], "big")
+        if b"".join(words[:2]) != addressing.BLOCK or words[2] != own or frame[21] <= 1 or after not in tables[port.node]:
+            return hops
+        frame = shifted(frame)
+        hops.append(Hop(tables[port.node][after], True, frame))
+        port = far[hops[-1].port]
+
+
+class Tap:
+    """Every frame at every port, switches' and hosts', each once."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._sockets: dict[socket.socket, str] = {}
+        for node, space in cluster.net.namespaces.items():
+            sock = in_namespace(space, lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)))
+            sock.setsockopt(socket.SOL_SOCKET, 33, 1 << 26)  # SO_RCVBUFFORCE
+            if not node and cluster.net.come_twice:
+                packet_sockets.see(sock, handed_over=False)
+            self._sockets[sock] = node
+
+    def collect(self, quiet: float) -> Journey:
+        """Until nothing was heard for ``quiet`` seconds; the last hop of all is a host's, if the frame came that far."""
+        hops: Journey = []
+        arrived: Journey = []
+        while ready := select.select(list(self._sockets), [], [], quiet)[0]:
+            for sock in ready:
+                frame, (port, _, kind, _, _) = sock.recvfrom(65536)
+                if self._sockets[sock]:
+                    arrived += [Hop(port, False, frame)] if kind != OUTGOING and port != "lo" else []
+                else:
+                    hops.append(Hop(port, kind == OUTGOING, frame))
+        return hops + arrived
+
+    def close(self) -> None:
+        for sock in self._sockets:
+            sock.close()
+
+
+def on_all_paths(fabric: Fabric, pairs: list[tuple[int, int]]) -> Iterator[Case]:
+    for src, dst in pairs:
+        for value in path_evs(fabric, src, dst):
+            frame = mrc(src, dst, addressing.path_address(fabric, src, dst, value), value.to_bytes(4, "big") + bytes(range(200)))
+            yield Case(src, ev_fields(value)[0], frame, journey(fabric, src, ev_fields(value)[0], frame))
+
+
+def probes(fabric: Fabric, host: int) -> Iterator[Case]:
+    """To a switch and back, source-routed to oneself: by the T0 alone, and over each T1, which sends it out where it came in."""
+    for plane in range(fabric.planes):
+        own, t0 = addressing.host_usid(fabric, plane, host), addressing.usid(plane, addressing.TIER_T0, fabric.t0_of(host))
+        ways = [(t0, own), *((t0, addressing.usid(plane, addressing.TIER_T1, j), t0, own) for j in range(fabric.t1_per_plane))]
+        for way in ways:
+            frame = mrc(host, host, addressing.outer_address(way), b"probe")
+            yield Case(host, plane, frame, journey(fabric, host, plane, frame))
+
+
+def strange(fabric: Fabric) -> dict[str, bytes]:
+    """Frames from h0 on plane 0 with something about them; most of them go nowhere, or not far."""
+    good = addressing.path_address(fabric, 0, 2, ev(0, 0))
+    found = {f"dscp {name}": mrc(0, 2, good, bytes(64), dscp_class=value) for value, name in dscp.NAMES.items()}
+    found |= {f"hop limit {n}": mrc(0, 2, good, hop_limit=n) for n in (0, 1, 2, 3, 4, 255)}
+    found |= {f"{n} bytes of payload": mrc(0, 2, good, bytes(n)) for n in (1, 2, 1400, 1401, 4096 + 28)}
+    plain = mrc(0, 2, good, b"payload that no switch may touch")
+    found |= {f"ECN {n}": plain[:15] + bytes([plain[15] | n << 4]) + plain[16:] for n in (1, 2, 3)}
+    inner = ipv6(bytes(15) + b"\x01", bytes(15) + b"\x02", 59, b"")
+    found["flow label"] = plain[:15] + bytes([plain[15] | 0xA, 0xBC, 0xDE]) + plain[18:]
+    found["foreign MACs"] = bytes.fromhex("020304050607 0a0b0c0d0e0f") + plain[12:]
+    found["multicast MAC"] = bytes.fromhex("333300000001 0a0b0c0d0e0f") + plain[12:]
+    found["padding after the packet"] = plain + b"padding"
+    found["IPv6 in IPv6, nothing in it"] = ETHERNET + b"\x86\xdd" + ipv6(bytes(16), good, 41, inner)
+    found["IPv4 in IPv6"] = ETHERNET + b"\x86\xdd" + ipv6(bytes(16), good, 4, bytes(20))
+    found["no next header"] = ETHERNET + b"\x86\xdd" + ipv6(bytes(16), good, 59, b"")
+    found["an unknown uSID next"] = mrc(0, 2, good[:6] + b"\x0b\xff" + good[8:])
+    found["a uSID of another plane next"] = mrc(0, 2, good[:6] + b"\x18\x00" + good[8:])
+    found["no uSID next"] = mrc(0, 2, good[:6] + bytes(10))
+    found["another's uSID first"] = mrc(0, 2, addressing.shift(good))
+    found["another block"] = mrc(0, 2, b"\xfc\xbb\xbb\x01" + good[4:])
+    found["all six uSIDs, round and round"] = mrc(0, 0, addressing.outer_address((0x0400, 0x0800, 0x0400, 0x0800, 0x0400, 0x0C00)))
+    found["IPv4"] = ETHERNET + b"\x08\x00" + bytes(46)
+    found["ARP"] = ETHERNET + b"\x08\x06" + bytes(46)
+    found["bare Ethernet"] = ETHERNET + b"\x86\xdd"
+    found["half an IPv6 header"] = ETHERNET + b"\x86\xdd\x60" + bytes(20)
+    return found
+
+
+def cases(fabric: Fabric) -> dict[str, list[Case]]:
+    n = fabric.host_count
+    if fabric.name == "tiny":
+        odd = {name: [Case(0, 0, frame, journey(fabric, 0, 0, frame))] for name, frame in strange(fabric).items()}
+        pairs = [(a, b) for a in range(n) for b in range(n) if a != b]
+        return {"every path of every pair": list(on_all_paths(fabric, pairs)), "probes": list(probes(fabric, 1)), **odd}
+    across, under = [(0, n - 1), (n - 1, 1)], [(0, 1), (n - 1, n - 2)]
+    return {"paths": list(on_all_paths(fabric, across + under)), "probes": list(probes(fabric, n - 1))}
+
+
+NAMES = [(fabric, name) for fabric in ("tiny", "demo") for name in cases(load_fabric(fabric))]
+Record = dict[tuple[str, str, str], list[Journey]]
+
+
+@pytest.fixture(scope="module")
+def record() -> Record:
+    """(forwarding plane, fabric, case) -> the journeys of its frames, one frame on its way at a time."""
+    found: Record = {}
+    for which in PLANES:
+        for name in ("tiny", "demo"):
+            with Cluster(load_fabric(name), controller=which == "ovs", switch=which) as cluster:
+                tap = Tap(cluster)
+                wires: dict[int, Wire] = {}
+                for case, frames in cases(cluster.fabric).items():
+                    seen = found[which, name, case] = []
+                    for frame in frames:
+                        wire = wires.setdefault(frame.host, Wire(cluster, frame.host))
+                        assert wire.send(frame.plane, frame.frame)
+                        seen.append(tap.collect(0.02))
+                for closing in (tap, *wires.values()):
+                    closing.close()
+    return found
+
+
+@pytest.mark.parametrize(("fabric", "case"), NAMES, ids=[f"{fabric}, {name}" for fabric, name in NAMES])
+@pytest.mark.parametrize("which", PLANES)
+def test_every_hop_is_as_the_addressing_says(record: Record, which: str, fabric: str, case: str) -> None:
+    wanted = [frame.expected for frame in cases(load_fabric(fabric))[case]]
+    assert wanted
+    for want, seen in zip(wanted, record[which, fabric, case], strict=True):
+        assert [(h.port, h.out) for h in seen] == [(h.port, h.out) for h in want]
+        assert [h.frame for h in seen] == [h.frame for h in want]
+
+
+@pytest.mark.parametrize(("fabric", "case"), NAMES, ids=[f"{fabric}, {name}" for fabric, name in NAMES])
+def test_both_planes_forward_identically(record: Record, fabric: str, case: str) -> None:
+    assert record["ebpf", fabric, case] == record["ovs", fabric, case]
+    assert any(record["ebpf", fabric, case])
+
+
+def test_the_suite_takes_every_route() -> None:
+    fabric = load_fabric("tiny")
+    hops = [hop for frames in cases(fabric).values() for frame in frames for hop in frame.expected]
+    assert {hop.port for hop in hops if hop.out} == {p.name for p in fabric.ports if p.node in fabric.switches}
+
+
+# --- what else must not depend on the plane ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=PLANES)
+def live(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """`tiny` at 1 Mb/s with the controller, one link captured."""
+    fabric = load_fabric("tiny").with_(nic_rate=1_000_000, fabric_rate=1_000_000)
+    where = tmp_path_factory.mktemp("pcap")
+    with Cluster(fabric, switch=request.param, pcap_links=["p0-t0-0:p0-t1-0"], pcap_dir=where) as cluster:
+        yield cluster
+
+
+@pytest.mark.parametrize("link", ["p0-t0-0:p0-t1-0", "h1:p1-t0-0"])
+def test_link_events_reach_the_controller(live: Cluster, link: str) -> None:
+    controller = ControllerClient(live.rest_url)
+    for up in (False, True, False, True):
+        told = live.set_link(link, up)
+        until = time.monotonic() + 1
+        while (link in controller.get("failed-links")) == up:
+            assert time.monotonic() < until
+            time.sleep(0.005)
+        event = controller.get("events")[-1]
+        assert (event["link"], event["up"]) == (link, up)
+        assert 0 < event["handled_ns"] - told < 100e6
+    assert all(table["as_computed"] for table in controller.get("tables").values())
+
+
+def test_what_meets_a_dead_cable_is_in_the_books(live: Cluster) -> None:
+    out, into = Wire(live, 0), Wire(live, 2)
+    frame = mrc(0, 2, addressing.path_address(live.fabric, 0, 2, ev(0, 1)), bytes(100))
+    before = {row["port"]: row["drop_link_down_packets"] for row in live.counters()}
+    live.set_link("p0-t0-0:p0-t1-1", False)
+    for _ in range(40):
+        assert out.send(0, frame)
+    assert into.receive(1, timeout=0.3) == []
+    live.set_link("p0-t0-0:p0-t1-1", True)
+    for _ in range(10):
+        out.send(0, frame)
+    assert len(into.receive(10, linger=0.05)) == 10
+    assert live.quiesce(1)
+    rows = live.counters()
+    assert {r["port"]: n for r in rows if (n := r["drop_link_down_packets"] - before[r["port"]])} == {"p0-t0-0-u1": 40}
+    assert books(rows) == []
+    out.close()
+    into.close()
+
+
+def test_the_queue_marks_and_trims(live: Cluster) -> None:
+    """Two senders into one uplink: it fills, marks, trims, and every frame is accounted for."""
+    wires = [Wire(live, host) for host in range(3)]
+    before = totals(live.counters())
+    for _ in range(30):
+        for host in (0, 1):
+            where = addressing.path_address(live.fabric, host, 2, ev(1, 0))
+            frame = mrc(host, 2, where, bytes(4096), dscp_class=dscp.TRIMMABLE)
+            assert wires[host].send(1, frame[:15] + bytes([frame[15] | 2 << 4]) + frame[16:])
+    got = wires[2].receive(60, timeout=8, linger=0.2)
+    assert live.quiesce(2)
+    rows = live.counters()
+    moved = {key: value - before[key] for key, value in totals(rows).items()}
+    assert len(got) == 60
+    assert moved["trimmed"] >= 10 and moved["marked"] >= 5
+    assert sum(len(g.frame) == 142 for g in got) == moved["trimmed"]
+    assert sum(g.frame[15] >> 4 & 3 == 3 for g in got) == moved["marked"]
+    assert books(rows) == []
+    for wire in wires:
+        wire.close()
+
+
+def test_a_silent_switch_swallows_with_its_links_up(live: Cluster) -> None:
+    out, into = Wire(live, 0), Wire(live, 2)
+    frame = mrc(0, 2, addressing.path_address(live.fabric, 0, 2, ev(0, 0)), bytes(100))
+    before = totals(live.counters())["drop_silent"]
+    fault = live.inject("silent", "p0-t1-0")
+    for _ in range(5):
+        assert out.send(0, frame)
+    assert into.receive(1, timeout=0.2) == []
+    assert all(live.link_states().values())
+    assert live.quiesce(1)
+    assert totals(live.counters())["drop_silent"] - before == 5
+    live.clear(fault.number)
+    assert out.send(0, frame)
+    assert len(into.receive(1)) == 1
+    assert books(live.counters()) == []
+    out.close()
+    into.close()
+
+
+def test_a_capture_has_every_frame_once(live: Cluster) -> None:
+    out, into = Wire(live, 0), Wire(live, 2)
+    bodies = [b"captured %03d" % number for number in range(20)]
+    for body in bodies:
+        assert out.send(0, mrc(0, 2, addressing.path_address(live.fabric, 0, 2, ev(0, 0)), body))
+    for body in bodies:
+        assert into.send(0, mrc(2, 0, addressing.path_address(live.fabric, 2, 0, ev(0, 0)), body[::-1]))
+    assert len(into.receive(20)) == 20 and len(out.receive(20)) == 20
+    time.sleep(0.2)
+    text = live.captures[0].path.read_bytes()
+    assert [text.count(body) for body in bodies] == [1] * 20
+    assert [text.count(body[::-1]) for body in bodies] == [1] * 20
+    out.close()
+    into.close()
+
+
+def test_the_controllers_death_stops_nothing(live: Cluster) -> None:
+    """The last test of the module with each plane: it takes the controller away."""
+    os.kill(live.controller_pid, signal.SIGKILL)
+    while live.controller_alive:
+        time.sleep(0.01)
+    out, into = Wire(live, 1), Wire(live, 3)
+    for value in path_evs(live.fabric, 1, 3):
+        assert out.send(value >> 16, mrc(1, 3, addressing.path_address(live.fabric, 1, 3, value), b"on"))
+    assert len(into.receive(4)) == 4
+    live.check()
+    out.close()
+    into.close()
