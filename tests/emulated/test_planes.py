@@ -179,8 +179,9 @@ def record() -> Record:
                         wire = wires.setdefault(frame.host, Wire(cluster, frame.host))
                         assert wire.send(frame.plane, frame.frame)
                         seen.append(tap.collect(0.02))
-                for closing in (tap, *wires.values()):
-                    closing.close()
+                tap.close()
+                for wire in wires.values():
+                    wire.close()
     return found
 
 
@@ -289,6 +290,21 @@ def test_a_silent_switch_swallows_with_its_links_up(live: Cluster) -> None:
     live.clear(fault.number)
     assert out.send(0, frame)
     assert len(into.receive(1)) == 1
+    assert books(live.counters()) == []
+    out.close()
+    into.close()
+
+
+def test_a_lossy_link_loses_before_the_switch_has_it(live: Cluster) -> None:
+    out, into = Wire(live, 0), Wire(live, 2)
+    fault = live.inject("loss", "p0-t0-0:p0-t1-0", probability=0.3, seed=7)
+    for number in range(100):
+        assert out.send(0, mrc(0, 2, addressing.path_address(live.fabric, 0, 2, ev(0, 0)), b"%03d" % number))
+    got = into.receive(100, timeout=0.7)
+    live.clear(fault.number)
+    assert 50 <= len(got) <= 85
+    assert [g.frame[-3:] for g in got] == sorted(g.frame[-3:] for g in got)
+    assert live.quiesce(1)
     assert books(live.counters()) == []
     out.close()
     into.close()
