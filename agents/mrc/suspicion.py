@@ -16,7 +16,6 @@ from __future__ import annotations
 from typing import Final
 
 from agents.mrc.config import Config
-from agents.mrc.ev_state import ASSUMED_BAD
 from agents.mrc.path_set import PathSet
 from agents.transport import Event
 
@@ -34,6 +33,7 @@ class Suspicion:
         self.log = log
         self.recent: list[list[tuple[int, int, int, int]]] = [[] for _ in range(paths.planes)]  # (found at, EV, packet sent at, bytes)
         self.acked_ns = [0] * paths.planes  # latest departure that is known to have arrived
+        self.suspected_ns = [-1] * paths.planes
         self.blamed_ns = -1  # when the endpoint was last blamed
         self.void_before = [-1] * paths.planes  # losses of packets sent before this are explained otherwise
 
@@ -53,11 +53,10 @@ class Suspicion:
         if not self._qualifies(plane):
             return 0
         open_planes = [p for p in range(paths.planes) if paths.open[p]]
-        bad = [p for p in open_planes if self._qualifies(p)]
-        if 2 * len(bad) > len(open_planes):
-            if self.blamed_ns < 0 or now - self.blamed_ns > PATIENCE * srtt:
-                return self._blame_endpoint(now, bad)
-        elif paths.live_planes() > 1 or paths.usable[plane] == 0:
+        bad = [p for p in open_planes if self.suspected_ns[p] >= now - srtt or self._qualifies(p)]
+        if 2 * len(bad) > len(open_planes) and (self.blamed_ns < 0 or now - self.blamed_ns > PATIENCE * srtt):
+            return self._blame_endpoint(now, bad, srtt)
+        if paths.live_planes() > 1 or paths.usable[plane] == 0:
             return self._suspect(now, plane, srtt)
         return 0
 
@@ -74,16 +73,16 @@ class Suspicion:
 
     def _suspect(self, now: int, plane: int, srtt: int) -> int:
         self.log.append((now, "plane", {"peer": self.peer, "plane": plane, "from": "USED", "to": "SUSPECT", "cause": "all is lost"}))
+        self.suspected_ns[plane] = now
         for i in range(len(self.paths.evs)):
             if self.paths.plane_of[i] == plane:
                 self.paths.suspected(now, i, srtt)
         return self._explained(now, plane)
 
-    def _blame_endpoint(self, now: int, bad: list[int]) -> int:
+    def _blame_endpoint(self, now: int, bad: list[int], srtt: int) -> int:
         self.log.append((now, "endpoint", {"peer": self.peer, "planes": bad, "cause": "most planes lose at once: no path is blamed"}))
         self.blamed_ns = now
         for p in bad:
-            for ev in {r[1] for r in self.recent[p]}:
-                if self.paths.state[ev] == ASSUMED_BAD:
-                    self.paths.acquit(now, ev, "endpoint blamed")
+            self.suspected_ns[p] = -1
+            self.paths.void_verdicts(now, p, now - srtt, "endpoint blamed")
         return sum(self._explained(now, p) for p in range(self.paths.planes))
