@@ -80,23 +80,25 @@ def cable_of_path(fabric: Fabric, src: int, dst: int, ev: int) -> Link:
 
 
 def resolve_used(
-    fabric: Fabric, hosts: Sequence[int], edge: tuple[int, int], paths: Sequence[dict[str, Any]], seed: int, can_say: bool
+    fabric: Fabric, hosts: Sequence[int], edge: tuple[int, int], paths: Sequence[dict[str, Any]], seed: int, can_say: bool,
+    kind: str = "link",
 ) -> tuple[str, str]:
-    """(link name, how it was found) for the QP between two ranks.
+    """(name of a link, or with kind path-loss of a path, how it was found) for the QP between two ranks.
 
-    ``paths`` is what the sender's agent answered; a transport on many paths cannot say, then a path is drawn by ``seed``.
+    ``paths`` is what the sender's agent answered; a transport on many paths cannot say, then one of those in use is drawn by ``seed``.
     """
     a, b = edge
     src, dst = hosts[a], hosts[b]
-    if can_say:
-        for path in paths:
-            if path.get("peer") == dst and "plane" in path and "uplink" in path:
-                ev = int(path["plane"]) << 16 | int(path["uplink"])
-                return cable_of_path(fabric, src, dst, ev).name, f"path {ev:#x} of the QP from h{src} to h{dst}"
-    ev = random.Random(seed).choice(path_evs(fabric, src, dst))
-    return cable_of_path(
-        fabric, src, dst, ev
-    ).name, f"path {ev:#x} drawn by seed {seed}, from h{src} to h{dst}: no single-path transport in this run"
+
+    def named(ev: int) -> str:
+        return f"h{src}>h{dst}@p{ev >> 16}/{ev & 0xFFFF}" if kind == "path-loss" else cable_of_path(fabric, src, dst, ev).name
+
+    mine = [path for path in paths if path.get("peer") == dst and "plane" in path and "uplink" in path]
+    evs = [int(path["plane"]) << 16 | int(path["uplink"]) for path in mine if path.get("active", True)]
+    if can_say and evs:
+        return named(evs[0]), f"path {evs[0]:#x} of the QP from h{src} to h{dst}"
+    ev = random.Random(seed).choice(list(dict.fromkeys(evs)) or path_evs(fabric, src, dst))
+    return named(ev), f"path {ev:#x} drawn by seed {seed}, from h{src} to h{dst}: no single-path transport in this run"
 
 
 @dataclass

@@ -38,6 +38,7 @@ class Outage:
     links: tuple[str, ...]
     to: str = ""  # of destination-loss: the host
     probability: float = 1.0
+    direction: str = "both"  # up: what goes away from the hosts
 
     @property
     def dead(self) -> bool:
@@ -64,13 +65,20 @@ def outages(run: Run) -> list[Outage]:
         links = next((one["links"] for one in lines if one["name"] == line["name"] and one["phase"] == "begin"), ())
         keys = line.get("keys", {})
         to, probability = str(keys.get("to", "")), float(keys.get("probability", 1.0))
-        found.append(Outage(line["name"], line["fault"], line["on"], line["t"], end, tuple(links), to, probability))
+        way = str(keys.get("direction", "both"))
+        found.append(Outage(line["name"], line["fault"], line["on"], line["t"], end, tuple(links), to, probability, way))
     return found
 
 
 @lru_cache(maxsize=1024)
-def _cables(fabric: Fabric, src: int, dst: int) -> dict[int, frozenset[str]]:
-    return {ev: frozenset(link.name for link in path_links(fabric, src, dst, ev)) for ev in path_evs(fabric, src, dst)}
+def _cables(fabric: Fabric, src: int, dst: int, direction: str) -> dict[int, frozenset[str]]:
+    """EV -> the cables that its path takes in a direction: the first half of a path goes up, the second down."""
+    made = {}
+    for ev in path_evs(fabric, src, dst):
+        names = [link.name for link in path_links(fabric, src, dst, ev)]
+        half = len(names) // 2
+        made[ev] = frozenset({"up": names[:half], "down": names[half:]}.get(direction, names))
+    return made
 
 
 @lru_cache(maxsize=16384)
@@ -85,7 +93,7 @@ def hit(fabric: Fabric, outage: Outage, src: int, dst: int) -> frozenset[int]:
             return frozenset()
         return frozenset(ev for ev in path_evs(fabric, src, dst) if outage.on in path_nodes(fabric, src, dst, ev))
     links = frozenset(outage.links)
-    return frozenset(ev for ev, cables in _cables(fabric, src, dst).items() if not links.isdisjoint(cables))
+    return frozenset(ev for ev, cables in _cables(fabric, src, dst, outage.direction).items() if not links.isdisjoint(cables))
 
 
 def dead_at(found: Iterable[Outage], t: int) -> frozenset[str]:

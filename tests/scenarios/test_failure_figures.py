@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from scenarios.failure_figures import Logs, figures
+from scenarios.faults import resolve_used
 from scenarios.flap_figures import flap_growth, flaps, given_up
 from scenarios.outages import ENDLESS, Outage, changes, dead_at, hit, outages, peers_at_once, sending_pairs
 from scenarios.workloads import Flow
@@ -52,6 +53,9 @@ def test_what_an_outage_hits() -> None:
     there = one("destination-loss", "p0-t1-1", (), "h2")
     assert hit(TINY, there, 0, 2) == {1} and hit(TINY, there, 0, 3) == frozenset() and there.kills
     assert hit(TINY, one("slow", CUT, (CUT,)), 1, 2) == frozenset()
+    up, down = (Outage("x", "loss", PORT, 0, 1, (PORT,), probability=0.1, direction=way) for way in ("up", "down"))
+    assert (hit(TINY, up, 0, 2), hit(TINY, up, 2, 0)) == ({0, 1}, frozenset())
+    assert (hit(TINY, down, 0, 2), hit(TINY, down, 2, 0)) == (frozenset(), {0, 1})
 
 
 def test_who_sends_to_whom(tmp_path: Path) -> None:
@@ -310,3 +314,13 @@ def test_a_lossy_path_that_is_used_on_and_replaced_by_another_planes(tmp_path: P
 def test_pairs_are_picked_once(tmp_path: Path) -> None:
     logs = Logs.of(write(tmp_path, CABLE, []))
     assert set(logs.dead(logs.found[0])) == {(a, b) for a in (0, 1) for b in (2, 3)} | {(b, a) for a in (0, 1) for b in (2, 3)}
+
+
+def test_a_path_in_use_is_drawn_for_a_path_fault() -> None:
+    """Of what the agent told only what is active and leads to the peer; by seed; as a path, or its cable."""
+    told = [{"peer": p, "plane": pl, "uplink": u, "active": a} for p, pl, u, a in ((2, 0, 0, False), (2, 1, 1, True), (3, 0, 1, True))]
+    assert resolve_used(TINY, [0, 1, 2, 3], (0, 2), told, 7, False, "path-loss")[0] == "h0>h2@p1/1"
+    assert resolve_used(TINY, [0, 1, 2, 3], (0, 2), told, 7, False)[0] == "p1-t0-0:p1-t1-1"
+    assert {resolve_used(TINY, [0, 1, 2, 3], (0, 2), [], seed, False, "path-loss")[0] for seed in range(40)} == {
+        f"h0>h2@p{p}/{u}" for p in (0, 1) for u in (0, 1)
+    }
