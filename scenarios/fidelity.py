@@ -85,9 +85,9 @@ def reasons(
     found = []
     loops = [loop for loop in loops if loop.get("host") not in stragglers]
     refused = rejected.get(BAD_CHECKSUM, 0)
-    if 0 <= corrupted - refused <= gone:
+    if refused <= corrupted:
         rejected = {name: n for name, n in rejected.items() if name != BAD_CHECKSUM}
-    elif corrupted > refused:
+    if corrupted - refused > gone:
         found.append(f"{corrupted - refused} of {corrupted} frames that a fault corrupted were neither refused nor lost: taken for good")
     inside = [share for t, share in samples if window[0] <= t <= window[1] + SAMPLE_S * 1e9]
     busy_s = sum(share > BUSY for share in inside) * SAMPLE_S
@@ -106,6 +106,8 @@ def reasons(
         found.append(f"{abs(unexplained)} packets {'vanished' if unexplained > 0 else 'appeared'} without a cause")
     found += [f"agents refused {n} frames that arrived ({name})" for name, n in rejected.items()]
     found += [f"the books of {gap['where']} do not balance: {gap['packets']} packets, {gap['bytes']} bytes" for gap in cables]
+    if late := causes.get("drop_bridge", 0):
+        found.append(f"Open vSwitch dropped {late} packets that came faster than it took them: lower the fabric's rates, or use eBPF")
     if ring := sum(n for cause, n in causes.items() if "ring" in cause):
         found.append(f"receive sockets dropped {ring} packets: agents were too slow")
     return found

@@ -36,7 +36,7 @@ DISTRIBUTIONS = (
     "rich",
     "mypy",
 )
-TOOLS = (("clang", "--version"), ("bpftool", "version"), ("tc", "-V"), ("ip", "-V"), ("tshark", "--version"))
+TOOLS = (("clang", "--version"), ("bpftool", "version"), ("tc", "-V"), ("ip", "-V"), ("tshark", "--version"), ("ovs-vswitchd", "--version"))
 
 
 def _output(*command: str) -> str | None:

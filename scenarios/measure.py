@@ -32,6 +32,7 @@ DROPS = (
     "drop_silent",
     "drop_fault_loss",
     "drop_fault_path",
+    "drop_bridge",
     "flushed_packets",
 )
 """Port counters that say why a packet went no further. A trimmed packet goes on: it is none of them."""

@@ -172,18 +172,24 @@ def run_scenario(
     progress: Progress | None = None,
     command_line: Sequence[str] = (),
     pcap_links: Sequence[str] = (),
+    switch: str = "ebpf",
 ) -> dict[str, Any]:
-    """Run for real, on Mininet. Needs root, inside the sandbox."""
+    """Run for real, on Mininet, with switches of that kind. Needs root, inside the sandbox."""
     from testbed.cluster import Cluster
+    from testbed.emulated import ovs
 
     def factory(fabric: Fabric) -> Any:
         here = [link for link in pcap_links if link in fabric.links_by_name or ":".join(reversed(link.split(":"))) in fabric.links_by_name]
         where = directory / "pcap" / fabric.name
         if here:
             where.mkdir(parents=True, exist_ok=True)
-        return Cluster(fabric, pcap_links=here, pcap_dir=where if here else None, progress=progress)
+        return Cluster(fabric, switch=switch, pcap_links=here, pcap_dir=where if here else None, progress=progress)
 
-    return Runner(scenario, directory, factory, progress=progress, command_line=command_line).run()
+    runner = Runner(scenario, directory, factory, progress=progress, command_line=command_line)
+    runner.manifest["switch"] = switch if switch == "ebpf" else f"{switch} ({ovs.datapath()})"
+    if switch == "ovs" and (limits := ovs.limits(ovs.datapath())):
+        runner.manifest["notes"].append(f"{limits}.")
+    return runner.run()
 
 
 def check_pcap_links(scenario: Scenario, links: Sequence[str]) -> None:

@@ -14,6 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from scenarios.schema import load_scenario, named_scenarios
+from testbed.emulated import ovs
+from testbed.emulated.ovs import SWITCHES
 from testbed.errors import UserError
 from topologies import FabricError
 
@@ -67,6 +69,7 @@ class ProgressBar:
 @click.option("--seed", "seeds", type=click.IntRange(0), multiple=True, metavar="N", help="Instead of the scenario's seeds. Repeatable.")
 @click.option("--out", metavar="DIR", help="Where results go (default: results/<scenario>-<time>).")
 @click.option("--pcap", "pcap", multiple=True, metavar="LINK", help="Keep a capture of this link, like p0-t0-0:p0-t1-3. Repeatable.")
+@click.option("--switch", type=click.Choice(SWITCHES), default="ebpf", show_default=True, help="What forwards: eBPF or Open vSwitch.")
 @click.option("--json", "as_json", is_flag=True, help="Print summary.json on stdout instead of the table.")
 def command(
     scenario: str,
@@ -76,6 +79,7 @@ def command(
     seeds: tuple[int, ...],
     out: str | None,
     pcap: tuple[str, ...],
+    switch: str,
     as_json: bool,
 ) -> None:
     """Exit status: 0 well, 1 a check or a sum failed, 2 bad input or something the machine lacks, 3 not trustworthy, 130 stopped."""
@@ -88,6 +92,7 @@ def command(
         plan(loaded)
     except FabricError as error:
         raise UserError(str(error)) from None
+    check_switch(switch)
     if os.geteuid() != 0:
         raise UserError("mrcbed run needs root for network namespaces and eBPF: use sudo")
     directory = results_directory(loaded.name, out)
@@ -97,7 +102,8 @@ def command(
         from scenarios.summary import exit_status
 
         with ProgressBar() as progress:
-            summary = run_scenario(loaded, directory, progress=progress, command_line=["mrcbed", *sys.argv[1:]], pcap_links=pcap)
+            words = ["mrcbed", *sys.argv[1:]]
+            summary = run_scenario(loaded, directory, progress=progress, command_line=words, pcap_links=pcap, switch=switch)
         if as_json:
             print(json.dumps(summary, indent=2))
         else:
@@ -106,6 +112,14 @@ def command(
         return exit_status(summary)
 
     sys.exit(sandbox.run(work))
+
+
+def check_switch(switch: str) -> None:
+    """Refuse Open vSwitch where it is not installed; say what it cannot do where it is. Raises :class:`UserError`."""
+    if switch == "ovs":
+        ovs.require()
+        if limits := ovs.limits(ovs.datapath()):
+            print(f"mrcbed: {limits}", file=sys.stderr)
 
 
 def _give_back(directory: Path) -> None:

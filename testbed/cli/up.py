@@ -8,7 +8,9 @@ import sys
 import click
 from rich.console import Console
 
+from testbed.cli.run import check_switch
 from testbed.controller.steering import POLICIES
+from testbed.emulated.ovs import SWITCHES
 from testbed.errors import UserError
 from topologies import load_fabric, named_fabrics
 
@@ -18,16 +20,18 @@ from topologies import load_fabric, named_fabrics
 @click.option("--transport", type=click.Choice(["mrc", "roce"]), default="mrc", show_default=True, help="What the hosts' agents speak.")
 @click.option("--seed", type=click.IntRange(0), default=0, metavar="N", help="Seed of everything random.")
 @click.option("--no-controller", is_flag=True, help="Program the switches' tables directly, without the Ryu app.")
+@click.option("--switch", type=click.Choice(SWITCHES), default="ebpf", show_default=True, help="What forwards: eBPF or Open vSwitch.")
 @click.option(
     "--policy", type=click.Choice(POLICIES), default="none", show_default=True, help="What the controller tells the agents of link events."
 )
-def command(fabric: str, transport: str, seed: int, no_controller: bool, policy: str) -> None:
+def command(fabric: str, transport: str, seed: int, no_controller: bool, switch: str, policy: str) -> None:
     """Ends with Ctrl-D or ``exit``; nothing stays behind. Exit status 0, or 1 if a process of the cluster died."""
     from testbed import sandbox
 
     if no_controller and policy != "none":
         raise UserError(f"--policy {policy} needs the controller: leave --no-controller out")
     chosen = load_fabric(fabric)
+    check_switch(switch)
     if os.geteuid() != 0:
         raise UserError("mrcbed up needs root for network namespaces and eBPF: use sudo")
 
@@ -41,7 +45,7 @@ def command(fabric: str, transport: str, seed: int, no_controller: bool, policy:
 
         console = Console()
         bar = ProgressBar()
-        cluster = Cluster(chosen, controller=not no_controller, progress=bar.report)
+        cluster = Cluster(chosen, controller=not no_controller, switch=switch, progress=bar.report)
         cable = next((li.name for li in chosen.links if li.kind == "fabric"), chosen.links[0].name)
         with tempfile.TemporaryDirectory(prefix="agents-", dir=sandbox.RUN_DIR) as logs:
             try:

@@ -32,8 +32,6 @@ from topologies import addressing
 from topologies.clos import Fabric
 
 Step = Callable[[str], None]
-SWITCHES = ("ebpf", "ovs")
-"""Who forwards on the switches."""
 STEPS = ("data-plane", "switch-namespace", "hosts", "cables", "bridges", "queues", "routes", "links-up", "settle")
 """Stages of bring-up, in order."""
 

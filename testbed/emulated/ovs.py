@@ -31,6 +31,8 @@ from topologies.addressing import BLOCK, switch_usid
 from topologies.clos import Fabric, Port
 from topologies.paths import static_tables
 
+SWITCHES = ("ebpf", "ovs")
+"""Who forwards on the switches."""
 TOOLS = ("ovs-vswitchd", "ovsdb-server", "ovsdb-tool", "ovs-vsctl", "ovs-ofctl")
 SCHEMAS = (Path("/usr/share/openvswitch/vswitch.ovsschema"), Path("/usr/local/share/openvswitch/vswitch.ovsschema"))
 MODULE = Path("/sys/module/openvswitch")
@@ -50,6 +52,12 @@ def installed() -> str:
     """"" if Open vSwitch's programs and schema are here, else what is missing."""
     lacking = [tool for tool in TOOLS if not shutil.which(tool, path=PATH)]
     return ", ".join(lacking) or ("" if any(path.exists() for path in SCHEMAS) else "vswitch.ovsschema")
+
+
+def require() -> None:
+    """Raises :class:`UserError` if Open vSwitch is not installed. Its service need not run."""
+    if lacking := installed():
+        raise UserError(f"Open vSwitch is not here ({lacking}): apt-get install openvswitch-switch, or use --switch ebpf")
 
 
 def datapath() -> str:
@@ -112,8 +120,7 @@ class OpenVSwitch:
 
     def __init__(self, fabric: Fabric) -> None:
         """Nothing is started yet. Raises :class:`UserError` if Open vSwitch is not installed."""
-        if lacking := installed():
-            raise UserError(f"Open vSwitch is not here ({lacking}): apt-get install openvswitch-switch, or use --switch ebpf")
+        require()
         self.fabric = fabric
         self.datapath = datapath()
         self.run = Path()  # database, control and OpenFlow sockets (<switch>.mgmt), logs
