@@ -17,10 +17,13 @@ import select
 import time
 from typing import Any
 
+from agents.clustermapper.mapper import Mapper
+from agents.clustermapper.options import Options
+from agents.clustermapper.probes import PROBE_PORT
 from agents.delay_line import DelayLine
-from agents.mrc.wire import UDP_PORT
+from agents.mrc.wire import UDP, UDP_PORT
 from agents.packet_io import PacketIO
-from agents.transport import NEVER, Completion, Engine, Region
+from agents.transport import NEVER, Completion, Engine, Event, Region
 from topologies.clos import Fabric
 
 BATCH = 64
@@ -37,6 +40,27 @@ def make_engine(transport: str, fabric: Fabric, host: int, options: dict[str, An
     return engine
 
 
+_IN_SUMS = (
+    ("tx_packets", "mapper_tx"), ("tx_refused", "mapper_refused"), ("rx_packets", "mapper_rx"), ("rx_bad_icrc", "mapper_corrupt"),
+    ("rx_foreign", "mapper_foreign"),
+)  # fmt: skip
+
+
+class _Sorter:
+    """Probes to the mapper, all else to the engine. The socket's filter let nothing through but tunnelled UDP to one of two ports."""
+
+    def __init__(self, engine: Engine, mapper: Any) -> None:
+        self.engine = engine
+        self.mapper = mapper
+
+    def receive(self, now: int, port: int, buffer: Any, start: int, length: int) -> None:
+        """A frame arrived; both judge it themselves."""
+        if length >= UDP + 8 and buffer[start + UDP + 2] << 8 | buffer[start + UDP + 3] == PROBE_PORT:
+            self.mapper.receive(now, port, buffer, start, length)
+        else:
+            self.engine.receive(now, port, buffer, start, length)
+
+
 class Device:
     """Opens the NIC ports of ``host`` in the current network namespace. Needs root when made.
 
@@ -47,7 +71,11 @@ class Device:
         self.fabric = fabric
         self.host = host
         self.engine = make_engine(transport, fabric, host, options or {}, seed)
-        self.io = PacketIO([f"h{host}-p{p}" for p in range(fabric.planes)], fabric.frame_bytes, UDP_PORT, DelayLine(fabric))
+        ports = [f"h{host}-p{p}" for p in range(fabric.planes)]
+        self.io = PacketIO(ports, fabric.frame_bytes, (UDP_PORT, PROBE_PORT), DelayLine(fabric))
+        self.mapper: Any = None  # a Mapper, once one was started
+        self._sink: Any = self.engine  # who takes what arrives
+        self._up = [True] * fabric.planes  # what the kernel told
         self.late_max = 0
         self.late = [0] * 64  # how often a timer or a frame waited 2^k ns
         self.wakeups = 0
@@ -85,6 +113,29 @@ class Device:
             if made or time.monotonic_ns() >= end:
                 return made
 
+    # Clustermapper, beside the engine.
+
+    def start_mapper(self, options: dict[str, Any], seed: int) -> None:
+        """Probe this host's corner of the fabric from now on. ``seed`` is the same on all hosts. Raises ValueError on bad options."""
+        now = time.monotonic_ns()
+        mapper = Mapper(self.fabric, self.host, Options.read(options), seed, now)
+        for port, up in enumerate(self._up):
+            mapper.port_state(now, port, up)
+        if self.mapper is not None:
+            mapper.count_on(self.mapper)
+        self.mapper = mapper
+        self._sink = _Sorter(self.engine, mapper)
+        mapper.start(now)
+
+    def stop_mapper(self) -> None:
+        """Send no more probes; what was found stays. Without one nothing happens."""
+        if self.mapper is not None:
+            self.mapper.stop()
+
+    def mapper_reports(self) -> list[dict[str, Any]]:
+        """Its counts, one report a bucket, since the last call."""
+        return [] if self.mapper is None else list(self.mapper.told())
+
     # The loop.
 
     def turn(self, until: int, readers: list[Any] | None = None) -> list[Any]:
@@ -95,13 +146,18 @@ class Device:
         engine = self.engine
         io = self.io
         now = time.monotonic_ns()
-        got = io.receive(engine, now, BATCH)
+        got = io.receive(self._sink, now, BATCH)
         if got:
             self._late(now - io.ring.first_due)
         engine.timer(now)
         sent = io.send(engine, now, BATCH)
         sources = self._readers
         due = min(engine.deadline(), until)
+        mapper = self.mapper
+        if mapper is not None:
+            mapper.timer(now)
+            io.send(mapper, now, BATCH)
+            due = min(due, mapper.deadline())
         wake = due
         if io.ring.held:
             # The ring's socket reads as ready for as long as the newest frame is in its slot (the kernel asks about the slot before its
@@ -121,7 +177,10 @@ class Device:
         if io.links in ready:
             now = time.monotonic_ns()
             for port, up in io.port_changes():
+                self._up[port] = up
                 engine.port_state(now, port, up)
+                if mapper is not None:
+                    mapper.port_state(now, port, up)
         return [r for r in ready if r is not io.receiver and r is not io.links]
 
     def _late(self, ns: int) -> None:
@@ -148,9 +207,20 @@ class Device:
                 break
         return {"lag_max_ns": self.late_max, "lag_p99_ns": p99, "timers": total, "wakeups": self.wakeups}
 
+    def events(self) -> list[Event]:
+        """What happened since the last call, for the log: the engine's, and the mapper's verdicts."""
+        made = self.engine.events()
+        return made if self.mapper is None else made + list(self.mapper.events())
+
     def counters(self) -> dict[str, int]:
-        """The engine's counters and the receive ring's."""
-        return {**self.engine.counters(), "rx_ring_drops": self.io.drops(), "rx_not_a_port": self.io.ring.not_ours}
+        """The engine's counters, the receive ring's, and the mapper's, whose frames are in the sums of all frames too."""
+        made = {**self.engine.counters(), "rx_ring_drops": self.io.drops(), "rx_not_a_port": self.io.ring.not_ours}
+        if self.mapper is not None:
+            own: dict[str, int] = self.mapper.counters()
+            made.update(own)
+            for total, part in _IN_SUMS:
+                made[total] = made.get(total, 0) + own[part]
+        return made
 
     def close(self) -> None:
         """Close the ports."""

@@ -66,6 +66,7 @@ class Host:
         self.last_rx = [0] * planes
         self.housekeeping_at = 0
         self.denied: list[str] = []
+        self.reports = False  # whether the mapper's counts go to whoever steers us
 
     # --- log -------------------------------------------------------------------------------------------------
 
@@ -75,7 +76,7 @@ class Host:
 
     def record(self, now: int) -> None:
         """Move what happened to the log."""
-        for t, kind, fields in self.device.engine.events():
+        for t, kind, fields in self.device.events():
             self.write(t, kind, fields)
         if now >= self.bin_end:
             tx, rx = self.device.engine.goodput()
@@ -187,6 +188,19 @@ class Host:
         """The network has converged around these links."""
         self.device.engine.reroute(time.monotonic_ns(), dead_links)
 
+    def op_mapper_start(self, seed: int, options: dict[str, Any] | None = None, report: bool = True) -> None:
+        """Begin to probe (docs/clustermapper.md). ``report``: counts go to whoever steers us, as notifications."""
+        self.reports = report
+        self.device.start_mapper(options or {}, seed)
+
+    def op_mapper_stop(self) -> None:
+        """Send no more probes."""
+        self.device.stop_mapper()
+
+    def op_mapper(self) -> dict[str, Any]:
+        """What the probes found so far; empty if none were sent."""
+        return {} if self.device.mapper is None else dict(self.device.mapper.table())
+
     def op_deny(self, entries: list[str]) -> int:
         """The complete denylist (topologies/denylist.py), which replaces the one before; monotonic ns at which it took effect."""
         now = time.monotonic_ns()
@@ -215,6 +229,9 @@ class Host:
 
     def advance(self) -> None:
         """Give the collective what completed; tell what it did."""
+        if self.reports:
+            for note in self.device.mapper_reports():
+                self.server.notify(note)
         made = self.device.engine.completions()
         if made:
             made = self.groups[-1].take(made) if self.groups else []

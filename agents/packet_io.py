@@ -37,13 +37,13 @@ IFF_UP: Final = 1
 IFF_LOWER_UP: Final = 1 << 16
 
 
-def _only_tunnelled_udp(port: int) -> bytes:
-    """Classic BPF: keep IPv6 in IPv6 whose inner packet is UDP to ``port``; pings and the kernel's TCP stay out of the ring."""
+def _only_tunnelled_udp(ports: tuple[int, int]) -> bytes:
+    """Classic BPF: keep IPv6 in IPv6 whose inner packet is UDP to either port; pings and the kernel's TCP stay out of the ring."""
     ldb, ldh, jeq, ret = 0x30, 0x28, 0x15, 0x06
     code = (
-        (ldb, 0, 0, 20), (jeq, 0, 5, 41),  # outer next header
-        (ldb, 0, 0, 60), (jeq, 0, 3, 17),  # inner next header
-        (ldh, 0, 0, 96), (jeq, 0, 1, port),  # UDP destination
+        (ldb, 0, 0, 20), (jeq, 0, 6, 41),  # outer next header
+        (ldb, 0, 0, 60), (jeq, 0, 4, 17),  # inner next header
+        (ldh, 0, 0, 96), (jeq, 1, 0, ports[0]), (jeq, 0, 1, ports[1]),  # UDP destination
         (ret, 0, 0, 0xFFFFFFFF), (ret, 0, 0, 0),
     )  # fmt: skip
     return b"".join(struct.pack("=HBBI", *line) for line in code)
@@ -55,11 +55,11 @@ class PacketIO:
     Raises OSError when an interface is missing or the kernel refuses a socket.
     """
 
-    def __init__(self, ports: list[str], frame_bytes: int, udp_port: int, line: DelayLine) -> None:
+    def __init__(self, ports: list[str], frame_bytes: int, udp_ports: tuple[int, int], line: DelayLine) -> None:
         self.ports = ports
         self.port_of: dict[int, int] = {socket.if_nametoindex(name): k for k, name in enumerate(ports)}
         self.out: list[socket.socket] = []
-        self.receiver = self._open_ring(frame_bytes, udp_port, line)
+        self.receiver = self._open_ring(frame_bytes, udp_ports, line)
         for name in ports:
             s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
             s.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, SEND_BUFFER)
@@ -69,10 +69,10 @@ class PacketIO:
         self.links.bind((0, RTMGRP_LINK))
         self.ring_drops = 0
 
-    def _open_ring(self, frame_bytes: int, udp_port: int, line: DelayLine) -> socket.socket:
+    def _open_ring(self, frame_bytes: int, udp_ports: tuple[int, int], line: DelayLine) -> socket.socket:
         # Bound to no interface: one ring for all ports, and a port that goes down does not disturb it.
         s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.htons(ETH_P_IPV6))
-        code = _only_tunnelled_udp(udp_port)
+        code = _only_tunnelled_udp(udp_ports)
         # The kernel wants a pointer to the program; compiled code drops locals early, so the buffer lives in the object.
         self.filter = ctypes.create_string_buffer(code, len(code))
         s.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HL", len(code) // 8, ctypes.addressof(self.filter)))

@@ -21,6 +21,8 @@ BUCKET_ROUNDS: Final = 2
 """Counts are looked at so often, in intervals [ours]."""
 REMEMBERED: Final = 4096
 """Lost probes that are still known when they come after all."""
+KEPT: Final = 16
+"""Reports that nobody has fetched."""
 _OUT, _BACK, _CORRUPT, _VOID = 0, 1, 2, 3
 
 
@@ -72,6 +74,11 @@ class Mapper:
         self.round = now // self.interval
         self.bucket = now // self.bucket_ns
         self.slots = []
+
+    def count_on(self, before: Mapper) -> None:
+        """Take over the counters of frames from the mapper that was here before."""
+        self.tx, self.rx, self.refusals = before.tx, before.rx, before.refusals
+        self.foreign, self.corrupt, self.late = before.foreign, before.corrupt, before.late
 
     def stop(self) -> None:
         """Send no more; what is on its way is not judged."""
@@ -195,6 +202,7 @@ class Mapper:
         changed = [verdict.row() for verdict in self.localiser.judge(now)]
         for row in changed:
             self.made.append((now, "mapper", row))
+        del self.reports[:-KEPT]
         self.reports.append(
             {
                 "event": "mapper", "host": self.host, "links": changed, "bucket": self.bucket, "sent": list(self.sent_by),

@@ -37,6 +37,7 @@ def compile_object(out: Path, udp_port: int = layout.MRC_UDP_PORT) -> Path:
         **{f"DSCP_{name}": value for value, name in dscp.NAMES.items()},
         "TRIM_BYTES": layout.TRIM_BYTES,
         "MRC_UDP_PORT": udp_port,
+        "PROBE_UDP_PORT": layout.PROBE_UDP_PORT,
     }
     include = sorted(Path("/usr/include").glob("*-linux-gnu"))  # asm/types.h lives there, and -target bpf does not look there
     command = [clang, "-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall", "-Werror", *(f"-I{d}" for d in include)]

@@ -19,7 +19,8 @@
 #if !defined(PORTS) || !defined(SWITCHES) || !defined(ROUTES) || !defined(PATH_FAULTS) || \
 	!defined(PORT_BASE) || !defined(HANDED_OVER) || !defined(LOCATOR_BLOCK) || \
 	!defined(DSCP_CONTROL) || !defined(DSCP_TRIMMABLE) || !defined(DSCP_TRIMMABLE_RETX) || !defined(DSCP_TRIMMED) || \
-	!defined(DSCP_TRIMMED_LASTHOP) || !defined(DSCP_ROCE) || !defined(TRIM_BYTES) || !defined(MRC_UDP_PORT)
+	!defined(DSCP_TRIMMED_LASTHOP) || !defined(DSCP_ROCE) || !defined(TRIM_BYTES) || !defined(MRC_UDP_PORT) || \
+	!defined(PROBE_UDP_PORT)
 #error "compile through testbed/dataplane/loader.py, which defines the fabric's sizes and the DSCP table"
 #endif
 
@@ -228,6 +229,7 @@ static __always_inline __u32 class_of(__u32 dscp)
 	return dscp == DSCP_CONTROL || dscp == DSCP_TRIMMED || dscp == DSCP_TRIMMED_LASTHOP ? HIGH : DATA;
 }
 
+/* MRC, or a probe of Clustermapper's, which agents read and which carries a checksum of its own. */
 static __always_inline int is_mrc(struct __sk_buff *skb)
 {
 	struct ipv6hdr *outer, *inner;
@@ -242,7 +244,8 @@ static __always_inline int is_mrc(struct __sk_buff *skb)
 	outer = data + ETH_HLEN;
 	inner = data + OUTER;
 	udp = data + INNER_UDP;
-	return outer->nexthdr == IPPROTO_IPV6 && inner->nexthdr == IPPROTO_UDP && udp->dest == bpf_htons(MRC_UDP_PORT);
+	return outer->nexthdr == IPPROTO_IPV6 && inner->nexthdr == IPPROTO_UDP &&
+	       (udp->dest == bpf_htons(MRC_UDP_PORT) || udp->dest == bpf_htons(PROBE_UDP_PORT));
 }
 
 /* Draw number `count` of a port, 32 bits: SplitMix64's finaliser over seed, port and count, so that a run can be repeated. */

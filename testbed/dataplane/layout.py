@@ -16,6 +16,8 @@ MAX_SWITCHES: Final = 2048
 MAX_ROUTES: Final = 65536
 MAX_PATH_FAULTS: Final = 65536
 MRC_UDP_PORT: Final = 4791
+PROBE_UDP_PORT: Final = 4792
+"""Of Clustermapper's probes, as agents/clustermapper/probes.py sends them."""
 TRIM_BYTES: Final = DATA_HEADERS + 4
 """What is left of a trimmed frame: every header, an immediate included, whatever follows without one [ours]."""
 
