@@ -39,10 +39,10 @@ def find() -> list[Running]:
     """Every fabric that is up on this machine with a controller, as far as we may see."""
     found: dict[str, Running] = {}
     for entry in os.listdir("/proc"):
-        if entry.isdigit() and (mark := mark_of(int(entry))) and mark not in found:
+        if entry.isdigit() and mark_of(int(entry)):
             try:
                 data = json.loads(Path(f"/proc/{entry}/root{NOTE}").read_text())
-                found[mark] = Running(str(data["url"]), str(data["fabric"]))
+                found[data["url"]] = Running(str(data["url"]), str(data["fabric"]))
             except (OSError, ValueError, KeyError, TypeError):
                 continue
     return list(found.values())

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from testbed import running
 from tests.emulated.remains import Outside
-from tests.emulated.test_cli_run import MRCBED, ROOT
+from tests.emulated.test_cli_run import MRCBED, ROOT, mrcbed
 
 pytestmark = pytest.mark.sandbox
 
@@ -102,3 +103,31 @@ def test_kill_9_of_the_worker_takes_even_wide_away(up: Any) -> None:
     os.kill(run.seen.worker(), signal.SIGKILL)
     run.seen.assert_gone()
     assert run.front.wait() == 137
+
+
+def test_other_shells_find_it_and_lose_it_again(up: Any, tmp_path: Path) -> None:
+    """Denied from outside, seen at the prompt; once it is gone, killed or not, nothing answers and nothing is left to mislead."""
+    run = up("tiny")
+    run.ready()
+    said = mrcbed("denylist", "add", "p0-t0-0:p0-t1-1", "--reason", "from outside")
+    assert said.returncode == 0, said.stderr
+    run.tell("denied")
+    run.wait_for("from outside")
+    run.tell("break p1-t0-0:p1-t1-0")
+    until = time.monotonic() + 5
+    while "1 failed, 1 denied" not in mrcbed("links", "--bad").stdout:
+        assert time.monotonic() < until
+    events = subprocess.Popen([MRCBED, "events", "--all"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert events.stdout is not None and events.stdout.readline().rstrip().endswith("4 agents, policy none")
+    os.kill(run.seen.worker(), signal.SIGKILL)
+    run.seen.assert_gone()
+    out, err = events.communicate(timeout=5)
+    assert events.returncode == 0 and err == "mrcbed: the controller is gone\n" and "link-down" in out
+    gone = mrcbed("links")
+    assert gone.returncode == 2 and gone.stderr.startswith("mrcbed: no fabric with a controller is up")
+    assert not running.NOTE.exists(), "it was in the run's own tmpfs"
+
+
+def test_a_policy_without_a_controller_is_refused() -> None:
+    said = mrcbed("up", "tiny", "--no-controller", "--policy", "hint")
+    assert said.returncode == 2 and said.stderr == "mrcbed: --policy hint needs the controller: leave --no-controller out\n"

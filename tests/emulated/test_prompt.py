@@ -14,6 +14,7 @@ from rich.console import Console
 
 from testbed.cluster import Cluster
 from testbed.prompt.cli import Prompt
+from tests.emulated.ring import wait_until
 from topologies import addressing, load_fabric
 from topologies.paths import path_evs, path_nodes
 
@@ -68,6 +69,25 @@ def rows(said: str) -> list[list[str]]:
 def test_evs_before_any_collective_is_one_line(say: Say) -> None:
     assert say("evs h0") == "h0 has no queue pair yet: start a collective first, with allreduce\n"
     assert say("evs h0 h2") == "h0 has no queue pair to h2 yet: start a collective first, with allreduce\n"
+
+
+def held(cluster: Cluster) -> list[list[str]]:
+    """What each agent takes for the denylist."""
+    return [agent.call("denied") for agent in cluster.agents]
+
+
+def test_deny_allow_denied(say: Say, cluster: Cluster) -> None:
+    assert say("denied") == "nothing is denied\n"
+    assert say("deny p0-t1-1:p0-t0-0 dirty optics") == ""
+    assert say("deny h0>h2@p1/0") == ""
+    assert wait_until(lambda: held(cluster) == [["p0-t0-0:p0-t1-1", "h0>h2@p1/0"]] * 4, 2)
+    assert rows(say("denied")) == [["p0-t0-0:p0-t1-1", "operator", "dirty optics"], ["h0>h2@p1/0", "operator"]]
+    assert say("deny p0-t0-0:p0-t1-1") == "p0-t0-0:p0-t1-1 was denied already\n"
+    assert say("deny p9") == "denylist entry 'p9': fabric 'tiny' has planes p0..p1\n"
+    assert say("deny").startswith("usage: deny ENTRY") and say("allow").startswith("usage: allow ENTRY")
+    assert say("allow p1") == "p1 is not denied: `denied` shows what is\n"
+    assert say("allow p0-t0-0:p0-t1-1") == say("allow h0>h2@p1/0") == ""
+    assert say("denied") == "nothing is denied\n" and wait_until(lambda: held(cluster) == [[]] * 4, 2)
 
 
 def test_status(say: Say, cluster: Cluster) -> None:

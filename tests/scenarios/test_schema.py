@@ -60,6 +60,9 @@ def test_twin_of_demo_is_the_named_one() -> None:
         ('kind = "mrc"', 'kind = "mrc"\n[[fault]]\nkind = "switch"\non = "p0-t2-0"\nat = 1', "has no switch"),
         ('kind = "mrc"', 'kind = "mrc"\n[[fault]]\nkind = "link"\non = "used-by-qp"\nat = "soon"', "is not a time"),
         ('kind = "mrc"', 'kind = "mrc"\n[[fault]]\nkind = "link"\non = "used-by-qp"\nstep = 4', "fault[0].step = 4 must be"),
+        ('kind = "mrc"', 'kind = "mrc"\ncontroller = "hints"', "transport[0].controller = 'hints'"),
+        ('kind = "mrc"', 'kind = "mrc"\ncontroler = "hint"', "did you mean 'controller'?"),
+        ('kind = "mrc"', 'kind = "roce"\ncontroller = "hint"', "roce cannot choose its paths"),
         ('kind = "mrc"', 'kind = "mrc"\n[[expect]]\ncheck = "mrv.wrong == 0"', "no transport 'mrv', there are mrc"),
         ('kind = "mrc"', 'kind = "mrc"\n[[expect]]\ncheck = "mrc.wrong"', "must compare"),
     ],
@@ -112,3 +115,21 @@ def test_bad_set(item: str) -> None:
 def test_units() -> None:
     assert (parse_size("4MiB"), parse_size("2 kB"), parse_size(12)) == (4 << 20, 2000, 12)
     assert (parse_duration("20ms"), parse_duration(1.5), parse_duration("2min")) == (20_000_000, 1_500_000_000, 120 * 10**9)
+
+
+def test_what_the_controller_tells_is_chosen_per_transport(tmp_path: Path) -> None:
+    text = GOOD + '''
+[[transport]]
+kind = "mrc"
+name = "mrc-hint"
+controller = "hint"
+
+[[transport]]
+kind = "mrc"
+name = "mrc-denylist"
+controller = "denylist"
+'''
+    made = load_scenario(write(tmp_path, text))
+    assert [(t.name, t.controller) for t in made.transports] == [("mrc", "none"), ("mrc-hint", "hint"), ("mrc-denylist", "denylist")]
+    assert [t["controller"] for t in made.to_dict()["transports"]] == ["none", "hint", "denylist"], "the manifest has it"
+    assert load_scenario(write(tmp_path, text), overrides=["transport.mrc.controller=hint"]).transports[0].controller == "hint"
