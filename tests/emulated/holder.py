@@ -1,7 +1,7 @@
 """Holds a cluster for test_cleanup.py and test_cluster.py, as a program of its own: ``python -m tests.emulated.holder NOTES [OPTION...]``.
 
 Appends to NOTES, as JSON lines, what exists so far at every stage of bring-up, and "ready" in the end; then sleeps without looking
-after anything, so that what happens next happens unaided. Options: controller, agents, pcap, user (a program of a user in a host).
+after anything, so that what happens next happens unaided. Options: controller, agents, pcap, user (a program of a user in a host), ovs.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ def main(notes: str, *options: str) -> int:
             spaces = [os.fstat(fd).st_ino for fd in cluster.net.namespaces.values()]
             named = {"shell": cluster.net.hosts[0].pid if cluster.net.hosts else 0, "controller": cluster.controller_pid}
             named["agent"] = cluster._agents[-1].pid if cluster._agents else 0
+            named |= {what: process.pid for what, process in cluster.net.ovs.processes} if cluster.net.ovs else {}
             named["capture"] = cluster.captures[0].process.pid if cluster.captures else 0
         with open(notes, "a") as out:
             entry = {"stage": stage, "pid_ns": os.stat("/proc/self/ns/pid").st_ino, "worker": os.getpid()}
@@ -47,7 +48,10 @@ def main(notes: str, *options: str) -> int:
 
     fabric = load_fabric("tiny")
     pcap = [fabric.links[0].name] if "pcap" in options else []
-    cluster = Cluster(fabric, controller="controller" in options, pcap_links=pcap, pcap_dir=Path(notes).parent, progress=note)
+    switch = "ovs" if "ovs" in options else "ebpf"
+    cluster = Cluster(
+        fabric, controller="controller" in options, switch=switch, pcap_links=pcap, pcap_dir=Path(notes).parent, progress=note
+    )
     with cluster:
         if "agents" in options:
             cluster.start_agents("mrc", {}, Path(notes).parent / "log", 1)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from typing import Any
 import pytest
 
 from testbed.cluster import CRASH_POINTS
-from testbed.sandbox import RUN_MARK
+from testbed.sandbox import RUN_DIR, RUN_MARK
 from tests.emulated.remains import CLOSED, assert_gone, mark_of, remains
 
 pytestmark = pytest.mark.sandbox
@@ -192,3 +193,30 @@ def test_closed_standard_streams_are_no_obstacle(tmp_path: Path) -> None:
     command = f"exec {sys.executable} -m testbed.sandbox -- {sys.executable} -c \"{code}\" <&- >&- 2>&-"
     assert subprocess.run(["sh", "-c", command], cwd=ROOT).returncode == 0
     assert said.read_text() == "/dev/null /dev/null /dev/null"
+
+
+@pytest.mark.skipif(shutil.which("ovs-vswitchd") is None, reason="Open vSwitch is not installed")
+@pytest.mark.parametrize("victim", ["front", "worker", "ovs-vswitchd", "ovsdb-server"])
+def test_open_vswitch_leaves_nothing_either(runs: Any, victim: str) -> None:
+    """kill -9 of the run's own processes, or of one of Open vSwitch's: no daemon, socket, database or bridge stays."""
+    run = runs("controller", "agents", "ovs")
+    state = run.wait_ready()
+    daemons = [run.outside_pid(state[name]) for name in ("ovs-vswitchd", "ovsdb-server")]
+    assert all(Path(f"/proc/{pid}").exists() for pid in daemons)
+    os.kill(run.front.pid if victim == "front" else run.outside_pid(state[victim]), signal.SIGKILL)
+    run.assert_gone()
+    assert not any(Path(f"/proc/{pid}").exists() for pid in daemons)
+    assert not list(Path(RUN_DIR).glob("ovs-*"))
+    if victim.startswith("ovs"):
+        assert f"{victim} (process" in run.errors.read_text() and "SIGKILL" in run.errors.read_text()
+
+
+@pytest.mark.skipif(shutil.which("ovs-vswitchd") is None, reason="Open vSwitch is not installed")
+@pytest.mark.parametrize("how", ["", ":kill"])
+@pytest.mark.parametrize("point", ["queues", "settle", "started"])
+def test_a_crash_with_open_vswitch_up_leaves_nothing(runs: Any, point: str, how: str) -> None:
+    run = runs("ovs", crash=point + how)
+    assert run.front.wait(30) == (137 if how else 70)
+    run.assert_gone()
+    assert run.said()[-1]["ovs-vswitchd"], "it did not get as far as Open vSwitch"
+    assert not list(Path(RUN_DIR).glob("ovs-*"))
