@@ -359,13 +359,13 @@ class Cluster:
         """Revive or kill a switch with all its cables; monotonic ns at which the kernel was first told."""
         return self.net.faults.set_switch(name, up)
 
-    def inject(self, kind: str, on: str, *, seed: int = 0, **keys: Any) -> Injected:
+    def inject(self, kind: str, on: str, *, run_seed: int = 0, **keys: Any) -> Injected:
         """Any fault of the catalogue (testbed/fault_kinds.py, docs/faults.md): ``inject("loss", "h0:p0-t0-0", probability=0.01)``.
 
-        ``seed`` draws what is drawn. Raises FaultError and FabricError, and then nothing has happened. It is there until :meth:`clear`,
-        :meth:`heal` or :meth:`stop`.
+        ``run_seed`` draws what is drawn unless the fault has a ``seed``. It is there until :meth:`clear`, :meth:`heal` or :meth:`stop`.
+        Raises FaultError and FabricError, and then nothing has happened.
         """
-        return self._injector.inject(kind, on, keys, seed)
+        return self._injector.inject(kind, on, keys, run_seed)
 
     @property
     def _injector(self) -> Injector:

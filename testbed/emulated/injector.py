@@ -44,9 +44,9 @@ class Injector:
 
     # --- what the cluster offers -----------------------------------------------------------------------------
 
-    def inject(self, kind: str, on: str, keys: Mapping[str, Any], seed: int) -> Injected:
+    def inject(self, kind: str, on: str, keys: Mapping[str, Any], run_seed: int) -> Injected:
         """Raises FaultError or FabricError for what cannot be, and then nothing has happened."""
-        target = resolve(self.fabric, kind, on, keys, seed)
+        target = resolve(self.fabric, kind, on, keys, run_seed)
         with self._wake:
             self._last += 1
             made = Injected(self._last, target, time.monotonic_ns())

@@ -243,8 +243,8 @@ class FakeCluster:
     def controller_journal(self, since_ns: int) -> list[dict[str, Any]]:
         return [{"t_ns": time.monotonic_ns(), "event": "link-down", "link": name} for name in sorted(self.down)]
 
-    def inject(self, kind: str, on: str, *, seed: int = 0, **keys: Any) -> Injected:
-        target = resolve(self.fabric, kind, on, keys, seed)
+    def inject(self, kind: str, on: str, *, run_seed: int = 0, **keys: Any) -> Injected:
+        target = resolve(self.fabric, kind, on, keys, run_seed)
         made = Injected(len(self.injected) + 1, target, time.monotonic_ns())
         self.injected.append(made)
         self.calls.append(("inject", kind, on))
