@@ -75,7 +75,10 @@ class Device:
         self.io = PacketIO(ports, fabric.frame_bytes, (UDP_PORT, PROBE_PORT), DelayLine(fabric))
         self.mapper: Any = None  # a Mapper, once one was started
         self._sink: Any = self.engine  # who takes what arrives
-        self._up = [True] * fabric.planes  # what the kernel told
+        self._up = self.io.port_states()  # what the kernel told
+        for port, up in enumerate(self._up):
+            if not up:
+                self.engine.port_state(time.monotonic_ns(), port, False)
         self.late_max = 0
         self.late = [0] * 64  # how often a timer or a frame waited 2^k ns
         self.wakeups = 0

@@ -8,6 +8,7 @@ memory) and trailer without joining them. Sockets are opened as root and go on w
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import mmap
 import os
 import socket
@@ -34,6 +35,8 @@ RING_BYTES: Final = 16 << 20
 RTMGRP_LINK: Final = 1
 RTM_NEWLINK: Final = 16
 IFF_UP: Final = 1
+IFF_RUNNING: Final = 1 << 6
+SIOCGIFFLAGS: Final = 0x8913
 IFF_LOWER_UP: Final = 1 << 16
 
 
@@ -111,6 +114,15 @@ class PacketIO:
                 engine.sent(now, port, True)
             n += 1
         return n
+
+    def port_states(self) -> list[bool]:
+        """Whether each port is up and has its carrier now; later changes come from :meth:`port_changes`."""
+        made = []
+        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as s:
+            for name in self.ports:
+                (flags,) = struct.unpack_from("=16xH", fcntl.ioctl(s, SIOCGIFFLAGS, struct.pack("=16s24x", name.encode())))
+                made.append(flags & IFF_UP != 0 and flags & IFF_RUNNING != 0)
+        return made
 
     def port_changes(self) -> list[tuple[int, bool]]:
         """(port, up) for every change the kernel told since the last call, in order."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -105,7 +106,7 @@ def test_an_update_goes_over_every_live_plane_until_it_is_answered() -> None:
     rig.rtts(FAST_TRIES + 9)
     updates = [(t, ev_of(f) >> 16, psn_of(f) & 0xFFFF) for t, h, f in rig.sent if h == 0 and op_of(f) == wire.ENDPOINT_REQUEST]
     times = sorted({t for t, _, _ in updates})
-    gaps = [round((y - x) / rig.fabric.base_rtt_ns) for x, y in zip(times, times[1:], strict=False)]
+    gaps = [round((y - x) / rig.fabric.base_rtt_ns) for x, y in pairwise(times)]
     assert gaps[: FAST_TRIES - 1] == [1] * (FAST_TRIES - 1) and gaps[FAST_TRIES - 1 : FAST_TRIES + 2] == [1, 2, 4]
     assert {number for _, _, number in updates} == {1}
     assert all({p for t, p, _ in updates if t == at} == {0, 2, 3} for at in times)
