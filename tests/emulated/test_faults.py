@@ -1,0 +1,291 @@
+"""Faults of every kind on a living cluster: what they do, when, how they overlap, and that nothing of them stays."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scenarios.runner import Runner
+from scenarios.schema import load_scenario
+from testbed.cluster import Cluster, ClusterDied
+from testbed.dataplane.counters import books
+from testbed.errors import UserError
+from testbed.fault_kinds import KINDS
+from topologies import FabricError, load_fabric
+
+pytestmark = pytest.mark.sandbox
+CABLE = "p0-t0-0:p0-t1-0"
+MS = 1_000_000
+EVERY: list[tuple[str, str, dict[str, Any]]] = [
+    ("link", CABLE, {}),
+    ("port", "h0-p1", {}),
+    ("flap", "h1-p0", {"period": "40ms", "duty": 0.5}),
+    ("transceiver", "p0-t0-0", {"links": 3}),
+    ("transceiver", "h0", {"links": 2, "period": "30ms", "duty": 0.4}),
+    ("switch", "p1-t1-0", {}),
+    ("silent", "p0-t1-1", {"reboot": "10s"}),
+    ("plane", "p1", {}),
+    ("loss", CABLE, {"probability": 0.5}),
+    ("corrupt", "h0-p0", {"probability": 0.5, "direction": "down"}),
+    ("path-loss", "h0>h2@p0/1", {}),
+    ("destination-loss", "p0-t0-1", {"to": "h2"}),
+    ("slow", "h0-p0", {"rate": 0.25}),
+    ("dead-paths", "fabric", {"share": 0.3, "seed": 5}),
+    ("straggler", "h2", {"share": 0.25, "period": "40ms"}),
+]
+HEALS = [name for name, kind in KINDS.items() if kind.heals]
+
+
+@pytest.fixture(scope="module")
+def roce(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """`tiny` with agents: a straggler needs one."""
+    logs = tmp_path_factory.mktemp("logs")
+    logs.chmod(0o777)
+    with Cluster(load_fabric("tiny"), controller=False) as cluster:
+        cluster.start_agents("roce", {}, logs, seed=3)
+        yield cluster
+
+
+def classes(cluster: Cluster) -> list[str]:
+    """Rates and ceilings of every HTB class of the fabric, as tc says them."""
+    said = []
+    for node in sorted(cluster.net.namespaces):
+        ports = [p.name for p in cluster.fabric.ports if p.node == node or (not node and p.node not in cluster.fabric.hosts)]
+        lines = "".join(f"class show dev {name}\n" for name in ports)
+        command = ["nsenter", f"--net={cluster.net.path_of(node)}", "--", "tc", "-batch", "-"]
+        said += subprocess.run(command, input=lines, capture_output=True, text=True, check=True).stdout.splitlines()
+    return said
+
+
+def agent_state(cluster: Cluster, host: int) -> str:
+    """Of its process: S sleeping, R running, T stopped."""
+    return Path(f"/proc/{cluster._agents[host].pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+
+
+def state(cluster: Cluster) -> dict[str, Any]:
+    """Everything that a fault can change."""
+    packets, counters = cluster._injector.packets, cluster.net.counters
+    return {
+        "links": cluster.link_states(),
+        "gates": counters._gate.tolist(),
+        "switches": counters._switch_down.tolist(),
+        "ports": {i: w for i, w in enumerate(packets._words) if w},
+        "paths": list(packets._paths.items()),
+        "classes": classes(cluster),
+        "stopped": [h for h in range(cluster.fabric.host_count) if agent_state(cluster, h) == "T"],
+    }
+
+
+def changes(cluster: Cluster, whole: dict[str, Any], within: float = 0.5) -> bool:
+    """Whether the fabric is other than it was at some moment from now on."""
+    until = time.monotonic() + within
+    while time.monotonic() < until:
+        if state(cluster) != whole:
+            return True
+    return False
+
+
+def test_the_list_above_is_the_catalogue() -> None:
+    assert {kind for kind, _, _ in EVERY} == set(HEALS)
+
+
+@pytest.mark.parametrize(("kind", "on", "keys"), EVERY, ids=[f"{k}-{i}" for i, (k, _, _) in enumerate(EVERY)])
+def test_each_kind_is_there_and_then_as_if_it_had_never_been(roce: Cluster, kind: str, on: str, keys: dict[str, Any]) -> None:
+    whole = state(roce)
+    assert all(whole["links"].values()) and not any(whole["switches"]) and not whole["ports"] and not whole["paths"]
+    for undo in ("clear", "heal"):
+        fault = roce.inject(kind, on, **keys)
+        assert [made.number for made in roce.faults()] == [fault.number]
+        assert changes(roce, whole)
+        if undo == "clear" and "reboot" not in keys:
+            roce.clear(fault.number)
+        else:
+            roce.heal()
+        assert roce.faults() == []
+        assert state(roce) == whole
+    assert roce.quiesce(1) and books(roce.counters()) == []
+
+
+def test_all_at_once_and_healed_at_once(roce: Cluster) -> None:
+    whole = state(roce)
+    for kind, on, keys in EVERY:
+        roce.inject(kind, on, **keys)
+    roce.set_link("h3:p0-t0-1", False)
+    time.sleep(0.1)
+    assert state(roce) != whole
+    roce.heal()
+    assert state(roce) == whole
+    phases = [event.phase for event in roce.fault_events()]
+    assert phases.count("begin") >= len(EVERY) and phases[-1] == "heal"
+
+
+def test_a_bad_fault_changes_nothing(roce: Cluster) -> None:
+    whole = state(roce)
+    roce.fault_events()
+    for kind, on, keys, error in [
+        ("link", "h0:p7-t0-0", {}, FabricError), ("loss", CABLE, {}, UserError), ("loss", CABLE, {"probability": 1, "to": "h1"}, UserError),
+        ("kill", "controller", {}, UserError),
+    ]:  # fmt: skip
+        with pytest.raises(error) as caught:
+            roce.inject(kind, on, **keys)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(UserError, match="there is no fault number 999"):
+        roce.clear(999)
+    assert roce.faults() == [] and roce.fault_events() == [] and state(roce) == whole
+
+
+def test_a_thing_comes_back_when_its_last_fault_is_over(roce: Cluster) -> None:
+    cable, switch = roce.inject("link", CABLE), roce.inject("switch", "p0-t1-0")
+    plane = roce.inject("plane", "p0")
+    roce.clear(switch.number)
+    roce.clear(cable.number)
+    assert not roce.link_states()[CABLE]
+    roce.set_link(CABLE, False)
+    roce.clear(plane.number)
+    assert [name for name, up in roce.link_states().items() if not up] == [CABLE]
+    again = roce.inject("link", CABLE)
+    roce.set_link(CABLE, True)
+    assert not roce.link_states()[CABLE], "a fault still has it"
+    roce.clear(again.number)
+    assert all(roce.link_states().values())
+
+
+def test_a_flap_keeps_its_period_and_its_duty(roce: Cluster) -> None:
+    roce.fault_events()
+    fault = roce.inject("flap", CABLE, period="60ms", duty=0.25)
+    time.sleep(0.63)
+    roce.clear(fault.number)
+    events = roce.fault_events()
+    assert [e.phase for e in events[:4]] == ["begin", "down", "up", "down"] and events[-1].phase == "heal"
+    assert all(e.links == (CABLE,) for e in events[:-1])
+    downs = [e.t for e in events if e.phase == "down"]
+    assert len(downs) == 11
+    for i, e in enumerate(e for e in events if e.phase in ("down", "up")):
+        due = downs[0] + 60 * MS * (i // 2) + (15 * MS if i % 2 else 0)
+        assert 0 <= e.t - due < 14 * MS, "late ones do not shift those after them"
+
+
+def test_a_silent_switch_reboots_when_its_silence_ends(roce: Cluster) -> None:
+    roce.fault_events()
+    fault = roce.inject("silent", "p0-t1-1", reboot="80ms")
+    assert all(roce.link_states().values())
+    told = roce.clear(fault.number)
+    down = [name for name, up in roce.link_states().items() if not up]
+    assert down == list(fault.target.links)
+    while roce.faults():
+        assert time.monotonic_ns() - told < 500 * MS
+        time.sleep(0.005)
+    assert all(roce.link_states().values())
+    begin, reboot, heal = roce.fault_events()
+    assert (begin.phase, reboot.phase, heal.phase) == ("begin", "reboot", "heal")
+    assert reboot.t == told and 80 * MS <= heal.t - reboot.t < 95 * MS
+    assert not any(roce.net.counters._switch_down)
+
+
+def test_a_straggler_is_stopped_for_its_part_of_the_time(roce: Cluster) -> None:
+    fault = roce.inject("straggler", "h2", share=0.25, period="20ms")
+    seen = []
+    until = time.monotonic() + 1.0
+    while time.monotonic() < until:
+        seen.append(agent_state(roce, 2) == "T")
+        time.sleep(0.0013)
+    others = {agent_state(roce, h) for h in (0, 1, 3)}
+    roce.clear(fault.number)
+    assert sum(seen) / len(seen) == pytest.approx(0.75, abs=0.1)
+    assert others <= {"S", "R"}
+    assert agent_state(roce, 2) != "T"
+    assert roce.agents[2].call("counters"), "it answers as before"
+
+
+def test_a_stopped_agent_can_end(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    with Cluster(load_fabric("tiny"), controller=False) as cluster:
+        cluster.start_agents("roce", {}, tmp_path, seed=3)
+        pids = [process.pid for process in cluster._agents]
+        cluster.inject("straggler", "h1", share=0.01, period="1s")
+        assert agent_state(cluster, 1) == "T"
+        begun = time.monotonic()
+        cluster.stop()
+        assert time.monotonic() - begun < 2
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    assert '"counters"' in (tmp_path / "h1.jsonl").read_text(), "it had time to write down what it counted"
+
+
+def test_killed_processes(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    with Cluster(load_fabric("tiny")) as cluster:
+        cluster.start_agents("roce", {}, tmp_path, seed=3)
+        cluster.inject("kill", "controller")
+        wait_for(lambda: cluster.controller_lost)
+        cluster.check()
+        with pytest.raises(UserError, match="there is no controller running"):
+            cluster.inject("kill", "controller")
+        fault = cluster.inject("kill", "h3")
+        with pytest.raises(ClusterDied, match=r"the agent of h3 .* was killed by SIGKILL"):
+            wait_for(lambda: bool(cluster.check()))
+        (event,) = [e for e in cluster.fault_events() if e.number == fault.number]
+        assert event.phase == "begin" and cluster.faults() == []
+
+
+def wait_for(condition: Callable[[], bool], timeout: float = 0.5) -> None:
+    until = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.002)
+
+
+@pytest.mark.parametrize("ends", ["well", "bug", "interrupt"])
+def test_a_run_heals_whatever_becomes_of_it(tmp_path: Path, ends: str) -> None:
+    """The cluster is kept, to look at; a run on it has three faults when it ends, or is ended."""
+    tmp_path.chmod(0o755)
+    faults = f'[{{kind = "loss", on = "{CABLE}", at = 0.01, probability = 0.05}}, {{kind = "slow", on = "h0-p0", before = true, rate = 0.5}}, '
+    faults += '{kind = "straggler", on = "h1", at = 0.02, share = 0.5}, {kind = "flap", on = "h2-p0", at = 0.02, period = 1, duty = 0.1}]'
+    scenario = load_scenario(
+        "link-failure", fabric="tiny", transports=["roce"],
+        overrides=["workload.steps=3", "workload.warmup_steps=0", "workload.message_bytes=40KiB", f"fault={faults}", "expect=[]"],
+    )  # fmt: skip
+    with Cluster(scenario.transports[0].fabric, controller=False) as cluster:
+        whole = state_without_agents(cluster)
+        there: list[int] = []
+        check = cluster.check
+
+        def look() -> None:
+            check()
+            there.append(len(cluster.faults()))
+            if there[-1] == 4 and ends != "well":
+                raise RuntimeError("a bug") if ends == "bug" else KeyboardInterrupt
+
+        cluster.check = look  # type: ignore[method-assign]
+        stop, cluster.stop = cluster.stop, lambda: None  # type: ignore[method-assign]
+        cluster.start, started = (lambda: None), cluster.start  # type: ignore[method-assign]
+        runner = Runner(scenario, tmp_path / "out", lambda fabric: cluster)
+        (tmp_path / "out").mkdir()
+        with pytest.raises(RuntimeError, match="a bug") if ends == "bug" else contextlib.nullcontext():
+            runner.run()
+        assert max(there) == 4
+        assert cluster.faults() == [] and state_without_agents(cluster) == whole
+        cluster.stop_agents()
+        cluster.stop, cluster.start = stop, started  # type: ignore[method-assign]
+        assert cluster.quiesce(2) and books(cluster.counters()) == []
+    (journal,) = (tmp_path / "out").glob("raw/*/runner.jsonl")
+    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    ended = {line["name"] for line in lines if line["kind"] == "fault" and line["phase"] == "end"}
+    assert len(ended) == 4
+
+
+def state_without_agents(cluster: Cluster) -> dict[str, Any]:
+    packets, counters = cluster._injector.packets, cluster.net.counters
+    return {
+        "links": cluster.link_states(), "switches": counters._switch_down.tolist(), "gates": counters._gate.tolist(),
+        "ports": [w for w in packets._words if w], "paths": list(packets._paths.items()), "classes": classes(cluster),
+    }  # fmt: skip
