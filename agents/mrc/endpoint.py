@@ -20,6 +20,7 @@ from agents.mrc.memory import Memory
 from agents.mrc.neighbours import Neighbour, Neighbours
 from agents.mrc.path_set import PathSet
 from agents.mrc.plane_health import PlaneHealth
+from agents.mrc.plane_state import STATE_NAMES
 from agents.mrc.queue_pair import ERROR, INIT, RTS, QueuePair
 from agents.mrc.requester import Requester
 from agents.mrc.responder import Responder
@@ -350,6 +351,10 @@ class Endpoint:
         return made
 
     def paths(self) -> list[dict[str, Any]]:
-        """One row per QP and EV."""
-        return [{"qpn": q.qpn, **row} for q in self.order for row in q.requester.paths.rows()]
+        """One row per QP and EV, with its plane's state."""
+        return [
+            {"qpn": q.qpn, **row, "plane_state": STATE_NAMES[q.health.state[row["plane"]]]}
+            for q in self.order
+            for row in q.requester.paths.rows()
+        ]
 
