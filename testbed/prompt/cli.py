@@ -20,6 +20,7 @@ from testbed.cluster import Cluster, ClusterDied
 from testbed.emulated.prompt import Prompt as FabricPrompt
 from testbed.errors import UserError
 from testbed.prompt.collective import kind_of, run
+from testbed.prompt.faults import FaultCommands
 from testbed.prompt.trace import trace
 from topologies import FabricError
 from topologies.addressing import ev, ev_fields, path_address, sid_list, text, usid_fields
@@ -59,7 +60,7 @@ def words_of(line: str) -> list[str]:
         raise UserError(f"{line}: {str(error).lower()}") from None
 
 
-class Prompt(FabricPrompt):
+class Prompt(FaultCommands, FabricPrompt):
     """Runs until ``exit``, end of input, SIGTERM, or the cluster dies."""
 
     prompt = "mrcbed> "
@@ -97,7 +98,7 @@ class Prompt(FabricPrompt):
         self._set(line, False)
 
     def do_mend(self, line: str) -> None:
-        """mend LINK|SWITCH...|all: put it back."""
+        """mend LINK|SWITCH...|all: put it back; all: injected faults, too."""
         if line.strip() == "all":
             self.cluster.heal()
             return

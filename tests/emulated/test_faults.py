@@ -246,10 +246,13 @@ def wait_for(condition: Callable[[], bool], timeout: float = 0.5) -> None:
 
 @pytest.mark.parametrize("ends", ["well", "bug", "interrupt"])
 def test_a_run_heals_whatever_becomes_of_it(tmp_path: Path, ends: str) -> None:
-    """The cluster is kept, to look at; a run on it has three faults when it ends, or is ended."""
+    """The cluster is kept, to look at; a run on it has four faults when it ends, or is ended."""
     tmp_path.chmod(0o755)
-    faults = f'[{{kind = "loss", on = "{CABLE}", at = 0.01, probability = 0.05}}, {{kind = "slow", on = "h0-p0", before = true, rate = 0.5}}, '
-    faults += '{kind = "straggler", on = "h1", at = 0.02, share = 0.5}, {kind = "flap", on = "h2-p0", at = 0.02, period = 1, duty = 0.1}]'
+    entries = [
+        f'kind = "loss", on = "{CABLE}", at = 0.01, probability = 0.05', 'kind = "slow", on = "h0-p0", before = true, rate = 0.5',
+        'kind = "straggler", on = "h1", at = 0.02, share = 0.5', 'kind = "flap", on = "h2-p0", at = 0.02, period = 1, duty = 0.1',
+    ]  # fmt: skip
+    faults = f"[{', '.join(f'{{{entry}}}' for entry in entries)}]"
     scenario = load_scenario(
         "link-failure", fabric="tiny", transports=["roce"],
         overrides=["workload.steps=3", "workload.warmup_steps=0", "workload.message_bytes=40KiB", f"fault={faults}", "expect=[]"],

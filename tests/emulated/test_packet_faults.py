@@ -231,7 +231,8 @@ def test_layouts_match_the_kernels(fast: Cluster) -> None:
 
 def test_a_capture_of_the_far_end_is_a_witness(fast: Cluster, wires: list[Wire]) -> None:
     """A frame lost by a fault was on the cable: who listens there sees it."""
-    command = ["nsenter", f"--net={fast.net.switch_namespace}", "--", "tcpdump", "-i", "p0-t1-0-d0", "-c", "5", "-Q", "in", "--immediate-mode"]
+    command = ["nsenter", f"--net={fast.net.switch_namespace}", "--", "tcpdump", "-i", "p0-t1-0-d0", "-c", "5", "-Q", "in"]
+    command.append("--immediate-mode")
     dump = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert dump.stderr is not None
     while "listening" not in dump.stderr.readline():

@@ -290,3 +290,64 @@ def test_a_session_from_a_script(cluster: Cluster, tmp_path_factory: pytest.Temp
     assert text.getvalue().splitlines()[4:7] == ["down: nothing", "p0-t0-0:p0-t1-1", "p0-t0-1:p0-t1-1"]
     assert text.getvalue().splitlines()[7] == "every link is up"
     assert "has no switch 'p9'" in text.getvalue()
+
+
+def test_faults_of_the_catalogue_by_hand(say: Say, cluster: Cluster) -> None:
+    assert say("faults").startswith("no faults")
+    _, number, *rest = say("fault loss h0-p1 probability=0.25 direction=up").split()
+    assert rest == ["loss", "h0-p1:", "h0:p1-t0-0"]
+    number = number.rstrip(":")
+    say("fault flap p0-t0-0:p0-t1-1 period=1 duty=0.5")
+    say("fault path-loss h0>h2@p0/1")
+    listed = [line for line in say("faults").splitlines() if "p0" in line or "p1" in line]
+    assert [line.split()[1] for line in listed] == ["loss", "flap", "path-loss"]
+    assert "probability=0.25 direction=up seed=0" in listed[0] and "period=1000ms duty=0.5" in listed[1] and listed[1].split()[-1] == "down"
+    assert say("heal " + number) == ""
+    assert len(cluster.faults()) == 2
+    say("heal")
+    assert cluster.faults() == [] and all(cluster.link_states().values())
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("fault lose h0-p1", "did you mean 'loss'?"),
+        ("fault loss", "fault loss: say on which link or NIC port"),
+        ("fault loss h0-p1", "probability is missing"),
+        ("fault loss h0-p1 probability", "'probability' is not key=value"),
+        ("fault loss h0-p1 probability=2", "probability = '2' must be above 0 and up to 1"),
+        ("fault loss h0-p9 probability=1", "has no NIC port 'h0-p9'"),
+        ("fault loss h0-p1 probability=1 run_seed=2", "run_seed is not a key of kind 'loss'"),
+        ("fault link 'h0", "no closing quotation"),
+        ("heal 77", "there is no fault number 77"),
+        ("heal link", "'link' is not a fault's number"),
+    ],
+)
+def test_bad_faults_are_one_line(say: Say, cluster: Cluster, line: str, said: str) -> None:
+    answer = say(line)
+    assert said in answer and len(answer.strip().splitlines()) <= 2
+    assert cluster.faults() == []
+
+
+def test_faults_complete(say: Say, cluster: Cluster) -> None:
+    (prompt,) = [cell.cell_contents for cell in say.__closure__ or () if isinstance(cell.cell_contents, Prompt)]
+    complete = prompt.complete_fault
+
+    def after(line: str, text: str) -> list[str]:
+        return complete(text, line, len(line) - len(text), len(line))
+
+    assert after("fault pat", "pat") == ["path-loss"]
+    assert after("fault destination-l", "l") == ["loss"]
+    assert after("fault port h0-", "") == ["p0", "p1"]
+    assert after("fault plane ", "") == ["p0", "p1"]
+    assert "controller" in after("fault kill ", "") and "h3" in after("fault kill ", "")
+    assert after("fault flap h0-p0 period=1 ", "") == ["duty="]
+    assert after("fault nonsense ", "") == []
+
+
+def test_the_catalogue_is_shown(say: Say) -> None:
+    for line in ("fault", "help fault"):
+        said = say(line)
+        for word in ("dead-paths", "straggler", "path, like h0>h5@p0/3"):
+            assert word in said
+    assert "share of a period" in said
