@@ -1,0 +1,143 @@
+"""The prompt's ``fault``, ``faults`` and ``heal``: the whole catalogue, by hand."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Column, Table
+
+from testbed.cluster import Cluster
+from testbed.errors import UserError
+from testbed.fault_kinds import KEYS, KINDS, kind_named, read_keys
+from testbed.fault_targets import Injected
+from topologies.clos import Fabric
+
+USAGE = "fault KIND ON [key=value...], like fault loss h0-p1 probability=0.01 direction=up; fault alone lists the kinds"
+
+
+def told(keys: dict[str, Any]) -> str:
+    """Parameters as one writes them; times in ms."""
+    words = []
+    for key, value in keys.items():
+        text = f"{value / 1e6:g}ms" if key in ("period", "reboot") else ",".join(value) if isinstance(value, tuple) else str(value)
+        words.append(f"{key}={text}")
+    return " ".join(words)
+
+
+def just_now(made: Injected) -> str:
+    """What one that comes and goes does at the moment."""
+    if made.due_ns is None:
+        return "there"
+    if made.target.kind == "silent":
+        return "rebooting"
+    return ("stopped", "running")[not made.down] if made.target.kind == "straggler" else ("down", "up")[not made.down]
+
+
+class FaultCommands:
+    """Part of the prompt; needs its ``cluster``, ``fabric`` and ``console``."""
+
+    cluster: Cluster
+    fabric: Fabric
+    console: Console
+
+    def do_fault(self, line: str) -> None:
+        """fault KIND ON [key=value...]: inject a fault of the catalogue; it is there until heal. Without a kind: the catalogue."""
+        try:
+            words = shlex.split(line)
+        except ValueError as error:
+            raise UserError(f"{line}: {str(error).lower()}") from None
+        if not words:
+            self.console.print(self._catalogue())
+            return
+        kind_named(words[0])
+        if len(words) < 2:
+            raise UserError(f"fault {words[0]}: say on which {KINDS[words[0]].on}; usage: {USAGE}")
+        keys: dict[str, Any] = {}
+        for word in words[2:]:
+            key, equals, value = word.partition("=")
+            if not equals or not value:
+                raise UserError(f"fault: {word!r} is not key=value; usage: {USAGE}")
+            keys[key] = value
+        read_keys(words[0], keys)  # refuses what is no key of the kind
+        made = self.cluster.inject(words[0], words[1], **keys)
+        links = made.target.links
+        concerned = f": {', '.join(links[:6])}{f' and {len(links) - 6} more' if len(links) > 6 else ''}" if links else ""
+        number = f"fault {made.number}" if KINDS[made.target.kind].heals else "done"
+        self.console.print(f"{number}: {made.target.kind} {made.target.on}{concerned}", highlight=False)
+
+    def do_faults(self, line: str) -> None:
+        """faults: those that are there, with their numbers."""
+        there = self.cluster.faults()
+        if not there:
+            self.console.print("no faults; `broken` shows what was taken down by hand")
+            return
+        now = time.monotonic_ns()
+        table = Table("number", "kind", Column("on", no_wrap=True), "with", "for", "just now", box=box.SIMPLE)
+        for made in there:
+            age = f"{(now - made.told_ns) / 1e9:.1f} s"
+            table.add_row(str(made.number), made.target.kind, made.target.on, told(made.target.keys), age, just_now(made))
+        self.console.print(table)
+
+    def do_heal(self, line: str) -> None:
+        """heal [NUMBER...]: take faults back, by number; without one all of them, and what was broken by hand."""
+        words = line.split()
+        if not words or words == ["all"]:
+            self.cluster.heal()
+            return
+        for word in words:
+            if not word.isdigit():
+                raise UserError(f"heal: {word!r} is not a fault's number: see faults")
+            self.cluster.clear(int(word))
+
+    def complete_fault(self, text: str, line: str, _begin: int, end: int) -> list[str]:
+        """Kinds, then what the kind may be on, then its keys. The shell's word is longer than ``text`` where it holds a hyphen or colon."""
+        words = line[:end].split(" ")[1:]
+        words = [word for word in words[:-1] if word] + words[-1:]
+        if len(words) <= 1:
+            choices = list(KINDS)
+        elif words[0] not in KINDS:
+            return []
+        elif len(words) == 2:
+            choices = self._places(KINDS[words[0]].on)
+        else:
+            taken = {word.partition("=")[0] for word in words[2:-1]}
+            choices = [f"{key}=" for key in KINDS[words[0]].keys if key not in taken]
+        word = words[-1] if words else ""
+        return [choice[len(word) - len(text) :] for choice in choices if choice.startswith(word)]
+
+    def complete_heal(self, text: str, *_: Any) -> list[str]:
+        """Numbers."""
+        return [str(made.number) for made in self.cluster.faults() if str(made.number).startswith(text)]
+
+    def _places(self, sort: str) -> list[str]:
+        """Names of a sort of thing, as the catalogue has it."""
+        fabric = self.fabric
+        names = {
+            "link": list(fabric.links_by_name),
+            "NIC port": [link.a.name for link in fabric.links if link.kind == "nic"],
+            "host": list(fabric.hosts),
+            "switch": list(fabric.switches),
+            "plane": [f"p{plane}" for plane in range(fabric.planes)],
+            "fabric": ["fabric"],
+            "controller": ["controller"],
+        }
+        return [name for part in sort.split(" or ") for name in names.get(part, [])]
+
+    @staticmethod
+    def _catalogue() -> Table:
+        table = Table(Column("kind", no_wrap=True), "on", "keys ([ ]: may be left out)", "what happens", box=box.SIMPLE)
+        for name, kind in KINDS.items():
+            keys = " ".join([*(f"{key}=" for key in kind.required), *(f"\\[{key}=]" for key in kind.optional)])
+            table.add_row(name, kind.on, keys, kind.doc)
+        return table
+
+    def help_fault(self) -> None:
+        """The usage, what each key means, and the catalogue."""
+        self.console.print(USAGE, highlight=False, markup=False)
+        for name, key in KEYS.items():
+            self.console.print(f"  {name}: {key.doc}", highlight=False, markup=False)
+        self.console.print(self._catalogue())
