@@ -74,7 +74,7 @@ class Device:
         ports = [f"h{host}-p{p}" for p in range(fabric.planes)]
         self.io = PacketIO(ports, fabric.frame_bytes, (UDP_PORT, PROBE_PORT), DelayLine(fabric))
         self.mapper: Any = None  # a Mapper, once one was started
-        self._sink: Any = self.engine  # who takes what arrives
+        self._sorter: Any = None  # takes what arrives, once there are two that want it
         self._up = self.io.port_states()  # what the kernel told
         for port, up in enumerate(self._up):
             if not up:
@@ -127,7 +127,7 @@ class Device:
         if self.mapper is not None:
             mapper.count_on(self.mapper)
         self.mapper = mapper
-        self._sink = _Sorter(self.engine, mapper)
+        self._sorter = _Sorter(self.engine, mapper)
         mapper.start(now)
 
     def stop_mapper(self) -> None:
@@ -149,7 +149,7 @@ class Device:
         engine = self.engine
         io = self.io
         now = time.monotonic_ns()
-        got = io.receive(self._sink, now, BATCH)
+        got = io.receive(engine if self._sorter is None else self._sorter, now, BATCH)
         if got:
             self._late(now - io.ring.first_due)
         engine.timer(now)
