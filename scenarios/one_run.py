@@ -17,6 +17,7 @@ from agents.collectives.steer import connect, wait_for_all
 from agents.control import AgentError
 from scenarios.faults import NEVER, Action, Timeline, busiest_edge, fault_ranks, resolve_used
 from scenarios.fidelity import Watch
+from scenarios.mapping import Mapping
 from scenarios.measure import books
 from scenarios.schema import USED_BY_QP, Scenario, Transport
 from scenarios.workloads import edges_of, resolve_flows, watched_ports
@@ -55,6 +56,8 @@ class ClusterLike(Protocol):
     def start_agents(self, transport: str, options: dict[str, Any], log_dir: Path, seed: int, policy: str = "none") -> None: ...
     def controller_journal(self, since_ns: int) -> list[dict[str, Any]]: ...
     def stop_agents(self) -> None: ...
+    def deny(self, entry: str, reason: str = "", by: str = ...) -> bool: ...
+    def allow(self, entry: str, by: str | None = None) -> bool: ...
     def inject(self, kind: str, on: str, *, run_seed: int = 0, **keys: Any) -> Injected: ...
     def clear(self, number: int) -> int: ...
     def faults(self) -> Sequence[Injected]: ...
@@ -110,6 +113,7 @@ class OneRun:
         self.sample_at = 0 if self.queues else NEVER
         self.check_at = 0
         self.made_ns = time.monotonic_ns()
+        self.mapping = Mapping(cluster, spec.transport.clustermapper, spec.seed, self.journal)
 
     def journal(self, t: int, kind: str, **fields: Any) -> None:
         self.journal_file.write(json.dumps({"t": t, "kind": kind, **fields}) + "\n")
@@ -126,6 +130,7 @@ class OneRun:
                 self.change(action)
             self.hear_faults()
             self.cluster.start_agents(transport.kind, dict(transport.options), self.directory, self.spec.seed, transport.controller)
+            self.mapping.start()
             self.connect()
             self.resolve()
             self.workload()
@@ -237,6 +242,7 @@ class OneRun:
             self.show_progress(now)
             self.check_at = now + CHECK_EVERY_NS
         self.sample(now)
+        self.mapping.tick(now)
         due = [self.timeline.next_ns(), self.reroutes[0][0] if self.reroutes else NEVER, self.sample_at, self.check_at]
         if self.spec.transport.reconvergence_ns is not None:  # a network that re-routes answers to each change of a flapping link
             due += [fault.due_ns for fault in self.cluster.faults() if fault.due_ns is not None and fault.target.links]
@@ -269,6 +275,8 @@ class OneRun:
             self.ended.setdefault(step, set()).add(rank)
             self.note_begin(step + 1 - self.work.warmup_steps, int(note["end_ns"]))
             self.progress(sum(len(r) for r in self.ended.values()) / (len(self.hosts) * (self.work.steps + self.work.warmup_steps)))
+        elif kind == "mapper":
+            self.mapping.hear(note)
         elif kind == "flow":
             self.record.setdefault("flow_notes", []).append({k: v for k, v in note.items() if k != "event"})
         elif kind == "done":
@@ -330,6 +338,7 @@ class OneRun:
     def heal(self) -> None:
         """Every fault of the run ends with it, whatever became of the run. One that lasted until then ends in phase "end"."""
         try:
+            self.mapping.release()
             self.hear_faults()
             self.cluster.heal()
             self.hear_faults(over=True)
@@ -341,6 +350,7 @@ class OneRun:
     def settle(self) -> None:
         """Count until the books of a quiet moment balance; what is still open after some tries stays open."""
         self.record["dead_at_end"] = [link for link, up in self.cluster.link_states().items() if not up]
+        self.mapping.stop()  # probes on their way have no place in the books
         for _ in range(BOOKS_TRIES):
             self.cluster.quiesce(1.0)
             try:
@@ -367,6 +377,7 @@ class OneRun:
             key=spec.key, transport=spec.transport.name, kind=spec.transport.kind, fabric=self.fabric.to_dict(), placement=spec.placement,
             seed=spec.seed, ranks=self.hosts, workload=work.kind, message_bytes=work.message_bytes, dtype=work.dtype, steps=work.steps,
             warmup_steps=work.warmup_steps, flows=[asdict(flow) for flow in self.flows], queue_ports=self.queues, reconvergence_ns=spec.transport.reconvergence_ns, qps=spec.transport.qps, options=spec.transport.options, controller=spec.transport.controller,  # noqa: E501
+            clustermapper=spec.transport.clustermapper.to_dict() if spec.transport.clustermapper else None,
             outcome=self.outcome, reason=self.reason, window=self.window,
             fault_links=timeline.all_links(),
             faults_missed=timeline.never_began() + timeline.absent,

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from agents.clustermapper.options import Options
 from agents.device import make_engine
 from scenarios.checks import CheckError, names_in
 from scenarios.fabrics import QUEUE_KEYS, twin_of, variant_of
@@ -39,6 +40,7 @@ class Transport:
     qps: int = 1  # per pair of ranks that talk
     options: dict[str, Any] = field(default_factory=dict)  # the engine's own
     controller: str = "none"  # what the controller tells its agents: one of testbed.controller.steering.POLICIES
+    clustermapper: Options | None = None  # how its agents probe; None: not at all
 
 
 @dataclass(frozen=True)
@@ -217,7 +219,7 @@ class _Reader(FaultValues):
         return out or every
 
     def transport(self, data: Any, where: str, base: Fabric) -> Transport:
-        self.table(data, where, ("kind", "name", "fabric", "fabric_options", "options", "controller"), ("kind",))
+        self.table(data, where, ("kind", "name", "fabric", "fabric_options", "options", "controller", "clustermapper"), ("kind",))
         kind = self.one_of(data["kind"], KINDS, f"{where}.kind")
         options = dict(data.get("options", {})) if isinstance(data.get("options", {}), dict) else None
         if options is None:
@@ -242,7 +244,18 @@ class _Reader(FaultValues):
         controller = self.one_of(data.get("controller", "none"), POLICIES, f"{where}.controller")
         if controller != "none" and kind != "mrc":
             raise self.fail(f"{where}.controller", f'= "{controller}" is for kind = "mrc": {kind} cannot choose its paths')
-        return Transport(kind, name, fabric, reconvergence, qps, options, controller)
+        return Transport(kind, name, fabric, reconvergence, qps, options, controller, self.mapper(data, where, kind))
+
+    def mapper(self, data: dict[str, Any], where: str, kind: str) -> Options | None:
+        if data.get("clustermapper", False) is False:
+            return None
+        try:
+            made = Options.read(data["clustermapper"])
+        except ValueError as error:
+            raise self.fail(f"{where}.clustermapper", str(error)) from None
+        if made.policy != "report" and kind != "mrc":
+            raise self.fail(f"{where}.clustermapper", f'- {kind} has no denylist: say clustermapper = {{ policy = "report" }}')
+        return made
 
     def expect(self, data: Any, where: str, transports: list[Transport], workload: Workload) -> Expect:
         self.table(data, where, ("check", "name", "placement", "median"), ("check",))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scenarios import failure_figures, fidelity, flow_figures
+from scenarios import failure_figures, fidelity, flow_figures, mapper_figures
 from scenarios.checks import evaluate
 from scenarios.fabrics import figures as fabric_figures
 from scenarios.measure import Run, books, cable_gaps
@@ -97,6 +97,7 @@ def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
         "untrimmed_loss": sum(line.get("rule") not in NO_LOSS for line in run.of("loss")),
         **(flow_figures.figures(run) if run.named_flows else {}),
         **failure_figures.figures(run),
+        "mapper": mapper_figures.figures(run),
         "faults_missed": record["faults_missed"],
         "cpu_percent": fidelity.cpu_percent(record.get("cpu", []), *run.window),
         "measured_ns": measured_ns,

@@ -276,6 +276,14 @@ class FakeCluster:
     def link_states(self) -> dict[str, bool]:
         return {link.name: link.name not in self.down for link in self.fabric.links}
 
+    def deny(self, entry: str, reason: str = "", by: str = "operator") -> bool:
+        self.calls.append(("deny", entry, by))
+        return True
+
+    def allow(self, entry: str, by: str | None = None) -> bool:
+        self.calls.append(("allow", entry, by))
+        return True
+
     def heal(self) -> None:
         for number in list(self.there):
             self.clear(number)
