@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from testbed.emulated import ovs
 from testbed.probes import PATH
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -81,9 +82,22 @@ def kernel() -> Iterator[Check]:
     yield _check(
         "kernel", "cgroups", bool(controllers), controllers or "none", "not needed: only Mininet's CPU-limited hosts", "", "optional"
     )
-    module = os.path.isdir("/sys/module/openvswitch") or _succeeds("modprobe", "-n", "-q", "openvswitch")
-    why = "not needed: switches are eBPF; Open vSwitch would forward in user space"
-    yield _check("kernel", "Open vSwitch module", module, "present" if module else "absent", why, "", "optional")
+    yield from _open_vswitch()
+
+
+def _open_vswitch() -> Iterator[Check]:
+    """Whether `--switch ovs` would run, and what would forward."""
+    lacking = ovs.installed()
+    if not lacking and ovs.datapath() == "system":
+        found = "the kernel's datapath would forward"
+    elif not lacking and _succeeds("modprobe", "-n", "-q", "openvswitch"):
+        found = "user space would forward; the kernel's module is here, but not loaded"
+    else:
+        found = f"not installed: {lacking} not found" if lacking else "user space would forward; no openvswitch module"
+    why = "only for --switch ovs; its service need not run"
+    if not lacking and ovs.datapath() == "netdev":
+        why += f". In user space: about {ovs.USERSPACE_LIMIT:,} packets/s; `modprobe openvswitch`, where there is one, before a run"
+    yield _check("kernel", "Open vSwitch", not lacking, found, why, "sudo apt-get install openvswitch-switch", "optional")
 
 
 def _probed() -> Iterator[Check]:
@@ -117,7 +131,7 @@ TOOLS: dict[str, tuple[Status, str, str]] = {  # tool -> status when lacking, wh
     "ping": ("limited", "pingall at the prompt", "iputils-ping"),
     "tcpdump": ("limited", "captures (--pcap)", "tcpdump"),
     "tshark": ("limited", "reads captures with the MRC dissector", "tshark"),
-    "ovs-vsctl": ("optional", "not needed: a second forwarding plane to come", "openvswitch-switch"),
+    "ovs-vswitchd": ("optional", "only for --switch ovs", "openvswitch-switch"),
 }
 
 

@@ -219,7 +219,7 @@ def _instructions(action: Action) -> list[Any]:
     if action == DROP:
         return []
     if action != SHIFT:
-        return [parser.OFPInstructionActions(ofp.OFPIT_APPLY_ACTIONS, [parser.OFPActionOutput(action)])]
+        return [parser.OFPInstructionActions(ofp.OFPIT_APPLY_ACTIONS, [parser.OFPActionOutput(action, 0)])]
     steps = [
         parser.OFPActionDecNwTtl(),
         parser.NXActionRegMove(src_field="ipv6_dst_nxm", dst_field="ipv6_dst_nxm", n_bits=80, src_ofs=0, dst_ofs=16),

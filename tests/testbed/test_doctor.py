@@ -68,7 +68,7 @@ def test_no_tools_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     assert checks["mnexec"].status == "missing"
     assert "apt-get install mininet" in checks["mnexec"].fix
     assert checks["clang"].status == "limited"
-    assert checks["ovs-vsctl"].status == "optional"
+    assert checks["ovs-vswitchd"].status == "optional"
     assert not doctor.well(list(checks.values()))
 
 
