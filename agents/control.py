@@ -139,7 +139,10 @@ class AgentServer:
                 return
 
     def close(self) -> None:
-        """Close the sockets."""
+        """Close the sockets. Quiet clients are told that this is how it should be; whoever steers has asked for it."""
+        for client in self.quiet:
+            if not client.closed:
+                client.write({"event": "bye"})
         for sock in self.sockets:
             sock.close()
 

@@ -19,6 +19,8 @@ from testbed.controller.journal import Journal
 ARGUMENT = {"deny": "entries", "hint": "links"}
 """The agents' requests (agents/host.py), and what they call the list."""
 EVENT = {"deny": "denylist-pushed", "hint": "hint-pushed"}
+HELLO = b'{"id": 0, "op": "hello", "quiet": true}\n'
+"""The first thing an agent hears: from one that wants no notifications. Nobody waits for the answer."""
 CONNECT_S = 1.0
 ANSWER_S = 1.0
 """An agent that has not answered by then counts as one that did not hear [ours]; it still gets the latest list when it wakes."""
@@ -30,6 +32,7 @@ class Agent:
     lines: Lines
     asked: dict[str, int] = field(default_factory=dict)  # request -> number of the message under way
     behind: set[str] = field(default_factory=set)  # requests for which there is something newer
+    ending: bool = False  # it has said that it ends
 
 
 @dataclass
@@ -65,7 +68,9 @@ class AgentLinks:
                 sock.close()
                 self._journal.add(self._clock(), "agent-lost", agent=name, reason=f"cannot connect: {error.strerror or error}")
                 continue
-            joined.append(Agent(name, Lines(sock)))
+            agent = Agent(name, Lines(sock))
+            sock.send(HELLO)
+            joined.append(agent)
         self.agents += joined
         return joined
 
@@ -94,6 +99,7 @@ class AgentLinks:
     def heard(self, agent: Agent) -> bool:
         """Take what an agent said; False when it has hung up."""
         for message in agent.lines.read():
+            agent.ending = agent.ending or message.get("event") == "bye"
             number = message.get("id")
             op = next((op for op, asked in agent.asked.items() if asked == number), None)
             if op is None or not isinstance(number, int):
@@ -111,7 +117,7 @@ class AgentLinks:
                 self._send(agent, op)
         self._close_pushes([push for push in self._open if len(push.effect_ns) >= push.of])
         if agent.lines.closed:
-            self._lose(agent, "it hung up")
+            self._lose(agent, "" if agent.ending else "it hung up")
         return not agent.lines.closed
 
     def expire(self) -> None:
@@ -142,7 +148,10 @@ class AgentLinks:
             return
         self.agents.remove(agent)
         _hang_up(agent)
-        self._journal.add(self._clock(), "agent-lost", agent=agent.name, reason=reason)
+        if reason:
+            self._journal.add(self._clock(), "agent-lost", agent=agent.name, reason=reason)
+        else:
+            self._journal.add(self._clock(), "agents-left", agents=[agent.name])
 
     def _close_pushes(self, pushes: list[Push]) -> None:
         for push in list(pushes):

@@ -25,7 +25,8 @@ ANSWER_S = 3.0
 """For the controller to have told all agents [ours]: it gives up on an agent after one."""
 
 
-JOURNAL_S = 1.0
+REST_S = 1.0
+"""The controller answers in milliseconds; whoever asks here has a run to watch [ours]."""
 
 
 class Agent(Protocol):
@@ -108,7 +109,7 @@ class ControllerHandle:
         if not self.alive or not self.url:
             return []
         try:
-            return list(ControllerClient(self.url, JOURNAL_S).get("journal", since=since_ns))
+            return list(ControllerClient(self.url, REST_S).get("journal", since=since_ns))
         except UserError:
             return []
 
@@ -117,7 +118,7 @@ class ControllerHandle:
     def deny(self, entry: str, reason: str = "", by: str = OPERATOR) -> bool:
         """Whether it is new. Raises FabricError for what is no entry, UserError if a living controller does not answer."""
         if self.alive:
-            new = bool(ControllerClient(self.url).deny(entry, reason, by)["new"])
+            new = bool(ControllerClient(self.url, REST_S).deny(entry, reason, by)["new"])
             self._own.deny(entry, reason, by, time.monotonic_ns())
             return new
         self._adopt()
@@ -128,11 +129,11 @@ class ControllerHandle:
     def allow(self, entry: str, by: str | None = None) -> bool:
         """Whether it was there. Raises as :meth:`deny`."""
         if self.alive:
-            held = ControllerClient(self.url).get("denylist")
+            held = ControllerClient(self.url, REST_S).get("denylist")
             self._own.allow(entry, by)
             known = any(d["entry"] == check_entry(self._fabric, entry) and by in (None, d["by"]) for d in held)
             if known:
-                ControllerClient(self.url).allow(entry, by)
+                ControllerClient(self.url, REST_S).allow(entry, by)
             return known
         self._adopt()
         gone = self._own.allow(entry, by)
@@ -142,7 +143,7 @@ class ControllerHandle:
     def denied(self) -> list[dict[str, Any]]:
         """The denials in force."""
         if self.alive:
-            return list(ControllerClient(self.url).get("denylist"))
+            return list(ControllerClient(self.url, REST_S).get("denylist"))
         self._adopt()
         return [asdict(denial) for denial in self._own.denials]
 

@@ -14,7 +14,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
-
 STREAM_BUFFER = 1 << 16
 """Bytes under way to a reader of the event stream [ours]."""
 

@@ -84,6 +84,7 @@ def test_a_hint_reaches_every_agent(cluster: Cluster, logs: Path, record_propert
     pushes = journal(cluster, began, "hint-pushed")
     assert [(p["links"], p["agents"], p["of"]) for p in pushes] == [(links, 4, 4) for _, links in told]
     cluster.stop_agents()
+    assert journal(cluster, began, "agent-lost") == []
     heard = logged(logs, "hint")
     assert len(heard) == 4 * 10
     took = []
@@ -185,6 +186,18 @@ def test_a_stopped_agent_holds_nobody_up(cluster: Cluster, logs: Path) -> None:
     cluster.stop_agents()
     late = [line["links"] for line in logged(logs, "hint") if line["host"] == 1]
     assert late == [[CABLE], [CABLE, OTHER]], "it got what was on its way, then what was latest"
+
+
+def test_agents_that_end_are_told_from_agents_that_die(logs: Path) -> None:
+    with Cluster(FABRIC) as cluster:
+        cluster.start_agents("mrc", {}, logs, 3)
+        doomed = cluster.agents[2].call("hello")["pid"]
+        for agent in cluster.agents[:2]:
+            agent.call("stop")
+        os.kill(doomed, signal.SIGKILL)  # the cluster takes itself down soon after
+        assert wait_until(lambda: get(cluster, "agents")["agents"] == ["h3"], 0.5)
+        gone = journal(cluster, 0, "agents-left", "agent-lost")
+    assert sorted(str(e.get("agents", e.get("agent"))) for e in gone) == ["['h0']", "['h1']", "h2"]
 
 
 def test_the_controllers_death_in_a_run_with_hints_changes_nothing(logs: Path) -> None:

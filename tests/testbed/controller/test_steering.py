@@ -132,6 +132,18 @@ def test_an_agent_that_hangs_up_is_lost_and_the_others_go_on(bench: Bench) -> No
     assert [len(bench.agents[i].hear()) for i in (0, 2)] == [1, 1]
 
 
+def test_an_agent_that_ends_in_order_is_not_lost(bench: Bench) -> None:
+    bench.join("hint")
+    ending = bench.agents[1]
+    ending.hear()
+    seen = ending.seen_by(bench.steering.agents)
+    assert ending.sock is not None
+    ending.sock.send(b'{"event": "bye"}\n')
+    ending.close()
+    assert bench.steering.agents.heard(seen) is False
+    assert bench.events("agent-lost") == [] and [e["agents"] for e in bench.events("agents-left")] == [["h1"]]
+
+
 def test_agents_that_cannot_be_reached_are_left_out(bench: Bench) -> None:
     bench.steering.set_agents({"h0": bench.agents[0].path, "h9": bench.agents[0].path + "-not"}, "hint")
     (lost,) = bench.events("agent-lost")
