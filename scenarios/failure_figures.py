@@ -57,9 +57,14 @@ def pair_of(line: Mapping[str, Any]) -> Pair:
 # --- before the failure --------------------------------------------------------------------------------------------
 
 
-def srtt_before(run: Run, pair: Pair, t: int, verdict: Mapping[str, Any] | None) -> int:
+def of_queue(line: Mapping[str, Any], pair: Pair, qpn: int | None) -> bool:
+    """Whether a line is of a pair's queue pair; one that names none is of all."""
+    return pair_of(line) == pair and (qpn is None or line.get("qpn", qpn) == qpn)
+
+
+def srtt_before(run: Run, pair: Pair, qpn: int | None, t: int, verdict: Mapping[str, Any] | None) -> int:
     """The smoothed RTT that a sender last logged before ``t``, else what its first verdict says, else the base RTT, ns."""
-    told = [line["srtt_ns"] for line in run.of("srtt", "cwnd") if line["t"] <= t and pair_of(line) == pair and line.get("srtt_ns")]
+    told = [line["srtt_ns"] for line in run.of("srtt", "cwnd") if line["t"] <= t and of_queue(line, pair, qpn) and line.get("srtt_ns")]
     if told:
         return int(told[-1])
     if verdict is not None and verdict.get("srtt_ns"):
@@ -90,9 +95,9 @@ def evs_of(run: Run, pair: Pair, verdict: Mapping[str, Any] | None) -> int:
     return min(most, len(path_evs(run.fabric, *pair)))
 
 
-def window_before(run: Run, pair: Pair, t: int, verdict: Mapping[str, Any] | None) -> int | None:
+def window_before(run: Run, pair: Pair, qpn: int | None, t: int, verdict: Mapping[str, Any] | None) -> int | None:
     """The congestion window last logged before ``t``, else what the first verdict says, bytes; None if nobody said."""
-    told = [line["cwnd"] for line in run.of("cwnd") if line["t"] <= t and pair_of(line) == pair]
+    told = [line["cwnd"] for line in run.of("cwnd") if line["t"] <= t and of_queue(line, pair, qpn)]
     if told:
         return int(told[-1])
     return int(verdict["window"]) if verdict is not None and verdict.get("window") else None
@@ -101,25 +106,31 @@ def window_before(run: Run, pair: Pair, t: int, verdict: Mapping[str, Any] | Non
 # --- one outage, one pair ------------------------------------------------------------------------------------------
 
 
-def left_paths(logs: Logs, outage: Outage, pair: Pair, evs: frozenset[int]) -> dict[str, Any] | None:
-    """How a sender left the paths to one peer that an outage killed; None if it sent nothing there, from the outage on or ever.
+def queues_of(logs: Logs, pair: Pair) -> list[int | None]:
+    """Queue pairs of a sender to a peer of whose paths there is a line; None stands for lines that name none."""
+    found = {line.get("qpn") for line in [*logs.verdicts, *logs.losses] if pair_of(line) == pair}
+    return sorted(found, key=lambda qpn: -1 if qpn is None else qpn)
+
+
+def left_paths(logs: Logs, outage: Outage, pair: Pair, evs: frozenset[int], qpn: int | None) -> dict[str, Any] | None:
+    """How a queue pair left the paths that an outage killed; None if it sent nothing there, from the outage on or ever.
 
     A sender that is sending meets a dead EV within one rotation. If the first packet there left later, it had nothing to send in between
     (a rank that waited for another one), and could not know: its time counts from one rotation before that packet [ours].
     """
     run, rtt = logs.run, logs.run.fabric.base_rtt_ns
     late = outage.end + LATE_RTTS * rtt
-    verdicts = [v for v in logs.verdicts if pair_of(v) == pair and v["ev"] in evs and outage.begin <= v["t"] <= late]
-    losses = [x for x in logs.losses if pair_of(x) == pair and x["ev"] in evs and outage.begin - LATE_RTTS * rtt <= x["sent_ns"] <= outage.end]  # noqa: E501
-    losses = [x for x in losses if x["t"] >= outage.begin]
+    verdicts = [v for v in logs.verdicts if of_queue(v, pair, qpn) and v["ev"] in evs and outage.begin <= v["t"] <= late]
+    losses = [x for x in logs.losses if of_queue(x, pair, qpn) and x["ev"] in evs and x["t"] >= outage.begin]
+    losses = [x for x in losses if outage.begin - LATE_RTTS * rtt <= x["sent_ns"] <= outage.end]
     sent = [v["last_data_ns"] for v in verdicts if v.get("last_data_ns")] + [x["sent_ns"] for x in losses]
     sent = [min(t, outage.end) for t in sent]
     if not verdicts and not losses:
         return None
     first = min(verdicts, key=lambda v: v["t"], default=None)
-    srtt = srtt_before(run, pair, outage.begin, first)
+    srtt = srtt_before(run, pair, qpn, outage.begin, first)
     count = evs_of(run, pair, first)
-    gap, window = packet_gap_ns(run, pair, outage.begin), window_before(run, pair, outage.begin, first)
+    gap, window = packet_gap_ns(run, pair, outage.begin), window_before(run, pair, qpn, outage.begin, first)
     rotation = None if gap is None else count * gap
     begin = max(outage.begin, min((x["sent_ns"] for x in losses), default=0) - round(rotation or 0))
     after = max(0, max(sent, default=begin) - begin)
@@ -145,11 +156,12 @@ def leaving(logs: Logs, mine: Sequence[Outage]) -> dict[str, Any]:
         for outage in mine
         if outage.kills and outage.begin > start
         for pair, evs in logs.dead(outage).items()
-        if (found := left_paths(logs, outage, pair, evs)) is not None
+        for qpn in queues_of(logs, pair)
+        if (found := left_paths(logs, outage, pair, evs, qpn)) is not None
     ]
     worst = max(made, key=lambda m: m["losses"], default=None)
     return {
-        "left_pairs": len(made),
+        "left_queue_pairs": len(made),
         "srtt_ns": int(statistics.median([m["srtt_ns"] for m in made])) if made else None,
         "rotation_ns": max((m["rotation_ns"] for m in made if m["rotation_ns"] is not None), default=None),
         "last_on_dead_rtts": port_figures.worst([m["rtts"] for m in made]),
@@ -213,6 +225,9 @@ def failovers(logs: Logs) -> list[dict[str, Any]]:
                 "kind": fault["fault"],
                 "on": fault["on"],
                 "links": list(mine[0].links),
+                "to": mine[0].to,
+                "probability": mine[0].probability,
+                "direction": mine[0].direction,
                 "at_ns": fault["t"],
                 "healed_ns": None if end == ENDLESS else end,
                 "outages_ns": [[o.begin, None if o.end == ENDLESS else o.end] for o in mine],
@@ -267,7 +282,7 @@ def dead_at_start(logs: Logs) -> dict[str, Any]:
         for ev in evs
     }
     found: dict[tuple[int, int, int], int] = {}
-    for v in logs.verdicts:
+    for v in logs.verdicts:  # the first one of any queue pair of theirs
         key = (*pair_of(v), v["ev"])
         if key in dead:
             found.setdefault(key, v["t"])
@@ -299,7 +314,7 @@ def figures(run: Run) -> dict[str, Any]:
     logs = Logs.of(run)
     rows = failovers(logs)
     wrong = false_bad(logs)
-    left = [row for row in rows if row["left_pairs"]]
+    left = [row for row in rows if row["left_queue_pairs"]]
     return {
         "failovers": rows,
         "last_on_dead_rtts": port_figures.worst([row["last_on_dead_rtts"] for row in left]),

@@ -21,18 +21,18 @@ REPLACED_RTTS = 20
 
 
 def given_up(moves: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """From changes of EV states (``t host peer ev to``), by time: one row per time that an EV became ASSUMED_BAD.
+    """From changes of EV states (``t host peer ev to``, ``qpn`` if told), by time: one row per time that an EV became ASSUMED_BAD.
 
     ``number`` counts an EV's times from 1; ``back_ns`` is when it was readmitted, None if it was not.
     """
     rows: list[dict[str, Any]] = []
-    out: dict[tuple[int, int, int], dict[str, Any]] = {}
-    counts: dict[tuple[int, int, int], int] = {}
+    out: dict[tuple[int, ...], dict[str, Any]] = {}
+    counts: dict[tuple[int, ...], int] = {}
     for move in moves:
-        key = (int(move["host"]), int(move["peer"]), int(move["ev"]))
+        key = (int(move["host"]), int(move["peer"]), int(move["ev"]), int(move.get("qpn") or 0))
         if move["to"] == "ASSUMED_BAD" and key not in out:
             counts[key] = counts.get(key, 0) + 1
-            named = dict(zip(("host", "peer", "ev"), key, strict=True))
+            named = dict(zip(("host", "peer", "ev", "qpn"), key, strict=True))
             out[key] = {**named, "number": counts[key], "out_ns": int(move["t"]), "back_ns": None}
             rows.append(out[key])
         elif move["to"] == "GOOD" and key in out:
@@ -58,7 +58,8 @@ def flaps(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     for number in sorted({row["number"] for row in rows}):
         mine = [row for row in rows if row["number"] == number]
         out = [row["back_ns"] - row["out_ns"] for row in mine if row["back_ns"] is not None]
-        after = [row["back_ns"] - row["mended_ns"] for row in mine if row["back_ns"] is not None and row["mended_ns"] is not None]
+        known = [row for row in mine if row["back_ns"] is not None and row["mended_ns"] is not None]
+        after = [row["back_ns"] - row["mended_ns"] for row in known if row["back_ns"] >= row["mended_ns"]]  # a lossy path may return before
         made.append(
             {
                 "number": number,

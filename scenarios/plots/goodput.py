@@ -1,4 +1,4 @@
-"""Goodput over time, one panel per transport, faults shaded: what a failure does, and for how long."""
+"""Goodput of a collective over time, one panel per transport, faults shaded: what a failure does, and for how long."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from scenarios.outages import changes, dead_at
 from scenarios.plots.stored import Stored
-from scenarios.plots.style import FAULT, colour_and_marker, figure, save, title
+from scenarios.plots.style import FAULT, colour_and_marker, fault_bands, figure, save, title
+from topologies.theory import bus_bandwidth, place_ranks
 
 BINS = 120
 """About as many points as a column can show."""
@@ -49,51 +51,63 @@ def series(stored: Stored, run: dict[str, Any], span: int) -> tuple[Any, Any] | 
     return (edges[:-1] + width / 2 - begin) / 1e9, 100 * got / ideal
 
 
+def capacity(stored: Stored, run: dict[str, Any], begin: int, last: float) -> tuple[list[float], list[float]]:
+    """(seconds, % of ideal) of the corners of a step line: what theory leaves with the cables that are dead at the time."""
+    outages, fabric = stored.outages(run), stored.fabric(run)
+    at = [begin, *(t for t in changes(outages) if begin < t < begin + last * 1e9)]
+    hosts, known = place_ranks(fabric, run["placement"]), dict[frozenset[str], float]()
+    x: list[float] = []
+    y: list[float] = []
+    for a, b in zip(at, [*at[1:], begin + int(last * 1e9)], strict=True):
+        dead = dead_at(outages, a)
+        if dead not in known:
+            known[dead] = 100 * bus_bandwidth(fabric, run["workload"], hosts, sorted(dead)) / run["ideal_busbw_bps"]
+        x += [(a - begin) / 1e9, (b - begin) / 1e9]
+        y += [known[dead]] * 2
+    return x, y
+
+
 def draw(stored: Stored, directory: Path) -> list[Path]:
     """One figure per placement and seed."""
     made: list[Path] = []
-    for placement, seeds in stored.groups():
-        for seed in seeds:
-            runs = stored.ordered(placement, seed)
-            span = shown_ns(stored, runs) if runs else 0
-            drawn = [(r, s) for r in runs if (s := series(stored, r, span)) is not None]
-            if not drawn:
-                continue
-            from matplotlib.lines import Line2D
-            from matplotlib.patches import Patch
-
-            with figure(len(drawn), 1.15 + 1.05 * len(drawn), sharex=True, sharey=True, squeeze=False) as (fig, axes):
-                last = max(float(x[-1]) for _, (x, _) in drawn)
-                for ax, (run, (x, y)) in zip(axes[:, 0], drawn, strict=True):
-                    colour, _ = colour_and_marker(run["transport"])
-                    begin = stored.begin_ns(run) or 0
-                    for fault in stored.faults(run):
-                        a = (fault["begin"] - begin) / 1e9
-                        b = last * 1.02 if fault["heal"] is None else (fault["heal"] - begin) / 1e9
-                        ax.axvspan(a, b, color=FAULT, alpha=0.35, linewidth=0)
-                        ax.annotate(
-                            f"{fault['name']}: {fault['on']}", (a, 118), xytext=(2, 0), textcoords="offset points", fontsize=6, va="center"
-                        )
-                        if run["degraded_busbw_bps"]:
-                            left = 100 * run["degraded_busbw_bps"] / run["ideal_busbw_bps"]
-                            ax.plot([a, b], [left, left], color="black", linewidth=0.8, linestyle="--")
-                    ax.axhline(100, color="black", linewidth=0.8, linestyle=":")
-                    ax.plot(x, y, color=colour, linewidth=1.1)
-                    took = run["measured_ns"] / 1e9
-                    cut = f", first {span / 1e9:.1f} of {took:.0f} s" if run["measured_ns"] > 1.05 * span else ""
-                    ax.set_title(f"{run['transport']} on {run['fabric']}{cut}", color=colour, pad=3)
-                    ax.set_ylim(0, 126)
-                    ax.set_yticks([0, 50, 100])
-                    ax.set_xlim(0, last * 1.02)
-                axes[-1, 0].set_xlabel("time since the first measured step [s]")
-                fig.supylabel("payload received, % of ideal", fontsize=7.5)
-                lines: list[Any] = [Line2D([], [], color="black", linewidth=0.8, linestyle=":", label="what all links carry")]
-                if any(stored.faults(r) for r, _ in drawn):
-                    lines += [
-                        Line2D([], [], color="black", linewidth=0.8, linestyle="--", label="what is left"),
-                        Patch(color=FAULT, alpha=0.35, label="fault"),
-                    ]
-                fig.legend(handles=lines, loc="outside lower center", ncols=3, columnspacing=1.0, handlelength=1.6)
-                fig.suptitle(f"{title(runs[0])} goodput, {placement} ranks, seed {seed}", fontsize=8, fontweight="bold", x=0.01, ha="left")
-                made += save(fig, directory, f"goodput-{placement}-s{seed}")
+    for placement, seed, runs in stored.per_seed(lambda run: True):
+        span = shown_ns(stored, runs)
+        drawn = [(r, s) for r in runs if (s := series(stored, r, span)) is not None]
+        if drawn:
+            made += _figure(stored, directory, drawn, span, f"{title(runs[0])} goodput, {placement} ranks, seed {seed}", f"goodput-{placement}-s{seed}")  # noqa: E501
     return made
+
+
+def _figure(
+    stored: Stored, directory: Path, drawn: list[tuple[dict[str, Any], tuple[Any, Any]]], span: int, head: str, name: str
+) -> list[Path]:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    with figure(len(drawn), 1.15 + 1.05 * len(drawn), sharex=True, sharey=True, squeeze=False) as (fig, axes):
+        last = max(float(x[-1]) for _, (x, _) in drawn)
+        for ax, (run, (x, y)) in zip(axes[:, 0], drawn, strict=True):
+            colour, _ = colour_and_marker(run["transport"])
+            begin = stored.begin_ns(run) or 0
+            fault_bands(ax, stored.outages(run), begin, last * 1.02, 118)
+            left, share = capacity(stored, run, begin, last * 1.02)
+            ax.plot(left, share, color="black", linewidth=0.8, linestyle="--")
+            ax.axhline(100, color="black", linewidth=0.8, linestyle=":")
+            ax.plot(x, y, color=colour, linewidth=1.1)
+            took = run["measured_ns"] / 1e9
+            cut = f", first {span / 1e9:.1f} of {took:.0f} s" if run["measured_ns"] > 1.05 * span else ""
+            ax.set_title(f"{run['transport']} on {run['fabric']}{cut}", color=colour, pad=3)
+            ax.set_ylim(0, 126)
+            ax.set_yticks([0, 50, 100])
+            ax.set_xlim(0, last * 1.02)
+        axes[-1, 0].set_xlabel("time since the first measured step [s]")
+        fig.supylabel("payload received, % of ideal", fontsize=7.5)
+        lines: list[Any] = [Line2D([], [], color="black", linewidth=0.8, linestyle=":", label="what all links carry")]
+        if any(stored.faults(r) for r, _ in drawn):
+            lines += [
+                Line2D([], [], color="black", linewidth=0.8, linestyle="--", label="what is left"),
+                Patch(color=FAULT, alpha=0.35, label="fault"),
+            ]
+        fig.legend(handles=lines, loc="outside lower center", ncols=3, columnspacing=1.0, handlelength=1.6)
+        fig.suptitle(head, fontsize=8, fontweight="bold", x=0.01, ha="left")
+        return save(fig, directory, name)

@@ -7,27 +7,34 @@ from typing import Any
 
 import pandas as pd
 
+from scenarios.outages import Outage, hit
 from scenarios.plots.stored import Stored
 from scenarios.plots.style import figure, save
 from topologies import Fabric
 from topologies.addressing import ev_fields
-from topologies.paths import evs_over, path_evs
+from topologies.paths import path_evs
 
 COLOURS = {"GOOD": "#CFE3F1", "SKIP": "#F0E442", "ASSUMED_BAD": "#D55E00", "DENIED": "#000000"}
 WORDS = {"GOOD": "in use", "SKIP": "skipped once", "ASSUMED_BAD": "assumed bad, only probed", "DENIED": "denied"}
 
 
-def pair_of(fabric: Fabric, events: pd.DataFrame, run: dict[str, Any]) -> tuple[int, int] | None:
+MANY = 4
+"""More outages than this are shaded without words."""
+
+
+def broken_evs(fabric: Fabric, outages: list[Outage], pair: tuple[int, int]) -> set[int]:
+    """Paths between two hosts that some fault hit."""
+    return {ev for outage in outages for ev in hit(fabric, outage, *pair)}
+
+
+def pair_of(fabric: Fabric, events: pd.DataFrame, outages: list[Outage]) -> tuple[int, int] | None:
     """The pair worth showing: that with most state changes, first among those whose paths the fault broke."""
     changes = events[events["kind"] == "ev"]
     if changes.empty:
         return None
     counts = changes.groupby(["host", "peer"]).size()
-    hit = {
-        pair: sum(bool(evs_over(fabric, int(pair[0]), int(pair[1]), f["on"])) for f in run["failovers"] if ":" in f["on"])
-        for pair in counts.index
-    }
-    best = max(counts.index, key=lambda pair: (hit[pair], counts[pair], -pair[0]))
+    struck = {pair: sum(bool(hit(fabric, outage, int(pair[0]), int(pair[1]))) for outage in outages) for pair in counts.index}
+    best = max(counts.index, key=lambda pair: (struck[pair], counts[pair], -pair[0]))
     return int(best[0]), int(best[1])
 
 
@@ -48,7 +55,7 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
         events = stored.events[stored.events["run"] == run["run"]] if len(stored.events) else stored.events
         begin = stored.begin_ns(run)
         fabric = stored.fabric(run)
-        pair = pair_of(fabric, events, run) if len(events) and begin is not None else None
+        pair = pair_of(fabric, events, stored.outages(run)) if len(events) and begin is not None else None
         if pair is None or begin is None:
             continue
         made += draw_run(stored, directory, run, events, fabric, pair, begin)
@@ -61,7 +68,8 @@ def draw_run(
     evs = path_evs(fabric, *pair)
     mine = events[(events["kind"] == "ev") & (events["host"] == pair[0]) & (events["peer"] == pair[1])].sort_values("t_ns")
     end = float(begin + run["measured_ns"])
-    broken = {ev for f in run["failovers"] if ":" in f["on"] for ev in evs_over(fabric, *pair, f["on"])}
+    outages = stored.outages(run)
+    broken = broken_evs(fabric, outages, pair)
     height = min(6.5, 1.35 + max(0.055, min(0.14, 2.6 / len(evs))) * len(evs))
     with figure(1, height) as (fig, ax):
         seen: set[str] = {"GOOD"}
@@ -86,17 +94,18 @@ def draw_run(
         ax.tick_params(axis="y", length=0)
         ax.set_ylim(len(evs) - 0.4, -0.6)
         ax.set_xlim(0, (end - begin) / 1e9)
-        for fault in stored.faults(run):
-            for when, what in ((fault["begin"], "down"), (fault["heal"], "up")):
-                if when is not None and begin <= when <= end:
-                    ax.axvline((when - begin) / 1e9, color="black", linewidth=0.9, linestyle="--")
-                    ax.annotate(
-                        what, ((when - begin) / 1e9, -0.6), xytext=(2, 2), textcoords="offset points", fontsize=6.5, annotation_clip=False
-                    )
-        for ev in broken:
+        for outage in (o for o in outages if hit(fabric, o, *pair)):
+            words = ("down", "up") if outage.kills else ("begins", "ends")
+            for when, what in zip((outage.begin, outage.end), words, strict=True):
+                if begin <= when <= end:
+                    ax.axvline((when - begin) / 1e9, color="black", linewidth=0.9 if len(outages) <= MANY else 0.5, linestyle="--")
+                    at = ((when - begin) / 1e9, -0.6)
+                    if len(outages) <= MANY:
+                        ax.annotate(what, at, xytext=(2, 2), textcoords="offset points", fontsize=6.5, annotation_clip=False)
+        for ev in sorted(broken) if len(broken) <= len(evs) // 2 else ():
             plane, uplink = ev_fields(ev)
             ax.annotate(
-                "◂ cut",
+                "◂ hit",
                 (1.0, evs.index(ev)),
                 xycoords=("axes fraction", "data"),
                 xytext=(2, 0),
@@ -106,10 +115,10 @@ def draw_run(
                 annotation_clip=False,
             )
         ax.set_xlabel(f"time since the first {'flow began' if 'flows' in run else 'measured step'} [s]")
-        where = ", ".join(dict.fromkeys(f["on"] for f in run["failovers"]))
+        where = ", ".join(dict.fromkeys(f"{o.fault} ({o.on})" for o in outages))
         ax.set_title(
             f"{run['transport']} on {run['fabric']}: the {len(evs)} paths from h{pair[0]} to h{pair[1]}"
-            + (f"\n{where} pulled" if where else ""),
+            + (f"\n{where if len(where) < 64 else where[:60] + ' …'}" if where else ""),
             pad=11,
         )
         ax.set_ylabel("one row per path")

@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from scenarios.outages import ENDLESS, Outage
 from topologies import Fabric
 
 
@@ -103,3 +104,13 @@ class Stored:
     def faults(self, run: dict[str, Any]) -> list[dict[str, Any]]:
         """[{name, on, begin, heal}] in ns; heal None if it lasted."""
         return [{"name": f["fault"], "on": f["on"], "begin": f["at_ns"], "heal": f["healed_ns"]} for f in run["failovers"]]
+
+    def outages(self, run: dict[str, Any]) -> list[Outage]:
+        """As scenarios.outages found them; of results written before those were stored, one per fault."""
+        found = []
+        for f in run["failovers"]:
+            links = tuple(f.get("links", [f["on"]] if ":" in f["on"] else []))
+            more = (f.get("to", ""), f.get("probability", 1.0), f.get("direction", "both"))
+            for begin, end in f.get("outages_ns", [[f["at_ns"], f["healed_ns"]]]):
+                found.append(Outage(f["fault"], f.get("kind", "link"), f["on"], begin, ENDLESS if end is None else end, links, *more))
+        return sorted(found, key=lambda outage: outage.begin)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ _SPARE = (("#000000", "X"), ("#999999", "*"), ("#332288", "h"), ("#999933", "p")
 FAULT = "#B0B0B0"
 FLOWS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Of flows and their groups, where a panel is one transport's."""
+PLANES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
+"""Of planes, stacked."""
 _RC: Any = {
     "font.size": 7.5,
     "axes.titlesize": 8,
@@ -49,6 +51,22 @@ _RC: Any = {
 def colour_and_marker(transport: str) -> tuple[str, str]:
     """The same in every figure; a name of the user's own gets one of the spare ones by its letters."""
     return _FIXED.get(transport) or _SPARE[sum(transport.encode()) % len(_SPARE)]
+
+
+def fault_bands(ax: Any, outages: Sequence[Any], begin: int, last: float, y: float | None = None) -> None:
+    """Shades what was broken from ``begin`` (ns) to ``last`` (s); names each fault once at height ``y``, if given."""
+    named: list[str] = []
+    for outage in outages:
+        a, b = (outage.begin - begin) / 1e9, min(last, (outage.end - begin) / 1e9)
+        if b <= 0 or a >= last:
+            continue
+        if outage.kind == "kill":
+            ax.axvline(a, color="black", linewidth=0.9, linestyle="--", zorder=1)
+        else:
+            ax.axvspan(max(a, 0), b, color=FAULT, alpha=0.35, linewidth=0, zorder=0)
+        if y is not None and outage.fault not in named:
+            named.append(outage.fault)
+            ax.annotate(outage.fault, (max(a, 0), y), xytext=(2, 0), textcoords="offset points", fontsize=6, va="center")
 
 
 @contextmanager

@@ -114,8 +114,18 @@ def test_the_worst_sender_counts(tmp_path: Path) -> None:
     worse = [loss(2, 1, DEAD, 2.4, 2.1 + i / 100) for i in range(5)] + [verdict(2, 1, DEAD, 2.4, 2.2, srtt_ns=20 * MS, window=4 * TINY.frame_bytes, evs=4)]  # noqa: E501
     fine = [loss(1, 2, DEAD, 2.2, 2.01), verdict(1, 2, DEAD, 2.2, 2.01, srtt_ns=20 * MS, window=4 * TINY.frame_bytes, evs=4)]
     made = left(tmp_path, worse + fine)
-    assert made["ev_loss_excess"] == 3 and made["failovers"][0]["left_pairs"] == 2
+    assert made["ev_loss_excess"] == 3 and made["failovers"][0]["left_queue_pairs"] == 2
     assert made["last_on_dead_over_rotation"] is None  # h2 has logged no packet before: its rotation is not known
+
+
+def test_queue_pairs_to_one_peer_are_kept_apart(tmp_path: Path) -> None:
+    """One loses four packets and leaves; another, which was idle, loses its first one there 300 ms later. Neither lost five."""
+    window = {"srtt_ns": 50 * MS, "window": 8 * TINY.frame_bytes, "evs": 4}
+    one = [loss(1, 2, DEAD, 2.2, 2.003 + i / 1000) | {"qpn": 16} for i in range(4)] + [verdict(1, 2, DEAD, 2.2, 2.006, qpn=16, **window)]
+    other = [loss(1, 2, DEAD, 2.5, 2.3) | {"qpn": 17}, verdict(1, 2, DEAD, 2.5, 2.3, qpn=17, **window)]
+    made = left(tmp_path, one + other)
+    assert made["failovers"][0]["left_queue_pairs"] == 2 and made["ev_loss_excess"] == 4 - 3
+    assert made["last_on_dead_rtts"] == near(6 / 50) and made["last_on_dead_over_rotation"] == near(1 / 50)
 
 
 def test_a_healthy_run_left_nothing(tmp_path: Path) -> None:
