@@ -177,12 +177,12 @@ class OneRun:
         return list(answer["paths"] if isinstance(answer, dict) else answer)
 
     def resolve(self) -> None:
-        """Turn "the link that this transport's QP uses" into a cable, and journal which."""
+        """Turn "what this transport's QP uses" into a cable or a path, and journal which."""
         self.record["paths"] = {str(host): self.paths_of(agent) for host, agent in zip(self.hosts, self.ranked(), strict=True)}
         for i, fault in enumerate(self.spec.scenario.faults):
             if fault.on != USED_BY_QP:
                 continue
-            how = "the cable that an earlier run of this fabric resolved"
+            how = "what an earlier run of this fabric resolved"
             if i not in self.spec.used:
                 can_say = self.spec.transport.kind != "mrc"
                 paths = {int(host): rows for host, rows in self.record["paths"].items()}
