@@ -142,6 +142,14 @@ class FabricNet(Mininet):
             self.build()
 
     @property
+    def switches_are(self) -> str:
+        """What forwards, for people."""
+        if self.ovs is None:
+            return "eBPF programs"
+        where = "in user space" if self.ovs.datapath == "netdev" else "in the kernel"
+        return f"Open vSwitch bridges, forwarding {where}; ovs-vsctl --db=unix:{self.ovs.run}/db.sock show"
+
+    @property
     def come_twice(self) -> bool:
         """Whether packet sockets on switch ports hear every frame that comes in a second time (packet_sockets.py)."""
         return self.switch_kind == layout.KIND_TAPPED

@@ -242,6 +242,7 @@ class Prompt(FaultCommands, FabricPrompt):
             f"plane BDP {f.plane_bdp} B, "
             f"buffer {f.buffer_bytes} B\n"
             f"marking {marking}, trimming {trimming}\n"
+            f"switches: {self.cluster.net.switches_are}\n"
             f"controller: {self.cluster.rest_url if self.cluster.controller_alive else 'not running (forwarding does not need it)'}\n"
             f"down: {', '.join(n for n, up in self.cluster.link_states().items() if not up) or 'nothing'}",
             highlight=False,

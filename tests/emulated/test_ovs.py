@@ -5,6 +5,7 @@ What both forwarding planes have in common is in test_planes.py.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -20,6 +21,7 @@ from testbed.controller.client import ControllerClient
 from testbed.dataplane.counters import books, totals
 from testbed.emulated import ovs
 from tests.emulated.frames import Wire, mrc
+from tests.emulated.test_cli_run import QUICK, mrcbed
 from topologies import addressing, load_fabric
 from topologies.addressing import ev
 from topologies.paths import path_evs
@@ -220,3 +222,28 @@ def test_its_death_ends_the_run(tmp_path: Path) -> None:
             cluster.check()
     finally:
         cluster.stop()
+
+
+def test_a_scenario_runs_to_its_verdict(tmp_path: Path) -> None:
+    done = mrcbed("run", "smoke", "--switch", "ovs", *QUICK, "--out", tmp_path / "out")
+    assert done.returncode in (0, 3), done.stderr  # 3: the machine, or Open vSwitch, was too slow to be trusted
+    (run,) = json.loads((tmp_path / "out/summary.json").read_text())["runs"]
+    assert (run["wrong"], run["packets"]["unexplained"]) == (0, 0)
+    assert run["failovers"], "the cable was pulled, and MRC went round it"
+    manifest = json.loads((tmp_path / "out/manifest.json").read_text())
+    kind = ovs.datapath()
+    assert manifest["switch"] == f"ovs ({kind})"
+    assert manifest["tools"]["ovs-vswitchd"].startswith("ovs-vswitchd (Open vSwitch)")
+    if limits := ovs.limits(kind):
+        assert f"{limits}." in manifest["notes"]
+        assert done.stderr.count(limits) == 1
+
+
+def test_the_prompt_rides_on_it(tmp_path: Path) -> None:
+    lines = "pingall\nstatus\nbreak p0-t0-0:p0-t1-0\nallreduce steps=2 bytes=65536 placement=interleaved\n"
+    done = mrcbed("up", "tiny", "--switch", "ovs", input=lines)
+    assert done.returncode == 0, done.stderr
+    said = " ".join((done.stdout + done.stderr).split())
+    assert "0% dropped (12/12 received)" in said
+    assert "switches: Open vSwitch" in said
+    assert "every sum right" in said

@@ -86,11 +86,11 @@ class Tap:
                 packet_sockets.see(sock, handed_over=False)
             self._sockets[sock] = node
 
-    def collect(self, quiet: float) -> Journey:
-        """Until nothing was heard for ``quiet`` seconds; the last hop of all is a host's, if the frame came that far."""
+    def collect(self, count: int) -> Journey:
+        """``count`` hops, or fewer after a second, and what else comes within a moment. A host's is the last of all."""
         hops: Journey = []
         arrived: Journey = []
-        while ready := select.select(list(self._sockets), [], [], quiet)[0]:
+        while ready := select.select(list(self._sockets), [], [], 1.0 if len(hops) + len(arrived) < count else 0.02)[0]:
             for sock in ready:
                 frame, (port, _, kind, _, _) = sock.recvfrom(65536)
                 if self._sockets[sock]:
@@ -178,7 +178,7 @@ def record() -> Record:
                     for frame in frames:
                         wire = wires.setdefault(frame.host, Wire(cluster, frame.host))
                         assert wire.send(frame.plane, frame.frame)
-                        seen.append(tap.collect(0.02))
+                        seen.append(tap.collect(len(frame.expected)))
                 tap.close()
                 for wire in wires.values():
                     wire.close()
