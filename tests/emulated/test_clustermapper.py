@@ -3,74 +3,168 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from agents.clustermapper.localise import Localiser
+from agents.clustermapper import probes
+from agents.clustermapper.localise import DEAD, LOSSY, Localiser
 from agents.clustermapper.options import Options
 from testbed.cluster import Cluster
+from tests.emulated.frames import OTHERHOST, Wire
 from tests.emulated.ring import Ring, logged, unexplained, wait_until
 from topologies import load_fabric
 
 pytestmark = pytest.mark.sandbox
 
 FABRIC = load_fabric("tiny")
+RTT_S = FABRIC.base_rtt_ns / 1e9
 
 
 class Watch:
-    """What the runner does with reports, without a runner."""
+    """What a run does with reports, without a run."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.localiser = Localiser(FABRIC, Options(), range(FABRIC.host_count))
+        self.ever: set[tuple[str, str]] = set()
 
-    def look(self, note: dict[str, Any]) -> None:
+    def hear(self, note: dict[str, Any]) -> None:
         self.localiser.add(note["host"], note["bucket"], note["sent"], note["lost"], note["carrier"])
-        self.localiser.judge(time.monotonic_ns())
+        self.ever |= {(v.link, v.state) for v in self.localiser.judge(time.monotonic_ns())}
 
-    def names(self) -> set[str]:
+    def found(self) -> dict[str, str]:
         for agent in self.cluster.agents:
             for note in agent.notifications():
                 if note["event"] == "mapper":
-                    self.look(note)
-        return {f.name for f in self.localiser.findings()}
+                    self.hear(note)
+        return {f.name: f.state for f in self.localiser.findings()}
 
-    def until(self, wanted: set[str], seconds: float) -> bool:
-        return wait_until(lambda: self.names() == wanted, seconds)
+    def sees(self, wanted: dict[str, str], rtts: float) -> bool:
+        return wait_until(lambda: self.found() == wanted, rtts * RTT_S)
+
+
+class MappedRing(Ring):
+    """A ring whose agents report probes as well."""
+
+    watch: Watch
+
+    def hear(self, rank: int, note: dict[str, Any]) -> None:
+        if note["event"] == "mapper":
+            self.watch.hear(note)
+        else:
+            super().hear(rank, note)
+
+
+BEFORE: list[list[dict[str, Any]]] = []
 
 
 @pytest.fixture(scope="module")
-def agents(tiny: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, Watch, Path]]:
+def agents(tiny: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     logs = tmp_path_factory.mktemp("logs")
     logs.chmod(0o777)
+    BEFORE.append(tiny.counters())
     tiny.start_agents("mrc", {}, logs, seed=3)
-    for agent in tiny.agents:
-        agent.call("mapper_start", seed=3)
-    yield tiny, Watch(tiny), logs
+    yield tiny
     tiny.stop_agents()
+    lines = logged(logs, "mapper")
+    assert {line["link"] for line in lines} >= {"h0:p0-t0-0", "h3:p1-t0-1"}, "agents write down what they find by themselves"
+    assert {"state", "sent", "lost", "since"} <= set(lines[0])
 
 
-def mapped(cluster: Cluster) -> list[dict[str, int]]:
+@pytest.fixture
+def watch(agents: Cluster) -> Iterator[Watch]:
+    """Mappers that know nothing of the test before."""
+    for agent in agents.agents:
+        agent.call("mapper_stop")
+        agent.notifications()
+    for agent in agents.agents:
+        agent.call("mapper_start", seed=3)
+    yield Watch(agents)
+
+
+def counted(cluster: Cluster) -> list[dict[str, int]]:
     return [agent.call("counters") for agent in cluster.agents]
 
 
-def test_every_probe_comes_back_and_costs_little(agents: tuple[Cluster, Watch, Path]) -> None:
-    cluster, watch, _ = agents
-    time.sleep(2)
-    before, begun = mapped(cluster), time.monotonic()
-    cpu = [agent.call("hello")["pid"] for agent in cluster.agents]
-    used = [sum(map(int, Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13])) for pid in cpu]
-    time.sleep(4)
-    spent = [sum(map(int, Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13])) for pid in cpu]
-    after, span = mapped(cluster), time.monotonic() - begun
-    print("CPU per agent, %:", [round((b - a) / span, 2) for a, b in zip(used, spent, strict=True)])
-    expected = span / (2 * FABRIC.base_rtt_ns / 1e9) * 2 * FABRIC.planes
+def test_every_probe_comes_back(watch: Watch) -> None:
+    cluster = watch.cluster
+    before, begun = counted(cluster), time.monotonic()
+    time.sleep(3)
+    after, span = counted(cluster), time.monotonic() - begun
+    expected = span / (2 * RTT_S) * 2 * FABRIC.planes
     for a, b in zip(before, after, strict=True):
         sent = b["mapper_tx"] - a["mapper_tx"]
         assert 0.9 * expected <= sent <= 1.1 * expected
         assert abs(sent - (b["mapper_rx"] - a["mapper_rx"])) <= 2 * FABRIC.planes
         assert b["mapper_lost"] == b["mapper_foreign"] == b["mapper_corrupt"] == b["rx_foreign"] == 0
-    assert watch.names() == set()
+    assert watch.found() == {}
+
+
+@pytest.mark.parametrize("cable", ["h0:p0-t0-0", "p0-t0-0:p0-t1-1", "p1-t0-1:p1-t1-0"])
+def test_a_cable_that_is_pulled_is_named_and_cleared_when_it_is_back(watch: Watch, cable: str) -> None:
+    cluster = watch.cluster
+    cluster.set_link(cable, False)
+    try:
+        assert watch.sees({cable: DEAD}, 16 + 10 + 20)
+    finally:
+        cluster.set_link(cable, True)
+    assert watch.sees({}, 300)
+    assert {link for link, _ in watch.ever} == {cable}
+
+
+def test_a_dead_t1_is_named_as_a_switch(watch: Watch) -> None:
+    cluster = watch.cluster
+    cluster.set_switch("p1-t1-0", False)
+    try:
+        assert watch.sees({"p1-t1-0": DEAD}, 60)
+    finally:
+        cluster.set_switch("p1-t1-0", True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "cable", "direction", "probability"),
+    [("loss", "h3:p1-t0-1", "up", 0.2), ("loss", "h0:p0-t0-0", "down", 0.2), ("loss", "p0-t0-1:p0-t1-0", "down", 0.3),
+     ("corrupt", "h2:p0-t0-1", "both", 0.2)],
+)  # fmt: skip
+def test_a_lossy_cable_is_named_whichever_way_it_loses_with_a_ring_on_top(
+    watch: Watch, kind: str, cable: str, direction: str, probability: float
+) -> None:
+    cluster = watch.cluster
+    before = counted(cluster)
+    ring = MappedRing(cluster)
+    ring.watch = watch
+    acts = [(0.5, lambda: cluster.inject(kind, cable, direction=direction, probability=probability, seed=5))]
+    try:
+        ring.run(25, acts)
+        assert watch.sees({cable: LOSSY}, 400)
+    finally:
+        cluster.heal()
+    assert ring.all_right()
+    assert {link for link, _ in watch.ever} == {cable}, "and no other"
+    damaged = [b["mapper_corrupt"] - a["mapper_corrupt"] for a, b in zip(before, counted(cluster), strict=True)]
+    assert (sum(damaged) > 0) == (kind == "corrupt") and all(n == 0 for h, n in enumerate(damaged) if f"h{h}:" not in cable)
+
+
+def test_kernels_do_not_answer_probes_and_books_balance_once_they_are_silent(watch: Watch) -> None:
+    cluster = watch.cluster
+    assert watch.sees({}, 60) and wait_until(lambda: sum(cluster.agents[1].call("mapper")["sent"]) > 20, 5)
+    for agent in cluster.agents:
+        agent.call("mapper_stop")
+    assert wait_until(lambda: unexplained(cluster, BEFORE[0]) == 0, 3)
+    wire = Wire(cluster, 1)
+    try:
+        path = probes.paths(FABRIC, 1)[2]
+        frame = bytearray(probes.LENGTH)
+        probes.write(frame, path, 1, 1, 0)
+        heard = cluster.agents[1].call("counters")["mapper_foreign"]
+        assert wire.send(path.plane, bytes(frame))
+        seen = wire.receive(1, linger=0.3)
+        got = [g for g in seen if int.from_bytes(g.frame[96:98], "big") == probes.PROBE_PORT]  # queue pairs of before still talk
+        assert [(g.port, g.kind, len(g.frame)) for g in got] == [("h1-p0", OTHERHOST, len(frame))]
+        assert wait_until(lambda: cluster.agents[1].call("counters")["mapper_foreign"] == heard + 1, 2)
+    finally:
+        wire.close()
+    table = cluster.agents[1].call("mapper")
+    assert table["running"] is False and table["links"] == []
