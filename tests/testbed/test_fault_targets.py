@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -155,3 +156,12 @@ def test_the_catalogue_is_whole() -> None:
         assert kind.doc and set(kind.keys) <= set(KEYS), name
     assert {key for kind in KINDS.values() for key in kind.keys} == set(KEYS), "no key without a kind"
     assert read_keys("transceiver", {"links": "h0:p0-t0-0,h0:p1-t0-0"})["links"] == ("h0:p0-t0-0", "h0:p1-t0-0")
+
+
+def test_the_manual_has_every_kind_and_key() -> None:
+    manual = (Path(__file__).parents[2] / "docs" / "faults.md").read_text()
+    for name, kind in KINDS.items():
+        (line,) = [line for line in manual.splitlines() if line.startswith(f"| `{name}` |") and kind.doc in line]
+        assert all(f"`{key}`" in line for key in kind.keys), name
+    for name, key in KEYS.items():
+        assert f"| `{name}` | {key.doc} |" in manual
