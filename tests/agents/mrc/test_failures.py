@@ -1,0 +1,206 @@
+"""How an endpoint rides out what breaks, whole engines in virtual time: dead and silent switches, lossy, flapping and denied paths."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from random import Random
+from typing import Any
+
+import pytest
+
+from agents.mrc import wire
+from agents.transport import OK, RETRY_EXCEEDED
+from tests.agents.mrc.rig import DEMO, GUARD, Rig
+from tests.agents.mrc.test_neighbours import Pair, ev_of, is_data, op_of
+from topologies.addressing import ev
+from topologies.clos import Fabric
+from topologies.denylist import denied
+from topologies.paths import evs_over, path_links
+
+
+class Busy(Pair):
+    """The stream is under way and its RTTs are known."""
+
+    def __init__(self, fabric: Fabric = DEMO, writes: int = 8, **options: Any) -> None:
+        super().__init__(fabric, options)
+        self.stream(writes)
+        self.rtts(25)
+        self.began = self.net.now
+        self.requester = self.a.engine.qps[self.a.qpn].requester
+
+    def cables_of(self, switch: str) -> set[str]:
+        return {link.name for link in self.fabric.links if switch in (link.a.node, link.b.node)}
+
+    def dead_evs(self, cables: set[str]) -> set[int]:
+        return {e for link in cables for e in evs_over(self.fabric, self.host_a, self.host_b, link)}
+
+    def data_on(self, evs: set[int], since: int) -> list[int]:
+        return [t for t, h, f in self.sent if h == 0 and t > since and is_data(f) and ev_of(f) in evs]
+
+    def given_up(self, since: int = 0) -> dict[int, dict[str, Any]]:
+        return {f["ev"]: f for t, f in self.a.of("ev") if f["to"] == "ASSUMED_BAD" and t > since}
+
+    def finish(self) -> None:
+        assert self.run(600, lambda: len(self.a.writes) == self.written)
+        assert {w.status for w in self.a.writes} == {OK} and self.b.memory[GUARD:-GUARD] == self.data
+
+
+@pytest.mark.parametrize("cut", ["p1-t1-2", "p1-t0-0:p1-t1-2", "p1-t0-1:p1-t1-2"])
+def test_a_dead_t1_or_link_costs_a_bounded_number_of_packets(cut: str) -> None:
+    rig = Busy()
+    cables = rig.cables_of(cut) if ":" not in cut else {cut}
+    dead = rig.dead_evs(cables)
+    window, evs, srtt = rig.requester.congestion.cwnd, 16, rig.requester.rtt.srtt
+    rig.net.down |= cables
+    rig.rtts(10)
+    full = rig.fabric.mtu + wire.COUNTED
+    rotation = evs * rig.fabric.frame_bytes * 8_000_000_000 // rig.fabric.host_rate
+    last = max(rig.data_on(dead, rig.began)) - rig.began
+    assert last <= 3 * srtt + rotation
+    losses = [f["ev"] for t, f in rig.a.of("loss") if t > rig.began]
+    assert losses and set(losses) == dead
+    assert max(losses.count(e) for e in dead) <= -(-window // (full * evs)) + 1
+    assert set(rig.given_up(rig.began)) == dead
+    assert not [f for _, f in rig.a.of("plane")]
+    rig.net.down -= cables
+    rig.rtts(30)
+    assert rig.data_on(dead, rig.net.now - 4 * rig.fabric.base_rtt_ns)
+    rig.finish()
+
+
+def test_a_silent_t0_is_found_as_a_plane_and_the_window_keeps_its_size() -> None:
+    rig = Busy(writes=14)
+    dead = rig.cables_of("p2-t0-1")
+    before = rig.requester.congestion.cwnd
+    rig.net.down |= dead
+    rig.rtts(12)
+    assert [f for _, f in rig.a.of("plane")] == [{"peer": 7, "plane": 2, "from": "USED", "to": "SUSPECT", "cause": "all is lost"}]
+    assert set(rig.given_up()) == {ev(2, k) for k in range(4)}
+    assert rig.requester.congestion.cwnd >= 0.6 * before  # three planes' share, less little
+    assert {ev_of(f) >> 16 for t, h, f in rig.sent if h == 0 and is_data(f) and t > rig.net.now - rig.fabric.base_rtt_ns} == {0, 1, 3}
+    rig.net.down -= dead
+    rig.rtts(25)
+    assert rig.data_on({ev(2, k) for k in range(4)}, rig.net.now - 3 * rig.fabric.base_rtt_ns)
+    rig.finish()
+
+
+def test_a_path_that_loses_a_fifth_is_left_at_its_first_loss_for_one_of_its_plane() -> None:
+    rig = Busy(active_evs=8)
+    rng = Random(5)
+    paths = rig.requester.paths
+    bad = paths.evs[paths.active[1][0]]
+    first = path_links(rig.fabric, 0, 7, bad)[1].name
+    rig.net.fate = lambda frame, link, now: not (is_data(frame) and ev_of(frame) == bad and link == first and rng.random() < 0.2)
+    rig.rtts(40)
+    losses = [(t, f) for t, f in rig.a.of("loss") if t > rig.began]
+    assert losses and {f["ev"] for _, f in losses} == {bad}
+    out = next(t for t, f in rig.a.of("ev") if f["ev"] == bad and f["to"] == "ASSUMED_BAD")
+    assert not [t for t in rig.data_on({bad}, losses[0][0]) if t <= out]  # nothing between the loss and the verdict
+    assert len(paths.active[1]) == 2 and {paths.plane_of[i] for i in paths.active[1]} == {1}
+    rig.finish()
+
+
+def test_a_path_that_flaps_stays_out_longer_every_time() -> None:
+    rig = Busy(writes=40)
+    link = "p3-t0-0:p3-t1-1"
+    out: list[float] = []
+    for _ in range(4):
+        rig.net.down.add(link)
+        rig.rtts(8)
+        rig.net.down.discard(link)
+        healed = rig.net.now
+        assert rig.run(60, lambda: any(t > healed and f["to"] == "GOOD" for t, f in rig.a.of("ev")))
+        out.append((rig.net.now - healed) / rig.fabric.base_rtt_ns)
+        rig.rtts(6)
+        assert rig.data_on({ev(3, 1)}, rig.net.now - 3 * rig.fabric.base_rtt_ns)
+    assert all(later > sooner for sooner, later in pairwise(out)), out
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_paths_that_are_dead_at_the_start_are_all_found(seed: int) -> None:
+    rig = Pair(Fabric("wide", 8, 2, 16, 4))
+    rng = Random(seed)
+    every = [link.name for link in rig.fabric.links if link.kind == "fabric"]
+    rig.net.down |= set(rng.sample(every, len(every) // 10))
+    dead = {e for link in rig.net.down for e in evs_over(rig.fabric, 0, rig.fabric.host_count - 1, link)}
+    rig.stream(6)
+    rig.rtts(25)
+    bad = {f["ev"] for _, f in rig.a.of("ev") if f["to"] == "ASSUMED_BAD"}
+    assert bad == dead and len(dead) > 5
+    late = [f for t, h, f in rig.sent if h == 0 and is_data(f) and t > rig.net.now - 10 * rig.fabric.base_rtt_ns]
+    assert late and not [f for f in late if ev_of(f) in dead]
+
+
+def test_a_healthy_fabric_at_full_load_gives_no_path_up() -> None:
+    rig = Busy(writes=30)
+    rig.b.engine.post_write(rig.b.qpn, 1, memoryview(rig.data), rig.a.region.va, rig.a.region.rkey, -1)
+    rig.finish()
+    assert not rig.given_up() and not rig.a.of("loss") and not rig.a.of("plane")
+
+
+# --- an operator's or a controller's word ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("entry", ["p1-t1-2", "p0-t0-0:p0-t1-3", "p2", "h7:p3-t0-1", "h0>h7@p0/1"])
+def test_a_denied_path_carries_nothing_and_proves_itself_when_allowed_again(entry: str) -> None:
+    rig = Busy(writes=20)
+    forbidden = denied(rig.fabric, [entry], 0, 7)
+    rig.a.engine.deny(rig.net.now, [entry])
+    rig.b.engine.deny(rig.net.now, [entry])
+    asked = rig.net.now
+    rig.rtts(10)
+    assert not rig.data_on(forbidden, asked)
+    sacks = {ev_of(f) for t, h, f in rig.sent if h == 7 and t > asked and op_of(f) == wire.SACK}
+    assert sacks and not sacks & denied(rig.fabric, [entry], 7, 0)
+    assert {f["to"] for _, f in rig.a.of("ev")} == {"DENIED"}
+    rig.a.engine.deny(rig.net.now, [])
+    again = rig.net.now
+    rig.rtts(12)
+    probes = [ev_of(f) for t, h, f in rig.sent if h == 0 and t > again and op_of(f) == wire.PROBE]
+    assert set(probes) >= forbidden
+    assert rig.data_on(forbidden, again)
+    rig.finish()
+
+
+def test_denials_hold_for_queue_pairs_made_later() -> None:
+    rig = Rig(DEMO, 0, 7, 1000)
+    rig.a.engine.deny(rig.net.now, ["p1"])
+    made = rig.a.engine.create_qp(6)
+    paths = rig.a.engine.qps[made["qpn"]].requester.paths
+    assert {paths.plane_of[i] for i in range(16) if paths.state[i] == 3} == {1} and paths.live_planes() == 3
+
+
+def test_a_hint_takes_paths_out_before_a_single_loss_is_inferred() -> None:
+    rig = Busy()
+    link = "p1-t0-0:p1-t1-2"
+    rig.net.down.add(link)
+    rig.a.engine.hint(rig.net.now, [link])
+    rig.rtts(8)
+    assert not rig.data_on({ev(1, 2)}, rig.began)
+    assert {f["rule"] for t, f in rig.a.of("loss") if t >= rig.began} == {"hint"}
+    assert rig.given_up()[ev(1, 2)]["cause"] == "hint"
+    rig.rtts(40)
+    rig.net.down.discard(link)
+    rig.a.engine.hint(rig.net.now, [])
+    back = rig.net.now
+    assert rig.run(60, lambda: any(t > back and f["to"] == "GOOD" for t, f in rig.a.of("ev")))
+    assert rig.net.now - back <= 8 * rig.fabric.base_rtt_ns  # probed at once, not when the back-off ends
+    rig.finish()
+
+
+# --- the end -----------------------------------------------------------------------------------------------------
+
+
+def test_with_no_path_left_every_request_completes_in_error_in_bounded_time() -> None:
+    rig = Busy(writes=3, linear=2, exponential=2)
+    done = len(rig.a.writes)
+    rig.net.fate = lambda frame, link, now: False
+    config = rig.a.engine.config
+    bound = config.rto * (2 + 2 + 4 + 8) + 4 * rig.fabric.base_rtt_ns
+    assert rig.run(bound / 1e9, lambda: len(rig.a.writes) == 3)
+    lost = rig.a.writes[done:]
+    assert lost[0].status == RETRY_EXCEEDED and len(lost) == 3 - done
+    rig.rtts(5)
+    n = len([1 for _, h, f in rig.sent if h == 0 and is_data(f)])
+    rig.rtts(50)
+    assert len([1 for _, h, f in rig.sent if h == 0 and is_data(f)]) == n
