@@ -109,7 +109,7 @@ def test_a_path_that_flaps_stays_out_longer_every_time() -> None:
         rig.rtts(8)
         rig.net.down.discard(link)
         healed = rig.net.now
-        assert rig.run(60, lambda: any(t > healed and f["to"] == "GOOD" for t, f in rig.a.of("ev")))
+        assert rig.run(60, lambda: any(t > healed and f["to"] == "GOOD" for t, f in rig.a.of("ev")))  # noqa: B023
         out.append((rig.net.now - healed) / rig.fabric.base_rtt_ns)
         rig.rtts(6)
         assert rig.data_on({ev(3, 1)}, rig.net.now - 3 * rig.fabric.base_rtt_ns)
