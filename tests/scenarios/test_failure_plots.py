@@ -1,0 +1,121 @@
+"""Plots and checks of failures: drawn from tables alone, of runs written by hand; every figure that a shipped check names exists."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scenarios.manifest import make_manifest
+from scenarios.measure import load_runs, write_tables
+from scenarios.plots import draw_all
+from scenarios.plots.host_goodput import expected_line
+from scenarios.plots.plane_shares import deviations
+from scenarios.plots.stored import Stored
+from scenarios.schema import ScenarioError, load_scenario, named_scenarios
+from scenarios.summary import exit_status, run_summary, summarise
+from tests.scenarios.broken import MS, at, fault, verdict, write
+from tests.scenarios.test_failure_figures import BAD, CABLE, CUT, DEAD, DOWN, FLOWS, LOSSY, host_flows, loss, ring
+
+KEY = "mrc-tiny-packed-s1"
+
+
+def results(directory: Path, scenario: str, journal: list[dict[str, Any]], lines: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+    """A results directory without raw files; returns its summary."""
+    raw = directory / "raw" / KEY
+    write(raw, journal, lines, **{"counters_after": [{"port": "h0-p0", "node": "h0"}], **more})
+    wanted = load_scenario(scenario, fabric="tiny")
+    runs = load_runs(directory)
+    summary = summarise(wanted, runs)
+    write_tables(runs, directory)
+    (directory / "summary.json").write_text(json.dumps(summary))
+    (directory / "manifest.json").write_text(json.dumps(make_manifest(wanted, []), default=str))
+    for path in sorted(directory.glob("raw/**/*"), reverse=True):
+        if path.is_file():
+            path.unlink()
+    return summary
+
+
+def drawn(directory: Path) -> set[str]:
+    return {path.name for path in draw_all(directory) if path.suffix == ".png"}
+
+
+def test_ports_and_planes(tmp_path: Path) -> None:
+    summary = results(tmp_path, "plane-lost", DOWN, host_flows(), flows=FLOWS)
+    made = drawn(tmp_path)
+    assert {f"ports-{KEY}.png", f"plane-shares-{KEY}.png"} <= made and f"ev-activity-{KEY}.png" not in made
+    run = summary["runs"][0]
+    x, y = expected_line(run, "h0", at(0), at(20), 2)
+    assert (x, y) == ([0.0, 5.0, 5.0, 12.0, 12.0, 20.0], [100.0, 100.0, 50.0, 50.0, 100.0, 100.0])
+    row = {"packets": [0, 990, 40], "equal": [0, 1000, 50]}
+    assert deviations(row) == [(1, pytest.approx(-1.0), True), (2, pytest.approx(-20.0), False)]
+
+
+def test_flaps(tmp_path: Path) -> None:
+    cycle = fault("f", "flap", CUT, [CUT], ("begin", 2), *((p, t + d) for t in (2, 5) for p, d in (("down", 0), ("up", 1))), ("heal", 8))
+    moves = [verdict(1, 2, DEAD, t, t, to=to, qpn=q) for q in (16, 17) for t, to in ((2.1, "ASSUMED_BAD"), (3.5, "GOOD"), (5.1, "ASSUMED_BAD"))]  # noqa: E501
+    summary = results(tmp_path, "flapping", cycle, [*host_flows(), *moves], flows=FLOWS)
+    assert [(row["n"], row["back"]) for row in summary["runs"][0]["flaps"]] == [(2, 2), (2, 0)]
+    assert f"flap-penalty-{KEY}.png" in drawn(tmp_path)
+    outages = Stored(tmp_path).outages(summary["runs"][0])
+    assert [(o.begin, o.end, o.links) for o in outages] == [(at(2), at(3), (CUT,)), (at(5), at(6), (CUT,))]
+
+
+def test_a_lossy_path(tmp_path: Path) -> None:
+    counts = [(t / 10, {"0": 40, str(BAD if t < 23 else BAD | 1): 40}) for t in range(60)]
+    lines = [{"t": at(t), "kind": "evs", "host": 0, "peer": 2, "bin_ns": 100 * MS, "tx": n} for t, n in counts]
+    found = [loss(0, 2, BAD, 2.3, 2.2), verdict(0, 2, BAD, 2.32, 2.25)]
+    results(tmp_path, "flapping", LOSSY, [*host_flows(), *lines, *found], flows=FLOWS)  # the scenario gives fabric and transport
+    assert f"ev-activity-{KEY}.png" in drawn(tmp_path)
+
+
+# --- what a scenario expects ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("outcome", "wrong", "verdict_of_run"), [("failed", 0, "ok"), ("done", 0, "failed"), ("timeout", 0, "failed"), ("failed", 2, "failed")]
+)
+def test_a_run_that_is_to_fail(tmp_path: Path, outcome: str, wrong: int, verdict_of_run: str) -> None:
+    kill = fault("k", "kill", "h3", [], ("begin", 4))
+    record = {"outcome": outcome, "reason": "rank 3 (h3) is gone: x", "end": 5.0, "wrong": {"0": wrong}}
+    summary = results(tmp_path, "agent-killed", kill, [], **record)
+    assert summary["runs"][0]["verdict"] == verdict_of_run
+    assert exit_status(summary) == (0 if verdict_of_run == "ok" else 1)
+
+
+def test_a_run_that_is_to_fail_names_the_rank_in_time(tmp_path: Path) -> None:
+    kill = fault("k", "kill", "h3", [], ("begin", 4))
+    late = results(tmp_path / "a", "agent-killed", kill, [], outcome="failed", reason="rank 3 (h3) is gone", end=14.5)
+    mute = results(tmp_path / "b", "agent-killed", kill, [], outcome="failed", reason="something broke", end=5.0)
+    assert [[c["ok"] for c in s["checks"]] for s in (late, mute)] == [[True, False], [False, True]]
+    assert exit_status(late) == exit_status(mute) == 1
+
+
+def test_a_fault_that_never_came_fails_a_run_that_is_to_fail(tmp_path: Path) -> None:
+    summary = results(tmp_path, "agent-killed", [], [], outcome="failed", reason="rank 3 fell over", faults_missed=["agent killed"])
+    assert any("every fault happened" in check["name"] and not check["ok"] for check in summary["checks"])
+
+
+def test_outcomes_are_few(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="expect_outcome = 'broken': there are done, failed"):
+        load_scenario("agent-killed", overrides=["expect_outcome=broken"])
+
+
+def figures_named(check: str) -> set[str]:
+    """The first key of every figure in a check: of mrc.a.b[0], a."""
+    return {n.attr for n in ast.walk(ast.parse(check)) if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)}
+
+
+def test_every_figure_that_a_shipped_check_names_exists(tmp_path: Path) -> None:
+    """A misspelt figure would fail only once the scenario has run."""
+    flows = set(run_summary(write(tmp_path / "f", DOWN, host_flows(), flows=FLOWS)))
+    took = ring(tmp_path / "r", 1.0, CABLE, [(0.0, 1.0), (1.0, 20.0)])
+    stepped = set(took) | set(run_summary(write(tmp_path / "s", CABLE, [])))
+    for name in named_scenarios():
+        scenario = load_scenario(name)
+        known = flows if scenario.workload.is_pattern else stepped
+        for expect in scenario.expects:
+            assert figures_named(expect.check) <= known, (name, expect.check, figures_named(expect.check) - known)
