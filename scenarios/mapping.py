@@ -97,10 +97,9 @@ class Mapping:
             self._change("allow", entry, "the run is over")
 
     def _tell(self, now: int, finding: Finding, state: str) -> None:
-        counts = [self.localiser.verdicts[link] for link in finding.links]
         self.journal(
             now, "mapper", on=finding.name, state=state, links=list(finding.links), rate=finding.rate if state != CLEAR_STATE else 0.0,
-            sent=sum(v.sent for v in counts), lost=sum(v.lost for v in counts), carrier=finding.carrier,
+            sent=finding.sent, lost=finding.lost, carrier=finding.carrier,
         )  # fmt: skip
 
     def _change(self, what: str, entry: str, reason: str) -> None:

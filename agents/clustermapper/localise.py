@@ -86,7 +86,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Finding:
-    """A link or a switch that is to blame. ``links``: the link, or those of the switch."""
+    """A link or a switch that is to blame. ``links``: the link, or those of the switch; ``sent``, ``lost``: probes that tell so."""
 
     name: str
     state: str
@@ -94,6 +94,8 @@ class Finding:
     rate: float
     carrier: bool
     since: int
+    sent: int = 0
+    lost: int = 0
 
 
 class _Evidence(NamedTuple):
@@ -265,7 +267,12 @@ class Localiser:
             for switch, links in switches:
                 if len(links) > 1 and all(name in bad and bad[name].state == DEAD for name in links):
                     its = [bad.pop(name) for name in links]
-                    carrier, since = any(v.carrier for v in its), max(v.since for v in its)
-                    made.append(Finding(switch, DEAD, tuple(links), max(v.rate for v in its), carrier, since))
-        made += [Finding(name, v.state, (name,), v.rate, v.carrier, v.since) for name, v in bad.items()]
-        return made
+                    made.append(_finding(switch, DEAD, its))
+        return made + [_finding(name, v.state, [v]) for name, v in bad.items()]
+
+
+def _finding(name: str, state: str, its: Sequence[Verdict]) -> Finding:
+    return Finding(
+        name, state, tuple(v.link for v in its), max(v.rate for v in its), any(v.carrier for v in its), max(v.since for v in its),
+        sum(v.sent for v in its), sum(v.lost for v in its),
+    )  # fmt: skip

@@ -82,7 +82,7 @@ class Policy:
         for entry, finding in wanted.items():
             if entry in self.denied:
                 continue
-            why = f"{finding.state}, {100 * finding.rate:.2g} % of probes lost"
+            why = f"{finding.state}, {finding.lost} of {finding.sent} probes lost"
             if cut(self.fabric, dead | self._links() | set(finding.links)) != lost:
                 if entry not in self.kept:
                     self.kept.add(entry)

@@ -22,7 +22,7 @@ UPPER = "p1-t0-0:p1-t1-2"
 
 
 def lossy(name: str, rate: float = 0.2) -> Finding:
-    return Finding(name, LOSSY, (name,), rate, True, 0)
+    return Finding(name, LOSSY, (name,), rate, True, 0, 30, round(30 * rate))
 
 
 def dead(name: str, *links: str, carrier: bool = True) -> Finding:
@@ -32,7 +32,7 @@ def dead(name: str, *links: str, carrier: bool = True) -> Finding:
 def test_a_lossy_nic_link_is_denied_once_and_an_upper_one_left_to_mrc() -> None:
     policy = Policy(DEMO, Options())
     (made,) = policy.decide(0, [lossy(NIC), lossy(UPPER)])
-    assert made[:2] == ("deny", NIC) and "20 %" in made.reason
+    assert made[:2] == ("deny", NIC) and "6 of 30" in made.reason
     assert policy.decide(1, [lossy(NIC), lossy(UPPER)]) == []
 
 
