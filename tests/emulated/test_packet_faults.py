@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import struct
 import subprocess
 import time
@@ -21,15 +22,19 @@ from topologies.addressing import ev
 
 pytestmark = pytest.mark.sandbox
 CABLE = "p0-t0-0:p0-t1-0"
-FRAMES = 1500
+FRAMES = 1000
 SIGMAS = 4.5
 BTH = 102
 
 
-@pytest.fixture(scope="module")
-def fast() -> Iterator[Cluster]:
-    """`tiny` at 1 Gb/s: thousands of frames take well under a second."""
-    with Cluster(load_fabric("tiny").with_(nic_rate=1_000_000_000, fabric_rate=1_000_000_000, delay_ns=-1), controller=False) as cluster:
+@pytest.fixture(scope="module", params=["ebpf", "ovs"])
+def fast(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """`tiny`, fast: thousands of frames take well under a second. Faults are the fabric's, whatever forwards."""
+    if request.param == "ovs" and shutil.which("ovs-vswitchd") is None:
+        pytest.skip("Open vSwitch is not installed")
+    rate = 1_000_000_000 if request.param == "ebpf" else 100_000_000  # in user space packets take longer
+    fabric = load_fabric("tiny").with_(nic_rate=rate, fabric_rate=rate, delay_ns=-1)
+    with Cluster(fabric, controller=False, switch=request.param) as cluster:
         yield cluster
 
 
@@ -56,8 +61,8 @@ def carry(wires: list[Wire], src: int, dst: int, plane: int, frames: list[bytes]
     for at in range(0, len(frames), 100):
         for frame in frames[at : at + 100]:
             assert wires[src].send(plane, frame)
-        got += [g.frame for g in wires[dst].receive(100, timeout=0.02)]
-    return got + [g.frame for g in wires[dst].receive(FRAMES, timeout=0.05)]
+        got += [g.frame for g in wires[dst].receive(100, timeout=0.03)]
+    return got + [g.frame for g in wires[dst].receive(FRAMES, timeout=0.1)]
 
 
 def numbers(got: list[bytes]) -> list[int]:
@@ -204,7 +209,8 @@ def test_a_silent_switch_keeps_its_links_up(fast: Cluster, wires: list[Wire]) ->
 
 @pytest.mark.parametrize(("on", "direction", "src", "dst"), [("h0-p0", "up", 0, 2), (CABLE, "down", 2, 0)])
 def test_a_slow_link_goes_at_its_share(fast: Cluster, wires: list[Wire], on: str, direction: str, src: int, dst: int) -> None:
-    rate, size = 0.02, 4000
+    size = 4000
+    rate = 20_000_000 / fast.fabric.nic_rate
     frames = numbered(fast, src, dst, ev(0, 0), 60, size)
     fault = fast.inject("slow", on, rate=rate, direction=direction)
 
@@ -217,9 +223,9 @@ def test_a_slow_link_goes_at_its_share(fast: Cluster, wires: list[Wire], on: str
 
     ideal = (len(frames) - 21) * (BTH + size) * 8 / (fast.fabric.nic_rate * rate)
     assert took(src, dst, frames) == pytest.approx(ideal, rel=0.15)
-    assert took(dst, src, numbered(fast, dst, src, ev(0, 0), 60, size)) < ideal / 4, "the other direction is as fast as before"
+    assert took(dst, src, numbered(fast, dst, src, ev(0, 0), 60, size)) < ideal / 3, "the other direction is as fast as before"
     fast.clear(fault.number)
-    assert took(src, dst, frames) < ideal / 4
+    assert took(src, dst, frames) < ideal / 3
 
 
 def test_layouts_match_the_kernels(fast: Cluster) -> None:
