@@ -1,0 +1,91 @@
+"""The prompt's ``mapper``: agents probe, each says what it found by itself, here put together link by link."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Column, Table
+
+from agents.clustermapper.options import Options
+from testbed.cluster import Cluster
+from testbed.errors import UserError
+
+_STYLES = {"clear": "green", "lossy": "yellow", "dead": "red"}
+USAGE = "mapper [on [interval=2] [share=0] [threshold=0.01] | off]"
+
+
+class MapperCommands:
+    """Part of the prompt; needs its ``cluster`` and ``console``."""
+
+    cluster: Cluster
+    console: Console
+
+    def do_mapper(self, line: str) -> None:
+        """mapper: links that Clustermapper's probes found lossy or dead; mapper on, mapper off: begin to probe, and end it.
+
+        mapper on [interval=2] [share=0] [threshold=0.01]: as in a scenario's clustermapper table. Each host judges by itself here.
+        """
+        words = line.split()
+        if not words:
+            self._show()
+        elif words[0] == "on":
+            options = self._options(words[1:])
+            for agent in self.cluster.agents:
+                agent.call("mapper_start", options=options, seed=0, report=False)
+        elif words == ["off"]:
+            for agent in self.cluster.agents:
+                agent.call("mapper_stop")
+        else:
+            raise UserError(f"usage: {USAGE}")
+
+    def complete_mapper(self, word: str, *_: Any) -> list[str]:
+        """What may follow."""
+        return [choice for choice in ("on", "off", "interval=", "share=", "threshold=") if choice.startswith(word)]
+
+    @staticmethod
+    def _options(words: list[str]) -> dict[str, Any]:
+        given: dict[str, Any] = {}
+        for word in words:
+            key, _, value = word.partition("=")
+            if key not in ("interval", "share", "threshold"):
+                raise UserError(f"mapper on: {word!r} is not interval=, share= or threshold=; usage: {USAGE}")
+            try:
+                given[key] = float(value)
+            except ValueError:
+                raise UserError(f"mapper on: {word!r} needs a number, like {key}=1") from None
+        try:
+            return Options.read(given).to_dict()
+        except ValueError as error:
+            raise UserError(f"mapper on: {error}") from None
+
+    def _show(self) -> None:
+        told = [agent.call("mapper") for agent in self.cluster.agents]
+        if not any(told):
+            raise UserError("nobody probes yet: mapper on")
+        rows: dict[str, list[tuple[int, dict[str, Any]]]] = {}
+        for host, answer in enumerate(told):
+            for row in answer.get("links", ()):
+                rows.setdefault(row["link"], []).append((host, row))
+        sent, lost = (sum(sum(answer.get(key, ())) for answer in told) for key in ("sent", "lost"))
+        state = "probing" if any(answer.get("running") for answer in told) else "no longer probing"
+        if rows:
+            now = time.monotonic_ns()
+            table = Table(Column("link", no_wrap=True), "state", "lost", "since", "say", box=box.SIMPLE)
+            for link, said in sorted(rows.items()):
+                for name in ("dead", "lossy", "clear"):
+                    mine = [(host, row) for host, row in said if row["state"] == name]
+                    if not mine:
+                        continue
+                    carrier = "" if all(row["carrier"] for _, row in mine) else ", no carrier"
+                    table.add_row(
+                        link, f"[{_STYLES[name]}]{name}{carrier}[/{_STYLES[name]}]",
+                        f"{sum(row['lost'] for _, row in mine)} of {sum(row['sent'] for _, row in mine)}",
+                        f"{(now - max(row['since'] for _, row in mine)) / 1e9:.1f} s", " ".join(f"h{host}" for host, _ in mine),
+                    )  # fmt: skip
+            self.console.print(table)
+        else:
+            self.console.print("no link is lossy or dead, none was", highlight=False)
+        self.console.print(f"{state}: {sent} probes judged, {lost} lost", highlight=False)
