@@ -131,15 +131,18 @@ class Neighbours:
 
     def _tell(self, now: int, peer: Neighbour) -> None:
         """One copy over every live plane."""
-        mask = sum(1 << p for p in range(self.planes) if self.port_up[p])
         live = [p for p in range(self.planes) if self.port_up[p]]
         for p in [p for p in live if peer.mask >> p & 1] or live:
-            self._queue(peer, Operation(peer.route, self._any_ev(peer, p), True, peer.serial, 0, mask, 0, 0))
+            self._queue(peer, Operation(peer.route, self._any_ev(peer, p), True, peer.serial, 0, self._mask(), 0, 0))
         self.updates_tx += 1
         peer.tries += 1
         if peer.tries > FAST_TRIES:
             peer.gap = min(2 * peer.gap, 1024 * self.config.base_rtt)
         peer.tell_at = now + peer.gap
+
+    def _mask(self) -> int:
+        """Our ports that are up. An EV Probe carries it, too, and nobody acts on that: it has no serial."""
+        return sum(1 << p for p in range(self.planes) if self.port_up[p])
 
     def _any_ev(self, peer: Neighbour, plane: int) -> int:
         """Drawn at random among what the first queue pair holds for good, else among all."""
@@ -181,7 +184,7 @@ class Neighbours:
         ev = peer.evs[plane][int(self.rng.random() * len(peer.evs[plane]))]
         peer.number = peer.number + 1 & SERIALS
         peer.probes[EV_PROBE | peer.number] = (ev, now)
-        self._queue(peer, Operation(peer.route, ev, True, EV_PROBE | peer.number, 1, 0, 0, 0))
+        self._queue(peer, Operation(peer.route, ev, True, EV_PROBE | peer.number, 1, self._mask(), 0, 0))
         self.ev_probes_tx += 1
 
     # --- frames ----------------------------------------------------------------------------------------------

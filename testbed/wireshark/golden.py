@@ -2,10 +2,9 @@
 
     python -m testbed.wireshark.golden tests/testbed/wireshark/golden.pcap
 
-Two real engines talk over a network in virtual time that loses, marks, trims and follows chosen frames. What no engine of ours
-sends yet (endpoint requests and responses) is built from the same codec and framer. RoCE frames of the baseline stand at the end,
-a CNP among them, as those must keep decoding. Called by people and by the dissector's tests; it opens no socket
-and is deterministic for a given engine.
+Two real engines talk over a network in virtual time that loses, marks, trims and follows chosen frames; one tells the other of a port that
+goes down. RoCE frames of the baseline stand at the end, a CNP among them, as those must keep decoding. Called by people and by the
+dissector's tests; it opens no socket and is deterministic for a given engine.
 """
 
 from __future__ import annotations
@@ -170,6 +169,11 @@ def _mrc(world: World) -> None:
     sender.post_write(qpn, 6, source[:0], target.va, target.rkey, 6)
     world.run(11_000_000)
 
+    # A port goes down and comes back: the peer is told, and answers.
+    for up in (False, True):
+        sender.port_state(world.now, 1, up)
+        world.run(12_000_000)
+
     # Under one T0: a path of two uSIDs.
     near = world.engines[NEIGHBOUR].register(bytearray(512))
     qpn, _ = _connect(world, SENDER, NEIGHBOUR)
@@ -193,22 +197,9 @@ def _mrc(world: World) -> None:
 
 
 def _crafted(world: World) -> None:
-    """What no engine of ours sends yet, and what goes wrong on the way."""
+    """What goes wrong on the way."""
     framer = Framer(Config.from_fabric(FABRIC, {}))
     there = Route(FABRIC, SENDER, RECEIVER)
-    back = Route(FABRIC, RECEIVER, SENDER)
-
-    def bare(route: Route, path: int, op: int, qpn: int, word: int, ext: bytes, note: str) -> None:
-        framer.bare(route, path, dscp.CONTROL, op, qpn, word, ext)
-        world.now += HOP
-        world.record(bytes(framer.frame[: framer.length]), note)
-
-    for op, request, mask in ((0, 0x0005, 0b01), (1, 0x8006, 0b11)):
-        asked = wire.S_ERTH.pack(op, mask, framer.stamp(world.now), wire.FTYPE)
-        bare(there, ev(1, 3), wire.ENDPOINT_REQUEST, wire.ENDPOINT_QPN, wire.F_TS | request, asked, "crafted")
-        answer = wire.S_EETH.pack(op << 2, framer.stamp(world.now))
-        bare(back, ev(1, 5), wire.ENDPOINT_RESPONSE, wire.ENDPOINT_QPN, request, answer, "crafted")
-
     payload = bytes(range(256))
     op = wire.WRITE_ONLY_IMM
     framer.write(world.now, there, ev(0, 6), op, False, True, 16, 0, 3, 9, 0x10_0000_0000, 0xABCD, 256, 77, memoryview(payload))
