@@ -207,6 +207,31 @@ def test_the_suite_takes_every_route() -> None:
     assert {hop.port for hop in hops if hop.out} == {p.name for p in fabric.ports if p.node in fabric.switches}
 
 
+def test_where_the_planes_differ() -> None:
+    """Known and left so, on frames that nobody here sends: Open vSwitch looks further into a packet than a uN switch has to."""
+    seen: dict[tuple[str, str], Journey] = {}
+    fabric = load_fabric("tiny")
+    good = addressing.path_address(fabric, 0, 2, ev(0, 0))
+    bare = ETHERNET + b"\x86\xdd" + ipv6(bytes(16), good, 17, bytes.fromhex("c000 12b7 000c 1234 01020304"))
+    cut = mrc(0, 2, good, bytes(100))[:-60]  # as a switch that trims and does not say so would leave it
+    for which in PLANES:
+        with Cluster(fabric, controller=False, switch=which) as cluster:
+            tap, wire = Tap(cluster), Wire(cluster, 0)
+            for name, frame in (("UDP right behind the outer header", bare), ("shorter than it says", cut)):
+                assert wire.send(0, frame)
+                seen[which, name] = tap.collect(len(journey(fabric, 0, 0, frame)))
+            tap.close()
+            wire.close()
+    for name in ("UDP right behind the outer header", "shorter than it says"):
+        assert seen["ebpf", name] == journey(fabric, 0, 0, seen["ebpf", name][0].frame)
+    name = "UDP right behind the outer header"
+    assert [(h.port, h.out, h.frame[:60], h.frame[62:]) for h in seen["ovs", name]] == [
+        (h.port, h.out, h.frame[:60], h.frame[62:]) for h in seen["ebpf", name]
+    ]
+    assert len({h.frame[60:62] for h in seen["ovs", name]}) > 1, "its checksum covers the destination: Open vSwitch keeps it right"
+    assert seen["ovs", "shorter than it says"] == seen["ebpf", "shorter than it says"][:1], "Open vSwitch drops it at the first switch"
+
+
 # --- what else must not depend on the plane ----------------------------------------------------------------------
 
 
