@@ -57,7 +57,7 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
                 ax.set_xscale("log")
                 plain_log(ax, low / unit, top / unit)
             else:
-                ax.set_xlim(0, top / unit * 1.06)
+                ax.set_xlim(0, max(top, ideal) / unit * 1.06)
             ax.set_ylim(0, 1)
             ax.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0 %", "25 %", "50 %", "75 %", "100 %"])
             ax.set_xlabel(f"time of one {title(runs[0]).lower()}, slowest rank [{name}]" + (", log scale" if log else ""))
