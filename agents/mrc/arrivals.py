@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from agents.mrc import dscp, loss, wire
+from agents.mrc import dscp, loss, returned, wire
 from agents.mrc.config import Config
 from agents.mrc.departures import Departures
 from agents.mrc.neighbours import Neighbour, Neighbours
@@ -305,11 +305,11 @@ class Arrivals:
             return qp
         if reason in (wire.TRIMMED, wire.TRIMMED_LASTHOP):
             self.nacks_rx += 1
-            qp.requester.trimmed(now, psn & wire.PSN_MASK, entropy, ts, self.shift, reason == wire.TRIMMED_LASTHOP)
+            returned.trimmed(qp.requester, now, psn & wire.PSN_MASK, entropy, ts, self.shift, reason == wire.TRIMMED_LASTHOP)
             return None
         if reason in (wire.PSN_OOR_WINDOW, wire.NO_BITMAP, wire.NO_PKT_BUFFER, wire.NO_RESOURCE):
             self.nacks_rx += 1
-            qp.requester.push_back(now, psn & wire.PSN_MASK, entropy, ts, self.shift, reason == wire.PSN_OOR_WINDOW)
+            returned.push_back(qp.requester, now, psn & wire.PSN_MASK, entropy, ts, self.shift, reason == wire.PSN_OOR_WINDOW)
             return None
         self.unsupported += 1
         return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from agents.mrc import loss
+from agents.mrc import loss, returned
 from agents.mrc.advice import Advice
 from agents.mrc.arrivals import Arrivals
 from agents.mrc.config import Config
@@ -254,7 +254,7 @@ class Endpoint:
             r = qp.requester
             for p in range(self.fabric.planes):
                 if qp.health.set_ports(now, p, self.out.port_up[p], peer.mask >> p & 1 != 0, r.rtt.srtt) and qp.state == RTS:
-                    r.requeue_plane(now, p)
+                    returned.requeue_plane(r, now, p)
             if qp.state == RTS:
                 r.congestion.planes_changed(max(1, r.paths.live_planes()))
 
@@ -290,7 +290,7 @@ class Endpoint:
                 elif ev in back:
                     r.paths.probe_soon(now, i)
             if down:
-                r.requeue(now, {i for i, ev in enumerate(r.paths.evs) if ev in down}, "hint")
+                returned.requeue(r, now, {i for i, ev in enumerate(r.paths.evs) if ev in down}, "hint")
                 r.congestion.planes_changed(max(1, r.paths.live_planes()))
 
     def _fail(self, now: int, qp: QueuePair, status: int) -> None:

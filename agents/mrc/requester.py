@@ -256,7 +256,7 @@ class Requester:
                 self._wrong(now, psn, self.first_ev[psn])
             del self.first_ev[psn]
         self.state[slot] = ACKED
-        self._refresh_oldest(ev)
+        self.refresh_oldest(ev)
 
     def _wrong(self, now: int, psn: int, ev: int) -> None:
         """It had arrived after all: the verdict is undone and the next ones wait longer."""
@@ -276,7 +276,7 @@ class Requester:
         slot = psn % self.size
         return psn if self.seq[slot] == seq and self.state[slot] == SENT and psn >= self.una else -1
 
-    def _refresh_oldest(self, ev: int) -> None:
+    def refresh_oldest(self, ev: int) -> None:
         """Drop what is no longer in flight from the front of an EV's queue."""
         q = self.paths.outstanding[ev]
         while q:
@@ -412,7 +412,7 @@ class Requester:
                 self._convict(now, ev, self.sent_ns[slot], self.bytes[slot], name)
         elif psn in self.first_ev:
             del self.first_ev[psn]
-        self._refresh_oldest(ev)
+        self.refresh_oldest(ev)
 
     def _convict(self, now: int, ev: int, sent: int, size: int, name: str) -> None:
         """The path lost it."""
@@ -430,63 +430,6 @@ class Requester:
         """No NACK came for what is due: those paths lost it."""
         for d in self.doubts.due(now):
             self._convict(now, d.ev, d.sent_ns, d.size, d.rule)
-
-    def trimmed(self, now: int, psn: int, ev: int, ts: int, shift: int, last_hop: bool) -> None:
-        """NACK: a full queue trimmed it. It goes again at once on another EV; the path is to be skipped once, but not for the last hop,
-        which all paths share. Only if EV and timestamp are those of the latest transmission, or of the one whose loss is in doubt.
-        """
-        p = self.una + wire.psn_delta(psn, self.una)
-        if not self.una <= p < self.next:
-            return
-        slot = p % self.size
-        doubt = self.doubts.open.get(p)
-        if doubt is not None and self.paths.evs[doubt.ev] == ev and doubt.sent_ns >> shift & 0xFFFF == ts:
-            i = doubt.ev
-            self.doubts.drop(p)
-            self.first_ev.pop(p, None)
-            self.acquitted += 1
-        else:
-            i = self.ev[slot]
-            if self.state[slot] != SENT or self.paths.evs[i] != ev or self.sent_ns[slot] >> shift & 0xFFFF != ts:
-                return
-            self.state[slot] = CUT
-            self.in_flight -= self.bytes[slot]
-            self.paths.flying[i] -= 1
-            insort(self.lost_queue, p)
-            self._refresh_oldest(i)
-        self.trims += 1
-        if last_hop:
-            self.trims_last_hop += 1
-        else:
-            self.paths.marked(i)
-        self.congestion.on_nack(now, self.bytes[slot], self.in_flight, True)
-        self.progress_ns = now  # the network answers: no reason to fire timers [ours]
-
-    def push_back(self, now: int, psn: int, ev: int, ts: int, shift: int, beyond: bool) -> None:
-        """The peer refused it: it goes again, no path blamed. Only if EV and timestamp are those of its latest transmission.
-
-        ``beyond``: of the peer's window, which says nothing of congestion; else it had no room.
-        """
-        p = self.una + wire.psn_delta(psn, self.una)
-        if self.una <= p < self.next:
-            slot = p % self.size
-            if self.paths.evs[self.ev[slot]] == ev and self.sent_ns[slot] >> shift & 0xFFFF == ts:
-                self.lose(now, p, PORT, "no room", False)
-                if not beyond:
-                    self.congestion.on_nack(now, self.bytes[slot], self.in_flight, False)
-
-    def requeue_plane(self, now: int, plane: int) -> None:
-        """A port of the plane is down: what was in flight on it goes again, nothing is punished; nor is what was lost in the last RTT."""
-        self.requeue(now, {i for i, p in enumerate(self.paths.plane_of) if p == plane}, "port")
-        self.paths.void_verdicts(now, plane, now - self.rtt.srtt, "port down")
-
-    def requeue(self, now: int, evs: set[int], name: str) -> None:
-        """These EVs (indices) are known to be dead: what was in flight on them goes again, nothing is punished."""
-        self.doubts.drop_evs(evs)
-        for psn in range(self.una, self.next):
-            slot = psn % self.size
-            if self.state[slot] == SENT and self.ev[slot] in evs:
-                self.lose(now, psn, PORT, name, False)
 
     def flush(self, status: int) -> None:
         """The QP is in ERROR: the first outstanding request gets the cause, all others flush, in order."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agents.mrc import ev_state, loss, wire
+from agents.mrc import ev_state, loss, returned, wire
 from agents.mrc.config import Config
 from agents.mrc.congestion.fixed import FixedWindow
 from agents.mrc.path_set import PathSet
@@ -278,7 +278,7 @@ def test_what_a_dead_port_requeued_blames_nobody_whatever_comes_of_it() -> None:
     mine = [k for k in range(40) if s.r.paths.plane_of[s.ev(k)] == plane]
     flying = s.r.in_flight
     s.r.paths.set_open(plane, False)
-    s.r.requeue_plane(s.now, plane)
+    returned.requeue_plane(s.r, s.now, plane)
     assert s.lost() == mine
     assert s.r.in_flight == flying - len(mine) * (TINY.mtu + wire.COUNTED)
     assert all(state == ev_state.GOOD for state in s.r.paths.state)
@@ -382,11 +382,11 @@ def test_a_nack_acts_only_on_the_transmission_it_names() -> None:
     ts = s.r.sent_ns[FIRST % s.r.size] >> shift & 0xFFFF
     ev = s.r.paths.evs[s.ev(0)]
     psn = FIRST & 0xFFFFFF
-    s.r.push_back(s.now, psn, ev ^ 1, ts, shift, True)
-    s.r.push_back(s.now, psn, ev, ts + 1, shift, True)
-    s.r.push_back(s.now, psn + 50 & 0xFFFFFF, ev, ts, shift, True)
+    returned.push_back(s.r, s.now, psn, ev ^ 1, ts, shift, True)
+    returned.push_back(s.r, s.now, psn, ev, ts + 1, shift, True)
+    returned.push_back(s.r, s.now, psn + 50 & 0xFFFFFF, ev, ts, shift, True)
     assert s.lost() == []
-    s.r.push_back(s.now, psn, ev, ts, shift, True)
+    returned.push_back(s.r, s.now, psn, ev, ts, shift, True)
     assert s.lost() == [0] and s.r.paths.state[s.ev(0)] == ev_state.GOOD
 
 

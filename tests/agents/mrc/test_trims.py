@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.mrc import dscp, ev_state, loss, wire
+from agents.mrc import dscp, ev_state, loss, returned, wire
 from agents.mrc.congestion.fixed import FixedWindow
 from agents.mrc.requester import CUT, LOST, ORDER, PORT, RTO, SENT, TIME
 from agents.transport import NEVER, OK, RETRY_EXCEEDED
@@ -54,7 +54,7 @@ class Trimming(Sender):
 
     def nack(self, k: int, names: tuple[int, int] | None = None, last_hop: bool = False) -> None:
         ev, ts = self.names(k) if names is None else names
-        self.r.trimmed(self.now, FIRST + k & 0xFFFFFF, ev, ts, self.config.ts_shift, last_hop)
+        returned.trimmed(self.r, self.now, FIRST + k & 0xFFFFFF, ev, ts, self.config.ts_shift, last_hop)
 
     def doubted(self) -> tuple[int, tuple[int, int]]:
         """The first packet is missing and a later one on its EV is not: its EV, and what a NACK for it would say."""
@@ -343,7 +343,7 @@ def test_a_port_goes_down_with_doubts_open() -> None:
     ev, names = s.doubted()
     plane = s.r.paths.plane_of[ev]
     s.r.paths.set_open(plane, False)
-    s.r.requeue_plane(s.now, plane)
+    returned.requeue_plane(s.r, s.now, plane)
     assert s.said == [] and s.r.doubts.open == {} and s.r.doubts.at == NEVER and s.r.paths.doubts[ev] == 0
     s.books()
     while s.r.lost_queue:
@@ -363,7 +363,7 @@ def test_a_refusal_for_want_of_room_is_told_to_congestion_control_one_beyond_the
         psn = FIRST + k
         slot = psn % s.r.size
         ts = s.r.sent_ns[slot] >> s.config.ts_shift & 0xFFFF
-        s.r.push_back(s.now, psn & 0xFFFFFF, s.r.paths.evs[s.r.ev[slot]], ts, s.config.ts_shift, beyond)
+        returned.push_back(s.r, s.now, psn & 0xFFFFFF, s.r.paths.evs[s.r.ev[slot]], ts, s.config.ts_shift, beyond)
         assert len([x for x in s.said if x[0] == "nack"]) == told
     s.books()
 
