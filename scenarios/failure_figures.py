@@ -40,7 +40,8 @@ class Logs:
 
     @classmethod
     def of(cls, run: Run) -> Logs:
-        verdicts = [line for line in path_lines(run, "ev") if line["to"] == "ASSUMED_BAD"]
+        # From DENIED it is none: the denial ended, and the path has to prove itself.
+        verdicts = [line for line in path_lines(run, "ev") if line["to"] == "ASSUMED_BAD" and line.get("from") != "DENIED"]
         return cls(run, outages(run), sending_pairs(run), verdicts, path_lines(run, "loss"), run.of("reroute"))
 
     def dead(self, outage: Outage) -> dict[Pair, frozenset[int]]:
@@ -173,21 +174,23 @@ def leaving(logs: Logs, mine: Sequence[Outage]) -> dict[str, Any]:
 
 
 def kept(logs: Logs, mine: Sequence[Outage]) -> dict[str, Any]:
-    """Of flows that a fault's paths concern: the least part of their goodput before it that they had during and after it."""
+    """Of flows that a fault's paths concern: the least part of their goodput before it that they had during, late in and after it."""
     run, window = logs.run, all_on(logs.run)
     begin, end = min(o.begin for o in mine), max(o.end for o in mine)
     if not run.named_flows or window is None or not window[0] < begin < window[1]:
-        return {"kept_during": None, "kept_after": None}
+        return {"kept_during": None, "kept_late": None, "kept_after": None}
     hosts, settle = run.record["ranks"], SETTLE_RTTS * run.fabric.base_rtt_ns
     first = min((o.begin for o in logs.found if o.begin > window[0]), default=begin)
-    shares: dict[str, list[float]] = {"during": [], "after": []}
+    over = min(end, window[1])
+    spans = (("during", begin + settle, over), ("late", (begin + over) // 2, over), ("after", end + settle, window[1]))
+    shares: dict[str, list[float]] = {name: [] for name, _, _ in spans}
     for flow in run.named_flows:
         pair = hosts[flow["src"]], hosts[flow["dst"]]
         if not any(hit(run.fabric, o, *pair) for o in mine):
             continue
         bins = run.flows[run.flows["flow"] == flow["name"]]
         before = rate_in(bins, (window[0], first))
-        for name, a, b in (("during", begin + settle, min(end, window[1])), ("after", end + settle, window[1])):
+        for name, a, b in spans:
             if before and a < b and (rate := rate_in(bins, (a, b))) is not None:
                 shares[name].append(rate / before)
     return {f"kept_{name}": min(found, default=None) for name, found in shares.items()}
@@ -321,6 +324,7 @@ def figures(run: Run) -> dict[str, Any]:
         "last_on_dead_over_rotation": port_figures.worst([row["last_on_dead_over_rotation"] for row in left]),
         "ev_loss_excess": port_figures.worst([row["ev_loss_excess"] for row in left]),
         "kept_during": min((row["kept_during"] for row in rows if row["kept_during"] is not None), default=None),
+        "kept_late": min((row["kept_late"] for row in rows if row["kept_late"] is not None), default=None),
         "kept_after": min((row["kept_after"] for row in rows if row["kept_after"] is not None), default=None),
         "bad_verdicts": len(logs.verdicts),
         "false_bad": len(wrong),

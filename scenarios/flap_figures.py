@@ -21,7 +21,7 @@ REPLACED_RTTS = 20
 
 
 def given_up(moves: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """From changes of EV states (``t host peer ev to``, ``qpn`` if told), by time: one row per time that an EV became ASSUMED_BAD.
+    """From changes of EV states (``t host peer ev from to``, ``qpn`` if told), by time: one row per time that an EV became ASSUMED_BAD.
 
     ``number`` counts an EV's times from 1; ``back_ns`` is when it was readmitted, None if it was not.
     """
@@ -30,7 +30,7 @@ def given_up(moves: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     counts: dict[tuple[int, ...], int] = {}
     for move in moves:
         key = (int(move["host"]), int(move["peer"]), int(move["ev"]), int(move.get("qpn") or 0))
-        if move["to"] == "ASSUMED_BAD" and key not in out:
+        if move["to"] == "ASSUMED_BAD" and move.get("from") != "DENIED" and key not in out:
             counts[key] = counts.get(key, 0) + 1
             named = dict(zip(("host", "peer", "ev", "qpn"), key, strict=True))
             out[key] = {**named, "number": counts[key], "out_ns": int(move["t"]), "back_ns": None}

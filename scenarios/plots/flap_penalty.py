@@ -28,7 +28,7 @@ def rows_of(stored: Stored, run: dict[str, Any]) -> list[dict[str, Any]]:
     """As scenarios.flap_figures has them, from the stored events."""
     events = stored.rows("events", run)
     moves = events[events["kind"] == "ev"].sort_values("t_ns", kind="stable")
-    keys = ("t_ns", "host", "peer", "ev", "to")
+    keys = ("t_ns", "host", "peer", "ev", "from", "to")
     lines = [dict(zip(("t", *keys[1:]), values, strict=True)) for values in moves[list(keys)].itertuples(index=False, name=None)]
     for line, detail in zip(lines, moves["detail"], strict=True):
         line["qpn"] = json.loads(detail).get("qpn") if isinstance(detail, str) else None

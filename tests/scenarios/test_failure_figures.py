@@ -151,6 +151,11 @@ def test_a_verdict_without_a_fault_is_false(tmp_path: Path) -> None:
     assert made["false_bad_causes"] == {"order": 1, "time": 3}
 
 
+def test_the_end_of_a_denial_is_no_verdict(tmp_path: Path) -> None:
+    made = left(tmp_path, [verdict(1, 2, DEAD, 9, 1) | {"from": "DENIED", "cause": "allowed"}])
+    assert (made["bad_verdicts"], made["false_bad"], made["flaps"]) == (0, 0, [])
+
+
 def test_paths_dead_from_the_start(tmp_path: Path) -> None:
     """Two cables of plane 0's T1s: h1 to h2 loses EV 0, h3 to h0 EVs 0 and 1, by one cable each."""
     early = fault("dead", "dead-paths", "fabric", [CUT, "p0-t0-1:p0-t1-1"], ("begin", -3))
@@ -242,7 +247,14 @@ def test_ports(tmp_path: Path) -> None:
     # A window of 678 ms may lack 3.5 %, of which 2 are lacking anyhow: the first good one begins where the silence ends.
     assert made["port_down_rtts"] == near(0.5 * S / RTT) and made["port_back_rtts"] == 0
     assert made["plane_deviation"] == 0 and [row["sender"] for row in made["plane_loads"]] == ["h0", "h3"]
-    assert made["kept_during"] == near(0.5, 1e-4) and made["kept_after"] == near(1.0, 1e-4)
+    assert made["kept_during"] == near(0.5, 1e-4) and made["kept_late"] == near(0.5, 1e-4) and made["kept_after"] == near(1.0, 1e-4)
+
+
+def test_what_is_kept_late_in_a_fault(tmp_path: Path) -> None:
+    """Nothing for the first 2 s of 7: of the 6.3 s that count from 20 RTTs on, and none of the second half."""
+    made = figures(write(tmp_path, DOWN, host_flows(late=2), flows=FLOWS))
+    counted = 7 - 20 * RTT / S
+    assert made["kept_during"] == near(0.5 * 5 / counted, 1e-4) and made["kept_late"] == near(0.5, 1e-4)
 
 
 def test_ports_that_do_not_settle(tmp_path: Path) -> None:
