@@ -45,6 +45,7 @@ class Mapping:
             self.localiser = Localiser(self.fabric, options, range(self.fabric.host_count))
             self.policy = Policy(self.fabric, options)
         self.found: dict[str, Finding] = {}
+        self.fading: dict[str, Finding] = {}  # no longer found as such, and not known to be clear
         self.news = False
 
     def start(self) -> None:
@@ -72,9 +73,15 @@ class Mapping:
             before = self.found.get(name)
             if before is None or (before.state, before.carrier) != (finding.state, finding.carrier):
                 self._tell(now, finding, finding.state)
-        for name, finding in self.found.items():
-            if name not in findings and not any(set(finding.links) <= set(f.links) for f in findings.values()):
-                self._tell(now, finding, CLEAR_STATE)  # or else it is part of a switch that is to blame
+        blamed = {link for finding in findings.values() for link in finding.links}
+        self.fading |= {name: finding for name, finding in self.found.items() if name not in findings}
+        for name, finding in list(self.fading.items()):
+            # A link may have become part of a switch that is to blame, or a switch left some of its links behind: neither is clear.
+            if blamed.isdisjoint(finding.links):
+                self._tell(now, finding, CLEAR_STATE)
+                del self.fading[name]
+            elif name in findings:
+                del self.fading[name]
         self.found = findings
         for what, entry, reason in self.policy.decide(now, list(findings.values())):
             self._change(what, entry, reason)
@@ -97,9 +104,10 @@ class Mapping:
             self._change("allow", entry, "the run is over")
 
     def _tell(self, now: int, finding: Finding, state: str) -> None:
+        counts = [self.localiser.verdicts[link] for link in finding.links]
         self.journal(
-            now, "mapper", on=finding.name, state=state, links=list(finding.links), rate=finding.rate if state != CLEAR_STATE else 0.0,
-            sent=finding.sent, lost=finding.lost, carrier=finding.carrier,
+            now, "mapper", on=finding.name, state=state, links=list(finding.links), rate=max(v.rate for v in counts),
+            sent=sum(v.sent for v in counts), lost=sum(v.lost for v in counts), carrier=any(v.carrier for v in counts),
         )  # fmt: skip
 
     def _change(self, what: str, entry: str, reason: str) -> None:
