@@ -61,7 +61,7 @@ def group() -> None:
     """A testbed for MRC: multi-plane fabrics you can break, in Mininet on this machine."""
 
 
-def run(arguments: list[str] | None = None) -> int:
+def execute(arguments: list[str] | None = None) -> int:
     """Run a command line; the exit status. What went wrong is one line on stderr."""
     try:
         status = group.main(arguments, prog_name="mrcbed", standalone_mode=False)
@@ -90,4 +90,4 @@ def run(arguments: list[str] | None = None) -> int:
 
 def main() -> NoReturn:
     """The console script."""
-    sys.exit(run())
+    sys.exit(execute())

@@ -121,8 +121,10 @@ def test_other_shells_find_it_and_lose_it_again(up: Any, tmp_path: Path) -> None
     assert events.stdout is not None and events.stdout.readline().rstrip().endswith("4 agents, policy none")
     os.kill(run.seen.worker(), signal.SIGKILL)
     run.seen.assert_gone()
-    out, err = events.communicate(timeout=5)
-    assert events.returncode == 0 and err == "mrcbed: the controller is gone\n" and "link-down" in out
+    assert events.wait(5) == 0 and events.stderr is not None
+    assert "link-down" in events.stdout.read() and events.stderr.read() == "mrcbed: the controller is gone\n"
+    events.stdout.close()
+    events.stderr.close()
     gone = mrcbed("links")
     assert gone.returncode == 2 and gone.stderr.startswith("mrcbed: no fabric with a controller is up")
     assert not running.NOTE.exists(), "it was in the run's own tmpfs"

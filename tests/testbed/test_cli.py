@@ -40,7 +40,7 @@ def test_exit_statuses(
 ) -> None:
     monkeypatch.delenv("MRCBED_DEBUG", raising=False)
     fails_with(monkeypatch, error)
-    assert cli.run(["doctor"]) == status
+    assert cli.execute(["doctor"]) == status
     stderr = capsys.readouterr().err
     assert said in stderr
     assert "Traceback" not in stderr
@@ -51,20 +51,20 @@ def test_debug_shows_bugs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MRCBED_DEBUG", "1")
     fails_with(monkeypatch, ZeroDivisionError())
     with pytest.raises(ZeroDivisionError):
-        cli.run(["doctor"])
+        cli.execute(["doctor"])
 
 
 def test_a_misspelt_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(["doctro"]) == 2
+    assert cli.execute(["doctro"]) == 2
     assert capsys.readouterr().err == "mrcbed: no command 'doctro': did you mean doctor?\n"
 
 
 def test_a_misspelt_option(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(["doctor", "--jsn"]) == 2
+    assert cli.execute(["doctor", "--jsn"]) == 2
     assert "No such option" in capsys.readouterr().err
 
 
 def test_help_imports_no_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli.importlib, "import_module", lambda name: pytest.fail(f"imported {name}"))
-    assert cli.run(["--help"]) == 0
+    assert cli.execute(["--help"]) == 0
     assert "doctor" in capsys.readouterr().out

@@ -79,7 +79,7 @@ def ask(service: Service, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     monkeypatch.setattr(running, "find", lambda: [Running(service.url, "tiny")])
 
     def asked(*arguments: str) -> tuple[int, str, str]:
-        status = cli.run(list(arguments))
+        status = cli.execute(list(arguments))
         said = capsys.readouterr()
         assert len(said.err.splitlines()) <= 1 and "bug" not in said.err
         return status, said.out, said.err

@@ -21,9 +21,9 @@ import contextlib, io, os, sys, testbed.cli
 if sys.argv[1] == "nobody" and os.geteuid() == 0:
     for form in ([], ["--json"]):  # once with root's eyes: where the clone is under /root, nobody can import nothing any more
         with contextlib.redirect_stdout(io.StringIO()):
-            testbed.cli.run(["doctor", *form])
+            testbed.cli.execute(["doctor", *form])
     os.setgroups([]); os.setgid(65534); os.setuid(65534)
-sys.exit(testbed.cli.run(["doctor", *sys.argv[2:]]))
+sys.exit(testbed.cli.execute(["doctor", *sys.argv[2:]]))
 """
 
 
