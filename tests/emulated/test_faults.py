@@ -211,7 +211,7 @@ def test_a_stopped_agent_can_end(tmp_path: Path) -> None:
         cluster.start_agents("roce", {}, tmp_path, seed=3)
         pids = [process.pid for process in cluster._agents]
         cluster.inject("straggler", "h1", share=0.01, period="1s")
-        assert agent_state(cluster, 1) == "T"
+        wait_for(lambda: agent_state(cluster, 1) == "T")
         begun = time.monotonic()
         cluster.stop()
         assert time.monotonic() - begun < 2
