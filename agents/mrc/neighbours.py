@@ -118,7 +118,7 @@ class Neighbours:
         self.port_up[port] = up
         self.log.append((now, "port", {"port": port, "up": up}))
         for peer in self.peers.values():
-            if any(qp.state == RTS for qp in peer.qps):
+            if self._connected(peer):
                 self._announce(now, peer)
 
     def _announce(self, now: int, peer: Neighbour) -> None:
@@ -139,6 +139,10 @@ class Neighbours:
         if peer.tries > FAST_TRIES:
             peer.gap = min(2 * peer.gap, 1024 * self.config.base_rtt)
         peer.tell_at = now + peer.gap
+
+    @staticmethod
+    def _connected(peer: Neighbour) -> list[QueuePair]:
+        return [qp for qp in peer.qps if qp.state == RTS]
 
     def _mask(self) -> int:
         """Our ports that are up. An EV Probe carries it, too, and nobody acts on that: it has no serial."""
@@ -166,9 +170,9 @@ class Neighbours:
         limit = now - 2 * self.config.base_rtt
         for number in [k for k, (_, sent) in peer.probes.items() if sent < now - ANSWER_RTTS * self.config.base_rtt]:
             ev, _ = peer.probes.pop(number)
-            for qp in peer.qps:
+            for qp in self._connected(peer):
                 qp.responder.refuted(ev)
-        receives = any(qp.state == RTS and qp.responder.inflow.newest_ns > limit for qp in peer.qps)
+        receives = any(qp.responder.inflow.newest_ns > limit for qp in self._connected(peer))
         if not receives:
             peer.probe_at = NEVER if not peer.probes else now + self.config.base_rtt
             for qp in peer.qps:
@@ -228,7 +232,7 @@ class Neighbours:
             known = peer.probes.pop(number, None)
             if known is not None:
                 self.responses_rx += 1
-                for qp in peer.qps:
+                for qp in self._connected(peer):
                     qp.responder.confirmed(now, known[0])
                 return
         elif peer.pending and number == peer.serial:

@@ -188,6 +188,19 @@ def test_who_only_receives_probes_once_per_rtt_and_who_sends_does_not() -> None:
     assert len(rig.ops(7, wire.ENDPOINT_REQUEST)) == n  # nothing comes any more: nothing is asked
 
 
+def test_an_answer_while_another_queue_pair_is_being_made() -> None:
+    """Peers' queue pairs stand while new ones wait for their parameters: those have no reverse EVs yet."""
+    rig = Pair()
+    rig.stream(2)
+    rig.rtts(2)
+    rig.b.engine.create_qp(0)
+    rig.rtts(10)
+    assert rig.b.engine.counters()["ev_probes_tx"] > 5
+    rig.net.fate = lambda frame, link, now: op_of(frame) != wire.ENDPOINT_RESPONSE
+    rig.rtts(10)
+    assert rig.run(600, lambda: len(rig.a.writes) == 2)
+
+
 def test_sacks_leave_a_path_that_works_one_way_only() -> None:
     """b's direction of one EV per plane is dead; data still comes by it, so only probes can tell."""
     rig = Pair()
