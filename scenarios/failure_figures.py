@@ -98,7 +98,8 @@ def evs_of(run: Run, pair: Pair, verdict: Mapping[str, Any] | None) -> int:
 
 def window_before(run: Run, pair: Pair, qpn: int | None, t: int, verdict: Mapping[str, Any] | None) -> int | None:
     """The congestion window last logged before ``t``, else what the first verdict says, bytes; None if nobody said."""
-    told = [line["cwnd"] for line in run.of("cwnd") if line["t"] <= t and of_queue(line, pair, qpn)]
+    lines = [line for line in run.of("cwnd", "srtt") if line["t"] <= t and of_queue(line, pair, qpn)]
+    told = [line[key] for line in lines for key in ("cwnd", "window") if line.get(key)]
     if told:
         return int(told[-1])
     return int(verdict["window"]) if verdict is not None and verdict.get("window") else None

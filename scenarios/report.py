@@ -203,6 +203,26 @@ def _parted(run: Run) -> list[str]:
     return said
 
 
+def faults_table(runs: Sequence[Run]) -> Table:
+    """One row per run and fault: how soon the dead paths were left, what was lost on them, what flows kept."""
+    rows = [{**r, **fault} for r in runs for fault in r["failovers"]]
+    columns = _identity(runs)
+    columns += [
+        ("fault", lambda f: escape(str(f["fault"]))),
+        ("left within\nRTTs, less a lap", lambda f: _known(f["last_on_dead_over_rotation"], ".1f")),
+        ("most lost on\nan EV (bound)", lambda f: f"{_known(f['losses_per_ev'])} ({_known(f['losses_per_ev_bound'])})"),
+        ("lost", lambda f: str(f["lost"])),
+    ]
+    if any(f["kept_during"] is not None for f in rows):
+        columns.append(("kept\nduring", lambda f: percent(f["kept_during"])))
+        columns.append(("kept\nafter", lambda f: percent(f["kept_after"])))
+    return _table("Faults", columns, rows)
+
+
+def _known(value: float | None, form: str = "") -> str:
+    return "–" if value is None else format(value, form)
+
+
 # --- all of it -----------------------------------------------------------------------------------------------------
 
 
@@ -234,6 +254,8 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
         for line in (line for r in flowing for line in _parted(r)):
             console.print(escape(line))
     _roce(console, runs, scale)
+    if any(run["failovers"] for run in runs):
+        console.print(faults_table(runs))
     for run in runs:
         for line in ([run["reason"]] if run["outcome"] != "done" and run["reason"] else []) + run["distrust"] + run["notes"]:
             console.print(f"[yellow]{escape(run['run'])}: {escape(line)}[/]")

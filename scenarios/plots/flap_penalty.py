@@ -11,6 +11,8 @@ from scenarios.flap_figures import flap_rows, given_up
 from scenarios.plots.stored import Stored
 from scenarios.plots.style import colour_and_marker, fault_bands, figure, save
 
+MOST = 10
+"""Later times are left out of the upper panel."""
 SPREAD = 0.34
 """Dots of one number of the time lie side by side over so much of its room."""
 
@@ -44,7 +46,8 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any]) -> list[Path]:
 
     rows, begin = rows_of(stored, run), stored.begin_ns(run) or 0
     colour, marker = colour_and_marker(run["transport"])
-    numbers = sorted({row["number"] for row in rows})
+    every = sorted({row["number"] for row in rows})
+    numbers = every[:MOST]
     end = begin + int(run["measured_ns"])
     paths = sorted({_path(row) for row in rows})
     with figure(2, 3.9, gridspec_kw={"height_ratios": [1.25, 1]}) as (fig, axes):
@@ -61,11 +64,12 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any]) -> list[Path]:
             if back:
                 medians.append((number, statistics.median(back)))
         top.plot([n for n, _ in medians], [m for _, m in medians], color="black", linewidth=0.9, marker="_", markersize=11)
-        top.set_xticks(numbers, [f"{n}.\nn = {sum(r['number'] == n for r in rows)}" for n in numbers])
+        top.set_xticks(numbers, [f"{n}.\n{sum(r['number'] == n for r in rows)}" for n in numbers])
         top.set_xlim(0.5, numbers[-1] + 0.5)
         top.set_ylim(bottom=0)
         top.set_ylabel("out of use for [s]")
-        top.set_xlabel("time that a path was given up; n paths")
+        first = f"\n(the first {MOST} of {len(every)} times)" if len(every) > MOST else ""
+        top.set_xlabel("time that a path was given up, and n paths" + first)
         top.set_title(f"{run['transport']} on {run['fabric']}, seed {run['seed']}: how long paths stay out", pad=5)
         for k, path in enumerate(paths):
             for row in (r for r in rows if _path(r) == path):
@@ -86,6 +90,6 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any]) -> list[Path]:
         ]
         if any(row["back_ns"] is None for row in rows):
             handles.append(Line2D([], [], marker="^", linestyle="none", markersize=3.5, markerfacecolor="white", markeredgecolor=colour, label="not back by the end"))  # noqa: E501
-        handles += [Patch(color=colour, label="out of use"), Patch(color="#B0B0B0", alpha=0.35, label="link down")]
+        handles += [Patch(color=colour, label="out of use"), Patch(color="#B0B0B0", alpha=0.35, label="fault")]
         fig.legend(handles=handles, loc="outside lower center", ncols=3, columnspacing=1.2, handlelength=1.4)
         return save(fig, directory, f"flap-penalty-{run['run']}")

@@ -116,10 +116,12 @@ def draw_run(
             )
         ax.set_xlabel(f"time since the first {'flow began' if 'flows' in run else 'measured step'} [s]")
         where = ", ".join(dict.fromkeys(f"{o.fault} ({o.on})" for o in outages))
+        head = f"{run['transport']} on {run['fabric']}: the {len(evs)} paths from h{pair[0]} to h{pair[1]}"
         ax.set_title(
-            f"{run['transport']} on {run['fabric']}: the {len(evs)} paths from h{pair[0]} to h{pair[1]}"
+            head
             + (f"\n{where if len(where) < 64 else where[:60] + ' …'}" if where else ""),
             pad=11,
+            fontsize=8 if len(head) < 45 else 7,
         )
         ax.set_ylabel("one row per path")
         from matplotlib.patches import Patch

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from scenarios.manifest import make_manifest
 from scenarios.measure import load_runs, write_tables
@@ -15,10 +17,11 @@ from scenarios.plots import draw_all
 from scenarios.plots.host_goodput import expected_line
 from scenarios.plots.plane_shares import deviations
 from scenarios.plots.stored import Stored
+from scenarios.report import show
 from scenarios.schema import ScenarioError, load_scenario, named_scenarios
 from scenarios.summary import exit_status, run_summary, summarise
 from tests.scenarios.broken import MS, at, fault, verdict, write
-from tests.scenarios.test_failure_figures import BAD, CABLE, CUT, DEAD, DOWN, FLOWS, LOSSY, host_flows, loss, ring
+from tests.scenarios.test_failure_figures import BAD, BUSY, CABLE, CUT, DEAD, DOWN, FLOWS, LOSSY, host_flows, loss, ring
 
 KEY = "mrc-tiny-packed-s1"
 
@@ -70,6 +73,17 @@ def test_a_lossy_path(tmp_path: Path) -> None:
     found = [loss(0, 2, BAD, 2.3, 2.2), verdict(0, 2, BAD, 2.32, 2.25)]
     results(tmp_path, "flapping", LOSSY, [*host_flows(), *lines, *found], flows=FLOWS)  # the scenario gives fabric and transport
     assert f"ev-activity-{KEY}.png" in drawn(tmp_path)
+
+
+def test_a_table_of_faults(tmp_path: Path) -> None:
+    """70 ms after the cut, a lap of 5 ms and an srtt of 25 ms: 2.6; two lost on an EV, one too many for a window of a packet."""
+    told = {"srtt_ns": 25 * MS, "evs": 4, "window": 1000}
+    lines = [*BUSY, loss(1, 2, DEAD, 2.2, 2.0), loss(1, 2, DEAD, 2.2, 2.07), verdict(1, 2, DEAD, 2.2, 2.07, **told)]
+    summary = results(tmp_path, "t1-dead", CABLE, lines)
+    out = io.StringIO()
+    show(Console(file=out, width=100), summary, tmp_path)
+    (row,) = [line.split() for line in out.getvalue().splitlines() if line.split()[1:2] == ["cut"]]
+    assert row == ["mrc", "cut", "2.6", "2", "(2)", "2"]
 
 
 # --- what a scenario expects ---------------------------------------------------------------------------------------
