@@ -16,9 +16,9 @@ from __future__ import annotations
 import errno
 import socket
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from testbed.controller import ryu_base  # patches the standard library: before Ryu
 from testbed.controller.southbound.base import PortReport
@@ -35,7 +35,8 @@ from ryu.ofproto import nicira_ext
 from ryu.ofproto import ofproto_v1_3 as ofp
 from ryu.ofproto import ofproto_v1_3_parser as parser
 
-ANSWER_S = 5.0
+T = TypeVar("T")
+ANSWER_S = 10.0
 ANY_STATE = [HANDSHAKE_DISPATCHER, CONFIG_DISPATCHER, MAIN_DISPATCHER, DEAD_DISPATCHER]
 ANSWERS = [
     ofp_event.EventOFPFlowStatsReply,
@@ -138,10 +139,32 @@ class Bridges:
                 if datapath.state == DEAD_DISPATCHER or time.monotonic() > until:
                     raise UserError(f"controller: {switch} does not speak OpenFlow 1.3 at {self._sockets[switch]}")
                 hub.sleep(0.001)
+
+        def news(switch: str) -> None:
             # Open vSwitch tells a caller nothing unasked before it has set a length for missed packets; of these we want none all the same.
             port_news = 1 << ofp.OFPPR_ADD | 1 << ofp.OFPPR_DELETE | 1 << ofp.OFPPR_MODIFY
+            datapath = self._datapaths[switch]
             wanted = parser.OFPSetAsync(datapath, [0, 0], [port_news, port_news], [0, 0])
             self._ask(switch, parser.OFPSetConfig(datapath, 0, 128), wanted, parser.OFPBarrierRequest(datapath))
+
+        self.each(news)
+
+    def each(self, work: Callable[[str], T]) -> dict[str, T]:
+        """``work(switch)`` for every switch, all under way at once, since an answer takes a round of Open vSwitch's one loop. Raises what
+        any of them raises."""
+        done: dict[str, T] = {}
+        failed: list[Exception] = []
+
+        def one(switch: str) -> None:
+            try:
+                done[switch] = work(switch)
+            except Exception as error:  # raised below: a green thread's own end tells nobody
+                failed.append(error)
+
+        hub.joinall([hub.spawn(one, switch) for switch in self._datapaths])
+        if failed:
+            raise failed[0]
+        return done
 
     @staticmethod
     def _serve(datapath: Any) -> None:

@@ -20,6 +20,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,8 @@ TOOLS = ("ovs-vswitchd", "ovsdb-server", "ovsdb-tool", "ovs-vsctl", "ovs-ofctl")
 SCHEMAS = (Path("/usr/share/openvswitch/vswitch.ovsschema"), Path("/usr/local/share/openvswitch/vswitch.ovsschema"))
 MODULE = Path("/sys/module/openvswitch")
 START_S = 5.0
+BRIDGES_S = 60.0
+"""The kernel makes every packet socket wait for a grace period: `wide` with its 144 switches takes 5 to 20 s."""
 BUFFER = 1 << 28
 """Bytes for each of the daemon's packet sockets, which the kernel doubles [ours]: all that a fabric can hold must fit into the one that
 sends for every port, or one full port starves the rest. And a daemon that lags behind shall delay frames rather than lose them: a loss
@@ -139,7 +142,7 @@ class OpenVSwitch:
         self._tool("ovsdb-tool", "create", str(self.run / "conf.db"), str(schema))
         self._daemon("ovsdb-server", namespace, f"--remote=punix:{self.run}/db.sock", str(self.run / "conf.db"), ready=self.run / "db.sock")
         self._daemon("ovs-vswitchd", namespace, f"unix:{self.run}/db.sock", ready=self.run / "ovs-vswitchd.ctl")
-        self._tool("ovs-vsctl", f"--db=unix:{self.run}/db.sock", f"--timeout={START_S:.0f}", *bridge_words(self.fabric, self.datapath))
+        self._tool("ovs-vsctl", f"--db=unix:{self.run}/db.sock", f"--timeout={BRIDGES_S:.0f}", *bridge_words(self.fabric, self.datapath))
         self._check_ports()
         if self.datapath == "netdev":
             self._adopt_sockets()
@@ -147,9 +150,13 @@ class OpenVSwitch:
 
     def program(self) -> None:
         """Every switch's flows, without a controller. Raises :class:`UserError`."""
-        for switch in self.fabric.switches:
+
+        def one(switch: str) -> None:
             lines = "\n".join(flow_lines(self.fabric, switch)) + "\n"
             self._tool("ovs-ofctl", "-O", "OpenFlow13", "add-flows", f"unix:{self.run}/{switch}.mgmt", "-", stdin=lines)
+
+        with ThreadPoolExecutor(16) as several:  # each takes some rounds of the daemon's one loop
+            list(several.map(one, self.fabric.switches))
 
     def accounts(self) -> dict[str, tuple[int, int]]:
         """Port -> (packets that came in faster than the daemon took them, packets that the tables sent out there), so far.
@@ -191,13 +198,15 @@ class OpenVSwitch:
 
     def close(self) -> None:
         """End both daemons and wait for them. Idempotent; bridges go with the namespace."""
-        for sock in self._receivers.values():
-            sock.close()
-        self._receivers.clear()
         for _, process in reversed(self.processes):
             if process.poll() is None:
                 process.kill()
             process.wait()
+        # Closing a packet socket waits for a grace period of the kernel's. The daemon's are closed here, as we have them too: many at once,
+        # where its own exit would take one after the other.
+        with ThreadPoolExecutor(64) as closers:
+            list(closers.map(socket.socket.close, self._receivers.values()))
+        self._receivers.clear()
         if self.run != Path():
             shutil.rmtree(self.run, ignore_errors=True)
 
@@ -210,7 +219,7 @@ class OpenVSwitch:
         command = [str(shutil.which(tool, path=PATH)), *arguments]
         try:
             done = subprocess.run(
-                command, input=stdin, capture_output=True, text=True, check=False, env=self._environment(), timeout=2 * START_S
+                command, input=stdin, capture_output=True, text=True, check=False, env=self._environment(), timeout=BRIDGES_S + START_S
             )  # fmt: skip
             said = done.stderr.strip().splitlines()
             failed = done.returncode != 0

@@ -27,11 +27,12 @@ class OpenFlowSouthbound:
     def program(self, tables: Tables) -> None:
         """Flows that are as they must be stay, counters and all: a switch that carries traffic does not notice."""
         self._bridges.connect()
-        self._names = {s: {number: port for port, (number, _) in self._bridges.ports(s).items()} for s in self._switches}
+        self._names = self._bridges.each(lambda s: {number: port for port, (number, _) in self._bridges.ports(s).items()})
         lacking = sorted(set(self._known) - {port for names in self._names.values() for port in names.values()})
         if lacking:
             raise UserError(f"controller: the switches have no port {lacking[0]!r} ({len(lacking)} such): Open vSwitch did not take it")
-        for switch in self._switches:
+
+        def one(switch: str) -> None:
             numbers = {port: number for number, port in self._names[switch].items()}
             wanted = {*self._fixed(switch), *(Flow(1, prefix_of(u), numbers[port]) for u, port in tables.get(switch, {}).items())}
             there = set(self._bridges.read(switch))
@@ -39,6 +40,8 @@ class OpenFlowSouthbound:
                 self._bridges.write(switch, wanted, afresh=True)
             elif wanted - there:
                 self._bridges.write(switch, wanted - there, afresh=False)
+
+        self._bridges.each(one)
 
     @staticmethod
     def _fixed(switch: str) -> tuple[Flow, ...]:
@@ -48,9 +51,9 @@ class OpenFlowSouthbound:
     def read(self) -> dict[str, dict[int, str]]:
         """Whatever in a switch is not as it must be to forward shows as uSID 0, which no table has."""
         tables: dict[str, dict[int, str]] = {}
-        for switch in self._switches:
+        for switch, found in self._bridges.each(self._bridges.read).items():
             table: dict[int, str] = {}
-            flows = set(self._bridges.read(switch))
+            flows = set(found)
             for fixed in self._fixed(switch):
                 if fixed not in flows:
                     table[0] = f"table {fixed.table} lacks the flow that must {fixed.action}"
@@ -66,8 +69,7 @@ class OpenFlowSouthbound:
     def counts(self) -> dict[str, Counts]:
         """What went by each route, and what each switch dropped of itself. Open vSwitch's flows count with a delay."""
         found = {}
-        for switch in self._switches:
-            flows = self._bridges.read(switch)
+        for switch, flows in self._bridges.each(self._bridges.read).items():
             own, foreign, lost = (flows[flow].packets if flow in flows else 0 for flow in self._fixed(switch))
             routes = {int.from_bytes(f.prefix[4:], "big"): (n.packets, n.size) for f, n in flows.items() if f.table == 1 and f.prefix}
             spent = max(0, own - lost - sum(packets for packets, _ in routes.values()))  # reached table 0's flow and no further
@@ -75,7 +77,8 @@ class OpenFlowSouthbound:
         return found
 
     def port_states(self) -> dict[str, bool]:
-        return {port: up for s in self._switches for port, (_, up) in self._bridges.ports(s).items() if port in self._known}
+        found = self._bridges.each(self._bridges.ports)
+        return {port: up for ports in found.values() for port, (_, up) in ports.items() if port in self._known}
 
     def port_reports(self) -> Iterator[PortReport]:
         while True:
