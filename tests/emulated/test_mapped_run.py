@@ -1,4 +1,4 @@
-"""A run with Clustermapper: a NIC link that loses packets is named and denied through the controller, and allowed again once it is whole."""
+"""A run with Clustermapper: a lossy NIC link is named and denied through the controller, and allowed again once it is whole."""
 
 from __future__ import annotations
 

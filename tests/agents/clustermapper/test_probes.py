@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from agents.clustermapper import probes
 from agents.clustermapper.options import Options
 from agents.mrc import dscp
+from testbed.dataplane import layout
 from topologies import Fabric, load_fabric, named_fabrics
 from topologies.addressing import shift, switch_usid
 from topologies.paths import static_tables
@@ -43,6 +44,10 @@ def test_probes_come_back_to_their_sender_over_the_links_they_are_meant_for(name
             upper = [probes.upper_link(path.plane, fabric.t0_of(host), path.t1)] * 2 if path.t1 >= 0 else []
             assert travel(fabric, host, path) == ([nic, *upper, nic], f"h{host}")
             assert probes.cell_of(fabric, path.plane, path.t1) == path.cell
+
+
+def test_switches_and_agents_know_the_same_port() -> None:
+    assert probes.PROBE_PORT == layout.PROBE_UDP_PORT != layout.MRC_UDP_PORT
 
 
 def test_a_probe_is_data_that_is_neither_trimmed_nor_marked() -> None:
