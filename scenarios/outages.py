@@ -127,9 +127,11 @@ def peers_at_once(run: Run, host: int) -> int:
 
 
 def began(run: Run) -> int:
-    """When traffic began, warm-up included, ns."""
-    told = [line["t"] for line in run.of("start") if line["host"] == -1]
-    return int(told[0]) if told else int(run.record.get("t0", run.record["window"][0]))
+    """When traffic began, warm-up included, ns: of flows their t0, else the first step's begin, else when the agents were told."""
+    if "t0" in run.record:
+        return int(run.record["t0"])
+    told = [line["start_ns"] for line in run.of("step")] or [line["t"] for line in run.of("start") if line["host"] == -1]
+    return int(min(told, default=run.record["window"][0]))
 
 
 def path_lines(run: Run, *kinds: str) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from scenarios.flow_figures import all_on, rate_in
+from scenarios.leaving_figures import worst_of
 from scenarios.measure import Run
 from scenarios.outages import Outage, changes, dead_at
 
@@ -165,12 +166,6 @@ def plane_loads(run: Run, found: Sequence[Outage], pairs: Sequence[tuple[int, in
     return rows
 
 
-def worst(values: Sequence[float | None]) -> float | None:
-    """The largest; None if there is none, or if one of them is not known."""
-    known = [value for value in values if value is not None]
-    return max(known) if known and len(known) == len(values) else None
-
-
 def figures(run: Run, found: Sequence[Outage], pairs: Sequence[tuple[int, int]]) -> dict[str, Any]:
     """What a run of flows in which NIC ports changed adds to its entry in summary.json; nothing for other runs."""
     if not run.named_flows:
@@ -183,10 +178,10 @@ def figures(run: Run, found: Sequence[Outage], pairs: Sequence[tuple[int, int]])
     down, up = ([row for row in rows if row["phase"] == phase] for phase in ("down", "up"))
     return {
         "ports": rows,
-        "port_down_error": worst([row["error"] for row in down]),
-        "port_down_rtts": worst([row["settled_rtts"] for row in down]),
-        "port_back_error": worst([row["error"] for row in up]),
-        "port_back_rtts": worst([row["settled_rtts"] for row in up]),
+        "port_down_error": worst_of([row["error"] for row in down]),
+        "port_down_rtts": worst_of([row["settled_rtts"] for row in down]),
+        "port_back_error": worst_of([row["error"] for row in up]),
+        "port_back_rtts": worst_of([row["settled_rtts"] for row in up]),
         "plane_loads": loads,
         "plane_deviation": max(known, default=None),
     }

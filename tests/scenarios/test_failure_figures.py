@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from scenarios.failure_figures import Logs, figures
+from scenarios.failure_figures import figures
 from scenarios.faults import resolve_used
 from scenarios.flap_figures import flap_growth, flaps, given_up
+from scenarios.leaving_figures import Logs
 from scenarios.outages import ENDLESS, Outage, changes, dead_at, hit, outages, peers_at_once, sending_pairs
 from scenarios.workloads import Flow
 from tests.scenarios.broken import LINE, MS, RTT, TINY, S, at, fault, goodput, loss, steps, verdict, write
@@ -162,6 +163,13 @@ def test_paths_dead_from_the_start(tmp_path: Path) -> None:
     lines = [verdict(1, 2, 0, 0.5, 0.4), verdict(1, 2, 1, 0.7, 0.4), verdict(3, 0, 0, 1.5, 1.4), verdict(1, 2, 0, 9, 8.9)]
     made = left(tmp_path, lines, early)["dead_at_start"]
     assert made == {"evs": 4, "found": 3, "missed": 1, "found_ns": 1.5 * S}
+
+
+def test_traffic_begins_with_the_first_step(tmp_path: Path) -> None:
+    """What the agents take to draw their inputs is no traffic."""
+    early = fault("dead", "dead-paths", "fabric", [CUT], ("begin", -3))
+    made = left(tmp_path, [*steps([(0.8, 3.0)]), verdict(1, 2, 0, 1.5, 1.4)], early)
+    assert made["dead_at_start"]["found_ns"] == near(0.7 * S)
 
 
 @pytest.mark.parametrize(
