@@ -335,6 +335,25 @@ def test_a_lossy_link_loses_before_the_switch_has_it(live: Cluster) -> None:
     into.close()
 
 
+def test_a_byte_changed_on_the_cable_is_what_the_switch_forwards(live: Cluster) -> None:
+    out, into = Wire(live, 0), Wire(live, 2)
+    frame = mrc(0, 2, addressing.path_address(live.fabric, 0, 2, ev(0, 0)), bytes(500))
+    before = totals(live.counters())["corrupted"]
+    fault = live.inject("corrupt", "p0-t0-0:p0-t1-0", probability=0.5, direction="up", seed=3)
+    for _ in range(40):
+        assert out.send(0, frame)
+    got = into.receive(40, timeout=2, linger=0.05)
+    live.clear(fault.number)
+    assert live.quiesce(1)
+    whole = got[0].frame[:54] + frame[54:]
+    changed = [sum(a != b for a, b in zip(g.frame, whole, strict=True)) for g in got]
+    assert len(got) == 40 and set(changed) == {0, 1}
+    assert sum(changed) == totals(live.counters())["corrupted"] - before
+    assert books(live.counters()) == []
+    out.close()
+    into.close()
+
+
 def test_a_capture_has_every_frame_once(live: Cluster) -> None:
     out, into = Wire(live, 0), Wire(live, 2)
     bodies = [b"captured %03d" % number for number in range(20)]
