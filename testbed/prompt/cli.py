@@ -202,7 +202,8 @@ class Prompt(FaultCommands, MapperCommands, FabricPrompt):
         if not rest or src == dst:
             raise UserError("usage: trace HOST HOST EV, like trace h0 h5 1:2")
         value = parse_ev(self.fabric, src, dst, rest[0])
-        hops = trace(self.fabric, lambda node: self.cluster.net.namespaces[node], src, dst, value)
+        net = self.cluster.net
+        hops = trace(self.fabric, lambda node: net.namespaces[node], src, dst, value, come_twice=net.come_twice)
         table = Table("us", "port", "", Column("outer destination", no_wrap=True), "hop limit", box=box.SIMPLE)
         for hop in hops:
             table.add_row(f"{hop.at_us:.0f}", hop.port, "out" if hop.leaving else "in", hop.address, str(hop.hop_limit))

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from agents.mrc import dscp, wire
+from testbed.emulated import packet_sockets
 from topologies.addressing import HOST_MAC, inner_address, path_address, text
 from topologies.clos import Fabric
 
@@ -54,10 +55,13 @@ def _setns(fd: int) -> None:
         raise OSError(ctypes.get_errno(), "setns")
 
 
-def trace(fabric: Fabric, namespaces: Callable[[str], int], src: int, dst: int, ev: int, wait: float = 1.0) -> list[Hop]:
+def trace(
+    fabric: Fabric, namespaces: Callable[[str], int], src: int, dst: int, ev: int, wait: float = 1.0, come_twice: bool = False
+) -> list[Hop]:
     """Send one packet from host ``src`` to ``dst`` on ``ev`` and return where it was seen, in order.
 
-    ``namespaces(node)`` gives a network namespace's descriptor, "" for the switches'. Raises FabricError if the EV names no path.
+    ``namespaces(node)`` gives a network namespace's descriptor, "" for the switches'. ``come_twice``: frames do come in twice
+    there (testbed/emulated/packet_sockets.py), and are shown once. Raises FabricError if the EV names no path.
     """
     mark = os.urandom(16)
     outer = path_address(fabric, src, dst, ev)
@@ -65,6 +69,8 @@ def trace(fabric: Fabric, namespaces: Callable[[str], int], src: int, dst: int, 
     frame = HOST_MAC + HOST_MAC + b"\x86\xdd" + wire.ip_header(41, len(inner), dscp.NO_TRIM, 0, 0, 64, inner_address(src), outer) + inner
     owner = {p.name: p.node for p in fabric.ports}
     watchers = [socket_in(namespaces(""), ETH_P_ALL), socket_in(namespaces(f"h{dst}"), ETH_P_ALL)]
+    if come_twice:
+        packet_sockets.see(watchers[0], handed_over=False)
     sender = socket_in(namespaces(f"h{src}"), 0)
     hops: list[Hop] = []
     try:

@@ -240,10 +240,11 @@ def test_a_scenario_runs_to_its_verdict(tmp_path: Path) -> None:
 
 
 def test_the_prompt_rides_on_it(tmp_path: Path) -> None:
-    lines = "pingall\nstatus\nbreak p0-t0-0:p0-t1-0\nallreduce steps=2 bytes=65536 placement=interleaved\n"
+    lines = "pingall\nstatus\ntrace h0 h2 0:0\nbreak p0-t0-0:p0-t1-0\nallreduce steps=2 bytes=65536 placement=interleaved\n"
     done = mrcbed("up", "tiny", "--switch", "ovs", input=lines)
     assert done.returncode == 0, done.stderr
     said = " ".join((done.stdout + done.stderr).split())
     assert "0% dropped (12/12 received)" in said
     assert "switches: Open vSwitch" in said
+    assert said.count("p0-t1-0-d0") == 1, "a trace shows every port once"
     assert "every sum right" in said
