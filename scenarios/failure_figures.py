@@ -122,7 +122,10 @@ def false_bad(logs: Logs) -> list[dict[str, Any]]:
 
 
 def dead_at_start(logs: Logs) -> dict[str, Any]:
-    """Paths that data should take and that were dead before any was sent: how many, how many were found, and when the last of them."""
+    """Paths that data should take and that were dead before any was sent: how many, how many were found, and how long that took.
+
+    From when the path's own sender began: ranks do so one after the other, as they get ready.
+    """
     start = began(logs.run)
     dead = {
         (*pair, ev)
@@ -136,9 +139,8 @@ def dead_at_start(logs: Logs) -> dict[str, Any]:
     for v in logs.verdicts:  # the first one of any queue pair of theirs
         key = (*pair_of(v), v["ev"])
         if key in dead:
-            found.setdefault(key, v["t"])
-    took = max(found.values()) - start if found else None
-    return {"evs": len(dead), "found": len(found), "missed": len(dead) - len(found), "found_ns": took}
+            found.setdefault(key, v["t"] - began(logs.run, v["host"]))
+    return {"evs": len(dead), "found": len(found), "missed": len(dead) - len(found), "found_ns": max(found.values(), default=None)}
 
 
 def killed(run: Run) -> list[dict[str, Any]]:

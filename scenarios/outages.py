@@ -126,12 +126,13 @@ def peers_at_once(run: Run, host: int) -> int:
     return max(1, *counts)
 
 
-def began(run: Run) -> int:
-    """When traffic began, warm-up included, ns: of flows their t0, else the first step's begin, else when the agents were told."""
+def began(run: Run, host: int | None = None) -> int:
+    """When a host's traffic began, or anybody's, ns, warm-up included: its first flow or step, else when the agents were told."""
     if "t0" in run.record:
-        return int(run.record["t0"])
-    told = [line["start_ns"] for line in run.of("step")] or [line["t"] for line in run.of("start") if line["host"] == -1]
-    return int(min(told, default=run.record["window"][0]))
+        hosts = run.record["ranks"]
+        return int(run.record["t0"]) + min((f["start_ns"] for f in run.named_flows if host in (None, hosts[f["src"]])), default=0)
+    told = [line["start_ns"] for line in run.of("step") if host in (None, line["host"])]
+    return int(min(told or [line["t"] for line in run.of("start") if line["host"] == -1], default=run.record["window"][0]))
 
 
 def path_lines(run: Run, *kinds: str) -> list[dict[str, Any]]:

@@ -166,10 +166,11 @@ def test_paths_dead_from_the_start(tmp_path: Path) -> None:
 
 
 def test_traffic_begins_with_the_first_step(tmp_path: Path) -> None:
-    """What the agents take to draw their inputs is no traffic."""
+    """What the agents take to draw their inputs is no traffic; h1 is ready at 0.8 s, h3 at 1.1 s."""
     early = fault("dead", "dead-paths", "fabric", [CUT], ("begin", -3))
-    made = left(tmp_path, [*steps([(0.8, 3.0)]), verdict(1, 2, 0, 1.5, 1.4)], early)
-    assert made["dead_at_start"]["found_ns"] == near(0.7 * S)
+    ready = [line | {"start_ns": at(1.1)} if line["rank"] == 3 else line for line in steps([(0.8, 3.0)])]
+    made = left(tmp_path, [*ready, verdict(1, 2, 0, 1.5, 1.4), verdict(3, 0, 0, 1.7, 1.6)], early)
+    assert made["dead_at_start"] == {"evs": 2, "found": 2, "missed": 0, "found_ns": near(0.7 * S)}
 
 
 @pytest.mark.parametrize(
