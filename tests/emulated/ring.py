@@ -17,11 +17,11 @@ BYTES = 1 << 16
 
 
 class Ring:
-    """All hosts, interleaved: every edge crosses the upper switches."""
+    """All hosts; interleaved, every edge crosses the upper switches."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, placement: str = "interleaved") -> None:
         self.cluster = cluster
-        self.hosts = place_ranks(cluster.fabric, "interleaved")
+        self.hosts = place_ranks(cluster.fabric, placement)
         self.agents = [cluster.agents[h] for h in self.hosts]
         connect(self.agents, self.hosts, "ring-allreduce")
         self.ends: list[tuple[int, int, bool]] = []  # (monotonic ns, step, right) of every rank's steps
@@ -45,8 +45,6 @@ class Ring:
     def run(self, steps: int, acts: Sequence[tuple[float, Callable[[], object]]] = (), size: int = BYTES, timeout: float = 30) -> bool:
         """``acts``: what to do so many seconds after the start. Whether every rank came to its end."""
         todo = sorted(acts, key=lambda act: act[0])
-        for agent in self.agents:
-            agent.call("start", collective="ring-allreduce", message_bytes=size, dtype="int32", steps=steps, warmup=0, seed=7)
         begun = time.monotonic()
 
         def check() -> None:
@@ -55,10 +53,16 @@ class Ring:
                 todo.pop(0)[1]()
 
         before = len(self.ends)
-        ended = wait_for_all(self.agents, self.hear, check, timeout)
+        ended = self.go(steps, check, size, timeout)
         assert not (ended and todo), "the ring was over before all was done to it: give it more steps"
         assert not ended or len(self.ends) - before == steps * len(self.hosts)
         return ended
+
+    def go(self, steps: int, check: Callable[[], float | None], size: int, timeout: float) -> bool:
+        """As :meth:`run`; ``check`` is called all the time, as `wait_for_all` does."""
+        for agent in self.agents:
+            agent.call("start", collective="ring-allreduce", message_bytes=size, dtype="int32", steps=steps, warmup=0, seed=7)
+        return wait_for_all(self.agents, self.hear, check, timeout)
 
     def all_right(self) -> bool:
         return bool(self.ends) and self.wrong == 0 and not self.failures and all(right for _, _, right in self.ends)
@@ -78,11 +82,16 @@ def wait_until(what: Callable[[], bool], timeout: float) -> bool:
     return True
 
 
-def unexplained(cluster: Cluster, before: list[dict[str, Any]]) -> int:
-    """Packets that agents sent and that neither arrived nor were dropped by a named cause; ``before``: counters at the agents' start."""
+def accounts(cluster: Cluster, before: list[dict[str, Any]]) -> dict[str, Any]:
+    """The packets' books since the agents' start, when the ports' counters were ``before``, as a run's record has them."""
     assert cluster.quiesce(3)
     agents = {str(h): agent.call("counters") for h, agent in enumerate(cluster.agents)}
-    return int(books({"agent_counters": agents, "counters_before": before, "counters_after": cluster.counters()})["unexplained"])
+    return {"agent_counters": agents, "counters_before": before, "counters_after": cluster.counters()}
+
+
+def unexplained(cluster: Cluster, before: list[dict[str, Any]]) -> int:
+    """Packets that agents sent and that neither arrived nor were dropped by a named cause."""
+    return int(books(accounts(cluster, before))["unexplained"])
 
 
 def logged(directory: Path, *kinds: str) -> list[dict[str, Any]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from testbed.cluster import Cluster, ClusterDied
 from testbed.dataplane.counters import books
 from testbed.errors import UserError
 from testbed.fault_kinds import KINDS
+from tests.emulated.fault_state import agent_state, classes, state
 from topologies import FabricError, load_fabric
 
 pytestmark = pytest.mark.sandbox
@@ -52,36 +52,6 @@ def roce(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with Cluster(load_fabric("tiny"), controller=False) as cluster:
         cluster.start_agents("roce", {}, logs, seed=3)
         yield cluster
-
-
-def classes(cluster: Cluster) -> list[str]:
-    """Rates and ceilings of every HTB class of the fabric, as tc says them."""
-    said = []
-    for node in sorted(cluster.net.namespaces):
-        ports = [p.name for p in cluster.fabric.ports if p.node == node or (not node and p.node not in cluster.fabric.hosts)]
-        lines = "".join(f"class show dev {name}\n" for name in ports)
-        command = ["nsenter", f"--net={cluster.net.path_of(node)}", "--", "tc", "-batch", "-"]
-        said += subprocess.run(command, input=lines, capture_output=True, text=True, check=True).stdout.splitlines()
-    return said
-
-
-def agent_state(cluster: Cluster, host: int) -> str:
-    """Of its process: S sleeping, R running, T stopped."""
-    return Path(f"/proc/{cluster._agents[host].pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-
-
-def state(cluster: Cluster) -> dict[str, Any]:
-    """Everything that a fault can change."""
-    packets, counters = cluster._injector.packets, cluster.net.counters
-    return {
-        "links": cluster.link_states(),
-        "gates": counters._gate.tolist(),
-        "switches": counters._switch_down.tolist(),
-        "ports": {i: w for i, w in enumerate(packets._words) if w},
-        "paths": list(packets._paths.items()),
-        "classes": classes(cluster),
-        "stopped": [h for h in range(cluster.fabric.host_count) if agent_state(cluster, h) == "T"],
-    }
 
 
 def changes(cluster: Cluster, whole: dict[str, Any], within: float = 0.5) -> bool:
