@@ -6,12 +6,9 @@ by or went out of, in order, with the frame as it was there. What each switch mu
 
 from __future__ import annotations
 
-import os
 import select
 import shutil
-import signal
 import socket
-import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -19,8 +16,6 @@ import pytest
 
 from agents.mrc import dscp
 from testbed.cluster import Cluster
-from testbed.controller.client import ControllerClient
-from testbed.dataplane.counters import books, totals
 from testbed.emulated import packet_sockets
 from testbed.emulated.netlink import in_namespace
 from tests.emulated.frames import Wire, ipv6, mrc
@@ -230,155 +225,3 @@ def test_where_the_planes_differ() -> None:
     ]
     assert len({h.frame[60:62] for h in seen["ovs", name]}) > 1, "its checksum covers the destination: Open vSwitch keeps it right"
     assert seen["ovs", "shorter than it says"] == seen["ebpf", "shorter than it says"][:1], "Open vSwitch drops it at the first switch"
-
-
-# --- what else must not depend on the plane ----------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module", params=PLANES)
-def live(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """`tiny` at 1 Mb/s with the controller, one link captured."""
-    fabric = load_fabric("tiny").with_(nic_rate=1_000_000, fabric_rate=1_000_000)
-    where = tmp_path_factory.mktemp("pcap")
-    with Cluster(fabric, switch=request.param, pcap_links=["p0-t0-0:p0-t1-0"], pcap_dir=where) as cluster:
-        yield cluster
-
-
-@pytest.mark.parametrize("link", ["p0-t0-0:p0-t1-0", "h1:p1-t0-0"])
-def test_link_events_reach_the_controller(live: Cluster, link: str) -> None:
-    controller = ControllerClient(live.rest_url)
-    for up in (False, True, False, True):
-        told = live.set_link(link, up)
-        until = time.monotonic() + 1
-        while (link in controller.get("failed-links")) == up:
-            assert time.monotonic() < until
-            time.sleep(0.005)
-        event = controller.get("events")[-1]
-        assert (event["link"], event["up"]) == (link, up)
-        assert 0 < event["handled_ns"] - told < 100e6
-    assert all(table["as_computed"] for table in controller.get("tables").values())
-
-
-def test_what_meets_a_dead_cable_is_in_the_books(live: Cluster) -> None:
-    out, into = Wire(live, 0), Wire(live, 2)
-    frame = mrc(0, 2, addressing.path_address(live.fabric, 0, 2, ev(0, 1)), bytes(100))
-    before = {row["port"]: row["drop_link_down_packets"] for row in live.counters()}
-    live.set_link("p0-t0-0:p0-t1-1", False)
-    for _ in range(40):
-        assert out.send(0, frame)
-    assert into.receive(1, timeout=0.3) == []
-    live.set_link("p0-t0-0:p0-t1-1", True)
-    for _ in range(10):
-        out.send(0, frame)
-    assert len(into.receive(10, linger=0.05)) == 10
-    assert live.quiesce(1)
-    rows = live.counters()
-    assert {r["port"]: n for r in rows if (n := r["drop_link_down_packets"] - before[r["port"]])} == {"p0-t0-0-u1": 40}
-    assert books(rows) == []
-    out.close()
-    into.close()
-
-
-def test_the_queue_marks_and_trims(live: Cluster) -> None:
-    """Two senders into one uplink: it fills, marks, trims, and every frame is accounted for."""
-    wires = [Wire(live, host) for host in range(3)]
-    before = totals(live.counters())
-    for _ in range(30):
-        for host in (0, 1):
-            where = addressing.path_address(live.fabric, host, 2, ev(1, 0))
-            frame = mrc(host, 2, where, bytes(4096), dscp_class=dscp.TRIMMABLE)
-            assert wires[host].send(1, frame[:15] + bytes([frame[15] | 2 << 4]) + frame[16:])
-    got = wires[2].receive(60, timeout=8, linger=0.2)
-    assert live.quiesce(2)
-    rows = live.counters()
-    moved = {key: value - before[key] for key, value in totals(rows).items()}
-    assert len(got) == 60
-    assert moved["trimmed"] >= 10 and moved["marked"] >= 5
-    assert sum(len(g.frame) == 142 for g in got) == moved["trimmed"]
-    assert sum(g.frame[15] >> 4 & 3 == 3 for g in got) == moved["marked"]
-    assert books(rows) == []
-    for wire in wires:
-        wire.close()
-
-
-def test_a_silent_switch_swallows_with_its_links_up(live: Cluster) -> None:
-    out, into = Wire(live, 0), Wire(live, 2)
-    frame = mrc(0, 2, addressing.path_address(live.fabric, 0, 2, ev(0, 0)), bytes(100))
-    before = totals(live.counters())["drop_silent"]
-    fault = live.inject("silent", "p0-t1-0")
-    for _ in range(5):
-        assert out.send(0, frame)
-    assert into.receive(1, timeout=0.2) == []
-    assert all(live.link_states().values())
-    assert live.quiesce(1)
-    assert totals(live.counters())["drop_silent"] - before == 5
-    live.clear(fault.number)
-    assert out.send(0, frame)
-    assert len(into.receive(1)) == 1
-    assert books(live.counters()) == []
-    out.close()
-    into.close()
-
-
-def test_a_lossy_link_loses_before_the_switch_has_it(live: Cluster) -> None:
-    out, into = Wire(live, 0), Wire(live, 2)
-    fault = live.inject("loss", "p0-t0-0:p0-t1-0", probability=0.3, seed=7)
-    for number in range(100):
-        assert out.send(0, mrc(0, 2, addressing.path_address(live.fabric, 0, 2, ev(0, 0)), b"%03d" % number))
-    got = into.receive(100, timeout=0.7)
-    live.clear(fault.number)
-    assert 50 <= len(got) <= 85
-    assert [g.frame[-3:] for g in got] == sorted(g.frame[-3:] for g in got)
-    assert live.quiesce(1)
-    assert books(live.counters()) == []
-    out.close()
-    into.close()
-
-
-def test_a_byte_changed_on_the_cable_is_what_the_switch_forwards(live: Cluster) -> None:
-    out, into = Wire(live, 0), Wire(live, 2)
-    frame = mrc(0, 2, addressing.path_address(live.fabric, 0, 2, ev(0, 0)), bytes(500))
-    before = totals(live.counters())["corrupted"]
-    fault = live.inject("corrupt", "p0-t0-0:p0-t1-0", probability=0.5, direction="up", seed=3)
-    for _ in range(40):
-        assert out.send(0, frame)
-    got = into.receive(40, timeout=2, linger=0.05)
-    live.clear(fault.number)
-    assert live.quiesce(1)
-    whole = got[0].frame[:54] + frame[54:]
-    changed = [sum(a != b for a, b in zip(g.frame, whole, strict=True)) for g in got]
-    assert len(got) == 40 and set(changed) == {0, 1}
-    assert sum(changed) == totals(live.counters())["corrupted"] - before
-    assert books(live.counters()) == []
-    out.close()
-    into.close()
-
-
-def test_a_capture_has_every_frame_once(live: Cluster) -> None:
-    out, into = Wire(live, 0), Wire(live, 2)
-    bodies = [b"captured %03d" % number for number in range(20)]
-    for body in bodies:
-        assert out.send(0, mrc(0, 2, addressing.path_address(live.fabric, 0, 2, ev(0, 0)), body))
-    for body in bodies:
-        assert into.send(0, mrc(2, 0, addressing.path_address(live.fabric, 2, 0, ev(0, 0)), body[::-1]))
-    assert len(into.receive(20)) == 20 and len(out.receive(20)) == 20
-    time.sleep(0.2)
-    text = live.captures[0].path.read_bytes()
-    assert [text.count(body) for body in bodies] == [1] * 20
-    assert [text.count(body[::-1]) for body in bodies] == [1] * 20
-    out.close()
-    into.close()
-
-
-def test_the_controllers_death_stops_nothing(live: Cluster) -> None:
-    """The last test of the module with each plane: it takes the controller away."""
-    os.kill(live.controller_pid, signal.SIGKILL)
-    while live.controller_alive:
-        time.sleep(0.01)
-    out, into = Wire(live, 1), Wire(live, 3)
-    for value in path_evs(live.fabric, 1, 3):
-        assert out.send(value >> 16, mrc(1, 3, addressing.path_address(live.fabric, 1, 3, value), b"on"))
-    assert len(into.receive(4)) == 4
-    live.check()
-    out.close()
-    into.close()
