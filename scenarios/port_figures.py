@@ -85,20 +85,19 @@ def mean_share(bins: pd.DataFrame, line_bps: float, begin: int, end: int) -> flo
 def settled_ns(
     bins: pd.DataFrame, line_bps: float, expected: float, begin: int, end: int, width: int, edge_bytes: int = 0
 ) -> int | None:
-    """Time from ``begin`` until every window of ``width`` ns that follows, up to ``end``, is within 3 % of ``expected`` (of the line).
+    """Time from ``begin`` to the first window of ``width`` ns that is within 3 % of ``expected`` (of the line) as is all that follows it, up
+    to ``end``, on average [ours]: a stall of the machine long afterwards is no part of settling.
 
-    Windows begin where bins do. None if the last one is not, or there is none. ``edge_bytes``: what the edges of a window may cut off,
-    a packet on each plane; so much more a window may be off [ours].
+    Windows begin where bins do. None if there is no such window. ``edge_bytes``: what the edges of a window may cut off, a packet on each
+    plane; so much more a window may be off [ours].
     """
-    tolerance = TOLERANCE + edge_bytes * 8e9 / (width * line_bps * expected)
-    settled: int | None = None
+
+    def near(t: int, until: int) -> bool:
+        share = mean_share(bins, line_bps, t, until)
+        return share is not None and abs(share / expected - 1) <= TOLERANCE + edge_bytes * 8e9 / ((until - t) * line_bps * expected)
+
     starts = [int(t) for t in bins["t_ns"] if t >= begin and t + width <= end]
-    for t in reversed(starts):
-        share = mean_share(bins, line_bps, t, t + width)
-        if share is None or abs(share / expected - 1) > tolerance:
-            break
-        settled = t - begin
-    return settled
+    return next((t - begin for t in starts if near(t, t + width) and near(t, end)), None)
 
 
 def rows_of(run: Run, found: Sequence[Outage]) -> list[dict[str, Any]]:

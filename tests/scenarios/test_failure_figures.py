@@ -226,15 +226,15 @@ def test_capacity_that_theory_does_not_know_of_is_left_out(tmp_path: Path) -> No
 # --- NIC ports -----------------------------------------------------------------------------------------------------
 
 
-def host_flows(late: float = 0.5, short: float = 0.0, skew: float = 0.0) -> list[dict[str, Any]]:
+def host_flows(late: float = 0.5, short: float = 0.0, skew: float = 0.0, stall: float = 0.0) -> list[dict[str, Any]]:
     """h0 sends to h2 and gets from h3, 98 % of the line; half from 5 s to 12 s, when plane 0 is down, the first ``late`` s nothing,
-    then less by ``short``. h0 puts ``skew`` of plane 1's packets on plane 0 after all."""
+    then less by ``short``, and half as much for ``stall`` s from 10 s on. h0 puts ``skew`` of plane 1's packets on plane 0 after all."""
     lines = []
     for i in range(200):
         t = i / 10
         down = 5 <= t < 12
         share = 0.0 if 5 <= t < 5 + late else (0.98 - short) / 2 if down else 0.98
-        rx = round(LINE * share / 80)
+        rx = round(LINE * share / 80 / (2 if 10 <= t < 10 + stall else 1))
         lines += [{"t": at(t), "kind": "flow", "host": h, "flow": f, "bin_ns": 100 * MS, "rx": rx} for h, f in ((2, 0), (0, 1)) if rx]
         tx = [rx * skew, rx * (1 - skew)] if down else [rx / 2, rx / 2]
         lines += [goodput(0, t, [round(x) for x in tx], [0, 0]), goodput(3, t, [0, rx] if down else [rx // 2, rx // 2], [0, 0])]
@@ -269,6 +269,13 @@ def test_what_is_kept_late_in_a_fault(tmp_path: Path) -> None:
 def test_ports_that_do_not_settle(tmp_path: Path) -> None:
     made = figures(write(tmp_path, DOWN, host_flows(short=0.03), flows=FLOWS))
     assert made["port_down_error"] == near(0.05, 1e-3) and made["port_down_rtts"] is None and made["port_back_rtts"] == 0
+
+
+def test_a_stall_long_after_is_no_part_of_settling(tmp_path: Path) -> None:
+    """Half of 100 ms in 6.5 s is 0.8 %, and 2 % lack anyhow. Half of 500 ms is too much: then only what follows it is settled."""
+    made = figures(write(tmp_path, DOWN, host_flows(stall=0.1), flows=FLOWS))
+    late = figures(write(tmp_path, DOWN, host_flows(stall=0.5), flows=FLOWS))
+    assert made["port_down_rtts"] == near(0.5 * S / RTT) and late["port_down_rtts"] == near(5.5 * S / RTT)
 
 
 def test_unequal_planes(tmp_path: Path) -> None:
