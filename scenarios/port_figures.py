@@ -85,7 +85,7 @@ def mean_share(bins: pd.DataFrame, line_bps: float, begin: int, end: int) -> flo
 def settled_ns(
     bins: pd.DataFrame, line_bps: float, expected: float, begin: int, end: int, width: int, edge_bytes: int = 0
 ) -> int | None:
-    """Time from ``begin`` to the first window of ``width`` ns that is within 3 % of ``expected`` (of the line) as is all that follows it, up
+    """Time from ``begin`` to the first window of ``width`` ns that is within 3 % of ``expected`` (of the line), as is all that follows, up
     to ``end``, on average [ours]: a stall of the machine long afterwards is no part of settling.
 
     Windows begin where bins do. None if there is no such window. ``edge_bytes``: what the edges of a window may cut off, a packet on each
