@@ -15,17 +15,11 @@ import pytest
 
 from testbed.cluster import Cluster
 from tests.emulated.ring import Ring, unexplained, wait_until
+from tests.soak.looks import ALLOWED_GROWTH, resident
 from topologies import load_fabric
 
 pytestmark = [pytest.mark.soak, pytest.mark.sandbox, pytest.mark.timeout(0)]
 STEPS = 12
-ALLOWED_GROWTH = 8 << 20
-"""Bytes of resident memory that an agent may gain after the first rounds, whatever the length of the run [our own choice]."""
-
-
-def resident(pid: int) -> int:
-    """Bytes of memory that a process really holds."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_a_ring_lives_through_cables_pulled_and_mended_again_and_again(tmp_path: Path) -> None:

@@ -1,0 +1,54 @@
+"""What the long runs look at: memory, books, the machine's own business, and where what was seen is kept."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from scenarios.fidelity import BUSY, SAMPLE_S, Watch, reasons
+from scenarios.measure import books, cable_gaps
+from testbed.cluster import Cluster
+from tests.emulated.ring import accounts
+
+ALLOWED_GROWTH = 8 << 20
+"""Bytes of resident memory that an agent may gain after the first rounds, whatever the length of the run [our own choice]."""
+RESULTS = Path(__file__).resolve().parents[2] / "results"
+
+
+def results(name: str) -> Path:
+    """A new directory for what a long run writes, beside scenarios' results."""
+    directory = RESULTS / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    directory.mkdir(parents=True)
+    return directory
+
+
+def resident(pid: int) -> int:
+    """Bytes of memory that a process really holds."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def imbalance(cluster: Cluster, before: list[dict[str, Any]]) -> list[str]:
+    """What is wrong with the books of agents, switches and cables since ``before``, in words; a packet may be on its way just now."""
+    record = {**accounts(cluster, before), "outcome": "done"}
+    made = books(record)
+    return reasons(
+        [], (0, 0), [], made["causes"], made["unexplained"], cluster.fabric.base_rtt_ns, made["rejected"], cable_gaps(record),
+        made["corrupted"], made["lost"] + made["trimmed"],
+    )  # fmt: skip
+
+
+def machine(watch: Watch, loops: Sequence[dict[str, Any]], base_rtt_ns: int) -> str:
+    """How much of what went wrong may be the machine's, in one line. ``loops``: the agents' own account of how late they woke."""
+    shares = [share for _, share in watch.samples]
+    mean = sum(shares) / len(shares) if shares else 0.0
+    busy_s = sum(share > BUSY for share in shares) * SAMPLE_S
+    late = max((int(loop.get("lag_max_ns", 0)) for loop in loops), default=0)
+    often = max((int(loop.get("lag_p99_ns", 0)) for loop in loops), default=0)
+    return (
+        f"the machine: CPU {mean:.0%} busy, above {BUSY:.0%} for {busy_s:.1f} s of {len(shares) * SAMPLE_S:.0f} s, a timer up to "
+        f"{watch.delay_max_ns / 1e6:.0f} ms late; agents woke up to {late / 1e6:.0f} ms late (p99 {often / 1e6:.1f} ms), "
+        f"a base RTT is {base_rtt_ns / 1e6:.0f} ms"
+    )

@@ -1,0 +1,105 @@
+"""A healthy fabric at full load for a minute: no path is ever given up, no plane suspected, no port or peer blamed, nothing lost.
+
+MRCBED_SOAK_S: how long each kind of load lasts, seconds, if less than 60.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.collectives.steer import connect, wait_for_all
+from scenarios.fidelity import Watch
+from testbed.cluster import Cluster
+from tests.emulated.ring import Ring, logged, paths, wait_until
+from tests.soak.looks import imbalance, machine
+from topologies import load_fabric
+
+pytestmark = [pytest.mark.soak, pytest.mark.sandbox, pytest.mark.timeout(0)]
+SECONDS = min(60.0, float(os.environ.get("MRCBED_SOAK_S", "60")))
+STEP_BYTES = 1 << 20
+STEPS = 10
+"""Steps of a ring, about 0.5 s each at full rate, before it is looked at whether the time is over."""
+FLOW_BYTES = 64_000
+LATEST_S = 30.0
+"""Whatever is under way when the time is over ends sooner than this, also on a busy machine [our own choice]."""
+
+Load = Callable[[Cluster], int]
+"""Puts a load on for SECONDS; returns how many results were right."""
+
+
+def ring(placement: str) -> Load:
+    def load(cluster: Cluster) -> int:
+        made = Ring(cluster, placement)
+        until = time.monotonic() + SECONDS
+        while time.monotonic() < until:
+            assert made.run(STEPS, size=STEP_BYTES, timeout=SECONDS + LATEST_S), made.failures or "no end"
+        assert made.all_right(), f"{made.wrong} wrong elements, {made.failures}"
+        return len(made.ends)
+
+    return load
+
+
+def both_ways(cluster: Cluster) -> int:
+    """Every host sends to one under another T0, which sends to it as well, both at line rate."""
+    hosts = list(range(cluster.fabric.host_count))
+    flows: list[dict[str, Any]] = []
+    for src in hosts:
+        dst = (src + len(hosts) // 2) % len(hosts)
+        flows.append({"name": f"h{src}-h{dst}", "src": src, "dst": dst, "for_ns": int(SECONDS * 1e9)})
+    notes: list[dict[str, Any]] = []
+    connect(cluster.agents, hosts, "flows", 1, 4, flows)
+    at = time.monotonic_ns() + 100_000_000
+    for agent in cluster.agents:
+        agent.call("start", collective="flows", message_bytes=FLOW_BYTES, seed=3, outstanding=8, at=at)
+    assert wait_for_all(cluster.agents, lambda rank, note: notes.append(note), cluster.check, SECONDS + LATEST_S), notes[-3:]
+    assert sum(note["wrong"] for note in notes if note["event"] == "done") == 0
+    return sum(note["messages"] for note in notes if note["event"] == "flow")
+
+
+LOADS = {"ring-interleaved": ring("interleaved"), "ring-packed": ring("packed"), "flows-both-ways": both_ways}
+
+
+@pytest.mark.parametrize("name", ["demo", "wide"])
+@pytest.mark.parametrize("load", LOADS.values(), ids=LOADS)
+def test_nothing_healthy_is_ever_blamed(tmp_path: Path, name: str, load: Load) -> None:
+    fabric = load_fabric(name)
+    watch = Watch()
+    with Cluster(fabric, controller=False) as cluster:
+        before = cluster.counters()
+        cluster.start_agents("mrc", {}, tmp_path, seed=1)
+        watch.start()
+        begun = time.monotonic()
+        right = load(cluster)
+        took = time.monotonic() - begun
+        watch.stop()
+        balanced = wait_until(lambda: imbalance(cluster, before) == [], 5)
+        wrong_books = [] if balanced else imbalance(cluster, before)
+        rows = paths(cluster)
+        counters = Counter[str]()
+        for agent in cluster.agents:
+            counters.update(agent.call("counters"))
+        sent = sum(agent.call("counters")["data_tx"] for agent in cluster.agents)
+        cluster.stop_agents()
+    given_up = [line for line in logged(tmp_path, "ev") if line["to"] == "ASSUMED_BAD"]
+    blamed = logged(tmp_path, "plane", "endpoint")
+    dead = [line for line in logged(tmp_path, "qp") if line["state"] == "ERROR"]
+    losses, rtos, spurious = (logged(tmp_path, kind) for kind in ("loss", "rto", "spurious"))
+    said = (
+        f"{name}, {took:.0f} s, {right} results right, {sent} data packets, {counters['trims']} trimmed, "
+        f"{counters['retransmitted']} sent again; {len(given_up)} EVs given up, {len(blamed)} planes or endpoints blamed, {len(losses)} "
+        f"losses found, {len(spurious)} of them wrongly, {len(rtos)} timeouts, {len(dead)} queue pairs in ERROR\n"
+        f"{machine(watch, logged(tmp_path, 'loop'), fabric.base_rtt_ns)}"
+    )
+    print(said)
+    first = "".join(f"\n{line}" for line in sorted([*given_up, *blamed, *losses, *spurious, *rtos], key=lambda line: int(line["t"]))[:12])
+    assert not given_up and not blamed and not dead, f"{said}{first}"
+    assert not losses and not spurious and not rtos, f"{said}{first}"
+    assert {row["state"] for row in rows} <= {"GOOD", "SKIP"} and {row["plane_state"] for row in rows} == {"USED"}, said
+    assert wrong_books == [], f"{said}\n{wrong_books}"
