@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from scenarios.faults import Timeline
 from scenarios.manifest import make_manifest
 from scenarios.measure import load_runs, write_tables
 from scenarios.plots import draw_all
 from scenarios.plots.host_goodput import expected_line
 from scenarios.plots.plane_shares import deviations
 from scenarios.plots.stored import Stored
+from scenarios.port_figures import JUDGED_RTTS
 from scenarios.report import show
 from scenarios.schema import ScenarioError, load_scenario, named_scenarios
 from scenarios.summary import exit_status, run_summary, summarise
@@ -133,3 +135,25 @@ def test_every_figure_that_a_shipped_check_names_exists(tmp_path: Path) -> None:
         known = flows if scenario.workload.is_pattern else stepped
         for expect in scenario.expects:
             assert figures_named(expect.check) <= known, (name, expect.check, figures_named(expect.check) - known)
+
+
+FAILURES = (
+    "nic-ports-one-by-one", "transceiver-flap", "t0-t1-sequential", "t0-t1-flap", "t0-dead", "t1-dead", "t1-silent", "ev-loss-20",
+    "dead-at-start", "nic-link-lossy", "plane-lost", "flapping", "controller-killed", "agent-killed",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("fabric", ["demo", "wide"])
+@pytest.mark.parametrize("name", FAILURES)
+def test_failure_scenarios_fit_both_fabrics(name: str, fabric: str) -> None:
+    """Every fault finds its thing there, and ends before the flows do, long enough for what is asked of its return."""
+    scenario = load_scenario(name, fabric=fabric)
+    assert scenario.expects and scenario.faults
+    for transport in scenario.transports:
+        timeline = Timeline(transport.fabric, scenario.faults, 1)
+        assert transport.fabric.name == fabric and timeline.absent == []
+        ends = [(f.at_ns or 0) + f.for_ns for f in scenario.faults if f.for_ns is not None]
+        if scenario.workload.kind == "permutation":
+            assert scenario.workload.duration_ns is not None and ends
+            left = scenario.workload.duration_ns - max(ends)
+            assert left >= (JUDGED_RTTS if "port_back" in str(scenario.expects) else 20) * transport.fabric.base_rtt_ns
