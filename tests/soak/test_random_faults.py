@@ -31,9 +31,9 @@ from topologies import Fabric, load_fabric
 pytestmark = [pytest.mark.soak, pytest.mark.sandbox, pytest.mark.timeout(0)]
 STORM_S = 20.0
 """Length of a round's plan."""
-STEPS = 6
+STEPS = 4
 """In one go; goes follow each other as long as a storm lasts, and one more follows it."""
-STEP_BYTES = 1 << 18
+STEP_BYTES = 1 << 20
 LOADED_RTTS = 4
 """Smoothed RTT under load and faults, base RTTs, at most: queues are trimmed at a BDP, and the slowest links have a fifth of their rate
 [our own choice]."""
