@@ -78,6 +78,7 @@ class Endpoint:
         known = list(path_evs(self.fabric, self.host, peer))
         every = [e for e in known if evs <= 0 or ev_fields(e)[1] < evs]
         paths = PathSet(self.config, peer, every, [ev_fields(e)[0] for e in every], self.rng, self.log)
+        paths.qpn = qpn
         health = PlaneHealth(self.config, peer, paths, self.rng, self.log)
         local = self.fabric.t0_of(self.host) == self.fabric.t0_of(peer)
         path_rtt = self.fabric.local_rtt_ns if local else self.fabric.base_rtt_ns

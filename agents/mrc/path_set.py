@@ -28,6 +28,7 @@ class PathSet:
         n = len(evs)
         self.config = config
         self.peer = peer
+        self.qpn = 0  # for the log; the endpoint says so
         self.evs = evs
         self.plane_of = planes
         self.planes = max(planes) + 1
@@ -221,11 +222,11 @@ class PathSet:
             self.probe_at[i] = now
             self.next_probe = now
 
-    def suspected(self, now: int, i: int, srtt: int) -> None:
-        """Its whole plane seems dead: out of use with the others, and back with one clean answer if it has nothing else on it."""
+    def suspected(self, now: int, i: int, srtt: int, need: int) -> None:
+        """Its whole plane seems dead: out of use with the others, and back after ``need`` clean answers."""
         if self.state[i] in (GOOD, SKIP):
             self._give_up(now, i, "suspect plane")
-            self.need[i] = 1
+            self.need[i] = need
             self._start_probing(now, i, srtt)
 
     def hinted(self, now: int, i: int, srtt: int) -> None:
@@ -287,8 +288,8 @@ class PathSet:
             (
                 now,
                 "ev",
-                {"peer": self.peer, "ev": self.evs[i], "from": STATE_NAMES[self.state[i]], "to": STATE_NAMES[new], "cause": cause,
-                 "last_data_ns": self.last_data_ns[i], "srtt_ns": self.srtt, "evs": sum(self.usable), "window": self.window},
+                {"peer": self.peer, "qpn": self.qpn, "ev": self.evs[i], "from": STATE_NAMES[self.state[i]], "to": STATE_NAMES[new],
+                 "cause": cause, "last_data_ns": self.last_data_ns[i], "srtt_ns": self.srtt, "evs": sum(self.usable), "window": self.window},
             )
         )  # fmt: skip
         self.state[i] = new
@@ -363,7 +364,9 @@ class PathSet:
         self._schedule(now, i)
 
     def probe_answered(self, now: int, i: int, sent: int, srtt: int) -> None:
-        """The answer to a probe sent at ``sent`` came back. The first of an otherwise empty plane readmits at once."""
+        """The answer to a probe sent at ``sent`` came back. The first of an otherwise empty plane readmits at once, unless the EV is one
+        that comes and goes: a plane that loses at random would be in use nearly all the time.
+        """
         if sent < self.lost_ns[i]:
             return  # it left before the loss was known, maybe before the path died: a loss outranks it
         self.probe_pending[i] = False
@@ -379,7 +382,7 @@ class PathSet:
             return
         self.clean[i] += 1
         self.probe_gap[i] = srtt
-        if self.clean[i] >= self.need[i] or self.usable[self.plane_of[i]] == 0:
+        if self.clean[i] >= self.need[i] or (self.usable[self.plane_of[i]] == 0 and self.flaps[i] <= 1):
             self.proven_ns[i] = now
             self._readmit(now, i, "spurious" if self.undone[i] else "probed")
             self.undone[i] = False

@@ -33,6 +33,10 @@ COUNT: Final = 4
 """Why a packet was given up: places in ``lost_by``; loss.py says what they mean."""
 
 
+TELL_RTTS: Final = 5
+"""RTT and window are logged every so many base RTTs while samples come."""
+
+
 class Requester:
     """Send state of one QP."""
 
@@ -87,6 +91,7 @@ class Requester:
         self.first_ev: dict[int, int] = {}  # PSNs sent again: the EV that was blamed
         self.doubts = Doubts(paths)
         self.suspicion = Suspicion(config, peer, paths, log)
+        self.told_ns = -NEVER
         self.last_ns = -NEVER  # when data last left
         self.reo_extra = 0  # grows with wrong verdicts
         self.completions: list[Completion] = []
@@ -196,7 +201,7 @@ class Requester:
             self.count[slot] += 1
             self.retransmitted += 1
             if self.state[slot] == LOST:  # those of trimmed packets are counted only: there may be thousands a second
-                what = {"peer": self.peer, "ev": self.paths.evs[ev], "psn": psn & wire.PSN_MASK, "count": self.count[slot]}
+                what = {"peer": self.peer, "qpn": self.qpn, "ev": self.paths.evs[ev], "psn": psn & wire.PSN_MASK, "count": self.count[slot]}
                 self.log.append((now, "rtx", what))
         else:
             self.message[slot] = m
@@ -360,6 +365,9 @@ class Requester:
         """A valid RTT of a plane, ns."""
         self.rtt.sample(now, plane, rtt)
         self.paths.srtt = self.rtt.srtt
+        if now - self.told_ns >= TELL_RTTS * self.config.base_rtt:
+            self.told_ns = now
+            self.log.append((now, "srtt", {"peer": self.peer, "qpn": self.qpn, "srtt_ns": self.rtt.srtt, "window": self.congestion.cwnd}))
         slack = self.config.base_rtt >> 2  # the receiver may hold a SACK that long
         for p in range(self.paths.planes):
             self.paths.rtt_limit[p] = self.rtt.recent_max(p) + slack
@@ -399,7 +407,10 @@ class Requester:
         self.lost_by[rule] += 1
         ev = self.ev[slot]
         self.paths.window = self.congestion.cwnd
-        said = {"peer": self.peer, "ev": self.paths.evs[ev], "psn": psn & wire.PSN_MASK, "rule": name, "sent_ns": self.sent_ns[slot]}
+        said = {
+            "peer": self.peer, "qpn": self.qpn, "ev": self.paths.evs[ev], "psn": psn & wire.PSN_MASK, "rule": name,
+            "sent_ns": self.sent_ns[slot],
+        }  # fmt: skip
         self.log.append((now, "loss", said))
         if blame:
             self.first_ev[psn] = ev

@@ -3,8 +3,8 @@
 Theory of operation [ours]. One dead link or T1 kills one EV of a plane, or some; a dead or silent T0 kills a plane's all at once. Finding
 that out EV by EV would cost a loss on each. So a plane falls under suspicion when within an RTT at least max(2, a quarter) of its EVs in
 use (or its only one) lost something that was sent later than anything on the plane that is known to have arrived. Then all its EVs are
-out of use at once; each is probed by itself and one clean answer brings back those that were not guilty themselves. What the plane
-swallowed is no sign of congestion: the window gets it back.
+out of use at once; each is probed by itself and one clean answer brings back those that were not guilty themselves, two the next time,
+and so on. What the plane swallowed is no sign of congestion: the window gets it back.
 
 When more than half of the planes qualify at once the fabric is hardly to blame: the peer slept, or the acknowledgements do not get
 through. Then nobody is demoted, the verdicts of that RTT are void, and the retransmission timer decides. Once; if it goes on, verdicts
@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Final
 
 from agents.mrc.config import Config
-from agents.mrc.path_set import PathSet
+from agents.mrc.path_set import MAX_PROOF, PathSet
 from agents.transport import Event
 
 PATIENCE: Final = 8
@@ -34,6 +34,7 @@ class Suspicion:
         self.recent: list[list[tuple[int, int, int, int]]] = [[] for _ in range(paths.planes)]  # (found at, EV, packet sent at, bytes)
         self.acked_ns = [0] * paths.planes  # latest departure that is known to have arrived
         self.suspected_ns = [-1] * paths.planes
+        self.suspicions = [0] * paths.planes
         self.blamed_ns = -1  # when the endpoint was last blamed
         self.void_before = [-1] * paths.planes  # losses of packets sent before this are explained otherwise
 
@@ -73,16 +74,22 @@ class Suspicion:
 
     def _suspect(self, now: int, plane: int, srtt: int) -> int:
         self.log.append((now, "plane", {"peer": self.peer, "plane": plane, "from": "USED", "to": "SUSPECT", "cause": "all is lost"}))
+        if now - self.suspected_ns[plane] > self.config.forgive_rtts * self.config.base_rtt:
+            self.suspicions[plane] = 0
+        need = min(1 << self.suspicions[plane], MAX_PROOF)
+        self.suspicions[plane] += 1
         self.suspected_ns[plane] = now
         for i in range(len(self.paths.evs)):
             if self.paths.plane_of[i] == plane:
-                self.paths.suspected(now, i, srtt)
+                self.paths.suspected(now, i, srtt, need)
         return self._explained(now, plane)
 
     def _blame_endpoint(self, now: int, bad: list[int], srtt: int) -> int:
         self.log.append((now, "endpoint", {"peer": self.peer, "planes": bad, "cause": "most planes lose at once: no path is blamed"}))
         self.blamed_ns = now
         for p in bad:
-            self.suspected_ns[p] = -1
+            if self.suspected_ns[p] >= now - srtt:
+                self.suspected_ns[p] = -1
+                self.suspicions[p] -= 1
             self.paths.void_verdicts(now, p, now - srtt, "endpoint blamed")
         return sum(self._explained(now, p) for p in range(self.paths.planes))
