@@ -289,7 +289,8 @@ class PathSet:
                 now,
                 "ev",
                 {"peer": self.peer, "qpn": self.qpn, "ev": self.evs[i], "from": STATE_NAMES[self.state[i]], "to": STATE_NAMES[new],
-                 "cause": cause, "last_data_ns": self.last_data_ns[i], "srtt_ns": self.srtt, "evs": sum(self.usable), "window": self.window},
+                 "cause": cause, "last_data_ns": self.last_data_ns[i], "srtt_ns": self.srtt,
+                 "evs": sum(self.usable), "window": self.window},
             )
         )  # fmt: skip
         self.state[i] = new
