@@ -122,7 +122,8 @@ emulated: root install $(STAMPS)/dev
 	$(PY) -m testbed.sandbox -- $(PY) -m pytest tests/emulated -m "not soak"
 
 soak: root install $(STAMPS)/dev
-	$(PY) -m testbed.sandbox -- $(PY) -m pytest tests/emulated tests/soak -m soak --timeout 0 -rP
+	@status=0; $(PY) -m testbed.sandbox -- $(PY) -m pytest tests/emulated tests/soak -m soak --timeout 0 -rP || status=$$?
+	$(OWN); exit $$status
 
 lint: $(STAMPS)/dev
 	$(PY) -m ruff check $(SOURCES)

@@ -174,7 +174,7 @@ def weather(cluster: Cluster, fabric: Fabric, seed: int, seconds: float, journal
             missing = out_of_use(cluster)
         assert not missing, f"{where}: not in use {time.monotonic() - calm:.0f} s after the last fault: {len(missing)} paths, {missing[:4]}"
         longest_s = max(longest_s, time.monotonic() - calm)
-        storm.write("calm", recovered_s=time.monotonic() - calm)
+        storm.write("calm", recovered_s=time.monotonic() - calm, resident=[resident(pid) for pid in pids])
         balanced = wait_until(lambda: imbalance(cluster, before) == [], 5)
         assert balanced, f"{where}: {imbalance(cluster, before)}"
         assert cluster.controller_alive, where
