@@ -333,10 +333,10 @@ class PathSet:
         self.probe_gap[i] = srtt
         self.clean[i] = 0
         self.probe_pending[i] = False
-        self._schedule(now, i)
+        self._schedule(now, i, srtt)
 
-    def _schedule(self, now: int, i: int) -> None:
-        self.probe_at[i] = now + int(self.probe_gap[i] * (0.75 + 0.5 * self.rng.random()))
+    def _schedule(self, now: int, i: int, gap: int) -> None:
+        self.probe_at[i] = now + int(gap * (0.75 + 0.5 * self.rng.random()))
         if self.probe_at[i] < self.next_probe:
             self.next_probe = self.probe_at[i]
 
@@ -362,7 +362,8 @@ class PathSet:
             self.clean[i] = 0
             self.probe_gap[i] = min(2 * self.probe_gap[i], self.config.probe_cap_rtts * self.config.base_rtt)
         self.probe_pending[i] = True
-        self._schedule(now, i)
+        # An answer takes an RTT, under load more than that: the next probe must not break the row by coming too soon.
+        self._schedule(now, i, max(self.probe_gap[i], 2 * self.srtt))
 
     def probe_answered(self, now: int, i: int, sent: int, srtt: int) -> None:
         """The answer to a probe sent at ``sent`` came back. The first of an otherwise empty plane readmits at once, unless the EV is one
@@ -389,7 +390,7 @@ class PathSet:
             self.undone[i] = False
             self._swap_spared(now, srtt)
         else:
-            self._schedule(now, i)
+            self._schedule(now, i, srtt)
 
     def _swap_spared(self, now: int, srtt: int) -> None:
         """Another path is proven: one that only the floor kept in use goes out in its stead."""

@@ -49,6 +49,7 @@ class PlaneHealth:
                     self._flap(now, plane)
                 self._to(now, plane, next_state(old, CLOSED), "port down" if not ours else "peer's port down")
                 self.probe_at[plane] = NEVER
+                self._hurry(now)
                 return old == USED
         elif old == DOWN:
             self._to(now, plane, next_state(old, OPENED), "ports up")
@@ -56,7 +57,17 @@ class PlaneHealth:
             self.gap[plane] = srtt
             self.probe_at[plane] = now + (HOLD * srtt << doublings)
             self._refresh()
+            self._hurry(now)
         return False
+
+    def _hurry(self, now: int) -> None:
+        """No plane carries data: hold-downs are a luxury."""
+        if USED in self.state:
+            return
+        for p in range(len(self.state)):
+            if self.state[p] == PROVING and self.probe_at[p] > now:
+                self.probe_at[p] = now
+        self._refresh()
 
     def _flap(self, now: int, plane: int) -> None:
         if now - self.since_ns[plane] > self.config.forgive_rtts * self.config.base_rtt:

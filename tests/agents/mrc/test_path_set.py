@@ -270,8 +270,26 @@ def test_probe_gaps_start_at_srtt_double_and_are_capped() -> None:
         assert p.due_probe(now) == 5
         p.probe_sent(now, 5)
     for k, gap in enumerate(gaps):
-        nominal = min(base << max(0, k - 1), p.config.probe_cap_rtts * base)
+        nominal = max(min(base << max(0, k - 1), p.config.probe_cap_rtts * base), 2 * base if k else base)  # an answer has two RTTs
         assert 0.75 * nominal <= gap <= 1.25 * nominal, k
+
+
+@pytest.mark.parametrize("need", [3, 12, 32])
+def test_a_row_of_answers_is_not_broken_by_answers_that_take_an_rtt_and_a_half(need: int) -> None:
+    p = paths()
+    srtt = p.srtt
+    p.lost(0, 5, 0, srtt, "time")
+    p.need[5] = need
+    now, answers, rng = 0, [], Random(2)
+    while p.state[5] != ev_state.GOOD:
+        now = min([p.next_probe, *(at for at, _ in answers)])
+        for at, sent in [a for a in answers if a[0] <= now]:
+            answers.remove((at, sent))
+            p.probe_answered(now, 5, sent, srtt)
+        if p.due_probe(now) == 5:
+            p.probe_sent(now, 5)
+            answers.append((now + int(srtt * (0.7 + 0.8 * rng.random())), now))
+        assert now < 4 * need * srtt
 
 
 def test_no_probe_through_a_port_that_is_down() -> None:

@@ -129,6 +129,20 @@ def test_closing_while_it_proves_itself_is_no_further_flap() -> None:
     assert p.health.next_at == p.now + 2 * SRTT
 
 
+def test_without_another_plane_there_is_no_hold_down() -> None:
+    p = Planes()
+    p.ports(2, False, True)
+    p.ports(2, True, True)
+    assert p.health.next_at == p.now + 2 * SRTT
+    for plane in (0, 1, 3):
+        p.ports(plane, False, True)
+    assert p.health.next_at == p.now  # the last one closed: what is being proved is probed now
+    assert p.paths.plane_of[p.health.due_probe(p.now)] == 2
+    later = p.now + MS
+    p.ports(0, True, True, later)
+    assert p.health.probe_at[0] == later  # and so is what opens
+
+
 # --- suspicion -------------------------------------------------------------------------------------------------
 
 
