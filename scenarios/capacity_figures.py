@@ -16,6 +16,8 @@ from topologies.theory import COLLECTIVES, bus_bandwidth, collective_step_ns
 
 SETTLE_RTTS = 20
 """After a change nothing is asked for so many base RTTs (the issue's figure)."""
+REGROW_RTTS = 60
+"""After capacity came back: NSCC's windows grow by a packet or two per RTT at these rates, and nothing tells them sooner [ours]."""
 UNMODELLED = frozenset(("slow", "straggler"))
 """Kinds that take capacity which theory does not know of: what passes while they last is left out."""
 FEWEST_FOR_P99 = 1000
@@ -36,16 +38,15 @@ def theory_of(run: Run) -> Theory:
 
 
 def stretches(run: Run, found: list[Outage]) -> list[tuple[int, int, frozenset[str]]]:
-    """(begin, end, dead cables): the measured window without the base RTTs after each change."""
+    """(begin, end, dead cables): the measured window without the base RTTs after each change, more of them after one for the better."""
     begin, end = run.window
     at = changes(found)
     strange = [(o.begin, o.end) for o in found if o.kind in UNMODELLED]
     edges = sorted({begin, *(t for t in at if begin < t < end)})
-    settle = SETTLE_RTTS * run.fabric.base_rtt_ns
+    settle = {t: (SETTLE_RTTS if dead_at(found, t) - dead_at(found, t - 1) else REGROW_RTTS) * run.fabric.base_rtt_ns for t in at}
     out = []
     for a, b in zip(edges, [*edges[1:], end], strict=True):
-        last = max((t for t in at if t <= a), default=None)
-        a = a if last is None else max(a, last + settle)
+        a = max([a, *(t + settle[t] for t in at if t <= a)])
         if a < b and not any(x < b and a < y for x, y in strange):
             out.append((a, b, dead_at(found, a)))
     return out

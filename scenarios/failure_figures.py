@@ -112,13 +112,23 @@ def cost_ns(run: Run, at: int) -> int | None:
 
 
 def false_bad(logs: Logs) -> list[dict[str, Any]]:
-    """Verdicts that no fault explains: nothing hit that path while packets were on it that were sent up to the verdict."""
+    """Verdicts that no fault explains: nothing hit that path then, or shortly before, or while the packet was on it that they are for."""
     late = LATE_RTTS * logs.run.fabric.base_rtt_ns
-    return [
-        v
-        for v in logs.verdicts
-        if not any(o.begin <= v["t"] <= o.end + late and v["ev"] in hit(logs.run.fabric, o, *pair_of(v)) for o in logs.found)
-    ]
+    sent: dict[tuple[int, int, int, int], list[tuple[int, int]]] = {}
+    for line in logs.losses:
+        if line.get("sent_ns"):
+            sent.setdefault((*pair_of(line), line.get("qpn", -1), line["ev"]), []).append((line["t"], line["sent_ns"]))
+
+    def explained(v: Mapping[str, Any]) -> bool:
+        # A lightly used path is judged late: what counts is when the packet left.
+        when = [s for t, s in sent.get((*pair_of(v), v.get("qpn", -1), v["ev"]), ()) if v["t"] - 5 * late <= t <= v["t"]]
+        return any(
+            v["ev"] in hit(logs.run.fabric, o, *pair_of(v))
+            and (o.begin <= v["t"] <= o.end + late or any(o.begin - late <= s <= o.end for s in when))
+            for o in logs.found
+        )
+
+    return [v for v in logs.verdicts if not explained(v)]
 
 
 def dead_at_start(logs: Logs) -> dict[str, Any]:

@@ -36,7 +36,7 @@ class Config:
     timeout: int = 5  # RTO = 1.024 us * 2^timeout, scaled
     linear: int = 7  # firings at that interval; <= 7
     exponential: int = 7  # further firings, each doubled; 25 means for ever
-    probe_cap_rtts: int = 8  # longest gap between Reliability Probes on a path that was given up, base RTTs
+    probe_cap_rtts: int = 4  # longest gap between Reliability Probes on a path that was given up, base RTTs
     probe_successes: int = 3  # clean answers in a row that bring it back; doubled with every flap
     forgive_rtts: int = 4096  # base RTTs of good conduct after which a path's or plane's flaps are forgotten
     ev_min_active: int = 0  # fewest EVs that verdicts of loss may leave in use; 0: a quarter of those wanted

@@ -48,6 +48,9 @@ class PathSet:
         self.flaps = [0] * n
         self.clean = [0] * n  # answers in a row
         self.need = [config.probe_successes] * n
+        self.most_flaps = 1  # after which no more answers are asked for
+        while config.probe_successes << (self.most_flaps - 1) < MAX_PROOF:
+            self.most_flaps += 1
         self.undone = [False] * n  # the verdict proved wrong; one clean answer brings it back
         self.probe_at = [NEVER] * n
         self.probe_gap = [0] * n
@@ -390,7 +393,10 @@ class PathSet:
             self.undone[i] = False
             self._swap_spared(now, srtt)
         else:
-            self._schedule(now, i, srtt)
+            # A path that flaps on although all answers are asked of it is asked at longer intervals.
+            more = self.flaps[i] - self.most_flaps
+            gap = srtt if more <= 0 else min(srtt * (1 + more), max(srtt, 2 * self.config.probe_cap_rtts * self.config.base_rtt))
+            self._schedule(now, i, gap)
 
     def _swap_spared(self, now: int, srtt: int) -> None:
         """Another path is proven: one that only the floor kept in use goes out in its stead."""
