@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 DTYPES = {"float32": np.dtype(np.float32), "int32": np.dtype(np.int32)}
 Array = NDArray[Any]
+ALL = slice(None)
 
 
 def draw(ranks: int, count: int, dtype: str, seed: int) -> list[Array]:
@@ -38,18 +39,18 @@ class StepData:
         self.terms = terms
         self.floating = base.dtype == np.float32
 
-    def fill(self, step: int, out: Array) -> None:
-        """This rank's input of a step."""
+    def fill(self, step: int, out: Array, part: slice = ALL) -> None:
+        """A part of this rank's input of a step, into the same part of ``out``."""
         if self.floating:
-            np.multiply(self.base, np.float32(2.0 ** (step % 8 - 4)), out=out)
+            np.multiply(self.base[part], np.float32(2.0 ** (step % 8 - 4)), out=out[part])
         else:
-            np.add(self.base, np.int32(step), out=out)
+            np.add(self.base[part], np.int32(step), out=out[part])
 
-    def wrong(self, step: int, result: Array) -> int:
-        """How many elements of a result differ from NumPy's."""
+    def wrong(self, step: int, result: Array, part: slice = ALL) -> int:
+        """How many elements of a part of a result differ from NumPy's."""
         expected: Array
         if self.floating:
-            expected = self.expected * np.float32(2.0 ** (step % 8 - 4))
+            expected = self.expected[part] * np.float32(2.0 ** (step % 8 - 4))
         else:
-            expected = self.expected + np.int32(step * self.terms)
-        return int(np.count_nonzero(result != expected))
+            expected = self.expected[part] + np.int32(step * self.terms)
+        return int(np.count_nonzero(result[part] != expected))

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from agents.collectives.base import Collective
-from agents.collectives.data import DTYPES, Array, draw
+from agents.collectives.data import ALL, DTYPES, Array, draw
 from agents.collectives.group import ARENA, CollectiveError, Group, Wanted
 from agents.collectives.registry import collectives, find
 from agents.transport import FLUSHED, OK, RECEIVE, RETRY_EXCEEDED, WRITE, Completion
@@ -70,11 +70,12 @@ def compare(ranks: Ranks, name: str, size: int, dtype: str, seed: int = 5) -> li
     def watch(job: Collective) -> None:
         own_check = job.data.wrong
 
-        def check(step: int, got: Array) -> int:
-            expected = reference(name, inputs(name, job.n, size, dtype, seed, step), job.rank)
+        def check(step: int, whole: Array, part: slice = ALL) -> int:
+            expected = reference(name, inputs(name, job.n, size, dtype, seed, step), job.rank)[part]
+            got = whole[part]
             if not np.array_equal(got.view(np.uint32), expected.view(np.uint32)):
                 bad.append(f"rank {job.rank} step {step}: {int(np.count_nonzero(got != expected))} of {len(expected)} elements")
-            return own_check(step, got)
+            return own_check(step, whole, part)
 
         job.data.wrong = check  # type: ignore[assignment,method-assign]
 
@@ -96,8 +97,9 @@ def in_order(ranks: Ranks, steps: int) -> bool:
 
 @pytest.mark.parametrize(("name", "n"), SERVED)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_exact_in_whatever_order_things_come(name: str, n: int, dtype: str) -> None:
+def test_exact_in_whatever_order_things_come(name: str, n: int, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(6):
+        monkeypatch.setattr("agents.collectives.base.CHUNK", (1 << 15, 7, 1)[seed % 3])  # comparing takes several turns
         slices, qps = 1 + seed % 3, 1 + seed % 2
         size = n * slices * 4 * (1 + seed)
         world = LooseWorld(n, seed, sloth=1 + 40 * (seed % 2))
@@ -109,8 +111,10 @@ def test_exact_in_whatever_order_things_come(name: str, n: int, dtype: str) -> N
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_one_rank_that_hardly_gets_to_look_is_never_overrun(name: str) -> None:
-    """Others are as far ahead as they can get; a sender of send-recv would be steps ahead but for credit."""
+@pytest.mark.parametrize("chunk", [1 << 15, 1])
+def test_one_rank_that_hardly_gets_to_look_is_never_overrun(name: str, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others are as far ahead as they can get; a sender of send-recv would be steps ahead but for credit. It compares bit by bit, too."""
+    monkeypatch.setattr("agents.collectives.base.CHUNK", chunk)
     for seed in range(4):
         world = LooseWorld(4, seed, sloth=400)
         ranks = collective(world, name, 4, 4 * 2 * 4, steps=9, slices=2)
