@@ -56,6 +56,7 @@ class Host:
         self.slices = 1
         self.flows: list[Flow] = []
         self.job: Collective | Flows | None = None
+        self.prepared: tuple[tuple[Any, ...], Collective] | None = None
         self.flow_log: FlowLog | None = None
         self.pending: list[Completion] = []  # what peers sent before we began
         self.running = True
@@ -147,6 +148,17 @@ class Host:
             raise CollectiveError("setup comes before connect")
         self.groups[-1].connect(remotes)
 
+    def op_prepare(
+        self, collective: str, message_bytes: int, dtype: str = "int32", steps: int = 1, warmup: int = 0, seed: int = 0
+    ) -> None:  # fmt: skip
+        """Draw inputs and expected results for the :meth:`op_start` that follows with the same arguments: hundreds of milliseconds in which
+        this agent answers nobody. Whoever steers several agents has all of them do it before any begins.
+        """
+        if not self.groups or self.job is not None:
+            raise CollectiveError("prepare comes after setup and connect, before start")
+        arguments = (collective, message_bytes, dtype, steps, warmup, seed)
+        self.prepared = (arguments, find(collective)(self.groups[-1], self.slices, message_bytes, dtype, steps, warmup, seed))
+
     def op_start(
         self, collective: str, message_bytes: int, dtype: str = "int32", steps: int = 1, warmup: int = 0, seed: int = 0,
         flows: list[dict[str, Any]] | None = None, outstanding: int = 4, at: int | None = None,
@@ -163,7 +175,11 @@ class Host:
             job = Flows(group, parse(flows, group.n) if flows else self.flows, message_bytes, outstanding, seed, at)
             self.flow_log = FlowLog(self.device.engine, job, self.write)
         else:
-            job = find(collective)(group, self.slices, message_bytes, dtype, steps, warmup, seed)
+            ready, self.prepared = self.prepared, None
+            if ready is not None and ready[0] == (collective, message_bytes, dtype, steps, warmup, seed) and ready[1].group is group:
+                job = ready[1]
+            else:
+                job = find(collective)(group, self.slices, message_bytes, dtype, steps, warmup, seed)
         self.job = job
         job.begin()
         pending, self.pending = self.pending, []
@@ -172,6 +188,7 @@ class Host:
     def op_abort(self) -> None:
         """Forget the collective and all queue pairs; the next set-up makes new ones, the old ones run dry."""
         self.job = None
+        self.prepared = None
         self.flow_log = None
         self.groups = []
         self.pending = []

@@ -53,19 +53,21 @@ def stretches(run: Run, found: list[Outage]) -> list[tuple[int, int, frozenset[s
 
 
 def bandwidths(run: Run, found: list[Outage], left: Theory) -> list[dict[str, Any]]:
-    """One row per capacity that theory leaves: bus bandwidth over all its stretches beside it. At least 20 base RTTs in all, or no row."""
-    pooled: dict[float, list[tuple[int, int]]] = {}
+    """One row per capacity that theory leaves, apart while something is dead and while all is whole: bus bandwidth over all its stretches
+    beside it. At least 20 base RTTs in all, or no row.
+    """
+    pooled: dict[tuple[float, bool], list[tuple[int, int]]] = {}
     for begin, end, dead in stretches(run, found):
-        pooled.setdefault(float(round(left(dead))), []).append((begin, end))
+        pooled.setdefault((float(round(left(dead))), bool(dead)), []).append((begin, end))
     ranks = len(run.record["ranks"])
     rows = []
-    for theory, spans in pooled.items():
+    for (theory, broken), spans in pooled.items():
         took = sum(end - begin for begin, end in spans)
         if took < SETTLE_RTTS * run.fabric.base_rtt_ns or theory <= 0:
             continue
         bits = sum((rate_in(run.goodput, span) or 0.0) * (span[1] - span[0]) / 1e9 for span in spans)
         got = bits * 1e9 / took / ranks  # what each rank gets is the bus bandwidth
-        rows.append({"ns": took, "busbw_bps": got, "theory_bps": theory, "share": got / theory})
+        rows.append({"broken": broken, "ns": took, "busbw_bps": got, "theory_bps": theory, "share": got / theory})
     return rows
 
 
@@ -95,6 +97,7 @@ def figures(run: Run, found: list[Outage]) -> dict[str, Any]:
     rank = math.ceil(0.99 * len(ratios)) if len(ratios) >= FEWEST_FOR_P99 else len(ratios)
     return {
         "outside_busbw": rows,
-        "outside_busbw_share": min((row["share"] for row in rows), default=None),
+        "outside_busbw_share": min((row["share"] for row in rows if row["broken"]), default=None),
+        "whole_busbw_share": min((row["share"] for row in rows if not row["broken"]), default=None),
         "step_p99_over_theory": ratios[rank - 1] if ratios else None,
     }

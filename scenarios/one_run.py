@@ -199,6 +199,13 @@ class OneRun:
     def begin(self) -> int:
         """Tell every agent to start; returns when they do (monotonic ns)."""
         work, timeline = self.work, self.timeline
+        what: dict[str, Any] = {
+            "collective": self.collective, "message_bytes": work.message_bytes, "dtype": work.dtype, "steps": work.steps,
+            "warmup": work.warmup_steps, "seed": self.spec.seed,
+        }  # fmt: skip
+        if not self.flows:  # drawing inputs takes an agent a while: none is to wait for a peer that draws
+            for agent in self.ranked():
+                agent.call("prepare", **what)
         start = time.monotonic_ns() + (LEAD_NS if self.flows else 0)
         more: dict[str, Any] = {}
         if self.flows:
@@ -207,10 +214,7 @@ class OneRun:
         self.window = [start, start]
         self.journal(start, "start", key=self.spec.key)
         for agent in self.ranked():
-            agent.call(
-                "start", collective=self.collective, message_bytes=work.message_bytes, dtype=work.dtype,
-                steps=work.steps, warmup=work.warmup_steps, seed=self.spec.seed, **more,
-            )  # fmt: skip
+            agent.call("start", **what, **more)
         if work.is_pattern:
             timeline.measured_step_began(0, start)
         elif work.warmup_steps == 0:

@@ -108,10 +108,10 @@ class Runner:
         self.progress(label, 0.0)
         cluster: ClusterLike = self.cluster
         outcome = OneRun(cluster, spec, self.directory / "raw" / spec.key, lambda share: self.progress(label, share)).go()
-        if outcome == "done":
+        if outcome == "done" and not cluster.controller_lost:
             cluster.heal()
         else:
-            self.down()  # agents may hang in it: the next run gets a new one
+            self.down()  # agents may hang in it, or a controller is missing: the next run gets a new one
 
     def down(self) -> None:
         cluster, self.cluster, self.built = self.cluster, None, None

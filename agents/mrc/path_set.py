@@ -17,6 +17,7 @@ from agents.mrc.config import Config
 from agents.mrc.ev_state import ALLOW, ASSUMED_BAD, DENIED, DENY, GOOD, LOST, MARKED, PROVEN, ROTATED, SKIP, STATE_NAMES, next_state
 from agents.transport import NEVER, Event
 
+WAIT: Final = -2
 MAX_PROOF: Final = 32
 """Most clean answers in a row that a flapping path has to give [ours]."""
 
@@ -37,7 +38,7 @@ class PathSet:
         self.state = [GOOD] * n
         self.in_use = [False] * n  # active, as opposed to backup
         self.flying = [0] * n  # packets in flight on it
-        self.share = 2  # how many that may be, as long as another of its plane has fewer: the requester's, from its window
+        self.share = 2  # how many that may be: the requester's, from its window
         self.outstanding: list[deque[int]] = [deque() for _ in range(n)]  # transmissions in order (seq), stale ones included
         self.oldest_ns = [0] * n  # when the oldest packet in flight on it was sent; 0: none
         self.last_data_ns = [0] * n
@@ -108,17 +109,18 @@ class PathSet:
         return max(1, wanted // 4)
 
     def pick(self, now: int, plane: int, avoid: int) -> int:
-        """The plane's next EV that may carry data, or -1. ``avoid`` is passed over if there is another.
+        """The plane's next EV that may carry data, or -1 for none. ``avoid`` is passed over if there is another.
 
         A SKIP EV becomes GOOD when its turn comes, but this packet takes the next one; one packet restores at most one EV; if
-        all are SKIP, the one just restored is used (guidance of the specification). Held EVs are passed over, and so are, while the
-        plane has others, EVs that have more than their share of the window in flight: the path is slow, or dead and not known to be [ours].
+        all are SKIP, the one just restored is used (guidance of the specification). Held EVs are passed over, and so are EVs that have
+        their share of the window in flight: the path is slow, or dead and not known to be. WAIT if nothing but that stands in the way:
+        planes stay equally loaded, so the others wait for this one until it is held [ours].
         """
         lap = self.active[plane]
         n = len(lap)
         restored = -1
         second = -1
-        least = -1
+        full = False
         # The rest of this lap and a whole new one: after the swap the first n looks may meet an EV twice and its neighbour not at all.
         for _ in range(2 * n - self.turn[plane]):
             k = self.turn[plane]
@@ -141,12 +143,11 @@ class PathSet:
                 second = i
                 continue
             if self.flying[i] >= self.share:
-                if least < 0 or self.flying[i] < self.flying[least]:
-                    least = i
+                full = True
                 continue
             return i
-        if least >= 0:
-            return least
+        if full:
+            return WAIT
         if second >= 0:
             return second
         if restored >= 0 and not self.held(now, restored):

@@ -15,7 +15,7 @@ from agents.mrc.config import Config
 from agents.mrc.congestion.base import Congestion
 from agents.mrc.doubts import Doubt, Doubts
 from agents.mrc.message import Message
-from agents.mrc.path_set import PathSet
+from agents.mrc.path_set import WAIT, PathSet
 from agents.mrc.rtt import RttTracker
 from agents.mrc.suspicion import Suspicion
 from agents.transport import FLUSHED, NEVER, OK, WRITE, Completion, Event
@@ -170,6 +170,8 @@ class Requester:
                     self.wait = free[plane] - slack
                     return False
                 chosen = paths.pick(now, plane, avoid)
+                if chosen == WAIT:
+                    return False
                 if chosen >= 0:
                     break
             plane = plane + 1 if plane + 1 < n else 0

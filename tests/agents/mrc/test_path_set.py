@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agents.mrc import ev_state
 from agents.mrc.config import Config
-from agents.mrc.path_set import PathSet
+from agents.mrc.path_set import WAIT, PathSet
 from agents.transport import NEVER
 from tests.agents.mrc.rig import DEMO, WIDE
 from topologies.addressing import ev_fields
@@ -272,6 +272,22 @@ def test_probe_gaps_start_at_srtt_double_and_are_capped() -> None:
     for k, gap in enumerate(gaps):
         nominal = max(min(base << max(0, k - 1), p.config.probe_cap_rtts * base), 2 * base if k else base)  # an answer has two RTTs
         assert 0.75 * nominal <= gap <= 1.25 * nominal, k
+
+
+def test_an_ev_with_its_share_in_flight_is_passed_over_and_a_full_plane_waited_for() -> None:
+    p = paths()
+    p.share = 3
+    p.flying[4] = 3
+    assert 4 not in laps(p, 1, 12) and set(laps(p, 1, 3)) == {5, 6, 7}
+    p.flying[5:8] = [3, 4, 5]
+    assert p.pick(0, 1, -1) == WAIT  # not passed over: planes stay equally loaded
+    assert p.pick(0, 2, -1) in (8, 9, 10, 11)
+    for i in (4, 5, 6, 7):
+        p.oldest_ns[i] = 1
+    p.rtt_limit[1] = 10
+    assert p.pick(12, 1, -1) == -1  # overdue: held, and the plane is passed over
+    p.flying[6] = 2
+    assert p.pick(11, 1, -1) == 6
 
 
 @pytest.mark.parametrize("need", [3, 12, 32])
