@@ -13,22 +13,27 @@ from agents.transport import Engine
 
 
 class FlowLog:
-    """``write(t, kind, fields)`` takes a line. Made when the flows start: what the queue pairs did before is not theirs."""
+    """``write(t, kind, fields)`` takes a line. ``accounted``: payload bytes by QPN that are not theirs; by default all that was placed
+    so far. Peers may have begun before the flows are started here.
+    """
 
-    def __init__(self, engine: Engine, job: Flows, write: Callable[[int, str, dict[str, Any]], None]) -> None:
+    def __init__(
+        self, engine: Engine, job: Flows, write: Callable[[int, str, dict[str, Any]], None], accounted: dict[int, int] | None = None
+    ) -> None:
         self.engine = engine
         self.job = job
         self.write = write
         self.senders = {qpn: sender for sender in job.senders for qpn in sender.bundle.qpns}
-        self.placed = self._placed()
+        self.placed = self._placed(accounted)
         self.sent: dict[tuple[int, int], int] = {}
         self._packets()
 
-    def _placed(self) -> list[int]:
-        """Payload bytes placed so far, by receiver."""
+    def _placed(self, placed: dict[int, int] | None = None) -> list[int]:
+        """Payload bytes placed so far (or ``placed``, by QPN), by receiver."""
         if not self.job.receivers:
             return []
-        placed = self.engine.placed()
+        if placed is None:
+            placed = self.engine.placed()
         return [sum(placed.get(qpn, 0) for qpn in receiver.bundle.qpns) for receiver in self.job.receivers]
 
     def _packets(self) -> dict[int, dict[int, int]]:

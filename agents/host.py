@@ -58,6 +58,7 @@ class Host:
         self.job: Collective | Flows | None = None
         self.prepared: tuple[tuple[Any, ...], Collective] | None = None
         self.flow_log: FlowLog | None = None
+        self.accounted: dict[int, int] = {}  # payload bytes by QPN that earlier flows account for
         self.pending: list[Completion] = []  # what peers sent before we began
         self.running = True
         self.bin_ns = max(BIN_RTTS * self.fabric.base_rtt_ns, 20_000_000)
@@ -129,6 +130,8 @@ class Host:
             needed = wanted(self.flows, rank)
         else:
             needed = find(collective).wanted(len(ranks), rank)
+        self._end_flow_log()
+        self.accounted = dict(self.device.engine.placed())  # what comes from now on is the next flows', even before they are started here
         before = self.groups[-1] if self.groups else None
         self.groups = [g for g in self.groups if g.connected]
         group = next((g for g in self.groups if g.is_for(ranks, rank, needed, qps)), None)
@@ -169,17 +172,19 @@ class Host:
         if self.job is not None:
             raise CollectiveError("a collective is running already")
         group = self.groups[-1]
-        self.flow_log = None
         job: Collective | Flows
+        flow_log = None
         if collective == FLOWS:
             job = Flows(group, parse(flows, group.n) if flows else self.flows, message_bytes, outstanding, seed, at)
-            self.flow_log = FlowLog(self.device.engine, job, self.write)
+            flow_log = FlowLog(self.device.engine, job, self.write, self.accounted)
         else:
             ready, self.prepared = self.prepared, None
             if ready is not None and ready[0] == (collective, message_bytes, dtype, steps, warmup, seed) and ready[1].group is group:
                 job = ready[1]
             else:
                 job = find(collective)(group, self.slices, message_bytes, dtype, steps, warmup, seed)
+        self._end_flow_log()
+        self.flow_log = flow_log
         self.job = job
         job.begin()
         pending, self.pending = self.pending, []
@@ -189,9 +194,16 @@ class Host:
         """Forget the collective and all queue pairs; the next set-up makes new ones, the old ones run dry."""
         self.job = None
         self.prepared = None
-        self.flow_log = None
+        self._end_flow_log()
         self.groups = []
         self.pending = []
+
+    def _end_flow_log(self) -> None:
+        """What the last flows did in the bin that is not over yet belongs to the log, too."""
+        if self.flow_log is not None:
+            self.flow_log.bin(self.bin_end - self.bin_ns, self.bin_ns)
+            self.accounted = dict(self.device.engine.placed())
+        self.flow_log = None
 
     def op_counters(self) -> dict[str, int]:
         """Counters so far."""
@@ -302,8 +314,7 @@ class Host:
     def close(self) -> None:
         """Everything measured goes to the log."""
         now = time.monotonic_ns()
-        self.bin_end = min(self.bin_end, now)
-        self.record(now)
+        self.record(self.bin_end or now)  # the bin that is not over yet, under its own time
         self.write(now, "counters", self.device.counters())
         self.write(now, "loop", {**self.device.lag(), "cpu_ns": time.process_time_ns()})
         self.log.close()
