@@ -229,8 +229,7 @@ class Arrivals:
                 i, seq, at = known
                 plane = r.paths.plane_of[i]
                 qp.health.answered(now, plane, at)
-                if at > r.suspicion.acked_ns[plane]:
-                    r.suspicion.acked_ns[plane] = at
+                r.suspicion.arrived(plane, at)
                 r.paths.probe_answered(now, i, at, r.rtt.srtt)
                 r.congestion.planes_changed(max(1, r.paths.live_planes()))
                 if m == wire.M_NONE:  # a probe that was trimmed overtook the data: it says nothing of order, nor of delay

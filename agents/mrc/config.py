@@ -48,6 +48,11 @@ class Config:
         return int(1024 * (1 << self.timeout) * self.scale)
 
     @property
+    def probe_cap(self) -> int:
+        """Longest gap between unanswered probes, ns."""
+        return self.probe_cap_rtts * self.base_rtt
+
+    @property
     def ts_shift(self) -> int:
         """Timestamps count units of 2^ts_shift ns so that 16 bits wrap no sooner than 4x the largest RTT.
 

@@ -278,20 +278,22 @@ class Endpoint:
                 r.paths.allow(now, i, r.rtt.srtt)
         r.congestion.planes_changed(max(1, r.paths.live_planes()))
 
+    def _evs_over(self, qp: QueuePair, links: frozenset[str]) -> set[int]:
+        """Indices of the QP's EVs whose paths take one of the links."""
+        return {qp.ev_index[ev] for ev in over_links(self.fabric, links, self.host, qp.peer) if ev in qp.ev_index}
+
     def hint(self, now: int, links: list[str]) -> None:
         """Links newly known to be down: what is in flight over them goes again, their EVs are given up and probed back [ours]."""
         before, self.hinted = self.hinted, frozenset(links)
         for qp in self.order:
             r = qp.requester
-            down = over_links(self.fabric, self.hinted - before, self.host, qp.peer)
-            back = over_links(self.fabric, before - self.hinted, self.host, qp.peer)
-            for i, ev in enumerate(r.paths.evs):
-                if ev in down:
-                    r.paths.hinted(now, i, r.rtt.srtt)
-                elif ev in back:
-                    r.paths.probe_soon(now, i)
+            down = self._evs_over(qp, self.hinted - before)
+            for i in sorted(down):
+                r.paths.hinted(now, i, r.rtt.srtt)
+            for i in sorted(self._evs_over(qp, before - self.hinted) - down):
+                r.paths.probe_soon(now, i)
             if down:
-                returned.requeue(r, now, {i for i, ev in enumerate(r.paths.evs) if ev in down}, "hint")
+                returned.requeue(r, now, down, "hint")
                 r.congestion.planes_changed(max(1, r.paths.live_planes()))
 
     def _fail(self, now: int, qp: QueuePair, status: int) -> None:

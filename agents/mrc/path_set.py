@@ -22,6 +22,11 @@ MAX_PROOF: Final = 32
 """Most clean answers in a row that a flapping path has to give [ours]."""
 
 
+def jittered(gap: int, rng: Random) -> int:
+    """A gap between probes, ns, by up to a quarter longer or shorter [ours]: senders that lost a path together do not probe in step."""
+    return int(gap * (0.75 + 0.5 * rng.random()))
+
+
 class PathSet:
     """State and rotation of the EVs towards one peer. ``evs`` must be grouped by plane in the order of ``planes``."""
 
@@ -82,20 +87,13 @@ class PathSet:
                 self.in_use[i] = True
             self.usable[p] = len(self.active[p])
         self.wanted = [len(a) for a in self.active]
+        self.in_rotation = sum(self.usable)  # EVs that carry data now: those in use on open planes
 
     def live_planes(self) -> int:
         count = 0
         for p in range(self.planes):
             if self.open[p] and self.usable[p] > 0:
                 count += 1
-        return count
-
-    def in_rotation(self) -> int:
-        """EVs that carry data now."""
-        count = 0
-        for p in range(self.planes):
-            if self.open[p]:
-                count += self.usable[p]
         return count
 
     def floor(self) -> int:
@@ -192,12 +190,12 @@ class PathSet:
             if self.undone[i]:  # so the path is bad after all
                 self._flapped(now, i)
             return
-        if self.in_use[i] and self.in_rotation() <= self.floor() and not self.backup[self.plane_of[i]]:
+        if self.in_use[i] and self.in_rotation <= self.floor() and not self.backup[self.plane_of[i]]:
             if not self.spared[i]:  # else it is being probed already, and losses must not put the probe off
                 self.spared[i] = True
                 self._start_probing(now, i, srtt)
             return
-        self._give_up(now, i, cause)
+        self._give_up(now, i, LOST, cause)
         self._flapped(now, i)
         self._start_probing(now, i, srtt)
 
@@ -229,20 +227,21 @@ class PathSet:
     def suspected(self, now: int, i: int, srtt: int, need: int) -> None:
         """Its whole plane seems dead: out of use with the others, and back after ``need`` clean answers."""
         if self.state[i] in (GOOD, SKIP):
-            self._give_up(now, i, "suspect plane")
+            self._give_up(now, i, LOST, "suspect plane")
             self.need[i] = need
             self._start_probing(now, i, srtt)
 
     def hinted(self, now: int, i: int, srtt: int) -> None:
         """Somebody who watches the fabric says that a link of it is down: as good as a loss."""
         if self.state[i] in (GOOD, SKIP):
-            self._give_up(now, i, "hint")
+            self._give_up(now, i, LOST, "hint")
             self._flapped(now, i)
             self._start_probing(now, i, srtt)
 
-    def _give_up(self, now: int, i: int, cause: str) -> None:
+    def _give_up(self, now: int, i: int, event: int, cause: str) -> None:
+        """Out of use, whether active or backup, by an event that says so."""
         self.spared[i] = False
-        self._set(now, i, next_state(self.state[i], LOST), cause)
+        self._set(now, i, next_state(self.state[i], event), cause)
         if self.in_use[i]:
             self._withdraw(i)
             self._promote(now, self.plane_of[i], "replaces")
@@ -270,16 +269,9 @@ class PathSet:
 
     def deny(self, now: int, i: int) -> None:
         """An operator's word: not this path."""
-        self.spared[i] = False
-        new = next_state(self.state[i], DENY)
-        if new != self.state[i]:
-            self._set(now, i, new, "denied")
+        if self.state[i] != DENIED:
+            self._give_up(now, i, DENY, "denied")
             self.probe_at[i] = NEVER
-            if self.in_use[i]:
-                self._withdraw(i)
-                self._promote(now, self.plane_of[i], "replaces")
-            elif i in self.backup[self.plane_of[i]]:
-                self.backup[self.plane_of[i]].remove(i)
 
     def allow(self, now: int, i: int, srtt: int) -> None:
         """The operator's denial ends; the path proves itself before use."""
@@ -308,7 +300,7 @@ class PathSet:
         if k < self.turn[plane]:
             self.turn[plane] -= 1
         self.in_use[i] = False
-        self.usable[plane] = len(self.active[plane])
+        self._recount(plane)
 
     def _promote(self, now: int, plane: int, cause: str) -> None:
         if self.backup[plane] and len(self.active[plane]) < self.wanted[plane]:
@@ -318,7 +310,12 @@ class PathSet:
         plane = self.plane_of[i]
         self.active[plane].append(i)
         self.in_use[i] = True
+        self._recount(plane)
+
+    def _recount(self, plane: int) -> None:
+        """The plane's lap, or whether it is open, has changed."""
         self.usable[plane] = len(self.active[plane])
+        self.in_rotation = sum([self.usable[p] for p in range(self.planes) if self.open[p]])
 
     def _readmit(self, now: int, i: int, cause: str) -> None:
         self._set(now, i, next_state(self.state[i], PROVEN), cause)
@@ -340,7 +337,7 @@ class PathSet:
         self._schedule(now, i, srtt)
 
     def _schedule(self, now: int, i: int, gap: int) -> None:
-        self.probe_at[i] = now + int(gap * (0.75 + 0.5 * self.rng.random()))
+        self.probe_at[i] = now + jittered(gap, self.rng)
         if self.probe_at[i] < self.next_probe:
             self.next_probe = self.probe_at[i]
 
@@ -364,7 +361,7 @@ class PathSet:
         """A probe left; the one before it, if unanswered, breaks the row of clean answers."""
         if self.probe_pending[i]:
             self.clean[i] = 0
-            self.probe_gap[i] = min(2 * self.probe_gap[i], self.config.probe_cap_rtts * self.config.base_rtt)
+            self.probe_gap[i] = min(2 * self.probe_gap[i], self.config.probe_cap)
         self.probe_pending[i] = True
         # An answer takes an RTT, under load more than that: the next probe must not break the row by coming too soon.
         self._schedule(now, i, max(self.probe_gap[i], 2 * self.srtt))
@@ -396,7 +393,7 @@ class PathSet:
         else:
             # A path that flaps on although all answers are asked of it is asked at longer intervals.
             more = self.flaps[i] - self.most_flaps
-            gap = srtt if more <= 0 else min(srtt * (1 + more), max(srtt, 2 * self.config.probe_cap_rtts * self.config.base_rtt))
+            gap = srtt if more <= 0 else min(srtt * (1 + more), max(srtt, 2 * self.config.probe_cap))
             self._schedule(now, i, gap)
 
     def _swap_spared(self, now: int, srtt: int) -> None:
@@ -412,6 +409,7 @@ class PathSet:
     def set_open(self, plane: int, opened: bool) -> None:
         """A plane may carry data from now on, or must not."""
         self.open[plane] = opened
+        self._recount(plane)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per EV, for people."""

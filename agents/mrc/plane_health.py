@@ -10,7 +10,7 @@ from random import Random
 from typing import Final
 
 from agents.mrc.config import Config
-from agents.mrc.path_set import PathSet
+from agents.mrc.path_set import PathSet, jittered
 from agents.mrc.plane_state import ANSWERED, CLOSED, DOWN, OPENED, PROVING, STATE_NAMES, USED, next_state
 from agents.transport import NEVER, Event
 
@@ -29,7 +29,6 @@ class PlaneHealth:
         self.paths = paths
         self.rng = rng
         self.log = log
-        self.port_up = [True] * n  # ours
         self.peer_up = [True] * n  # by the peer's word
         self.state = [USED] * n
         self.since_ns = [0] * n  # of the state
@@ -40,7 +39,6 @@ class PlaneHealth:
 
     def set_ports(self, now: int, plane: int, ours: bool, peers: bool, srtt: int) -> bool:
         """What is known of the ports at both ends; True if the plane closed just now."""
-        self.port_up[plane] = ours
         self.peer_up[plane] = peers
         old = self.state[plane]
         if not (ours and peers):
@@ -89,8 +87,8 @@ class PlaneHealth:
         """The EV on which a plane's probe is due, each time another one; -1 for none. To be sent at once."""
         for p in range(len(self.probe_at)):
             if self.probe_at[p] <= now:
-                self.probe_at[p] = now + int(self.gap[p] * (0.75 + 0.5 * self.rng.random()))
-                self.gap[p] = min(2 * self.gap[p], self.config.probe_cap_rtts * self.config.base_rtt)
+                self.probe_at[p] = now + jittered(self.gap[p], self.rng)
+                self.gap[p] = min(2 * self.gap[p], self.config.probe_cap)
                 self._refresh()
                 lap = self.paths.active[p] or [i for i in range(len(self.paths.evs)) if self.paths.plane_of[i] == p]
                 return lap[int(self.rng.random() * len(lap))]

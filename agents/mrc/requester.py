@@ -160,7 +160,7 @@ class Requester:
                 return False
         paths = self.paths
         n = paths.planes
-        paths.share = -(-self.congestion.cwnd // (full * max(1, paths.in_rotation()))) + 1
+        paths.share = -(-self.congestion.cwnd // (full * max(1, paths.in_rotation))) + 1
         avoid_plane = paths.plane_of[avoid] if avoid >= 0 and paths.live_planes() > 1 else -1
         plane = self.plane
         chosen = -1
@@ -244,10 +244,7 @@ class Requester:
         if st == SENT:
             self.in_flight -= self.bytes[slot]
             self.paths.flying[ev] -= 1
-        acked_ns = self.suspicion.acked_ns
-        plane = self.paths.plane_of[ev]
-        if self.sent_ns[slot] > acked_ns[plane]:
-            acked_ns[plane] = self.sent_ns[slot]
+        self.suspicion.arrived(self.paths.plane_of[ev], self.sent_ns[slot])
         if self.count[slot] == 1:
             if self.seq[slot] > self.ev_high[ev]:
                 self.ev_high[ev] = self.seq[slot]

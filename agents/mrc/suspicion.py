@@ -38,6 +38,11 @@ class Suspicion:
         self.blamed_ns = -1  # when the endpoint was last blamed
         self.void_before = [-1] * paths.planes  # losses of packets sent before this are explained otherwise
 
+    def arrived(self, plane: int, sent: int) -> None:
+        """Something sent then by this plane is known to have arrived."""
+        if sent > self.acked_ns[plane]:
+            self.acked_ns[plane] = sent
+
     def excused(self, plane: int, sent: int) -> bool:
         """Whether the loss of a packet sent then is neither its path's fault nor a sign of congestion."""
         return sent < self.void_before[plane]

@@ -6,6 +6,8 @@ import select
 import socket
 import struct
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from agents.mrc import dscp
@@ -78,3 +80,12 @@ class Wire:
     def close(self) -> None:
         self.receiver.close()
         self.sender.close()
+
+
+@contextmanager
+def wires_of(cluster: Cluster) -> Iterator[list[Wire]]:
+    """Of all its hosts, open for so long."""
+    made = [Wire(cluster, h) for h in range(cluster.fabric.host_count)]
+    yield made
+    for wire in made:
+        wire.close()

@@ -13,7 +13,7 @@ from testbed.cluster import Cluster
 from testbed.dataplane import layout, loader
 from testbed.dataplane.counters import books, totals
 from testbed.dataplane.maps import BpfMap
-from tests.emulated.frames import OTHERHOST, Wire, ipv6, mrc
+from tests.emulated.frames import OTHERHOST, Wire, ipv6, mrc, wires_of
 from topologies import addressing
 from topologies.addressing import ev
 
@@ -23,19 +23,15 @@ FULL = bytes(4096 + 28)
 
 @pytest.fixture
 def wires(tiny: Cluster) -> Iterator[list[Wire]]:
-    made = [Wire(tiny, h) for h in range(4)]
-    yield made
-    for wire in made:
-        wire.close()
+    with wires_of(tiny) as made:
+        yield made
 
 
 @pytest.fixture
 def slow_wires(slow: Cluster) -> Iterator[list[Wire]]:
     slow.heal()
-    made = [Wire(slow, h) for h in range(4)]
-    yield made
-    for wire in made:
-        wire.close()
+    with wires_of(slow) as made:
+        yield made
     assert slow.quiesce(6)
     assert books(slow.counters()) == []
 

@@ -20,7 +20,7 @@ from testbed.cluster import Cluster, ClusterDied
 from testbed.controller.client import ControllerClient
 from testbed.dataplane.counters import books, totals
 from testbed.emulated import ovs
-from tests.emulated.frames import Wire, mrc
+from tests.emulated.frames import Wire, mrc, wires_of
 from tests.emulated.test_cli_run import QUICK, mrcbed
 from topologies import addressing, load_fabric
 from topologies.addressing import ev
@@ -37,10 +37,8 @@ def bridged() -> Iterator[Cluster]:
 
 @pytest.fixture
 def wires(bridged: Cluster) -> Iterator[list[Wire]]:
-    made = [Wire(bridged, h) for h in range(4)]
-    yield made
-    for wire in made:
-        wire.close()
+    with wires_of(bridged) as made:
+        yield made
 
 
 def ofctl(cluster: Cluster, switch: str, command: str, *arguments: str) -> str:

@@ -16,7 +16,7 @@ from testbed.cluster import Cluster
 from testbed.dataplane import layout, loader
 from testbed.dataplane.counters import books
 from testbed.dataplane.maps import BpfMap
-from tests.emulated.frames import Wire, mrc
+from tests.emulated.frames import Wire, mrc, wires_of
 from topologies import addressing, load_fabric
 from topologies.addressing import ev
 
@@ -41,10 +41,8 @@ def fast(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 @pytest.fixture
 def wires(fast: Cluster) -> Iterator[list[Wire]]:
     """Of all hosts; whatever a test did, it is healed and the books balance after it."""
-    made = [Wire(fast, h) for h in range(4)]
-    yield made
-    for wire in made:
-        wire.close()
+    with wires_of(fast) as made:
+        yield made
     fast.heal()
     assert fast.quiesce(2)
     assert books(fast.counters()) == []

@@ -180,12 +180,14 @@ def test_allreduce_evs_and_ports(say: Say, cluster: Cluster) -> None:
     counts = [int(r[5]) for r in evs]
     assert min(counts) > 0 and abs(sum(counts[:2]) - sum(counts[2:])) <= 4
     assert {r[1] for r in rows(say("evs h0"))} == {"h2", "h3"}
+    earlier = {r["port"]: r for r in cluster.counters()}  # frames still pass now and then: the table lies between two readings
     ports = {r[0]: r for r in rows(say("ports p0-t0-0"))}
+    later = {r["port"]: r for r in cluster.counters()}
     assert set(ports) == {"p0-t0-0-d0", "p0-t0-0-d1", "p0-t0-0-u0", "p0-t0-0-u1"}
-    now = {r["port"]: r for r in cluster.counters()}
     for name, row in ports.items():
-        assert row[1:] == [str(now[name]["admitted_packets"]), str(now[name]["arrived_packets"]), "0", *row[4:]]
-        assert now[name]["arrived_packets"] > before[name] + 20
+        assert earlier[name]["arrived_packets"] > before[name] + 20 and row[3] == "0"
+        for column, counter in ((1, "admitted_packets"), (2, "arrived_packets")):
+            assert earlier[name][counter] <= int(row[column]) <= later[name][counter] <= earlier[name][counter] + 20
     assert {r[0].rsplit("-", 1)[0] for r in rows(say("ports"))} >= {"h0", "h3", "p0-t0-0", "p1-t1-1"}
 
 

@@ -20,7 +20,7 @@ from testbed.dataplane import layout, loader
 from testbed.dataplane.counters import books, totals
 from testbed.emulated import bringup
 from tests.emulated import tc
-from tests.emulated.frames import ETH_P_IPV6, Got, Wire, ipv6
+from tests.emulated.frames import ETH_P_IPV6, Got, Wire, ipv6, wires_of
 from topologies import addressing, load_fabric
 from topologies.addressing import ev, inner_address
 
@@ -43,10 +43,8 @@ def fast() -> Iterator[Cluster]:
 @pytest.fixture
 def wires(fast: Cluster) -> Iterator[list[Wire]]:
     """Senders and receivers of all hosts; whatever a test did, the books balance after it."""
-    made = [Wire(fast, h) for h in range(4)]
-    yield made
-    for wire in made:
-        wire.close()
+    with wires_of(fast) as made:
+        yield made
     assert fast.quiesce(2)
     assert books(fast.counters()) == []
 
