@@ -11,12 +11,20 @@ WIDTH = 3.6
 """Inches: one column of a paper."""
 _FIXED = {
     "mrc": ("#0072B2", "o"),
+    "mrc-1p": ("#56B4E9", "^"),
+    "mrc-no-trim": ("#56B4E9", "P"),
+    "mrc-no-skip": ("#332288", "X"),
+    "mrc-oblivious": ("#117733", "D"),
+    "mrc-one-ev": ("#999933", "h"),
+    "mrc-no-order": ("#88CCEE", "p"),
+    "mrc-hint": ("#009E73", "*"),
+    "mrc-last-hop-ecn": ("#009E73", "D"),
     "roce": ("#D55E00", "s"),
     "roce-1p": ("#E69F00", "^"),
-    "mrc-no-trim": ("#56B4E9", "P"),
-    "mrc-last-hop-ecn": ("#009E73", "D"),
     "roce-8": ("#882255", "<"),
+    "roce-16": ("#661100", "d"),
     "tcp": ("#44AA99", ">"),
+    "tcp-bbr": ("#999999", "H"),
     "mptcp": ("#CC79A7", "v"),
 }
 _SPARE = (("#000000", "X"), ("#999999", "*"), ("#332288", "h"), ("#999933", "p"))
