@@ -1,0 +1,136 @@
+"""How large a Clos of a given switch gets, and what it costs: multi-plane with two tiers against a single plane with three or four.
+
+Nothing here is emulated. The fabrics of :mod:`topologies.clos` are small; this is section 2 of the MRC paper as arithmetic, for any number
+of NICs, NIC rate and switch. Called by ``mrcbed paper sizing``. Pure.
+
+A *plane* is a folded Clos of its own without oversubscription, of switches with k ports at the rate of one of the NIC's ports. Below the
+top tier half of a switch's ports face down. With t tiers and n NICs, one port of each in the plane:
+
+- NICs at most:  2 (k/2)^t                       (t = 2: k^2/2; t = 3: k^3/4)
+- switches:      n/(k/2) in each tier but the top, whose switches face down with all ports: n/k.  Together (2t - 1) n/k
+- links:         n below each tier, as nothing is oversubscribed: t n
+- longest path:  up to the top tier and down again: 2t - 1 switches
+- one hop away:  k/2 NICs under a T0
+- a lost T0-T1 link takes 1/(k/2) of the uplinks of a T0, and as large a part of what its hosts can send or receive in that plane; a lost
+  NIC-T0 link takes 1/planes of a NIC
+
+A switch of capacity C has k = C / port rate ports, so that p planes at 1/p of the NIC's rate have p times the ports. Then p planes need
+p (2t - 1) n / (p k1) = (2t - 1) n/k1 switches: as many as one plane of as many tiers, k1 being the ports at the NIC's full rate. Two
+tiers instead of three are 3/5 of the switches. Links are counted in NIC rates (8 links of 100 Gb/s fit the optics of one of 800 Gb/s),
+so that two tiers have 2/3 of three tiers' optics.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil
+
+from topologies.clos import FabricError
+
+GBIT = 10**9
+SWITCH_RATE = 51_200 * GBIT
+"""bits/s, one direction: the switches of the MRC paper, section 2."""
+NIC_RATE = 800 * GBIT
+PAPER_NICS = 131_072
+MAX_TIERS = 6
+
+
+@dataclass(frozen=True)
+class Size:
+    """One design. Rates in bits/s; ``optics`` in transceivers at the NIC's full rate, two a link; counts are without spares."""
+
+    nics: int
+    nic_rate: int
+    switch_rate: int
+    planes: int
+    tiers: int
+
+    def __post_init__(self) -> None:
+        if self.nics < 1 or self.planes < 1 or self.nic_rate < 1 or self.switch_rate < 1:
+            raise FabricError("sizing: NICs, planes and rates must be 1 or more")
+        if not 1 <= self.tiers <= MAX_TIERS:
+            raise FabricError(f"sizing: {self.tiers} tiers: from 1 to {MAX_TIERS}")
+        if self.nic_rate % self.planes or self.switch_rate % self.port_rate or self.radix % 2 or self.radix < 2:
+            raise FabricError(
+                f"sizing: {self.planes} planes of a NIC with {self.nic_rate / GBIT:g} Gb/s, a switch with {self.switch_rate / GBIT:g} Gb/s: "
+                "the port rate must divide both, and give the switch an even number of ports"
+            )
+
+    @property
+    def port_rate(self) -> int:
+        return self.nic_rate // self.planes
+
+    @property
+    def radix(self) -> int:
+        """Ports of a switch at the port rate."""
+        return self.switch_rate // self.port_rate
+
+    @property
+    def most_nics(self) -> int:
+        return radix_limit(self.radix, self.tiers)
+
+    @property
+    def fits(self) -> bool:
+        return self.nics <= self.most_nics
+
+    @property
+    def switches(self) -> int:
+        """Over all planes; every tier rounded up to whole switches."""
+        if self.tiers == 1:
+            return self.planes * ceil(self.nics / self.radix)
+        return self.planes * ((self.tiers - 1) * ceil(2 * self.nics / self.radix) + ceil(self.nics / self.radix))
+
+    @property
+    def links(self) -> int:
+        """Cables at the port rate, over all planes, those to the NICs included."""
+        return self.planes * self.tiers * self.nics
+
+    @property
+    def optics(self) -> int:
+        """Transceivers, had each the NIC's full rate."""
+        return 2 * self.tiers * self.nics
+
+    @property
+    def longest_path(self) -> int:
+        """Switches on it."""
+        return 2 * self.tiers - 1
+
+    @property
+    def one_hop_nics(self) -> int:
+        """NICs under one T0."""
+        return self.radix if self.tiers == 1 else self.radix // 2
+
+    @property
+    def uplink_share(self) -> Fraction:
+        """Of the capacity of a T0, and of a host in that plane, that goes with one T0-T1 link; 0 without a T1."""
+        return Fraction(0) if self.tiers == 1 else Fraction(2, self.radix)
+
+    @property
+    def nic_link_share(self) -> Fraction:
+        """Of a NIC that goes with one NIC-T0 link."""
+        return Fraction(1, self.planes)
+
+    @property
+    def paths(self) -> int:
+        """Shortest paths between NICs under different T0s that meet in the top tier, over all planes."""
+        return self.planes * (self.radix // 2) ** (self.tiers - 1)
+
+
+def radix_limit(radix: int, tiers: int) -> int:
+    """NICs that a Clos of ``tiers`` tiers connects without oversubscription."""
+    return radix if tiers == 1 else 2 * (radix // 2) ** tiers
+
+
+def fewest_tiers(nics: int, nic_rate: int, switch_rate: int, planes: int) -> Size:
+    """The design with as few tiers as possible. Raises :class:`FabricError` beyond :data:`MAX_TIERS`."""
+    for tiers in range(1, MAX_TIERS + 1):
+        size = Size(nics, nic_rate, switch_rate, planes, tiers)
+        if size.fits:
+            return size
+    raise FabricError(f"sizing: {nics:,} NICs do not fit {MAX_TIERS} tiers of switches with {size.radix} ports")
+
+
+def splits(nics: int = PAPER_NICS, nic_rate: int = NIC_RATE, switch_rate: int = SWITCH_RATE) -> list[Size]:
+    """One design per way to split the NIC in 1, 2, 4 or 8, each with as few tiers as it takes."""
+    return [fewest_tiers(nics, nic_rate, switch_rate, planes) for planes in (1, 2, 4, 8)]
