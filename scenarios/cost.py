@@ -1,0 +1,231 @@
+"""What failures cost a run: the time its steps took beyond its own healthy pace, or the bytes its flows did not deliver, beside theory.
+
+Theory: the same run, had its pace fallen exactly as the fabric's capacity (the linear programme of topologies.theory with the cables that
+were dead at the time), and nothing else. :func:`figures` is called by scenarios.summary on one run; :func:`costs` by whatever shows
+summaries, on entries of one placement and variant. Pure. docs/report.md says how to read it.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pandas as pd
+
+from scenarios.capacity_figures import UNMODELLED, theory_of
+from scenarios.flow_figures import all_on, rate_in
+from scenarios.measure import Run
+from scenarios.outages import ENDLESS, Outage, changes, dead_at, hit, outages
+from topologies.theory import COLLECTIVES, traffic_bandwidth
+
+BACK = 0.9
+"""A flow is back at this part of what theory leaves it."""
+BACK_RTTS = 20
+"""... over so many base RTTs, as ports are judged: a shorter window holds too few packets [ours]."""
+Share = Callable[[int], float]
+"""Time (ns) -> the part of the healthy capacity that theory leaves then, 0 to 1."""
+
+
+def figures(run: Run) -> dict[str, Any] | None:
+    """``failure_cost`` of a run's entry in summary.json; None where nothing broke while anything ran, or a kill ended it."""
+    found = [o for o in outages(run) if o.begin < run.window[1] and o.kind != "kill"]
+    if not found:
+        return None
+    if run.named_flows:
+        return flow_cost(run, found)
+    return step_cost(run, found) if run.record["workload"] in COLLECTIVES else None
+
+
+def paced(work_ns: float, begin: int, marks: Sequence[int], share: Share) -> float | None:
+    """How long ``work_ns`` of work at full pace takes from ``begin`` on, if the pace is ``share`` and changes at ``marks``; None: for ever."""
+    left, at = work_ns, begin
+    for mark in [*sorted(t for t in marks if t > begin), None]:
+        pace = share(at)
+        if pace > 0 and (mark is None or left <= (mark - at) * pace):
+            return at - begin + left / pace
+        if mark is None:
+            return None
+        left, at = left - (mark - at) * pace, mark
+    return None
+
+
+# --- collectives ---------------------------------------------------------------------------------------------------
+
+
+def periods(run: Run) -> tuple[list[int], list[int]]:
+    """(when each measured step was done, the time from the one before to that), ns, of the steps up to the first that not all finished.
+
+    A step is done when its last rank is. The times add up to the clock's, where those of steps need not: ranks are a step apart at
+    times, and one stall then lengthens two steps.
+    """
+    frame = run.steps[~run.steps["warmup"].astype(bool)]
+    if frame.empty:
+        return [], []
+    by_step = frame.groupby("step")["end_ns"].agg(["max", "count"])
+    whole = by_step["count"] == len(run.record["ranks"])
+    done: list[int] = []
+    for number, (step, ok) in enumerate(whole.items()):
+        if not ok or step != number:
+            break
+        done.append(int(by_step.loc[step, "max"]))
+    begin = int(frame["start_ns"].min())
+    return done, [b - a for a, b in zip([begin, *done], done, strict=False)]
+
+
+def step_cost(run: Run, found: Sequence[Outage]) -> dict[str, Any]:
+    """Of a collective. Healthy is the median step done before the first outage; if there is none, the median of those begun after the last.
+
+    ``extra_ns``: time from the last healthy step before the outage to the last step of all, less as many healthy steps.
+    """
+    done, took = periods(run)
+    first, last = min(o.begin for o in found), max(o.end for o in found)
+    before = [p for end, p in zip(done, took, strict=True) if end < first]
+    after = [p for end, p in zip(done, took, strict=True) if end - p >= last]
+    calm = before or after
+    made: dict[str, Any] = {
+        "steps": len(done),
+        "finished": run.record["outcome"] == "done" and len(done) == int(run.record["steps"]),
+        "healthy_from": "before" if before else "after" if after else None,
+        "healthy_steps": len(calm),
+        "healthy_step_ns": None, "extra_ns": None, "extra_steps": None, "extra_rtts": None, "extra_percent": None,
+        "worst_step_ns": int(run.step_times.max()) if len(run.step_times) else None,
+        "ideal_extra_ns": None,
+    }  # fmt: skip
+    if not calm:
+        return made
+    healthy = statistics.median(calm)
+    made["healthy_step_ns"] = healthy
+    since = len(before)
+    if not made["finished"] or since == len(done):
+        return made
+    begin = done[since] - took[since]
+    extra = done[-1] - begin - (len(done) - since) * healthy
+    made |= {
+        "extra_ns": extra,
+        "extra_steps": extra / healthy,
+        "extra_rtts": extra / run.fabric.base_rtt_ns,
+        "extra_percent": 100 * extra / (len(done) * healthy),
+    }
+    if not any(o.kind in UNMODELLED for o in found):
+        left = theory_of(run)
+        ideal = paced((len(done) - since) * healthy, begin, changes(found), lambda t: left(dead_at(found, t)) / left(frozenset()))
+        made["ideal_extra_ns"] = None if ideal is None else ideal - (len(done) - since) * healthy
+    return made
+
+
+# --- flows ---------------------------------------------------------------------------------------------------------
+
+
+def flow_cost(run: Run, found: Sequence[Outage]) -> dict[str, Any] | None:
+    """Of the flows that end by the clock and have a path that some outage hits; None without any, or without goodput before the outage.
+
+    ``undelivered_bytes``: what they would have delivered from the first outage on at their goodput before it, less what they did.
+    ``extra_ns``: that over their goodput before. ``back_ns``: from the first outage until the slowest of them had, for :data:`BACK_RTTS`,
+    :data:`BACK` of what theory left it; null if one never had.
+    """
+    window = all_on(run)
+    first = min((o.begin for o in found), default=ENDLESS)
+    if window is None or not window[0] < first < window[1]:
+        return None
+    hosts = run.record["ranks"]
+    flows = [f for f in run.named_flows if any(hit(run.fabric, o, hosts[f["src"]], hosts[f["dst"]]) for o in found)]
+    share = flow_theory(run, found)
+    healthy = lost = ideal = 0.0
+    backs: list[int | None] = []
+    for flow in flows:
+        bins = run.flows[run.flows["flow"] == flow["name"]]
+        before = rate_in(bins, (window[0], first)) or 0.0
+        if not before:
+            return None
+        healthy += before
+        lost += before * (window[1] - first) / 8e9 - (rate_in(bins, (first, window[1])) or 0.0) * (window[1] - first) / 8e9
+        backs.append(back_ns(bins, before, first, window[1], BACK_RTTS * run.fabric.base_rtt_ns, share))
+    if not flows:
+        return None
+    edges = [first, *(t for t in changes(found) if first < t < window[1]), window[1]]
+    ideal = sum((1 - share(a)) * (b - a) for a, b in zip(edges, edges[1:], strict=False))
+    known = not any(o.kind in UNMODELLED for o in found)
+    extra = lost * 8e9 / healthy
+    back = None if None in backs else max(b for b in backs if b is not None)
+    return {
+        "flows": len(flows),
+        "finished": run.record["outcome"] == "done",
+        "healthy_bps": healthy,
+        "undelivered_bytes": round(lost),
+        "extra_ns": extra,
+        "extra_rtts": extra / run.fabric.base_rtt_ns,
+        "extra_percent": 100 * extra / (window[1] - first),
+        "back_ns": back if known else None,
+        "back_rtts": back / run.fabric.base_rtt_ns if known and back is not None else None,
+        "ideal_extra_ns": ideal if known else None,
+    }
+
+
+def flow_theory(run: Run, found: Sequence[Outage]) -> Share:
+    """The part of their healthy goodput that theory leaves all flows in common."""
+    hosts = run.record["ranks"]
+    traffic: dict[tuple[int, int], float] = {}
+    for flow in run.named_flows:
+        pair = hosts[flow["src"]], hosts[flow["dst"]]
+        traffic[pair] = traffic.get(pair, 0.0) + 1.0
+    known: dict[frozenset[str], float] = {frozenset(): traffic_bandwidth(run.fabric, traffic)}
+
+    def share(t: int) -> float:
+        dead = dead_at(found, t)
+        if dead not in known:
+            known[dead] = traffic_bandwidth(run.fabric, traffic, sorted(dead))
+        return known[dead] / known[frozenset()]
+
+    return share
+
+
+def back_ns(bins: pd.DataFrame, before_bps: float, first: int, end: int, width: int, share: Share) -> int | None:
+    """From ``first`` to the first window of ``width`` that has :data:`BACK` of what theory leaves on average in it; None if there is none."""
+    step = max(1, width // 10)
+    for begin in range(first, end - width + 1, step):
+        left = sum(share(begin + i * step) for i in range(10)) / 10
+        if (rate_in(bins, (begin, begin + width)) or 0.0) >= BACK * before_bps * left:
+            return begin - first
+    return None
+
+
+# --- over seeds ----------------------------------------------------------------------------------------------------
+
+_NUMBERS = (
+    "healthy_step_ns", "extra_ns", "extra_steps", "extra_rtts", "extra_percent", "worst_step_ns", "ideal_extra_ns",
+    "healthy_bps", "undelivered_bytes", "back_ns", "back_rtts",
+)  # fmt: skip
+
+
+def costs(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row per transport, in their order, of summary entries of one variant and placement; [] where nothing failed.
+
+    Each number is the median over the seeds for which it is known (None: for none); ``n`` of them have an ``extra_ns``, between
+    ``extra_low_ns`` and ``extra_high_ns``. ``unfinished``: runs that did not end well, whose cost has no number. ``kind`` is "steps" or "flows".
+    ``doubtful``: runs that are not trustworthy.
+    """
+    rows: list[dict[str, Any]] = []
+    for transport in dict.fromkeys(e["transport"] for e in entries):
+        mine = [e for e in entries if e["transport"] == transport and e.get("failure_cost")]
+        if not mine:
+            continue
+        told = [e["failure_cost"] for e in mine]
+        row: dict[str, Any] = {"transport": transport, "fabric": mine[0]["fabric"], "kind": "flows" if "flows" in told[0] else "steps"}
+        for key in _NUMBERS:
+            known = [t[key] for t in told if t.get(key) is not None]
+            row[key] = statistics.median(known) if known else None
+        extras = [t["extra_ns"] for t in told if t["extra_ns"] is not None]
+        if row["kind"] == "flows" and any(t["back_ns"] is None for t in told):
+            row["back_ns"] = row["back_rtts"] = None
+        row |= {
+            "n": len(extras),
+            "runs": len(told),
+            "extra_low_ns": min(extras, default=None),
+            "extra_high_ns": max(extras, default=None),
+            "unfinished": sum(not t["finished"] for t in told),
+            "healthy_from": "after" if any(t.get("healthy_from") == "after" for t in told) else "before",
+            "doubtful": sum(e["verdict"] == "not trustworthy" for e in mine),
+        }
+        rows.append(row)
+    return rows

@@ -1,0 +1,151 @@
+"""What failures cost, on runs written by hand: every number here can be worked out on paper."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scenarios import cost
+from scenarios.workloads import Flow
+from tests.scenarios.broken import MS, RTT, S, at, fault, steps, write
+
+CUT = "p0-t0-0:p0-t1-0"
+HALF = "h1:p0-t0-0"
+"""A NIC cable: of two planes one is left."""
+
+
+def near(value: float) -> Any:
+    return pytest.approx(value, rel=1e-6)
+
+
+def took(directory: Path, journal: list[dict[str, Any]], spans: list[tuple[float, float]], **record: Any) -> dict[str, Any]:
+    run = write(directory, journal, steps(spans), end=spans[-1][1], **{"wrong": {}, **record})
+    found = cost.figures(run)
+    assert found is not None
+    return found
+
+
+def chain(*lasting: float) -> list[tuple[float, float]]:
+    """Steps one after the other."""
+    ends = [sum(lasting[: i + 1]) for i in range(len(lasting))]
+    return list(zip([0.0, *ends], ends, strict=False))
+
+
+def test_time_lost_against_the_steps_before(tmp_path: Path) -> None:
+    """Three steps of 1 s, then the port of h1 is down for 2 s: two steps of 2.5 s and one of 1 s follow: 6 s for 3 s of work."""
+    journal = fault("f", "port", "h1-p0", [HALF], ("begin", 3.0), ("heal", 5.0))
+    seen = took(tmp_path, journal, chain(1, 1, 0.999, 2.501, 2.5, 1))
+    assert seen["healthy_from"] == "before" and seen["healthy_steps"] == 3 and seen["healthy_step_ns"] == S
+    assert seen["extra_ns"] == near(9.0 * S + 1 * MS - 6 * S)
+    assert seen["extra_steps"] == near(3.001) and seen["extra_rtts"] == near(3001 * MS / RTT) and seen["extra_percent"] == near(3.001 / 6 * 100)
+    assert seen["worst_step_ns"] == near(2.501 * S)
+    # Half the pace for the 2 s of the outage: one step's work is lost.
+    assert seen["ideal_extra_ns"] == near(1.0 * S)
+
+
+def test_without_a_healthy_step_before_those_after_count(tmp_path: Path) -> None:
+    journal = fault("f", "port", "h1-p0", [HALF], ("begin", 1.0), ("heal", 2.0))
+    seen = took(tmp_path, journal, chain(5, 4, 4.5, 3.9))
+    assert (seen["healthy_from"], seen["healthy_steps"], seen["healthy_step_ns"]) == ("after", 3, 4.0 * S)
+    assert seen["extra_ns"] == near(1.4 * S) and seen["ideal_extra_ns"] == near(0.5 * S)
+
+
+def test_a_stall_that_two_steps_share_counts_once(tmp_path: Path) -> None:
+    """Rank 0 is a step ahead: the same second lengthens its third step and the others' second."""
+    journal = fault("f", "port", "h1-p0", [HALF], ("begin", 2.2), ("heal", 2.3))
+    ahead = steps([(0, 1), (1, 2), (2, 4), (4, 5)], 1)
+    behind = [line for line in steps([(0, 1.1), (1.1, 2.1), (2.1, 4.1), (4.1, 5.1)]) if line["rank"]]
+    ahead[1] |= {"end_ns": at(2.0)}
+    run = write(tmp_path, journal, [*ahead, *behind], end=5.1)
+    seen = cost.figures(run)
+    assert seen is not None and seen["extra_ns"] == near(5.1 * S - 2.1 * S - 2 * seen["healthy_step_ns"])
+
+
+def test_unknown_is_none(tmp_path: Path) -> None:
+    """Never healed and nothing before: no pace to compare with. Ended early: no cost, and said so. A slow link: no theory."""
+    lasting = fault("f", "port", "h1-p0", [HALF], ("begin", 0.5))
+    seen = took(tmp_path / "a", lasting, chain(1, 1))
+    assert seen["healthy_from"] is None and seen["extra_ns"] is None and seen["finished"]
+    begun = fault("f", "port", "h1-p0", [HALF], ("begin", 1.5))
+    ended = took(tmp_path / "b", begun, chain(1, 1, 1), outcome="failed")
+    assert not ended["finished"] and ended["healthy_step_ns"] == S and ended["extra_ns"] is None
+    short = took(tmp_path / "c", begun, chain(1, 1, 1), steps=9)
+    assert not short["finished"] and short["extra_ns"] is None
+    slow = took(tmp_path / "d", fault("f", "slow", CUT, [CUT], ("begin", 1.5)), chain(1, 1, 2))
+    assert slow["extra_ns"] == near(1 * S) and slow["ideal_extra_ns"] is None
+
+
+def test_without_faults_there_is_no_cost(tmp_path: Path) -> None:
+    assert cost.figures(write(tmp_path / "a", [], steps(chain(1, 1)), end=2)) is None
+    late = fault("f", "port", "h1-p0", [HALF], ("begin", 30.0))
+    assert cost.figures(write(tmp_path / "b", late, steps(chain(1, 1)), end=2)) is None
+    assert cost.costs([{"transport": "mrc", "failure_cost": None}]) == []
+
+
+@pytest.mark.parametrize(
+    ("work", "begin", "marks", "paces", "took_ns"),
+    [
+        (100, 0, [], [1.0], 100),
+        (100, 0, [50], [1.0, 0.5], 150),
+        (100, 0, [50, 90], [1.0, 0.5, 1.0], 120),
+        (100, 60, [50, 90], [9.0, 1.0, 0.5], 170),
+        (100, 0, [50, 80], [1.0, 0.0, 1.0], 130),
+        (100, 0, [50], [1.0, 0.0], None),
+    ],
+)
+def test_paced(work: float, begin: int, marks: list[int], paces: list[float], took_ns: float | None) -> None:
+    assert cost.paced(work, begin, marks, lambda t: paces[sum(t >= mark for mark in marks)]) == took_ns
+
+
+# --- flows ---------------------------------------------------------------------------------------------------------
+
+STREAM = Flow("s", "flows", 1, 2, 0, 20 * S, None, 0)
+
+
+def flow_bins(rates: list[tuple[float, float, float]], bin_ns: int = 100 * MS) -> list[dict[str, Any]]:
+    """(from, to, bytes per bin)."""
+    return [
+        {"t": at(0) + i * bin_ns, "kind": "flow", "host": 2, "flow": 0, "bin_ns": bin_ns, "rx": rx}
+        for a, b, rx in rates
+        for i in range(round(a * S / bin_ns), round(b * S / bin_ns))
+    ]
+
+
+def test_bytes_not_delivered_and_when_the_flow_was_back(tmp_path: Path) -> None:
+    """10 kB/s before; nothing for 3 s, half until the port is back at 15 s, which is all that theory leaves it, then all."""
+    journal = fault("f", "port", "h1-p0", [HALF], ("begin", 10), ("heal", 15))
+    run = write(tmp_path, journal, flow_bins([(0, 10, 1000), (10, 13, 0), (13, 15, 500), (15, 20, 1000)]), flows=[STREAM])
+    seen = cost.figures(run)
+    assert seen is not None and seen["flows"] == 1
+    assert seen["undelivered_bytes"] == 30_000 + 10_000 and seen["extra_ns"] == near(4 * S) and seen["extra_percent"] == near(40)
+    assert seen["ideal_extra_ns"] == near(2.5 * S)
+    width = cost.BACK_RTTS * RTT  # the window may begin up to a tenth of itself early, and one step late
+    assert 3 * S - 0.1 * width <= seen["back_ns"] <= 3 * S + 0.1 * width
+
+
+def test_a_flow_that_never_comes_back(tmp_path: Path) -> None:
+    journal = fault("f", "port", "h1-p0", [HALF], ("begin", 10))
+    seen = cost.figures(write(tmp_path, journal, flow_bins([(0, 10, 1000), (10, 20, 400)]), flows=[STREAM]))
+    assert seen is not None and seen["back_ns"] is None and seen["undelivered_bytes"] == 60_000
+    (row,) = cost.costs([{"transport": "x", "fabric": "f", "verdict": "ok", "failure_cost": seen}] * 2)
+    assert row["back_ns"] is None and row["kind"] == "flows" and row["n"] == 2
+
+
+# --- over seeds ----------------------------------------------------------------------------------------------------
+
+
+def entry(transport: str, extra: float | None, verdict: str = "ok", **more: Any) -> dict[str, Any]:
+    numbers = dict.fromkeys(cost._NUMBERS) | {"extra_ns": extra, "healthy_step_ns": 100.0, "finished": extra is not None}
+    return {"transport": transport, "fabric": "f", "verdict": verdict, "failure_cost": numbers | more}
+
+
+def test_costs_are_medians_over_seeds() -> None:
+    rows = cost.costs([entry("roce", 50), entry("mrc", 1), entry("mrc", 9, "not trustworthy"), entry("roce", None), entry("mrc", 3)])
+    assert [(r["transport"], r["n"], r["runs"], r["extra_ns"], r["unfinished"], r["doubtful"]) for r in rows] == [
+        ("roce", 1, 2, 50, 1, 0), ("mrc", 3, 3, 3, 0, 1),
+    ]  # fmt: skip
+    assert (rows[1]["extra_low_ns"], rows[1]["extra_high_ns"]) == (1, 9)
+    (none,) = cost.costs([entry("tcp", None)])
+    assert none["extra_ns"] is None and none["n"] == 0 and none["unfinished"] == 1
