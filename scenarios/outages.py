@@ -84,7 +84,7 @@ def _cables(fabric: Fabric, src: int, dst: int, direction: str) -> dict[int, fro
 @lru_cache(maxsize=16384)
 def hit(fabric: Fabric, outage: Outage, src: int, dst: int) -> frozenset[int]:
     """The EVs from ``src`` to ``dst`` whose packets it drops, all or some."""
-    if src == dst or outage.kind in NOT_OF_PATHS:
+    if src == dst or outage.kind in NOT_OF_PATHS or not outage.probability:
         return frozenset()
     if outage.kind == "path-loss":
         return frozenset(denied(fabric, [outage.on], src, dst))

@@ -46,6 +46,17 @@ def _part(low_open: float, high: float, closed: bool) -> Callable[[Any], float]:
     return read
 
 
+def _chance(value: Any) -> float:
+    """A probability. 0 is one, too: a sweep's lossless setting."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = -1.0
+    if isinstance(value, bool) or not 0.0 <= number <= 1.0:
+        raise ValueError("must be from 0 to 1")
+    return number
+
+
 def _whole(value: Any) -> int:
     if isinstance(value, str) and value.isdigit():
         value = int(value)
@@ -101,7 +112,7 @@ class Key:
 
 KEYS: dict[str, Key] = {
     "direction": Key(_direction, "up (away from the hosts), down, or both"),
-    "probability": Key(_part(0.0, 1.0, True), "of each packet, above 0 and up to 1"),
+    "probability": Key(_chance, "of each packet, from 0 (nothing is hit) to 1"),
     "seed": Key(_whole, "of whatever is drawn; default: the run's"),
     "period": Key(_period, "of a cycle"),
     "duty": Key(_part(0.0, 1.0, False), "share of a period that the fault is there"),
@@ -145,9 +156,13 @@ KINDS: dict[str, Kind] = {
     "silent": Kind("a switch keeps its links up and forwards nothing, then may reboot", "switch", optional={"reboot": 0}, takes=True),
     "plane": Kind("every switch of a plane is dead", "plane", takes=True),
     "dead-paths": Kind("a share of the T0-T1 links is dead, drawn by seed", "fabric or plane", ("share",), {"seed": None}, takes=True),
-    "loss": Kind("random loss on a link", "link or NIC port", ("probability",), {"direction": "both", "seed": None}, used=True),
+    "loss": Kind(
+        "random loss on a link, or on every T0-T1 link of a plane or of the fabric", "link, NIC port, plane or fabric",
+        ("probability",), {"direction": "both", "seed": None}, used=True,
+    ),
     "corrupt": Kind(
-        "random packets on a link arrive with one byte changed, which the receiver's checksum catches", "link or NIC port",
+        "random packets on such links arrive with one byte changed, which the receiver's checksum catches",
+        "link, NIC port, plane or fabric",
         ("probability",), {"direction": "both", "seed": None}, used=True,
     ),
     "path-loss": Kind(

@@ -22,6 +22,7 @@ from topologies.theory import links_of_switch
 Path = tuple[int, tuple[int, int, int]]
 """Number of a switch's port, and the three uSIDs that follow the switch's own in the frames meant; 0 after the last."""
 _NIC_PORT = re.compile(r"h\d+-p\d+")
+_PLANES = re.compile(r"fabric|p\d+")
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,10 @@ def resolve(fabric: Fabric, kind: str, on: str, given: Mapping[str, Any], seed: 
         return Target(kind, on, keys, links, tuple(s for s in fabric.switches if s.startswith(f"p{plane}-")))
     if kind == "dead-paths":
         return Target(kind, on, keys, _drawn(fabric, on, keys["share"], keys["seed"]))
+    if kind in ("loss", "corrupt") and _PLANES.fullmatch(on):
+        links = _between(fabric, on)
+        ports = tuple(number for link in links for number in _ends(link, keys["direction"], sending=False))
+        return Target(kind, on, keys, tuple(link.name for link in links), ports=ports)
     if kind in ("loss", "corrupt", "slow"):
         link = _cable(fabric, on)
         return Target(kind, _told(on, link), keys, (link.name,), ports=_ends(link, keys["direction"], sending=kind == "slow"))
@@ -192,11 +197,17 @@ def _together(fabric: Fabric, node: str, wanted: Any) -> tuple[str, ...]:
     return every[:count]
 
 
-def _drawn(fabric: Fabric, on: str, share: float, seed: int) -> tuple[str, ...]:
-    """A share of the T0-T1 links, at least one, in the fabric's order."""
+def _between(fabric: Fabric, on: str) -> tuple[Link, ...]:
+    """The T0-T1 links of a plane or of the fabric, in the fabric's order."""
     plane = None if on == "fabric" else _plane(fabric, on)
-    every = [link.name for link in fabric.links if link.kind == "fabric" and plane in (None, link.plane)]
+    every = tuple(link for link in fabric.links if link.kind == "fabric" and plane in (None, link.plane))
     if not every:
         raise FabricError(f"fabric {fabric.name!r} has no T0-T1 links")
+    return every
+
+
+def _drawn(fabric: Fabric, on: str, share: float, seed: int) -> tuple[str, ...]:
+    """A share of the T0-T1 links, at least one, in the fabric's order."""
+    every = [link.name for link in _between(fabric, on)]
     chosen = set(random.Random(seed).sample(every, max(1, round(share * len(every)))))
     return tuple(name for name in every if name in chosen)

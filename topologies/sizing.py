@@ -53,7 +53,7 @@ class Size:
             raise FabricError(f"sizing: {self.tiers} tiers: from 1 to {MAX_TIERS}")
         if self.nic_rate % self.planes or self.switch_rate % self.port_rate or self.radix % 2 or self.radix < 2:
             raise FabricError(
-                f"sizing: {self.planes} planes of a NIC with {self.nic_rate / GBIT:g} Gb/s, a switch with {self.switch_rate / GBIT:g} Gb/s: "
+                f"sizing: {self.planes} planes of a {self.nic_rate / GBIT:g} Gb/s NIC, a switch of {self.switch_rate / GBIT:g} Gb/s: "
                 "the port rate must divide both, and give the switch an even number of ports"
             )
 

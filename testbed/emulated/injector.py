@@ -158,6 +158,8 @@ class Injector:
         target, keys = made.target, made.target.keys
         if target.kind == "slow":
             self.rates.slow(made.number, target.ports, keys["rate"])
+        elif not keys["probability"]:
+            return  # the programs know no chance of nothing
         elif target.paths:
             self.packets.on_paths(made.number, target.paths, keys["probability"], keys["seed"])
         else:

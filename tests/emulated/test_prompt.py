@@ -315,10 +315,10 @@ def test_faults_of_the_catalogue_by_hand(say: Say, cluster: Cluster) -> None:
     ("line", "said"),
     [
         ("fault lose h0-p1", "did you mean 'loss'?"),
-        ("fault loss", "fault loss: say on which link or NIC port"),
+        ("fault loss", "fault loss: say on which link, NIC port, plane or fabric"),
         ("fault loss h0-p1", "probability is missing"),
         ("fault loss h0-p1 probability", "'probability' is not key=value"),
-        ("fault loss h0-p1 probability=2", "probability = '2' must be above 0 and up to 1"),
+        ("fault loss h0-p1 probability=2", "probability = '2' must be from 0 to 1"),
         ("fault loss h0-p9 probability=1", "has no NIC port 'h0-p9'"),
         ("fault loss h0-p1 probability=1 run_seed=2", "run_seed is not a key of kind 'loss'"),
         ("fault link 'h0", "no closing quotation"),

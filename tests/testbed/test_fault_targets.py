@@ -68,6 +68,14 @@ def test_directions(on: str, direction: str, kind: str, ports: list[str]) -> Non
     assert [port(n) for n in tiny(kind, on, direction=direction, **keys).ports] == ports
 
 
+def test_loss_on_every_t0_t1_link_of_a_plane_or_of_the_fabric() -> None:
+    one, every = tiny("loss", "p1", direction="up", probability=0.1), tiny("corrupt", "fabric", probability=0.1)
+    assert one.links == tuple(link.name for link in TINY.links if link.kind == "fabric" and link.plane == 1)
+    assert [port(n) for n in one.ports] == ["p1-t1-0-d0", "p1-t1-1-d0", "p1-t1-0-d1", "p1-t1-1-d1"]  # once a packet, on its way up
+    assert len(every.links) == 8 and len(set(every.ports)) == 16 and every.on == "fabric"
+    assert tiny("loss", "fabric", probability=0).keys["probability"] == 0
+
+
 def test_a_path_is_matched_where_it_enters() -> None:
     ((number, sids),) = tiny("path-loss", "h1>h2@p1/1").paths
     assert port(number) == "p1-t0-0-d1"
@@ -101,7 +109,8 @@ def test_defaults_are_filled_and_the_runs_seed_stands_in() -> None:
     [
         ("lose", "h0-p0", {}, "kind = 'lose': there are link, port, .*did you mean 'loss'"),
         ("loss", "h0-p0", {}, "probability is missing: kind 'loss' needs it"),
-        ("loss", "h0-p0", {"probability": 0}, "probability = 0 must be above 0 and up to 1"),
+        ("loss", "h0-p0", {"probability": -0.1}, "probability = -0.1 must be from 0 to 1"),
+        ("loss", "p2", {"probability": 0.1}, "fabric 'tiny' has planes p0..p1"),
         ("loss", "h0-p0", {"probability": True}, "probability = True must be"),
         ("loss", "h0-p0", {"probability": float("nan")}, "probability = nan must be"),
         ("loss", "h0-p0", {"probability": 0.1, "direction": "left"}, "direction = 'left' must be one of both, up, down"),
