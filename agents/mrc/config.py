@@ -12,7 +12,9 @@ from typing import Any
 
 from topologies.clos import Fabric
 
-_ACCEPTED: dict[str, tuple[Any, str]] = {"int": (int, "whole number"), "float": ((int, float), "number"), "str": (str, "name")}
+_ACCEPTED: dict[str, tuple[Any, str]] = {
+    "int": (int, "whole number"), "float": ((int, float), "number"), "str": (str, "name"), "bool": (bool, "true or false"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Config:
     receiver_penalty: int = 16  # while the last hop trims, what a SACK takes off its sender's window, in 1/128 of the bytes received
     window_bdp: float = 1.5  # of "fixed", in BDP over all live planes
     mpr: int = 1024  # most PSNs in flight to us; a multiple of 128, at most 255 * 128
-    active_evs: int = 128  # most EVs in use per QP, shared equally by the planes (MRC paper: 128-256)
+    active_evs: int = 128  # most EVs in use per QP, shared equally by the planes (MRC paper: 128-256); fewer than planes: on so many planes
     max_wimm: int = 1024  # most immediates in flight (specification: at most 32767)
     sack_bytes: int = 16384  # a SACK after so much data
     sack_jitter: float = 0.25  # spread of that threshold, or strict rotation shows it one plane only
@@ -42,6 +44,10 @@ class Config:
     ev_min_active: int = 0  # fewest EVs that verdicts of loss may leave in use; 0: a quarter of those wanted
     pace: float = 0.99  # of the port's rate: at all of it a queue that was once built on the way would never drain
     lookahead: int = 2  # packets a port may be ahead of its line rate, against timer slack
+    # To be turned off by those who want to see what a mechanism is worth.
+    skip: bool = True  # an ECN mark or a trim passes a path over once
+    path_order: bool = True  # what is overtaken on its own path is lost (rule 1 of loss.py)
+    oblivious: bool = False  # spray over all paths of open planes, whatever becomes of it: none is skipped, held or given up
 
     @property
     def rto(self) -> int:
@@ -72,8 +78,9 @@ class Config:
                 near = difflib.get_close_matches(key, kinds, n=1, cutoff=0.0)[0]
                 raise ValueError(f"transport mrc has no option {key!r}: did you mean {near!r}?")
             types, name = _ACCEPTED[kinds[key]]
-            if not isinstance(value, types) or isinstance(value, bool):
-                raise ValueError(f"transport mrc: {key} must be a {name}, not {value!r}")
+            if not isinstance(value, types) or isinstance(value, bool) != (types is bool):
+                article = "" if types is bool else "a "
+                raise ValueError(f"transport mrc: {key} must be {article}{name}, not {value!r}")
         made = cls(fabric.base_rtt_ns, fabric.plane_bdp, fabric.nic_rate, fabric.mtu, fabric.time_scale, fabric.trimming, **options)
         for key, low, high in (
             ("mpr", 128, 255 * 128), ("active_evs", 1, 1 << 16), ("window_bdp", 0.1, 100.0), ("max_wimm", 1, 32767),

@@ -43,7 +43,7 @@ def verdicts(r: Requester, now: int, first: int, base: int, bits: int, waiting: 
     """
     paths = r.paths
     if r.touched:
-        for ev in r.touched:
+        for ev in r.touched if r.config.path_order else ():
             q = paths.outstanding[ev]
             high = r.ev_high[ev]
             while q:

@@ -79,10 +79,13 @@ class PathSet:
         self.turn = [0] * self.planes
         self.usable = [0] * self.planes  # EVs in the plane's lap
         per_plane = max(1, config.active_evs // self.planes)
+        self.few = config.active_evs < self.planes  # then some planes only stand by
+        first = int(rng.random() * self.planes) if self.few else 0
         for p in range(self.planes):
             mine = [i for i in range(n) if planes[i] == p]
             rng.shuffle(mine)
-            self.active[p], self.backup[p] = mine[:per_plane], mine[per_plane:]
+            here = per_plane if not self.few or (p - first) % self.planes < config.active_evs else 0
+            self.active[p], self.backup[p] = mine[:here], mine[here:]
             for i in self.active[p]:
                 self.in_use[i] = True
             self.usable[p] = len(self.active[p])
@@ -116,6 +119,8 @@ class PathSet:
         """
         lap = self.active[plane]
         n = len(lap)
+        if self.config.oblivious:
+            return self._next_blindly(lap)
         restored = -1
         second = -1
         full = False
@@ -152,6 +157,10 @@ class PathSet:
             return restored
         return -1
 
+    def _next_blindly(self, lap: list[int]) -> int:
+        """The next of the lap, in an order that is drawn anew for each, as switches spray that know nothing of what lies ahead."""
+        return lap[int(self.rng.random() * len(lap))] if lap else -1
+
     def held(self, now: int, i: int) -> bool:
         """Whether the EV gets no new data for the moment; reversible, no verdict [ours]. A loss on it waits for its verdict, or its oldest
         packet is overdue: later than its plane's recent RTT plus one inter-packet gap of that EV.
@@ -164,8 +173,9 @@ class PathSet:
     # --- verdicts --------------------------------------------------------------------------------------------
 
     def marked(self, i: int) -> None:
-        """The receiver saw an ECN mark on this path."""
-        self.state[i] = next_state(self.state[i], MARKED)
+        """The receiver saw an ECN mark on this path, or a switch trimmed a packet there."""
+        if self.config.skip and not self.config.oblivious:
+            self.state[i] = next_state(self.state[i], MARKED)
 
     def lost(self, now: int, i: int, sent: int, srtt: int, cause: str) -> None:
         """A packet sent at ``sent`` vanished on this path: out of use at once, unless that would leave fewer than the floor.
@@ -174,7 +184,7 @@ class PathSet:
         brought the path back says nothing about it any more.
         """
         self.losses[i] += 1
-        if sent < self.proven_ns[i]:
+        if sent < self.proven_ns[i] or self.config.oblivious:
             return
         if not self.config.trimming and not self.lost_before[i] and self.state[i] in (GOOD, SKIP):
             # Full queues drop, too, where none is trimmed: the first loss is taken for a mark, the second in a row for a dead path [ours].
@@ -226,14 +236,14 @@ class PathSet:
 
     def suspected(self, now: int, i: int, srtt: int, need: int) -> None:
         """Its whole plane seems dead: out of use with the others, and back after ``need`` clean answers."""
-        if self.state[i] in (GOOD, SKIP):
+        if self.state[i] in (GOOD, SKIP) and not self.config.oblivious:
             self._give_up(now, i, LOST, "suspect plane")
             self.need[i] = need
             self._start_probing(now, i, srtt)
 
     def hinted(self, now: int, i: int, srtt: int) -> None:
         """Somebody who watches the fabric says that a link of it is down: as good as a loss."""
-        if self.state[i] in (GOOD, SKIP):
+        if self.state[i] in (GOOD, SKIP) and not self.config.oblivious:
             self._give_up(now, i, LOST, "hint")
             self._flapped(now, i)
             self._start_probing(now, i, srtt)
@@ -406,10 +416,20 @@ class PathSet:
                 self.lost(now, j, now, srtt, "swapped")
                 return
 
-    def set_open(self, plane: int, opened: bool) -> None:
-        """A plane may carry data from now on, or must not."""
+    def set_open(self, now: int, plane: int, opened: bool) -> None:
+        """A plane may carry data from now on, or must not. Where only some planes do, another takes over."""
         self.open[plane] = opened
         self._recount(plane)
+        if self.few and not opened and self.wanted[plane]:
+            for p in range(self.planes):
+                if self.open[p] and not self.wanted[p] and self.backup[p]:
+                    self.wanted[p], self.wanted[plane] = self.wanted[plane], 0
+                    for i in list(self.active[plane]):
+                        self._withdraw(i)
+                        self.backup[plane].append(i)
+                    while self.backup[p] and len(self.active[p]) < self.wanted[p]:
+                        self._promote(now, p, "replaces")
+                    return
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per EV, for people."""

@@ -78,7 +78,7 @@ class PlaneHealth:
         }))  # fmt: skip
         self.state[plane] = state
         self.since_ns[plane] = now
-        self.paths.set_open(plane, state == USED)
+        self.paths.set_open(now, plane, state == USED)
 
     def _refresh(self) -> None:
         self.next_at = min(self.probe_at)

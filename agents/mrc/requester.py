@@ -431,6 +431,8 @@ class Requester:
             return
         self.congestion.on_loss(now, size)
         self.paths.lost(now, ev, sent, self.rtt.srtt, name)
+        if self.config.oblivious:
+            return
         back = self.suspicion.lost(now, ev, sent, size, self.rtt.srtt)
         if back:
             self.congestion.on_wrong_loss(now, back)

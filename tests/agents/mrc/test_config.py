@@ -10,7 +10,7 @@ from agents.mrc.config import Config
 from tests.agents.mrc.rig import DEMO, TINY, WIDE
 
 
-@pytest.mark.parametrize("options", [{"window_bdp": 2}, {"window_bdp": 2.5}, {"sack_jitter": 0}, {"mpr": 32640}, {"exponential": 25}])
+@pytest.mark.parametrize("options", [{"window_bdp": 2}, {"window_bdp": 2.5}, {"sack_jitter": 0}, {"mpr": 32640}, {"exponential": 25}, {"skip": False}])
 def test_good_options(options: dict[str, Any]) -> None:
     made = Config.from_fabric(TINY, options)
     for key, value in options.items():
@@ -22,7 +22,7 @@ def test_good_options(options: dict[str, Any]) -> None:
     [
         ({"windw_bdp": 2}, "window_bdp"), ({"mtu": 100}, "no option"), ({"mpr": 1000}, "multiple of 128"), ({"mpr": 0}, "outside"),
         ({"mpr": 128.0}, "whole number"), ({"window_bdp": "2"}, "number"), ({"linear": True}, "whole number"),
-        ({"linear": 8}, "outside"),
+        ({"linear": 8}, "outside"), ({"oblivious": 1}, "oblivious must be true or false, not 1"),
         ({"exponential": 26}, "outside"), ({"active_evs": 0}, "outside"), ({"max_wimm": 32768}, "outside"),
         ({"window_bdp": 0.01}, "outside"),
     ],

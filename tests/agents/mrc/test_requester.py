@@ -277,7 +277,7 @@ def test_what_a_dead_port_requeued_blames_nobody_whatever_comes_of_it() -> None:
     plane = s.r.paths.plane_of[s.ev(0)]
     mine = [k for k in range(40) if s.r.paths.plane_of[s.ev(k)] == plane]
     flying = s.r.in_flight
-    s.r.paths.set_open(plane, False)
+    s.r.paths.set_open(0, plane, False)
     returned.requeue_plane(s.r, s.now, plane)
     assert s.lost() == mine
     assert s.r.in_flight == flying - len(mine) * (TINY.mtu + wire.COUNTED)

@@ -342,7 +342,7 @@ def test_a_port_goes_down_with_doubts_open() -> None:
     s = Trimming()
     ev, names = s.doubted()
     plane = s.r.paths.plane_of[ev]
-    s.r.paths.set_open(plane, False)
+    s.r.paths.set_open(0, plane, False)
     returned.requeue_plane(s.r, s.now, plane)
     assert s.said == [] and s.r.doubts.open == {} and s.r.doubts.at == NEVER and s.r.paths.doubts[ev] == 0
     s.books()
