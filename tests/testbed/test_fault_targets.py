@@ -74,6 +74,8 @@ def test_loss_on_every_t0_t1_link_of_a_plane_or_of_the_fabric() -> None:
     assert [port(n) for n in one.ports] == ["p1-t1-0-d0", "p1-t1-1-d0", "p1-t1-0-d1", "p1-t1-1-d1"]  # once a packet, on its way up
     assert len(every.links) == 8 and len(set(every.ports)) == 16 and every.on == "fabric"
     assert tiny("loss", "fabric", probability=0).keys["probability"] == 0
+    with pytest.raises(FabricError, match=r"has planes p0\.\.p1"):
+        tiny("loss", "p2", probability=0.1)
 
 
 def test_a_path_is_matched_where_it_enters() -> None:
@@ -110,7 +112,6 @@ def test_defaults_are_filled_and_the_runs_seed_stands_in() -> None:
         ("lose", "h0-p0", {}, "kind = 'lose': there are link, port, .*did you mean 'loss'"),
         ("loss", "h0-p0", {}, "probability is missing: kind 'loss' needs it"),
         ("loss", "h0-p0", {"probability": -0.1}, "probability = -0.1 must be from 0 to 1"),
-        ("loss", "p2", {"probability": 0.1}, "fabric 'tiny' has planes p0..p1"),
         ("loss", "h0-p0", {"probability": True}, "probability = True must be"),
         ("loss", "h0-p0", {"probability": float("nan")}, "probability = nan must be"),
         ("loss", "h0-p0", {"probability": 0.1, "direction": "left"}, "direction = 'left' must be one of both, up, down"),
