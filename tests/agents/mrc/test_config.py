@@ -10,7 +10,10 @@ from agents.mrc.config import Config
 from tests.agents.mrc.rig import DEMO, TINY, WIDE
 
 
-@pytest.mark.parametrize("options", [{"window_bdp": 2}, {"window_bdp": 2.5}, {"sack_jitter": 0}, {"mpr": 32640}, {"exponential": 25}, {"skip": False}])
+@pytest.mark.parametrize(
+    "options",
+    [{"window_bdp": 2}, {"window_bdp": 2.5}, {"sack_jitter": 0}, {"mpr": 32640}, {"exponential": 25}, {"skip": False}],
+)
 def test_good_options(options: dict[str, Any]) -> None:
     made = Config.from_fabric(TINY, options)
     for key, value in options.items():
