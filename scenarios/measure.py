@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import pandas as pd
 
+from scenarios.background_books import of_host, take_out_background
 from testbed.dataplane.counters import books as cable_books
 from testbed.dataplane.counters import mean_backlog
 from topologies import Fabric
@@ -266,9 +267,10 @@ def agent_counters(run: Run) -> dict[str, dict[str, int]]:
 
 
 def books(record: dict[str, Any]) -> dict[str, Any]:
-    """Where every packet of a run went: sent = delivered + lost (by cause) + unexplained."""
+    """Where every packet of a run went: sent = delivered + lost (by cause) + unexplained. Background traffic has an account of its own."""
     agents = list(record.get("agent_counters", {}).values())
     ports = port_rows(record)
+    background = take_out_background(ports)
 
     def total(key: str) -> int:
         return sum(int(c.get(key, 0)) for c in agents)
@@ -276,7 +278,7 @@ def books(record: dict[str, Any]) -> dict[str, Any]:
     causes = {key.removesuffix("_packets"): sum(int(row.get(key, 0)) for row in ports) for key in DROPS}
     causes |= {key: total(key) for key in AGENT_DROPS}
     # What a host's own port drops, the kernel reports to the sending agent as well: one loss, told twice.
-    told = sum(int(row.get(key, 0)) for row in ports if str(row.get("node", "")).startswith("h") for key in DROPS_AT_SENDING)
+    told = sum(int(row.get(key, 0)) for row in ports if of_host(row) for key in DROPS_AT_SENDING)
     causes["tx_refused"] = max(0, causes["tx_refused"] - told)
     sent, delivered, lost = total("tx_packets"), total("rx_packets"), sum(causes.values())
     return {
@@ -290,6 +292,7 @@ def books(record: dict[str, Any]) -> dict[str, Any]:
         "unexplained": sent - delivered - lost if agents and ports else None,
         "causes": {cause: n for cause, n in causes.items() if n},
         "rejected": {k: total(k) for k in sorted({k for c in agents for k in c if k.startswith(REFUSED)}) if total(k)},
+        **({} if background is None else {"background": background}),
     }
 
 

@@ -16,6 +16,9 @@ BLOCK = bytes.fromhex("fcbbbb00")
 TIER_T0, TIER_T1, TIER_HOST = 1, 2, 3
 INNER_PREFIX = bytes.fromhex("fd6d7263000000000000000000000000")[:14]
 """Hosts' one inner address each: fd6d:7263::<number + 1> (a unique local prefix; our own choice)."""
+BACKGROUND_PREFIX = bytes.fromhex("fd6d7263000b")
+"""Background flows' two addresses each: fd6d:7263:b::<flow>:<end>, apart from the hosts' own, so that each has routes of its own and every
+counter can tell its frames from the workload's (our own choice)."""
 HOST_MAC = bytes.fromhex("026d72630001")
 """All host ports share one MAC: switches redirect frames without rewriting them (our own choice)."""
 ROUTER_MAC = HOST_MAC
@@ -108,6 +111,12 @@ def host_of_inner(address: bytes) -> int:
     if address[:14] != INNER_PREFIX:
         return -1
     return int.from_bytes(address[14:16], "big") - 1
+
+
+def background_addresses(flow: int) -> tuple[bytes, bytes]:
+    """The inner addresses of background flow number ``flow``: its source's and its destination's."""
+    head = BACKGROUND_PREFIX.ljust(12, b"\0") + flow.to_bytes(2, "big")
+    return head + b"\0\1", head + b"\0\2"
 
 
 def text(address: bytes) -> str:

@@ -13,12 +13,12 @@ from pathlib import Path
 from agents.mrc import dscp
 from testbed.dataplane import layout
 from testbed.errors import UserError
-from topologies import clos
-from topologies.addressing import BLOCK
+from topologies import addressing, clos
+from topologies.addressing import BACKGROUND_PREFIX, BLOCK
 
 SOURCE = Path(__file__).with_name("fabric.bpf.c")
 OBJECT = SOURCE.with_suffix(".o")
-_INPUTS = (SOURCE, Path(__file__), Path(layout.__file__), Path(dscp.__file__), Path(clos.__file__))
+_INPUTS = (SOURCE, Path(__file__), Path(layout.__file__), Path(dscp.__file__), Path(clos.__file__), Path(addressing.__file__))
 
 
 def compile_object(out: Path, udp_port: int = layout.MRC_UDP_PORT) -> Path:
@@ -38,6 +38,8 @@ def compile_object(out: Path, udp_port: int = layout.MRC_UDP_PORT) -> Path:
         "TRIM_BYTES": layout.TRIM_BYTES,
         "MRC_UDP_PORT": udp_port,
         "PROBE_UDP_PORT": layout.PROBE_UDP_PORT,
+        "BACKGROUND_HIGH": f"0x{BACKGROUND_PREFIX[:4].hex()}u",
+        "BACKGROUND_LOW": f"0x{BACKGROUND_PREFIX[4:].hex()}",
     }
     include = sorted(Path("/usr/include").glob("*-linux-gnu"))  # asm/types.h lives there, and -target bpf does not look there
     command = [clang, "-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall", "-Werror", *(f"-I{d}" for d in include)]

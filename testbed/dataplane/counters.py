@@ -17,6 +17,7 @@ from topologies.clos import Fabric
 _S = {name: i for i, name in enumerate(layout.STATS_WORDS)}
 _STATS = len(layout.STATS_WORDS)
 _FLUSHED = len(layout.FLUSHED_WORDS)
+_BACKGROUND = len(layout.BACKGROUND_WORDS)
 
 Row = dict[str, Any]
 Accounts = dict[str, tuple[int, int]]
@@ -33,6 +34,7 @@ class Counters:
         self._far = {e.number: o.number for li in fabric.links for e, o in ((li.a, li.b), (li.b, li.a))}
         self._stats = self._words("port_stats")
         self._flushed = self._words("port_flushed")
+        self._background = self._words("port_background")
         self._gate = self._words("port_gate")
         self._switch_down = self._words("switch_down")
 
@@ -81,12 +83,16 @@ class Counters:
         return all(self.backlog(port.number) == (0, 0) for port in self.fabric.ports)
 
     def rows(self) -> list[Row]:
-        """One row per port, cumulative since the fabric was built. Bytes are those of whole Ethernet frames, FCS not counted."""
+        """One row per port, cumulative since the fabric was built. Bytes are those of whole Ethernet frames, FCS not counted.
+
+        Where there has been background traffic, ``background_*`` say how much of a row was that (packets).
+        """
         for port in self.fabric.ports:
             if self._gate[port.number]:
                 self.flush(port.number)
         rows: list[Row] = []
         bridges = self._bridges()
+        with_background = any(self._background[: len(self.fabric.ports) * _BACKGROUND])
         for link in self.fabric.links:
             for port, peer in ((link.a, link.b), (link.b, link.a)):
                 backlog, backlog_packets = self.backlog(port.number)
@@ -110,6 +116,10 @@ class Counters:
                 row |= {name: s[_S[name]] for name in ("marked", "trimmed", "corrupted", "met_bytes", "met_packets")}
                 row |= {"backlog_bytes": backlog, "backlog_packets": backlog_packets, "backlog_mean_bytes": mean_backlog(row)}
                 row |= {"backlog_peak_bytes": s[_S["peak_bytes_data"]], "backlog_high_peak_bytes": s[_S["peak_bytes_high"]]}
+                if with_background:
+                    at = port.number * _BACKGROUND
+                    part = self._background[at : at + _BACKGROUND].tolist()
+                    row |= {f"background_{name}": n for name, n in zip(layout.BACKGROUND_WORDS, part, strict=True)}
                 rows.append(row)
         return rows
 

@@ -20,7 +20,7 @@
 	!defined(PORT_BASE) || !defined(HANDED_OVER) || !defined(LOCATOR_BLOCK) || \
 	!defined(DSCP_CONTROL) || !defined(DSCP_TRIMMABLE) || !defined(DSCP_TRIMMABLE_RETX) || !defined(DSCP_TRIMMED) || \
 	!defined(DSCP_TRIMMED_LASTHOP) || !defined(DSCP_ROCE) || !defined(TRIM_BYTES) || !defined(MRC_UDP_PORT) || \
-	!defined(PROBE_UDP_PORT)
+	!defined(PROBE_UDP_PORT) || !defined(BACKGROUND_HIGH) || !defined(BACKGROUND_LOW)
 #error "compile through testbed/dataplane/loader.py, which defines the fabric's sizes and the DSCP table"
 #endif
 
@@ -73,6 +73,23 @@ struct port_stats {
 	__u64 trimmed;
 	__u64 met_bytes;   /* sum of what each data packet found waiting */
 	__u64 met_packets; /* and how many packets that were; also the counter of the ramp's draws */
+};
+
+/* The part of a port's counters that is background traffic: frames whose inner source is one of its addresses. A map of its own, so that
+ * whoever reads port_stats need not know of it. */
+struct port_background {
+	__u64 left;    /* of a host's port only: handed to it for sending */
+	__u64 arrived; /* likewise: come over the cable, past every fault */
+	__u64 drop_tail;
+	__u64 drop_link_down;
+	__u64 drop_no_route;
+	__u64 drop_not_mine;
+	__u64 drop_hop_limit;
+	__u64 drop_switch_down;
+	__u64 drop_silent;
+	__u64 drop_fault_loss;
+	__u64 drop_fault_path;
+	__u64 corrupted;
 };
 
 /* Injected faults of what arrives at a port; probabilities in 2^-32. Written by testbed/dataplane/packet_faults.py; the draws are counted
@@ -132,6 +149,14 @@ struct {
 	__type(value, struct port_flushed);
 } port_flushed SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, PORTS);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct port_background);
+} port_background SEC(".maps");
+
 /* Non-zero: the cable at this port is down, admit nothing. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -177,6 +202,21 @@ struct {
 
 #define COUNT(field) __sync_fetch_and_add(&(field), 1)
 #define COUNT_BYTES(field, n) __sync_fetch_and_add(&(field), (n))
+/* What befell a frame, and whose it was. Packet pointers are no longer good after it. */
+#define ACCOUNT(skb, number, stats, cause) \
+	do { \
+		COUNT((stats)->cause); \
+		if (is_background(skb)) \
+			COUNT_BACKGROUND(number, cause); \
+	} while (0)
+#define COUNT_BACKGROUND(number, cause) \
+	do { \
+		__u32 at_port = (number); \
+		struct port_background *part = bpf_map_lookup_elem(&port_background, &at_port); \
+\
+		if (part) \
+			COUNT(part->cause); \
+	} while (0)
 
 /* Frames over a page carry their tail in fragments, and taps share headers: make `bytes` of them linear and ours. */
 static __always_inline int reach(struct __sk_buff *skb, __u32 bytes)
@@ -248,6 +288,23 @@ static __always_inline int is_mrc(struct __sk_buff *skb)
 	       (udp->dest == bpf_htons(MRC_UDP_PORT) || udp->dest == bpf_htons(PROBE_UDP_PORT));
 }
 
+/* Background traffic (testbed/emulated/background.py): an IPv6 packet in IPv6 from one of its addresses. */
+static __always_inline int is_background(struct __sk_buff *skb)
+{
+	struct ipv6hdr *outer, *inner;
+	void *data;
+
+	if (skb->protocol != bpf_htons(ETH_P_IPV6) || reach(skb, INNER_UDP))
+		return 0;
+	data = (void *)(long)skb->data;
+	if (data + INNER_UDP > (void *)(long)skb->data_end)
+		return 0;
+	outer = data + ETH_HLEN;
+	inner = data + OUTER;
+	return outer->nexthdr == IPPROTO_IPV6 && inner->saddr.in6_u.u6_addr32[0] == bpf_htonl(BACKGROUND_HIGH) &&
+	       inner->saddr.in6_u.u6_addr16[2] == bpf_htons(BACKGROUND_LOW);
+}
+
 /* Draw number `count` of a port, 32 bits: SplitMix64's finaliser over seed, port and count, so that a run can be repeated. */
 static __always_inline __u64 draw(__u32 seed, __u32 number, __u64 count)
 {
@@ -317,23 +374,23 @@ static __always_inline int faulted(struct __sk_buff *skb, __u32 number, struct p
 	if (!flags)
 		return 0;
 	if ((flags & FAULT_LOSS) && draw(fault->loss_seed, number, __sync_fetch_and_add(&fault->loss_draws, 1)) < fault->loss) {
-		COUNT(stats->drop_fault_loss);
+		ACCOUNT(skb, number, stats, drop_fault_loss);
 		return 1;
 	}
 	if ((flags & FAULT_PATH) && lost_on_path(skb, number, port)) {
-		COUNT(stats->drop_fault_path);
+		ACCOUNT(skb, number, stats, drop_fault_path);
 		return 1;
 	}
 	if (flags & FAULT_CORRUPT) {
 		count = __sync_fetch_and_add(&fault->corrupt_draws, 1);
 		if (draw(fault->corrupt_seed, number, count) < fault->corrupt && !corrupt(skb, dscp, draw(fault->corrupt_seed, number, ~count)))
-			COUNT(stats->corrupted);
+			ACCOUNT(skb, number, stats, corrupted);
 	}
 	return 0;
 }
 
 /* Whether a switch forwards nothing: dead, or silent. Counts the packet if so. */
-static __always_inline int is_down(struct port_config *port, struct port_stats *stats)
+static __always_inline int is_down(struct __sk_buff *skb, __u32 at, struct port_config *port, struct port_stats *stats)
 {
 	__u32 number = port->switch_number;
 	__u64 *down = bpf_map_lookup_elem(&switch_down, &number);
@@ -341,17 +398,17 @@ static __always_inline int is_down(struct port_config *port, struct port_stats *
 	if (down && !*down)
 		return 0;
 	if (down && *down == SWITCH_SILENT)
-		COUNT(stats->drop_silent);
+		ACCOUNT(skb, at, stats, drop_silent);
 	else
-		COUNT(stats->drop_switch_down);
+		ACCOUNT(skb, at, stats, drop_switch_down);
 	return 1;
 }
 
 /* A port of an Open vSwitch bridge: OVS forwards. The kernel's datapath comes after this program, the packet sockets of the one in user
  * space before it: so they take only marked frames, and the frame comes in a second time with the mark. */
-static __always_inline int hand_over(struct __sk_buff *skb, struct port_config *port, struct port_stats *stats)
+static __always_inline int hand_over(struct __sk_buff *skb, __u32 at, struct port_config *port, struct port_stats *stats)
 {
-	if (is_down(port, stats))
+	if (is_down(skb, at, port, stats))
 		return TC_ACT_SHOT;
 	if (port->kind == KIND_BRIDGE)
 		return TC_ACT_OK;
@@ -360,13 +417,13 @@ static __always_inline int hand_over(struct __sk_buff *skb, struct port_config *
 }
 
 /* uN (RFC 9800 section 4.1, End with NEXT-C-SID): match own block and uSID, shift, static lookup, redirect. */
-static __always_inline int forward(struct __sk_buff *skb, struct port_config *port, struct port_stats *stats)
+static __always_inline int forward(struct __sk_buff *skb, __u32 at, struct port_config *port, struct port_stats *stats)
 {
 	__u32 number = port->switch_number, key, *egress;
 	struct ipv6hdr *ip;
 	__be16 *word;
 
-	if (is_down(port, stats))
+	if (is_down(skb, at, port, stats))
 		return TC_ACT_SHOT;
 	if (skb->protocol != bpf_htons(ETH_P_IPV6) || skb->len < OUTER || bpf_skb_pull_data(skb, OUTER))
 		goto not_mine;
@@ -377,13 +434,13 @@ static __always_inline int forward(struct __sk_buff *skb, struct port_config *po
 	if (word[0] != bpf_htons(LOCATOR_BLOCK >> 16) || word[1] != bpf_htons(LOCATOR_BLOCK & 0xffff) || bpf_ntohs(word[2]) != port->usid)
 		goto not_mine;
 	if (ip->hop_limit <= 1) {
-		COUNT(stats->drop_hop_limit);
+		ACCOUNT(skb, at, stats, drop_hop_limit);
 		return TC_ACT_SHOT;
 	}
 	key = number << 16 | bpf_ntohs(word[3]);
 	egress = bpf_map_lookup_elem(&routes, &key);
 	if (!egress) {
-		COUNT(stats->drop_no_route);
+		ACCOUNT(skb, at, stats, drop_no_route);
 		return TC_ACT_SHOT;
 	}
 	ip->hop_limit--;
@@ -393,9 +450,16 @@ static __always_inline int forward(struct __sk_buff *skb, struct port_config *po
 	word[5] = word[6];
 	word[6] = word[7];
 	word[7] = 0;
+	/* A frame of the kernel's own sockets is charged to its socket for as long as it exists, and TCP takes what is charged for "still in
+	 * my host's queue" (small queues): two segments of a connection in the whole fabric, and no queue anywhere. So the first switch sends
+	 * a copy that is nobody's and ends the original, as a NIC does that has sent it. Agents' frames stay: their buffers hold a fabric. */
+	if (skb->sk && !is_mrc(skb)) {
+		bpf_clone_redirect(skb, *egress, 0);
+		return TC_ACT_STOLEN;
+	}
 	return bpf_redirect(*egress, 0);
 not_mine:
-	COUNT(stats->drop_not_mine);
+	ACCOUNT(skb, at, stats, drop_not_mine);
 	return TC_ACT_SHOT;
 }
 
@@ -421,9 +485,11 @@ int fabric_ingress(struct __sk_buff *skb)
 	if (faulted(skb, number, port, stats, dscp))
 		return TC_ACT_SHOT;
 	if (port->kind == KIND_SWITCH)
-		return forward(skb, port, stats);
+		return forward(skb, number, port, stats);
 	if (port->kind != KIND_HOST)
-		return hand_over(skb, port, stats);
+		return hand_over(skb, number, port, stats);
+	if (is_background(skb))
+		COUNT_BACKGROUND(number, arrived);
 	/* The kernel's own stack must not answer MRC: packet sockets take frames for others, the stack does not. */
 	if (is_mrc(skb))
 		bpf_skb_change_type(skb, PACKET_OTHERHOST);
@@ -540,9 +606,12 @@ int fabric_egress(struct __sk_buff *skb)
 	/* A refused packet is told to its sender. OVS would take that for a busy socket and drop the rest of its batch. */
 	refuse = port->kind == KIND_TAPPED ? TC_ACT_STOLEN : TC_ACT_SHOT;
 
+	if (port->kind == KIND_HOST && is_background(skb))
+		COUNT_BACKGROUND(number, left);
+
 	/* Step 1: the cable. */
 	if (*gate) {
-		COUNT(stats->drop_link_down);
+		ACCOUNT(skb, number, stats, drop_link_down);
 		return refuse;
 	}
 
@@ -587,6 +656,8 @@ int fabric_egress(struct __sk_buff *skb)
 	if (admit(&stats->admitted_bytes[DATA], &far_stats->arrived_bytes[DATA], &flushed->bytes[DATA], port->limit[DATA], length, &backlog)) {
 		COUNT(stats->drop_tail_packets[DATA]);
 		COUNT_BYTES(stats->drop_tail_bytes[DATA], length);
+		if (is_background(skb))
+			COUNT_BACKGROUND(number, drop_tail);
 		return refuse;
 	}
 	COUNT(stats->admitted_packets[DATA]);

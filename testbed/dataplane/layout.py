@@ -84,6 +84,20 @@ STATS_WORDS: Final = (  # u64 each; those of two classes: data, high
     "met_packets",
 )
 FLUSHED_WORDS: Final = ("bytes_data", "bytes_high", "packets_data", "packets_high")  # u64 each
+BACKGROUND_WORDS: Final = (  # u64 each
+    "left",
+    "arrived",
+    "drop_tail",
+    "drop_link_down",
+    "drop_no_route",
+    "drop_not_mine",
+    "drop_hop_limit",
+    "drop_switch_down",
+    "drop_silent",
+    "drop_fault_loss",
+    "drop_fault_path",
+    "corrupted",
+)
 FAULT_LOSS: Final = 1
 FAULT_CORRUPT: Final = 2
 FAULT_PATH: Final = 4

@@ -46,7 +46,10 @@ def path(cluster: Cluster, src: int, dst: int, value: int) -> bytes:
 
 
 def test_layouts_match_the_kernels(tiny: Cluster) -> None:
-    expected = (("port_config", layout.CONFIG_WORDS, 4), ("port_stats", layout.STATS_WORDS, 8), ("port_flushed", layout.FLUSHED_WORDS, 8))
+    expected = (
+        ("port_config", layout.CONFIG_WORDS, 4), ("port_stats", layout.STATS_WORDS, 8), ("port_flushed", layout.FLUSHED_WORDS, 8),
+        ("port_background", layout.BACKGROUND_WORDS, 8),
+    )  # fmt: skip
     for name, words, size in expected:
         held = BpfMap(loader.PINS / name)
         assert (held.value_size, held.max_entries) == (len(words) * size, layout.MAX_PORTS), name
