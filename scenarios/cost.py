@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import pandas as pd
@@ -38,7 +39,7 @@ def figures(run: Run) -> dict[str, Any] | None:
 
 
 def paced(work_ns: float, begin: int, marks: Sequence[int], share: Share) -> float | None:
-    """How long ``work_ns`` of work at full pace takes from ``begin`` on, if the pace is ``share`` and changes at ``marks``; None: for ever."""
+    """How long ``work_ns`` at full pace takes from ``begin`` on, if the pace is ``share``, changing at ``marks``; None: for ever."""
     left, at = work_ns, begin
     for mark in [*sorted(t for t in marks if t > begin), None]:
         pace = share(at)
@@ -68,7 +69,7 @@ def periods(run: Run) -> tuple[list[int], list[int]]:
     for number, (step, ok) in enumerate(whole.items()):
         if not ok or step != number:
             break
-        done.append(int(by_step.loc[step, "max"]))
+        done.append(int(by_step["max"].iloc[number]))
     begin = int(frame["start_ns"].min())
     return done, [b - a for a, b in zip([begin, *done], done, strict=False)]
 
@@ -144,7 +145,7 @@ def flow_cost(run: Run, found: Sequence[Outage]) -> dict[str, Any] | None:
     if not flows:
         return None
     edges = [first, *(t for t in changes(found) if first < t < window[1]), window[1]]
-    ideal = sum((1 - share(a)) * (b - a) for a, b in zip(edges, edges[1:], strict=False))
+    ideal = sum((1 - share(a)) * (b - a) for a, b in pairwise(edges))
     known = not any(o.kind in UNMODELLED for o in found)
     extra = lost * 8e9 / healthy
     back = None if None in backs else max(b for b in backs if b is not None)
@@ -181,7 +182,7 @@ def flow_theory(run: Run, found: Sequence[Outage]) -> Share:
 
 
 def back_ns(bins: pd.DataFrame, before_bps: float, first: int, end: int, width: int, share: Share) -> int | None:
-    """From ``first`` to the first window of ``width`` that has :data:`BACK` of what theory leaves on average in it; None if there is none."""
+    """From ``first`` to the first window of ``width`` that has :data:`BACK` of what theory leaves in it on average; None: there is none."""
     step = max(1, width // 10)
     for begin in range(first, end - width + 1, step):
         left = sum(share(begin + i * step) for i in range(10)) / 10
@@ -202,8 +203,8 @@ def costs(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """One row per transport, in their order, of summary entries of one variant and placement; [] where nothing failed.
 
     Each number is the median over the seeds for which it is known (None: for none); ``n`` of them have an ``extra_ns``, between
-    ``extra_low_ns`` and ``extra_high_ns``. ``unfinished``: runs that did not end well, whose cost has no number. ``kind`` is "steps" or "flows".
-    ``doubtful``: runs that are not trustworthy.
+    ``extra_low_ns`` and ``extra_high_ns``. ``kind`` is "steps" or "flows". ``unfinished``: runs that did not end well, whose cost has no
+    number. ``doubtful``: runs that are not trustworthy.
     """
     rows: list[dict[str, Any]] = []
     for transport in dict.fromkeys(e["transport"] for e in entries):

@@ -21,7 +21,7 @@ TALL = 2.2
 def draw(stored: Stored, directory: Path) -> list[Path]:
     """One figure per run with a lossy path that data took."""
     made: list[Path] = []
-    for run in stored.runs:
+    for run in stored.shown_runs:
         lossy = [row for row in run.get("lossy_paths", ()) if row["first_loss_ns"] is not None]
         if lossy and len(stored.rows("evs", run)):
             made += _figure(stored, directory, run, lossy[0])

@@ -20,7 +20,7 @@ MOST = 2.0
 def draw(stored: Stored, directory: Path) -> list[Path]:
     """One figure per run in which a flow was bound to some EVs."""
     made: list[Path] = []
-    for run in stored.runs:
+    for run in stored.shown_runs:
         if run.get("separations") and len(stored.rows("evs", run)):
             made += _figure(stored, directory, run)
     return made

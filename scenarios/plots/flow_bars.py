@@ -13,7 +13,7 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
     """One figure per placement and seed."""
     made: list[Path] = []
     for placement, seed, runs in stored.per_seed(lambda r: r["workload"] == "permutation" and _shares(r)):
-        made += _figure(directory, runs, f"permutation-{placement}-s{seed}", seed)
+        made += _figure(directory, runs, f"permutation-{placement}-s{seed}{stored.tag}", stored.seed_words(seed))
     return made
 
 
@@ -22,7 +22,7 @@ def _shares(run: dict[str, Any]) -> dict[str, float]:
     return {name: 100 * flow["share"] for name, flow in run.get("flows", {}).items() if flow["share"] is not None}
 
 
-def _figure(directory: Path, runs: list[dict[str, Any]], name: str, seed: int) -> list[Path]:
+def _figure(directory: Path, runs: list[dict[str, Any]], name: str, seed: str) -> list[Path]:
     names = list(runs[0]["flows"])
     width = 0.84 / len(runs)
     with figure(1, 2.35 + 0.15 * len(runs)) as (fig, ax):
@@ -46,6 +46,6 @@ def _figure(directory: Path, runs: list[dict[str, Any]], name: str, seed: int) -
         ax.set_yticks([0, 25, 50, 75, 100])
         ax.set_ylabel("goodput, % of line")
         ax.set_xlabel("flow, from host → to host")
-        ax.set_title(f"Permutation, n = {len(names)} flows, seed {seed}", pad=6)
+        ax.set_title(f"Permutation, n = {len(names)} flows, {seed}", pad=6)
         fig.legend([h for h, _ in handles], [t for _, t in handles], loc="outside lower left", handlelength=1.2)
         return save(fig, directory, name)

@@ -32,7 +32,7 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
     made: list[Path] = []
     for placement, seed, runs in stored.per_seed(lambda r: r.get("flows") and len(stored.rows("flows", r))):
         if len(runs[0]["flows"]) <= MOST and runs[0]["workload"] != "permutation":
-            made += _figure(stored, directory, runs, f"flows-{placement}-s{seed}", seed)
+            made += _figure(stored, directory, runs, f"flows-{placement}-s{seed}{stored.tag}", seed)
     return made
 
 
@@ -74,7 +74,7 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], name: s
         what = "line, fair share" if "incast" in runs[0]["groups"] else "line"
         handles[what] = Line2D([], [], color="black", linewidth=0.7, linestyle=":")
         fig.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=2, columnspacing=1.2, handlelength=1.8)
-        fig.suptitle(f"Goodput per flow, seed {seed}", fontsize=8, fontweight="bold", x=0.01, ha="left")
+        fig.suptitle(f"Goodput per flow, {stored.seed_words(seed)}", fontsize=8, fontweight="bold", x=0.01, ha="left")
         return save(fig, directory, name)
 
 

@@ -17,7 +17,7 @@ POINTS = 160
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
     """One figure per run of flows in which NIC ports changed: of the first host that it concerns."""
-    runs = [run for run in stored.runs if run.get("ports") and len(stored.rows("goodput", run))]
+    runs = [run for run in stored.shown_runs if run.get("ports") and len(stored.rows("goodput", run))]
     return [path for run in runs for path in _figure(stored, directory, run)]
 
 

@@ -51,7 +51,7 @@ def intervals(changes: pd.DataFrame, end: float) -> list[tuple[float, float, str
 def draw(stored: Stored, directory: Path) -> list[Path]:
     """One figure per run that logged EV states."""
     made: list[Path] = []
-    for run in stored.runs:
+    for run in stored.shown_runs:
         events = stored.events[stored.events["run"] == run["run"]] if len(stored.events) else stored.events
         begin = stored.begin_ns(run)
         fabric = stored.fabric(run)

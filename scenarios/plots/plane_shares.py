@@ -18,7 +18,7 @@ MOST = 4
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
     """One figure per run in which NIC ports changed and enough was sent."""
-    return [path for run in stored.runs if run.get("plane_deviation") is not None for path in _figure(directory, run)]
+    return [path for run in stored.shown_runs if run.get("plane_deviation") is not None for path in _figure(directory, run)]
 
 
 def deviations(row: dict[str, Any]) -> list[tuple[int, float, bool]]:

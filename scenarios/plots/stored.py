@@ -1,4 +1,7 @@
-"""What the plots read: summary, manifest and the Parquet tables of a results directory, nothing else."""
+"""What plots and the report read: summary, manifest and the Parquet tables of a results directory, nothing else.
+
+A :class:`Stored` shows all runs, or with ``settings`` those of one variant of a scenario with a ``[sweep]``.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,30 @@ from typing import Any
 import pandas as pd
 
 from scenarios.outages import ENDLESS, Outage
+from scenarios.sweep import short_keys, suffix
+from testbed.errors import UserError
 from topologies import Fabric
+
+SEEDS_SHOWN = 2
+"""With more seeds, figures of single runs show the first seed's alone [ours]."""
+VERDICTS = ("ok", "failed", "not trustworthy", "interrupted")
+
+
+class ResultsError(UserError):
+    """Results that cannot be read: one line with the file and the fix."""
+
+
+def read_json(path: Path, fix: str) -> dict[str, Any]:
+    """A file of results. Raises :class:`ResultsError` naming it if it is missing or no JSON."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ResultsError(f"{path.parent} holds no results (no {path.name}): give a directory that mrcbed run wrote") from None
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ResultsError(f"{path} cannot be read ({error}): {fix}") from None
+    if not isinstance(found, dict):
+        raise ResultsError(f"{path} holds no results of mrcbed run: {fix}")
+    return found
 
 
 @dataclass
@@ -20,32 +46,70 @@ class Stored:
     """A results directory."""
 
     directory: Path
+    settings: dict[str, Any] | None = None
+    whole: Stored | None = None
 
     @cached_property
     def summary(self) -> dict[str, Any]:
-        return dict(json.loads((self.directory / "summary.json").read_text(encoding="utf-8")))
+        if self.whole is not None:
+            return self.whole.summary
+        path = self.directory / "summary.json"
+        found = read_json(path, "take it from a copy, or run the scenario again")
+        for run in found.get("runs", ()):
+            if run.get("verdict") not in VERDICTS:
+                raise ResultsError(f"{path}: run {run.get('run')} has no verdict, nobody can say what its figures are worth: run it again")
+        for key in ("scenario", "runs", "checks", "fabrics", "verdict"):
+            if key not in found:
+                raise ResultsError(f"{path} holds no results of mrcbed run (no {key!r}): give a directory that mrcbed run wrote")
+        return found
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
-        return dict(json.loads((self.directory / "manifest.json").read_text(encoding="utf-8")))
+        if self.whole is not None:
+            return self.whole.manifest
+        return read_json(self.directory / "manifest.json", "take it from a copy, or run the scenario again")
 
     def table(self, name: str) -> pd.DataFrame:
-        """A Parquet table; empty if it is not there."""
+        """A Parquet table; empty if it is not there. Raises :class:`ResultsError` if it cannot be read."""
         path = self.directory / f"{name}.parquet"
-        return pd.read_parquet(path) if path.is_file() else pd.DataFrame()
+        if not path.is_file():
+            return pd.DataFrame()
+        try:
+            return pd.read_parquet(path)
+        except (OSError, ValueError) as error:  # pyarrow's own are either
+            first = (str(error).splitlines() or [""])[0]
+            raise ResultsError(f"{path} cannot be read ({first}): mrcbed plot --tables {self.directory} makes it again from raw/") from None
+
+    # --- variants --------------------------------------------------------------------------------------------
+
+    @cached_property
+    def variants(self) -> list[Stored]:
+        """One for each of the scenario's settings, in order; itself alone if it sweeps nothing."""
+        found: list[dict[str, Any]] = []
+        for run in self.summary["runs"]:
+            if run.get("settings", {}) not in found:
+                found.append(run.get("settings", {}))
+        return [Stored(self.directory, one, self) for one in found] if any(found) else [self]
+
+    @property
+    def tag(self) -> str:
+        """What files of this variant's figures are named by, beside placement and seed."""
+        return suffix(self.settings or {})
 
     @cached_property
     def steps(self) -> pd.DataFrame:
+        if self.whole is not None:
+            return self.whole.steps
         frame = self.table("steps")
         return frame[~frame["warmup"].astype(bool)] if len(frame) else frame
 
     @cached_property
     def events(self) -> pd.DataFrame:
-        return self.table("events")
+        return self.whole.events if self.whole else self.table("events")
 
     @cached_property
     def goodput(self) -> pd.DataFrame:
-        return self.table("goodput")
+        return self.whole.goodput if self.whole else self.table("goodput")
 
     def rows(self, name: str, run: dict[str, Any]) -> pd.DataFrame:
         """One run's rows of a table."""
@@ -56,11 +120,33 @@ class Stored:
 
     @cached_property
     def _tables(self) -> dict[str, pd.DataFrame]:
-        return {}
+        return self.whole._tables if self.whole else {}
 
     @property
     def runs(self) -> list[dict[str, Any]]:
-        return list(self.summary["runs"])
+        return [r for r in self.summary["runs"] if self.settings is None or r.get("settings", {}) == self.settings]
+
+    @property
+    def shown_runs(self) -> list[dict[str, Any]]:
+        """Those that figures of single runs show."""
+        shown = {(placement, seed) for placement, seeds in self.groups() for seed in self.shown_seeds(seeds)}
+        return [r for r in self.runs if (r["placement"], r["seed"]) in shown]
+
+    @staticmethod
+    def shown_seeds(seeds: list[int]) -> list[int]:
+        return seeds if len(seeds) <= SEEDS_SHOWN else seeds[:1]
+
+    def seed_words(self, seed: int) -> str:
+        """In titles: ``seed 1``, with what is swept and how many seeds there are beside it."""
+        count = len({r["seed"] for r in self.runs})
+        of = f" (one of {count} seeds)" if count > SEEDS_SHOWN else ""
+        return f"seed {seed}{of}{self.settings_words}"
+
+    @property
+    def settings_words(self) -> str:
+        """A line of a title: what this variant's settings are; empty without a sweep."""
+        names = short_keys(list(self.settings or {}))
+        return "".join(f"\n{short} = {(self.settings or {})[key]}" for key, short in names.items())
 
     def groups(self) -> list[tuple[str, list[int]]]:
         """(placement, its seeds) in order."""
@@ -76,9 +162,9 @@ class Stored:
         return sorted(found, key=lambda r: (names.index(r["transport"]) if r["transport"] in names else len(names), r["seed"]))
 
     def per_seed(self, wanted: Callable[[dict[str, Any]], Any]) -> Iterator[tuple[str, int, list[dict[str, Any]]]]:
-        """(placement, seed, its runs for which ``wanted`` holds) in order; those without any are left out."""
+        """(placement, seed, its runs for which ``wanted`` holds) in order; those without any are left out, and seeds that are too many."""
         for placement, seeds in self.groups():
-            for seed in seeds:
+            for seed in self.shown_seeds(seeds):
                 runs = [run for run in self.ordered(placement, seed) if wanted(run)]
                 if runs:
                     yield placement, seed, runs

@@ -15,7 +15,7 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
     """One figure per placement and seed with logged windows."""
     made: list[Path] = []
     for placement, seed, runs in stored.per_seed(lambda r: r.get("flows") and len(stored.rows("cwnd", r))):
-        made += _figure(stored, directory, runs, f"windows-{placement}-s{seed}", seed)
+        made += _figure(stored, directory, runs, f"windows-{placement}-s{seed}{stored.tag}", seed)
     return made
 
 
@@ -58,5 +58,5 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], name: s
         ]
         handles.append(Line2D([], [], color="black", linewidth=0.7, linestyle=":", label="BDP of the host over all planes"))
         fig.legend(handles=handles, loc="outside lower center", ncols=2, columnspacing=1.2, handlelength=1.6)
-        fig.suptitle(f"Congestion windows, seed {seed}", fontsize=8, fontweight="bold", x=0.01, ha="left")
+        fig.suptitle(f"Congestion windows, {stored.seed_words(seed)}", fontsize=8, fontweight="bold", x=0.01, ha="left")
         return save(fig, directory, name)
