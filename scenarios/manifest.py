@@ -89,7 +89,6 @@ def _engine() -> str:
 
 def make_manifest(scenario: Scenario, command_line: list[str]) -> dict[str, Any]:
     """The part known before anything runs. The runner adds ``runs`` (with fidelity verdicts), ``verdict`` and durations."""
-    fabrics = {t.fabric.name: t.fabric for t in scenario.transports}
     return {
         "scenario": scenario.to_dict(),
         "scenario_file": scenario.text,
@@ -103,7 +102,7 @@ def make_manifest(scenario: Scenario, command_line: list[str]) -> dict[str, Any]
         "engine": _engine(),
         "kernel": platform.release(),
         "machine": {"cpu": _cpu_model(), "arch": platform.machine(), "cores": os.cpu_count(), "memory_bytes": _memory_bytes()},
-        "fabrics": {name: {**figures(f), **f.to_dict()} for name, f in fabrics.items()},
+        "fabrics": {name: {**figures(f), **f.to_dict()} for name, f in scenario.fabrics.items()},
         "notes": [
             "Links run slower than real ones by time_scale; durations are as measured.",
             "A path's propagation delay is a FIFO in the agents' receive path: the kernel's own TCP and MPTCP would not see it.",

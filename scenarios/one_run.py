@@ -20,6 +20,7 @@ from scenarios.fidelity import Watch
 from scenarios.mapping import Mapping
 from scenarios.measure import books
 from scenarios.schema import USED_BY_QP, Scenario, Transport
+from scenarios.sweep import suffix
 from scenarios.workloads import edges_of, resolve_flows, watched_ports
 from testbed.errors import UserError
 from testbed.fault_targets import FaultEvent, Injected
@@ -79,10 +80,11 @@ class Spec:
     placement: str
     seed: int
     used: dict[int, str] = field(default_factory=dict)  # fault number -> cable, once resolved; shared by the runs of a fabric
+    settings: dict[str, Any] = field(default_factory=dict)  # of the sweep: key -> value
 
     @property
     def key(self) -> str:
-        return f"{self.transport.name}-{self.transport.fabric.name}-{self.placement}-s{self.seed}"
+        return f"{self.transport.name}-{self.transport.fabric.name}-{self.placement}-s{self.seed}{suffix(self.settings)}"
 
 
 class OneRun:
@@ -379,8 +381,8 @@ class OneRun:
         work = spec.scenario.workload
         self.record.update(
             key=spec.key, transport=spec.transport.name, kind=spec.transport.kind, fabric=self.fabric.to_dict(), placement=spec.placement,
-            seed=spec.seed, ranks=self.hosts, workload=work.kind, message_bytes=work.message_bytes, dtype=work.dtype, steps=work.steps,
-            warmup_steps=work.warmup_steps, flows=[asdict(flow) for flow in self.flows], queue_ports=self.queues, reconvergence_ns=spec.transport.reconvergence_ns, qps=spec.transport.qps, options=spec.transport.options, controller=spec.transport.controller,  # noqa: E501
+            settings=spec.settings, seed=spec.seed, ranks=self.hosts, workload=work.kind, message_bytes=work.message_bytes,
+            dtype=work.dtype, steps=work.steps, warmup_steps=work.warmup_steps, flows=[asdict(flow) for flow in self.flows], queue_ports=self.queues, reconvergence_ns=spec.transport.reconvergence_ns, qps=spec.transport.qps, options=spec.transport.options, controller=spec.transport.controller,  # noqa: E501
             clustermapper=spec.transport.clustermapper.to_dict() if spec.transport.clustermapper else None,
             outcome=self.outcome, reason=self.reason, window=self.window,
             fault_links=timeline.all_links(),

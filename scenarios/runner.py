@@ -16,10 +16,12 @@ from typing import Any
 
 from scenarios.faults import check_used_edge
 from scenarios.manifest import make_manifest
-from scenarios.measure import load_runs, write_tables
+from scenarios.measure import Run, load_runs, write_tables
 from scenarios.one_run import ClusterLike, OneRun, Spec
+from scenarios.rows import write_rows
 from scenarios.schema import USED_BY_QP, Scenario, ScenarioError
-from scenarios.summary import INTERRUPTED, summarise
+from scenarios.summary import INTERRUPTED, run_summary, summarise
+from scenarios.sweep import short_keys
 from scenarios.workloads import edges_of
 from topologies import Fabric
 from topologies.theory import place_ranks
@@ -43,23 +45,38 @@ def results_directory(scenario: str, out: str | None) -> Path:
 
 
 def plan(scenario: Scenario) -> list[Spec]:
-    """All runs, by fabric; within a fabric's placement and seed the transports that can say which cable their QP uses go first."""
-    followed = any(fault.on == USED_BY_QP for fault in scenario.faults)
+    """All runs: by seed, setting, placement, fabric, and transport, so that a drift of the machine hits all transports alike.
+
+    Every other time fabrics come in reverse, so that the one that stands is used first; transports take turns in being first, seed by seed.
+    Of those on one fabric the ones that can say which cable their QP uses go before those that lose the same one.
+    """
+    for variant in scenario.variants:
+        check_used_edges(variant.scenario)
     specs: list[Spec] = []
-    for fabric in dict.fromkeys(t.fabric for t in scenario.transports):
-        here = [t for t in scenario.transports if t.fabric == fabric]
-        if followed:
-            here.sort(key=lambda t: t.kind == "mrc")
-        for placement in scenario.workload.placement:
-            hosts = place_ranks(fabric, placement)
-            for fault in scenario.faults:
-                if fault.on == USED_BY_QP:
+    places = [(variant, placement) for variant in scenario.variants for placement in variant.scenario.workload.placement]
+    blocks = ((turn, seed, *place) for turn, seed in enumerate(scenario.seeds) for place in places)
+    for number, (turn, seed, variant, placement) in enumerate(blocks):
+        followed = any(fault.on == USED_BY_QP for fault in variant.scenario.faults)
+        fabrics = list(dict.fromkeys(t.fabric for t in variant.scenario.transports))
+        for fabric in reversed(fabrics) if number % 2 else fabrics:
+            here = [t for t in variant.scenario.transports if t.fabric == fabric]
+            here = [*here[turn % len(here) :], *here[: turn % len(here)]]
+            if followed:
+                here.sort(key=lambda t: t.kind == "mrc")
+            used: dict[int, str] = {}
+            specs += [Spec(variant.scenario, transport, placement, seed, used, variant.settings) for transport in here]
+    return specs
+
+
+def check_used_edges(scenario: Scenario) -> None:
+    """Every fault on what a QP uses needs a pair of ranks that has one, wherever the scenario runs. Raises :class:`ScenarioError`."""
+    for fault in scenario.faults:
+        if fault.on == USED_BY_QP:
+            for fabric in dict.fromkeys(t.fabric for t in scenario.transports):
+                for placement in scenario.workload.placement:
+                    hosts = place_ranks(fabric, placement)
                     for seed in scenario.seeds:
                         check_used_edge(fabric, hosts, fault, edges_of(scenario.workload, fabric, hosts, seed))
-            for seed in scenario.seeds:
-                used: dict[int, str] = {}
-                specs += [Spec(scenario, transport, placement, seed, used) for transport in here]
-    return specs
 
 
 class Runner:
@@ -79,6 +96,7 @@ class Runner:
         self.manifest = {**make_manifest(scenario, list(command_line)), "captures": []}
         self.cluster: Any = None
         self.built: Fabric | None = None
+        self.entries: dict[str, dict[str, Any]] = {}  # of runs that are over, by their key
 
     def run(self) -> dict[str, Any]:
         """Everything, and the summary that was written. Raises what stopped it, after writing, unless that was the user."""
@@ -98,7 +116,9 @@ class Runner:
         return summary
 
     def one(self, spec: Spec, number: int, count: int) -> None:
-        label = f"{spec.transport.name} on {spec.transport.fabric.name}, {spec.placement}, seed {spec.seed} ({number + 1} of {count})"
+        at = "".join(f", {short} {spec.settings[key]}" for key, short in short_keys(list(spec.settings)).items())
+        where = f"{spec.transport.name} on {spec.transport.fabric.name}, {spec.placement}{at}, seed {spec.seed}"
+        label = f"{where} ({number + 1} of {count})"
         if self.built != spec.transport.fabric:
             self.down()
             self.progress(f"building {spec.transport.fabric.name}", 0.0)
@@ -107,11 +127,14 @@ class Runner:
             self.built = spec.transport.fabric
         self.progress(label, 0.0)
         cluster: ClusterLike = self.cluster
-        outcome = OneRun(cluster, spec, self.directory / "raw" / spec.key, lambda share: self.progress(label, share)).go()
+        raw = self.directory / "raw" / spec.key
+        outcome = OneRun(cluster, spec, raw, lambda share: self.progress(label, share)).go()
         if outcome == "done" and not cluster.controller_lost:
             cluster.heal()
         else:
             self.down()  # agents may hang in it, or a controller is missing: the next run gets a new one
+        self.entries[spec.key] = run_summary(Run(raw), spec.scenario.expect_outcome)
+        write_rows(list(self.entries.values()), self.scenario.name, self.directory)
 
     def down(self) -> None:
         cluster, self.cluster, self.built = self.cluster, None, None
@@ -134,7 +157,7 @@ class Runner:
         """Tables, summary, manifest, plots, from what lies in the directory."""
         self.progress("writing results", 0.0)
         runs = load_runs(self.directory)
-        summary = summarise(self.scenario, runs)
+        summary = summarise(self.scenario, runs, self.entries)
         if isinstance(stopped, KeyboardInterrupt):
             summary["verdict"] = INTERRUPTED
         elif stopped is not None:
@@ -152,6 +175,7 @@ class Runner:
         self.write("manifest.json", self.manifest)
         if runs:
             write_tables(runs, self.directory)
+            write_rows(summary["runs"], self.scenario.name, self.directory)
             self.progress("drawing", 0.5)
             try:
                 from scenarios.plots import draw_all
@@ -181,6 +205,9 @@ def run_scenario(
     def factory(fabric: Fabric) -> Any:
         here = [link for link in pcap_links if link in fabric.links_by_name or ":".join(reversed(link.split(":"))) in fabric.links_by_name]
         where = directory / "pcap" / fabric.name
+        number = 2
+        while here and where.exists():  # the fabric was built before, and its captures are to stay
+            where, number = directory / "pcap" / f"{fabric.name}-{number}", number + 1
         if here:
             where.mkdir(parents=True, exist_ok=True)
         return Cluster(fabric, switch=switch, pcap_links=here, pcap_dir=where if here else None, progress=progress)
@@ -195,7 +222,7 @@ def run_scenario(
 def check_pcap_links(scenario: Scenario, links: Sequence[str]) -> None:
     """Every link to capture must exist on some fabric of the scenario. Raises :class:`topologies.FabricError`."""
     for link in links:
-        fabrics = [t.fabric for t in scenario.transports]
+        fabrics = list(scenario.fabrics.values())
         if not any(link in f.links_by_name or ":".join(reversed(link.split(":"))) in f.links_by_name for f in fabrics):
             with suppress(IndexError):
                 fabrics[0].link(link)

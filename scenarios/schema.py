@@ -5,6 +5,7 @@ Called by the command line and the runner. It reads files and nothing else: no n
 
 from __future__ import annotations
 
+import copy
 import re
 import tomllib
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from agents.device import make_engine
 from scenarios.checks import CheckError, names_in
 from scenarios.fabrics import QUEUE_KEYS, twin_of, variant_of
 from scenarios.fault_schema import Fault, FaultValues
+from scenarios.sweep import Settings, assign, override, pin, read_sweep, spelled
 from scenarios.values import ScenarioError, parse_duration, parse_size
 from scenarios.workloads import Workload, WorkloadError, check_fits, read_workload
 from testbed.controller.steering import POLICIES
@@ -49,6 +51,15 @@ class Expect:
     name: str
     placement: str | None = None  # only there; None: everywhere
     median: bool = False  # over the seeds, once, instead of for each of them
+    setting: Settings = field(default_factory=dict)  # asked only where the sweep's keys have these values
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A scenario at one setting of its sweep."""
+
+    settings: Settings  # {} where nothing is swept
+    scenario: Scenario
 
 
 @dataclass(frozen=True)
@@ -64,12 +75,24 @@ class Scenario:
     expects: tuple[Expect, ...]
     file: str
     text: str  # as read, for the manifest
+    swept: tuple[Variant, ...] = ()  # one per setting of the sweep; empty without one, and in a variant's own scenario
+
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        """One per setting; without a sweep this scenario itself, with settings {}."""
+        return self.swept or (Variant({}, self),)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for the manifest, everything resolved."""
-        data = asdict(replace(self, transports=()))
+        """Plain values for the manifest, everything resolved: the first setting's, and each one's under "variants" if any key is swept."""
+        data = asdict(replace(self, transports=(), swept=()))
         data["transports"] = [{**asdict(t), "fabric": t.fabric.to_dict()} for t in self.transports]
+        data["variants"] = [{"settings": v.settings, "scenario": v.scenario.to_dict()} for v in self.swept]
         return data
+
+    @property
+    def fabrics(self) -> dict[str, Fabric]:
+        """Every fabric of every setting, by name."""
+        return {t.fabric.name: t.fabric for v in self.variants for t in v.scenario.transports}
 
 
 def named_scenarios() -> tuple[str, ...]:
@@ -99,51 +122,47 @@ def load_scenario(
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ScenarioError(f"scenario file {path} is not valid TOML: {error}") from None
     data.setdefault("name", path.stem)
+    in_file = copy.deepcopy(data.get("sweep", {}))
     for item in overrides:
-        _override(data, item)
+        override(data, item)
     if fabric is not None:
-        data["fabric"] = fabric
+        pin(data, "fabric", fabric, "--fabric")
     if seeds:
         data["seeds"] = list(seeds)
-    reader = _Reader(path.name if path.parent == HERE else str(path))
-    return reader.scenario(data, str(path), text, transports)
+    shown = path.name if path.parent == HERE else str(path)
+    settings, varied = read_sweep(shown, data.pop("sweep", {}), in_file)
+    made = []
+    for setting in settings:
+        here = copy.deepcopy(data)
+        try:
+            for key, value in setting.items():
+                assign(here, key, value, f'{shown}: sweep."{key}"')
+            made.append(_Reader(shown, varied).scenario(here, str(path), text, transports))
+        except ScenarioError as error:
+            where = f" (in [sweep], at {spelled(setting)})" if setting else ""
+            raise ScenarioError(f"{error}{where}") from None
+    return with_variants(shown, settings, made)
 
 
-def _override(data: dict[str, Any], item: str) -> None:
-    """``workload.steps=3``, ``transport.roce.options.qps=2``, ``fault.0.at=1``: lists by number, name or kind."""
-    dotted, equals, raw = item.partition("=")
-    if not equals:
-        raise ScenarioError(f"--set {item}: write it like --set workload.steps=3")
-    try:
-        value = tomllib.loads(f"x = {raw}")["x"]
-    except tomllib.TOMLDecodeError:
-        value = raw
-    *parents, last = dotted.split(".")
-    at: Any = data
-    for key in parents:
-        if isinstance(at, list):
-            at = _of_list(at, key, item)
-        elif isinstance(at, dict):
-            at = at.setdefault(key, {})
-    if isinstance(at, list):
-        raise ScenarioError(f"--set {item}: say which one, like --set {'.'.join(parents)}.0.{last}={raw}")
-    if not isinstance(at, dict):
-        raise ScenarioError(f"--set {item}: {'.'.join(parents)!r} holds no further keys")
-    at[last] = value
-
-
-def _of_list(entries: list[Any], key: str, item: str) -> Any:
-    if key.isdigit() and int(key) < len(entries):
-        return entries[int(key)]
-    for which in ("name", "kind"):
-        for entry in entries:
-            if isinstance(entry, dict) and entry.get(which) == key:
-                return entry
-    raise ScenarioError(f"--set {item}: there is no {key!r} in a list of {len(entries)}")
+def with_variants(file: str, settings: Sequence[Settings], made: Sequence[Scenario]) -> Scenario:
+    """The first setting's scenario, with every check of the file and all settings as ``variants``."""
+    variants = []
+    fabrics: dict[str, Fabric] = {}
+    for setting, scenario in zip(settings, made, strict=True):
+        asked = tuple(e for e in scenario.expects if e.setting.items() <= setting.items())
+        variants.append(Variant(setting, replace(scenario, expects=asked)))
+        for transport in scenario.transports:
+            if fabrics.setdefault(transport.fabric.name, transport.fabric) != transport.fabric:
+                raise ScenarioError(f"{file}: two different fabrics are named {transport.fabric.name!r}: give each its own name")
+    return replace(made[0], swept=tuple(variants)) if settings[0] else made[0]
 
 
 class _Reader(FaultValues):
-    """Reads what is not the workload."""
+    """Reads what is not the workload. ``varied``: swept keys and every value they may have in checks."""
+
+    def __init__(self, file: str, varied: dict[str, Any]) -> None:
+        super().__init__(file)
+        self.varied = varied
 
     def fabric(self, value: Any, where: str, base: Fabric | None = None) -> Fabric:
         if value == "twin" and base is not None:
@@ -258,7 +277,7 @@ class _Reader(FaultValues):
         return made
 
     def expect(self, data: Any, where: str, transports: list[Transport], workload: Workload) -> Expect:
-        self.table(data, where, ("check", "name", "placement", "median"), ("check",))
+        self.table(data, where, ("check", "name", "placement", "median", "setting"), ("check",))
         check = str(data["check"])
         try:
             names = names_in(check)
@@ -270,10 +289,16 @@ class _Reader(FaultValues):
         placement = data.get("placement")
         if placement is not None:
             self.one_of(placement, PLACEMENTS, f"{where}.placement")
-        return Expect(check, str(data.get("name", check)), placement, self.switch(data, "median", where, False))
+        setting = data.get("setting", {})
+        self.table(setting, f"{where}.setting", list(self.varied) or ("a key of [sweep]",))
+        for key, value in setting.items():
+            if value not in self.varied[key]:
+                there = ", ".join(map(str, self.varied[key]))
+                raise self.fail(f'{where}.setting."{key}"', f"= {value!r} is not in [sweep], which has {there}")
+        return Expect(check, str(data.get("name", check)), placement, self.switch(data, "median", where, False), dict(setting))
 
 
 __all__ = [
-    "KINDS", "USED_BY_QP", "Expect", "Fault", "Scenario", "ScenarioError", "Transport", "Workload", "load_scenario", "named_scenarios",
-    "parse_duration", "parse_size", "twin_of",
+    "KINDS", "USED_BY_QP", "Expect", "Fault", "Scenario", "ScenarioError", "Transport", "Variant", "Workload", "load_scenario",
+    "named_scenarios", "parse_duration", "parse_size", "twin_of",
 ]  # fmt: skip

@@ -5,15 +5,17 @@ Called by the runner on what scenarios.measure read. Pure.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from scenarios import failure_figures, fidelity, flow_figures, mapper_figures
+from scenarios import cost, failure_figures, fidelity, flow_figures, mapper_figures
 from scenarios.checks import evaluate
 from scenarios.fabrics import figures as fabric_figures
 from scenarios.measure import Run, books, cable_gaps
 from scenarios.outages import NO_LOSS
-from scenarios.schema import Scenario
+from scenarios.schema import Scenario, Variant
 from scenarios.stats import medians, spread
+from scenarios.sweep import spelled
 from topologies.theory import COLLECTIVES, bus_bandwidth, bus_factor, collective_step_ns
 
 NOT_TRUSTWORTHY, INTERRUPTED = "not trustworthy", "interrupted"
@@ -84,6 +86,7 @@ def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
         "workload": record["workload"],
         "placement": record["placement"],
         "seed": record["seed"],
+        "settings": record.get("settings", {}),
         "ranks": len(record["ranks"]),
         "message_bytes": int(record["message_bytes"]),
         "wrong": wrong,
@@ -97,6 +100,7 @@ def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
         "untrimmed_loss": sum(line.get("rule") not in NO_LOSS for line in run.of("loss")),
         **(flow_figures.figures(run) if run.named_flows else {}),
         **failure_figures.figures(run),
+        "failure_cost": cost.figures(run),
         "mapper": mapper_figures.figures(run),
         "faults_missed": record["faults_missed"],
         "cpu_percent": fidelity.cpu_percent(record.get("cpu", []), *run.window),
@@ -110,26 +114,19 @@ def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
     }
 
 
-def summarise(scenario: Scenario, runs: list[Run]) -> dict[str, Any]:
-    """The whole of summary.json, whose keys are a contract."""
+def summarise(scenario: Scenario, runs: list[Run], known: Mapping[str, dict[str, Any]] | None = None) -> dict[str, Any]:
+    """The whole of summary.json, whose keys are a contract. ``known``: entries by run that were made before."""
+    variants = scenario.variants
+    entries = [(known or {}).get(run.key) or run_summary(run, expected_outcome(variants, run.record.get("settings", {}))) for run in runs]
     order = [t.name for t in scenario.transports]
-    places = list(scenario.workload.placement)
-    entries = [run_summary(run, scenario.expect_outcome) for run in runs]
-    entries.sort(key=lambda e: (places.index(e["placement"]), e["seed"], order.index(e["transport"])))
+    places = list(dict.fromkeys(place for v in variants for place in v.scenario.workload.placement))
+    settings = [v.settings for v in variants]
+    entries.sort(key=lambda e: (settings.index(e["settings"]), places.index(e["placement"]), e["seed"], order.index(e["transport"])))
     checks: list[dict[str, Any]] = []
-    seeds = {place: list(dict.fromkeys(e["seed"] for e in entries if e["placement"] == place)) for place in places}
-    several = sum(map(len, seeds.values())) > 1
-    for expect in scenario.expects:
-        for placement in (place for place in places if seeds[place] and expect.placement in (None, place)):
-            for asked in [seeds[placement]] if expect.median else [[seed] for seed in seeds[placement]]:
-                seen = [e for e in entries if e["placement"] == placement and e["seed"] in asked]
-                names = dict.fromkeys(e["transport"] for e in seen)
-                told = {name.replace("-", "_"): medians([e for e in seen if e["transport"] == name]) for name in names}
-                what = f"median of seeds {', '.join(map(str, asked))}" if expect.median else f"seed {asked[0]}"
-                suffix = f" [{placement}, {what}]" if several else ""
-                checks.append(evaluate(expect.check, told, expect.name + suffix))
+    for variant in variants:
+        checks += checks_of(variant, [e for e in entries if e["settings"] == variant.settings])
     for entry in entries:
-        if entry["faults_missed"] and entry["outcome"] == scenario.expect_outcome:
+        if entry["faults_missed"] and entry["outcome"] == expected_outcome(variants, entry["settings"]):
             missed = "; ".join(entry["faults_missed"])
             checks.append({"name": f"{entry['run']}: every fault happened", "expected": "all", "seen": f"not: {missed}", "ok": False})
     verdicts = [entry["verdict"] for entry in entries]
@@ -139,8 +136,32 @@ def summarise(scenario: Scenario, runs: list[Run]) -> dict[str, Any]:
         verdict = "failed"
     else:
         verdict = NOT_TRUSTWORTHY if NOT_TRUSTWORTHY in verdicts else "ok"
-    fabrics = {t.fabric.name: fabric_figures(t.fabric) for t in scenario.transports}
+    fabrics = {name: fabric_figures(fabric) for name, fabric in scenario.fabrics.items()}
     return {"scenario": scenario.name, "verdict": verdict, "checks": checks, "fabrics": fabrics, "runs": entries}
+
+
+def expected_outcome(variants: Sequence[Variant], settings: dict[str, Any]) -> str:
+    """How the scenario wants runs of these settings to end."""
+    return next(v.scenario.expect_outcome for v in variants if v.settings == settings)
+
+
+def checks_of(variant: Variant, entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """``checks`` on the runs of one setting: each of its placements and seeds, or over the seeds."""
+    checks = []
+    places = list(dict.fromkeys(e["placement"] for e in entries))
+    seeds = {place: list(dict.fromkeys(e["seed"] for e in entries if e["placement"] == place)) for place in places}
+    several = sum(map(len, seeds.values())) > 1 or bool(variant.settings)
+    at = f", {spelled(variant.settings)}" if variant.settings else ""
+    for expect in variant.scenario.expects:
+        for placement in (place for place in places if expect.placement in (None, place)):
+            for asked in [seeds[placement]] if expect.median else [[seed] for seed in seeds[placement]]:
+                seen = [e for e in entries if e["placement"] == placement and e["seed"] in asked]
+                names = dict.fromkeys(e["transport"] for e in seen)
+                told = {name.replace("-", "_"): medians([e for e in seen if e["transport"] == name]) for name in names}
+                what = f"median of seeds {', '.join(map(str, asked))}" if expect.median else f"seed {asked[0]}"
+                suffix = f" [{placement}, {what}{at}]" if several else ""
+                checks.append(evaluate(expect.check, told, expect.name + suffix))
+    return checks
 
 
 def exit_status(summary: dict[str, Any]) -> int:

@@ -108,8 +108,9 @@ def write_run(directory: Path, scenario: Scenario, spec: Any, play: Play) -> Run
     notes = [{"flow": i, "rank": f.src, "wrong": play.wrong if i == 0 else 0} for i, f in enumerate(flows)]
     record = {
         "key": spec.key, "transport": transport.name, "kind": transport.kind, "fabric": fabric.to_dict(), "placement": spec.placement,
-        "seed": spec.seed, "ranks": hosts, "workload": work.kind, "message_bytes": work.message_bytes, "dtype": work.dtype,
-        "steps": work.steps, "warmup_steps": work.warmup_steps, "reconvergence_ns": transport.reconvergence_ns, "qps": transport.qps,
+        "settings": spec.settings, "seed": spec.seed, "ranks": hosts, "workload": work.kind, "message_bytes": work.message_bytes,
+        "dtype": work.dtype, "steps": work.steps, "warmup_steps": work.warmup_steps,
+        "reconvergence_ns": transport.reconvergence_ns, "qps": transport.qps,
         "options": transport.options, "outcome": "done", "reason": "", "window": [T0, end], "fault_links": [], "faults_missed": [],
         "flows": [asdict(flow) for flow in flows], "t0": T0, "queue_ports": ports, "flow_notes": notes, "paths": paths,
         "wrong": {"0": play.wrong}, "agent_counters": {"0": {"tx_packets": 9, "rx_packets": 9}},
@@ -123,7 +124,7 @@ def write_run(directory: Path, scenario: Scenario, spec: Any, play: Play) -> Run
 def make(directory: Path, scenario: Scenario, plays: dict[str, Play]) -> dict[str, Any]:
     """A whole results directory, a play per transport's name; returns its summary."""
     for spec in plan(scenario):
-        write_run(directory, scenario, spec, plays.get(spec.transport.name, Play()))
+        write_run(directory, spec.scenario, spec, plays.get(spec.transport.name, Play()))
     runs = load_runs(directory)
     summary = summarise(scenario, runs)
     (directory / "summary.json").write_text(json.dumps(summary))

@@ -1,0 +1,69 @@
+"""Runs as rows of one flat table: independent variables first, then every figure. ``runs.csv`` and ``runs.parquet``, as the runs go.
+
+Called by the runner after each run, and by whoever compares. A row comes from a run's entry in summary.json and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+VARIABLES = ("scenario", "transport", "kind", "fabric", "workload", "placement", "seed")
+"""Columns that say what was run; one per key of the sweep follows. All others say what came of it."""
+Scalar = str | int | float | bool | None
+
+
+def row(entry: Mapping[str, Any], scenario_name: str) -> dict[str, Scalar]:
+    """One flat row. Nested figures have dotted names, lists of words are joined by "; ", lists of anything else are left out."""
+    first: dict[str, Scalar] = {"scenario": scenario_name, **{key: entry[key] for key in VARIABLES[1:]}, **entry.get("settings", {})}
+    figures: dict[str, Scalar] = {}
+    _flatten({key: value for key, value in entry.items() if key not in VARIABLES and key != "settings"}, "", figures)
+    return {**first, **{key: value for key, value in figures.items() if key not in first}}
+
+
+def _flatten(tree: Mapping[str, Any], before: str, into: dict[str, Scalar]) -> None:
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            _flatten(value, f"{before}{key}.", into)
+        elif isinstance(value, (list, tuple)):
+            if all(isinstance(item, str) for item in value):
+                into[f"{before}{key}"] = "; ".join(value)
+        elif value is None or isinstance(value, (str, int, float, bool)):
+            into[f"{before}{key}"] = value
+
+
+def table(rows: Sequence[Mapping[str, Scalar]]) -> pd.DataFrame:
+    """The rows as a frame that Parquet takes: columns by order of appearance, one type each (text where runs differ in type)."""
+    keys = list(dict.fromkeys(key for r in rows for key in r))
+    made: dict[str, pd.Series[Any]] = {}
+    for key in keys:
+        values = pd.Series([r.get(key) for r in rows], dtype="object")
+        types = {type(value) for value in values if value is not None}
+        if not types <= {int, float} and types != {bool}:
+            values = values.map(lambda value: None if value is None else str(value))
+            made[key] = values.astype("string")
+        else:
+            made[key] = values.astype("boolean" if types == {bool} else "Int64" if types <= {int} else "Float64")
+    return pd.DataFrame(made, columns=keys)
+
+
+def write_table(frame: pd.DataFrame, directory: Path, name: str) -> None:
+    """``name``.csv and ``name``.parquet, each whole or not at all: whoever is stopped in the middle leaves the one before."""
+    for ending in ("csv", "parquet"):
+        part = directory / f".{name}.{ending}.part"
+        if ending == "csv":
+            frame.to_csv(part, index=False)
+        else:
+            frame.to_parquet(part, index=False)
+        os.replace(part, directory / f"{name}.{ending}")
+
+
+def write_rows(entries: Sequence[Mapping[str, Any]], scenario_name: str, directory: Path) -> pd.DataFrame:
+    """``runs.csv`` and ``runs.parquet`` of these entries; returns the table."""
+    frame = table([row(entry, scenario_name) for entry in entries])
+    write_table(frame, directory, "runs")
+    return frame
