@@ -42,6 +42,7 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], rows: l
         ax.set_ylim(len(rows) - 0.5, -0.5)
         ax.axvline(0, color="black", linewidth=0.6)
         ax.margins(x=0.06)
+        ax.locator_params(axis="x", nbins=6)
         ax.grid(axis="x", linewidth=0.3, color="#DDDDDD")
         ax.set_xlabel("goodput not delivered, as time [s]" if flows else "time lost over all steps [s]")
         ax.set_title(f"What the failure cost, {placement} ranks{stored.settings_words}", pad=6)

@@ -74,7 +74,7 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
         span = shown_ns(stored, runs)
         drawn = [(r, s) for r in runs if (s := series(stored, r, span)) is not None]
         if drawn:
-            head = f"{title(runs[0])} goodput, {placement} ranks, {stored.seed_words(seed)}"
+            head = f"{title(runs[0])} goodput, {placement} ranks{stored.seed_words(seed)}"
             made += _figure(stored, directory, drawn, span, head, f"goodput-{placement}-s{seed}{stored.tag}")
     return made
 

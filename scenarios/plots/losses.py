@@ -21,6 +21,8 @@ CAUSES = {
 }
 """Counter -> (words, colour). Others are drawn grey, by their own name."""
 
+SWITCHES = {"marked": "#999933", "trimmed": "#332288"}
+
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
     """One figure per placement; the seeds of a transport are added up. None where nothing was lost, marked or trimmed."""
@@ -54,31 +56,40 @@ def _figure(stored: Stored, directory: Path, rows: list[dict[str, Any]], placeme
     greys = ("#777777", "#AAAAAA", "#CCCCCC")
     look = {c: CAUSES[c] for c in shown} | {c: (c.replace("_", " "), greys[i % 3]) for i, c in enumerate(others)}
     names = [f"{row['transport']}, n = {row['n']}" for row in rows]
-    with figure(2, 1.5 + 0.42 * len(rows) + 0.15 * ((len(look) + 3) // 2)) as (fig, axes):
-        top, bottom = axes
-        for y, row in enumerate(rows):
-            left = 0.0
-            for cause, (_, colour) in look.items():
-                value = row["causes"].get(cause, 0.0)
-                top.barh(y, value, left=left, height=0.62, color=colour, linewidth=0)
-                left += value
-            top.annotate(f"{left:.3g}", (left, y), xytext=(3, 0), textcoords="offset points", fontsize=6.5, va="center")
-            for k, (key, colour) in enumerate((("marked", "#999933"), ("trimmed", "#332288"))):
-                at = y + (k - 0.5) * 0.34
-                bottom.barh(at, row[key], height=0.3, color=colour, linewidth=0)
-                bottom.annotate(f"{row[key]:.3g}", (row[key], at), xytext=(3, 0), textcoords="offset points", fontsize=6, va="center")
-        for ax in axes:
+    lost = any(row["causes"] for row in rows)
+    changed = any(row["marked"] or row["trimmed"] for row in rows)
+    panels = lost + changed
+    height = 0.75 + panels * (0.35 + 0.22 * len(rows)) + 0.15 * ((len(look) + 3) // 2)
+    with figure(panels, height, squeeze=False) as (fig, axes):
+        if lost:
+            ax = axes[0, 0]
+            for y, row in enumerate(rows):
+                left = 0.0
+                for cause, (_, colour) in look.items():
+                    value = row["causes"].get(cause, 0.0)
+                    ax.barh(y, value, left=left, height=0.62, color=colour, linewidth=0)
+                    left += value
+                ax.annotate(f"{left:.3g}", (left, y), xytext=(3, 0), textcoords="offset points", fontsize=6.5, va="center")
+            ax.set_title(f"Lost packets by cause, {placement} ranks{stored.settings_words}", pad=5)
+        if changed:
+            ax = axes[-1, 0]
+            for y, row in enumerate(rows):
+                for k, (key, colour) in enumerate(SWITCHES.items()):
+                    at = y + (k - 0.5) * 0.34
+                    ax.barh(at, row[key], height=0.3, color=colour, linewidth=0)
+                    ax.annotate(f"{row[key]:.3g}", (row[key], at), xytext=(3, 0), textcoords="offset points", fontsize=6, va="center")
+            ax.set_title("Marked and trimmed: delivered, no loss" + ("" if lost else f"\n{placement} ranks{stored.settings_words}"), pad=4)
+        for ax in axes[:, 0]:
             ax.set_yticks(range(len(rows)), names)
             for label, row in zip(ax.get_yticklabels(), rows, strict=True):
                 label.set_color(colour_and_marker(row["transport"])[0])
             ax.tick_params(axis="y", length=0)
             ax.set_ylim(len(rows) - 0.5, -0.5)
-            most = max(p.get_x() + p.get_width() for p in ax.patches) if ax.patches else 0.0
-            ax.set_xlim(0, 1.16 * most if most else 1)
-        top.set_title(f"Lost packets by cause, {placement} ranks{stored.settings_words}", pad=5)
-        bottom.set_title("Marked and trimmed: delivered, no loss", pad=4)
-        bottom.set_xlabel("packets per 1,000 sent")
+            most = max(p.get_x() + p.get_width() for p in ax.patches)
+            ax.set_xlim(0, 1.16 * most)
+        axes[-1, 0].set_xlabel("packets per 1,000 sent")
         handles = [Patch(color=colour, label=words) for words, colour in look.values()]
-        handles += [Patch(color="#999933", label="marked (ECN)"), Patch(color="#332288", label="trimmed")]
+        if changed:
+            handles += [Patch(color=SWITCHES["marked"], label="marked (ECN)"), Patch(color=SWITCHES["trimmed"], label="trimmed")]
         fig.legend(handles=handles, loc="outside lower left", ncols=2, handlelength=1.0, columnspacing=1.2)
         return save(fig, directory, f"losses-{placement}{stored.tag}")

@@ -16,6 +16,8 @@ HOPS = (
     ("T0 to host", r"p\d+-t0-\d+-d\d+"),
 )  # fmt: skip
 """(hop, name of the ports that send over it)."""
+FLOOR = 0.1
+"""kB: less than this, which is next to nothing, is drawn here."""
 
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
@@ -60,8 +62,9 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], drawn: 
                 mine = frame[frame["hop"] == hop].sort_values("mean")
                 x = place + (k - (len(drawn) - 1) / 2) * width
                 if len(mine):
-                    ax.plot([x] * 2, [max(mine["mean"].min(), 0.01), mine["mean"].max()], color=colour, linewidth=2.2, alpha=0.45, zorder=2)
-                    ax.plot(x, max(mine["mean"].median(), 0.01), linestyle="none", marker=marker, markersize=4, color=colour, zorder=3)
+                    least, middle, most = (max(float(v), FLOOR) for v in (mine["mean"].min(), mine["mean"].median(), mine["mean"].max()))
+                    ax.plot([x] * 2, [least, most], color=colour, linewidth=2.2, alpha=0.45, zorder=2)
+                    ax.plot(x, middle, linestyle="none", marker=marker, markersize=4, color=colour, zorder=3, clip_on=False)
                 if mine["peak"].notna().any():
                     ax.plot(x, mine["peak"].max(), linestyle="none", marker="_", markersize=7, markeredgewidth=1.3, color=colour, zorder=3)
             n = sum(r["transport"] == transport for r in runs)
@@ -75,7 +78,10 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], drawn: 
             ax.axhline(size, color="black", linewidth=0.8, linestyle=":", zorder=1)
             ax.annotate("buffer" if i == 0 else "", (0.0, size), xycoords=("axes fraction", "data"), xytext=(2, -7), textcoords="offset points", fontsize=6.5)  # noqa: E501
         ax.set_yscale("log")
-        ax.set_ylim(0.1, 1.5 * max(buffers))
+        ax.set_ylim(FLOOR, 1.5 * max(buffers))
+        ticks = [10.0**e for e in range(-1, 7) if 10.0**e <= 1.5 * max(buffers)]
+        ax.set_yticks(ticks, [f"≤ {FLOOR:g}", *(f"{t:,.0f}" for t in ticks[1:])])
+        ax.minorticks_off()
         ax.set_xlim(-0.5, len(hops) - 0.5)
         for edge in range(1, len(hops)):
             ax.axvline(edge - 0.5, color="#DDDDDD", linewidth=0.5, zorder=0)

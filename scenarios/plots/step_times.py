@@ -80,7 +80,7 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], pooled:
             axes[1, 0].grid(axis="y", linewidth=0.3, color="#DDDDDD")
         axes[-1, 0].set_xlabel(f"time of one {title(runs[0]).lower()}, slowest rank [{name}]" + (", log scale" if log else ""))
         seeds = len({r["seed"] for r in runs})
-        pools = f", {seeds} seeds pooled" if seeds > 1 else ""
+        pools = f"\n{seeds} seeds pooled" if seeds > 1 else ""
         ax.set_title(f"{title(runs[0])} step times, {placement} ranks{pools}{stored.settings_words}", pad=11)
         fig.legend(handles=handles, loc="outside lower left", handlelength=2.0)
         return save(fig, directory, f"step-times-{placement}{stored.tag}")

@@ -137,10 +137,10 @@ class Stored:
         return seeds if len(seeds) <= SEEDS_SHOWN else seeds[:1]
 
     def seed_words(self, seed: int) -> str:
-        """In titles: ``seed 1``, with what is swept and how many seeds there are beside it."""
+        """To end a title: which seed is shown, of how many if not all are, and what this variant's settings are."""
         count = len({r["seed"] for r in self.runs})
-        of = f" (one of {count} seeds)" if count > SEEDS_SHOWN else ""
-        return f"seed {seed}{of}{self.settings_words}"
+        which = f", seed {seed}" if count <= SEEDS_SHOWN else f"\nseed {seed}, one of {count}"
+        return f"{which}{self.settings_words}"
 
     @property
     def settings_words(self) -> str:

@@ -50,6 +50,7 @@ _RC: Any = {
     "ytick.major.width": 0.6,
     "lines.linewidth": 1.3,
     "legend.frameon": False,
+    "text.parse_math": False,  # a fault may be called anything
     "svg.hashsalt": "mrcbed",
     "savefig.dpi": 240,
     "figure.constrained_layout.use": True,

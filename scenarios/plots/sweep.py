@@ -139,5 +139,5 @@ def _figure(
             handles.append(Line2D([], [], color="#666666", marker="_", linewidth=0.9, markersize=4, label="95 % interval"))
         fig.legend(handles=handles, loc="outside lower left", ncols=2, handlelength=1.8, columnspacing=1.2)
         what = "Bandwidth" if key == "busbw_bps" else "Goodput"
-        fig.suptitle(f"{what} over {short[axis]}, {placement} ranks, medians", fontsize=8, fontweight="bold", x=0.01, ha="left")
+        fig.suptitle(f"{what} over {short[axis]}\n{placement} ranks, medians over seeds", fontsize=8, fontweight="bold", x=0.01, ha="left")
         return save(fig, directory, f"sweep-{key.removesuffix('_bps')}-{placement}")

@@ -1,0 +1,106 @@
+"""What failures cost, as people read it: the columns and the sentence that the terminal and report.html share.
+
+Rows come from :func:`scenarios.cost.costs`. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+Row = dict[str, Any]
+NOTES = {
+    "steps": (
+        "Lost: time from the last healthy step on, less what as many healthy steps take; a transport's healthy step is the median of "
+        "its own before the failure. Theory: what it had lost, had its pace fallen just as the fabric's capacity."
+    ),
+    "flows": (
+        "Lost: what the flows over broken paths did not deliver at their goodput before, as time. Back: when the slowest of them had 90 % "
+        "of what theory leaves it, over 20 base RTTs. Theory: the capacity that was gone, as time."
+    ),
+}
+
+
+def seconds(ns: float | None) -> str:
+    """A time for people; a small negative one is noise and said as it is."""
+    if ns is None:
+        return "–"
+    size = abs(ns)
+    return f"{ns / 1e9:.2f} s" if size >= 1e9 else f"{ns / 1e6:.0f} ms" if size >= 1e7 or not ns else f"{ns / 1e6:.1f} ms"
+
+
+def number(value: float | None, form: str = ",.1f", unit: str = "") -> str:
+    return "–" if value is None else f"{value:{form}}{unit}"
+
+
+def _lost(row: Row) -> str:
+    if row["extra_ns"] is None:
+        return f"{row['unfinished']} of {row['runs']} unfinished" if row["unfinished"] else "not known"
+    text = seconds(row["extra_ns"])
+    if row["n"] > 1:
+        text += f" ({seconds(row['extra_low_ns'])} to {seconds(row['extra_high_ns'])})"
+    return text + (f", {row['unfinished']} of {row['runs']} unfinished" if row["unfinished"] else "")
+
+
+def _healthy(row: Row) -> str:
+    return seconds(row["healthy_step_ns"]) + (" *" if row["healthy_step_ns"] is not None and row["healthy_from"] == "after" else "")
+
+
+def columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
+    """(head, cell of a row); what no row knows is left out."""
+    who: list[tuple[str, Callable[[Row], str]]] = [("transport", lambda r: f"{r['transport']} on {r['fabric']}")]
+    who.append(("n", lambda r: str(r["n"])))
+    if rows[0]["kind"] == "flows":
+        return who + [
+            ("healthy Mb/s", lambda r: number(r["healthy_bps"] and r["healthy_bps"] / 1e6)),
+            ("not delivered", lambda r: number(None if r["undelivered_bytes"] is None else r["undelivered_bytes"] / 1e6, ",.2f", " MB")),
+            ("lost", _lost),
+            ("base RTTs", lambda r: number(r["extra_rtts"], ",.0f")),
+            ("of the time", lambda r: number(r["extra_percent"], ",.1f", " %")),
+            ("back after", lambda r: seconds(r["back_ns"])),
+            ("theory", lambda r: seconds(r["ideal_extra_ns"])),
+        ]
+    return who + [
+        ("healthy step", _healthy),
+        ("lost", _lost),
+        ("its steps", lambda r: number(r["extra_steps"], ",.2f")),
+        ("base RTTs", lambda r: number(r["extra_rtts"], ",.0f")),
+        ("job longer", lambda r: number(r["extra_percent"], ",.1f", " %")),
+        ("slowest step", lambda r: seconds(r["worst_step_ns"])),
+        ("theory", lambda r: seconds(r["ideal_extra_ns"])),
+    ]
+
+
+def footnotes(rows: Sequence[Row]) -> list[str]:
+    """What a reader of the table must know."""
+    said = [NOTES[rows[0]["kind"]]]
+    if any(r["healthy_from"] == "after" and r.get("healthy_step_ns") is not None for r in rows):
+        said.append("* No step was done before the failure: the healthy step is the median of those begun after it was mended.")
+    if doubtful := [r for r in rows if r["doubtful"]]:
+        names = ", ".join(f"{r['transport']} ({r['doubtful']} of {r['runs']} runs)" for r in doubtful)
+        said.append(f"Not trustworthy, the machine was not up to it: {names}.")
+    return said
+
+
+def headline(rows: Sequence[Row]) -> str:
+    """One sentence: what the failure cost each transport, beside theory."""
+    parts = []
+    for row in rows:
+        if row["extra_ns"] is None:
+            why = "it did not finish" if row["unfinished"] else "it had no healthy time"
+            parts.append(f"{row['transport']} an amount not known ({why})")
+            continue
+        if row["kind"] == "flows":
+            share = f"{number(row['extra_percent'])} % of the time since" if row["extra_percent"] is not None else ""
+        else:
+            share = f"{number(row['extra_steps'], '.2f')} of its steps"
+        some = f", {row['unfinished']} of {row['runs']} runs did not finish" if row["unfinished"] else ""
+        parts.append(f"{row['transport']} {seconds(row['extra_ns'])} ({share}, {number(row['extra_rtts'], ',.0f')} base RTTs{some})")
+    ideals = [row["ideal_extra_ns"] for row in rows if row["ideal_extra_ns"] is not None]
+    if not ideals:
+        theory = ""
+    elif max(ideals) - min(ideals) <= 0.05 * max(ideals):
+        theory = f" The capacity that was gone accounts for {seconds(max(ideals))}."
+    else:
+        theory = f" The capacity that was gone accounts for {seconds(min(ideals))} to {seconds(max(ideals))}."
+    return f"The failure cost {'; '.join(parts)}.{theory}"

@@ -1,0 +1,283 @@
+"""What stands in a report, as plain values for its template: every number as text, nothing decided in the template.
+
+Called by :func:`scenarios.html_report.write_report`. Reads through :class:`scenarios.plots.stored.Stored` only.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from scenarios.cost import costs
+from scenarios.cost_table import columns, footnotes, headline, number, seconds
+from scenarios.html_report.figures import figures
+from scenarios.plots.stored import ResultsError, Stored
+
+Table = dict[str, Any]
+"""head: [text], rows: [{cells: [text], mark: "" or a CSS class}], words: number of leading columns that are words."""
+NEEDED = ("steps", "events", "counters", "goodput", "agents")
+"""Tables that every run leaves."""
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1, marks: Sequence[str] = ()) -> Table:
+    return {
+        "head": list(head),
+        "words": words,
+        "rows": [{"cells": list(cells), "mark": marks[i] if marks else ""} for i, cells in enumerate(rows)],
+    }
+
+
+def content(stored: Stored) -> dict[str, Any]:
+    """Everything that the template asks for. Raises :class:`ResultsError`."""
+    summary, manifest = stored.summary, stored.manifest
+    for name in NEEDED if summary["runs"] else ():
+        if not (stored.directory / f"{name}.parquet").is_file():
+            raise ResultsError(f"{stored.directory / name}.parquet is missing: mrcbed plot --tables {stored.directory} makes it from raw/")
+        stored.table(name)
+    try:
+        scenario = manifest["scenario"]
+        parts = {"facts": facts(manifest), "machine": machine(manifest), "options": options(manifest), "reproduce": reproduce(stored)}
+    except KeyError as error:
+        raise ResultsError(f"{stored.directory / 'manifest.json'} has no {error}: it is not complete, take it from a copy") from None
+    return {
+        "title": summary["scenario"],
+        "description": scenario.get("description", ""),
+        "verdict": summary["verdict"],
+        "stopped_by": summary.get("stopped_by") or "",
+        "costs": cost_sections(stored),
+        "lead": None if any(r.get("failure_cost") for r in stored.runs) else plain_headline(stored),
+        "trust": trust(stored),
+        "checks": checks(summary["checks"]),
+        "figures": figures(stored),
+        "medians": medians(stored),
+        "runs": runs_table(stored),
+        "background": background(stored),
+        "faults": faults(stored),
+        "notes": manifest.get("notes", []),
+        "scenario_file": manifest.get("scenario_file", ""),
+        **parts,
+    }
+
+
+def _where(stored: Stored, variant: Stored, placement: str) -> str:
+    several = len(stored.groups()) > 1 or len(stored.variants) > 1
+    return f"{placement} ranks{variant.settings_words.replace(chr(10), ', ')}" if several else ""
+
+
+def cost_sections(stored: Stored) -> list[dict[str, Any]]:
+    """Per placement and variant in which something broke: the sentence, the table, what to know of it."""
+    out = []
+    for variant in stored.variants:
+        for placement, _ in variant.groups():
+            rows = costs(variant.ordered(placement))
+            if not rows:
+                continue
+            heads = columns(rows)
+            marks = ["doubt" if row["doubtful"] else "" for row in rows]
+            cells = [[cell(row) for _, cell in heads] for row in rows]
+            out.append(
+                {
+                    "where": _where(stored, variant, placement),
+                    "sentence": headline(rows),
+                    "table": table([head for head, _ in heads], cells, marks=marks),
+                    "notes": footnotes(rows),
+                }
+            )
+    return out
+
+
+def plain_headline(stored: Stored) -> str:
+    """Of runs in which nothing broke: what each transport carried."""
+    said = []
+    for transport in dict.fromkeys(r["transport"] for r in stored.runs):
+        mine = [r for r in stored.runs if r["transport"] == transport]
+        shares = [r["busbw_bps"] / r["ideal_busbw_bps"] for r in mine if r.get("busbw_bps") and r.get("ideal_busbw_bps")]
+        lines = [g["of_line"] for r in mine for g in r.get("groups", {}).values() if g.get("of_line") is not None]
+        if seen := shares or lines:
+            least, most = f"{min(seen):.0%}", f"{max(seen):.0%}"
+            said.append(f"{transport} {least}" + (f" to {most}" if most != least else ""))
+    if not said:
+        return "No run got far enough to say what it carried."
+    what = "of the ideal bus bandwidth" if any(r.get("busbw_bps") for r in stored.runs) else "of a line, per group of flows"
+    return f"Nothing was broken. Carried, {what}: {'; '.join(said)}."
+
+
+def trust(stored: Stored) -> Table:
+    """Verdict and fidelity of each run."""
+    rows, marks = [], []
+    for r in stored.runs:
+        why = [*([r["reason"]] if r["outcome"] != "done" and r["reason"] else []), *r.get("distrust", []), *r.get("notes", [])]
+        unexplained = r["packets"]["unexplained"]
+        rows.append([r["run"], r["verdict"], number(r["cpu_percent"], ".0f", " %"), number(unexplained, ",d"), "; ".join(why) or "–"])
+        marks.append({"ok": "", "failed": "bad"}.get(r["verdict"], "doubt"))
+    return table(["run", "verdict", "CPU", "packets unexplained", "why"], rows, 2, marks)
+
+
+def checks(found: Sequence[dict[str, Any]]) -> Table:
+    rows = [["ok" if c["ok"] else "FAILED", str(c["name"]), str(c["expected"]), _shown(c["seen"])] for c in found]
+    return table(["", "check", "expected", "seen"], rows, 4, ["" if c["ok"] else "bad" for c in found])
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.4g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def runs_table(stored: Stored) -> Table:
+    """One row per run: what it did."""
+    rows = []
+    for r in stored.runs:
+        rate = r.get("busbw_bps") or sum(g["goodput_bps"] or 0 for g in r.get("groups", {}).values()) or None
+        ideal = r.get("ideal_busbw_bps")
+        rows.append(
+            [
+                r["run"],
+                f"{r['steps']} of {r['steps'] + r['failed_steps']}" if "groups" not in r else "–",
+                seconds(r["typical_step_ns"]),
+                seconds(r["step_time_ns"]["max"]),
+                number(None if rate is None else rate / 1e6, ",.2f") + (f" ({rate / ideal:.0%})" if rate and ideal else ""),
+                *(f"{r['packets'][key]:,}" for key in ("sent", "lost", "retransmitted", "marked", "trimmed")),
+                str(r["wrong"]),
+            ]
+        )
+    head = ["run", "steps", "median", "slowest", "Mb/s (of ideal)", "packets sent", "lost", "sent again", "marked", "trimmed", "wrong"]
+    return table(head, rows, 1, ["doubt" if r["verdict"] == "not trustworthy" else "" for r in stored.runs])
+
+
+def medians(stored: Stored) -> list[dict[str, Any]]:
+    """comparison.parquet as tables, one per placement and variant: a row per figure, a column per transport; [] without it."""
+    frame = stored.table("comparison")
+    if not len(frame) or not {"transport", "figure", "median", "low", "high", "n", "unit"} <= set(frame):
+        return []
+    outside = ("transport", "kind", "fabric", "figure", "unit", "n", "median", "low", "high", "ideal", "scenario", "workload")
+    groups = [c for c in frame.columns if c not in outside]
+    out = []
+    for where, mine in frame.groupby(groups, sort=False, dropna=False) if groups else [((), frame)]:
+        transports = list(dict.fromkeys(mine["transport"]))
+        rows = []
+        for (figure, unit), one in mine.groupby(["figure", "unit"], sort=False, dropna=False):
+            told = {row["transport"]: row for row in one.to_dict("records")}
+            if any(known(row["median"]) for row in told.values()):
+                name = f"{figure} [{unit}]" if known(unit) and unit else str(figure)
+                rows.append([name, *(_interval(told.get(t), str(unit)) for t in transports)])
+        words = ", ".join(str(v) if k == "placement" else f"{k} = {v}" for k, v in zip(groups, where, strict=False))
+        out.append({"where": words, "table": table(["figure", *transports], rows)})
+    return out
+
+
+def known(value: Any) -> bool:
+    """Neither missing nor NaN."""
+    return value is not None and value == value
+
+
+def _interval(row: dict[str, Any] | None, unit: str) -> str:
+    if row is None or not known(row["median"]):
+        return "–"
+    show = (lambda v: seconds(float(v))) if unit == "ns" else (lambda v: f"{float(v):,.4g}" if abs(v) < 1e5 else f"{float(v):,.0f}")
+    text = show(row["median"])
+    if known(row["low"]) and known(row["high"]):
+        text += f" [{show(row['low'])}, {show(row['high'])}]"
+    return f"{text}, n = {int(row['n'])}" + (f"; ideal {show(row['ideal'])}" if known(row.get("ideal")) else "")
+
+
+def background(stored: Stored) -> Table | None:
+    """Cross traffic that a scenario asked for, as its tool told; None without any."""
+    rows = []
+    for r in stored.runs:
+        told = r.get("background") or []
+        for one in told.values() if isinstance(told, dict) else told:
+            if isinstance(one, dict):
+                rest = ", ".join(f"{k} {_shown(v)}" for k, v in one.items() if k != "name" and isinstance(v, (str, int, float)))
+                rows.append([r["run"], str(one.get("name", "")), rest])
+    return table(["run", "name", "what it said"], rows, 3) if rows else None
+
+
+def faults(stored: Stored) -> Table | None:
+    """Faults as they happened, times from the first measured step or flow; None without any."""
+    rows = []
+    for r in stored.runs:
+        begin = stored.begin_ns(r)
+        for f in r["failovers"]:
+            healed = f["healed_ns"]
+            outages = len(f.get("outages_ns", [])) or 1
+            rows.append(
+                [
+                    r["run"],
+                    f["fault"],
+                    f"{f.get('kind', 'link')} on {f['on']}" + (f", {outages} times" if outages > 1 else ""),
+                    "–" if begin is None else f"{(f['at_ns'] - begin) / 1e9:.3f} s",
+                    "to the end" if healed is None else seconds(healed - f["at_ns"]),
+                    number(f.get("last_on_dead_rtts"), ".1f"),
+                    str(f["lost"]),
+                ]
+            )
+        rows += [[r["run"], missed, "did not happen", "–", "–", "–", "–"] for missed in r["faults_missed"]]
+    head = ["run", "fault", "what", "at", "for", "left within [RTTs]", "lost on dead paths"]
+    return table(head, rows, 3) if rows else None
+
+
+# --- manifest ------------------------------------------------------------------------------------------------------
+
+
+def facts(manifest: dict[str, Any]) -> Table:
+    """Each fabric: shape, rate, time scale, delay, buffer and thresholds."""
+    rows = []
+    for name, f in manifest["fabrics"].items():
+        ecn = f["ecn_bytes"]
+        rows.append(
+            [
+                name,
+                f"{f['planes']} × ({f['t0_per_plane']} T0, {f['t1_per_plane']} T1), {f['hosts_per_t0'] * f['t0_per_plane']} hosts",
+                f"{f['nic_rate'] / 1e6:g} Mb/s",
+                f"1 : {f['time_scale']:,.0f}",
+                seconds(f["base_rtt_ns"]),
+                f"{f['buffer_bytes']:,} B",
+                "off" if ecn is None else f"{ecn[0]:,} to {ecn[1]:,} B",
+                "off" if f["trim_bytes"] is None else f"{f['trim_bytes']:,} B",
+            ]
+        )
+    return table(["fabric", "planes", "rate of a NIC port", "time scale", "base RTT", "buffer", "ECN", "trimming above"], rows, 2)
+
+
+def machine(manifest: dict[str, Any]) -> Table:
+    """Versions, kernel, CPU: what the run stood on."""
+    git, m = manifest.get("git"), manifest["machine"]
+    memory = m.get("memory_bytes")
+    rows = [
+        ["started", manifest["started"]],
+        ["ended", manifest.get("ended", "–")],
+        ["git commit", "–" if not git else git["commit"] + (", with changes not committed" if git["dirty"] else "")],
+        ["switches", manifest.get("switch", "–")],
+        ["engine", manifest["engine"]],
+        ["kernel", manifest["kernel"]],
+        ["machine", f"{m.get('cores')} × {m.get('cpu') or m.get('arch')}" + (f", {memory / 2**30:.0f} GiB" if memory else "")],
+        ["Python", manifest["python"].splitlines()[0]],
+        ["packages", ", ".join(f"{name} {version}" for name, version in manifest["versions"].items() if version)],
+        ["tools", "; ".join(str(told) for told in manifest["tools"].values() if told != "absent")],
+    ]
+    return table(["", ""], rows, 2)
+
+
+def options(manifest: dict[str, Any]) -> Table:
+    """Each transport's options as the scenario resolved them."""
+    rows = []
+    for t in manifest["scenario"]["transports"]:
+        rest = {k: v for k, v in t.items() if k not in ("kind", "name", "fabric", "options") and v not in (None, "none")}
+        given = {**t.get("options", {}), **rest}
+        said = ", ".join(f"{k} = {json.dumps(v, default=str)}" for k, v in given.items())
+        rows.append([t["name"], t["kind"], t["fabric"]["name"], said or "–"])
+    return table(["transport", "kind", "fabric", "options"], rows, 4)
+
+
+def reproduce(stored: Stored) -> dict[str, str]:
+    """The command lines: of the run, of the figures, of this page."""
+    manifest = stored.manifest
+    commit = (manifest.get("git") or {}).get("commit")
+    return {
+        "run": shlex.join(manifest["command_line"]) or "not known: it was started by a program",
+        "commit": commit or "",
+        "seeds": ", ".join(map(str, manifest["seeds"])),
+    }
