@@ -45,7 +45,7 @@ _PORT_KEYS = ("port", "node", "peer", "link", "plane", "kind")
 _GAUGES = ("backlog_bytes", "backlog_packets", "backlog_mean_bytes", "backlog_peak_bytes", "backlog_high_peak_bytes")
 _EVENT_KINDS = frozenset(
     ("ev", "loss", "rtx", "rto", "spurious", "qp", "reroute", "fault", "resolved", "reconverged", "failed", "controller",
-     "hint", "deny", "allow", "kept", "mapper")
+     "hint", "deny", "allow", "kept", "mapper", "background")
 )
 _COLUMNS = ("t", "kind", "host", "peer", "ev", "from", "to", "cause", "psn", "count", "name", "on", "phase")
 
@@ -246,6 +246,9 @@ def port_rows(record: dict[str, Any]) -> list[dict[str, Any]]:
         made = {k: v if k in _PORT_KEYS or k in _GAUGES else int(v) - int(was.get(k, 0)) for k, v in row.items()}
         if "met_packets" in made:  # what this run's packets met
             made["backlog_mean_bytes"] = mean_backlog(made)
+        if "backlog_peak_bytes" in made:  # kept for the fabric's life: known of this run only if it raised it
+            peak = int(made["backlog_peak_bytes"])
+            made["raised_peak_bytes"] = peak if peak > int(was.get("backlog_peak_bytes", 0)) else None
         rows.append(made)
     return rows
 
