@@ -51,4 +51,4 @@ def take_out_background(ports: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 def balanced(packets: dict[str, Any]) -> bool:
     """Whether a run's books leave nothing open, background traffic's account included."""
-    return packets["unexplained"] == 0 and packets.get("background", packets)["unexplained"] == 0
+    return bool(packets["unexplained"] == 0) and not packets.get("background", {}).get("unexplained")

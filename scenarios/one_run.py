@@ -7,6 +7,7 @@ that from those files alone. Whatever goes wrong becomes an outcome; only Keyboa
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -15,6 +16,8 @@ from typing import Any, Protocol
 
 from agents.collectives.steer import connect, wait_for_all
 from agents.control import AgentError
+from scenarios.background_books import balanced
+from scenarios.background_run import BackgroundRun, Flow
 from scenarios.faults import NEVER, Action, Timeline, busiest_edge, fault_ranks, resolve_used
 from scenarios.fidelity import Watch
 from scenarios.mapping import Mapping
@@ -22,6 +25,7 @@ from scenarios.measure import books
 from scenarios.schema import USED_BY_QP, Scenario, Transport
 from scenarios.sweep import suffix
 from scenarios.workloads import edges_of, resolve_flows, watched_ports
+from testbed.emulated.background import Stream
 from testbed.errors import UserError
 from testbed.fault_targets import FaultEvent, Injected
 from topologies import Fabric
@@ -69,6 +73,7 @@ class ClusterLike(Protocol):
     def backlog(self, port: str) -> int: ...
     def quiesce(self, timeout: float) -> bool: ...
     def check(self) -> None: ...
+    def background(self, stream: Stream, stem: Path) -> Flow: ...
 
 
 @dataclass
@@ -116,6 +121,7 @@ class OneRun:
         self.check_at = 0
         self.made_ns = time.monotonic_ns()
         self.mapping = Mapping(cluster, spec.transport.clustermapper, spec.seed, self.journal)
+        self.background = BackgroundRun(cluster, spec.scenario.backgrounds, spec.scenario.timeout_ns, directory, self.journal)
 
     def journal(self, t: int, kind: str, **fields: Any) -> None:
         self.journal_file.write(json.dumps({"t": t, "kind": kind, **fields}) + "\n")
@@ -135,6 +141,7 @@ class OneRun:
             self.mapping.start()
             self.connect()
             self.resolve()
+            self.background.prepare()
             self.workload()
             self.settle()
         except KeyboardInterrupt:
@@ -153,6 +160,7 @@ class OneRun:
                 self.cluster.check()  # says who died, and of what
             raise
         finally:
+            self.background.end()
             self.heal()
             watch.stop()
             self.record.update(cpu=watch.samples, wake_delay_max_ns=watch.delay_max_ns)
@@ -215,6 +223,7 @@ class OneRun:
             self.record["t0"] = start
         self.window = [start, start]
         self.journal(start, "start", key=self.spec.key)
+        self.background.start(start)
         for agent in self.ranked():
             agent.call("start", **what, **more)
         if work.is_pattern:
@@ -249,7 +258,9 @@ class OneRun:
             self.check_at = now + CHECK_EVERY_NS
         self.sample(now)
         self.mapping.tick(now)
+        self.background.tick(now)
         due = [self.timeline.next_ns(), self.reroutes[0][0] if self.reroutes else NEVER, self.sample_at, self.check_at]
+        due.append(self.background.look_at)
         if self.spec.transport.reconvergence_ns is not None:  # a network that re-routes answers to each change of a flapping link
             due += [fault.due_ns for fault in self.cluster.faults() if fault.due_ns is not None and fault.target.links]
         return (max(min(due), now + MS) - now) / 1e9
@@ -357,6 +368,7 @@ class OneRun:
         """Count until the books of a quiet moment balance; what is still open after some tries stays open."""
         self.record["dead_at_end"] = [link for link, up in self.cluster.link_states().items() if not up]
         self.mapping.stop()  # probes on their way have no place in the books
+        self.background.end()  # nor has what would still be sent
         for _ in range(BOOKS_TRIES):
             self.cluster.quiesce(1.0)
             try:
@@ -366,7 +378,7 @@ class OneRun:
                 break
             agents = {host: c.get("counters", c) for host, c in agents.items()}
             self.record.update(agent_counters=agents, counters_after=self.cluster.counters())
-            if books(self.record)["unexplained"] == 0:
+            if balanced(books(self.record)):
                 break
             time.sleep(BOOKS_WAIT_S)
         for agent in self.ranked():
@@ -388,9 +400,16 @@ class OneRun:
             fault_links=timeline.all_links(),
             faults_missed=timeline.never_began() + timeline.absent,
         )  # fmt: skip
-        (self.directory / "run.json").write_text(json.dumps(self.record), encoding="utf-8")
-        with open(self.directory / "controller.jsonl", "w", encoding="utf-8") as file:
-            file.writelines(json.dumps(entry) + "\n" for entry in self.cluster.controller_journal(self.made_ns))
-        self.journal_file.close()
-        if self.queue_file is not None:
-            self.queue_file.close()
+        if self.background.made:
+            self.record["background"] = self.background.records()
+            self.record["notes"] = [*self.record.get("notes", []), *self.background.complaints()]
+        try:
+            with open(self.directory / "controller.jsonl", "w", encoding="utf-8") as file:
+                file.writelines(json.dumps(entry) + "\n" for entry in self.cluster.controller_journal(self.made_ns))
+        finally:
+            self.journal_file.close()
+            if self.queue_file is not None:
+                self.queue_file.close()
+            part = self.directory / ".run.json.part"  # last and at once: who finds run.json finds all of the run
+            part.write_text(json.dumps(self.record), encoding="utf-8")
+            os.replace(part, self.directory / "run.json")

@@ -15,9 +15,10 @@ from typing import Any
 
 from agents.clustermapper.options import Options
 from agents.device import make_engine
+from scenarios.background import Background, BackgroundValues
 from scenarios.checks import CheckError, names_in
 from scenarios.fabrics import QUEUE_KEYS, twin_of, variant_of
-from scenarios.fault_schema import Fault, FaultValues
+from scenarios.fault_schema import Fault
 from scenarios.sweep import Settings, assign, override, pin, read_sweep, spelled
 from scenarios.values import ScenarioError, parse_duration, parse_size
 from scenarios.workloads import Workload, WorkloadError, check_fits, read_workload
@@ -75,6 +76,7 @@ class Scenario:
     expects: tuple[Expect, ...]
     file: str
     text: str  # as read, for the manifest
+    backgrounds: tuple[Background, ...] = ()
     swept: tuple[Variant, ...] = ()  # one per setting of the sweep; empty without one, and in a variant's own scenario
 
     @property
@@ -157,7 +159,7 @@ def with_variants(file: str, settings: Sequence[Settings], made: Sequence[Scenar
     return replace(made[0], swept=tuple(variants)) if settings[0] else made[0]
 
 
-class _Reader(FaultValues):
+class _Reader(BackgroundValues):
     """Reads what is not the workload. ``varied``: swept keys and every value they may have in checks."""
 
     def __init__(self, file: str, varied: dict[str, Any]) -> None:
@@ -189,8 +191,8 @@ class _Reader(FaultValues):
     # --- the parts -------------------------------------------------------------------------------------------
 
     def scenario(self, data: Any, file: str, text: str, wanted: Sequence[str]) -> Scenario:
-        top = ("name", "description", "fabric", "seeds", "timeout", "expect_outcome", "workload", "transport", "fault", "expect")
-        self.table(data, "", top, ("fabric", "workload", "transport"))
+        top = ("name", "description", "fabric", "seeds", "timeout", "expect_outcome", "workload", "transport", "fault", "background")
+        self.table(data, "", (*top, "expect"), ("fabric", "workload", "transport"))
         base = self.fabric(data["fabric"], "fabric")
         seeds = data.get("seeds", [1])
         if not isinstance(seeds, list) or not seeds or not all(isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in seeds):
@@ -217,6 +219,7 @@ class _Reader(FaultValues):
             workload=workload,
             transports=tuple(chosen),
             faults=faults,
+            backgrounds=self.backgrounds(self.list_of(data, "background"), [t.fabric for t in chosen]),
             expects=tuple(e for e in expects if names_in(e.check) <= names),  # those of transports left out are not asked
             file=file,
             text=text,

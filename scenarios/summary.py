@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from scenarios import cost, failure_figures, fidelity, flow_figures, mapper_figures
+from scenarios import background_figures, cost, failure_figures, fidelity, flow_figures, mapper_figures
 from scenarios.checks import evaluate
 from scenarios.fabrics import figures as fabric_figures
 from scenarios.measure import Run, books, cable_gaps
@@ -67,6 +67,8 @@ def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
         packets["lost"] + packets["trimmed"],
         [run.fabric.host_number(line["on"]) for line in run.of("fault") if line["fault"] == "straggler"],
     )
+    if lost := packets.get("background", {}).get("unexplained"):
+        why.append(f"{abs(lost)} packets of the background {'vanished' if lost > 0 else 'appeared'} without a cause")
     if record["outcome"] == "interrupted":
         verdict, why = INTERRUPTED, [record["reason"]]
     elif expected != "done":
@@ -99,6 +101,7 @@ def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
         "timeouts": {"rto": len(run.of("rto"))},
         "untrimmed_loss": sum(line.get("rule") not in NO_LOSS for line in run.of("loss")),
         **(flow_figures.figures(run) if run.named_flows else {}),
+        **background_figures.figures(record, fabric, run.directory),
         **failure_figures.figures(run),
         "failure_cost": cost.figures(run),
         "mapper": mapper_figures.figures(run),

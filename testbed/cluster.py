@@ -22,14 +22,18 @@ from types import TracebackType
 from typing import Any
 
 from agents.control import AgentClient, AgentError
+from agents.kernel.options import KINDS as KERNEL_KINDS
+from agents.kernel.options import Options as KernelOptions
 from testbed import running, sandbox
 from testbed.controller.denylist import OPERATOR
 from testbed.controller.handle import ControllerHandle
 from testbed.dataplane import layout, loader
 from testbed.dataplane.packet_faults import PacketFaults
+from testbed.emulated.background import Iperf, Stream
 from testbed.emulated.capture import Capture
 from testbed.emulated.fabric import STEPS, FabricNet
 from testbed.emulated.injector import Injector
+from testbed.emulated.kernel_paths import KernelPaths
 from testbed.emulated.rates import Rates
 from testbed.errors import UserError
 from testbed.fault_targets import FaultEvent, Injected
@@ -42,6 +46,7 @@ MAX_HOSTS = 64
 CONTROLLER_S = 20.0
 AGENTS_S = 20.0
 FLUSH_S = 0.4
+KERNEL_DRAIN_S = 1.0
 NOTICE_S, FORCE_S = 0.6, 1.2
 """After a death: when the main thread is interrupted if it has not begun to tear down, and when all is ended without it."""
 DRAIN_S = 0.05
@@ -95,6 +100,7 @@ class Cluster:
         self.control = ControllerHandle(fabric, None)
         self._agents: list[subprocess.Popen[bytes]] = []
         self._agents_dir = Path()
+        self._kernel_paths: KernelPaths | None = None
         self._watched: dict[int, tuple[str, subprocess.Popen[bytes]]] = {}  # pidfd -> what, process
         self._watch_lock = threading.Lock()
         self._died = ""
@@ -266,6 +272,8 @@ class Cluster:
             raise RuntimeError("agents are running already: stop_agents comes first")
         self._reach("agents")
         loader.describe(self.fabric, seed, self.net.switch_kind)  # which packets a ramp marks follows the run's seed
+        if transport in KERNEL_KINDS:
+            self._kernel_paths = self._install_kernel_paths(transport, options, seed)
         here = self._agents_dir = Path(tempfile.mkdtemp(prefix="agents-", dir=sandbox.RUN_DIR))
         log_dir.mkdir(parents=True, exist_ok=True)
         for number, name in enumerate(self.fabric.hosts):
@@ -331,6 +339,24 @@ class Cluster:
         self._agents = []
         for fd in gone:
             os.close(fd)
+        paths, self._kernel_paths = self._kernel_paths, None
+        if paths is not None:
+            self.quiesce(KERNEL_DRAIN_S)  # the kernel's last frames leave by the routes they came by
+            paths.remove()
+
+    def _install_kernel_paths(self, kind: str, options: dict[str, Any], seed: int) -> KernelPaths:
+        try:
+            wanted = KernelOptions(kind, self.fabric, options)
+        except ValueError as error:
+            raise UserError(f"{kind}: {error}") from None
+        paths = KernelPaths(self.fabric, self.net.namespaces, self.net.path_of, kind, wanted.congestion, seed)
+        paths.install()
+        return paths
+
+    def reroute(self, dead_links: Sequence[str]) -> None:
+        """The network has converged around these links, all that are down: the hosts' own routes follow where a kernel transport runs."""
+        if self._kernel_paths is not None:
+            self._kernel_paths.reroute(dead_links)
 
     def deny(self, entry: str, reason: str = "", by: str = OPERATOR) -> bool:
         """Put an entry on the denylist (topologies/denylist.py), for the fabric's life; whether it is new. Goes through the controller,
@@ -348,6 +374,15 @@ class Cluster:
     def denied(self) -> list[dict[str, Any]]:
         """The denylist: ``{"entry", "by", "reason", "since_ns"}``, one for everybody who denies it."""
         return self.control.denied()
+
+    def background(self, stream: Stream, stem: Path) -> Iperf:
+        """One flow of iperf3, not yet prepared; its JSON goes to ``<stem>.json`` and ``<stem>-server.json``. Whoever asked ends it."""
+
+        def popen(host: str, words: list[str], **keys: Any) -> subprocess.Popen[bytes]:
+            made: subprocess.Popen[bytes] = self.net[host].popen(words, env=_environment(), **keys)
+            return made
+
+        return Iperf(self.fabric, stream, popen, self.net.path_of, stem)
 
     # --- faults and counters ---------------------------------------------------------------------------------------
 

@@ -58,13 +58,20 @@ def live_paths(fabric: Fabric, src: int, dst: int, dead_links: Iterable[str] = (
     return {plane: tuple(values) for plane, values in live.items()}
 
 
-def traffic_bandwidth(fabric: Fabric, traffic: Mapping[tuple[int, int], float], dead_links: Iterable[str] = ()) -> float:
+def traffic_bandwidth(
+    fabric: Fabric,
+    traffic: Mapping[tuple[int, int], float],
+    dead_links: Iterable[str] = (),
+    taken: Mapping[tuple[str, str], float] | None = None,
+) -> float:
     """Largest x, bits/s of payload, so that every flow (sender, receiver) of ``traffic`` can carry its weight times x at once.
 
     0.0 if one is cut off, infinite without traffic. MRC's rule (MRC paper, section 2: planes stay equally loaded): a flow puts an
     equal share on each plane that is alive for it; inside a plane it may split over the live uplinks as it likes. Cables are full
-    duplex. SACKs are left out, see :func:`sack_share`.
+    duplex. SACKs are left out, see :func:`sack_share`. ``taken``: (link, node it leaves) -> bits/s, as on the wire, that other traffic
+    has there and does not give way with.
     """
+    other = taken or {}
     dead = frozenset(fabric.link(name).name for name in dead_links)
     rows_eq: list[dict[int, float]] = []
     use: dict[tuple[str, str], dict[int, float]] = {}  # (link, node it leaves) -> variable -> coefficient
@@ -98,7 +105,7 @@ def traffic_bandwidth(fabric: Fabric, traffic: Mapping[tuple[int, int], float], 
     unit = float(fabric.nic_rate)  # rates of order one keep the solver exact
     cost = np.zeros(variables)
     cost[0] = -1.0
-    capacity = [fabric.links_by_name[link].rate / unit for link, _ in use]
+    capacity = [max(0.0, fabric.links_by_name[link].rate - other.get((link, node), 0.0)) / unit for link, node in use]
     solved = linprog(
         cost, A_ub=matrix(list(use.values())), b_ub=capacity, A_eq=matrix(rows_eq), b_eq=np.zeros(len(rows_eq)), method="highs"
     )
@@ -152,12 +159,19 @@ def collective_phases(collective: str, hosts: Sequence[int]) -> list[Phase]:
     raise ValueError(f"no collective {collective!r}: there are {', '.join(COLLECTIVES)}")
 
 
-def bus_bandwidth(fabric: Fabric, collective: str, hosts: Sequence[int], dead_links: Iterable[str] = ()) -> float:
-    """Largest bus bandwidth of a collective over ``hosts`` (rank order), bits/s of payload; 0.0 if a flow is cut off."""
+def bus_bandwidth(
+    fabric: Fabric,
+    collective: str,
+    hosts: Sequence[int],
+    dead_links: Iterable[str] = (),
+    taken: Mapping[tuple[str, str], float] | None = None,
+) -> float:
+    """Largest bus bandwidth of a collective over ``hosts`` (rank order), bits/s of payload, beside other traffic that has ``taken`` what
+    it has taken (:func:`traffic_bandwidth`); 0.0 if a flow is cut off."""
     dead = tuple(dead_links)
     time = 0.0
     for phase in collective_phases(collective, hosts):
-        rate = traffic_bandwidth(fabric, phase.traffic, dead)
+        rate = traffic_bandwidth(fabric, phase.traffic, dead, taken)
         if rate <= 0:
             return 0.0
         time += phase.share / rate

@@ -1,0 +1,190 @@
+"""Background traffic: one iperf3 flow between two hosts of a running fabric, on one path, on addresses of its own.
+
+Made by testbed.cluster for scenarios, and by the prompt. Owns what it starts and adds, two processes, two addresses and two routes, and
+takes exactly these away again. Its frames are told from all others by their inner addresses (topologies/addressing.py).
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from testbed.emulated import bringup
+from testbed.errors import UserError
+from testbed.probes import PATH
+from topologies import addressing
+from topologies.clos import Fabric
+
+PROTOCOLS = ("tcp", "udp")
+CONGESTION = ("cubic", "bbr", "reno")
+MAX_STREAMS = 128
+"""iperf3's own limit of -P."""
+PORT = 5201
+HEADERS = 14 + 40 + 40 + 8
+"""Of a UDP frame: Ethernet, the outer IPv6 header, the inner one, UDP."""
+LISTEN_S = 3.0
+CONNECT_MS = 3000
+ANSWER_S = 1.5
+"""How long either end may take to write down what it measured, once it is told to end [ours]."""
+POLL_S = 0.005
+
+Popen = Callable[..., "subprocess.Popen[bytes]"]
+
+
+@dataclass(frozen=True)
+class Stream:
+    """``rate_bps``: payload, all parallel streams together; None: as fast as TCP goes."""
+
+    number: int  # unique among those of a fabric at one time
+    src: int
+    dst: int
+    protocol: str
+    rate_bps: int | None
+    seconds: int
+    ev: int  # of the path, taken in both directions
+    parallel: int = 1
+    congestion: str = CONGESTION[0]
+
+
+def require_iperf3() -> None:
+    """Raises :class:`UserError` without iperf3."""
+    if shutil.which("iperf3", path=PATH) is None:
+        raise UserError("iperf3 is missing: install it with apt-get install iperf3 (mrcbed doctor shows what else may be)")
+
+
+def datagram_bytes(fabric: Fabric) -> int:
+    """Payload of a UDP datagram whose frame is as long as a full data packet of an agent's."""
+    return fabric.frame_bytes - HEADERS
+
+
+def wire_rate(fabric: Fabric, payload_bps: float) -> float:
+    """bits/s of whole frames that carry ``payload_bps`` in full UDP datagrams. TCP's headers are a few bytes longer."""
+    return payload_bps * fabric.frame_bytes / datagram_bytes(fabric)
+
+
+def route_lines(fabric: Fabric, stream: Stream) -> tuple[list[str], list[str]]:
+    """`ip` lines that give the two ends their addresses and their routes to each other on the stream's path: the source's, the
+    destination's."""
+    addresses = [addressing.text(a) for a in addressing.background_addresses(stream.number)]
+
+    def lines(here: int, there: int, mine: str, yours: str) -> list[str]:
+        segment = addressing.text(addressing.path_address(fabric, here, there, stream.ev))
+        port = f"h{here}-p{addressing.ev_fields(stream.ev)[0]}"
+        return [
+            f"addr add {mine}/128 dev lo nodad",
+            f"route add {yours}/128 encap seg6 mode encap.red segs {segment} via {addressing.GATEWAY} dev {port} src {mine}",
+        ]
+
+    first, last = addresses
+    return lines(stream.src, stream.dst, first, last), lines(stream.dst, stream.src, last, first)
+
+
+def command_lines(fabric: Fabric, stream: Stream) -> tuple[list[str], list[str]]:
+    """iperf3 as the server that takes one test, and as the client."""
+    mine, yours = (addressing.text(a) for a in addressing.background_addresses(stream.number))
+    client = ["iperf3", "-J", "-c", yours, "-B", mine, "-p", str(PORT), "-t", str(stream.seconds), "--connect-timeout", str(CONNECT_MS)]
+    client += ["-P", str(stream.parallel)]
+    if stream.protocol == "udp":
+        client += ["-u", "-l", str(datagram_bytes(fabric))]
+    else:
+        client += ["-C", stream.congestion]
+    if stream.rate_bps is not None:
+        client += ["-b", str(max(1, stream.rate_bps // stream.parallel))]
+    return ["iperf3", "-s", "-1", "-J", "-B", yours, "-p", str(PORT)], client
+
+
+class Iperf:
+    """``popen(host, words, **)`` starts a process in a host, ``path_of(node)`` is its namespace for nsenter. Both ends' JSON goes to
+    ``<stem>.json`` and ``<stem>-server.json``."""
+
+    def __init__(self, fabric: Fabric, stream: Stream, popen: Popen, path_of: Callable[[str], str], stem: Path) -> None:
+        self.fabric, self.stream, self.stem = fabric, stream, stem
+        self._popen, self._path_of = popen, path_of
+        self._server: subprocess.Popen[bytes] | None = None
+        self._client: subprocess.Popen[bytes] | None = None
+        self._files: list[IO[bytes]] = []
+        self._added: list[tuple[int, str]] = []
+        self.cut = False  # told to end before its time
+
+    def prepare(self) -> None:
+        """Addresses, routes, and a server that listens. Raises :class:`UserError`, and then nothing is left."""
+        require_iperf3()
+        try:
+            for host, lines in zip((self.stream.src, self.stream.dst), route_lines(self.fabric, self.stream), strict=True):
+                for line in lines:  # one at a time: what was not added is not ours to take away
+                    bringup.run_batch("ip", [line], self._path_of(f"h{host}"))
+                    self._added.append((host, line))
+            self._server = self._start(self.stream.dst, command_lines(self.fabric, self.stream)[0], "-server.json")
+            self._wait_until_it_listens(self._server)
+        except BaseException:
+            self.end()
+            raise
+
+    def _start(self, host: int, words: list[str], ending: str) -> subprocess.Popen[bytes]:
+        file = open(f"{self.stem}{ending}", "wb")
+        self._files.append(file)
+        return self._popen(f"h{host}", words, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT)
+
+    def _wait_until_it_listens(self, server: subprocess.Popen[bytes]) -> None:
+        address = addressing.background_addresses(self.stream.number)[1]
+        words = (int.from_bytes(address[i : i + 4], sys.byteorder) for i in range(0, 16, 4))  # as the kernel prints them
+        asked = f"{''.join(f'{word:08X}' for word in words)}:{PORT:04X}"
+        until = time.monotonic() + LISTEN_S
+        while time.monotonic() < until and server.poll() is None:
+            with suppress(OSError):
+                lines = (line.split() for line in Path(f"/proc/{server.pid}/net/tcp6").read_text().splitlines()[1:])
+                if any(line[1] == asked and line[3] == "0A" for line in lines):
+                    return
+            time.sleep(POLL_S)
+        said = Path(f"{self.stem}-server.json").read_text(errors="replace").split("\n")
+        why = next((line.strip() for line in said if "error" in line), f"it did not listen within {LISTEN_S:g} s")
+        raise UserError(f"iperf3 as server in h{self.stream.dst} did not come up ({why}): try it there by hand, mrcbed up has a prompt")
+
+    def begin(self) -> None:
+        """The client starts to send."""
+        self._client = self._start(self.stream.src, command_lines(self.fabric, self.stream)[1], ".json")
+
+    @property
+    def begun(self) -> bool:
+        return self._client is not None
+
+    @property
+    def over(self) -> bool:
+        """Whether the client has come to its end by itself, well or not."""
+        return self._client is not None and self._client.poll() is not None
+
+    def end(self) -> None:
+        """What still runs is told to write down what it has and to end, is killed if it does not; routes, addresses go. Idempotent."""
+        if self._client is not None and self._client.poll() is None:
+            self.cut = True
+            _end(self._client, signal.SIGTERM)
+        if self._server is not None:
+            # The client's last word ends it. One that never met a client has nothing to tell.
+            _end(self._server, None if self.begun else signal.SIGTERM)
+        for file in self._files:
+            file.close()
+        self._files = []
+        for host, line in reversed(self._added):
+            words = line.split()
+            with suppress(UserError):  # it may have gone with its host
+                gone = f"{words[0]} del {words[2]} dev {words[words.index('dev') + 1]}"
+                bringup.run_batch("ip", [gone], self._path_of(f"h{host}"))
+        self._added = []
+
+
+def _end(process: Any, how: int | None) -> None:
+    """Wait for a process to end, after a signal or by itself; told again if it does not, and at last killed."""
+    for number in (how, signal.SIGTERM, signal.SIGKILL):
+        if number is not None and process.poll() is None:
+            process.send_signal(number)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(ANSWER_S)
+            return
