@@ -21,6 +21,10 @@ from agents.clustermapper.mapper import Mapper
 from agents.clustermapper.options import Options
 from agents.clustermapper.probes import PROBE_PORT
 from agents.delay_line import DelayLine
+from agents.kernel.device import KernelDevice
+from agents.kernel.options import KINDS
+from agents.kernel.options import Options as KernelOptions
+from agents.lateness import Lateness
 from agents.mrc.wire import UDP, UDP_PORT
 from agents.packet_io import PacketIO
 from agents.transport import NEVER, Completion, Engine, Event, Region
@@ -30,14 +34,23 @@ BATCH = 64
 """Most frames received or sent before the other direction gets its turn."""
 MAX_WAIT = 1_000_000_000
 TRANSPORTS = ("mrc", "roce")
+"""Those with an engine of ours; the kernel's are in agents/kernel."""
 
 
 def make_engine(transport: str, fabric: Fabric, host: int, options: dict[str, Any], seed: int) -> Engine:
     """The engine of a transport by name. Raises ValueError on an unknown one or on unknown options."""
     if transport not in TRANSPORTS:
-        raise ValueError(f"no transport {transport!r}: there are {', '.join(TRANSPORTS)}")
+        raise ValueError(f"no transport {transport!r}: there are {', '.join((*TRANSPORTS, *KINDS))}")
     engine: Engine = importlib.import_module(f"agents.{transport}.endpoint").Endpoint(fabric, host, options, seed)
     return engine
+
+
+def check_options(transport: str, fabric: Fabric, options: dict[str, Any]) -> None:
+    """Whether a transport would take them there. Raises ValueError as :func:`make_engine`; opens nothing."""
+    if transport in KINDS:
+        KernelOptions(transport, fabric, options)
+    else:
+        make_engine(transport, fabric, 0, options, 0)
 
 
 _IN_SUMS = (
@@ -79,8 +92,7 @@ class Device:
         for port, up in enumerate(self._up):
             if not up:
                 self.engine.port_state(time.monotonic_ns(), port, False)
-        self.late_max = 0
-        self.late = [0] * 64  # how often a timer or a frame waited 2^k ns
+        self.lateness = Lateness()
         self.wakeups = 0
         self._readers = [self.io.receiver, self.io.links]
         self._without_ring = [self.io.links]
@@ -151,7 +163,7 @@ class Device:
         now = time.monotonic_ns()
         got = io.receive(engine if self._sorter is None else self._sorter, now, BATCH)
         if got:
-            self._late(now - io.ring.first_due)
+            self.lateness.add(now - io.ring.first_due)
         engine.timer(now)
         sent = io.send(engine, now, BATCH)
         sources = self._readers
@@ -176,7 +188,7 @@ class Device:
         ready, _, _ = select.select(sources + (readers or []), [], [], wait / 1e9)
         self.wakeups += 1
         if not ready and wait and wake == due and due != NEVER:
-            self._late(time.monotonic_ns() - due)
+            self.lateness.add(time.monotonic_ns() - due)
         if io.links in ready:
             now = time.monotonic_ns()
             for port, up in io.port_changes():
@@ -186,29 +198,17 @@ class Device:
                     mapper.port_state(now, port, up)
         return [r for r in ready if r is not io.receiver and r is not io.links]
 
-    def _late(self, ns: int) -> None:
-        """A timer or a frame had to wait so long for this process."""
-        if ns > 0:
-            self.late[ns.bit_length()] += 1
-            if ns > self.late_max:
-                self.late_max = ns
-
     def forget_lag(self) -> None:
         """Begin counting lateness anew."""
-        self.late = [0] * 64
-        self.late_max = 0
+        self.lateness = Lateness()
 
     def lag(self) -> dict[str, int]:
         """How late this process got to timers and frames, ns: largest and 99th percentile (rounded up to a power of two)."""
-        total = sum(self.late)
-        seen = 0
-        p99 = 0
-        for k, count in enumerate(self.late):
-            seen += count
-            if total and seen >= 0.99 * total:
-                p99 = 1 << k
-                break
-        return {"lag_max_ns": self.late_max, "lag_p99_ns": p99, "timers": total, "wakeups": self.wakeups}
+        return {**self.lateness.figures(), "wakeups": self.wakeups}
+
+    def housekeeping(self) -> None:
+        """A few times a second: the receive ring's drops, which the kernel forgets once it has told them."""
+        self.io.drops()
 
     def events(self) -> list[Event]:
         """What happened since the last call, for the log: the engine's, and the mapper's verdicts."""
@@ -228,3 +228,10 @@ class Device:
     def close(self) -> None:
         """Close the ports."""
         self.io.close()
+
+
+def make_device(fabric: Fabric, host: int, transport: str, options: dict[str, Any], seed: int) -> Device | KernelDevice:
+    """The :class:`Device` of a transport, or the :class:`agents.kernel.device.KernelDevice`, which has the same face."""
+    if transport in KINDS:
+        return KernelDevice(fabric, host, transport, options, seed)
+    return Device(fabric, host, transport, options, seed)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from agents.collectives.flows import Flows
-from agents.transport import Engine
+from agents.transport import Reports
 
 
 class FlowLog:
@@ -18,7 +18,7 @@ class FlowLog:
     """
 
     def __init__(
-        self, engine: Engine, job: Flows, write: Callable[[int, str, dict[str, Any]], None], accounted: dict[int, int] | None = None
+        self, engine: Reports, job: Flows, write: Callable[[int, str, dict[str, Any]], None], accounted: dict[int, int] | None = None
     ) -> None:
         self.engine = engine
         self.job = job

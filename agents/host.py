@@ -25,7 +25,7 @@ from agents.collectives.flows import Flow, Flows, parse, wanted
 from agents.collectives.group import CollectiveError, Group
 from agents.collectives.registry import FLOWS, collectives, find
 from agents.control import AgentServer
-from agents.device import Device
+from agents.device import make_device
 from agents.flow_log import FlowLog
 from agents.packet_io import drop_root
 from agents.transport import Completion
@@ -46,7 +46,7 @@ class Host:
         self.number = config["host"]
         self.name = f"h{self.number}"
         self.log = open(config["log"], "ab", buffering=1 << 16)
-        self.device = Device(self.fabric, self.number, config["transport"], config.get("options", {}), config.get("seed", 0))
+        self.device = make_device(self.fabric, self.number, config["transport"], config.get("options", {}), config.get("seed", 0))
         # Whatever is imported on first use must be in before root is dropped: the clone may lie in a home that only root may read.
         zeros = np.zeros(4, np.float32)
         StepData(zeros, zeros, 1).wrong(0, zeros)
@@ -308,7 +308,7 @@ class Host:
                 self.record(now)
             if now >= self.housekeeping_at:
                 self.housekeeping_at = now + HOUSEKEEPING
-                self.device.io.drops()
+                self.device.housekeeping()
                 self.log.flush()
 
     def close(self) -> None:

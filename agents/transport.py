@@ -58,8 +58,47 @@ Event = tuple[int, str, dict[str, Any]]
 """(monotonic ns, kind, fields): what a run's log keeps. Rare things only, never one per packet. docs/results.md lists the kinds."""
 
 
-class Engine(Protocol):
-    """What a transport must offer. All times are monotonic nanoseconds."""
+class Reports(Protocol):
+    """What is asked of every transport, whoever moves its packets. All times are monotonic nanoseconds."""
+
+    def reroute(self, now: int, dead_links: list[str]) -> None:
+        """The network has converged around ``dead_links`` (a network that re-routes; MRC ignores it)."""
+
+    def deny(self, now: int, entries: list[str]) -> None:
+        """The complete denylist (:mod:`topologies.denylist`), in place of the one before. No more data and no control packet takes a
+        path that an entry forbids; without meaning to a transport that cannot choose paths.
+        """
+
+    def hint(self, now: int, links: list[str]) -> None:
+        """The complete list of links that somebody who watches the fabric knows to be down; a transport may make use of it."""
+
+    def completions(self) -> list[Completion]:
+        """Finished requests since the last call."""
+
+    def events(self) -> list[Event]:
+        """Events since the last call."""
+
+    def counters(self) -> dict[str, int]:
+        """Cumulative counters by name; every frame in or out is in exactly one of the tx_*/rx_* sums (docs/results.md)."""
+
+    def goodput(self) -> tuple[list[int], list[int]]:
+        """Payload bytes per plane since the start: (sent for the first time, placed)."""
+
+    def placed(self) -> dict[int, int]:
+        """Payload bytes placed since the start, by local QPN."""
+
+    def windows(self) -> list[dict[str, Any]]:
+        """Per QP ``{"qpn", "peer", "cwnd", "in_flight", "srtt_ns"}``: bytes that may be and are in flight, smoothed RTT.
+
+        ``peer`` is a host number; ``rate_bps`` is added by a transport that paces.
+        """
+
+    def paths(self) -> list[dict[str, Any]]:
+        """Per QP and EV: peer host, plane, uplink, state, counters; for people and the prompt."""
+
+
+class Engine(Reports, Protocol):
+    """What a transport of ours must offer: frames in, frames out."""
 
     tx_frame: bytearray
     """The frame :meth:`transmit` built, headers only: bytes ``[0:tx_length]``, Ethernet header included."""
@@ -109,38 +148,3 @@ class Engine(Protocol):
 
     def port_state(self, now: int, port: int, up: bool) -> None:
         """A local NIC port lost or found its carrier."""
-
-    def reroute(self, now: int, dead_links: list[str]) -> None:
-        """The network has converged around ``dead_links`` (a network that re-routes; MRC ignores it)."""
-
-    def deny(self, now: int, entries: list[str]) -> None:
-        """The complete denylist (:mod:`topologies.denylist`), in place of the one before. No more data and no control packet takes a
-        path that an entry forbids; without meaning to a transport that cannot choose paths.
-        """
-
-    def hint(self, now: int, links: list[str]) -> None:
-        """The complete list of links that somebody who watches the fabric knows to be down; a transport may make use of it."""
-
-    def completions(self) -> list[Completion]:
-        """Finished requests since the last call."""
-
-    def events(self) -> list[Event]:
-        """Events since the last call."""
-
-    def counters(self) -> dict[str, int]:
-        """Cumulative counters by name; every frame in or out is in exactly one of the tx_*/rx_* sums (docs/results.md)."""
-
-    def goodput(self) -> tuple[list[int], list[int]]:
-        """Payload bytes per plane since the start: (sent for the first time, placed)."""
-
-    def placed(self) -> dict[int, int]:
-        """Payload bytes placed since the start, by local QPN."""
-
-    def windows(self) -> list[dict[str, Any]]:
-        """Per QP ``{"qpn", "peer", "cwnd", "in_flight", "srtt_ns"}``: bytes that may be and are in flight, smoothed RTT.
-
-        ``peer`` is a host number; ``rate_bps`` is added by a transport that paces.
-        """
-
-    def paths(self) -> list[dict[str, Any]]:
-        """Per QP and EV: peer host, plane, uplink, state, counters; for people and the prompt."""

@@ -113,6 +113,17 @@ def host_of_inner(address: bytes) -> int:
     return int.from_bytes(address[14:16], "big") - 1
 
 
+def plane_address(plane: int, host: int) -> bytes:
+    """A host's inner address on one plane, fd6d:7263::<plane + 1>:<number + 1>: there only while MPTCP runs (our own choice)."""
+    return INNER_PREFIX[:12] + (plane + 1).to_bytes(2, "big") + (host + 1).to_bytes(2, "big")
+
+
+def host_of_plane(address: bytes) -> tuple[int, int]:
+    """(plane, host) of a :func:`plane_address`; (-1, -1) for any other address."""
+    plane, host = int.from_bytes(address[12:14], "big") - 1, int.from_bytes(address[14:16], "big") - 1
+    return (plane, host) if address[:12] == INNER_PREFIX[:12] and plane >= 0 and host >= 0 else (-1, -1)
+
+
 def background_addresses(flow: int) -> tuple[bytes, bytes]:
     """The inner addresses of background flow number ``flow``: its source's and its destination's."""
     head = BACKGROUND_PREFIX.ljust(12, b"\0") + flow.to_bytes(2, "big")

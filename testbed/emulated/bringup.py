@@ -83,6 +83,15 @@ def spread(fabric: Fabric, src: int, dst: int) -> int:
     return addressing.ev(plane, uplink)
 
 
+def peer_route(fabric: Fabric, host: int, peer: int) -> str:
+    """The one-path route by which ``host`` reaches ``peer``, as `ip route add` and `ip route replace` take it."""
+    value = spread(fabric, host, peer)
+    segment = addressing.text(addressing.path_address(fabric, host, peer, value))
+    port = f"h{host}-p{addressing.ev_fields(value)[0]}"
+    target, inner = (addressing.text(addressing.inner_address(n)) for n in (peer, host))
+    return f"{target}/128 encap seg6 mode encap.red segs {segment} via {addressing.GATEWAY} dev {port} src {inner}"
+
+
 def host_lines(fabric: Fabric, host: int) -> list[str]:
     """`ip` lines that give a host its address, neighbours and SRv6 routes."""
     inner = addressing.text(addressing.inner_address(host))
@@ -98,14 +107,7 @@ def host_lines(fabric: Fabric, host: int) -> list[str]:
             f"route add {first}/48 {gateway} dev {port} src {inner}",
             f"route add {own}/48 encap seg6local action End.DT6 table 255 dev {port}",
         ]
-    for peer in range(fabric.host_count):
-        if peer == host:
-            continue
-        value = spread(fabric, host, peer)
-        segment = addressing.text(addressing.path_address(fabric, host, peer, value))
-        port = f"h{host}-p{addressing.ev_fields(value)[0]}"
-        target = addressing.text(addressing.inner_address(peer))
-        lines.append(f"route add {target}/128 encap seg6 mode encap.red segs {segment} {gateway} dev {port} src {inner}")
+    lines += [f"route add {peer_route(fabric, host, peer)}" for peer in range(fabric.host_count) if peer != host]
     return [*lines, f"sr tunsrc set {inner}"]
 
 

@@ -1,0 +1,300 @@
+"""A host's kernel sockets behind the surface of :class:`agents.device.Device`: verbs, and one loop that never blocks on a socket.
+
+The host with the lower number connects, from a port drawn from the run's seed, so that the kernel's hash of the flow can be drawn again.
+Nothing here needs root; listening sockets are bound to the host's own addresses in the fabric alone.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import secrets
+import select
+import socket
+import time
+from typing import Any
+
+from agents.kernel.connection import CONNECTING, INIT, OPEN, Connection
+from agents.kernel.endpoint import Endpoint
+from agents.kernel.framing import HEADER_BYTES, HELLO, FramingError, Header
+from agents.kernel.info import IPPROTO_MPTCP
+from agents.kernel.options import MPTCP
+from agents.lateness import Lateness
+from agents.transport import Completion, Event, Region
+from topologies.addressing import host_of_inner, host_of_plane, inner_address, plane_address, text
+from topologies.clos import Fabric
+
+LISTEN_PORT, LISTEN_TRIES = 47910, 32
+SOURCE_PORTS, SOURCE_TRIES = (10_000, 30_000), 64
+"""Connecting ports: below those that the kernel hands out itself (32768 on) [ours]."""
+LOOKS_PER_RTT = 8
+LOOK_NS = (1_000_000, 10_000_000)
+"""While something is unacknowledged the kernel is asked so often per base RTT, within these bounds: no event tells of an ACK [ours]."""
+GREETING_NS = 5_000_000_000
+MAX_GREETINGS = 1024
+MAX_WAIT = 1_000_000_000
+MAX_SOCKETS = 900
+"""Of one host; select takes descriptors up to 1023."""
+
+
+class KernelDevice:
+    """``transport``: tcp or mptcp. Raises OSError if the host's addresses are not here, ValueError on bad options."""
+
+    def __init__(self, fabric: Fabric, host: int, transport: str, options: dict[str, Any] | None = None, seed: int = 0) -> None:
+        self.fabric, self.host, self.kind = fabric, host, transport
+        self.engine = Endpoint(fabric, host, transport, options or {}, seed)
+        self.mapper: Any = None
+        self.lateness = Lateness()
+        self.wakeups = 0
+        self._look_ns = min(max(fabric.base_rtt_ns // LOOKS_PER_RTT, LOOK_NS[0]), LOOK_NS[1])
+        self._look_at = 0
+        self._made: dict[int, int] = {}  # queue pairs so far, by peer
+        self._bound: dict[int, socket.socket] = {}  # of queue pairs that will connect
+        self._greetings: dict[socket.socket, tuple[bytearray, int, int]] = {}  # accepted: bytes of the HELLO, from whom, until when
+        self._listeners = self._listen()
+        self.engine.open()
+
+    # --- sockets ---------------------------------------------------------------------------------------------
+
+    def address(self, host: int, plane: int) -> str:
+        """Where a host listens."""
+        return text(plane_address(plane, host) if self.kind == MPTCP else inner_address(host))
+
+    def _socket(self) -> socket.socket:
+        made = socket.socket(socket.AF_INET6, socket.SOCK_STREAM, IPPROTO_MPTCP if self.kind == MPTCP else 0)
+        made.setblocking(False)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return made
+
+    def _listen(self) -> list[socket.socket]:
+        planes = range(self.fabric.planes) if self.kind == MPTCP else range(1)
+        for port in range(LISTEN_PORT, LISTEN_PORT + LISTEN_TRIES):
+            made: list[socket.socket] = []
+            try:
+                for plane in planes:
+                    made.append(self._socket())
+                    made[-1].bind((self.address(self.host, plane), port))
+                    made[-1].listen(MAX_SOCKETS)
+                self.port = port
+                return made
+            except OSError as error:
+                for sock in made:
+                    sock.close()
+                if error.errno != errno.EADDRINUSE:
+                    raise OSError(error.errno, f"cannot listen on {self.address(self.host, 0)} port {port}: {error.strerror}") from None
+        raise OSError(errno.EADDRINUSE, f"ports {LISTEN_PORT} to {LISTEN_PORT + LISTEN_TRIES - 1} are all in use")
+
+    def _source(self, peer: int, index: int) -> socket.socket:
+        """A socket on the port that the seed draws, or the next free one."""
+        sock = self._socket()
+        first, last = SOURCE_PORTS
+        plane = self._first_plane(peer, index)
+        for attempt in range(SOURCE_TRIES):
+            drawn = hashlib.blake2b(f"{self.engine.seed} {self.host} {peer} {index} {attempt}".encode(), digest_size=8).digest()
+            try:
+                sock.bind((self.address(self.host, plane), first + int.from_bytes(drawn, "big") % (last - first)))
+                return sock
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+        sock.close()
+        raise ValueError(f"no free port among {SOURCE_TRIES} that were drawn: too many connections")
+
+    def _first_plane(self, peer: int, index: int) -> int:
+        """Where an MPTCP connection begins: spread over pairs and their connections."""
+        return (self.host + peer + index) % self.fabric.planes if self.kind == MPTCP else 0
+
+    # --- verbs -----------------------------------------------------------------------------------------------
+
+    def register(self, memory: Any) -> Region:
+        """Let peers write into ``memory``. Raises ValueError if it is not writable and contiguous."""
+        return self.engine.memory.register(memory)
+
+    def create_qp(self, peer: int, evs: int = 0) -> dict[str, Any]:
+        """A queue pair in INIT. ``evs`` has no meaning: the kernel chooses."""
+        if not 0 <= peer < self.fabric.host_count or peer == self.host:
+            raise ValueError(f"peer {peer} is no other host of {self.fabric.name!r}")
+        if len(self.engine.connections) >= MAX_SOCKETS:
+            raise ValueError(f"more than {MAX_SOCKETS} connections on a host: use fewer qps")
+        qpn = len(self.engine.connections) + 1
+        index = self._made.get(peer, 0)
+        self._made[peer] = index + 1
+        port = self.port
+        if self.host < peer:
+            self._bound[qpn] = self._source(peer, index)
+            port = int(self._bound[qpn].getsockname()[1])
+        made = self.engine.new(qpn, peer, secrets.randbits(63))
+        return {"qpn": qpn, "port": port, "token": made.token, "plane": self._first_plane(peer, index)}
+
+    def connect_qp(self, qpn: int, remote: dict[str, Any]) -> None:
+        """To CONNECTING: requests can be posted and go once the connection stands."""
+        connection = self.engine.connections[qpn]
+        if connection.state not in (INIT, OPEN):
+            raise ValueError(f"queue pair {qpn} was connected before")
+        now = time.monotonic_ns()
+        plane = int(remote["plane"])
+        theirs, mine = self.address(connection.peer, plane), self.address(self.host, plane)
+        local = self.port
+        if self.host > connection.peer:
+            connection.expect(now)
+        else:
+            sock = self._bound.pop(qpn)
+            local = int(sock.getsockname()[1])
+            connection.connecting(now, sock, Header(HELLO, int(remote["token"]), int(remote["qpn"]), 0, self.host))
+            number = sock.connect_ex((theirs, int(remote["port"])))
+            if number not in (0, errno.EINPROGRESS):
+                connection.fail(now, f"cannot connect: {OSError(number, 'error').strerror} ({errno.errorcode.get(number, number)})")
+        pack = socket.inet_pton
+        self.engine.known[qpn].expected = (pack(socket.AF_INET6, mine), local, pack(socket.AF_INET6, theirs), int(remote["port"]))
+
+    def post_recv(self, qpn: int, wr_id: int) -> None:
+        """Offer one receive request for an immediate."""
+        self.engine.connections[qpn].post_recv(wr_id)
+
+    def post_write(self, qpn: int, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int = -1) -> None:
+        """RDMA WRITE; ``memory`` stays unchanged until its completion."""
+        self.engine.connections[qpn].post_write(time.monotonic_ns(), wr_id, memory, va, rkey, imm)
+
+    def poll(self, timeout: float = 0.0) -> list[Completion]:
+        """Run the loop until something completed or ``timeout`` seconds went by."""
+        end = time.monotonic_ns() + int(timeout * 1e9)
+        while True:
+            self.turn(end)
+            made = self.engine.completions()
+            if made or time.monotonic_ns() >= end:
+                return made
+
+    # --- the loop --------------------------------------------------------------------------------------------
+
+    def turn(self, until: int, readers: list[Any] | None = None) -> list[Any]:
+        """One turn: send, sleep until a socket, a look, ``until`` (ns) or a ready reader, then receive. Returns the ready readers."""
+        connections = self.engine.connections.values()
+        now = time.monotonic_ns()
+        for connection in connections:
+            connection.flush(now)
+        reading = {c.sock: c for c in connections if c.sock is not None and c.reads}
+        writing = {c.sock: c for c in connections if c.sock is not None and c.writes}
+        due = until
+        if any(c.waits for c in connections):
+            due = min(due, max(now, self._look_at))
+        wait = 0 if self.engine.made else min(max(due - time.monotonic_ns(), 0), MAX_WAIT)
+        sources: list[Any] = [*reading, *self._listeners, *self._greetings, *(readers or [])]
+        ready, able, _ = select.select(sources, list(writing), [], wait / 1e9)
+        self.wakeups += 1
+        now = time.monotonic_ns()
+        if not ready and not able and wait and wait < MAX_WAIT:
+            self.lateness.add(now - due)
+        for sock in able:
+            writing[sock].writable(now)
+            self._check_congestion(now, writing[sock])
+            writing[sock].flush(now)
+        others = []
+        for source in ready:
+            if source in reading:
+                reading[source].readable(now)
+            elif source in self._greetings:
+                self._greet(now, source)
+            elif source in self._listeners:
+                self._accept(now, source)
+            else:
+                others.append(source)
+        if now >= self._look_at or ready:
+            self._look_at = now + self._look_ns
+            for connection in connections:
+                connection.look(now)
+            for sock in [sock for sock, (_, _, end) in self._greetings.items() if now > end]:
+                self._turn_away(sock)
+        return others
+
+    def _accept(self, now: int, listener: socket.socket) -> None:
+        while True:
+            try:
+                sock, address = listener.accept()
+            except OSError:
+                return
+            sock.setblocking(False)
+            packed = socket.inet_pton(socket.AF_INET6, address[0])
+            host = max(host_of_inner(packed), host_of_plane(packed)[1])
+            self._greetings[sock] = (bytearray(), host, now + GREETING_NS)
+            if len(self._greetings) > MAX_GREETINGS:
+                self._turn_away(sock)
+
+    def _greet(self, now: int, sock: socket.socket) -> None:
+        """A stranger's first bytes; only the right ones for a queue pair that waits for this host make it a peer."""
+        have, host, _ = self._greetings[sock]
+        try:
+            more = sock.recv(HEADER_BYTES - len(have))
+        except BlockingIOError:
+            return
+        except OSError:
+            more = b""
+        have += more
+        if more and len(have) < HEADER_BYTES:
+            return
+        try:
+            hello = Header.unpack(have) if len(have) == HEADER_BYTES else None
+        except FramingError:
+            hello = None
+        wanted = self.engine.connections.get(hello.rkey) if hello is not None and hello.kind == HELLO else None
+        if (
+            hello is None or wanted is None or wanted.token != hello.va or wanted.peer != host or wanted.peer != hello.imm
+            or self.host < wanted.peer or wanted.sock is not None or wanted.state not in (INIT, CONNECTING)
+        ):  # fmt: skip
+            self._turn_away(sock)
+            return
+        del self._greetings[sock]
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        wanted.adopt(now, sock)
+        self._check_congestion(now, wanted)
+
+    def _turn_away(self, sock: socket.socket) -> None:
+        del self._greetings[sock]
+        self.engine.strangers += 1
+        sock.close()
+
+    def _check_congestion(self, now: int, connection: Connection) -> None:
+        """The hosts' routes choose the algorithm; results must not be another's."""
+        if connection.sock is None or connection.state != OPEN:
+            return
+        has = connection.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0").decode()
+        if has != self.engine.options.congestion:
+            connection.fail(now, f"the kernel uses {has} instead of {self.engine.options.congestion}")
+
+    # --- as agents.device.Device -----------------------------------------------------------------------------
+
+    def start_mapper(self, options: dict[str, Any], seed: int) -> None:
+        """Raises ValueError: probes need the raw sockets of the other transports."""
+        raise ValueError(f"no clustermapper beside {self.kind}: its agents have no raw sockets")
+
+    def stop_mapper(self) -> None:
+        """There is none."""
+
+    def mapper_reports(self) -> list[dict[str, Any]]:
+        return []
+
+    def housekeeping(self) -> None:
+        """Nothing has to be read in time."""
+
+    def forget_lag(self) -> None:
+        """Begin counting lateness anew."""
+        self.lateness = Lateness()
+
+    def lag(self) -> dict[str, int]:
+        """How late this process got to its timers, ns."""
+        return {**self.lateness.figures(), "wakeups": self.wakeups}
+
+    def events(self) -> list[Event]:
+        return self.engine.events()
+
+    def counters(self) -> dict[str, int]:
+        return self.engine.counters()
+
+    def close(self) -> None:
+        """Say goodbye and close everything."""
+        for connection in self.engine.connections.values():
+            connection.bye()
+        for connection in self.engine.connections.values():
+            connection.drop()
+        for sock in [*self._listeners, *self._greetings, *self._bound.values()]:
+            sock.close()
+        self.engine.close()

@@ -1,0 +1,219 @@
+"""The figures of a host's kernel connections, as the other transports' engines give theirs (agents/transport.py, :class:`Reports`).
+
+Sampled from TCP_INFO, so what the kernel counts between two looks is one event: an ``rto`` or ``rtx`` line says how many, not when each
+was.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from agents.kernel.connection import ERROR, OPEN, STATES, Connection
+from agents.kernel.framing import Memory
+from agents.kernel.info import TcpInfo, fell_back, subflows
+from agents.kernel.options import MPTCP, Options
+from agents.kernel.ports import PortBytes, split
+from agents.kernel.routes import Flow, Routes
+from agents.transport import Completion, Event
+from topologies.addressing import ev as make_ev
+from topologies.addressing import ev_fields
+from topologies.clos import Fabric
+
+FRESH_NS = 5_000_000
+"""A look at the kernel's figures is good for so long: several figures of one bin come from one look [ours]."""
+
+
+class Known:
+    """What was seen of a queue pair's flows: of those that are over the last, of the others the latest."""
+
+    def __init__(self) -> None:
+        self.seen: dict[Flow, TcpInfo] = {}
+        self.evs: dict[Flow, int] = {}
+        self.alive: list[Flow] = []
+        self.expected: Flow | None = None  # of TCP, before the connection stands
+
+    def total(self, field: str) -> int:
+        return sum(max(0, int(getattr(info, field))) for info in self.seen.values())
+
+
+class Endpoint:
+    """Queue pairs by number, and their figures. ``kind``: tcp or mptcp. Raises ValueError on bad options.
+
+    It opens nothing before :meth:`open`.
+    """
+
+    def __init__(self, fabric: Fabric, host: int, kind: str, options: dict[str, Any], seed: int) -> None:
+        self.fabric, self.host, self.kind, self.seed = fabric, host, kind, seed
+        self.options = Options(kind, fabric, options)
+        self.memory = Memory()
+        self.connections: dict[int, Connection] = {}
+        self.known: dict[int, Known] = {}
+        self.made: list[Completion] = []
+        self.strangers = 0
+        self._told: list[Event] = []
+        self._routes: Routes | None = None
+        self._ports: PortBytes | None = None
+        self._sampled_ns = -FRESH_NS
+        planes = fabric.planes
+        self._tx, self._rx = [0] * planes, [0] * planes
+
+    def open(self) -> None:
+        """In the host's namespace. Raises OSError."""
+        self._routes = Routes(self.fabric, self.host)
+        self._ports = PortBytes([f"h{self.host}-p{plane}" for plane in range(self.fabric.planes)])
+
+    def close(self) -> None:
+        if self._routes is not None:
+            self._routes.close()
+
+    def new(self, qpn: int, peer: int, token: int) -> Connection:
+        made = Connection(qpn, peer, token, self.memory, self.options.user_timeout_ns, self.made, self._told.append)
+        self.connections[qpn] = made
+        self.known[qpn] = Known()
+        return made
+
+    # --- what the host process asks ---------------------------------------------------------------------------
+
+    def completions(self) -> list[Completion]:
+        done = self.made[:]
+        self.made.clear()
+        return done
+
+    def events(self) -> list[Event]:
+        self._sample()
+        told, self._told[:] = self._told[:], []
+        return told
+
+    def reroute(self, now: int, dead_links: list[str]) -> None:
+        """The hosts' routes have changed (testbed/emulated/kernel_paths.py)."""
+        if self._routes is not None:
+            self._routes.forget()
+        self._told.append((now, "reroute", {"dead_links": list(dead_links)}))
+
+    def deny(self, now: int, entries: list[str]) -> None:
+        """The kernel cannot leave paths out for us."""
+
+    def hint(self, now: int, links: list[str]) -> None:
+        """Nor does it listen to hints."""
+
+    def counters(self) -> dict[str, int]:
+        """Messages and what TCP_INFO sums up. Frames are not counted here: the ports count them."""
+        self._sample()
+        made = {"connections": len(self.connections), "failed": 0, "rx_foreign": self.strangers}
+        for connection in self.connections.values():
+            made["failed"] += connection.state == ERROR
+            for name, count in connection.counts.items():
+                made[name] = made.get(name, 0) + count
+        for name, field in (("retransmitted", "total_retrans"), ("rto", "total_rto"), ("tx_segments", "segs_out")):
+            made[name] = sum(known.total(field) for known in self.known.values())
+        made["subflows"] = sum(len(known.seen) for known in self.known.values())
+        return made
+
+    def goodput(self) -> tuple[list[int], list[int]]:
+        """Payload bytes per plane since the start: (sent for the first time, placed).
+
+        A connection's bytes are its own, which plane carried them the kernel does not say: what is new since the last call is split over
+        the planes in proportion to what the NIC ports' byte counters grew by meanwhile, headers left out [ours].
+        """
+        tx = sum(c.payload_sent() for c in self.connections.values()) - sum(self._tx)
+        rx = sum(self.placed().values()) - sum(self._rx)
+        if self._ports is not None and (tx > 0 or rx > 0):
+            sent, received = self._ports.growth()
+            for totals, new, weights in ((self._tx, tx, sent), (self._rx, rx, received)):
+                for plane, part in enumerate(split(max(0, new), weights)):
+                    totals[plane] += part
+        return self._tx[:], self._rx[:]
+
+    def placed(self) -> dict[int, int]:
+        return {qpn: connection.inbound.placed for qpn, connection in self.connections.items()}
+
+    def windows(self) -> list[dict[str, Any]]:
+        """Bytes of segments' payload; of MPTCP the sum of the windows, and the fastest subflow's RTT."""
+        self._sample()
+        rows = []
+        for qpn, known in self.known.items():
+            alive = [known.seen[flow] for flow in known.alive]
+            rows.append(
+                {
+                    "qpn": qpn,
+                    "peer": self.connections[qpn].peer,
+                    "cwnd": sum(info.cwnd * info.mss for info in alive),
+                    "in_flight": sum(info.unacked * info.mss for info in alive),
+                    "srtt_ns": min((info.rtt_us * 1000 for info in alive if info.rtt_us), default=0),
+                }
+            )
+        return rows
+
+    def paths(self) -> list[dict[str, Any]]:
+        """One row per queue pair, of MPTCP one per plane: the path of the flow there, by the kernel's routing table."""
+        self._sample()
+        rows = []
+        for qpn, known in self.known.items():
+            connection = self.connections[qpn]
+            if self.kind == MPTCP:
+                for plane in range(self.fabric.planes):
+                    here = [flow for flow, value in known.evs.items() if ev_fields(value)[0] == plane]
+                    rows.append(self._row(connection, known, here, make_ev(plane, 0)))
+            elif known.evs:
+                rows.append(self._row(connection, known, list(known.evs), -1))
+        return rows
+
+    def _row(self, connection: Connection, known: Known, flows: list[Flow], otherwise: int) -> dict[str, Any]:
+        value = known.evs[flows[-1]] if flows else otherwise
+        plane, uplink = ev_fields(value)
+        infos = [known.seen[flow] for flow in flows if flow in known.seen]
+        active = any(flow in known.alive for flow in flows) or known.expected in flows
+        return {
+            "peer": connection.peer, "qpn": connection.qpn, "qp_state": STATES[connection.state], "plane": plane, "uplink": uplink,
+            "ev": value, "state": "GOOD", "dead": not active, "active": active, "data_tx": sum(info.data_segs_out for info in infos),
+            "tx_packets": sum(info.segs_out for info in infos), "retransmitted": sum(info.total_retrans for info in infos),
+            "outstanding": sum(info.unacked for info in infos),
+        }  # fmt: skip
+
+    # --- looking ---------------------------------------------------------------------------------------------
+
+    def _sample(self) -> None:
+        now = time.monotonic_ns()
+        if now - self._sampled_ns < FRESH_NS:
+            return
+        self._sampled_ns = now
+        for qpn, connection in self.connections.items():
+            self._look(now, connection, self.known[qpn])
+
+    def _look(self, now: int, connection: Connection, known: Known) -> None:
+        before = {field: known.total(field) for field in ("total_retrans", "total_rto", "retransmits")}
+        found: list[Flow] = []
+        if connection.sock is not None and connection.state == OPEN:
+            try:
+                for flow, info in ((_flow(s.local, s.remote), s.info) for s in subflows(connection.sock, self.kind == MPTCP)):
+                    found.append(flow)
+                    known.seen[flow] = info
+                if self.kind == MPTCP and fell_back(connection.sock):
+                    connection.fail(now, "MPTCP fell back to TCP: the peer's kernel, or net.mptcp.enabled, refuses it")
+            except OSError:
+                found = []  # it is going; whoever reads from it is told
+            known.expected = None
+        if self._routes is not None:
+            for flow in [*found, *([known.expected] if known.expected else [])]:
+                value = self._routes.ev(flow)
+                if value >= 0:
+                    known.evs[flow] = value
+        peer = {"peer": connection.peer, "qpn": connection.qpn}
+        if self.kind == MPTCP and found != known.alive:
+            for flow in sorted(set(found) ^ set(known.alive)):
+                plane = ev_fields(known.evs[flow])[0] if flow in known.evs else -1
+                self._told.append((now, "subflow", {**peer, "plane": plane, "phase": "begin" if flow in found else "end"}))
+        known.alive = found
+        retransmitted = known.total("total_retrans") - before["total_retrans"]
+        if retransmitted > 0:
+            self._told.append((now, "rtx", {**peer, "count": retransmitted}))
+        has_total = all(info.total_rto >= 0 for info in known.seen.values())
+        field = "total_rto" if has_total else "retransmits"
+        fired = known.total(field) - before[field]
+        if fired > 0:
+            self._told.append((now, "rto", {**peer, "count": fired}))
+
+
+def _flow(local: tuple[bytes, int], remote: tuple[bytes, int]) -> Flow:
+    return (*local, *remote)

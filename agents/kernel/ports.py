@@ -1,0 +1,45 @@
+"""How much each NIC port carried, by the kernel's own counters, in bytes of TCP payload: what a frame's headers are is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+HEADERS = 14 + 40 + 40 + 32
+"""Ethernet, outer and inner IPv6, TCP with timestamps. MPTCP's options are 20 bytes more, which changes no proportion."""
+
+
+class PortBytes:
+    """Counters of the named interfaces in this process's network namespace. Raises OSError or ValueError if they are not there."""
+
+    def __init__(self, ports: Sequence[str], file: Path = Path("/proc/self/net/dev")) -> None:
+        self._ports, self._file = list(ports), file
+        self._last = self._read()
+
+    def _read(self) -> list[tuple[int, int]]:
+        """(received, sent) bytes of each, headers left out."""
+        found = {}
+        for line in self._file.read_text(encoding="ascii").splitlines()[2:]:
+            name, _, rest = line.partition(":")
+            n = [int(word) for word in rest.split()]
+            found[name.strip()] = (max(0, n[0] - HEADERS * n[1]), max(0, n[8] - HEADERS * n[9]))
+        missing = [port for port in self._ports if port not in found]
+        if missing:
+            raise ValueError(f"no interface {missing[0]} in this network namespace")
+        return [found[port] for port in self._ports]
+
+    def growth(self) -> tuple[list[int], list[int]]:
+        """(sent, received) per port since the last call."""
+        now, before = self._read(), self._last
+        self._last = now
+        received, sent = ([max(0, a[i] - b[i]) for a, b in zip(now, before, strict=True)] for i in (0, 1))
+        return sent, received
+
+
+def split(amount: int, weights: Sequence[int]) -> list[int]:
+    """``amount`` in parts proportional to the weights, to the byte; evenly if all are 0."""
+    shares = list(weights) if any(weights) else [1] * len(weights)
+    total = sum(shares)
+    parts = [amount * share // total for share in shares]
+    parts[shares.index(max(shares))] += amount - sum(parts)
+    return parts

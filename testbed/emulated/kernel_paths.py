@@ -1,0 +1,165 @@
+"""The kernel's own routing in the hosts while a kernel transport runs: flows spread over all paths for TCP, an address per plane for MPTCP.
+
+Called by testbed.cluster. Installed before such agents start and put back when they have ended, so that whoever uses a fabric by hand
+(ping, iperf3) keeps one path per pair of hosts. The text builders are pure and tested without root.
+
+**TCP.** A route to each peer with one next hop per path, on which the flow's hash chooses (`fib_multipath_hash_policy` 1: addresses, ports,
+protocol). The kernel maps the hash to next hops by weight, in their order; a dead one's share goes to the living one before it. So only the
+flows that were on it move: resilient ECMP, as the `roce` baseline has it. The order is uplink by uplink, and within that plane by plane: a
+lost plane's shares then go to as many others.
+
+**MPTCP.** One address per plane, each with a route of the same kind over that plane's uplinks. A host signals its addresses; whoever
+connected to it opens one subflow to each, from its own address on that plane. The same attempt in the other direction meets a port that
+nobody listens on, so there is one subflow per plane exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from agents.kernel.options import MPTCP, MPTCP_PLANES
+from testbed.emulated import netlink
+from testbed.emulated.bringup import peer_route, run_batch
+from testbed.errors import UserError
+from topologies import addressing
+from topologies.clos import Fabric
+from topologies.paths import path_evs, path_links
+
+SYSCTLS = {"net/ipv6/fib_multipath_hash_policy": "1", "net/ipv4/tcp_no_metrics_save": "1"}
+"""In the hosts' namespaces. Metrics of one run's connections must not start the next one's."""
+DEFAULTS = {"net/ipv6/fib_multipath_hash_policy": "0", "net/ipv4/tcp_no_metrics_save": "0"}
+SEED = "net/ipv4/fib_multipath_hash_seed"
+"""Linux 6.10 or later; before it the hash's key is drawn at boot, and no run can be repeated path by path."""
+
+
+def shares(evs: Iterable[int], dead: Collection[int]) -> list[tuple[int, int]]:
+    """(EV, weight) of the living ones in the order of the next hops. All of them where none lives: frames then vanish in the fault."""
+    ordered = sorted(evs, key=lambda value: tuple(reversed(addressing.ev_fields(value))))
+    if all(value in dead for value in ordered):
+        return [(value, 1) for value in ordered]
+    made: list[list[int]] = []
+    early = 0  # dead ones before the first living one: theirs go to it
+    for value in ordered:
+        if value not in dead:
+            made.append([value, 1])
+        elif made:
+            made[-1][1] += 1
+        else:
+            early += 1
+    made[0][1] += early
+    return [(value, weight) for value, weight in made]
+
+
+def dead_evs(fabric: Fabric, src: int, dst: int, dead_links: Collection[str]) -> set[int]:
+    """The EVs of a pair that cross one of the links."""
+    if not dead_links:
+        return set()
+    return {value for value in path_evs(fabric, src, dst) if any(link.name in dead_links for link in path_links(fabric, src, dst, value))}
+
+
+def route(fabric: Fabric, src: int, dst: int, evs: list[tuple[int, int]], plane: int, congestion: str) -> str:
+    """A `route replace` line over (EV, weight). ``plane`` -1: between the hosts' own addresses. Congestion control by route needs no
+    privilege of the sender, and holds for accepted connections too."""
+    address = addressing.inner_address if plane < 0 else lambda host: addressing.plane_address(plane, host)
+    hops = []
+    for value, weight in evs:
+        segment = addressing.text(addressing.path_address(fabric, src, dst, value))
+        port = f"h{src}-p{addressing.ev_fields(value)[0]}"
+        hops.append(f"nexthop encap seg6 mode encap.red segs {segment} via {addressing.GATEWAY} dev {port} weight {weight}")
+    target, own = addressing.text(address(dst)), addressing.text(address(src))
+    return f"route replace {target}/128 src {own} congctl {congestion} {' '.join(hops)}"
+
+
+def routes(fabric: Fabric, host: int, kind: str, congestion: str, dead_links: Collection[str] = ()) -> list[str]:
+    """Every route of a host, around the dead links."""
+    lines = []
+    for peer in range(fabric.host_count):
+        if peer == host:
+            continue
+        evs, dead = path_evs(fabric, host, peer), dead_evs(fabric, host, peer, dead_links)
+        if kind != MPTCP:
+            lines.append(route(fabric, host, peer, shares(evs, dead), -1, congestion))
+            continue
+        for plane in range(fabric.planes):
+            here = [value for value in evs if addressing.ev_fields(value)[0] == plane]
+            lines.append(route(fabric, host, peer, shares(here, dead), plane, congestion))
+    return lines
+
+
+def begin_lines(fabric: Fabric, host: int, kind: str) -> list[str]:
+    """What a host needs before its routes: for MPTCP its addresses, signalled, and room for a subflow on each."""
+    if kind != MPTCP:
+        return []
+    own = [addressing.text(addressing.plane_address(plane, host)) for plane in range(fabric.planes)]
+    lines = [f"addr add {address}/128 dev lo nodad" for address in own]
+    # Twice the subflows needed: attempts of the peer's, which fail, hold a place for as long as they last.
+    lines += [f"mptcp limits set subflows {MPTCP_PLANES} add_addr_accepted {MPTCP_PLANES}"]
+    return lines + [f"mptcp endpoint add {address} id {plane + 1} signal" for plane, address in enumerate(own)]
+
+
+def end_lines(fabric: Fabric, host: int, kind: str) -> list[str]:
+    """Back to what bringup.host_lines made."""
+    peers = [peer for peer in range(fabric.host_count) if peer != host]
+    if kind != MPTCP:
+        return [f"route replace {peer_route(fabric, host, peer)}" for peer in peers]
+    lines = ["mptcp endpoint flush", "mptcp limits set subflows 2 add_addr_accepted 0"]
+    for plane in range(fabric.planes):
+        lines += [f"route del {addressing.text(addressing.plane_address(plane, peer))}/128" for peer in peers]
+        lines.append(f"addr del {addressing.text(addressing.plane_address(plane, host))}/128 dev lo")
+    return lines
+
+
+class KernelPaths:
+    """The hosts' routes for one kernel transport. ``path_of``: host name -> its namespace for nsenter; ``namespaces``: -> descriptor."""
+
+    def __init__(
+        self, fabric: Fabric, namespaces: Mapping[str, int], path_of: Callable[[str], str], kind: str, congestion: str, seed: int
+    ) -> None:
+        self.fabric, self.namespaces, self.path_of = fabric, namespaces, path_of
+        self.kind, self.congestion, self.seed = kind, congestion, seed
+        self.lines: dict[str, list[str]] = {}  # host -> its routes as they are
+
+    def install(self) -> None:
+        """Raises UserError, with everything put back."""
+        try:
+            for number, name in enumerate(self.fabric.hosts):
+                self._sysctls(name, SYSCTLS, str(self.seed & 0x7FFFFFFF or 1))
+                self.lines[name] = []
+                run_batch("ip", begin_lines(self.fabric, number, self.kind), self.path_of(name))
+            self.reroute(())
+        except BaseException:
+            self.remove(strict=False)
+            raise
+
+    def reroute(self, dead_links: Collection[str]) -> int:
+        """The network has converged around these links; how many hosts' routes changed."""
+        changed = 0
+        for number, name in enumerate(self.fabric.hosts):
+            wanted = routes(self.fabric, number, self.kind, self.congestion, dead_links)
+            new = [line for line in wanted if line not in self.lines[name]]
+            run_batch("ip", new, self.path_of(name))
+            self.lines[name] = wanted
+            changed += bool(new)
+        return changed
+
+    def remove(self, strict: bool = True) -> None:
+        """Everything as before. ``strict`` False: as far as it goes."""
+        for number, name in enumerate(self.fabric.hosts):
+            if name not in self.lines:
+                continue
+            lines = end_lines(self.fabric, number, self.kind)
+            for batch in [lines] if strict else [[line] for line in lines]:
+                try:
+                    run_batch("ip", batch, self.path_of(name))
+                except UserError:
+                    if strict:
+                        raise
+            self._sysctls(name, DEFAULTS, "0")
+        self.lines = {}
+
+    def _sysctls(self, name: str, values: dict[str, str], seed: str) -> None:
+        netlink.write_sysctls(self.namespaces[name], values)
+        try:
+            netlink.write_sysctls(self.namespaces[name], {SEED: seed})
+        except OSError:
+            pass  # an older kernel
