@@ -96,13 +96,20 @@ def evs_of(run: Run, pair: Pair, verdict: Mapping[str, Any] | None) -> int:
     return min(most, len(path_evs(run.fabric, *pair)))
 
 
-def window_before(run: Run, pair: Pair, qpn: int | None, t: int, verdict: Mapping[str, Any] | None) -> int | None:
-    """The congestion window last logged before ``t``, else what the first verdict says, bytes; None if nobody said."""
-    lines = [line for line in run.of("cwnd", "srtt") if line["t"] <= t and of_queue(line, pair, qpn)]
-    told = [line[key] for line in lines for key in ("cwnd", "window") if line.get(key)]
-    if told:
-        return int(told[-1])
-    return int(verdict["window"]) if verdict is not None and verdict.get("window") else None
+def window_until(run: Run, pair: Pair, qpn: int | None, t: int, verdict: Mapping[str, Any] | None) -> int | None:
+    """The largest congestion window in force from the last one logged before ``t`` until the first verdict, bytes; None if nobody said.
+
+    Windows are logged every few RTTs and grow meanwhile: what the sender filled with the packets that it lost may be larger than what it
+    had said last, and the verdict says what it was by then.
+    """
+    until = t if verdict is None else int(verdict["t"])
+    lines = [line for line in run.of("cwnd", "srtt") if line["t"] <= until and of_queue(line, pair, qpn)]
+    told = [(int(line["t"]), int(line[key])) for line in lines for key in ("cwnd", "window") if line.get(key)]
+    before = [window for at, window in told if at <= t][-1:]
+    later = [window for at, window in told if at > t]
+    if verdict is not None and verdict.get("window"):
+        later.append(int(verdict["window"]))
+    return max(before + later, default=None)
 
 
 # --- one outage, one pair ------------------------------------------------------------------------------------------
@@ -132,7 +139,7 @@ def left_paths(logs: Logs, outage: Outage, pair: Pair, evs: frozenset[int], qpn:
     first = min(verdicts, key=lambda v: v["t"], default=None)
     srtt = srtt_before(run, pair, qpn, outage.begin, first)
     count = evs_of(run, pair, first)
-    gap, window = packet_gap_ns(run, pair, outage.begin), window_before(run, pair, qpn, outage.begin, first)
+    gap, window = packet_gap_ns(run, pair, outage.begin), window_until(run, pair, qpn, outage.begin, first)
     rotation = None if gap is None else count * gap
     begin = max(outage.begin, min((x["sent_ns"] for x in losses), default=0) - round(rotation or 0))
     after = max(0, max(sent, default=begin) - begin)

@@ -90,6 +90,16 @@ def test_last_packet_on_a_dead_path(tmp_path: Path) -> None:
     assert (made["bad_verdicts"], made["false_bad"]) == (1, 0)
 
 
+def test_the_window_that_bounds_the_losses_is_the_largest_until_the_verdict(tmp_path: Path) -> None:
+    """4 EVs. 8 packets by the last word, 9 when the verdict fell; what was before the last word, or comes later, was not in force."""
+    words = ((1.0, 40), (1.9, 8), (2.1, 8), (2.3, 60))
+    told = [{"t": at(t), "kind": "srtt", "host": 1, "peer": 2, "window": n * TINY.frame_bytes} for t, n in words]
+    lost = [loss(1, 2, DEAD, 2.2, 2.0 + i / 100) for i in range(4)]
+    for window, bound in ((9, 4), (7, 3)):
+        made = left(tmp_path / str(window), [*told, *lost, verdict(1, 2, DEAD, 2.2, 2.1, evs=4, window=window * TINY.frame_bytes)])
+        assert (made["failovers"][0]["losses_per_ev_bound"], made["ev_loss_excess"]) == (bound, 4 - bound)
+
+
 def test_where_nothing_is_logged_before_the_verdict_says(tmp_path: Path) -> None:
     made = left(tmp_path, [loss(1, 2, DEAD, 2.2, 2.003), verdict(1, 2, DEAD, 2.25, 2.003, srtt_ns=30 * MS)])
     assert made["failovers"][0]["srtt_ns"] == 30 * MS
