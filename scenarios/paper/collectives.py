@@ -1,0 +1,297 @@
+"""Fig 15-17: collectives over message sizes, under MRC and under RoCE with some numbers of queue pairs, without and with random loss."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scenarios.paper import plots
+from scenarios.paper.claims import (
+    Claim,
+    Evidence,
+    Row,
+    all_hold,
+    at_least,
+    at_most,
+    bus_share,
+    cannot,
+    judged,
+    number,
+    percent,
+)
+from scenarios.paper.figure import PaperFigure, Part
+
+SIZE, LOSS = "workload.message_bytes", "fault.0.probability"
+SECTION = "section 5.2.7"
+HALF = Claim("RoCE with one QP... generally achieves only half the possible throughput", f"{SECTION}, Fig 16", True)
+BEYOND_8 = Claim("very little gain beyond 8 QPs", f"{SECTION}, Fig 16", True)
+ONE_QP = Claim("one MRC QP spraying across 256 paths achieves better performance than 16 QPs", f"{SECTION}, Fig 16", True)
+RESILIENT = Claim(
+    "MRC is more resilient - with large message sizes it can retransmit fast enough that 0.1% loss has little impact",
+    f"{SECTION}, Fig 16",
+    True,
+)
+SMALL_COSTS = Claim("At smaller message sizes... recovering packet losses has more impact", f"{SECTION}, Fig 16", True)
+THIRD = Claim("even MRC only gets around a third of the intended throughput", f"{SECTION}, Fig 16, 1 % loss", True)
+UNUSABLE = Claim("RoCE is pretty much unusable", f"{SECTION}, Fig 16, 1 % loss", True)
+A2A_LARGE = Claim("At large message sizes and 0.1% loss, RoCE barely sees any degradation", f"{SECTION}, Fig 17", True)
+A2A_SMALL = Claim(
+    "At small message sizes... RoCE does very poorly. MRC's SACK-based retransmission helps greatly here", f"{SECTION}, Fig 17", True
+)
+A2A_QPS = Claim("more QPs help RoCE in ring all-reduce, and not in all-to-all", f"{SECTION}, Fig 17")
+FAR_AHEAD = Claim("at 1 % loss MRC is far ahead", f"{SECTION}, Fig 16-17")
+NCCL = Claim("NCCL over MRC achieves up to 92 GBytes/s for large message sizes at 42K GPUs", "section 5.2.6, Fig 15", True)
+SMALL_SENDS = Claim("up to 92 GBytes/s for large message sizes", "section 5.2.6, Fig 15", True)
+PAYLOAD = 4096 / 4238
+"""Payload of a full packet over its frame (topologies.clos)."""
+PAPER_NIC_GB = 100.0
+"""GB/s of the paper's 800 Gb/s NIC."""
+
+RATES_NOTE = (
+    "Loss hits each packet once, on its way up from T0 to T1, data and SACKs alike. RoCE is go-back-N without PFC, on one plane of the "
+    "same NIC rate, as the paper compares. A message of 4 MiB is some 25 BDP of a host here; the paper's of 4 MB is 8 BDP, at 400 Gb/s "
+    "and 10 us."
+)
+GO_BACK_N = "go-back-N loses a window per loss, and a window is 28 packets here, hundreds there"
+
+
+def share(e: Evidence, transport: str, size: Any, loss: float, part: str = "main") -> float | None:
+    """Of the ideal bus bandwidth, median of the seeds; a run out of time counts with what it did."""
+    return e.median(part, transport, bus_share, {SIZE: size, LOSS: loss}, ended=False)
+
+
+def ratio(a: float | None, b: float | None) -> float | None:
+    return None if a is None or not b else a / b
+
+
+def kept(e: Evidence, transport: str, size: Any, loss: float) -> float | None:
+    """Under loss, over the same without."""
+    return ratio(share(e, transport, size, loss), share(e, transport, size, 0.0))
+
+
+def ends(e: Evidence) -> tuple[Any, Any]:
+    """The smallest and the largest size, as written."""
+    sizes = e.settings("main", SIZE)
+    return (sizes[0], sizes[-1]) if sizes else (None, None)
+
+
+def late(e: Evidence, transport: str, size: Any, loss: float) -> str:
+    """How many runs did not end in time."""
+    runs = e.runs("main", transport, {SIZE: size, LOSS: loss}, ended=False)
+    over = sum(run["outcome"] != "done" for run in runs)
+    return f" ({over} of {len(runs)} runs out of time)" if over else ""
+
+
+# --- ring all-reduce -----------------------------------------------------------------------------------------------
+
+
+def ring(e: Evidence) -> list[Row]:
+    small, large = ends(e)
+    mrc, one, many = (share(e, name, large, 0.0) for name in ("mrc", "roce-1p", "roce-16"))
+    eight, sixteen = (share(e, name, large, 0.0, "qps") for name in ("roce-8", "roce-16"))
+    half, gain = ratio(one, mrc), ratio(sixteen, eight)
+    sizes = e.settings("main", SIZE)
+    better = all_hold([_beats(share(e, "mrc", s, 0.0), share(e, "roce-16", s, 0.0)) for s in sizes])
+    ahead = ", ".join(f"{s}: {percent(share(e, 'mrc', s, 0.0))} against {percent(share(e, 'roce-16', s, 0.0))}" for s in sizes)
+    return [
+        judged(
+            HALF,
+            "35 to 65 % of MRC's bus bandwidth at the largest size",
+            f"{percent(half)} of MRC's ({percent(one)} of ideal)",
+            all_hold([at_least(half, 0.35), at_most(half, 0.65)]),
+            ideal="how far flows collide is a draw of ECMP's hash",
+            value=half,
+            unit="of MRC",
+            why="4 uplinks and 4 flows per T0: collisions are fewer and larger than among 64 GPUs, and a ring waits for the worst",
+        ),
+        judged(
+            BEYOND_8,
+            "16 QPs give at most 1.15 times what 8 do",
+            f"{number(gain, '.2f')} times",
+            at_most(gain, 1.15),
+            value=gain,
+            unit="times",
+            why="8 QPs on 4 uplinks are still uneven",
+        ),
+        judged(
+            ONE_QP,
+            "MRC ahead at every size, without loss",
+            f"of ideal, {ahead}",
+            better,
+            value=ratio(mrc, many),
+            unit="times at the largest",
+            why="small messages last a few RTTs: latency decides, not paths, and one plane's serialisation is shorter",
+        ),
+        *_one_per_mille(e, small, large),
+        *_one_percent(e, large),
+    ]
+
+
+def _beats(a: float | None, b: float | None) -> bool | None:
+    return None if a is None or b is None else a > b
+
+
+def _one_per_mille(e: Evidence, small: Any, large: Any) -> list[Row]:
+    big, little, roce = (kept(e, *at, 0.001) for at in (("mrc", large), ("mrc", small), ("roce-16", large)))
+    return [
+        judged(
+            RESILIENT,
+            "0.1 % loss leaves MRC 90 % at the largest size, and more than RoCE",
+            f"MRC keeps {percent(big)}, RoCE with 16 QPs {percent(roce)}",
+            all_hold([at_least(big, 0.9), _beats(big, roce)]),
+            value=big,
+            unit="of lossless",
+            why=f"a lost packet also takes its EV for a time, and a QP has 16 here; {GO_BACK_N}",
+        ),
+        judged(
+            SMALL_COSTS,
+            f"less is kept at {small} than at {large}",
+            f"{percent(little)} against {percent(big)}",
+            _beats(big, little),
+            value=little,
+            unit="of lossless",
+            why=f"at {small} a step has few packets: most steps lose none",
+        ),
+    ]
+
+
+def _one_percent(e: Evidence, large: Any) -> list[Row]:
+    mrc, roce, one = (kept(e, name, large, 0.01) for name in ("mrc", "roce-16", "roce-1p"))
+    rest = share(e, "roce-16", large, 0.01)
+    return [
+        judged(
+            THIRD,
+            "a fifth to a half of MRC's own without loss",
+            f"{percent(mrc)}{late(e, 'mrc', large, 0.01)}",
+            all_hold([at_least(mrc, 0.2), at_most(mrc, 0.5)]),
+            value=mrc,
+            unit="of lossless",
+            why="how much MRC keeps follows from EVs given up, windows cut and probes per loss, and all three have smaller numbers here",
+        ),
+        judged(
+            UNUSABLE,
+            "RoCE keeps less than a fifth, and less than MRC, with 1 QP and with 16",
+            f"16 QPs: {percent(roce)} of its own without loss, {percent(rest)} of ideal{late(e, 'roce-16', large, 0.01)}; 1 QP: {percent(one)}",
+            all_hold([at_most(roce, 0.2), at_most(one, 0.2), _beats(mrc, roce)]),
+            value=roce,
+            unit="of lossless",
+            why=GO_BACK_N,
+        ),
+    ]
+
+
+# --- all-to-all ----------------------------------------------------------------------------------------------------
+
+
+def all_to_all(e: Evidence) -> list[Row]:
+    small, large = ends(e)
+    big, little, mrc = (kept(e, *at, 0.001) for at in (("roce-1p", large), ("roce-1p", small), ("mrc", small)))
+    one, many = share(e, "roce-1p", large, 0.0), share(e, "roce-16", large, 0.0)
+    gain = ratio(many, one)
+    worst, ours = kept(e, "roce-1p", large, 0.01), kept(e, "mrc", large, 0.01)
+    return [
+        judged(
+            A2A_LARGE,
+            "RoCE with 1 QP keeps 90 % at the largest size",
+            f"{percent(big)}{late(e, 'roce-1p', large, 0.001)}",
+            at_least(big, 0.9),
+            value=big,
+            unit="of lossless",
+            why=f"its flows are an eighth of a message each, too short to hide a timeout; {GO_BACK_N}",
+        ),
+        judged(
+            A2A_SMALL,
+            f"at {small} RoCE keeps less than MRC",
+            f"RoCE {percent(little)}, MRC {percent(mrc)}",
+            _beats(mrc, little),
+            value=little,
+            unit="of lossless",
+            why="few packets a step: most steps lose none under either",
+        ),
+        judged(
+            A2A_QPS,
+            "16 QPs give at most 1.1 times what 1 does",
+            f"{number(gain, '.2f')} times",
+            at_most(gain, 1.1),
+            value=gain,
+            unit="times",
+            why="7 flows a host do not even out over 4 uplinks as 63 do",
+        ),
+        judged(
+            FAR_AHEAD,
+            "MRC keeps at least twice what RoCE does at the largest size",
+            f"MRC {percent(ours)}, RoCE {percent(worst)}",
+            None if ours is None or worst is None else ours >= 2 * worst,
+            value=ours,
+            unit="of lossless",
+            why=GO_BACK_N,
+        ),
+    ]
+
+
+# --- send/recv -----------------------------------------------------------------------------------------------------
+
+
+def send_recv(e: Evidence) -> list[Row]:
+    small, large = ends(e)
+    seen, little = (e.median("main", "mrc", bus_share, {SIZE: at}) for at in (large, small))
+    raw = None if seen is None else seen * PAYLOAD
+    return [
+        judged(
+            NCCL,
+            "within 7 points of 92 % of the NIC's raw rate, or above",
+            f"{percent(raw)} of it at {large}",
+            at_least(raw, 0.85),
+            value=raw,
+            ideal=f"{percent(PAYLOAD, 1)}: headers of a 4 KiB packet",
+            unit="of raw rate",
+            why="every step begins anew, with an RTT of silence",
+        ),
+        judged(
+            SMALL_SENDS,
+            f"more at {large} than at {small}",
+            f"{percent(little)} of ideal at {small}, {percent(seen)} at {large}",
+            _beats(seen, little),
+            value=little,
+            unit="of ideal",
+        ),
+        cannot(
+            Claim("92 GBytes/s at 42K GPUs", "section 5.2.6, Fig 15", True),
+            "8 hosts at megabits: neither the scale nor gigabytes per second",
+            f"as a share of the NIC: {number(None if raw is None else raw * PAPER_NIC_GB, '.0f')} of {PAPER_NIC_GB:.0f} GB/s",
+        ),
+    ]
+
+
+_QUICK_SWEEP = 'sweep={"workload.message_bytes" = ["256KiB", "2MiB"], "fault.0.probability" = [0.0, 0.001, 0.01]}'
+_LOSSLESS = 'sweep={"workload.message_bytes" = ["4MiB"], "fault.0.probability" = [0.0]}'
+_QUICK_LOSSLESS = 'sweep={"workload.message_bytes" = ["2MiB"], "fault.0.probability" = [0.0]}'
+_THREE = ("mrc", "roce-1p", "roce-16")
+
+FIGURES = (
+    PaperFigure(
+        "15",
+        "Send/recv of all ranks over message sizes",
+        send_recv,
+        plots.sizes,
+        (Part("main", "send-recv.toml", quick=("workload.steps=3", 'sweep={"workload.message_bytes" = ["64KiB", "1MiB", "4MiB"]}')),),
+    ),
+    PaperFigure(
+        "16",
+        "Ring all-reduce, MRC and RoCE with 1 and 16 queue pairs, at 0, 0.1 and 1 % loss",
+        ring,
+        plots.sizes,
+        (
+            Part("main", "ring-loss.toml", quick=("workload.steps=2", _QUICK_SWEEP), seeds=(1, 2), transports=_THREE),
+            Part("qps", "ring-loss.toml", full=(_LOSSLESS,), quick=("workload.steps=2", _QUICK_LOSSLESS), transports=("roce-8", "roce-16")),
+        ),
+        RATES_NOTE,
+    ),
+    PaperFigure(
+        "17",
+        "All-to-all, MRC and RoCE with 1 and 16 queue pairs, at 0, 0.1 and 1 % loss",
+        all_to_all,
+        plots.sizes,
+        (Part("main", "all-to-all-loss.toml", quick=("workload.steps=2", _QUICK_SWEEP), seeds=(1, 2), transports=_THREE),),
+        RATES_NOTE,
+    ),
+)
