@@ -39,6 +39,10 @@ DISTRIBUTIONS = (
 TOOLS = (("clang", "--version"), ("bpftool", "version"), ("tc", "-V"), ("ip", "-V"), ("tshark", "--version"), ("ovs-vswitchd", "--version"))
 
 
+FORMAT = 2
+"""Of a results directory: figures of two that differ in it are not to be put side by side. 2: runs have settings, and are rows."""
+
+
 def _output(*command: str) -> str | None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=5, cwd=ROOT, check=False)
@@ -90,6 +94,7 @@ def _engine() -> str:
 def make_manifest(scenario: Scenario, command_line: list[str]) -> dict[str, Any]:
     """The part known before anything runs. The runner adds ``runs`` (with fidelity verdicts), ``verdict`` and durations."""
     return {
+        "format": FORMAT,
         "scenario": scenario.to_dict(),
         "scenario_file": scenario.text,
         "command_line": command_line,
@@ -105,7 +110,7 @@ def make_manifest(scenario: Scenario, command_line: list[str]) -> dict[str, Any]
         "fabrics": {name: {**figures(f), **f.to_dict()} for name, f in scenario.fabrics.items()},
         "notes": [
             "Links run slower than real ones by time_scale; durations are as measured.",
-            "A path's propagation delay is a FIFO in the agents' receive path: the kernel's own TCP and MPTCP would not see it.",
+            "A path's propagation delay is a FIFO in the agents' receive path: the kernel's own TCP and MPTCP are spared it.",
             "RoCE's reconvergence is wall-clock time: at this time scale it is far kinder than a real fabric's.",
         ],
     }

@@ -22,7 +22,7 @@ from scenarios.faults import NEVER, Action, Timeline, busiest_edge, fault_ranks,
 from scenarios.fidelity import Watch
 from scenarios.mapping import Mapping
 from scenarios.measure import books
-from scenarios.schema import USED_BY_QP, Scenario, Transport
+from scenarios.schema import SINGLE_PATH, USED_BY_QP, Scenario, Transport
 from scenarios.sweep import suffix
 from scenarios.workloads import edges_of, resolve_flows, watched_ports
 from testbed.emulated.background import Stream
@@ -61,6 +61,7 @@ class ClusterLike(Protocol):
     def start_agents(self, transport: str, options: dict[str, Any], log_dir: Path, seed: int, policy: str = "none") -> None: ...
     def controller_journal(self, since_ns: int) -> list[dict[str, Any]]: ...
     def stop_agents(self) -> None: ...
+    def reroute(self, dead_links: Sequence[str]) -> None: ...
     def deny(self, entry: str, reason: str = "", by: str = ...) -> bool: ...
     def allow(self, entry: str, by: str | None = None) -> bool: ...
     def inject(self, kind: str, on: str, *, run_seed: int = 0, **keys: Any) -> Injected: ...
@@ -113,7 +114,7 @@ class OneRun:
         self.injected: dict[int, Injected] = {}  # by the fault's place in the scenario
         self.killed: list[int] = []  # hosts whose agents a fault has killed
         self.dead: list[str] = []  # cables that were down when last looked at
-        self.record: dict[str, Any] = {}
+        self.record: dict[str, Any] = {"kind": spec.transport.kind}
         directory.mkdir(parents=True, exist_ok=True)
         self.journal_file = open(directory / "runner.jsonl", "w", encoding="utf-8", buffering=1)
         self.queue_file = open(directory / "queues.jsonl", "w", encoding="utf-8") if self.queues else None
@@ -194,7 +195,7 @@ class OneRun:
                 continue
             how = "what an earlier run of this fabric resolved"
             if i not in self.spec.used:
-                can_say = self.spec.transport.kind != "mrc"
+                can_say = self.spec.transport.kind in SINGLE_PATH
                 paths = {int(host): rows for host, rows in self.record["paths"].items()}
                 at = (self.fabric, self.hosts, fault, self.edges)
                 edge = busiest_edge(*at, paths) if can_say else fault_ranks(*at)
@@ -321,6 +322,7 @@ class OneRun:
         self.hear_faults()
         while self.reroutes and self.reroutes[0][0] <= now:
             _, dead = self.reroutes.pop(0)
+            self.cluster.reroute(dead)  # where the hosts' kernels route
             for agent in self.ranked():
                 agent.call("reroute", dead_links=dead)
             self.journal(time.monotonic_ns(), "reconverged", dead_links=dead)

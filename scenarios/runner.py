@@ -6,7 +6,6 @@ process or a bug the network goes down first, then everything there is gets writ
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -18,8 +17,9 @@ from scenarios.faults import check_used_edge
 from scenarios.manifest import make_manifest
 from scenarios.measure import Run, load_runs, write_tables
 from scenarios.one_run import ClusterLike, OneRun, Spec
+from scenarios.resume import former_manifest, held, is_begun, sort_out, write_json
 from scenarios.rows import write_rows
-from scenarios.schema import USED_BY_QP, Scenario, ScenarioError
+from scenarios.schema import SINGLE_PATH, USED_BY_QP, Scenario, ScenarioError, Transport
 from scenarios.summary import INTERRUPTED, run_summary, summarise
 from scenarios.sweep import short_keys
 from scenarios.workloads import edges_of
@@ -32,11 +32,20 @@ Progress = Callable[[str, float], None]
 """(what is under way, share done from 0 to 1)."""
 
 
-def results_directory(scenario: str, out: str | None) -> Path:
-    """A new directory for results: ``out``, or results/<scenario>-<time> in the working directory. Raises :class:`ScenarioError`."""
+def results_directory(scenario: str, out: str | None, resume: bool = False) -> Path:
+    """A new directory for results: ``out``, or results/<scenario>-<time> in the working directory. Raises :class:`ScenarioError`.
+
+    With ``resume`` one where a run was begun; a new or empty one will do, too.
+    """
+    if resume and out is None:
+        raise ScenarioError("--resume needs --out DIR, the directory of the run to go on with")
     path = Path(out) if out else Path("results") / f"{scenario}-{time.strftime('%Y%m%d-%H%M%S')}"
+    if resume and is_begun(path):
+        return path
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise ScenarioError(f"--out {path}: it exists and is not empty: give a new directory, results are never overwritten")
+        raise ScenarioError(
+            f"--out {path}: it exists and is not empty: give a new directory, results are never overwritten (--resume goes on with a run)"
+        )
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -48,7 +57,7 @@ def plan(scenario: Scenario) -> list[Spec]:
     """All runs: by seed, setting, placement, fabric, and transport, so that a drift of the machine hits all transports alike.
 
     Every other time fabrics come in reverse, so that the one that stands is used first; transports take turns in being first, seed by seed.
-    Of those on one fabric the ones that can say which cable their QP uses go before those that lose the same one.
+    Of those on one fabric the first that can say which cable its QP uses goes before those that lose the same one.
     """
     for variant in scenario.variants:
         check_used_edges(variant.scenario)
@@ -60,12 +69,20 @@ def plan(scenario: Scenario) -> list[Spec]:
         fabrics = list(dict.fromkeys(t.fabric for t in variant.scenario.transports))
         for fabric in reversed(fabrics) if number % 2 else fabrics:
             here = [t for t in variant.scenario.transports if t.fabric == fabric]
-            here = [*here[turn % len(here) :], *here[: turn % len(here)]]
-            if followed:
-                here.sort(key=lambda t: t.kind == "mrc")
+            here = in_turns(here, turn, followed)
             used: dict[int, str] = {}
             specs += [Spec(variant.scenario, transport, placement, seed, used, variant.settings) for transport in here]
     return specs
+
+
+def in_turns(here: Sequence[Transport], turn: int, followed: bool) -> list[Transport]:
+    """Transports of a fabric in the order of seed number ``turn``. If a fault follows a QP, the same one always says which cable."""
+    if not followed:
+        at = turn % len(here)
+        return [*here[at:], *here[:at]]
+    told = [t for t in here if t.kind in SINGLE_PATH]
+    rest = [t for t in here if t.kind not in SINGLE_PATH]
+    return told[:1] + [t for part in (told[1:], rest) if part for t in in_turns(part, turn, False)]
 
 
 def check_used_edges(scenario: Scenario) -> None:
@@ -90,22 +107,45 @@ class Runner:
         *,
         progress: Progress | None = None,
         command_line: Sequence[str] = (),
+        switch: str = "ebpf",
+        notes: Sequence[str] = (),
+        resume: bool = False,
     ) -> None:
+        """``switch``: what forwards, for the manifest, like ``notes``. ``resume``: go on with what the directory holds."""
         self.scenario, self.directory, self.factory = scenario, directory, cluster_factory
         self.progress = progress or (lambda what, share: None)
-        self.manifest = {**make_manifest(scenario, list(command_line)), "captures": []}
+        self.manifest = {**make_manifest(scenario, list(command_line)), "switch": switch, "captures": []}
+        self.manifest["notes"] += notes
+        self.session = {key: self.manifest[key] for key in ("started", "command_line", "git")} | {"ended": None, "verdict": None}
+        self.former = former_manifest(directory, self.manifest) if resume and is_begun(directory) else None
+        if self.former is not None:
+            if self.former["git"] != self.manifest["git"]:
+                note = "Its sessions were not all made by the same version of mrcbed (sessions[].git)."
+                self.former["notes"] = [*(n for n in self.former["notes"] if n != note), note]
+            self.manifest = {key: value for key, value in self.former.items() if key not in ("ended", "verdict", "stopped_by")}
+        self.manifest["sessions"] = [*self.manifest.get("sessions", ()), self.session]
         self.cluster: Any = None
         self.built: Fabric | None = None
         self.entries: dict[str, dict[str, Any]] = {}  # of runs that are over, by their key
 
     def run(self) -> dict[str, Any]:
         """Everything, and the summary that was written. Raises what stopped it, after writing, unless that was the user."""
+        with held(self.directory):
+            return self.all_runs()
+
+    def all_runs(self) -> dict[str, Any]:
         specs = plan(self.scenario)
+        finished = sort_out(self.directory, specs) if self.former is not None else set()
         self.write("manifest.json", self.manifest)
         stopped: BaseException | None = None
         try:
+            for spec in specs:
+                if spec.key in finished:
+                    self.progress(f"{spec.key}: finished before", 1.0)
+                    self.note(spec)
             for number, spec in enumerate(specs):
-                self.one(spec, number, len(specs))
+                if spec.key not in finished:
+                    self.one(spec, number, len(specs))
         except BaseException as error:  # written down first, raised below
             stopped = error
         finally:
@@ -127,14 +167,20 @@ class Runner:
             self.built = spec.transport.fabric
         self.progress(label, 0.0)
         cluster: ClusterLike = self.cluster
-        raw = self.directory / "raw" / spec.key
-        outcome = OneRun(cluster, spec, raw, lambda share: self.progress(label, share)).go()
+        outcome = OneRun(cluster, spec, self.directory / "raw" / spec.key, lambda share: self.progress(label, share)).go()
         if outcome == "done" and not cluster.controller_lost:
             cluster.heal()
         else:
             self.down()  # agents may hang in it, or a controller is missing: the next run gets a new one
-        self.entries[spec.key] = run_summary(Run(raw), spec.scenario.expect_outcome)
-        write_rows(list(self.entries.values()), self.scenario.name, self.directory)
+        self.note(spec)
+
+    def note(self, spec: Spec) -> None:
+        """A row more. Whatever is wrong with a run's figures, the runs after it are made: :meth:`finish` will say it."""
+        try:
+            self.entries[spec.key] = run_summary(Run(self.directory / "raw" / spec.key), spec.scenario.expect_outcome)
+            write_rows(list(self.entries.values()), self.scenario.name, self.directory)
+        except Exception as error:
+            print(f"no row of {spec.key} yet: {type(error).__name__}: {error}", file=sys.stderr)
 
     def down(self) -> None:
         cluster, self.cluster, self.built = self.cluster, None, None
@@ -151,7 +197,7 @@ class Runner:
             ]
 
     def write(self, name: str, data: dict[str, Any]) -> None:
-        (self.directory / name).write_text(json.dumps(data, indent=2, default=str) + "\n", encoding="utf-8")
+        write_json(self.directory / name, data)
 
     def finish(self, stopped: BaseException | None) -> dict[str, Any]:
         """Tables, summary, manifest, plots, from what lies in the directory."""
@@ -164,8 +210,9 @@ class Runner:
             summary["verdict"] = "failed"
             summary["stopped_by"] = f"{type(stopped).__name__}: {stopped}"
         self.write("summary.json", summary)
+        self.session |= {"ended": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "verdict": summary["verdict"]}
         self.manifest |= {
-            "ended": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "ended": self.session["ended"],
             "verdict": summary["verdict"],
             "stopped_by": None if stopped is None else f"{type(stopped).__name__}: {stopped}",
             "fidelity": {
@@ -178,13 +225,15 @@ class Runner:
             write_rows(summary["runs"], self.scenario.name, self.directory)
             self.progress("drawing", 0.5)
             try:
+                from scenarios.html_report import write_report
                 from scenarios.plots import draw_all
 
                 draw_all(self.directory)
+                write_report(self.directory)
             except Exception as error:  # figures can be drawn again; the data must not be lost with them
                 if stopped is None:
                     raise
-                print(f"plots not drawn: {error}", file=sys.stderr)
+                print(f"plots and report not made: {error}", file=sys.stderr)
         self.progress("done", 1.0)
         return summary
 
@@ -197,10 +246,15 @@ def run_scenario(
     command_line: Sequence[str] = (),
     pcap_links: Sequence[str] = (),
     switch: str = "ebpf",
+    resume: bool = False,
 ) -> dict[str, Any]:
-    """Run for real, on Mininet, with switches of that kind. Needs root, inside the sandbox."""
+    """Run for real, on Mininet; ``resume`` goes on with what ``directory`` holds. Needs root, inside the sandbox."""
     from testbed.cluster import Cluster
     from testbed.emulated import ovs
+    from testbed.emulated.background import require_iperf3
+
+    if scenario.backgrounds:
+        require_iperf3()
 
     def factory(fabric: Fabric) -> Any:
         here = [link for link in pcap_links if link in fabric.links_by_name or ":".join(reversed(link.split(":"))) in fabric.links_by_name]
@@ -212,11 +266,12 @@ def run_scenario(
             where.mkdir(parents=True, exist_ok=True)
         return Cluster(fabric, switch=switch, pcap_links=here, pcap_dir=where if here else None, progress=progress)
 
-    runner = Runner(scenario, directory, factory, progress=progress, command_line=command_line)
-    runner.manifest["switch"] = switch if switch == "ebpf" else f"{switch} ({ovs.datapath()})"
-    if switch == "ovs" and (limits := ovs.limits(ovs.datapath())):
-        runner.manifest["notes"].append(f"{limits}.")
-    return runner.run()
+    said = switch if switch == "ebpf" else f"{switch} ({ovs.datapath()})"
+    limits = ovs.limits(ovs.datapath()) if switch == "ovs" else None
+    notes = [f"{limits}."] if limits else []
+    return Runner(
+        scenario, directory, factory, progress=progress, command_line=command_line, switch=said, notes=notes, resume=resume
+    ).run()
 
 
 def check_pcap_links(scenario: Scenario, links: Sequence[str]) -> None:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import click
 from rich.console import Console
@@ -18,6 +19,8 @@ from testbed.emulated import ovs
 from testbed.emulated.ovs import SWITCHES
 from testbed.errors import UserError
 from topologies import FabricError
+
+MAX_SEEDS = 1000
 
 
 class ProgressBar:
@@ -67,7 +70,9 @@ class ProgressBar:
     help="Change a key: workload.steps=3, transport.roce.options.qps=2. Repeatable.",
 )
 @click.option("--seed", "seeds", type=click.IntRange(0), multiple=True, metavar="N", help="Instead of the scenario's seeds. Repeatable.")
+@click.option("--seeds", "seed_range", metavar="A-B", help="Likewise, many at once: 1-5, or 1,3,7-9.")
 @click.option("--out", metavar="DIR", help="Where results go (default: results/<scenario>-<time>).")
+@click.option("--resume", is_flag=True, help="Go on in --out DIR with a run that was interrupted or killed there.")
 @click.option("--pcap", "pcap", multiple=True, metavar="LINK", help="Keep a capture of this link, like p0-t0-0:p0-t1-3. Repeatable.")
 @click.option("--switch", type=click.Choice(SWITCHES), default="ebpf", show_default=True, help="What forwards: eBPF or Open vSwitch.")
 @click.option("--json", "as_json", is_flag=True, help="Print summary.json on stdout instead of the table.")
@@ -77,7 +82,9 @@ def command(
     fabric: str | None,
     overrides: tuple[str, ...],
     seeds: tuple[int, ...],
+    seed_range: str | None,
     out: str | None,
+    resume: bool,
     pcap: tuple[str, ...],
     switch: str,
     as_json: bool,
@@ -86,8 +93,9 @@ def command(
     from scenarios.runner import check_pcap_links, plan, results_directory, run_scenario
     from testbed import sandbox
 
+    wanted = list(dict.fromkeys([*seeds, *(parse_seeds(seed_range) if seed_range else ())]))
     try:
-        loaded = load_scenario(scenario, fabric=fabric, transports=transports, overrides=overrides, seeds=seeds)
+        loaded = load_scenario(scenario, fabric=fabric, transports=transports, overrides=overrides, seeds=wanted)
         check_pcap_links(loaded, pcap)
         plan(loaded)
     except FabricError as error:
@@ -95,7 +103,7 @@ def command(
     check_switch(switch)
     if os.geteuid() != 0:
         raise UserError("mrcbed run needs root for network namespaces and eBPF: use sudo")
-    directory = results_directory(loaded.name, out)
+    directory = results_directory(loaded.name, out, resume)
 
     def work() -> int:
         from scenarios.report import show
@@ -103,7 +111,8 @@ def command(
 
         with ProgressBar() as progress:
             words = ["mrcbed", *sys.argv[1:]]
-            summary = run_scenario(loaded, directory, progress=progress, command_line=words, pcap_links=pcap, switch=switch)
+            how: dict[str, Any] = {"progress": progress, "command_line": words, "pcap_links": pcap, "switch": switch, "resume": resume}
+            summary = run_scenario(loaded, directory, **how)
         if as_json:
             print(json.dumps(summary, indent=2))
         else:
@@ -112,6 +121,20 @@ def command(
         return exit_status(summary)
 
     sys.exit(sandbox.run(work))
+
+
+def parse_seeds(text: str) -> list[int]:
+    """``1-5`` or ``1,3,7-9``: whole numbers, each once, in this order. Raises :class:`UserError`."""
+    out: list[int] = []
+    for part in text.split(","):
+        first, dash, last = (word.strip() for word in part.partition("-"))
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise UserError(f"--seeds {text}: write it like --seeds 1-5 or --seeds 1,3,7-9")
+        begin, end = int(first), int(last) if dash else int(first)
+        if not begin <= end < begin + MAX_SEEDS:
+            raise UserError(f"--seeds {text}: {part.strip()} must go upwards, by less than {MAX_SEEDS}")
+        out += [seed for seed in range(begin, end + 1) if seed not in out]
+    return out
 
 
 def check_switch(switch: str) -> None:

@@ -381,3 +381,26 @@ def test_kill_9_in_mid_run_leaves_only_what_was_on_disk(start: Any, victim: str)
     assert all(line["ok"] for line in lines if line["kind"] == "step")
     assert any('"start"' in path.read_text() for path in run.out.glob("raw/*/runner.jsonl"))
     assert "verdict" not in manifest_of(run.out), "the manifest of the start"
+
+
+def test_a_run_killed_in_the_middle_goes_on(start: Any) -> None:
+    words = (*QUICK, "--set", "workload.steps=12", "--seeds", "1-2")
+    run = start(*words)
+    until = time.monotonic() + 40
+    while not (run.out / "runs.csv").is_file():  # the first is over
+        assert run.front.poll() is None and time.monotonic() < until, run.said.read_text()
+        time.sleep(0.02)
+    run.seen.look()
+    os.kill(run.front.pid, signal.SIGKILL)
+    run.seen.assert_gone()
+    kept = {path: path.stat().st_mtime_ns for path in run.out.glob("raw/*/run.json")}
+    assert len(pd.read_csv(run.out / "runs.csv")) == len(kept) == 1
+    refused = mrcbed("run", "smoke", *words, "--set", "workload.steps=13", "--resume", "--out", run.out)
+    assert refused.returncode == 2 and "workload.steps = 12, now it is 13" in refused.stderr and refused.stdout == ""
+    done = mrcbed("run", "smoke", *words, "--resume", "--out", run.out)
+    assert done.returncode in (0, 3), done.stderr
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    assert [(r["transport"], r["seed"], r["steps"], r["wrong"]) for r in summary_of(run.out)["runs"]] == [("mrc", 1, 12, 0), ("mrc", 2, 12, 0)]
+    assert len(pd.read_parquet(run.out / "runs.parquet")) == 2 and len(set(pd.read_parquet(run.out / "steps.parquet")["run"])) == 2
+    ends = [session["ended"] for session in manifest_of(run.out)["sessions"]]
+    assert ends[0] is None and ends[-1] is not None
