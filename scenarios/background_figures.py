@@ -72,7 +72,8 @@ def taken(fabric: Fabric, flows: list[dict[str, Any]]) -> dict[tuple[str, str], 
 
 
 def figures(record: dict[str, Any], fabric: Fabric, directory: Path) -> dict[str, Any]:
-    """``background``, one entry per flow, and ``beside_background_busbw_bps``; {} of a run without any."""
+    """``background``, one entry per flow, ``background_sent_share``, the least of what was sent over what was asked (None without a rate or
+    where one told nothing), and ``beside_background_busbw_bps``, of flows that all have a rate; {} of a run without any."""
     flows = record.get("background", [])
     if not flows:
         return {}
@@ -86,4 +87,7 @@ def figures(record: dict[str, Any], fabric: Fabric, directory: Path) -> dict[str
     left = None
     if record["workload"] in COLLECTIVES and all(flow["wire_bps"] is not None for flow in flows):
         left = bus_bandwidth(fabric, record["workload"], record["ranks"], taken=taken(fabric, flows))
-    return {"background": told, "beside_background_busbw_bps": left}
+    rated = [f for f in told if f["rate_bps"] is not None]
+    silent = any(f["sent_bps"] is None for f in rated)
+    least = None if silent else min((f["sent_bps"] / f["rate_bps"] for f in rated), default=None)
+    return {"background": told, "background_sent_share": least, "beside_background_busbw_bps": left}

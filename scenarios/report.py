@@ -15,6 +15,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from agents.roce import NOTE
+from scenarios.background_table import COLUMNS as BACKGROUND_COLUMNS
+from scenarios.background_table import NOTE as BACKGROUND_NOTE
+from scenarios.background_table import background_rows
+from scenarios.cost_table import columns as cost_columns
+from scenarios.cost_table import cost_groups, footnotes
+from scenarios.html_report import NAME as REPORT
 
 Run = dict[str, Any]
 Column = tuple[str, Callable[[Any], str]]
@@ -22,6 +28,8 @@ WORDS = {
     "ring-allreduce": "all-reduce", "tree-allreduce": "tree all-reduce", "reduce-scatter": "reduce-scatter", "all-gather": "all-gather",
     "all-to-all": "all-to-all", "send-recv": "send/recv", "incast": "incast", "permutation": "permutation", "flows": "flows",
 }  # fmt: skip
+WIDE = 90
+"""Columns of a terminal below which what costs range over is left out."""
 _STYLE = {"ok": "green", "failed": "bold red", "not trustworthy": "yellow", "interrupted": "yellow"}
 
 
@@ -103,8 +111,6 @@ def runs_table(summary: dict[str, Any], runs: Sequence[Run]) -> Table:
     if any(r["step_time_ns"]["p99"] is not None for r in runs):
         columns.append(("p99\nms", lambda r: ms(r["step_time_ns"]["p99"])))
     columns += [("slowest\nms", lambda r: ms(r["step_time_ns"]["max"])), ("bus Mb/s\n(of ideal)", _bandwidth)]
-    if any(r["failovers"] for r in runs):
-        columns.append(("failure\ncost", _cost))
     what = WORDS.get(runs[0]["workload"], runs[0]["workload"])
     wrong = "wrong\nsums" if "reduce" in str(what) else "wrong\nresults"
     return _table(f"{summary['scenario']}: {what} under each transport", columns + _health(wrong), runs)
@@ -114,14 +120,6 @@ def _bandwidth(run: Run) -> str:
     if run["busbw_bps"] is None or not run["ideal_busbw_bps"]:
         return "–"
     return f"{run['busbw_bps'] / 1e6:.1f}\n({run['busbw_bps'] / run['ideal_busbw_bps']:.0%})"
-
-
-def _cost(run: Run) -> str:
-    cost = max((f["cost_ns"] for f in run["failovers"] if f["cost_ns"] is not None), default=None)
-    if cost is None:
-        return "–"
-    steps = run["typical_step_ns"]
-    return f"+{max(0.0, cost / 1e6):,.0f} ms" + (f"\n({max(0.0, cost / steps):.1f} steps)" if steps else "")
 
 
 # --- flows ---------------------------------------------------------------------------------------------------------
@@ -219,6 +217,20 @@ def faults_table(runs: Sequence[Run]) -> Table:
     return _table("Faults", columns, rows)
 
 
+def _costs(console: Console, runs: Sequence[Run]) -> None:
+    """What the failure cost, a table per placement and variant; nothing where nothing broke."""
+    shown: list[list[Run]] = []
+    for where, rows in cost_groups(runs):
+        heads: list[Column] = [("transport", lambda row: f"{row['transport']}\n[dim]on {row['fabric']}[/]")]
+        for head, cell in cost_columns(rows)[1:]:
+            if head != "over seeds" or console.width >= WIDE:
+                heads.append((head.replace(" ", "\n"), cell))
+        console.print(_table(escape(", ".join(["What the failure cost", *where])), heads, rows))
+        shown.append(rows)
+    for line in footnotes([row for rows in shown for row in rows]) if shown else ():
+        console.print(f"[dim]{escape(line)}[/]")
+
+
 def _known(value: float | None, form: str = "") -> str:
     return "–" if value is None else format(value, form)
 
@@ -229,6 +241,7 @@ def _known(value: float | None, form: str = "") -> str:
 def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
     """Print it all."""
     runs = summary["runs"]
+    _costs(console, runs)
     console.print(fabrics_table(summary))
     stepped, flowing = [r for r in runs if "groups" not in r], [r for r in runs if "groups" in r]
     scale = max((run["time_scale"] for run in runs), default=1)
@@ -237,8 +250,7 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
         console.print(runs_table(summary, stepped))
         what = WORDS.get(stepped[0]["workload"], stepped[0]["workload"])
         console.print(
-            f"[dim]A step is one {what}, its time that of the slowest rank. Ideal: what the healthy links can carry in payload. "
-            f"Failure cost: slowest step from the fault on, beyond a step before it. {slow}[/]"
+            f"[dim]A step is one {what}, its time that of the slowest rank. Ideal: what the healthy links can carry in payload. {slow}[/]"
         )
     if flowing:
         console.print(groups_table(summary, flowing))
@@ -256,6 +268,9 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
     _roce(console, runs, scale)
     if any(run["failovers"] for run in runs):
         console.print(faults_table(runs))
+    if background := background_rows(runs):
+        console.print(_table("Background traffic", BACKGROUND_COLUMNS, background))
+        console.print(f"[dim]{BACKGROUND_NOTE}[/]")
     for run in runs:
         for line in ([run["reason"]] if run["outcome"] != "done" and run["reason"] else []) + run["distrust"] + run["notes"]:
             console.print(f"[yellow]{escape(run['run'])}: {escape(line)}[/]")
@@ -268,6 +283,8 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
         f"Data: {escape(str(directory))}/" + (f"  Plots: {escape(str(directory / 'plots'))}/ ({', '.join(plots)})" if plots else ""),
         soft_wrap=True,
     )
+    if (directory / REPORT).is_file():
+        console.print(f"Report: {escape(str(directory / REPORT))}", soft_wrap=True)
 
 
 def _roce(console: Console, runs: Sequence[Run], scale: float) -> None:
@@ -285,10 +302,6 @@ def _roce(console: Console, runs: Sequence[Run], scale: float) -> None:
 
 
 def _seen(value: Any) -> str:
-    return (
-        f"{value:,.4g}"
-        if isinstance(value, float)
-        else f"{value:,}"
-        if isinstance(value, int) and not isinstance(value, bool)
-        else str(value)
-    )
+    if isinstance(value, float):
+        return f"{value:,.4g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

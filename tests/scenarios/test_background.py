@@ -1,0 +1,246 @@
+"""[[background]]: what a file may say, what iperf3's reports say, what theory leaves beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scenarios.background_figures import complaint, figures, flow_figures, taken
+from scenarios.background_run import BackgroundRun
+from scenarios.schema import ScenarioError, load_scenario
+from testbed.emulated.background import Stream, command_lines, datagram_bytes, route_lines
+from testbed.emulated.bringup import link_mtu, spread
+from topologies import addressing, load_fabric
+from topologies.addressing import ev
+from topologies.theory import bus_bandwidth, traffic_bandwidth
+
+TINY = load_fabric("tiny")
+RECORDED = Path(__file__).parent / "data" / "iperf3"
+"""Reports of iperf3 3.12 between hosts of `tiny`, both ends: -b 4M -l 4000 for UDP; those called cut were ended by SIGTERM."""
+GOOD = {"tool": '"iperf3"', "src": '"h0"', "dst": '"h3"', "protocol": '"udp"', "rate": '"2Mbit"'}
+
+
+def scenario(tmp_path: Path, *entries: dict[str, str], fabric: str = "tiny", transports: str = '[[transport]]\nkind = "mrc"') -> Any:
+    text = f'fabric = "{fabric}"\n[workload]\nkind = "ring-allreduce"\nmessage_bytes = "64KiB"\nsteps = 2\n{transports}\n'
+    for entry in entries:
+        text += "[[background]]\n" + "".join(f"{key} = {value}\n" for key, value in entry.items())
+    file = tmp_path / "x.toml"
+    file.write_text(text)
+    return load_scenario(str(file))
+
+
+# --- reading a scenario ----------------------------------------------------------------------------------------------
+
+
+def test_an_entry_with_everything_and_one_with_little(tmp_path: Path) -> None:
+    full = {**GOOD, "name": '"cross"', "start": "0.5", "for": '"2s"', "path": '"p1/0"', "parallel": "2"}
+    one, two = scenario(tmp_path, full, {**GOOD, "protocol": '"tcp"', "rate": '"1Mbit"', "congestion": '"bbr"'}).backgrounds
+    assert (one.name, one.src, one.dst, one.rate_bps, one.for_s, one.parallel) == ("cross", 0, 3, 2_000_000, 2, 2)
+    assert one.start_ns == 500_000_000
+    assert one.ev_on(TINY) == ev(1, 0) and one.path_on(TINY) == "p1/0"
+    assert (two.name, two.start_ns, two.for_s, two.congestion) == ("h0-h3", 0, None, "bbr") and two.ev_on(TINY) == spread(TINY, 0, 3)
+    assert two.stream(TINY, 7, 60) == Stream(7, 0, 3, "tcp", 1_000_000, 60, spread(TINY, 0, 3), 1, "bbr")
+    free = {key: value for key, value in GOOD.items() if key != "rate"} | {"protocol": '"tcp"'}
+    assert scenario(tmp_path, free).backgrounds[0].rate_bps is None
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"tool": '"netperf"'}, "background[0].tool = 'netperf': there are iperf3"),
+        ({"src": '"h9"'}, "background[0].src : fabric 'tiny' has no host 'h9'"),
+        ({"dst": "3"}, "background[0].dst = 3 must be a host, like 'h3'"),
+        ({"dst": '"h0"'}, "goes from h0 to itself"),
+        ({"protocol": '"sctp"'}, "there are tcp, udp"),
+        ({"rate": None}, "background[0].rate is missing: UDP sends at a rate"),
+        ({"rate": '"fast"'}, "is not a rate: write it like '2Mbit'"),
+        ({"rate": '"9.99Mbit"'}, "9.99Mbit is 10.24 Mbit/s on the wire, more than a port of fabric 'tiny' carries (10 Mbit/s): lower it"),
+        ({"rate": '"10"'}, "must be 1kbit or more"),
+        ({"path": '"p0-3"'}, "background[0].path = 'p0-3' must be plane and uplink, like 'p0/3'"),
+        ({"path": '"p2/0"'}, "background[0].path : EV 0x20000: fabric 'tiny' has planes 0..1, not 2"),
+        ({"path": '"p0/2"'}, "fabric 'tiny' has uplinks 0..1, not 2"),
+        ({"dst": '"h1"', "path": '"p0/1"'}, "h0 and h1 share a T0, their EVs have uplink 0"),
+        ({"for": "1.5"}, "must be whole seconds, one or more: iperf3 counts in them"),
+        ({"for": "0"}, "must be whole seconds"),
+        ({"start": '"soon"'}, "background[0].start = 'soon' is not a time"),
+        ({"parallel": "0"}, "background[0].parallel = 0 must be a whole number in 1..128"),
+        ({"congestion": '"cubic"'}, "background[0].congestion is TCP's"),
+        ({"name": '"a/b"'}, "must be letters, digits"),
+        ({"until": "3"}, "background[0].until is not a key"),
+    ],
+)
+def test_one_clear_line_about_what_is_wrong(tmp_path: Path, change: dict[str, str | None], said: str) -> None:
+    entry = {key: value for key, value in {**GOOD, **change}.items() if value is not None}
+    with pytest.raises(ScenarioError) as caught:
+        scenario(tmp_path, entry)
+    assert said in str(caught.value) and "\n" not in str(caught.value) and "x.toml" in str(caught.value)
+
+
+def test_names_are_unique_and_paths_must_be_there_for_every_transport(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match=r"background names are not unique \(h0-h3, h0-h3\)"):
+        scenario(tmp_path, GOOD, GOOD)
+    both = '[[transport]]\nkind = "mrc"\n[[transport]]\nkind = "roce"\nfabric = "twin"'
+    with pytest.raises(ScenarioError, match=r"background\[0\].path : EV .*planes 0..0, not 1"):
+        scenario(tmp_path, {**GOOD, "path": '"p1/0"'}, transports=both)
+
+
+# --- what is started ---------------------------------------------------------------------------------------------------
+
+
+def test_a_full_datagram_makes_a_full_frame() -> None:
+    assert datagram_bytes(TINY) + 14 + 40 + 40 + 8 == TINY.frame_bytes <= link_mtu(TINY) + 14
+    server, client = command_lines(TINY, Stream(1, 0, 3, "udp", 2_000_001, 4, ev(0, 0), 2))
+    assert client[client.index("-l") + 1] == str(datagram_bytes(TINY)) and client[client.index("-b") + 1] == "1000000"
+    assert "-1" in server and server[server.index("-B") + 1] == client[client.index("-c") + 1]
+    assert "-b" not in command_lines(TINY, Stream(1, 0, 3, "tcp", None, 4, ev(0, 0)))[1]
+
+
+def test_both_directions_are_pinned_to_the_path_on_addresses_of_its_own() -> None:
+    there, back = route_lines(TINY, Stream(5, 0, 3, "udp", 1, 1, ev(1, 1)))
+    mine, yours = map(addressing.text, addressing.background_addresses(5))
+    assert there[0] == f"addr add {mine}/128 dev lo nodad" and back[0] == f"addr add {yours}/128 dev lo nodad"
+    for line, src, dst, target in ((there[1], 0, 3, yours), (back[1], 3, 0, mine)):
+        segment = addressing.text(addressing.path_address(TINY, src, dst, ev(1, 1)))
+        assert line.startswith(f"route add {target}/128 ") and f" segs {segment} " in line and f" dev h{src}-p1 " in line
+    hosts = {addressing.inner_address(host) for host in range(64)}
+    every = {address for n in range(64) for address in addressing.background_addresses(n)}
+    assert len(every) == 128 and hosts.isdisjoint(every)
+    assert all(address.startswith(addressing.BACKGROUND_PREFIX) for address in every)
+
+
+class FakeFlow:
+    def __init__(self, over_after: int = 0) -> None:
+        self.cut, self.begun, self.looks, self.over_after, self.ends = False, False, 0, over_after, 0
+
+    def prepare(self) -> None: ...
+
+    def begin(self) -> None:
+        self.begun = True
+
+    @property
+    def over(self) -> bool:
+        self.looks += self.begun
+        return self.begun and bool(self.over_after) and self.looks > self.over_after
+
+    def end(self) -> None:
+        self.cut = self.begun and not self.over
+        self.ends += 1
+
+
+class FakeCluster:
+    fabric = TINY
+
+    def __init__(self) -> None:
+        self.flows: list[FakeFlow] = []
+
+    def background(self, stream: Stream, stem: Path) -> FakeFlow:
+        self.flows.append(FakeFlow(over_after=2 if stream.seconds == 1 else 0))
+        return self.flows[-1]
+
+
+def test_flows_begin_when_due_and_end_with_the_run(tmp_path: Path) -> None:
+    later = {**GOOD, "name": '"late"', "start": "2", "for": "1"}
+    never = {**GOOD, "name": '"never"', "start": "50"}
+    made = scenario(tmp_path, GOOD, later, never)
+    cluster = FakeCluster()
+    lines: list[tuple[str, str]] = []
+
+    def journal(_t: int, _kind: str, **fields: Any) -> None:
+        lines.append((fields["name"], fields["phase"]))
+
+    run = BackgroundRun(cluster, made.backgrounds, 10**11, tmp_path, journal)
+    run.prepare()
+    run.start(10**9)
+    second = 10**9
+    run.tick(second)
+    assert [flow.begun for flow in cluster.flows] == [True, False, False] and run.look_at <= 2 * second
+    run.tick(3 * second - 1)
+    assert not cluster.flows[1].begun
+    run.tick(3 * second)
+    for t in range(4, 9):
+        run.tick(t * second)
+    assert lines == [("h0-h3", "begin"), ("late", "begin"), ("late", "end")]
+    run.end()
+    assert lines[3:] == [("h0-h3", "end")] and all(flow.ends == 1 for flow in cluster.flows)
+    assert [(r["name"], r["cut"], r["began_ns"] is None) for r in run.records()] == [
+        ("h0-h3", True, False), ("late", False, False), ("never", False, True),
+    ]  # fmt: skip
+    assert [line for line in run.complaints() if "never" in line] == ["background never: it was never begun, the run had ended"]
+
+
+# --- iperf3's reports ----------------------------------------------------------------------------------------------------
+
+
+def test_reports_of_both_ends_are_read() -> None:
+    tcp, udp, two = (flow_figures(RECORDED, name) for name in ("tcp", "udp", "udp-parallel"))
+    assert tcp["sent_bps"] == pytest.approx(3234408 * 8 / 2.003218) and tcp["received_bps"] == pytest.approx(2441376 * 8 / 2.003218)
+    assert (tcp["retransmits"], tcp["jitter_ms"], tcp["lost_percent"]) == (0, None, None)
+    assert udp["received_bps"] == pytest.approx(udp["sent_bps"]) and udp["sent_bps"] == pytest.approx(4e6, rel=0.01)
+    assert udp["lost_percent"] == 0 and 0 < udp["jitter_ms"] < 1 and udp["retransmits"] is None
+    assert udp["seconds"] == pytest.approx(2, rel=0.01)
+    assert two["sent_bps"] == pytest.approx(4e6, rel=0.02)  # two streams of 2 Mbit/s
+    assert not any(complaint(RECORDED, name, False) for name in ("tcp", "udp", "udp-parallel"))
+
+
+def test_a_flow_that_we_ended_is_no_failure_and_its_bytes_count_over_the_senders_time() -> None:
+    """The server's own seconds end with its last interval: its rate would be too high."""
+    udp, tcp = flow_figures(RECORDED, "udp-cut"), flow_figures(RECORDED, "tcp-cut")
+    assert udp["received_bps"] == pytest.approx(748000 * 8 / 1.48883) == udp["sent_bps"]
+    assert tcp["received_bps"] == pytest.approx(1810272 * 8 / 1.482433) and tcp["received_bps"] < tcp["sent_bps"]
+    assert complaint(RECORDED, "udp-cut", True) == "" == complaint(RECORDED, "tcp-cut", True)
+    assert complaint(RECORDED, "udp-cut", False) == "iperf3's client says: interrupt - the client has terminated"
+
+
+def test_what_went_wrong_is_said(tmp_path: Path) -> None:
+    assert complaint(RECORDED, "refused", True) == "iperf3's client says: unable to connect to server: Connection refused"
+    assert set(flow_figures(RECORDED, "refused").values()) == {None}
+    assert complaint(tmp_path, "gone", False) == "iperf3's client says: it was not started"
+    (tmp_path / "iperf3-half.json").write_text('{"start": {')
+    assert complaint(tmp_path, "half", True) == "iperf3's client says: iperf3 left no whole report"
+    (tmp_path / "iperf3-none.json").write_text("")
+    assert complaint(tmp_path, "none", True) == "iperf3's client says: iperf3 left no report"
+
+
+# --- theory ------------------------------------------------------------------------------------------------------------
+
+
+def flow(src: int, dst: int, value: int, wire: float | None, **more: Any) -> dict[str, Any]:
+    rate = None if wire is None else wire * 0.97
+    common = {"name": "udp", "protocol": "udp", "path": "p0/0", "rate_bps": rate}
+    return {**common, "src": src, "dst": dst, "ev": value, "wire_bps": wire, **more}
+
+
+def test_taken_is_per_direction_and_adds_up() -> None:
+    made = taken(TINY, [flow(0, 2, ev(0, 1), 1e6), flow(1, 3, ev(0, 1), 2e6)])
+    assert made == {
+        ("h0:p0-t0-0", "h0"): 1e6, ("h1:p0-t0-0", "h1"): 2e6, ("p0-t0-0:p0-t1-1", "p0-t0-0"): 3e6, ("p0-t0-1:p0-t1-1", "p0-t1-1"): 3e6,
+        ("h2:p0-t0-1", "p0-t0-1"): 1e6, ("h3:p0-t0-1", "p0-t0-1"): 2e6,
+    }  # fmt: skip
+
+
+def test_theory_beside_background_by_hand() -> None:
+    """h0 alone sends to h2, 10 Mbit/s per plane. 4 of them are taken on plane 0, and planes stay equal: 6 per plane are left."""
+    one = {(0, 2): 1.0}
+    payload = TINY.payload_share
+    assert traffic_bandwidth(TINY, one, taken=taken(TINY, [flow(0, 3, ev(0, 1), 4e6)])) == pytest.approx(12e6 * payload)
+    # From another host the same 4 only narrow one of two uplinks: the other takes what is left over.
+    assert traffic_bandwidth(TINY, one, taken=taken(TINY, [flow(1, 3, ev(0, 1), 4e6)])) == pytest.approx(20e6 * payload)
+    # In the other direction nothing is in the way; more than there is leaves nothing.
+    assert traffic_bandwidth(TINY, one, taken=taken(TINY, [flow(3, 0, ev(0, 1), 4e6)])) == pytest.approx(20e6 * payload)
+    assert traffic_bandwidth(TINY, one, taken=taken(TINY, [flow(0, 2, ev(0, 1), 12e6)])) == pytest.approx(0)
+
+
+def test_figures_of_a_run() -> None:
+    record = {"workload": "ring-allreduce", "ranks": [0, 2, 1, 3], "background": [flow(0, 3, ev(0, 1), 4e6, rate_bps=4e6)]}
+    made = figures(record, TINY, RECORDED)
+    (told,) = made["background"]
+    assert (told["src"], told["dst"], told["path"], told["protocol"]) == ("h0", "h3", "p0/0", "udp")
+    assert made["background_sent_share"] == pytest.approx(1, abs=0.01)
+    assert made["beside_background_busbw_bps"] == pytest.approx(0.6 * bus_bandwidth(TINY, "ring-allreduce", [0, 2, 1, 3]))
+    assert figures({**record, "background": []}, TINY, RECORDED) == {}
+    unknown = figures({**record, "background": [*record["background"], flow(1, 2, ev(1, 1), None, name="refused")]}, TINY, RECORDED)
+    assert unknown["beside_background_busbw_bps"] is None and unknown["background_sent_share"] is not None
+    failed = figures({**record, "background": [flow(1, 2, ev(1, 1), 1e6, name="refused")]}, TINY, RECORDED)
+    assert failed["background_sent_share"] is None
