@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import pandas as pd
 
+from agents.kernel.options import KINDS as KERNEL_KINDS
 from scenarios.background_books import of_host, take_out_background
 from testbed.dataplane.counters import books as cable_books
 from testbed.dataplane.counters import mean_backlog
@@ -39,13 +40,15 @@ DROPS = (
 """Port counters that say why a packet went no further. A trimmed packet goes on: it is none of them."""
 DROPS_AT_SENDING = ("drop_tail_packets", "drop_link_down_packets")
 """Those that the egress side counts, within the sender's system call."""
+DROPS_AT_ARRIVAL = ("drop_fault_loss", "drop_fault_path")
+"""What injected faults take from a host's port after it was counted as arrived there."""
 AGENT_DROPS = ("tx_refused", "rx_ring_drops")
 """Agent counters that do: refused by the kernel (port down), dropped by the receive socket."""
 _PORT_KEYS = ("port", "node", "peer", "link", "plane", "kind")
 _GAUGES = ("backlog_bytes", "backlog_packets", "backlog_mean_bytes", "backlog_peak_bytes", "backlog_high_peak_bytes")
 _EVENT_KINDS = frozenset(
     ("ev", "loss", "rtx", "rto", "spurious", "qp", "reroute", "fault", "resolved", "reconverged", "failed", "controller",
-     "hint", "deny", "allow", "kept", "mapper", "background")
+     "hint", "deny", "allow", "kept", "mapper", "background", "subflow")
 )
 _COLUMNS = ("t", "kind", "host", "peer", "ev", "from", "to", "cause", "psn", "count", "name", "on", "phase")
 
@@ -284,6 +287,8 @@ def books(record: dict[str, Any]) -> dict[str, Any]:
     told = sum(int(row.get(key, 0)) for row in ports if of_host(row) for key in DROPS_AT_SENDING)
     causes["tx_refused"] = max(0, causes["tx_refused"] - told)
     sent, delivered, lost = total("tx_packets"), total("rx_packets"), sum(causes.values())
+    if record.get("kind") in KERNEL_KINDS:
+        sent, delivered = kernel_frames(port_rows(record), ports)
     return {
         "sent": sent,
         "delivered": delivered,
@@ -297,6 +302,20 @@ def books(record: dict[str, Any]) -> dict[str, Any]:
         "rejected": {k: total(k) for k in sorted({k for c in agents for k in c if k.startswith(REFUSED)}) if total(k)},
         **({} if background is None else {"background": background}),
     }
+
+
+def kernel_frames(all_rows: list[dict[str, Any]], rows: list[dict[str, Any]]) -> tuple[int, int]:
+    """(sent, delivered) of a run on the kernel's sockets, whose agents see no frames: what the hosts' kernels handed to their ports and got
+    from them. ``all_rows`` with background traffic in them, ``rows`` with its drops taken out.
+    """
+    sent = delivered = 0
+    for row, own in zip(all_rows, rows, strict=True):
+        if of_host(row):
+            sent += sum(int(row.get(key, 0)) for key in ("admitted_packets", *DROPS_AT_SENDING, "drop_trim_failed"))
+            sent -= int(row.get("background_left", 0))
+            delivered += int(row.get("arrived_packets", 0)) - int(row.get("background_arrived", 0))
+            delivered -= sum(int(own.get(key, 0)) for key in DROPS_AT_ARRIVAL)
+    return sent, delivered
 
 
 def cable_gaps(record: dict[str, Any]) -> list[dict[str, Any]]:

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from agents.clustermapper.options import Options
-from agents.device import make_engine
+from agents.device import check_options
+from agents.kernel.options import KINDS as KERNEL_KINDS
 from scenarios.background import Background, BackgroundValues
 from scenarios.checks import CheckError, names_in
 from scenarios.fabrics import QUEUE_KEYS, twin_of, variant_of
@@ -29,7 +30,9 @@ from topologies.fabrics import parse_delay
 from topologies.theory import PLACEMENTS
 
 HERE = Path(__file__).parent
-KINDS = ("mrc", "roce")
+KINDS = ("mrc", "roce", *KERNEL_KINDS)
+SINGLE_PATH = ("roce", "tcp")
+"""Kinds whose queue pairs have one path each, and can say which."""
 OUTCOMES = ("done", "failed")
 """How a scenario may want its runs to end: "failed" where a fault takes away what no run can do without."""
 
@@ -260,7 +263,7 @@ class _Reader(BackgroundValues):
         elif "reconvergence" in options:
             raise self.fail(f"{where}.options.reconvergence", "is for transports that wait for the network; MRC never does")
         try:  # the engine judges its own options, now rather than once a fabric stands
-            make_engine(kind, fabric, 0, options, 0)
+            check_options(kind, fabric, options)
         except ValueError as error:
             raise self.fail(f"{where}.options", f"- {error}") from None
         controller = self.one_of(data.get("controller", "none"), POLICIES, f"{where}.controller")
@@ -275,6 +278,8 @@ class _Reader(BackgroundValues):
             made = Options.read(data["clustermapper"])
         except ValueError as error:
             raise self.fail(f"{where}.clustermapper", str(error)) from None
+        if kind in KERNEL_KINDS:
+            raise self.fail(f"{where}.clustermapper", f"needs raw sockets, which {kind} has not: leave it out")
         if made.policy != "report" and kind != "mrc":
             raise self.fail(f"{where}.clustermapper", f'- {kind} has no denylist: say clustermapper = {{ policy = "report" }}')
         return made

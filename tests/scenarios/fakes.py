@@ -244,6 +244,9 @@ class FakeCluster:
         for agent in self.agents:
             agent.op_stop()
 
+    def reroute(self, dead_links: Any) -> None:
+        self.calls.append(("reroute", *dead_links))
+
     def controller_journal(self, since_ns: int) -> list[dict[str, Any]]:
         return [{"t_ns": time.monotonic_ns(), "event": "link-down", "link": name} for name in sorted(self.down)]
 

@@ -103,8 +103,8 @@ def test_transport_selects_or_adds_and_drops_checks_of_the_absent() -> None:
     assert [t.name for t in load_scenario("link-failure", transports=["roce"]).transports] == ["roce"]
     assert [t.name for t in load_scenario("smoke", transports=["mrc", "roce"]).transports] == ["mrc", "roce"]
     assert load_scenario("link-failure", transports=["roce"]).expects == ()
-    with pytest.raises(ScenarioError, match="kinds are mrc, roce"):
-        load_scenario("smoke", transports=["tcp"])
+    with pytest.raises(ScenarioError, match="kinds are mrc, roce, tcp, mptcp"):
+        load_scenario("smoke", transports=["quic"])
 
 
 @pytest.mark.parametrize("item", ["workload.steps", "transport.kind=mrc", "workload.steps.x=1", "transport.7.kind=mrc"])
