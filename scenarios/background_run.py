@@ -1,7 +1,7 @@
 """Background traffic in a run: prepared before the workload, begun when due, ended with the run, and what became of it noted.
 
 Made by scenarios.one_run, which calls it as time goes by. It journals (kind ``background``) when each flow began and ended; what they
-measured lies in iperf3's own files, which scenarios.background_figures reads. A flow that fails is noted and fails nothing else.
+measured lies in iperf3's own files, which testbed.iperf_report reads. A flow that fails is noted and fails nothing else.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from scenarios.background import Background
-from scenarios.background_figures import complaint
 from scenarios.faults import NEVER
 from testbed.emulated.background import Stream, wire_rate
+from testbed.iperf_report import complaint
 from topologies import Fabric
 
 LOOK_EVERY_NS = 300_000_000
@@ -119,7 +119,8 @@ class BackgroundRun:
         """What went wrong, one line each, for the run's notes."""
         found = []
         for one in self.made:
-            why = complaint(self.directory, one.entry.name, one.flow.cut) if one.began_ns else "it was never begun, the run had ended"
+            stem = self.directory / f"iperf3-{one.entry.name}"
+            why = complaint(stem, one.flow.cut) if one.began_ns else "it was never begun, the run had ended"
             if why:
                 found.append(f"background {one.entry.name}: {why}")
         return found

@@ -21,6 +21,7 @@ from testbed.emulated.prompt import Prompt as FabricPrompt
 from testbed.errors import UserError
 from testbed.prompt.collective import kind_of, run
 from testbed.prompt.faults import FaultCommands
+from testbed.prompt.iperf import IperfCommands
 from testbed.prompt.mapper import MapperCommands
 from testbed.prompt.trace import trace
 from topologies import FabricError
@@ -61,7 +62,7 @@ def words_of(line: str) -> list[str]:
         raise UserError(f"{line}: {str(error).lower()}") from None
 
 
-class Prompt(FaultCommands, MapperCommands, FabricPrompt):
+class Prompt(FaultCommands, IperfCommands, MapperCommands, FabricPrompt):
     """Runs until ``exit``, end of input, SIGTERM, or the cluster dies."""
 
     prompt = "mrcbed> "

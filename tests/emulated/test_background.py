@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 
-from scenarios.background_figures import complaint, flow_figures
-from scenarios.measure import books
-from scenarios.runner import run_scenario
+from scenarios.measure import Run, books
+from scenarios.one_run import OneRun, Spec
 from scenarios.schema import load_scenario
+from scenarios.summary import run_summary
 from testbed.cluster import Cluster
 from testbed.dataplane.counters import books as cable_books
 from testbed.emulated.background import Stream, datagram_bytes
 from testbed.errors import UserError
+from testbed.iperf_report import complaint, flow_figures
 from topologies.addressing import ev
 from topologies.paths import path_links
 
@@ -77,8 +78,8 @@ def test_only_the_chosen_path_carries_it_both_ways(tiny: Cluster, tmp_path: Path
     assert all(0.8 * full < admitted[port] < 1.3 * full for port in there), (full, admitted)
     assert moved(before, after, "background_left") == {port: n for port, n in admitted.items() if port.startswith("h")}
     assert cable_books(after) == []
-    made = flow_figures(tmp_path, "x")
-    assert complaint(tmp_path, "x", flow.cut) == "" and not flow.cut
+    made = flow_figures(tmp_path / "iperf3-x")
+    assert complaint(tmp_path / "iperf3-x", flow.cut) == "" and not flow.cut
     assert 2.7e6 < made["sent_bps"] < 3.4e6 and 2.5e6 < made["received_bps"] <= made["sent_bps"]
     assert (made["lost_percent"] == 0, made["retransmits"] == 0) == ((True, False) if protocol == "udp" else (False, True))
 
@@ -92,8 +93,8 @@ def test_ended_early_it_tells_what_it_had_and_leaves_nothing(tiny: Cluster, tmp_
     flow.end()
     flow.end()
     assert flow.cut and flow.over and tiny.quiesce(2) and state(tiny) == was
-    assert complaint(tmp_path, "y", True) == "" and "terminated" in complaint(tmp_path, "y", False)
-    made = flow_figures(tmp_path, "y")
+    assert complaint(tmp_path / "iperf3-y", True) == "" and "terminated" in complaint(tmp_path / "iperf3-y", False)
+    made = flow_figures(tmp_path / "iperf3-y")
     assert 0.4 < made["seconds"] < 1.2 and 1.5e6 < made["sent_bps"] < 2.6e6 and made["lost_percent"] < 5
 
 
@@ -108,7 +109,7 @@ def test_what_cannot_be_is_said_and_leaves_nothing(tiny: Cluster, tmp_path: Path
     while not taken.over:
         time.sleep(0.02)
     taken.end()
-    said = complaint(tmp_path, "a", taken.cut)
+    said = complaint(tmp_path / "iperf3-a", taken.cut)
     assert "iperf3's client says: unable to connect to server: Connection refused" in said
     assert state(tiny) == was
     monkeypatch.setenv("PATH", "/nowhere")
@@ -117,20 +118,20 @@ def test_what_cannot_be_is_said_and_leaves_nothing(tiny: Cluster, tmp_path: Path
         tiny.background(Stream(0, 0, 3, "tcp", None, 1, ev(0, 0)), tmp_path / "c").prepare()
 
 
-def run(out: Path, *given: str) -> dict[str, Any]:
-    out.mkdir()
-    (made,) = run_scenario(load_scenario("smoke", transports=["mrc"], overrides=["expect=[]", *given]), out)["runs"]
-    return made
-
-
-def test_a_run_whose_ports_background_overloads_balances(tmp_path: Path) -> None:
+def test_a_run_whose_ports_background_overloads_balances(tiny: Cluster, tmp_path: Path) -> None:
     """Two UDP flows of 7 Mbit meet on a T1's 10 Mbit port, the ring has to get through, and a cable of theirs goes for a while."""
     flows = [
         '{tool = "iperf3", name = "a", src = "h0", dst = "h3", protocol = "udp", rate = "7Mbit", path = "p0/1"}',
         '{tool = "iperf3", name = "b", src = "h1", dst = "h2", protocol = "udp", rate = "7Mbit", path = "p0/1", start = 0.3, for = 1}',
     ]
     fault = '{name = "cut", kind = "link", on = "p0-t0-1:p0-t1-1", at = 0.7, for = 0.3}'
-    made = run(tmp_path / "out", f"background=[{', '.join(flows)}]", f"fault=[{fault}]", "workload.steps=3")
+    given = [f"background=[{', '.join(flows)}]", f"fault=[{fault}]", "workload.steps=3", "expect=[]"]
+    scenario = load_scenario("smoke", transports=["mrc"], overrides=given)
+    tmp_path.chmod(0o777)  # agents drop root
+    was = state(tiny)
+    assert OneRun(tiny, Spec(scenario, scenario.transports[0], "interleaved", 1), tmp_path / "run", lambda share: None).go() == "done"
+    assert state(tiny) == was
+    made = run_summary(Run(tmp_path / "run"))
     assert (made["outcome"], made["wrong"], made["failed_steps"]) == ("done", 0, 0), made["reason"]
     packets = made["packets"]
     account = packets["background"]
@@ -142,7 +143,7 @@ def test_a_run_whose_ports_background_overloads_balances(tmp_path: Path) -> None
     assert 6e6 < first["sent_bps"] < 7.5e6 and first["received_bps"] < first["sent_bps"] and second["seconds"] > 0.9
     assert made["beside_background_busbw_bps"] < made["ideal_busbw_bps"]
     assert not made["notes"] and not [why for why in made["distrust"] if "without a cause" in why or "balance" in why]
-    raw = tmp_path / "out" / "raw" / made["run"]
+    raw = tmp_path / "run"
     assert json.loads((raw / "iperf3-a.json").read_text())["start"]["test_start"]["protocol"] == "UDP"
     record = json.loads((raw / "run.json").read_text())
     assert record["background"][0]["cut"] and not record["background"][1]["cut"]

@@ -1,0 +1,101 @@
+"""The prompt's ``iperf``: iperf3 between two hosts, on the kernel's usual path or on a chosen one. Takes the place of Mininet's."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import time
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from testbed.cluster import Cluster
+from testbed.emulated.background import MAX_STREAMS, Stream, wire_rate
+from testbed.emulated.bringup import spread
+from testbed.errors import UserError
+from testbed.iperf_report import complaint, flow_figures
+from topologies import FabricError
+from topologies.addressing import ev, ev_fields
+from topologies.fabrics import parse_rate
+from topologies.paths import path_evs
+
+USAGE = "iperf [HOST HOST] [-u] [-b RATE] [-t SECONDS] [-P STREAMS] [--path p0/3]"
+NUMBER = 0xFFFF
+"""Of the prompt's own flow: one at a time, and no scenario has so many."""
+
+
+@click.command(add_help_option=False)
+@click.argument("hosts", nargs=-1)
+@click.option("-u", "udp", is_flag=True)
+@click.option("-b", "rate")
+@click.option("-t", "seconds", type=click.IntRange(1, 3600), default=5)
+@click.option("-P", "parallel", type=click.IntRange(1, MAX_STREAMS), default=1)
+@click.option("--path", "path")
+def _words(**_given: object) -> None:
+    """What may be said."""
+
+
+class IperfCommands:
+    """Part of the prompt; needs its ``cluster`` and ``console``."""
+
+    cluster: Cluster
+    console: Console
+
+    def do_iperf(self, line: str) -> None:
+        """iperf [HOST HOST] [-u] [-b RATE] [-t SECONDS] [-P STREAMS] [--path p0/3]: iperf3's bandwidth, TCP or (-u) UDP
+
+        Between the first and the last host if none are named; 5 s; on the kernel's usual path, or plane 0 and uplink 3. Ctrl-C ends it.
+        """
+        stream = self._stream(line)
+        with tempfile.TemporaryDirectory(prefix="iperf3-") as directory:
+            stem = Path(directory) / "iperf3"
+            flow = self.cluster.background(stream, stem)
+            try:
+                flow.prepare()
+                flow.begin()
+                while not flow.over:
+                    time.sleep(0.02)
+                    self.cluster.check()
+            except KeyboardInterrupt:
+                self.console.print("ended early", highlight=False)
+            finally:
+                flow.end()
+            if why := complaint(stem, flow.cut):
+                raise UserError(f"iperf: {why}")
+            told = flow_figures(stem)
+        where = "p{}/{}".format(*ev_fields(stream.ev))
+        words = [f"sent {told['sent_bps'] / 1e6:.2f} Mb/s", f"arrived {told['received_bps'] / 1e6:.2f} Mb/s"]
+        if stream.protocol == "udp":
+            words += [f"lost {told['lost_percent']:.1f} %", f"jitter {told['jitter_ms']:.2f} ms"]
+        else:
+            words.append(f"{told['retransmits']} retransmits")
+        head = f"h{stream.src} to h{stream.dst} over {where}, {stream.protocol}, {told['seconds']:.1f} s"
+        self.console.print(f"{head}: {', '.join(words)}", highlight=False)
+
+    def _stream(self, line: str) -> Stream:
+        """The line read. Raises :class:`UserError` and FabricError."""
+        fabric = self.cluster.fabric
+        try:
+            given = _words.make_context("iperf", line.split()).params
+        except click.UsageError as error:
+            raise UserError(f"iperf: {error.format_message().lower().rstrip('.')}; usage: {USAGE}") from None
+        hosts = given["hosts"] or (fabric.hosts[0], fabric.hosts[-1])
+        if len(hosts) != 2:
+            raise UserError(f"usage: {USAGE}")
+        src, dst = (fabric.host_number(name) for name in hosts)
+        if src == dst:
+            raise UserError("iperf needs two different hosts")
+        rate = None if given["rate"] is None else parse_rate(given["rate"], "iperf: -b")
+        if given["udp"] and not rate:
+            raise UserError("iperf: UDP sends at a rate: say which, like -b 2Mbit")
+        if rate and wire_rate(fabric, rate) > fabric.nic_rate:
+            raise UserError(f"iperf: {given['rate']} with headers is more than a port carries ({fabric.nic_rate / 1e6:g} Mbit/s)")
+        value = spread(fabric, src, dst)
+        if given["path"] is not None:
+            found = re.fullmatch(r"p(\d{1,4})/(\d{1,4})", given["path"])
+            value = ev(int(found[1]), int(found[2])) if found else -1
+            if value not in path_evs(fabric, src, dst):
+                there = ", ".join("p{}/{}".format(*ev_fields(e)) for e in path_evs(fabric, src, dst)[:4])
+                raise FabricError(f"there is no path {given['path']!r} from h{src} to h{dst}: the first are {there}")
+        return Stream(NUMBER, src, dst, "udp" if given["udp"] else "tcp", rate, given["seconds"], value, given["parallel"])

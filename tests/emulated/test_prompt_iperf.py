@@ -1,0 +1,69 @@
+"""The prompt's iperf on a living fabric: its path, its figures, and one line where something is wrong."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+from rich.console import Console
+
+from testbed.cluster import Cluster
+from testbed.prompt.cli import Prompt
+
+pytestmark = pytest.mark.sandbox
+
+
+@pytest.fixture
+def say(tiny: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], str]]:
+    """Types a line; returns what was printed."""
+    empty = tmp_path_factory.mktemp("script") / "empty"
+    empty.write_text("")
+    reader, writer = os.pipe()
+    try:
+        with open(reader) as stdin:
+            text = io.StringIO()
+            prompt = Prompt(tiny, Console(file=text, width=160), stdin=stdin, script=str(empty))
+
+            def typed(line: str) -> str:
+                text.seek(0)
+                text.truncate()
+                assert prompt.onecmd(line) is None, "the prompt goes on"
+                return text.getvalue()
+
+            yield typed
+    finally:
+        os.close(writer)
+
+
+def test_udp_and_tcp_on_a_chosen_path(tiny: Cluster, say: Callable[[str], str]) -> None:
+    before = {row["port"]: row["admitted_packets"] for row in tiny.counters()}
+    said = say("iperf h0 h3 -u -b 2Mbit -t 1 --path p1/0")
+    found = re.fullmatch(r"h0 to h3 over p1/0, udp, 1.0 s: sent (.*) Mb/s, arrived (.*) Mb/s, lost (.*) %, jitter (.*) ms\n", said)
+    assert found, said
+    assert 1.8 < float(found[1]) < 2.2 and float(found[2]) <= float(found[1]) and float(found[3]) < 5
+    used = {row["port"] for row in tiny.counters() if row["admitted_packets"] > before[row["port"]]}
+    assert {port for port in used if "t1" in port} == {"p1-t1-0-d0", "p1-t1-0-d1"}
+    assert re.match(r"h0 to h3 over p1/1, tcp, 1.0 s: sent .* Mb/s, arrived .* Mb/s, 0 retransmits\n", say("iperf -b 1Mbit -t 1"))
+
+
+@pytest.mark.parametrize(
+    ("line", "answer"),
+    [
+        ("iperf h0", "usage: iperf [HOST HOST] [-u] [-b RATE]"),
+        ("iperf h0 h9", "fabric 'tiny' has no host 'h9'"),
+        ("iperf h0 h0", "iperf needs two different hosts"),
+        ("iperf h0 h3 --path p0/7", "there is no path 'p0/7' from h0 to h3: the first are p0/0, p0/1, p1/0, p1/1"),
+        ("iperf h0 h3 --path x", "there is no path 'x' from h0 to h3"),
+        ("iperf h0 h3 -u", "iperf: UDP sends at a rate: say which, like -b 2Mbit"),
+        ("iperf h0 h3 -b 11Mbit", "more than a port carries (10 Mbit/s)"),
+        ("iperf h0 h3 -b many", "iperf: -b = 'many' is not a rate"),
+        ("iperf h0 h3 -t soon", "usage: iperf"),
+        ("iperf h0 h3 --plane 1", "no such option"),
+    ],
+)
+def test_bad_input_is_one_line(say: Callable[[str], str], line: str, answer: str) -> None:
+    said = say(line)
+    assert answer in said and said.count("\n") == 1
