@@ -288,7 +288,7 @@ def books(record: dict[str, Any]) -> dict[str, Any]:
     causes["tx_refused"] = max(0, causes["tx_refused"] - told)
     sent, delivered, lost = total("tx_packets"), total("rx_packets"), sum(causes.values())
     if record.get("kind") in KERNEL_KINDS:
-        sent, delivered = kernel_frames(port_rows(record), ports)
+        sent, delivered = kernel_frames(port_rows(record))
     return {
         "sent": sent,
         "delivered": delivered,
@@ -304,17 +304,16 @@ def books(record: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def kernel_frames(all_rows: list[dict[str, Any]], rows: list[dict[str, Any]]) -> tuple[int, int]:
+def kernel_frames(rows: list[dict[str, Any]]) -> tuple[int, int]:
     """(sent, delivered) of a run on the kernel's sockets, whose agents see no frames: what the hosts' kernels handed to their ports and got
-    from them. ``all_rows`` with background traffic in them, ``rows`` with its drops taken out.
+    from them. ``rows`` with background traffic in them: a frame of that which a fault drops at a host's port has arrived nowhere.
     """
     sent = delivered = 0
-    for row, own in zip(all_rows, rows, strict=True):
-        if of_host(row):
-            sent += sum(int(row.get(key, 0)) for key in ("admitted_packets", *DROPS_AT_SENDING, "drop_trim_failed"))
-            sent -= int(row.get("background_left", 0))
-            delivered += int(row.get("arrived_packets", 0)) - int(row.get("background_arrived", 0))
-            delivered -= sum(int(own.get(key, 0)) for key in DROPS_AT_ARRIVAL)
+    for row in filter(of_host, rows):
+        sent += sum(int(row.get(key, 0)) for key in ("admitted_packets", *DROPS_AT_SENDING, "drop_trim_failed"))
+        sent -= int(row.get("background_left", 0))
+        delivered += int(row.get("arrived_packets", 0)) - int(row.get("background_arrived", 0))
+        delivered -= sum(int(row.get(key, 0)) for key in DROPS_AT_ARRIVAL)
     return sent, delivered
 
 

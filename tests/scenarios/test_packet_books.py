@@ -53,3 +53,18 @@ def test_a_frame_in_the_wrong_account_is_seen(arrived: int) -> None:
 def test_without_background_nothing_is_said_of_it() -> None:
     made = books({"agent_counters": {"0": {"tx_packets": 2, "rx_packets": 2}}, "counters_after": [{"port": "h0-p0", "node": "h0"}]})
     assert "background" not in made and balanced(made)
+
+
+def test_frames_of_the_kernels_transports_are_told_from_backgrounds_at_the_hosts_ports() -> None:
+    """h0's port admits 27 of 30 (10 of them background), h1's takes 20 off the cable and a fault drops 3 there, 2 of them background's."""
+    ports: list[dict[str, Any]] = [
+        {"port": "h0-p0", "node": "h0", "admitted_packets": 27, "drop_tail_packets": 3, "background_left": 10, "background_drop_tail": 1},
+        {"port": "p0-t0-0-d1", "node": "p0-t0-0", "drop_tail_packets": 7, "background_drop_tail": 4},
+        {"port": "h1-p0", "node": "h1", "arrived_packets": 20, "background_arrived": 3, "drop_fault_loss": 3},
+    ]
+    ports[2]["background_drop_fault_loss"] = 2
+    made = books({"kind": "tcp", "agent_counters": {"0": {"retransmitted": 1}}, "counters_after": ports})
+    assert (made["sent"], made["delivered"], made["lost"], made["unexplained"]) == (20, 14, 6, 0)
+    assert made["background"] == {
+        "sent": 10, "delivered": 3, "lost": 7, "unexplained": 0, "causes": {"drop_tail": 5, "drop_fault_loss": 2},
+    }  # fmt: skip
