@@ -225,6 +225,7 @@ def costs(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             "extra_low_ns": min(extras, default=None),
             "extra_high_ns": max(extras, default=None),
             "unfinished": sum(not t["finished"] for t in told),
+            "healthy_steps": min((t["healthy_steps"] for t in told if t.get("healthy_steps")), default=None),
             "healthy_from": "after" if any(t.get("healthy_from") == "after" for t in told) else "before",
             "doubtful": sum(e["verdict"] == "not trustworthy" for e in mine),
         }

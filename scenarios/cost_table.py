@@ -8,15 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from scenarios.cost import costs
+from scenarios.sweep import short_keys
+
 Row = dict[str, Any]
 NOTES = {
     "steps": (
         "Lost: time from the last healthy step on, less what as many healthy steps take; a transport's healthy step is the median of "
-        "its own before the failure. Theory: what it had lost, had its pace fallen just as the fabric's capacity."
+        "its own before the failure, of as many as said. Theory: what it had lost, had its pace fallen just as the fabric's capacity; "
+        "less is possible, for part of a step is waiting, which takes no capacity."
     ),
     "flows": (
-        "Lost: what the flows over broken paths did not deliver at their goodput before, as time. Back: when the slowest of them had 90 % "
-        "of what theory leaves it, over 20 base RTTs. Theory: the capacity that was gone, as time."
+        "Lost: what the flows over broken paths did not deliver at their goodput before, as time. Back: when the slowest of them had "
+        "90 % of what theory leaves it, over 20 base RTTs. Theory: the capacity that was gone, as time."
     ),
 }
 
@@ -30,31 +34,58 @@ def seconds(ns: float | None) -> str:
 
 
 def number(value: float | None, form: str = ",.1f", unit: str = "") -> str:
-    return "–" if value is None else f"{value:{form}}{unit}"
+    if value is None:
+        return "–"
+    text = f"{value:{form}}"
+    return (text if text.strip("-0.") else text.removeprefix("-")) + unit  # no "-0"
 
 
 def _lost(row: Row) -> str:
+    missing = f"{row['unfinished']} of {row['runs']} unfinished" if row["unfinished"] else ""
     if row["extra_ns"] is None:
-        return f"{row['unfinished']} of {row['runs']} unfinished" if row["unfinished"] else "not known"
-    text = seconds(row["extra_ns"])
-    if row["n"] > 1:
-        text += f" ({seconds(row['extra_low_ns'])} to {seconds(row['extra_high_ns'])})"
-    return text + (f", {row['unfinished']} of {row['runs']} unfinished" if row["unfinished"] else "")
+        return missing or "not known"
+    return seconds(row["extra_ns"]) + (f", {missing}" if missing else "")
+
+
+def _range(row: Row) -> str:
+    return "–" if row["extra_ns"] is None else f"{seconds(row['extra_low_ns'])} to {seconds(row['extra_high_ns'])}"
 
 
 def _healthy(row: Row) -> str:
-    return seconds(row["healthy_step_ns"]) + (" *" if row["healthy_step_ns"] is not None and row["healthy_from"] == "after" else "")
+    if row["healthy_step_ns"] is None:
+        return "–"
+    return f"{seconds(row['healthy_step_ns'])} of {row['healthy_steps']}" + (" *" if row["healthy_from"] == "after" else "")
+
+
+def cost_groups(entries: Sequence[dict[str, Any]]) -> list[tuple[list[str], list[Row]]]:
+    """(words that tell it from the others, rows of :func:`scenarios.cost.costs`) per variant and placement of a summary's runs; none
+    where nothing broke.
+    """
+    keys: list[tuple[dict[str, Any], str]] = []
+    for e in entries:
+        if (key := (e.get("settings", {}), e["placement"])) not in keys:
+            keys.append(key)
+    found = []
+    for settings, placement in keys:
+        rows = costs([e for e in entries if e.get("settings", {}) == settings and e["placement"] == placement])
+        if rows:
+            words = [f"{placement} ranks", *(f"{short} = {settings[key]}" for key, short in short_keys(list(settings)).items())]
+            found.append((words if len(keys) > 1 else [], rows))
+    return found
 
 
 def columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
     """(head, cell of a row); what no row knows is left out."""
     who: list[tuple[str, Callable[[Row], str]]] = [("transport", lambda r: f"{r['transport']} on {r['fabric']}")]
     who.append(("n", lambda r: str(r["n"])))
+    lost: list[tuple[str, Callable[[Row], str]]] = [("lost", _lost)]
+    if any(r["n"] > 1 for r in rows):
+        lost.append(("over seeds", _range))
     if rows[0]["kind"] == "flows":
         return who + [
             ("healthy Mb/s", lambda r: number(r["healthy_bps"] and r["healthy_bps"] / 1e6)),
             ("not delivered", lambda r: number(None if r["undelivered_bytes"] is None else r["undelivered_bytes"] / 1e6, ",.2f", " MB")),
-            ("lost", _lost),
+            *lost,
             ("base RTTs", lambda r: number(r["extra_rtts"], ",.0f")),
             ("of the time", lambda r: number(r["extra_percent"], ",.1f", " %")),
             ("back after", lambda r: seconds(r["back_ns"])),
@@ -62,8 +93,8 @@ def columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
         ]
     return who + [
         ("healthy step", _healthy),
-        ("lost", _lost),
-        ("its steps", lambda r: number(r["extra_steps"], ",.2f")),
+        *lost,
+        ("in steps", lambda r: number(r["extra_steps"], ",.2f")),
         ("base RTTs", lambda r: number(r["extra_rtts"], ",.0f")),
         ("job longer", lambda r: number(r["extra_percent"], ",.1f", " %")),
         ("slowest step", lambda r: seconds(r["worst_step_ns"])),
@@ -73,11 +104,16 @@ def columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
 
 def footnotes(rows: Sequence[Row]) -> list[str]:
     """What a reader of the table must know."""
-    said = [NOTES[rows[0]["kind"]]]
+    said = [NOTES[kind] for kind in dict.fromkeys(r["kind"] for r in rows)]
     if any(r["healthy_from"] == "after" and r.get("healthy_step_ns") is not None for r in rows):
         said.append("* No step was done before the failure: the healthy step is the median of those begun after it was mended.")
-    if doubtful := [r for r in rows if r["doubtful"]]:
-        names = ", ".join(f"{r['transport']} ({r['doubtful']} of {r['runs']} runs)" for r in doubtful)
+    doubtful: dict[str, list[int]] = {}
+    for r in rows:
+        if r["doubtful"]:
+            both = doubtful.setdefault(r["transport"], [0, 0])
+            both[0], both[1] = both[0] + r["doubtful"], both[1] + r["runs"]
+    if doubtful:
+        names = ", ".join(f"{transport} ({some} of {runs} runs)" for transport, (some, runs) in doubtful.items())
         said.append(f"Not trustworthy, the machine was not up to it: {names}.")
     return said
 
@@ -93,7 +129,7 @@ def headline(rows: Sequence[Row]) -> str:
         if row["kind"] == "flows":
             share = f"{number(row['extra_percent'])} % of the time since" if row["extra_percent"] is not None else ""
         else:
-            share = f"{number(row['extra_steps'], '.2f')} of its steps"
+            share = f"{number(row['extra_steps'], '.2f')} of its own steps"
         some = f", {row['unfinished']} of {row['runs']} runs did not finish" if row["unfinished"] else ""
         parts.append(f"{row['transport']} {seconds(row['extra_ns'])} ({share}, {number(row['extra_rtts'], ',.0f')} base RTTs{some})")
     ideals = [row["ideal_extra_ns"] for row in rows if row["ideal_extra_ns"] is not None]

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -21,9 +20,10 @@ from scenarios.background_table import background_rows
 from scenarios.cost_table import columns as cost_columns
 from scenarios.cost_table import cost_groups, footnotes
 from scenarios.html_report import NAME as REPORT
+from scenarios.tables import Column, kb, ms, percent
+from scenarios.tables import table as _table
 
 Run = dict[str, Any]
-Column = tuple[str, Callable[[Any], str]]
 WORDS = {
     "ring-allreduce": "all-reduce", "tree-allreduce": "tree all-reduce", "reduce-scatter": "reduce-scatter", "all-gather": "all-gather",
     "all-to-all": "all-to-all", "send-recv": "send/recv", "incast": "incast", "permutation": "permutation", "flows": "flows",
@@ -31,30 +31,6 @@ WORDS = {
 WIDE = 90
 """Columns of a terminal below which what costs range over is left out."""
 _STYLE = {"ok": "green", "failed": "bold red", "not trustworthy": "yellow", "interrupted": "yellow"}
-
-
-def ms(value: float | None) -> str:
-    """ns as ms for people, or a dash."""
-    return "–" if value is None else f"{value / 1e6:,.0f}"
-
-
-def percent(value: float | None) -> str:
-    return "–" if value is None else f"{value:.1%}"
-
-
-def kb(value: float | None) -> str:
-    """Bytes as kB, or a dash."""
-    return "–" if value is None else f"{value / 1e3:,.1f}"
-
-
-def _table(title: str, columns: Sequence[Column], rows: Sequence[Any]) -> Table:
-    """The first column is words, the others are numbers, except a verdict."""
-    table = Table(title=title, title_justify="left", pad_edge=False, padding=(0, 1, 0, 0), box=box.SIMPLE_HEAD)
-    for number, (head, _) in enumerate(columns):
-        table.add_column(head, justify="left" if number == 0 or head == "verdict" else "right", no_wrap=head != "verdict")
-    for row in rows:
-        table.add_row(*(cell(row) for _, cell in columns))
-    return table
 
 
 def fabrics_table(summary: dict[str, Any]) -> Table:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from scenarios.comparison import write_comparison
 from scenarios.faults import check_used_edge
 from scenarios.manifest import make_manifest
 from scenarios.measure import Run, load_runs, write_tables
@@ -222,7 +223,7 @@ class Runner:
         self.write("manifest.json", self.manifest)
         if runs:
             write_tables(runs, self.directory)
-            write_rows(summary["runs"], self.scenario.name, self.directory)
+            write_comparison(write_rows(summary["runs"], self.scenario.name, self.directory), self.directory)
             self.progress("drawing", 0.5)
             try:
                 from scenarios.html_report import write_report

@@ -10,21 +10,20 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from scenarios.cost import costs
-from scenarios.cost_table import columns, footnotes, headline, number, seconds
+from scenarios.cost_table import columns, cost_groups, footnotes, headline, number, seconds
 from scenarios.html_report.figures import figures
 from scenarios.plots.stored import ResultsError, Stored
 
 Table = dict[str, Any]
-"""head: [text], rows: [{cells: [text], mark: "" or a CSS class}], words: number of leading columns that are words."""
+"""head: [text], rows: [{cells: [text], mark: "" or a CSS class}], words: the columns that hold words; others hold numbers."""
 NEEDED = ("steps", "events", "counters", "goodput", "agents")
 """Tables that every run leaves."""
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1, marks: Sequence[str] = ()) -> Table:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[int] = (0,), marks: Sequence[str] = ()) -> Table:
     return {
         "head": list(head),
-        "words": words,
+        "words": list(words),
         "rows": [{"cells": list(cells), "mark": marks[i] if marks else ""} for i, cells in enumerate(rows)],
     }
 
@@ -47,6 +46,7 @@ def content(stored: Stored) -> dict[str, Any]:
         "verdict": summary["verdict"],
         "stopped_by": summary.get("stopped_by") or "",
         "costs": cost_sections(stored),
+        "cost_notes": footnotes([row for _, rows in cost_groups(stored.runs) for row in rows]),
         "lead": None if any(r.get("failure_cost") for r in stored.runs) else plain_headline(stored),
         "trust": trust(stored),
         "checks": checks(summary["checks"]),
@@ -61,30 +61,15 @@ def content(stored: Stored) -> dict[str, Any]:
     }
 
 
-def _where(stored: Stored, variant: Stored, placement: str) -> str:
-    several = len(stored.groups()) > 1 or len(stored.variants) > 1
-    return f"{placement} ranks{variant.settings_words.replace(chr(10), ', ')}" if several else ""
-
-
 def cost_sections(stored: Stored) -> list[dict[str, Any]]:
-    """Per placement and variant in which something broke: the sentence, the table, what to know of it."""
+    """Per placement and variant in which something broke: the sentence, the table."""
     out = []
-    for variant in stored.variants:
-        for placement, _ in variant.groups():
-            rows = costs(variant.ordered(placement))
-            if not rows:
-                continue
-            heads = columns(rows)
-            marks = ["doubt" if row["doubtful"] else "" for row in rows]
-            cells = [[cell(row) for _, cell in heads] for row in rows]
-            out.append(
-                {
-                    "where": _where(stored, variant, placement),
-                    "sentence": headline(rows),
-                    "table": table([head for head, _ in heads], cells, marks=marks),
-                    "notes": footnotes(rows),
-                }
-            )
+    for where, rows in cost_groups(stored.runs):
+        heads = columns(rows)
+        marks = ["doubt" if row["doubtful"] else "" for row in rows]
+        cells = [[cell(row) for _, cell in heads] for row in rows]
+        made = table([head for head, _ in heads], cells, marks=marks)
+        out.append({"where": ", ".join(where), "sentence": headline(rows), "table": made})
     return out
 
 
@@ -112,12 +97,12 @@ def trust(stored: Stored) -> Table:
         unexplained = r["packets"]["unexplained"]
         rows.append([r["run"], r["verdict"], number(r["cpu_percent"], ".0f", " %"), number(unexplained, ",d"), "; ".join(why) or "–"])
         marks.append({"ok": "", "failed": "bad"}.get(r["verdict"], "doubt"))
-    return table(["run", "verdict", "CPU", "packets unexplained", "why"], rows, 2, marks)
+    return table(["run", "verdict", "CPU", "packets unexplained", "why"], rows, (0, 1, 4), marks)
 
 
 def checks(found: Sequence[dict[str, Any]]) -> Table:
     rows = [["ok" if c["ok"] else "FAILED", str(c["name"]), str(c["expected"]), _shown(c["seen"])] for c in found]
-    return table(["", "check", "expected", "seen"], rows, 4, ["" if c["ok"] else "bad" for c in found])
+    return table(["", "check", "expected", "seen"], rows, range(4), ["" if c["ok"] else "bad" for c in found])
 
 
 def _shown(value: Any) -> str:
@@ -144,7 +129,7 @@ def runs_table(stored: Stored) -> Table:
             ]
         )
     head = ["run", "steps", "median", "slowest", "Mb/s (of ideal)", "packets sent", "lost", "sent again", "marked", "trimmed", "wrong"]
-    return table(head, rows, 1, ["doubt" if r["verdict"] == "not trustworthy" else "" for r in stored.runs])
+    return table(head, rows, (0,), ["doubt" if r["verdict"] == "not trustworthy" else "" for r in stored.runs])
 
 
 def medians(stored: Stored) -> list[dict[str, Any]]:
@@ -173,10 +158,14 @@ def known(value: Any) -> bool:
     return value is not None and value == value
 
 
-def _interval(row: dict[str, Any] | None, unit: str) -> str:
+def _interval(row: Any, unit: str) -> str:
+    def show(value: Any) -> str:
+        if unit == "ns":
+            return seconds(float(value))
+        return f"{float(value):,.4g}" if abs(value) < 1e5 else f"{float(value):,.0f}"
+
     if row is None or not known(row["median"]):
         return "–"
-    show = (lambda v: seconds(float(v))) if unit == "ns" else (lambda v: f"{float(v):,.4g}" if abs(v) < 1e5 else f"{float(v):,.0f}")
     text = show(row["median"])
     if known(row["low"]) and known(row["high"]):
         text += f" [{show(row['low'])}, {show(row['high'])}]"
@@ -192,7 +181,7 @@ def background(stored: Stored) -> Table | None:
             if isinstance(one, dict):
                 rest = ", ".join(f"{k} {_shown(v)}" for k, v in one.items() if k != "name" and isinstance(v, (str, int, float)))
                 rows.append([r["run"], str(one.get("name", "")), rest])
-    return table(["run", "name", "what it said"], rows, 3) if rows else None
+    return table(["run", "name", "what it said"], rows, range(3)) if rows else None
 
 
 def faults(stored: Stored) -> Table | None:
@@ -216,7 +205,7 @@ def faults(stored: Stored) -> Table | None:
             )
         rows += [[r["run"], missed, "did not happen", "–", "–", "–", "–"] for missed in r["faults_missed"]]
     head = ["run", "fault", "what", "at", "for", "left within [RTTs]", "lost on dead paths"]
-    return table(head, rows, 3) if rows else None
+    return table(head, rows, range(3)) if rows else None
 
 
 # --- manifest ------------------------------------------------------------------------------------------------------
@@ -239,7 +228,7 @@ def facts(manifest: dict[str, Any]) -> Table:
                 "off" if f["trim_bytes"] is None else f"{f['trim_bytes']:,} B",
             ]
         )
-    return table(["fabric", "planes", "rate of a NIC port", "time scale", "base RTT", "buffer", "ECN", "trimming above"], rows, 2)
+    return table(["fabric", "planes", "rate of a NIC port", "time scale", "base RTT", "buffer", "ECN", "trimming above"], rows, (0, 1))
 
 
 def machine(manifest: dict[str, Any]) -> Table:
@@ -258,7 +247,7 @@ def machine(manifest: dict[str, Any]) -> Table:
         ["packages", ", ".join(f"{name} {version}" for name, version in manifest["versions"].items() if version)],
         ["tools", "; ".join(str(told) for told in manifest["tools"].values() if told != "absent")],
     ]
-    return table(["", ""], rows, 2)
+    return table(["", ""], rows, (0, 1))
 
 
 def options(manifest: dict[str, Any]) -> Table:
@@ -267,9 +256,11 @@ def options(manifest: dict[str, Any]) -> Table:
     for t in manifest["scenario"]["transports"]:
         rest = {k: v for k, v in t.items() if k not in ("kind", "name", "fabric", "options") and v not in (None, "none")}
         given = {**t.get("options", {}), **rest}
-        said = ", ".join(f"{k} = {json.dumps(v, default=str)}" for k, v in given.items())
+        said = ", ".join(
+            f"{k.removesuffix('_ns')} = {seconds(v) if k.endswith('_ns') else json.dumps(v, default=str)}" for k, v in given.items()
+        )
         rows.append([t["name"], t["kind"], t["fabric"]["name"], said or "–"])
-    return table(["transport", "kind", "fabric", "options"], rows, 4)
+    return table(["transport", "kind", "fabric", "options"], rows, range(4))
 
 
 def reproduce(stored: Stored) -> dict[str, str]:

@@ -11,11 +11,14 @@ from testbed.errors import UserError
 
 @click.command(name="plot")
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--tables", is_flag=True, help="First make the Parquet tables again, from raw/.")
 @click.option("--json", "as_json", is_flag=True, help="Print the files' names as JSON.")
-def command(directory: Path, as_json: bool) -> None:
+def command(directory: Path, tables: bool, as_json: bool) -> None:
     """Draw the plots of results directory DIR again. Needs no root."""
     if not (directory / "summary.json").is_file():
         raise UserError(f"{directory} holds no results (no summary.json): give a directory that mrcbed run wrote")
+    if tables:
+        _tables(directory)
     from scenarios.plots import draw_all
 
     made = draw_all(directory)
@@ -26,3 +29,16 @@ def command(directory: Path, as_json: bool) -> None:
     else:
         for path in made:
             click.echo(path)
+
+
+def _tables(directory: Path) -> None:
+    """What agents and runner logged, as tables. Raises :class:`UserError`."""
+    from scenarios.measure import load_runs, write_tables
+
+    try:
+        runs = load_runs(directory)
+        if not runs:
+            raise UserError(f"{directory / 'raw'} holds no runs: without the raw files tables cannot be made again")
+        write_tables(runs, directory)
+    except (ValueError, KeyError, OSError) as error:
+        raise UserError(f"{directory / 'raw'} cannot be read ({type(error).__name__}: {error}): take it from a copy") from None

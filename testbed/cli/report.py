@@ -1,0 +1,16 @@
+"""``mrcbed report DIR``: write a results directory's ``report.html`` again, from its files alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command(name="report")
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+def command(directory: Path) -> None:
+    """Write report.html of results directory DIR and print its path: one file, for any browser, without network. Needs no root."""
+    from scenarios.html_report import write_report
+
+    click.echo(write_report(directory))
