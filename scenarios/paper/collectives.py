@@ -170,7 +170,8 @@ def _one_percent(e: Evidence, large: Any) -> list[Row]:
         judged(
             UNUSABLE,
             "RoCE keeps less than a fifth, and less than MRC, with 1 QP and with 16",
-            f"16 QPs: {percent(roce)} of its own without loss, {percent(rest)} of ideal{late(e, 'roce-16', large, 0.01)}; 1 QP: {percent(one)}",
+            f"16 QPs: {percent(roce)} of its own without loss, {percent(rest)} of ideal{late(e, 'roce-16', large, 0.01)}; "
+            f"1 QP: {percent(one)}",
             all_hold([at_most(roce, 0.2), at_most(one, 0.2), _beats(mrc, roce)]),
             value=roce,
             unit="of lossless",
@@ -262,9 +263,9 @@ def send_recv(e: Evidence) -> list[Row]:
     ]
 
 
-_QUICK_SWEEP = 'sweep={"workload.message_bytes" = ["256KiB", "2MiB"], "fault.0.probability" = [0.0, 0.001, 0.01]}'
+_QUICK_SWEEP = 'sweep={"workload.message_bytes" = ["128KiB", "1MiB"], "fault.0.probability" = [0.0, 0.001, 0.01]}'
 _LOSSLESS = 'sweep={"workload.message_bytes" = ["4MiB"], "fault.0.probability" = [0.0]}'
-_QUICK_LOSSLESS = 'sweep={"workload.message_bytes" = ["2MiB"], "fault.0.probability" = [0.0]}'
+_QUICK_LOSSLESS = 'sweep={"workload.message_bytes" = ["1MiB"], "fault.0.probability" = [0.0]}'
 _THREE = ("mrc", "roce-1p", "roce-16")
 
 FIGURES = (

@@ -94,7 +94,7 @@ def lost_share(run: Run) -> float | None:
 def ride(e: Evidence, part: str, transport: str = "mrc") -> Row:
     """No wrong result, no failed step, no queue pair in error, in any run, those that did not end included."""
     runs = e.runs(part, transport, ended=False)
-    bad = sum(run["wrong"] + run.get("failed_steps", 0) + run["qp_errors"] + (run["outcome"] != "done") for run in runs)
+    bad = sum(run["wrong"] + run.get("failed_steps", 0) + run.get("qp_errors", 0) + (run["outcome"] != "done") for run in runs)
     steps = sum(run.get("steps") or 0 for run in runs)
     what = f"{steps} steps" if steps else f"{len(runs)} runs of flows"
     seen = f"{what}, {bad} wrong, failed or in error" if runs else ""
@@ -300,8 +300,8 @@ _ALL: tuple[_Made, ...] = (
         flaps_under_a_job,
         plots.jobs,
         (
-            Part("t0-t1", "job-flaps.toml", quick=("workload.steps=4", "fault.0.for=8s", "fault.1.for=7s", "fault.2.for=6s")),
-            Part("nic", "job-transceiver.toml", quick=("workload.steps=5", "fault.0.for=7s")),
+            Part("t0-t1", "job-flaps.toml", quick=("workload.steps=3", "fault.0.for=6s", "fault.1.for=5s", "fault.2.for=4s")),
+            Part("nic", "job-transceiver.toml", quick=("workload.steps=4", "fault.0.for=7s")),
         ),
         CABLE_NOTE,
     ),

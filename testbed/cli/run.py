@@ -117,7 +117,7 @@ def command(
             print(json.dumps(summary, indent=2))
         else:
             show(Console() if sys.stdout.isatty() else Console(width=120), summary, directory)
-        _give_back(directory)
+        give_back(directory)
         return exit_status(summary)
 
     sys.exit(sandbox.run(work))
@@ -145,7 +145,7 @@ def check_switch(switch: str) -> None:
             print(f"mrcbed: {limits}", file=sys.stderr)
 
 
-def _give_back(directory: Path) -> None:
+def give_back(directory: Path) -> None:
     """Under sudo, results belong to who called it."""
     try:
         uid, gid = int(os.environ["SUDO_UID"]), int(os.environ["SUDO_GID"])

@@ -1,0 +1,154 @@
+"""``mrcbed paper [FIG...]``: the MRC paper's figures on this testbed, each claim beside what is seen."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from testbed.cli.run import ProgressBar, give_back, parse_seeds
+from testbed.errors import UserError
+
+
+@click.command(name="paper")
+@click.argument("figures", nargs=-1, metavar="[FIG]...")
+@click.option("--list", "as_list", is_flag=True, help="What there is, with its scenarios and how long it takes; run nothing.")
+@click.option("--quick", is_flag=True, help="One seed, shorter runs, fewer sizes: all of it in a quarter of an hour.")
+@click.option("--seeds", "seed_range", metavar="A-B", help="Instead of each figure's own: 1-5, or 1,3,7-9.")
+@click.option("--out", metavar="DIR", help="Where results go (default: results/paper-<time>).")
+@click.option("--resume", is_flag=True, help="Go on in --out DIR; what is finished there is kept.")
+@click.option("--report", metavar="DIR", help="Judge and draw again what DIR holds, from its files alone; run nothing, need no root.")
+@click.option("--json", "as_json", is_flag=True, help="Print paper.json on stdout instead of the table.")
+def command(
+    figures: tuple[str, ...],
+    as_list: bool,
+    quick: bool,
+    seed_range: str | None,
+    out: str | None,
+    resume: bool,
+    report: str | None,
+    as_json: bool,
+) -> None:
+    """Run the MRC paper's figures (all, or FIG like 9a, 16, 5.2.1, sizing) and lay each claim beside what is seen.
+
+    Exit status: 0 all figures were run, whatever their verdicts; 1 some could not be; 2 bad input; 130 stopped.
+    """
+    from scenarios.paper import series
+    from scenarios.paper.figures import chosen
+
+    wanted = chosen(figures)
+    seeds = tuple(parse_seeds(seed_range)) if seed_range else ()
+    if as_list:
+        _list(wanted, seeds)
+        return
+    if report is not None:
+        directory = Path(report)
+        series.read_form(directory)
+        for figure in wanted:
+            if not figure.parts or any((figure.directory(part, directory) / "summary.json").is_file() for part in figure.parts):
+                series.conclude(figure, directory)
+        _show(directory, as_json)
+        return
+    if any(figure.parts for figure in wanted) and os.geteuid() != 0:
+        raise UserError("mrcbed paper needs root for network namespaces and eBPF: use sudo (--list, sizing and --report need none)")
+    if resume and out is None:
+        raise UserError("--resume needs --out DIR, the directory to go on in")
+    directory = Path(out) if out else Path("results") / f"paper-{time.strftime('%Y%m%d-%H%M%S')}"
+    series.open_directory(directory, series.Form(quick, seeds), resume)
+    sys.exit(_run(wanted, directory, series.Form(quick, seeds), as_json))
+
+
+def _run(wanted: list[Any], directory: Path, form: Any, as_json: bool) -> int:
+    """Each scenario in a sandbox of its own, and so is what reads tables: nothing that has threads is loaded here before a fork."""
+    from scenarios.paper import series
+    from testbed import sandbox
+
+    def one(scenario: Any, where: Path, resume: bool) -> int:
+        def work() -> int:
+            from scenarios.runner import run_scenario
+
+            with ProgressBar() as progress:
+                words = ["mrcbed", *sys.argv[1:]]
+                run_scenario(scenario, where, progress=progress, command_line=words, resume=resume)
+            return 0
+
+        return sandbox.run(work)
+
+    def conclude(figure: Any, out: Path) -> None:
+        def work() -> int:
+            series.conclude(figure, out)
+            return 0
+
+        if os.geteuid() != 0:
+            work()
+        elif sandbox.run(work):
+            raise UserError("could not be concluded")
+
+    def tell(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    status = series.run_series(wanted, directory, form, one, conclude, tell)
+    _show(directory, as_json)
+    give_back(directory)
+    return status
+
+
+def _list(wanted: list[Any], seeds: tuple[int, ...]) -> None:
+    from rich import box
+    from rich.table import Table
+
+    from scenarios.paper import estimate
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for head in ("figure", "what", "scenarios", "full\nruns, about", "--quick\nruns, about"):
+        table.add_column(head, justify="right" if "runs" in head else "left", overflow="fold")
+    times = {quick: estimate.seconds(wanted, quick, seeds) for quick in (False, True)}
+    for figure in wanted:
+        cells = [
+            f"{estimate.runs(figure, quick, seeds)}, {estimate.shown(times[quick][figure.id])}" if figure.parts else "computed"
+            for quick in (False, True)
+        ]
+        table.add_row(figure.id, figure.title, ", ".join(dict.fromkeys(part.scenario for part in figure.parts)), *cells)
+    table.add_section()
+    table.add_row("", "all of these", "", *(estimate.shown(sum(times[quick].values())) for quick in (False, True)))
+    (Console() if sys.stdout.isatty() else Console(width=120)).print(table)
+    click.echo("Estimated from theory's step times and what runs cost to set up. Figures 12 and 13 share their runs.")
+
+
+def _show(directory: Path, as_json: bool) -> None:
+    from scenarios.paper import page
+    from scenarios.paper.series import concluded
+
+    path = page.write_page(directory)
+    made = concluded(directory)
+    if as_json:
+        click.echo(json.dumps(json.loads((directory / page.DATA).read_text(encoding="utf-8")), indent=2))
+        return
+    console = Console() if sys.stdout.isatty() else Console(width=120)
+    console.print(page.table(made))
+    if any(figure["id"] == "sizing" for figure in made):
+        _sizes(console)
+    console.print(page.summary_line(made))
+    console.print(f"Page: {path}", soft_wrap=True)
+
+
+def _sizes(console: Console) -> None:
+    from rich import box
+    from rich.table import Table
+
+    from scenarios.paper.sizing import table
+
+    heads, rows = table()
+    title = "Fabrics without oversubscription, as few tiers as it takes"
+    shown = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for head in heads:
+        shown.add_column(head, justify="right")
+    for row in rows:
+        shown.add_row(*row)
+    console.print(shown)
