@@ -32,6 +32,7 @@ class Flow(Protocol):
     def over(self) -> bool: ...
     def prepare(self) -> None: ...
     def begin(self) -> None: ...
+    def ask(self) -> None: ...
     def end(self) -> None: ...
 
 
@@ -96,6 +97,8 @@ class BackgroundRun:
 
     def end(self) -> None:
         """Nothing of it sends any longer, and nothing of it is left. Idempotent."""
+        for one in self.made:
+            one.flow.ask()
         for one in self.made:
             one.flow.end()
             if one.began_ns and not one.ended_ns:

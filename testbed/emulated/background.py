@@ -112,6 +112,7 @@ class Iperf:
         self._client: subprocess.Popen[bytes] | None = None
         self._files: list[IO[bytes]] = []
         self._added: list[tuple[int, str]] = []
+        self._asked_at: float | None = None
         self.cut = False  # told to end before its time
 
     def prepare(self) -> None:
@@ -161,14 +162,23 @@ class Iperf:
         """Whether the client has come to its end by itself, well or not."""
         return self._client is not None and self._client.poll() is not None
 
-    def end(self) -> None:
-        """What still runs is told to write down what it has and to end, is killed if it does not; routes, addresses go. Idempotent."""
+    def ask(self) -> None:
+        """The client, if it still sends, is to end. Several flows are asked first and waited for then, so that they end together."""
+        if self._asked_at is not None:
+            return
+        self._asked_at = time.monotonic()
         if self._client is not None and self._client.poll() is None:
             self.cut = True
-            _end(self._client, signal.SIGTERM)
+            self._client.send_signal(signal.SIGTERM)
+
+    def end(self) -> None:
+        """What still runs is told to write down what it has and to end, is killed if it does not; routes, addresses go. Idempotent."""
+        self.ask()
+        until = (self._asked_at or 0.0) + ANSWER_S
+        if self._client is not None:
+            _end(self._client, until)
         if self._server is not None:
-            # The client's last word ends it. One that never met a client has nothing to tell.
-            _end(self._server, None if self.begun else signal.SIGTERM)
+            _end(self._server, until if self.begun else 0.0)  # the client's last word ends it; one that never met a client waits for ever
         for file in self._files:
             file.close()
         self._files = []
@@ -180,11 +190,13 @@ class Iperf:
         self._added = []
 
 
-def _end(process: Any, how: int | None) -> None:
-    """Wait for a process to end, after a signal or by itself; told again if it does not, and at last killed."""
-    for number in (how, signal.SIGTERM, signal.SIGKILL):
-        if number is not None and process.poll() is None:
-            process.send_signal(number)
+def _end(process: Any, until: float) -> None:
+    """Wait for a process to end by itself until a time (monotonic, s); then it is told to, and at last killed."""
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(max(0.0, until - time.monotonic()))
+        return
+    for how in (signal.SIGTERM, signal.SIGKILL):
+        process.send_signal(how)
         with suppress(subprocess.TimeoutExpired):
             process.wait(ANSWER_S)
             return

@@ -98,6 +98,27 @@ def test_ended_early_it_tells_what_it_had_and_leaves_nothing(tiny: Cluster, tmp_
     assert 0.4 < made["seconds"] < 1.2 and 1.5e6 < made["sent_bps"] < 2.6e6 and made["lost_percent"] < 5
 
 
+def test_on_a_dead_path_it_ends_in_time_all_the_same(tiny: Cluster, tmp_path: Path) -> None:
+    """The server never hears that the client has gone."""
+    was = state(tiny)
+    flows = [tiny.background(Stream(n, 0, 2, "udp", 1_000_000, 30, ev(0, 0)), tmp_path / f"iperf3-{n}") for n in range(2)]
+    for flow in flows:
+        flow.prepare()
+        flow.begin()
+    time.sleep(0.5)
+    tiny.set_link("p0-t0-1:p0-t1-0", False)
+    begun = time.monotonic()
+    for flow in flows:
+        flow.ask()
+    for flow in flows:
+        flow.end()
+    assert time.monotonic() - begun < 4  # once the time to answer, for all of them
+    tiny.heal()
+    assert tiny.quiesce(2) and state(tiny) == was
+    assert "the server has terminated" in complaint(tmp_path / "iperf3-1", True)
+    assert flow_figures(tmp_path / "iperf3-1")["received_bps"] > 0.5e6
+
+
 def test_what_cannot_be_is_said_and_leaves_nothing(tiny: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     was = state(tiny)
     taken = tiny.background(Stream(0, 0, 2, "tcp", None, 1, ev(0, 0)), tmp_path / "iperf3-a")

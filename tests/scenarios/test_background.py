@@ -123,8 +123,10 @@ class FakeFlow:
         self.looks += self.begun
         return self.begun and bool(self.over_after) and self.looks > self.over_after
 
-    def end(self) -> None:
+    def ask(self) -> None:
         self.cut = self.begun and not self.over
+
+    def end(self) -> None:
         self.ends += 1
 
 
