@@ -14,13 +14,15 @@ import pandas as pd
 
 VARIABLES = ("scenario", "transport", "kind", "fabric", "workload", "placement", "seed")
 """Columns that say what was run; one per key of the sweep follows. All others say what came of it."""
+FIRST_FIGURE = "ranks"
+"""The column after them: what lies between is the sweep's."""
 Scalar = str | int | float | bool | None
 
 
 def row(entry: Mapping[str, Any], scenario_name: str) -> dict[str, Scalar]:
     """One flat row. Nested figures have dotted names, lists of words are joined by "; ", lists of anything else are left out."""
     first: dict[str, Scalar] = {"scenario": scenario_name, **{key: entry[key] for key in VARIABLES[1:]}, **entry.get("settings", {})}
-    figures: dict[str, Scalar] = {}
+    figures: dict[str, Scalar] = {FIRST_FIGURE: entry[FIRST_FIGURE]}
     _flatten({key: value for key, value in entry.items() if key not in VARIABLES and key != "settings"}, "", figures)
     return {**first, **{key: value for key, value in figures.items() if key not in first}}
 
@@ -36,14 +38,25 @@ def _flatten(tree: Mapping[str, Any], before: str, into: dict[str, Scalar]) -> N
             into[f"{before}{key}"] = value
 
 
-def table(rows: Sequence[Mapping[str, Scalar]]) -> pd.DataFrame:
-    """The rows as a frame that Parquet takes: columns by order of appearance, one type each (text where runs differ in type)."""
+def settings_of(frame: pd.DataFrame) -> list[str]:
+    """The sweep's keys, of a frame of rows."""
+    columns = [str(column) for column in frame.columns]
+    return columns[columns.index("seed") + 1 : columns.index(FIRST_FIGURE)] if FIRST_FIGURE in columns else []
+
+
+def table(rows: Sequence[Mapping[str, Scalar]], floats: Sequence[str] = ()) -> pd.DataFrame:
+    """The rows as a frame that Parquet takes: columns by order of appearance, one type each (text where runs differ in type).
+
+    ``floats``: columns that hold numbers with a fraction, whatever these happen to be.
+    """
     keys = list(dict.fromkeys(key for r in rows for key in r))
     made: dict[str, pd.Series[Any]] = {}
     for key in keys:
         values = pd.Series([r.get(key) for r in rows], dtype="object")
         types = {type(value) for value in values if value is not None}
-        if not types <= {int, float} and types != {bool}:
+        if key in floats:
+            made[key] = values.astype("Float64")
+        elif not types <= {int, float} and types != {bool}:
             values = values.map(lambda value: None if value is None else str(value))
             made[key] = values.astype("string")
         else:

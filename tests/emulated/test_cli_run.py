@@ -400,7 +400,8 @@ def test_a_run_killed_in_the_middle_goes_on(start: Any) -> None:
     done = mrcbed("run", "smoke", *words, "--resume", "--out", run.out)
     assert done.returncode in (0, 3), done.stderr
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
-    assert [(r["transport"], r["seed"], r["steps"], r["wrong"]) for r in summary_of(run.out)["runs"]] == [("mrc", 1, 12, 0), ("mrc", 2, 12, 0)]
+    made = [(r["transport"], r["seed"], r["steps"], r["wrong"]) for r in summary_of(run.out)["runs"]]
+    assert made == [("mrc", 1, 12, 0), ("mrc", 2, 12, 0)]
     assert len(pd.read_parquet(run.out / "runs.parquet")) == 2 and len(set(pd.read_parquet(run.out / "steps.parquet")["run"])) == 2
     ends = [session["ended"] for session in manifest_of(run.out)["sessions"]]
     assert ends[0] is None and ends[-1] is not None
