@@ -200,7 +200,7 @@ class Endpoint:
                 if value >= 0:
                     known.evs[flow] = value
         peer = {"peer": connection.peer, "qpn": connection.qpn}
-        if self.kind == MPTCP and found != known.alive:
+        if self.kind == MPTCP and connection.state == OPEN:
             for flow in sorted(set(found) ^ set(known.alive)):
                 plane = ev_fields(known.evs[flow])[0] if flow in known.evs else -1
                 self._told.append((now, "subflow", {**peer, "plane": plane, "phase": "begin" if flow in found else "end"}))

@@ -27,7 +27,9 @@ from topologies.paths import path_evs, path_links
 
 SYSCTLS = {"net/ipv6/fib_multipath_hash_policy": "1", "net/ipv4/tcp_no_metrics_save": "1"}
 """In the hosts' namespaces. Metrics of one run's connections must not start the next one's."""
-DEFAULTS = {"net/ipv6/fib_multipath_hash_policy": "0", "net/ipv4/tcp_no_metrics_save": "0"}
+MPTCP_SYSCTLS = {"net/ipv4/tcp_rmem": "4096 8388608 8388608", "net/ipv4/tcp_wmem": "4096 16384 2097152"}
+"""A receiver's buffer holds whatever a sender may have under way, headers and all [ours]. Else data that wait for what a dead plane took
+fill it, and the kernel (seen on 6.18) no longer moves what is sent again from its subflow: the connection stands still for ever."""
 SEED = "net/ipv4/fib_multipath_hash_seed"
 """Linux 6.10 or later; before it the hash's key is drawn at boot, and no run can be repeated path by path."""
 
@@ -118,12 +120,15 @@ class KernelPaths:
         self.fabric, self.namespaces, self.path_of = fabric, namespaces, path_of
         self.kind, self.congestion, self.seed = kind, congestion, seed
         self.lines: dict[str, list[str]] = {}  # host -> its routes as they are
+        self.before: dict[str, dict[str, str]] = {}  # host -> its sysctls before
 
     def install(self) -> None:
         """Raises UserError, with everything put back."""
         try:
             for number, name in enumerate(self.fabric.hosts):
-                self._sysctls(name, SYSCTLS, str(self.seed & 0x7FFFFFFF or 1))
+                wanted = {**SYSCTLS, SEED: str(self.seed & 0x7FFFFFFF or 1), **(MPTCP_SYSCTLS if self.kind == MPTCP else {})}
+                before = self.before[name] = netlink.read_sysctls(self.namespaces[name], wanted)
+                netlink.write_sysctls(self.namespaces[name], {path: value for path, value in wanted.items() if path in before})
                 self.lines[name] = []
                 run_batch("ip", begin_lines(self.fabric, number, self.kind), self.path_of(name))
             self.reroute(())
@@ -154,12 +159,5 @@ class KernelPaths:
                 except UserError:
                     if strict:
                         raise
-            self._sysctls(name, DEFAULTS, "0")
+            netlink.write_sysctls(self.namespaces[name], self.before.pop(name))
         self.lines = {}
-
-    def _sysctls(self, name: str, values: dict[str, str], seed: str) -> None:
-        netlink.write_sysctls(self.namespaces[name], values)
-        try:
-            netlink.write_sysctls(self.namespaces[name], {SEED: seed})
-        except OSError:
-            pass  # an older kernel

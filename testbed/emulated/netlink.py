@@ -209,6 +209,22 @@ def offloads_off(namespace: int, names: Iterable[str]) -> None:
     in_namespace(namespace, work)
 
 
+def read_sysctls(namespace: int, names: Iterable[str]) -> dict[str, str]:
+    """Sysctls of a network namespace, by path below /proc/sys; those that this kernel lacks are left out."""
+
+    def work() -> dict[str, str]:
+        found = {}
+        for name in names:
+            try:
+                with open(f"/proc/sys/{name}") as held:
+                    found[name] = held.read().strip()
+            except FileNotFoundError:
+                pass
+        return found
+
+    return in_namespace(namespace, work)
+
+
 def write_sysctls(namespace: int, values: dict[str, str]) -> None:
     """Set sysctls of a network namespace, by path below /proc/sys. Raises OSError."""
 

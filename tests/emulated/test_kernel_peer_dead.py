@@ -1,0 +1,41 @@
+"""An agent that dies takes its kernel connections along: its neighbours say whom they lost, at once."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from testbed.cluster import Cluster
+from tests.emulated.ring import Ring, logged
+from topologies import load_fabric
+
+pytestmark = pytest.mark.sandbox
+
+
+def test_a_dead_peer_is_named_at_once(tmp_path: Path) -> None:
+    killed: list[float] = []
+    with Cluster(load_fabric("tiny"), controller=False) as cluster:
+        cluster.start_agents("tcp", {}, tmp_path, 1)
+        ring = Ring(cluster)
+        victim = ring.hosts[2]
+        at = time.monotonic() + 0.4
+
+        def kill() -> None:
+            if not killed and time.monotonic() > at:
+                killed.append(time.monotonic())
+                cluster.inject("kill", f"h{victim}")
+
+        assert not ring.go(50, kill, 1 << 18, 10)
+        alive = [agent for rank, agent in enumerate(ring.agents) if rank != 2]
+        failures = list(ring.failures)
+        while len({note["rank"] for note in failures}) < 2 and time.monotonic() < killed[0] + 2:
+            failures += [note for agent in alive for note in agent.notifications() if note["event"] == "failed"]
+            time.sleep(0.02)
+        cluster.stop_agents()
+    # Both neighbours hold a connection to it; the rank opposite learns it from nobody.
+    assert {(note["rank"], note["peer_rank"]) for note in failures} == {(1, 2), (3, 2)}
+    assert all(note["reason"] in ("retries exhausted", "flushed") for note in failures)
+    causes = {line["cause"] for line in logged(tmp_path, "qp") if line["peer"] == victim}
+    assert causes <= {"Connection reset by peer", "Broken pipe", "the peer has closed the connection"} and causes
