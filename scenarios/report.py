@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from agents.roce import NOTE
+from scenarios import medians_table
 from scenarios.background_table import COLUMNS as BACKGROUND_COLUMNS
 from scenarios.background_table import NOTE as BACKGROUND_NOTE
 from scenarios.background_table import background_rows
@@ -223,14 +224,17 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
     scale = max((run["time_scale"] for run in runs), default=1)
     slow = f"Links run up to {scale:,.0f} times slower than 100 Gb/s ones."
     if stepped:
-        console.print(runs_table(summary, stepped))
+        _medians(console, summary, stepped) if medians_table.is_for(stepped) else console.print(runs_table(summary, stepped))
         what = WORDS.get(stepped[0]["workload"], stepped[0]["workload"])
         console.print(
             f"[dim]A step is one {what}, its time that of the slowest rank. Ideal: what the healthy links can carry in payload. {slow}[/]"
         )
     if flowing:
-        console.print(groups_table(summary, flowing))
-        console.print(packets_table(flowing))
+        if medians_table.is_for(flowing):
+            _medians(console, summary, flowing)
+        else:
+            console.print(groups_table(summary, flowing))
+            console.print(packets_table(flowing))
         if len({(r["placement"], r["seed"]) for r in flowing}) == 1:
             console.print(flows_table(flowing))
         if any("buffer_bytes" in group for r in flowing for group in r["groups"].values()):
@@ -261,6 +265,19 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
     )
     if (directory / REPORT).is_file():
         console.print(f"Report: {escape(str(directory / REPORT))}", soft_wrap=True)
+
+
+def _medians(console: Console, summary: dict[str, Any], runs: Sequence[Run]) -> None:
+    """One line per transport, where several seeds ran."""
+    what = WORDS.get(runs[0]["workload"], runs[0]["workload"])
+    title = f"{summary['scenario']}: {what} under each transport, {len({r['seed'] for r in runs})} seeds"
+    rows = medians_table.lines(runs)
+    console.print(_table(escape(title), [(head, _escaped(cell)) for head, cell in medians_table.columns(runs)], rows))
+    console.print(f"[dim]{escape(medians_table.NOTE)}[/]")
+
+
+def _escaped(cell: Callable[[Any], str]) -> Callable[[Any], str]:
+    return lambda row: escape(cell(row))
 
 
 def _roce(console: Console, runs: Sequence[Run], scale: float) -> None:

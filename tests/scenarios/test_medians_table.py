@@ -1,0 +1,49 @@
+"""What the terminal shows of several seeds or settings: one line per transport."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from scenarios import medians_table
+from scenarios.report import show
+from scenarios.schema import load_scenario
+from tests.scenarios.synthetic import Play, make
+from tests.scenarios.test_comparison import entry
+
+
+def cells(runs: list[dict[str, Any]]) -> list[dict[str, str]]:
+    return [{head: cell(line) for head, cell in medians_table.columns(runs)} for line in medians_table.lines(runs)]
+
+
+def test_medians_intervals_and_what_was_left_out() -> None:
+    runs = [entry("mrc", seed, 1e6 * value) for seed, value in enumerate([3.0, 1.0, 2.0], 1)]
+    runs += [entry("roce", 1, 4e6), entry("roce", 2, 9e6, "failed"), entry("roce", 3, 5e6, "not trustworthy")]
+    mrc, roce = cells([{**run, "ideal_busbw_bps": 4e6} for run in runs])
+    assert (mrc["bus Mb/s"], mrc["of\nideal"], mrc["n"], mrc["verdict"]) == ("2.0\n[1.0, 3.0]", "50%", "3", "ok")
+    assert (roce["bus Mb/s"], roce["n"], roce["median\nms"]) == ("4.5", "2", "–")
+    assert roce["verdict"] == "1 failed, left out; 1 not trustworthy"
+
+
+def test_settings_have_lines_of_their_own_whatever_type_their_values_have() -> None:
+    runs = [entry("mrc", 1, 1e6 * k, "ok" if k else "failed", settings={"fault.0.probability": v}) for k, v in enumerate((0, 0.5, "1"))]
+    assert medians_table.is_for(runs)
+    shown = cells(runs)
+    assert [c["transport"].splitlines()[1] for c in shown] == ["probability = 0", "probability = 0.5", "probability = 1"]
+    assert [c["verdict"] for c in shown] == ["1 failed, left out", "ok", "ok"] and [c["bus Mb/s"] for c in shown] == ["–", "1.0", "2.0"]
+
+
+def test_flows_have_a_line_per_group(tmp_path: Path) -> None:
+    given = {"overrides": ["workload.duration=8s", "expect=[]"], "transports": ["mrc", "roce"]}
+    for seeds, title in (([1], "incast-victim: incast under each transport\n"), ([1, 2, 3], "under each transport, 3 seeds")):
+        where = tmp_path / str(len(seeds))
+        where.mkdir()
+        summary = make(where, load_scenario("incast-victim", seeds=seeds, **given), {"roce": Play(rate=lambda flow, fabric, t: 1e6)})
+        console = Console(width=140, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+        show(console, summary, where)
+        text = console.export_text()
+        assert title in "\n".join(line.rstrip() for line in text.splitlines())
+    assert "7 seeds" not in text and text.count("[1.00, 1.00]") == 1, "the victim's; the incast's is the sum"
+    assert "bootstrap" in text
