@@ -10,6 +10,8 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
+from scenarios.background_table import COLUMNS, NOTE, background_rows
+from scenarios.comparison import COLUMNS as COMPARED
 from scenarios.cost_table import columns, cost_groups, footnotes, headline, number, seconds
 from scenarios.html_report.figures import figures
 from scenarios.plots.stored import ResultsError, Stored
@@ -137,7 +139,7 @@ def medians(stored: Stored) -> list[dict[str, Any]]:
     frame = stored.table("comparison")
     if not len(frame) or not {"transport", "figure", "median", "low", "high", "n", "unit"} <= set(frame):
         return []
-    outside = ("transport", "kind", "fabric", "figure", "unit", "n", "median", "low", "high", "ideal", "scenario", "workload")
+    outside = (*COMPARED, "transport", "kind", "fabric", "scenario", "workload")
     groups = [c for c in frame.columns if c not in outside]
     out = []
     for where, mine in frame.groupby(groups, sort=False, dropna=False) if groups else [((), frame)]:
@@ -165,23 +167,23 @@ def _interval(row: Any, unit: str) -> str:
         return f"{float(value):,.4g}" if abs(value) < 1e5 else f"{float(value):,.0f}"
 
     if row is None or not known(row["median"]):
-        return "–"
+        return f"– ({int(row['failed'])} failed)" if row is not None and row.get("failed") else "–"
     text = show(row["median"])
     if known(row["low"]) and known(row["high"]):
         text += f" [{show(row['low'])}, {show(row['high'])}]"
-    return f"{text}, n = {int(row['n'])}" + (f"; ideal {show(row['ideal'])}" if known(row.get("ideal")) else "")
+    left = [f"{int(row[key])} {words}" for key, words in (("failed", "failed"), ("doubtful", "not trustworthy")) if row.get(key)]
+    text += ", ".join(["", f"n = {int(row['n'])}", *left])
+    return text + (f"; ideal {show(row['ideal'])}" if known(row.get("ideal")) else "")
 
 
-def background(stored: Stored) -> Table | None:
+def background(stored: Stored) -> dict[str, Any] | None:
     """Cross traffic that a scenario asked for, as its tool told; None without any."""
-    rows = []
-    for r in stored.runs:
-        told = r.get("background") or []
-        for one in told.values() if isinstance(told, dict) else told:
-            if isinstance(one, dict):
-                rest = ", ".join(f"{k} {_shown(v)}" for k, v in one.items() if k != "name" and isinstance(v, (str, int, float)))
-                rows.append([r["run"], str(one.get("name", "")), rest])
-    return table(["run", "name", "what it said"], rows, range(3)) if rows else None
+    rows = background_rows(stored.runs)
+    if not rows:
+        return None
+    seeds = [r["seed"] for r in stored.runs for _ in r.get("background", [])]
+    cells = [[str(seed), *(cell(row) for _, cell in COLUMNS)] for seed, row in zip(seeds, rows, strict=True)]
+    return {"table": table(["seed", *(head.replace("\n", " ") for head, _ in COLUMNS)], cells, range(4)), "note": NOTE}
 
 
 def faults(stored: Stored) -> Table | None:

@@ -99,6 +99,8 @@ def save(fig: Any, directory: Path, name: str) -> list[Path]:
     directory.mkdir(parents=True, exist_ok=True)
     made = [directory / f"{name}.png", directory / f"{name}.svg"]
     for path in made:
+        if path is not made[0]:
+            fig.set_layout_engine("none")  # laid out by the first: the same again would only take time
         fig.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
     return made
 

@@ -1,0 +1,272 @@
+"""report.html and the figures in it, from results directories alone: what it says first, what it marks, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from scenarios.html_report import write_report
+from scenarios.html_report.figures import KINDS, prefix_of, runs_in
+from scenarios.plots import draw_all
+from scenarios.plots.losses import totals
+from scenarios.plots.plane_loads import loads
+from scenarios.plots.stored import ResultsError, Stored
+from scenarios.plots.sweep import place, points
+from scenarios.runner import Runner
+from scenarios.schema import load_scenario
+from testbed.cli import execute
+from tests.scenarios.fakes import FakeCluster
+from tests.scenarios.plays import collide
+from tests.scenarios.synthetic import make
+
+QUICK = ["workload.steps=6", "fault.0.at=0.05", "fault.0.for=0.05", "expect=[]"]
+SIZE = "workload.message_bytes=40KiB"
+HOSTILE = "<script>alert(1)</script> & $x^{$ \"'"
+
+
+def run(
+    directory: Path, *overrides: str, seeds: tuple[int, ...] = (1,), names: tuple[str, ...] = ("mrc",), file: Path | None = None
+) -> Path:
+    directory.mkdir(exist_ok=True)
+    given = [*QUICK, *([] if file else [SIZE]), *overrides]
+    scenario = load_scenario(str(file or "link-failure"), fabric="tiny", overrides=given, seeds=seeds, transports=names)
+    Runner(scenario, directory, FakeCluster).run()
+    return directory
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two transports, three seeds, a failure, names that a browser must not take for markup. Read only."""
+    where = tmp_path_factory.mktemp("results")
+    return run(where, "description=" + json.dumps(HOSTILE), "fault.0.name=" + json.dumps(HOSTILE), seeds=(1, 2, 3), names=("mrc", "roce"))
+
+
+@pytest.fixture
+def results(shared: Path, tmp_path: Path) -> Iterator[Path]:
+    """A copy to break."""
+    yield Path(shutil.copytree(shared, tmp_path / "out"))
+
+
+class Page(HTMLParser):
+    """What a browser would see: tags, attributes that fetch, text by section."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.fetched: list[str] = []
+        self.sections: dict[str, str] = {}
+        self.open: list[str] = []
+        self.section = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        told = dict(attrs)
+        self.fetched += [str(told[key]) for key in ("src", "href", "data", "srcset") if key in told]
+        if tag == "section":
+            self.section = str(told["id"])
+        if tag not in ("meta", "img", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.sections[self.section] = self.sections.get(self.section, "") + " " + " ".join(data.split())
+
+
+def page(directory: Path) -> Page:
+    return Page((directory / "report.html").read_text(encoding="utf-8"))
+
+
+def test_the_cost_comes_first_and_matches_the_summary(shared: Path) -> None:
+    seen = page(shared)
+    assert seen.open == [] and next(iter([s for s in seen.sections if s])) == "cost"
+    entries = json.loads((shared / "summary.json").read_text())["runs"]
+    assert all(e["failure_cost"]["extra_ns"] is not None for e in entries)
+    cost = seen.sections["cost"]
+    assert re.search(r"The failure cost mrc .*base RTTs\); roce .*base RTTs\)\. The capacity that was gone accounts for", cost)
+    for section in ("checks", "trust", "figures", "runs", "faults", "manifest", "reproduce"):
+        assert seen.sections[section].strip()
+    assert "tiny" in seen.sections["manifest"] and "0.5" not in seen.sections["faults"].split("link on")[0]
+
+
+def test_it_needs_nothing_from_outside(shared: Path) -> None:
+    """Every picture is in the page; nothing runs; no address of any kind is fetched."""
+    seen = page(shared)
+    assert "script" not in seen.tags and "link" not in seen.tags and "iframe" not in seen.tags
+    assert seen.fetched and all(source.startswith("data:image/") for source in seen.fetched)
+    assert "default-src 'none'" in (shared / "report.html").read_text()
+    assert seen.tags.count("img") == len(list((shared / "plots").glob("*.png")))
+
+
+def test_hostile_names_are_text(shared: Path) -> None:
+    raw = (shared / "report.html").read_text()
+    assert "<script" not in raw and "&lt;script&gt;alert(1)&lt;/script&gt; &amp; $x^{$" in raw
+    assert HOSTILE in page(shared).sections["faults"]
+
+
+def test_the_same_files_give_the_same_bytes(results: Path) -> None:
+    def all_bytes() -> dict[str, bytes]:
+        return {p.name: p.read_bytes() for p in [results / "report.html", *(results / "plots").iterdir()]}
+
+    before = all_bytes()
+    shutil.rmtree(results / "raw")
+    stale, other = results / "plots" / "goodput-interleaved-s9.png", results / "plots" / "notes.txt"
+    for path in (results / "plots").glob("*.png"):
+        path.unlink()
+    stale.write_bytes(b"of an earlier drawing")
+    other.write_text("not ours")
+    draw_all(results)
+    write_report(results)
+    assert not stale.exists() and other.exists()
+    other.unlink()
+    assert all_bytes() == before and len(before) > 8
+
+
+def test_many_seeds_show_single_runs_once(shared: Path) -> None:
+    names = {p.stem for p in (shared / "plots").glob("*.png")}
+    assert "goodput-interleaved-s1" in names and not any("s2" in name or "s3" in name for name in names)
+    assert "seed 1, one of 3" in Stored(shared).seed_words(1)
+    stored = Stored(shared)
+    assert len(runs_in("step-times-interleaved", "step-times", stored)) == 6
+    assert [r["run"] for r in runs_in("paths-mrc-tiny-interleaved-s1", "paths", stored)] == ["mrc-tiny-interleaved-s1"]
+    assert {r["seed"] for r in runs_in("goodput-interleaved-s1", "goodput", stored)} == {1}
+
+
+def test_a_run_not_to_be_trusted_is_named_beside_its_figures(results: Path) -> None:
+    path = results / "summary.json"
+    summary = json.loads(path.read_text())
+    summary["runs"][0] |= {"verdict": "not trustworthy", "distrust": ["the machine was busy"]}
+    bad = summary["runs"][0]["run"]
+    path.write_text(json.dumps(summary))
+    write_report(results)
+    seen = page(results)
+    figures = len([f for f in re.findall(r"Not trustworthy: ([^<]*)</span>", (results / "report.html").read_text()) if f.strip() == bad])
+    assert figures >= 3 and figures < seen.tags.count("img") + 1
+    assert "the machine was busy" in seen.sections["trust"]
+    assert "Not trustworthy, the machine was not up to it: mrc (1 of 3 runs)" in seen.sections["cost"]
+
+
+def test_nothing_broken_says_what_was_carried(tmp_path: Path) -> None:
+    where = run(tmp_path / "out", "fault=[]")
+    seen = page(where)
+    assert "What the failure cost" not in seen.sections["cost"]
+    assert "Nothing was broken. Carried, of the ideal bus bandwidth: mrc" in seen.sections["cost"]
+    assert "faults" not in seen.sections and not list((where / "plots").glob("failure-cost*"))
+
+
+def test_flows(tmp_path: Path) -> None:
+    scenario = load_scenario("permutation", transports=["mrc", "roce-1p"], seeds=[1])
+    make(tmp_path, scenario, {"mrc": collide((0.96,), 1), "roce-1p": collide((0.98, 0.5), 2)})
+    draw_all(tmp_path)
+    write_report(tmp_path)
+    assert "of a line, per group of flows: mrc" in page(tmp_path).sections["cost"]
+
+
+def test_a_sweep_is_over_its_variable(tmp_path: Path) -> None:
+    text = (Path("scenarios") / "link-failure.toml").read_text() + '\n[sweep]\n"workload.message_bytes" = ["8KiB", "40KiB"]\n'
+    file = tmp_path / "swept.toml"
+    file.write_text(text)
+    both = run(tmp_path / "out", file=file)
+    names = {p.stem for p in (both / "plots").glob("*.png")}
+    assert {"sweep-busbw-interleaved", "step-times-interleaved-message_bytes=8KiB", "step-times-interleaved-message_bytes=40KiB"} <= names
+    stored = Stored(both)
+    assert [len(v.runs) for v in stored.variants] == [1, 1] and stored.tag == ""
+    (one,) = runs_in("step-times-interleaved-message_bytes=8KiB", "step-times", stored)
+    assert one["settings"] == {"workload.message_bytes": "8KiB"}
+    assert "message_bytes = 40KiB" in page(both).sections["cost"]
+
+
+# --- what is refused -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("summary.json", None, "holds no results (no summary.json): give a directory that mrcbed run wrote"),
+        ("summary.json", b'{"runs": [', "summary.json cannot be read"),
+        ("summary.json", b"[]", "holds no results of mrcbed run"),
+        ("manifest.json", b"{", "manifest.json cannot be read"),
+        ("manifest.json", b"{}", "manifest.json has no 'scenario': it is not complete"),
+        ("steps.parquet", None, "steps.parquet is missing: mrcbed plot --tables"),
+        ("goodput.parquet", b"PAR1 cut", "goodput.parquet cannot be read"),
+        ("plots/step-times-interleaved.svg", b"<svg>", "step-times-interleaved.svg is cut short: mrcbed plot"),
+    ],
+)  # fmt: skip
+def test_bad_results_are_one_line(results: Path, capsys: pytest.CaptureFixture[str], name: str, content: bytes | None, words: str) -> None:
+    path = results / name
+    if content is None:
+        path.unlink()
+    else:
+        path.write_bytes(content)
+    assert execute(["report", str(results)]) == 2
+    said = capsys.readouterr().err
+    assert words in said and said.count("\n") == 1
+
+
+def test_a_run_without_a_verdict_is_refused(results: Path) -> None:
+    summary = json.loads((results / "summary.json").read_text())
+    del summary["runs"][2]["verdict"]
+    (results / "summary.json").write_text(json.dumps(summary))
+    with pytest.raises(ResultsError, match=r"run mrc-tiny-interleaved-s2 has no verdict"):
+        write_report(results)
+    with pytest.raises(ResultsError, match="has no verdict"):
+        draw_all(results)
+
+
+def test_without_figures_the_fix_is_named_and_works(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.rmtree(results / "plots")
+    (results / "steps.parquet").write_bytes(b"PAR1")
+    assert execute(["plot", str(results)]) == 2
+    assert f"mrcbed plot --tables {results}" in capsys.readouterr().err
+    assert execute(["plot", "--tables", str(results)]) == 0
+    assert execute(["report", str(results)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == str(results / "report.html")
+    shutil.rmtree(results / "raw")
+    assert execute(["plot", "--tables", str(results)]) == 2
+    assert "holds no runs" in capsys.readouterr().err
+
+
+# --- what figures are made of --------------------------------------------------------------------------------------
+
+
+def test_every_figure_has_a_place(shared: Path) -> None:
+    assert all(prefix_of(p.stem) for p in (shared / "plots").glob("*.png"))
+    assert prefix_of("path-heat-packed-s1") == "path-heat" and prefix_of("paths-mrc-tiny-packed-s1") == "paths" and prefix_of("x") is None
+    assert len({prefix for prefix, _, _ in KINDS}) == len(KINDS)
+
+
+def test_loads_are_in_equal_shares(tmp_path: Path, shared: Path) -> None:
+    """Two planes, two hosts: one sends 3 of 4 bytes on plane 0, the other all on plane 1."""
+    stored = Stored(shared)
+    frame = pd.DataFrame({"run": "x", "host": [0, 0, 1], "plane": [0, 1, 1], "tx_bytes": [300, 100, 400], "rx_bytes": 0})
+    stored._tables["goodput"] = frame
+    entry = {**stored.runs[0], "run": "x"}
+    assert loads(stored, [entry], entry["transport"]) == [(0.75, 0.0, 1.5), (1.25, 0.5, 2.0)]
+
+
+def test_losses_are_per_thousand_sent() -> None:
+    def entry(sent: int, causes: dict[str, int], marked: int) -> dict[str, Any]:
+        return {"transport": "mrc", "packets": {"sent": sent, "causes": causes, "marked": marked, "trimmed": 0}}
+
+    (row,) = totals([entry(1500, {"drop_tail": 3}, 5), entry(500, {"flushed": 1}, 1)])
+    assert row == {"transport": "mrc", "n": 2, "sent": 2000, "causes": {"drop_tail": 1.5, "flushed": 0.5}, "marked": 3.0, "trimmed": 0.0}
+
+
+@pytest.mark.parametrize(("value", "number"), [("64KiB", 65536.0), (0.01, 0.01), (8, 8.0), (True, None), ("bbr", None)])
+def test_swept_values_as_numbers(value: Any, number: float | None) -> None:
+    assert place(value) == number
+
+
+def test_points_are_medians() -> None:
+    assert points([{"busbw_bps": v} for v in (3.0, None, 1.0, 9.0)], "busbw_bps") == (3.0, 1.0, 9.0, 3)
+    assert points([{"busbw_bps": None}], "busbw_bps") is None
