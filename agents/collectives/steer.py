@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import selectors
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
+
+from agents.clock import REAL, Clock
 
 CHECK_S = 0.3
 
@@ -42,7 +42,11 @@ def connect(
 
 
 def wait_for_all(
-    agents: Sequence[Agent], heard: Callable[[int, dict[str, Any]], None], check: Callable[[], float | None], timeout: float
+    agents: Sequence[Agent],
+    heard: Callable[[int, dict[str, Any]], None],
+    check: Callable[[], float | None],
+    timeout: float,
+    clock: Clock = REAL,
 ) -> bool:
     """Pass every notification to ``heard(rank, note)`` until each rank is done (True).
 
@@ -51,13 +55,11 @@ def wait_for_all(
     ``check`` is called every 0.3 s and after notifications; it may raise, and return in how many seconds it wants to be called sooner.
     """
     done: set[int] = set()
-    end = time.monotonic() + timeout
-    with selectors.DefaultSelector() as selector:
-        for agent in agents:
-            selector.register(agent.fileno(), selectors.EVENT_READ)
-        while len(done) < len(agents) and time.monotonic() < end:
+    end = clock.now() + int(timeout * 1e9)
+    with clock.waiter(agents) as wait:
+        while len(done) < len(agents) and clock.now() < end:
             sooner = check()
-            selector.select(CHECK_S if sooner is None else max(0.0, min(sooner, CHECK_S)))
+            wait(CHECK_S if sooner is None else max(0.0, min(sooner, CHECK_S)))
             for rank, agent in enumerate(agents):  # all of them: a call's answer may have brought others' notes along
                 for note in agent.notifications():
                     heard(rank, note)
@@ -66,7 +68,7 @@ def wait_for_all(
                     if note["event"] == "done":
                         done.add(rank)
                 if getattr(agent, "closed", False) and rank not in done:
-                    time.sleep(0.2)  # until the kernel has told of its end
+                    clock.sleep(0.2)  # until the kernel has told of its end
                     check()
                     return False
     return len(done) == len(agents)

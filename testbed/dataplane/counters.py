@@ -6,13 +6,13 @@ One :class:`Counters` per built fabric. Reading is memory reading: no system cal
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from testbed.dataplane import layout
 from testbed.dataplane.loader import PINS
 from testbed.dataplane.maps import BpfMap
-from topologies.clos import Fabric
+from topologies.clos import Fabric, Link, Port
 
 _S = {name: i for i, name in enumerate(layout.STATS_WORDS)}
 _STATS = len(layout.STATS_WORDS)
@@ -95,33 +95,40 @@ class Counters:
         with_background = any(self._background[: len(self.fabric.ports) * _BACKGROUND])
         for link in self.fabric.links:
             for port, peer in ((link.a, link.b), (link.b, link.a)):
-                backlog, backlog_packets = self.backlog(port.number)
                 at, out = port.number * _STATS, port.number * _FLUSHED
-                s = self._stats[at : at + _STATS].tolist()
-                f = self._flushed[out : out + _FLUSHED].tolist()
-                row: Row = {"port": port.name, "node": port.node, "peer": peer.name, "link": link.name}
-                row |= {"plane": port.plane, "kind": link.kind}
-                for name in ("admitted", "arrived"):
-                    for unit in ("packets", "bytes"):
-                        row[f"{name}_{unit}"] = s[_S[f"{name}_{unit}_data"]] + s[_S[f"{name}_{unit}_high"]]
-                for name in ("drop_tail_packets", "drop_tail_bytes"):
-                    row[name] = s[_S[f"{name}_data"]] + s[_S[f"{name}_high"]]
-                row["drop_high_packets"] = s[_S["drop_tail_packets_high"]]
-                row["drop_bridge"], forwarded = bridges.get(port.name, (0, 0))
-                # What a bridge sends to a port that is down, the kernel refuses before the program sees it.
-                seen = row["admitted_packets"] + row["drop_tail_packets"] + s[_S["drop_trim_failed"]]
-                row["drop_link_down_packets"] = max(s[_S["drop_link_down"]], forwarded - seen)
-                row |= {name: s[_S[name]] for name in _NAMED_DROPS}
-                row |= {"flushed_packets": f[2] + f[3], "flushed_bytes": f[0] + f[1]}
-                row |= {name: s[_S[name]] for name in ("marked", "trimmed", "corrupted", "met_bytes", "met_packets")}
-                row |= {"backlog_bytes": backlog, "backlog_packets": backlog_packets, "backlog_mean_bytes": mean_backlog(row)}
-                row |= {"backlog_peak_bytes": s[_S["peak_bytes_data"]], "backlog_high_peak_bytes": s[_S["peak_bytes_high"]]}
+                stats, flushed = self._stats[at : at + _STATS].tolist(), self._flushed[out : out + _FLUSHED].tolist()
+                row = port_row(link, port, peer, stats, flushed, self.backlog(port.number), bridges.get(port.name, (0, 0)))
                 if with_background:
                     at = port.number * _BACKGROUND
                     part = self._background[at : at + _BACKGROUND].tolist()
                     row |= {f"background_{name}": n for name, n in zip(layout.BACKGROUND_WORDS, part, strict=True)}
                 rows.append(row)
         return rows
+
+
+def port_row(
+    link: Link, port: Port, peer: Port, s: Sequence[int], f: Sequence[int], backlog: tuple[int, int], bridge: tuple[int, int] = (0, 0)
+) -> Row:
+    """The row of one end of a cable. ``s`` as layout.STATS_WORDS, ``f`` as layout.FLUSHED_WORDS, ``backlog``: bytes and packets that wait
+    or are on their way, ``bridge``: as in :data:`Accounts`."""
+    row: Row = {"port": port.name, "node": port.node, "peer": peer.name, "link": link.name}
+    row |= {"plane": port.plane, "kind": link.kind}
+    for name in ("admitted", "arrived"):
+        for unit in ("packets", "bytes"):
+            row[f"{name}_{unit}"] = s[_S[f"{name}_{unit}_data"]] + s[_S[f"{name}_{unit}_high"]]
+    for name in ("drop_tail_packets", "drop_tail_bytes"):
+        row[name] = s[_S[f"{name}_data"]] + s[_S[f"{name}_high"]]
+    row["drop_high_packets"] = s[_S["drop_tail_packets_high"]]
+    row["drop_bridge"], forwarded = bridge
+    # What a bridge sends to a port that is down, the kernel refuses before the program sees it.
+    seen = row["admitted_packets"] + row["drop_tail_packets"] + s[_S["drop_trim_failed"]]
+    row["drop_link_down_packets"] = max(s[_S["drop_link_down"]], forwarded - seen)
+    row |= {name: s[_S[name]] for name in _NAMED_DROPS}
+    row |= {"flushed_packets": f[2] + f[3], "flushed_bytes": f[0] + f[1]}
+    row |= {name: s[_S[name]] for name in ("marked", "trimmed", "corrupted", "met_bytes", "met_packets")}
+    row |= {"backlog_bytes": backlog[0], "backlog_packets": backlog[1], "backlog_mean_bytes": mean_backlog(row)}
+    row |= {"backlog_peak_bytes": s[_S["peak_bytes_data"]], "backlog_high_peak_bytes": s[_S["peak_bytes_high"]]}
+    return row
 
 
 _NAMED_DROPS = (

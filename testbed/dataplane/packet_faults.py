@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 import struct
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, MutableSequence
+from typing import Any, Protocol
 
 from testbed.dataplane import layout
 from testbed.dataplane.loader import PINS
@@ -25,6 +26,16 @@ _Odds = dict[int, tuple[float, int]]
 """Holder -> probability and seed."""
 
 
+class Paths(Protocol):
+    """What is asked of a BpfMap."""
+
+    def lookup(self, key: bytes) -> bytes | None: ...
+    def update(self, key: bytes, value: bytes) -> None: ...
+    def delete(self, key: bytes) -> bool: ...
+    def items(self) -> Iterator[tuple[bytes, bytes]]: ...
+    def close(self) -> None: ...
+
+
 def threshold(probability: float) -> int:
     """A probability as the programs compare it: in 2^-32, never nothing."""
     return max(1, round(probability * layout.CERTAIN))
@@ -35,13 +46,18 @@ def _together(odds: _Odds) -> float:
 
 
 class PacketFaults:
-    """Port numbers as in ``Fabric.ports``; a fault at a port is one of the frames that arrive there."""
+    """Port numbers as in ``Fabric.ports``; a fault at a port is one of the frames that arrive there.
 
-    def __init__(self) -> None:
-        held = BpfMap(PINS / "port_fault")
-        self._words = held.memory().cast("Q")
-        held.close()
-        self._paths = BpfMap(PINS / "path_fault")
+    ``words`` and ``paths``: other memory than the programs' maps port_fault and path_fault, for a fabric that is only simulated.
+    """
+
+    def __init__(self, words: MutableSequence[int] | None = None, paths: Paths | None = None) -> None:
+        self._words: Any = words
+        if words is None:
+            held = BpfMap(PINS / "port_fault")
+            self._words = held.memory().cast("Q")
+            held.close()
+        self._paths: Paths = BpfMap(PINS / "path_fault") if paths is None else paths
         self._at_port: dict[tuple[int, str], _Odds] = {}
         self._on_path: dict[Path, _Odds] = {}
 
@@ -84,7 +100,8 @@ class PacketFaults:
             self._paths.delete(key)
 
     def close(self) -> None:
-        self._words.release()
+        if isinstance(self._words, memoryview):
+            self._words.release()
         self._paths.close()
 
     # --- how ---------------------------------------------------------------------------------------------------

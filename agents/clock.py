@@ -1,0 +1,60 @@
+"""Time for whoever steers agents from outside: to read it, to let it pass, to wait until an agent says something.
+
+Two kinds: the machine's own, here, and that of a simulated fabric (testbed/simulated/cluster.py), where time passes because somebody waits.
+"""
+
+from __future__ import annotations
+
+import selectors
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
+
+
+class Heard(Protocol):
+    """What is asked of an agent here: something that selectors wait on."""
+
+    def fileno(self) -> int: ...
+
+
+class Clock(Protocol):
+    """All times monotonic ns."""
+
+    virtual: bool
+    """Whether this time has nothing to do with the machine's: then its load is nobody's concern."""
+
+    def now(self) -> int:
+        """What time it is."""
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+
+    def waiter(self, agents: Sequence[Any]) -> AbstractContextManager[Callable[[float], None]]:
+        """A function that waits until one of the agents has something to say, at most so many seconds; good inside the ``with``."""
+
+
+class RealClock:
+    """The machine's."""
+
+    virtual = False
+
+    def now(self) -> int:
+        return time.monotonic_ns()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    @contextmanager
+    def waiter(self, agents: Sequence[Heard]) -> Iterator[Callable[[float], None]]:
+        with selectors.DefaultSelector() as selector:
+            for agent in agents:
+                selector.register(agent.fileno(), selectors.EVENT_READ)
+
+            def wait(seconds: float) -> None:
+                selector.select(seconds)
+
+            yield wait
+
+
+REAL: Clock = RealClock()

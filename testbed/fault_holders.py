@@ -1,0 +1,128 @@
+"""Who keeps which cables and switches down: the rules that both worlds share.
+
+Several may keep one thing down; it comes back when the last lets go. How a cable really goes and comes is the world's own affair
+(testbed/emulated/faults.py, testbed/simulated/faults.py).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Container, Iterable
+from typing import NamedTuple
+
+from testbed.dataplane.layout import SWITCH_DEAD, SWITCH_SILENT, SWITCH_WORKS
+from topologies.clos import Fabric, FabricError, Link
+from topologies.theory import links_of_switch
+
+BY_HAND = 0
+"""The holder behind set_link and set_switch; faults have numbers from 1 on."""
+
+
+class _Held(NamedTuple):
+    """What one holder keeps down."""
+
+    links: frozenset[str] = frozenset()
+    dead: frozenset[str] = frozenset()
+    silent: frozenset[str] = frozenset()
+
+
+class Holders:
+    """``clock`` gives ns. A world says how: :meth:`_switch`, :meth:`_close`, :meth:`_settle`."""
+
+    def __init__(self, fabric: Fabric, clock: Callable[[], int]) -> None:
+        self.fabric = fabric
+        self._clock = clock
+        self._switch_numbers = {name: i for i, name in enumerate(fabric.switches)}
+        self._lock = threading.RLock()
+        self._up = {link.name: True for link in fabric.links}  # as it is
+        self._held: dict[int, _Held] = {}  # who keeps what down
+
+    # --- what a world does -----------------------------------------------------------------------------------
+
+    def _switch(self, name: str, state: int) -> None:
+        """``state``: layout.SWITCH_WORKS, SWITCH_DEAD or SWITCH_SILENT. Said again at every change."""
+        raise NotImplementedError
+
+    def _close(self, link: Link) -> None:
+        """A cable is about to go, with others at the same moment: it takes nothing more in."""
+
+    def _settle(self, link: Link, up: bool) -> None:
+        """A cable goes or comes. Keeps ``_up`` right."""
+        raise NotImplementedError
+
+    # --- what callers use ------------------------------------------------------------------------------------
+
+    def hold(
+        self, holder: int, links: Iterable[str] = (), dead: Iterable[str] = (), silent: Iterable[str] = ()
+    ) -> tuple[int, tuple[str, ...]]:
+        """What ``holder`` keeps down from now on, all of it: cables, dead switches, silent switches. Nothing: it lets go.
+
+        A thing is down while anybody holds it. Returns the monotonic ns at which the first change was made, and the cables that went or
+        came, in the fabric's order. Raises :class:`FabricError` for a name that is not there, and then changes nothing.
+        """
+        wanted = _Held(frozenset(self.fabric.link(name).name for name in links), frozenset(dead), frozenset(silent))
+        for name in wanted.dead | wanted.silent:
+            self._number(name)
+        with self._lock:
+            return self._change(holder, wanted)
+
+    def set_link(self, name: str, up: bool) -> int:
+        """Pull or plug a cable by hand; returns the monotonic ns at which the world was told. One that a fault holds stays down."""
+        link = self.fabric.link(name).name
+        with self._lock:
+            mine = self._held.get(BY_HAND, _Held())
+            return self._change(BY_HAND, mine._replace(links=mine.links - {link} if up else mine.links | {link}), (link,))[0]
+
+    def set_switch(self, name: str, up: bool) -> int:
+        """Kill or revive a switch with all its cables by hand; returns the monotonic ns at which the first change was made."""
+        self._number(name)
+        with self._lock:
+            mine = self._held.get(BY_HAND, _Held())
+            wanted = mine._replace(dead=mine.dead - {name} if up else mine.dead | {name})
+            return self._change(BY_HAND, wanted, links_of_switch(self.fabric, name))[0]
+
+    def heal(self) -> None:
+        """Everything up again, also what was taken down by hand at a switch's end."""
+        with self._lock:
+            self._held.clear()
+            self._apply(self._up)
+
+    def link_states(self) -> dict[str, bool]:
+        """Cable -> whether it carries, in the fabric's order."""
+        with self._lock:
+            return dict(self._up)
+
+    # --- how ---------------------------------------------------------------------------------------------------
+
+    def _number(self, switch: str) -> int:
+        if switch not in self._switch_numbers:
+            first, last = self.fabric.switches[0], self.fabric.switches[-1]
+            raise FabricError(f"fabric {self.fabric.name!r} has no switch {switch!r}: they are {first}..{last}")
+        return self._switch_numbers[switch]
+
+    def _change(self, holder: int, wanted: _Held, also: Iterable[str] = ()) -> tuple[int, tuple[str, ...]]:
+        before, was = dict(self._up), self._held.get(holder, _Held())
+        if any(wanted):
+            self._held[holder] = wanted
+        else:
+            self._held.pop(holder, None)
+        switches = was.dead | wanted.dead
+        touched = was.links | wanted.links | {li.name for li in self.fabric.links if switches & {li.a.node, li.b.node}}
+        told = self._clock()
+        self._apply(touched.union(also))
+        return told, tuple(name for name, up in self._up.items() if up != before[name])
+
+    def _apply(self, touched: Container[str]) -> None:
+        """Make switches and the cables in ``touched`` what the holders want. Gates first: what goes together goes at one moment."""
+        pulled = {name for held in self._held.values() for name in held.links}
+        dead = {name for held in self._held.values() for name in held.dead}
+        silent = {name for held in self._held.values() for name in held.silent}
+        for name in self._switch_numbers:
+            self._switch(name, SWITCH_DEAD if name in dead else SWITCH_SILENT if name in silent else SWITCH_WORKS)
+        wanted = {link.name: link.name not in pulled and not dead & {link.a.node, link.b.node} for link in self.fabric.links}
+        changing = [link for link in self.fabric.links if link.name in touched and wanted[link.name] != self._up[link.name]]
+        for link in changing:
+            if not wanted[link.name]:
+                self._close(link)
+        for link in changing:
+            self._settle(link, wanted[link.name])
