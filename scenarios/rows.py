@@ -53,14 +53,17 @@ def table(rows: Sequence[Mapping[str, Scalar]], floats: Sequence[str] = ()) -> p
     made: dict[str, pd.Series[Any]] = {}
     for key in keys:
         values = pd.Series([r.get(key) for r in rows], dtype="object")
-        types = {type(value) for value in values if value is not None}
-        if key in floats:
-            made[key] = values.astype("Float64")
-        elif not types <= {int, float} and types != {bool}:
-            values = values.map(lambda value: None if value is None else str(value))
-            made[key] = values.astype("string")
+        known = values.dropna()
+        types = {type(value) for value in known}
+        whole = len(known) == len(values)
+        if key in floats or (float in types and types <= {int, float}):
+            made[key] = values.astype("float64")
+        elif types == {int}:
+            made[key] = values.astype("int64" if whole else "Int64")
+        elif types == {bool}:
+            made[key] = values.astype("bool" if whole else "boolean")
         else:
-            made[key] = values.astype("boolean" if types == {bool} else "Int64" if types <= {int} else "Float64")
+            made[key] = values.map(str, na_action="ignore")
     return pd.DataFrame(made, columns=keys)
 
 

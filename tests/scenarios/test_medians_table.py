@@ -41,7 +41,7 @@ def test_flows_have_a_line_per_group(tmp_path: Path) -> None:
         where = tmp_path / str(len(seeds))
         where.mkdir()
         summary = make(where, load_scenario("incast-victim", seeds=seeds, **given), {"roce": Play(rate=lambda flow, fabric, t: 1e6)})
-        console = Console(width=140, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+        console = Console(width=140, record=True, file=open("/dev/null", "w"))
         show(console, summary, where)
         text = console.export_text()
         assert title in "\n".join(line.rstrip() for line in text.splitlines())
