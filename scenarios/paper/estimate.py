@@ -13,18 +13,20 @@ from scenarios.paper.figure import PaperFigure, Part
 from scenarios.runner import plan
 from topologies.theory import bus_bandwidth, collective_step_ns, place_ranks
 
-COLLECTIVE_S, FLOWS_S = 5.0, 3.0
+COLLECTIVE_S, FLOWS_S = 3.5, 2.0
 """A run beside its measured time, on two cores: agents up and connected, one step more or less, books balanced, agents down [measured]."""
 FABRIC_S = 1.5
 """A fabric up and down [measured]."""
-PART_S, DRAWN_S = 6.0, 4.0
+PART_S, DRAWN_S = 4.0, 2.5
 """Tables, summary and report of a scenario, and the plots of one setting and placement of it [measured]."""
-SLOWER = {"mrc": 1.15, "roce": 3.0}
+FIGURE_S = 4.0
+"""Verdicts, drawing and page of a figure, in a process of its own [measured]."""
+SLOWER = {"mrc": 1.1, "roce": 2.5}
 """A step over theory's, by kind: RoCE's flows collide [measured]."""
 HOPS = {"ring-allreduce": 1.0, "reduce-scatter": 0.5, "all-gather": 0.5}
 """One-way delays per rank that a step waits for, in base RTTs: a ring passes every rank twice."""
-UNDER_LOSS = ((0.005, {"mrc": 3.0, "roce": 8.0}), (0.0, {"mrc": 1.2, "roce": 2.0}))
-"""(loss above which, factor by kind)."""
+UNDER_LOSS = ((0.005, {"mrc": 1.9, "roce": 1.7}), (0.0, {"mrc": 1.5, "roce": 1.3}))
+"""(loss above which, factor by kind) [measured]."""
 DEAD = 2.0
 """A step's factor where paths are dead from the start: some T0 has lost half of its uplinks in a plane."""
 
@@ -65,7 +67,7 @@ def seconds(figures: Sequence[PaperFigure], quick: bool, seeds: tuple[int, ...] 
             key = (part.home or figure.id, part.name)
             total += 0.0 if key in done else part_seconds(part, quick, seeds)
             done.add(key)
-        out[figure.id] = total
+        out[figure.id] = total + (FIGURE_S if figure.parts else 0.0)
     return out
 
 

@@ -1,4 +1,4 @@
-"""Fig 5-11: what a job, or a host's flows, keep while links and switches fail. The scenarios are the shipped ones, and two of a job."""
+"""Fig 5-8 and 9c-11: what a job keeps while links and switches fail. The scenarios are the shipped ones, and two of a job."""
 
 from __future__ import annotations
 
@@ -40,15 +40,6 @@ FLAPS_IGNORED = Claim(
 )
 REBOOT = Claim("around 580K packets were dropped", "section 5.1, Fig 8", True)
 TWO_MINUTES = Claim("down at t = 0, fully resumed forwarding by t = 2 mins", "section 5.1, Fig 8")
-PORT = Claim(
-    "the job survives with reasonable performance. If an 8-port network interface loses one port, the maximum rate is reduced by one "
-    "eighth",
-    f"{ANNOUNCED}; section 2",
-    True,
-)
-PORT_BACK = Claim("Most failed links recover within a minute, at which point MRC brings the plane back into use", ANNOUNCED, True)
-REMAP = Claim("the remapping after a NIC port's failure typically takes a few seconds", "section 3")
-PLANES_EQUAL = Claim("EVs are split equally over the planes, which stay equally loaded", "section 2.1")
 NOT_USED_AGAIN = Claim("background path probes: if enough of them succeed, the EV is resurrected", "section 2.1")
 T0 = Claim(
     "MRC detects this, recalculates paths to avoid the failed plane, and immediately tells peers not to use that plane for inbound traffic",
@@ -185,52 +176,6 @@ def silent_t1(e: Evidence) -> list[Row]:
     ]
 
 
-def ports(e: Evidence) -> list[Row]:
-    return [*port_rows(e), planes_equal(e), remap(e)]
-
-
-def port_rows(e: Evidence) -> list[Row]:
-    error, down = e.median("main", "mrc", "port_down_error"), e.median("main", "mrc", "port_down_rtts")
-    back = e.median("main", "mrc", "port_back_rtts")
-    shares = {
-        (row["live"], row["expected"]): row["share"]
-        for run in e.runs("main", "mrc")
-        for row in run.get("ports", ())
-        if row["phase"] == "down" and row["share"] is not None
-    }
-    ladder = ", ".join(f"{live} ports: {percent(share, 1)}" for (live, _), share in sorted(shares.items(), reverse=True))
-    ideal = ", ".join(f"{live} ports: {percent(want, 1)}" for live, want in sorted(shares, reverse=True))
-    asked = "both directions within 3 % of what the live ports carry"
-    why = "short phases: what a window's edges cut off counts more than 3 %"
-    return [
-        ride(e, "main"),
-        judged(
-            PORT, asked, f"of line rate with {ladder}", at_most(error, 0.03), ideal=ideal, value=error, unit="largest deviation", why=why
-        ),
-        judged(
-            PORT_BACK,
-            "full rate within 50 RTTs of the link's return",
-            f"{number(back, '.0f')} base RTTs (loss: settled after {number(down, '.0f')})",
-            at_most(back, 50),
-            value=back,
-            unit="base RTTs",
-            why="windows regrow by a packet or two per RTT",
-        ),
-    ]
-
-
-def planes_equal(e: Evidence) -> Row:
-    value = e.median("main", "mrc", "plane_deviation")
-    seen = f"first transmissions differ by at most {percent(value, 2)}"
-    return judged(PLANES_EQUAL, "live planes carry the same within 1 %", seen, at_most(value, 0.01), value=value, unit="deviation")
-
-
-def remap(e: Evidence) -> Row:
-    value = e.median("main", "mrc", "port_down_rtts")
-    why = "seconds are the NIC firmware's; the engine here moves in-flight packets within the tick in which it hears of the lost carrier"
-    return cannot(REMAP, why, f"settled {number(value, '.0f')} base RTTs after the carrier was lost", value=value, unit="base RTTs")
-
-
 def sequential(e: Evidence) -> list[Row]:
     return [ride(e, "main"), keeps(e, "main", ONE_LINK), at_once(e, "main"), bypass(e, "main")]
 
@@ -282,6 +227,7 @@ def _switch(scenario: str) -> tuple[Part, ...]:
     return _job(scenario, "workload.message_bytes=8MiB", "workload.steps=3", "fault.0.at=3s", "fault.0.for=4s")
 
 
+FLAPS_QUICK = ("workload.steps=3", "fault.0.for=6s", "fault.1.for=5s", "fault.2.for=4s")
 SEQUENTIAL_QUICK = (
     "workload.message_bytes=8MiB",
     "workload.steps=4",
@@ -300,28 +246,12 @@ _ALL: tuple[_Made, ...] = (
         flaps_under_a_job,
         plots.jobs,
         (
-            Part("t0-t1", "job-flaps.toml", quick=("workload.steps=3", "fault.0.for=6s", "fault.1.for=5s", "fault.2.for=4s")),
+            Part("t0-t1", "job-flaps.toml", quick=FLAPS_QUICK),
             Part("nic", "job-transceiver.toml", quick=("workload.steps=4", "fault.0.for=7s")),
         ),
         CABLE_NOTE,
     ),
     ("8", "A T1 goes silent, then reboots", silent_t1, plots.jobs, _switch("t1-silent"), CABLE_NOTE),
-    (
-        "9a",
-        "NIC ports go down one by one, and come back",
-        ports,
-        plots.host_ports,
-        (Part("main", "nic-ports-one-by-one"),),
-        "Four planes of equal rate: each port is a quarter of the NIC, an eighth in the paper's 8 x 100 Gb/s.",
-    ),
-    (
-        "9b",
-        "Four of eight NIC links flap together",
-        port_rows,
-        plots.host_ports,
-        (Part("main", "transceiver-flap", fabric="wide", quick=("workload.duration=15s", "fault.0.for=8s")),),
-        "",
-    ),
     ("9c", "T0-T1 cables fail one after the other", sequential, plots.jobs, _job("t0-t1-sequential", *SEQUENTIAL_QUICK), CABLE_NOTE),
     ("9d", "A T0-T1 cable flaps", flapping, plots.jobs, _job("t0-t1-flap", "workload.steps=4", "fault.0.for=9.5s"), CABLE_NOTE),
     ("10", "A T0 fails", dead_t0, plots.jobs, _switch("t0-dead"), ""),

@@ -156,7 +156,8 @@ def balance(e: Evidence) -> list[Row]:
     ]
 
 
-_LOSSY = Part("main", "ev-loss-20", home="12")
+_SHORT = ("workload.flow.0.for=12s", "workload.flow.1.for=12s", "fault.0.at=4s", "fault.0.for=6s")
+_LOSSY = Part("main", "ev-loss-20", quick=_SHORT, home="12")
 """Fig 12 and 13 look at the same runs."""
 
 FIGURES = (
@@ -165,7 +166,7 @@ FIGURES = (
         "Losses at the start of a job on a fabric with dead paths",
         start_up,
         plots.start_up,
-        (Part("main", "dead-at-start", quick=("workload.message_bytes=8MiB", "workload.steps=2")),),
+        (Part("main", "dead-at-start", quick=("workload.message_bytes=8MiB", "workload.steps=1")),),
     ),
     PaperFigure("12", "20 % loss on one EV: throughput", throughput, plots.lossy_throughput, (_LOSSY,)),
     PaperFigure("13", "20 % loss on one EV: activity of EVs", activity, plots.ev_activity, (_LOSSY,)),

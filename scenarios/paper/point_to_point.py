@@ -57,8 +57,8 @@ FIGURES = (
         pair,
         plots.pair,
         (
-            Part("latency", "point-to-point-latency.toml"),
-            Part("bandwidth", "point-to-point-bandwidth.toml"),
+            Part("latency", "point-to-point-latency.toml", quick=("workload.flow.pair.for=2s",)),
+            Part("bandwidth", "point-to-point-bandwidth.toml", quick=("workload.flow.pair.for=4s",)),
         ),
     ),
 )

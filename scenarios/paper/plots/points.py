@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from scenarios.paper.claims import bus_share
 from scenarios.plots.stored import Stored
@@ -18,6 +19,12 @@ def middle(values: Sequence[float]) -> tuple[float, list[list[float]]]:
     """(median, error bar down to the least and up to the largest)."""
     median = statistics.median(values)
     return median, [[median - min(values)], [max(values) - median]]
+
+
+def seeds_words(runs: Sequence[Mapping[str, Any]]) -> str:
+    """``n = 3 seeds``."""
+    n = len({run["seed"] for run in runs})
+    return f"n = {n} seed{'s' if n != 1 else ''}"
 
 
 def sizes(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
@@ -48,10 +55,7 @@ def sizes(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path
                         ax.annotate(
                             "out of time", (size, value), xytext=(0, 4), textcoords="offset points", fontsize=5.5, color=colour, ha="right"
                         )
-            n = len({run["seed"] for run in runs})
-            ax.set_title(
-                (f"{100 * loss:g} % loss, " if loss is not None else "") + f"n = {n} seed{'s' if n > 1 else ''}", pad=3, fontsize=7.5
-            )
+            ax.set_title((f"{100 * loss:g} % loss, " if loss is not None else "") + seeds_words(runs), pad=3, fontsize=7.5)
             ax.set_xscale("log", base=2)
             ticks = sorted({parse_size(run["settings"][SIZE]) for run in runs})
             ax.set_xticks(ticks, [_shown(tick) for tick in ticks])
@@ -75,7 +79,6 @@ def incast(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Pat
     if not runs:
         return []
     transports = list(dict.fromkeys(run["transport"] for run in runs))
-    n = len({run["seed"] for run in runs})
     with figure(2, 3.2, sharex=True) as (fig, (top, low)):
         for at, transport in enumerate(transports):
             colour, marker = colour_and_marker(transport)
@@ -104,7 +107,7 @@ def incast(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Pat
         top.set_ylim(0, None)
         low.set_ylabel("victim\n[% of alone]")
         low.set_ylim(0, 122)
-        top.set_title(f"7 to 1, with a victim flow; n = {n} seed{'s' if n > 1 else ''}", pad=3)
+        top.set_title(f"7 to 1, with a victim flow; {seeds_words(runs)}", pad=3)
         return save(fig, directory, name)
 
 
@@ -127,13 +130,13 @@ def pair(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]
                 if told:
                     shown, bar = middle(told)
                     ax.errorbar([at], [shown], yerr=bar, color=FLOWS[0], marker="o", markersize=4, linewidth=0.8, capsize=2)
-                    ax.annotate(f"{shown:.2f}", (at, shown), xytext=(6, -2), textcoords="offset points", fontsize=6.5)
+                    ax.annotate(f"{shown:.2f}", (at, shown), xytext=(6, -9), textcoords="offset points", fontsize=6.5)
             ax.axhline(1, color="black", linewidth=0.7, linestyle=":")
             ax.set_ylim(0, 1.2)
             ax.set_ylabel(label)
             ax.set_xlim(-0.5, 1.5)
             ax.set_xticks([0, 1], ["under one T0", "across T1s"])
-            ax.set_title(f"{part.capitalize()}, n = {len({r['seed'] for r in runs})} seeds", pad=3, fontsize=7.5)
+            ax.set_title(f"{part.capitalize()}, {seeds_words(runs)}", pad=3, fontsize=7.5)
         return save(fig, directory, name)
 
 

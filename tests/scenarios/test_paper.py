@@ -1,0 +1,296 @@
+"""The paper's figures: the registry is whole, every scenario loads in both forms, and each verdict can be reached on summaries by hand."""
+
+from __future__ import annotations
+
+import copy
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scenarios.paper import collectives, estimate
+from scenarios.paper.claims import AGREES, CANNOT, DIFFERS, NO_DATA, Claim, Evidence, Row, bus_share, judged, overall, value_of
+from scenarios.paper.figure import HERE
+from scenarios.paper.figures import FIGURES, ORDER, chosen
+from scenarios.paper.incast import FIGURES as INCAST
+from scenarios.plots.style import _FIXED
+from scenarios.runner import plan
+from scenarios.schema import named_scenarios
+from testbed.errors import UserError
+from tests.scenarios import plays, synthetic
+
+PARTS = [(figure, part) for figure in FIGURES for part in figure.parts]
+IDS = [f"{figure.id}-{part.name}" for figure, part in PARTS]
+SIZE, LOSS = collectives.SIZE, collectives.LOSS
+
+
+# --- registry and scenarios ----------------------------------------------------------------------------------------
+
+
+def test_every_figure_of_the_paper_is_there_once() -> None:
+    wanted = {"4", "5-7", "8", "9a", "9b", "9c", "9d", "10", "11", "12", "13", "14", "15", "16", "17", "18", "5.2.1", "sizing"}
+    assert {figure.id for figure in FIGURES} == wanted == set(ORDER) and len(FIGURES) == len(wanted)
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ([], list(ORDER)),
+        (["16"], ["16"]),
+        (["18", "4"], ["4", "18"]),
+        (["9"], ["9a", "9b", "9c", "9d"]),
+        (["6"], ["5-7"]),
+        (["Fig9B", "fig. 12"], ["9b", "12"]),
+        (["5.2.1", "SIZING"], ["sizing", "5.2.1"]),
+    ],
+)
+def test_figures_are_named_as_people_do(asked: list[str], found: list[str]) -> None:
+    assert [figure.id for figure in chosen(asked)] == found
+
+
+@pytest.mark.parametrize("asked", ["19", "9e", "", "5.2", "sizes"])
+def test_a_figure_that_is_not_there_is_one_line(asked: str) -> None:
+    with pytest.raises(UserError, match="there is no figure"):
+        chosen([asked])
+
+
+def test_scenarios_of_figures_are_run_by_their_file_only() -> None:
+    files = {path.stem for path in HERE.glob("*.toml")}
+    used = {part.scenario.removesuffix(".toml") for _, part in PARTS if part.scenario.endswith(".toml")}
+    assert files == used and not files & set(named_scenarios())
+
+
+@pytest.mark.parametrize(("figure", "part"), PARTS, ids=IDS)
+def test_both_forms_load_and_run_the_same_things(figure: Any, part: Any) -> None:
+    """The short form has less of the same: transports, options, fabrics, workload and kinds of faults are those of the full one."""
+    full, quick = part.load(False), part.load(True)
+    assert len(quick.seeds) == 1 < len(full.seeds)
+    assert [(t.name, t.kind, t.options, t.qps, t.fabric) for t in full.transports] == [
+        (t.name, t.kind, t.options, t.qps, t.fabric) for t in quick.transports
+    ]
+    assert full.workload.kind == quick.workload.kind and set(quick.workload.placement) <= set(full.workload.placement)
+    kinds = [[(f.name, f.kind, f.on, {k: v for k, v in f.keys.items() if k != "probability"}) for f in s.faults] for s in (full, quick)]
+    assert kinds[0] == kinds[1]
+    assert {v.settings.get(LOSS) for v in full.variants} == {v.settings.get(LOSS) for v in quick.variants}
+    assert 0 < len(plan(quick)) < len(plan(full))
+    assert all(t.name in _FIXED for t in full.transports)  # a colour of its own in every figure
+
+
+def test_seeds_can_be_given() -> None:
+    assert chosen(["18"])[0].parts[0].load(True, (7, 8)).seeds == (7, 8)
+
+
+def test_the_full_set_fits_two_hours_and_the_short_one_a_quarter() -> None:
+    full, quick = (estimate.seconds(FIGURES, form) for form in (False, True))
+    assert 0 < sum(quick.values()) < 15 * 60 < sum(full.values()) < 2 * 3600
+    assert full["13"] == 0 < full["12"] and full["sizing"] == 0  # Fig 13 looks at Fig 12's runs
+    assert estimate.seconds(chosen(["13"]), True)["13"] > 0
+    assert estimate.seconds(chosen(["9a"]), False, (1,))["9a"] < full["9a"] / 2
+
+
+def test_an_estimate_follows_what_is_run() -> None:
+    specs = plan(chosen(["16"])[0].parts[0].load(False))
+    worst = {(s.transport.name, s.settings[SIZE], s.settings[LOSS]): estimate.run_seconds(s) for s in specs}
+    assert worst["mrc", "16MiB", 0.0] < worst["mrc", "16MiB", 0.01] <= worst["roce-1p", "16MiB", 0.01] <= 180 + estimate.COLLECTIVE_S
+    assert worst["mrc", "256KiB", 0.0] < worst["mrc", "16MiB", 0.0]
+    (spec, *_) = plan(chosen(["9a"])[0].parts[0].load(True))
+    assert estimate.run_seconds(spec) == 18 + estimate.FLOWS_S
+
+
+def test_every_toml_says_what_it_shows() -> None:
+    for path in HERE.glob("*.toml"):
+        data = tomllib.loads(path.read_text())
+        assert data["description"] and data["expect"], path.name
+
+
+# --- verdicts ------------------------------------------------------------------------------------------------------
+
+RUN: dict[str, Any] = {
+    "outcome": "done", "reason": "", "verdict": "ok", "distrust": [], "wrong": 0, "failed_steps": 0, "steps": 4, "qp_errors": 0,
+    "placement": "interleaved", "seed": 1, "ranks": 8, "base_rtt_ns": 40_000_000, "time_scale": 12_500.0, "untrimmed_loss": 8, "settings": {},
+    "busbw_bps": 95.0, "ideal_busbw_bps": 100.0,
+    "failovers": [{"last_on_dead_rtts": 2.0, "srtt_ns": 80_000_000, "losses_per_ev": 3, "lost": 24}],
+    "last_on_dead_rtts": 2.0, "ev_loss_excess": 0, "outside_busbw_share": 0.98, "whole_busbw_share": 0.96,
+    "outside_busbw": [{"theory_bps": 75.0}], "step_p99_over_theory": 1.1,
+    "failure_cost": {"extra_ns": 2e9, "ideal_extra_ns": 1.9e9, "healthy_step_ns": 4e9, "steps": 4, "extra_percent": 12.5},
+    "flaps": [{"n": 4, "back": 4, "out_ns": 4e9}, {"n": 4, "back": 1, "out_ns": 8e9}],
+    "ports": [{"phase": "down", "live": 3, "expected": 0.75, "share": 0.74}], "port_down_error": 0.01, "port_down_rtts": 4.0,
+    "port_back_rtts": 9.0, "plane_deviation": 0.001,
+    "dead_at_start": {"evs": 16, "found": 16, "missed": 0, "found_ns": 200_000_000}, "kept_during": 0.995,
+    "lossy_paths": [{"used_after_loss_ns": 0, "losses_before_inactive": 1, "other_plane": 0, "replaced_by": [3]}],
+    "groups": {
+        "flows": {"min_share": 0.95, "of_line": 0.97, "message_ns": {"p50": 30_000_000}},
+        "incast": {"of_line": 0.99, "jain": 0.99}, "victim": {"kept": 0.99},
+    },
+    "separations": [{"separated_rtts": 12.0, "after": 0.6}],
+}  # fmt: skip
+
+
+def run(transport: str = "mrc", settings: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    return {**copy.deepcopy(RUN), "transport": transport, "settings": settings or {}, **more}
+
+
+def kept(value: float) -> dict[str, Any]:
+    return {**copy.deepcopy(RUN["groups"]), "victim": {"kept": value}}
+
+
+def sweep(shares: dict[tuple[str, float], tuple[float, float]]) -> list[dict[str, Any]]:
+    """(transport, loss) -> shares of ideal at the smallest and the largest size."""
+    return [
+        run(transport, {SIZE: size, LOSS: loss}, busbw_bps=100 * share)
+        for (transport, loss), pair in shares.items()
+        for size, share in zip(("256KiB", "4MiB"), pair, strict=True)
+    ]
+
+
+GOOD_RING = {
+    ("mrc", 0.0): (0.7, 0.96), ("mrc", 0.001): (0.5, 0.92), ("mrc", 0.01): (0.2, 0.35),
+    ("roce-1p", 0.0): (0.4, 0.5), ("roce-1p", 0.001): (0.2, 0.3), ("roce-1p", 0.01): (0.02, 0.05),
+    ("roce-16", 0.0): (0.6, 0.8), ("roce-16", 0.001): (0.3, 0.5), ("roce-16", 0.01): (0.03, 0.06),
+}  # fmt: skip
+BAD_RING = {
+    ("mrc", 0.0): (0.5, 0.7), ("mrc", 0.001): (0.5, 0.4), ("mrc", 0.01): (0.4, 0.6),
+    ("roce-1p", 0.0): (0.6, 0.7), ("roce-1p", 0.001): (0.6, 0.7), ("roce-1p", 0.01): (0.6, 0.7),
+    ("roce-16", 0.0): (0.6, 0.8), ("roce-16", 0.001): (0.6, 0.8), ("roce-16", 0.01): (0.6, 0.8),
+}  # fmt: skip
+GOOD_ALL = {
+    ("mrc", 0.0): (0.6, 0.9), ("mrc", 0.001): (0.55, 0.88), ("mrc", 0.01): (0.3, 0.6),
+    ("roce-1p", 0.0): (0.5, 0.8), ("roce-1p", 0.001): (0.2, 0.76), ("roce-1p", 0.01): (0.1, 0.2),
+    ("roce-16", 0.0): (0.5, 0.82),
+}  # fmt: skip
+BAD_ALL = {
+    ("mrc", 0.0): (0.6, 0.9), ("mrc", 0.001): (0.3, 0.88), ("mrc", 0.01): (0.3, 0.6),
+    ("roce-1p", 0.0): (0.5, 0.5), ("roce-1p", 0.001): (0.5, 0.3), ("roce-1p", 0.01): (0.4, 0.4),
+    ("roce-16", 0.0): (0.5, 0.9),
+}  # fmt: skip
+QPS = {
+    good: [run("roce-8", {SIZE: "4MiB", LOSS: 0.0}, busbw_bps=80.0), run("roce-16", {SIZE: "4MiB", LOSS: 0.0}, busbw_bps=high)]
+    for good, high in ((True, 85.0), (False, 99.0))
+}
+
+COST_BAD = {"failure_cost": {**RUN["failure_cost"], "extra_ns": 6e9, "extra_percent": 37.5}}
+BAD: dict[str, Any] = {
+    "wrong": 1, "failovers": [{"last_on_dead_rtts": 20.0, "srtt_ns": 80_000_000, "losses_per_ev": 9, "lost": 99}], "ev_loss_excess": 4,
+    "outside_busbw_share": 0.6, "whole_busbw_share": 0.6, "step_p99_over_theory": 2.0, "flaps": [{"n": 4, "back": 0, "out_ns": None}],
+    "port_down_error": 0.2, "port_back_rtts": 99.0, "plane_deviation": 0.2, "untrimmed_loss": 800,
+    "dead_at_start": {"evs": 16, "found": 15, "missed": 1, "found_ns": 200_000_000}, "kept_during": 0.8,
+    "lossy_paths": [{"used_after_loss_ns": 7, "losses_before_inactive": 3, "other_plane": 1, "replaced_by": []}],
+    "groups": {
+        "flows": {"min_share": 0.5, "of_line": 0.5, "message_ns": {"p50": 90_000_000}},
+        "incast": {"of_line": 0.5, "jain": 0.5}, "victim": {"kept": 0.5},
+    },
+    "separations": [{"separated_rtts": 99.0, "after": 1.0}], **COST_BAD,
+}  # fmt: skip
+
+
+def both(parts: tuple[str, ...], **more: Any) -> dict[bool, dict[str, list[dict[str, Any]]]]:
+    """good -> part -> runs of MRC at both placements."""
+    return {
+        good: {part: [run(placement=place, **({} if good else BAD), **more) for place in ("packed", "interleaved")] for part in parts}
+        for good in (True, False)
+    }
+
+
+ENDS = [{"workload.flow.pair.dst": "h1"}, {"workload.flow.pair.dst": "h4"}]
+CASES: dict[str, dict[bool, dict[str, list[dict[str, Any]]]]] = {
+    **{id: both(("main",)) for id in ("4", "8", "9a", "9b", "9c", "9d", "10", "11", "12", "13", "14")},
+    "5-7": both(("t0-t1", "nic")),
+    "5.2.1": {good: {p: [run(settings=s, **({} if good else BAD)) for s in ENDS] for p in ("latency", "bandwidth")} for good in (True, False)},
+    "15": {
+        good: {"main": [run(settings={SIZE: s}, busbw_bps=b) for s, b in (("64KiB", low), ("4MiB", high))]}
+        for good, low, high in ((True, 30.0, 95.0), (False, 70.0, 60.0))
+    },
+    "16": {True: {"main": sweep(GOOD_RING), "qps": QPS[True]}, False: {"main": sweep(BAD_RING), "qps": QPS[False]}},
+    "17": {True: {"main": sweep(GOOD_ALL)}, False: {"main": sweep(BAD_ALL)}},
+    "18": {
+        True: {"main": [run(), run("mrc-1p"), run("roce-1p", groups=kept(0.75)), run("roce-8", groups=kept(0.3))]},
+        False: {"main": [run(**BAD), run("mrc-1p"), run("roce-1p", groups=kept(1.0)), run("roce-8", groups=kept(0.9))]},
+    },
+}
+
+
+def evidence(parts: dict[str, list[dict[str, Any]]]) -> Evidence:
+    return Evidence({name: {"runs": runs} for name, runs in parts.items()})
+
+
+def verdicts(id: str, parts: dict[str, list[dict[str, Any]]]) -> list[Row]:
+    return [row for row in chosen([id])[0].evaluate(evidence(parts)) if row.verdict != CANNOT]
+
+
+@pytest.mark.parametrize("id", CASES)
+def test_agrees_where_it_agrees(id: str) -> None:
+    rows = verdicts(id, CASES[id][True])
+    assert rows and {row.verdict for row in rows} == {AGREES}, [(r.claim.text, r.seen, r.verdict) for r in rows if r.verdict != AGREES]
+    assert all(row.why == "" and row.seen and row.asked for row in rows)
+
+
+@pytest.mark.parametrize("id", CASES)
+def test_differs_where_it_differs_and_says_why(id: str) -> None:
+    rows = verdicts(id, CASES[id][False])
+    assert {row.verdict for row in rows} == {DIFFERS}, [(r.claim.text, r.seen, r.verdict) for r in rows if r.verdict != DIFFERS]
+    assert all(row.why for row in rows)
+
+
+@pytest.mark.parametrize("id", CASES)
+def test_without_runs_nothing_is_claimed(id: str) -> None:
+    assert {row.verdict for row in verdicts(id, {})} == {NO_DATA}
+    failed = {part: [{**r, "outcome": "died", "busbw_bps": None} for r in runs] for part, runs in CASES[id][True].items()}
+    assert AGREES not in {row.verdict for row in verdicts(id, failed)}  # of runs that died nothing is to be concluded
+
+
+def test_sizing_agrees_and_needs_no_run() -> None:
+    (figure,) = chosen(["sizing"])
+    assert {row.verdict for row in figure.evaluate(Evidence())} == {AGREES} and not figure.parts
+
+
+def test_claims_have_sources_and_nothing_is_quoted_twice_differently() -> None:
+    rows = [row for id, cases in CASES.items() for row in chosen([id])[0].evaluate(evidence(cases[True]))]
+    assert all(row.claim.source for row in rows)
+    for row in rows:
+        assert ("section" in row.claim.source) or ("Fig" in row.claim.source) or ("announcement" in row.claim.source) or (
+            row.claim.source in ("abstract",) or row.claim.source.startswith("appendix")
+        ), row.claim
+    assert any(row.verdict == CANNOT for row in rows) and all(row.why for row in rows if row.verdict == CANNOT)
+
+
+def test_what_ran_out_of_time_counts_with_what_it_did() -> None:
+    late = run("roce-16", {SIZE: "4MiB", LOSS: 0.01}, outcome="timeout", busbw_bps=None)
+    main = [r for r in sweep(GOOD_RING) if (r["transport"], r["settings"]) != ("roce-16", late["settings"])]
+    (row,) = [r for r in verdicts("16", {"main": [*main, late], "qps": QPS[True]}) if r.claim.text == "RoCE is pretty much unusable"]
+    assert row.verdict == AGREES and "1 of 1 runs out of time" in row.seen and row.value == 0
+    assert bus_share({**late, "outcome": "died"}) is None and bus_share(run(busbw_bps=50.0)) == 0.5
+
+
+def test_figures_of_runs_by_key() -> None:
+    assert value_of({"a": [{"b": 2}]}, "a.0.b") == 2 and value_of({"a": [{"b": 2}]}, "a.1.b") is None
+    assert value_of({"a": None}, "a") is None and value_of({"a": True}, "a") is None and value_of({"a": 3}, lambda r: r["a"] + 1) == 4
+
+
+def test_medians_are_over_the_runs_asked_for() -> None:
+    e = evidence({"m": [run(settings={SIZE: s}, seed=n, busbw_bps=b) for s, n, b in (("a", 1, 10.0), ("a", 2, 30.0), ("b", 1, 90.0))]})
+    assert e.median("m", "mrc", "busbw_bps", {SIZE: "a"}) == 20 and e.median("m", "mrc", "busbw_bps") == 30
+    assert e.settings("m", SIZE) == ["a", "b"] and e.median("m", "roce", "busbw_bps") is None and e.median("x", "mrc", "busbw_bps") is None
+
+
+def test_overall() -> None:
+    def rows(*oks: bool | None) -> list[Row]:
+        return [judged(Claim("x", "y"), "", "", ok) for ok in oks]
+
+    assert [overall(rows(*oks)) for oks in ((True, True), (True, False, None), (True, None), ())] == [AGREES, DIFFERS, NO_DATA, NO_DATA]
+
+
+def test_an_incast_from_records_to_verdict(tmp_path: Path) -> None:
+    """Through the real summary: the evaluation reads what the runner writes."""
+    part = INCAST[0].parts[0]
+    scenario = part.load(True)
+    made = {"mrc": (0.95, 0.99), "mrc-1p": (0.95, 0.99), "roce-1p": (0.5, 0.74), "roce-8": (0.5, 0.24)}
+    summary = synthetic.make(tmp_path, scenario, {name: plays.incast(fair, 1.2, left, 1) for name, (fair, left) in made.items()})
+    rows = INCAST[0].evaluate(Evidence({"main": summary}))
+    assert [row.verdict for row in rows] == [AGREES] * 4 + [CANNOT]
+    draw: Callable[..., list[Path]] = INCAST[0].draw
+    from scenarios.plots.stored import Stored
+
+    files = draw({"main": Stored(tmp_path)}, tmp_path, "fig-18")
+    assert [path.name for path in files] == ["fig-18.png", "fig-18.svg"] and all(path.stat().st_size > 5000 for path in files)
