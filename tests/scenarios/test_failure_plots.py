@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from scenarios import background_figures
 from scenarios.faults import Timeline
 from scenarios.manifest import make_manifest
 from scenarios.measure import load_runs, write_tables
@@ -22,7 +23,7 @@ from scenarios.port_figures import JUDGED_RTTS
 from scenarios.report import show
 from scenarios.schema import ScenarioError, load_scenario, named_scenarios
 from scenarios.summary import exit_status, run_summary, summarise
-from tests.scenarios.broken import MS, at, fault, verdict, write
+from tests.scenarios.broken import MS, TINY, at, fault, verdict, write
 from tests.scenarios.test_failure_figures import BAD, BUSY, CABLE, CUT, DEAD, DOWN, FLOWS, LOSSY, host_flows, loss, ring
 
 KEY = "mrc-tiny-packed-s1"
@@ -133,6 +134,9 @@ def test_every_figure_that_a_shipped_check_names_exists(tmp_path: Path) -> None:
     for name in named_scenarios():
         scenario = load_scenario(name)
         known = flows if scenario.workload.is_pattern else stepped
+        if scenario.backgrounds:
+            flow = {"name": "x", "protocol": "udp", "path": "p0/0", "src": 0, "dst": 3, "ev": 0, "rate_bps": 1e6, "wire_bps": 1e6}
+            known = known | set(background_figures.figures({"background": [flow], "workload": "flows"}, TINY, tmp_path))
         for expect in scenario.expects:
             assert figures_named(expect.check) <= known, (name, expect.check, figures_named(expect.check) - known)
 
