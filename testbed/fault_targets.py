@@ -93,9 +93,9 @@ def resolve(fabric: Fabric, kind: str, on: str, given: Mapping[str, Any], seed: 
     if kind == "dead-paths":
         return Target(kind, on, keys, _drawn(fabric, on, keys["share"], keys["seed"]))
     if kind in ("loss", "corrupt") and _PLANES.fullmatch(on):
-        links = _between(fabric, on)
-        ports = tuple(number for link in links for number in _ends(link, keys["direction"], sending=False))
-        return Target(kind, on, keys, tuple(link.name for link in links), ports=ports)
+        between = _between(fabric, on)
+        ports = tuple(number for link in between for number in _ends(link, keys["direction"], sending=False))
+        return Target(kind, on, keys, tuple(link.name for link in between), ports=ports)
     if kind in ("loss", "corrupt", "slow"):
         link = _cable(fabric, on)
         return Target(kind, _told(on, link), keys, (link.name,), ports=_ends(link, keys["direction"], sending=kind == "slow"))

@@ -119,7 +119,8 @@ class Size:
 
 def radix_limit(radix: int, tiers: int) -> int:
     """NICs that a Clos of ``tiers`` tiers connects without oversubscription."""
-    return radix if tiers == 1 else 2 * (radix // 2) ** tiers
+    half: int = (radix // 2) ** tiers
+    return radix if tiers == 1 else 2 * half
 
 
 def fewest_tiers(nics: int, nic_rate: int, switch_rate: int, planes: int) -> Size:

@@ -227,7 +227,17 @@ def _switch(scenario: str) -> tuple[Part, ...]:
     return _job(scenario, "workload.message_bytes=8MiB", "workload.steps=3", "fault.0.at=3s", "fault.0.for=4s")
 
 
-FLAPS_QUICK = ("workload.steps=3", "fault.0.for=6s", "fault.1.for=5s", "fault.2.for=4s")
+FLAPS_QUICK = (
+    "workload.message_bytes=4MiB",
+    "workload.steps=5",
+    "fault.0.at=4.5s",
+    "fault.0.for=5s",
+    "fault.1.at=5s",
+    "fault.1.for=4.5s",
+    "fault.2.at=5.5s",
+    "fault.2.for=4s",
+)
+NIC_QUICK = ("workload.message_bytes=4MiB", "workload.steps=6", "fault.0.at=4.5s", "fault.0.for=6s")
 SEQUENTIAL_QUICK = (
     "workload.message_bytes=8MiB",
     "workload.steps=4",
@@ -247,7 +257,7 @@ _ALL: tuple[_Made, ...] = (
         plots.jobs,
         (
             Part("t0-t1", "job-flaps.toml", quick=FLAPS_QUICK),
-            Part("nic", "job-transceiver.toml", quick=("workload.steps=4", "fault.0.for=7s")),
+            Part("nic", "job-transceiver.toml", quick=NIC_QUICK),
         ),
         CABLE_NOTE,
     ),

@@ -110,7 +110,7 @@ def rates(stored: Stored, run: dict[str, Any], names: Sequence[str], span_s: flo
 
 def _span_s(run: dict[str, Any]) -> float:
     window = run.get("all_on_ns")
-    return (window[1] - run["t0_ns"]) / 1e9 if window else run["measured_ns"] / 1e9
+    return float((window[1] - run["t0_ns"]) / 1e9 if window else run["measured_ns"] / 1e9)
 
 
 def host_ports(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from scenarios.paper.claims import bus_share
+from scenarios.paper.claims import bus_share, value_of
 from scenarios.plots.stored import Stored
 from scenarios.plots.style import FLOWS, colour_and_marker, figure, save
 from scenarios.values import parse_size
@@ -114,19 +114,16 @@ def incast(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Pat
 def pair(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
     """Latency of a small message in base RTTs, and bandwidth with 32 KiB messages, under one T0 and across T1s."""
     panels = (
-        (
-            "latency",
-            "post to completion\n[base RTTs]",
-            lambda run: run["groups"]["flows"]["message_ns"]["p50"],
-            lambda run: run["base_rtt_ns"],
-        ),
-        ("bandwidth", "goodput\n[share of line]", lambda run: run["groups"]["flows"]["of_line"], lambda run: 1.0),
+        ("latency", "post to completion\n[base RTTs]", "groups.flows.message_ns.p50", "base_rtt_ns"),
+        ("bandwidth", "goodput\n[share of line]", "groups.flows.of_line", ""),
     )
     with figure(2, 2.9, sharex=True) as (fig, axes):
-        for ax, (part, label, value, unit) in zip(axes, panels, strict=True):
+        for ax, (part, label, figure_of, unit) in zip(axes, panels, strict=True):
             runs = stored[part].runs if part in stored else []
             for at, dst in enumerate(("h1", "h4")):
-                told = [value(r) / unit(r) for r in runs if r["settings"].get("workload.flow.pair.dst") == dst and value(r) is not None]
+                mine = [run for run in runs if run["settings"].get("workload.flow.pair.dst") == dst]
+                seen = [(value_of(run, figure_of), value_of(run, unit) if unit else 1.0) for run in mine]
+                told = [value / of for value, of in seen if value is not None and of]
                 if told:
                     shown, bar = middle(told)
                     ax.errorbar([at], [shown], yerr=bar, color=FLOWS[0], marker="o", markersize=4, linewidth=0.8, capsize=2)

@@ -1,0 +1,229 @@
+"""Running the paper's figures: what is kept, what is told, what the page says. Scenarios are played by a function that writes summaries."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from scenarios.paper import page, series
+from scenarios.paper.claims import AGREES, NO_DATA
+from scenarios.paper.figures import chosen
+from scenarios.runner import plan
+from scenarios.schema import Scenario, ScenarioError
+from testbed import cli
+from testbed.cli import paper
+from testbed.errors import UserError
+from tests.scenarios.test_paper import run as entry
+
+QUICK = series.Form(quick=True)
+
+
+def summary_of(scenario: Scenario, **more: Any) -> dict[str, Any]:
+    """As the runner would write it, every run well."""
+    runs = [
+        {
+            **entry(spec.transport.name, spec.settings, placement=spec.placement, seed=spec.seed, **more),
+            "fabric": spec.transport.fabric.name,
+            "run": spec.key,
+        }
+        for spec in plan(scenario)
+    ]
+    return {"scenario": scenario.name, "verdict": "ok", "checks": [], "fabrics": {}, "runs": runs}
+
+
+def write(directory: Path, summary: dict[str, Any]) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "summary.json").write_text(json.dumps(summary))
+    (directory / "manifest.json").write_text(json.dumps({"scenario": {"transports": []}, "fabrics": {}}))
+
+
+class Played:
+    """A RunOne: notes what it was asked, and does what ``how`` says for a scenario of that name."""
+
+    def __init__(self, **how: Callable[[Scenario, Path], int]) -> None:
+        self.how, self.asked = how, list[tuple[str, str, bool]]()
+
+    def __call__(self, scenario: Scenario, directory: Path, resume: bool) -> int:
+        self.asked.append((scenario.name, directory.name, resume))
+        if scenario.name.replace("-", "_") in self.how:
+            return self.how[scenario.name.replace("-", "_")](scenario, directory)
+        write(directory, summary_of(scenario))
+        return 0
+
+
+def played(ids: list[str], out: Path, run: Played, form: series.Form = QUICK) -> tuple[int, list[str]]:
+    told: list[str] = []
+    return series.run_series(chosen(ids), out, form, run, series.conclude, told.append), told
+
+
+def test_each_figure_is_run_judged_and_kept(tmp_path: Path) -> None:
+    series.open_directory(tmp_path, QUICK, False) if not any(tmp_path.iterdir()) else None
+    run = Played()
+    status, told = played(["10", "12", "13", "sizing"], tmp_path, run)
+    assert status == 0 and [name for name, _, _ in run.asked] == ["t0-dead", "ev-loss-20"]  # 13 looks at 12's runs
+    made = {figure["id"]: figure for figure in series.concluded(tmp_path)}
+    assert list(made) == ["sizing", "10", "12", "13"] and {figure["verdict"] for figure in made.values()} == {AGREES}
+    assert made["10"]["parts"][0]["time_scales"] == {"demo": 12500.0} and made["10"]["parts"][0]["seeds"] == 1
+    assert made["13"]["parts"][0]["directory"] == "12/main"
+    again = Played()
+    assert played(["10", "12", "13", "sizing"], tmp_path, again)[0] == 0 and again.asked == []
+    assert len(told) == 4
+
+
+def test_a_figure_that_fails_is_told_and_left_behind(tmp_path: Path) -> None:
+    def bug(scenario: Scenario, directory: Path) -> int:
+        raise RuntimeError("no more cables\nand a traceback")
+
+    def half(scenario: Scenario, directory: Path) -> int:
+        summary = summary_of(scenario)
+        write(directory, {**summary, "runs": summary["runs"][:-1], "verdict": "failed", "stopped_by": "x"})
+        return 70
+
+    run = Played(t0_dead=bug, t1_dead=half)
+    status, told = played(["10", "11", "12"], tmp_path, run)
+    assert status == 1 and [name for name, _, _ in run.asked] == ["t0-dead", "t1-dead", "ev-loss-20"]
+    assert "figure 10: main: RuntimeError: no more cables" in told and any("11: main: its runs did not all end" in line for line in told)
+    made = {figure["id"]: figure for figure in series.concluded(tmp_path)}
+    assert made["10"]["verdict"] == NO_DATA and made["10"]["trouble"] == ["main: not run"] and made["12"]["verdict"] == AGREES
+    again = Played()
+    assert played(["10", "11", "12"], tmp_path, again)[0] == 0
+    assert again.asked == [("t0-dead", "main", False), ("t1-dead", "main", True)]  # the second goes on in what is there
+
+
+def test_ctrl_c_ends_the_series_with_what_there_is(tmp_path: Path) -> None:
+    run = Played(t0_dead=lambda scenario, directory: 130)
+    status, _ = played(["9a", "10", "11"], tmp_path, run)
+    assert status == 130 and [name for name, _, _ in run.asked] == ["nic-ports-one-by-one", "t0-dead"]
+    assert [figure["id"] for figure in series.concluded(tmp_path)] == ["9a", "10"]
+
+
+def test_a_figure_that_cannot_be_concluded_does_not_end_the_series(tmp_path: Path) -> None:
+    def conclude(figure: Any, out: Path) -> None:
+        if figure.id == "10":
+            raise UserError("no space left")
+
+    told: list[str] = []
+    assert series.run_series(chosen(["10", "11"]), tmp_path, QUICK, Played(), conclude, told.append) == 1
+    assert "figure 10: UserError: no space left" in told and told[-1].startswith("figure 11")
+
+
+def test_a_summary_that_is_cut_off_is_told(tmp_path: Path) -> None:
+    played(["10"], tmp_path, Played())
+    (tmp_path / "10" / "main" / "summary.json").write_text('{"runs": [')
+    made = series.conclude(chosen(["10"])[0], tmp_path)
+    assert made["verdict"] == NO_DATA and "summary.json cannot be read" in made["trouble"][0]
+
+
+def test_a_directory_holds_one_set(tmp_path: Path) -> None:
+    out = tmp_path / "new" / "set"
+    series.open_directory(out, series.Form(True, (1, 2)), False)
+    assert series.read_form(out) == series.Form(True, (1, 2))
+    series.open_directory(out, series.Form(True, (1, 2)), True)
+    with pytest.raises(ScenarioError, match="holds figures already: add --resume"):
+        series.open_directory(out, series.Form(True, (1, 2)), False)
+    with pytest.raises(ScenarioError, match="holds the --quick set with seeds 1, 2, not the full set: give a new"):
+        series.open_directory(out, series.Form(), True)
+    (tmp_path / "x").write_text("")
+    for place in (tmp_path, tmp_path / "x"):
+        with pytest.raises(ScenarioError, match="is not empty, and holds no figures"):
+            series.open_directory(place, QUICK, True)
+    (out / series.SET).write_text('{"format": 99}')
+    with pytest.raises(ScenarioError, match="is of format 99"):
+        series.read_form(out)
+    (out / series.SET).write_text("{")
+    with pytest.raises(ScenarioError, match="cannot be read"):
+        series.read_form(out)
+
+
+# --- the page ------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_says_it_all_and_needs_no_network(tmp_path: Path) -> None:
+    out = tmp_path / "set"
+    series.open_directory(out, QUICK, False)
+
+    def doubted(scenario: Scenario, directory: Path) -> int:
+        write(directory, summary_of(scenario, verdict="not trustworthy", distrust=["the machine was <busy>"], whole_busbw_share=0.1))
+        return 3
+
+    played(["sizing", "8", "10", "11"], out, Played(t0_dead=doubted, t1_dead=lambda s, d: 1))
+    path = page.write_page(out)
+    text, first = path.read_text(), path.read_bytes()
+    assert "131,072 NICs at 512 ports per switch" in text and "“around 580K packets were dropped”" in text
+    assert "cannot be emulated here" in text and "short form" in text and "1/12,500 of 100 Gb/s" in text
+    assert "1 NOT TRUSTWORTHY" in text and "the machine was &lt;busy&gt;" in text and "main: not run" in text
+    assert "windows that regrow slowly" in text  # why it differs
+    assert "http://" not in text.replace("http://www.w3.org", "") and "<script" not in text and 'src="data:image/png;base64,' in text
+    page.write_page(out)
+    assert path.read_bytes() == first
+    data = json.loads((out / page.DATA).read_text())
+    assert data["quick"] and sum(data["counts"].values()) == sum(len(f["rows"]) for f in data["figures"])
+    assert page.summary_line(data["figures"]).startswith(f"{sum(data['counts'].values())} claims in 4 figures: ")
+
+
+# --- the command ---------------------------------------------------------------------------------------------------
+
+
+def called(*words: str) -> tuple[int, str]:
+    """(exit status, what was printed)."""
+    result = CliRunner().invoke(paper.command, list(words), standalone_mode=False)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.output
+
+
+def test_the_list_has_every_figure_and_its_time() -> None:
+    status, text = called("--list")
+    assert status == 0 and all(figure.id in text for figure in chosen([])) and "computed" in text and "all of these" in text
+    assert "min" in text and "ring-loss.toml" in text
+    assert "incast.toml" not in called("--list", "9")[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["99"], "there is no figure '99' here"),
+        (["16", "--resume"], "--resume needs --out DIR"),
+        (["16", "--seeds", "3-1"], "must go upwards"),
+        (["--report", "/nowhere"], "/nowhere holds no figures"),
+        (["sizing", "--out", "/proc/x/y"], "cannot make the results directory"),
+    ],
+)
+def test_bad_input_is_one_line(words: list[str], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    with pytest.raises(UserError, match=said):
+        called(*words)
+
+
+def test_running_needs_root_and_computing_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    with pytest.raises(UserError, match="needs root"):
+        called("16", "--out", str(tmp_path / "a"))
+    assert not (tmp_path / "a").exists()
+    status, text = called("sizing", "--out", str(tmp_path / "b"))
+    assert status == 0 and "7 claims in 1 figure: 7 agree, 0 differ" in text and "524,288" in text
+    assert (tmp_path / "b" / "paper.html").is_file()
+    with pytest.raises(UserError, match="holds figures already"):
+        called("sizing", "--out", str(tmp_path / "b"))
+
+
+def test_a_report_is_made_again_from_files_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "set"
+    series.open_directory(out, QUICK, False)
+    played(["10"], out, Played())
+    summary = summary_of(chosen(["10"])[0].parts[0].load(True), outside_busbw_share=0.5)
+    write(out / "10" / "main", summary)  # as if a later version computed other figures
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    status, text = called("--report", str(out))
+    assert status == 0 and "50 % of what theory" in text and "differs" in text
+    assert json.loads(called("--report", str(out), "--json")[1])["figures"][0]["id"] == "sizing"
+
+
+def test_the_command_is_in_the_help() -> None:
+    assert "paper" in cli.COMMANDS and isinstance(paper.command, click.Command)
