@@ -12,8 +12,9 @@ from testbed.dataplane.layout import BACKGROUND_WORDS
 
 _OF_ALL = {"drop_tail": "drop_tail_packets", "drop_link_down": "drop_link_down_packets"}
 _CAUSES = tuple(name for name in BACKGROUND_WORDS if name.startswith("drop_"))
-_BY_REMAINDER = ("flushed_packets", "drop_bridge")
-"""Losses that nobody sees frame by frame: a queue that went with its link, an Open vSwitch bridge that was too slow."""
+_BY_REMAINDER = ("flushed_packets", "drop_bridge", "drop_link_down_packets")
+"""Losses that nobody sees frame by frame: a queue that went with its link; an Open vSwitch bridge that was too slow, or that sent to a port
+which was down."""
 
 
 def of_host(row: dict[str, Any]) -> bool:

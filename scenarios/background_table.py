@@ -24,7 +24,7 @@ COLUMNS: list[tuple[str, Callable[[Row], str]]] = [
     ("arrived\nMb/s", _number("received_bps", ".2f", 1e6)),
     ("lost\n%", _number("lost_percent", ".1f")),
     ("jitter\nms", _number("jitter_ms", ".1f")),
-    ("sent\nagain", _number("retransmits", "d")),
+    ("sent\nagain", _number("retransmits", ".0f")),
     ("s", _number("seconds", ".1f")),
 ]
 

@@ -9,6 +9,7 @@ import pytest
 
 from scenarios.background_figures import figures, taken
 from scenarios.background_run import BackgroundRun
+from scenarios.background_table import COLUMNS, background_rows
 from scenarios.schema import ScenarioError, load_scenario
 from testbed.emulated.background import Stream, command_lines, datagram_bytes, route_lines
 from testbed.emulated.bringup import link_mtu, spread
@@ -212,3 +213,15 @@ def test_figures_of_a_run() -> None:
     assert unknown["beside_background_busbw_bps"] is None and unknown["background_sent_share"] is not None
     failed = figures({**record, "background": [flow(1, 2, ev(1, 1), 1e6, name="refused")]}, TINY, RECORDED)
     assert failed["background_sent_share"] is None
+
+
+def test_a_line_per_flow_and_run_for_people() -> None:
+    known, unknown = (
+        figures({"workload": "flows", "background": [flow(0, 3, ev(0, 1), 4e6, name=name, protocol=name)]}, TINY, RECORDED)
+        for name in ("tcp", "refused")
+    )
+    rows = background_rows([{"transport": "mrc", **known}, {"transport": "roce", **unknown}, {"transport": "tcp"}])
+    assert [[cell(row) for _, cell in COLUMNS] for row in rows] == [
+        ["tcp beside mrc", "h0–h3", "tcp p0/0", "12.92", "9.75", "–", "–", "0", "2.0"],
+        ["refused beside roce", "h0–h3", "refused p0/0", "–", "–", "–", "–", "–", "–"],
+    ]
