@@ -114,7 +114,8 @@ class Size:
     @property
     def paths(self) -> int:
         """Shortest paths between NICs under different T0s that meet in the top tier, over all planes."""
-        return self.planes * (self.radix // 2) ** (self.tiers - 1)
+        spread: int = (self.radix // 2) ** (self.tiers - 1)
+        return self.planes * spread
 
 
 def radix_limit(radix: int, tiers: int) -> int:

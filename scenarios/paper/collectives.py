@@ -51,7 +51,7 @@ RATES_NOTE = (
     "same NIC rate, as the paper compares. A message of 1 MiB is some 6 BDP of a host here; the paper's smallest, of 4 MB, is 8 at "
     "400 Gb/s and 10 us, its largest 4,000 times that."
 )
-GO_BACK_N = "go-back-N loses a window per loss, and a window is 28 packets here, hundreds there"
+GO_BACK_N = "go-back-N loses a window per loss, and a window is 28 packets here, over a hundred there"
 
 
 def share(e: Evidence, transport: str, size: Any, loss: float, part: str = "main") -> float | None:
