@@ -101,7 +101,7 @@ $(BPF): testbed/dataplane/fabric.bpf.c testbed/dataplane/build.py $(wildcard tes
 # --- use -------------------------------------------------------------------------------------------------------
 
 demo: root install
-	@status=0; .venv/bin/mrcbed run link-failure || status=$$?
+	@status=0; .venv/bin/mrcbed run demo || status=$$?
 	$(OWN); exit $$status
 
 bench: root install
