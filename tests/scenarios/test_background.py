@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from agents.clock import REAL
+from agents.clock import REAL
 from scenarios.background_figures import figures, taken
 from scenarios.background_run import BackgroundRun
 from scenarios.background_table import COLUMNS, background_rows
@@ -133,6 +135,8 @@ class FakeFlow:
 
 class FakeCluster:
     fabric = TINY
+    clock = REAL
+    clock = REAL
 
     def __init__(self) -> None:
         self.flows: list[FakeFlow] = []
