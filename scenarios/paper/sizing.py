@@ -26,7 +26,7 @@ def rows(_: Evidence) -> list[Row]:
     links = 100 * float(two.uplink_share), 100 * float(three.uplink_share)
     return [
         judged(
-            Claim("2-Tier 8x100 Gb/s multi-plane topology: 131,072 NICs (8 planes)", "section 2, Fig 1", True),
+            Claim("2-Tier 8x100 Gb/s multi-plane topology: 131,072 NICs (8 planes)", "section 2, Fig 1"),
             "the same number",
             f"{two.most_nics:,} NICs at {two.radix} ports per switch",
             two.most_nics == PAPER_NICS,

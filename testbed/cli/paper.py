@@ -50,11 +50,16 @@ def command(
     if report is not None:
         directory = Path(report)
         series.read_form(directory)
+        status = 0
         for figure in wanted:
             if not figure.parts or any((figure.directory(part, directory) / "summary.json").is_file() for part in figure.parts):
-                series.conclude(figure, directory)
+                try:
+                    series.conclude(figure, directory)
+                except Exception as error:  # results of another version, say: the other figures are judged all the same
+                    status = 1
+                    print(f"figure {figure.id}: {type(error).__name__}: {error}", file=sys.stderr)
         _show(directory, as_json)
-        return
+        sys.exit(status)
     if any(figure.parts for figure in wanted) and os.geteuid() != 0:
         raise UserError("mrcbed paper needs root for network namespaces and eBPF: use sudo (--list, sizing and --report need none)")
     if resume and out is None:
