@@ -40,6 +40,12 @@ def number(value: float | None, form: str = ",.1f", unit: str = "") -> str:
     return (text if text.strip("-0.") else text.removeprefix("-")) + unit  # no "-0"
 
 
+def rtts(row: Row) -> str:
+    """The time lost in base RTTs of its fabric."""
+    value = row["extra_rtts"]
+    return number(value, ",.0f" if value is not None and abs(value) >= 10 else ",.1f")
+
+
 def _lost(row: Row) -> str:
     missing = f"{row['unfinished']} of {row['runs']} unfinished" if row["unfinished"] else ""
     if row["extra_ns"] is None:
@@ -86,7 +92,7 @@ def columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
             ("healthy Mb/s", lambda r: number(r["healthy_bps"] and r["healthy_bps"] / 1e6)),
             ("not delivered", lambda r: number(None if r["undelivered_bytes"] is None else r["undelivered_bytes"] / 1e6, ",.2f", " MB")),
             *lost,
-            ("base RTTs", lambda r: number(r["extra_rtts"], ",.0f")),
+            ("base RTTs", rtts),
             ("of the time", lambda r: number(r["extra_percent"], ",.1f", " %")),
             ("back after", lambda r: seconds(r["back_ns"])),
             ("theory", lambda r: seconds(r["ideal_extra_ns"])),
@@ -95,7 +101,7 @@ def columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
         ("healthy step", _healthy),
         *lost,
         ("in steps", lambda r: number(r["extra_steps"], ",.2f")),
-        ("base RTTs", lambda r: number(r["extra_rtts"], ",.0f")),
+        ("base RTTs", rtts),
         ("job longer", lambda r: number(r["extra_percent"], ",.1f", " %")),
         ("slowest step", lambda r: seconds(r["worst_step_ns"])),
         ("theory", lambda r: seconds(r["ideal_extra_ns"])),
@@ -126,12 +132,15 @@ def headline(rows: Sequence[Row]) -> str:
             why = "it did not finish" if row["unfinished"] else "it had no healthy time"
             parts.append(f"{row['transport']} an amount not known ({why})")
             continue
+        if row["extra_ns"] <= 0 and not row["unfinished"]:
+            parts.append(f"{row['transport']} nothing that can be told from noise")
+            continue
         if row["kind"] == "flows":
             share = f"{number(row['extra_percent'])} % of the time since" if row["extra_percent"] is not None else ""
         else:
             share = f"{number(row['extra_steps'], '.2f')} of its own steps"
         some = f", {row['unfinished']} of {row['runs']} runs did not finish" if row["unfinished"] else ""
-        parts.append(f"{row['transport']} {seconds(row['extra_ns'])} ({share}, {number(row['extra_rtts'], ',.0f')} base RTTs{some})")
+        parts.append(f"{row['transport']} {seconds(row['extra_ns'])} ({share}, {rtts(row)} base RTTs{some})")
     ideals = [row["ideal_extra_ns"] for row in rows if row["ideal_extra_ns"] is not None]
     if not ideals:
         theory = ""

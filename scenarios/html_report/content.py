@@ -11,13 +11,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from scenarios.background_table import COLUMNS, NOTE, background_rows
-from scenarios.comparison import COLUMNS as COMPARED
 from scenarios.cost_table import columns, cost_groups, footnotes, headline, number, seconds
 from scenarios.html_report.figures import figures
 from scenarios.plots.stored import ResultsError, Stored
 
 Table = dict[str, Any]
 """head: [text], rows: [{cells: [text], mark: "" or a CSS class}], words: the columns that hold words; others hold numbers."""
+LONG = 12
+"""Rows above which a table is folded [ours]."""
+SENTENCES = 4
+"""More placements and variants than this have their tables of costs, not a sentence each [ours]."""
 NEEDED = ("steps", "events", "counters", "goodput", "agents")
 """Tables that every run leaves."""
 
@@ -50,13 +53,13 @@ def content(stored: Stored) -> dict[str, Any]:
         "costs": cost_sections(stored),
         "cost_notes": footnotes([row for _, rows in cost_groups(stored.runs) for row in rows]),
         "lead": None if any(r.get("failure_cost") for r in stored.runs) else plain_headline(stored),
-        "trust": trust(stored),
-        "checks": checks(summary["checks"]),
+        "trust": folded(trust(stored), "runs are ok"),
+        "checks": folded(checks(summary["checks"]), "checks hold"),
         "figures": figures(stored),
         "medians": medians(stored),
-        "runs": runs_table(stored),
+        "runs": folded(runs_table(stored), "runs are ok"),
         "background": background(stored),
-        "faults": faults(stored),
+        "faults": folded(broken, "") if (broken := faults(stored)) else None,
         "notes": manifest.get("notes", []),
         "scenario_file": manifest.get("scenario_file", ""),
         **parts,
@@ -66,12 +69,13 @@ def content(stored: Stored) -> dict[str, Any]:
 def cost_sections(stored: Stored) -> list[dict[str, Any]]:
     """Per placement and variant in which something broke: the sentence, the table."""
     out = []
-    for where, rows in cost_groups(stored.runs):
+    groups = cost_groups(stored.runs)
+    for where, rows in groups:
         heads = columns(rows)
         marks = ["doubt" if row["doubtful"] else "" for row in rows]
         cells = [[cell(row) for _, cell in heads] for row in rows]
         made = table([head for head, _ in heads], cells, marks=marks)
-        out.append({"where": ", ".join(where), "sentence": headline(rows), "table": made})
+        out.append({"where": ", ".join(where), "sentence": headline(rows) if len(groups) <= SENTENCES else "", "table": made})
     return out
 
 
@@ -89,6 +93,15 @@ def plain_headline(stored: Stored) -> str:
         return "No run got far enough to say what it carried."
     what = "of the ideal bus bandwidth" if any(r.get("busbw_bps") for r in stored.runs) else "of a line, per group of flows"
     return f"Nothing was broken. Carried, {what}: {'; '.join(said)}."
+
+
+def folded(whole: Table, words: str) -> dict[str, Any]:
+    """A table of which, if it is long, only the rows that are marked stand open; ``words`` say what the others are."""
+    marked = [row for row in whole["rows"] if row["mark"]]
+    if len(whole["rows"]) <= LONG:
+        return {"open": whole, "all": None, "words": ""}
+    count = f"{len(whole['rows']) - len(marked)} of {len(whole['rows'])} {words}" if words else ""
+    return {"open": {**whole, "rows": marked}, "all": whole, "words": count}
 
 
 def trust(stored: Stored) -> Table:
@@ -137,21 +150,24 @@ def runs_table(stored: Stored) -> Table:
 def medians(stored: Stored) -> list[dict[str, Any]]:
     """comparison.parquet as tables, one per placement and variant: a row per figure, a column per transport; [] without it."""
     frame = stored.table("comparison")
-    if not len(frame) or not {"transport", "figure", "median", "low", "high", "n", "unit"} <= set(frame):
+    if not len(frame) or not {"transport", "fabric", "figure", "median", "low", "high", "n", "unit"} <= set(frame):
         return []
-    outside = (*COMPARED, "transport", "kind", "fabric", "scenario", "workload")
-    groups = [c for c in frame.columns if c not in outside]
+    before = list(frame.columns[: list(frame.columns).index("figure")])
+    groups = [c for c in before if c not in ("transport", "kind", "fabric", "scenario", "workload")]
     out = []
     for where, mine in frame.groupby(groups, sort=False, dropna=False) if groups else [((), frame)]:
-        transports = list(dict.fromkeys(mine["transport"]))
-        rows = []
+        heads = list(dict.fromkeys(zip(mine["transport"], mine["fabric"], strict=True)))
+        rows, usual = [], int(mine["n"].max())
         for (figure, unit), one in mine.groupby(["figure", "unit"], sort=False, dropna=False):
-            told = {row["transport"]: row for row in one.to_dict("records")}
+            told = {(row["transport"], row["fabric"]): row for row in one.to_dict("records")}
             if any(known(row["median"]) for row in told.values()):
-                name = f"{figure} [{unit}]" if known(unit) and unit else str(figure)
-                rows.append([name, *(_interval(told.get(t), str(unit)) for t in transports)])
-        words = ", ".join(str(v) if k == "placement" else f"{k} = {v}" for k, v in zip(groups, where, strict=False))
-        out.append({"where": words, "table": table(["figure", *transports], rows)})
+                name = str(figure).removesuffix("_ns").removesuffix("_bps")
+                if known(unit) and unit not in ("", "ns"):
+                    name += f" [{'Mb/s' if unit == 'bit/s' else unit}]"
+                rows.append([name, *(_interval(told.get(head), str(unit), usual) for head in heads)])
+        words = ", ".join(f"{v} ranks" if k == "placement" else f"{k} = {v}" for k, v in zip(groups, where, strict=False))
+        words = ", ".join([words, f"n = {usual}"] if words else [f"n = {usual}"])
+        out.append({"where": words, "table": table(["figure", *(f"{t} on {f}" for t, f in heads)], rows)})
     return out
 
 
@@ -160,20 +176,24 @@ def known(value: Any) -> bool:
     return value is not None and value == value
 
 
-def _interval(row: Any, unit: str) -> str:
+def _interval(row: Any, unit: str, usual: int) -> str:
+    """A median, below it its interval and the ideal; how many runs it is of, if not as many as usual."""
+
     def show(value: Any) -> str:
         if unit == "ns":
             return seconds(float(value))
+        if unit == "bit/s":
+            return f"{float(value) / 1e6:,.2f}"
         return f"{float(value):,.4g}" if abs(value) < 1e5 else f"{float(value):,.0f}"
 
     if row is None or not known(row["median"]):
-        return f"– ({int(row['failed'])} failed)" if row is not None and row.get("failed") else "–"
-    text = show(row["median"])
-    if known(row["low"]) and known(row["high"]):
-        text += f" [{show(row['low'])}, {show(row['high'])}]"
-    left = [f"{int(row[key])} {words}" for key, words in (("failed", "failed"), ("doubtful", "not trustworthy")) if row.get(key)]
-    text += ", ".join(["", f"n = {int(row['n'])}", *left])
-    return text + (f"; ideal {show(row['ideal'])}" if known(row.get("ideal")) else "")
+        return "–"
+    told = known(row["low"]) and known(row["high"]) and row["low"] != row["high"]
+    more = [f"[{show(row['low'])}, {show(row['high'])}]"] if told else []
+    more += [f"ideal {show(row['ideal'])}"] if known(row.get("ideal")) and row["ideal"] != row["median"] else []
+    more += [f"n = {int(row['n'])}"] if int(row["n"]) != usual else []
+    more += [f"{int(row['doubtful'])} not trustworthy"] if known(row.get("doubtful")) and row["doubtful"] else []
+    return "\n".join([show(row["median"]), *more])
 
 
 def background(stored: Stored) -> dict[str, Any] | None:

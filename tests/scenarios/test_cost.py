@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from scenarios import cost
+from scenarios.cost_table import columns, cost_groups, footnotes, headline
 from scenarios.workloads import Flow
 from tests.scenarios.broken import MS, RTT, S, at, fault, steps, write
 
@@ -150,3 +151,43 @@ def test_costs_are_medians_over_seeds() -> None:
     assert (rows[1]["extra_low_ns"], rows[1]["extra_high_ns"]) == (1, 9)
     (none,) = cost.costs([entry("tcp", None)])
     assert none["extra_ns"] is None and none["n"] == 0 and none["unfinished"] == 1
+
+
+# --- as people read it ---------------------------------------------------------------------------------------------
+
+
+def said(transport: str, extra: float | None, **more: Any) -> dict[str, Any]:
+    numbers = {"healthy_step_ns": 1.0 * S, "healthy_steps": 3, "healthy_from": "before", "ideal_extra_ns": 0.5 * S, "worst_step_ns": 4 * S}
+    known = {} if extra is None else {"extra_steps": extra / S, "extra_rtts": extra / (10 * MS), "extra_percent": 100 * extra / (8 * S)}
+    made = entry(transport, extra, **numbers, **known)
+    return made | {"placement": "packed", "settings": {}} | more
+
+
+def test_the_sentence() -> None:
+    rows = cost.costs([said("mrc", 0.6 * S), said("tcp", -3 * MS), said("roce", None), said("mptcp", 1.5 * S), said("mptcp", None)])
+    assert headline(rows) == (
+        "The failure cost mrc 600 ms (0.60 of its own steps, 60 base RTTs); tcp nothing that can be told from noise; roce an amount not "
+        "known (it did not finish); mptcp 1.50 s (1.50 of its own steps, 150 base RTTs, 1 of 2 runs did not finish). "
+        "The capacity that was gone accounts for 500 ms."
+    )
+
+
+def test_the_table() -> None:
+    rows = cost.costs([said("mrc", 0.6 * S), said("mrc", 0.8 * S), said("roce", None, verdict="not trustworthy")])
+    heads = columns(rows)
+    assert [head for head, _ in heads] == [
+        "transport", "n", "healthy step", "lost", "over seeds", "in steps", "base RTTs", "job longer", "slowest step", "theory",
+    ]  # fmt: skip
+    assert [[cell(row) for _, cell in heads] for row in rows] == [
+        ["mrc on f", "2", "1.00 s of 3", "700 ms", "600 ms to 800 ms", "0.70", "70", "8.8 %", "4.00 s", "500 ms"],
+        ["roce on f", "0", "1.00 s of 3", "1 of 1 unfinished", "–", "–", "–", "–", "4.00 s", "500 ms"],
+    ]
+    assert "Not trustworthy, the machine was not up to it: roce (1 of 1 runs)." in footnotes(rows)
+
+
+def test_groups_are_by_setting_and_placement() -> None:
+    swept = {"settings": {"workload.message_bytes": "1MiB"}}
+    runs = [said("mrc", 1.0), said("mrc", 2.0, **swept), said("mrc", 3.0, placement="interleaved"), said("roce", 4.0)]
+    seen = [(words, [row["extra_ns"] for row in rows]) for words, rows in cost_groups(runs)]
+    assert seen == [(["packed ranks"], [1.0, 4.0]), (["packed ranks", "message_bytes = 1MiB"], [2.0]), (["interleaved ranks"], [3.0])]
+    assert cost_groups([said("mrc", 1.0)])[0][0] == [] and cost_groups([{**said("mrc", 1.0), "failure_cost": None}]) == []
