@@ -127,7 +127,7 @@ TOOLS: dict[str, tuple[Status, str, str]] = {  # tool -> status when lacking, wh
     "nsenter": ("missing", "commands inside the switches' namespace", "util-linux"),
     "clang": ("limited", "compiles the data plane, once", "clang libbpf-dev"),
     "gcc": ("limited", "compiles the engine; without it the engine runs interpreted, slower", "gcc python3-dev"),
-    "iperf3": ("limited", "real traffic between hosts", "iperf3"),
+    "iperf3": ("limited", "background traffic in scenarios, and the prompt's iperf", "iperf3"),
     "ping": ("limited", "pingall at the prompt", "iputils-ping"),
     "tcpdump": ("limited", "captures (--pcap)", "tcpdump"),
     "tshark": ("limited", "reads captures with the MRC dissector", "tshark"),

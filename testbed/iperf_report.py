@@ -10,8 +10,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-CUT = ("interrupt - the client has terminated", "the client has terminated")
-"""What either end of iperf3 3.12 calls an error when we end a flow with its run; later versions add words behind it."""
+CUT = ("interrupt - the client has terminated", "the client has terminated", "interrupt - the server has terminated")
+"""What either end of iperf3 3.12 calls an error when we end a flow with its run, the last where the path was dead by then; later versions
+add words behind it."""
 _FIGURES = ("sent_bps", "received_bps", "lost_percent", "jitter_ms", "retransmits", "seconds")
 
 
@@ -32,7 +33,7 @@ def complaint(stem: Path, cut: bool) -> str:
         said = str(read_json(Path(f"{stem}{ending}.json")).get("error", ""))
         if said and not (cut and said.startswith(CUT)):
             return f"iperf3's {whose} says: {said}"
-    return ""
+    return "" if flow_figures(stem)["sent_bps"] is not None else "it was ended before it had sent anything: its path may be dead"
 
 
 def flow_figures(stem: Path) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from agents.clock import REAL
-from agents.clock import REAL
 from scenarios.background_figures import figures, taken
 from scenarios.background_run import BackgroundRun
 from scenarios.background_table import COLUMNS, background_rows
@@ -135,7 +134,6 @@ class FakeFlow:
 
 class FakeCluster:
     fabric = TINY
-    clock = REAL
     clock = REAL
 
     def __init__(self) -> None:

@@ -44,3 +44,7 @@ def test_what_went_wrong_is_said(tmp_path: Path) -> None:
     assert complaint(tmp_path / "iperf3-half", True) == "iperf3's client says: iperf3 left no whole report"
     (tmp_path / "iperf3-none.json").write_text("")
     assert complaint(tmp_path / "iperf3-none", True) == "iperf3's client says: iperf3 left no report"
+    cut = '{"intervals": [], "end": {}, "error": "interrupt - the client has terminated"}'
+    for ending in ("", "-server"):
+        (tmp_path / f"iperf3-early{ending}.json").write_text(cut)
+    assert complaint(tmp_path / "iperf3-early", True) == "it was ended before it had sent anything: its path may be dead"
