@@ -48,7 +48,8 @@ def lines(runs: Sequence[Line]) -> list[Line]:
 def compared(mine: Sequence[Line]) -> dict[str, Line]:
     """Figure -> its row of the comparison of these runs, None for what is missing."""
     found = compare(table([row(run, "") for run in mine])).astype(object)
-    return {str(told["figure"]): told for told in found.where(found.notna(), None).to_dict("records")}
+    rows: list[Line] = [{str(key): value for key, value in told.items()} for told in found.where(found.notna(), None).to_dict("records")]
+    return {str(told["figure"]): told for told in rows}
 
 
 def figure(name: str, form: str, scale: float = 1.0, unit: str = "") -> Callable[[Line], str]:

@@ -63,7 +63,7 @@ def former_manifest(directory: Path, now: Mapping[str, Any]) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         first = (str(error).splitlines() or [""])[0]
         raise ScenarioError(f"--resume: {path} cannot be read ({first}): begin again with a new --out") from None
-    different = _first_difference(then_run, now_run)
+    different = first_difference(then_run, now_run)
     if different:
         key, then, here = different
         raise ScenarioError(
@@ -81,7 +81,7 @@ def _what_was_asked(manifest: Mapping[str, Any]) -> dict[str, Any]:
     return {**scenario, **{key: manifest.get(key) for key in FIXED}, "the file's text": manifest["scenario_file"]}
 
 
-def _first_difference(then: Any, now: Any, where: str = "") -> tuple[str, str, str] | None:
+def first_difference(then: Any, now: Any, where: str = "") -> tuple[str, str, str] | None:
     """(dotted key, value then, value now) of the first thing that is not equal."""
     if isinstance(then, dict) and isinstance(now, dict):
         inner = [(str(key), then.get(key), now.get(key)) for key in {**then, **now}]
@@ -89,7 +89,7 @@ def _first_difference(then: Any, now: Any, where: str = "") -> tuple[str, str, s
         inner = [(str(i), *pair) for i, pair in enumerate(zip(then, now, strict=True))]
     else:
         return None if then == now else (where, _brief(then), _brief(now))
-    return next((found for key, a, b in inner if (found := _first_difference(a, b, f"{where}.{key}" if where else key))), None)
+    return next((found for key, a, b in inner if (found := first_difference(a, b, f"{where}.{key}" if where else key))), None)
 
 
 def _brief(value: Any) -> str:

@@ -79,6 +79,7 @@ class Scenario:
     expects: tuple[Expect, ...]
     file: str
     text: str  # as read, for the manifest
+    fabric: Fabric  # the scenario's own; a transport may have another
     backgrounds: tuple[Background, ...] = ()
     swept: tuple[Variant, ...] = ()  # one per setting of the sweep; empty without one, and in a variant's own scenario
 
@@ -90,6 +91,7 @@ class Scenario:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for the manifest, everything resolved: the first setting's, and each one's under "variants" if any key is swept."""
         data = asdict(replace(self, transports=(), swept=()))
+        data["fabric"] = self.fabric.to_dict()
         data["transports"] = [{**asdict(t), "fabric": t.fabric.to_dict()} for t in self.transports]
         data["variants"] = [{"settings": v.settings, "scenario": v.scenario.to_dict()} for v in self.swept]
         return data
@@ -226,6 +228,7 @@ class _Reader(BackgroundValues):
             expects=tuple(e for e in expects if names_in(e.check) <= names),  # those of transports left out are not asked
             file=file,
             text=text,
+            fabric=base,
         )
 
     def chosen(self, every: list[Transport], wanted: Sequence[str], base: Fabric) -> list[Transport]:

@@ -14,12 +14,12 @@ import pytest
 
 from scenarios.resume import held
 from scenarios.runner import Runner, results_directory
-from scenarios.schema import ScenarioError, load_scenario
+from scenarios.schema import ScenarioError
 from testbed.cli.run import parse_seeds
 from testbed.errors import UserError
 from tests.scenarios.fakes import FakeCluster
+from tests.scenarios.small import small
 
-QUICK = ["workload.steps=12", "fault.0.at=0.1", "fault.0.for=0.1", "workload.message_bytes=40KiB", "workload.warmup_steps=0"]
 KEYS = [f"{name}-interleaved-s{seed}" for seed in (1, 2) for name in ("mrc-tiny", "roce-tiny", "roce-1p-tiny-1p")]
 
 
@@ -28,9 +28,7 @@ def runner(directory: Path, clusters: list[FakeCluster], overrides: list[str] | 
         clusters.append(FakeCluster(fabric, **kind))
         return clusters[-1]
 
-    scenario = load_scenario(
-        "link-failure", fabric="tiny", transports=["mrc", "roce", "roce-1p"], overrides=overrides or QUICK, seeds=[1, 2]
-    )
+    scenario = small(directory.parent, overrides=overrides or (), seeds=[1, 2])
     return Runner(scenario, directory, factory, resume=resume)
 
 
@@ -86,12 +84,12 @@ def test_those_that_go_on_lose_the_cable_that_was_found_before(copy: Path) -> No
 
 def test_an_interrupted_run_is_done_again_and_a_finished_directory_only_written_again(tmp_path: Path) -> None:
     clusters: list[FakeCluster] = []
-    summary = runner(tmp_path, clusters, [*QUICK, "workload.steps=60"], resume=False, interrupt_at=5).run()
+    summary = runner(tmp_path, clusters, ["workload.steps=60"], resume=False, interrupt_at=5).run()
     assert summary["verdict"] == "interrupted" and len(agents(clusters)) == 1
-    summary = runner(tmp_path, clusters, [*QUICK, "workload.steps=60"]).run()
+    summary = runner(tmp_path, clusters, ["workload.steps=60"]).run()
     assert len(agents(clusters)) == 1 + 6 and len(summary["runs"]) == 6 and {r["outcome"] for r in summary["runs"]} == {"done"}
     (tmp_path / "runs.parquet").unlink()
-    again = runner(tmp_path, clusters, [*QUICK, "workload.steps=60"]).run()
+    again = runner(tmp_path, clusters, ["workload.steps=60"]).run()
     assert len(agents(clusters)) == 7 and again == summary and (tmp_path / "runs.parquet").is_file()
 
 
@@ -114,7 +112,7 @@ def test_rows_are_there_while_runs_go_on(tmp_path: Path) -> None:
 )
 def test_another_scenario_is_refused(whole: Path, change: list[str], message: str) -> None:
     with pytest.raises(ScenarioError) as caught:
-        runner(whole, [], [*QUICK, *change])
+        runner(whole, [], change)
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 

@@ -1,0 +1,42 @@
+"""A small scenario of the tests' own, which no change to the shipped ones changes: three transports, two fabrics, a cable that dies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from scenarios.schema import Scenario, load_scenario
+
+TEXT = """
+fabric = "tiny"
+timeout = "30s"
+[workload]
+kind = "ring-allreduce"
+placement = "interleaved"
+message_bytes = "40KiB"
+steps = 12
+warmup_steps = 0
+[[transport]]
+kind = "mrc"
+[[transport]]
+kind = "roce"
+[[transport]]
+kind = "roce"
+name = "roce-1p"
+fabric = "twin"
+[[fault]]
+name = "cable pulled"
+kind = "link"
+on = "used-by-qp"
+at = "0.1s"
+for = "0.1s"
+[[expect]]
+check = "mrc.wrong == 0"
+"""
+
+
+def small(directory: Path, more: str = "", **given: Any) -> Scenario:
+    """The scenario ``small``, with ``more`` at the end of its file; ``given`` as load_scenario takes it."""
+    file = directory / "small.toml"
+    file.write_text(TEXT + more)
+    return load_scenario(str(file), **given)
