@@ -258,9 +258,9 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
         mark = "[green]ok    [/]" if check["ok"] else "[bold red]FAILED[/]"
         console.print(f"{mark} {escape(check['name'])}: expected {escape(str(check['expected']))}, seen {escape(_seen(check['seen']))}")
     console.print(f"Verdict: [{_STYLE.get(summary['verdict'], '')}]{summary['verdict']}[/]")
-    plots = sorted(path.name for path in (directory / "plots").glob("*.png"))
+    plots = len(list((directory / "plots").glob("*.png")))
     console.print(
-        f"Data: {escape(str(directory))}/" + (f"  Plots: {escape(str(directory / 'plots'))}/ ({', '.join(plots)})" if plots else ""),
+        f"Data: {escape(str(directory))}/" + (f"  Plots: {escape(str(directory / 'plots'))}/ ({plots})" if plots else ""),
         soft_wrap=True,
     )
     if (directory / REPORT).is_file():
