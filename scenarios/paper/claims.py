@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -46,7 +47,7 @@ class Row:
             "quoted": self.claim.quoted,
             "asked": self.asked,
             "seen": self.seen,
-            "value": self.value,
+            "value": self.value if self.value is None or math.isfinite(self.value) else None,
             "unit": self.unit,
             "ideal": self.ideal,
             "verdict": self.verdict,
@@ -167,4 +168,11 @@ def percent(value: float | None, digits: int = 0) -> str:
 
 
 def number(value: float | None, form: str = ".1f") -> str:
+    if value is not None and math.isinf(value):
+        return "never"
     return "–" if value is None else format(value, form)
+
+
+def or_never(value: float | None, awaited: bool) -> float | None:
+    """A time that something took: infinite if it was awaited and did not come, None if nobody waited for it."""
+    return math.inf if value is None and awaited else value

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from scenarios.paper import plots
-from scenarios.paper.claims import Claim, Evidence, Row, at_most, cannot, judged, number, percent
+from scenarios.paper.claims import Claim, Evidence, Row, Run, at_most, cannot, judged, number, or_never, percent, value_of
 from scenarios.paper.failures import ANNOUNCED, ride
 from scenarios.paper.figure import PaperFigure, Part
 
@@ -22,9 +24,14 @@ def ports(e: Evidence) -> list[Row]:
     return [*port_rows(e), planes_equal(e), remap(e)]
 
 
+def settled(run: Run, key: str, phase: str) -> float | None:
+    """The slowest of a kind of phases until it was steady at what the live ports carry, base RTTs; infinite if one never was."""
+    return or_never(value_of(run, key), any(row["phase"] == phase for row in run.get("ports", ())))
+
+
 def port_rows(e: Evidence) -> list[Row]:
-    error, down = e.median("main", "mrc", "port_down_error"), e.median("main", "mrc", "port_down_rtts")
-    back = e.median("main", "mrc", "port_back_rtts")
+    error, down = e.median("main", "mrc", "port_down_error"), e.median("main", "mrc", partial(settled, key="port_down_rtts", phase="down"))
+    back = e.median("main", "mrc", partial(settled, key="port_back_rtts", phase="up"))
     shares = {
         (row["live"], row["expected"]): row["share"]
         for run in e.runs("main", "mrc")
@@ -61,7 +68,7 @@ def planes_equal(e: Evidence) -> Row:
 
 
 def remap(e: Evidence) -> Row:
-    value = e.median("main", "mrc", "port_down_rtts")
+    value = e.median("main", "mrc", partial(settled, key="port_down_rtts", phase="down"))
     why = "seconds are the NIC firmware's; the engine here moves in-flight packets within the tick in which it hears of the lost carrier"
     return cannot(REMAP, why, f"settled {number(value, '.0f')} base RTTs after the carrier was lost", value=value, unit="base RTTs")
 

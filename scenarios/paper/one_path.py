@@ -3,7 +3,21 @@
 from __future__ import annotations
 
 from scenarios.paper import plots
-from scenarios.paper.claims import Claim, Evidence, Row, Run, all_hold, at_least, at_most, cannot, judged, number, percent
+from scenarios.paper.claims import (
+    Claim,
+    Evidence,
+    Row,
+    Run,
+    all_hold,
+    at_least,
+    at_most,
+    cannot,
+    judged,
+    number,
+    or_never,
+    percent,
+    value_of,
+)
 from scenarios.paper.failures import AT_ONCE, NEGLIGIBLE, ride
 from scenarios.paper.figure import PaperFigure, Part
 
@@ -92,7 +106,7 @@ def throughput(e: Evidence) -> list[Row]:
 
 
 def activity(e: Evidence) -> list[Row]:
-    used = e.median("main", "mrc", lambda run: first_lossy(run, "used_after_loss_ns"))
+    used = e.median("main", "mrc", used_after_loss)
     lost = e.median("main", "mrc", lambda run: first_lossy(run, "losses_before_inactive"))
     other = e.median("main", "mrc", lambda run: first_lossy(run, "other_plane"))
     new = e.median("main", "mrc", lambda run: len(run["lossy_paths"][0]["replaced_by"]) if run.get("lossy_paths") else None)
@@ -126,12 +140,22 @@ def activity(e: Evidence) -> list[Row]:
 
 def first_lossy(run: Run, key: str) -> float | None:
     rows = run.get("lossy_paths") or ()
-    return None if not rows or rows[0][key] is None else float(rows[0][key])
+    return None if not rows or rows[0].get(key) is None else float(rows[0][key])
+
+
+def used_after_loss(run: Run) -> float | None:
+    """How long the lossy path was still used after its first loss was found, ns; infinite if it was never given up."""
+    return or_never(first_lossy(run, "used_after_loss_ns"), bool(first_lossy(run, "losses")))
+
+
+def parted(run: Run) -> float | None:
+    """Base RTTs until the free flow had left the shared EVs; infinite if it never did."""
+    return or_never(value_of(run, "separations.0.separated_rtts"), bool(run.get("separations")))
 
 
 def balance(e: Evidence) -> list[Row]:
     least = e.median("main", "mrc", "groups.flows.min_share")
-    took, after = e.median("main", "mrc", "separations.0.separated_rtts"), e.median("main", "mrc", "separations.0.after")
+    took, after = e.median("main", "mrc", parted), e.median("main", "mrc", "separations.0.after")
     return [
         ride(e, "main"),
         judged(

@@ -243,6 +243,23 @@ def test_without_runs_nothing_is_claimed(id: str) -> None:
     assert AGREES not in {row.verdict for row in verdicts(id, failed)}  # of runs that died nothing is to be concluded
 
 
+@pytest.mark.parametrize(
+    ("id", "more", "text"),
+    [
+        ("9a", {"port_back_rtts": None, "ports": [{"phase": "up", "live": 4, "expected": 1.0, "share": 0.5}]}, "never base RTTs"),
+        ("14", {"separations": [{"separated_rtts": None, "after": 1.0}]}, "parted after never"),
+        (
+            "13",
+            {"lossy_paths": [{"used_after_loss_ns": None, "losses": 9, "losses_before_inactive": 9, "other_plane": 0, "replaced_by": [3]}]},
+            "no packet for never ns",
+        ),
+    ],
+)
+def test_what_never_came_differs(id: str, more: dict[str, Any], text: str) -> None:
+    (row,) = [row for row in verdicts(id, {"main": [run(**more)]}) if text in row.seen]
+    assert row.verdict == DIFFERS and row.to_dict()["value"] is None  # JSON has no infinity
+
+
 def test_sizing_agrees_and_needs_no_run() -> None:
     (figure,) = chosen(["sizing"])
     assert {row.verdict for row in figure.evaluate(Evidence())} == {AGREES} and not figure.parts

@@ -223,7 +223,8 @@ def test_a_report_is_made_again_from_files_alone(tmp_path: Path, monkeypatch: py
     status, text = called("--report", str(out))
     assert status == 0 and "50 % of what theory" in text and "differs" in text
     assert json.loads(called("--report", str(out), "--json")[1])["figures"][0]["id"] == "sizing"
-    write(out / "11" / "main", {**summary, "runs": [{"transport": "mrc", "verdict": "ok", "outcome": "done", "placement": "packed"}]})  # of another version
+    other = {"transport": "mrc", "verdict": "ok", "outcome": "done", "placement": "packed"}  # as another version might have it
+    write(out / "11" / "main", {**summary, "runs": [other]})
     status, text = called("--report", str(out))
     assert status == 1 and "50 % of what theory" in text
 
