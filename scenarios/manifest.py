@@ -111,6 +111,6 @@ def make_manifest(scenario: Scenario, command_line: list[str]) -> dict[str, Any]
         "notes": [
             "Links run slower than real ones by time_scale; durations are as measured.",
             "A path's propagation delay is a FIFO in the agents' receive path: the kernel's own TCP and MPTCP are spared it.",
-            "RoCE's reconvergence is wall-clock time: at this time scale it is far kinder than a real fabric's.",
+            "Reconvergence is wall-clock time: at this time scale it is far kinder than a real fabric's.",
         ],
     }

@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from agents.kernel import NOTE as KERNEL_NOTE
+from agents.kernel.options import KINDS as KERNEL_KINDS
 from agents.roce import NOTE
 from scenarios import medians_table
 from scenarios.background_table import COLUMNS as BACKGROUND_COLUMNS
@@ -281,14 +283,17 @@ def _escaped(cell: Callable[[Any], str]) -> Callable[[Any], str]:
 
 
 def _roce(console: Console, runs: Sequence[Run], scale: float) -> None:
-    """What makes RoCE's rows kinder or harsher than real."""
+    """What makes the baselines' rows kinder or harsher than real."""
     if any(r["kind"] == "roce" for r in runs):
         console.print(f"[dim]{escape(NOTE)}[/]")
+    if any(r["kind"] in KERNEL_KINDS for r in runs):
+        console.print(f"[dim]{escape(KERNEL_NOTE)}[/]")
     waits = [r for r in runs if r["reconvergence_ns"] is not None and r["failovers"]]
     if waits:
         wait = max(r["reconvergence_ns"] for r in waits)
+        who = ", ".join(dict.fromkeys(str(r["transport"]) for r in waits))
         console.print(
-            f"[dim]RoCE waits for the network to re-route: {wait / 1e9:g} s after a failure, "
+            f"[dim]Wait for the network to re-route ({escape(who)}): {wait / 1e9:g} s after a failure, "
             f"{wait / waits[0]['base_rtt_ns']:.0f} base RTTs. "
             f"A real network takes as long by the clock, with RTTs {scale:,.0f} times shorter: this is far kinder than real.[/]"
         )

@@ -13,7 +13,7 @@ from agents.kernel.connection import ERROR, OPEN, STATES, Connection
 from agents.kernel.framing import Memory
 from agents.kernel.info import TcpInfo, fell_back, subflows
 from agents.kernel.options import MPTCP, Options
-from agents.kernel.ports import PortBytes, split
+from agents.kernel.ports import PortBytes, bad_checksums, split
 from agents.kernel.routes import Flow, Routes
 from agents.transport import Completion, Event
 from topologies.addressing import ev as make_ev
@@ -54,6 +54,7 @@ class Endpoint:
         self._told: list[Event] = []
         self._routes: Routes | None = None
         self._ports: PortBytes | None = None
+        self._bad_before = 0
         self._sampled_ns = -FRESH_NS
         planes = fabric.planes
         self._tx, self._rx = [0] * planes, [0] * planes
@@ -62,6 +63,7 @@ class Endpoint:
         """In the host's namespace. Raises OSError."""
         self._routes = Routes(self.fabric, self.host)
         self._ports = PortBytes([f"h{self.host}-p{plane}" for plane in range(self.fabric.planes)])
+        self._bad_before = bad_checksums()
 
     def close(self) -> None:
         if self._routes is not None:
@@ -107,6 +109,7 @@ class Endpoint:
                 made[name] = made.get(name, 0) + count
         for name, field in (("retransmitted", "total_retrans"), ("rto", "total_rto"), ("tx_segments", "segs_out")):
             made[name] = sum(known.total(field) for known in self.known.values())
+        made["rx_bad_icrc"] = bad_checksums() - self._bad_before  # by the name that frames refused for a checksum have everywhere
         made["subflows"] = sum(len(known.seen) for known in self.known.values())
         return made
 

@@ -36,6 +36,12 @@ class PortBytes:
         return sent, received
 
 
+def bad_checksums(file: Path = Path("/proc/self/net/snmp")) -> int:
+    """TCP segments that this network namespace's kernel has refused for their checksum."""
+    names, values = (line.split() for line in file.read_text(encoding="ascii").splitlines() if line.startswith("Tcp:"))
+    return int(dict(zip(names, values, strict=True)).get("InCsumErrors", 0))
+
+
 def split(amount: int, weights: Sequence[int]) -> list[int]:
     """``amount`` in parts proportional to the weights, to the byte; evenly if all are 0."""
     shares = list(weights) if any(weights) else [1] * len(weights)

@@ -168,3 +168,20 @@ def test_what_cannot_run_is_said(tiny: Cluster, tmp_path: Path) -> None:
             tiny.agents[0].call("mapper_start", seed=1)
     finally:
         tiny.stop_agents()
+
+
+def test_corrupted_segments_are_refused_and_sent_again(tiny: Cluster, tmp_path: Path) -> None:
+    tiny.start_agents("tcp", {}, tmp_path, 2)
+    before = tiny.counters()
+    try:
+        ring = Ring(tiny)
+        row = next(r for r in paths(tiny) if r["host"] == ring.hosts[0] and r["peer"] == ring.hosts[1])
+        link = path_links(tiny.fabric, row["host"], row["peer"], row["ev"])[-1].name
+        tiny.inject("corrupt", link, probability=0.1)
+        assert ring.run(2) and ring.all_right()
+        packets = books({**accounts(tiny, before), "kind": "tcp"})
+        assert packets["corrupted"] > 0 and packets["rejected"] == {"rx_bad_icrc": packets["corrupted"]}
+        assert packets["unexplained"] == 0 and packets["retransmitted"] > 0
+    finally:
+        tiny.heal()
+        tiny.stop_agents()
