@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 
-from scenarios.paper import collectives, failures, incast, nic_ports, one_path, point_to_point, sizing
+from scenarios.paper import collectives, failures, incast, nic_ports, one_path, point_to_point, send_recv, sizing
 from scenarios.paper.figure import PaperFigure
 from testbed.errors import UserError
 
@@ -29,7 +29,9 @@ ORDER = (
     "17",
     "18",
 )
-_MADE = {f.id: f for module in (sizing, one_path, failures, nic_ports, point_to_point, collectives, incast) for f in module.FIGURES}
+_MADE = {
+    f.id: f for module in (sizing, one_path, failures, nic_ports, point_to_point, send_recv, collectives, incast) for f in module.FIGURES
+}
 FIGURES: tuple[PaperFigure, ...] = tuple(_MADE[id] for id in ORDER)
 
 
