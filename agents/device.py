@@ -15,6 +15,7 @@ from __future__ import annotations
 import importlib
 import select
 import time
+from collections.abc import Callable
 from typing import Any
 
 from agents.clustermapper.mapper import Mapper
@@ -74,28 +75,38 @@ class _Sorter:
             self.engine.receive(now, port, buffer, start, length)
 
 
-class Device:
-    """Opens the NIC ports of ``host`` in the current network namespace. Needs root when made.
+class Nic:
+    """A host's engine, and a mapper beside it, on ports that somebody else works: verbs, counters, events.
 
-    Raises OSError if the ports are not there, ValueError on bad options.
+    ``io`` says which ports are up and what it dropped (agents.packet_io.PacketIO, or a simulated host's); ``clock`` gives monotonic ns.
     """
 
-    def __init__(self, fabric: Fabric, host: int, transport: str = "mrc", options: dict[str, Any] | None = None, seed: int = 0) -> None:
+    def __init__(self, fabric: Fabric, host: int, engine: Engine, io: Any, clock: Callable[[], int]) -> None:
         self.fabric = fabric
         self.host = host
-        self.engine = make_engine(transport, fabric, host, options or {}, seed)
-        ports = [f"h{host}-p{p}" for p in range(fabric.planes)]
-        self.io = PacketIO(ports, fabric.frame_bytes, (UDP_PORT, PROBE_PORT), DelayLine(fabric))
+        self.engine = engine
+        self.io = io
+        self.clock = clock
         self.mapper: Any = None  # a Mapper, once one was started
         self._sorter: Any = None  # takes what arrives, once there are two that want it
-        self._up = self.io.port_states()  # what the kernel told
+        self._up: list[bool] = io.port_states()  # what the kernel told
         for port, up in enumerate(self._up):
             if not up:
-                self.engine.port_state(time.monotonic_ns(), port, False)
+                engine.port_state(clock(), port, False)
         self.lateness = Lateness()
         self.wakeups = 0
-        self._readers = [self.io.receiver, self.io.links]
-        self._without_ring = [self.io.links]
+
+    @property
+    def taker(self) -> Any:
+        """Whose :meth:`receive` takes what arrives."""
+        return self.engine if self._sorter is None else self._sorter
+
+    def port_state(self, now: int, port: int, up: bool) -> None:
+        """A port lost or found its carrier."""
+        self._up[port] = up
+        self.engine.port_state(now, port, up)
+        if self.mapper is not None:
+            self.mapper.port_state(now, port, up)
 
     # Verbs: the engine's, with the clock added.
 
@@ -109,7 +120,7 @@ class Device:
 
     def connect_qp(self, qpn: int, remote: dict[str, Any]) -> None:
         """Bring a queue pair to RTS with what the peer's :meth:`create_qp` returned."""
-        self.engine.connect_qp(time.monotonic_ns(), qpn, remote)
+        self.engine.connect_qp(self.clock(), qpn, remote)
 
     def post_recv(self, qpn: int, wr_id: int) -> None:
         """Offer one receive request for an immediate."""
@@ -119,20 +130,11 @@ class Device:
         """RDMA WRITE; ``memory`` stays unchanged until its completion. ``imm`` >= 0 sends an immediate with it."""
         self.engine.post_write(qpn, wr_id, memory, va, rkey, imm)
 
-    def poll(self, timeout: float = 0.0) -> list[Completion]:
-        """Run the loop until something completed or ``timeout`` seconds went by."""
-        end = time.monotonic_ns() + int(timeout * 1e9)
-        while True:
-            self.turn(end)
-            made = self.engine.completions()
-            if made or time.monotonic_ns() >= end:
-                return made
-
     # Clustermapper, beside the engine.
 
     def start_mapper(self, options: dict[str, Any], seed: int) -> None:
         """Probe this host's corner of the fabric from now on. ``seed`` is the same on all hosts. Raises ValueError on bad options."""
-        now = time.monotonic_ns()
+        now = self.clock()
         mapper = Mapper(self.fabric, self.host, Options.read(options), seed, now)
         for port, up in enumerate(self._up):
             mapper.port_state(now, port, up)
@@ -151,52 +153,7 @@ class Device:
         """Its counts, one report a bucket, since the last call."""
         return [] if self.mapper is None else list(self.mapper.told())
 
-    # The loop.
-
-    def turn(self, until: int, readers: list[Any] | None = None) -> list[Any]:
-        """One turn: receive, act on what is due, send, then sleep until a frame, a deadline, ``until`` (ns) or a ready reader.
-
-        Returns the readers that are ready.
-        """
-        engine = self.engine
-        io = self.io
-        now = time.monotonic_ns()
-        got = io.receive(engine if self._sorter is None else self._sorter, now, BATCH)
-        if got:
-            self.lateness.add(now - io.ring.first_due)
-        engine.timer(now)
-        sent = io.send(engine, now, BATCH)
-        sources = self._readers
-        due = min(engine.deadline(), until)
-        mapper = self.mapper
-        if mapper is not None:
-            mapper.timer(now)
-            io.send(mapper, now, BATCH)
-            due = min(due, mapper.deadline())
-        wake = due
-        if io.ring.held:
-            # The ring's socket reads as ready for as long as the newest frame is in its slot (the kernel asks about the slot before its
-            # own next one), so with frames held to their time select would return at once, and spin. Nor is it needed: what
-            # comes after the last look is not due before `next_look`. A wake-up per due frame, then, and none per arrival.
-            sources = self._without_ring
-            wake = min(wake, io.ring.next_look())
-        if got == BATCH or sent == BATCH:
-            wait = 0
-        else:
-            wait = min(max(wake - time.monotonic_ns(), 0), MAX_WAIT)
-        # select: microseconds of resolution, where poll and epoll round up to a millisecond.
-        ready, _, _ = select.select(sources + (readers or []), [], [], wait / 1e9)
-        self.wakeups += 1
-        if not ready and wait and wake == due and due != NEVER:
-            self.lateness.add(time.monotonic_ns() - due)
-        if io.links in ready:
-            now = time.monotonic_ns()
-            for port, up in io.port_changes():
-                self._up[port] = up
-                engine.port_state(now, port, up)
-                if mapper is not None:
-                    mapper.port_state(now, port, up)
-        return [r for r in ready if r is not io.receiver and r is not io.links]
+    # What is told of it.
 
     def forget_lag(self) -> None:
         """Begin counting lateness anew."""
@@ -228,6 +185,72 @@ class Device:
     def close(self) -> None:
         """Close the ports."""
         self.io.close()
+
+
+class Device(Nic):
+    """Opens the NIC ports of ``host`` in the current network namespace. Needs root when made.
+
+    Raises OSError if the ports are not there, ValueError on bad options.
+    """
+
+    def __init__(self, fabric: Fabric, host: int, transport: str = "mrc", options: dict[str, Any] | None = None, seed: int = 0) -> None:
+        engine = make_engine(transport, fabric, host, options or {}, seed)
+        ports = [f"h{host}-p{p}" for p in range(fabric.planes)]
+        io = PacketIO(ports, fabric.frame_bytes, (UDP_PORT, PROBE_PORT), DelayLine(fabric))
+        super().__init__(fabric, host, engine, io, time.monotonic_ns)
+        self._readers = [io.receiver, io.links]
+        self._without_ring = [io.links]
+
+    def poll(self, timeout: float = 0.0) -> list[Completion]:
+        """Run the loop until something completed or ``timeout`` seconds went by."""
+        end = time.monotonic_ns() + int(timeout * 1e9)
+        while True:
+            self.turn(end)
+            made = self.engine.completions()
+            if made or time.monotonic_ns() >= end:
+                return made
+
+    def turn(self, until: int, readers: list[Any] | None = None) -> list[Any]:
+        """One turn: receive, act on what is due, send, then sleep until a frame, a deadline, ``until`` (ns) or a ready reader.
+
+        Returns the readers that are ready.
+        """
+        engine = self.engine
+        io = self.io
+        now = time.monotonic_ns()
+        got = io.receive(self.taker, now, BATCH)
+        if got:
+            self.lateness.add(now - io.ring.first_due)
+        engine.timer(now)
+        sent = io.send(engine, now, BATCH)
+        sources = self._readers
+        due = min(engine.deadline(), until)
+        mapper = self.mapper
+        if mapper is not None:
+            mapper.timer(now)
+            io.send(mapper, now, BATCH)
+            due = min(due, mapper.deadline())
+        wake = due
+        if io.ring.held:
+            # The ring's socket reads as ready for as long as the newest frame is in its slot (the kernel asks about the slot before its
+            # own next one), so with frames held to their time select would return at once, and spin. Nor is it needed: what
+            # comes after the last look is not due before `next_look`. A wake-up per due frame, then, and none per arrival.
+            sources = self._without_ring
+            wake = min(wake, io.ring.next_look())
+        if got == BATCH or sent == BATCH:
+            wait = 0
+        else:
+            wait = min(max(wake - time.monotonic_ns(), 0), MAX_WAIT)
+        # select: microseconds of resolution, where poll and epoll round up to a millisecond.
+        ready, _, _ = select.select(sources + (readers or []), [], [], wait / 1e9)
+        self.wakeups += 1
+        if not ready and wait and wake == due and due != NEVER:
+            self.lateness.add(time.monotonic_ns() - due)
+        if io.links in ready:
+            now = time.monotonic_ns()
+            for port, up in io.port_changes():
+                self.port_state(now, port, up)
+        return [r for r in ready if r is not io.receiver and r is not io.links]
 
 
 def make_device(fabric: Fabric, host: int, transport: str, options: dict[str, Any], seed: int) -> Device | KernelDevice:

@@ -6,12 +6,12 @@ measured lies in iperf3's own files, which testbed.iperf_report reads. A flow th
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from agents.clock import Clock
 from scenarios.background import Background
 from scenarios.faults import NEVER
 from testbed.emulated.background import Stream, wire_rate
@@ -41,6 +41,8 @@ class Cluster(Protocol):
 
     fabric: Fabric
 
+    @property
+    def clock(self) -> Clock: ...
     def background(self, stream: Stream, stem: Path) -> Flow: ...
 
 
@@ -83,7 +85,7 @@ class BackgroundRun:
         for one in self.made:
             if not one.flow.begun and now >= self.t0 + one.entry.start_ns:
                 one.flow.begin()
-                one.began_ns = time.monotonic_ns()
+                one.began_ns = self.cluster.clock.now()
                 self.tell(one, one.began_ns, "begin")
             if one.flow.over and not one.ended_ns:
                 one.ended_ns = now
@@ -102,7 +104,7 @@ class BackgroundRun:
         for one in self.made:
             one.flow.end()
             if one.began_ns and not one.ended_ns:
-                one.ended_ns = time.monotonic_ns()
+                one.ended_ns = self.cluster.clock.now()
                 self.tell(one, one.ended_ns, "end")
 
     def records(self) -> list[dict[str, Any]]:

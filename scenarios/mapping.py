@@ -6,11 +6,11 @@ link's or switch's state, ``deny``, ``allow`` and ``kept`` for the policy's deci
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
+from agents.clock import Clock
 from agents.clustermapper.localise import CLEAR_STATE, Finding, Localiser
 from agents.clustermapper.options import Options
 from agents.clustermapper.policy import Policy
@@ -29,6 +29,8 @@ class _Cluster(Protocol):
 
     fabric: Fabric
 
+    @property
+    def clock(self) -> Clock: ...
     @property
     def agents(self) -> Sequence[_Agent]: ...
     def deny(self, entry: str, reason: str = "", by: str = ...) -> bool: ...
@@ -54,7 +56,7 @@ class Mapping:
             return
         for agent in self.cluster.agents:
             agent.call("mapper_start", options=self.options.to_dict(), seed=self.seed)
-        self.journal(time.monotonic_ns(), "mapper", phase="start", options=self.options.to_dict())
+        self.journal(self.cluster.clock.now(), "mapper", phase="start", options=self.options.to_dict())
 
     def hear(self, note: dict[str, Any]) -> None:
         """An agent's report."""
@@ -120,4 +122,4 @@ class Mapping:
                 self.cluster.allow(entry, CLUSTERMAPPER)
         except (UserError, FabricError, AgentError, OSError) as error:
             fields["refused"] = str(error)
-        self.journal(time.monotonic_ns(), what, **fields)
+        self.journal(self.cluster.clock.now(), what, **fields)

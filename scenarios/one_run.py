@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from agents.clock import Clock
 from agents.collectives.steer import connect, wait_for_all
 from agents.control import AgentError
 from scenarios.background_books import balanced
@@ -54,6 +54,8 @@ class ClusterLike(Protocol):
 
     fabric: Fabric
 
+    @property
+    def clock(self) -> Clock: ...
     @property
     def controller_lost(self) -> bool: ...
     @property
@@ -98,6 +100,7 @@ class OneRun:
 
     def __init__(self, cluster: ClusterLike, spec: Spec, directory: Path, progress: Callable[[float], None]) -> None:
         self.cluster, self.spec, self.directory, self.progress = cluster, spec, directory, progress
+        self.clock = cluster.clock
         self.fabric = spec.transport.fabric
         self.hosts = place_ranks(self.fabric, spec.placement)
         self.work = spec.scenario.workload
@@ -120,7 +123,7 @@ class OneRun:
         self.queue_file = open(directory / "queues.jsonl", "w", encoding="utf-8") if self.queues else None
         self.sample_at = 0 if self.queues else NEVER
         self.check_at = 0
-        self.made_ns = time.monotonic_ns()
+        self.made_ns = self.clock.now()
         self.mapping = Mapping(cluster, spec.transport.clustermapper, spec.seed, self.journal)
         self.background = BackgroundRun(cluster, spec.scenario.backgrounds, spec.scenario.timeout_ns, directory, self.journal)
 
@@ -130,8 +133,9 @@ class OneRun:
     def go(self) -> str:
         """Do it; returns the outcome: done, failed, timeout or died."""
         transport = self.spec.transport
-        watch = Watch()
-        watch.start()
+        watch = None if self.clock.virtual else Watch()  # a simulation may take as long as it likes
+        if watch is not None:
+            watch.start()
         try:
             self.record["counters_before"] = self.cluster.counters()
             self.cluster.fault_events()  # those of a run before are not ours
@@ -151,20 +155,21 @@ class OneRun:
         except Exception as error:
             if self.killed and isinstance(error, (UserError, AgentError, OSError)):
                 host = self.killed[0]  # as the scenario wanted: the run has ended, nothing of ours is wrong
-                self.window[1] = time.monotonic_ns()
+                self.window[1] = self.clock.now()
                 self.end("failed", f"rank {self.hosts.index(host)} (h{host}) is gone: {error}")
                 self.journal(self.window[1], "end", outcome=self.outcome, reason=self.reason)
                 return self.outcome
             self.outcome, self.reason = "died", f"{type(error).__name__}: {error}"
             if isinstance(error, AgentError):
-                time.sleep(0.2)  # until the kernel has told of its end
+                self.clock.sleep(0.2)  # until the kernel has told of its end
                 self.cluster.check()  # says who died, and of what
             raise
         finally:
             self.background.end()
             self.heal()
-            watch.stop()
-            self.record.update(cpu=watch.samples, wake_delay_max_ns=watch.delay_max_ns)
+            if watch is not None:
+                watch.stop()
+                self.record.update(cpu=watch.samples, wake_delay_max_ns=watch.delay_max_ns)
             self.write()
         return self.outcome
 
@@ -202,7 +207,7 @@ class OneRun:
                 self.spec.used[i], how = resolve_used(
                     self.fabric, self.hosts, edge, paths[self.hosts[edge[0]]], self.spec.seed, can_say, fault.kind
                 )
-            self.journal(time.monotonic_ns(), "resolved", name=fault.name, on=self.spec.used[i], how=how)
+            self.journal(self.clock.now(), "resolved", name=fault.name, on=self.spec.used[i], how=how)
             self.timeline.follow(i, self.spec.used[i])
 
     # --- during ----------------------------------------------------------------------------------------------
@@ -217,7 +222,7 @@ class OneRun:
         if not self.flows:  # drawing inputs takes an agent a while: none is to wait for a peer that draws
             for agent in self.ranked():
                 agent.call("prepare", **what)
-        start = time.monotonic_ns() + (LEAD_NS if self.flows else 0)
+        start = self.clock.now() + (LEAD_NS if self.flows else 0)
         more: dict[str, Any] = {}
         if self.flows:
             more = {"flows": [flow.for_agents() for flow in self.flows], "outstanding": work.outstanding, "at": start}
@@ -237,20 +242,21 @@ class OneRun:
         agents = self.ranked()
         start = self.begin()
         timeout = self.spec.scenario.timeout_ns
-        if not wait_for_all(agents, self.heard, self.tick, (start + timeout - time.monotonic_ns()) / 1e9) and self.outcome == "done":
+        left = (start + timeout - self.clock.now()) / 1e9
+        if not wait_for_all(agents, self.heard, self.tick, left, self.clock) and self.outcome == "done":
             gone = [rank for rank, agent in enumerate(agents) if getattr(agent, "closed", False)]
             if gone:
                 self.cluster.check()  # says who died
                 self.end("failed", f"the agent of rank {gone[0]} (h{self.hosts[gone[0]]}) hung up")
             late = [rank for rank in range(len(agents)) if rank not in self.done]
             self.end("timeout", f"no end after {timeout / 1e9:g} s: ranks {late} not done; raise 'timeout' or make the workload shorter")
-        self.window[1] = time.monotonic_ns()
+        self.window[1] = self.clock.now()
         self.look_for_the_controller(self.window[1])
         self.journal(self.window[1], "end", outcome=self.outcome, reason=self.reason)
 
     def tick(self) -> float:
         """Do what is due; returns the seconds until there is something again."""
-        now = time.monotonic_ns()
+        now = self.clock.now()
         self.apply(now)
         if now >= self.check_at:
             self.cluster.check()
@@ -301,7 +307,7 @@ class OneRun:
             self.done.add(rank)
             self.record.setdefault("wrong", {})[str(rank)] = int(note.get("wrong", 0))
         elif kind == "failed":
-            self.journal(time.monotonic_ns(), "failed", **{k: v for k, v in note.items() if k != "event"})
+            self.journal(self.clock.now(), "failed", **{k: v for k, v in note.items() if k != "event"})
             self.end("failed", f"rank {note.get('rank', rank)} lost rank {note.get('peer_rank')}: {note.get('reason')}")
 
     def note_begin(self, step: int, at: int) -> None:
@@ -325,7 +331,7 @@ class OneRun:
             self.cluster.reroute(dead)  # where the hosts' kernels route
             for agent in self.ranked():
                 agent.call("reroute", dead_links=dead)
-            self.journal(time.monotonic_ns(), "reconverged", dead_links=dead)
+            self.journal(self.clock.now(), "reconverged", dead_links=dead)
 
     def change(self, action: Action) -> None:
         """Inject a fault or take it back."""
@@ -362,7 +368,7 @@ class OneRun:
             self.cluster.heal()
             self.hear_faults(over=True)
         except Exception as error:  # of a cluster that is falling apart: it goes as a whole, and with it the fault
-            self.journal(time.monotonic_ns(), "unhealed", reason=f"{type(error).__name__}: {error}")
+            self.journal(self.clock.now(), "unhealed", reason=f"{type(error).__name__}: {error}")
 
     # --- after -----------------------------------------------------------------------------------------------
 
@@ -376,13 +382,13 @@ class OneRun:
             try:
                 agents = {str(host): dict(agent.call("counters")) for host, agent in zip(self.hosts, self.ranked(), strict=True)}
             except (AgentError, OSError) as error:
-                self.journal(time.monotonic_ns(), "uncounted", reason=str(error))
+                self.journal(self.clock.now(), "uncounted", reason=str(error))
                 break
             agents = {host: c.get("counters", c) for host, c in agents.items()}
             self.record.update(agent_counters=agents, counters_after=self.cluster.counters())
             if balanced(books(self.record)):
                 break
-            time.sleep(BOOKS_WAIT_S)
+            self.clock.sleep(BOOKS_WAIT_S)
         for agent in self.ranked():
             try:
                 agent.call("stop")
@@ -394,6 +400,7 @@ class OneRun:
         spec, timeline = self.spec, self.timeline
         work = spec.scenario.workload
         self.record.update(
+            world="simulated" if self.clock.virtual else "emulated",
             key=spec.key, transport=spec.transport.name, kind=spec.transport.kind, fabric=self.fabric.to_dict(), placement=spec.placement,
             settings=spec.settings, seed=spec.seed, ranks=self.hosts, workload=work.kind, message_bytes=work.message_bytes,
             dtype=work.dtype, steps=work.steps, warmup_steps=work.warmup_steps, flows=[asdict(flow) for flow in self.flows], queue_ports=self.queues, reconvergence_ns=spec.transport.reconvergence_ns, qps=spec.transport.qps, options=spec.transport.options, controller=spec.transport.controller,  # noqa: E501

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from agents.clock import REAL, Clock
 from agents.control import AgentClient, AgentError
 from agents.kernel.options import KINDS as KERNEL_KINDS
 from agents.kernel.options import Options as KernelOptions
@@ -35,7 +36,7 @@ from testbed.emulated.fabric import STEPS, FabricNet
 from testbed.emulated.injector import Injector
 from testbed.emulated.kernel_paths import KernelPaths
 from testbed.emulated.rates import Rates
-from testbed.errors import UserError
+from testbed.errors import ClusterDied, UserError
 from testbed.fault_targets import FaultEvent, Injected
 from topologies.clos import Fabric
 
@@ -53,12 +54,6 @@ DRAIN_S = 0.05
 """Between the senders' end and the captures', so that the last frames are in the files."""
 ROOT = Path(__file__).resolve().parents[1]
 NOBODY = 65534
-
-
-class ClusterDied(UserError):
-    """A process that the cluster needs has died. One line: which, how, and what to do."""
-
-    status = 1  # neither the input's fault nor the machine's
 
 
 class InjectedCrash(RuntimeError):
@@ -84,6 +79,7 @@ class Cluster:
                 f"one machine emulates up to {MAX_HOSTS}, {layout.MAX_SWITCHES} and {layout.MAX_PORTS}"
             )
         self.fabric = fabric
+        self.clock: Clock = REAL
         self.agents: list[AgentClient] = []
         self.captures: list[Capture] = []
         self.booted_ns = 0

@@ -10,3 +10,9 @@ class UserError(Exception):
     """Bad input, or something the machine lacks. The message is one line that ends in the fix."""
 
     status = 2
+
+
+class ClusterDied(UserError):
+    """A process that the cluster needs has died. One line: which, how, and what to do."""
+
+    status = 1  # neither the input's fault nor the machine's

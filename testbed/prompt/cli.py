@@ -16,9 +16,9 @@ from rich.table import Column, Table
 
 from agents.collectives.registry import collectives
 from agents.control import AgentError
-from testbed.cluster import Cluster, ClusterDied
+from testbed.cluster import Cluster
 from testbed.emulated.prompt import Prompt as FabricPrompt
-from testbed.errors import UserError
+from testbed.errors import ClusterDied, UserError
 from testbed.prompt.collective import kind_of, run
 from testbed.prompt.faults import FaultCommands
 from testbed.prompt.iperf import IperfCommands

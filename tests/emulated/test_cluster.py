@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from testbed.cluster import Cluster, ClusterDied
+from testbed.cluster import Cluster
 from testbed.dataplane import loader
 from testbed.dataplane.counters import books
 from testbed.dataplane.maps import BpfMap
-from testbed.errors import UserError
+from testbed.errors import ClusterDied, UserError
 from tests.emulated.frames import Wire, mrc
 from topologies import FabricError, addressing, load_fabric
 from topologies.paths import path_evs

@@ -14,9 +14,9 @@ import pytest
 
 from scenarios.runner import Runner
 from scenarios.schema import load_scenario
-from testbed.cluster import Cluster, ClusterDied
+from testbed.cluster import Cluster
 from testbed.dataplane.counters import books
-from testbed.errors import UserError
+from testbed.errors import ClusterDied, UserError
 from testbed.fault_kinds import KINDS
 from tests.emulated.fault_state import agent_state, classes, state
 from topologies import FabricError, load_fabric

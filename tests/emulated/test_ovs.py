@@ -16,10 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from testbed.cluster import Cluster, ClusterDied
+from testbed.cluster import Cluster
 from testbed.controller.client import ControllerClient
 from testbed.dataplane.counters import books, totals
 from testbed.emulated import ovs
+from testbed.errors import ClusterDied
 from tests.emulated.frames import Wire, mrc, wires_of
 from tests.emulated.test_cli_run import QUICK, mrcbed
 from topologies import addressing, load_fabric

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from agents.clock import REAL
 from testbed.fault_targets import FaultEvent, Injected, resolve
 from topologies import Fabric
 from topologies.paths import evs_over, path_evs
@@ -217,6 +218,7 @@ class FakeCluster:
             vanished,
             die,
         )
+        self.clock = REAL
         self.agents: list[FakeAgent] = []
         self.captures: list[Any] = []
         self.controller_lost = False

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from agents.clock import REAL
 from agents.clustermapper.options import Options
 from agents.control import AgentError
 from scenarios.mapper_figures import figures
@@ -25,6 +26,7 @@ NIC = "h3:p1-t0-0"
 class Cluster:
     def __init__(self) -> None:
         self.fabric = DEMO
+        self.clock = REAL
         self.agents = [self] * DEMO.host_count
         self.called: list[tuple[str, dict[str, Any]]] = []
         self.entries: set[str] = set()

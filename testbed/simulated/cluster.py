@@ -1,0 +1,198 @@
+"""A simulated fabric with everything on it as one object: testbed.cluster.Cluster's contract, in virtual time.
+
+Made by the runner with ``--world simulated`` and by tests. Needs no root and touches nothing of the machine but the log files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from agents.kernel.options import KINDS as KERNEL_KINDS
+from testbed.controller.denylist import OPERATOR
+from testbed.errors import ClusterDied, UserError
+from testbed.fault_targets import FaultEvent, Injected
+from testbed.simulated.controller import SimulatedController
+from testbed.simulated.faults import LinkFaults, SimulatedInjector
+from testbed.simulated.hosts import SimulatedAgent, SimulatedHost
+from testbed.simulated.network import Network
+from topologies.clos import Fabric
+
+EMULATED = "leave --world simulated away to emulate it"
+
+
+class SimulatedClock:
+    """agents.clock.Clock over a network: time passes because somebody waits."""
+
+    virtual = True
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+
+    def now(self) -> int:
+        return self.network.time
+
+    def sleep(self, seconds: float) -> None:
+        until = self.network.time + int(seconds * 1e9)
+        while not self.network.run(until):
+            pass
+
+    @contextmanager
+    def waiter(self, agents: Sequence[SimulatedAgent]) -> Iterator[Callable[[float], None]]:
+        def wait(seconds: float) -> None:
+            if not any(agent.host.notes for agent in agents):
+                self.network.run(self.network.time + int(seconds * 1e9))
+
+        yield wait
+
+
+class SimulatedCluster:
+    """``progress(what, share)`` is told how bring-up goes."""
+
+    def __init__(self, fabric: Fabric, *, progress: Callable[[str, float], None] | None = None) -> None:
+        self.fabric = fabric
+        self.network = Network(fabric)
+        self.clock = SimulatedClock(self.network)
+        self.control = SimulatedController(fabric, self.network)
+        self.agents: list[SimulatedAgent] = []
+        self.captures: list[Any] = []
+        self.controller_lost = False
+        self._hosts: list[SimulatedHost] = []
+        self._links = LinkFaults(fabric, self.network, self.control.link_changed)
+        self._injector = SimulatedInjector(fabric, self.network, self._links, self._host)
+        self._numbers = {port.name: port.number for port in fabric.ports}
+        self._progress = progress or (lambda what, share: None)
+
+    def _host(self, number: int) -> SimulatedHost | None:
+        return self._hosts[number] if 0 <= number < len(self._hosts) else None
+
+    # --- life ------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """The network is there from the first."""
+
+    def stop(self) -> None:
+        """Logs are written and closed. Idempotent."""
+        self.stop_agents()
+
+    def __enter__(self) -> SimulatedCluster:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    # --- agents ----------------------------------------------------------------------------------------------
+
+    def start_agents(self, transport: str, options: dict[str, Any], log_dir: Path, seed: int, policy: str = "none") -> None:
+        """One simulated host per host. Raises :class:`UserError` for what cannot be simulated, or for bad options."""
+        if self._hosts:
+            raise RuntimeError("agents are running already: stop_agents comes first")
+        if transport in KERNEL_KINDS:
+            raise UserError(f"transport {transport!r} is the kernel's: the simulated world has no kernel; {EMULATED}")
+        self.network.describe(self.fabric, seed)
+        log_dir.mkdir(parents=True, exist_ok=True)
+        try:
+            for number, name in enumerate(self.fabric.hosts):
+                log = log_dir / f"{name}.jsonl"
+                self._hosts.append(SimulatedHost(self.network, self.fabric, number, transport, options, seed, log))
+                self._progress("starting agents", (number + 1) / self.fabric.host_count)
+            self.agents = [SimulatedAgent(host) for host in self._hosts]
+            self.control.begin(self.agents, policy)
+        except ValueError as error:
+            self.stop_agents()
+            raise UserError(str(error)) from None
+        except BaseException:
+            self.stop_agents()
+            raise
+
+    def stop_agents(self) -> None:
+        """End all agents; they flush their logs."""
+        self.control.end()
+        for host in self._hosts:
+            host.close()
+        self._hosts, self.agents = [], []
+
+    def reroute(self, dead_links: Sequence[str]) -> None:
+        """Hosts' kernels have no routes here; the transports are told by whoever steers."""
+
+    def background(self, stream: Any, stem: Path) -> Any:
+        raise UserError(f"background traffic is iperf3's: the simulated world runs no programs; {EMULATED}")
+
+    # --- what the controller does ------------------------------------------------------------------------------
+
+    def deny(self, entry: str, reason: str = "", by: str = OPERATOR) -> bool:
+        """As testbed.cluster.Cluster.deny."""
+        return self.control.deny(entry, reason, by)
+
+    def allow(self, entry: str, by: str | None = None) -> bool:
+        """As testbed.cluster.Cluster.allow."""
+        return self.control.allow(entry, by)
+
+    def denied(self) -> list[dict[str, Any]]:
+        """As testbed.cluster.Cluster.denied."""
+        return self.control.denied()
+
+    def controller_journal(self, since_ns: int) -> list[dict[str, Any]]:
+        """What the controller saw and did after a time."""
+        return self.control.journal.since(since_ns)
+
+    # --- faults and counters -----------------------------------------------------------------------------------
+
+    def set_link(self, name: str, up: bool) -> int:
+        """Plug or pull a cable; ns."""
+        return self._links.set_link(name, up)
+
+    def set_switch(self, name: str, up: bool) -> int:
+        """Revive or kill a switch with all its cables; ns."""
+        return self._links.set_switch(name, up)
+
+    def inject(self, kind: str, on: str, *, run_seed: int = 0, **keys: Any) -> Injected:
+        """As testbed.cluster.Cluster.inject; there is no controller to kill."""
+        return self._injector.inject(kind, on, keys, run_seed)
+
+    def clear(self, number: int) -> int:
+        """Take one fault back, by its number; ns."""
+        return self._injector.clear(number)
+
+    def faults(self) -> list[Injected]:
+        """The injected faults that are there, oldest first."""
+        return self._injector.active()
+
+    def fault_events(self) -> list[FaultEvent]:
+        """What injected faults did since this was last asked, in order."""
+        return self._injector.events()
+
+    def link_states(self) -> dict[str, bool]:
+        return self._links.link_states()
+
+    def heal(self) -> None:
+        """Every fault taken back, injected or by hand."""
+        self._injector.heal()
+
+    def counters(self) -> list[dict[str, Any]]:
+        """One row per port (testbed/dataplane/counters.py)."""
+        return self.network.rows()
+
+    def backlog(self, port: str) -> int:
+        """Bytes of the data class waiting at a port, by its name. Raises KeyError for a port that is not there."""
+        return self.network.data_backlog(self._numbers[port])
+
+    def quiesce(self, timeout: float) -> bool:
+        """Let time pass until no port has anything queued or on its way, at most ``timeout`` seconds."""
+        until = self.network.time + int(timeout * 1e9)
+        step = max(1, self.fabric.base_rtt_ns // 8)
+        while not self.network.quiet():
+            if self.network.time >= until:
+                return False
+            self.network.run(min(until, self.network.time + step))
+        return True
+
+    def check(self) -> None:
+        """Raises :class:`ClusterDied` if an agent was killed."""
+        gone = next((host.number for host in self._hosts if host.over), None)
+        if gone is not None:
+            raise ClusterDied(f"the agent of h{gone} was killed: run again without a fault that kills it")

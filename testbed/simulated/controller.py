@@ -1,0 +1,99 @@
+"""The controller's part in a simulated fabric: the same steering (testbed/controller/steering.py), agents told without sockets.
+
+Tables are static and the network has them from the start; what is left is to hear of links, to keep the denylist, and to journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from agents.control import AgentError, Lines
+from testbed.controller.agents import ARGUMENT, EVENT, Agent, AgentLinks
+from testbed.controller.denylist import OPERATOR
+from testbed.controller.journal import Journal
+from testbed.controller.links import FailedLinks, PortStates
+from testbed.controller.steering import Steering
+from testbed.simulated.hosts import SimulatedAgent
+from testbed.simulated.network import Network
+from topologies.clos import Fabric
+
+
+class _NoLines(Lines):
+    """Of an agent that is called, not written to."""
+
+    def __init__(self) -> None:
+        self.closed = False
+
+
+class DirectLinks(AgentLinks):
+    """Hands lists to the agents at once: a list takes effect in the moment in which it goes out."""
+
+    def __init__(self, journal: Journal, network: Network) -> None:
+        super().__init__(journal, network.now)
+        self.reached: dict[str, SimulatedAgent] = {}
+
+    def join(self, sockets: Mapping[str, str]) -> list[Agent]:
+        self.agents = [Agent(name, _NoLines()) for name in sockets]
+        return self.agents
+
+    def leave(self) -> None:
+        self.agents = []
+
+    def push(self, op: str, values: list[str], heard_ns: int) -> None:
+        effect: list[int] = []
+        for agent in list(self.agents):
+            try:
+                effect.append(int(self.reached[agent.name].call(op, **{ARGUMENT[op]: values})))
+            except AgentError as error:
+                self.agents.remove(agent)
+                self._journal.add(self._clock(), "agent-lost", agent=agent.name, reason=str(error))
+        if effect:
+            now = self._clock()
+            self._journal.add(
+                now, EVENT[op], **{ARGUMENT[op]: values}, heard_ns=heard_ns, pushed_ns=now, effect_ns=max(effect), agents=len(effect),
+                of=len(effect),
+            )  # fmt: skip
+
+
+class SimulatedController:
+    """What a cluster's controller does that anybody could notice."""
+
+    def __init__(self, fabric: Fabric, network: Network) -> None:
+        self.network = network
+        self.journal = Journal()
+        self.links = FailedLinks(fabric, network.time)
+        self.ports = PortStates(fabric)
+        self.end_of = {link.name: link.b.name for link in fabric.links}
+        self.told = DirectLinks(self.journal, network)
+        self.steering = Steering(fabric, self.links, self.journal, network.now)
+        self.steering.agents = self.told
+
+    def link_changed(self, name: str, up: bool) -> None:
+        """A cable went or came. Agents hear of it after all that happens at this moment."""
+        self.network.at(self.network.time, self._handle, name, up)
+
+    def _handle(self, name: str, up: bool) -> None:
+        change = self.ports.report(self.end_of[name], up, self.network.time)
+        if change is not None:
+            self.links.apply(change, self.network.time)
+            self.steering.link_changed(change)
+
+    def begin(self, agents: Sequence[SimulatedAgent], policy: str) -> None:
+        """Agents run. Raises ValueError on an unknown policy."""
+        self.told.reached = {f"h{agent.host.number}": agent for agent in agents}
+        self.steering.set_agents(dict.fromkeys(self.told.reached, ""), policy)
+
+    def end(self) -> None:
+        """They are about to go."""
+        self.steering.set_agents({}, "none")
+
+    def deny(self, entry: str, reason: str = "", by: str = OPERATOR) -> bool:
+        return self.steering.deny(entry, reason, by)[1]
+
+    def allow(self, entry: str, by: str | None = None) -> bool:
+        return bool(self.steering.allow(entry, by, by or OPERATOR))
+
+    def denied(self) -> list[dict[str, Any]]:
+        return [asdict(denial) for denial in self.steering.denylist.denials]

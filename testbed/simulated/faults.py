@@ -1,0 +1,125 @@
+"""Faults on a simulated fabric: the rules are those of the emulated world, only the deeds are the network's.
+
+Made by testbed.simulated.cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from testbed.dataplane.packet_faults import PacketFaults
+from testbed.errors import UserError
+from testbed.fault_holders import Holders
+from testbed.fault_injections import Injections
+from testbed.fault_targets import Injected
+from testbed.simulated.hosts import SimulatedHost
+from testbed.simulated.network import Network
+from topologies.clos import Fabric, Link
+
+
+class LinkFaults(Holders):
+    """Cables and switches. ``changed(link, up)`` hears of every cable that went or came."""
+
+    def __init__(self, fabric: Fabric, network: Network, changed: Callable[[str, bool], None]) -> None:
+        super().__init__(fabric, network.now)
+        self.network, self._changed = network, changed
+
+    def _switch(self, name: str, state: int) -> None:
+        self.network.set_switch(name, state)
+
+    def _settle(self, link: Link, up: bool) -> None:
+        self._up[link.name] = up
+        self.network.set_link(link, up)
+        self._changed(link.name, up)
+
+
+class Rates:
+    """Slow links, as testbed.emulated.rates: several may slow a port, the slowest counts."""
+
+    def __init__(self, fabric: Fabric, network: Network) -> None:
+        self.network = network
+        self._built = {port.number: link.rate for link in fabric.links for port in (link.a, link.b)}
+        self._shares: dict[int, dict[int, float]] = {}  # port -> holder -> share of the rate left
+
+    def slow(self, holder: int, ports: Iterable[int], share: float) -> None:
+        changed = list(ports)
+        for port in changed:
+            self._shares.setdefault(port, {})[holder] = share
+        self._write(changed)
+
+    def drop(self, holder: int) -> None:
+        self._write([port for port, shares in self._shares.items() if shares.pop(holder, None) is not None])
+
+    def reset(self) -> None:
+        changed = list(self._shares)
+        self._shares.clear()
+        self._write(changed)
+
+    def _write(self, ports: Iterable[int]) -> None:
+        left = {port: min(self._shares.get(port, {}).values(), default=1.0) for port in ports}
+        self.network.set_rates((port, max(8, round(self._built[port] * share))) for port, share in left.items())
+
+
+class PathMap:
+    """The network's path faults with the face of a BPF map."""
+
+    def __init__(self, entries: dict[bytes, bytes]) -> None:
+        self._entries = entries
+
+    def lookup(self, key: bytes) -> bytes | None:
+        return self._entries.get(key)
+
+    def update(self, key: bytes, value: bytes) -> None:
+        self._entries[key] = value
+
+    def delete(self, key: bytes) -> bool:
+        return self._entries.pop(key, None) is not None
+
+    def items(self) -> Iterator[tuple[bytes, bytes]]:
+        return iter(list(self._entries.items()))
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+class SimulatedInjector(Injections):
+    """``host_of(number)``: who is there now, None for nobody."""
+
+    def __init__(self, fabric: Fabric, network: Network, faults: LinkFaults, host_of: Callable[[int], SimulatedHost | None]) -> None:
+        packets = PacketFaults(network.fault_words, PathMap(network.path_faults))
+        super().__init__(fabric, faults, packets, Rates(fabric, network), network.now)
+        self.network, self.host_of = network, host_of
+        self._booked = -1  # when the network will call
+
+    def inject(self, kind: str, on: str, keys: Any, run_seed: int) -> Injected:
+        made = super().inject(kind, on, keys, run_seed)
+        self.network.halted = True  # somebody may want to hear of it
+        return made
+
+    def _look_again(self) -> None:
+        self._book(min((made.due_ns for made in self._active.values() if made.due_ns is not None), default=None))
+
+    def _book(self, due: int | None) -> None:
+        if due is not None and due != self._booked:
+            self._booked = due
+            self.network.at(due, self._due)
+
+    def _due(self, _: None, __: None) -> None:
+        if self._booked == self.network.time:
+            self._booked = -1
+            due = self.advance()
+            self.network.halted = True  # whoever answers to cables that come and go does so now
+            self._book(due)
+
+    def _pause(self, host: int, stop: bool) -> None:
+        found = self.host_of(host)
+        if found is not None:
+            found.pause(stop)
+
+    def _kill(self, host: int) -> int:
+        found = self.host_of(host)
+        if found is None or found.over:
+            raise UserError(f"kill: there is no {'controller' if host < 0 else f'agent of h{host}'} running")
+        found.kill()
+        return self.network.time

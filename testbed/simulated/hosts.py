@@ -1,0 +1,200 @@
+"""A host without a process: the engine, the verbs and the agent of a host process, driven by the simulated network's events.
+
+What agents.device and agents.host do with sockets and a clock is done here in virtual time: computing takes none of it. Made by
+testbed.simulated.cluster, one per host and run.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from agents.agent import Agent
+from agents.control import AgentError
+from agents.device import Nic, make_engine
+from agents.transport import NEVER, Engine
+from testbed.simulated.network import Network
+from topologies.clos import Fabric
+
+MOST = 1 << 20
+"""Frames that a host may send at one moment: an engine paces its ports, so only a bug would reach it."""
+
+
+class _NoRing:
+    not_ours = 0
+
+
+class SimulatedPorts:
+    """The NIC ports of a host: what agents.packet_io.PacketIO is to a device."""
+
+    ring = _NoRing()
+
+    def __init__(self, network: Network, host: int) -> None:
+        self.network, self.host = network, host
+
+    def port_states(self) -> list[bool]:
+        return self.network.carries(self.host)
+
+    def drops(self) -> int:
+        """Nothing is ever too slow here."""
+        return 0
+
+    def send(self, engine: Engine, now: int) -> None:
+        """Send what the engine has for now."""
+        head = memoryview(engine.tx_frame)
+        for _ in range(MOST):
+            port = engine.transmit(now)
+            if port < 0:
+                return
+            frame = bytearray(head[: engine.tx_length])
+            if engine.tx_payload is not None:
+                frame += engine.tx_payload
+            frame += engine.tx_trailer
+            engine.sent(now, port, self.network.send(self.host, port, frame))
+        raise RuntimeError(f"h{self.host} sent {MOST} frames at one moment")
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+class SimulatedHost:
+    """Runs from when it is made until :meth:`close` or :meth:`kill`. Raises ValueError on bad options."""
+
+    def __init__(
+        self, network: Network, fabric: Fabric, number: int, transport: str, options: dict[str, Any], seed: int, log: Path
+    ) -> None:
+        self.network = network
+        self.number = number
+        self.ports = SimulatedPorts(network, number)
+        self.nic = Nic(fabric, number, make_engine(transport, fabric, number, options, seed), self.ports, network.now)
+        self.file = open(log, "wb", buffering=1 << 16)
+        self.agent = Agent(fabric, number, self.nic, self.file.write, self._note, network.now)
+        self.notes: list[dict[str, Any]] = []
+        self.over = False  # it was closed or killed
+        self.paused = False
+        self._held: list[tuple[int, bytearray]] = []  # what came meanwhile
+        self._due = NEVER  # when it has to run again,
+        self._event = NEVER  # and when it will be looked at
+        network.stations[number] = self
+        self.turn()
+
+    def _note(self, note: dict[str, Any]) -> None:
+        self.notes.append(note)
+        self.network.halted = True  # whoever steers is told at once
+
+    # --- what the network calls --------------------------------------------------------------------------------
+
+    def take(self, plane: int, frame: bytearray) -> None:
+        """A frame has arrived."""
+        if self.paused:
+            self._held.append((plane, frame))
+            return
+        self.nic.taker.receive(self.network.time, plane, frame, 0, len(frame))
+        self.turn()
+
+    def port_state(self, plane: int, up: bool) -> None:
+        """A NIC port lost or found its carrier."""
+        self.nic.port_state(self.network.time, plane, up)
+        self.turn()
+
+    def turn(self) -> None:
+        """Do what is due now, and say when something is again."""
+        if self.over or self.paused:
+            return
+        now = self.network.time
+        nic, agent = self.nic, self.agent
+        engine, mapper = nic.engine, nic.mapper
+        nic.wakeups += 1
+        engine.timer(now)
+        agent.advance()
+        self.ports.send(engine, now)
+        due = engine.deadline()
+        if mapper is not None:
+            mapper.timer(now)
+            self.ports.send(mapper, now)
+            due = min(due, mapper.deadline())
+        if now >= agent.bin_end:
+            agent.record(now)
+        self._due = due = max(min(due, agent.wake_at(now)), now + 1)
+        if due < self._event:
+            self._event = due
+            self.network.at(due, self._wake, due)
+
+    def _wake(self, at: int, _: None) -> None:
+        if at != self._event or self.over:
+            return  # an earlier one was wanted since
+        self._event = NEVER
+        if self._due > at:
+            self._event = self._due
+            self.network.at(self._due, self._wake, self._due)
+        else:
+            self.turn()
+
+    # --- what the cluster calls --------------------------------------------------------------------------------
+
+    def pause(self, stop: bool) -> None:
+        """Stop running, as a process that gets no CPU; frames wait. Or go on."""
+        self.paused = stop and not self.over
+        if not self.paused and not self.over:
+            held, self._held = self._held, []
+            for plane, frame in held:
+                self.nic.taker.receive(self.network.time, plane, frame, 0, len(frame))
+            self.turn()
+
+    def kill(self) -> None:
+        """Gone at once: its last words are lost."""
+        self.over = True
+        self.file.close()
+        self.network.stations.pop(self.number, None)
+        self.network.halted = True
+
+    def close(self) -> None:
+        """Everything measured goes to the log. Idempotent."""
+        if not self.over:
+            self.agent.last_words(cpu_ns=0)
+            self.kill()
+
+
+class SimulatedAgent:
+    """Steers a simulated host as agents.control.AgentClient steers a process: requests and answers are those of the wire."""
+
+    def __init__(self, host: SimulatedHost) -> None:
+        self.host = host
+
+    @property
+    def closed(self) -> bool:
+        """Whether the host is gone."""
+        return self.host.over
+
+    def fileno(self) -> int:
+        """Nothing to select on: the network says when there is news."""
+        return -1
+
+    def call(self, op: str, **args: Any) -> Any:
+        """Ask; raises :class:`AgentError` with the host's own words, or when it is gone."""
+        if self.host.over:
+            raise AgentError(f"the agent of h{self.host.number} is gone")
+        if self.host.paused:
+            self.host.pause(stop=False)  # it answers when it runs again, and time does not pass meanwhile
+            try:
+                return self._ask(op, args)
+            finally:
+                self.host.pause(stop=True)
+        return self._ask(op, args)
+
+    def _ask(self, op: str, args: dict[str, Any]) -> Any:
+        told = json.loads(json.dumps(args))
+        answer = json.loads(json.dumps(self.host.agent.answer({"id": 1, "op": op, **told})))
+        if "error" in answer:
+            raise AgentError(answer["error"])
+        self.host.turn()
+        return answer["ok"]
+
+    def notifications(self) -> list[dict[str, Any]]:
+        """What the host said unasked since the last call."""
+        made, self.host.notes = self.host.notes, []
+        return made
+
+    def close(self) -> None:
+        """Hang up."""

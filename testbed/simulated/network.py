@@ -1,0 +1,281 @@
+"""The simulated fabric: events in virtual time, links that serialise, switches that shift and forward. Seeded, and nothing else is random.
+
+A frame takes its path's links one after the other: each puts whole frames on the wire at its rate, out of the queue of its egress port
+(:mod:`testbed.simulated.port`), and a switch has a frame when all of it is there. The fabric's propagation delay passes once, at the end of
+the path, as in the emulated world: an idle path's round trip is the fabric's base RTT. Everything happens in the order of its time,
+and what happens at one time in the order in which it was foreseen: same seed, same bytes.
+"""
+
+from __future__ import annotations
+
+import heapq
+import struct
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Protocol
+
+from testbed.dataplane import layout
+from testbed.dataplane.counters import Row, port_row
+from testbed.simulated.port import (
+    ARRIVED_BYTES,
+    ARRIVED_PACKETS,
+    CORRUPTED,
+    FAULT_LOSS,
+    FAULT_PATH,
+    HOP_LIMIT,
+    NO_ROUTE,
+    NOT_MINE,
+    SILENT,
+    SWITCH_DOWN,
+    SimPort,
+    corrupt,
+    draw,
+)
+from topologies.addressing import BLOCK, switch_usid
+from topologies.clos import Fabric, Link
+from topologies.paths import static_tables
+
+BEGIN_NS: Final = 1_000_000_000
+"""Virtual time at the start: not 0, which the engines' logs use for "never"."""
+_WORDS: Final = len(layout.FAULT_WORDS)
+_FAULT: Final = {name: i for i, name in enumerate(layout.FAULT_WORDS)}
+_LOSS, _CORRUPT = _FAULT["loss"], _FAULT["corrupt"]
+_PATH_FAULT: Final = struct.Struct("=3Q")
+
+
+class Station(Protocol):
+    """A host, as the network sees it."""
+
+    def take(self, plane: int, frame: bytearray) -> None:
+        """A frame is there, after all its delay."""
+
+    def port_state(self, plane: int, up: bool) -> None:
+        """A NIC port lost or found its carrier."""
+
+
+class Network:
+    """A fabric with nobody on it. ``stations``: host number -> who takes its frames; those of a host without one end there."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self.fabric = fabric
+        self.time = BEGIN_NS
+        self.stations: dict[int, Station] = {}
+        self.halted = False
+        """Set by whoever wants :meth:`run` to return after what happens now."""
+        self.hops = 0  # frames that took a link
+        self.fault_words = [0] * (_WORDS * len(fabric.ports))
+        """As the map port_fault: testbed.dataplane.packet_faults writes it, draws are counted here."""
+        self.path_faults: dict[bytes, bytes] = {}
+        """As the map path_fault."""
+        self._events: list[tuple[int, int, Callable[[Any, Any], None], Any, Any]] = []
+        self._serial = 0
+        self._on_the_way = 0  # frames between the last link's end and their host
+        self._delay = fabric.delay_ns
+        self._land_at = self._land
+        self._arrive_at = self._arrive
+        numbers = {name: i for i, name in enumerate(fabric.switches)}
+        self._switch_states = [layout.SWITCH_WORKS] * len(numbers)
+        self._numbers = numbers
+        self.ports: list[SimPort] = []
+        for link in fabric.links:
+            for port in (link.a, link.b):
+                is_switch = port.node in numbers
+                self.ports.append(SimPort(fabric, port.number, port.plane, link.rate, is_switch, is_switch and link.kind == "nic"))
+            self.ports[-1].far, self.ports[-2].far = self.ports[-2], self.ports[-1]
+        by_name = {port.name: self.ports[port.number] for port in fabric.ports}
+        tables = static_tables(fabric)
+        for port, made in zip(fabric.ports, self.ports, strict=True):
+            if port.node in numbers:
+                made.switch_number = numbers[port.node]
+                made.prefix = BLOCK + switch_usid(port.node).to_bytes(2, "big")
+                made.table = {usid: by_name[name] for usid, name in tables[port.node].items()}
+            else:
+                made.host = fabric.host_number(port.node)
+        self.nics = [[by_name[f"{host}-p{plane}"] for plane in range(fabric.planes)] for host in fabric.hosts]
+
+    # --- time ------------------------------------------------------------------------------------------------
+
+    def now(self) -> int:
+        """Virtual time, ns: it stands still while anything is done."""
+        return self.time
+
+    def at(self, when: int, what: Callable[[Any, Any], None], a: Any = None, b: Any = None) -> None:
+        """``what(a, b)`` at a time, or now if that is over."""
+        self._serial += 1
+        heapq.heappush(self._events, (when, self._serial, what, a, b))
+
+    def run(self, until: int) -> bool:
+        """Let happen what happens up to and including ``until``; False if somebody halted it before."""
+        events = self._events
+        pop = heapq.heappop
+        self.halted = False
+        while events and events[0][0] <= until:
+            when, _, what, a, b = pop(events)
+            if when > self.time:
+                self.time = when
+            what(a, b)
+            if self.halted:
+                return False
+        if until > self.time:
+            self.time = until
+        return True
+
+    # --- frames ----------------------------------------------------------------------------------------------
+
+    def send(self, host: int, plane: int, frame: bytearray) -> bool:
+        """A host's frame to its NIC port; False if the port did not take it. The frame is the network's from here on."""
+        port = self.nics[host][plane]
+        if not port.offer(frame):
+            return False
+        if port.wire is None:
+            self._start(port)
+        return True
+
+    def _start(self, port: SimPort) -> None:
+        now = self.time
+        took = port.take(now)
+        if took:
+            self._serial += 1
+            heapq.heappush(self._events, (now + took, self._serial, self._land_at, port, port.wire))
+        elif port.high and port.retry_at <= now:
+            port.retry_at = port.high_at()
+            self.at(port.retry_at, self._retry, port)
+
+    def _retry(self, port: SimPort, _: None) -> None:
+        if port.wire is None:
+            self._start(port)
+
+    def _land(self, port: SimPort, frame: bytearray) -> None:
+        """All of a frame is at the cable's far end, and the next one may go."""
+        if port.wire is not frame:
+            return  # the cable went down meanwhile
+        port.wire = None
+        self.hops += 1
+        far = port.far
+        stats = far.stats
+        klass = port.wire_high
+        stats[ARRIVED_BYTES + klass] += len(frame)
+        stats[ARRIVED_PACKETS + klass] += 1
+        if port.data or port.high:
+            self._start(port)
+        number = far.number
+        if self.fault_words[number * _WORDS] and self._faulted(far, number, frame):
+            return
+        if far.host >= 0:
+            self._on_the_way += 1
+            self._serial += 1
+            heapq.heappush(self._events, (self.time + self._delay, self._serial, self._arrive_at, far, frame))
+            return
+        state = self._switch_states[far.switch_number]
+        if state:
+            stats[SILENT if state == layout.SWITCH_SILENT else SWITCH_DOWN] += 1
+            return
+        if frame[38:44] != far.prefix or frame[12] != 0x86 or frame[13] != 0xDD:
+            stats[NOT_MINE] += 1
+            return
+        if frame[21] <= 1:
+            stats[HOP_LIMIT] += 1
+            return
+        egress = far.table.get(frame[44] << 8 | frame[45])
+        if egress is None:
+            stats[NO_ROUTE] += 1
+            return
+        frame[21] -= 1
+        frame[42:54] = frame[44:54] + b"\0\0"
+        if egress.offer(frame) and egress.wire is None:
+            self._start(egress)
+
+    def _arrive(self, port: SimPort, frame: bytearray) -> None:
+        self._on_the_way -= 1
+        station = self.stations.get(port.host)
+        if station is not None:
+            station.take(port.plane, frame)
+
+    def _faulted(self, port: SimPort, number: int, frame: bytearray) -> bool:
+        """What injected faults do to a frame that has come over the cable: whether it is gone."""
+        words, at = self.fault_words, number * _WORDS
+        flags = words[at]
+        if flags & layout.FAULT_LOSS and self._drawn(number, at + _LOSS):
+            port.stats[FAULT_LOSS] += 1
+            return True
+        if flags & layout.FAULT_PATH and self._lost_on_path(port, number, frame):
+            port.stats[FAULT_PATH] += 1
+            return True
+        if flags & layout.FAULT_CORRUPT:
+            count, seed = words[at + _CORRUPT + 2], words[at + _CORRUPT + 1]
+            if self._drawn(number, at + _CORRUPT) and corrupt(frame, draw(seed, number, ~count & (1 << 64) - 1)):
+                port.stats[CORRUPTED] += 1
+        return False
+
+    def _drawn(self, number: int, at: int) -> bool:
+        """One draw of a chance whose words (chance, seed, draws so far) begin at ``at``."""
+        words = self.fault_words
+        count = words[at + 2]
+        words[at + 2] = count + 1
+        return draw(words[at + 1], number, count) < words[at]
+
+    def _lost_on_path(self, port: SimPort, number: int, frame: bytearray) -> bool:
+        if frame[38:44] != port.prefix:
+            return False
+        key = struct.pack("=I", number) + bytes(frame[44:50]) + b"\0\0"
+        fault = self.path_faults.get(key)
+        if fault is None:
+            return False
+        chance, seed, count = _PATH_FAULT.unpack(fault)
+        self.path_faults[key] = _PATH_FAULT.pack(chance, seed, count + 1)
+        return draw(seed, number, count) < int(chance)
+
+    # --- what faults tell it ---------------------------------------------------------------------------------
+
+    def set_switch(self, name: str, state: int) -> None:
+        """``state``: layout.SWITCH_WORKS, SWITCH_DEAD or SWITCH_SILENT."""
+        self._switch_states[self._numbers[name]] = state
+
+    def set_link(self, link: Link, up: bool) -> None:
+        """A cable is plugged or pulled: both directions at once, what was in its queues and on it is lost, hosts see their carrier."""
+        for end in (link.a, link.b):
+            port = self.ports[end.number]
+            port.closed = not up
+            port.flush()
+        host = self.ports[link.a.number].host
+        station = self.stations.get(host)
+        if station is not None:
+            station.port_state(link.plane, up)
+
+    def carries(self, host: int) -> list[bool]:
+        """Whether each NIC port of a host has its carrier."""
+        return [not port.closed for port in self.nics[host]]
+
+    def set_rates(self, rates: Iterable[tuple[int, int]]) -> None:
+        """(port number, bits/s) from the next frame on."""
+        for number, rate in rates:
+            self.ports[number].set_rate(rate)
+
+    def describe(self, fabric: Fabric, seed: int) -> None:
+        """Other thresholds, or another seed of marking's draws (32 bits)."""
+        for port in self.ports:
+            port.describe(fabric, seed)
+
+    # --- reading ---------------------------------------------------------------------------------------------
+
+    def quiet(self) -> bool:
+        """Whether nothing waits or is on its way anywhere."""
+        return not self._on_the_way and all(port.wire is None and not port.data and not port.high for port in self.ports)
+
+    def data_backlog(self, port: int) -> int:
+        """Bytes of the data class that wait at a port."""
+        return self.ports[port].waiting
+
+    def rows(self) -> list[Row]:
+        """One row per port, as :meth:`testbed.dataplane.counters.Counters.rows`."""
+        rows: list[Row] = []
+        for link in self.fabric.links:
+            for near, peer in ((link.a, link.b), (link.b, link.a)):
+                port = self.ports[near.number]
+                seen = port.far.stats
+                left = [
+                    port.stats[sent] - seen[there] - gone
+                    for sent, there, gone in zip(range(4), range(ARRIVED_BYTES, ARRIVED_BYTES + 4), port.flushed, strict=True)
+                ]
+                rows.append(port_row(link, near, peer, port.stats, port.flushed, (left[0] + left[1], left[2] + left[3])))
+        return rows
+
