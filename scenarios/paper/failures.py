@@ -263,7 +263,7 @@ _ALL: tuple[_Made, ...] = (
     ),
     ("8", "A T1 goes silent, then reboots", silent_t1, plots.jobs, _switch("t1-silent"), CABLE_NOTE),
     ("9c", "T0-T1 cables fail one after the other", sequential, plots.jobs, _job("t0-t1-sequential", *SEQUENTIAL_QUICK), CABLE_NOTE),
-    ("9d", "A T0-T1 cable flaps", flapping, plots.jobs, _job("t0-t1-flap", "workload.steps=4", "fault.0.for=9.5s"), CABLE_NOTE),
+    ("9d", "A T0-T1 cable flaps", flapping, plots.jobs, _job("t0-t1-flap", "workload.steps=3", "fault.0.for=7.5s"), CABLE_NOTE),
     ("10", "A T0 fails", dead_t0, plots.jobs, _switch("t0-dead"), ""),
     ("11", "A T1 fails", dead_t1, plots.jobs, _switch("t1-dead"), CABLE_NOTE),
 )
