@@ -42,7 +42,7 @@ def content(stored: Stored) -> dict[str, Any]:
         stored.table(name)
     try:
         scenario = manifest["scenario"]
-        parts = {"facts": facts(manifest), "machine": machine(manifest), "options": options(manifest), "reproduce": reproduce(stored)}
+        parts = {"facts": facts(manifest), "machine": machine(manifest), "options": options(manifest), "reproduce": reproduce(manifest)}
     except KeyError as error:
         raise ResultsError(f"{stored.directory / 'manifest.json'} has no {error}: it is not complete, take it from a copy") from None
     return {
@@ -285,12 +285,12 @@ def options(manifest: dict[str, Any]) -> Table:
     return table(["transport", "kind", "fabric", "options"], rows, range(4))
 
 
-def reproduce(stored: Stored) -> dict[str, str]:
-    """The command lines: of the run, of the figures, of this page."""
-    manifest = stored.manifest
-    commit = (manifest.get("git") or {}).get("commit")
-    return {
-        "run": shlex.join(manifest["command_line"]) or "not known: it was started by a program",
-        "commit": commit or "",
-        "seeds": ", ".join(map(str, manifest["seeds"])),
-    }
+def reproduce(manifest: dict[str, Any]) -> dict[str, Any]:
+    """The command lines that led here, with the commit of each: of every session of a run, of every directory of a comparison."""
+    made = manifest.get("compared") or manifest.get("sessions") or [manifest]
+    lines = [(one["command_line"], one.get("git")) for one in made]
+    if manifest.get("compared"):
+        lines.append((manifest["command_line"], None))
+    unknown = "(started by a program, not by a command)"
+    commands = [{"line": shlex.join(words) or unknown, "commit": (git or {}).get("commit") or ""} for words, git in lines]
+    return {"commands": commands, "seeds": ", ".join(map(str, manifest["seeds"]))}

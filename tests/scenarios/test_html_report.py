@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from scenarios.html_report import write_report
-from scenarios.html_report.content import LONG, folded, medians, table
+from scenarios.html_report.content import LONG, folded, medians, reproduce, table
 from scenarios.html_report.figures import KINDS, prefix_of, runs_in
 from scenarios.plots import draw_all
 from scenarios.plots.losses import totals
@@ -180,6 +180,16 @@ def test_medians_stand_with_their_intervals(results: Path) -> None:
     assert [row["cells"] for row in made["table"]["rows"]] == [
         ["busbw [Mb/s]", "12.00\n[11.00, 15.50]\nideal 30.00", "–"], ["wrong", "–", "7\nideal 30,000,000\nn = 2"],
     ]  # fmt: skip
+
+
+def test_every_command_that_led_here_is_named() -> None:
+    git = {"commit": "abc", "dirty": False}
+    one = {"command_line": ["mrcbed", "run", "x y"], "git": git, "seeds": [1, 2]}
+    assert reproduce(one) == {"commands": [{"line": "mrcbed run 'x y'", "commit": "abc"}], "seeds": "1, 2"}
+    resumed = {**one, "sessions": [{"command_line": ["a"], "git": git}, {"command_line": ["b"], "git": None}]}
+    assert reproduce(resumed)["commands"] == [{"line": "a", "commit": "abc"}, {"line": "b", "commit": ""}]
+    compared = {**one, "command_line": ["compare"], "sessions": [], "compared": [{"command_line": ["a"], "git": git}]}
+    assert [c["line"] for c in reproduce(compared)["commands"]] == ["a", "compare"]
 
 
 def test_a_long_table_keeps_its_bad_rows_open() -> None:
