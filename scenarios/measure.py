@@ -7,6 +7,7 @@ a results directory is computed from these, so a later version can compute it ag
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -339,4 +340,6 @@ def write_tables(runs: list[Run], directory: Path) -> None:
     for name in TABLES:
         frames = [frame for run in runs if not (frame := getattr(run, name)).empty]
         table = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(getattr(runs[0], name) if runs else {})
-        table.to_parquet(directory / f"{name}.parquet", index=False)
+        part = directory / f".{name}.parquet.part"  # whole or not at all, whoever stops us
+        table.to_parquet(part, index=False)
+        os.replace(part, directory / f"{name}.parquet")

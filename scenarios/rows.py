@@ -34,8 +34,10 @@ def _flatten(tree: Mapping[str, Any], before: str, into: dict[str, Scalar]) -> N
         elif isinstance(value, (list, tuple)):
             if all(isinstance(item, str) for item in value):
                 into[f"{before}{key}"] = "; ".join(value)
-        elif value is None or isinstance(value, (str, int, float, bool)):
-            into[f"{before}{key}"] = value
+        else:
+            plain = value.item() if hasattr(value, "item") else value  # of NumPy's own types, which figures are made with
+            if plain is None or isinstance(plain, (str, int, float, bool)):
+                into[f"{before}{key}"] = plain
 
 
 def settings_of(frame: pd.DataFrame) -> list[str]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from scenarios.schema import Scenario, load_scenario
 
@@ -40,3 +44,12 @@ def small(directory: Path, more: str = "", **given: Any) -> Scenario:
     file = directory / "small.toml"
     file.write_text(TEXT + more)
     return load_scenario(str(file), **given)
+
+
+@contextmanager
+def undrawn() -> Iterator[None]:
+    """Runs leave no figures and no report meanwhile: seconds each, for tests whose subject they are not."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("scenarios.plots.draw_all", lambda directory: [])
+        patch.setattr("scenarios.html_report.write_report", lambda directory: directory)
+        yield

@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,15 @@ from scenarios.schema import ScenarioError
 from testbed.cli.run import parse_seeds
 from testbed.errors import UserError
 from tests.scenarios.fakes import FakeCluster
-from tests.scenarios.small import small
+from tests.scenarios.small import small, undrawn
 
 KEYS = [f"{name}-interleaved-s{seed}" for seed in (1, 2) for name in ("mrc-tiny", "roce-tiny", "roce-1p-tiny-1p")]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _undrawn() -> Iterator[None]:
+    with undrawn():
+        yield
 
 
 def runner(directory: Path, clusters: list[FakeCluster], overrides: list[str] | None = None, resume: bool = True, **kind: Any) -> Runner:
@@ -53,7 +60,6 @@ def test_finished_runs_stay_and_half_done_ones_are_done_again(copy: Path) -> Non
     before = {key: (copy / "raw" / key / "run.json").stat().st_mtime_ns for key in KEYS}
     for path in (*copy.glob("*.parquet"), copy / "summary.json", copy / "runs.csv"):
         path.unlink()
-    shutil.rmtree(copy / "plots")
     (copy / "raw" / KEYS[3] / "run.json").unlink()  # killed before it was written,
     text = (copy / "raw" / KEYS[4] / "run.json").read_text()
     (copy / "raw" / KEYS[4] / "run.json").write_text(text[: len(text) // 2])  # or while it was, by whatever means
@@ -84,12 +90,12 @@ def test_those_that_go_on_lose_the_cable_that_was_found_before(copy: Path) -> No
 
 def test_an_interrupted_run_is_done_again_and_a_finished_directory_only_written_again(tmp_path: Path) -> None:
     clusters: list[FakeCluster] = []
-    summary = runner(tmp_path, clusters, ["workload.steps=60"], resume=False, interrupt_at=5).run()
+    summary = runner(tmp_path, clusters, ["workload.steps=30"], resume=False, interrupt_at=2).run()
     assert summary["verdict"] == "interrupted" and len(agents(clusters)) == 1
-    summary = runner(tmp_path, clusters, ["workload.steps=60"]).run()
+    summary = runner(tmp_path, clusters, ["workload.steps=30"]).run()
     assert len(agents(clusters)) == 1 + 6 and len(summary["runs"]) == 6 and {r["outcome"] for r in summary["runs"]} == {"done"}
     (tmp_path / "runs.parquet").unlink()
-    again = runner(tmp_path, clusters, ["workload.steps=60"]).run()
+    again = runner(tmp_path, clusters, ["workload.steps=30"]).run()
     assert len(agents(clusters)) == 7 and again == summary and (tmp_path / "runs.parquet").is_file()
 
 

@@ -155,6 +155,9 @@ def test_checks_of_one_setting_see_its_runs_alone(tmp_path: Path) -> None:
     names = ["scenario", "transport", "kind", "fabric", "workload", "placement", "seed", "workload.message_bytes"]
     assert list(rows.columns[:8]) == names and len(rows) == 4
     assert list(rows["message_bytes"]) == [40960, 40960, 81920, 81920]
+    assert all(pd.api.types.is_numeric_dtype(rows[name]) for name in ("busbw_bps", "typical_step_ns", "step_time_ns.max", "packets.lost"))
+    for entry, (_, made) in zip(summary["runs"], rows.iterrows(), strict=True):
+        assert (made["busbw_bps"], made["typical_step_ns"]) == (entry["busbw_bps"], entry["typical_step_ns"])
     plots = {path.name for path in (out / "plots").glob("*.png")}
     assert {f"step-times-packed-message_bytes={size}.png" for size in ("40KiB", "80KiB")} <= plots
     assert "step-times-packed.png" not in plots, "settings are never pooled"
