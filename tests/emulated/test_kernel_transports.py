@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from agents.collectives.steer import connect, wait_for_all
 from agents.control import AgentError
 from scenarios.measure import books
 from testbed.cluster import Cluster
@@ -184,4 +185,22 @@ def test_corrupted_segments_are_refused_and_sent_again(tiny: Cluster, tmp_path: 
         assert packets["unexplained"] == 0 and packets["retransmitted"] > 0
     finally:
         tiny.heal()
+        tiny.stop_agents()
+
+
+def test_the_fabric_queues_what_tcp_sends(tiny: Cluster, tmp_path: Path) -> None:
+    """Three senders at one receiver: frames that were charged to their sockets until they arrive would wait in the sockets instead."""
+    tiny.start_agents("tcp", {}, tmp_path, 4)
+    try:
+        flows = [{"name": f"f{src}", "src": src, "dst": 3, "messages": 8} for src in range(3)]
+        connect(tiny.agents, [0, 1, 2, 3], "flows", 2, 4, flows)
+        t0 = time.monotonic_ns() + 50 * MS
+        for agent in tiny.agents:
+            agent.call("start", collective="flows", message_bytes=1 << 17, seed=3, outstanding=4, at=t0)
+        notes: list[dict[str, Any]] = []
+        assert wait_for_all(tiny.agents, lambda rank, note: notes.append(note), tiny.check, 20)
+        assert all(note.get("wrong", 0) == 0 for note in notes)
+        peaks = {row["port"]: row["backlog_peak_bytes"] for row in tiny.counters()}
+        assert max(peaks[f"p{plane}-t0-1-d1"] for plane in range(2)) > 100_000, "far above two segments of each connection"
+    finally:
         tiny.stop_agents()
