@@ -52,7 +52,7 @@ def content(stored: Stored) -> dict[str, Any]:
         "stopped_by": summary.get("stopped_by") or "",
         "costs": cost_sections(stored),
         "cost_notes": footnotes([row for _, rows in cost_groups(stored.runs) for row in rows]),
-        "lead": None if any(r.get("failure_cost") for r in stored.runs) else plain_headline(stored),
+        "lead": None if any(r["failovers"] for r in stored.runs) else plain_headline(stored),
         "trust": folded(trust(stored), "runs are ok"),
         "checks": folded(checks(summary["checks"]), "checks hold"),
         "figures": figures(stored),

@@ -222,6 +222,17 @@ def test_nothing_broken_says_what_was_carried(tmp_path: Path) -> None:
     assert "faults" not in seen.sections and not list((where / "plots").glob("failure-cost*"))
 
 
+def test_a_failure_whose_cost_is_not_known_is_no_healthy_run(results: Path) -> None:
+    """As in results of a version that did not count it."""
+    summary = json.loads((results / "summary.json").read_text())
+    for entry in summary["runs"]:
+        del entry["failure_cost"]
+    (results / "summary.json").write_text(json.dumps(summary))
+    write_report(results)
+    cost = page(results).sections["cost"]
+    assert "What the failure cost is not known" in cost and "Nothing was broken" not in cost
+
+
 def test_flows(tmp_path: Path) -> None:
     scenario = load_scenario("permutation", transports=["mrc", "roce-1p"], seeds=[1])
     make(tmp_path, scenario, {"mrc": collide((0.96,), 1), "roce-1p": collide((0.98, 0.5), 2)})
