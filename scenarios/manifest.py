@@ -30,6 +30,7 @@ DISTRIBUTIONS = (
     "pandas",
     "pyarrow",
     "matplotlib",
+    "jinja2",
     "msgspec",
     "isal",
     "click",
