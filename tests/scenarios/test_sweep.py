@@ -167,7 +167,8 @@ def test_checks_of_one_setting_see_its_runs_alone(tmp_path: Path) -> None:
 
 ENTRY = {
     "transport": "mrc", "kind": "mrc", "fabric": "tiny", "workload": "ring-allreduce", "placement": "packed", "seed": 1,
-    "settings": {"fault.0.probability": 0.1}, "steps": 3, "ranks": 4, "step_time_ns": {"n": 3, "p50": None, "max": 9}, "flows": {"a": {"share": 0.5}},
+    "settings": {"fault.0.probability": 0.1}, "ranks": 4,
+    "steps": 3, "step_time_ns": {"n": 3, "p50": None, "max": 9}, "flows": {"a": {"share": 0.5}},
     "distrust": ["busy", "late"], "failovers": [{"cost_ns": 1}], "verdict": "ok",
 }  # fmt: skip
 
