@@ -9,6 +9,7 @@ from typing import Any
 from scenarios.paper import plots
 from scenarios.paper.claims import Claim, Evidence, Row, Run, all_hold, at_least, at_most, cannot, judged, number, percent
 from scenarios.paper.figure import PaperFigure, Part
+from scenarios.resume import FINISHED
 
 ANNOUNCED = "the authors' announcement, openai.com/index/mrc-supercomputer-networking"
 RIDE = Claim(
@@ -83,8 +84,8 @@ def lost_share(run: Run) -> float | None:
 
 
 def ride(e: Evidence, part: str, transport: str = "mrc") -> Row:
-    """No wrong result, no failed step, no queue pair in error, in any run, those that did not end included."""
-    runs = e.runs(part, transport, ended=False)
+    """No wrong result, no failed step, no queue pair in error, in any run that was let to its end."""
+    runs = [run for run in e.runs(part, transport, ended=False) if run["outcome"] in FINISHED]
     bad = sum(run["wrong"] + run.get("failed_steps", 0) + run.get("qp_errors", 0) + (run["outcome"] != "done") for run in runs)
     steps = sum(run.get("steps") or 0 for run in runs)
     what = f"{steps} steps" if steps else f"{len(runs)} runs of flows"

@@ -80,8 +80,8 @@ def _run(wanted: list[Any], directory: Path, form: Any, as_json: bool) -> int:
 
             with ProgressBar() as progress:
                 words = ["mrcbed", *sys.argv[1:]]
-                run_scenario(scenario, where, progress=progress, command_line=words, resume=resume)
-            return 0
+                summary = run_scenario(scenario, where, progress=progress, command_line=words, resume=resume)
+            return series.INTERRUPTED if summary["verdict"] == "interrupted" else 0
 
         return sandbox.run(work)
 

@@ -260,6 +260,12 @@ def test_what_never_came_differs(id: str, more: dict[str, Any], text: str) -> No
     assert row.verdict == DIFFERS and row.to_dict()["value"] is None  # JSON has no infinity
 
 
+def test_of_runs_that_were_stopped_nothing_is_concluded() -> None:
+    stopped, late = (verdicts("10", {"main": [run(outcome=outcome)]}) for outcome in ("interrupted", "timeout"))
+    assert {row.verdict for row in stopped} == {NO_DATA}
+    assert late[0].verdict == DIFFERS and "1 wrong, failed or in error" in late[0].seen
+
+
 def test_sizing_agrees_and_needs_no_run() -> None:
     (figure,) = chosen(["sizing"])
     assert {row.verdict for row in figure.evaluate(Evidence())} == {AGREES} and not figure.parts

@@ -213,6 +213,25 @@ def test_running_needs_root_and_computing_does_not(tmp_path: Path, monkeypatch: 
         called("sizing", "--out", str(tmp_path / "b"))
 
 
+@pytest.mark.parametrize(("verdict", "status"), [("interrupted", 130), ("failed", 0), ("not trustworthy", 0)])
+def test_ctrl_c_in_a_run_ends_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verdict: str, status: int) -> None:
+    """The runner writes what it has and returns; what differs or cannot be trusted is a result like any other."""
+    asked = []
+
+    def run_scenario(scenario: Scenario, directory: Path, **how: Any) -> dict[str, Any]:
+        asked.append(scenario.name)
+        summary = {**summary_of(scenario), "verdict": verdict}
+        write(directory, summary)
+        return summary
+
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr("testbed.sandbox.run", lambda work: work())
+    monkeypatch.setattr("scenarios.runner.run_scenario", run_scenario)
+    monkeypatch.setattr("testbed.cli.paper.give_back", lambda directory: None)
+    assert called("10", "11", "--quick", "--out", str(tmp_path / "set"))[0] == status
+    assert asked == (["t0-dead"] if status else ["t0-dead", "t1-dead"])
+
+
 def test_a_report_is_made_again_from_files_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "set"
     series.open_directory(out, QUICK, False)
