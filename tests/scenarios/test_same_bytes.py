@@ -26,7 +26,8 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.mktemp("stored")
     with undrawn():
         (base / "steps").mkdir()
-        Runner(small(base, '[sweep]\n"workload.message_bytes" = ["20KiB", "40KiB"]\n', transports=["mrc", "roce"]), base / "steps", FakeCluster).run()
+        swept = small(base, '[sweep]\n"workload.message_bytes" = ["20KiB", "40KiB"]\n', transports=["mrc", "roce"])
+        Runner(swept, base / "steps", FakeCluster).run()
     (base / "flows").mkdir()
     make(base / "flows", load_scenario("ev-balance"), {"mrc": part(5.0, 0.5, 1)})
     for directory in ("steps", "flows"):
