@@ -59,8 +59,8 @@ def start_up(e: Evidence) -> list[Row]:
     found = e.median("main", "mrc", lambda run: (run["dead_at_start"]["found_ns"] or 0) / run["base_rtt_ns"] or None)
     seconds = e.median("main", "mrc", "dead_at_start.found_ns")
     why = (
-        "one path in ten is dead here, so that each QP has 1 or 2 of its 16 dead, and 4-5 packets on each when it starts; the paper's "
-        "fabric had few dead paths, and spreads a window over 128-256"
+        "one path in ten is dead here, so that each QP has 1 or 2 of its 16 dead, with a sixteenth of its window on each when it starts; "
+        "the paper's QPs spread theirs over 128-256 EVs, and how many paths were dead is not told"
     )
     late = "all found" if not missed else f"{number(missed, '.0f')} never found"
     return [

@@ -62,7 +62,7 @@ def rows(_: Evidence) -> list[Row]:
                 "Losing a T0-T1 link reduces capacity from a node by 3% in an 800Gb/s plane, vs 0.4% in a 100Gb/s plane", "section 2", True
             ),
             "the same, rounded",
-            f"{links[1]:.2f} % and {links[0]:.2f} %",
+            f"{links[1]:.1f} % and {links[0]:.1f} %",
             (round(links[1]), round(links[0], 1)) == (3, 0.4),
             value=links[0],
             unit="%",
