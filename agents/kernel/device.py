@@ -123,8 +123,8 @@ class KernelDevice:
         if self.host < peer:
             self._bound[qpn] = self._source(peer, index)
             port = int(self._bound[qpn].getsockname()[1])
-        made = self.engine.new(qpn, peer, secrets.randbits(63))
-        return {"qpn": qpn, "port": port, "token": made.token, "plane": self._first_plane(peer, index)}
+        token = self.engine.new(qpn, peer, secrets.randbits(63)).token
+        return {"qpn": qpn, "port": port, "token": token, "plane": self._first_plane(peer, index)}
 
     def connect_qp(self, qpn: int, remote: dict[str, Any]) -> None:
         """To CONNECTING: requests can be posted and go once the connection stands."""
@@ -139,7 +139,7 @@ class KernelDevice:
             connection.expect(now)
         else:
             sock = self._bound.pop(qpn)
-            local = int(sock.getsockname()[1])
+            local = sock.getsockname()[1]
             connection.connecting(now, sock, Header(HELLO, int(remote["token"]), int(remote["qpn"]), 0, self.host))
             number = sock.connect_ex((theirs, int(remote["port"])))
             if number not in (0, errno.EINPROGRESS):
@@ -214,8 +214,7 @@ class KernelDevice:
                 return
             sock.setblocking(False)
             packed = socket.inet_pton(socket.AF_INET6, address[0])
-            host = max(host_of_inner(packed), host_of_plane(packed)[1])
-            self._greetings[sock] = (bytearray(), host, now + GREETING_NS)
+            self._greetings[sock] = (bytearray(), max(host_of_inner(packed), host_of_plane(packed)[1]), now + GREETING_NS)
             if len(self._greetings) > MAX_GREETINGS:
                 self._turn_away(sock)
 
