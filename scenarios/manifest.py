@@ -43,6 +43,22 @@ TOOLS = (("clang", "--version"), ("bpftool", "version"), ("tc", "-V"), ("ip", "-
 FORMAT = 2
 """Of a results directory: figures of two that differ in it are not to be put side by side. 2: runs have settings, and are rows."""
 
+_SCALE = "Links run slower than real ones by time_scale; durations are as measured."
+_KIND = "Reconvergence is wall-clock time: at this time scale it is far kinder than a real fabric's."
+NOTES = {
+    "emulated": (
+        _SCALE,
+        "A path's propagation delay is a FIFO in the agents' receive path: the kernel's own TCP and MPTCP are spared it.",
+        _KIND,
+    ),
+    "simulated": (
+        _SCALE,
+        "Simulated, in virtual time: hosts compute in no time, no machine was measured. So no run is doubted for the machine's sake, and "
+        "there are no figures of its CPU.",
+        _KIND,
+    ),
+}
+
 
 def _output(*command: str) -> str | None:
     try:
@@ -92,10 +108,11 @@ def _engine() -> str:
     return "absent" if spec is None or spec.origin is None else "compiled" if spec.origin.endswith(".so") else "interpreted"
 
 
-def make_manifest(scenario: Scenario, command_line: list[str]) -> dict[str, Any]:
+def make_manifest(scenario: Scenario, command_line: list[str], world: str = "emulated") -> dict[str, Any]:
     """The part known before anything runs. The runner adds ``runs`` (with fidelity verdicts), ``verdict`` and durations."""
     return {
         "format": FORMAT,
+        "world": world,
         "scenario": scenario.to_dict(),
         "scenario_file": scenario.text,
         "command_line": command_line,
@@ -109,9 +126,5 @@ def make_manifest(scenario: Scenario, command_line: list[str]) -> dict[str, Any]
         "kernel": platform.release(),
         "machine": {"cpu": _cpu_model(), "arch": platform.machine(), "cores": os.cpu_count(), "memory_bytes": _memory_bytes()},
         "fabrics": {name: {**figures(f), **f.to_dict()} for name, f in scenario.fabrics.items()},
-        "notes": [
-            "Links run slower than real ones by time_scale; durations are as measured.",
-            "A path's propagation delay is a FIFO in the agents' receive path: the kernel's own TCP and MPTCP are spared it.",
-            "Reconvergence is wall-clock time: at this time scale it is far kinder than a real fabric's.",
-        ],
+        "notes": list(NOTES[world]),
     }

@@ -111,11 +111,13 @@ class Runner:
         switch: str = "ebpf",
         notes: Sequence[str] = (),
         resume: bool = False,
+        world: str = "emulated",
     ) -> None:
-        """``switch``: what forwards, for the manifest, like ``notes``. ``resume``: go on with what the directory holds."""
+        """``switch``: what forwards, for the manifest, like ``notes``. ``resume``: go on with what the directory holds. In a simulated
+        ``world`` every run has a fabric of its own, whose time begins anew: what was run before changes nothing."""
         self.scenario, self.directory, self.factory = scenario, directory, cluster_factory
         self.progress = progress or (lambda what, share: None)
-        self.manifest = {**make_manifest(scenario, list(command_line)), "switch": switch, "captures": []}
+        self.manifest = {**make_manifest(scenario, list(command_line), world), "switch": switch, "captures": []}
         self.manifest["notes"] += notes
         self.session = {key: self.manifest[key] for key in ("started", "command_line", "git")} | {"ended": None, "verdict": None}
         self.former = former_manifest(directory, self.manifest) if resume and is_begun(directory) else None
@@ -169,7 +171,7 @@ class Runner:
         self.progress(label, 0.0)
         cluster: ClusterLike = self.cluster
         outcome = OneRun(cluster, spec, self.directory / "raw" / spec.key, lambda share: self.progress(label, share)).go()
-        if outcome == "done" and not cluster.controller_lost:
+        if outcome == "done" and not cluster.controller_lost and not cluster.clock.virtual:
             cluster.heal()
         else:
             self.down()  # agents may hang in it, or a controller is missing: the next run gets a new one

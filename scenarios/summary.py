@@ -82,6 +82,7 @@ def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
     else:
         measured_ns = int(measured["end_ns"].max() - measured["start_ns"].min()) if len(measured) else 0
     return {
+        "world": record.get("world", "emulated"),
         "transport": record["transport"],
         "kind": record["kind"],
         "fabric": fabric.name,

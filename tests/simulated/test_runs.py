@@ -1,0 +1,206 @@
+"""Whole scenarios in virtual time: every file that can be simulated loads, runs reach their verdicts, and a seed gives the same bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import scenarios.html_report
+import scenarios.plots
+from scenarios.measure import Run
+from scenarios.runner import plan
+from scenarios.schema import Scenario, ScenarioError, load_scenario
+from scenarios.simulate import check_simulable, simulate
+from testbed.dataplane.counters import books as cable_books
+
+HERE = Path(__file__).resolve().parents[2] / "scenarios"
+RING = """
+description = "A cable goes under a ring, and comes back."
+fabric = "tiny"
+timeout = "60s"
+
+[workload]
+kind = "ring-allreduce"
+message_bytes = "256KiB"
+placement = ["interleaved"]
+dtype = "int32"
+steps = 4
+warmup_steps = 1
+
+[[transport]]
+kind = "mrc"
+
+[[transport]]
+kind = "roce"
+options = { reconvergence = "200ms" }
+
+[[fault]]
+name = "cable"
+kind = "link"
+on = "p0-t0-0:p0-t1-0"
+step = 1
+for = "500ms"
+
+[[fault]]
+name = "dirt"
+kind = "loss"
+on = "p1-t0-0:p1-t1-1"
+probability = 0.02
+at = "100ms"
+for = "1s"
+
+[[expect]]
+check = "mrc.wrong + mrc.failed_steps == 0"
+"""
+INCAST = """
+description = "Three onto one: the last hop trims."
+fabric = "tiny"
+timeout = "60s"
+
+[workload]
+kind = "incast"
+senders = 3
+message_bytes = "64KiB"
+duration = "600ms"
+
+[[transport]]
+kind = "mrc"
+
+[[expect]]
+check = "mrc.packets.trimmed > 0"
+
+[[expect]]
+check = "mrc.wrong == 0"
+"""
+
+
+@pytest.fixture(autouse=True)
+def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing takes longer than running; that figures can be drawn is asked once."""
+    monkeypatch.setattr(scenarios.plots, "draw_all", lambda directory: [])
+    monkeypatch.setattr(scenarios.html_report, "write_report", lambda directory: directory)
+
+
+def scenario(tmp_path: Path, text: str, **how: Any) -> Scenario:
+    path = tmp_path / "made.toml"
+    path.write_text(text)
+    return load_scenario(str(path), **how)
+
+
+def ran(tmp_path: Path, text: str, name: str = "out", **how: Any) -> tuple[Path, dict[str, Any]]:
+    directory = tmp_path / name
+    directory.mkdir()
+    return directory, simulate(scenario(tmp_path, text, **how), directory)
+
+
+def test_a_ring_with_a_dead_link_and_a_lossy_one_ends_well_and_adds_up(tmp_path: Path) -> None:
+    directory, summary = ran(tmp_path, RING)
+    assert summary["verdict"] == "ok", summary
+    for entry in summary["runs"]:
+        assert (entry["world"], entry["outcome"], entry["distrust"], entry["cpu_percent"]) == ("simulated", "done", [], None)
+        assert entry["packets"]["unexplained"] == 0
+        assert entry["packets"]["causes"].keys() & {"drop_link_down", "flushed", "tx_refused"}
+        assert cable_books(Run(directory / "raw" / entry["run"]).record["counters_after"]) == []
+    assert sum(entry["packets"]["causes"].get("drop_fault_loss", 0) for entry in summary["runs"]) > 0
+    begun = [line["phase"] for line in Run(directory / "raw" / summary["runs"][0]["run"]).of("fault")]
+    assert begun == ["begin", "begin", "heal", "heal"]
+    manifest = __import__("json").loads((directory / "manifest.json").read_text())
+    assert (manifest["world"], manifest["switch"], manifest["captures"]) == ("simulated", "simulated", [])
+    assert any(note.startswith("Simulated, in virtual time") for note in manifest["notes"])
+
+
+def test_an_incast_is_trimmed_and_loses_nothing(tmp_path: Path) -> None:
+    directory, summary = ran(tmp_path, INCAST)
+    assert summary["verdict"] == "ok", summary
+    (entry,) = summary["runs"]
+    assert entry["packets"]["lost"] == entry["packets"]["unexplained"] == 0
+    samples = (directory / "raw" / entry["run"] / "queues.jsonl").read_text().splitlines()
+    assert len(samples) > 50
+    assert max(row["backlog_peak_bytes"] for row in Run(directory / "raw" / entry["run"]).record["counters_after"]) > 40_000
+
+
+def files(directory: Path) -> dict[str, bytes]:
+    found = (path for path in sorted(directory.rglob("*")) if path.suffix in (".jsonl", ".parquet"))
+    return {str(path.relative_to(directory)): path.read_bytes() for path in found}
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_does_not(tmp_path: Path) -> None:
+    first, _ = ran(tmp_path, RING, "first", seeds=[7])
+    again, _ = ran(tmp_path, RING, "again", seeds=[7])
+    other, _ = ran(tmp_path, RING, "other", seeds=[8])
+    a, b = files(first), files(again)
+    assert a.keys() == b.keys() and len(a) > 10
+    assert [name for name in a if a[name] != b[name]] == []
+    for name in a:
+        if "h0.jsonl" in name:
+            assert a[name] != files(other)[name.replace("-s7", "-s8")]
+    for one in ("raw/mrc-tiny-interleaved-s7/run.json", "raw/roce-tiny-interleaved-s7/run.json"):
+        assert (first / one).read_bytes() == (again / one).read_bytes()
+
+
+def test_a_run_does_not_depend_on_those_before_it(tmp_path: Path) -> None:
+    both, _ = ran(tmp_path, RING, "both")
+    alone, _ = ran(tmp_path, RING, "alone", transports=("roce",))
+    name = "raw/roce-tiny-interleaved-s1/h0.jsonl"
+    assert (both / name).read_bytes() == (alone / name).read_bytes()
+
+
+@pytest.mark.parametrize("path", sorted(HERE.glob("*.toml")), ids=lambda path: path.stem)
+def test_every_scenario_can_be_simulated_or_says_why_not(path: Path) -> None:
+    loaded = load_scenario(str(path))
+    assert plan(loaded)
+    try:
+        check_simulable(loaded)
+    except ScenarioError as error:
+        assert "\n" not in str(error) and "simulated world" in str(error)
+        assert any(t.kind in ("tcp", "mptcp") for t in loaded.transports) or loaded.backgrounds or "kills the controller" in str(error)
+
+
+def test_what_needs_the_kernel_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match=r"transport 'tcp' is the kernel's, .* has no kernel: --transport mrc"):
+        ran(tmp_path, INCAST + '[[transport]]\nkind = "tcp"\n')
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_an_agent_that_is_killed_ends_the_run_as_the_scenario_wants(tmp_path: Path) -> None:
+    text = RING.split("[[fault]]")[0] + '[[fault]]\nname = "killed"\nkind = "kill"\non = "h2"\nat = "300ms"\n'
+    _, summary = ran(tmp_path, 'expect_outcome = "failed"\n' + text, transports=("mrc",))
+    (entry,) = summary["runs"]
+    assert entry["outcome"] == "failed" and "h2" in entry["reason"], entry
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        'kind = "flap"\non = "p0-t0-0:p0-t1-0"\nperiod = "200ms"\nduty = 0.5',
+        'kind = "silent"\non = "p0-t1-0"\nreboot = "100ms"',
+        'kind = "switch"\non = "p1-t1-1"',
+        'kind = "slow"\non = "h0-p0"\nrate = 0.5',
+        'kind = "straggler"\non = "h1"\nshare = 0.2\nperiod = "200ms"',
+        'kind = "corrupt"\non = "p0-t0-0:p0-t1-0"\nprobability = 0.05',
+        'kind = "path-loss"\non = "h0>h2@p0/1"\nprobability = 0.5',
+        'kind = "destination-loss"\non = "p0-t1-1"\nto = "h2"',
+        'kind = "port"\non = "h0-p0"',
+    ],
+    ids=lambda fault: fault.split('"')[1],
+)
+def test_every_fault_does_its_work_and_every_packet_has_a_fate(tmp_path: Path, fault: str) -> None:
+    text = RING.split("[[fault]]")[0] + f'[[fault]]\nname = "f"\n{fault}\nat = "100ms"\nfor = "400ms"\n'
+    directory, summary = ran(tmp_path, text, transports=("mrc",))
+    (entry,) = summary["runs"]
+    assert (entry["outcome"], entry["wrong"], entry["verdict"]) == ("done", 0, "ok"), entry
+    assert entry["packets"]["unexplained"] == 0
+    kind = fault.split('"')[1]
+    cause = {
+        "flap": {"drop_link_down", "flushed"}, "silent": {"drop_silent"}, "switch": {"drop_link_down", "flushed"},
+        "path-loss": {"drop_fault_path"}, "destination-loss": {"drop_fault_path"}, "port": {"drop_link_down", "flushed"},
+    }.get(kind)  # fmt: skip
+    if cause:
+        assert entry["packets"]["causes"].keys() & cause, entry["packets"]
+    if kind == "corrupt":
+        assert entry["packets"]["corrupted"] > 0
+    if kind in ("slow", "straggler"):
+        undisturbed = ran(tmp_path, RING.split("[[fault]]")[0], "plain", transports=("mrc",))[1]["runs"][0]
+        assert entry["step_time_ns"]["max"] > 1.2 * undisturbed["step_time_ns"]["max"]
