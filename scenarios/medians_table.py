@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rich.markup import escape
+from rich.table import Table
+
 from scenarios.comparison import NOT_COMPARED, compare
 from scenarios.rows import row, table
 from scenarios.sweep import short_keys
+from scenarios.tables import table as terminal_table
 
 Line = dict[str, Any]
 Column = tuple[str, Callable[[Line], str]]
@@ -105,3 +109,15 @@ def columns(runs: Sequence[Line]) -> list[Column]:
         ]
     lost: Column = ("lost", figure("packets.lost", ",.0f"))
     return [*first, *rest, lost, ("sent\nagain", figure("packets.retransmitted", ",.0f")), ("verdict", health)]
+
+
+def table_of(title: str, runs: Sequence[Line]) -> Table:
+    """For the terminal; ``title`` in Rich's markup."""
+
+    def escaped(cell: Callable[[Line], str]) -> Callable[[Line], str]:
+        return lambda line: escape(cell(line))
+
+    heads = [(head, escaped(cell)) for head, cell in columns(runs)]
+    made = terminal_table(f"{title}, {len({r['seed'] for r in runs})} seeds", heads, lines(runs))
+    made.caption, made.caption_justify = NOTE, "left"
+    return made

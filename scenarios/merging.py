@@ -24,7 +24,7 @@ from testbed.fault_kinds import USED_BY_QP
 
 FREE = ("transports", "seeds", "expects", "description", "file", "text", "timeout_ns", "variants")
 """What scenarios of runs that are compared may differ in; every setting is compared on its own."""
-MACHINE = ("switch", "engine", "kernel")
+MACHINE = ("world", "switch", "engine", "kernel")
 VERDICTS = (INTERRUPTED, "failed", NOT_TRUSTWORTHY, "ok")
 """The first of them that any directory has is that of all."""
 
@@ -108,7 +108,7 @@ def _names(whole: Whole) -> set[str]:
 def _made_of(whole: Whole, name: str) -> list[Any]:
     """What a transport is, at every setting, and what it ran on."""
     scenarios = [v["scenario"] for v in whole.scenario["variants"]] or [whole.scenario]
-    return [*([t for t in s["transports"] if t["name"] == name] for s in scenarios), *(whole.manifest[key] for key in MACHINE)]
+    return [*([t for t in s["transports"] if t["name"] == name] for s in scenarios), *(whole.manifest.get(key) for key in MACHINE)]
 
 
 def _variables(whole: Whole, name: str) -> set[tuple[str, ...]]:
@@ -209,7 +209,7 @@ def notes(wholes: Sequence[Whole], tags: Sequence[str]) -> list[str]:
     """Everybody's, and in what they were made unlike."""
     said = ["These runs were made apart, at different times: a drift of the machine between them shows as a difference between transports."]
     for key in (*MACHINE, "machine"):
-        told = {tag: str(whole.manifest[key]) for whole, tag in zip(wholes, tags, strict=True)}
+        told = {tag: str(whole.manifest.get(key)) for whole, tag in zip(wholes, tags, strict=True)}
         if len(set(told.values())) > 1:
             said.append(f"They differ in {key}: {'; '.join(f'{tag}: {value}' for tag, value in told.items())}.")
     commits = {tag: (whole.manifest.get("git") or {}).get("commit") for whole, tag in zip(wholes, tags, strict=True)}

@@ -23,6 +23,7 @@ from scenarios.background_table import background_rows
 from scenarios.cost_table import columns as cost_columns
 from scenarios.cost_table import cost_groups, footnotes
 from scenarios.html_report import NAME as REPORT
+from scenarios.sweep import short_keys
 from scenarios.tables import Column, kb, ms, percent
 from scenarios.tables import table as _table
 
@@ -61,12 +62,21 @@ def _trimming(fabric: tuple[str, dict[str, Any]]) -> str:
 
 def _identity(runs: Sequence[Run]) -> list[Column]:
     several = len({r["placement"] for r in runs}) > 1
-    columns: list[Column] = [
-        ("transport", lambda r: f"{r['transport']}\n[dim]on {r['fabric']}[/]" + (f"\n[dim]{r['placement']}[/]" if several else ""))
-    ]
+
+    def who(run: Run) -> str:
+        settings = run.get("settings", {})
+        at = [f"{short} = {settings[key]}" for key, short in short_keys(list(settings)).items()]
+        words = [f"on {run['fabric']}", *([run["placement"]] if several else []), *at]
+        return "\n".join([str(run["transport"]), *(f"[dim]{escape(word)}[/]" for word in words)])
+
+    columns: list[Column] = [("transport", who)]
     if len({r["seed"] for r in runs}) > 1:
         columns.append(("seed", lambda r: str(r["seed"])))
     return columns
+
+
+def _title(summary: dict[str, Any], runs: Sequence[Run]) -> str:
+    return escape(f"{summary['scenario']}: {WORDS.get(runs[0]['workload'], runs[0]['workload'])} under each transport")
 
 
 def _health(wrong: str) -> list[Column]:
@@ -90,9 +100,8 @@ def runs_table(summary: dict[str, Any], runs: Sequence[Run]) -> Table:
     if any(r["step_time_ns"]["p99"] is not None for r in runs):
         columns.append(("p99\nms", lambda r: ms(r["step_time_ns"]["p99"])))
     columns += [("slowest\nms", lambda r: ms(r["step_time_ns"]["max"])), ("bus Mb/s\n(of ideal)", _bandwidth)]
-    what = WORDS.get(runs[0]["workload"], runs[0]["workload"])
-    wrong = "wrong\nsums" if "reduce" in str(what) else "wrong\nresults"
-    return _table(f"{summary['scenario']}: {what} under each transport", columns + _health(wrong), runs)
+    wrong = "wrong\nsums" if "reduce" in runs[0]["workload"] else "wrong\nresults"
+    return _table(_title(summary, runs), columns + _health(wrong), runs)
 
 
 def _bandwidth(run: Run) -> str:
@@ -119,8 +128,7 @@ def groups_table(summary: dict[str, Any], runs: Sequence[Run]) -> Table:
     ]
     if any(g["kept"] is not None for g in rows):
         columns.append(("kept of\nalone", lambda g: percent(g["kept"])))
-    what = WORDS.get(runs[0]["workload"], runs[0]["workload"])
-    return _table(f"{summary['scenario']}: {what} under each transport", columns, rows)
+    return _table(_title(summary, runs), columns, rows)
 
 
 def packets_table(runs: Sequence[Run]) -> Table:
@@ -226,14 +234,15 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
     scale = max((run["time_scale"] for run in runs), default=1)
     slow = f"Links run up to {scale:,.0f} times slower than 100 Gb/s ones."
     if stepped:
-        _medians(console, summary, stepped) if medians_table.is_for(stepped) else console.print(runs_table(summary, stepped))
+        medians = medians_table.is_for(stepped)
+        console.print(medians_table.table_of(_title(summary, stepped), stepped) if medians else runs_table(summary, stepped))
         what = WORDS.get(stepped[0]["workload"], stepped[0]["workload"])
         console.print(
             f"[dim]A step is one {what}, its time that of the slowest rank. Ideal: what the healthy links can carry in payload. {slow}[/]"
         )
     if flowing:
         if medians_table.is_for(flowing):
-            _medians(console, summary, flowing)
+            console.print(medians_table.table_of(_title(summary, flowing), flowing))
         else:
             console.print(groups_table(summary, flowing))
             console.print(packets_table(flowing))
@@ -267,19 +276,6 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
     )
     if (directory / REPORT).is_file():
         console.print(f"Report: {escape(str(directory / REPORT))}", soft_wrap=True)
-
-
-def _medians(console: Console, summary: dict[str, Any], runs: Sequence[Run]) -> None:
-    """One line per transport, where several seeds ran."""
-    what = WORDS.get(runs[0]["workload"], runs[0]["workload"])
-    title = f"{summary['scenario']}: {what} under each transport, {len({r['seed'] for r in runs})} seeds"
-    rows = medians_table.lines(runs)
-    console.print(_table(escape(title), [(head, _escaped(cell)) for head, cell in medians_table.columns(runs)], rows))
-    console.print(f"[dim]{escape(medians_table.NOTE)}[/]")
-
-
-def _escaped(cell: Callable[[Any], str]) -> Callable[[Any], str]:
-    return lambda row: escape(cell(row))
 
 
 def _roce(console: Console, runs: Sequence[Run], scale: float) -> None:

@@ -20,7 +20,7 @@ from scenarios.schema import USED_BY_QP, ScenarioError
 
 FINISHED = ("done", "failed", "timeout")
 """Outcomes of runs that are over. Those of others say that somebody stopped them, or that something of ours did."""
-FIXED = ("format", "switch", "engine", "kernel")
+FIXED = ("format", "world", "switch", "engine", "kernel")
 """Of the manifest: what would make the runs of two sessions unlike."""
 
 

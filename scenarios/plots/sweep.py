@@ -72,9 +72,14 @@ def intervals(stored: Stored) -> dict[tuple[Any, ...], tuple[float, float]]:
     found = {}
     for row in table.to_dict("records"):
         if row["low"] == row["low"] and row["low"] is not None:  # not NaN
-            name = (row["transport"], row["placement"], row["figure"], str({k: str(row[k]) for k in keys}))
+            name = (row["transport"], row["placement"], row["figure"], str({k: _word(row[k]) for k in keys}))
             found[name] = (float(row["low"]), float(row["high"]))
     return found
+
+
+def _word(value: Any) -> str:
+    """A setting's value as text, whether a table holds it as a whole number or with a fraction."""
+    return str(float(value)) if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
 
 
 def _figure(
@@ -107,7 +112,7 @@ def _figure(
                     x.append(at[str(value)])
                     y.append(point[0] / scale)
                     most, count[transport] = max(most, point[2] / scale), max(count.get(transport, 0), point[3])
-                    name = (transport, placement, key, str({k: str(v) for k, v in mine[0]["settings"].items()}))
+                    name = (transport, placement, key, str({k: _word(v) for k, v in mine[0]["settings"].items()}))
                     bounds = known.get(name)
                     if bounds is not None:
                         bars = True

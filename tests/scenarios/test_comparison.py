@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pandas as pd
 import pytest
 
 from scenarios.comparison import COLUMNS, compare, unit_of, write_comparison
+from scenarios.plots.stored import Stored
+from scenarios.plots.sweep import intervals
 from scenarios.rows import row, table
 from scenarios.stats import median_interval
 
@@ -95,3 +98,12 @@ def test_written_tables_agree_and_no_runs_make_an_empty_one(tmp_path: Path) -> N
     back = pd.read_parquet(tmp_path / "comparison.parquet")
     assert back.equals(made) and list(pd.read_csv(tmp_path / "comparison.csv")["median"]) == list(made["median"])
     assert len(compare(frame())) == 0
+
+
+def test_a_plot_finds_the_intervals_of_values_that_a_table_holds_otherwise(tmp_path: Path) -> None:
+    """0 and 0.5 swept: the column holds 0.0."""
+    runs = [entry("mrc", seed, 10.0 + seed, settings={"fault.0.probability": p}) for seed in (1, 2, 3) for p in (0, 0.5)]
+    write_comparison(frame(*runs), tmp_path)
+    (tmp_path / "summary.json").write_text(json.dumps({"scenario": "x", "runs": runs, "checks": [], "fabrics": {}, "verdict": "ok"}))
+    known = intervals(Stored(tmp_path))
+    assert known["mrc", "packed", "busbw_bps", str({"fault.0.probability": "0.0"})] == (11.0, 13.0) and len(known) == 4

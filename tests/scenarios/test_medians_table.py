@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from scenarios import medians_table
-from scenarios.report import show
+from scenarios.report import faults_table, show
 from scenarios.schema import load_scenario
 from tests.scenarios.synthetic import Play, make
 from tests.scenarios.test_comparison import entry
+
+FAILOVER = {
+    "fault": "cable", "last_on_dead_over_rotation": 0.5, "losses_per_ev": 1, "losses_per_ev_bound": 2, "lost": 3, "kept_during": None,
+    "kept_after": None,
+}  # fmt: skip
 
 
 def cells(runs: list[dict[str, Any]]) -> list[dict[str, str]]:
@@ -41,9 +47,17 @@ def test_flows_have_a_line_per_group(tmp_path: Path) -> None:
         where = tmp_path / str(len(seeds))
         where.mkdir()
         summary = make(where, load_scenario("incast-victim", seeds=seeds, **given), {"roce": Play(rate=lambda flow, fabric, t: 1e6)})
-        console = Console(width=140, record=True, file=open("/dev/null", "w"))
+        console = Console(width=140, record=True, file=io.StringIO())
         show(console, summary, where)
         text = console.export_text()
         assert title in "\n".join(line.rstrip() for line in text.splitlines())
     assert "7 seeds" not in text and text.count("[1.00, 1.00]") == 1, "the victim's; the incast's is the sum"
     assert "bootstrap" in text
+
+
+def test_tables_of_single_runs_name_their_settings() -> None:
+    runs = [{**entry("mrc", 1, 1e6, settings={"fault.0.probability": p}), "failovers": [FAILOVER]} for p in (0.1, 0.5)]
+    console = Console(width=140, record=True, file=io.StringIO())
+    console.print(faults_table(runs))
+    text = console.export_text()
+    assert "probability = 0.1" in text and "probability = 0.5" in text

@@ -15,8 +15,10 @@ from scenarios.schema import load_scenario
 from scenarios.stats import percentile
 from scenarios.summary import exit_status
 from tests.scenarios.fakes import FakeCluster
+from tests.scenarios.small import small
+from tests.scenarios.small import small
 
-QUICK = ["workload.steps=12", "fault.0.at=0.1", "fault.0.for=0.1", "workload.message_bytes=40KiB"]
+QUICK = ["workload.steps=12", "workload.warmup_steps=1"]
 
 
 def run(directory: Path, overrides: list[str], **kind: Any) -> tuple[dict[str, Any], list[FakeCluster]]:
@@ -26,7 +28,9 @@ def run(directory: Path, overrides: list[str], **kind: Any) -> tuple[dict[str, A
         clusters.append(FakeCluster(fabric, **kind))
         return clusters[-1]
 
-    return Runner(load_scenario("link-failure", fabric="tiny", overrides=overrides), directory, factory).run(), clusters
+    where = directory.parent / f"{directory.name}-in"
+    where.mkdir(exist_ok=True)
+    return Runner(small(where, overrides=overrides), directory, factory).run(), clusters
 
 
 def test_everything_is_written_and_adds_up(tmp_path: Path) -> None:
@@ -101,8 +105,8 @@ def test_fault_that_never_came_fails_a_check(tmp_path: Path) -> None:
     assert any("every fault happened" in c["name"] and not c["ok"] for c in summary["checks"])
 
 
-def test_plan_lets_the_transport_that_can_say_go_first() -> None:
-    assert [s.transport.name for s in plan(load_scenario("link-failure"))] == ["roce", "mrc", "roce-1p"]
+def test_plan_lets_the_transport_that_can_say_go_first(tmp_path: Path) -> None:
+    assert [s.transport.name for s in plan(small(tmp_path))] == ["roce", "mrc", "roce-1p"]
 
 
 @pytest.mark.parametrize(
