@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from scenarios.schema import ScenarioError, load_scenario, named_scenarios, parse_duration, parse_size, twin_of
+from tests.scenarios.small import small
 from topologies import load_fabric
 
 GOOD = """
@@ -33,10 +34,13 @@ def test_shipped_scenarios_are_valid() -> None:
         assert load_scenario(name).name == name
 
 
-def test_demo_is_what_the_readme_says() -> None:
-    demo = load_scenario("link-failure")
-    assert [(t.name, t.fabric.name) for t in demo.transports] == [("mrc", "demo"), ("roce", "demo"), ("roce-1p", "demo-1p")]
-    assert demo.faults[0].on == "used-by-qp"
+def test_demo_and_comparison_are_what_the_readme_says() -> None:
+    demo, five = load_scenario("demo"), load_scenario("link-failure")
+    assert [(t.name, t.fabric.name) for t in demo.transports] == [("mrc", "demo"), ("roce-1p", "demo-1p"), ("tcp", "demo")]
+    assert [(f.kind, f.on) for f in demo.faults] == [("link", "used-by-qp"), ("port", "h0-p0")]
+    assert [(t.name, t.fabric.name, t.qps) for t in five.transports] == [
+        ("mrc", "demo", 1), ("roce-1p", "demo-1p", 1), ("roce-16", "demo-1p", 16), ("tcp", "demo", 4), ("mptcp", "demo", 1),
+    ]  # fmt: skip
 
 
 def test_twin_of_demo_is_the_named_one() -> None:
@@ -90,19 +94,19 @@ def test_interleaved_needs_two_t0s(tmp_path: Path) -> None:
         load_scenario("smoke", fabric=str(fabric), overrides=["fault=[]"])
 
 
-def test_command_line_changes() -> None:
-    s = load_scenario(
-        "link-failure", overrides=["workload.steps=3", "transport.roce-1p.options.reconvergence=2", "fault.0.for=1s"], seeds=[4, 5]
-    )
+def test_command_line_changes(tmp_path: Path) -> None:
+    given = ["workload.steps=3", "transport.roce-1p.options.reconvergence=2", "fault.0.for=1s"]
+    s = small(tmp_path, overrides=given, seeds=[4, 5])
     assert (s.workload.steps, s.seeds, s.faults[0].for_ns) == (3, (4, 5), 10**9)
     assert [t.reconvergence_ns for t in s.transports] == [None, 500_000_000, 2 * 10**9]
-    assert [t.fabric.name for t in load_scenario("link-failure", fabric="tiny").transports] == ["tiny", "tiny", "tiny-1p"]
+    assert [t.fabric.name for t in small(tmp_path, fabric="demo").transports] == ["demo", "demo", "demo-1p"]
 
 
-def test_transport_selects_or_adds_and_drops_checks_of_the_absent() -> None:
-    assert [t.name for t in load_scenario("link-failure", transports=["roce"]).transports] == ["roce"]
+def test_transport_selects_or_adds_and_drops_checks_of_the_absent(tmp_path: Path) -> None:
+    assert [t.name for t in small(tmp_path, transports=["roce"]).transports] == ["roce"]
+    assert [t.name for t in load_scenario("link-failure", transports=["roce"]).transports] == ["roce-1p", "roce-16"], "by kind"
     assert [t.name for t in load_scenario("smoke", transports=["mrc", "roce"]).transports] == ["mrc", "roce"]
-    assert load_scenario("link-failure", transports=["roce"]).expects == ()
+    assert small(tmp_path, transports=["roce"]).expects == ()
     with pytest.raises(ScenarioError, match="kinds are mrc, roce, tcp, mptcp"):
         load_scenario("smoke", transports=["quic"])
 
