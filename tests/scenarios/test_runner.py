@@ -16,7 +16,6 @@ from scenarios.stats import percentile
 from scenarios.summary import exit_status
 from tests.scenarios.fakes import FakeCluster
 from tests.scenarios.small import small
-from tests.scenarios.small import small
 
 QUICK = ["workload.steps=12", "workload.warmup_steps=1"]
 
