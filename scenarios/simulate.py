@@ -12,9 +12,9 @@ from typing import Any
 from agents.kernel.options import KINDS as KERNEL_KINDS
 from scenarios.runner import Progress, Runner
 from scenarios.schema import Scenario, ScenarioError
+from testbed.simulated import SIMULATED
 from testbed.simulated.cluster import SimulatedCluster
 
-WORLDS = ("emulated", "simulated")
 NO_PROGRAMS = "the simulated world runs no programs and has no kernel"
 
 
@@ -40,6 +40,6 @@ def simulate(
     """Run it in virtual time; the summary that was written. Raises as :func:`check_simulable`."""
     check_simulable(scenario)
     return Runner(
-        scenario, directory, SimulatedCluster, progress=progress, command_line=command_line, switch="simulated", resume=resume,
-        world="simulated",
+        scenario, directory, SimulatedCluster, progress=progress, command_line=command_line, switch=SIMULATED, resume=resume,
+        world=SIMULATED,
     ).run()  # fmt: skip

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,6 +19,7 @@ from scenarios.schema import load_scenario, named_scenarios
 from testbed.emulated import ovs
 from testbed.emulated.ovs import SWITCHES
 from testbed.errors import UserError
+from testbed.simulated import SIMULATED, WORLDS
 from topologies import FabricError
 
 MAX_SEEDS = 1000
@@ -75,6 +77,10 @@ class ProgressBar:
 @click.option("--resume", is_flag=True, help="Go on in --out DIR with a run that was interrupted or killed there.")
 @click.option("--pcap", "pcap", multiple=True, metavar="LINK", help="Keep a capture of this link, like p0-t0-0:p0-t1-3. Repeatable.")
 @click.option("--switch", type=click.Choice(SWITCHES), default="ebpf", show_default=True, help="What forwards: eBPF or Open vSwitch.")
+@click.option(
+    "--world", type=click.Choice(WORLDS), default=WORLDS[0], show_default=True,
+    help="emulated: on this machine's kernel, as root. simulated: in virtual time, without root; the same seed gives the same bytes.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print summary.json on stdout instead of the table.")
 def command(
     scenario: str,
@@ -87,10 +93,12 @@ def command(
     resume: bool,
     pcap: tuple[str, ...],
     switch: str,
+    world: str,
     as_json: bool,
 ) -> None:
     """Exit status: 0 well, 1 a check or a sum failed, 2 bad input or something the machine lacks, 3 not trustworthy, 130 stopped."""
     from scenarios.runner import check_pcap_links, plan, results_directory, run_scenario
+    from scenarios.simulate import check_simulable, simulate
     from testbed import sandbox
 
     wanted = list(dict.fromkeys([*seeds, *(parse_seeds(seed_range) if seed_range else ())]))
@@ -98,11 +106,15 @@ def command(
         loaded = load_scenario(scenario, fabric=fabric, transports=transports, overrides=overrides, seeds=wanted)
         check_pcap_links(loaded, pcap)
         plan(loaded)
+        if world == SIMULATED:
+            check_simulable(loaded)
+            check_nothing_emulated(pcap, switch)
     except FabricError as error:
         raise UserError(str(error)) from None
-    check_switch(switch)
-    if os.geteuid() != 0:
-        raise UserError("mrcbed run needs root for network namespaces and eBPF: use sudo")
+    if world != SIMULATED:
+        check_switch(switch)
+        if os.geteuid() != 0:
+            raise UserError(f"mrcbed run needs root for network namespaces and eBPF: use sudo, or --world {SIMULATED}, which needs none")
     directory = results_directory(loaded.name, out, resume)
 
     def work() -> int:
@@ -111,8 +123,11 @@ def command(
 
         with ProgressBar() as progress:
             words = ["mrcbed", *sys.argv[1:]]
-            how: dict[str, Any] = {"progress": progress, "command_line": words, "pcap_links": pcap, "switch": switch, "resume": resume}
-            summary = run_scenario(loaded, directory, **how)
+            how: dict[str, Any] = {"progress": progress, "command_line": words, "resume": resume}
+            if world == SIMULATED:
+                summary = simulate(loaded, directory, **how)
+            else:
+                summary = run_scenario(loaded, directory, pcap_links=pcap, switch=switch, **how)
         if as_json:
             print(json.dumps(summary, indent=2))
         else:
@@ -120,6 +135,9 @@ def command(
         give_back(directory)
         return exit_status(summary)
 
+    if world == SIMULATED:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was run is written, as after Ctrl-C
+        sys.exit(work())
     sys.exit(sandbox.run(work))
 
 
@@ -135,6 +153,14 @@ def parse_seeds(text: str) -> list[int]:
             raise UserError(f"--seeds {text}: {part.strip()} must go upwards, by less than {MAX_SEEDS}")
         out += [seed for seed in range(begin, end + 1) if seed not in out]
     return out
+
+
+def check_nothing_emulated(pcap: Sequence[str], switch: str) -> None:
+    """What belongs to the emulated world alone is not asked of the simulated one. Raises :class:`UserError`."""
+    if pcap:
+        raise UserError(f"--pcap {pcap[0]}: in the simulated world there is nothing to capture: leave --pcap or --world {SIMULATED} away")
+    if switch != SWITCHES[0]:
+        raise UserError(f"--switch {switch}: the simulated world has switches of its own: leave --switch or --world {SIMULATED} away")
 
 
 def check_switch(switch: str) -> None:

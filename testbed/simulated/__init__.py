@@ -2,3 +2,5 @@
 
 Same engines, collectives, faults, counters and result files as the emulated world; docs/simulated.md says where the two differ.
 """
+
+EMULATED, SIMULATED = WORLDS = ("emulated", "simulated")
