@@ -268,7 +268,8 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
     for check in summary["checks"]:
         mark = "[green]ok    [/]" if check["ok"] else "[bold red]FAILED[/]"
         console.print(f"{mark} {escape(check['name'])}: expected {escape(str(check['expected']))}, seen {escape(_seen(check['seen']))}")
-    console.print(f"Verdict: [{_STYLE.get(summary['verdict'], '')}]{summary['verdict']}[/]")
+    world = " (simulated, in virtual time: no machine was measured)" if any(run.get("world") == "simulated" for run in runs) else ""
+    console.print(f"Verdict: [{_STYLE.get(summary['verdict'], '')}]{summary['verdict']}[/]{world}")
     plots = len(list((directory / "plots").glob("*.png")))
     console.print(
         f"Data: {escape(str(directory))}/" + (f"  Plots: {escape(str(directory / 'plots'))}/ ({plots})" if plots else ""),
