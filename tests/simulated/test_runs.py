@@ -204,3 +204,16 @@ def test_every_fault_does_its_work_and_every_packet_has_a_fate(tmp_path: Path, f
     if kind in ("slow", "straggler"):
         undisturbed = ran(tmp_path, RING.split("[[fault]]")[0], "plain", transports=("mrc",))[1]["runs"][0]
         assert entry["step_time_ns"]["max"] > 1.2 * undisturbed["step_time_ns"]["max"]
+
+
+def test_clustermapper_finds_a_lossy_link_and_has_it_denied(tmp_path: Path) -> None:
+    text = INCAST.split("[[expect]]")[0].replace('duration = "600ms"', 'duration = "5s"').replace("senders = 3", "senders = 1")
+    text = text.replace('kind = "mrc"', 'kind = "mrc"\nclustermapper = true')
+    fault = '[[fault]]\nname = "dirt"\nkind = "loss"\non = "h0:p1-t0-0"\nprobability = 0.4\nat = "100ms"\nfor = "4s"\n'
+    directory, summary = ran(tmp_path, text + fault)
+    (entry,) = summary["runs"]
+    assert (entry["verdict"], entry["packets"]["unexplained"]) == ("ok", 0), entry
+    run = Run(directory / "raw" / entry["run"])
+    found = [(line["on"], line["state"]) for line in run.of("mapper") if "on" in line]
+    assert found and found[0][0] == "h0:p1-t0-0", found
+    assert any(line["on"] == "h0:p1-t0-0" for line in run.of("deny") if "on" in line)

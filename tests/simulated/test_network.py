@@ -1,0 +1,145 @@
+"""Time on simulated links, cables that go, and hosts: every figure computed by hand."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from agents.control import AgentError
+from agents.mrc import dscp
+from testbed.dataplane.counters import books
+from testbed.errors import UserError
+from testbed.simulated.cluster import SimulatedCluster
+from testbed.simulated.port import SimPort
+from tests.simulated.test_queue import TINY, UPLINK, Bench, frame
+from topologies.clos import SACK_BYTES
+
+NS = 8_000_000_000 // TINY.nic_rate
+"""Of a byte on a link of tiny."""
+
+
+def test_an_idle_path_takes_its_links_and_the_delay() -> None:
+    bench = Bench()
+    there = bench.net.time
+    assert bench.one(frame(TINY.frame_bytes)) is not None
+    ((data, _),) = bench.got
+    begun = bench.net.time
+    assert bench.one(frame(SACK_BYTES, dscp.CONTROL)) is not None
+    ((sack, _),) = bench.got
+    assert (data - there) + (sack - begun) == TINY.base_rtt_ns
+    assert data - there == TINY.data_ns(local=False) + TINY.delay_ns
+
+
+def test_a_link_spaces_frames_by_their_time_on_the_wire() -> None:
+    bench = Bench()
+    for _ in range(5):
+        bench.net.send(0, 0, bytearray(frame(1000)))
+    bench.net.run(bench.net.time + 1_000_000_000)
+    times = [t for t, _ in bench.got]
+    assert [b - a for a, b in pairwise(times)] == [1000 * NS] * 4
+
+
+def test_the_high_class_goes_first_and_has_half_the_rate_once_its_bucket_is_used_up() -> None:
+    port = SimPort(TINY, 0, 0, TINY.nic_rate, True, False)
+    for _ in range(100):
+        assert port.offer(bytearray(frame(500, dscp.CONTROL)))
+    for _ in range(40):
+        assert port.offer(bytearray(frame(500, dscp.NO_TRIM)))
+    now, high, data = 0, [], []
+    while port.high or port.data:
+        took = port.take(now)
+        if not took:
+            assert not port.data and port.high_at() > now  # it waits for its bucket alone
+            now = port.high_at()
+            continue
+        assert took == 500 * NS
+        (high if port.wire_high else data).append(now)
+        now += took
+    bucket = 2500 // 500  # 2 ms at the port's rate
+    assert high[:bucket] == [k * 500 * NS for k in range(bucket)] and data[0] > high[bucket]
+    spaced = [b - a for a, b in pairwise(high[20:])]
+    assert set(spaced) == {2 * 500 * NS}
+    assert len(data) == 40 and all(b - a in (500 * NS, 1000 * NS) for a, b in pairwise(data))
+
+
+def test_what_a_cable_held_goes_with_it_and_is_counted() -> None:
+    bench = Bench()
+    link = TINY.link("p0-t0-0:p0-t1-0")
+    for _ in range(10):
+        bench.net.send(0, 0, bytearray(frame(4000, dscp.NO_TRIM)))
+    bench.net.run(bench.net.time + 2 * 4000 * NS + 4000 * NS // 2)  # the second frame is on the uplink's wire by half
+    bench.net.set_link(link, up=False)
+    bench.net.run(bench.net.time + 200_000_000)
+    row = bench.row(UPLINK)
+    assert (row["flushed_packets"], row["flushed_bytes"], row["drop_link_down_packets"]) == (1, 4000, 8)
+    assert len(bench.got) == 1 and books(bench.net.rows()) == []
+    bench.net.set_link(link, up=True)
+    bench.net.send(0, 0, bytearray(frame(4000)))
+    bench.net.run(bench.net.time + 200_000_000)
+    assert len(bench.got) == 2 and bench.net.quiet() and books(bench.net.rows()) == []
+
+
+def test_a_slow_port_is_slow_and_mends(tmp_path: Path) -> None:
+    cluster = SimulatedCluster(TINY)
+    rates = lambda: {port.number: port.rate for port in cluster.network.ports if port.rate != TINY.nic_rate}  # noqa: E731
+    numbers = {port.name: port.number for port in TINY.ports}
+    first = cluster.inject("slow", "p0-t0-0:p0-t1-0", rate=0.5)
+    second = cluster.inject("slow", "p0-t0-0:p0-t1-0", rate=0.25, direction="up")
+    assert rates() == {numbers[UPLINK]: 2_500_000, numbers["p0-t1-0-d0"]: 5_000_000}
+    cluster.clear(second.number)
+    assert rates() == {numbers[UPLINK]: 5_000_000, numbers["p0-t1-0-d0"]: 5_000_000}
+    cluster.clear(first.number)
+    assert rates() == {}
+
+
+def test_faults_come_and_go_by_themselves_in_virtual_time() -> None:
+    cluster = SimulatedCluster(TINY)
+    cluster.inject("flap", "p0-t0-0:p0-t1-0", period="100ms", duty=0.4)
+    begun = cluster.clock.now()
+    cluster.clock.sleep(0.25)
+    told = [(event.t - begun, event.phase) for event in cluster.fault_events()]
+    assert told == [(0, "begin"), (0, "down"), (40_000_000, "up"), (100_000_000, "down"), (140_000_000, "up"), (200_000_000, "down"),
+                    (240_000_000, "up")]  # fmt: skip
+    silent = cluster.inject("silent", "p1-t1-0", reboot="30ms")
+    cluster.clear(silent.number)
+    assert [event.phase for event in cluster.fault_events()] == ["begin", "reboot"]
+    cluster.clock.sleep(0.03)
+    assert [event.phase for event in cluster.fault_events()][-1] == "heal"
+    cluster.heal()
+    assert all(cluster.link_states().values()) and cluster.faults() == []
+
+
+def test_hosts_answer_and_refuse_as_processes_do(tmp_path: Path) -> None:
+    with SimulatedCluster(TINY) as cluster:
+        with pytest.raises(UserError, match="no option"):
+            cluster.start_agents("mrc", {"no_such": 1}, tmp_path, 1)
+        cluster.start_agents("mrc", {}, tmp_path, 1)
+        with pytest.raises(AgentError, match="h1: prepare: prepare comes after setup and connect"):
+            cluster.agents[1].call("prepare", collective="ring-allreduce", message_bytes=64)
+        with pytest.raises(AgentError, match="knows no request 'dance'"):
+            cluster.agents[1].call("dance")
+        cluster.inject("kill", "h1")
+        assert cluster.agents[1].closed
+        with pytest.raises(AgentError, match="the agent of h1 is gone"):
+            cluster.agents[1].call("counters")
+        with pytest.raises(UserError, match="the agent of h1 was killed"):
+            cluster.check()
+        with pytest.raises(UserError, match="there is no controller running"):
+            cluster.inject("kill", "controller")
+
+
+def test_the_controllers_policy_reaches_the_agents_in_the_same_moment(tmp_path: Path) -> None:
+    with SimulatedCluster(TINY) as cluster:
+        cluster.start_agents("mrc", {}, tmp_path, 1, "denylist")
+        cluster.deny("p1-t1-1", "somebody said so")
+        at = cluster.set_link("p0-t0-0:p0-t1-0", False)
+        cluster.clock.sleep(0.001)
+        assert cluster.agents[0].call("denied") == ["p1-t1-1", "p0-t0-0:p0-t1-0"]
+        cluster.set_link("p0-t0-0:p0-t1-0", True)
+        cluster.clock.sleep(0.001)
+        assert cluster.agents[3].call("denied") == ["p1-t1-1"]
+        told = [entry for entry in cluster.controller_journal(0) if entry["event"] == "denylist-pushed"]
+        assert [entry["agents"] for entry in told] == [4, 4, 4] and told[1]["effect_ns"] == told[1]["heard_ns"] == at
+        assert cluster.allow("p1-t1-1") and cluster.denied() == []
