@@ -28,19 +28,22 @@ def command(rounds: int, seconds: float, as_json: bool) -> None:
     def work() -> int:
         from testbed.bench.codec import codec_rates
         from testbed.bench.fabric import bring_up, engine_ratio
+        from testbed.bench.simulated import simulated_rates
         from testbed.cli.run import ProgressBar
         from topologies import named_fabrics
 
         with ProgressBar() as progress:
             progress("codec", 0.0)
             codec = codec_rates(seconds)
+            progress("simulated world", 0.0)
+            simulated = simulated_rates(seconds)
             ratio = engine_ratio(rounds, seconds, progress)
             fabrics = bring_up(named_fabrics(), rounds, progress)
         made = {
             "machine": {
                 "cpus": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version(), "load": os.getloadavg()[0],
             },
-            "codec": codec, "engine": ratio, "fabrics": fabrics,
+            "codec": codec, "simulated": simulated, "engine": ratio, "fabrics": fabrics,
         }  # fmt: skip
         if as_json:
             print(json.dumps(made, indent=2))
@@ -50,6 +53,10 @@ def command(rounds: int, seconds: float, as_json: bool) -> None:
         table = Table("what", "figure", title=f"{os.cpu_count()} CPUs, Linux {platform.release()}, engine {kind}, medians of {rounds}")
         table.add_row(
             "codec: data packets built, checked and SACKed", f"{codec['both_per_s']:,.0f} /s ({codec['payload_bytes']} B payload, one core)"
+        )
+        table.add_row(
+            f"simulated world, MRC on all of {simulated['fabric']}",
+            f"{simulated['hops_per_s']:,.0f} packet-hops/s, {simulated['slowdown']:.2f} s for one of virtual time",
         )
         table.add_row("bare sender through 3 switch hops", f"{ratio['bare_per_s']:,.0f} packets/s")
         table.add_row("engine on the same paths, sender and receiver", f"{ratio['engine_per_s']:,.0f} packets/s")
