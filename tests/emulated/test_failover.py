@@ -204,14 +204,14 @@ def test_a_roce_flow_stalls_until_it_is_re_routed(tiny: Cluster, logs: Path) -> 
         flow = next(row for row in paths(tiny) if senders[row["host"]] == row["peer"])
         cable = path_links(FABRIC, flow["host"], flow["peer"], flow["ev"])[1].name
         when: dict[str, int] = {}
-        stalled: dict[str, Any] = {}
+        stalled: list[dict[str, Any]] = []
 
         def reroute(*dead: str) -> None:
             for agent in tiny.agents:
                 agent.call("reroute", dead_links=list(dead))
 
         def give_way() -> None:
-            (stalled["row"],) = [row for row in paths(tiny) if (row["host"], row["qpn"]) == (flow["host"], flow["qpn"])]
+            stalled.extend(r for r in paths(tiny) if cable in {c.name for c in path_links(FABRIC, r["host"], r["peer"], r["ev"])})
             when["rerouted"] = time.monotonic_ns()
             reroute(cable)
 
@@ -230,7 +230,9 @@ def test_a_roce_flow_stalls_until_it_is_re_routed(tiny: Cluster, logs: Path) -> 
         assert [step for at, step, _ in ring.ends if settled < at < when["rerouted"]] == []
         assert len([step for at, step, _ in ring.ends if at < when["pulled"]]) > 2 * 4
         assert len([step for at, step, _ in ring.ends if at > when["rerouted"]]) > 2 * 4
-        assert stalled["row"]["outstanding"] > 0 and stalled["row"]["ev"] == flow["ev"]
+        # None of the cable's flows has moved, and at least one of them is what the ring waits for: not always the one that was picked.
+        assert (flow["host"], flow["qpn"], flow["ev"]) in [(r["host"], r["qpn"], r["ev"]) for r in stalled]
+        assert sum(r["outstanding"] for r in stalled) > 0
         assert wait_until(lambda: unexplained(tiny, before) == 0, 2)
     finally:
         tiny.stop_agents()
