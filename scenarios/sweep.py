@@ -85,7 +85,7 @@ def read_sweep(file: str, data: Any, in_file: Any) -> tuple[list[Settings], dict
     count = math.prod(map(len, data.values()))
     if count > MAX_SETTINGS:
         raise ScenarioError(f"{file}: sweep makes {count} settings, the limit is {MAX_SETTINGS}: shorten a list")
-    varied = {key: [*data.get(key, ()), *in_file.get(key, ())] for key in {**in_file, **data}}
+    varied = {key: list(dict.fromkeys([*data.get(key, ()), *in_file.get(key, ())])) for key in {**in_file, **data}}
     return [dict(zip(data, values, strict=True)) for values in itertools.product(*data.values())], varied
 
 
@@ -104,6 +104,9 @@ def _check(file: str, data: Any) -> None:
         for value in values:
             if not isinstance(value, (str, int, float)):
                 raise ScenarioError(f"{where}: {value!r} must be text, a number, true or false")
+        same = next((value for i, value in enumerate(values) if value in values[:i]), None)
+        if same is not None:  # 2 and 2.0, or 1 and true: tables take them for one setting
+            raise ScenarioError(f"{where} has {_plain(same)} twice: each setting stands in a sweep once, seeds repeat it")
         names = [_shown(value) for value in values]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:

@@ -13,11 +13,13 @@ import pandas as pd
 
 from scenarios.manifest import FORMAT
 from scenarios.measure import TABLES
-from scenarios.plots.stored import VERDICTS, ResultsError, Stored, read_json
+from scenarios.plots.stored import ResultsError, Stored, read_json
 
 NEEDED = ("scenario", "fabrics", "seeds", "machine", "versions", "started", "switch", "engine", "kernel", "notes")
 """Of the manifest, beside the format and the verdicts."""
-OF_A_RUN = ("run", "transport", "kind", "fabric", "workload", "placement", "seed", "settings", "ranks", "outcome", "verdict", "steps")
+OF_A_SCENARIO = ("name", "fabric", "transports", "faults", "variants")
+OF_A_RUN = ("kind", "workload", "settings")
+"""Of an entry of summary.json, beside what figures need."""
 
 
 class Whole:
@@ -29,6 +31,7 @@ class Whole:
             raise ResultsError(f"{directory} is no directory: give those that mrcbed run wrote")
         self.stored = Stored(directory)
         self.summary, self.manifest = self._summary(), self._manifest()
+        self.stored.judge()
         self.tables = {name: self._table(name) for name in TABLES}
         for run in self.runs:
             self._judge(run)
@@ -42,7 +45,7 @@ class Whole:
         return dict(self.manifest["scenario"])
 
     def fail(self, name: str, what: str) -> ResultsError:
-        return ResultsError(f"{self.directory / name} {what}")
+        return self.stored.fail(name, what)
 
     def _manifest(self) -> dict[str, Any]:
         found = self.stored.manifest
@@ -52,8 +55,9 @@ class Whole:
         missing = next((key for key in NEEDED if key not in found), None)
         if missing is not None:
             raise self.fail("manifest.json", f"has no {missing!r}: it is not complete, take it from a copy")
-        if "fidelity" not in found:
-            raise self.fail("manifest.json", "has no fidelity verdicts: the run did not end, mrcbed run --resume --out goes on with it")
+        lacks = next((key for key in OF_A_SCENARIO if key not in found["scenario"]), None)
+        if lacks is not None:
+            raise self.fail("manifest.json", f"has a scenario without {lacks!r}, as of an earlier version: run it again")
         return found
 
     def _summary(self) -> dict[str, Any]:
@@ -73,29 +77,14 @@ class Whole:
         missing = next((key for key in OF_A_RUN if key not in run), None)
         if missing is not None:
             raise self.fail("summary.json", f"has a run without {missing!r}: it is not complete, take it from a copy")
+        if not run["steps"] and any(flow.get("bytes") for flow in run.get("flows", {}).values()):
+            self.stored.judge_rows("flows", run)
         key = run["run"]
-        told = self.manifest["fidelity"].get(key, {})
-        if told.get("verdict") not in VERDICTS:
-            what = f"has no fidelity verdict of run {key}, so nobody can say what its figures are worth"
-            raise self.fail("manifest.json", f"{what}: run it again")
-        if told["verdict"] != run["verdict"]:
-            unlike = f"says {told['verdict']!r} of run {key}, summary.json {run['verdict']!r}"
-            raise self.fail("manifest.json", f"{unlike}: take both from one copy")
-        if run["fabric"] not in self.manifest["fabrics"]:
-            raise self.fail("manifest.json", f"does not know the fabric {run['fabric']!r} of run {key}: take it from a copy")
-        expected = "steps" if run["steps"] else "flows" if any(f.get("bytes") for f in run.get("flows", {}).values()) else None
-        if expected and not self._has(expected, key):
-            again = f"mrcbed plot --tables {self.directory} makes it again from raw/"
-            raise self.fail(f"{expected}.parquet", f"has no rows of run {key}, which summary.json has: {again}")
         raw = self.directory / "raw"
         if raw.is_dir():  # where only tables were copied there is none
             record = read_whole(raw / key / "run.json")
             if record.get("key") != key or record.get("outcome") != run["outcome"]:
                 raise self.fail(f"raw/{key}/run.json", "is of another run than summary.json: take both from one copy")
-
-    def _has(self, name: str, key: str) -> bool:
-        table = self.tables[name]
-        return "run" in table and bool((table["run"] == key).any())
 
 
 def read_whole(path: Path) -> dict[str, Any]:

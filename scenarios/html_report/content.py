@@ -21,8 +21,6 @@ LONG = 12
 """Rows above which a table is folded [ours]."""
 SENTENCES = 4
 """More placements and variants than this have their tables of costs, not a sentence each [ours]."""
-NEEDED = ("steps", "events", "counters", "goodput", "agents")
-"""Tables that every run leaves."""
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[int] = (0,), marks: Sequence[str] = ()) -> Table:
@@ -36,10 +34,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[in
 def content(stored: Stored) -> dict[str, Any]:
     """Everything that the template asks for. Raises :class:`ResultsError`."""
     summary, manifest = stored.summary, stored.manifest
-    for name in NEEDED if summary["runs"] else ():
-        if not (stored.directory / f"{name}.parquet").is_file():
-            raise ResultsError(f"{stored.directory / name}.parquet is missing: mrcbed plot --tables {stored.directory} makes it from raw/")
-        stored.table(name)
+    stored.judge()
     try:
         scenario = manifest["scenario"]
         parts = {"facts": facts(manifest), "machine": machine(manifest), "options": options(manifest), "reproduce": reproduce(manifest)}

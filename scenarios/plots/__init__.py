@@ -20,6 +20,7 @@ def draw_all(directory: Path) -> list[Path]:
     from scenarios.plots.stored import Stored
 
     stored = Stored(directory)
+    stored.judge()
     where = directory / "plots"
     kinds = (
         failure_cost, step_times, goodput, flow_goodput, flow_bars, host_goodput, plane_loads, plane_shares, path_heat, path_states,

@@ -22,6 +22,10 @@ from topologies import Fabric
 SEEDS_SHOWN = 2
 """With more seeds, figures of single runs show the first seed's alone [ours]."""
 VERDICTS = ("ok", "failed", "not trustworthy", "interrupted")
+OF_A_RUN = ("run", "transport", "fabric", "placement", "seed", "outcome", "ranks", "steps", "step_time_ns", "failovers", "packets")
+"""What every entry of summary.json has, whatever ran."""
+EVERYWHERE = ("steps", "events", "counters", "goodput", "agents")
+"""Tables that every run leaves."""
 
 
 class ResultsError(UserError):
@@ -55,7 +59,10 @@ class Stored:
             return self.whole.summary
         path = self.directory / "summary.json"
         found = read_json(path, "take it from a copy, or run the scenario again")
-        for run in found.get("runs", ()):
+        runs = found.get("runs", [])
+        if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
+            raise ResultsError(f"{path} has runs that are none: it is damaged, take it from a copy")
+        for run in runs:
             if run.get("verdict") not in VERDICTS:
                 raise ResultsError(f"{path}: run {run.get('run')} has no verdict, nobody can say what its figures are worth: run it again")
         for key in ("scenario", "runs", "checks", "fabrics", "verdict"):
@@ -79,6 +86,49 @@ class Stored:
         except (OSError, ValueError) as error:  # pyarrow's own are either
             first = (str(error).splitlines() or [""])[0]
             raise ResultsError(f"{path} cannot be read ({first}): mrcbed plot --tables {self.directory} makes it again from raw/") from None
+
+    def judge(self) -> None:
+        """All that figures and report are made of is there and of one piece. Raises :class:`ResultsError` on what is not."""
+        runs = self.summary["runs"]
+        for key in ("scenario", "fabrics"):
+            if not isinstance(self.manifest.get(key), dict):
+                raise self.fail("manifest.json", f"has no {key!r}: it is not complete, take it from a copy")
+        if not isinstance(self.manifest["scenario"].get("transports"), list):
+            raise self.fail("manifest.json", "has a scenario without transports: it is not complete, take it from a copy")
+        if not isinstance(self.manifest.get("fidelity"), dict):
+            raise self.fail("manifest.json", "has no fidelity verdicts: the run did not end, mrcbed run --resume --out goes on with it")
+        for name in EVERYWHERE if runs else ():
+            if not (self.directory / f"{name}.parquet").is_file():
+                raise self.fail(f"{name}.parquet", f"is missing: mrcbed plot --tables {self.directory} makes it again from raw/")
+            self.table(name)
+        for run in runs:
+            self._judge(run)
+
+    def _judge(self, run: dict[str, Any]) -> None:
+        missing = next((key for key in OF_A_RUN if key not in run), None)
+        if missing is not None:
+            raise self.fail("summary.json", f"has a run without {missing!r}: it is not complete, take it from a copy")
+        key = run["run"]
+        told = self.manifest["fidelity"].get(key, {})
+        if told.get("verdict") not in VERDICTS:
+            what = f"has no fidelity verdict of run {key}, so nobody can say what its figures are worth"
+            raise self.fail("manifest.json", f"{what}: run it again")
+        if told["verdict"] != run["verdict"]:
+            unlike = f"says {told['verdict']!r} of run {key}, summary.json {run['verdict']!r}"
+            raise self.fail("manifest.json", f"{unlike}: take both from one copy")
+        if run["fabric"] not in self.manifest["fabrics"]:
+            raise self.fail("manifest.json", f"does not know the fabric {run['fabric']!r} of run {key}: take it from a copy")
+        if run["steps"]:
+            self.judge_rows("steps", run)
+
+    def judge_rows(self, name: str, run: dict[str, Any]) -> None:
+        """The table knows the run. Raises :class:`ResultsError`."""
+        if not len(self.rows(name, run)):
+            again = f"mrcbed plot --tables {self.directory} makes it again from raw/"
+            raise self.fail(f"{name}.parquet", f"has no rows of run {run['run']}, which summary.json has: {again}")
+
+    def fail(self, name: str, what: str) -> ResultsError:
+        return ResultsError(f"{self.directory / name} {what}")
 
     # --- variants --------------------------------------------------------------------------------------------
 
@@ -116,7 +166,7 @@ class Stored:
         if name not in self._tables:
             self._tables[name] = self.table(name)
         frame = self._tables[name]
-        return frame[frame["run"] == run["run"]] if len(frame) else frame
+        return frame[frame["run"] == run["run"]] if "run" in frame else frame.iloc[:0]
 
     @cached_property
     def _tables(self) -> dict[str, pd.DataFrame]:

@@ -128,6 +128,12 @@ def make(directory: Path, scenario: Scenario, plays: dict[str, Play]) -> dict[st
     runs = load_runs(directory)
     summary = summarise(scenario, runs)
     (directory / "summary.json").write_text(json.dumps(summary))
-    (directory / "manifest.json").write_text(json.dumps(make_manifest(scenario, []), default=str))
+    write_manifest(directory, scenario, summary)
     write_tables(runs, directory)
     return summary
+
+
+def write_manifest(directory: Path, scenario: Scenario, summary: dict[str, Any]) -> None:
+    """As the runner leaves it at a run's end."""
+    fidelity = {run["run"]: {"verdict": run["verdict"]} for run in summary["runs"]}
+    (directory / "manifest.json").write_text(json.dumps({**make_manifest(scenario, []), "fidelity": fidelity}, default=str))

@@ -13,7 +13,6 @@ from rich.console import Console
 
 from scenarios import background_figures
 from scenarios.faults import Timeline
-from scenarios.manifest import make_manifest
 from scenarios.measure import load_runs, write_tables
 from scenarios.plots import draw_all
 from scenarios.plots.host_goodput import expected_line
@@ -24,6 +23,7 @@ from scenarios.report import show
 from scenarios.schema import ScenarioError, load_scenario, named_scenarios
 from scenarios.summary import exit_status, run_summary, summarise
 from tests.scenarios.broken import MS, TINY, at, fault, verdict, write
+from tests.scenarios.synthetic import write_manifest
 from tests.scenarios.test_failure_figures import BAD, BUSY, CABLE, CUT, DEAD, DOWN, FLOWS, LOSSY, host_flows, loss, ring
 
 KEY = "mrc-tiny-packed-s1"
@@ -38,7 +38,7 @@ def results(directory: Path, scenario: str, journal: list[dict[str, Any]], lines
     summary = summarise(wanted, runs)
     write_tables(runs, directory)
     (directory / "summary.json").write_text(json.dumps(summary))
-    (directory / "manifest.json").write_text(json.dumps(make_manifest(wanted, []), default=str))
+    write_manifest(directory, wanted, summary)
     for path in sorted(directory.glob("raw/**/*"), reverse=True):
         if path.is_file():
             path.unlink()

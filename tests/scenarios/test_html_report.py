@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -206,6 +206,9 @@ def test_a_run_not_to_be_trusted_is_named_beside_its_figures(results: Path) -> N
     summary["runs"][0] |= {"verdict": "not trustworthy", "distrust": ["the machine was busy"]}
     bad = summary["runs"][0]["run"]
     path.write_text(json.dumps(summary))
+    manifest = json.loads((results / "manifest.json").read_text())
+    manifest["fidelity"][bad]["verdict"] = "not trustworthy"
+    (results / "manifest.json").write_text(json.dumps(manifest))
     write_report(results)
     seen = page(results)
     figures = len([f for f in re.findall(r"Not trustworthy: ([^<]*)</span>", (results / "report.html").read_text()) if f.strip() == bad])
@@ -288,6 +291,44 @@ def test_a_run_without_a_verdict_is_refused(results: Path) -> None:
         write_report(results)
     with pytest.raises(ResultsError, match="has no verdict"):
         draw_all(results)
+
+
+DAMAGE: dict[str, tuple[str, Callable[[Any], Any], str]] = {
+    "no fidelity": ("manifest.json", lambda m: m.pop("fidelity"), "has no fidelity verdicts: the run did not end"),
+    "a run without fidelity": ("manifest.json", lambda m: m["fidelity"].pop(next(iter(m["fidelity"]))), "has no fidelity verdict of run"),
+    "two verdicts": ("manifest.json", lambda m: next(iter(m["fidelity"].values())).update(verdict="failed"), "take both from one copy"),
+    "no transports": ("manifest.json", lambda m: m["scenario"].pop("transports"), "has a scenario without transports"),
+    "an unknown fabric": ("manifest.json", lambda m: m["fabrics"].pop("tiny"), "does not know the fabric 'tiny'"),
+    "runs that are none": ("summary.json", lambda s: s.update(runs=["x"]), "has runs that are none"),
+    "a run without packets": ("summary.json", lambda s: s["runs"][0].pop("packets"), "has a run without 'packets'"),
+    "a run that has no rows": ("summary.json", lambda s: s["runs"].append({**s["runs"][0], "run": "x"}), "of run x"),
+}
+
+
+@pytest.mark.parametrize("command", ["report", "plot"])
+@pytest.mark.parametrize("case", DAMAGE)
+def test_damage_is_neither_shown_nor_drawn(results: Path, capsys: pytest.CaptureFixture[str], case: str, command: str) -> None:
+    name, harm, words = DAMAGE[case]
+    data = json.loads((results / name).read_text())
+    harm(data)
+    (results / name).write_text(json.dumps(data))
+    before = {path: path.stat().st_mtime_ns for path in results.rglob("*")}
+    assert execute([command, str(results)]) == 2
+    said = capsys.readouterr()
+    assert words in said.err and said.err.count("\n") == 1 and str(results) in said.err and said.out == ""
+    assert {path: path.stat().st_mtime_ns for path in results.rglob("*")} == before
+
+
+@pytest.mark.parametrize("command", ["report", "plot"])
+def test_a_table_that_lacks_a_run_is_refused(results: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
+    steps = pd.read_parquet(results / "steps.parquet")
+    gone = steps["run"].iloc[0]
+    steps[steps["run"] != gone].to_parquet(results / "steps.parquet")
+    assert execute([command, str(results)]) == 2
+    assert f"steps.parquet has no rows of run {gone}" in capsys.readouterr().err
+    (results / "steps.parquet").unlink()
+    assert execute([command, str(results)]) == 2
+    assert "steps.parquet is missing: mrcbed plot --tables" in capsys.readouterr().err
 
 
 def test_without_figures_the_fix_is_named_and_works(results: Path, capsys: pytest.CaptureFixture[str]) -> None:

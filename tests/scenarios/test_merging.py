@@ -133,6 +133,7 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a manifest without parts": (lambda d: change(d / "manifest.json", lambda m: m.pop("machine")), "has no 'machine'"),
     "another format": (lambda d: change(d / "manifest.json", lambda m: m.update(format=99)), "has format 99"),
     "no format": (lambda d: change(d / "manifest.json", lambda m: m.pop("format")), "as of earlier versions"),
+    "an old scenario": (lambda d: change(d / "manifest.json", lambda m: m["scenario"].pop("fabric")), "as of an earlier"),
     "no fidelity at all": (lambda d: change(d / "manifest.json", lambda m: m.pop("fidelity")), "the run did not end"),
     "a run without fidelity": (lambda d: change(d / "manifest.json", lambda m: m["fidelity"].pop(RUN)), f"verdict of run {RUN}"),
     "a run without verdict": (lambda d: change(d / "summary.json", lambda s: s["runs"][0].pop("verdict")), "has no verdict"),
