@@ -31,7 +31,7 @@ OWN := if [ -n "$${SUDO_UID:-}" ] && [ "$$(stat -c %u .)" = "$$SUDO_UID" ]; then
 help:
 	@cat <<-'END'
 	make install    apt packages, .venv, compiled engine, eBPF object; leaves .venv/bin/mrcbed    (root or sudo)
-	make demo       install, then all-reduce with a cable pulled, under two transports            (root or sudo)
+	make demo       install, then a cable and a NIC port fail under MRC, RoCE and TCP             (root or sudo)
 	make test       install, then every test, emulated ones included, ruff and mypy               (root or sudo)
 	make bench      install, then packets/s of the engine, the codec and the fabric               (root or sudo)
 	make soak       install, then the long runs                                                   (root or sudo)
