@@ -68,6 +68,10 @@ def execute(arguments: list[str] | None = None) -> int:
     """Run a command line; the exit status. What went wrong is one line on stderr."""
     try:
         status = group.main(arguments, prog_name="mrcbed", standalone_mode=False)
+    except click.MissingParameter as error:
+        asked = f" (see {error.ctx.command_path} --help)" if error.ctx is not None else ""
+        print(f"mrcbed: {error.format_message().rstrip('.')}{asked}", file=sys.stderr)
+        return error.exit_code
     except click.ClickException as error:
         print(f"mrcbed: {error.format_message()}", file=sys.stderr)
         return error.exit_code

@@ -59,6 +59,11 @@ def test_a_misspelt_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == "mrcbed: no command 'doctro': did you mean doctor?\n"
 
 
+def test_a_missing_argument_says_where_to_look(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.execute(["report"]) == 2
+    assert capsys.readouterr().err == "mrcbed: Missing argument 'DIR' (see mrcbed report --help)\n"
+
+
 def test_a_misspelt_option(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.execute(["doctor", "--jsn"]) == 2
     assert "No such option" in capsys.readouterr().err
