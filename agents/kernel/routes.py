@@ -50,6 +50,8 @@ class Routes:
         self._socket.send(request(flow, self._number))
         try:
             answer = self._socket.recv(65536)
+            while number_of(answer) < self._number:  # what an earlier question gave up waiting for
+                answer = self._socket.recv(65536)
         except TimeoutError:
             return -1
         segment = first_segment(answer)
@@ -73,6 +75,11 @@ def request(flow: Flow, number: int) -> bytes:
     ):  # fmt: skip
         body += (struct.pack("=HH", 4 + len(value), kind) + value).ljust(4 + (len(value) + 3 & ~3), b"\0")
     return struct.pack("=IHHII", 16 + len(body), RTM_GETROUTE, NLM_F_REQUEST, number, 0) + body
+
+
+def number_of(answer: bytes) -> int:
+    """The sequence number of a netlink message; 0 if it has none."""
+    return int(struct.unpack_from("=I", answer, 8)[0]) if len(answer) >= 16 else 0
 
 
 def first_segment(answer: bytes) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from agents.kernel.info import read_info, subflows, unacknowledged, unsent
 from agents.kernel.options import Options, congestion_controls
 from agents.kernel.ports import HEADERS, PortBytes, bad_checksums, split
-from agents.kernel.routes import RTM_NEWROUTE, first_segment, request
+from agents.kernel.routes import RTM_NEWROUTE, Routes, first_segment, request
 from topologies import load_fabric
 from topologies.addressing import host_of_inner, host_of_plane, inner_address, path_address, plane_address
 
@@ -41,17 +42,47 @@ def test_an_older_kernels_info_has_no_count_of_timeouts() -> None:
     assert read_info(bytes(data) + b"\0" * 8 + struct.pack("=HHI", 3, 0, 0)).total_rto == 3
 
 
-def test_a_routes_segment_is_found() -> None:
-    segment = path_address(TINY, 0, 3, 1)
+def route(ev: int, number: int) -> bytes:
+    """The kernel's answer number ``number`` to a question for the route from h0 to h3: EV ``ev``."""
     header = struct.pack("=BBBBHBB", 43, 2, 4, 0, 0, 0, 0)  # a routing header of one segment
-    tunnel = struct.pack("=i", 2) + header[:8] + segment
+    tunnel = struct.pack("=i", 2) + header[:8] + path_address(TINY, 0, 3, ev)
     encap = struct.pack("=HH", 4 + len(tunnel), 1) + tunnel
     body = bytes(12) + struct.pack("=HH", 4 + len(encap), 22 | 0x8000) + encap
-    answer = struct.pack("=IHHII", 16 + len(body), RTM_NEWROUTE, 0, 1, 0) + body
+    return struct.pack("=IHHII", 16 + len(body), RTM_NEWROUTE, 0, number, 0) + body
+
+
+def test_a_routes_segment_is_found() -> None:
+    segment, answer = path_address(TINY, 0, 3, 1), route(1, 1)
     assert first_segment(answer) == segment
     for cut in range(len(answer)):
         assert first_segment(answer[:cut]) in (b"", segment), "never an exception, never something else"
     assert len(request((bytes(16), 1, bytes(16), 2), 3)) % 4 == 0
+
+
+def test_a_late_answer_is_not_taken_for_the_next_flows() -> None:
+    """The kernel's answer to a question that was given up comes before the one to the next question."""
+    routes = Routes(TINY, 0)
+    routes.close()
+
+    class Slow:
+        """Says nothing to the first question until the second is asked."""
+
+        asked: ClassVar[list[bytes]] = []
+        answers: ClassVar[list[bytes]] = []
+
+        def send(self, question: bytes) -> None:
+            self.asked.append(question)
+            if len(self.asked) == 2:
+                self.answers += [route(1, 1), route(0, 2)]
+
+        def recv(self, most: int) -> bytes:
+            if not self.answers:
+                raise TimeoutError
+            return self.answers.pop(0)
+
+    routes._socket = Slow()  # type: ignore[assignment]
+    flows = [(inner_address(0), port, inner_address(3), 47910) for port in (10_001, 10_002)]
+    assert [routes.ev(flow) for flow in flows] == [-1, 0]
 
 
 @given(st.integers(0, 10**9), st.lists(st.integers(0, 10**9), min_size=1, max_size=8))
