@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -131,7 +132,8 @@ def test_tables_agree_with_the_summary_and_each_other(smoke: Any) -> None:
 def test_plots_come_again_from_the_files_alone(smoke: Any, tmp_path: Path) -> None:
     directory, _ = smoke
     plots = {path.name for path in (directory / "plots").iterdir()}
-    assert {name.split("-")[0] for name in plots} == {"step", "goodput", "paths"}
+    kinds = {re.split(r"-(?:interleaved|mrc)", Path(name).stem)[0] for name in plots}
+    assert kinds == {"failure-cost", "step-times", "goodput", "paths", "plane-loads", "path-heat", "queue-hops", "losses"}
     assert {Path(name).stem for name in plots if name.endswith(".png")} == {Path(name).stem for name in plots if name.endswith(".svg")}
     copy = tmp_path / "copy"
     shutil.copytree(directory, copy, ignore=shutil.ignore_patterns("plots", "raw"))
