@@ -1,7 +1,7 @@
-"""Who keeps which cables and switches down: the rules that both worlds share.
+"""Who keeps which cables and switches down, and which ports slow: the rules that both worlds share.
 
-Several may keep one thing down; it comes back when the last lets go. How a cable really goes and comes is the world's own affair
-(testbed/emulated/faults.py, testbed/simulated/faults.py).
+Several may keep one thing down; it comes back when the last lets go. How a cable really goes and comes, or slows, is the world's own
+affair (testbed/emulated/{faults,rates}.py, testbed/simulated/faults.py).
 """
 
 from __future__ import annotations
@@ -126,3 +126,42 @@ class Holders:
                 self._close(link)
         for link in changing:
             self._settle(link, wanted[link.name])
+
+
+class SlowPorts:
+    """Several may slow a port: the slowest counts. A world says how: :meth:`_set`."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self.fabric = fabric
+        self._built = {port.number: link.rate for link in fabric.links for port in (link.a, link.b)}
+        self._shares: dict[int, dict[int, float]] = {}  # port -> holder -> share of the rate left
+
+    def _set(self, rates: Iterable[tuple[int, int]]) -> None:
+        """(port, bits/s) of each port that may have changed. Raises UserError where the world refuses."""
+        raise NotImplementedError
+
+    def slow(self, holder: int, ports: Iterable[int], share: float) -> None:
+        """What these ports send goes at ``share`` of the rate they were built with. Raises as :meth:`_set`."""
+        changed = list(ports)
+        for port in changed:
+            self._shares.setdefault(port, {})[holder] = share
+        self._write(changed)
+
+    def drop(self, holder: int) -> None:
+        """Whatever ``holder`` slowed is as fast as the others let it be."""
+        changed = [port for port, shares in self._shares.items() if shares.pop(holder, None) is not None]
+        self._write(changed)
+        for port in changed:
+            if not self._shares[port]:
+                del self._shares[port]
+
+    def reset(self) -> None:
+        """Every port at the rate it was built with."""
+        changed = list(self._shares)
+        for port in changed:
+            self._shares[port].clear()
+        self._write(changed)
+        self._shares.clear()
+
+    def _write(self, ports: Iterable[int]) -> None:
+        self._set([(port, max(8, round(self._built[port] * min(self._shares[port].values(), default=1.0)))) for port in ports])

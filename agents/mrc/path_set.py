@@ -236,7 +236,7 @@ class PathSet:
 
     def suspected(self, now: int, i: int, srtt: int, need: int) -> None:
         """Its whole plane seems dead: out of use with the others, and back after ``need`` clean answers."""
-        if self.state[i] in (GOOD, SKIP) and not self.config.oblivious:
+        if self.state[i] in (GOOD, SKIP):
             self._give_up(now, i, LOST, "suspect plane")
             self.need[i] = need
             self._start_probing(now, i, srtt)

@@ -10,7 +10,7 @@ from typing import Any
 
 from testbed.dataplane.packet_faults import PacketFaults
 from testbed.errors import UserError
-from testbed.fault_holders import Holders
+from testbed.fault_holders import Holders, SlowPorts
 from testbed.fault_injections import Injections
 from testbed.fault_targets import Injected
 from testbed.simulated.hosts import SimulatedHost
@@ -34,31 +34,15 @@ class LinkFaults(Holders):
         self._changed(link.name, up)
 
 
-class Rates:
-    """Slow links, as testbed.emulated.rates: several may slow a port, the slowest counts."""
+class Rates(SlowPorts):
+    """Slow links."""
 
     def __init__(self, fabric: Fabric, network: Network) -> None:
+        super().__init__(fabric)
         self.network = network
-        self._built = {port.number: link.rate for link in fabric.links for port in (link.a, link.b)}
-        self._shares: dict[int, dict[int, float]] = {}  # port -> holder -> share of the rate left
 
-    def slow(self, holder: int, ports: Iterable[int], share: float) -> None:
-        changed = list(ports)
-        for port in changed:
-            self._shares.setdefault(port, {})[holder] = share
-        self._write(changed)
-
-    def drop(self, holder: int) -> None:
-        self._write([port for port, shares in self._shares.items() if shares.pop(holder, None) is not None])
-
-    def reset(self) -> None:
-        changed = list(self._shares)
-        self._shares.clear()
-        self._write(changed)
-
-    def _write(self, ports: Iterable[int]) -> None:
-        left = {port: min(self._shares.get(port, {}).values(), default=1.0) for port in ports}
-        self.network.set_rates((port, max(8, round(self._built[port] * share))) for port, share in left.items())
+    def _set(self, rates: Iterable[tuple[int, int]]) -> None:
+        self.network.set_rates(rates)
 
 
 class PathMap:
