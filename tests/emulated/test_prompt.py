@@ -15,6 +15,7 @@ from rich.console import Console
 from testbed.cluster import Cluster
 from testbed.prompt.cli import Prompt
 from tests.emulated.ring import wait_until
+from tests.emulated.typing_at import typing_at
 from topologies import addressing, load_fabric
 from topologies.paths import path_evs, path_nodes
 
@@ -37,25 +38,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture
 def say(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Say]:
     """Types a line; returns what was printed, by us and by Mininet."""
-    empty = tmp_path_factory.mktemp("script") / "empty"
-    empty.write_text("")
     text = io.StringIO()
     stream = lg.handlers[0].setStream(text)
     setLogLevel("output")
-    reader, writer = os.pipe()
     try:
-        with open(reader) as stdin:
-            prompt = Prompt(cluster, Console(file=text, width=160), stdin=stdin, script=str(empty))
-
-            def typed(line: str) -> str:
-                text.seek(0)
-                text.truncate()
-                assert prompt.onecmd(line) is None, "the prompt goes on"
-                return text.getvalue()
-
+        with typing_at(cluster, tmp_path_factory.mktemp("script"), text) as typed:
             yield typed
     finally:
-        os.close(writer)
         setLogLevel("warning")
         lg.handlers[0].setStream(stream)
         cluster.heal()

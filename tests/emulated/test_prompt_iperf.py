@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import io
-import os
 import re
 from collections.abc import Callable, Iterator
 
 import pytest
-from rich.console import Console
 
 from testbed.cluster import Cluster
-from testbed.prompt.cli import Prompt
+from tests.emulated.typing_at import typing_at
 
 pytestmark = pytest.mark.sandbox
 
@@ -19,23 +17,8 @@ pytestmark = pytest.mark.sandbox
 @pytest.fixture
 def say(tiny: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], str]]:
     """Types a line; returns what was printed."""
-    empty = tmp_path_factory.mktemp("script") / "empty"
-    empty.write_text("")
-    reader, writer = os.pipe()
-    try:
-        with open(reader) as stdin:
-            text = io.StringIO()
-            prompt = Prompt(tiny, Console(file=text, width=160), stdin=stdin, script=str(empty))
-
-            def typed(line: str) -> str:
-                text.seek(0)
-                text.truncate()
-                assert prompt.onecmd(line) is None, "the prompt goes on"
-                return text.getvalue()
-
-            yield typed
-    finally:
-        os.close(writer)
+    with typing_at(tiny, tmp_path_factory.mktemp("script"), io.StringIO()) as typed:
+        yield typed
 
 
 def test_udp_and_tcp_on_a_chosen_path(tiny: Cluster, say: Callable[[str], str]) -> None:
