@@ -78,6 +78,7 @@ def step_cost(run: Run, found: Sequence[Outage]) -> dict[str, Any]:
     """Of a collective. Healthy is the median step done before the first outage; if there is none, the median of those begun after the last.
 
     ``extra_ns``: time from the last healthy step before the outage to the last step of all, less as many healthy steps.
+    ``noise_ns``: give or take: half of how far that moves from the quickest to the slowest of the healthy steps; None with fewer than two.
     """
     done, took = periods(run)
     first, last = min(o.begin for o in found), max(o.end for o in found)
@@ -90,6 +91,7 @@ def step_cost(run: Run, found: Sequence[Outage]) -> dict[str, Any]:
         "healthy_from": "before" if before else "after" if after else None,
         "healthy_steps": len(calm),
         "healthy_step_ns": None, "extra_ns": None, "extra_steps": None, "extra_rtts": None, "extra_percent": None,
+        "noise_ns": None,
         "worst_step_ns": int(run.step_times.max()) if len(run.step_times) else None,
         "ideal_extra_ns": None,
     }  # fmt: skip
@@ -104,6 +106,7 @@ def step_cost(run: Run, found: Sequence[Outage]) -> dict[str, Any]:
     extra = done[-1] - begin - (len(done) - since) * healthy
     made |= {
         "extra_ns": extra,
+        "noise_ns": (max(calm) - min(calm)) / 2 * (len(done) - since) if len(calm) > 1 else None,
         "extra_steps": extra / healthy,
         "extra_rtts": extra / run.fabric.base_rtt_ns,
         "extra_percent": 100 * extra / (len(done) * healthy),
@@ -194,7 +197,7 @@ def back_ns(bins: pd.DataFrame, before_bps: float, first: int, end: int, width: 
 # --- over seeds ----------------------------------------------------------------------------------------------------
 
 _NUMBERS = (
-    "healthy_step_ns", "extra_ns", "extra_steps", "extra_rtts", "extra_percent", "worst_step_ns", "ideal_extra_ns",
+    "healthy_step_ns", "extra_ns", "noise_ns", "extra_steps", "extra_rtts", "extra_percent", "worst_step_ns", "ideal_extra_ns",
     "healthy_bps", "undelivered_bytes", "back_ns", "back_rtts",
 )  # fmt: skip
 

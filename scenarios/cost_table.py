@@ -16,7 +16,8 @@ NOTES = {
     "steps": (
         "Lost: time from the last healthy step on, less what as many healthy steps take; a transport's healthy step is the median of "
         "its own before the failure, of as many as said. Theory: what it had lost, had its pace fallen just as the fabric's capacity; "
-        "less is possible, for part of a step is waiting, which takes no capacity."
+        "less is possible, for part of a step is waiting, which takes no capacity. Give or take: half of how far the time lost moves "
+        "from its quickest healthy step to its slowest; a transport whose pace still changes when the failure comes has a wide one."
     ),
     "flows": (
         "Lost: what the flows over broken paths did not deliver at their goodput before, as time. Back: when the slowest of them had "
@@ -55,6 +56,11 @@ def _lost(row: Row) -> str:
 
 def _range(row: Row) -> str:
     return "–" if row["extra_ns"] is None else f"{seconds(row['extra_low_ns'])} to {seconds(row['extra_high_ns'])}"
+
+
+def lost_in_noise(row: Row) -> bool:
+    """Whether the time lost cannot be told from how unevenly the transport's own healthy steps went."""
+    return bool(row["extra_ns"] <= max(0, row.get("noise_ns") or 0))
 
 
 def _healthy(row: Row) -> str:
@@ -97,6 +103,8 @@ def columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
             ("back after", lambda r: seconds(r["back_ns"])),
             ("theory", lambda r: seconds(r["ideal_extra_ns"])),
         ]
+    if any(r.get("noise_ns") is not None for r in rows):
+        lost.append(("give or take", lambda r: seconds(r.get("noise_ns"))))
     return who + [
         ("healthy step", _healthy),
         *lost,
@@ -132,8 +140,9 @@ def headline(rows: Sequence[Row]) -> str:
             why = "it did not finish" if row["unfinished"] else "it had no healthy time"
             parts.append(f"{row['transport']} an amount not known ({why})")
             continue
-        if row["extra_ns"] <= 0 and not row["unfinished"]:
-            parts.append(f"{row['transport']} nothing that can be told from noise")
+        if lost_in_noise(row) and not row["unfinished"]:
+            own = f" the noise of its own pace (give or take {seconds(row['noise_ns'])})" if row.get("noise_ns") else " noise"
+            parts.append(f"{row['transport']} nothing that can be told from{own}")
             continue
         if row["kind"] == "flows":
             share = f"{number(row['extra_percent'])} % of the time since" if row["extra_percent"] is not None else ""

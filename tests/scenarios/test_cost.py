@@ -43,6 +43,7 @@ def test_time_lost_against_the_steps_before(tmp_path: Path) -> None:
     assert seen["extra_steps"] == near(3.001) and seen["extra_rtts"] == near(3001 * MS / RTT)
     assert seen["extra_percent"] == near(3.001 / 6 * 100)
     assert seen["worst_step_ns"] == near(2.501 * S)
+    assert seen["noise_ns"] == near(0.5 * MS * 3)  # healthy steps of 1, 1 and 0.999 s, three steps since
     # Half the pace for the 2 s of the outage: one step's work is lost.
     assert seen["ideal_extra_ns"] == near(1.0 * S)
 
@@ -163,6 +164,11 @@ def said(transport: str, extra: float | None, **more: Any) -> dict[str, Any]:
     return made | {"placement": "packed", "settings": {}} | more
 
 
+def told(transport: str, extra: float, noise: float) -> dict[str, Any]:
+    made = said(transport, extra)
+    return made | {"failure_cost": made["failure_cost"] | {"noise_ns": noise}}
+
+
 def test_the_sentence() -> None:
     rows = cost.costs([said("mrc", 0.6 * S), said("tcp", -3 * MS), said("roce", None), said("mptcp", 1.5 * S), said("mptcp", None)])
     assert headline(rows) == (
@@ -170,6 +176,17 @@ def test_the_sentence() -> None:
         "known (it did not finish); mptcp 1.50 s (1.50 of its own steps, 150 base RTTs, 1 of 2 runs did not finish). "
         "The capacity that was gone accounts for 500 ms."
     )
+
+
+def test_what_is_smaller_than_its_own_unevenness_is_said_to_be() -> None:
+    rows = cost.costs([told("mrc", 0.6 * S, 0.1 * S), told("roce", 0.6 * S, 0.7 * S), told("tcp", -0.6 * S, 0.1 * S)])
+    assert headline(rows) == (
+        "The failure cost mrc 600 ms (0.60 of its own steps, 60 base RTTs); roce nothing that can be told from the noise of its own pace "
+        "(give or take 700 ms); tcp nothing that can be told from the noise of its own pace (give or take 100 ms). "
+        "The capacity that was gone accounts for 500 ms."
+    )
+    heads = dict(columns(rows))
+    assert [heads["give or take"](row) for row in rows] == ["100 ms", "700 ms", "100 ms"]
 
 
 def test_the_table() -> None:
