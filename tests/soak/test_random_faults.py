@@ -1,7 +1,7 @@
 """Random faults of every kind for minutes under repeated all-reduces: every sum exact, nobody stuck, everything healed and found again.
 
-It goes in rounds: a plan of faults (fault_plan.py) that heals by itself, then calm, in which every path and plane must be used again under
-the same load.
+It goes in rounds: a plan of faults (testbed/fault_plan.py) that heals by itself, then calm, in which every path and plane must be used
+again under the same load.
 
 MRCBED_SOAK_S: how long, seconds (default 600). MRCBED_SOAK_SEED: which faults when (default 1). MRCBED_SOAK_FABRIC: where (default demo).
 The faults, the rounds and the agents' logs are kept in results/soak-faults-<time>/, faults.jsonl on the agents' clock.
@@ -19,13 +19,11 @@ from typing import Any
 import pytest
 
 from agents.mrc.config import Config
-from agents.mrc.path_set import MAX_PROOF
-from agents.mrc.plane_health import HOLD, MOST_DOUBLINGS
 from scenarios.fidelity import Watch
 from testbed.cluster import Cluster
+from testbed.fault_plan import Planned, back_after, plan, stuck_after, used
 from tests.emulated.fault_state import state
 from tests.emulated.ring import Ring, logged, paths, wait_until
-from tests.soak.fault_plan import MOST_CUT_S, Planned, plan
 from tests.soak.looks import ALLOWED_GROWTH, imbalance, machine, resident, results
 from topologies import Fabric, load_fabric
 
@@ -35,9 +33,6 @@ STORM_S = 20.0
 STEPS = 4
 """In one go; goes follow each other as long as a storm lasts and until all is in use again."""
 STEP_BYTES = 1 << 20
-LOADED_RTTS = 4
-"""Smoothed RTT under load and faults, base RTTs, at most: queues are trimmed at a BDP, and the slowest links have a fifth of their rate
-[our own choice]."""
 
 
 class Storm:
@@ -82,29 +77,9 @@ class StuckError(AssertionError):
     """No step ended for too long."""
 
 
-def stuck_after(config: Config) -> float:
-    """Seconds without a step's end, counted from the last fault's begin or end, after which something is wrong.
-
-    After a cut of MOST_CUT_S the retransmission timer has backed off by at most as much again, and a plane whose port flapped is held down
-    before it is probed; both may come one after the other, and what is on the way is sent again at most three times in a row.
-    """
-    return 2 * MOST_CUT_S + (held_down(config) + 3 * config.rto) / 1e9
-
-
-def back_after(config: Config) -> float:
-    """Seconds after the last fault until every path and plane must be in use: the longest hold-down, then the longest proof with a probe
-    per longest gap, and half as much again for rows of answers that were broken."""
-    return (held_down(config) + 1.5 * 1.25 * MAX_PROOF * config.probe_cap_rtts * config.base_rtt) / 1e9
-
-
-def held_down(config: Config) -> int:
-    """Longest hold-down of a plane, ns."""
-    return (HOLD << MOST_DOUBLINGS) * LOADED_RTTS * config.base_rtt
-
-
 def out_of_use(cluster: Cluster) -> list[dict[str, Any]]:
     """Paths that carry no data although nothing is broken."""
-    return [row for row in paths(cluster) if row["state"] not in ("GOOD", "SKIP") or not row["active"] or row["plane_state"] != "USED"]
+    return [row for row in paths(cluster) if not used(row)]
 
 
 def go(ring: Ring, storm: Storm, bound_s: float, where: str) -> None:

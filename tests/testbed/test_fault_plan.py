@@ -6,8 +6,8 @@ import pytest
 
 from agents.mrc.config import Config
 from testbed.fault_kinds import KINDS
+from testbed.fault_plan import EVERY_KIND, LONGEST_S, MOST_AT_ONCE, MOST_CUT_S, Paths, Planned, plan
 from testbed.fault_targets import resolve
-from tests.soak.fault_plan import EVERY_KIND, LONGEST_S, MOST_AT_ONCE, MOST_CUT_S, Paths, Planned, plan
 from topologies import Fabric, load_fabric
 
 
@@ -47,7 +47,7 @@ def test_some_plans_cut_hosts_off_for_a_while(fabric: Fabric) -> None:
     assert any(paths.longest_cut(plan(fabric, seed, 30)) > 0.1 for seed in range(10))
 
 
-@pytest.mark.parametrize("name", ["tiny", "demo", "wide"])
+@pytest.mark.parametrize("name", ["tiny", "demo", "wide", "rack16"])
 def test_retries_live_longer_than_any_cut(name: str) -> None:
     config = Config.from_fabric(load_fabric(name), {})
     life = config.linear * config.rto + sum(config.rto << n + 1 for n in range(config.exponential))

@@ -1,17 +1,22 @@
 """Random faults of every kind, as a list of what breaks when. Pure: a fabric, a seed and a length in, faults out.
 
-For test_random_faults.py. A plan is harsh but survivable: at most MOST_AT_ONCE faults at a time, and no two hosts are without any path for
-longer than MOST_CUT_S, so that no queue pair may use up its retries. Drawn faults are of any kind of the catalogue but ``kill``.
+For the long runs of both worlds: tests/soak/test_random_faults.py carries plans out on an emulated fabric, scenarios/schedules.py on
+simulated ones. A plan is harsh but survivable: at most MOST_AT_ONCE faults at a time, and no two hosts are without any path for longer
+than MOST_CUT_S, so that no queue pair may use up its retries. Drawn faults are of any kind of the catalogue but ``kill``.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
+from agents.mrc.config import Config
+from agents.mrc.path_set import MAX_PROOF
+from agents.mrc.plane_health import HOLD, MOST_DOUBLINGS
 from testbed.fault_kinds import KINDS
 from testbed.fault_targets import Target, resolve
 from topologies.addressing import ev_fields
@@ -28,6 +33,9 @@ MEAN_GAP_S = 0.7
 """Between the beginnings of two faults, before those that may not be are left out."""
 AS_GOOD_AS_DEAD = 0.3
 """A path that loses this share of its packets does not count as one: an answer has to come back, too."""
+LOADED_RTTS = 4
+"""Smoothed RTT under load and faults, base RTTs, at most: queues are trimmed at a BDP, and the slowest links have a fifth of their rate
+[our own choice]."""
 EVERY_KIND = tuple(name for name, kind in KINDS.items() if kind.heals)
 
 
@@ -96,9 +104,15 @@ class Paths:
         return longest
 
 
+@lru_cache(maxsize=4)
+def paths_of(fabric: Fabric) -> Paths:
+    """The fabric's paths, made once: on 16 hosts that takes longer than a plan."""
+    return Paths(fabric)
+
+
 def plan(fabric: Fabric, seed: int, seconds: float) -> list[Planned]:
     """Faults that all begin and end within so many seconds, by their begin. The same arguments give the same plan."""
-    rng, paths = random.Random(f"{fabric.name} {seed}"), Paths(fabric)
+    rng, paths = random.Random(f"{fabric.name} {seed}"), paths_of(fabric)
     made: list[Planned] = []
     at = 0.0
     left: list[str] = []
@@ -120,6 +134,34 @@ def _draw(fabric: Fabric, rng: random.Random, kind: str, at: float, seconds: flo
     lasts = min(shortest * (LONGEST_S / shortest) ** rng.random(), max(shortest, 0.98 * (seconds - at)))  # short ones as often as long ones
     at = round(at, 3)
     return Planned(at, round(at + lasts, 3), kind, on, keys, resolve(fabric, kind, on, keys, rng.randrange(1 << 32)))
+
+
+# --- what must have mended by when ---------------------------------------------------------------------------------
+
+
+def stuck_after(config: Config) -> float:
+    """Seconds without a step's end, counted from the last fault's begin or end, after which something is wrong.
+
+    After a cut of MOST_CUT_S the retransmission timer has backed off by at most as much again, and a plane whose port flapped is held down
+    before it is probed; both may come one after the other, and what is on the way is sent again at most three times in a row.
+    """
+    return 2 * MOST_CUT_S + (held_down(config) + 3 * config.rto) / 1e9
+
+
+def back_after(config: Config) -> float:
+    """Seconds after the last fault until every path and plane must be in use: the longest hold-down, then the longest proof with a probe
+    per longest gap, and half as much again for rows of answers that were broken."""
+    return (held_down(config) + 1.5 * 1.25 * MAX_PROOF * config.probe_cap_rtts * config.base_rtt) / 1e9
+
+
+def held_down(config: Config) -> int:
+    """Longest hold-down of a plane, ns."""
+    return (HOLD << MOST_DOUBLINGS) * LOADED_RTTS * config.base_rtt
+
+
+def used(row: Mapping[str, Any]) -> bool:
+    """Whether a queue pair's path, as :meth:`agents.transport.Engine.paths` tells of it, carries data: all must where nothing is broken."""
+    return row["state"] in ("GOOD", "SKIP") and row["active"] and row["plane_state"] == "USED"
 
 
 # --- one of each kind ----------------------------------------------------------------------------------------------
