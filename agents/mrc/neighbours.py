@@ -233,7 +233,8 @@ class Neighbours:
             if known is not None:
                 self.responses_rx += 1
                 for qp in self._connected(peer):
-                    qp.responder.confirmed(now, known[0])
+                    if known[0] in qp.ev_index:  # the probe was for all queue pairs with the peer; this one may be kept to fewer paths
+                        qp.responder.confirmed(now, known[0])
                 return
         elif peer.pending and number == peer.serial:
             self.responses_rx += 1

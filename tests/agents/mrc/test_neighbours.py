@@ -231,6 +231,22 @@ def test_a_reverse_ev_that_stops_answering_gives_way() -> None:
 # --- hostile -----------------------------------------------------------------------------------------------------
 
 
+def test_a_queue_pair_kept_to_few_paths_answers_on_those_only() -> None:
+    """EV Probes are for all queue pairs with a peer and go by all paths; what they confirm is no path of a pair that has fewer."""
+    rig = Pair()
+    a, b = rig.a.engine, rig.b.engine
+    ra, rb = a.create_qp(rig.host_b, 1), b.create_qp(rig.host_a, 1)
+    a.connect_qp(rig.net.now, ra["qpn"], rb)
+    b.connect_qp(rig.net.now, rb["qpn"], ra)
+    region = rig.b.region
+    for i in range(3):
+        a.post_write(ra["qpn"], i, memoryview(rig.data), region.va, region.rkey, -1)
+    assert rig.run(60, lambda: len(rig.a.writes) == 3)
+    probed = {ev_of(f) & 0xFFFF for f in rig.ops(rig.host_b, wire.ENDPOINT_REQUEST)}
+    answered = {ev_of(f) & 0xFFFF for f in rig.ops(rig.host_b, wire.SACK)}
+    assert len(probed) > 1 and answered == {0}
+
+
 def test_requests_without_end_cost_a_bounded_queue() -> None:
     rig = Pair()
     n = rig.b.engine.neighbours
