@@ -6,24 +6,33 @@ docs/report.md says how to read it.
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
+from typing import Any
 
 NAME = "report.html"
 
 
-def write_report(directory: Path) -> Path:
-    """Write ``report.html`` beside ``summary.json`` and return its path. Raises :class:`scenarios.plots.stored.ResultsError`."""
+def rendered(template: Path, **values: Any) -> str:
+    """A page from a template, which gets the one ``style`` that all pages have."""
     import jinja2
 
+    loader = jinja2.FileSystemLoader(template.parent)
+    environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    style = (Path(__file__).parent / "report.css").read_text(encoding="utf-8")
+    return environment.get_template(template.name).render(style=style, **values)
+
+
+def embedded(image: Path) -> str:
+    """A PNG as a page's own data: it needs no file beside it."""
+    return "data:image/png;base64," + base64.b64encode(image.read_bytes()).decode("ascii")
+
+
+def write_report(directory: Path) -> Path:
+    """Write ``report.html`` beside ``summary.json`` and return its path. Raises :class:`scenarios.plots.stored.ResultsError`."""
     from scenarios.html_report.content import content
     from scenarios.plots.stored import Stored
 
-    here = Path(__file__).parent
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(here), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    style = (here / "report.css").read_text(encoding="utf-8")
-    text = environment.get_template("report.html.j2").render(style=style, **content(Stored(directory)))
     path = directory / NAME
-    path.write_text(text, encoding="utf-8")
+    path.write_text(rendered(Path(__file__).parent / "report.html.j2", **content(Stored(directory))), encoding="utf-8")
     return path

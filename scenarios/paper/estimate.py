@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 
 from scenarios.one_run import Spec
-from scenarios.paper.figure import PaperFigure, Part
 from scenarios.runner import plan
+from scenarios.series import Item, PartLike
 from topologies.theory import bus_bandwidth, collective_step_ns, place_ranks
 
 COLLECTIVE_S, FLOWS_S = 3.5, 2.0
@@ -49,7 +50,7 @@ def run_seconds(spec: Spec) -> float:
     return min(cap, (work.steps + work.warmup_steps) * step) + COLLECTIVE_S
 
 
-def part_seconds(part: Part, quick: bool, seeds: tuple[int, ...] = ()) -> float:
+def part_seconds(part: PartLike, quick: bool, seeds: tuple[int, ...] = ()) -> float:
     scenario = part.load(quick, seeds)
     specs = plan(scenario)
     fabrics = sum(a.transport.fabric != b.transport.fabric for a, b in pairwise(specs)) + 1
@@ -57,21 +58,21 @@ def part_seconds(part: Part, quick: bool, seeds: tuple[int, ...] = ()) -> float:
     return sum(map(run_seconds, specs)) + FABRIC_S * fabrics + PART_S + DRAWN_S * settings
 
 
-def seconds(figures: Sequence[PaperFigure], quick: bool, seeds: tuple[int, ...] = ()) -> dict[str, float]:
+def seconds(figures: Sequence[Item], quick: bool, seeds: tuple[int, ...] = ()) -> dict[str, float]:
     """Figure -> its estimate; runs that several share count for the first of them."""
-    done: set[tuple[str, str]] = set()
+    done: set[Path] = set()
     out = {}
     for figure in figures:
         total = 0.0
         for part in figure.parts:
-            key = (part.home or figure.id, part.name)
+            key = figure.directory(part, Path())
             total += 0.0 if key in done else part_seconds(part, quick, seeds)
             done.add(key)
         out[figure.id] = total + (FIGURE_S if figure.parts else 0.0)
     return out
 
 
-def runs(figure: PaperFigure, quick: bool, seeds: tuple[int, ...] = ()) -> int:
+def runs(figure: Item, quick: bool, seeds: tuple[int, ...] = ()) -> int:
     return sum(len(plan(part.load(quick, seeds))) for part in figure.parts)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -64,34 +63,22 @@ def summary_line(made: Sequence[Made]) -> str:
 
 def write_page(out: Path) -> Path:
     """Write ``paper.html`` and ``paper.json`` from what is concluded in a directory. The same files give the same bytes."""
-    import jinja2
-
-    from scenarios import html_report
+    from scenarios.html_report import embedded, rendered
 
     made = concluded(out)
     form = read_form(out)
     write_json(out / DATA, {"format": FORMAT, **form.to_dict(), "counts": counts(made), "figures": made})
-    here = Path(__file__).parent
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(here), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    style = (Path(html_report.__file__).parent / "report.css").read_text(encoding="utf-8")
     figures = [
         {
             **figure,
             "trust": trust(figure),
             "doubtful": doubtful(figure),
-            "images": [_embedded(out / name) for name in figure["plots"] if name.endswith(".png") and (out / name).is_file()],
+            "images": [embedded(out / name) for name in figure["plots"] if name.endswith(".png") and (out / name).is_file()],
         }
         for figure in made
     ]
-    text = environment.get_template("paper.html.j2").render(
-        style=style, figures=figures, line=summary_line(made), quick=form.quick, marks=MARKS, verdicts=(AGREES, DIFFERS, CANNOT, NO_DATA)
-    )
+    values = {"figures": figures, "line": summary_line(made), "quick": form.quick, "marks": MARKS}
+    text = rendered(Path(__file__).parent / "paper.html.j2", verdicts=(AGREES, DIFFERS, CANNOT, NO_DATA), **values)
     path = out / NAME
     path.write_text(text, encoding="utf-8")
     return path
-
-
-def _embedded(path: Path) -> str:
-    return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode("ascii")

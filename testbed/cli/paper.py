@@ -12,7 +12,8 @@ from typing import Any
 import click
 from rich.console import Console
 
-from testbed.cli.run import ProgressBar, give_back, parse_seeds
+from testbed.cli.run import give_back, parse_seeds
+from testbed.cli.sets import conclude_apart, run_one, tell
 from testbed.errors import UserError
 
 
@@ -70,35 +71,9 @@ def command(
 
 
 def _run(wanted: list[Any], directory: Path, form: Any, as_json: bool) -> int:
-    """Each scenario in a sandbox of its own, and so is what reads tables: nothing that has threads is loaded here before a fork."""
     from scenarios.paper import series
-    from testbed import sandbox
 
-    def one(scenario: Any, where: Path, resume: bool) -> int:
-        def work() -> int:
-            from scenarios.runner import run_scenario
-
-            with ProgressBar() as progress:
-                words = ["mrcbed", *sys.argv[1:]]
-                summary = run_scenario(scenario, where, progress=progress, command_line=words, resume=resume)
-            return series.INTERRUPTED if summary["verdict"] == "interrupted" else 0
-
-        return sandbox.run(work)
-
-    def conclude(figure: Any, out: Path) -> None:
-        def work() -> int:
-            series.conclude(figure, out)
-            return 0
-
-        if os.geteuid() != 0:
-            work()
-        elif sandbox.run(work):
-            raise UserError("could not be concluded")
-
-    def tell(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
-
-    status = series.run_series(wanted, directory, form, one, conclude, tell)
+    status = series.run_series(wanted, directory, form, run_one, conclude_apart(series.conclude), tell)
     _show(directory, as_json)
     give_back(directory)
     return status
