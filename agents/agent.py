@@ -12,14 +12,19 @@ from typing import Any
 
 from agents.collectives.base import Collective
 from agents.collectives.flows import Flow, Flows, parse, wanted
-from agents.collectives.group import CollectiveError, Group
+from agents.collectives.group import MOST_KEPT, CollectiveError, Group
 from agents.collectives.registry import FLOWS, find
 from agents.flow_log import FlowLog
 from agents.transport import Completion
 from topologies.clos import Fabric
+from topologies.denylist import check_entry
 
 BIN_RTTS = 2
 """Width of a goodput bin, in base RTTs."""
+
+
+_NOT_ARGUMENTS = (ValueError, LookupError, TypeError, AttributeError, OverflowError, MemoryError)
+"""What arguments of a wrong kind or size show as: an answer, not the end of the process."""
 
 
 class Agent:
@@ -94,7 +99,7 @@ class Agent:
             if handler is None:
                 raise CollectiveError(f"agent {self.name} knows no request {op!r}")
             return {"id": number, "ok": handler(**request)}
-        except (CollectiveError, ValueError, KeyError, TypeError) as error:
+        except _NOT_ARGUMENTS as error:
             return {"id": number, "error": f"{self.name}: {op}: {error}"}
 
     def op_setup(
@@ -146,7 +151,7 @@ class Agent:
         flows: list[dict[str, Any]] | None = None, outstanding: int = 4, at: int | None = None,
     ) -> None:  # fmt: skip
         """Begin; results come as notifications. ``flows``, ``outstanding`` and ``at`` (monotonic ns, now without) are for flows only."""
-        if not self.groups:
+        if not self.groups or not self.groups[-1].connected:
             raise CollectiveError("setup and connect come before start")
         if self.job is not None:
             raise CollectiveError("a collective is running already")
@@ -163,9 +168,9 @@ class Agent:
             else:
                 job = find(collective)(group, self.slices, message_bytes, dtype, steps, warmup, seed)
         self._end_flow_log()
+        job.begin()
         self.flow_log = flow_log
         self.job = job
-        job.begin()
         pending, self.pending = self.pending, []
         job.completed(pending)
 
@@ -196,6 +201,10 @@ class Agent:
         """The network has converged around these links."""
         self.device.engine.reroute(self.clock(), dead_links)
 
+    def op_rest(self) -> None:
+        """All is done: no more probes of paths, so that every packet comes to rest and can be counted. Not to be taken back."""
+        self.device.engine.rest()
+
     def op_mapper_start(self, seed: int, options: dict[str, Any] | None = None, report: bool = True) -> None:
         """Begin to probe (docs/clustermapper.md). ``report``: counts go to whoever steers us, as notifications."""
         self.reports = report
@@ -211,9 +220,10 @@ class Agent:
 
     def op_deny(self, entries: list[str]) -> int:
         """The complete denylist (topologies/denylist.py), which replaces the one before; monotonic ns at which it took effect."""
+        entries = [check_entry(self.fabric, entry) for entry in entries]
         now = self.clock()
         self.device.engine.deny(now, entries)
-        self.denied = list(entries)
+        self.denied = entries
         self.write(now, "deny", {"entries": entries})
         return now
 
@@ -223,6 +233,7 @@ class Agent:
 
     def op_hint(self, links: list[str]) -> int:
         """The complete list of links that somebody else knows to be down; monotonic ns at which the engine knew."""
+        links = [self.fabric.link(link).name for link in links]
         now = self.clock()
         self.device.engine.hint(now, links)
         self.write(now, "hint", {"links": links})
@@ -245,7 +256,7 @@ class Agent:
             made = self.groups[-1].take(made) if self.groups else []
         job = self.job
         if job is None:
-            self.pending.extend(made)  # a peer began before us
+            self.pending += made[: MOST_KEPT - len(self.pending)]  # a peer began before us
             return
         if made:
             job.completed(made)

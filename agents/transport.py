@@ -72,6 +72,9 @@ class Reports(Protocol):
     def hint(self, now: int, links: list[str]) -> None:
         """The complete list of links that somebody who watches the fabric knows to be down; a transport may make use of it."""
 
+    def rest(self) -> None:
+        """All is done: probe nothing any more, so that every packet comes to rest and can be counted. Not to be taken back."""
+
     def completions(self) -> list[Completion]:
         """Finished requests since the last call."""
 

@@ -6,9 +6,11 @@ that from those files alone. Whatever goes wrong becomes an outcome; only Keyboa
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Callable, Sequence
+from collections.abc import Mapping as ReadOnly
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,11 +21,11 @@ from agents.control import AgentError
 from scenarios.background_books import balanced
 from scenarios.background_run import BackgroundRun, Flow
 from scenarios.faults import NEVER, Action, Timeline, busiest_edge, fault_ranks, resolve_used
-from scenarios.fidelity import Watch
 from scenarios.mapping import Mapping
 from scenarios.measure import books
 from scenarios.schema import SINGLE_PATH, USED_BY_QP, Scenario, Transport
 from scenarios.sweep import suffix
+from scenarios.watch import LOOKS_PER_RTT, Ports, Watch
 from scenarios.workloads import edges_of, resolve_flows, watched_ports
 from testbed.emulated.background import Stream
 from testbed.errors import UserError
@@ -76,6 +78,8 @@ class ClusterLike(Protocol):
     def backlog(self, port: str) -> int: ...
     def quiesce(self, timeout: float) -> bool: ...
     def check(self) -> None: ...
+    def processes(self) -> ReadOnly[str, int]: ...
+    def port_watch(self) -> Ports | None: ...
     def background(self, stream: Stream, stem: Path) -> Flow: ...
 
 
@@ -124,6 +128,9 @@ class OneRun:
         self.sample_at = 0 if self.queues else NEVER
         self.check_at = 0
         self.made_ns = self.clock.now()
+        # A simulation may take as long as it likes: nobody watches the machine.
+        look_s = self.fabric.base_rtt_ns / LOOKS_PER_RTT / 1e9
+        self.watch = None if self.clock.virtual else Watch(cluster.processes, cluster.port_watch(), look_s)
         self.mapping = Mapping(cluster, spec.transport.clustermapper, spec.seed, self.journal)
         self.background = BackgroundRun(cluster, spec.scenario.backgrounds, spec.scenario.timeout_ns, directory, self.journal)
 
@@ -133,7 +140,7 @@ class OneRun:
     def go(self) -> str:
         """Do it; returns the outcome: done, failed, timeout or died."""
         transport = self.spec.transport
-        watch = None if self.clock.virtual else Watch()  # a simulation may take as long as it likes
+        watch = self.watch
         if watch is not None:
             watch.start()
         try:
@@ -169,7 +176,7 @@ class OneRun:
             self.heal()
             if watch is not None:
                 watch.stop()
-                self.record.update(cpu=watch.samples, wake_delay_max_ns=watch.delay_max_ns)
+                self.record.update(cpu=watch.samples, wake_delay_max_ns=watch.delay_max_ns, watch=watch.result())
             self.write()
         return self.outcome
 
@@ -222,6 +229,8 @@ class OneRun:
         if not self.flows:  # drawing inputs takes an agent a while: none is to wait for a peer that draws
             for agent in self.ranked():
                 agent.call("prepare", **what)
+        if self.watch is not None:
+            self.watch.mark()
         start = self.clock.now() + (LEAD_NS if self.flows else 0)
         more: dict[str, Any] = {}
         if self.flows:
@@ -251,6 +260,8 @@ class OneRun:
             late = [rank for rank in range(len(agents)) if rank not in self.done]
             self.end("timeout", f"no end after {timeout / 1e9:g} s: ranks {late} not done; raise 'timeout' or make the workload shorter")
         self.window[1] = self.clock.now()
+        if self.watch is not None:
+            self.watch.mark()
         self.look_for_the_controller(self.window[1])
         self.journal(self.window[1], "end", outcome=self.outcome, reason=self.reason)
 
@@ -377,6 +388,9 @@ class OneRun:
         self.record["dead_at_end"] = [link for link, up in self.cluster.link_states().items() if not up]
         self.mapping.stop()  # probes on their way have no place in the books
         self.background.end()  # nor has what would still be sent
+        for agent in self.ranked():
+            with contextlib.suppress(AgentError, OSError):  # the count below says so
+                agent.call("rest")  # with many paths given up some probe of them is always on its way
         for _ in range(BOOKS_TRIES):
             self.cluster.quiesce(1.0)
             try:

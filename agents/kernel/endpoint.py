@@ -96,6 +96,9 @@ class Endpoint:
     def deny(self, now: int, entries: list[str]) -> None:
         """The kernel cannot leave paths out for us."""
 
+    def rest(self) -> None:
+        """It sends nothing but what is posted."""
+
     def hint(self, now: int, links: list[str]) -> None:
         """Nor does it listen to hints."""
 

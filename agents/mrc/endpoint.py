@@ -48,6 +48,7 @@ class Endpoint:
         self.routes: dict[int, Route] = {}
         self.denials: list[str] = []
         self.hinted: frozenset[str] = frozenset()
+        self.resting = False
         self.order: list[QueuePair] = []
         self.advice = Advice(self.config)
         self.finished: list[Completion] = []
@@ -175,7 +176,7 @@ class Endpoint:
 
     def timer(self, now: int) -> None:
         """Act on what is due."""
-        if self.neighbours.next_at <= now:
+        if self.neighbours.next_at <= now and not self.resting:
             self.neighbours.timer(now)
         for qp in self.order:
             if qp.state != RTS:
@@ -186,6 +187,8 @@ class Endpoint:
                 if not qp.listed:
                     qp.listed = True
                     self.out.control.append(qp)
+            if self.resting:
+                continue
             if r.starting:
                 r.starting = False
                 r.progress_ns = now
@@ -233,6 +236,8 @@ class Endpoint:
 
     def deadline(self) -> int:
         """When to call again at the latest, ns."""
+        if self.resting:
+            return min(self.out.wait, *(qp.responder.flush_at for qp in self.order)) if self.order else self.out.wait
         at = min(self.out.wait, self.neighbours.next_at)
         for qp in self.order:
             r = qp.requester
@@ -240,6 +245,12 @@ class Endpoint:
             if d < at:
                 at = d
         return at
+
+    def rest(self) -> None:
+        """From now on no probe, and nothing again by a timer: what comes is still answered."""
+        self.resting = True
+        for qp in self.order:
+            qp.probe_evs.clear()
 
     # --- the world -------------------------------------------------------------------------------------------
 

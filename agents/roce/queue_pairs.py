@@ -155,6 +155,9 @@ class QueuePairs(Transmitter):
     def deny(self, now: int, entries: list[str]) -> None:
         """RoCE does not choose its paths: nothing to do."""
 
+    def rest(self) -> None:
+        """It sends nothing but what is posted."""
+
     def hint(self, now: int, links: list[str]) -> None:
         """Its network re-routes by itself, see :meth:`reroute`: nothing to do."""
 

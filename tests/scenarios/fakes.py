@@ -7,6 +7,7 @@ MRC leaves a cut path 5 ms after its loss and goes on; RoCE stalls from the cut 
 from __future__ import annotations
 
 import json
+import os
 import socket
 import threading
 import time
@@ -185,7 +186,11 @@ class FakeAgent:
                 self.cluster.interrupted = True
         self.notify(event="done", rank=self.rank, wrong=int(self.cluster.wrong_at >= 0 and self.rank == 0))
 
+    def op_rest(self) -> None:
+        self.resting = True
+
     def op_counters(self) -> dict[str, Any]:
+        assert self.resting
         return {
             "tx_packets": 100,
             "rx_packets": 99 - (self.cluster.vanished if self.host == 0 else 0),
@@ -314,6 +319,12 @@ class FakeCluster:
             }
             for p in self.fabric.ports
         ]
+
+    def processes(self) -> dict[str, int]:
+        return {"runner": os.getpid()}
+
+    def port_watch(self) -> None:
+        return None
 
     def backlog(self, port: str) -> int:
         return 100 * [p.name for p in self.fabric.ports].index(port)

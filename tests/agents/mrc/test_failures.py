@@ -10,7 +10,7 @@ import pytest
 
 from agents.mrc import wire
 from agents.transport import OK, RETRY_EXCEEDED
-from tests.agents.mrc.rig import DEMO, GUARD, Rig
+from tests.agents.mrc.rig import DEMO, GUARD, Rig, drain
 from tests.agents.mrc.test_neighbours import Pair, ev_of, is_data, op_of
 from topologies.addressing import ev
 from topologies.clos import Fabric
@@ -82,6 +82,23 @@ def test_a_silent_t0_is_found_as_a_plane_and_the_window_keeps_its_size() -> None
     rig.rtts(25)
     assert rig.data_on({ev(2, k) for k in range(4)}, rig.net.now - 3 * rig.fabric.base_rtt_ns)
     rig.finish()
+
+
+def test_at_rest_nothing_is_probed_and_what_comes_is_answered() -> None:
+    rig = Busy(writes=2)
+    rig.net.down |= rig.cables_of("p2-t0-1")
+    rig.rtts(40)
+    assert rig.given_up(rig.began) and len(rig.a.writes) == 2
+    for side in (rig.a, rig.b):
+        side.engine.rest()
+    rig.rtts(4)
+    frames = len(rig.sent)
+    rig.rtts(200)
+    assert len(rig.sent) == frames
+    assert min(side.engine.deadline() for side in (rig.a, rig.b)) > rig.net.now  # and nobody is woken for it
+    probe = rig.ops(0, wire.PROBE)[-1]
+    rig.net.engines[7].receive(rig.net.now, ev_of(probe) >> 16, bytearray(probe), 0, len(probe))
+    assert [frame[wire.BTH_AT] for _, frame in drain(rig.net.engines[7], rig.net.now)] == [wire.SACK, wire.ACK]
 
 
 def test_a_path_that_loses_a_fifth_is_left_at_its_first_loss_for_one_of_its_plane() -> None:
