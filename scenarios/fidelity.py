@@ -1,60 +1,64 @@
-"""Was the machine up to it? Samples the CPU while a run goes, and judges afterwards what the figures are worth.
+"""What the figures of a run are worth: trustworthy, doubtful or invalid, and why. Pure; docs/time.md states the thresholds.
 
-The runner starts a :class:`Watch` around each run; :func:`verdict` is pure. A run that this finds wanting is *not trustworthy*: its
-figures may be the machine's, not the transport's.
+**Invalid** is what cannot be right: sums or bytes wrong, packets that vanished, ports off their rate, a clock that stepped. **Doubtful** is
+what may be the machine's and not the transport's: it was busy, or late. Everything else is **trustworthy**. scenarios/watch.py samples.
 """
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from scenarios.watch import SAMPLE_S
+
+TRUSTWORTHY, DOUBTFUL, INVALID = "trustworthy", "doubtful", "invalid"
 BUSY = 0.90
 """A machine busier than this shapes what it measures [our own choice]."""
 BUSY_SHARE = 0.10
 """... if it is so for longer than this share of the run, and than a second [our own choice]."""
 STALL_RTTS, STALL_NS = 6, 40_000_000
 """An agent that could not run for longer than so many base RTTs, and than so long at all, shows in what is measured [our own choice]."""
-SAMPLE_S = 0.2
+PRESSURE = 0.95
+"""A machine in which some task waits for a core for a larger share of the time has none to spare [ours]."""
+DELAY_RTTS = 0.25
+"""An agent that waits for a core longer than this, on average each time it wants one, answers late [ours]."""
+RATE_KEPT = 0.98
+"""The least of its rate that a port carries which always had something to send (the issue's figure)."""
+OFF_FRAMES = 1
+"""The counted queue and the kernel's own may differ by so many frames, beside those on the cable [ours]."""
+STEP_NS = 1_000_000
+"""A clock that moves by more between two looks was set [ours]."""
+DRIFT_PPM = 1000.0
+"""A monotonic clock that is slewed by more than this is off by as much as what is measured with it [ours]."""
 BAD_CHECKSUM = "rx_bad_icrc"
 """The agents' counter of frames refused for their checksum."""
 
 
-def read_cpu() -> tuple[float, float]:
-    """(busy, total) of the whole machine since boot, in clock ticks; steal counts as busy: it was not ours."""
-    with open("/proc/stat", encoding="ascii") as stat:
-        ticks = [int(x) for x in stat.readline().split()[1:9]]
-    idle = ticks[3] + ticks[4]
-    return float(sum(ticks) - idle), float(sum(ticks))
+@dataclass(frozen=True)
+class Judgement:
+    """``invalid`` and ``doubtful``: reasons, in words."""
+
+    invalid: tuple[str, ...] = ()
+    doubtful: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        return INVALID if self.invalid else DOUBTFUL if self.doubtful else TRUSTWORTHY
+
+    @property
+    def reasons(self) -> list[str]:
+        return [*self.invalid, *self.doubtful]
 
 
-class Watch(threading.Thread):
-    """Samples (monotonic ns, busy share) until stopped. ``delay_max_ns``: the latest it woke, a sign of a starved machine."""
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True, name="fidelity")
-        self.samples: list[tuple[int, float]] = []
-        self.delay_max_ns = 0
-        self._over = threading.Event()
-
-    def run(self) -> None:
-        busy, total = read_cpu()
-        while True:
-            before = time.monotonic_ns()
-            if self._over.wait(SAMPLE_S):
-                return
-            now = time.monotonic_ns()
-            self.delay_max_ns = max(self.delay_max_ns, now - before - int(SAMPLE_S * 1e9))
-            new_busy, new_total = read_cpu()
-            if new_total > total:
-                self.samples.append((now, (new_busy - busy) / (new_total - total)))
-            busy, total = new_busy, new_total
-
-    def stop(self) -> None:
-        self._over.set()
-        self.join(2)
+def verdict_of(entry: Mapping[str, Any]) -> str:
+    """Of an entry of summary.json. One made before there were three is judged by what it tells: reasons, packets, sums."""
+    told = entry.get("fidelity", {}).get("verdict")
+    if told in (TRUSTWORTHY, DOUBTFUL, INVALID):
+        return str(told)
+    if entry.get("wrong") or entry.get("packets", {}).get("unexplained"):
+        return INVALID
+    return DOUBTFUL if entry.get("distrust") else TRUSTWORTHY
 
 
 def cpu_percent(samples: Sequence[Sequence[float]], begin_ns: int, end_ns: int) -> float | None:
@@ -63,7 +67,7 @@ def cpu_percent(samples: Sequence[Sequence[float]], begin_ns: int, end_ns: int) 
     return round(100 * sum(inside) / len(inside), 1) if inside else None
 
 
-def reasons(
+def judge(
     samples: Sequence[Sequence[float]],
     window: tuple[int, int],
     loops: Sequence[Mapping[str, Any]],
@@ -75,39 +79,165 @@ def reasons(
     corrupted: int = 0,
     gone: int = 0,
     stragglers: Collection[int] = (),
-) -> list[str]:
-    """Why a run cannot be trusted, in words; empty if it can.
-
-    ``corrupted``: frames that faults changed on their way, which agents must have refused unless they are among the ``gone``, lost or
-    trimmed later.
-    ``stragglers``: hosts whose agents a fault kept from running.
+    wrong: int = 0,
+    watch: Mapping[str, Any] | None = None,
+    touched: Collection[str] = (),
+) -> Judgement:
+    """``corrupted``: frames that faults changed on their way, which agents must have refused unless they are among the ``gone``, lost or
+    trimmed later. ``stragglers``: hosts whose agents a fault kept from running. ``watch``: what a Watch found, None of older runs and
+    where there is no machine. ``touched``: cables that faults took down or slowed, which have no rate to keep.
     """
-    found = []
     loops = [loop for loop in loops if loop.get("host") not in stragglers]
+    held_up = {f"h{host}" for host in stragglers}
+    invalid = [
+        *([f"{wrong} results are wrong"] if wrong else []),
+        *_packets(causes, unexplained, rejected, cables, corrupted, gone),
+        *(_ports(watch.get("ports", {}), set(touched)) if watch else ()),
+        *(_clock(watch) if watch else ()),
+    ]
+    doubtful = [
+        *_busy(samples, window),
+        *_late(loops, base_rtt_ns),
+        *(_waiting(watch, base_rtt_ns, held_up) if watch else ()),
+        *(["the packets could not be counted to the end"] if unexplained is None else []),
+        *_dropped(causes),
+    ]
+    return Judgement(tuple(invalid), tuple(doubtful))
+
+
+# --- invalid ---------------------------------------------------------------------------------------------------------
+
+
+def _packets(
+    causes: Mapping[str, int],
+    unexplained: int | None,
+    rejected: Mapping[str, int],
+    cables: Sequence[Mapping[str, Any]],
+    corrupted: int,
+    gone: int,
+) -> Iterable[str]:
     refused = rejected.get(BAD_CHECKSUM, 0)
-    if refused <= corrupted:
-        rejected = {name: n for name, n in rejected.items() if name != BAD_CHECKSUM}
     if corrupted - refused > gone:
-        found.append(f"{corrupted - refused} of {corrupted} frames that a fault corrupted were neither refused nor lost: taken for good")
+        yield f"{corrupted - refused} of {corrupted} frames that a fault corrupted were neither refused nor lost: taken for good"
+    if unexplained:
+        yield f"{abs(unexplained)} packets {'vanished' if unexplained > 0 else 'appeared'} without a cause"
+    for name, n in rejected.items():
+        if name != BAD_CHECKSUM or refused > corrupted:
+            yield f"agents refused {n} frames that arrived ({name})"
+    for gap in cables:
+        yield f"the books of {gap['where']} do not balance: {gap['packets']} packets, {gap['bytes']} bytes"
+
+
+def _ports(found: Mapping[str, Any], touched: set[str]) -> Iterable[str]:
+    frame = int(found.get("frame_bytes", 0))
+    for row in found.get("ports", ()):
+        if row["link"] in touched:
+            continue
+        rate = f"{row['rate_bps'] / 1e6:g} Mb/s"
+        if row["excess_bytes"] > row["allowed_bytes"]:
+            most = f"{row['excess_bytes']:,} bytes beyond its {rate}, {row['allowed_bytes']:,} are allowed"
+            yield f"port {row['port']} went faster than its rate: {most}"
+        if row["busy_share"] is not None and row["busy_share"] < RATE_KEPT:
+            yield f"port {row['port']} always had something to send, and carried {row['busy_share']:.1%} of its {rate}"
+        if row["off_bytes"] > OFF_FRAMES * frame:
+            yield f"port {row['port']}: the queue that was counted and the kernel's own differ by {row['off_bytes']:,} bytes"
+
+
+def _clock(watch: Mapping[str, Any]) -> Iterable[str]:
+    clock = watch["clock"]
+    if clock["step_ns"] > STEP_NS:
+        yield f"the clock was set, or the machine slept: {clock['step_ns'] / 1e6:.1f} ms beside the monotonic clock"
+    if clock["strangers"]:
+        yield f"{', '.join(clock['strangers'])} had a clock of another time namespace"
+
+
+# --- doubtful --------------------------------------------------------------------------------------------------------
+
+
+def _busy(samples: Sequence[Sequence[float]], window: tuple[int, int]) -> Iterable[str]:
     inside = [share for t, share in samples if window[0] <= t <= window[1] + SAMPLE_S * 1e9]
     busy_s = sum(share > BUSY for share in inside) * SAMPLE_S
     if busy_s > max(1.0, BUSY_SHARE * (window[1] - window[0]) / 1e9):
-        found.append(f"the machine was more than {BUSY:.0%} busy for {busy_s:.1f} s: lower the fabric's rates or free the machine")
+        yield f"the machine was more than {BUSY:.0%} busy for {busy_s:.1f} s: lower the fabric's rates or free the machine"
+
+
+def _late(loops: Sequence[Mapping[str, Any]], base_rtt_ns: int) -> Iterable[str]:
     lag = max((int(loop.get("lag_p99_ns", 0)) for loop in loops), default=0)
     if lag > base_rtt_ns:
-        found.append(f"agents woke up to {lag / 1e6:.1f} ms late (p99), more than a base RTT ({base_rtt_ns / 1e6:.1f} ms)")
+        yield f"agents woke up to {lag / 1e6:.1f} ms late (p99), more than a base RTT ({base_rtt_ns / 1e6:.1f} ms)"
     for loop in loops:
         stall = int(loop.get("lag_max_ns", 0))
         if stall > max(STALL_RTTS * base_rtt_ns, STALL_NS):
-            found.append(f"the agent of h{loop['host']} did not get to run for {stall / 1e6:.0f} ms, {stall / base_rtt_ns:.0f} base RTTs")
-    if unexplained is None:
-        found.append("the packets could not be counted to the end")
-    elif unexplained:
-        found.append(f"{abs(unexplained)} packets {'vanished' if unexplained > 0 else 'appeared'} without a cause")
-    found += [f"agents refused {n} frames that arrived ({name})" for name, n in rejected.items()]
-    found += [f"the books of {gap['where']} do not balance: {gap['packets']} packets, {gap['bytes']} bytes" for gap in cables]
+            yield f"the agent of h{loop['host']} did not get to run for {stall / 1e6:.0f} ms, {stall / base_rtt_ns:.0f} base RTTs"
+
+
+def _waiting(watch: Mapping[str, Any], base_rtt_ns: int, held_up: set[str]) -> Iterable[str]:
+    pressure = watch.get("pressure")
+    if pressure is not None and pressure > PRESSURE:
+        yield f"some task of the machine waited for a core for {min(pressure, 1.0):.0%} of the time: free the machine"
+    for row in watch.get("processes", ()):
+        if row["name"] in agents_of(watch) - held_up and row["turns"] and row["delay_ns"] / row["turns"] > DELAY_RTTS * base_rtt_ns:
+            mean = row["delay_ns"] / row["turns"] / 1e6
+            yield f"the agent of {row['name']} waited {mean:.1f} ms for a core each time, on average ({DELAY_RTTS:g} base RTTs are allowed)"
+    drift = watch["clock"]["drift_ppm"]
+    if abs(drift) > DRIFT_PPM:
+        yield f"the clock was slewed by {drift:,.0f} ppm: let it settle"
+    if watch["failure"]:
+        yield f"nobody watched the machine to the end ({watch['failure']})"
+
+
+def _dropped(causes: Mapping[str, int]) -> Iterable[str]:
     if late := causes.get("drop_bridge", 0):
-        found.append(f"Open vSwitch dropped {late} packets that came faster than it took them: lower the fabric's rates, or use eBPF")
+        yield f"Open vSwitch dropped {late} packets that came faster than it took them: lower the fabric's rates, or use eBPF"
     if ring := sum(n for cause, n in causes.items() if "ring" in cause):
-        found.append(f"receive sockets dropped {ring} packets: agents were too slow")
-    return found
+        yield f"receive sockets dropped {ring} packets: agents were too slow"
+
+
+# --- figures ---------------------------------------------------------------------------------------------------------
+
+
+def agents_of(watch: Mapping[str, Any]) -> set[str]:
+    """Names of the hosts whose agents were watched: h and a number."""
+    return {row["name"] for row in watch.get("processes", ()) if row["name"][:1] == "h" and row["name"][1:].isdigit()}
+
+
+def figures(
+    made: Judgement, loops: Sequence[Mapping[str, Any]], causes: Mapping[str, int], watch: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """``fidelity`` of an entry of summary.json: the verdict, the reasons, and what was measured; docs/results.md has the keys."""
+    out: dict[str, Any] = {"verdict": made.verdict, "invalid": list(made.invalid), "doubtful": list(made.doubtful)}
+    if watch is None:
+        return out
+    rows = watch.get("ports", {}).get("ports", [])
+    busy = [row["busy_share"] for row in rows if row["busy_share"] is not None]
+    used = {row["name"]: row for row in watch.get("processes", ())}
+    window = watch.get("window_ns")
+    agents = [used[name] for name in agents_of(watch)]
+
+    def percent(of: Iterable[Mapping[str, Any]], key: str = "cpu_ns") -> float | None:
+        """Of one core."""
+        return round(100 * sum(row[key] for row in of) / window, 1) if window else None
+
+    return out | {
+        "cpu": {
+            "agents_percent": percent(agents), "agent_max_percent": max((percent([a]) or 0.0 for a in agents), default=None),
+            **{f"{name}_percent": percent([used[name]]) for name in ("controller", "runner") if name in used}, "cores": watch["cores"],
+        },
+        "waiting": {
+            "pressure": watch.get("pressure"),
+            "agent_max_percent": max((percent([a], "delay_ns") or 0.0 for a in agents), default=None),
+            "mean_max_ns": max((round(a["delay_ns"] / a["turns"]) for a in agents if a["turns"]), default=None),
+        },
+        "lag_p99_ns": max((int(loop.get("lag_p99_ns", 0)) for loop in loops), default=None),
+        "lag_max_ns": max((int(loop.get("lag_max_ns", 0)) for loop in loops), default=None),
+        "socket_drops": sum(n for cause, n in causes.items() if "ring" in cause),
+        "ports": {
+            "watched": len(rows), "busy": len(busy), "busy_least_share": min(busy, default=None),
+            "excess_bytes": max((row["excess_bytes"] for row in rows), default=None),
+        },
+        "queues": {
+            "compared": sum(row["compared"] for row in rows), "equal": sum(row["equal"] for row in rows),
+            "off_bytes": max((row["off_bytes"] for row in rows), default=None),
+        },
+        "clock": {key: watch["clock"][key] for key in ("step_ns", "drift_ppm")},
+    }  # fmt: skip

@@ -219,9 +219,13 @@ class Runner:
             "verdict": summary["verdict"],
             "stopped_by": None if stopped is None else f"{type(stopped).__name__}: {stopped}",
             "fidelity": {
-                r["run"]: {"verdict": r["verdict"], "reasons": r["distrust"], "cpu_percent": r["cpu_percent"]} for r in summary["runs"]
+                r["run"]: {
+                    "verdict": r["verdict"], "fidelity": r["fidelity"]["verdict"], "reasons": r["distrust"],
+                    "cpu_percent": r["cpu_percent"],
+                }
+                for r in summary["runs"]
             },
-        }
+        }  # fmt: skip
         self.write("manifest.json", self.manifest)
         if runs:
             write_tables(runs, self.directory)

@@ -54,25 +54,12 @@ def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
     measured = run.steps[~run.steps["warmup"].astype(bool)]
     told = [int(n) for n in record.get("wrong", {}).values()], [int(note.get("wrong", 0)) for note in record.get("flow_notes", ())]
     wrong = max(int((~run.steps["ok"].astype(bool)).sum()), *map(sum, told))
-    why = fidelity.reasons(
-        record.get("cpu", []),
-        run.window,
-        run.of("loop"),
-        packets["causes"],
-        packets["unexplained"],
-        fabric.base_rtt_ns,
-        packets["rejected"],
-        cable_gaps(record),
-        packets["corrupted"],
-        packets["lost"] + packets["trimmed"],
-        [run.fabric.host_number(line["on"]) for line in run.of("fault") if line["fault"] == "straggler"],
-    )
-    if lost := packets.get("background", {}).get("unexplained"):
-        why.append(f"{abs(lost)} packets of the background {'vanished' if lost > 0 else 'appeared'} without a cause")
+    judged = judgement(run, packets, wrong, expected)
+    why = judged.reasons
     if record["outcome"] == "interrupted":
         verdict, why = INTERRUPTED, [record["reason"]]
     elif expected != "done":
-        verdict, why = "ok" if record["outcome"] == expected and not wrong else "failed", []
+        verdict = "ok" if record["outcome"] == expected and not wrong else "failed"
     elif record["outcome"] != "done" or wrong or steps["failed_steps"]:
         verdict = "failed"
     else:
@@ -112,10 +99,39 @@ def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
         "outcome": record["outcome"],
         "reason": record["reason"],
         "distrust": why,
+        "fidelity": fidelity.figures(judged, run.of("loop"), packets["causes"], record.get("watch")),
         "notes": record.get("notes", []),
         "run": run.key,
         "verdict": verdict,
     }
+
+
+def judgement(run: Run, packets: Mapping[str, Any], wrong: int, expected: str) -> fidelity.Judgement:
+    """What the run's figures are worth. Of one that the scenario wants to end badly nothing is asked but that its bytes are right."""
+    if expected != "done":
+        return fidelity.Judgement((f"{wrong} results are wrong",) if wrong else ())
+    record = run.record
+    faults = run.of("fault")
+    made = fidelity.judge(
+        record.get("cpu", []),
+        run.window,
+        run.of("loop"),
+        packets["causes"],
+        packets["unexplained"],
+        run.fabric.base_rtt_ns,
+        packets["rejected"],
+        cable_gaps(record),
+        packets["corrupted"],
+        packets["lost"] + packets["trimmed"],
+        [run.fabric.host_number(line["on"]) for line in faults if line["fault"] == "straggler"],
+        wrong,
+        record.get("watch"),
+        {link for line in faults for link in line.get("links", ())},
+    )
+    if lost := packets.get("background", {}).get("unexplained"):
+        more = f"{abs(lost)} packets of the background {'vanished' if lost > 0 else 'appeared'} without a cause"
+        made = fidelity.Judgement((*made.invalid, more), made.doubtful)
+    return made
 
 
 def summarise(scenario: Scenario, runs: list[Run], known: Mapping[str, dict[str, Any]] | None = None) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from testbed.controller.denylist import OPERATOR
 from testbed.controller.handle import ControllerHandle
 from testbed.dataplane import layout, loader
 from testbed.dataplane.packet_faults import PacketFaults
+from testbed.emulated import bringup, netlink
 from testbed.emulated.background import Iperf, Stream
 from testbed.emulated.capture import Capture
 from testbed.emulated.fabric import STEPS, FabricNet
@@ -38,6 +39,7 @@ from testbed.emulated.kernel_paths import KernelPaths
 from testbed.emulated.rates import Rates
 from testbed.errors import ClusterDied, UserError
 from testbed.fault_targets import FaultEvent, Injected
+from testbed.port_watch import PortWatch
 from topologies.clos import Fabric
 
 CRASH_POINTS = (*STEPS, "controller", "captures", "started", "agents", "agents-started")
@@ -105,6 +107,7 @@ class Cluster:
         self._watcher: threading.Thread | None = None
         self._faults: Injector | None = None
         self._port_numbers = {port.name: port.number for port in fabric.ports}
+        self._queues: netlink.QueueSocket | None = None
         self.net = FabricNet(fabric, self._reach, switch)
 
     # --- life --------------------------------------------------------------------------------------------------
@@ -169,6 +172,8 @@ class Cluster:
                 time.sleep(DRAIN_S)
             for capture in self.captures:
                 capture.stop(0.5)
+            if self._queues is not None:  # it would keep the switches' namespace
+                self._queues.close()
             self.net.stop()
             for process in [*self._agents, *([self._controller] if self._controller else [])]:
                 process.wait()
@@ -445,6 +450,20 @@ class Cluster:
                 return False
             time.sleep(0.002)
         return True
+
+    def processes(self) -> dict[str, int]:
+        """Pids of what works while a run goes, by name: agents by their host's, ``controller``, and this one, ``runner``."""
+        found = {name: process.pid for name, process in zip(self.fabric.hosts, list(self._agents), strict=False)}
+        return found | ({"controller": self.controller_pid} if self.controller_alive else {}) | {"runner": os.getpid()}
+
+    def port_watch(self) -> PortWatch:
+        """A new watch over rates and queues of all ports (testbed/port_watch.py), to be used while the cluster is up."""
+        if self._queues is None:
+            self._queues = netlink.QueueSocket(self.net.namespaces[""])
+        queues = self._queues
+        return PortWatch(
+            self.fabric, self.net.counters.traffic, lambda port: queues.backlog(layout.PORT_BASE + port, bringup.DATA_QUEUE)
+        )
 
     def cpu(self) -> dict[str, Any]:
         """{"wall": seconds on the monotonic clock, "busy": [busy seconds of each core]} since boot; callers take differences."""

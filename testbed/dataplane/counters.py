@@ -9,9 +9,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from testbed.dataplane import layout
 from testbed.dataplane.loader import PINS
 from testbed.dataplane.maps import BpfMap
+from testbed.port_watch import Traffic
 from topologies.clos import Fabric, Link, Port
 
 _S = {name: i for i, name in enumerate(layout.STATS_WORDS)}
@@ -77,6 +80,17 @@ class Counters:
         """Bytes of the data class counted as waiting at a port or on its cable: what marking, trimming and the buffer go by."""
         seen, gone = self._stats[self._far[port] * _STATS + _PAIRS[0][1]], self._flushed[port * _FLUSHED]
         return max(0, _signed(self._stats[port * _STATS + _PAIRS[0][0]] - seen - gone))
+
+    def traffic(self) -> Traffic:
+        """Bytes of all ports at once, arrivals read first."""
+        count = len(self.fabric.ports)
+        stats = np.frombuffer(self._stats, dtype=np.uint64)[: count * _STATS].reshape(count, _STATS)
+        flushed = np.frombuffer(self._flushed, dtype=np.uint64)[: count * _FLUSHED].reshape(count, _FLUSHED)
+        far = [self._far[number] for number in range(count)]
+        seen = stats[:, [_S["arrived_bytes_data"], _S["arrived_bytes_high"]]].astype(np.float64)[far]
+        admitted = stats[:, _S["admitted_bytes_data"]].astype(np.float64)
+        gone = flushed[:, layout.FLUSHED_WORDS.index("bytes_data")].astype(np.int64).astype(np.float64)
+        return Traffic(seen.sum(axis=1), seen[:, 0], admitted, gone)
 
     def quiet(self) -> bool:
         """Whether nothing waits anywhere."""

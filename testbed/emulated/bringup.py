@@ -20,6 +20,8 @@ MTU_ROOM = 64
 """Link MTU above a full data packet's: immediates and other transports' headers fit (our own choice)."""
 BURST_NS = 2_000_000
 """HTB may catch up this much after a late timer; longer bursts would hide queues (our own choice)."""
+DATA_QUEUE = 0x12
+"""Major number of the plain FIFO below the data class."""
 TX_QUEUE = 10_000
 """Frames; never reached, the counted backlog drops long before."""
 
@@ -64,7 +66,7 @@ def queue_lines(fabric: Fabric, ports: Iterable[tuple[Port, int]]) -> list[str]:
             *class_lines(fabric, "add", port, rate),
             # The counted backlog drops first; these only must not be smaller. It also counts what has left the queue and not arrived yet.
             f"qdisc add {dev} parent 1:1 handle 11: bfifo limit {loader.high_limit(fabric) + 65536}",
-            f"qdisc add {dev} parent 1:2 handle 12: bfifo limit {fabric.buffer_bytes + 65536}",
+            f"qdisc add {dev} parent 1:2 handle {DATA_QUEUE:x}: bfifo limit {fabric.buffer_bytes + 65536}",
             f"qdisc add {dev} clsact",
             f"filter add {dev} ingress prio 1 handle 1 bpf direct-action object-pinned {loader.INGRESS}",
             f"filter add {dev} egress prio 1 handle 1 bpf direct-action object-pinned {loader.EGRESS}",

@@ -22,7 +22,9 @@ IFF_LOWER_UP: Final = 0x10000
 OPER_UP: Final = 6
 
 _RTM_NEWLINK, _RTM_DELLINK, _RTM_GETLINK = 16, 17, 18
-_NLM_F_REQUEST, _NLM_F_ACK, _NLM_F_DUMP = 1, 4, 0x300
+_RTM_NEWQDISC, _RTM_GETQDISC = 36, 38
+_TCA_STATS2, _TCA_STATS_QUEUE = 7, 3
+_NLM_F_REQUEST, _NLM_F_ACK, _NLM_F_ECHO, _NLM_F_DUMP = 1, 4, 8, 0x300
 _NLMSG_ERROR, _NLMSG_DONE = 2, 3
 _IFLA_OPERSTATE = 16
 _RTMGRP_LINK = 1
@@ -133,6 +135,51 @@ class LinkSocket:
         self._sock.close()
 
 
+class QueueSocket:
+    """What waits in single queues of one namespace. For one thread."""
+
+    def __init__(self, namespace: int) -> None:
+        self._sock = in_namespace(namespace, _route_socket)
+        self._sock.bind((0, 0))
+        self._sock.settimeout(1.0)
+        self._serial = 0
+
+    def backlog(self, ifindex: int, handle: int) -> int | None:
+        """Bytes in the qdisc ``handle`` (its major number) of an interface; None if there is none."""
+        self._serial += 1
+        body = struct.pack("=BxxxiIII", 0, ifindex, handle << 16, 0, 0)  # struct tcmsg
+        # ECHO: older kernels tell it to listeners alone, and to whoever asked only then.
+        flags = _NLM_F_REQUEST | _NLM_F_ECHO
+        self._sock.send(struct.pack("=IHHII", 16 + len(body), _RTM_GETQDISC, flags, self._serial, 0) + body)
+        while True:
+            for kind, serial, payload in _messages(self._sock.recv(1 << 16)):
+                if serial != self._serial:
+                    continue
+                return _backlog(payload) if kind == _RTM_NEWQDISC else None
+
+    def close(self) -> None:
+        self._sock.close()
+
+
+def _backlog(payload: bytes) -> int | None:
+    """Of a tcmsg with attributes: TCA_STATS2's TCA_STATS_QUEUE, struct gnet_stats_queue."""
+    for kind, value in _attributes(payload, 20):
+        if kind == _TCA_STATS2:
+            for inner, stats in _attributes(value, 0):
+                if inner == _TCA_STATS_QUEUE:
+                    return int(struct.unpack_from("=II", stats)[1])
+    return None
+
+
+def _attributes(data: bytes, at: int) -> Iterable[tuple[int, bytes]]:
+    while at + 4 <= len(data):
+        length, kind = struct.unpack_from("=HH", data, at)
+        if length < 4:
+            return
+        yield kind & 0x3FFF, data[at + 4 : at + length]
+        at += (length + 3) & ~3
+
+
 class LinkEvents:
     """Changes of interfaces in one namespace, as they happen. A non-blocking source for select()."""
 
@@ -175,14 +222,7 @@ def _messages(data: bytes) -> Iterable[tuple[int, int, bytes]]:
 
 def _state(payload: bytes) -> LinkState:
     _family, _type, ifindex, flags, _change = struct.unpack_from("=BxHiII", payload)
-    operstate, at = 0, 16
-    while at + 4 <= len(payload):
-        length, kind = struct.unpack_from("=HH", payload, at)
-        if length < 4:
-            break
-        if kind & 0x3FFF == _IFLA_OPERSTATE:
-            operstate = payload[at + 4]
-        at += (length + 3) & ~3
+    operstate = next((value[0] for kind, value in _attributes(payload, 16) if kind == _IFLA_OPERSTATE), 0)
     return LinkState(ifindex, flags, operstate)
 
 

@@ -177,6 +177,13 @@ class SimulatedCluster:
         """One row per port (testbed/dataplane/counters.py)."""
         return self.network.rows()
 
+    def processes(self) -> dict[str, int]:
+        """There are none."""
+        return {}
+
+    def port_watch(self) -> None:
+        """Nobody has to watch ports that a model moves."""
+
     def backlog(self, port: str) -> int:
         """Bytes of the data class waiting at a port, by its name. Raises KeyError for a port that is not there."""
         return self.network.data_backlog(self._numbers[port])

@@ -1,4 +1,4 @@
-"""A run is trusted only if the machine, the agents and the books give no reason not to."""
+"""A run is trusted only if the machine, the agents, the ports, the clocks and the books give no reason not to."""
 
 from __future__ import annotations
 
@@ -7,12 +7,36 @@ from typing import Any
 import pytest
 
 from scenarios import fidelity
+from scenarios.fidelity import DOUBTFUL, INVALID, TRUSTWORTHY, Judgement, verdict_of
 
 BASE = 10_000_000
 S = 1_000_000_000
+FRAME = 4302
 
 
-def reasons(**changes: Any) -> list[str]:
+def port(**changes: Any) -> dict[str, Any]:
+    made = {
+        "port": "p0-t0-0-u0", "link": "p0-t0-0:p0-t1-0", "rate_bps": 10_000_000, "bytes": 10_000_000, "excess_bytes": 6_000,
+        "allowed_bytes": 24_708, "busy_ns": 5 * S, "busy_bytes": 6_249_000, "busy_share": 0.9998, "compared": 300, "equal": 200,
+        "off_bytes": 0,
+    }  # fmt: skip
+    return {**made, **changes}
+
+
+def watch(ports: list[dict[str, Any]] | None = None, clock: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
+    processes = [
+        {"name": "h3", "cpu_ns": 2 * S, "delay_ns": S // 10, "turns": 1000},
+        {"name": "h12", "cpu_ns": S, "delay_ns": S // 5, "turns": 1000},
+        {"name": "controller", "cpu_ns": S // 10, "delay_ns": 9 * S, "turns": 10},
+        {"name": "runner", "cpu_ns": S // 2, "delay_ns": 0, "turns": 9},
+    ]
+    seen = {"looks": 600, "frame_bytes": FRAME, "ports": [port()] if ports is None else ports}
+    clocks = {"step_ns": 20_000, "drift_ppm": -12.5, "strangers": [], **(clock or {})}
+    made = {"clock": clocks, "cores": 2, "failure": "", "window_ns": 10 * S, "pressure": 0.4, "processes": processes, "ports": seen}
+    return {**made, **changes}
+
+
+def judge(**changes: Any) -> Judgement:
     given: dict[str, Any] = {
         "samples": [(t * S // 5, 0.5) for t in range(50)],
         "window": (0, 10 * S),
@@ -22,42 +46,118 @@ def reasons(**changes: Any) -> list[str]:
         "base_rtt_ns": BASE,
         "rejected": {},
         "cables": [],
+        "watch": watch(),
     }
-    return fidelity.reasons(**{**given, **changes})
+    return fidelity.judge(**{**given, **changes})
+
+
+def waiting(name: str, delay_ns: int) -> dict[str, Any]:
+    return watch(processes=[{"name": name, "cpu_ns": S, "delay_ns": 1000 * delay_ns, "turns": 1000}])
 
 
 def test_a_quiet_run_is_trusted() -> None:
-    assert reasons() == []
+    assert (judge().verdict, judge().reasons) == (TRUSTWORTHY, [])
+    assert judge(watch=None).verdict == TRUSTWORTHY, "a run made before ports and clocks were watched"
 
 
 @pytest.mark.parametrize(
-    ("changes", "word"),
+    ("changes", "verdict", "word"),
     [
-        ({"samples": [(t * S // 5, 0.95) for t in range(50)]}, "busy"),
-        ({"loops": [{"host": 3, "lag_p99_ns": 2 * BASE, "lag_max_ns": 2 * BASE}]}, "p99"),
-        ({"loops": [{"host": 3, "lag_p99_ns": 1, "lag_max_ns": 7 * BASE}]}, "agent of h3 did not get to run for 70 ms"),
-        ({"unexplained": 2}, "2 packets vanished"),
-        ({"unexplained": -1}, "1 packets appeared"),
-        ({"unexplained": None}, "could not be counted"),
-        ({"causes": {"rx_ring_drops": 4}}, "dropped 4 packets"),
-        ({"rejected": {"rx_bad_icrc": 3}}, "refused 3 frames that arrived (rx_bad_icrc)"),
-        ({"rejected": {"rx_bad_icrc": 3}, "corrupted": 2}, "refused 3 frames that arrived (rx_bad_icrc)"),
-        ({"rejected": {"rx_bad_icrc": 3}, "corrupted": 9, "gone": 5}, "6 of 9 frames that a fault corrupted"),
-        ({"rejected": {"rx_bad_rkey": 1}, "corrupted": 1, "gone": 1}, "(rx_bad_rkey)"),
-        ({"cables": [{"where": "a -> b", "kind": "cable", "packets": 1, "bytes": 100}]}, "books of a -> b"),
+        ({"samples": [(t * S // 5, 0.95) for t in range(50)]}, DOUBTFUL, "busy"),
+        ({"loops": [{"host": 3, "lag_p99_ns": 2 * BASE, "lag_max_ns": 2 * BASE}]}, DOUBTFUL, "p99"),
+        ({"loops": [{"host": 3, "lag_p99_ns": 1, "lag_max_ns": 7 * BASE}]}, DOUBTFUL, "agent of h3 did not get to run for 70 ms"),
+        ({"watch": watch(pressure=0.96)}, DOUBTFUL, "waited for a core for 96% of the time"),
+        ({"watch": waiting("h3", BASE // 4 + 1)}, DOUBTFUL, "the agent of h3 waited 2.5 ms"),
+        ({"watch": watch(clock={"drift_ppm": 1001.0})}, DOUBTFUL, "slewed by 1,001 ppm"),
+        ({"watch": watch(failure="OSError: no")}, DOUBTFUL, "nobody watched the machine to the end (OSError: no)"),
+        ({"unexplained": None}, DOUBTFUL, "could not be counted"),
+        ({"causes": {"rx_ring_drops": 4}}, DOUBTFUL, "dropped 4 packets"),
+        ({"causes": {"drop_bridge": 4}}, DOUBTFUL, "Open vSwitch dropped 4"),
+        ({"wrong": 1}, INVALID, "1 results are wrong"),
+        ({"unexplained": 2}, INVALID, "2 packets vanished"),
+        ({"unexplained": -1}, INVALID, "1 packets appeared"),
+        ({"rejected": {"rx_bad_icrc": 3}}, INVALID, "refused 3 frames that arrived (rx_bad_icrc)"),
+        ({"rejected": {"rx_bad_icrc": 3}, "corrupted": 2}, INVALID, "refused 3 frames that arrived (rx_bad_icrc)"),
+        ({"rejected": {"rx_bad_icrc": 3}, "corrupted": 9, "gone": 5}, INVALID, "6 of 9 frames that a fault corrupted"),
+        ({"rejected": {"rx_bad_rkey": 1}, "corrupted": 1, "gone": 1}, INVALID, "(rx_bad_rkey)"),
+        ({"cables": [{"where": "a -> b", "kind": "cable", "packets": 1, "bytes": 100}]}, INVALID, "books of a -> b"),
+        ({"watch": watch([port(excess_bytes=24_709)])}, INVALID, "p0-t0-0-u0 went faster than its rate: 24,709 bytes beyond its 10 Mb/s"),
+        ({"watch": watch([port(busy_share=0.9799)])}, INVALID, "always had something to send, and carried 98.0% of its 10 Mb/s"),
+        ({"watch": watch([port(off_bytes=FRAME + 1)])}, INVALID, "the queue that was counted and the kernel's own differ by 4,303"),
+        ({"watch": watch(clock={"step_ns": 1_000_001})}, INVALID, "the clock was set, or the machine slept: 1.0 ms"),
+        ({"watch": watch(clock={"strangers": ["h3"]})}, INVALID, "h3 had a clock of another time namespace"),
     ],
 )
-def test_each_doubt_is_told(changes: dict[str, Any], word: str) -> None:
-    (only,) = reasons(**changes)
+def test_each_doubt_is_told(changes: dict[str, Any], verdict: str, word: str) -> None:
+    made = judge(**changes)
+    (only,) = made.reasons
     assert word in only
+    assert made.verdict == verdict
 
 
-def test_a_short_burst_of_load_is_no_reason() -> None:
-    assert reasons(samples=[(t * S // 5, 0.95 if t < 4 else 0.3) for t in range(50)]) == []
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"watch": watch(pressure=0.95)},
+        {"watch": watch(pressure=None)},  # a kernel without PSI
+        {"watch": waiting("h3", BASE // 4)},
+        {"watch": waiting("controller", BASE)},  # nobody's packets wait for it
+        {"watch": watch(clock={"drift_ppm": -1000.0})},
+        {"watch": watch([port(excess_bytes=24_708, busy_share=0.98, off_bytes=FRAME)])},
+        {"watch": watch([port(busy_share=None)])},
+        {"watch": watch(clock={"step_ns": 1_000_000})},
+        {"samples": [(t * S // 5, 0.95 if t < 4 else 0.3) for t in range(50)]},  # a short burst of load
+    ],
+)
+def test_what_is_just_allowed_is_no_reason(changes: dict[str, Any]) -> None:
+    assert judge(**changes).reasons == []
 
 
-def test_what_faults_corrupted_and_whom_they_stopped_is_no_reason() -> None:
-    assert reasons(rejected={"rx_bad_icrc": 3}, corrupted=3) == []
-    assert reasons(rejected={"rx_bad_icrc": 3}, corrupted=5, gone=2) == []
-    assert reasons(loops=[{"host": 3, "lag_p99_ns": 2 * BASE, "lag_max_ns": 9 * BASE}], stragglers=[3]) == []
-    assert reasons(loops=[{"host": 3, "lag_p99_ns": 2 * BASE, "lag_max_ns": 2 * BASE}], stragglers=[2]) != []
+def test_the_worse_of_two_verdicts_stands_and_both_reasons_are_told() -> None:
+    made = judge(unexplained=1, watch=watch(pressure=1.0))
+    assert made.verdict == INVALID and len(made.invalid) == len(made.doubtful) == 1 and len(made.reasons) == 2
+
+
+def test_what_faults_corrupted_broke_or_stopped_is_no_reason() -> None:
+    assert judge(rejected={"rx_bad_icrc": 3}, corrupted=3).reasons == []
+    assert judge(rejected={"rx_bad_icrc": 3}, corrupted=5, gone=2).reasons == []
+    late = [{"host": 3, "lag_p99_ns": 2 * BASE, "lag_max_ns": 9 * BASE}]
+    assert judge(loops=late, stragglers=[3]).reasons == []
+    assert judge(loops=late, stragglers=[2]).reasons != []
+    assert judge(watch=waiting("h3", BASE), stragglers=[3]).reasons == []
+    off = watch([port(busy_share=0.5, off_bytes=99_999)])
+    assert judge(watch=off, touched=["p0-t0-0:p0-t1-0"]).reasons == []
+    assert len(judge(watch=off, touched=["p0-t0-0:p0-t1-1"]).reasons) == 2
+
+
+def test_what_was_measured_is_told() -> None:
+    made = fidelity.figures(judge(), [{"host": 0, "lag_p99_ns": 7, "lag_max_ns": 9}], {"rx_ring_drops": 2}, watch())
+    assert made["cpu"] == {
+        "agents_percent": 30.0, "agent_max_percent": 20.0, "controller_percent": 1.0, "runner_percent": 5.0, "cores": 2
+    }  # fmt: skip
+    assert made["waiting"] == {"pressure": 0.4, "agent_max_percent": 2.0, "mean_max_ns": 200_000}
+    assert made["ports"] == {"watched": 1, "busy": 1, "busy_least_share": 0.9998, "excess_bytes": 6000}
+    assert made["queues"] == {"compared": 300, "equal": 200, "off_bytes": 0}
+    assert (made["lag_p99_ns"], made["lag_max_ns"], made["socket_drops"], made["verdict"]) == (7, 9, 2, TRUSTWORTHY)
+    assert fidelity.figures(judge(unexplained=None), [], {}, None) == {
+        "verdict": DOUBTFUL, "invalid": [], "doubtful": ["the packets could not be counted to the end"]
+    }  # fmt: skip
+    cut_short = watch()
+    for key in ("window_ns", "processes", "pressure", "ports"):
+        del cut_short[key]
+    told = fidelity.figures(judge(watch=cut_short), [], {}, cut_short)
+    assert told["cpu"] == {"agents_percent": None, "agent_max_percent": None, "cores": 2}
+
+
+@pytest.mark.parametrize(
+    ("entry", "verdict"),
+    [
+        ({"fidelity": {"verdict": INVALID}}, INVALID),
+        ({"distrust": [], "wrong": 0, "packets": {"unexplained": 0}}, TRUSTWORTHY),
+        ({"distrust": ["the machine was busy"], "wrong": 0, "packets": {"unexplained": None}}, DOUBTFUL),
+        ({"distrust": ["2 packets vanished"], "wrong": 0, "packets": {"unexplained": 2}}, INVALID),
+        ({"distrust": [], "wrong": 1, "packets": {"unexplained": 0}}, INVALID),
+    ],
+)
+def test_results_from_before_there_were_three_verdicts_have_one(entry: dict[str, Any], verdict: str) -> None:
+    assert verdict_of(entry) == verdict

@@ -1,0 +1,77 @@
+"""What the kernel tells of the machine and of processes: CPU, waiting for it, clocks. Reads /proc and clocks, changes nothing.
+
+Used by scenarios/watch.py. Whatever a kernel does not tell is None, never a guess.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from typing import NamedTuple
+
+
+class Work(NamedTuple):
+    """Of a process with all its threads, since it began."""
+
+    cpu_ns: int  # on a core
+    delay_ns: int  # ready to run, without a core
+    turns: int  # times that it got one
+
+
+class Clocks(NamedTuple):
+    """One look at the clocks, ns. ``width``: how long the look took, so how far apart the readings may be."""
+
+    monotonic: int
+    real: int
+    raw: int  # of the hardware: no daemon slews it
+    boot: int  # goes on while the machine sleeps
+    width: int
+
+
+def read_cpu() -> tuple[float, float]:
+    """(busy, total) of the whole machine since boot, in clock ticks; steal counts as busy: it was not ours."""
+    with open("/proc/stat", encoding="ascii") as stat:
+        ticks = [int(x) for x in stat.readline().split()[1:9]]
+    idle = ticks[3] + ticks[4]
+    return float(sum(ticks) - idle), float(sum(ticks))
+
+
+def read_pressure() -> int | None:
+    """Time since boot in which some task of the machine waited for a core, us (PSI, Documentation/accounting/psi.rst)."""
+    try:
+        with open("/proc/pressure/cpu", encoding="ascii") as held:
+            return int(held.readline().rpartition("total=")[2])
+    except (OSError, ValueError):
+        return None
+
+
+def read_work(pid: int) -> Work | None:
+    """None if it is gone or the kernel does not account for it (Documentation/scheduler/sched-stats.rst)."""
+    total, seen = [0, 0, 0], False
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return None
+    for thread in threads:
+        with suppress(OSError, ValueError):  # a thread may end meanwhile
+            with open(f"/proc/{pid}/task/{thread}/schedstat", encoding="ascii") as held:
+                total = [a + int(b) for a, b in zip(total, held.read().split(), strict=True)]
+            seen = True
+    return Work(*total) if seen else None
+
+
+def read_clocks() -> Clocks:
+    """All between two readings of the monotonic clock."""
+    before = time.monotonic_ns()
+    told = [time.clock_gettime_ns(clock) for clock in (time.CLOCK_REALTIME, time.CLOCK_MONOTONIC_RAW, time.CLOCK_BOOTTIME)]
+    after = time.monotonic_ns()
+    return Clocks((before + after) // 2, *told, after - before)
+
+
+def time_namespace(pid: int | str = "self") -> int | None:
+    """Which clocks a process has (time_namespaces(7)); None where that cannot be seen."""
+    try:
+        return os.stat(f"/proc/{pid}/ns/time").st_ino
+    except OSError:
+        return None
