@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
-from topologies.addressing import ev
+from topologies.addressing import ev, ev_fields
 from topologies.clos import Fabric, FabricError
 from topologies.paths import path_evs, path_links, path_nodes
 
@@ -43,20 +44,19 @@ def check_entry(fabric: Fabric, text: str) -> str:
 def denied(fabric: Fabric, entries: Iterable[str], src: int, dst: int) -> set[int]:
     """The EVs from ``src`` to ``dst`` that one of ``entries`` (as :func:`check_entry` returned them) forbids."""
     names = set(entries)
-    if not names:
-        return set()
-    paths = {e[e.index("@") + 1 :] for e in names if e.startswith(f"h{src}>h{dst}@")}
-    out: set[int] = set()
+    return {value for value, forbidding in _forbidding(fabric, src, dst) if not names.isdisjoint(forbidding)} if names else set()
+
+
+@lru_cache(maxsize=512)
+def _forbidding(fabric: Fabric, src: int, dst: int) -> tuple[tuple[int, frozenset[str]], ...]:
+    """Each EV from ``src`` to ``dst``, and the entries that forbid it. Kept: an engine asks for every peer whenever one cable changes."""
+    made = []
     for value in path_evs(fabric, src, dst):
-        plane, uplink = f"p{value >> 16}", value & 0xFFFF
-        if (
-            plane in names
-            or f"{plane}/{uplink}" in paths
-            or any(link.name in names for link in path_links(fabric, src, dst, value))
-            or any(node in names for node in path_nodes(fabric, src, dst, value))
-        ):
-            out.add(value)
-    return out
+        plane, uplink = ev_fields(value)
+        links = (link.name for link in path_links(fabric, src, dst, value))
+        nodes = path_nodes(fabric, src, dst, value)
+        made.append((value, frozenset((f"p{plane}", f"h{src}>h{dst}@p{plane}/{uplink}", *links, *nodes))))
+    return tuple(made)
 
 
 def over_links(fabric: Fabric, links: Iterable[str], src: int, dst: int) -> set[int]:
