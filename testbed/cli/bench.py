@@ -1,4 +1,4 @@
-"""``mrcbed bench``: engine, codec and fabric on this machine."""
+"""``mrcbed bench``: engine, codec and fabric on this machine; ``mrcbed bench schedules``: random faults in virtual time."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 import os
 import platform
 import sys
+import time
+from pathlib import Path
 
 import click
 from rich.console import Console
@@ -14,12 +16,18 @@ from rich.table import Table
 from testbed.errors import UserError
 
 
-@click.command(name="bench", help="Measure engine, codec and fabrics on this machine; ratios within one run where possible.")
+@click.group(
+    name="bench", invoke_without_command=True,
+    help="Measure engine, codec and fabrics on this machine; ratios within one run where possible.",
+)  # fmt: skip
 @click.option("--rounds", type=click.IntRange(1, 100), default=3, show_default=True, help="Medians are over so many rounds.")
 @click.option("--seconds", type=click.FloatRange(0.5, 60), default=3.0, show_default=True, help="Length of each measurement.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
-def command(rounds: int, seconds: float, as_json: bool) -> None:
+@click.pass_context
+def command(context: click.Context, rounds: int, seconds: float, as_json: bool) -> None:
     """Exit status 0, or 2 for what the machine lacks."""
+    if context.invoked_subcommand is not None:
+        return
     from testbed import sandbox
 
     if os.geteuid() != 0:
@@ -68,3 +76,35 @@ def command(rounds: int, seconds: float, as_json: bool) -> None:
         return 0
 
     sys.exit(sandbox.run(work))
+
+
+@command.command(name="schedules", help="Run seeded random fault schedules in virtual time; needs no root. Exit status 1 if any is broken.")
+@click.option("--count", type=click.IntRange(1, 1_000_000), default=1000, show_default=True, help="How many.")
+@click.option("--first", type=click.IntRange(0), default=1, show_default=True, help="Number of the first; a number is a schedule.")
+@click.option("--jobs", type=click.IntRange(1, 256), default=2, show_default=True, help="Processes.")
+@click.option("--fabric", default="rack16", show_default=True, help="A named fabric.")
+@click.option("--keep", type=click.Path(path_type=Path), default=None, help="Keep the hosts' logs, in one directory per schedule here.")
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+def schedules(count: int, first: int, jobs: int, fabric: str, keep: Path | None, as_json: bool) -> None:
+    """One line per broken schedule on stderr, with the command that repeats it."""
+    from scenarios.many_schedules import figures, repeated_by, run_many, told_of
+    from scenarios.schedules import Outcome
+    from testbed.cli.run import ProgressBar
+    from topologies import load_fabric
+
+    load_fabric(fabric)  # one line if there is none
+    seen = 0
+    begun = time.monotonic()
+    with ProgressBar() as progress:
+
+        def told(outcome: Outcome) -> None:
+            nonlocal seen
+            seen += 1
+            progress(f"schedules ({outcome.seed})", seen / count)
+            if outcome.broken:
+                print(f"schedule {outcome.seed}: {outcome.broken}; again: {repeated_by(outcome, fabric)}", file=sys.stderr)
+
+        outcomes = run_many(range(first, first + count), jobs, fabric, keep, told)
+    made = figures(outcomes, time.monotonic() - begun, jobs)
+    print(json.dumps(made, indent=2) if as_json else told_of(made))
+    sys.exit(1 if made["broken"] else 0)

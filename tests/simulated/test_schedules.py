@@ -1,0 +1,118 @@
+"""A fault schedule is right or says what is wrong, and its number is all that it takes to see it again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scenarios import schedules
+from scenarios.many_schedules import figures, repeated_by, run_many, told_of
+from scenarios.schedules import Outcome, run_schedule, setting
+from testbed import cli
+from testbed.dataplane import layout
+from testbed.simulated.network import Network
+from testbed.simulated.port import SimPort
+
+SMALL = "tiny"
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedules, "STORM_S", 3.0)
+
+
+def test_a_number_is_a_schedule() -> None:
+    number = with_kind("switch")
+    first, again = run_schedule(number, SMALL), run_schedule(number, SMALL)
+    assert first.broken == "" and first.kinds["switch"] and first.steps > 1 and first.retransmitted > 0
+    first.cpu_s = again.cpu_s = 0.0
+    assert first == again
+    assert len({str(setting(seed)) for seed in range(50)}) > 20
+
+
+def test_what_a_fault_leaves_behind_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A switch that never forwards again once it was silent: its paths do not come back."""
+    real = Network.set_switch
+
+    def stays_silent(self: Network, name: str, state: int) -> None:
+        if self._switch_states[self._numbers[name]] != layout.SWITCH_SILENT:
+            real(self, name, state)
+
+    monkeypatch.setattr(Network, "set_switch", stays_silent)
+    assert "paths not in use" in run_schedule(with_kind("silent"), SMALL).broken
+
+
+def test_a_frame_that_vanishes_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    real, seen = Network._arrive, [0]
+
+    def forgets_one(self: Network, port: SimPort, frame: bytearray) -> None:
+        seen[0] += 1
+        if seen[0] == 300:
+            self._on_the_way -= 1
+        else:
+            real(self, port, frame)
+
+    monkeypatch.setattr(Network, "_arrive", forgets_one)
+    assert "1 packets vanished without a cause" in run_schedule(3, SMALL).broken
+
+
+def test_a_wrong_byte_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    from agents.collectives.ring import RingAllReduce
+
+    real = RingAllReduce.arrived
+
+    def spoils(self: Any, peer: int, stage: int, j: int) -> None:
+        if (self.rank, self.step, stage) == (1, 1, 0):
+            self.scratch[1].view("u1")[0] ^= 1
+        real(self, peer, stage, j)
+
+    monkeypatch.setattr(RingAllReduce, "arrived", spoils)
+    assert "wrong sum in step 1" in run_schedule(3, SMALL).broken
+
+
+def test_a_bug_is_a_finding_and_an_endless_loop_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(self: Network, host: int, plane: int, frame: bytearray) -> bool:
+        raise KeyError("no such thing")
+
+    def spins(self: Network, host: int, plane: int, frame: bytearray) -> bool:
+        while True:
+            pass
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Network, "send", breaks)
+        assert run_schedule(3, SMALL).broken.startswith("KeyError: 'no such thing' (test_schedules.py:")
+    with monkeypatch.context() as patch:
+        patch.setattr(Network, "send", spins)
+        patch.setattr(schedules, "LIMIT_S", 0.2)
+        assert "more than 0.2 s of CPU time" in run_schedule(3, SMALL).broken
+
+
+def test_the_command_names_the_schedule_that_broke(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def made_up(seed: int, fabric: str, keep: object) -> Outcome:
+        return Outcome(seed, {"link": 2}, broken="it broke" if seed == 6 else "")
+
+    monkeypatch.setattr("scenarios.many_schedules.run_schedule", made_up)
+    assert cli.execute(["bench", "schedules", "--first", "5", "--count", "3", "--jobs", "1", "--fabric", SMALL]) == 1
+    said = capsys.readouterr()
+    assert "schedule 6: it broke; again: mrcbed bench schedules --first 6 --count 1 --fabric tiny" in said.err
+    assert "3 schedules, 1 broken: 6 faults" in said.out and "faults: 6 link" in said.out
+    assert cli.execute(["bench", "schedules", "--count", "1", "--jobs", "1", "--fabric", SMALL]) == 0
+    assert cli.execute(["bench", "schedules", "--fabric", "nowhere"]) == 2
+
+
+def test_processes_bring_outcomes_in_order() -> None:
+    heard: list[int] = []
+    made = run_many([4, 3], 2, SMALL, told=lambda outcome: heard.append(outcome.seed))
+    assert [o.seed for o in made] == heard == [4, 3] and not any(o.broken for o in made)
+    assert figures(made, 1.0, 2)["schedules"] == 2 and "2 schedules, 0 broken" in told_of(figures(made, 1.0, 2))
+    assert repeated_by(made[0]) == "mrcbed bench schedules --first 4 --count 1"
+
+
+def with_kind(kind: str) -> int:
+    """The first schedule that has such a fault."""
+    from testbed.fault_plan import plan
+    from topologies import load_fabric
+
+    fabric = load_fabric(SMALL)
+    return next(seed for seed in range(100) if any(fault.kind == kind for fault in plan(fabric, seed, schedules.STORM_S)))
