@@ -33,6 +33,9 @@ class AllGather(Collective):
             self.send(self.next, self.views[k][at : at + self.slice], self.rank * self.part + at, 0, j)
         self.result[k][self.elements(self.rank * self.part, self.part)] = self.input[k]
 
+    def sends(self, peer: int, stage: int) -> bool:
+        return peer == self.previous and stage < self.n - 1
+
     def arrived(self, peer: int, stage: int, j: int) -> None:
         if stage + 1 < self.n - 1:
             at = (self.rank - 1 - stage) % self.n * self.part + j * self.slice

@@ -40,5 +40,8 @@ class AllToAll(Collective):
         own = self.elements(self.rank * self.part, self.part)
         self.result[k][own] = self.input[k][own]
 
+    def sends(self, peer: int, stage: int) -> bool:
+        return stage == 0
+
     def arrived(self, peer: int, stage: int, j: int) -> None:
         pass  # it is where it belongs

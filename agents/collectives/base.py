@@ -1,9 +1,9 @@
 """What every collective in steps shares: numbered steps, two buffer sets in turns, records, waiting, failure.
 
 A collective is a subclass in a module of its own in this package, found there by its ``name`` (registry.py). It says who talks to
-whom (:meth:`Collective.peers`), lays out its memory and expected result (:meth:`~Collective.prepare`), posts what a step can send at
-once (:meth:`~Collective.send_first`) and acts on what arrives (:meth:`~Collective.arrived`). Every slice is one WRITE with
-immediate; the immediate says which: step, stage, slice.
+whom (:meth:`Collective.peers`, :meth:`~Collective.sends`), lays out its memory and expected result (:meth:`~Collective.prepare`), posts
+what a step can send at once (:meth:`~Collective.send_first`) and acts on what arrives (:meth:`~Collective.arrived`). Every slice is one
+WRITE with immediate; the immediate says which: step, stage, slice.
 
 Why nothing is overwritten while it may still be read
 -----------------------------------------------------
@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 
 from agents.collectives.data import DTYPES, Array, StepData
-from agents.collectives.group import ARENA, CollectiveError, Group, Wanted
+from agents.collectives.group import ARENA, MOST_KEPT, CollectiveError, Group, Wanted
 from agents.transport import NEVER, RECEIVE, Completion
 
 STEP_BITS, STAGE_BITS, SLICE_BITS = 12, 10, 10
@@ -136,6 +136,7 @@ class Collective:
         self.open_writes = [0, 0]
         self.checked = 0  # steps that the one we send to has checked, with CREDIT
         self.early: dict[int, list[tuple[int, int, int]]] = {}  # peer, stage, slice that came for a step not begun here
+        self.heard: dict[int, set[tuple[int, int, int]]] = {}  # by step: what came, so that nothing is taken twice
         self.filled = 0  # elements of the next step's input that are there
         self.to_check = -1  # the step whose result is being compared; -1: none
         self.checked_to = 0  # elements of it that have been
@@ -158,6 +159,10 @@ class Collective:
 
     def send_first(self) -> None:
         """Post what a step sends before anything arrived; copy what stays here."""
+        raise NotImplementedError
+
+    def sends(self, peer: int, stage: int) -> bool:
+        """Whether ``peer`` sends this rank slices in ``stage``."""
         raise NotImplementedError
 
     def arrived(self, peer: int, stage: int, j: int) -> None:
@@ -191,6 +196,7 @@ class Collective:
     def begin(self) -> None:
         """Start the next step."""
         self.step += 1
+        self.heard.pop(self.step - 1, None)
         self._fill(self.step, len(self.data.base))
         self.filled = 0
         self.remaining = self.arrivals
@@ -214,7 +220,10 @@ class Collective:
             if stage == _CHECKED and self.CREDIT and peer == self.next and self.checked < self.total_steps:
                 self.checked += 1  # in order: all of them take one queue pair
             elif self.ended:
-                self.leftover.append(c)
+                if len(self.leftover) < MOST_KEPT:
+                    self.leftover.append(c)
+                else:
+                    self.failure = {"peer_rank": peer, "reason": f"it sent {MOST_KEPT} messages for what has not begun here"}
             else:
                 self._received(peer, self._absolute(c.imm >> (STAGE_BITS + SLICE_BITS)), stage, j)
         self._go_on()
@@ -225,13 +234,21 @@ class Collective:
         return self.step + ((step - self.step + half) & (1 << STEP_BITS) - 1) - half
 
     def _received(self, peer: int, step: int, stage: int, j: int) -> None:
+        """A peer is believed what it may send, once: anything else is its failure, not ours."""
+        key = (peer, stage, j)
+        if j >= self.slices or not self.sends(peer, stage) or key in self.heard.get(step, ()):
+            said = f"it sent slice {j} of stage {stage} of step {step}, which is not its to send, or twice"
+            self.failure = {"peer_rank": peer, "reason": said}
+            return
         if step == self.step and self.remaining:
             if self.to_check >= 0 and self.remaining <= self.arrivals // 2:
                 self._check(len(self.data.expected))
             self.remaining -= 1
+            self.heard.setdefault(step, set()).add(key)
             self.arrived(peer, stage, j)
         elif self.step < step <= self.step + 1 + self.CREDIT:
-            self.early.setdefault(step, []).append((peer, stage, j))
+            self.heard.setdefault(step, set()).add(key)
+            self.early.setdefault(step, []).append(key)
         else:
             self.failure = {"peer_rank": peer, "reason": f"it sent step {step} while this rank is at step {self.step}"}
 

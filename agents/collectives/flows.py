@@ -128,7 +128,7 @@ class Sender:
         self.buffers = [np.empty(job.message_bytes // WORD, np.uint32) for _ in range(job.outstanding)]
         self.views = [buffer.data.cast("B") for buffer in self.buffers]
         self.buffer_free = [True] * job.outstanding
-        self.slot_free = [True] * job.slots
+        self.in_slot = [_NOT_DATA] * job.slots  # number of the message that fills it, until the receiver's verdict
         self.verdicts = np.frombuffer(job.group.arena, np.uint32, job.slots, verdicts)
         self.posted_ns: dict[int, int] = {}  # of messages in flight
         self.posted = 0
@@ -160,10 +160,11 @@ class Sender:
         while not self.enough(now):
             n = self.posted
             buffer, slot = n % job.outstanding, n % job.slots
-            if not (self.buffer_free[buffer] and self.slot_free[slot]):
+            if not self.buffer_free[buffer] or self.in_slot[slot] != _NOT_DATA:
                 break
             self.content.fill(n, self.buffers[buffer])
-            self.buffer_free[buffer] = self.slot_free[slot] = False
+            self.buffer_free[buffer] = False
+            self.in_slot[slot] = n
             self.posted_ns[n] = now
             if n == 0:
                 self.first_ns = now
@@ -193,12 +194,16 @@ class Sender:
         said = {"flow": self.number, "number": number, "bytes": self.job.message_bytes, "start_ns": began, "end_ns": now}
         self.job.logged.append((now, "message", said))
 
-    def heard(self, imm: int) -> None:
-        """A verdict."""
-        slot = (imm & _NUMBER) % self.job.slots
+    def heard(self, imm: int) -> bool:
+        """A verdict; False if it is none, or of a message that waits for none."""
+        number = imm & _NUMBER
+        slot = number % self.job.slots
+        if imm != _VERDICT | number or self.in_slot[slot] != number:
+            return False
         self.wrong += int(self.verdicts[slot])
-        self.slot_free[slot] = True
+        self.in_slot[slot] = _NOT_DATA
         self.checked += 1
+        return True
 
     def due(self) -> int:
         """When something is to be done that no completion brings."""
@@ -218,6 +223,7 @@ class Receiver:
         self.verdicts = np.zeros(job.slots, np.uint32)
         self.views = self.verdicts.data.cast("B")
         self.received = 0
+        self.awaited = list(range(job.slots))  # by slot: the message that comes next; the sender waits for our verdict before another
         self.total = -1  # messages of the flow, once said
         self.wrong = 0
         self.open_writes = 0
@@ -226,13 +232,17 @@ class Receiver:
     def complete(self) -> bool:
         return self.received == self.total and self.open_writes == 0
 
-    def heard(self, imm: int) -> None:
-        """A message is in its slot, or the sender says how many there were."""
+    def heard(self, imm: int) -> bool:
+        """A message is in its slot, or the sender says how many there were; False if neither can be."""
         number = imm & _NUMBER
-        if imm & _END:
-            self.total = number
-            return
+        if imm == _END | number:
+            fits = self.total < 0 and max(self.awaited) - self.job.slots < number
+            self.total = number if fits else self.total
+            return fits
         slot = number % self.job.slots
+        if imm != number or self.awaited[slot] != number or 0 <= self.total <= number:
+            return False
+        self.awaited[slot] += self.job.slots
         wrong = self.content.wrong(number, self.slots[slot])
         self.wrong += wrong
         self.received += 1
@@ -240,6 +250,7 @@ class Receiver:
         self.open_writes += 1
         at = slot * WORD
         self.job.group.write(self.bundle, number, _NOT_DATA, self.views[at : at + WORD], self.verdicts_at + at, _VERDICT | number)
+        return True
 
     def write_done(self, now: int, number: int) -> None:
         """A verdict is acknowledged."""
@@ -296,7 +307,10 @@ class Flows:
         for c in completions:
             end = self.ends[self.group.bundle_of[c.qpn]]
             if c.kind == RECEIVE:
-                end.heard(c.imm)
+                if not end.heard(c.imm):
+                    said = f"it sent the immediate {c.imm:#010x}, which is nothing that can come now"
+                    self.failure = {"peer_rank": self.group.bundle_of[c.qpn].peer, "reason": said}
+                    return
             else:
                 end.write_done(now, c.wr_id)
 

@@ -18,6 +18,8 @@ from agents.transport import FLUSHED, OK, RECEIVE, STATUS_NAMES, Completion, Reg
 ARENA = 1 << 28
 """Bytes of registered memory per group; the kernel commits only what is touched."""
 MAX_QPS = 64
+MOST_KEPT = 1 << 16
+"""Immediates kept that came before what they are for had begun here: more than any collective or flow has under way [ours]."""
 RECEIVES = 1024
 """Receive requests kept posted per queue pair: as many immediates as MRC lets be in flight (its ``max_wimm``)."""
 

@@ -34,6 +34,9 @@ class ReduceScatter(Collective):
             at = (self.rank - 1) % self.n * self.part + j * self.slice
             self.send(self.next, self.views[self.step & 1][at : at + self.slice], j * self.slice, 0, j)
 
+    def sends(self, peer: int, stage: int) -> bool:
+        return peer == self.previous and stage < self.n - 1
+
     def arrived(self, peer: int, stage: int, j: int) -> None:
         k = self.step & 1
         chunk = (self.rank - 2 - stage) % self.n

@@ -62,6 +62,9 @@ class RingAllReduce(Collective):
         memory = self.in_set(at, self.slice) if stage else self.views[self.step & 1][at : at + self.slice]
         self.send(self.next, memory, at if gather else self.message_bytes + stage * self.part + j * self.slice, stage, j)
 
+    def sends(self, peer: int, stage: int) -> bool:
+        return peer == self.previous and stage < 2 * (self.n - 1)
+
     def arrived(self, peer: int, stage: int, j: int) -> None:
         k = self.step & 1
         if stage < self.n - 1:

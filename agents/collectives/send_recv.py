@@ -34,5 +34,8 @@ class SendRecv(Collective):
             at = j * self.slice
             self.send(self.next, self.views[self.step & 1][at : at + self.slice], at, 0, j)
 
+    def sends(self, peer: int, stage: int) -> bool:
+        return peer == self.previous and stage == 0
+
     def arrived(self, peer: int, stage: int, j: int) -> None:
         pass  # it is where it belongs

@@ -83,6 +83,9 @@ class TreeAllReduce(Collective):
             at = j * self.whole + self.window[self.levels - up]
             self.send(self.rank ^ 1 << up, self.in_set(at, self.whole >> self.levels - up), at, stage, j)
 
+    def sends(self, peer: int, stage: int) -> bool:
+        return stage < 2 * self.levels and peer == self.rank ^ (self.n >> stage + 1 if stage < self.levels else 1 << stage - self.levels)
+
     def arrived(self, peer: int, stage: int, j: int) -> None:
         self.got[j] |= 1 << stage
         while self.got[j] >> self.stage[j] & 1:

@@ -15,7 +15,7 @@ import pytest
 
 from agents.collectives.base import Collective
 from agents.collectives.data import ALL, DTYPES, Array, draw
-from agents.collectives.group import ARENA, CollectiveError, Group, Wanted
+from agents.collectives.group import ARENA, MOST_KEPT, CollectiveError, Group, Wanted
 from agents.collectives.registry import collectives, find
 from agents.transport import FLUSHED, OK, RECEIVE, RETRY_EXCEEDED, WRITE, Completion
 from tests.agents.collective_rig import EngineWorld, LooseWorld, Ranks, collective
@@ -233,6 +233,46 @@ def test_a_peer_at_an_impossible_step_ends_the_collective() -> None:
     made.begin()
     made.completed([Completion(made.bundle[3].qpns[0], 0, RECEIVE, OK, 5 << 20, 0)])
     assert made.failure == {"peer_rank": 3, "reason": "it sent step 5 while this rank is at step 0"}
+
+
+@pytest.mark.parametrize(
+    "name, rank, stage, j",
+    [
+        ("ring-allreduce", 3, 6, 0), ("ring-allreduce", 3, 5, 2), ("ring-allreduce", 1, 0, 0), ("tree-allreduce", 2, 1, 0),
+        ("tree-allreduce", 1, 4, 0), ("all-to-all", 2, 1, 0), ("all-to-all", 2, 0, 2), ("reduce-scatter", 3, 3, 0),
+        ("reduce-scatter", 1, 0, 0), ("all-gather", 3, 3, 0), ("send-recv", 3, 1, 0), ("send-recv", 1, 0, 0),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("early", [0, 1])
+def test_a_slice_that_is_not_the_peers_to_send_ends_the_collective(name: str, rank: int, stage: int, j: int, early: int) -> None:
+    """Found by fuzzing: an index beyond its array ended the process. Of the step under way and of the next."""
+    made = job(name)
+    made.begin()
+    made.completed([Completion(made.bundle[rank].qpns[0], 0, RECEIVE, OK, early << 20 | stage << 10 | j, 0)])
+    said = f"it sent slice {j} of stage {stage} of step {early}, which is not its to send, or twice"
+    assert made.failure == {"peer_rank": rank, "reason": said}
+
+
+@pytest.mark.parametrize("step", [0, 1])
+def test_a_slice_that_comes_twice_ends_the_collective(step: int) -> None:
+    """Else what is kept for the next step would grow as long as a peer sends."""
+    made = job()
+    made.begin()
+    slice_0 = Completion(made.bundle[3].qpns[0], 0, RECEIVE, OK, step << 20, 0)
+    made.completed([slice_0])
+    assert made.failure is None
+    made.completed([slice_0])
+    assert made.failure is not None and made.failure["peer_rank"] == 3
+
+
+def test_what_comes_after_the_end_is_kept_for_the_next_up_to_a_limit() -> None:
+    made = job()
+    made.ended = True
+    later = [Completion(made.bundle[3].qpns[0], 0, RECEIVE, OK, 0, 0)]
+    made.completed(later * MOST_KEPT)
+    assert made.failure is None and len(made.leftover) == MOST_KEPT
+    made.completed(later)
+    assert made.failure is not None and len(made.leftover) == MOST_KEPT
 
 
 def test_a_step_that_is_complete_as_it_begins_ends_at_once() -> None:

@@ -198,6 +198,33 @@ def test_a_lost_peer_is_named() -> None:
     assert job.failure == {"peer_rank": 1, "reason": "retries exhausted"}
 
 
+VERDICT, END = 1 << 31, 1 << 30
+
+
+@pytest.mark.parametrize(
+    "sender, imms",
+    [
+        (True, [VERDICT | 1]), (True, [VERDICT, VERDICT]), (True, [0]), (True, [VERDICT | END]), (True, [VERDICT | 4]),
+        (False, [0, 0]), (False, [2, 2]), (False, [8]), (False, [VERDICT]), (False, [END | 9, END | 9]), (False, [1, END | 1]),
+        (False, [END | 1, 1]), (False, [VERDICT | END]),
+    ],
+)  # fmt: skip
+def test_an_immediate_that_cannot_come_now_ends_the_flows_and_names_the_peer(sender: bool, imms: list[int]) -> None:
+    """A verdict of nothing sent, a message twice, more than one end: else the flow would wait for ever for what it has miscounted."""
+    world = LooseWorld(2, 0)
+    ranks = flows(world, 2, [{"name": "a", "src": 0, "dst": 1, "messages": 9}], 16)
+    job = ranks.jobs[0 if sender else 1]
+    assert isinstance(job, Flows)
+    if sender:
+        job.senders[0].in_slot[1:] = [-1] * (job.slots - 1)  # of what it sent only message 0 waits for a verdict
+    qpn = job.group.bundles[0].qpns[0]
+    for imm in imms:
+        assert job.failure is None
+        job.completed([Completion(qpn, 0, RECEIVE, OK, imm, 0)])
+    said = f"it sent the immediate {imms[-1]:#010x}, which is nothing that can come now"
+    assert job.failure == {"peer_rank": 1 if sender else 0, "reason": said}
+
+
 # --- the log ---------------------------------------------------------------------------------------------------------
 
 
