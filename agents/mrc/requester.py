@@ -115,7 +115,7 @@ class Requester:
         self.una = self.next = self.end = psn
         self.limit = psn + min(mpr, self.size)
         self.progress_ns = now
-        self.congestion.planes_changed(self.paths.live_planes())
+        self.congestion.planes_changed(max(1, self.paths.live_planes()))
 
     def post(self, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int) -> None:
         """Queue a WRITE. A zero-length one takes one PSN."""

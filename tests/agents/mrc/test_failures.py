@@ -12,6 +12,7 @@ from agents.mrc import wire
 from agents.transport import OK, RETRY_EXCEEDED
 from tests.agents.mrc.rig import DEMO, GUARD, Rig, drain
 from tests.agents.mrc.test_neighbours import Pair, ev_of, is_data, op_of
+from tests.agents.virtual import connect
 from topologies.addressing import ev
 from topologies.clos import Fabric
 from topologies.denylist import denied
@@ -185,6 +186,18 @@ def test_denials_hold_for_queue_pairs_made_later() -> None:
     made = rig.a.engine.create_qp(6)
     paths = rig.a.engine.qps[made["qpn"]].requester.paths
     assert {paths.plane_of[i] for i in range(16) if paths.state[i] == 3} == {1} and paths.live_planes() == 3
+
+
+def test_a_queue_pair_that_connects_while_every_path_is_denied_sends_once_they_are_allowed() -> None:
+    """Found by fuzzing: its window was made for no plane at all, and the next word about paths divided by that."""
+    rig = Rig(DEMO, 0, 7, 1000)
+    a, b = rig.a.engine, rig.b.engine
+    a.deny(rig.net.now, ["p0", "p1", "p2", "p3"])
+    rig.a.qpn, rig.b.qpn = connect(a, b, 0, 7, rig.net.now)
+    a.deny(rig.net.now, [])
+    rig.write(1, bytes(range(250)) * 4)
+    assert rig.run(10, lambda: len(rig.a.writes) == 1)
+    assert rig.a.writes[0].status == OK
 
 
 def test_a_hint_takes_paths_out_before_a_single_loss_is_inferred() -> None:
