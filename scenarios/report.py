@@ -22,7 +22,9 @@ from scenarios.background_table import NOTE as BACKGROUND_NOTE
 from scenarios.background_table import background_rows
 from scenarios.cost_table import columns as cost_columns
 from scenarios.cost_table import cost_groups, footnotes
+from scenarios.fidelity import DOUBTFUL, INVALID, verdict_of
 from scenarios.html_report import NAME as REPORT
+from scenarios.summary import NOT_TRUSTWORTHY
 from scenarios.sweep import short_keys
 from scenarios.tables import Column, kb, ms, percent
 from scenarios.tables import table as _table
@@ -263,13 +265,16 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
         console.print(_table("Background traffic", BACKGROUND_COLUMNS, background))
         console.print(f"[dim]{BACKGROUND_NOTE}[/]")
     for run in runs:
-        for line in ([run["reason"]] if run["outcome"] != "done" and run["reason"] else []) + run["distrust"] + run["notes"]:
+        for line in ([run["reason"]] if run["outcome"] != "done" and run["reason"] else []) + doubts(run) + run["notes"]:
             console.print(f"[yellow]{escape(run['run'])}: {escape(line)}[/]")
     for check in summary["checks"]:
         mark = "[green]ok    [/]" if check["ok"] else "[bold red]FAILED[/]"
         console.print(f"{mark} {escape(check['name'])}: expected {escape(str(check['expected']))}, seen {escape(_seen(check['seen']))}")
     world = " (simulated, in virtual time: no machine was measured)" if any(run.get("world") == "simulated" for run in runs) else ""
-    console.print(f"Verdict: [{_STYLE.get(summary['verdict'], '')}]{summary['verdict']}[/]{world}")
+    found = [verdict_of(run) for run in runs]
+    worst = next((f": {found.count(word)} of {len(runs)} {word}" for word in (INVALID, DOUBTFUL) if word in found), "")
+    said = worst if summary["verdict"] == NOT_TRUSTWORTHY else ""
+    console.print(f"Verdict: [{_STYLE.get(summary['verdict'], '')}]{summary['verdict']}[/]{said}{world}")
     plots = len(list((directory / "plots").glob("*.png")))
     console.print(
         f"Data: {escape(str(directory))}/" + (f"  Plots: {escape(str(directory / 'plots'))}/ ({plots})" if plots else ""),
@@ -277,6 +282,13 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
     )
     if (directory / REPORT).is_file():
         console.print(f"Report: {escape(str(directory / REPORT))}", soft_wrap=True)
+
+
+def doubts(run: Run) -> list[str]:
+    """Why a run is not trusted, each reason with what it makes of the figures; of older results the reasons alone."""
+    fidelity = run.get("fidelity", {})
+    told = {reason: word for word in (INVALID, DOUBTFUL) for reason in fidelity.get(word, ())}
+    return [f"{told[reason]}: {reason}" if reason in told else reason for reason in run["distrust"]]
 
 
 def _roce(console: Console, runs: Sequence[Run], scale: float) -> None:

@@ -64,9 +64,9 @@ def read_work(pid: int) -> Work | None:
 def read_clocks() -> Clocks:
     """All between two readings of the monotonic clock."""
     before = time.monotonic_ns()
-    told = [time.clock_gettime_ns(clock) for clock in (time.CLOCK_REALTIME, time.CLOCK_MONOTONIC_RAW, time.CLOCK_BOOTTIME)]
-    after = time.monotonic_ns()
-    return Clocks((before + after) // 2, *told, after - before)
+    real, raw = time.clock_gettime_ns(time.CLOCK_REALTIME), time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+    boot, after = time.clock_gettime_ns(time.CLOCK_BOOTTIME), time.monotonic_ns()
+    return Clocks((before + after) // 2, real, raw, boot, after - before)
 
 
 def time_namespace(pid: int | str = "self") -> int | None:

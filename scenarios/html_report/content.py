@@ -12,6 +12,7 @@ from typing import Any
 
 from scenarios.background_table import COLUMNS, NOTE, background_rows
 from scenarios.cost_table import columns, cost_groups, footnotes, headline, number, seconds
+from scenarios.fidelity import verdict_of
 from scenarios.html_report.figures import figures
 from scenarios.plots.stored import ResultsError, Stored
 
@@ -105,9 +106,10 @@ def trust(stored: Stored) -> Table:
     for r in stored.runs:
         why = [*([r["reason"]] if r["outcome"] != "done" and r["reason"] else []), *r.get("distrust", []), *r.get("notes", [])]
         unexplained = r["packets"]["unexplained"]
-        rows.append([r["run"], r["verdict"], number(r["cpu_percent"], ".0f", " %"), number(unexplained, ",d"), "; ".join(why) or "–"])
+        cpu, lost = number(r["cpu_percent"], ".0f", " %"), number(unexplained, ",d")
+        rows.append([r["run"], r["verdict"], verdict_of(r), cpu, lost, "; ".join(why) or "–"])
         marks.append({"ok": "", "failed": "bad"}.get(r["verdict"], "doubt"))
-    return table(["run", "verdict", "CPU", "packets unexplained", "why"], rows, (0, 1, 4), marks)
+    return table(["run", "verdict", "fidelity", "CPU", "packets unexplained", "why"], rows, (0, 1, 2, 5), marks)
 
 
 def checks(found: Sequence[dict[str, Any]]) -> Table:

@@ -68,4 +68,4 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any], lossy: dict[st
         bar = fig.colorbar(picture, ax=ax, location="bottom", shrink=0.7, aspect=38, pad=0.02, extend="max")
         bar.set_label(f"packets on an EV, in shares of {active} EVs (white: none)", fontsize=6.5)
         bar.ax.tick_params(labelsize=6.5)
-        return save(fig, directory, f"ev-activity-{run['run']}")
+        return save(fig, directory, f"ev-activity-{run['run']}", [run])

@@ -93,4 +93,4 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any]) -> list[Path]:
         bar = fig.colorbar(picture, ax=list(axes[1:]), location="bottom", shrink=0.75, aspect=38, pad=0.02, extend="max")
         bar.set_label(f"packets on an EV in fair shares of the flow's\n(grey: it sends none; a column is {width / rtt:.0f} base RTTs)", fontsize=6.5)  # noqa: E501
         bar.ax.tick_params(labelsize=6.5)
-        return save(fig, directory, f"ev-shares-{run['run']}")
+        return save(fig, directory, f"ev-shares-{run['run']}", [run])

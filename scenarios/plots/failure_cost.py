@@ -50,4 +50,4 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], rows: l
         if told:
             handles.append(Line2D([], [], color="black", marker="|", linestyle="none", markersize=8, markeredgewidth=1.4, label="theory"))
         fig.legend(handles=handles, loc="outside lower left", ncols=2, handlelength=1.2)
-        return save(fig, directory, f"failure-cost-{placement}{stored.tag}")
+        return save(fig, directory, f"failure-cost-{placement}{stored.tag}", runs)

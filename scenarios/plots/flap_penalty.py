@@ -92,4 +92,4 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any]) -> list[Path]:
             handles.append(Line2D([], [], marker="^", linestyle="none", markersize=3.5, markerfacecolor="white", markeredgecolor=colour, label="not back by the end"))  # noqa: E501
         handles += [Patch(color=colour, label="out of use"), Patch(color="#B0B0B0", alpha=0.35, label="fault")]
         fig.legend(handles=handles, loc="outside lower center", ncols=3, columnspacing=1.2, handlelength=1.4)
-        return save(fig, directory, f"flap-penalty-{run['run']}")
+        return save(fig, directory, f"flap-penalty-{run['run']}", [run])

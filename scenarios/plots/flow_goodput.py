@@ -75,7 +75,7 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], name: s
         handles[what] = Line2D([], [], color="black", linewidth=0.7, linestyle=":")
         fig.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=2, columnspacing=1.2, handlelength=1.8)
         fig.suptitle(f"Goodput per flow{stored.seed_words(seed)}", fontsize=8, fontweight="bold", x=0.01, ha="left")
-        return save(fig, directory, name)
+        return save(fig, directory, name, runs)
 
 
 def _looks(run: dict[str, Any]) -> list[tuple[str, str, str]]:

@@ -111,4 +111,4 @@ def _figure(
             ]
         fig.legend(handles=lines, loc="outside lower center", ncols=3, columnspacing=1.0, handlelength=1.6)
         fig.suptitle(head, fontsize=8, fontweight="bold", x=0.01, ha="left")
-        return save(fig, directory, name)
+        return save(fig, directory, name, [run for run, _ in drawn])

@@ -79,4 +79,4 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any]) -> list[Path]:
         more = f"; {len(hosts)} hosts are concerned" if len(hosts) > 1 else ""
         head = f"{run['transport']} on {run['fabric']}, seed {run['seed']}{more}"
         fig.suptitle(head, fontsize=8, fontweight="bold", x=0.01, ha="left")
-        return save(fig, directory, f"ports-{run['run']}")
+        return save(fig, directory, f"ports-{run['run']}", [run])

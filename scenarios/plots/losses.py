@@ -28,9 +28,10 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
     """One figure per placement; the seeds of a transport are added up. None where nothing was lost, marked or trimmed."""
     made: list[Path] = []
     for placement, _ in stored.groups():
-        rows = totals(stored.ordered(placement))
+        runs = stored.ordered(placement)
+        rows = totals(runs)
         if any(row["causes"] or row["marked"] or row["trimmed"] for row in rows):
-            made += _figure(stored, directory, rows, placement)
+            made += _figure(stored, directory, runs, rows, placement)
     return made
 
 
@@ -48,7 +49,7 @@ def totals(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return rows
 
 
-def _figure(stored: Stored, directory: Path, rows: list[dict[str, Any]], placement: str) -> list[Path]:
+def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], rows: list[dict[str, Any]], placement: str) -> list[Path]:
     from matplotlib.patches import Patch
 
     shown = [c for c in CAUSES if any(c in row["causes"] for row in rows)]
@@ -92,4 +93,4 @@ def _figure(stored: Stored, directory: Path, rows: list[dict[str, Any]], placeme
         if changed:
             handles += [Patch(color=SWITCHES["marked"], label="marked (ECN)"), Patch(color=SWITCHES["trimmed"], label="trimmed")]
         fig.legend(handles=handles, loc="outside lower left", ncols=2, handlelength=1.0, columnspacing=1.2)
-        return save(fig, directory, f"losses-{placement}{stored.tag}")
+        return save(fig, directory, f"losses-{placement}{stored.tag}", runs)

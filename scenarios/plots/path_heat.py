@@ -59,4 +59,4 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], name: s
         bar.set_label("bytes from T0 to T1 on a cable [mean of all cables]", fontsize=6.5)
         bar.ax.tick_params(labelsize=6.5)
         fig.suptitle(f"Load of each T0's uplinks{seed}", fontsize=8, fontweight="bold", x=0.01, ha="left")
-        return save(fig, directory, name)
+        return save(fig, directory, name, runs)

@@ -135,4 +135,4 @@ def draw_run(
             columnspacing=1.0,
             handlelength=1.2,
         )
-        return save(fig, directory, f"paths-{run['run']}")
+        return save(fig, directory, f"paths-{run['run']}", [run])

@@ -66,4 +66,4 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], drawn: 
         ax.set_ylabel("payload sent [equal shares]")
         ax.set_title(f"Load of the planes, {placement} ranks{stored.settings_words}", pad=6)
         fig.legend(handles=handles, loc="outside lower left", ncols=2, handlelength=1.2, columnspacing=1.2)
-        return save(fig, directory, f"plane-loads-{placement}{stored.tag}")
+        return save(fig, directory, f"plane-loads-{placement}{stored.tag}", runs)

@@ -54,4 +54,4 @@ def _figure(directory: Path, run: dict[str, Any]) -> list[Path]:
         ax.set_ylabel("packets, % off an equal share")
         ax.set_title(f"{run['transport']} on {run['fabric']}, seed {run['seed']}: load of the planes\nthat are up while some port is down", pad=6)  # noqa: E501
         fig.legend([h for h, _ in handles], [t for _, t in handles], loc="outside lower left", handlelength=1.2)
-        return save(fig, directory, f"plane-shares-{run['run']}")
+        return save(fig, directory, f"plane-shares-{run['run']}", [run])

@@ -62,4 +62,4 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], name: s
             handles.append(Patch(color="#F0E442", alpha=0.35, label="marking ramp"))
         fig.legend(handles=handles, loc="outside lower center", ncols=2, columnspacing=1.2, handlelength=1.6)
         fig.suptitle(f"Queues on the last hop{stored.seed_words(seed)}", fontsize=8, fontweight="bold", x=0.01, ha="left")
-        return save(fig, directory, name)
+        return save(fig, directory, name, runs)

@@ -90,4 +90,4 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], drawn: 
         ax.set_ylabel("data waiting at a port [kB]")
         ax.set_title(f"Queues by hop, {placement} ranks{stored.settings_words}", pad=6)
         fig.legend(handles=handles, loc="outside lower left", ncols=2, handlelength=1.2, columnspacing=1.2)
-        return save(fig, directory, f"queue-hops-{placement}{stored.tag}")
+        return save(fig, directory, f"queue-hops-{placement}{stored.tag}", runs)

@@ -83,7 +83,7 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], pooled:
         pools = f"\n{seeds} seeds pooled" if seeds > 1 else ""
         ax.set_title(f"{title(runs[0])} step times, {placement} ranks{pools}{stored.settings_words}", pad=11)
         fig.legend(handles=handles, loc="outside lower left", handlelength=2.0)
-        return save(fig, directory, f"step-times-{placement}{stored.tag}")
+        return save(fig, directory, f"step-times-{placement}{stored.tag}", runs)
 
 
 def plain_log(ax: object, low: float, high: float) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from scenarios.plots.worth import worth
+
 WIDTH = 3.6
 """Inches: one column of a paper."""
+STRIP = 0.15
+"""Inches below every figure for what its runs are worth."""
 _FIXED = {
     "mrc": ("#0072B2", "o"),
     "mrc-1p": ("#56B4E9", "^"),
@@ -94,14 +98,25 @@ def figure(rows: int, height: float, **options: Any) -> Iterator[tuple[Any, Any]
             pyplot.close(fig)
 
 
-def save(fig: Any, directory: Path, name: str) -> list[Path]:
-    """As PNG and SVG; returns both."""
+def save(fig: Any, directory: Path, name: str, runs: Sequence[Mapping[str, Any]] | None = None) -> list[Path]:
+    """As PNG and SVG; returns both. ``runs``: those that the figure shows, as in summary.json: below it stands what they are worth.
+
+    None: the figure says so itself.
+    """
+    from matplotlib.transforms import Bbox
+
     directory.mkdir(parents=True, exist_ok=True)
+    whole = None
+    if runs is not None:
+        width, height = fig.get_size_inches()
+        words, colour = worth(runs)
+        fig.text(0.012, -0.3 * STRIP / height, words, color=colour, fontsize=5.5, ha="left", va="top")
+        whole = Bbox.from_bounds(0, -STRIP, width, height + STRIP)  # below the figure, whose layout it leaves alone
     made = [directory / f"{name}.png", directory / f"{name}.svg"]
     for path in made:
         if path is not made[0]:
             fig.set_layout_engine("none")  # laid out by the first: the same again would only take time
-        fig.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+        fig.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None, bbox_inches=whole)
     return made
 
 

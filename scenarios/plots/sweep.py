@@ -145,4 +145,4 @@ def _figure(
         fig.legend(handles=handles, loc="outside lower left", ncols=2, handlelength=1.8, columnspacing=1.2)
         what = "Bandwidth" if key == "busbw_bps" else "Goodput"
         fig.suptitle(f"{what} over {short[axis]}\n{placement} ranks, medians over seeds", fontsize=8, fontweight="bold", x=0.01, ha="left")
-        return save(fig, directory, f"sweep-{key.removesuffix('_bps')}-{placement}")
+        return save(fig, directory, f"sweep-{key.removesuffix('_bps')}-{placement}", runs)

@@ -59,4 +59,4 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], name: s
         handles.append(Line2D([], [], color="black", linewidth=0.7, linestyle=":", label="BDP of the host over all planes"))
         fig.legend(handles=handles, loc="outside lower center", ncols=2, columnspacing=1.2, handlelength=1.6)
         fig.suptitle(f"Congestion windows{stored.seed_words(seed)}", fontsize=8, fontweight="bold", x=0.01, ha="left")
-        return save(fig, directory, name)
+        return save(fig, directory, name, runs)

@@ -46,7 +46,9 @@ def results(directory: Path, scenario: str, journal: list[dict[str, Any]], lines
 
 
 def drawn(directory: Path) -> set[str]:
-    return {path.name for path in draw_all(directory) if path.suffix == ".png"}
+    made = draw_all(directory)
+    assert all("<!-- fidelity: " in path.read_text() for path in made if path.suffix == ".svg"), "each says what its runs are worth"
+    return {path.name for path in made if path.suffix == ".png"}
 
 
 def test_ports_and_planes(tmp_path: Path) -> None:

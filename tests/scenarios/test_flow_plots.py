@@ -20,6 +20,7 @@ from tests.scenarios.synthetic import Play, make
 def drawn(directory: Path) -> set[str]:
     made = draw_all(directory)
     assert all(path.stat().st_size > 2000 for path in made)
+    assert all("<!-- fidelity: " in path.read_text() for path in made if path.suffix == ".svg"), "each says what its runs are worth"
     return {path.name for path in made if path.suffix == ".png"}
 
 

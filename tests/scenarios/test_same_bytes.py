@@ -48,5 +48,6 @@ def test_another_process_in_another_place_draws_the_same_bytes(stored: Path, tmp
     again = drawn(copy, "7", "Asia/Tokyo")
     assert sorted(again) == sorted(first) and {Path(name).suffix for name in first} == {".png", ".svg"}
     assert [name for name in first if first[name] != again[name]] == []
+    assert [name for name in first if name.endswith(".svg") and b"<!-- fidelity: " not in first[name]] == []
     kinds = {Path(name).name.split("-")[0] for name in first}
     assert {"step", "goodput", "paths", "failure", "flows", "ev", "sweep"} <= kinds and len(first) > 20, sorted(first)

@@ -88,7 +88,7 @@ def jobs(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]
             low.yaxis.get_major_locator().set_params(integer=True, nbins=3)
         axes[-1, 0].set_xlabel("time since the first measured step [s]")
         _legend(fig, colour, "what theory leaves")
-        return save(fig, directory, name)
+        return save(fig, directory, name, [run for _, run, _ in drawn])
 
 
 def _shown_s(seconds: float) -> str:
@@ -138,7 +138,7 @@ def host_ports(stored: Mapping[str, Stored], directory: Path, name: str) -> list
         axes[-1].set_xlabel("time since the flows began [s]")
         fig.supylabel("goodput [% of line]", fontsize=7.5)
         _legend(fig, FLOWS[0], "live ports")
-        return save(fig, directory, name)
+        return save(fig, directory, name, [run])
 
 
 def _live(fabric: Any, host: str, dead: frozenset[str]) -> float:
@@ -173,7 +173,7 @@ def lossy_throughput(stored: Mapping[str, Stored], directory: Path, name: str) -
         ax.set_ylabel("goodput [% of line]")
         ax.set_title(f"One lossy EV, seed {run['seed']}", pad=3)
         fig.legend(loc="outside lower center", ncols=2)
-        return save(fig, directory, name)
+        return save(fig, directory, name, [run])
 
 
 # --- the start -----------------------------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ def start_up(stored: Mapping[str, Stored], directory: Path, name: str) -> list[P
         ax.set_ylabel("packets lost so far\nper queue pair")
         ax.set_title(f"Start of a job with dead paths, {made[0][0]['ranks']} queue pairs", pad=3)
         fig.legend(loc="outside lower left", fontsize=6.5)
-        return save(fig, directory, name)
+        return save(fig, directory, name, [run for run, _ in made])
 
 
 def _since_traffic(stored: Stored, run: dict[str, Any]) -> Any:

@@ -66,7 +66,7 @@ def sizes(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path
         fig.supylabel("bus bandwidth [% of ideal]", fontsize=7.5)
         handles, labels = axes[0, 0].get_legend_handles_labels()
         fig.legend(handles, labels, loc="outside lower center", ncols=3, columnspacing=1.0, handlelength=1.8)
-        return save(fig, directory, name)
+        return save(fig, directory, name, runs)
 
 
 def _shown(size: int) -> str:
@@ -108,7 +108,7 @@ def incast(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Pat
         low.set_ylabel("victim\n[% of alone]")
         low.set_ylim(0, 122)
         top.set_title(f"7 to 1, with a victim flow; {seeds_words(runs)}", pad=3)
-        return save(fig, directory, name)
+        return save(fig, directory, name, runs)
 
 
 def pair(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
@@ -134,7 +134,7 @@ def pair(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]
             ax.set_xlim(-0.5, 1.5)
             ax.set_xticks([0, 1], ["under one T0", "across T1s"])
             ax.set_title(f"{part.capitalize()}, {seeds_words(runs)}", pad=3, fontsize=7.5)
-        return save(fig, directory, name)
+        return save(fig, directory, name, [run for part, *_ in panels if part in stored for run in stored[part].runs])
 
 
 def sizing(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
@@ -152,4 +152,4 @@ def sizing(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Pat
             ax.set_ylim(0, 1.18 * max(of) / 1000)
             ax.set_xticks(range(len(found)), labels)
         axes[0].set_title(f"Full bisection for {PAPER_NICS:,} NICs of 800 Gb/s", pad=3)
-        return save(fig, directory, name)
+        return save(fig, directory, name, [])
