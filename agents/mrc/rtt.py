@@ -21,7 +21,11 @@ class RttTracker:
         self.low_before = 0
 
     def sample(self, now: int, plane: int, rtt: int) -> None:
-        """One valid sample: from the trigger of a SACK, or a probe's answer."""
+        """One valid sample: from the trigger of a SACK, or a probe's answer.
+
+        It is the peer's word, and timers are multiples of the smoothed one: that is at least half of what an idle path takes, or a peer that
+        echoes the present could set them all to no time [ours].
+        """
         if now - self.begun > self.window:
             for p in range(len(self.max_now)):
                 # A plane that gave no sample keeps its last word: silence is not a shorter RTT.
@@ -38,7 +42,7 @@ class RttTracker:
         if self.min_rtt == 0 or rtt < self.min_rtt:
             self.min_rtt = rtt
         self.samples += 1
-        self.srtt = rtt if self.samples == 1 else self.srtt + (rtt - self.srtt >> 3)
+        self.srtt = max(rtt if self.samples == 1 else self.srtt + (rtt - self.srtt >> 3), self.path_rtt >> 1)
 
     def recent_max(self, plane: int) -> int:
         """Largest recent RTT of a plane, at least the configured base RTT."""

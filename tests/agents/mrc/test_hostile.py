@@ -332,6 +332,24 @@ def test_any_sack_leaves_an_honest_transfer_able_to_finish(
     drain(engine, NOW + 10**10)
 
 
+def test_a_peer_that_echoes_the_present_does_not_make_time_stand_still() -> None:
+    """Found by fuzzing: with a round trip of 0 the probes of a plane that comes back were due for ever, and the timer never returned."""
+    rig = fresh()
+    engine = rig.b.engine
+    qp = engine.qps[rig.b.qpn]
+    engine.post_write(rig.b.qpn, 1, memoryview(bytes(20_000)), rig.a.region.va, rig.a.region.rkey, -1)
+    drain(engine, NOW)
+    ts = NOW >> engine.config.ts_shift & 0xFFFF
+    cack = qp.first_psn & 0xFFFFFF
+    for k in range(60):
+        feed(rig, bare_frame(rig, wire.SACK, wire.S_SACK.pack(0, 1, 0, 0, 0, cack, 0, 8, 1, 0, ts, 0, k + 1), cack))
+    assert qp.requester.rtt.samples == 60 and qp.requester.rtt.srtt >= qp.requester.rtt.path_rtt // 2
+    engine.port_state(NOW, 0, False)
+    engine.port_state(NOW, 0, True)
+    engine.timer(NOW + engine.config.base_rtt * 2)
+    assert len(qp.probe_evs) <= 8
+
+
 @pytest.mark.parametrize("ahead", [5, 6, 1000])
 def test_a_sack_of_psns_never_sent_is_counted_and_ignored(ahead: int) -> None:
     rig = fresh()
