@@ -16,6 +16,10 @@ from topologies.clos import Fabric
 _CLEAR: Final = b"\0"
 
 
+MOST_HEADS: Final = 4096
+"""Heads kept per peer; one is of a path, a class and a length, and messages may end in packets of any length [ours]."""
+
+
 class Route:
     """Ready-made heads towards one peer."""
 
@@ -31,6 +35,9 @@ class Route:
         me, you = inner_address(self.host), inner_address(self.peer)
         ecn = dscp.NOT_ECT if klass == dscp.CONTROL else dscp.ECT0
         outer = path_address(self.fabric, self.host, self.peer, ev)
+        if len(self.heads) >= MOST_HEADS:
+            self.heads.clear()
+            self.sums.clear()
         made = wire.head(HOST_MAC, me, outer, me, you, ev, klass, ecn, wire.UDP_PORT, after_udp)
         self.heads[key] = made
         self.sums[key] = wire.icrc_of_head(made)

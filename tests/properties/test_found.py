@@ -1,0 +1,16 @@
+"""What the properties found, as the shortest play that shows it."""
+
+from __future__ import annotations
+
+from agents.mrc import dscp
+from agents.mrc.framing import MOST_HEADS, Route
+from tests.properties.world import SMALL
+
+
+def test_heads_for_packets_of_every_length_do_not_pile_up() -> None:
+    """Messages end in packets of any length: on many paths their ready-made heads grew to tens of megabytes for one peer."""
+    route = Route(SMALL, 0, 3)
+    for klass in range(3):
+        for key in range(MOST_HEADS):
+            made = route.make(klass << 14 | key, key & 1, dscp.TRIMMABLE, key)
+            assert route.heads[klass << 14 | key] == made and len(route.heads) == len(route.sums) <= MOST_HEADS
