@@ -7,7 +7,6 @@ a results directory is computed from these, so a later version can compute it ag
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +18,7 @@ import pandas as pd
 
 from agents.kernel.options import KINDS as KERNEL_KINDS
 from scenarios.background_books import of_host, take_out_background
+from scenarios.writing import replacing
 from testbed.dataplane.counters import books as cable_books
 from testbed.dataplane.counters import mean_backlog
 from topologies import Fabric
@@ -340,6 +340,5 @@ def write_tables(runs: list[Run], directory: Path) -> None:
     for name in TABLES:
         frames = [frame for run in runs if not (frame := getattr(run, name)).empty]
         table = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(getattr(runs[0], name) if runs else {})
-        part = directory / f".{name}.parquet.part"  # whole or not at all, whoever stops us
-        table.to_parquet(part, index=False)
-        os.replace(part, directory / f"{name}.parquet")
+        with replacing(directory / f"{name}.parquet") as part:
+            table.to_parquet(part, index=False)

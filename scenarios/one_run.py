@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Callable, Sequence
 from collections.abc import Mapping as ReadOnly
 from dataclasses import asdict, dataclass, field
@@ -27,6 +26,7 @@ from scenarios.schema import SINGLE_PATH, USED_BY_QP, Scenario, Transport
 from scenarios.sweep import suffix
 from scenarios.watch import LOOKS_PER_RTT, Ports, Watch
 from scenarios.workloads import edges_of, resolve_flows, watched_ports
+from scenarios.writing import replacing
 from testbed.emulated.background import Stream
 from testbed.errors import UserError
 from testbed.fault_targets import FaultEvent, Injected
@@ -172,12 +172,14 @@ class OneRun:
                 self.cluster.check()  # says who died, and of what
             raise
         finally:
-            self.background.end()
-            self.heal()
-            if watch is not None:
-                watch.stop()
-                self.record.update(cpu=watch.samples, wake_delay_max_ns=watch.delay_max_ns, watch=watch.result())
-            self.write()
+            try:
+                self.background.end()
+                self.heal()
+            finally:  # they journal, and the disk may be full
+                if watch is not None:
+                    watch.stop()
+                    self.record.update(cpu=watch.samples, wake_delay_max_ns=watch.delay_max_ns, watch=watch.result())
+                self.write()
         return self.outcome
 
     # --- before ----------------------------------------------------------------------------------------------
@@ -433,6 +435,5 @@ class OneRun:
             self.journal_file.close()
             if self.queue_file is not None:
                 self.queue_file.close()
-            part = self.directory / ".run.json.part"  # last and at once: who finds run.json finds all of the run
-            part.write_text(json.dumps(self.record), encoding="utf-8")
-            os.replace(part, self.directory / "run.json")
+            with replacing(self.directory / "run.json") as part:  # last and at once: who finds run.json finds all of the run
+                part.write_text(json.dumps(self.record), encoding="utf-8")

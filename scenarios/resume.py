@@ -17,6 +17,7 @@ from typing import Any
 from scenarios.measure import read_lines
 from scenarios.one_run import Spec
 from scenarios.schema import USED_BY_QP, ScenarioError
+from scenarios.writing import replacing
 
 FINISHED = ("done", "failed", "timeout")
 """Outcomes of runs that are over. Those of others say that somebody stopped them, or that something of ours did."""
@@ -26,9 +27,8 @@ FIXED = ("format", "world", "switch", "engine", "kernel")
 
 def write_json(path: Path, data: Any, indent: int | None = 2) -> None:
     """Whole or not at all: whoever is killed in the middle leaves the file as it was."""
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(json.dumps(data, indent=indent, default=str) + "\n", encoding="utf-8")
-    os.replace(part, path)
+    with replacing(path) as part:
+        part.write_text(json.dumps(data, indent=indent, default=str) + "\n", encoding="utf-8")
 
 
 @contextmanager
@@ -100,6 +100,8 @@ def _brief(value: Any) -> str:
 def sort_out(directory: Path, specs: Sequence[Spec]) -> set[str]:
     """Keys of finished runs; what is left of others is removed. Cables that finished runs found in use are told to the rest."""
     finished = set()
+    for part in directory.rglob(".*.part"):  # whoever was killed was writing it
+        part.unlink()
     for spec in specs:
         raw = directory / "raw" / spec.key
         try:

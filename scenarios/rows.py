@@ -5,12 +5,13 @@ Called by the runner after each run, and by whoever compares. A row comes from a
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+
+from scenarios.writing import replacing
 
 VARIABLES = ("scenario", "transport", "kind", "fabric", "workload", "placement", "seed")
 """Columns that say what was run; one per key of the sweep follows. All others say what came of it."""
@@ -72,12 +73,11 @@ def table(rows: Sequence[Mapping[str, Scalar]], floats: Sequence[str] = ()) -> p
 def write_table(frame: pd.DataFrame, directory: Path, name: str) -> None:
     """``name``.csv and ``name``.parquet, each whole or not at all: whoever is stopped in the middle leaves the one before."""
     for ending in ("csv", "parquet"):
-        part = directory / f".{name}.{ending}.part"
-        if ending == "csv":
-            frame.to_csv(part, index=False)
-        else:
-            frame.to_parquet(part, index=False)
-        os.replace(part, directory / f"{name}.{ending}")
+        with replacing(directory / f"{name}.{ending}") as part:
+            if ending == "csv":
+                frame.to_csv(part, index=False)
+            else:
+                frame.to_parquet(part, index=False)
 
 
 def write_rows(entries: Sequence[Mapping[str, Any]], scenario_name: str, directory: Path) -> pd.DataFrame:

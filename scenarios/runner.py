@@ -24,6 +24,7 @@ from scenarios.schema import SINGLE_PATH, USED_BY_QP, Scenario, ScenarioError, T
 from scenarios.summary import INTERRUPTED, run_summary, summarise
 from scenarios.sweep import short_keys
 from scenarios.workloads import edges_of
+from scenarios.writing import FIXES, check_writable, written_to
 from topologies import Fabric
 from topologies.theory import place_ranks
 
@@ -42,6 +43,7 @@ def results_directory(scenario: str, out: str | None, resume: bool = False) -> P
         raise ScenarioError("--resume needs --out DIR, the directory of the run to go on with")
     path = Path(out) if out else Path("results") / f"{scenario}-{time.strftime('%Y%m%d-%H%M%S')}"
     if resume and is_begun(path):
+        check_writable(path)
         return path
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ScenarioError(
@@ -50,7 +52,8 @@ def results_directory(scenario: str, out: str | None, resume: bool = False) -> P
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ScenarioError(f"cannot make the results directory {path}: {error.strerror}") from None
+        raise ScenarioError(f"cannot make the results directory {path}: {error.strerror}: give another --out") from None
+    check_writable(path)
     return path
 
 
@@ -132,8 +135,9 @@ class Runner:
         self.entries: dict[str, dict[str, Any]] = {}  # of runs that are over, by their key
 
     def run(self) -> dict[str, Any]:
-        """Everything, and the summary that was written. Raises what stopped it, after writing, unless that was the user."""
-        with held(self.directory):
+        """Everything, and the summary that was written. Raises what stopped it, after writing, unless that was the user, and
+        :class:`scenarios.writing.Unwritable` if it could not write."""
+        with written_to(self.directory), held(self.directory):
             return self.all_runs()
 
     def all_runs(self) -> dict[str, Any]:
@@ -183,6 +187,8 @@ class Runner:
             self.entries[spec.key] = run_summary(Run(self.directory / "raw" / spec.key), spec.scenario.expect_outcome)
             write_rows(list(self.entries.values()), self.scenario.name, self.directory)
         except Exception as error:
+            if isinstance(error, OSError) and error.errno in FIXES:  # nor can the runs after it be written
+                raise
             print(f"no row of {spec.key} yet: {type(error).__name__}: {error}", file=sys.stderr)
 
     def down(self) -> None:
@@ -259,6 +265,7 @@ def run_scenario(
     from testbed.cluster import Cluster
     from testbed.emulated import ovs
     from testbed.emulated.background import require_iperf3
+    from testbed.exclusive import measuring
 
     if scenario.backgrounds:
         require_iperf3()
@@ -276,9 +283,9 @@ def run_scenario(
     said = switch if switch == "ebpf" else f"{switch} ({ovs.datapath()})"
     limits = ovs.limits(ovs.datapath()) if switch == "ovs" else None
     notes = [f"{limits}."] if limits else []
-    return Runner(
-        scenario, directory, factory, progress=progress, command_line=command_line, switch=said, notes=notes, resume=resume
-    ).run()
+    runner = Runner(scenario, directory, factory, progress=progress, command_line=command_line, switch=said, notes=notes, resume=resume)
+    with measuring(directory):
+        return runner.run()
 
 
 def check_pcap_links(scenario: Scenario, links: Sequence[str]) -> None:

@@ -19,6 +19,7 @@ from scenarios.schema import load_scenario, named_scenarios
 from testbed.emulated import ovs
 from testbed.emulated.ovs import SWITCHES
 from testbed.errors import UserError
+from testbed.exclusive import refuse_if_measuring
 from testbed.simulated import SIMULATED, WORLDS
 from topologies import FabricError
 
@@ -115,6 +116,7 @@ def command(
         check_switch(switch)
         if os.geteuid() != 0:
             raise UserError(f"mrcbed run needs root for network namespaces and eBPF: use sudo, or --world {SIMULATED}, which needs none")
+        refuse_if_measuring()
     directory = results_directory(loaded.name, out, resume)
 
     def work() -> int:

@@ -1,0 +1,72 @@
+"""One measurement at a time on a machine: two would each measure what the other leaves.
+
+Used by the runner for emulated runs. The holder binds an abstract Unix socket in the machine's network namespace, which the kernel takes
+away with it, however it ends: nothing can be left behind, and nothing has to be cleaned up. A second socket's name says who it is.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from testbed import sandbox
+from testbed.errors import UserError
+
+NAME = "mrcbed-measures"
+ROOM = 107
+"""Bytes of an abstract socket's name (unix(7))."""
+
+
+class Measuring(UserError):
+    """Somebody else measures on this machine. One line: who, where to, what to do."""
+
+
+@contextmanager
+def measuring(directory: Path, name: str = NAME) -> Iterator[None]:
+    """The machine is ours for the time. Raises :class:`Measuring` if it is not."""
+    held = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    told = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        try:
+            held.bind(f"\0{name}")
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            raise Measuring(_refusal(name)) from None
+        words = f"{name}:{_front()}:{directory.resolve()}".encode()
+        told.bind(b"\0" + (words if len(words) < ROOM else words[: ROOM - 4] + b"..."))
+        yield
+    finally:
+        told.close()
+        held.close()
+
+
+def refuse_if_measuring(name: str = NAME) -> None:
+    """For whoever wants to know before it begins anything. Raises :class:`Measuring`."""
+    if any(line == f"@{name}" for line in _names()):
+        raise Measuring(_refusal(name))
+
+
+def _refusal(name: str) -> str:
+    told = next((line.split(":", 2)[1:] for line in _names() if line.startswith(f"@{name}:")), None)
+    who = f" (process {told[0]}, results in {told[1]})" if told is not None and len(told) == 2 else ""
+    return f"another run is measuring on this machine{who}: wait for its end, or use --world simulated, which disturbs nobody's figures"
+
+
+def _names() -> list[str]:
+    """Of all Unix sockets in this network namespace; abstract ones begin with @."""
+    try:
+        lines = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace").splitlines()[1:]
+    except OSError:
+        return []
+    return [words[7] for line in lines if len(words := line.split(maxsplit=7)) == 8]
+
+
+def _front() -> str:
+    """The pid by which the machine knows the run: that of the process that a user started."""
+    mark = os.environ.get(sandbox.RUN_MARK, "").split(".")
+    return mark[1] if len(mark) == 3 else str(os.getpid())

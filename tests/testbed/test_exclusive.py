@@ -1,0 +1,67 @@
+"""Two measurements on one machine: the second is refused and told who the first is; whoever dies lets go."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from testbed.exclusive import Measuring, measuring, refuse_if_measuring
+
+NAME = f"mrcbed-test-{os.getpid()}"
+HOLD = """
+import sys, time
+from pathlib import Path
+from testbed.exclusive import measuring
+with measuring(Path(sys.argv[1]), sys.argv[2]):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that measures."""
+    words = [sys.executable, "-c", HOLD, str(tmp_path), NAME]
+    with subprocess.Popen(words, cwd=Path(__file__).resolve().parents[2], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+
+
+def test_the_second_is_refused_and_told_who_the_first_is(holder: subprocess.Popen[str], tmp_path: Path) -> None:
+    for ask in (lambda: refuse_if_measuring(NAME), lambda: measuring(tmp_path / "other", NAME).__enter__()):
+        with pytest.raises(Measuring) as told:
+            ask()
+        line = str(told.value)
+        assert f"(process {holder.pid}, results in {tmp_path.resolve()})" in line and "\n" not in line and told.value.status == 2
+
+
+def test_whoever_is_killed_lets_go(holder: subprocess.Popen[str], tmp_path: Path) -> None:
+    holder.kill()
+    holder.wait()
+    refuse_if_measuring(NAME)
+    with measuring(tmp_path, NAME):
+        pass
+
+
+def test_it_is_held_for_as_long_as_the_run_lasts_and_no_longer(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), measuring(tmp_path, NAME):
+        with pytest.raises(Measuring):
+            refuse_if_measuring(NAME)
+        1 / 0  # noqa: B018
+    refuse_if_measuring(NAME)
+
+
+def test_a_long_name_of_a_directory_is_cut(tmp_path: Path) -> None:
+    with measuring(tmp_path / ("d" * 200), NAME), pytest.raises(Measuring, match=r"d\.\.\.\)"):
+        refuse_if_measuring(NAME)
+
+
+def test_another_name_is_another_matter(tmp_path: Path) -> None:
+    with measuring(tmp_path, NAME), measuring(tmp_path, NAME + "-other"):
+        refuse_if_measuring(NAME[:-1])
