@@ -1,4 +1,4 @@
-"""The control channel of a host process: JSON lines over a Unix socket that only root can open.
+"""The control channel of a host process: JSON lines over a Unix socket that only its owner can open.
 
 The server half runs in the agent, the client half wherever agents are steered from. A request is ``{"id", "op", ...}``, its answer
 ``{"id", "ok": ...}`` or ``{"id", "error": "one line"}``; lines without an id are notifications, ``{"event": ...}``. Several clients may be
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import socket
+import stat
+import struct
 import time
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,11 @@ import msgspec
 
 MAX_CLIENTS = 8
 """Whoever steers, a controller, and people who look; more are turned away [ours]."""
+
+
+MAX_LINE = 1 << 26
+"""Bytes of a line; whoever sends more without an end is hung up on [ours]."""
+_CREDENTIALS = struct.Struct("iII")  # pid, uid, gid: struct ucred
 
 
 class AgentError(Exception):
@@ -55,6 +62,8 @@ class Lines:
             except (msgspec.DecodeError, UnicodeDecodeError):
                 self.closed = True  # whoever this is does not speak our language
                 break
+        if len(self.incoming) > MAX_LINE:
+            self.closed = True
         return made
 
     def write(self, message: dict[str, Any]) -> None:
@@ -72,14 +81,27 @@ class Lines:
                 self.closed = True
 
 
+def peer_uid(sock: socket.socket) -> int:
+    """User of the process at the other end as it connected, by the kernel's word."""
+    _, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return int(uid)
+
+
 class AgentServer:
     """Listens at ``path`` (mode 0600, made before root is dropped). Every client gets the answers to its own requests.
+
+    For its owner, whoever made it, and root: the folder must be closed to others, and the kernel is asked who connects. Raises OSError.
 
     Notifications go to the oldest client that has not said ``"quiet": true`` with a request: that is whoever steers the collective; a
     controller, which only brings news, is quiet.
     """
 
     def __init__(self, path: str) -> None:
+        folder = os.path.dirname(path) or "."
+        if stat.S_IMODE(os.stat(folder).st_mode) & 0o077:
+            raise PermissionError(f"a control socket lies in a folder that is its owner's alone, but others may enter {folder}: chmod 700 it")
+        self.owners = (os.geteuid(), 0)
+        self.strangers = 0  # turned away
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         old = os.umask(0o177)
         try:
@@ -120,6 +142,10 @@ class AgentServer:
                 sock, _ = self.listener.accept()
             except OSError:
                 return
+            if peer_uid(sock) not in self.owners:
+                self.strangers += 1
+                sock.close()
+                continue
             if len(self.clients) >= MAX_CLIENTS:
                 sock.close()
                 continue

@@ -38,6 +38,8 @@ IFF_UP: Final = 1
 IFF_RUNNING: Final = 1 << 6
 SIOCGIFFLAGS: Final = 0x8913
 IFF_LOWER_UP: Final = 1 << 16
+PR_CAPBSET_DROP: Final = 24
+PR_SET_NO_NEW_PRIVS: Final = 38
 
 
 def _only_tunnelled_udp(ports: tuple[int, int]) -> bytes:
@@ -157,8 +159,14 @@ class PacketIO:
 
 
 def drop_root(uid: int, gid: int) -> None:
-    """Give up root for good. Call after all sockets and files are open."""
+    """Give up root and every capability for good. Call after all sockets and files are open. Raises OSError where the kernel refuses."""
+    libc = ctypes.CDLL(None, use_errno=True)
     if os.geteuid() == 0:
+        capability = 0
+        while libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) == 0:  # until there is none of that number
+            capability += 1
         os.setgroups([])
         os.setresgid(gid, gid, gid)
         os.setresuid(uid, uid, uid)
+    if libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "the kernel does not let an agent give up privileges for good")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from agents.control import MAX_CLIENTS, AgentClient, AgentError, AgentServer
+from agents.control import MAX_CLIENTS, AgentClient, AgentError, AgentServer, Lines
 
 
 class Agent(threading.Thread):
@@ -60,6 +62,55 @@ def agent(tmp_path: Path) -> Iterator[Agent]:
 def test_only_the_owner_may_open_it(agent: Agent, tmp_path: Path) -> None:
     mode = stat.S_IMODE(os.stat(tmp_path / "s").st_mode)
     assert mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o710, 0o701])
+def test_a_folder_that_others_may_enter_is_refused(tmp_path: Path, mode: int) -> None:
+    folder = tmp_path / "open"
+    folder.mkdir()
+    folder.chmod(mode)
+    with pytest.raises(PermissionError, match="chmod 700 it"):
+        AgentServer(str(folder / "s"))
+    assert not (folder / "s").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+def test_a_process_of_another_user_is_turned_away_whatever_the_files_say(agent: Agent, tmp_path: Path) -> None:
+    """As if somebody had opened the folder and the socket to all: the kernel tells who connected. Of root's three attempts two are others'."""
+    others = (
+        "import os, socket, sys\n"
+        "s = socket.socket(socket.AF_UNIX)\n"
+        "os.chdir(sys.argv[1])\n"
+        "os.setresuid(int(sys.argv[2]), int(sys.argv[2]), 0)\n"
+        "s.connect('s'); s.sendall(b'{\"id\": 1, \"op\": \"echo\", \"what\": 7}\\n')\n"
+        "s.settimeout(10); print(s.recv(100))\n"
+    )
+    tmp_path.chmod(0o755)
+    (tmp_path / "s").chmod(0o666)
+    said = {}
+    for uid in ("65534", "1000", "0"):
+        done = subprocess.run([sys.executable, "-c", others, str(tmp_path), uid], capture_output=True, text=True, check=False)
+        said[uid] = done.stdout + done.stderr
+    assert b'"ok":7' in said["0"].encode()
+    for uid in ("65534", "1000"):
+        assert '"ok"' not in said[uid] and (said[uid] == "b''\n" or "ConnectionReset" in said[uid] or "BrokenPipe" in said[uid]), said[uid]
+    assert agent.server.strangers == 2
+    client = AgentClient(tmp_path / "s")
+    assert client.call("echo", what=1) == 1
+    client.close()
+
+
+def test_a_line_without_an_end_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or what is held for it would grow as long as somebody writes."""
+    monkeypatch.setattr("agents.control.MAX_LINE", 1000)
+    ours, theirs = socket.socketpair()
+    lines = Lines(ours)
+    theirs.send(b"x" * 1000)
+    assert lines.read() == [] and not lines.closed
+    theirs.send(b"x")
+    assert lines.read() == [] and lines.closed
+    ours.close()
+    theirs.close()
 
 
 def test_the_umask_is_as_before(tmp_path: Path) -> None:
