@@ -290,6 +290,9 @@ class Arrivals:
             return None
         if syndrome in _STATUS:
             self.acks_rx += 1
+            if not qp.requester.may_end_at(psn):
+                qp.requester.bad_sacks += 1  # not the peer's word: it would know how far it is
+                return None
             qp.requester.on_ack(now, psn)  # what was complete before the failure is complete
             qp.cause = _STATUS[syndrome]
             return qp

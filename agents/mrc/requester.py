@@ -392,6 +392,13 @@ class Requester:
             self.probes_since_progress = 0
         return news
 
+    def may_end_at(self, psn: int) -> bool:
+        """Whether a peer that refuses a request can have completed all up to ``psn``, which is what it says with it: no less than it told
+        us before, and nothing that was never sent. Whoever does not see our packets would have to guess that [ours].
+        """
+        last = self.una + wire.psn_delta(psn, self.una)
+        return (self.messages[0].first if self.messages else self.una) - 1 <= last < self.next
+
     # --- verdicts and the end --------------------------------------------------------------------------------
 
     def lose(self, now: int, psn: int, rule: int, name: str, blame: bool) -> None:

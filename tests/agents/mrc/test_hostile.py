@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.mrc import dscp, wire
+from agents.mrc.arrivals import _STATUS
 from agents.mrc.framing import Framer, Route
+from agents.mrc.queue_pair import ERROR
 from agents.transport import FLUSHED, OK, PEER_UNKNOWN, REMOTE_ACCESS, REMOTE_INVALID, REMOTE_OPERATION
 from tests.agents.egress import trimmed
 from tests.agents.mrc.rig import GUARD, TINY, Rig, drain, resealed
@@ -348,6 +350,22 @@ def test_a_peer_that_echoes_the_present_does_not_make_time_stand_still() -> None
     engine.port_state(NOW, 0, True)
     engine.timer(NOW + engine.config.base_rtt * 2)
     assert len(qp.probe_evs) <= 8
+
+
+@pytest.mark.parametrize("syndrome", [wire.SYNDROME_INVALID, wire.SYNDROME_ACCESS, wire.SYNDROME_OPERATION])
+@pytest.mark.parametrize("off, believed", [(-2, False), (-1, True), (0, True), (4, True), (5, False), (0x7FFFFF, False), (-0x800000, False)])
+def test_a_refusal_is_believed_only_from_who_knows_how_far_we_are(syndrome: int, off: int, believed: bool) -> None:
+    """It ends the queue pair, and its QPN and address can be guessed: its PSN, one of the few that fit among 2^24, hardly."""
+    rig = fresh()
+    engine = rig.b.engine
+    engine.post_write(rig.b.qpn, 1, memoryview(bytes(20_000)), rig.a.region.va, rig.a.region.rkey, -1)
+    assert sum(wire.describe(f)["name"].startswith("WRITE") for _, f in drain(engine, NOW + 10**9)) >= 1
+    qp = engine.qps[rig.b.qpn]
+    qp.requester.next = qp.requester.end  # all five packets left
+    changed_counters = feed(rig, bare_frame(rig, wire.ACK, bytes([syndrome, 0, 0, 0]), qp.first_psn + off & 0xFFFFFF))
+    assert changed_counters.get("bad_sacks", 0) == int(not believed)
+    assert (qp.state == ERROR) == believed
+    assert [c.status for c in engine.completions()] == ([_STATUS[syndrome]] if believed and off < 4 else [OK] if believed else [])
 
 
 @pytest.mark.parametrize("ahead", [5, 6, 1000])
