@@ -265,7 +265,6 @@ def run_scenario(
     from testbed.cluster import Cluster
     from testbed.emulated import ovs
     from testbed.emulated.background import require_iperf3
-    from testbed.exclusive import measuring
 
     if scenario.backgrounds:
         require_iperf3()
@@ -283,9 +282,9 @@ def run_scenario(
     said = switch if switch == "ebpf" else f"{switch} ({ovs.datapath()})"
     limits = ovs.limits(ovs.datapath()) if switch == "ovs" else None
     notes = [f"{limits}."] if limits else []
-    runner = Runner(scenario, directory, factory, progress=progress, command_line=command_line, switch=said, notes=notes, resume=resume)
-    with measuring(directory):
-        return runner.run()
+    return Runner(
+        scenario, directory, factory, progress=progress, command_line=command_line, switch=said, notes=notes, resume=resume
+    ).run()
 
 
 def check_pcap_links(scenario: Scenario, links: Sequence[str]) -> None:

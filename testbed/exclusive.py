@@ -1,7 +1,8 @@
 """One measurement at a time on a machine: two would each measure what the other leaves.
 
-Used by the runner for emulated runs. The holder binds an abstract Unix socket in the machine's network namespace, which the kernel takes
-away with it, however it ends: nothing can be left behind, and nothing has to be cleaned up. A second socket's name says who it is.
+Used by the commands that emulate runs, in the front process, which lives as long as the run. It binds an abstract Unix socket, which the
+kernel takes away with it, however it ends: nothing can be left behind, and nothing has to be cleaned up. A second socket's name says who it
+is. Only runs whose fronts share a PID namespace keep each other off: who puts runs into sandboxes side by side, as the tests do, means it.
 """
 
 from __future__ import annotations
@@ -13,10 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from testbed import sandbox
 from testbed.errors import UserError
 
-NAME = "mrcbed-measures"
+NAME = f"mrcbed-measures-{os.stat('/proc/self/ns/pid').st_ino}"
 ROOM = 107
 """Bytes of an abstract socket's name (unix(7))."""
 
@@ -26,8 +26,9 @@ class Measuring(UserError):
 
 
 @contextmanager
-def measuring(directory: Path, name: str = NAME) -> Iterator[None]:
-    """The machine is ours for the time. Raises :class:`Measuring` if it is not."""
+def measuring(directory: Path, name: str = "") -> Iterator[None]:
+    """The machine is ours for the time. Raises :class:`Measuring` if it is not. ``name``: another than :data:`NAME`."""
+    name = name or NAME
     held = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     told = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
@@ -37,7 +38,7 @@ def measuring(directory: Path, name: str = NAME) -> Iterator[None]:
             if error.errno != errno.EADDRINUSE:
                 raise
             raise Measuring(_refusal(name)) from None
-        words = f"{name}:{_front()}:{directory.resolve()}".encode()
+        words = f"{name}:{os.getpid()}:{directory.resolve()}".encode()
         told.bind(b"\0" + (words if len(words) < ROOM else words[: ROOM - 4] + b"..."))
         yield
     finally:
@@ -45,8 +46,9 @@ def measuring(directory: Path, name: str = NAME) -> Iterator[None]:
         held.close()
 
 
-def refuse_if_measuring(name: str = NAME) -> None:
+def refuse_if_measuring(name: str = "") -> None:
     """For whoever wants to know before it begins anything. Raises :class:`Measuring`."""
+    name = name or NAME
     if any(line == f"@{name}" for line in _names()):
         raise Measuring(_refusal(name))
 
@@ -64,9 +66,3 @@ def _names() -> list[str]:
     except OSError:
         return []
     return [words[7] for line in lines if len(words := line.split(maxsplit=7)) == 8]
-
-
-def _front() -> str:
-    """The pid by which the machine knows the run: that of the process that a user started."""
-    mark = os.environ.get(sandbox.RUN_MARK, "").split(".")
-    return mark[1] if len(mark) == 3 else str(os.getpid())

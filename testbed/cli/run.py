@@ -19,7 +19,7 @@ from scenarios.schema import load_scenario, named_scenarios
 from testbed.emulated import ovs
 from testbed.emulated.ovs import SWITCHES
 from testbed.errors import UserError
-from testbed.exclusive import refuse_if_measuring
+from testbed.exclusive import measuring, refuse_if_measuring
 from testbed.simulated import SIMULATED, WORLDS
 from topologies import FabricError
 
@@ -140,7 +140,8 @@ def command(
     if world == SIMULATED:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was run is written, as after Ctrl-C
         sys.exit(work())
-    sys.exit(sandbox.run(work))
+    with measuring(directory):
+        sys.exit(sandbox.run(work))
 
 
 def parse_seeds(text: str) -> list[int]:

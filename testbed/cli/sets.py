@@ -14,6 +14,7 @@ from typing import Any
 from scenarios.series import INTERRUPTED
 from testbed.cli.run import ProgressBar
 from testbed.errors import UserError
+from testbed.exclusive import measuring
 from testbed.simulated import SIMULATED
 
 
@@ -31,7 +32,10 @@ def run_one(scenario: Any, where: Path, resume: bool, world: str = "emulated", a
             summary = how(scenario, where, progress=progress, command_line=words, resume=resume)
         return INTERRUPTED if summary["verdict"] == "interrupted" else 0
 
-    return sandbox.run(work) if apart else work()
+    if not apart:
+        return work()
+    with measuring(where):
+        return sandbox.run(work)
 
 
 def conclude_apart(conclude: Callable[[Any, Path], Any]) -> Callable[[Any, Path], None]:
