@@ -27,6 +27,10 @@ def test_incast_with_a_victim_under_both_transports(tmp_path: Path) -> None:
         assert set(run["flows"]) == {"h0-h4", "h1-h4", "h2-h4", "victim"}
         assert all(flow["goodput_bps"] > 0 and flow["messages"] > 0 for flow in run["flows"].values())
         incast = run["groups"]["incast"]
+        watched = run["fidelity"]
+        assert watched["invalid"] == [] and watched["ports"]["watched"] > 16 and watched["queues"]["compared"] > 10, watched
+        cpu = watched["cpu"]
+        assert cpu["agents_percent"] > cpu["agent_max_percent"] > 0 and cpu["runner_percent"] > 0 and cpu["controller_percent"] is not None
         assert 0 < incast["queue_mean_bytes"] <= incast["queue_peak_bytes"] <= incast["buffer_bytes"]
     assert mrc["packets"]["trimmed"] > 0 and roce["packets"]["trimmed"] == 0 and roce["packets"]["marked"] > 0
     assert mrc["groups"]["incast"]["of_line"] > 0.5 and mrc["groups"]["victim"]["kept"] > 0.5
