@@ -24,7 +24,7 @@ SOURCES := topologies agents testbed scenarios tests setup.py
 OWN := if [ -n "$${SUDO_UID:-}" ] && [ "$$(stat -c %u .)" = "$$SUDO_UID" ]; then \
 	find . -uid 0 -exec chown -h "$$SUDO_UID:$${SUDO_GID:-$$SUDO_UID}" {} +; fi
 
-.PHONY: help install demo test unit lint emulated bench soak clean distclean apt root
+.PHONY: help install demo test unit lint emulated mutations bench soak clean distclean apt root
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -36,6 +36,7 @@ help:
 	make bench      install, then packets/s of the engine, the codec and the fabric               (root or sudo)
 	make soak       install, then the long runs                                                   (root or sudo)
 	make lint       ruff and mypy alone
+	make mutations  deliberate bugs in the engine, one by one: is each caught?
 	make clean      build output away, .venv and results stay;  make distclean: .venv too
 	END
 
@@ -110,16 +111,45 @@ bench: root install
 
 # --- check -----------------------------------------------------------------------------------------------------
 
-test: root install $(STAMPS)/dev lint unit emulated
-	@$(OWN)
+# Rootless tests share the cores, a file at a time. The second pass is for what setup.py compiles and what drives it: all else of agents/
+# runs from source in the first one already. Emulated ones mostly wait for real time: some go on at once, each worker in a sandbox of its
+# own (run directory, bpffs, namespaces); those that hold the machine to times, rates or trust (marker `quiet`) come afterwards, one by one.
+WORKERS ?= auto
+INTERPRETED := tests/agents --ignore=tests/agents/clustermapper --ignore=tests/agents/kernel
+SANDBOXES ?= 3
+
+# Every part runs, whatever became of those before it, and the last lines say which to look at.
+test: root install $(STAMPS)/dev
+	@status=0; summary=
+	for part in lint unit emulated; do
+		printf '\n=== make %s ===\n' $$part
+		begun=$$SECONDS; verdict=passed
+		$(MAKE) --no-print-directory $$part || { verdict=FAILED; status=1; }
+		summary+=$$(printf '%-10s %s in %d s' $$part $$verdict $$((SECONDS - begun)))$$'\n'
+	done
+	$(OWN)
+	printf '\n=== make test ===\n%s' "$$summary"
+	exit $$status
 
 unit: install $(STAMPS)/dev
-	$(PY) -c 'from testbed.doctor import require_compiled; require_compiled()'
-	$(PY) -m pytest tests --ignore=tests/emulated -m "not soak"
-	MRCBED_INTERPRETED=1 $(PY) -m pytest tests/agents -m "not soak"
+	@$(PY) -c 'from testbed.doctor import require_compiled; require_compiled()'
+	status=0
+	echo "--- rootless tests, engine compiled"
+	$(PY) -m pytest tests --ignore=tests/emulated -m "not soak" -n $(WORKERS) --dist loadfile || status=1
+	echo "--- the engine's tests again, interpreted"
+	MRCBED_INTERPRETED=1 $(PY) -m pytest $(INTERPRETED) -m "not soak" -n $(WORKERS) --dist loadfile || status=1
+	exit $$status
 
 emulated: root install $(STAMPS)/dev
-	$(PY) -m testbed.sandbox -- $(PY) -m pytest tests/emulated -m "not soak"
+	@status=0
+	echo "--- emulated tests, $(SANDBOXES) sandboxes at once"
+	$(PY) -m pytest tests/emulated -m "not soak and not quiet" --dist loadfile --tx '$(SANDBOXES)*popen//python=$(PY) -m testbed.sandbox -- $(PY)' || status=1
+	echo "--- emulated tests that measure, one by one"
+	$(PY) -m testbed.sandbox -- $(PY) -m pytest tests/emulated -m "quiet and not soak" || status=1
+	exit $$status
+
+mutations: $(STAMPS)/dev
+	$(PY) -m tests.mutations
 
 soak: root install $(STAMPS)/dev
 	@status=0; $(PY) -m testbed.sandbox -- $(PY) -m pytest tests/emulated tests/soak -m soak --timeout 0 -rP || status=$$?

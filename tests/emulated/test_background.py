@@ -22,7 +22,7 @@ from testbed.iperf_report import complaint, flow_figures
 from topologies.addressing import ev
 from topologies.paths import path_links
 
-pytestmark = pytest.mark.sandbox
+pytestmark = [pytest.mark.sandbox, pytest.mark.quiet]
 
 
 def moved(before: list[dict[str, Any]], after: list[dict[str, Any]], column: str) -> dict[str, int]:

@@ -139,6 +139,7 @@ def test_cpu_counts_every_core(tiny: Cluster) -> None:
     assert 0.2 < sum(b["busy"]) - sum(a["busy"]) <= (b["wall"] - a["wall"]) * len(a["busy"]) + 0.1
 
 
+@pytest.mark.quiet
 def test_stop_is_idempotent_and_fast() -> None:
     cluster = Cluster(FABRIC, controller=False)
     cluster.start()

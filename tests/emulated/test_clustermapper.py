@@ -17,7 +17,7 @@ from tests.emulated.frames import OTHERHOST, Wire
 from tests.emulated.ring import Ring, logged, unexplained, wait_until
 from topologies import load_fabric
 
-pytestmark = pytest.mark.sandbox
+pytestmark = [pytest.mark.sandbox, pytest.mark.quiet]
 
 FABRIC = load_fabric("tiny")
 RTT_S = FABRIC.base_rtt_ns / 1e9

@@ -168,6 +168,7 @@ def test_a_table_spoilt_behind_its_back_shows(lab: Lab, controller: Controller) 
 
 
 @pytest.mark.parametrize(("port", "link"), [(LINK.a.name, LINK.name), (LINK.b.name, LINK.name), (NIC.a.name, NIC.name)])
+@pytest.mark.quiet
 def test_flaps_are_handled_within_100_ms(
     lab: Lab, controller: Controller, port: str, link: str, record_property: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -187,6 +188,7 @@ def test_flaps_are_handled_within_100_ms(
         print(f" {port}: handled after {statistics.median(took) / 1e6:.2f} ms, at most {max(took) / 1e6:.2f}", end="")
 
 
+@pytest.mark.quiet
 def test_everything_at_once(lab: Lab, controller: Controller) -> None:
     """Every cable down in one go: the map has them all, each in time, and the paths are dead."""
     told = {link.name: lab.set_port(link.b.name, False) for link in FABRIC.links}
@@ -258,6 +260,7 @@ def lines(connection: socket.socket, enough: Callable[[list[dict[str, Any]]], bo
             return said
 
 
+@pytest.mark.quiet
 def test_events_stream_as_they_happen(lab: Lab, controller: Controller) -> None:
     lab.set_port(LINK.b.name, False)
     controller.event(0)
@@ -273,6 +276,7 @@ def test_events_stream_as_they_happen(lab: Lab, controller: Controller) -> None:
         connection.close()
 
 
+@pytest.mark.quiet
 def test_a_reader_that_stalls_holds_nobody_up(lab: Lab, controller: Controller) -> None:
     """It loses entries, is told how many, and everyone else goes on as if it were not there."""
     stalled = stream(controller, buffer=2048)

@@ -139,6 +139,7 @@ def test_the_buffer_is_exact_and_drops_at_its_tail(slow: Cluster, slow_wires: li
     assert len(slow_wires[2].receive(60 - lost, timeout=5)) == 60 - lost
 
 
+@pytest.mark.quiet
 def test_the_rate_is_the_links(slow: Cluster, slow_wires: list[Wire]) -> None:
     frame = mrc(0, 2, path(slow, 0, 2, ev(0, 0)), FULL)
     for _ in range(25):
@@ -149,6 +150,7 @@ def test_the_rate_is_the_links(slow: Cluster, slow_wires: list[Wire]) -> None:
     assert 24 * len(frame) * 8 / seconds == pytest.approx(1_000_000, rel=0.05)
 
 
+@pytest.mark.quiet
 def test_control_overtakes_a_full_queue_and_takes_at_most_half(slow: Cluster, slow_wires: list[Wire]) -> None:
     where = path(slow, 0, 2, ev(0, 0))
     data, control = mrc(0, 2, where, FULL), mrc(0, 2, where, bytes(400), dscp_class=dscp.CONTROL)

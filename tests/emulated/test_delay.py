@@ -14,7 +14,7 @@ from testbed.cluster import Cluster
 from testbed.emulated.netlink import in_namespace
 from topologies import load_fabric
 
-pytestmark = pytest.mark.sandbox
+pytestmark = [pytest.mark.sandbox, pytest.mark.quiet]
 FABRIC = load_fabric("tiny")
 WRITES = 12
 

@@ -29,6 +29,7 @@ def namespace_programs() -> str:
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
 
+@pytest.mark.quiet
 def test_all_paths_of_wide_both_ways_and_nothing_left() -> None:
     fabric = load_fabric("wide")
     values = path_evs(fabric, 0, 4)
@@ -150,6 +151,7 @@ def test_faults_leave_the_host_end_and_its_routes_alone(tiny: Cluster) -> None:
     assert tiny.net.ping([tiny.net["h0"], tiny.net["h2"]]) == 0
 
 
+@pytest.mark.quiet
 def test_a_host_hears_of_its_carrier_at_once(tiny: Cluster) -> None:
     space = tiny.net.namespaces["h0"]
     heard = in_namespace(space, lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE))
@@ -169,6 +171,7 @@ def test_a_host_hears_of_its_carrier_at_once(tiny: Cluster) -> None:
     heard.close()
 
 
+@pytest.mark.quiet
 def test_set_link_is_fast_and_links_of_a_dead_switch_stay_down(tiny: Cluster) -> None:
     took = []
     for up in (False, True) * 10:
@@ -187,6 +190,7 @@ def test_set_link_is_fast_and_links_of_a_dead_switch_stay_down(tiny: Cluster) ->
     assert all(tiny.link_states().values())
 
 
+@pytest.mark.quiet
 def test_tcp_rides_the_fabric_in_frames_that_fit(tiny: Cluster) -> None:
     link = path_links(tiny.fabric, 0, 3, path_evs(tiny.fabric, 0, 3)[-1])[0]
     assert link.name == "h0:p1-t0-0"

@@ -19,7 +19,7 @@ from tests.emulated.ring import Ring, logged, paths, unexplained, wait_until
 from topologies import addressing, load_fabric
 from topologies.paths import path_links
 
-pytestmark = pytest.mark.sandbox
+pytestmark = [pytest.mark.sandbox, pytest.mark.quiet]
 
 FABRIC = load_fabric("tiny")
 CABLE = "p0-t0-0:p0-t1-0"

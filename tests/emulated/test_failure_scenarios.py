@@ -67,6 +67,7 @@ def test_a_killed_agent_ends_the_run_as_expected_and_leaves_nothing(tmp_path: Pa
     assert set(os.listdir("/sys/class/net")) == before
 
 
+@pytest.mark.quiet
 def test_dead_paths_are_found_and_no_other(tmp_path: Path) -> None:
     given = ("workload.message_bytes=1MiB", "workload.slices=4", "workload.steps=2", "fault.0.share=0.125", "expect=[]")
     (made,) = run(tmp_path / "out", "dead-at-start", *given)["runs"]

@@ -128,6 +128,7 @@ def test_a_thing_comes_back_when_its_last_fault_is_over(roce: Cluster) -> None:
     assert all(roce.link_states().values())
 
 
+@pytest.mark.quiet
 def test_a_flap_keeps_its_period_and_its_duty(roce: Cluster) -> None:
     roce.fault_events()
     fault = roce.inject("flap", CABLE, period="60ms", duty=0.25)
@@ -143,6 +144,7 @@ def test_a_flap_keeps_its_period_and_its_duty(roce: Cluster) -> None:
         assert 0 <= e.t - due < 14 * MS, "late ones do not shift those after them"
 
 
+@pytest.mark.quiet
 def test_a_silent_switch_reboots_when_its_silence_ends(roce: Cluster) -> None:
     roce.fault_events()
     fault = roce.inject("silent", "p0-t1-1", reboot="80ms")
@@ -160,6 +162,7 @@ def test_a_silent_switch_reboots_when_its_silence_ends(roce: Cluster) -> None:
     assert not any(roce.net.counters._switch_down)
 
 
+@pytest.mark.quiet
 def test_a_straggler_is_stopped_for_its_part_of_the_time(roce: Cluster) -> None:
     fault = roce.inject("straggler", "h2", share=0.25, period="20ms")
     seen = []
@@ -175,6 +178,7 @@ def test_a_straggler_is_stopped_for_its_part_of_the_time(roce: Cluster) -> None:
     assert roce.agents[2].call("counters"), "it answers as before"
 
 
+@pytest.mark.quiet
 def test_a_stopped_agent_can_end(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     with Cluster(load_fabric("tiny"), controller=False) as cluster:

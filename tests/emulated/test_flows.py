@@ -27,6 +27,7 @@ FLOWS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize(("kind", "qps"), [("mrc", 1), ("mrc", 2), ("roce", 1)])
+@pytest.mark.quiet
 def test_flows_are_told_and_written_down(tmp_path: Path, kind: str, qps: int) -> None:
     notes: list[dict[str, Any]] = []
     with Cluster(FABRIC, controller=False) as cluster:

@@ -13,7 +13,7 @@ from scenarios.schema import load_scenario
 from tests.emulated.ring import logged
 from topologies import load_fabric
 
-pytestmark = pytest.mark.sandbox
+pytestmark = [pytest.mark.sandbox, pytest.mark.quiet]
 
 LINK = "h0:p0-t0-0"
 SCENARIO = f"""

@@ -170,6 +170,7 @@ def test_queues_and_programs_stay_through_flaps_and_reconfiguration(bridged: Clu
     assert sorted(hanging().splitlines()) == sorted(before.splitlines())
 
 
+@pytest.mark.quiet
 def test_more_than_it_can_take_waits_and_is_not_lost() -> None:
     """Full ports on all planes at once, as fast as Python sends: late, but every packet."""
     fabric = load_fabric("tiny").with_(nic_rate=200_000_000, fabric_rate=200_000_000)

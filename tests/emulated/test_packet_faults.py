@@ -206,6 +206,7 @@ def test_a_silent_switch_keeps_its_links_up(fast: Cluster, wires: list[Wire]) ->
 
 
 @pytest.mark.parametrize(("on", "direction", "src", "dst"), [("h0-p0", "up", 0, 2), (CABLE, "down", 2, 0)])
+@pytest.mark.quiet
 def test_a_slow_link_goes_at_its_share(fast: Cluster, wires: list[Wire], on: str, direction: str, src: int, dst: int) -> None:
     size = 4000
     rate = 20_000_000 / fast.fabric.nic_rate

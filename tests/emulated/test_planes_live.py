@@ -36,6 +36,7 @@ def live(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.mark.parametrize("link", ["p0-t0-0:p0-t1-0", "h1:p1-t0-0"])
+@pytest.mark.quiet
 def test_link_events_reach_the_controller(live: Cluster, link: str) -> None:
     controller = ControllerClient(live.rest_url)
     for up in (False, True, False, True):

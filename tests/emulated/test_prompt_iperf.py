@@ -21,6 +21,7 @@ def say(tiny: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cal
         yield typed
 
 
+@pytest.mark.quiet
 def test_udp_and_tcp_on_a_chosen_path(tiny: Cluster, say: Callable[[str], str]) -> None:
     before = {row["port"]: row["admitted_packets"] for row in tiny.counters()}
     said = say("iperf h0 h3 -u -b 2Mbit -t 1 --path p1/0")

@@ -38,6 +38,7 @@ def say(tiny: Cluster, tmp_path: Path) -> Iterator[Say]:
     tiny.heal()
 
 
+@pytest.mark.quiet
 def test_mapper(tiny: Cluster, say: Say) -> None:
     for line, words in (
         ("", "nobody probes yet"), ("up", "usage"), ("on speed=3", "not interval="), ("on interval=x", "needs a number"),

@@ -25,7 +25,7 @@ from tests.emulated.frames import Wire, mrc
 from topologies import addressing, load_fabric
 from topologies.addressing import ev
 
-pytestmark = pytest.mark.sandbox
+pytestmark = [pytest.mark.sandbox, pytest.mark.quiet]
 SO_TIMESTAMPNS = 35
 AHEAD = 40
 """Frames that a sender keeps in its own port: 130 ms at 10 Mb/s, for this process to be kept waiting on a busy machine."""

@@ -68,6 +68,7 @@ def on(row: dict[str, Any], link: str) -> bool:
     return (row["plane"] << 16 | row["uplink"]) in evs_over(FABRIC, row["host"], row["peer"], link)
 
 
+@pytest.mark.quiet
 def test_a_hint_reaches_every_agent(cluster: Cluster, logs: Path, record_property: Any, capsys: pytest.CaptureFixture[str]) -> None:
     began = time.monotonic_ns()
     cluster.start_agents("mrc", {}, logs, 3, policy="hint")
@@ -167,6 +168,7 @@ def test_policy_denylist_follows_the_cables(cluster: Cluster, logs: Path) -> Non
     assert [(d["entry"], d["by"]) for d in cluster.denied()] == [(OTHER, "operator")], "nobody is left to tell"
 
 
+@pytest.mark.quiet
 def test_a_stopped_agent_holds_nobody_up(cluster: Cluster, logs: Path) -> None:
     began = time.monotonic_ns()
     cluster.start_agents("mrc", {}, logs, 3, policy="hint")

@@ -60,7 +60,7 @@ def test_a_front_whose_number_a_stranger_got_counts_as_dead(sleeper: list[subpro
     assert start(sleeper, f"{SPACE}.{os.getpid()}.1").pid in pids()
 
 
-@pytest.mark.parametrize("mark", ["", "nonsense", "1.2", f"{SPACE + 1}.1.1"])
+@pytest.mark.parametrize("mark", ["", "nonsense", "1.2", f"{SPACE + 1}.1.1"], ids=["none", "nonsense", "short", "elsewhere"])
 def test_marks_that_are_not_of_runs_here_are_left_alone(sleeper: list[subprocess.Popen[bytes]], mark: str) -> None:
     assert start(sleeper, mark).pid not in pids()
 
