@@ -41,7 +41,7 @@ MUTATIONS = (
     _bug("last SACK bit never sent", "responder.py", "responder", ("_FULL: Final = (1 << 64) - 1", "_FULL: Final = (1 << 63) - 1")),
     _bug("first SACK bit not read", "requester.py", "requester", ("new = bitmap & ~known\n", "new = bitmap & ~known & ~1\n")),
     _bug("bitmap base read one too high", "requester.py", "requester", ("base = edge - 1 + offset", "base = edge + offset")),
-    _bug("bitmap base sent one too low", "departures.py", "delivery", (">> 7, base - cack,", ">> 7, base - cack - 1,")),
+    _bug("bitmap base sent one too low", "departures.py", "sack_frames", (">> 7, base - cack,", ">> 7, base - cack - 1,")),
     _bug("clear bits of an old SACK believed", "requester.py", "requester", ("fresh = units >= 0", "fresh = True")),
     _bug("RTT taken of any copy", "requester.py", "requester", ("self.count[slot] != (2 if rtx else 1)", "self.count[slot] < 1")),
     # Paths and planes.
