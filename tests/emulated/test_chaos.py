@@ -22,7 +22,7 @@ from testbed.sandbox import RUN_MARK
 from tests.emulated.chaos import QUICK, VICTIMS, Victim, machine, mrcbed
 from tests.emulated.remains import mark_of
 
-pytestmark = pytest.mark.sandbox
+pytestmark = [pytest.mark.sandbox, pytest.mark.quiet]  # it looks at what is in the machine's /tmp, too
 
 
 @pytest.fixture
