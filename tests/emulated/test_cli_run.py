@@ -107,6 +107,7 @@ def test_a_run_prints_and_keeps_the_summary_that_was_promised(smoke: Any) -> Non
     manifest = manifest_of(directory)
     assert manifest["verdict"] == "ok" and manifest["seeds"] == [1] and manifest["fabrics"]["tiny"]["time_scale"] == run["time_scale"]
     assert manifest["kernel"] == os.uname().release and manifest["fidelity"][run["run"]]["verdict"] == "ok"
+    assert manifest["fidelity"][run["run"]]["fidelity"] == run["fidelity"]["verdict"] == "trustworthy"
 
 
 def test_tables_agree_with_the_summary_and_each_other(smoke: Any) -> None:
@@ -237,6 +238,10 @@ def test_a_run_on_a_busy_machine_is_not_trusted(tmp_path: Path) -> None:
     summary = summary_of(tmp_path / "out")
     assert summary["verdict"] == "not trustworthy" and summary["runs"][0]["wrong"] == 0
     assert any("busy" in reason for reason in summary["runs"][0]["distrust"])
+    assert summary["runs"][0]["fidelity"]["verdict"] in ("doubtful", "invalid"), "invalid if a port could not keep its rate"
+    verdict = summary["runs"][0]["fidelity"]["verdict"]
+    drawn = [path.read_text() for path in (tmp_path / "out" / "plots").glob("*.svg")]
+    assert drawn and all(f"<!-- fidelity: {verdict} (1 run) -->" in text for text in drawn)
     assert manifest_of(tmp_path / "out")["fidelity"][summary["runs"][0]["run"]]["reasons"] == summary["runs"][0]["distrust"]
     assert "busy" in done.stdout and "Verdict: not trustworthy" in done.stdout
 
