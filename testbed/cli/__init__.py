@@ -27,6 +27,7 @@ COMMANDS = {
     "events": "Follow what the controller of a fabric that is up sees and does.",
     "plot": "Draw the plots of a result directory again.",
     "paper": "The MRC paper's figures: each claim beside what is seen here.",
+    "validate": "The same scenarios emulated and simulated, beside theory.",
     "compare": "Put the results of runs made apart side by side.",
     "report": "Write a result directory's report.html again.",
     "bench": "Measure engine, codec and fabric on this machine.",

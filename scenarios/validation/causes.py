@@ -1,0 +1,69 @@
+"""Why columns part where they do: what was looked into and found. docs/fidelity.md argues each; a section here is a heading there.
+
+A cause holds for the figures, columns and direction it names, and up to a size: beyond that something else is at work, and the row is
+unexplained again. No bound is touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+
+@dataclass(frozen=True)
+class Parting:
+    """Column ``of`` is ``by`` (relative) off column ``against``; ``beyond`` the bound, unless it is by ``chance``."""
+
+    case: str
+    figure: str
+    of: str
+    against: str
+    by: float
+    beyond: bool
+    chance: bool = False
+
+
+@dataclass(frozen=True)
+class Cause:
+    """``cases``, ``figures`` and ``of``: shell patterns with "|" between. ``low`` to ``high``: how far off ``against`` it puts ``of``."""
+
+    cases: str
+    figures: str
+    of: str
+    against: str
+    low: float
+    high: float
+    words: str
+    section: str
+
+    def explains(self, parting: Parting) -> bool:
+        return (
+            _matches(parting.case, self.cases)
+            and _matches(parting.figure, self.figures)
+            and (_matches(parting.of, self.of) and parting.against == self.against)
+            and self.low <= parting.by <= self.high
+        )
+
+
+def _matches(name: str, patterns: str) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns.split("|"))
+
+
+_SPRAY = "packets of two hosts in step meet at an uplink and wait for one another; with one host under each T0 the step is theory's"
+_RINGS = "ring-50|ring-80|ring-100|link-failure"
+CAUSES: tuple[Cause, ...] = (
+    Cause(_RINGS, "p50|healthy", "*", "theory", 0.0, 0.20, _SPRAY, "Spraying in step"),
+    Cause(_RINGS, "goodput", "*", "theory", -0.17, 0.0, _SPRAY, "Spraying in step"),
+    Cause("link-failure", "cost", "*", "theory", -0.15, 0.0, _SPRAY + ": there is less to lose", "Spraying in step"),
+    Cause(
+        "ring-roce", "goodput", "*", "theory", -0.12, 0.0,
+        "where the hash puts two flows on one cable DCQCN cuts, and takes some steps to come back", "DCQCN's saw",
+    ),
+)  # fmt: skip
+"""Sizes are what was measured, with little to spare."""
+
+
+def cause_of(parting: Parting, causes: Sequence[Cause] = CAUSES) -> Cause | None:
+    """The first that explains it."""
+    return next((cause for cause in causes if cause.explains(parting)), None)

@@ -1,0 +1,130 @@
+"""``mrcbed validate [NAME...]``: the same scenarios in both worlds, beside theory."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from testbed.cli.run import give_back, parse_seeds
+from testbed.cli.sets import conclude_apart, run_one, tell
+from testbed.errors import UserError
+from testbed.simulated import EMULATED, WORLDS
+
+
+@click.command(name="validate")
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--list", "as_list", is_flag=True, help="What there is and how long it takes; run nothing.")
+@click.option("--quick", is_flag=True, help="One seed and shorter runs.")
+@click.option("--seeds", "seed_range", metavar="A-B", help="Instead of 1-3: 1-5, or 1,3,7-9.")
+@click.option("--worlds", default=",".join(WORLDS), show_default=True, metavar="W", help="Only one of them; simulated needs no root.")
+@click.option("--out", metavar="DIR", help="Where results go (default: results/validate-<time>).")
+@click.option("--resume", is_flag=True, help="Go on in --out DIR, with another world, say; what is finished there is kept.")
+@click.option("--report", metavar="DIR", help="Judge and draw again what DIR holds, from its files alone; run nothing, need no root.")
+@click.option("--json", "as_json", is_flag=True, help="Print validation.json on stdout instead of the table.")
+def command(
+    names: tuple[str, ...],
+    as_list: bool,
+    quick: bool,
+    seed_range: str | None,
+    worlds: str,
+    out: str | None,
+    resume: bool,
+    report: str | None,
+    as_json: bool,
+) -> None:
+    """Run a set of scenarios (all, or NAME like ring, idle, incast) in both worlds and lay theory, simulation and emulation side by side.
+
+    Exit status: 0 all agree or have a known cause; 1 some figure differs without one, or a run failed; 2 bad input; 130 stopped.
+    """
+    from scenarios.series import Form
+    from scenarios.validation import concluding
+    from scenarios.validation.cases import chosen, parse_worlds
+
+    wanted = chosen(names, parse_worlds(worlds))
+    seeds = tuple(parse_seeds(seed_range)) if seed_range else ()
+    if as_list:
+        _list(wanted, seeds)
+        return
+    if report is not None:
+        sys.exit(_report(chosen(names, ()), Path(report), as_json))
+    emulated = any(EMULATED in case.worlds for case in wanted)
+    if emulated and os.geteuid() != 0:
+        raise UserError("mrcbed validate needs root for the emulated world: use sudo, or --worlds simulated (--list, --report need none)")
+    if resume and out is None:
+        raise UserError("--resume needs --out DIR, the directory to go on in")
+    directory = Path(out) if out else Path("results") / f"validate-{time.strftime('%Y%m%d-%H%M%S')}"
+    form = Form(quick, seeds)
+    concluding.open_directory(directory, form, resume)
+    if not emulated:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was run is written, as after Ctrl-C
+
+    def one(scenario: Any, where: Path, go_on: bool) -> int:
+        return run_one(scenario, where, go_on, where.name, apart=emulated)
+
+    def conclude(case: Any, where: Path) -> None:
+        concluding.conclude(case, where, form)
+
+    status = concluding.run_series(wanted, directory, form, one, conclude_apart(conclude) if emulated else conclude, tell)
+    _show(directory, as_json)
+    give_back(directory)
+    asked = [case.id for case in wanted]
+    sys.exit(status or concluding.exit_status(concluding.concluded(directory), asked))
+
+
+def _report(wanted: list[Any], directory: Path, as_json: bool) -> int:
+    """Of the cases that were run, in whatever worlds."""
+    from scenarios.validation import concluding
+
+    form = concluding.read_form(directory)
+    there = [case for case in wanted if any((directory / case.id / world / "summary.json").is_file() for world in WORLDS)]
+    if not there:
+        asked = ", ".join(case.id for case in wanted)
+        raise UserError(f"{directory} holds no results of {asked}: run them with --out {directory} --resume")
+    for case in there:
+        concluding.conclude(case, directory, form)
+    _show(directory, as_json)
+    return concluding.exit_status(concluding.concluded(directory), [case.id for case in there])
+
+
+def _list(wanted: list[Any], seeds: tuple[int, ...]) -> None:
+    from rich import box
+    from rich.table import Table
+
+    from scenarios.paper import estimate
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for head in ("case", "what", "scenario", "full\nruns, about", "--quick\nruns, about"):
+        table.add_column(head, justify="right" if "runs" in head else "left", overflow="fold")
+    times = {quick: estimate.seconds(wanted, quick, seeds) for quick in (False, True)}
+    for case in wanted:
+        cells = [f"{estimate.runs(case, quick, seeds)}, {estimate.shown(times[quick][case.id])}" for quick in (False, True)]
+        table.add_row(case.id, case.title, case.scenario, *cells)
+    table.add_section()
+    table.add_row("", "all of these", "", *(estimate.shown(sum(times[quick].values())) for quick in (False, True)))
+    (Console() if sys.stdout.isatty() else Console(width=120)).print(table)
+    click.echo(f"Of {' and '.join(wanted[0].worlds)} runs together, as if all took the time of emulated ones.")
+
+
+def _show(directory: Path, as_json: bool) -> None:
+    from scenarios.validation import page
+    from scenarios.validation.concluding import concluded
+
+    path = page.write_page(directory)
+    if as_json:
+        click.echo(json.dumps(json.loads((directory / page.DATA).read_text(encoding="utf-8")), indent=2))
+        return
+    made = concluded(directory)
+    console = Console() if sys.stdout.isatty() else Console(width=150)
+    console.print(page.table(made))
+    for line in page.notes(made):
+        console.print(line, style="yellow", markup=False, highlight=False)
+    console.print(page.summary_line(made))
+    console.print(f"Page: {path}", soft_wrap=True)
