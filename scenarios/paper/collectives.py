@@ -9,6 +9,7 @@ from scenarios.paper.claims import (
     Claim,
     Evidence,
     Row,
+    Run,
     all_hold,
     at_least,
     at_most,
@@ -16,6 +17,7 @@ from scenarios.paper.claims import (
     judged,
     number,
     percent,
+    value_of,
 )
 from scenarios.paper.figure import PaperFigure, Part
 
@@ -29,6 +31,7 @@ RESILIENT = Claim(
     f"{SECTION}, Fig 16",
     True,
 )
+MORE_RESILIENT = Claim("MRC is more resilient", f"{SECTION}, Fig 16, against RoCE with 16 QPs at 0.1 % loss", True)
 SMALL_COSTS = Claim("At smaller message sizes... recovering packet losses has more impact", f"{SECTION}, Fig 16", True)
 THIRD = Claim("even MRC only gets around a third of the intended throughput", f"{SECTION}, Fig 16, 1 % loss", True)
 UNUSABLE = Claim("RoCE is pretty much unusable", f"{SECTION}, Fig 16, 1 % loss", True)
@@ -43,7 +46,12 @@ RATES_NOTE = (
     "same NIC rate, as the paper compares. A message of 1 MiB is some 6 BDP of a host here; the paper's smallest, of 4 MB, is 8 at "
     "400 Gb/s and 10 us, its largest 4,000 times that."
 )
-GO_BACK_N = "go-back-N loses a window per loss, and a window is 28 packets here, over a hundred there"
+
+
+SLOW_RTTS = 100
+"""A longer timer of RoCE, in base RTTs of demo-1p: 0.9 ms at 100 Gb/s ports. NCCL's default is 4.096 us x 2^18, 1.07 s (IB_TIMEOUT in
+its 2.19's src/transport/net_ib.cc), 115,000 base RTTs.
+"""
 
 
 def share(e: Evidence, transport: str, size: Any, loss: float, part: str = "main") -> float | None:
@@ -71,6 +79,19 @@ def late(e: Evidence, transport: str, size: Any, loss: float) -> str:
     runs = e.runs("main", transport, {SIZE: size, LOSS: loss}, ended=False)
     over = sum(run["outcome"] != "done" for run in runs)
     return f" ({over} of {len(runs)} runs out of time)" if over else ""
+
+
+def mild(e: Evidence, transport: str, size: Any, loss: float) -> str:
+    """Why go-back-N suffers less here than there, with what these runs show."""
+    where = {SIZE: size, LOSS: loss}
+    lost, again, timeouts = (
+        sum(e.values("main", transport, key, where, ended=False)) for key in ("packets.lost", "packets.retransmitted", "timeouts.rto")
+    )
+    seen = f"{number(again / lost, '.1f')} packets sent again per lost one and {timeouts:.0f} timeouts in all" if lost else "no loss"
+    return (
+        f"go-back-N repeats what is in flight, a few packets here ({seen}) and up to a hundred and more there; and a lost tail waits for "
+        "the timer, some 10 base RTTs here, thousands on real NICs, which this testbed spares RoCE (docs/roce.md)"
+    )
 
 
 # --- ring all-reduce -----------------------------------------------------------------------------------------------
@@ -119,21 +140,41 @@ def ring(e: Evidence) -> list[Row]:
     ]
 
 
+def _chunk_rtts(e: Evidence, size: Any) -> float | None:
+    """How long a ring step's chunk takes on the wire, in base RTTs, under MRC."""
+
+    def chunk(run: Run) -> float | None:
+        ideal = value_of(run, "ideal_step_ns")
+        return None if ideal is None else float(ideal / run["base_rtt_ns"] / (2 * (run["ranks"] - 1)))
+
+    return e.median("main", "mrc", chunk, {SIZE: size})
+
+
 def beats(a: float | None, b: float | None) -> bool | None:
     return None if a is None or b is None else a > b
 
 
 def _one_per_mille(e: Evidence, small: Any, large: Any) -> list[Row]:
+    ours, theirs = share(e, "mrc", large, 0.0), share(e, "roce-16", large, 0.0)
     big, little, roce = (kept(e, *at, 0.001) for at in (("mrc", large), ("mrc", small), ("roce-16", large)))
     return [
         judged(
             RESILIENT,
-            "0.1 % loss leaves MRC 90 % at the largest size, and more than RoCE",
-            f"MRC keeps {percent(big)}, RoCE with 16 QPs {percent(roce)}",
-            all_hold([at_least(big, 0.9), beats(big, roce)]),
+            "0.1 % loss leaves MRC 90 % at the largest size",
+            f"keeps {percent(big)} at {large}",
+            at_least(big, 0.9),
             value=big,
             unit="of lossless",
-            why=f"a lost packet also takes its EV for a time, and a QP has 16 here; {GO_BACK_N}",
+            why=f"{large} are {number(_chunk_rtts(e, large), '.1f')} RTTs of sending per ring step here, too few to hide a repetition behind",
+        ),
+        judged(
+            MORE_RESILIENT,
+            "MRC keeps more than RoCE does of its own",
+            f"MRC keeps {percent(big)} of its {percent(ours)} of ideal, RoCE {percent(roce)} of its {percent(theirs)}",
+            beats(big, roce),
+            value=ratio(big, roce),
+            unit="times",
+            why=f"what RoCE repeats fits into what it leaves unused without loss; {mild(e, 'roce-16', large, 0.001)}",
         ),
         judged(
             SMALL_COSTS,
@@ -157,13 +198,14 @@ def far_ahead(e: Evidence, large: Any, other: str) -> Row:
         None if ours is None or theirs is None else ours >= 2 * theirs,
         value=ours,
         unit="of ideal",
-        why=GO_BACK_N,
+        why=mild(e, other, large, 0.01),
     )
 
 
 def _one_percent(e: Evidence, large: Any) -> list[Row]:
     mrc, roce, one = (kept(e, name, large, 0.01) for name in ("mrc", "roce-16", "roce-1p"))
     rest = share(e, "roce-16", large, 0.01)
+    slow = e.median("timer", "roce-16", bus_share, ended=False)
     return [
         judged(
             THIRD,
@@ -178,11 +220,11 @@ def _one_percent(e: Evidence, large: Any) -> list[Row]:
             UNUSABLE,
             "RoCE keeps less than a fifth, and less than MRC, with 1 QP and with 16",
             f"16 QPs: {percent(roce)} of its own without loss, {percent(rest)} of ideal{late(e, 'roce-16', large, 0.01)}; "
-            f"1 QP: {percent(one)}",
+            f"1 QP: {percent(one)}; 16 QPs with a timer of {SLOW_RTTS} base RTTs: {percent(slow)} of ideal",
             all_hold([at_most(roce, 0.2), at_most(one, 0.2), beats(mrc, roce)]),
             value=roce,
             unit="of lossless",
-            why=GO_BACK_N,
+            why=mild(e, "roce-16", large, 0.01),
         ),
     ]
 
@@ -203,7 +245,7 @@ def all_to_all(e: Evidence) -> list[Row]:
             at_least(big, 0.9),
             value=big,
             unit="of lossless",
-            why=f"its flows are an eighth of a message each, too short to hide a timeout; {GO_BACK_N}",
+            why=f"its flows are an eighth of a message each, too short to hide a timeout",
         ),
         judged(
             A2A_SMALL,
@@ -229,6 +271,9 @@ def all_to_all(e: Evidence) -> list[Row]:
 
 _QUICK_SWEEP = 'sweep={"workload.message_bytes" = ["256KiB", "1MiB"], "fault.0.probability" = [0.0, 0.001, 0.01]}'
 _LOSSLESS = 'sweep={"workload.message_bytes" = ["8MiB"], "fault.0.probability" = [0.0]}'
+_SLOW = f"transport.roce-16.options.rto_ns={SLOW_RTTS * 29_190_000}"
+_LOSSY = 'sweep={"workload.message_bytes" = ["16MiB"], "fault.0.probability" = [0.01]}'
+_QUICK_LOSSY = 'sweep={"workload.message_bytes" = ["1MiB"], "fault.0.probability" = [0.01]}'
 _QUICK_LOSSLESS = 'sweep={"workload.message_bytes" = ["1MiB"], "fault.0.probability" = [0.0]}'
 _THREE = ("mrc", "roce-1p", "roce-16")
 
@@ -240,6 +285,7 @@ FIGURES = (
         plots.sizes,
         (
             Part("main", "ring-loss.toml", quick=("workload.steps=2", _QUICK_SWEEP), seeds=(1, 2), transports=_THREE),
+            Part("timer", "ring-loss.toml", (_LOSSY, _SLOW), ("workload.steps=2", _QUICK_LOSSY, _SLOW), (1,), transports=("roce-16",)),
             Part("qps", "ring-loss.toml", full=(_LOSSLESS,), quick=("workload.steps=2", _QUICK_LOSSLESS), transports=("roce-8", "roce-16")),
         ),
         RATES_NOTE,
