@@ -165,7 +165,7 @@ def _one_per_mille(e: Evidence, small: Any, large: Any) -> list[Row]:
             at_least(big, 0.9),
             value=big,
             unit="of lossless",
-            why=f"{large} are {number(_chunk_rtts(e, large), '.1f')} RTTs of sending per ring step here, too few to hide a repetition behind",
+            why=f"{large} are {number(_chunk_rtts(e, large), '.1f')} RTTs of sending per ring step here, too few to hide a repetition",
         ),
         judged(
             MORE_RESILIENT,
@@ -245,7 +245,7 @@ def all_to_all(e: Evidence) -> list[Row]:
             at_least(big, 0.9),
             value=big,
             unit="of lossless",
-            why=f"its flows are an eighth of a message each, too short to hide a timeout",
+            why="its flows are an eighth of a message each, too short to hide a timeout",
         ),
         judged(
             A2A_SMALL,
