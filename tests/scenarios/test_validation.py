@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+from scenarios.plots.stored import Stored
 from scenarios.runner import plan
 from scenarios.schema import Scenario, ScenarioError, load_scenario, named_scenarios
 from scenarios.series import Form
@@ -21,7 +22,7 @@ from scenarios.validation.agreement import AGREES, ALONE, CHANCE, DIFFERS, EXPLA
 from scenarios.validation.cases import CASES, HERE, chosen, parse_worlds
 from scenarios.validation.causes import CAUSES, Cause, Parting
 from scenarios.validation.expected import expected
-from scenarios.validation.observed import BOUNDS, FIGURES, Seen, figures_of
+from scenarios.validation.observed import BOUNDS, FIGURES, Seen, figures_of, times_of
 from testbed import cli
 from testbed.cli import validate
 from testbed.errors import UserError
@@ -93,6 +94,18 @@ def test_percentiles_are_of_all_seeds_together() -> None:
     assert seen["p50"] == Seen(51.0, 102) and seen["p90"] == Seen(92.0, 102) and "p99" not in seen
     assert seen["goodput"].value == 12e6 and "cost" not in seen
     assert "p50" not in figures_of(runs, times(*range(19)))
+
+
+def test_messages_that_met_nothing_yet_are_left_out(tmp_path: Path) -> None:
+    """Four at once into an empty path: the first of them waits for none."""
+    sent = [
+        {"run": "r", "flow": f, "number": n, "start_ns": 0, "end_ns": min(n + 1, 4) * (10 if f == "a" else 20)}
+        for f in "ab"
+        for n in range(6)
+    ]
+    pd.DataFrame(sent).to_parquet(tmp_path / "messages.parquet")
+    (tmp_path / "manifest.json").write_text(json.dumps({"scenario": {"workload": {"outstanding": 4}}}))
+    assert list(times_of(Stored(tmp_path), [entry(run="r", steps=0)])) == [40, 40, 80, 80]
 
 
 def test_packets_are_shares_of_what_was_sent() -> None:
