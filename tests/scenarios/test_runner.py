@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,12 @@ from scenarios.schema import load_scenario
 from scenarios.stats import percentile
 from scenarios.summary import exit_status
 from tests.scenarios.fakes import FakeCluster
-from tests.scenarios.small import small
+from tests.scenarios.small import small, undrawn
 
 QUICK = ["workload.steps=12", "workload.warmup_steps=1"]
 
 
-def run(directory: Path, overrides: list[str], **kind: Any) -> tuple[dict[str, Any], list[FakeCluster]]:
+def run(directory: Path, overrides: list[str], drawn: bool = False, **kind: Any) -> tuple[dict[str, Any], list[FakeCluster]]:
     clusters: list[FakeCluster] = []
 
     def factory(fabric: Any) -> FakeCluster:
@@ -29,11 +30,12 @@ def run(directory: Path, overrides: list[str], **kind: Any) -> tuple[dict[str, A
 
     where = directory.parent / f"{directory.name}-in"
     where.mkdir(exist_ok=True)
-    return Runner(small(where, overrides=overrides), directory, factory).run(), clusters
+    with nullcontext() if drawn else undrawn():
+        return Runner(small(where, overrides=overrides), directory, factory).run(), clusters
 
 
 def test_everything_is_written_and_adds_up(tmp_path: Path) -> None:
-    summary, clusters = run(tmp_path, [*QUICK, "transport.roce.options.reconvergence=0.05"])
+    summary, clusters = run(tmp_path, [*QUICK, "transport.roce.options.reconvergence=0.05"], drawn=True)
     names = {path.name for path in tmp_path.iterdir()}
     assert {"manifest.json", "summary.json", "steps.parquet", "events.parquet", "counters.parquet", "plots", "raw"} <= names
     assert summary == json.loads((tmp_path / "summary.json").read_text())
@@ -45,6 +47,9 @@ def test_everything_is_written_and_adds_up(tmp_path: Path) -> None:
     assert mrc["failovers"][0]["lost"] > 0
     assert mrc["failovers"][0]["last_on_dead_path_ns"] > mrc["failovers"][0]["at_ns"] - 10_000_000
     assert roce["step_time_ns"]["max"] > mrc["step_time_ns"]["max"]
+    record = json.loads((tmp_path / "raw" / mrc["run"] / "run.json").read_text())
+    assert [row["name"] for row in record["watch"]["processes"]] == ["runner"] and record["watch"]["failure"] == ""
+    assert mrc["fidelity"]["cpu"]["runner_percent"] > 0 and mrc["fidelity"]["invalid"] == [], "what was watched is judged"
     steps = pd.read_parquet(tmp_path / "steps.parquet")
     assert len(steps) == 3 * 4 * 13 and sorted(steps["step"].unique()) == list(range(-1, 12))
     assert [len(c.calls) > 0 and c.calls[-1] for c in clusters] == [("stop",), ("stop",)]
@@ -62,7 +67,6 @@ def test_plots_come_from_the_stored_tables_alone(tmp_path: Path) -> None:
     import shutil
 
     shutil.rmtree(tmp_path / "raw")
-    shutil.rmtree(tmp_path / "plots")
     made = {path.name for path in draw_all(tmp_path)}
     assert {"step-times-interleaved.png", "goodput-interleaved-s1.svg", "paths-mrc-tiny-interleaved-s1.png"} <= made
 
@@ -134,7 +138,8 @@ def run_flows(directory: Path, overrides: list[str], **kind: Any) -> tuple[dict[
     given = ["workload.senders=2", "workload.victim_alone=0.1", "workload.duration=0.2", *overrides]
     scenario = load_scenario("incast-victim", fabric=str(fabric), transports=["mrc", "mrc-no-trim"], overrides=given)
     (directory / "out").mkdir()
-    return Runner(scenario, directory / "out", factory).run(), clusters
+    with undrawn():
+        return Runner(scenario, directory / "out", factory).run(), clusters
 
 
 def test_flows_run_from_t0_with_their_queues_sampled(tmp_path: Path) -> None:

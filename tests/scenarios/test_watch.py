@@ -1,0 +1,142 @@
+"""What the watch sees of a machine, of processes and of clocks, and that it never goes unsaid when it could not see."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from scenarios import watch as watching
+from scenarios.watch import Watch
+from testbed.machine import Clocks, read_clocks, read_work
+
+MS = 1_000_000
+
+
+def ticking(*moved: dict[str, int]) -> Iterator[Clocks]:
+    """A look every 200 ms; ``moved``: by how much clocks were set before each look, ns."""
+    at = {"monotonic": 0, "real": 10**18, "raw": 0, "boot": 0}
+    for change in moved:
+        at = {name: t + 200 * MS + change.get(name, 0) for name, t in at.items()}
+        yield Clocks(**at, width=change.get("width", 1000))
+
+
+def clock(*moved: dict[str, int]) -> dict[str, Any]:
+    """What a watch makes of such clocks."""
+    looks = ticking(*moved)
+    made = Watch(clocks=lambda: next(looks))
+    for _ in moved[2:]:
+        made._look_at_clocks()
+    return dict(made.result()["clock"])
+
+
+def test_clocks_that_go_on_are_not_suspected() -> None:
+    assert clock(*[{}] * 5) == {"step_ns": 0, "drift_ppm": 0.0, "strangers": []}
+
+
+@pytest.mark.parametrize("step", [30 * MS, -30 * MS])
+def test_a_clock_that_was_set_is_seen_and_set_back_it_still_is(step: int) -> None:
+    assert clock({}, {}, {"real": step}, {}, {}) == {"step_ns": 30 * MS - 2000, "drift_ppm": 0.0, "strangers": []}
+    assert clock({}, {}, {"real": step}, {}, {"real": -step})["step_ns"] == 30 * MS - 2000
+
+
+def test_a_machine_that_slept_is_seen() -> None:
+    assert clock({}, {}, {"boot": 5000 * MS, "real": 5000 * MS}, {})["step_ns"] == 5000 * MS - 2000
+
+
+def test_a_look_that_took_long_is_no_step() -> None:
+    assert clock({}, {}, {"real": 30 * MS, "width": 40 * MS}, {})["step_ns"] == 0
+
+
+def test_a_slewed_clock_is_a_drift_and_no_step() -> None:
+    slow = {"raw": 100_000, "real": 0}  # monotonic and the day's are slewed alike: 200 ms of theirs are 200.1 of the hardware's
+    assert clock(*[slow] * 6) == {"step_ns": 0, "drift_ppm": pytest.approx(-499.8, abs=0.2), "strangers": []}
+
+
+def test_the_real_clocks_are_sane() -> None:
+    made = Watch()
+    first = read_clocks()
+    time.sleep(0.02)
+    found = made.result()["clock"]
+    assert found["step_ns"] < 5 * MS and abs(found["drift_ppm"]) < 20_000 and read_clocks().monotonic > first.monotonic
+
+
+def test_what_processes_use_between_the_marks() -> None:
+    made = Watch(lambda: {"runner": os.getpid(), "h0": 2**22 + 1})  # above the largest pid there is
+    made.mark()
+    begun = time.process_time_ns()
+    while time.process_time_ns() < begun + 60 * MS:
+        pass
+    made.mark()
+    found = made.result()
+    (row,) = found["processes"]  # who is not there has no row
+    assert row["name"] == "runner" and 50 * MS <= row["cpu_ns"] <= 2 * found["window_ns"] and row["delay_ns"] >= 0
+    assert found["pressure"] is None or found["pressure"] >= 0
+    assert found["clock"]["strangers"] == [] and "ports" not in found
+
+
+def test_threads_count_and_a_strangers_pid_does_not() -> None:
+    own = read_work(os.getpid())
+    assert own is not None and own.cpu_ns > 0 and own.turns > 0
+    assert read_work(2**22 + 1) is None
+
+
+def test_a_process_that_was_replaced_has_no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = iter([watching.read_work(os.getpid()), None])
+    monkeypatch.setattr(watching, "read_work", lambda pid: next(told))
+    made = Watch(lambda: {"h0": os.getpid()})
+    made.mark()
+    made.mark()
+    assert made.result()["processes"] == []
+
+
+def test_a_process_with_clocks_of_its_own_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "time_namespace", lambda pid="self": 7 if pid == 3 else 1)
+    made = Watch(lambda: {"h0": 2, "h1": 3})
+    made.mark()
+    made.mark()
+    assert made.result()["clock"]["strangers"] == ["h1"]
+
+
+class Ports:
+    """Counts looks; breaks at one of them."""
+
+    def __init__(self, breaks_at: int = 10**9) -> None:
+        self.looks, self.breaks_at = 0, breaks_at
+
+    def look(self) -> None:
+        self.looks += 1
+        if self.looks == self.breaks_at:
+            raise OSError("no such queue")
+
+    def result(self) -> dict[str, Any]:
+        return {"looks": self.looks, "frame_bytes": 1, "ports": []}
+
+
+def watched(ports: Ports) -> dict[str, Any]:
+    made = Watch(ports=ports, look_s=0.01)
+    made.start()
+    until = time.monotonic() + 20
+    while ports.looks < 3 and time.monotonic() < until:
+        time.sleep(0.01)
+    made.stop()
+    assert not made.is_alive()
+    return made.result()
+
+
+def test_ports_are_looked_at_while_it_goes() -> None:
+    found = watched(Ports())
+    assert found["ports"]["looks"] >= 3 and found["failure"] == "" and found["cores"] >= 1
+
+
+def test_a_watch_that_broke_says_so() -> None:
+    assert watched(Ports(breaks_at=3))["failure"] == "OSError: no such queue"
+
+
+def test_a_watch_that_never_began_can_be_stopped() -> None:
+    made = Watch()
+    made.stop()
+    assert "processes" not in made.result()
