@@ -98,6 +98,10 @@ class Finding:
     lost: int = 0
 
 
+def _number(entry: tuple[int, Counts]) -> int:
+    return entry[0]
+
+
 class _Evidence(NamedTuple):
     """By window and host: probes over the link, and T0 probes, which tell of the hosts' own links. ``newest``: the last bucket."""
 
@@ -149,15 +153,17 @@ class Localiser:
         if not past:
             past.append((bucket - 1, np.zeros_like(now)))
         past.append((bucket, now))
-        numbers = [number for number, _ in past]
-        starts, made = [], []
+        starts: list[int] = []
+        before: list[Counts] = []
         for w in WINDOWS:
-            at = max(0, bisect_right(numbers, bucket - w) - 1)
-            starts.append(numbers[at])
-            made.append(np.maximum(now - past[at][1], 0))  # a probe that came late takes a loss back
+            at = len(past) - 1 - w  # where buckets follow each other without a gap
+            if at < 0 or past[at][0] != bucket - w:
+                at = max(0, bisect_right(past, bucket - w, key=_number) - 1)
+            starts.append(past[at][0])
+            before.append(past[at][1])
             if at == 0:
                 break
-        self.windows[host] = starts, np.stack(made)
+        self.windows[host] = starts, np.maximum(now - np.array(before), 0)  # a probe that came late takes a loss back
         for p, up in enumerate(carrier):
             self.verdicts[nic_link(self.fabric, p, host)].carrier = bool(up)
 

@@ -3,7 +3,7 @@ schedule and the real localiser. Fast enough to break every link of a fabric in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
 import numpy as np
@@ -28,26 +28,42 @@ class Model:
         self.lost = {h: np.zeros(probes.cells(fabric), np.int64) for h in self.hosts}
         self.carrier = {h: [True] * fabric.planes for h in self.hosts}
         self.bucket = 0
+        self._links = {h: list(self._crossed(h)) for h in self.hosts}  # by cell
+        self._chances: dict[int, np.ndarray] = {}
+        self._chances_of: dict[str, tuple[float, float]] | None = None
 
-    def _chance(self, host: int, cell: int) -> float:
-        plane, t1 = divmod(cell, self.fabric.t1_per_plane + 1)
-        links = [probes.nic_link(self.fabric, plane, host)]
-        links += [probes.upper_link(plane, self.fabric.t0_of(host), t1 - 1)] if t1 else []
+    def _crossed(self, host: int) -> Iterator[list[str]]:
+        """Of each cell, the links that its probes cross."""
+        for plane in range(self.fabric.planes):
+            own = probes.nic_link(self.fabric, plane, host)
+            yield [own]
+            for t1 in range(self.fabric.t1_per_plane):
+                yield [own, probes.upper_link(plane, self.fabric.t0_of(host), t1)]
+
+    def _chance(self, links: list[str]) -> float:
+        """That a probe over these links does not come back."""
         back = 1.0
         for link in links:
             up, down = self.rate.get(link, (0.0, 0.0))
             back *= (1 - up) * (1 - down)
         return 1 - back
 
+    def _probed(self, host: int) -> Iterator[int]:
+        for number in range(self.bucket * BUCKET_ROUNDS, (self.bucket + 1) * BUCKET_ROUNDS):
+            yield from chain(*probes.cells_of_round(self.fabric, self.options, self.seed, host, number))
+
     def step(self) -> list[Verdict]:
         """One bucket; what changed."""
+        if self.rate != self._chances_of:
+            self._chances = {h: np.array([self._chance(links) for links in self._links[h]]) for h in self.hosts}
+            self._chances_of = dict(self.rate)
+        size = len(self._links[self.hosts[0]])
         for h in self.hosts:
-            for number in range(self.bucket * BUCKET_ROUNDS, (self.bucket + 1) * BUCKET_ROUNDS):
-                for cell in chain(*probes.cells_of_round(self.fabric, self.options, self.seed, h, number)):
-                    if self.carrier[h][cell // (self.fabric.t1_per_plane + 1)]:
-                        self.sent[h][cell] += 1
-                        self.lost[h][cell] += self.rng.random() < self._chance(h, cell)
-            self.localiser.add(h, self.bucket, list(self.sent[h]), list(self.lost[h]), self.carrier[h])
+            cells = np.array([cell for cell in self._probed(h) if self.carrier[h][cell // (self.fabric.t1_per_plane + 1)]], np.int64)
+            gone = cells[self.rng.random(len(cells)) < self._chances[h][cells]]
+            self.sent[h] += np.bincount(cells, minlength=size)
+            self.lost[h] += np.bincount(gone, minlength=size)
+            self.localiser.add(h, self.bucket, self.sent[h], self.lost[h], self.carrier[h])
         self.bucket += 1
         return self.localiser.judge(self.bucket)
 

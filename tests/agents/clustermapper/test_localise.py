@@ -7,7 +7,7 @@ from statistics import median
 import pytest
 
 from agents.clustermapper import probes
-from agents.clustermapper.localise import CLEAR_STATE, DEAD, LOSSY, Localiser
+from agents.clustermapper.localise import CLEAR_STATE, DEAD, LOSSY, WINDOWS, Localiser
 from agents.clustermapper.options import Options
 from tests.agents.clustermapper.model import Model
 from topologies import load_fabric
@@ -171,3 +171,23 @@ def test_the_threshold_is_the_least_rate_that_counts() -> None:
         model = Model(DEMO, Options(threshold=threshold), 3)
         model.rate["h3:p1-t0-0"] = (0.04, 0.0)
         assert bool(model.run(400)) == blamed
+
+
+def test_a_window_begins_at_the_newest_bucket_that_is_old_enough() -> None:
+    """Also where buckets are missing, as after a host was stopped for a while."""
+    judge = Localiser(SMALL, Options(), [0])
+    cells = probes.cells(SMALL)
+    told = [*range(3, 40), 41, 45, 46, *range(60, 100), 400, *range(1500, 1503)]
+    past = [2]
+    for bucket in told:
+        judge.add(0, bucket, [10 * bucket] * cells, [bucket] * cells)
+        past.append(bucket)
+        starts, counts = judge.windows[0]
+        wanted = []
+        for w in WINDOWS:
+            wanted.append(max((b for b in past if b <= bucket - w), default=past[0]))
+            if wanted[-1] == past[0]:
+                break
+        assert starts == wanted
+        # Before the first bucket nothing had been counted.
+        assert [int(c) for c in counts[:, 1, 0]] == [bucket - (0 if start == past[0] else start) for start in wanted]
