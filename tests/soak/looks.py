@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from scenarios.fidelity import BUSY, SAMPLE_S, Watch, reasons
+from scenarios.fidelity import BUSY, judge
 from scenarios.measure import books, cable_gaps
+from scenarios.watch import SAMPLE_S, Watch
 from testbed.cluster import Cluster
 from tests.emulated.ring import accounts
 
@@ -34,10 +35,10 @@ def imbalance(cluster: Cluster, before: list[dict[str, Any]]) -> list[str]:
     """What is wrong with the books of agents, switches and cables since ``before``, in words; a packet may be on its way just now."""
     record = {**accounts(cluster, before), "outcome": "done"}
     made = books(record)
-    return reasons(
+    return judge(
         [], (0, 0), [], made["causes"], made["unexplained"], cluster.fabric.base_rtt_ns, made["rejected"], cable_gaps(record),
         made["corrupted"], made["lost"] + made["trimmed"],
-    )  # fmt: skip
+    ).reasons  # fmt: skip
 
 
 def machine(watch: Watch, loops: Sequence[dict[str, Any]], base_rtt_ns: int) -> str:

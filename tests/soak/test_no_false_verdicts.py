@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from agents.collectives.steer import connect, wait_for_all
-from scenarios.fidelity import Watch
+from scenarios.watch import Watch
 from testbed.cluster import Cluster
 from tests.emulated.ring import Ring, logged, paths, wait_until
 from tests.soak.looks import imbalance, machine

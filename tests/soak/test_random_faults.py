@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from agents.mrc.config import Config
-from scenarios.fidelity import Watch
+from scenarios.watch import Watch
 from testbed.cluster import Cluster
 from testbed.fault_plan import Planned, back_after, plan, stuck_after, used
 from tests.emulated.fault_state import state
