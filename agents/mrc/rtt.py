@@ -23,8 +23,8 @@ class RttTracker:
     def sample(self, now: int, plane: int, rtt: int) -> None:
         """One valid sample: from the trigger of a SACK, or a probe's answer.
 
-        It is the peer's word, and timers are multiples of the smoothed one: that is at least half of what an idle path takes, or a peer that
-        echoes the present could set them all to no time [ours].
+        It is the peer's word, and timers are multiples of the smoothed one: that is at least half of what an idle path takes, or a peer
+        that echoes the present could set them all to no time [ours].
         """
         if now - self.begun > self.window:
             for p in range(len(self.max_now)):

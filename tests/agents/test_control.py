@@ -76,7 +76,7 @@ def test_a_folder_that_others_may_enter_is_refused(tmp_path: Path, mode: int) ->
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 def test_a_process_of_another_user_is_turned_away_whatever_the_files_say(agent: Agent, tmp_path: Path) -> None:
-    """As if somebody had opened the folder and the socket to all: the kernel tells who connected. Of root's three attempts two are others'."""
+    """As if somebody had opened the folder and the socket to all: the kernel tells who connected."""
     others = (
         "import os, socket, sys\n"
         "s = socket.socket(socket.AF_UNIX)\n"

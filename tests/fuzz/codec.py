@@ -84,11 +84,12 @@ class Codec:
         assert wire.icrc_in_place(bytearray(frame), 0, len(frame)) == icrc, "sender and receiver disagree about the iCRC"
 
     def seeds(self) -> list[bytes]:
-        """A frame of every kind, small."""
+        """A small frame of every kind, as endpoints send it and with every field full."""
         from tests.fuzz.mrc_pair import MrcPair
 
         seen: dict[int, bytes] = {}
         for frame in MrcPair().templates:
             if len(frame) < self.max_len:
                 seen.setdefault(frame[wire.BTH_AT], frame)
-        return list(seen.values())
+        full = [f[: wire.AFTER_BTH] + b"\xfe" * (len(f) - wire.AFTER_BTH) for f in seen.values()]
+        return [*seen.values(), *full]

@@ -128,6 +128,7 @@ class Immediates:
             for lane in range(3):
                 front = bytes([job])
                 made.append(front + b"".join(bytes([2 | lane << 2, s, x, 0, 1]) for s in range(3) for x in (0, 16, 32, 1)))
+                made.append(front + bytes([2 | lane << 2, 0, 0xF0]))
             made.append(bytes([job]) + b"\xe2\1\0" * 20)
             made.append(bytes([job]) + b"\xe3\xff\xff\xff\xff" * 3)
         return made

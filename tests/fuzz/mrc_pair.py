@@ -70,6 +70,7 @@ class MrcPair(Pair):
             r, d = qp.requester, qp.responder
             assert r.una <= r.next <= r.end and r.in_flight >= 0, "sequence space"
             assert r.next - r.una <= r.size and len(r.lost_queue) <= r.size, "more in flight than the window"
+            assert r.rtt.srtt >= r.rtt.path_rtt // 2, "timers can be set to no time"
             assert d.received.bit_length() <= d.size and d.high - d.expected < d.size, "receive window"
             owed = (len(qp.answers), len(qp.nacks), len(d.bases), len(qp.answer_bases), len(qp.probes) // 5, len(qp.route.heads) // 64)
             assert max(owed) <= OWED, f"state grows: {owed}"

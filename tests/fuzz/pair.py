@@ -195,6 +195,8 @@ class Pair:
         """Stories: an honest transfer, one of each kind of frame changed, times and losses between."""
         made = [bytes([3, 0x20, 0, 0xF8, 0xFA, 0xF8, 0xFA]), bytes([3, 0x30, 0, 0xF9, 0xFA, 0xF8, 0xFA, 0xF8, 0xFA, 0xF8])]
         for k in range(len(self.templates)):
-            made += [bytes([0x23, 16, 0, 8, 4, 0, k, 0xF8]), bytes([0x0B, 16, 0, 4, 9, k, 110, 1, 98, 3, 0xF8, 0xD2, 0xF8])]
-            made += [bytes([6, 1, k, 0xF8]), bytes([5, 3, k, 9, 0xF8])]
-        return made
+            whole, cut, short = bytes([0x23, 16, 0, 8, 4, 0, k, 0xF8]), bytes([6, 1, k, 0xF8]), bytes([5, 3, k, 9, 0xF8])
+            made.append(whole + cut + short + bytes([0x0B, 16, 0, 4, 9, k, 110, 1, 98, 3, 0xF8, 0xD2, 0xF8]))
+        # A frame that is awaited, and was lost, comes with a byte changed.
+        fields = (90, 91, 95, 98, 102, 105, 108, 110, 111, 114, 117)
+        return made + [bytes([0x0B, 16, 0, 1, 4, 4, 192, at, 0x5A, 0xF8]) for at in fields]

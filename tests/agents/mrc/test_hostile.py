@@ -353,7 +353,9 @@ def test_a_peer_that_echoes_the_present_does_not_make_time_stand_still() -> None
 
 
 @pytest.mark.parametrize("syndrome", [wire.SYNDROME_INVALID, wire.SYNDROME_ACCESS, wire.SYNDROME_OPERATION])
-@pytest.mark.parametrize("off, believed", [(-2, False), (-1, True), (0, True), (4, True), (5, False), (0x7FFFFF, False), (-0x800000, False)])
+@pytest.mark.parametrize(
+    "off, believed", [(-2, False), (-1, True), (0, True), (4, True), (5, False), (0x7FFFFF, False), (-0x800000, False)]
+)
 def test_a_refusal_is_believed_only_from_who_knows_how_far_we_are(syndrome: int, off: int, believed: bool) -> None:
     """It ends the queue pair, and its QPN and address can be guessed: its PSN, one of the few that fit among 2^24, hardly."""
     rig = fresh()

@@ -1,0 +1,119 @@
+"""The fuzzers' targets without a fuzzer: the committed corpus, stories that hypothesis makes up, and faults that must be found."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agents import agent
+from agents.collectives import base, flows, group
+from agents.collectives.reduce_scatter import ReduceScatter
+from agents.kernel import framing
+from agents.mrc import wire
+from agents.mrc.arrivals import Arrivals
+from agents.mrc.memory import Memory
+from agents.mrc.rtt import RttTracker
+from agents.roce.counters import Counters
+from tests.fuzz.pair import Pair
+from tests.fuzz.run import CORPUS, TARGETS, corpus, make
+
+MOST_FILES, MOST_BYTES = 200, 200 << 10
+
+
+@pytest.fixture(autouse=True)
+def sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two targets make arenas small, for good: not for the tests after these."""
+    for module in (group, base, flows):
+        monkeypatch.setattr(module, "ARENA", module.ARENA)
+    monkeypatch.setattr(group, "RECEIVES", group.RECEIVES)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_nothing_is_found_in_the_corpus(name: str) -> None:
+    target, inputs = make(name), corpus(name)
+    assert inputs and max(map(len, inputs)) <= target.max_len
+    for data in inputs:
+        target.one(data)
+
+
+def test_the_corpus_is_small_and_has_a_folder_for_each_target() -> None:
+    files = [path for path in CORPUS.rglob("*") if path.is_file()]
+    assert {path.parent.name for path in files} == set(TARGETS)
+    assert len(files) <= MOST_FILES and sum(path.stat().st_size for path in files) <= MOST_BYTES
+
+
+def _bit_lost(m: int, probe: bool) -> int:
+    return 0
+
+
+def _anywhere(memory: framing.Memory, va: int, rkey: int, length: int) -> memoryview:
+    return next(iter(memory._regions.values()))[1][:length]
+
+
+FAULTS: list[tuple[str, object, str, object]] = [
+    ("codec", wire, "seth_word", _bit_lost),
+    ("mrc", Memory, "allowed", lambda memory, rkey, va, length: True),
+    ("mrc", Arrivals, "_sack", lambda *a: 1 // 0),
+    ("mrc", Arrivals, "counters", lambda a: {"rx_packets": a.rx_packets, "rx_too_many": 0}),
+    ("roce", Memory, "allowed", lambda memory, rkey, va, length: True),
+    ("roce", Counters, "as_dict", lambda c: dict.fromkeys(dir(c), 1)),
+    ("stream", framing.Memory, "at", _anywhere),
+    ("control", agent, "_NOT_ARGUMENTS", ()),
+    ("immediates", ReduceScatter, "sends", lambda job, peer, stage: True),
+]
+
+
+@pytest.mark.parametrize("name, where, what, instead", FAULTS, ids=[f"{f[0]}-{f[2]}" for f in FAULTS])
+def test_a_fault_in_the_code_is_found_by_the_corpus(
+    name: str, where: object, what: str, instead: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only where the code is source: compiled, it does not look its own functions up again."""
+    if not str(sys.modules[getattr(where, "__module__", getattr(where, "__name__", ""))].__file__).endswith(".py"):
+        pytest.skip("this part is compiled; the pass over interpreted code has it")
+    target = make(name)
+    monkeypatch.setattr(where, what, instead)
+    with pytest.raises((AssertionError, ArithmeticError, ValueError, LookupError, TypeError)):
+        for data in corpus(name):
+            getattr(target, "renew", int)()  # so that an input does not depend on those before it
+            target.one(data)
+
+
+def test_the_hang_that_was_found_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A smoothed round trip of nothing made timers due for ever (agents/mrc/rtt.py): the world's own rule says so before it hangs."""
+    target = make("mrc")
+    assert isinstance(target, Pair)
+    for engine in target.engines:
+        for qp in engine.order:
+            assert isinstance(qp.requester.rtt, RttTracker)
+            qp.requester.rtt.srtt = 0
+    with pytest.raises(AssertionError, match="timers"):
+        target.one(b"\0")
+
+
+steps = st.one_of(
+    st.integers(0, 31).map(lambda n: bytes([n << 3])),
+    st.integers(0, 3).map(lambda n: bytes([n << 3 | 1])),
+    st.integers(10, 31).map(lambda n: bytes([n << 3 | 2])),
+    st.builds(lambda n, size: bytes([n << 3 | 3]) + size.to_bytes(2, "big"), st.integers(0, 31), st.integers(0, 20_000)),
+    st.builds(
+        lambda how, flags, pick, edits, more: bytes([4 | how, flags, pick, *edits, *more]),
+        st.integers(0, 3), st.integers(0, 255), st.integers(0, 255), st.lists(st.integers(0, 255), max_size=6), st.binary(max_size=8),
+    ),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["mrc", "roce"])
+def test_no_story_of_honest_and_hostile_frames_breaks_an_endpoint(name: str) -> None:
+    """In the middle of a transfer: no exception, no byte outside a region, bounded state, and a name for every frame (pair.py)."""
+    target = make(name)
+
+    @settings(deadline=None, max_examples=80, database=None)
+    @given(st.lists(steps, max_size=25))
+    def tell(story: list[bytes]) -> None:
+        target.one(b"".join(story))
+
+    tell()
