@@ -24,7 +24,7 @@ SOURCES := topologies agents testbed scenarios tests setup.py
 OWN := if [ -n "$${SUDO_UID:-}" ] && [ "$$(stat -c %u .)" = "$$SUDO_UID" ]; then \
 	find . -uid 0 -exec chown -h "$$SUDO_UID:$${SUDO_GID:-$$SUDO_UID}" {} +; fi
 
-.PHONY: help install demo test unit lint emulated mutations bench soak clean distclean apt root
+.PHONY: help install demo test unit lint emulated mutations fuzz bench soak clean distclean apt root
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -37,6 +37,7 @@ help:
 	make soak       install, then the long runs                                                   (root or sudo)
 	make lint       ruff and mypy alone
 	make mutations  deliberate bugs in the engine, one by one: is each caught?
+	make fuzz       install, then what comes from outside, guided by coverage: SECONDS_EACH=60
 	make clean      build output away, .venv and results stay;  make distclean: .venv too
 	END
 
@@ -82,6 +83,10 @@ $(STAMPS)/dev: requirements-dev.txt $(STAMPS)/packages
 	$(PIP) install -q $(PIP_FLAGS) -r requirements-dev.txt
 	touch $@
 
+$(STAMPS)/fuzz: requirements-fuzz.txt $(STAMPS)/dev
+	$(PIP) install -q $(PIP_FLAGS) -r requirements-fuzz.txt
+	touch $@
+
 # The command only; the engine is compiled by its own rule below, when its sources change.
 $(STAMPS)/project: setup.py $(STAMPS)/packages
 	MRCBED_NO_COMPILE=1 $(PIP) install -q $(PIP_FLAGS) --no-build-isolation --no-deps --config-settings editable_mode=compat -e .
@@ -115,7 +120,7 @@ bench: root install
 # runs from source in the first one already. Emulated ones mostly wait for real time: some go on at once, each worker in a sandbox of its
 # own (run directory, bpffs, namespaces); those that hold the machine to times, rates or trust (marker `quiet`) come afterwards, one by one.
 WORKERS ?= auto
-INTERPRETED := tests/agents --ignore=tests/agents/clustermapper --ignore=tests/agents/kernel
+INTERPRETED := tests/agents tests/fuzz --ignore=tests/agents/clustermapper --ignore=tests/agents/kernel
 SANDBOXES ?= 3
 
 # Every part runs, whatever became of those before it, and the last lines say which to look at.
@@ -158,6 +163,11 @@ soak: root install $(STAMPS)/dev
 lint: $(STAMPS)/dev
 	$(PY) -m ruff check $(SOURCES)
 	$(PY) -m mypy
+
+SECONDS_EACH ?= 60
+fuzz: install $(STAMPS)/dev $(STAMPS)/fuzz
+	@status=0; $(PY) -m tests.fuzz.run --seconds $(SECONDS_EACH) || status=$$?
+	$(OWN); exit $$status
 
 clean:
 	rm -rf build dist *.egg-info *__mypyc*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis $(BPF) $(STAMPS)/engine $(STAMPS)/project
