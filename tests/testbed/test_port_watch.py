@@ -84,8 +84,8 @@ def test_a_stretch_too_short_to_tell_is_not_judged() -> None:
 
 
 def test_the_worst_of_several_stretches_is_told() -> None:
-    def left(t: int) -> float:  # 3 s at full rate, then 3 s at 0.9
-        return RATE * (min(t, 3_000_000_000) + 0.9 * max(0, t - 3_000_000_000))
+    def left(t: int) -> float:  # 3 s at 0.9, then 3 s at full rate
+        return RATE * (0.9 * min(t, 3_000_000_000) + max(0, t - 3_000_000_000))
 
     def waiting(t: int) -> float:
         return 0 if abs(t - 3_000_000_000) < 2 * LOOK else 60_000
