@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,17 @@ from scenarios.runner import Runner
 from scenarios.schema import ScenarioError, load_scenario
 from testbed.errors import UserError
 from tests.scenarios.fakes import FakeCluster
+from tests.scenarios.small import undrawn
 from topologies import load_fabric
 
 TINY = load_fabric("tiny")
 CABLE, OTHER = "p0-t0-0:p0-t1-0", "p0-t0-0:p0-t1-1"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _undrawn() -> Iterator[None]:
+    with undrawn():
+        yield
 
 
 def fault(kind: str, on: str, at: int | None = 10, lasts: int | None = None, **more: Any) -> Fault:
