@@ -33,6 +33,13 @@ def points(made: Sequence[Mapping[str, Any]]) -> list[tuple[str, float, dict[str
     return out
 
 
+def worth(made: Sequence[Mapping[str, Any]]) -> str:
+    """How far the runs behind the figures can be trusted."""
+    told = [world for case in made for world in case["worlds"].values()]
+    total, doubted = sum(w["runs"] for w in told), sum(w["not_trustworthy"] for w in told)
+    return f"fidelity: {doubted} of {total} runs not trustworthy" if doubted else f"fidelity: trustworthy ({total} runs)"
+
+
 def draw(made: Sequence[Mapping[str, Any]], directory: Path) -> list[Path]:
     """``validation.png`` and ``.svg``; nothing, and no old ones, without a figure."""
     found = points(made)
@@ -49,7 +56,7 @@ def draw(made: Sequence[Mapping[str, Any]], directory: Path) -> list[Path]:
         ax.axvline(1, color=LOOKS[SIMULATED][0], linewidth=0.6, zorder=1)
         ax.set_yticks(range(len(found)), [label for label, _, _ in found])
         ax.set_ylim(len(found) - 0.4, -0.6)
-        ax.set_xlabel("over the simulated figure; shaded: within the bound")
+        ax.set_xlabel(f"over the simulated figure; shaded: within the bound\n{worth(made)}")
         marks = [ax.plot([], [], marker, color=colour, label=name)[0] for name, (colour, marker) in LOOKS.items()]
         fig.legend(handles=marks, loc="outside upper center", ncols=3)
         return style.save(fig, directory, NAME)
