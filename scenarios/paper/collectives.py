@@ -270,6 +270,7 @@ def all_to_all(e: Evidence) -> list[Row]:
 
 
 _QUICK_SWEEP = 'sweep={"workload.message_bytes" = ["256KiB", "1MiB"], "fault.0.probability" = [0.0, 0.001, 0.01]}'
+_QUICK_RING = 'sweep={"workload.message_bytes" = ["256KiB", "4MiB"], "fault.0.probability" = [0.0, 0.001, 0.01]}'
 _LOSSLESS = 'sweep={"workload.message_bytes" = ["8MiB"], "fault.0.probability" = [0.0]}'
 _SLOW = f"transport.roce-16.options.rto_ns={SLOW_RTTS * 29_190_000}"
 _LOSSY = 'sweep={"workload.message_bytes" = ["16MiB"], "fault.0.probability" = [0.01]}'
@@ -284,7 +285,7 @@ FIGURES = (
         ring,
         plots.sizes,
         (
-            Part("main", "ring-loss.toml", quick=("workload.steps=2", _QUICK_SWEEP), seeds=(1, 2), transports=_THREE),
+            Part("main", "ring-loss.toml", quick=("workload.steps=2", _QUICK_RING), seeds=(1, 2), transports=_THREE),
             Part("timer", "ring-loss.toml", (_LOSSY, _SLOW), ("workload.steps=2", _QUICK_LOSSY, _SLOW), (1,), transports=("roce-16",)),
             Part("qps", "ring-loss.toml", full=(_LOSSLESS,), quick=("workload.steps=2", _QUICK_LOSSLESS), transports=("roce-8", "roce-16")),
         ),
