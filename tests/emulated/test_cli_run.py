@@ -20,7 +20,7 @@ import pytest
 
 from tests.emulated.remains import CLOSED, Outside
 
-pytestmark = pytest.mark.sandbox
+pytestmark = [pytest.mark.sandbox, pytest.mark.quiet]
 ROOT = Path(__file__).resolve().parents[2]
 MRCBED = str(ROOT / ".venv" / "bin" / "mrcbed")
 if not os.access(MRCBED, os.X_OK):
