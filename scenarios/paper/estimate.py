@@ -14,13 +14,13 @@ from scenarios.runner import plan
 from scenarios.series import Item, PartLike
 from topologies.theory import bus_bandwidth, collective_step_ns, place_ranks
 
-COLLECTIVE_S, FLOWS_S = 3.5, 2.0
+COLLECTIVE_S, FLOWS_S = 2.5, 2.0
 """A run beside its measured time, on two cores: agents up and connected, one step more or less, books balanced, agents down [measured]."""
 FABRIC_S = 1.5
 """A fabric up and down [measured]."""
-PART_S, DRAWN_S = 4.0, 2.5
+PART_S, DRAWN_S = 2.5, 1.5
 """Tables, summary and report of a scenario, and the plots of one setting and placement of it [measured]."""
-FIGURE_S = 4.0
+FIGURE_S = 3.0
 """Verdicts, drawing and page of a figure, in a process of its own [measured]."""
 SLOWER = {"mrc": 1.1, "roce": 2.5}
 """A step over theory's, by kind: RoCE's flows collide [measured]."""
