@@ -68,9 +68,9 @@ def kept(e: Evidence, transport: str, size: Any, loss: float) -> float | None:
     return ratio(share(e, transport, size, loss), share(e, transport, size, 0.0))
 
 
-def ends(e: Evidence) -> tuple[Any, Any]:
+def ends(e: Evidence, part: str = "main") -> tuple[Any, Any]:
     """The smallest and the largest size, as written."""
-    sizes = e.settings("main", SIZE)
+    sizes = e.settings(part, SIZE)
     return (sizes[0], sizes[-1]) if sizes else (None, None)
 
 
@@ -107,7 +107,7 @@ def _over_rtt(run: Run, key: str) -> float | None:
 def ring(e: Evidence) -> list[Row]:
     small, large = ends(e)
     mrc, one, many = (share(e, name, large, 0.0) for name in ("mrc", "roce-1p", "roce-16"))
-    eight, sixteen = (share(e, name, large, 0.0, "qps") for name in ("roce-8", "roce-16"))
+    eight, sixteen = (share(e, name, ends(e, "qps")[1], 0.0, "qps") for name in ("roce-8", "roce-16"))
     half, gain = ratio(one, mrc), ratio(sixteen, eight)
     sizes = e.settings("main", SIZE)
     better = all_hold([beats(share(e, "mrc", s, 0.0), share(e, "roce-16", s, 0.0)) for s in sizes])

@@ -166,7 +166,7 @@ BAD_ALL = {
     ("roce-16", 0.0): (0.5, 0.9),
 }  # fmt: skip
 QPS = {
-    good: [run("roce-8", {SIZE: "4MiB", LOSS: 0.0}, busbw_bps=80.0), run("roce-16", {SIZE: "4MiB", LOSS: 0.0}, busbw_bps=high)]
+    good: [run("roce-8", {SIZE: "2MiB", LOSS: 0.0}, busbw_bps=80.0), run("roce-16", {SIZE: "2MiB", LOSS: 0.0}, busbw_bps=high)]
     for good, high in ((True, 85.0), (False, 99.0))
 }
 
