@@ -99,7 +99,7 @@ class AgentServer:
     def __init__(self, path: str) -> None:
         folder = os.path.dirname(path) or "."
         if stat.S_IMODE(os.stat(folder).st_mode) & 0o077:
-            raise PermissionError(f"a control socket lies in a folder that is its owner's alone, but others may enter {folder}: chmod 700 it")
+            raise PermissionError(f"others may enter {folder}, where a control socket is to lie: chmod 700 it")
         self.owners = (os.geteuid(), 0)
         self.strangers = 0  # turned away
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
