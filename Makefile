@@ -24,7 +24,7 @@ SOURCES := topologies agents testbed scenarios tests setup.py
 OWN := if [ -n "$${SUDO_UID:-}" ] && [ "$$(stat -c %u .)" = "$$SUDO_UID" ]; then \
 	find . -uid 0 -exec chown -h "$$SUDO_UID:$${SUDO_GID:-$$SUDO_UID}" {} +; fi
 
-.PHONY: help install demo test unit lint emulated mutations fuzz bench soak clean distclean apt root
+.PHONY: help install demo test unit interpreted lint emulated mutations fuzz bench soak clean distclean apt root
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -116,11 +116,13 @@ bench: root install
 
 # --- check -----------------------------------------------------------------------------------------------------
 
-# Rootless tests share the cores, a file at a time. The second pass is for what setup.py compiles and what drives it: all else of agents/
-# runs from source in the first one already. Emulated ones mostly wait for real time: some go on at once, each worker in a sandbox of its
+# Rootless tests share the cores, a file at a time. The second pass is for what setup.py compiles, run from source: here whole engines against
+# each other, which between them pass through every module; `make interpreted` takes all of their tests. Emulated ones mostly wait for real time: some go on at once, each worker in a sandbox of its
 # own (run directory, bpffs, namespaces); those that hold the machine to times, rates or trust (marker `quiet`) come afterwards, one by one.
 WORKERS ?= auto
-INTERPRETED := tests/agents tests/fuzz --ignore=tests/agents/clustermapper --ignore=tests/agents/kernel
+WHOLE_ENGINES := $(addprefix tests/agents/,test_virtual.py test_collectives.py mrc/test_delivery.py mrc/test_failures.py \
+	roce/test_delivery.py roce/test_recovery.py)
+ALL_ENGINES := tests/agents tests/fuzz --ignore=tests/agents/clustermapper --ignore=tests/agents/kernel
 SANDBOXES ?= 3
 
 # Every part runs, whatever became of those before it, and the last lines say which to look at.
@@ -141,9 +143,12 @@ unit: install $(STAMPS)/dev
 	status=0
 	echo "--- rootless tests, engine compiled"
 	$(PY) -m pytest tests --ignore=tests/emulated -m "not soak" -n $(WORKERS) --dist loadfile || status=1
-	echo "--- the engine's tests again, interpreted"
-	MRCBED_INTERPRETED=1 $(PY) -m pytest $(INTERPRETED) -m "not soak" -n $(WORKERS) --dist loadfile || status=1
+	echo "--- whole engines again, interpreted"
+	MRCBED_INTERPRETED=1 $(PY) -m pytest $(WHOLE_ENGINES) -m "not soak" -n $(WORKERS) --dist loadfile || status=1
 	exit $$status
+
+interpreted: install $(STAMPS)/dev
+	MRCBED_INTERPRETED=1 $(PY) -m pytest $(ALL_ENGINES) -m "not soak" -n $(WORKERS) --dist loadfile
 
 emulated: root install $(STAMPS)/dev
 	@status=0
@@ -156,7 +161,7 @@ emulated: root install $(STAMPS)/dev
 mutations: $(STAMPS)/dev
 	$(PY) -m tests.mutations
 
-soak: root install $(STAMPS)/dev
+soak: root install $(STAMPS)/dev interpreted
 	@status=0; $(PY) -m testbed.sandbox -- $(PY) -m pytest tests/emulated tests/soak -m soak --timeout 0 -rP || status=$$?
 	$(OWN); exit $$status
 
