@@ -86,6 +86,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="an mrcbed host process")
     parser.add_argument("--config", required=True, help="JSON file")
     args = parser.parse_args()
+    os.closerange(3, 1024)  # mnexec leaves the namespaces that it entered open
     libc = ctypes.CDLL(None, use_errno=True)
     parent = os.getppid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever steers us

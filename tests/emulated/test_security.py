@@ -72,7 +72,7 @@ def test_an_agents_own_user_cannot_open_anothers_control_socket(whole: Cluster) 
     """Agents share a user: what keeps them from steering each other is that the sockets are root's."""
     path = whole.agents[0].path
     tried = subprocess.run(
-        ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "python3", "-c",
+        ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "/usr/bin/python3", "-c",
          f"import socket; socket.socket(socket.AF_UNIX).connect({path!r})"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
