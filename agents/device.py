@@ -237,8 +237,8 @@ class Device(Nic):
             # comes after the last look is not due before `next_look`. A wake-up per due frame, then, and none per arrival.
             sources = self._without_ring
             wake = min(wake, io.ring.next_look())
-        if got == BATCH or sent == BATCH:
-            wait = 0
+        if got == BATCH or sent == BATCH or engine.completed():
+            wait = 0  # what completed may be what somebody waits for who then posts the next: it does not wait for the next frame to come
         else:
             wait = min(max(wake - time.monotonic_ns(), 0), MAX_WAIT)
         # select: microseconds of resolution, where poll and epoll round up to a millisecond.

@@ -75,6 +75,9 @@ class Reports(Protocol):
     def rest(self) -> None:
         """All is done: probe nothing any more, so that every packet comes to rest and can be counted. Not to be taken back."""
 
+    def completed(self) -> bool:
+        """Whether :meth:`completions` has any."""
+
     def completions(self) -> list[Completion]:
         """Finished requests since the last call."""
 

@@ -177,7 +177,7 @@ class KernelDevice:
         due = until
         if any(c.waits for c in connections):
             due = min(due, max(now, self._look_at))
-        wait = 0 if self.engine.made else min(max(due - time.monotonic_ns(), 0), MAX_WAIT)
+        wait = 0 if self.engine.completed() else min(max(due - time.monotonic_ns(), 0), MAX_WAIT)
         sources: list[Any] = [*reading, *self._listeners, *self._greetings, *(readers or [])]
         ready, able, _ = select.select(sources, list(writing), [], wait / 1e9)
         self.wakeups += 1

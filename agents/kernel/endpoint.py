@@ -77,6 +77,9 @@ class Endpoint:
 
     # --- what the host process asks ---------------------------------------------------------------------------
 
+    def completed(self) -> bool:
+        return bool(self.made)
+
     def completions(self) -> list[Completion]:
         done = self.made[:]
         self.made.clear()

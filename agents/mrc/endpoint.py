@@ -126,6 +126,10 @@ class Endpoint:
             raise ValueError(f"QP {qpn} of h{self.host} is not in RTS")
         qp.requester.post(wr_id, memory, va, rkey, imm)
 
+    def completed(self) -> bool:
+        """Whether :meth:`completions` has any."""
+        return bool(self.finished) or any(qp.responder.completions or qp.requester.completions for qp in self.order)
+
     def completions(self) -> list[Completion]:
         """Finished requests since the last call, receives first in PSN order."""
         made = self.finished

@@ -177,6 +177,9 @@ class QueuePairs(Transmitter):
 
     # --- reports ---------------------------------------------------------------------------------------------
 
+    def completed(self) -> bool:
+        return len(self._completions) > 0
+
     def completions(self) -> list[Completion]:
         done = self._completions[:]
         self._completions.clear()  # shared with the queue pairs

@@ -68,6 +68,20 @@ def pair(tiny: Cluster, request: pytest.FixtureRequest) -> Iterator[tuple[Pair, 
     made.close()
 
 
+def test_nobody_sleeps_on_what_completed(pair: tuple[Pair, int]) -> None:
+    """Who waits for a message to post the next one is told at once, not when the next frame or timer wakes the loop."""
+    two, _ = pair
+    two.a.post_write(two.qpn, 1, memoryview(bytes(FABRIC.mtu)), two.region.va, two.region.rkey)
+    end = time.monotonic_ns() + 2_000_000_000
+    while not two.a.engine.completed():
+        assert time.monotonic_ns() < end
+        for device in two.devices:
+            device.turn(time.monotonic_ns() + 100_000)
+    begun = time.monotonic_ns()
+    two.a.turn(begun + 1_000_000_000)  # nothing comes: b is asleep
+    assert time.monotonic_ns() - begun < 100_000_000 and len(two.a.engine.completions()) == 1
+
+
 def test_an_idle_round_trip_is_the_base_rtt(pair: tuple[Pair, int]) -> None:
     two, expected = pair
     took = [two.write() for _ in range(WRITES)]
