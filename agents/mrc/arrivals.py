@@ -231,7 +231,7 @@ class Arrivals:
                 qp.health.answered(now, plane, at)
                 r.suspicion.arrived(plane, at)
                 r.paths.probe_answered(now, i, at, r.rtt.srtt)
-                r.congestion.planes_changed(max(1, r.paths.live_planes()))
+                r.planes_changed()
                 if m == wire.M_NONE:  # a probe that was trimmed overtook the data: it says nothing of order, nor of delay
                     full = self.config.mtu + wire.COUNTED
                     r.measured(now, plane, r.rtt.as_full(rtt, PROBE_BYTES, full))
@@ -251,7 +251,7 @@ class Arrivals:
                 r.paths.marked(i)
             elif m == wire.M_ALWAYS_SKIP:
                 r.paths.lost(now, i, now, r.rtt.srtt, "always_skip")
-                r.congestion.planes_changed(max(1, r.paths.live_planes()))
+                r.planes_changed()
         if fresh:
             loss.verdicts(r, now, edge + 1, edge + first, 64, waiting & 0x7FFF)
         return qp

@@ -272,7 +272,7 @@ class Endpoint:
                 if qp.health.set_ports(now, p, self.out.port_up[p], peer.mask >> p & 1 != 0, r.rtt.srtt) and qp.state == RTS:
                     returned.requeue_plane(r, now, p)
             if qp.state == RTS:
-                r.congestion.planes_changed(max(1, r.paths.live_planes()))
+                r.planes_changed()
 
     def reroute(self, now: int, dead_links: list[str]) -> None:
         """MRC's paths are static; nothing to do."""
@@ -291,7 +291,7 @@ class Endpoint:
                 r.paths.deny(now, i)
             else:
                 r.paths.allow(now, i, r.rtt.srtt)
-        r.congestion.planes_changed(max(1, r.paths.live_planes()))
+        r.planes_changed()
 
     def _evs_over(self, qp: QueuePair, links: frozenset[str]) -> set[int]:
         """Indices of the QP's EVs whose paths take one of the links."""
@@ -309,7 +309,7 @@ class Endpoint:
                 r.paths.probe_soon(now, i)
             if down:
                 returned.requeue(r, now, down, "hint")
-                r.congestion.planes_changed(max(1, r.paths.live_planes()))
+                r.planes_changed()
 
     def _fail(self, now: int, qp: QueuePair, status: int) -> None:
         """To ERROR: the first outstanding request gets the cause, everything else flushes, memory is not touched again."""

@@ -115,6 +115,10 @@ class Requester:
         self.una = self.next = self.end = psn
         self.limit = psn + min(mpr, self.size)
         self.progress_ns = now
+        self.planes_changed()
+
+    def planes_changed(self) -> None:
+        """Which planes carry data may have changed: the window follows. With none it is that of one; nothing can go then anyway."""
         self.congestion.planes_changed(max(1, self.paths.live_planes()))
 
     def post(self, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int) -> None:
@@ -272,7 +276,7 @@ class Requester:
             return
         self.paths.undo(now, ev)
         self.congestion.on_wrong_loss(now, self.bytes[psn % self.size])
-        self.congestion.planes_changed(max(1, self.paths.live_planes()))
+        self.planes_changed()
 
     def in_flight_psn(self, seq: int) -> int:
         """The PSN that transmission ``seq`` carried if that very transmission is still in flight, else -1."""
@@ -443,7 +447,7 @@ class Requester:
         back = self.suspicion.lost(now, ev, sent, size, self.rtt.srtt)
         if back:
             self.congestion.on_wrong_loss(now, back)
-        self.congestion.planes_changed(max(1, self.paths.live_planes()))
+        self.planes_changed()
 
     def settle_doubts(self, now: int) -> None:
         """No NACK came for what is due: those paths lost it."""
