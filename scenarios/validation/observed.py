@@ -6,23 +6,20 @@ Times are pooled over the seeds, so that a percentile has the samples it needs; 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
-from scenarios.paper.claims import value_of
+from scenarios.paper.claims import Figure as Key
+from scenarios.paper.claims import Run, value_of
 from scenarios.plots.stored import Stored
 from scenarios.stats import percentile
 
 MEDIAN, TAIL, COUNT = "median", "tail", "count"
 BOUNDS = {MEDIAN: 0.05, TAIL: 0.15, COUNT: 0.05}
 """How far two columns may part, by kind of figure (the issue's; a count is held to a median's)."""
-
-Run = Mapping[str, Any]
-Key = str | Callable[[Run], float | None]
-"""A dotted key of a run's entry in summary.json, or a function of it."""
 
 
 @dataclass(frozen=True)

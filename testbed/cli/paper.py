@@ -13,7 +13,7 @@ import click
 from rich.console import Console
 
 from testbed.cli.run import give_back, parse_seeds
-from testbed.cli.sets import conclude_apart, run_one, tell
+from testbed.cli.sets import conclude_apart, run_one, show_list, tell
 from testbed.errors import UserError
 
 
@@ -80,25 +80,11 @@ def _run(wanted: list[Any], directory: Path, form: Any, as_json: bool) -> int:
 
 
 def _list(wanted: list[Any], seeds: tuple[int, ...]) -> None:
-    from rich import box
-    from rich.table import Table
+    def names(figure: Any) -> str:
+        return ", ".join(dict.fromkeys(part.scenario for part in figure.parts))
 
-    from scenarios.paper import estimate
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for head in ("figure", "what", "scenarios", "full\nruns, about", "--quick\nruns, about"):
-        table.add_column(head, justify="right" if "runs" in head else "left", overflow="fold")
-    times = {quick: estimate.seconds(wanted, quick, seeds) for quick in (False, True)}
-    for figure in wanted:
-        cells = [
-            f"{estimate.runs(figure, quick, seeds)}, {estimate.shown(times[quick][figure.id])}" if figure.parts else "computed"
-            for quick in (False, True)
-        ]
-        table.add_row(figure.id, figure.title, ", ".join(dict.fromkeys(part.scenario for part in figure.parts)), *cells)
-    table.add_section()
-    table.add_row("", "all of these", "", *(estimate.shown(sum(times[quick].values())) for quick in (False, True)))
-    (Console() if sys.stdout.isatty() else Console(width=120)).print(table)
-    click.echo("Estimated from theory's step times and what runs cost to set up. Figures 12 and 13 share their runs.")
+    note = "Estimated from theory's step times and what runs cost to set up. Figures 12 and 13 share their runs."
+    show_list(wanted, seeds, ("figure", "scenarios"), names, note)
 
 
 def _show(directory: Path, as_json: bool) -> None:

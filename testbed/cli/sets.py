@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+import click
+from rich.console import Console
 
 from scenarios.series import INTERRUPTED
 from testbed.cli.run import ProgressBar
@@ -53,6 +56,29 @@ def conclude_apart(conclude: Callable[[Any, Path], Any]) -> Callable[[Any, Path]
             raise UserError("could not be concluded")
 
     return apart
+
+
+def show_list(items: Sequence[Any], seeds: tuple[int, ...], heads: tuple[str, str], scenarios: Callable[[Any], str], note: str) -> None:
+    """What a command's set holds and how long it takes. ``heads``: of the items and of what they run; ``scenarios``: an item's."""
+    from rich import box
+    from rich.table import Table
+
+    from scenarios import estimate
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for head in (heads[0], "what", heads[1], "full\nruns, about", "--quick\nruns, about"):
+        table.add_column(head, justify="right" if "runs" in head else "left", overflow="fold")
+    times = {quick: estimate.seconds(items, quick, seeds) for quick in (False, True)}
+    for item in items:
+        cells = [
+            f"{estimate.runs(item, quick, seeds)}, {estimate.shown(times[quick][item.id])}" if item.parts else "computed"
+            for quick in (False, True)
+        ]
+        table.add_row(item.id, item.title, scenarios(item), *cells)
+    table.add_section()
+    table.add_row("", "all of these", "", *(estimate.shown(sum(times[quick].values())) for quick in (False, True)))
+    (Console() if sys.stdout.isatty() else Console(width=120)).print(table)
+    click.echo(note)
 
 
 def tell(line: str) -> None:

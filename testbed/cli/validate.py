@@ -14,7 +14,7 @@ import click
 from rich.console import Console
 
 from testbed.cli.run import give_back, parse_seeds
-from testbed.cli.sets import conclude_apart, run_one, tell
+from testbed.cli.sets import conclude_apart, run_one, show_list, tell
 from testbed.errors import UserError
 from testbed.simulated import EMULATED, WORLDS
 
@@ -95,22 +95,8 @@ def _report(wanted: list[Any], directory: Path, as_json: bool) -> int:
 
 
 def _list(wanted: list[Any], seeds: tuple[int, ...]) -> None:
-    from rich import box
-    from rich.table import Table
-
-    from scenarios.paper import estimate
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for head in ("case", "what", "scenario", "full\nruns, about", "--quick\nruns, about"):
-        table.add_column(head, justify="right" if "runs" in head else "left", overflow="fold")
-    times = {quick: estimate.seconds(wanted, quick, seeds) for quick in (False, True)}
-    for case in wanted:
-        cells = [f"{estimate.runs(case, quick, seeds)}, {estimate.shown(times[quick][case.id])}" for quick in (False, True)]
-        table.add_row(case.id, case.title, case.scenario, *cells)
-    table.add_section()
-    table.add_row("", "all of these", "", *(estimate.shown(sum(times[quick].values())) for quick in (False, True)))
-    (Console() if sys.stdout.isatty() else Console(width=120)).print(table)
-    click.echo(f"Of {' and '.join(wanted[0].worlds)} runs together, as if all took the time of emulated ones.")
+    note = f"Of {' and '.join(wanted[0].worlds)} runs together, as if all took the time of emulated ones."
+    show_list(wanted, seeds, ("case", "scenario"), lambda case: str(case.scenario), note)
 
 
 def _show(directory: Path, as_json: bool) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from scenarios.paper import collectives, estimate
+from scenarios import estimate
+from scenarios.paper import collectives
 from scenarios.paper.claims import AGREES, CANNOT, DIFFERS, NO_DATA, Claim, Evidence, Row, bus_share, judged, overall, value_of
 from scenarios.paper.figure import HERE
 from scenarios.paper.figures import FIGURES, ORDER, chosen

@@ -1,6 +1,6 @@
 """How long figures take to run, from their scenarios alone: theory's time of a step, what was seen beside it, and what runs cost.
 
-An estimate, for ``mrcbed paper --list`` and for the promise that the whole set fits two hours, in short a quarter of one. Pure.
+For ``--list`` of ``mrcbed paper`` and ``validate``, and for the promise that the paper set fits two hours, in short a quarter of one. Pure.
 """
 
 from __future__ import annotations
