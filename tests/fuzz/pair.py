@@ -1,4 +1,4 @@
-"""Two live endpoints and a fuzzer between them: what the targets ``mrc`` and ``roce`` share.
+"""Two live endpoints and a fuzzer between them: what the targets ``mrc`` and ``roce`` share, and those of single frames (frames.py).
 
 An input is a story. Each step is a byte, its low three bits what happens, the others how much:
 
@@ -184,6 +184,10 @@ class Pair:
                 self.wait(1 << n)
             else:
                 self.post(n & 1, min(r.u16(), REGION), n >> 1 if n & 2 else -1)
+        self.look()
+
+    def look(self) -> None:
+        """Memory and invariants of both sides; what they have to tell is taken."""
         for side in (0, 1):
             arena = self.arenas[side]
             assert arena[:GUARD] == MARK and arena[-GUARD:] == MARK, "memory outside the region changed"

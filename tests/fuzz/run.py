@@ -27,8 +27,8 @@ ROOT = HERE.parents[1]
 WORK = ROOT / "build" / "fuzz"
 CORPUS = HERE / "corpus"
 TARGETS = {
-    "codec": "codec.Codec", "mrc": "mrc_pair.MrcPair", "roce": "roce_pair.RocePair", "stream": "stream.Stream",
-    "control": "control.Control", "immediates": "immediates.Immediates",
+    "codec": "codec.Codec", "mrc": "mrc_pair.MrcPair", "roce": "roce_pair.RocePair", "mrc-frame": "frames.MrcFrames",
+    "roce-frame": "frames.RoceFrames", "stream": "stream.Stream", "control": "control.Control", "immediates": "immediates.Immediates",
 }  # fmt: skip
 LARGEST_MIB = 2048
 SLOWEST_S = 600

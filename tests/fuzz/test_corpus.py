@@ -21,7 +21,7 @@ from agents.roce.counters import Counters
 from tests.fuzz.pair import Pair
 from tests.fuzz.run import CORPUS, TARGETS, corpus, make
 
-MOST_FILES, MOST_BYTES = 200, 200 << 10
+MOST_FILES, MOST_BYTES = 300, 200 << 10
 
 
 @pytest.fixture(autouse=True)
@@ -61,6 +61,9 @@ FAULTS: list[tuple[str, object, str, object]] = [
     ("mrc", Arrivals, "counters", lambda a: {"rx_packets": a.rx_packets, "rx_too_many": 0}),
     ("roce", Memory, "allowed", lambda memory, rkey, va, length: True),
     ("roce", Counters, "as_dict", lambda c: dict.fromkeys(dir(c), 1)),
+    ("mrc-frame", Memory, "allowed", lambda memory, rkey, va, length: True),
+    ("mrc-frame", Arrivals, "_sack", lambda *a: 1 // 0),
+    ("roce-frame", Counters, "as_dict", lambda c: dict.fromkeys(dir(c), 1)),
     ("stream", framing.Memory, "at", _anywhere),
     ("control", agent, "_NOT_ARGUMENTS", ()),
     ("immediates", ReduceScatter, "sends", lambda job, peer, stage: True),
