@@ -116,10 +116,11 @@ bench: root install
 
 # --- check -----------------------------------------------------------------------------------------------------
 
-# Rootless tests share the cores, a file at a time. The second pass is for what setup.py compiles, run from source: here whole engines against
-# each other, which between them pass through every module; `make interpreted` takes all of their tests. Emulated ones mostly wait for real time: some go on at once, each worker in a sandbox of its
-# own (run directory, bpffs, namespaces); those that hold the machine to times, rates or trust (marker `quiet`) come afterwards, one by one.
-WORKERS ?= auto
+# Rootless tests share the cores, a file at a time, one more at once than there are cores: some wait for real time. The second pass is for what setup.py compiles, run from source: here whole engines
+# against each other, which between them pass through every module; `make interpreted` takes all of their tests. Emulated ones mostly
+# wait for real time: some go on at once, each worker in a sandbox of its own (run directory, bpffs, namespaces); those that hold the
+# machine to times, rates or trust (marker `quiet`) come afterwards, one by one.
+WORKERS ?= $(shell expr $$(nproc) + 1)
 WHOLE_ENGINES := $(addprefix tests/agents/,test_virtual.py test_collectives.py mrc/test_delivery.py mrc/test_failures.py \
 	roce/test_delivery.py roce/test_recovery.py)
 ALL_ENGINES := tests/agents tests/fuzz --ignore=tests/agents/clustermapper --ignore=tests/agents/kernel

@@ -165,7 +165,7 @@ class Fabric:
         """Paths between two hosts under different T0s: one per plane and T1."""
         return self.planes * self.t1_per_plane
 
-    @property
+    @cached_property
     def frame_bytes(self) -> int:
         """A full data packet as a link carries it, Ethernet header included, preamble and FCS not."""
         return DATA_HEADERS + self.mtu + ICRC
@@ -181,12 +181,12 @@ class Fabric:
         bits = (self.frame_bytes + SACK_BYTES) * 8
         return sum(bits * count * 1_000_000_000 // rate for rate, count in hops)
 
-    @property
+    @cached_property
     def base_rtt_ns(self) -> int:
         """Base RTT of a cross-T1 path: four links serialise a full data packet and its SACK, and the delay both ways [ours]."""
         return self._serialisation_ns(True) + 2 * self.delay_ns
 
-    @property
+    @cached_property
     def local_rtt_ns(self) -> int:
         """Base RTT between hosts under one T0: two links each way."""
         return self._serialisation_ns(False) + 2 * self.delay_ns
@@ -196,19 +196,19 @@ class Fabric:
         bits = self.frame_bytes * 8_000_000_000
         return 2 * bits // self.nic_rate + (0 if local else 2 * bits // self.fabric_rate)
 
-    @property
+    @cached_property
     def plane_bdp(self) -> int:
         """Bandwidth-delay product of one plane, bytes: a NIC port's rate times the base RTT."""
         return self.nic_rate * self.base_rtt_ns // 8_000_000_000
 
     # --- queues: what every egress port of a switch does with its data class, bytes waiting -------------------------
 
-    @property
+    @cached_property
     def buffer_bytes(self) -> int:
         """Tail drop above this, on host ports too."""
         return int(self.plane_bdp * self.buffer_bdp)
 
-    @property
+    @cached_property
     def ecn_bytes(self) -> tuple[int, int]:
         """Marking rises linearly from nothing at the first to every packet at the second."""
         return int(self.plane_bdp * self.ecn_low_bdp), int(self.plane_bdp * self.ecn_high_bdp)
