@@ -12,7 +12,7 @@ import struct
 import time
 from typing import Any, Final
 
-from agents.delay_line import DelayLine
+from agents.delay_line import CUT, INNER_LENGTH, UNCOUNTED, DelayLine
 from agents.transport import Engine
 
 # tpacket2_hdr: status, length, kept, mac offset, net offset, seconds and nanoseconds of arrival (real-time clock); then sockaddr_ll.
@@ -65,7 +65,10 @@ class ReceiveRing:
                     arrival = self.looked
                 begin = offset + mac
                 klass = (view[begin + _CLASS] & 15) << 2 | view[begin + _CLASS + 1] >> 6
-                self.line.put(at, arrival, port, klass, view[begin + _HOP_LIMIT], length)
+                missing = 0
+                if klass in CUT:
+                    missing = (view[begin + INNER_LENGTH] << 8 | view[begin + INNER_LENGTH + 1]) + UNCOUNTED - length
+                self.line.put(at, arrival, port, klass, view[begin + _HOP_LIMIT], length, missing)
                 self.starts[at] = begin
                 self.lengths[at] = kept
                 self.ports[at] = port

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from testbed.emulated.bringup import BURST_NS, MTU_ROOM
+from testbed.emulated.bringup import MTU_ROOM, burst_bytes
 from topologies.clos import Fabric
 
 Bytes = NDArray[np.float64]
@@ -169,4 +169,4 @@ class PortWatch:
 
 def allowed_bytes(rate: int, frame: int) -> int:
     """What a port of ``rate`` (bits/s) may send beyond it in any stretch of time."""
-    return BUCKETS * max(1600, rate * BURST_NS // 8_000_000_000) + CUT * frame
+    return BUCKETS * burst_bytes(rate) + CUT * frame

@@ -18,8 +18,13 @@ from topologies.paths import path_evs
 
 MTU_ROOM = 64
 """Link MTU above a full data packet's: immediates and other transports' headers fit (our own choice)."""
-BURST_NS = 2_000_000
-"""HTB may catch up this much after a late timer; longer bursts would hide queues (our own choice)."""
+BURST_NS = 500_000
+"""What a port may catch up after a late timer, which HTB cannot tell from having had nothing to send: ports that often pause go faster than
+their rate by that much each time. Shorter, and late timers cost full ports so much that queues grow and mark [ours; docs/fidelity.md]."""
+HIGH_BURST_NS = 2_000_000
+"""What the high class may send at once beyond its half of the rate [ours]."""
+LEAST_HIGH_BURST = 1600
+LEAST_BURST = 64  # `tc` rounds in ticks of 64 ns
 DATA_QUEUE = 0x12
 """Major number of the plain FIFO below the data class."""
 TX_QUEUE = 10_000
@@ -45,14 +50,22 @@ def veth_lines(fabric: Fabric, namespaces: dict[str, str]) -> list[str]:
 
 def class_lines(fabric: Fabric, verb: str, port: Port, rate: int) -> list[str]:
     """`tc` lines of a port's HTB classes; ``verb``: add, or change for other rates (bits/s) on a running port."""
-    burst = max(1600, rate * BURST_NS // 8_000_000_000)
-    half = rate // 2
-    dev, rest = f"dev {port.name}", f"burst {burst} cburst {burst} quantum {fabric.frame_bytes}"
+    half, dev = rate // 2, f"dev {port.name}"
+
+    def bucket(size: int) -> str:
+        return f"burst {size} cburst {size} quantum {fabric.frame_bytes}"
+
+    port_bucket, high_bucket = bucket(burst_bytes(rate)), bucket(max(LEAST_HIGH_BURST, rate * HIGH_BURST_NS // 8_000_000_000))
     return [
-        f"class {verb} {dev} parent 1: classid 1:f htb rate {rate}bit ceil {rate}bit {rest}",
-        f"class {verb} {dev} parent 1:f classid 1:1 htb rate {half}bit ceil {half}bit prio 0 {rest}",
-        f"class {verb} {dev} parent 1:f classid 1:2 htb rate {rate - half}bit ceil {rate}bit prio 1 {rest}",
+        f"class {verb} {dev} parent 1: classid 1:f htb rate {rate}bit ceil {rate}bit {port_bucket}",
+        f"class {verb} {dev} parent 1:f classid 1:1 htb rate {half}bit ceil {half}bit prio 0 {high_bucket}",
+        f"class {verb} {dev} parent 1:f classid 1:2 htb rate {rate - half}bit ceil {rate}bit prio 1 {port_bucket}",
     ]
+
+
+def burst_bytes(rate: int) -> int:
+    """A port's bucket at a rate (bits/s). It may be less than a frame: HTB lets one go while nothing is owed."""
+    return max(LEAST_BURST, rate * BURST_NS // 8_000_000_000)
 
 
 def queue_lines(fabric: Fabric, ports: Iterable[tuple[Port, int]]) -> list[str]:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.delay_line import DelayLine
+from agents.delay_line import CUT, DelayLine
 from agents.mrc import dscp
 from agents.receive_ring import ReceiveRing
 from agents.transport import NEVER
@@ -38,8 +38,10 @@ class Kernel:
         self.step = 0  # what the real-time clock was set forward by
         self.frames = 0
 
-    def arrive(self, at: int, port: int = 0, klass: int = dscp.NO_TRIM, length: int = FULL, hops: int = CROSSING, ecn: int = 2) -> int:
-        """A frame at a (monotonic) time; its number, or -1 when the ring was full."""
+    def arrive(
+        self, at: int, port: int = 0, klass: int = dscp.NO_TRIM, length: int = FULL, hops: int = CROSSING, ecn: int = 2, was: int = 0
+    ) -> int:
+        """A frame at a (monotonic) time; its number, or -1 when the ring was full. ``was``: its length when it was sent, if more."""
         offset = self.head // 4 * BLOCK + self.head % 4 * SLOT
         (status,) = struct.unpack_from("=I", self.memory, offset)
         if status != 0:
@@ -49,7 +51,8 @@ class Kernel:
         self.frames += 1
         frame = bytearray(length)
         struct.pack_into("!IHBB", frame, 14, 6 << 28 | klass << 22 | ecn << 20, length - 54, 41, hops)
-        struct.pack_into("!Q", frame, 54, self.frames)
+        struct.pack_into("!H", frame, 58, max(was, length) - 94)
+        struct.pack_into("!Q", frame, 62, self.frames)
         kept = min(length, SLOT - 80)
         # The kernel's other status bits come and go.
         header = (1 | STATUS_LOSING * (self.frames % 2), length, kept, 66, 80, real // 10**9, real % 10**9, 0, 0, 0, 17, 0, 1000 + port)
@@ -70,7 +73,7 @@ class Engine:
 
     def receive(self, now: int, port: int, buffer: Any, start: int, length: int) -> None:
         assert not buffer.readonly
-        (number,) = struct.unpack_from("!Q", buffer, start + 54)
+        (number,) = struct.unpack_from("!Q", buffer, start + 62)
         self.got.append((now, port, number, length))
 
     def numbers(self) -> list[int]:
@@ -132,6 +135,40 @@ def test_small_high_frames_overtake_data_of_their_port_only_as_far_as_they_are_f
     assert [now for now, *_ in engine.got] == [FABRIC.delay_ns + t for t in (1000 + 154 * 2000, FULL * 2000, (FULL + 154) * 2000)]
 
 
+@pytest.mark.parametrize(
+    ("klass", "hops", "whole", "short"),
+    [
+        (dscp.TRIMMED_LASTHOP, CROSSING, NIC // 2 + UPPER, NIC // 2),
+        (dscp.TRIMMED, CROSSING, NIC // 2, NIC // 2 + UPPER),
+        (dscp.TRIMMED_LASTHOP, LOCAL, NIC // 2, NIC // 2),
+        (dscp.TRIMMED, LOCAL, NIC // 2, NIC // 2),
+    ],
+)
+def test_a_trimmed_frame_was_whole_up_to_the_switch_that_cut_it(klass: int, hops: int, whole: int, short: int) -> None:
+    """Else a NACK would be back before the packet that it names could have been there."""
+    kernel = Kernel()
+    kernel.arrive(0, klass=klass, length=154, hops=hops, was=FULL)
+    kernel.look(10)
+    assert kernel.ring.line.next == FABRIC.delay_ns + FULL * whole + 154 * short
+
+
+def test_a_peer_that_lies_about_what_was_trimmed_is_late_by_a_full_frame_at_most() -> None:
+    kernel = Kernel()
+    kernel.arrive(0, klass=dscp.TRIMMED, length=154, was=60_000)
+    kernel.arrive(0, port=1, klass=dscp.TRIMMED, length=1000, was=0)
+    kernel.look(10)
+    assert kernel.ring.line.heads[2] == FABRIC.delay_ns + FULL * NIC // 2 + 154 * (NIC + UPPER)
+    assert kernel.ring.line.next == kernel.ring.line.heads[5] == FABRIC.delay_ns + 1000 * (NIC + UPPER)
+
+
+def test_control_does_not_wait_for_headers_that_were_data() -> None:
+    kernel = Kernel()
+    header = kernel.arrive(0, klass=dscp.TRIMMED_LASTHOP, length=154, was=FULL)
+    sack = kernel.arrive(1000, klass=dscp.CONTROL, length=154)
+    kernel.look(2000)
+    assert run(kernel, 10**9).numbers() == [sack, header]
+
+
 def test_a_small_data_frame_waits_for_the_large_one_before_it_but_not_for_another_ports() -> None:
     kernel = Kernel()
     large = kernel.arrive(0)
@@ -141,7 +178,19 @@ def test_a_small_data_frame_waits_for_the_large_one_before_it_but_not_for_anothe
     engine = run(kernel, 10**9)
     assert engine.numbers() == [other, large, small]
     due = FABRIC.delay_ns + FULL * 2000
-    assert [now for now, *_ in engine.got] == [2000 + FABRIC.delay_ns + 200 * 2000, due, due]
+    assert [now for now, *_ in engine.got] == [2000 + FABRIC.delay_ns + 200 * 2000, due, due + 200 * NIC // 2]
+
+
+def test_frames_that_came_closer_than_they_fit_on_the_last_link_end_as_far_apart_as_there() -> None:
+    """HTB lets a port that was idle send two at once, nearly; and a late one is not made up for by those after it."""
+    kernel = Kernel()
+    wire, first = FULL * NIC // 2, FABRIC.delay_ns + FULL * (NIC + UPPER)
+    for at in (0, 100, wire + 5000, 4 * wire):
+        kernel.arrive(at)
+    kernel.arrive(4 * wire, port=1)
+    kernel.look(4 * wire)
+    assert [now - first for now, port, *_ in run(kernel, 10**9).got if port == 0] == [0, wire, 2 * wire, 4 * wire]
+    assert kernel.ring.line.ends[3] == first + 4 * wire, "another port is another link"
 
 
 frames = st.lists(
@@ -151,23 +200,31 @@ frames = st.lists(
         st.sampled_from([dscp.CONTROL, dscp.NO_TRIM, dscp.TRIMMABLE, dscp.TRIMMED, dscp.TRIMMED_LASTHOP, dscp.ROCE]),
         st.integers(118, FULL),
         st.sampled_from([CROSSING, LOCAL]),
+        st.integers(0, FULL),
     ),
     max_size=60,
 )
 
 
 @given(frames, st.integers(1, 64), st.integers(0, 1 << 30))
-def test_nothing_early_nothing_lost_and_every_fifo_in_order(arriving: list[tuple[int, int, int, int, int]], most: int, seed: int) -> None:
+def test_nothing_early_nothing_lost_and_every_fifo_in_order(
+    arriving: list[tuple[int, int, int, int, int, int]], most: int, seed: int
+) -> None:
     """Looks at random times, then none but those asked for: what is due is handed over at once, and every slot goes back."""
     kernel = Kernel(blocks=20)
     engine: Any = Engine()
     rng = Random(seed)
     now = 0
     sent: dict[int, tuple[int, int, int, int]] = {}
-    for gap, port, klass, length, hops in arriving:
+    lengths: dict[int, int] = {}
+    for gap, port, klass, length, hops, was in arriving:
         at = now + gap
-        number = kernel.arrive(at, port, klass, length, hops)
-        sent[number] = (at, port, int(klass in (dscp.CONTROL, dscp.TRIMMED, dscp.TRIMMED_LASTHOP)), kernel.ring.line.transit(length, hops))
+        number = kernel.arrive(at, port, klass, length, hops, was=was)
+        lengths[number] = length
+        fifo = 1 if klass == dscp.CONTROL else 2 if klass in CUT else 0
+        line = kernel.ring.line
+        cut = line.before_cut(was - length, klass, hops) if fifo == 2 else 0
+        sent[number] = (at, port, fifo, line.transit(length, hops) + cut)
         now = at
         if rng.random() < 0.5:
             kernel.look(now)
@@ -175,15 +232,15 @@ def test_nothing_early_nothing_lost_and_every_fifo_in_order(arriving: list[tuple
     kernel.look(now)
     engine.got += run(kernel, 10**9, most).got
     assert sorted(engine.numbers()) == sorted(sent)
-    for fifo in ((0, 0), (0, 1), (1, 0), (1, 1)):
+    for fifo in ((port, which) for port in (0, 1) for which in (0, 1, 2)):
         order = [number for number in engine.numbers() if sent[number][1:3] == fifo]
         assert order == sorted(order)
     handed = {number: at for at, _, number, _ in engine.got}
     due: dict[tuple[int, int], int] = {}
-    for number, (at, port, high, transit) in sent.items():
-        due[port, high] = max(at + transit, due.get((port, high), 0))
-        assert due[port, high] <= handed[number]
-        assert handed[number] <= max(now, due[port, high])
+    for number, (at, port, which, transit) in sent.items():
+        due[port, which] = max(at + transit, due.get((port, which), 0) + lengths[number] * NIC // 2)
+        assert due[port, which] <= handed[number]
+        assert handed[number] <= max(now, due[port, which])
     assert not any(kernel.memory[k * BLOCK + j * SLOT] for k in range(20) for j in range(4))
 
 
@@ -208,7 +265,7 @@ def test_a_full_ring_drops_in_the_kernel_and_goes_on_when_its_oldest_slot_is_bac
     kernel.look(6)  # all round, and the slots are known: nothing is read twice
     assert kernel.ring.held == 4
     engine: Any = Engine()
-    kernel.ring.hand_over(engine, FABRIC.delay_ns + 3 + 154 * 2000, 64)
+    kernel.ring.hand_over(engine, FABRIC.delay_ns + 3 + 154 * 2000 + 2 * 154 * NIC // 2, 64)
     assert engine.numbers() == others and kernel.arrive(7) == -1, "three slots are free, but not the next one"
     kernel.ring.hand_over(engine, FABRIC.delay_ns + FULL * 2000, 64)
     again = kernel.arrive(FABRIC.delay_ns * 2)
@@ -258,7 +315,7 @@ def test_setting_the_real_time_clock_moves_a_frame_by_one_look_at_most(step: int
     # A frame can also come while we look: then the clock itself says how late it can be at most.
     latest = max(start + 1_000_000, time.monotonic_ns())
     assert start + due <= kernel.ring.line.next <= latest + due
-    kernel.arrive(start + 2_000_000)
+    kernel.arrive(start + 2_000_000, port=1)
     kernel.look(start + 2_000_500)
     assert kernel.ring.line.take() == 0, "slot 0"
     assert kernel.ring.line.next == max(start + 2_000_000, latest) + due
