@@ -7,6 +7,7 @@ them needs a cause that ``causes`` knows, for this figure, this pair of columns 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +22,7 @@ ALONE, NO_DATA = "alone", "no data"
 """One column has nothing to be held against; a world that was asked for lacks the figure."""
 VERDICTS = (AGREES, CHANCE, EXPLAINED, DIFFERS, ALONE, NO_DATA)
 SIGMAS = 2
-"""Counts of packets that lie nearer than so many standard deviations of a Poisson process are not told apart [ours]."""
+"""Counts of packets that lie nearer than so many standard deviations are not told apart [ours]."""
 
 
 @dataclass(frozen=True)
@@ -112,10 +113,17 @@ def _parting(case: str, figure: Figure, of: str, against: str, a: Seen, b: Seen)
 def by_chance(a: Sequence[int], b: Sequence[int]) -> bool:
     """Whether two worlds' counts of packets, over as many runs, may be of one process: then their difference says nothing.
 
-    Sums of both are held against the deviation that independent events have: what comes in bursts varies more, so this errs on the
-    side of *differs*.
+    Sums of both are held against the deviation that independent events have, or that the runs of a world show among themselves if that is
+    more: what comes in bursts varies more than events that do not know of each other.
     """
-    return bool(a) and len(a) == len(b) and abs(sum(a) - sum(b)) <= SIGMAS * math.sqrt(sum(a) + sum(b))
+    if not a or len(a) != len(b):
+        return False
+    variance = sum(max(float(sum(counts)), len(counts) * _variance(counts)) for counts in (a, b))
+    return abs(sum(a) - sum(b)) <= SIGMAS * math.sqrt(variance)
+
+
+def _variance(counts: Sequence[int]) -> float:
+    return statistics.variance(counts) if len(counts) > 1 else 0.0
 
 
 def counts_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:

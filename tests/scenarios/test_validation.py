@@ -230,6 +230,8 @@ def row_of(figure: str, causes: tuple[Cause, ...] = (), wanted: tuple[str, ...] 
         ("lost", 0.0, [0, 0], [0, 1], DIFFERS),  # against a zero of theory there is no chance
         ("marked", None, [30, 31], [33, 40], CHANCE),
         ("marked", None, [300, 310], [410, 400], DIFFERS),
+        ("marked", None, [27, 32, 36], [104, 162, 1847], CHANCE),  # bursts: its own seeds lie as far apart
+        ("marked", None, [284, 286, 300], [479, 468, 515], DIFFERS),
         ("trimmed", None, [0, 0], [0, 2], CHANCE),
         ("trimmed", None, [0, 0], [9, 9], DIFFERS),
         ("trimmed", 0.0, 0.0, None, NO_DATA),

@@ -1,0 +1,60 @@
+"""A simulated fabric whose ports catch up as emulated ones do: what of the two worlds' difference is HTB's buckets (docs/fidelity.md).
+
+A port that had nothing to send for a while puts the next frames on the wire sooner than the one before has left it, by ``BURST_NS`` in
+all; each frame still takes its time. At the last hop frames of a class end apart by their time there, as in agents/delay_line.py.
+"""
+
+from __future__ import annotations
+
+from testbed.emulated.bringup import BURST_NS
+from testbed.simulated.network import Network
+from testbed.simulated.port import ARRIVED_BYTES, ARRIVED_PACKETS, SimPort
+from topologies.clos import Fabric
+
+
+class BucketNetwork(Network):
+    """No faults on the way: links that carry, switches that work."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        super().__init__(fabric)
+        self._credit = {port.number: (BURST_NS, 0) for port in self.ports}  # ns to catch up, and as of when
+        self._ends: dict[tuple[int, int], int] = {}  # (port, class) -> when its last frame had arrived
+
+    def _start(self, port: SimPort) -> None:
+        now = self.time
+        took = port.take(now)
+        if not took:
+            if port.high and port.retry_at <= now:
+                port.retry_at = port.high_at()
+                self.at(port.retry_at, self._retry, port)
+            return
+        credit, since = self._credit[port.number]
+        credit = min(BURST_NS, credit + now - since)
+        used = min(credit, took)
+        self._credit[port.number] = credit - used, now + took - used
+        self.at(now + took - used, self._next, port, port.wire)
+        self.at(now + took, self._there, port, (port.wire, port.wire_high))
+
+    def _next(self, port: SimPort, frame: bytearray) -> None:
+        if port.wire is frame:
+            port.wire = None
+            if port.data or port.high:
+                self._start(port)
+
+    def _there(self, port: SimPort, what: tuple[bytearray, int]) -> None:
+        frame, high = what
+        far = port.far
+        self.hops += 1
+        far.stats[ARRIVED_BYTES + high] += len(frame)
+        far.stats[ARRIVED_PACKETS + high] += 1
+        if far.host >= 0:
+            ended = max(self.time, self._ends.get((far.number, high), 0) + len(frame) * 8_000_000_000 // port.rate)
+            self._ends[far.number, high] = ended
+            self._on_the_way += 1
+            self.at(ended + self._delay, self._arrive, far, frame)
+            return
+        egress = far.table[frame[44] << 8 | frame[45]]
+        frame[21] -= 1
+        frame[42:54] = frame[44:54] + b"\0\0"
+        if egress.offer(frame) and egress.wire is None:
+            self._start(egress)

@@ -1,0 +1,38 @@
+"""The two worlds part in rings because emulated ports that pause catch up: simulated ones that do so as well take as long."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from scenarios.schema import load_scenario
+from scenarios.simulate import simulate
+from scenarios.validation.cases import HERE
+from tests.scenarios.small import undrawn
+from tests.simulated.buckets import BucketNetwork
+
+EMULATED_MS = {"128KiB": 182.4, "256KiB": 235.7}
+"""Median steps of ring-50 and ring-80, as docs/fidelity.md has them."""
+
+
+@pytest.mark.parametrize("size", EMULATED_MS)
+def test_ports_that_catch_up_make_a_ring_as_fast_as_the_emulated_one(size: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = ["workload.steps=12", f"workload.message_bytes={size}"]
+    scenario = load_scenario(str(HERE / "ring.toml"), transports=["mrc"], overrides=changes, seeds=[1])
+
+    def step_ms(name: str) -> float:
+        (tmp_path / name).mkdir()
+        with undrawn():
+            assert simulate(scenario, tmp_path / name)["verdict"] == "ok"
+        rows = pd.read_parquet(tmp_path / name / "steps.parquet")
+        steps = rows[~rows["warmup"]].groupby("step").agg({"start_ns": "min", "end_ns": "max"})
+        return statistics.median(steps["end_ns"] - steps["start_ns"]) / 1e6
+
+    on_wires = step_ms("wires")
+    monkeypatch.setattr("testbed.simulated.cluster.Network", BucketNetwork)
+    with_buckets = step_ms("buckets")
+    assert with_buckets < on_wires
+    assert abs(with_buckets / EMULATED_MS[size] - 1) < 0.05
