@@ -155,8 +155,11 @@ class Endpoint:
         return rows
 
     def paths(self) -> list[dict[str, Any]]:
-        """One row per queue pair, of MPTCP one per plane: the path of the flow there, by the kernel's routing table."""
-        self._sample()
+        """One row per queue pair, of MPTCP one per plane: the path of the flow there, by the kernel's routing table.
+
+        Looked up anew: whoever has just connected asks where data will go, and a connection may be younger than the last look.
+        """
+        self._sample(0)
         rows = []
         for qpn, known in self.known.items():
             connection = self.connections[qpn]
@@ -182,9 +185,9 @@ class Endpoint:
 
     # --- looking ---------------------------------------------------------------------------------------------
 
-    def _sample(self) -> None:
+    def _sample(self, fresh_ns: int = FRESH_NS) -> None:
         now = time.monotonic_ns()
-        if now - self._sampled_ns < FRESH_NS:
+        if now - self._sampled_ns < fresh_ns:
             return
         self._sampled_ns = now
         for qpn, connection in self.connections.items():

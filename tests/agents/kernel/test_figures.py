@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agents.kernel.endpoint import Endpoint
 from agents.kernel.info import read_info, subflows, unacknowledged, unsent
 from agents.kernel.options import Options, congestion_controls
 from agents.kernel.ports import HEADERS, PortBytes, bad_checksums, split
@@ -83,6 +84,18 @@ def test_a_late_answer_is_not_taken_for_the_next_flows() -> None:
     routes._socket = Slow()  # type: ignore[assignment]
     flows = [(inner_address(0), port, inner_address(3), 47910) for port in (10_001, 10_002)]
     assert [routes.ev(flow) for flow in flows] == [-1, 0]
+
+
+def test_who_has_just_connected_is_told_the_path_however_young_the_last_look_is() -> None:
+    """A fault on a path that is in use asks at once; what was looked at some milliseconds before had no connection yet."""
+    engine = Endpoint(TINY, 0, "tcp", {}, 1)
+    engine._routes = Routes(TINY, 0)
+    engine._routes.close()
+    engine._routes.ev = lambda flow: 1  # type: ignore[method-assign]
+    engine.new(1, 3, 7)
+    assert engine.paths() == []
+    engine.known[1].expected = (inner_address(0), 10_001, inner_address(3), 47910)
+    assert [(row["peer"], row["ev"], row["active"]) for row in engine.paths()] == [(3, 1, True)]
 
 
 @given(st.integers(0, 10**9), st.lists(st.integers(0, 10**9), min_size=1, max_size=8))
