@@ -54,6 +54,20 @@ class Region(NamedTuple):
     length: int
 
 
+def check_parameters(remote: dict[str, Any], limits: tuple[tuple[str, int, int], ...]) -> None:
+    """Connection parameters of a peer: whole numbers by name, each within (name, least, most). Raises ValueError."""
+    for key, low, high in limits:
+        value = remote.get(key)
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            raise ValueError(f"connection parameters: {key} = {value!r} must be a whole number in {low}..{high}")
+
+
+def check_target(va: int, rkey: int, length: int, imm: int) -> None:
+    """What a WRITE names, at the peer; ``imm`` is -1 without one. Raises ValueError on what does not fit its field."""
+    if not 0 <= va <= (1 << 64) - length or not 0 <= rkey < 1 << 32 or not -1 <= imm < 1 << 32:
+        raise ValueError("va, rkey or immediate do not fit their fields (64, 32 and 32 bits)")
+
+
 Event = tuple[int, str, dict[str, Any]]
 """(monotonic ns, kind, fields): what a run's log keeps. Rare things only, never one per packet. docs/results.md lists the kinds."""
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from agents.transport import FLUSHED, OK, RECEIVE, STATUS_NAMES, Completion, Region
+from agents.transport import FLUSHED, OK, RECEIVE, STATUS_NAMES, Completion, Region, check_target
 
 ARENA = 1 << 28
 """Bytes of registered memory per group; the kernel commits only what is touched."""
@@ -97,6 +97,9 @@ class Group:
 
     def connect(self, remotes: dict[str, list[dict[str, Any]]]) -> None:
         """Connect every queue pair with what the peers' :attr:`local` say of theirs to us, by the peer's rank."""
+        for bundle in self.bundles:  # before the first of them is connected, which is for good
+            for remote in remotes[str(bundle.peer)]:
+                _region(remote["arena"])
         taken: dict[int, int] = {}
         for bundle in self.bundles:
             first = taken.get(bundle.peer, 0)
@@ -106,7 +109,7 @@ class Group:
                 self.device.connect_qp(qpn, remote)
                 for _ in range(RECEIVES):
                     self.device.post_recv(qpn, 0)
-            bundle.remote = Region(*theirs[0]["arena"])
+            bundle.remote = _region(theirs[0]["arena"])
         self.connected = True
 
     def write(self, bundle: Bundle, lane: int, wr_id: int, memory: memoryview, offset: int, imm: int) -> None:
@@ -130,3 +133,12 @@ class Group:
         # Flushed receives come before the write that has the cause.
         cause = next((c for c in failed if c.status != FLUSHED), failed[0])
         return {"peer_rank": self.bundle_of[cause.qpn].peer, "reason": STATUS_NAMES[cause.status]}
+
+
+def _region(values: Sequence[int]) -> Region:
+    """A peer's arena as it tells it. Raises :class:`CollectiveError` if WRITEs at whatever place of an arena would fit no header."""
+    va, rkey, length = values
+    if not all(isinstance(value, int) for value in (va, rkey, length)):
+        raise CollectiveError(f"arena = {list(values)}: whole numbers, as the peer's setup told them")
+    check_target(va, rkey, ARENA, -1)
+    return Region(va, rkey, length)

@@ -24,13 +24,26 @@ from agents.mrc.plane_state import STATE_NAMES
 from agents.mrc.queue_pair import ERROR, INIT, RTS, QueuePair
 from agents.mrc.requester import Requester
 from agents.mrc.responder import Responder
-from agents.transport import FLUSHED, NEVER, PEER_UNKNOWN, RECEIVE, RETRY_EXCEEDED, Completion, Event, Region
+from agents.mrc.wire import PSN_MASK
+from agents.transport import (
+    FLUSHED,
+    NEVER,
+    PEER_UNKNOWN,
+    RECEIVE,
+    RETRY_EXCEEDED,
+    Completion,
+    Event,
+    Region,
+    check_parameters,
+    check_target,
+)  # fmt: skip
 from topologies.addressing import ev_fields
 from topologies.clos import Fabric
 from topologies.denylist import denied, over_links
 from topologies.paths import path_evs
 
 FIRST_QPN = 16
+_PARAMETERS = (("host", 0, 1 << 16), ("qpn", 0, PSN_MASK), ("psn", 0, PSN_MASK), ("mpr", 128, 255 * 128))
 
 
 class Endpoint:
@@ -97,7 +110,8 @@ class Endpoint:
         return {"host": self.host, "qpn": qpn, "psn": psn, "mpr": self.config.mpr}
 
     def connect_qp(self, now: int, qpn: int, remote: dict[str, Any]) -> None:
-        """INIT to RTS. Raises ValueError if the QP is not in INIT or ``remote`` is another host's."""
+        """INIT to RTS. Raises ValueError if the QP is not in INIT, or ``remote`` is another host's or not of a :meth:`create_qp`."""
+        check_parameters(remote, _PARAMETERS)
         qp = self.qps[qpn]
         if qp.state != INIT or remote["host"] != qp.peer:
             raise ValueError(f"QP {qpn} of h{self.host} is not in INIT or belongs to h{qp.peer}, not h{remote['host']}")
@@ -119,11 +133,12 @@ class Endpoint:
     def post_write(self, qpn: int, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int) -> None:
         """RDMA WRITE of ``memory`` (contiguous bytes, unchanged until the completion) to the peer's ``va``; with ``imm`` >= 0, immediate.
 
-        Raises ValueError on a QP that is not in RTS.
+        Raises ValueError on a QP that is not in RTS, or what does not fit its field.
         """
         qp = self.qps[qpn]
         if qp.state != RTS:
             raise ValueError(f"QP {qpn} of h{self.host} is not in RTS")
+        check_target(va, rkey, len(memory), imm)
         qp.requester.post(wr_id, memory, va, rkey, imm)
 
     def completed(self) -> bool:

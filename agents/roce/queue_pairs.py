@@ -20,10 +20,12 @@ from agents.roce.requester import Requester
 from agents.roce.responder import MAX_MESSAGE, Responder
 from agents.roce.transmitter import Transmitter
 from agents.roce.wire import rnr_code
-from agents.transport import FLUSHED, RECEIVE, Completion, Event, Region
+from agents.transport import FLUSHED, RECEIVE, Completion, Event, Region, check_parameters, check_target
 from topologies.addressing import ev_fields, inner_address, path_address
 from topologies.clos import Fabric
 from topologies.paths import path_evs
+
+_PARAMETERS = (("qpn", 0, PSN_MASK), ("psn", 0, PSN_MASK), ("sport", 0, 0xFFFF), ("mtu", 0, 1 << 16), ("host", 0, 1 << 16))
 
 
 class QueuePairs(Transmitter):
@@ -80,10 +82,7 @@ class QueuePairs(Transmitter):
         qp = self._qp(qpn)
         if qp.state != INIT:
             raise ValueError(f"queue pair {qpn:#x} is in {STATES[qp.state]}: only one in INIT can be connected")
-        for key, low, high in (("qpn", 0, PSN_MASK), ("psn", 0, PSN_MASK), ("sport", 0, 0xFFFF), ("mtu", 0, 1 << 16), ("host", 0, 1 << 16)):
-            value = remote.get(key)
-            if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-                raise ValueError(f"connection parameters: {key} = {value!r} must be a whole number in {low}..{high}")
+        check_parameters(remote, _PARAMETERS)
         if remote["host"] != qp.peer:
             raise ValueError(f"connection parameters are of host {remote['host']}, this queue pair is for host {qp.peer}")
         if remote["mtu"] != self._fabric.mtu:
@@ -106,11 +105,10 @@ class QueuePairs(Transmitter):
         qp = self._qp(qpn)
         if qp.state != RTS:
             raise ValueError(f"queue pair {qpn:#x} is in {STATES[qp.state]}: only one in RTS takes requests")
-        if not 0 <= va < 1 << 64 or not 0 <= rkey < 1 << 32 or not -1 <= imm < 1 << 32:
-            raise ValueError("va, rkey or immediate do not fit their fields (64, 32 and 32 bits)")
         view = memoryview(memory)
         if view.format != "B" or view.ndim != 1:
             view = view.cast("B")
+        check_target(va, rkey, len(view), imm)
         if len(view) > MAX_MESSAGE:
             raise ValueError(f"a message of {len(view)} bytes is longer than the {MAX_MESSAGE} that RoCE allows")
         qp.tx.post(wr_id, view, va, rkey, imm)

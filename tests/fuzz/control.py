@@ -66,6 +66,9 @@ STORIES = (
     ask("setup", collective="flows", ranks=[0, 1], rank=0, flows=[{"name": "a", "src": 0, "dst": 1, "messages": 2}])
     + ask("connect", remotes={"1": THEIRS})
     + ask("start", collective="flows", message_bytes=64, outstanding=2, at=0),
+    ask("setup", collective="flows", ranks=[0, 1], rank=0, flows=[{"name": "a", "src": 0, "dst": 1, "messages": 2}])
+    + ask("connect", remotes={"1": [{**THEIRS[0], "arena": [-1, 77, 1 << 16]}]})
+    + ask("start", collective="flows", message_bytes=64, outstanding=2, at=0),
     ask("setup", collective="all-to-all", ranks=[0, 1, 2], rank=0, qps=2) + ask("abort"),
     ask("counters") + ask("paths") + ask("mapper") + ask("denied") + ask("mapper_stop"),
     ask("deny", entries=["p0", "p0-t1-1", "h0>h1@p0/0"]) + ask("hint", links=["p0-t0-0:p0-t1-0"]) + ask("reroute", dead_links=[]),
@@ -125,6 +128,6 @@ class Control:
 
     def seeds(self) -> list[bytes]:
         """A sound story of each kind, and its single requests."""
-        return [*STORIES, *(line + b"\n" for story in STORIES[:5] for line in story.split(b"\n") if line)]
+        return [*STORIES, *(line + b"\n" for story in STORIES[:6] for line in story.split(b"\n") if line)]
 
 

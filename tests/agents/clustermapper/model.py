@@ -29,6 +29,9 @@ class Model:
         self.carrier = {h: [True] * fabric.planes for h in self.hosts}
         self.bucket = 0
         self._links = {h: list(self._crossed(h)) for h in self.hosts}  # by cell
+        # All T1s have had their turn, by every host, after so many rounds, and it begins anew.
+        self._period = probes.TURNS * max(1, probes.share_size(fabric, options)) * fabric.t1_per_plane
+        self._rounds: dict[tuple[int, int], list[int]] = {}
         self._chances: dict[int, np.ndarray] = {}
         self._chances_of: dict[str, tuple[float, float]] | None = None
 
@@ -50,7 +53,10 @@ class Model:
 
     def _probed(self, host: int) -> Iterator[int]:
         for number in range(self.bucket * BUCKET_ROUNDS, (self.bucket + 1) * BUCKET_ROUNDS):
-            yield from chain(*probes.cells_of_round(self.fabric, self.options, self.seed, host, number))
+            k = host, number % self._period
+            if k not in self._rounds:
+                self._rounds[k] = [*chain(*probes.cells_of_round(self.fabric, self.options, self.seed, host, number))]
+            yield from self._rounds[k]
 
     def step(self) -> list[Verdict]:
         """One bucket; what changed."""

@@ -246,6 +246,20 @@ def test_a_queue_pair_made_while_a_port_is_down_knows() -> None:
     assert "h0-p1" not in ports and "h0-p0" in ports
 
 
+def test_what_fits_no_field_is_refused_by_the_verbs() -> None:
+    """And not by what packs a header much later, in the middle of other queue pairs' work."""
+    rig = Rig(TINY, 0, 3, 100)
+    a, b = rig.a.engine.create_qp(3), rig.b.engine.create_qp(0)
+    for bad in ({}, {**b, "psn": "1"}, {**b, "psn": 1 << 24}, {**b, "qpn": -1}, {**b, "mpr": 0}, {**b, "mpr": True}):
+        with pytest.raises(ValueError, match="connection parameters"):
+            rig.a.engine.connect_qp(rig.net.now, a["qpn"], bad)
+    rig.a.engine.connect_qp(rig.net.now, a["qpn"], b)
+    for va, rkey, imm in ((-1, 0, -1), ((1 << 64) - 1, 0, -1), (0, 1 << 32, -1), (0, 0, 1 << 32)):
+        with pytest.raises(ValueError, match="do not fit"):
+            rig.a.engine.post_write(a["qpn"], 1, memoryview(b"xy"), va, rkey, imm)
+    rig.a.engine.post_write(a["qpn"], 1, memoryview(b"xy"), (1 << 64) - 2, 0, -1)
+
+
 @pytest.mark.parametrize("first", [0, 0xFFFFF0, 0xFFFFFF])
 def test_psns_wrap(first: int) -> None:
     """More packets than the window, over the 24-bit edge, with loss: a QP whose first PSN is chosen by hand."""
