@@ -486,6 +486,31 @@ def test_overtaken_by_sacks_a_nack_still_acquits_the_path() -> None:
     assert acquitted, "some NACK came in between"
 
 
+def test_a_doubt_wakes_the_endpoint_when_it_is_due() -> None:
+    """Nothing else need happen then: at every moment the endpoint asks to be woken no later than the first verdict is due."""
+    rig = Rig(DEMO, 0, 7, 400_000, {"congestion": "fixed"})
+    qp = rig.a.engine.qps[rig.a.qpn]
+    gone = [(qp.requester.next + k) & wire.PSN_MASK for k in (30, 75)]
+
+    def fate(frame: bytes, link: str, now: int) -> bool:
+        d = wire.describe(frame)
+        return "WRITE" not in d["name"] or d["psn"] not in gone or d["rtx"] == 1
+
+    rig.net.fate = fate
+    due: list[int] = []
+
+    def look() -> bool:
+        at = qp.requester.doubts.at
+        if at != NEVER:
+            due.append(at)
+            assert rig.a.engine.deadline() <= at
+        return bool(rig.a.of("ev"))
+
+    rig.write(1, bytes(400_000))
+    assert rig.run(10, look)
+    assert [when for when, _ in rig.a.of("ev")] == [due[-1]]
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_any_fifth_packet_trimmed_all_bytes_arrive_and_no_path_is_given_up(seed: int) -> None:
     rig = Rig(DEMO, 0, 7, 400_000, seed=seed)
