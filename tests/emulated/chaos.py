@@ -81,7 +81,11 @@ class Victim:
 
     def judge(self, victim: str, killed: bool) -> None:
         """A clear end in time, nothing left, and everything that was finished is valid."""
-        status = self.front.wait(END_S)
+        try:
+            status = self.front.wait(END_S)
+        except subprocess.TimeoutExpired:
+            there = "\n".join(self.seen.processes().values())
+            raise AssertionError(f"no end {END_S:.0f} s after {victim} (killed: {killed}):\n{self.said.read_text()}\n{there}") from None
         self.seen.assert_gone()
         text = self.said.read_text()
         assert "Traceback" not in text and "a bug of ours" not in text, text
