@@ -7,6 +7,7 @@ per-node configuration of Mininet does nothing here.
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
@@ -15,6 +16,8 @@ import subprocess
 from typing import Any
 
 from mininet.node import Host, Node, Switch
+
+from testbed.errors import UserError
 
 
 class FabricHost(Host):
@@ -31,6 +34,25 @@ class FabricHost(Host):
 
     def IP(self, intf: Any = None) -> str:
         return self.address
+
+    def _popen(self, cmd: Any, **params: Any) -> Any:
+        """As Mininet's. The shell's end of its terminal is left to the shell alone: held here too, nobody would hear of its death, and
+        whoever waits for its prompt would wait for ever."""
+        process = super()._popen(cmd, **params)
+        if self.slave is not None and params.get("stdin") == self.slave:
+            nothing = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nothing, self.slave, inheritable=False)
+            os.close(nothing)
+        return process
+
+    def read(self, size: int = 1024) -> str:
+        """As Mininet's. Raises :class:`UserError` when the shell has ended."""
+        try:
+            return str(super().read(size))
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            raise UserError(f"the shell of {self.name} was ended from outside: start again") from None
 
     def config(self, **_params: Any) -> dict[str, Any]:
         return {}

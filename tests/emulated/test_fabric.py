@@ -8,6 +8,7 @@ import socket
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mininet.log import lg, setLogLevel
@@ -16,7 +17,9 @@ from testbed.cluster import Cluster
 from testbed.dataplane import loader
 from testbed.dataplane.counters import books, totals
 from testbed.emulated.netlink import in_namespace
+from testbed.emulated.nodes import FabricHost
 from testbed.emulated.prompt import Prompt
+from testbed.errors import UserError
 from tests.emulated.frames import OTHERHOST, Wire, mrc
 from topologies import addressing, load_fabric
 from topologies.paths import path_evs, path_links
@@ -218,3 +221,19 @@ def test_no_offload_is_on(tiny: Cluster) -> None:
         text = tiny.net[node].cmd(f"ethtool -k {port}")
         for feature in features:
             assert f"{feature}: off" in text, (port, feature)
+
+
+class Killed(FabricHost):
+    """Somebody ends its shell before it has said anything."""
+
+    def _popen(self, cmd: Any, **params: Any) -> Any:
+        process = super()._popen(["sleep", "60"], **params)
+        process.kill()
+        return process
+
+
+@pytest.mark.timeout(10)
+def test_a_shell_that_is_killed_before_its_prompt_ends_the_bring_up() -> None:
+    """Found by killing shells at random: whoever waited for the prompt held the other end of its terminal, and waited for ever."""
+    with pytest.raises(UserError, match="the shell of h0 was ended"):
+        Killed("h0", "fd00::1")
