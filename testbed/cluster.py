@@ -142,8 +142,11 @@ class Cluster:
                 self.captures.append(Capture(self.fabric, link, directory, self.net.switch_namespace, self.net.come_twice))
                 self._guard(f"the capture of {link}", self.captures[-1].process)
             self._reach("started")
-        except BaseException:
+        except BaseException as error:
+            ended = [host.name for host in self.net.hosts if host.shell and host.shell.poll() is not None]
             self.stop()
+            if ended and isinstance(error, UserError):  # which says what failed without it, and would send people to the doctor
+                raise UserError(f"the shell of {ended[0]} was ended from outside: start again") from error
             raise
         self.booted_ns = time.monotonic_ns() - begun
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import socket
 import subprocess
 import time
@@ -237,3 +238,17 @@ def test_a_shell_that_is_killed_before_its_prompt_ends_the_bring_up() -> None:
     """Found by killing shells at random: whoever waited for the prompt held the other end of its terminal, and waited for ever."""
     with pytest.raises(UserError, match="the shell of h0 was ended"):
         Killed("h0", "fd00::1")
+
+
+def test_a_shell_that_is_killed_while_cables_are_made_is_what_is_told() -> None:
+    """Its namespace is gone, and `ip` says that there is no such process."""
+
+    def reached(what: str, share: float) -> None:
+        if what.endswith(": cables"):
+            host = cluster.net.get("h1")
+            os.kill(host.pid, signal.SIGKILL)
+            host.shell.wait()
+
+    cluster = Cluster(load_fabric("tiny"), controller=False, progress=reached)
+    with pytest.raises(UserError, match="the shell of h1 was ended from outside: start again"):
+        cluster.start()
