@@ -116,11 +116,14 @@ bench: root install
 
 # --- check -----------------------------------------------------------------------------------------------------
 
-# Rootless tests share the cores, a file at a time, one more at once than there are cores: some wait for real time. The second pass is for what setup.py compiles, run from source: here whole engines
-# against each other, which between them pass through every module; `make interpreted` takes all of their tests. Emulated ones mostly
-# wait for real time: some go on at once, each worker in a sandbox of its own (run directory, bpffs, namespaces); those that hold the
-# machine to times, rates or trust (marker `quiet`) come afterwards, one by one.
-WORKERS ?= $(shell expr $$(nproc) + 1)
+# Rootless tests share the cores, a file at a time, two more at once than there are cores, and the longest first: those of scenarios
+# wait for real time. The second pass is for what setup.py compiles, run from source: here whole engines against each other, which
+# between them pass through every module; `make interpreted` takes all of their tests. Emulated ones mostly wait for real time: some go
+# on at once, each worker in a sandbox of its own (run directory, bpffs, namespaces); those that hold the machine to times, rates or
+# trust (marker `quiet`) come afterwards, one by one.
+WORKERS ?= $(shell expr $$(nproc) + 2)
+ROOTLESS := tests/scenarios $(filter-out tests/emulated/ tests/scenarios/ tests/__pycache__/,$(wildcard tests/*/))
+SHARED = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 WHOLE_ENGINES := $(addprefix tests/agents/,test_virtual.py test_collectives.py mrc/test_delivery.py mrc/test_failures.py \
 	roce/test_delivery.py roce/test_recovery.py)
 ALL_ENGINES := tests/agents tests/fuzz --ignore=tests/agents/clustermapper --ignore=tests/agents/kernel
@@ -143,13 +146,13 @@ unit: install $(STAMPS)/dev
 	@$(PY) -c 'from testbed.doctor import require_compiled; require_compiled()'
 	status=0
 	echo "--- rootless tests, engine compiled"
-	$(PY) -m pytest tests --ignore=tests/emulated -m "not soak" -n $(WORKERS) --dist loadfile || status=1
+	$(PY) -m pytest $(ROOTLESS) -m "not soak" $(SHARED) || status=1
 	echo "--- whole engines again, interpreted"
-	MRCBED_INTERPRETED=1 $(PY) -m pytest $(WHOLE_ENGINES) -m "not soak" -n $(WORKERS) --dist loadfile || status=1
+	MRCBED_INTERPRETED=1 $(PY) -m pytest $(WHOLE_ENGINES) -m "not soak" $(SHARED) || status=1
 	exit $$status
 
 interpreted: install $(STAMPS)/dev
-	MRCBED_INTERPRETED=1 $(PY) -m pytest $(ALL_ENGINES) -m "not soak" -n $(WORKERS) --dist loadfile
+	MRCBED_INTERPRETED=1 $(PY) -m pytest $(ALL_ENGINES) -m "not soak" $(SHARED)
 
 emulated: root install $(STAMPS)/dev
 	@status=0
