@@ -22,7 +22,7 @@ ALONE, NO_DATA = "alone", "no data"
 """One column has nothing to be held against; a world that was asked for lacks the figure."""
 VERDICTS = (AGREES, CHANCE, EXPLAINED, DIFFERS, ALONE, NO_DATA)
 SIGMAS = 2
-"""Counts of packets that lie nearer than so many standard deviations are not told apart [ours]."""
+"""Counts of packets, and figures of a failure, that lie nearer than so many standard deviations are not told apart [ours]."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def pairs(here: Mapping[str, Seen]) -> list[tuple[str, str]]:
 def _parting(case: str, figure: Figure, of: str, against: str, a: Seen, b: Seen) -> Parting:
     by = a.value / b.value - 1 if b.value else (0.0 if not a.value else math.inf)
     beyond = abs(by) > BOUNDS[figure.kind]
-    chance = beyond and figure.kind == COUNT and by_chance(a.counts, b.counts)
+    chance = beyond and (by_chance(a.counts, b.counts) if figure.kind == COUNT else alike(a.values, b.values))
     return Parting(case, figure.id, of, against, by, beyond and not chance, chance)
 
 
@@ -120,6 +120,14 @@ def by_chance(a: Sequence[int], b: Sequence[int]) -> bool:
         return False
     variance = sum(max(float(sum(counts)), len(counts) * _variance(counts)) for counts in (a, b))
     return abs(sum(a) - sum(b)) <= SIGMAS * math.sqrt(variance)
+
+
+def alike(a: Sequence[float], b: Sequence[float]) -> bool:
+    """The same for a figure that a run has once: whether two worlds' means are as near as their seeds' spread lets them be told apart."""
+    if len(a) < 2 or len(b) < 2:
+        return False
+    error = math.sqrt(sum(statistics.variance(values) / len(values) for values in (a, b)))
+    return abs(statistics.mean(a) - statistics.mean(b)) <= SIGMAS * error
 
 
 def _variance(counts: Sequence[int]) -> float:

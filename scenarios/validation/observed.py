@@ -55,11 +55,13 @@ PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 @dataclass(frozen=True)
 class Seen:
-    """A figure. ``n``: samples that it is of. ``counts``: of each run, where it is a share of packets."""
+    """A figure. ``n``: samples that it is of. ``counts``: of each run, where it is a share of packets; ``values``: of each run, where it is
+    one of a failure, of which a run has but one."""
 
     value: float
     n: int = 0
     counts: tuple[int, ...] = ()
+    values: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ def figures_of(runs: Sequence[Run], times: pd.Series[Any]) -> dict[str, Seen]:
     for id, figure in told.items():
         values = [value for value in (value_of(run, figure) for run in runs) if value is not None]
         if len(values) == len(runs):  # a median of what some runs lack would be of other runs than the rest
-            made[id] = Seen(statistics.median(values), len(values))
+            made[id] = Seen(statistics.median(values), len(values), values=tuple(values) if broken else ())
     for id in ("marked", "trimmed", "lost"):
         counts = tuple(int(run["packets"][id]) for run in runs)
         share = statistics.median(100 * n / run["packets"]["sent"] for n, run in zip(counts, runs, strict=True))

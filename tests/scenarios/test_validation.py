@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -239,6 +240,22 @@ def row_of(figure: str, causes: tuple[Cause, ...] = (), wanted: tuple[str, ...] 
 )
 def test_verdicts(figure: str, theory: Any, simulated: Any, emulated: Any, verdict: str) -> None:
     assert row_of(figure, theory=theory, simulated=simulated, emulated=emulated).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("simulated", "emulated", "verdict"),
+    [
+        ((700.0, 908.0, 858.0), (814.0, 600.0, 700.0), CHANCE),
+        ((222.0, 223.0, 221.0), (182.0, 182.0, 181.0), DIFFERS),
+        ((222.0,), (182.0,), DIFFERS),  # one run shows no spread
+    ],
+)
+def test_figures_that_a_run_has_once_may_part_by_chance(simulated: tuple[float, ...], emulated: tuple[float, ...], verdict: str) -> None:
+    made = {
+        name: {"cost": Seen(statistics.median(v), len(v), values=v)} for name, v in (("simulated", simulated), ("emulated", emulated))
+    }
+    (row,) = rows_of("link-failure", "", made, WORLDS, ())
+    assert row.verdict == verdict
 
 
 def test_one_world_alone_is_held_against_theory() -> None:
