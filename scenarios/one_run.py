@@ -168,8 +168,7 @@ class OneRun:
                 return self.outcome
             self.outcome, self.reason = "died", f"{type(error).__name__}: {error}"
             if isinstance(error, AgentError):
-                self.clock.sleep(0.2)  # until the kernel has told of its end
-                self.cluster.check()  # says who died, and of what
+                self.say_who_died()
             raise
         finally:
             try:
@@ -385,6 +384,11 @@ class OneRun:
 
     # --- after -----------------------------------------------------------------------------------------------
 
+    def say_who_died(self) -> None:
+        """An agent is gone. Raises :class:`testbed.errors.ClusterDied` with who it was, and of what."""
+        self.clock.sleep(0.2)  # until the kernel has told of its end
+        self.cluster.check()
+
     def settle(self) -> None:
         """Count until the books of a quiet moment balance; what is still open after some tries stays open."""
         self.record["dead_at_end"] = [link for link, up in self.cluster.link_states().items() if not up]
@@ -399,6 +403,8 @@ class OneRun:
                 agents = {str(host): dict(agent.call("counters")) for host, agent in zip(self.hosts, self.ranked(), strict=True)}
             except (AgentError, OSError) as error:
                 self.journal(self.clock.now(), "uncounted", reason=str(error))
+                if not self.killed:  # unless the scenario wanted that: then it is somebody else's doing, and the run ends with it
+                    self.say_who_died()
                 break
             agents = {host: c.get("counters", c) for host, c in agents.items()}
             self.record.update(agent_counters=agents, counters_after=self.cluster.counters())

@@ -10,12 +10,13 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from agents.control import AgentError
 from scenarios.plots import draw_all
 from scenarios.runner import Runner, plan
 from scenarios.schema import load_scenario
 from scenarios.stats import percentile
 from scenarios.summary import exit_status
-from tests.scenarios.fakes import FakeCluster
+from tests.scenarios.fakes import FakeAgent, FakeCluster
 from tests.scenarios.small import small, undrawn
 
 QUICK = ["workload.steps=12", "workload.warmup_steps=1"]
@@ -101,6 +102,20 @@ def test_a_dead_process_raises_after_writing(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="h3 died"):
         run(tmp_path, [*QUICK, "workload.steps=40"], die=True)
     assert "h3 died" in json.loads((tmp_path / "summary.json").read_text())["stopped_by"]
+
+
+def test_an_agent_that_dies_after_the_last_step_is_told_of_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its packets cannot be counted: the command ends and says who it was, and does not go on as if only figures were missing."""
+
+    def gone(agent: FakeAgent) -> dict[str, Any]:
+        agent.cluster.die = True
+        raise AgentError("the agent at h3.sock is gone")
+
+    monkeypatch.setattr(FakeAgent, "op_counters", gone)
+    (tmp_path / "out").mkdir()
+    with undrawn(), pytest.raises(RuntimeError, match="h3 died"):
+        Runner(small(tmp_path, transports=["mrc"], seeds=[1], overrides=QUICK), tmp_path / "out", FakeCluster).run()
+    assert "h3 died" in json.loads((tmp_path / "out" / "summary.json").read_text())["stopped_by"]
 
 
 def test_fault_that_never_came_fails_a_check(tmp_path: Path) -> None:
