@@ -97,9 +97,8 @@ class Group:
 
     def connect(self, remotes: dict[str, list[dict[str, Any]]]) -> None:
         """Connect every queue pair with what the peers' :attr:`local` say of theirs to us, by the peer's rank."""
-        for bundle in self.bundles:  # before the first of them is connected, which is for good
-            for remote in remotes[str(bundle.peer)]:
-                _region(remote["arena"])
+        # All of them before the first queue pair is connected, which is for good.
+        regions = {bundle.peer: [_region(remote["arena"]) for remote in remotes[str(bundle.peer)]] for bundle in self.bundles}
         taken: dict[int, int] = {}
         for bundle in self.bundles:
             first = taken.get(bundle.peer, 0)
@@ -109,7 +108,7 @@ class Group:
                 self.device.connect_qp(qpn, remote)
                 for _ in range(RECEIVES):
                     self.device.post_recv(qpn, 0)
-            bundle.remote = _region(theirs[0]["arena"])
+            bundle.remote = regions[bundle.peer][first]
         self.connected = True
 
     def write(self, bundle: Bundle, lane: int, wr_id: int, memory: memoryview, offset: int, imm: int) -> None:

@@ -36,7 +36,7 @@ from agents.transport import (
     Region,
     check_parameters,
     check_target,
-)  # fmt: skip
+)
 from topologies.addressing import ev_fields
 from topologies.clos import Fabric
 from topologies.denylist import denied, over_links
