@@ -35,6 +35,9 @@ TRIMS: Final = 2
 LAST_HOP: Final = 4
 LAST_HOP_MARKS: Final = 8
 """Bits of a port's flags."""
+HIGH_BURST_NS: Final = 2_000_000
+LEAST_HIGH_BURST: Final = 1600
+"""What the high class may send at once beyond its half of the rate: so long at the port's rate, at least so many bytes [ours]."""
 SWITCH_WORKS: Final = 0
 SWITCH_DEAD: Final = 1
 SWITCH_SILENT: Final = 2
@@ -106,3 +109,8 @@ FAULT_WORDS: Final = ("flags", "loss", "loss_seed", "loss_draws", "corrupt", "co
 PATH_FAULT_WORDS: Final = ("loss", "seed", "draws")  # u64 each
 CERTAIN: Final = 1 << 32
 """A probability of 1 as the programs have it."""
+
+
+def high_burst_bytes(rate: int) -> int:
+    """The high class's bucket at a port of ``rate`` (bits/s), in both worlds."""
+    return max(LEAST_HIGH_BURST, rate * HIGH_BURST_NS // 8_000_000_000)

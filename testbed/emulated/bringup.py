@@ -21,9 +21,6 @@ MTU_ROOM = 64
 BURST_NS = 500_000
 """What a port may catch up after a late timer, which HTB cannot tell from having had nothing to send: ports that often pause go faster than
 their rate by that much each time. Shorter, and late timers cost full ports so much that queues grow and mark [ours; docs/fidelity.md]."""
-HIGH_BURST_NS = 2_000_000
-"""What the high class may send at once beyond its half of the rate [ours]."""
-LEAST_HIGH_BURST = 1600
 LEAST_BURST = 64  # `tc` rounds in ticks of 64 ns
 DATA_QUEUE = 0x12
 """Major number of the plain FIFO below the data class."""
@@ -55,7 +52,7 @@ def class_lines(fabric: Fabric, verb: str, port: Port, rate: int) -> list[str]:
     def bucket(size: int) -> str:
         return f"burst {size} cburst {size} quantum {fabric.frame_bytes}"
 
-    port_bucket, high_bucket = bucket(burst_bytes(rate)), bucket(max(LEAST_HIGH_BURST, rate * HIGH_BURST_NS // 8_000_000_000))
+    port_bucket, high_bucket = bucket(burst_bytes(rate)), bucket(layout.high_burst_bytes(rate))
     return [
         f"class {verb} {dev} parent 1: classid 1:f htb rate {rate}bit ceil {rate}bit {port_bucket}",
         f"class {verb} {dev} parent 1:f classid 1:1 htb rate {half}bit ceil {half}bit prio 0 {high_bucket}",

@@ -43,9 +43,6 @@ _HALF: Final = 16_000_000_000
 """Bits of a byte x ns of a second: over a rate, the time of a byte on the wire at all and at half of it."""
 HIGH_CLASS_SHARE: Final = 4
 """As testbed/dataplane/loader.py: the high class's limit is this part of the buffer, at least 4096 bytes."""
-HIGH_BURST_NS: Final = 2_000_000
-LEAST_HIGH_BURST: Final = 1600
-"""As testbed/emulated/bringup.py gives HTB's high class. Nothing else has a bucket here: a wire never goes faster than its rate."""
 
 
 def draw(seed: int, number: int, count: int) -> int:
@@ -90,9 +87,9 @@ class SimPort:
         self.describe(fabric, 0)
 
     def set_rate(self, rate: int) -> None:
-        """Bits/s from the next frame on. The high class may have half of it at most."""
+        """Bits/s from the next frame on. The high class may have half of it at most, and alone has a bucket: a wire never goes faster."""
         self.rate = rate
-        self.high_burst = max(LEAST_HIGH_BURST, rate * HIGH_BURST_NS // 8_000_000_000) * _HALF // rate
+        self.high_burst = layout.high_burst_bytes(rate) * _HALF // rate
 
     def describe(self, fabric: Fabric, seed: int) -> None:
         """Limits and thresholds as ``fabric`` has them; ``seed`` (32 bits) is that of marking's draws."""
