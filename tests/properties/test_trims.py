@@ -15,9 +15,10 @@ TRIMS = st.builds(Weather, st.sampled_from(["trim", "trim-last-hop"]), SIDES, st
 
 
 def patience(world: World, posts: list[Post], trims: list[Weather]) -> float:
-    """Base RTTs: 400, and six times what a window of one packet needs on average where it comes through with the chance that is left."""
+    """Base RTTs: 400 where a fifth or more comes through; with less, four times what a window of one packet needs on average, if more."""
     left = math.prod(1 - trim.odds / 100 for trim in trims)
-    return 400 + 6 * sum(1 + post.length // world.fabric.mtu for post in posts) / left
+    packets = sum(1 + post.length // world.fabric.mtu for post in posts)
+    return 400 if left > 0.199 else max(400, 4 * packets / left)
 
 
 def only_trims(setting: Setting, posts: list[Post], trims: list[Weather]) -> None:
