@@ -47,6 +47,7 @@ class Requester:
         self.peer = peer
         self.paths = paths
         self.congestion = congestion
+        congestion.attach(peer, qpn, log)
         self.log = log
         self.rtt = RttTracker(config.base_rtt, paths.planes)
         self.size = n

@@ -10,6 +10,7 @@ from mypy_extensions import mypyc_attr
 
 from agents.mrc import wire
 from agents.mrc.config import Config
+from agents.transport import Event
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -25,6 +26,16 @@ class Congestion:
         self.mtu = config.mtu + wire.COUNTED  # of a full packet
         self.live = 1
         self.cwnd = 2 * self.mtu
+        self.log: list[Event] = []
+        self.peer = self.qpn = -1
+
+    def attach(self, peer: int, qpn: int, log: list[Event]) -> None:
+        """Say whose window this is and where its events go, for :meth:`event`. The requester calls it once, before anything else."""
+        self.peer, self.qpn, self.log = peer, qpn, log
+
+    def event(self, now: int, kind: str, **figures: int) -> None:
+        """Write a line of the host's event log: what moved the window beyond the rules for every packet."""
+        self.log.append((now, kind, {"peer": self.peer, "qpn": self.qpn, **figures}))
 
     def planes_changed(self, live: int) -> None:
         """``live`` planes carry data now (at least 1)."""

@@ -13,13 +13,15 @@ over the path. Their four combinations (d: RTT sample less base RTT; T: target d
                  (SKIP) moves load    exceeds T, at most by half
     ============ ==================== =========================================================================
 
-Trims take the packet's size off the window, and QuickAdapt cuts it to what really got through when a period ends in which little did.
+Trims take the packet's size off the window, and QuickAdapt cuts it to what really got through when a period ends in which packets were
+trimmed and little got through.
 With ECN off on the last hop (the MRC paper's setting) incast shows as *not marked, d >= T*, where the table grows the window; what
 holds it back are trims, losses and the receiver's penalty (docs/congestion.md has the figures both ways).
 
 Constants are UET's, as in its reference simulator. They were set for 100 Gb/s ports, so every time is multiplied by the fabric's time scale
 [ours]; bytes are not. Differences from that simulator [ours]: the average of d is the mean of the samples of the last base RTT (its moving
-average reacts in tens of RTTs here), bytes in flight are the requester's exact count, and the base RTT starts from the configured one.
+average reacts in tens of RTTs here), bytes in flight are the requester's exact count, the base RTT starts from the configured one, and a
+trim counts for QuickAdapt in its own period only (there until QuickAdapt acts: a sender with little to send much later is cut).
 """
 
 from __future__ import annotations
@@ -77,8 +79,8 @@ class Nscc(Congestion):
         self.decreased_ns = -(1 << 62)
         # QuickAdapt.
         self.qa_end = -1
-        self.achieved = 0
-        self.trigger = False
+        self.achieved = 0  # bytes that got through in this period
+        self.trimmed = 0  # bytes that were trimmed in it
         self.ignored = 0
         self.to_ignore = 0
         # The receiver's penalty.
@@ -154,7 +156,7 @@ class Nscc(Congestion):
     def on_nack(self, now: int, size: int, in_flight: int, trimmed: bool) -> None:
         if trimmed:
             self.ignored += size
-            self.trigger = True
+            self.trimmed += size
             self._average(now, self.cfg_rtt)
         if not self._quick_adapt(now, in_flight, True, trimmed, 0):
             self.window -= size
@@ -225,14 +227,15 @@ class Nscc(Congestion):
         if now < self.qa_end:
             return False
         acted = False
-        if self.qa_end >= 0 and (self.trigger or loss or d > self.qa_threshold) and self.achieved < self.max_wnd / QA_SHARE:
+        if self.qa_end >= 0 and (self.trimmed > 0 or loss or d > self.qa_threshold) and self.achieved < self.max_wnd / QA_SHARE:
             self.window = float(max(self.achieved, self.mtu))
             self.to_ignore = in_flight
             self.ignored = 0
-            self.trigger = False
             self.inc = 0.0
             self.received = 0
+            self.event(now, "quick_adapt", before=self.cwnd, window=int(self.window), in_flight=in_flight, trimmed=self.trimmed)
             acted = True
+        self.trimmed = 0
         self.achieved = 0
         self.qa_end = now + self.base_rtt + self.target
         return acted

@@ -1,6 +1,7 @@
 """Section 7 of the protocol once more, written from its text, plain and slow: what the engine's NSCC must agree with at every event.
 
-Its only liberties are the ones that the text leaves to us: the mean over the last base RTT, and that what gathers under QuickAdapt is void.
+Its only liberties are the ones that the text leaves to us: the mean over the last base RTT, that what gathers under QuickAdapt is void, and
+that a trim speaks for the period in which it came.
 Bytes and nanoseconds, floats throughout, every sample kept for ever.
 """
 
@@ -134,7 +135,7 @@ class Plain:
             self.window = max(self.achieved, self.mtu)
             self.to_ignore = in_flight
             self.ignored = self.inc = self.received = 0
-            self.trigger = False
+        self.trigger = False
         self.achieved = 0
         self.period_ends = now + self.base_rtt + self.t
         return acts

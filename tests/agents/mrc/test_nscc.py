@@ -490,6 +490,33 @@ def test_quick_adapt_at_a_sack_needs_a_trim_before() -> None:
     assert c.sack(91, 0, after=210) == MTU + 600
 
 
+def test_a_trim_speaks_for_its_own_period_and_for_no_later_one() -> None:
+    """A burst is trimmed once and gets enough through; then its sender has little to send, on a network without a queue."""
+    b = begun()
+    b.mute(28_125)
+    assert b.nack(4000) == 196_000
+    assert b.sack(91, 0, after=208) == 196_600  # the period ends: an eighth got through, nothing is cut
+    assert b.sack(91, 4000, after=210) > 196_600, "no packet was trimmed in this period"
+    c = begun()
+    c.nack(4000)
+    c.mute(30_000)
+    c.sack(91, 0, after=208)
+    c.nack(4000)
+    assert c.sack(91, 4000, after=209) == 4000, "one was in this"
+
+
+def test_quick_adapt_leaves_an_event() -> None:
+    b = begun()
+    log: list[Any] = []
+    b.n.attach(7, 42, log)
+    b.mute(28_124)
+    b.nack(4000, after=208)
+    assert log == []
+    b.nack(5000, in_flight=12_000, after=1)
+    figures = {"before": 196_000, "window": 28_124, "in_flight": 12_000, "trimmed": 9000}
+    assert log == [(b.now, "quick_adapt", {"peer": 7, "qpn": 42, **figures})]
+
+
 def test_an_untrimmed_nack_is_a_loss_for_quick_adapt_but_no_trigger() -> None:
     b = begun()
     b.nack(4000, trimmed=False)
