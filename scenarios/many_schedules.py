@@ -5,15 +5,13 @@ A process runs one schedule after the other; none shares anything with another, 
 
 from __future__ import annotations
 
-import signal
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from scenarios.processes import at_once
 from scenarios.schedules import FABRIC, Outcome, run_schedule
 
 
@@ -22,21 +20,11 @@ def run_many(
     told: Callable[[Outcome], None] = lambda outcome: None,
 ) -> list[Outcome]:  # fmt: skip
     """Outcomes in the order of ``seeds``; ``told`` hears of each as it comes. Whatever ends us ends the processes."""
-    made: list[Outcome] = []
-    one = partial(run_schedule, fabric=fabric, keep=keep)
-    if jobs == 1:
-        for seed in seeds:
-            made.append(one(seed))
-            told(made[-1])
-        return made
-    pool = ProcessPoolExecutor(jobs, get_context("spawn"), initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN))
-    try:
-        for outcome in pool.map(one, seeds):
-            made.append(outcome)
-            told(outcome)
-    finally:
-        pool.shutdown(cancel_futures=True)
-    return made
+    made: dict[int, Outcome] = {}
+    for number, outcome in at_once(partial(run_schedule, fabric=fabric, keep=keep), list(seeds), jobs, "schedule {}".format):
+        made[number] = outcome
+        told(outcome)
+    return [made[number] for number in sorted(made)]
 
 
 def figures(outcomes: Sequence[Outcome], wall_s: float, jobs: int) -> dict[str, Any]:

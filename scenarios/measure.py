@@ -327,9 +327,9 @@ def cable_gaps(record: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def load_runs(directory: Path) -> list[Run]:
-    """The runs of a results directory, in the order they ran."""
+    """The runs of a results directory, in the order they ran; simulated ones begin at one time, and come by their names."""
     runs = [Run(path.parent) for path in (directory / "raw").glob("*/run.json")]
-    return sorted(runs, key=lambda run: int(run.record["window"][0]))
+    return sorted(runs, key=lambda run: (int(run.record["window"][0]), run.key))
 
 
 TABLES = ("steps", "events", "counters", "goodput", "agents", "flows", "messages", "queues", "evs", "cwnd")

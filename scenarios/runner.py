@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from scenarios.faults import check_used_edge
 from scenarios.manifest import make_manifest
 from scenarios.measure import Run, load_runs, write_tables
 from scenarios.one_run import ClusterLike, OneRun, Spec
+from scenarios.processes import at_once
 from scenarios.resume import former_manifest, held, is_begun, sort_out, write_json
 from scenarios.rows import write_rows
 from scenarios.schema import SINGLE_PATH, USED_BY_QP, Scenario, ScenarioError, Transport
@@ -100,6 +102,47 @@ def check_used_edges(scenario: Scenario) -> None:
                         check_used_edge(fabric, hosts, fault, edges_of(scenario.workload, fabric, hosts, seed))
 
 
+def together(specs: Sequence[Spec]) -> list[list[Spec]]:
+    """Runs in the order of the plan, those in one list of which one says which cable the others lose."""
+    groups: dict[int, list[Spec]] = {}
+    for spec in specs:
+        followed = any(fault.on == USED_BY_QP for fault in spec.scenario.faults)
+        groups.setdefault(id(spec.used if followed else spec), []).append(spec)
+    return list(groups.values())
+
+
+def run_apart(factory: ClusterFactory, directory: Path, finished: Collection[str], specs: Sequence[Spec]) -> dict[str, dict[str, Any]]:
+    """Those of ``specs`` that are not finished, one after the other, and the rows of all, by key."""
+    entries: dict[str, dict[str, Any]] = {}
+    for spec in specs:
+        if spec.key not in finished:
+            cluster = factory(spec.transport.fabric)
+            cluster.start()
+            try:
+                OneRun(cluster, spec, directory / "raw" / spec.key, lambda share: None).go()
+            finally:
+                cluster.stop()
+        entries |= entry_of(spec, directory)
+    return entries
+
+
+def entry_of(spec: Spec, directory: Path) -> dict[str, dict[str, Any]]:
+    """A run's entry of ``runs``, by its key; none if its figures cannot be computed: the runs after it are made, and the end says why."""
+    try:
+        return {spec.key: run_summary(Run(directory / "raw" / spec.key), spec.scenario.expect_outcome)}
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in FIXES:  # nor can the runs after it be written
+            raise
+        print(f"no row of {spec.key} yet: {type(error).__name__}: {error}", file=sys.stderr)
+        return {}
+
+
+def label_of(spec: Spec) -> str:
+    """A run for people."""
+    at = "".join(f", {short} {spec.settings[key]}" for key, short in short_keys(list(spec.settings)).items())
+    return f"{spec.transport.name} on {spec.transport.fabric.name}, {spec.placement}{at}, seed {spec.seed}"
+
+
 class Runner:
     """One scenario into one directory."""
 
@@ -115,11 +158,14 @@ class Runner:
         notes: Sequence[str] = (),
         resume: bool = False,
         world: str = "emulated",
+        jobs: int = 1,
     ) -> None:
         """``switch``: what forwards, for the manifest, like ``notes``. ``resume``: go on with what the directory holds. In a simulated
-        ``world`` every run has a fabric of its own, whose time begins anew: what was run before changes nothing."""
+        ``world`` every run has a fabric of its own, whose time begins anew: what was run before changes nothing. There ``jobs``
+        processes may share the runs; ``cluster_factory`` must be picklable then."""
         self.scenario, self.directory, self.factory = scenario, directory, cluster_factory
         self.progress = progress or (lambda what, share: None)
+        self.jobs = jobs
         self.manifest = {**make_manifest(scenario, list(command_line), world), "switch": switch, "captures": []}
         self.manifest["notes"] += notes
         self.session = {key: self.manifest[key] for key in ("started", "command_line", "git")} | {"ended": None, "verdict": None}
@@ -146,13 +192,10 @@ class Runner:
         self.write("manifest.json", self.manifest)
         stopped: BaseException | None = None
         try:
-            for spec in specs:
-                if spec.key in finished:
-                    self.progress(f"{spec.key}: finished before", 1.0)
-                    self.note(spec)
-            for number, spec in enumerate(specs):
-                if spec.key not in finished:
-                    self.one(spec, number, len(specs))
+            if self.jobs > 1 and len(together(specs)) > 1:
+                self.at_once(specs, finished)
+            else:
+                self.one_by_one(specs, finished)
         except BaseException as error:  # written down first, raised below
             stopped = error
         finally:
@@ -162,10 +205,31 @@ class Runner:
             raise stopped
         return summary
 
+    def one_by_one(self, specs: Sequence[Spec], finished: Collection[str]) -> None:
+        for spec in specs:
+            if spec.key in finished:
+                self.progress(f"{spec.key}: finished before", 1.0)
+                self.note(spec)
+        for number, spec in enumerate(specs):
+            if spec.key not in finished:
+                self.one(spec, number, len(specs))
+
+    def at_once(self, specs: Sequence[Spec], finished: Collection[str]) -> None:
+        """The same over ``jobs`` processes: each run on a cluster of its own."""
+        self.progress(f"{len(specs)} runs, {self.jobs} at once", 0.0)
+        work = partial(run_apart, self.factory, self.directory, finished)
+        over = 0
+        tasks = together(specs)
+        for number, entries in at_once(work, tasks, self.jobs, lambda task: ", ".join(spec.key for spec in task)):
+            for spec in tasks[number]:
+                over += 1
+                before = " before" if spec.key in finished else ""
+                self.progress(f"{label_of(spec)}: finished{before} ({over} of {len(specs)})", over / len(specs))
+            self.entries |= entries
+            write_rows(list(self.entries.values()), self.scenario.name, self.directory)
+
     def one(self, spec: Spec, number: int, count: int) -> None:
-        at = "".join(f", {short} {spec.settings[key]}" for key, short in short_keys(list(spec.settings)).items())
-        where = f"{spec.transport.name} on {spec.transport.fabric.name}, {spec.placement}{at}, seed {spec.seed}"
-        label = f"{where} ({number + 1} of {count})"
+        label = f"{label_of(spec)} ({number + 1} of {count})"
         if self.built != spec.transport.fabric:
             self.down()
             self.progress(f"building {spec.transport.fabric.name}", 0.0)
@@ -182,14 +246,9 @@ class Runner:
         self.note(spec)
 
     def note(self, spec: Spec) -> None:
-        """A row more. Whatever is wrong with a run's figures, the runs after it are made: :meth:`finish` will say it."""
-        try:
-            self.entries[spec.key] = run_summary(Run(self.directory / "raw" / spec.key), spec.scenario.expect_outcome)
-            write_rows(list(self.entries.values()), self.scenario.name, self.directory)
-        except Exception as error:
-            if isinstance(error, OSError) and error.errno in FIXES:  # nor can the runs after it be written
-                raise
-            print(f"no row of {spec.key} yet: {type(error).__name__}: {error}", file=sys.stderr)
+        """A row more."""
+        self.entries |= entry_of(spec, self.directory)
+        write_rows(list(self.entries.values()), self.scenario.name, self.directory)
 
     def down(self) -> None:
         cluster, self.cluster, self.built = self.cluster, None, None

@@ -35,11 +35,12 @@ def check_simulable(scenario: Scenario) -> None:
 
 
 def simulate(
-    scenario: Scenario, directory: Path, *, progress: Progress | None = None, command_line: Sequence[str] = (), resume: bool = False
-) -> dict[str, Any]:
-    """Run it in virtual time; the summary that was written. Raises as :func:`check_simulable`."""
+    scenario: Scenario, directory: Path, *, progress: Progress | None = None, command_line: Sequence[str] = (), resume: bool = False,
+    jobs: int = 1,
+) -> dict[str, Any]:  # fmt: skip
+    """Run it in virtual time, in ``jobs`` processes; the summary that was written. Raises as :func:`check_simulable`."""
     check_simulable(scenario)
     return Runner(
         scenario, directory, SimulatedCluster, progress=progress, command_line=command_line, switch=SIMULATED, resume=resume,
-        world=SIMULATED,
+        world=SIMULATED, jobs=jobs,
     ).run()  # fmt: skip

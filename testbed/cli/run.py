@@ -20,7 +20,7 @@ from testbed.emulated import ovs
 from testbed.emulated.ovs import SWITCHES
 from testbed.errors import UserError
 from testbed.exclusive import measuring, refuse_if_measuring
-from testbed.simulated import SIMULATED, WORLDS
+from testbed.simulated import EMULATED, SIMULATED, WORLDS
 from topologies import FabricError
 
 MAX_SEEDS = 1000
@@ -82,6 +82,10 @@ class ProgressBar:
     "--world", type=click.Choice(WORLDS), default=WORLDS[0], show_default=True,
     help="emulated: on this machine's kernel, as root. simulated: in virtual time, without root; the same seed gives the same bytes.",
 )  # fmt: skip
+@click.option(
+    "--jobs", type=click.IntRange(1, 256), metavar="N",
+    help=f"Simulated runs at once (default: as many as this machine has cores). --world {EMULATED}: one.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print summary.json on stdout instead of the table.")
 def command(
     scenario: str,
@@ -95,9 +99,11 @@ def command(
     pcap: tuple[str, ...],
     switch: str,
     world: str,
+    jobs: int | None,
     as_json: bool,
 ) -> None:
     """Exit status: 0 well, 1 a check or a sum failed, 2 bad input or something the machine lacks, 3 not trustworthy, 130 stopped."""
+    from scenarios.processes import cores
     from scenarios.runner import check_pcap_links, plan, results_directory, run_scenario
     from scenarios.simulate import check_simulable, simulate
     from testbed import sandbox
@@ -113,6 +119,8 @@ def command(
     except FabricError as error:
         raise UserError(str(error)) from None
     if world != SIMULATED:
+        if (jobs or 1) > 1:
+            raise UserError(f"--jobs {jobs}: emulated runs share this machine's time, so they go one at a time: leave --jobs away")
         check_switch(switch)
         if os.geteuid() != 0:
             raise UserError(f"mrcbed run needs root for network namespaces and eBPF: use sudo, or --world {SIMULATED}, which needs none")
@@ -127,7 +135,7 @@ def command(
             words = ["mrcbed", *sys.argv[1:]]
             how: dict[str, Any] = {"progress": progress, "command_line": words, "resume": resume}
             if world == SIMULATED:
-                summary = simulate(loaded, directory, **how)
+                summary = simulate(loaded, directory, jobs=jobs or cores(), **how)
             else:
                 summary = run_scenario(loaded, directory, pcap_links=pcap, switch=switch, **how)
         if as_json:
