@@ -41,7 +41,8 @@ def at_once(
             yield number, work(task)
         return
     not_ours = set(active_children())
-    pools = [ProcessPoolExecutor(1, get_context("spawn"), initializer=_die_with, initargs=(os.getpid(),)) for _ in range(min(jobs, len(tasks)))]
+    begin = get_context("spawn")
+    pools = [ProcessPoolExecutor(1, begin, _die_with, (os.getpid(),)) for _ in range(min(jobs, len(tasks)))]
     left = iter(enumerate(tasks))
     running: dict[Future[Result], tuple[int, ProcessPoolExecutor]] = {}
 

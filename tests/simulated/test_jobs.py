@@ -22,6 +22,7 @@ from testbed import cli
 from testbed.errors import ClusterDied, UserError
 from tests.scenarios.small import TEXT, small, undrawn
 
+UNDRAWN = "import sys; from testbed import cli; from tests.scenarios.small import undrawn\nwith undrawn(): sys.exit(cli.execute())"
 DATED = ("manifest.json", "report.html")
 
 
@@ -98,7 +99,7 @@ def test_results_come_with_the_number_of_their_task() -> None:
 def test_a_stopped_set_keeps_what_is_finished_and_goes_on(number: int, serial: Path, tmp_path: Path) -> None:
     file, out = tmp_path / "small.toml", tmp_path / "out"
     file.write_text(TEXT)
-    words = [sys.executable, "-m", "testbed.cli", "run", str(file), "--world", "simulated", "--jobs", "2", "--seeds", "1-2"]
+    words = [sys.executable, "-c", UNDRAWN, "run", str(file), "--world", "simulated", "--jobs", "2", "--seeds", "1-2"]
     words += ["--out", str(out), "--resume"]
     with subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True) as run:
         try:
