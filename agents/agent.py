@@ -202,7 +202,7 @@ class Agent:
         self.device.engine.reroute(self.clock(), dead_links)
 
     def op_rest(self) -> None:
-        """All is done: no more probes of paths, so that every packet comes to rest and can be counted. Not to be taken back."""
+        """Send no data and no probe for good, and only answer: packets in flight drain and can be counted."""
         self.device.engine.rest()
 
     def op_mapper_start(self, seed: int, options: dict[str, Any] | None = None, report: bool = True) -> None:

@@ -78,7 +78,8 @@ class _Sorter:
 class Nic:
     """A host's engine, and a mapper beside it, on ports that somebody else works: verbs, counters, events.
 
-    ``io`` says which ports are up and what it dropped (agents.packet_io.PacketIO, or a simulated host's); ``clock`` gives monotonic ns.
+    ``io`` says which ports are up, which frames wait and what it dropped (agents.packet_io.PacketIO, or a simulated host's); ``clock``
+    gives monotonic ns.
     """
 
     def __init__(self, fabric: Fabric, host: int, engine: Engine, io: Any, clock: Callable[[], int]) -> None:
@@ -174,7 +175,10 @@ class Nic:
 
     def counters(self) -> dict[str, int]:
         """The engine's counters, the receive ring's, and the mapper's, whose frames are in the sums of all frames too."""
-        made = {**self.engine.counters(), "rx_ring_drops": self.io.drops(), "rx_not_a_port": self.io.ring.not_ours}
+        waiting = self.io.waiting()
+        made = {
+            **self.engine.counters(), "rx_waiting": waiting, "rx_ring_drops": self.io.drops(), "rx_not_a_port": self.io.ring.not_ours,
+        }  # fmt: skip
         if self.mapper is not None:
             own: dict[str, int] = self.mapper.counters()
             made.update(own)

@@ -144,6 +144,12 @@ class PacketIO:
                         made.append((port, flags & IFF_UP != 0 and flags & IFF_LOWER_UP != 0))
                 at += max(16, length + 3 & ~3)
 
+    def waiting(self) -> int:
+        """Frames that reached this host and are not due yet, those among them that nobody has looked at."""
+        real = time.time_ns()
+        self.ring.look(time.monotonic_ns(), real)
+        return self.ring.held
+
     def drops(self) -> int:
         """Frames that found the receive ring full, since the start."""
         _, dropped = struct.unpack("=II", self.receiver.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8))

@@ -87,7 +87,7 @@ class Reports(Protocol):
         """The complete list of links that somebody who watches the fabric knows to be down; a transport may make use of it."""
 
     def rest(self) -> None:
-        """All is done: probe nothing any more, so that every packet comes to rest and can be counted. Not to be taken back."""
+        """Send no data and no probe for good, and only answer: packets in flight drain and can be counted."""
 
     def completed(self) -> bool:
         """Whether :meth:`completions` has any."""

@@ -82,10 +82,12 @@ def judge(
     wrong: int = 0,
     watch: Mapping[str, Any] | None = None,
     touched: Collection[str] = (),
+    on_the_way: int = 0,
 ) -> Judgement:
     """``corrupted``: frames that faults changed on their way, which agents must have refused unless they are among the ``gone``, lost or
     trimmed later. ``stragglers``: hosts whose agents a fault kept from running. ``watch``: what a Watch found, None of older runs and
-    where there is no machine. ``touched``: cables that faults took down or slowed, which have no rate to keep.
+    where there is no machine. ``touched``: cables that faults took down or slowed, which have no rate to keep. ``on_the_way``: packets that
+    had not come to rest when the books were closed.
     """
     loops = [loop for loop in loops if loop.get("host") not in stragglers]
     held_up = {f"h{host}" for host in stragglers}
@@ -100,6 +102,7 @@ def judge(
         *_late(loops, base_rtt_ns),
         *(_waiting(watch, base_rtt_ns, held_up) if watch else ()),
         *(["the packets could not be counted to the end"] if unexplained is None else []),
+        *([f"{on_the_way} packets were still on their way when the books were closed"] if on_the_way else []),
         *_dropped(causes),
     ]
     return Judgement(tuple(invalid), tuple(doubtful))

@@ -274,7 +274,9 @@ def agent_counters(run: Run) -> dict[str, dict[str, int]]:
 
 
 def books(record: dict[str, Any]) -> dict[str, Any]:
-    """Where every packet of a run went: sent = delivered + lost (by cause) + unexplained. Background traffic has an account of its own."""
+    """Where every packet of a run went: sent = delivered + lost (by cause) + on_the_way + unexplained. ``on_the_way``: in a port's queue or
+    in a delay line when the books were closed. Background traffic has an account of its own.
+    """
     agents = list(record.get("agent_counters", {}).values())
     ports = port_rows(record)
     background = take_out_background(ports)
@@ -290,6 +292,7 @@ def books(record: dict[str, Any]) -> dict[str, Any]:
     sent, delivered, lost = total("tx_packets"), total("rx_packets"), sum(causes.values())
     if record.get("kind") in KERNEL_KINDS:
         sent, delivered = kernel_frames(port_rows(record))
+    on_the_way = total("rx_waiting") + sum(int(row.get("backlog_packets", 0)) for row in ports)
     return {
         "sent": sent,
         "delivered": delivered,
@@ -298,7 +301,8 @@ def books(record: dict[str, Any]) -> dict[str, Any]:
         "trimmed": sum(int(row.get("trimmed", 0)) for row in ports),
         "corrupted": sum(int(row.get("corrupted", 0)) for row in ports),
         "lost": lost,
-        "unexplained": sent - delivered - lost if agents and ports else None,
+        "on_the_way": on_the_way,
+        "unexplained": sent - delivered - lost - on_the_way if agents and ports else None,
         "causes": {cause: n for cause, n in causes.items() if n},
         "rejected": {k: total(k) for k in sorted({k for c in agents for k in c if k.startswith(REFUSED)}) if total(k)},
         **({} if background is None else {"background": background}),

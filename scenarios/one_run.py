@@ -41,6 +41,19 @@ SAMPLE_NS, SAMPLES_PER_RTT = 5 * MS, 8
 """Queues are sampled so often, but not more often than so many times per base RTT."""
 BOOKS_TRIES = 25
 BOOKS_WAIT_S = 0.1
+"""Counting is tried so often, so long apart, while books are open though nothing is on its way."""
+QUEUES_NS = 60_000 * MS
+"""Queues get so long to drain when a run is over, at most [ours]: a slow fault could make it hours."""
+
+
+def drain_ns(fabric: Fabric, faults: Sequence[Injected]) -> int:
+    """How long a packet and its answer may still take once nobody sends: the delay both ways, and on each of four links a full queue at the
+    rate that faults leave it, twice over, since each class is sure of half the rate. Of queues at most :data:`QUEUES_NS`.
+    """
+    left = min((fault.target.keys["rate"] for fault in faults if fault.target.kind == "slow"), default=1.0)
+    pause = max((fault.target.keys["period"] for fault in faults if fault.target.kind == "straggler"), default=0)
+    queues = 4 * 2 * fabric.buffer_bytes * 8e9 / (min(fabric.nic_rate, fabric.fabric_rate) * left)
+    return 2 * (fabric.delay_ns + pause) + min(int(queues), QUEUES_NS)
 
 
 class Agent(Protocol):
@@ -390,14 +403,18 @@ class OneRun:
         self.cluster.check()
 
     def settle(self) -> None:
-        """Count until the books of a quiet moment balance; what is still open after some tries stays open."""
+        """Count until the books of a quiet moment balance. Waits for packets on their way, no longer than they can take (:func:`drain_ns`);
+        what is still open after some tries stays open.
+        """
         self.record["dead_at_end"] = [link for link, up in self.cluster.link_states().items() if not up]
         self.mapping.stop()  # probes on their way have no place in the books
         self.background.end()  # nor has what would still be sent
         for agent in self.ranked():
             with contextlib.suppress(AgentError, OSError):  # the count below says so
-                agent.call("rest")  # with many paths given up some probe of them is always on its way
-        for _ in range(BOOKS_TRIES):
+                agent.call("rest")  # else data of a run that has not ended, and probes of dead paths, are always on their way
+        until = self.clock.now() + drain_ns(self.fabric, self.cluster.faults())
+        tries = BOOKS_TRIES
+        while tries:
             self.cluster.quiesce(1.0)
             try:
                 agents = {str(host): dict(agent.call("counters")) for host, agent in zip(self.hosts, self.ranked(), strict=True)}
@@ -408,7 +425,12 @@ class OneRun:
                 break
             agents = {host: c.get("counters", c) for host, c in agents.items()}
             self.record.update(agent_counters=agents, counters_after=self.cluster.counters())
-            if balanced(books(self.record)):
+            packets = books(self.record)
+            if not packets["on_the_way"]:
+                if balanced(packets):
+                    break
+                tries -= 1
+            elif self.clock.now() >= until:
                 break
             self.clock.sleep(BOOKS_WAIT_S)
         for agent in self.ranked():

@@ -127,6 +127,7 @@ def judgement(run: Run, packets: Mapping[str, Any], wrong: int, expected: str) -
         wrong,
         record.get("watch"),
         {link for line in faults for link in line.get("links", ())},
+        packets["on_the_way"],
     )
     if lost := packets.get("background", {}).get("unexplained"):
         more = f"{abs(lost)} packets of the background {'vanished' if lost > 0 else 'appeared'} without a cause"

@@ -100,7 +100,9 @@ class Endpoint:
         """The kernel cannot leave paths out for us."""
 
     def rest(self) -> None:
-        """It sends nothing but what is posted."""
+        """The kernel gets no more bytes; those it has it sends."""
+        for connection in self.connections.values():
+            connection.resting = True
 
     def hint(self, now: int, links: list[str]) -> None:
         """Nor does it listen to hints."""

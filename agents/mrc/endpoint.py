@@ -63,6 +63,7 @@ class Endpoint:
         self.hinted: frozenset[str] = frozenset()
         self.resting = False
         self.order: list[QueuePair] = []
+        self.senders = self.order  # whose data may go: nobody's at rest
         self.advice = Advice(self.config)
         self.finished: list[Completion] = []
         self.neighbours = Neighbours(self.config, fabric.planes, self.rng, self.log)
@@ -176,7 +177,7 @@ class Endpoint:
     def transmit(self, now: int) -> int:
         """The next frame that may go, in ``tx_*``; its port, or -1."""
         out = self.out
-        port = out.next(now, self.order)
+        port = out.next(now, self.senders)
         if port >= 0:
             self.tx_length = out.framer.length
             self.tx_payload = out.payload
@@ -266,8 +267,9 @@ class Endpoint:
         return at
 
     def rest(self) -> None:
-        """From now on no probe, and nothing again by a timer: what comes is still answered."""
+        """From now on no data, no probe, and nothing again by a timer: what comes is still answered."""
         self.resting = True
+        self.senders = []
         for qp in self.order:
             qp.probe_evs.clear()
 

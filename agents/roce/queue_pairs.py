@@ -20,7 +20,7 @@ from agents.roce.requester import Requester
 from agents.roce.responder import MAX_MESSAGE, Responder
 from agents.roce.transmitter import Transmitter
 from agents.roce.wire import rnr_code
-from agents.transport import FLUSHED, RECEIVE, Completion, Event, Region, check_parameters, check_target
+from agents.transport import FLUSHED, NEVER, RECEIVE, Completion, Event, Region, check_parameters, check_target
 from topologies.addressing import ev_fields, inner_address, path_address
 from topologies.clos import Fabric
 from topologies.paths import path_evs
@@ -154,7 +154,12 @@ class QueuePairs(Transmitter):
         """RoCE does not choose its paths: nothing to do."""
 
     def rest(self) -> None:
-        """It sends nothing but what is posted."""
+        """From now on no data and nothing again by a timer: what comes is still answered."""
+        self._resting = True
+        self._timer_at = NEVER
+        for ready in self._ready:
+            while ready:
+                ready.pop().scheduled = False
 
     def hint(self, now: int, links: list[str]) -> None:
         """Its network re-routes by itself, see :meth:`reroute`: nothing to do."""

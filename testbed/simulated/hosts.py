@@ -36,6 +36,10 @@ class SimulatedPorts:
     def port_states(self) -> list[bool]:
         return self.network.carries(self.host)
 
+    def waiting(self) -> int:
+        """Frames that reached this host's ports and are not due yet."""
+        return self.network.delayed[self.host]
+
     def drops(self) -> int:
         """Nothing is ever too slow here."""
         return 0

@@ -68,7 +68,8 @@ class Network:
         """As the map path_fault."""
         self._events: list[tuple[int, int, Callable[[Any, Any], None], Any, Any]] = []
         self._serial = 0
-        self._on_the_way = 0  # frames between the last link's end and their host
+        self.delayed = [0] * fabric.host_count
+        """By host: frames that have left their last link and are not due yet."""
         self._delay = fabric.delay_ns
         self._land_at = self._land
         self._arrive_at = self._arrive
@@ -161,7 +162,7 @@ class Network:
         if self.fault_words[number * _WORDS] and self._faulted(far, number, frame):
             return
         if far.host >= 0:
-            self._on_the_way += 1
+            self.delayed[far.host] += 1
             self._serial += 1
             heapq.heappush(self._events, (self.time + self._delay, self._serial, self._arrive_at, far, frame))
             return
@@ -185,7 +186,7 @@ class Network:
             self._start(egress)
 
     def _arrive(self, port: SimPort, frame: bytearray) -> None:
-        self._on_the_way -= 1
+        self.delayed[port.host] -= 1
         station = self.stations.get(port.host)
         if station is not None:
             station.take(port.plane, frame)
@@ -259,7 +260,7 @@ class Network:
 
     def quiet(self) -> bool:
         """Whether nothing waits or is on its way anywhere."""
-        return not self._on_the_way and all(port.wire is None and not port.data and not port.high for port in self.ports)
+        return not any(self.delayed) and all(port.wire is None and not port.data and not port.high for port in self.ports)
 
     def data_backlog(self, port: int) -> int:
         """Bytes of the data class that wait at a port."""

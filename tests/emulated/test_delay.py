@@ -82,6 +82,21 @@ def test_nobody_sleeps_on_what_completed(pair: tuple[Pair, int]) -> None:
     assert time.monotonic_ns() - begun < 100_000_000 and len(two.a.engine.completions()) == 1
 
 
+def test_what_waits_in_the_delay_line_is_counted(pair: tuple[Pair, int]) -> None:
+    """A run's books name what is on its way: a frame that has come and that nobody has looked at yet, then one that is held."""
+    two, _ = pair
+    two.a.post_write(two.qpn, 1, memoryview(bytes(FABRIC.mtu)), two.region.va, two.region.rkey)
+    end = time.monotonic_ns() + 2_000_000_000
+    while not two.b.counters()["rx_waiting"]:
+        assert time.monotonic_ns() < end
+        two.a.turn(time.monotonic_ns() + 100_000)
+    assert two.b.counters()["rx_packets"] == 0
+    while two.b.counters()["rx_packets"] < two.a.counters()["tx_packets"]:
+        assert time.monotonic_ns() < end
+        two.b.turn(time.monotonic_ns() + 100_000)
+    assert two.b.counters()["rx_waiting"] == 0
+
+
 def test_an_idle_round_trip_is_the_base_rtt(pair: tuple[Pair, int]) -> None:
     two, expected = pair
     took = [two.write() for _ in range(WRITES)]

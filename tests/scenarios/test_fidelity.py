@@ -71,6 +71,7 @@ def test_a_quiet_run_is_trusted() -> None:
         ({"watch": watch(clock={"drift_ppm": 1001.0})}, DOUBTFUL, "slewed by 1,001 ppm"),
         ({"watch": watch(failure="OSError: no")}, DOUBTFUL, "nobody watched the machine to the end (OSError: no)"),
         ({"unexplained": None}, DOUBTFUL, "could not be counted"),
+        ({"on_the_way": 3}, DOUBTFUL, "3 packets were still on their way"),
         ({"causes": {"rx_ring_drops": 4}}, DOUBTFUL, "dropped 4 packets"),
         ({"causes": {"drop_bridge": 4}}, DOUBTFUL, "Open vSwitch dropped 4"),
         ({"wrong": 1}, INVALID, "1 results are wrong"),

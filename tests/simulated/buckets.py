@@ -50,7 +50,7 @@ class BucketNetwork(Network):
         if far.host >= 0:
             ended = max(self.time, self._ends.get((far.number, high), 0) + len(frame) * 8_000_000_000 // port.rate)
             self._ends[far.number, high] = ended
-            self._on_the_way += 1
+            self.delayed[far.host] += 1
             self.at(ended + self._delay, self._arrive, far, frame)
             return
         egress = far.table[frame[44] << 8 | frame[45]]

@@ -121,6 +121,28 @@ def test_an_incast_is_trimmed_and_loses_nothing(tmp_path: Path) -> None:
     assert max(row["backlog_peak_bytes"] for row in Run(directory / "raw" / entry["run"]).record["counters_after"]) > 40_000
 
 
+FAR = RING.split("[[fault]]")[0].replace('"mrc"', '"mrc"\nfabric_options = { delay = "900ms" }').replace(
+    'options = { reconvergence = "200ms" }', 'fabric_options = { delay = "900ms" }'
+).replace('timeout = "60s"', 'timeout = "8s"')  # fmt: skip
+"""Stopped in the middle: windows are full and the answers to what was sent still seconds away."""
+
+
+def test_books_close_when_what_was_sent_before_the_end_has_come_to_rest(tmp_path: Path) -> None:
+    _, summary = ran(tmp_path, FAR)
+    for entry in summary["runs"]:
+        assert (entry["outcome"], entry["packets"]["sent"] > 500) == ("timeout", True), entry
+        assert (entry["packets"]["unexplained"], entry["packets"]["on_the_way"], entry["distrust"]) == (0, 0, []), entry
+
+
+def test_what_is_on_its_way_when_the_books_are_closed_has_not_vanished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scenarios.one_run.drain_ns", lambda fabric, faults: 0)
+    _, summary = ran(tmp_path, FAR)
+    for entry in summary["runs"]:
+        left = entry["packets"]["on_the_way"]
+        assert left > 0 and entry["packets"]["unexplained"] == 0, entry
+        assert entry["distrust"] == [f"{left} packets were still on their way when the books were closed"]
+
+
 def files(directory: Path) -> dict[str, bytes]:
     found = (path for path in sorted(directory.rglob("*")) if path.suffix in (".jsonl", ".parquet"))
     return {str(path.relative_to(directory)): path.read_bytes() for path in found}

@@ -49,7 +49,7 @@ def test_a_frame_that_vanishes_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     def forgets_one(self: Network, port: SimPort, frame: bytearray) -> None:
         seen[0] += 1
         if seen[0] == 300:
-            self._on_the_way -= 1
+            self.delayed[port.host] -= 1
         else:
             real(self, port, frame)
 

@@ -185,3 +185,15 @@ def test_nobody_who_waits_for_nothing_times_out(pair: tuple[End, End]) -> None:
     left.connection.look(1000 * S)
     assert left.connection.state == OPEN
     assert Header.unpack(Header(WRITE, 1, 2, 3, 4).pack()) == (WRITE, 1, 2, 3, 4)
+
+
+def test_at_rest_the_kernel_gets_no_more_bytes(pair: tuple[End, End]) -> None:
+    a, b = pair
+    a.write(b, bytes(1 << 16), imm=1)
+    a.connection.resting = True
+    for _ in range(3):
+        a.turn()
+    assert a.connection.payload_sent() == 0 and not a.connection.writes
+    a.connection.resting = False
+    b.connection.post_recv(5)
+    until(pair, lambda: b.made)

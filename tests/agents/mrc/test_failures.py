@@ -102,6 +102,20 @@ def test_at_rest_nothing_is_probed_and_what_comes_is_answered() -> None:
     assert [frame[wire.BTH_AT] for _, frame in drain(rig.net.engines[7], rig.net.now)] == [wire.SACK, wire.ACK]
 
 
+def test_at_rest_no_data_leaves_though_more_is_posted() -> None:
+    """What a run that was stopped in the middle has in flight drains, and can be counted."""
+    rig = Busy(writes=14)
+    for side in (rig.a, rig.b):
+        side.engine.rest()
+    since = rig.net.now
+    rig.rtts(4)
+    quiet = len(rig.sent)
+    rig.rtts(100)
+    assert rig.requester.next < rig.requester.end and len(rig.sent) == quiet
+    assert not [frame for t, _, frame in rig.sent if t > since and is_data(frame)]
+    assert [frame for t, _, frame in rig.sent if t > since], "what was in flight is answered"
+
+
 def test_a_path_that_loses_a_fifth_is_left_at_its_first_loss_for_one_of_its_plane() -> None:
     rig = Busy(active_evs=8)
     rng = Random(5)

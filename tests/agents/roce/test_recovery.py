@@ -244,3 +244,21 @@ def test_acks_take_the_responders_own_hashed_path() -> None:
         seen.add((a.paths()[0]["ev"], b.paths()[0]["ev"]))
     assert any(x != y for x, y in seen)
 
+
+
+def test_at_rest_no_data_leaves_though_more_is_posted() -> None:
+    """What a run that was stopped in the middle has in flight drains, and can be counted. Nor is anything sent again by the timer."""
+    net, a, b, qa, _ = pair(TINY, window=10 * 4230)
+    region = b.register(bytearray(40 * 4096))
+    lose_nth(net, 8)
+    a.post_write(qa, 1, memoryview(bytes(40 * 4096)), region.va, region.rkey, -1)
+    net.run(done=lambda: a.counters()["data_tx"] == 12)
+    for side in (a, b):
+        side.rest()
+    before = len(net.sent)
+    net.run()  # to quiet: no timer is left
+    assert a.counters()["data_tx"] == 12 and not a._completions
+    assert {sent.host for sent in net.sent[before:]} == {2}, "what was in flight is answered"
+    a.reroute(net.now, [])
+    assert a.deadline() == NEVER
+    net.check_books()
