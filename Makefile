@@ -24,7 +24,7 @@ SOURCES := topologies agents testbed scenarios tests setup.py
 OWN := if [ -n "$${SUDO_UID:-}" ] && [ "$$(stat -c %u .)" = "$$SUDO_UID" ]; then \
 	find . -uid 0 -exec chown -h "$$SUDO_UID:$${SUDO_GID:-$$SUDO_UID}" {} +; fi
 
-.PHONY: help install demo test unit interpreted lint emulated mutations fuzz bench soak clean distclean apt root
+.PHONY: help install demo test unit interpreted lint emulated mutations fuzz bench soak seeds clean distclean apt root
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -35,6 +35,7 @@ help:
 	make test       install, then every test, emulated ones included, ruff and mypy               (root or sudo)
 	make bench      install, then packets/s of the engine, the codec and the fabric               (root or sudo)
 	make soak       install, then the long runs                                                   (root or sudo)
+	make seeds      install, then every shipped scenario over 10 or 100 seeds in virtual time; goes on where it was stopped
 	make lint       ruff and mypy alone
 	make mutations  deliberate bugs in the engine, one by one: is each caught?
 	make fuzz       install, then what comes from outside, guided by coverage: SECONDS_EACH=60
@@ -167,6 +168,12 @@ mutations: $(STAMPS)/dev
 
 soak: root install $(STAMPS)/dev interpreted
 	@status=0; $(PY) -m testbed.sandbox -- $(PY) -m pytest tests/emulated tests/soak -m soak --timeout 0 -rP || status=$$?
+	$(OWN); exit $$status
+
+# One directory per version, so that results of two versions never mix. Takes hours; stop it at any time and call it again.
+SEEDS_OUT ?= results/seeds-$(shell git describe --always --dirty 2>/dev/null || echo here)
+seeds: install
+	@status=0; .venv/bin/mrcbed bench seeds --out $(SEEDS_OUT) --resume || status=$$?
 	$(OWN); exit $$status
 
 lint: $(STAMPS)/dev

@@ -159,13 +159,15 @@ class Runner:
         resume: bool = False,
         world: str = "emulated",
         jobs: int = 1,
+        figures: bool = True,
     ) -> None:
         """``switch``: what forwards, for the manifest, like ``notes``. ``resume``: go on with what the directory holds. In a simulated
         ``world`` every run has a fabric of its own, whose time begins anew: what was run before changes nothing. There ``jobs``
-        processes may share the runs; ``cluster_factory`` must be picklable then."""
+        processes may share the runs; ``cluster_factory`` must be picklable then. Without ``figures`` there are neither tables nor plots:
+        ``mrcbed plot`` makes them."""
         self.scenario, self.directory, self.factory = scenario, directory, cluster_factory
         self.progress = progress or (lambda what, share: None)
-        self.jobs = jobs
+        self.jobs, self.figures = jobs, figures
         self.manifest = {**make_manifest(scenario, list(command_line), world), "switch": switch, "captures": []}
         self.manifest["notes"] += notes
         self.session = {key: self.manifest[key] for key in ("started", "command_line", "git")} | {"ended": None, "verdict": None}
@@ -292,7 +294,7 @@ class Runner:
             },
         }  # fmt: skip
         self.write("manifest.json", self.manifest)
-        if runs:
+        if runs and self.figures:
             write_tables(runs, self.directory)
             write_comparison(write_rows(summary["runs"], self.scenario.name, self.directory), self.directory)
             self.progress("drawing", 0.5)

@@ -36,11 +36,14 @@ def check_simulable(scenario: Scenario) -> None:
 
 def simulate(
     scenario: Scenario, directory: Path, *, progress: Progress | None = None, command_line: Sequence[str] = (), resume: bool = False,
-    jobs: int = 1,
+    jobs: int = 1, figures: bool = True,
 ) -> dict[str, Any]:  # fmt: skip
-    """Run it in virtual time, in ``jobs`` processes; the summary that was written. Raises as :func:`check_simulable`."""
+    """Run it in virtual time, in ``jobs`` processes, without tables and plots if not ``figures``; the summary that was written.
+
+    Raises as :func:`check_simulable`.
+    """
     check_simulable(scenario)
     return Runner(
         scenario, directory, SimulatedCluster, progress=progress, command_line=command_line, switch=SIMULATED, resume=resume,
-        world=SIMULATED, jobs=jobs,
+        world=SIMULATED, jobs=jobs, figures=figures,
     ).run()  # fmt: skip

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import platform
+import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import click
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -108,3 +111,46 @@ def schedules(count: int, first: int, jobs: int, fabric: str, keep: Path | None,
     made = figures(outcomes, time.monotonic() - begun, jobs)
     print(json.dumps(made, indent=2) if as_json else told_of(made))
     sys.exit(1 if made["broken"] else 0)
+
+
+@command.command(name="seeds", help="Run SCENARIOs (default: all that are shipped) over many seeds in virtual time, and ask their own checks.")
+@click.argument("names", nargs=-1, metavar="[SCENARIO]...")
+@click.option("--seeds", "seed_range", metavar="A-B", help="Instead of each scenario's own number of seeds: 1-5, or 1,3,7-9.")
+@click.option("--jobs", type=click.IntRange(1, 256), default=None, metavar="N", help="Processes (default: one per core).")
+@click.option("--out", metavar="DIR", help="Where results go (default: results/seeds-<time>).")
+@click.option("--resume", is_flag=True, help="Go on in --out DIR; what is finished there is kept.")
+def seeds(names: tuple[str, ...], seed_range: str | None, jobs: int | None, out: str | None, resume: bool) -> None:
+    """Exit status: 0 every check of every run held, 1 one did not or a run is missing, 2 bad input, 130 stopped."""
+    from scenarios import seeds as sets
+    from scenarios.processes import cores
+    from scenarios.series import Form, concluded, run_series
+    from scenarios.simulate import simulate
+    from testbed.cli.run import ProgressBar, give_back, parse_seeds
+    from testbed.cli.sets import tell
+
+    wanted = sets.chosen(names)
+    form = Form(seeds=tuple(parse_seeds(seed_range)) if seed_range else ())
+    if resume and out is None:
+        raise UserError("--resume needs --out DIR, the directory to go on in")
+    directory = Path(out) if out else Path("results") / f"seeds-{time.strftime('%Y%m%d-%H%M%S')}"
+    sets.SET.open_directory(directory, form, resume)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was run is kept, as after Ctrl-C
+
+    def one(scenario: Any, where: Path, go_on: bool) -> int:
+        with ProgressBar() as progress:
+            summary = simulate(scenario, where, progress=progress, command_line=sys.argv, resume=go_on, jobs=jobs or cores(), figures=False)
+        return 130 if summary["verdict"] == "interrupted" else 0
+
+    status = run_series(sets.SET, wanted, directory, form, one, sets.conclude, tell)
+    table = Table("scenario", "runs", "checks held", "verdict", box=box.SIMPLE_HEAD)
+    ended = concluded(directory, wanted, sets.VERDICT)
+    for row in ended:
+        held = f"{row['held']} of {row['checks']}" if row["runs"] else "–"
+        table.add_row(row["scenario"], str(row["runs"] or "–"), held, row["verdict"])
+    Console().print(table)
+    for row in ended:
+        for line in row["failed"] or filter(None, [row["reason"]]):
+            click.echo(f"{row['scenario']}: {line}")
+    click.echo(f"Data: {directory}/")
+    give_back(directory)
+    sys.exit(status or int(any(row["verdict"] not in (sets.OK, sets.NOT_SIMULATED) for row in ended)))
