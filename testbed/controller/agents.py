@@ -44,7 +44,7 @@ class Push:
     values: list[str]
     heard_ns: int
     of: int
-    pushed_ns: int = 0
+    pushed_ns: int  # when sending began
     effect_ns: dict[str, int] = field(default_factory=dict)  # agent -> when it took effect there
 
 
@@ -87,14 +87,14 @@ class AgentLinks:
             return
         self._numbers += 1
         self._latest[op] = self._numbers, values
-        push = Push(self._numbers, op, values, heard_ns, len(self.agents))
+        # Dated before the first message leaves: an agent may act on it before this process runs again.
+        push = Push(self._numbers, op, values, heard_ns, len(self.agents), self._clock())
         self._open.append(push)
         for agent in list(self.agents):
             if op in agent.asked:
                 agent.behind.add(op)
             else:
                 self._send(agent, op)
-        push.pushed_ns = self._clock()
 
     def heard(self, agent: Agent) -> bool:
         """Take what an agent said; False when it has hung up."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from testbed.controller.agents import ANSWER_S
+from testbed.controller.agents import ANSWER_S, Agent, AgentLinks
 from testbed.controller.denylist import MAX_ENTRIES
 from testbed.controller.journal import Journal
 from testbed.controller.links import FailedLinks, LinkChange
@@ -98,6 +98,25 @@ def test_a_push_is_journalled_with_its_times_and_how_many_heard(bench: Bench) ->
     assert {k: entry[k] for k in ("links", "heard_ns", "pushed_ns", "effect_ns", "agents", "of")} == {
         "links": [A], "heard_ns": heard, "pushed_ns": pushed, "effect_ns": 7003, "agents": 3, "of": 3,
     }  # fmt: skip
+
+
+def test_a_push_is_dated_before_any_agent_can_have_it(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent may act on a list before the controller runs again."""
+    known: dict[str, int] = {}
+    send = AgentLinks._send
+
+    def slow(links: AgentLinks, agent: Agent, op: str) -> None:
+        send(links, agent, op)
+        known[agent.name] = bench.clock()  # the agent acts at once
+        bench.now += 5_000_000  # and the controller waits for a core
+
+    monkeypatch.setattr(AgentLinks, "_send", slow)
+    bench.join("hint")
+    bench.link(A, False)
+    for agent in bench.agents:
+        agent.answer(bench.steering.agents, known[agent.name])
+    (entry,) = bench.events("hint-pushed")
+    assert entry["heard_ns"] <= entry["pushed_ns"] < min(known.values()) < max(known.values()) == entry["effect_ns"]
 
 
 def test_one_that_does_not_answer_is_given_up_and_gets_only_the_latest_when_it_wakes(bench: Bench) -> None:
