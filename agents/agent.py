@@ -211,8 +211,9 @@ class Agent:
         self.device.start_mapper(options or {}, seed)
 
     def op_mapper_stop(self) -> None:
-        """Send no more probes."""
+        """Send no more probes. The last counts are reported before the answer: none comes when the next mapper may be running."""
         self.device.stop_mapper()
+        self._report()
 
     def op_mapper(self) -> dict[str, Any]:
         """What the probes found so far; empty if none were sent."""
@@ -248,9 +249,7 @@ class Agent:
 
     def advance(self) -> None:
         """Give the collective what completed; tell what it did."""
-        if self.reports:
-            for note in self.device.mapper_reports():
-                self.notify(note)
+        self._report()
         made = self.device.engine.completions()
         if made:
             made = self.groups[-1].take(made) if self.groups else []
@@ -279,6 +278,12 @@ class Agent:
             self.notify(job.done())
             self.pending.extend(job.leftover)
             self.job = None
+
+    def _report(self) -> None:
+        """Pass on what the mapper counted."""
+        if self.reports:
+            for note in self.device.mapper_reports():
+                self.notify(note)
 
     def wake_at(self, now: int) -> int:
         """When the loop has to look again at the latest, ns."""

@@ -8,13 +8,17 @@ from typing import Any, cast
 
 import pytest
 
+from agents.agent import Agent
 from agents.clustermapper import probes
 from agents.clustermapper.localise import CLEAR_STATE, DEAD, Localiser
 from agents.clustermapper.mapper import Mapper
 from agents.clustermapper.options import Options
+from agents.device import Nic
 from agents.mrc import wire
+from agents.mrc.endpoint import Endpoint
 from agents.transport import NEVER, Engine
 from tests.agents.virtual import VirtualNetwork
+from tests.fuzz.control import NoPorts
 from topologies import Fabric, load_fabric
 
 TINY = load_fabric("tiny")
@@ -242,3 +246,17 @@ def test_a_stopped_mapper_is_silent() -> None:
     net.run(net.now + 20 * TINY.base_rtt_ns)
     assert [m.tx for m in mappers] == before
     assert mappers[0].table()["running"] is False
+
+
+def test_what_was_counted_is_told_before_the_answer_that_probing_has_ended() -> None:
+    """Whoever then starts the next mapper would take it for that one's."""
+    now, notes = 10 * MINUTE, []
+    nic = Nic(TINY, 0, cast(Engine, Endpoint(TINY, 0, {}, 1)), cast(Any, NoPorts()), lambda: now)
+    agent = Agent(TINY, 0, nic, lambda line: None, notes.append, lambda: now)
+    assert "ok" in agent.answer({"op": "mapper_start", "seed": 1})
+    now += 2 * nic.mapper.bucket_ns
+    nic.mapper.timer(now)  # a bucket is full, and the loop hears of the request before it passes on what was found
+    assert "ok" in agent.answer({"op": "mapper_stop"})
+    assert [note["event"] for note in notes] == ["mapper"]
+    agent.advance()
+    assert len(notes) == 1
