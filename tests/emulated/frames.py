@@ -12,18 +12,23 @@ from typing import NamedTuple
 
 from agents.mrc import dscp
 from testbed.cluster import Cluster
+from testbed.dataplane.counters import books
 from testbed.emulated.netlink import in_namespace
+from tests.emulated.ring import PATIENCE_S, wait_until
 from topologies import addressing
 
 ETH_P_IPV6 = 0x86DD
 OTHERHOST = 3
+SO_TIMESTAMPNS = 35
+INTO_THE_SOCKET_S = 0.05
+"""Between a host's counter of arrivals and its sockets lies the rest of one interrupt."""
 
 
 class Got(NamedTuple):
     port: str
     kind: int  # the packet socket's sll_pkttype
     frame: bytes
-    at: float
+    at: float  # when the kernel had it, seconds: how late this process reads it does not matter
 
 
 def ipv6(src: bytes, dst: bytes, next_header: int, payload: bytes, hop_limit: int = 64, dscp_class: int = dscp.NO_TRIM) -> bytes:
@@ -49,10 +54,12 @@ class Wire:
     """Packet sockets of one host: one sender per port, one unbound receiver."""
 
     def __init__(self, cluster: Cluster, host: int) -> None:
+        self.cluster = cluster
         self.name = f"h{host}"
         space = cluster.net.namespaces[self.name]
         self.receiver = in_namespace(space, lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_IPV6)))
         self.receiver.setsockopt(socket.SOL_SOCKET, 33, 1 << 26)  # SO_RCVBUFFORCE
+        self.receiver.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         self.sender = in_namespace(space, lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))
         self.sender.setsockopt(socket.SOL_SOCKET, 32, 1 << 26)  # SO_SNDBUFFORCE
 
@@ -64,7 +71,7 @@ class Wire:
             return False
         return True
 
-    def receive(self, count: int, timeout: float = 2.0, linger: float = 0.0) -> list[Got]:
+    def receive(self, count: int, timeout: float = PATIENCE_S, linger: float = 0.0) -> list[Got]:
         """``count`` frames, or fewer after ``timeout``; then what else comes within ``linger`` seconds."""
         got: list[Got] = []
         until = time.monotonic() + timeout
@@ -74,8 +81,9 @@ class Wire:
                 count = -1
             if not select.select([self.receiver], [], [], max(0.0, until - time.monotonic()))[0]:
                 return got
-            frame, (port, _, kind, _, _) = self.receiver.recvfrom(65536)
-            got.append(Got(port, kind, frame, time.monotonic()))
+            frame, (extra,), _, (port, _, kind, _, _) = self.receiver.recvmsg(65536, 64)
+            seconds, ns = struct.unpack("=qq", extra[2])
+            got.append(Got(port, kind, frame, seconds + ns / 1e9))
 
     def close(self) -> None:
         self.receiver.close()
@@ -89,3 +97,14 @@ def wires_of(cluster: Cluster) -> Iterator[list[Wire]]:
     yield made
     for wire in made:
         wire.close()
+
+
+def at_rest(cluster: Cluster) -> bool:
+    """Wait until every packet has an account: none waits at a port, or in a switch that forwards in user space. False if one is lost."""
+    return wait_until(lambda: cluster.quiesce(PATIENCE_S) and books(cluster.counters()) == [])
+
+
+def arrived(wire: Wire) -> list[Got]:
+    """All that a host has been sent, once everything is at rest."""
+    assert at_rest(wire.cluster)
+    return wire.receive(1 << 30, timeout=INTO_THE_SOCKET_S)

@@ -14,6 +14,8 @@ from testbed.cluster import Cluster
 from topologies.theory import place_ranks
 
 BYTES = 1 << 16
+PATIENCE_S = 30.0
+"""How long a test waits for what must come about. Only a failure takes so long, so it may be long enough for any machine."""
 
 
 class Ring:
@@ -42,7 +44,9 @@ class Ring:
         else:
             self.failures.append(note)
 
-    def run(self, steps: int, acts: Sequence[tuple[float, Callable[[], object]]] = (), size: int = BYTES, timeout: float = 30) -> bool:
+    def run(
+        self, steps: int, acts: Sequence[tuple[float, Callable[[], object]]] = (), size: int = BYTES, timeout: float = 2 * PATIENCE_S
+    ) -> bool:  # fmt: skip
         """``acts``: what to do so many seconds after the start. Whether every rank came to its end."""
         todo = sorted(acts, key=lambda act: act[0])
         begun = time.monotonic()
@@ -73,18 +77,18 @@ def paths(cluster: Cluster) -> list[dict[str, Any]]:
     return [{"host": h, **row} for h, agent in enumerate(cluster.agents) for row in agent.call("paths")]
 
 
-def wait_until(what: Callable[[], bool], timeout: float) -> bool:
+def wait_until(what: Callable[[], object], timeout: float = PATIENCE_S) -> bool:
     until = time.monotonic() + timeout
     while not what():
         if time.monotonic() > until:
             return False
-        time.sleep(0.02)
+        time.sleep(0.01)
     return True
 
 
 def accounts(cluster: Cluster, before: list[dict[str, Any]]) -> dict[str, Any]:
     """The packets' books since the agents' start, when the ports' counters were ``before``, as a run's record has them."""
-    assert cluster.quiesce(3)
+    assert cluster.quiesce(PATIENCE_S)
     agents = {str(h): agent.call("counters") for h, agent in enumerate(cluster.agents)}
     return {"agent_counters": agents, "counters_before": before, "counters_after": cluster.counters()}
 

@@ -6,7 +6,6 @@ import math
 import shutil
 import struct
 import subprocess
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -14,9 +13,9 @@ import pytest
 from agents.mrc import dscp
 from testbed.cluster import Cluster
 from testbed.dataplane import layout, loader
-from testbed.dataplane.counters import books
 from testbed.dataplane.maps import BpfMap
-from tests.emulated.frames import Wire, mrc, wires_of
+from tests.emulated.frames import Wire, arrived, at_rest, mrc, wires_of
+from tests.emulated.ring import PATIENCE_S
 from topologies import addressing, load_fabric
 from topologies.addressing import ev
 
@@ -44,8 +43,7 @@ def wires(fast: Cluster) -> Iterator[list[Wire]]:
     with wires_of(fast) as made:
         yield made
     fast.heal()
-    assert fast.quiesce(2)
-    assert books(fast.counters()) == []
+    assert at_rest(fast)
 
 
 def numbered(cluster: Cluster, src: int, dst: int, value: int, count: int, size: int = 40, dscp_class: int = dscp.NO_TRIM) -> list[bytes]:
@@ -55,12 +53,11 @@ def numbered(cluster: Cluster, src: int, dst: int, value: int, count: int, size:
 
 def carry(wires: list[Wire], src: int, dst: int, plane: int, frames: list[bytes]) -> list[bytes]:
     """Send a batch at a time; what arrived, in order."""
-    got: list[bytes] = []
     for at in range(0, len(frames), 100):
         for frame in frames[at : at + 100]:
             assert wires[src].send(plane, frame)
-        got += [g.frame for g in wires[dst].receive(100, timeout=0.03)]
-    return got + [g.frame for g in wires[dst].receive(FRAMES, timeout=0.1)]
+        assert wires[src].cluster.quiesce(PATIENCE_S)
+    return [got.frame for got in arrived(wires[dst])]
 
 
 def numbers(got: list[bytes]) -> list[int]:
@@ -209,16 +206,20 @@ def test_a_silent_switch_keeps_its_links_up(fast: Cluster, wires: list[Wire]) ->
 @pytest.mark.quiet
 def test_a_slow_link_goes_at_its_share(fast: Cluster, wires: list[Wire], on: str, direction: str, src: int, dst: int) -> None:
     size = 4000
-    rate = 20_000_000 / fast.fabric.nic_rate
+    rate = 8_000_000 / fast.fabric.nic_rate
     frames = numbered(fast, src, dst, ev(0, 0), 60, size)
     fault = fast.inject("slow", on, rate=rate, direction=direction)
 
     def took(a: int, b: int, batch: list[bytes]) -> float:
-        for frame in batch:
-            assert wires[a].send(0, frame)
-        got = wires[b].receive(len(batch), timeout=2)
-        assert len(got) == len(batch)
-        return got[-1].at - got[20].at
+        """The quickest of three: a port may wait for this process, and never be faster than it is."""
+        times = []
+        for _ in range(3):
+            for frame in batch:
+                assert wires[a].send(0, frame)
+            got = wires[b].receive(len(batch))
+            assert len(got) == len(batch)
+            times.append(got[-1].at - got[20].at)
+        return min(times)
 
     ideal = (len(frames) - 21) * (BTH + size) * 8 / (fast.fabric.nic_rate * rate)
     assert took(src, dst, frames) == pytest.approx(ideal, rel=0.15)
@@ -242,8 +243,7 @@ def test_a_capture_of_the_far_end_is_a_witness(fast: Cluster, wires: list[Wire])
     assert dump.stderr is not None
     while "listening" not in dump.stderr.readline():
         pass
-    time.sleep(0.05)
     fast.inject("loss", CABLE, probability=1, direction="up")
     assert carry(wires, 0, 2, 0, numbered(fast, 0, 2, ev(0, 0), 5)) == []
-    out, _ = dump.communicate(timeout=5)
+    out, _ = dump.communicate(timeout=PATIENCE_S)
     assert out.count("IP6") >= 5
