@@ -9,6 +9,7 @@ import pytest
 
 from testbed import sandbox
 from testbed.cluster import Cluster
+from tests.emulated.ring import PATIENCE_S
 from topologies import load_fabric
 
 
@@ -40,3 +41,10 @@ def slow() -> Iterator[Cluster]:
     """`tiny` at 1 Mb/s: a full packet takes 33 ms, so queues stand still while a test looks."""
     with Cluster(load_fabric("tiny").with_(nic_rate=1_000_000, fabric_rate=1_000_000), controller=False) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster whose process was killed lets the test look, however slowly, before it ends this process."""
+    monkeypatch.setattr("testbed.cluster.NOTICE_S", 2 * PATIENCE_S)
+    monkeypatch.setattr("testbed.cluster.FORCE_S", 3 * PATIENCE_S)

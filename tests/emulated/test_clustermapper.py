@@ -13,7 +13,7 @@ from agents.clustermapper import probes
 from agents.clustermapper.localise import DEAD, LOSSY, Localiser
 from agents.clustermapper.options import Options
 from testbed.cluster import Cluster
-from tests.emulated.frames import OTHERHOST, Wire
+from tests.emulated.frames import INTO_THE_SOCKET_S, OTHERHOST, Wire
 from tests.emulated.ring import Ring, logged, unexplained, wait_until
 from topologies import load_fabric
 
@@ -43,8 +43,8 @@ class Watch:
                     self.hear(note)
         return {f.name: f.state for f in self.localiser.findings()}
 
-    def sees(self, wanted: dict[str, str], rtts: float) -> bool:
-        return wait_until(lambda: self.found() == wanted, rtts * RTT_S)
+    def sees(self, wanted: dict[str, str]) -> bool:
+        return wait_until(lambda: self.found() == wanted)
 
 
 class MappedRing(Ring):
@@ -92,14 +92,14 @@ def counted(cluster: Cluster) -> list[dict[str, int]]:
 def test_every_probe_comes_back(watch: Watch) -> None:
     cluster = watch.cluster
     before, begun = counted(cluster), time.monotonic()
-    time.sleep(3)
-    after, span = counted(cluster), time.monotonic() - begun
-    expected = span / (2 * RTT_S) * 2 * FABRIC.planes
-    for a, b in zip(before, after, strict=True):
-        sent = b["mapper_tx"] - a["mapper_tx"]
-        assert 0.9 * expected <= sent <= 1.1 * expected
-        assert abs(sent - (b["mapper_rx"] - a["mapper_rx"])) <= 2 * FABRIC.planes
-        assert b["mapper_lost"] == b["mapper_foreign"] == b["mapper_corrupt"] == b["rx_foreign"] == 0
+    enough = 40 * 2 * FABRIC.planes  # two probes a plane and interval
+    assert wait_until(lambda: min(b["mapper_tx"] - a["mapper_tx"] for a, b in zip(before, counted(cluster), strict=True)) >= enough)
+    most = (time.monotonic() - begun) / (2 * RTT_S) * 2 * FABRIC.planes
+    assert all(b["mapper_tx"] - a["mapper_tx"] <= 1.1 * most for a, b in zip(before, counted(cluster), strict=True))
+    for agent in cluster.agents:
+        agent.call("mapper_stop")
+    assert wait_until(lambda: all(b["mapper_rx"] == b["mapper_tx"] for b in counted(cluster)))
+    assert all(b["mapper_lost"] == b["mapper_foreign"] == b["mapper_corrupt"] == b["rx_foreign"] == 0 for b in counted(cluster))
     assert watch.found() == {}
 
 
@@ -108,23 +108,23 @@ def test_a_cable_that_is_pulled_is_named_and_cleared_when_it_is_back(watch: Watc
     cluster = watch.cluster
     cluster.set_link(cable, False)
     try:
-        assert watch.sees({cable: DEAD}, 16 + 10 + 20)
+        assert watch.sees({cable: DEAD})
     finally:
         cluster.set_link(cable, True)
-    assert watch.sees({}, 300)
+    assert watch.sees({})
     assert {link for link, _ in watch.ever} == {cable}
 
     def written() -> list[str]:
         return [line["state"] for line in logged(watch.logs, "mapper") if line["link"] == cable and {"sent", "lost", "since"} <= set(line)]
 
-    assert wait_until(lambda: "dead" in written() and "clear" in written(), 8), "agents write down what they find by themselves"
+    assert wait_until(lambda: "dead" in written() and "clear" in written()), "agents write down what they find by themselves"
 
 
 def test_a_dead_t1_is_named_as_a_switch(watch: Watch) -> None:
     cluster = watch.cluster
     cluster.set_switch("p1-t1-0", False)
     try:
-        assert watch.sees({"p1-t1-0": DEAD}, 60)
+        assert watch.sees({"p1-t1-0": DEAD})
     finally:
         cluster.set_switch("p1-t1-0", True)
 
@@ -143,8 +143,8 @@ def test_a_lossy_cable_is_named_whichever_way_it_loses_with_a_ring_on_top(
     ring.watch = watch
     acts = [(0.5, lambda: cluster.inject(kind, cable, direction=direction, probability=probability, seed=5))]
     try:
-        ring.run(25, acts)
-        assert watch.sees({cable: LOSSY}, 400)
+        assert ring.run(25, acts)
+        assert watch.sees({cable: LOSSY})
     finally:
         cluster.heal()
     assert ring.all_right()
@@ -155,10 +155,10 @@ def test_a_lossy_cable_is_named_whichever_way_it_loses_with_a_ring_on_top(
 
 def test_kernels_do_not_answer_probes_and_books_balance_once_they_are_silent(watch: Watch) -> None:
     cluster = watch.cluster
-    assert watch.sees({}, 60) and wait_until(lambda: sum(cluster.agents[1].call("mapper")["sent"]) > 20, 5)
+    assert watch.sees({}) and wait_until(lambda: sum(cluster.agents[1].call("mapper")["sent"]) > 20)
     for agent in cluster.agents:
         agent.call("mapper_stop")
-    assert wait_until(lambda: unexplained(cluster, BEFORE[0]) == 0, 3)
+    assert wait_until(lambda: unexplained(cluster, BEFORE[0]) == 0)
     wire = Wire(cluster, 1)
     try:
         path = probes.paths(FABRIC, 1)[2]
@@ -166,10 +166,10 @@ def test_kernels_do_not_answer_probes_and_books_balance_once_they_are_silent(wat
         probes.write(frame, path, 1, 1, 0)
         heard = cluster.agents[1].call("counters")["mapper_foreign"]
         assert wire.send(path.plane, bytes(frame))
-        seen = wire.receive(1, linger=0.3)
+        assert wait_until(lambda: cluster.agents[1].call("counters")["mapper_foreign"] == heard + 1)
+        seen = wire.receive(1 << 30, timeout=INTO_THE_SOCKET_S)
         got = [g for g in seen if int.from_bytes(g.frame[96:98], "big") == probes.PROBE_PORT]  # queue pairs of before still talk
         assert [(g.port, g.kind, len(g.frame)) for g in got] == [("h1-p0", OTHERHOST, len(frame))]
-        assert wait_until(lambda: cluster.agents[1].call("counters")["mapper_foreign"] == heard + 1, 2)
     finally:
         wire.close()
     table = cluster.agents[1].call("mapper")
