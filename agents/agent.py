@@ -54,7 +54,7 @@ class Agent:
         self.pending: list[Completion] = []  # what peers sent before we began
         self.running = True
         self.bin_ns = max(BIN_RTTS * fabric.base_rtt_ns, 20_000_000)
-        self.bin_end = 0
+        self.bin_end = self._bin_after(clock())
         self.last_tx = [0] * fabric.planes
         self.last_rx = [0] * fabric.planes
         self.denied: list[str] = []
@@ -74,7 +74,7 @@ class Agent:
             tx, rx = self.device.engine.goodput()
             if tx != self.last_tx or rx != self.last_rx:
                 self.write(
-                    self.bin_end - self.bin_ns if self.bin_end else now,
+                    self.bin_end - self.bin_ns,
                     "goodput",
                     {
                         "bin_ns": self.bin_ns,
@@ -84,9 +84,12 @@ class Agent:
                 )
                 self.last_tx, self.last_rx = list(tx), list(rx)
             if self.flow_log is not None:
-                self.flow_log.bin(self.bin_end - self.bin_ns if self.bin_end else now, self.bin_ns)
-            # Bins are aligned to the clock that all agents share, so that they add up across hosts.
-            self.bin_end = (now // self.bin_ns + 1) * self.bin_ns
+                self.flow_log.bin(self.bin_end - self.bin_ns, self.bin_ns)
+            self.bin_end = self._bin_after(now)
+
+    def _bin_after(self, now: int) -> int:
+        """When the bin that ``now`` lies in ends. Bins are aligned to the clock that all agents share, so that they add up across hosts."""
+        return (now // self.bin_ns + 1) * self.bin_ns
 
     # --- what it answers -------------------------------------------------------------------------------------
 
@@ -293,6 +296,6 @@ class Agent:
     def last_words(self, cpu_ns: int) -> None:
         """Everything measured goes to the log. ``cpu_ns``: what its process took, 0 where there is none."""
         now = self.clock()
-        self.record(self.bin_end or now)  # the bin that is not over yet, under its own time
+        self.record(self.bin_end)  # the bin that is not over yet, under its own time
         self.write(now, "counters", self.device.counters())
         self.write(now, "loop", {**self.device.lag(), "cpu_ns": cpu_ns})

@@ -12,7 +12,7 @@ from collections import deque
 from typing import Final
 
 from agents.mrc import dscp
-from agents.transport import NEVER
+from agents.transport import LONG_AGO, NEVER
 from topologies.clos import ETHERNET, IPV6, UDP, Fabric
 
 HOPS_AT_START: Final = 64
@@ -42,7 +42,7 @@ class DelayLine:
         # who stands behind a frame that is due later waits for it.
         self.fifos: list[deque[int]] = [deque() for _ in range(FIFOS * fabric.planes)]
         self.heads = [NEVER] * (FIFOS * fabric.planes)  # when the first frame of each is due
-        self.ends = [0] * (FIFOS * fabric.planes)  # and the last one that came
+        self.ends = [LONG_AGO] * (FIFOS * fabric.planes)  # and the last one that came
         self.next = NEVER  # the least of the heads
         self.shortest = self.transit(SHORTEST, HOPS_AT_START - 1)
 

@@ -25,6 +25,7 @@ from agents.collectives.registry import collectives
 from agents.control import AgentServer
 from agents.device import make_device
 from agents.packet_io import drop_root
+from agents.transport import LONG_AGO
 from topologies.clos import Fabric, FabricError
 
 PR_SET_PDEATHSIG = 1
@@ -45,7 +46,7 @@ class Host(Agent):
         collectives()
         self.server = AgentServer(config["socket"])
         super().__init__(fabric, config["host"], device, self.file.write, self.server.notify, time.monotonic_ns)
-        self.housekeeping_at = 0
+        self.housekeeping_at = LONG_AGO
 
     def serve(self) -> None:
         """Answer what was asked."""

@@ -13,7 +13,7 @@ import time
 from typing import Any, Final
 
 from agents.delay_line import CUT, INNER_LENGTH, UNCOUNTED, DelayLine
-from agents.transport import Engine
+from agents.transport import LONG_AGO, Engine
 
 # tpacket2_hdr: status, length, kept, mac offset, net offset, seconds and nanoseconds of arrival (real-time clock); then sockaddr_ll.
 _HEADER: Final = struct.Struct("=IIIHHII12xi")
@@ -39,8 +39,8 @@ class ReceiveRing:
         self.lengths = [0] * self.slots
         self.ports = [0] * self.slots
         self.held = 0
-        self.looked = 0  # when the ring was last found without a new frame
-        self.first_due = 0  # of the last batch handed over
+        self.looked = LONG_AGO  # when the ring was last found without a new frame
+        self.first_due = LONG_AGO  # of the last batch handed over
         self.not_ours = 0
 
     def look(self, mono: int, real: int) -> None:

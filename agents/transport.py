@@ -7,10 +7,18 @@ only this module. Connection parameters travel out of band, as dictionaries (the
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
-NEVER = 1 << 62
-"""A deadline that does not come, ns."""
+NEVER: Final = 1 << 61
+"""A time that does not come, ns: a deadline, or "since when" while it has not begun."""
+LONG_AGO: Final = -NEVER
+"""When something last happened that has not happened yet, ns: further back than any span that is asked about.
+
+Times are monotonic ns from an origin of the clock's own choice: 0 is a time like any other, and -1 is recent while the clock is young. So
+what there is no time for is NEVER, LONG_AGO or None, and not 0 or -1 [ours]. The first two need no test of their own where times are
+compared, and added to a time or subtracted from one they still fit a machine word, which compiled code does not box. They stay inside
+the engine: where a time leaves it (logs, tables) there is None for "not yet".
+"""
 
 WRITE = 0
 RECEIVE = 1
@@ -66,6 +74,11 @@ def check_target(va: int, rkey: int, length: int, imm: int) -> None:
     """What a WRITE names, at the peer; ``imm`` is -1 without one. Raises ValueError on what does not fit its field."""
     if not 0 <= va <= (1 << 64) - length or not 0 <= rkey < 1 << 32 or not -1 <= imm < 1 << 32:
         raise ValueError("va, rkey or immediate do not fit their fields (64, 32 and 32 bits)")
+
+
+def known_ns(t: int) -> int | None:
+    """A time for those outside the engine: None for one that has not been yet."""
+    return None if t == LONG_AGO else t
 
 
 Event = tuple[int, str, dict[str, Any]]

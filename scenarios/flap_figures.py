@@ -114,7 +114,7 @@ def lossy_paths(run: Run, found: Sequence[Outage], pairs: Sequence[tuple[int, in
                         "losses_before_inactive": sum(first is None or t <= first["t"] for t in mine),
                         "first_loss_ns": told,
                         "inactive_ns": None if first is None else first["t"],
-                        "used_after_loss_ns": None if first is None or told is None else max(0, first.get("last_data_ns", 0) - told),
+                        "used_after_loss_ns": None if first is None or told is None else max(0, (first.get("last_data_ns") or told) - told),
                         "replaced_by": new,
                         "other_plane": sum(ev_fields(other)[0] != ev_fields(ev)[0] for other in new),
                     }

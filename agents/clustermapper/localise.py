@@ -36,6 +36,7 @@ import numpy.typing as npt
 
 from agents.clustermapper.options import Options
 from agents.clustermapper.probes import cell_of, nic_link, upper_link
+from agents.transport import LONG_AGO
 from topologies.clos import Fabric, t0_name, t1_name
 
 ACCEPT = 12.0
@@ -73,7 +74,7 @@ class Verdict:
     rate: float = 0.0
     sent: int = 0
     lost: int = 0
-    since: int = 0
+    since: int = LONG_AGO  # of its state; it was never another one
     floor: int = 0  # buckets before this one say nothing about this link any more
 
     def row(self) -> dict[str, Any]:
@@ -257,7 +258,7 @@ class Localiser:
 
     def table(self) -> list[dict[str, Any]]:
         """Links that are not clear, or were not once, by name."""
-        return [v.row() for _, v in sorted(self.verdicts.items()) if v.since]
+        return [v.row() for _, v in sorted(self.verdicts.items()) if v.since != LONG_AGO]
 
     def findings(self) -> list[Finding]:
         """Who is to blame now: switches whose links are all dead (seen by more than one), and every other link that is not clear."""

@@ -14,7 +14,7 @@ from typing import Any, Final
 from agents.clustermapper.localise import Localiser
 from agents.clustermapper.options import Options
 from agents.clustermapper.probes import LENGTH, cells, cells_of_round, deadline_ns, interval_ns, paths, read, write
-from agents.transport import NEVER, Event
+from agents.transport import LONG_AGO, NEVER, Event
 from topologies.clos import Fabric
 
 BUCKET_ROUNDS: Final = 2
@@ -56,7 +56,7 @@ class Mapper:
         self.waiting: deque[int] = deque()  # sequence numbers, oldest first
         self.probes: dict[int, list[int]] = {}  # sequence number -> deadline, cell, fate
         self.missed: dict[int, int] = {}  # sequence number -> cell: judged lost
-        self.checked = 0  # when timer was last called
+        self.checked = LONG_AGO  # when timer was last called
         self.bucket = -1
         n = cells(fabric)
         self.sent_by, self.lost_by, self.late_by, self.corrupt_by = [0] * n, [0] * n, [0] * n, [0] * n

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from agents.clustermapper.localise import DEAD, Finding
 from agents.clustermapper.options import Options
 from agents.clustermapper.probes import nic_link, upper_link
+from agents.transport import NEVER
 from topologies.clos import Fabric
 
 MOST_HOLDS: Final = 6
@@ -31,7 +32,7 @@ class Decision(NamedTuple):
 class _Denied:
     links: tuple[str, ...]
     rate: float
-    clear_since: int = -1  # ns; -1: it is not
+    clear_since: int = NEVER  # ns; NEVER: it is not
 
 
 def cut(fabric: Fabric, bad: Iterable[str]) -> set[tuple[int, int]]:
@@ -64,9 +65,9 @@ class Policy:
         dead = {link for f in findings if f.state == DEAD for link in f.links}
         for entry, held in list(self.denied.items()):
             if entry in wanted:
-                held.clear_since = -1
+                held.clear_since = NEVER
                 held.rate = wanted[entry].rate
-            elif held.clear_since < 0:
+            elif held.clear_since == NEVER:
                 held.clear_since = now
             elif now - held.clear_since >= self._hold_of(entry):
                 made.append(self._allow(entry, f"clear for {self._hold_of(entry) / self.fabric.base_rtt_ns:.0f} base RTTs"))

@@ -35,7 +35,7 @@ import numpy as np
 
 from agents.collectives.data import DTYPES, Array, StepData
 from agents.collectives.group import ARENA, MOST_KEPT, CollectiveError, Group, Wanted
-from agents.transport import NEVER, RECEIVE, Completion
+from agents.transport import LONG_AGO, NEVER, RECEIVE, Completion
 
 STEP_BITS, STAGE_BITS, SLICE_BITS = 12, 10, 10
 _CHECKED = (1 << STAGE_BITS) - 1
@@ -318,7 +318,7 @@ class Collective:
 
     def deadline(self) -> int:
         """When to call :meth:`idle` at the latest, ns."""
-        return 0 if self.to_check >= 0 and (self.waiting or self.ended) else NEVER
+        return LONG_AGO if self.to_check >= 0 and (self.waiting or self.ended) else NEVER
 
     def done(self) -> dict[str, Any]:
         """What to tell at the end."""

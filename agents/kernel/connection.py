@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from agents.kernel.framing import BYE, HELLO, WRITE, FramingError, Header, Inbound, Memory
 from agents.kernel.info import unacknowledged, unsent
-from agents.transport import FLUSHED, OK, RECEIVE, REMOTE_ACCESS, RETRY_EXCEEDED, Completion, Event
+from agents.transport import FLUSHED, LONG_AGO, OK, RECEIVE, REMOTE_ACCESS, RETRY_EXCEEDED, Completion, Event
 from agents.transport import WRITE as WRITE_DONE
 
 INIT, CONNECTING, OPEN, ERROR, CLOSED = range(5)
@@ -61,7 +61,7 @@ class Connection:
         self._held: deque[tuple[int, int]] = deque()  # (imm, length) without a receive request
         self._written = self._posted = self._acked = 0  # bytes of the stream
         self._acked_payload = 0
-        self._progress_at = 0
+        self._progress_at = LONG_AGO
 
     # --- verbs -----------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from agents.kernel.framing import HEADER_BYTES, HELLO, FramingError, Header
 from agents.kernel.info import IPPROTO_MPTCP
 from agents.kernel.options import MPTCP
 from agents.lateness import Lateness
-from agents.transport import Completion, Event, Region
+from agents.transport import LONG_AGO, Completion, Event, Region
 from topologies.addressing import host_of_inner, host_of_plane, inner_address, plane_address, text
 from topologies.clos import Fabric
 
@@ -47,7 +47,7 @@ class KernelDevice:
         self.lateness = Lateness()
         self.wakeups = 0
         self._look_ns = min(max(fabric.base_rtt_ns // LOOKS_PER_RTT, LOOK_NS[0]), LOOK_NS[1])
-        self._look_at = 0
+        self._look_at = LONG_AGO
         self._made: dict[int, int] = {}  # queue pairs so far, by peer
         self._bound: dict[int, socket.socket] = {}  # of queue pairs that will connect
         self._greetings: dict[socket.socket, tuple[bytearray, int, int]] = {}  # accepted: bytes of the HELLO, from whom, until when

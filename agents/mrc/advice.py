@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from agents.mrc.config import Config
+from agents.transport import LONG_AGO
 
 RESTORE: Final = 0x80
 """restore_cwnd, beside the seven bits of the penalty."""
@@ -26,8 +27,8 @@ class Inflow:
         self.bytes = 0  # received ever, in rcvd_bytes' measure
         self.before = 0  # of them, at the last look
         self.share = 0  # between the last two looks
-        self.newest_ns = 0  # last arrival
-        self.penalty_until = -1  # ns; -1: never had one
+        self.newest_ns = LONG_AGO  # last arrival
+        self.penalty_until = LONG_AGO
 
 
 class Advice:
@@ -36,7 +37,7 @@ class Advice:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.inflows: list[Inflow] = []
-        self.look_at = 0
+        self.look_at = LONG_AGO  # when shares are taken anew
 
     def new_inflow(self) -> Inflow:
         made = Inflow()
@@ -63,8 +64,8 @@ class Advice:
 
     def for_sack(self, now: int, flow: Inflow) -> int:
         """The eight bits of a SACK: a penalty of 0-127 while one holds; RESTORE once nobody else sends to this host any more."""
-        if flow.penalty_until < 0:
-            return 0
+        if flow.penalty_until == LONG_AGO:
+            return 0  # it never had one: nothing to restore
         if now < flow.penalty_until:
             return self.config.receiver_penalty
         limit = now - QUIET * self.config.base_rtt

@@ -14,7 +14,7 @@ from agents.mrc.ev_state import ASSUMED_BAD
 from agents.mrc.framing import Framer
 from agents.mrc.neighbours import Neighbours, request_fields, response_fields
 from agents.mrc.queue_pair import RTS, QueuePair
-from agents.transport import NEVER, REMOTE_ACCESS, REMOTE_INVALID, REMOTE_OPERATION
+from agents.transport import LONG_AGO, NEVER, REMOTE_ACCESS, REMOTE_INVALID, REMOTE_OPERATION
 
 _FAILURE = {wire.SYNDROME_INVALID: REMOTE_INVALID, wire.SYNDROME_ACCESS: REMOTE_ACCESS, wire.SYNDROME_OPERATION: REMOTE_OPERATION}
 
@@ -27,7 +27,7 @@ class Departures:
         self.neighbours = neighbours
         self.framer = Framer(config)
         self.control: deque[QueuePair] = deque()
-        self.free = [0] * planes
+        self.free = [LONG_AGO] * planes
         self.port_up = neighbours.port_up
         self.probe_class = dscp.TRIMMABLE if config.trimming else dscp.NO_TRIM  # the data's: its FIFO is what gives a probe meaning
         self.paced_rate = int(config.port_rate * config.pace)

@@ -107,7 +107,6 @@ class Endpoint:
         self.qps[qpn] = qp
         self.order.append(qp)
         self.neighbours.add(qp, known)
-        self._apply_denials(0, qp)
         return {"host": self.host, "qpn": qpn, "psn": psn, "mpr": self.config.mpr}
 
     def connect_qp(self, now: int, qpn: int, remote: dict[str, Any]) -> None:
@@ -120,8 +119,11 @@ class Endpoint:
         first = [next(e for e in qp.requester.paths.evs if ev_fields(e)[0] == p) for p in range(self.fabric.planes)]
         qp.responder.start(remote["psn"], first)
         qp.requester.start(now, qp.first_psn, remote["mpr"])
+        peer = self.neighbours.peers[qp.peer]
+        self._ports_changed(now, peer)  # what is known of ports and paths holds for it, too
+        self._apply_denials(now, qp)
         qp.to(now, RTS, "connected")
-        self.neighbours.connected(now, self.neighbours.peers[qp.peer])
+        self.neighbours.connected(now, peer)
 
     def post_recv(self, qpn: int, wr_id: int) -> None:
         """Offer one receive request, which the next immediate consumes."""

@@ -100,8 +100,6 @@ class Neighbours:
         if peer is None:
             peer = self.peers[qp.peer] = Neighbour(qp.peer, qp.route, evs, self.planes)
         peer.qps.append(qp)
-        for p in range(self.planes):
-            qp.health.set_ports(0, p, self.port_up[p], peer.mask >> p & 1 != 0, self.config.base_rtt)
         return peer
 
     def connected(self, now: int, peer: Neighbour) -> None:

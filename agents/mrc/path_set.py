@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from agents.mrc.config import Config
 from agents.mrc.ev_state import ALLOW, ASSUMED_BAD, DENIED, DENY, GOOD, LOST, MARKED, PROVEN, ROTATED, SKIP, STATE_NAMES, next_state
-from agents.transport import NEVER, Event
+from agents.transport import LONG_AGO, NEVER, Event, known_ns
 
 WAIT: Final = -2
 MAX_PROOF: Final = 32
@@ -45,8 +45,8 @@ class PathSet:
         self.flying = [0] * n  # packets in flight on it
         self.share = 2  # how many that may be: the requester's, from its window
         self.outstanding: list[deque[int]] = [deque() for _ in range(n)]  # transmissions in order (seq), stale ones included
-        self.oldest_ns = [0] * n  # when the oldest packet in flight on it was sent; 0: none
-        self.last_data_ns = [0] * n
+        self.oldest_ns = [NEVER] * n  # when the oldest packet in flight on it was sent; NEVER without one
+        self.last_data_ns = [LONG_AGO] * n
         self.gap_ns = [0] * n  # between the last two packets on it
         self.data_tx = [0] * n
         self.losses = [0] * n
@@ -65,9 +65,9 @@ class PathSet:
         self.lost_before = [False] * n  # without trimming: its latest packet heard of was lost
         self.spared = [False] * n  # kept in use by the floor although lost
         self.standing = [0] * n  # verdicts since it was GOOD that have not proved wrong
-        self.lost_ns = [0] * n  # the last of them
-        self.proven_ns = [0] * n  # when probes last brought it back
-        self.given_up_ns = [0] * n  # when it last became ASSUMED_BAD
+        self.lost_ns = [LONG_AGO] * n  # the last of them
+        self.proven_ns = [LONG_AGO] * n  # when probes last brought it back
+        self.given_up_ns = [LONG_AGO] * n  # when it last became ASSUMED_BAD
         self.next_probe = NEVER
         # Rotation.
         self.rtt_limit = [NEVER] * self.planes  # set by the requester from recent RTTs; none yet: nothing is overdue
@@ -167,8 +167,7 @@ class PathSet:
         """
         if self.doubts[i]:
             return True
-        oldest = self.oldest_ns[i]
-        return oldest > 0 and now - oldest > self.rtt_limit[self.plane_of[i]] + self.gap_ns[i]
+        return now - self.oldest_ns[i] > self.rtt_limit[self.plane_of[i]] + self.gap_ns[i]
 
     # --- verdicts --------------------------------------------------------------------------------------------
 
@@ -295,7 +294,7 @@ class PathSet:
                 now,
                 "ev",
                 {"peer": self.peer, "qpn": self.qpn, "ev": self.evs[i], "from": STATE_NAMES[self.state[i]], "to": STATE_NAMES[new],
-                 "cause": cause, "last_data_ns": self.last_data_ns[i], "srtt_ns": self.srtt,
+                 "cause": cause, "last_data_ns": known_ns(self.last_data_ns[i]), "srtt_ns": self.srtt,
                  "evs": sum(self.usable), "window": self.window},
             )
         )  # fmt: skip

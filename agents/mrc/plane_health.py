@@ -12,7 +12,7 @@ from typing import Final
 from agents.mrc.config import Config
 from agents.mrc.path_set import PathSet, jittered
 from agents.mrc.plane_state import ANSWERED, CLOSED, DOWN, OPENED, PROVING, STATE_NAMES, USED, next_state
-from agents.transport import NEVER, Event
+from agents.transport import LONG_AGO, NEVER, Event
 
 HOLD: Final = 2
 """Hold-down before the first probe, in srtt."""
@@ -20,7 +20,7 @@ MOST_DOUBLINGS: Final = 6
 
 
 class PlaneHealth:
-    """Opens and closes the planes of ``paths``. A plane whose port is down when the QP is made begins DOWN."""
+    """Opens and closes the planes of ``paths``. A plane whose port is down when the QP connects begins DOWN."""
 
     def __init__(self, config: Config, peer: int, paths: PathSet, rng: Random, log: list[Event]) -> None:
         n = paths.planes
@@ -31,7 +31,7 @@ class PlaneHealth:
         self.log = log
         self.peer_up = [True] * n  # by the peer's word
         self.state = [USED] * n
-        self.since_ns = [0] * n  # of the state
+        self.since_ns = [LONG_AGO] * n  # of the state
         self.flaps = [0] * n
         self.probe_at = [NEVER] * n
         self.gap = [0] * n

@@ -8,7 +8,7 @@ from agents.mrc.framing import Route
 from agents.mrc.plane_health import PlaneHealth
 from agents.mrc.requester import Requester
 from agents.mrc.responder import Responder
-from agents.transport import NEVER, Event
+from agents.transport import LONG_AGO, NEVER, Event
 
 RESET: Final = 0
 INIT: Final = 1
@@ -44,7 +44,7 @@ class QueuePair:
         self.probes: dict[int, tuple[int, int, int]] = {}  # Reliability Probes out: id -> (EV index, seq, sent ns)
         self.next_probe_id = 1
         self.probe_evs: list[int] = []  # EV indices to probe now
-        self.told_unexpected = -NEVER
+        self.told_unexpected = LONG_AGO
         self.watched = False  # the neighbours see to EV Probes while it receives
 
     def to(self, now: int, state: int, cause: str) -> None:
@@ -73,6 +73,6 @@ class QueuePair:
         if self.state != RTS:
             return NEVER
         if self.requester.starting:
-            return 0  # posted after idling: the timers need to learn the time
+            return LONG_AGO  # posted after idling: the timers need to learn the time
         r = self.requester
         return min(rto_at, probe_at, self.responder.flush_at, r.paths.next_probe, self.health.next_at, r.doubts.at)

@@ -18,7 +18,7 @@ from agents.mrc.message import Message
 from agents.mrc.path_set import WAIT, PathSet
 from agents.mrc.rtt import RttTracker
 from agents.mrc.suspicion import Suspicion
-from agents.transport import FLUSHED, NEVER, OK, WRITE, Completion, Event
+from agents.transport import FLUSHED, LONG_AGO, NEVER, OK, WRITE, Completion, Event
 
 SENT: Final = 1
 ACKED: Final = 2
@@ -82,8 +82,8 @@ class Requester:
         self.newest = 0  # rcvd_bytes of the newest SACK, units of 256
         self.news = 0  # bytes that the last SACK added to it
         self.firings = 0  # RTOs without progress
-        self.fired_ns = 0  # the last of them
-        self.progress_ns = 0
+        self.fired_ns = LONG_AGO  # the last of them
+        self.progress_ns = LONG_AGO
         self.starting = False  # posted after idling: the timers start with the next look at the clock
         self.probes_since_progress = 0
         self.wait = NEVER  # when the port that next_packet wanted is free
@@ -92,8 +92,8 @@ class Requester:
         self.first_ev: dict[int, int] = {}  # PSNs sent again: the EV that was blamed
         self.doubts = Doubts(paths)
         self.suspicion = Suspicion(config, peer, paths, log)
-        self.told_ns = -NEVER
-        self.last_ns = -NEVER  # when data last left
+        self.told_ns = LONG_AGO
+        self.last_ns = LONG_AGO  # when data last left
         self.reo_extra = 0  # grows with wrong verdicts
         self.completions: list[Completion] = []
         # Chosen by next_packet.
@@ -227,12 +227,12 @@ class Requester:
         self.data_tx += 1
         self.last_ns = now
         last = paths.last_data_ns[ev]
-        if last:
+        if last != LONG_AGO:
             paths.gap_ns[ev] = min(now - last, self.config.base_rtt)
         paths.last_data_ns[ev] = now
         paths.data_tx[ev] += 1
         paths.flying[ev] += 1
-        if paths.oldest_ns[ev] == 0:
+        if paths.oldest_ns[ev] == NEVER:
             paths.oldest_ns[ev] = now
         paths.outstanding[ev].append(self.seq[slot])
         self.psn_by_seq[self.seq[slot] % len(self.psn_by_seq)] = psn
@@ -294,7 +294,7 @@ class Requester:
                 self.paths.oldest_ns[ev] = self.sent_ns[psn % self.size]
                 return
             q.popleft()
-        self.paths.oldest_ns[ev] = 0
+        self.paths.oldest_ns[ev] = NEVER
 
     def on_sack(self, now: int, cack: int, offset: int, bitmap: int, rcvd: int, mpr: int) -> int:
         """What a SACK says arrived: 1 if it is not older than the newest seen (clear bits count only then), 0 if older, -1 if it lies.

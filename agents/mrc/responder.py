@@ -16,7 +16,7 @@ from agents.mrc import wire
 from agents.mrc.advice import Advice
 from agents.mrc.config import Config
 from agents.mrc.memory import Memory
-from agents.transport import NEVER, OK, RECEIVE, Completion
+from agents.transport import LONG_AGO, NEVER, OK, RECEIVE, Completion
 
 WINDOW: Final = 64
 _FULL: Final = (1 << 64) - 1
@@ -77,13 +77,13 @@ class Responder:
         self.trigger_ts = 0
         self.trigger_rtx = False
         self.trigger_m = 0
-        self.trigger_at = 0
+        self.trigger_at = LONG_AGO
         self.flush_at = NEVER
         self.bases: list[int] = []  # bitmap bases still to tell after a flush
         # Reverse EVs, one per plane: known to work in our direction by a SACK or an EV Probe, else one by which data came.
         self.reverse: list[int] = []
         self.heard_ns: list[int] = []  # when something last spoke for that EV
-        self.reverse_at: list[int] = []
+        self.reverse_at: list[int] = []  # when data last came by its plane; NEVER before any did: such a plane has not gone quiet
         self.turn = 0
 
     def start(self, psn: int, reverse: list[int]) -> None:
@@ -93,8 +93,8 @@ class Responder:
         self.last_done = psn - 1
         self.cursor = psn
         self.reverse = reverse
-        self.reverse_at = [0] * len(reverse)
-        self.heard_ns = [-NEVER] * len(reverse)
+        self.reverse_at = [NEVER] * len(reverse)
+        self.heard_ns = [LONG_AGO] * len(reverse)
 
     def _threshold(self) -> int:
         j = self.config.sack_jitter
@@ -121,14 +121,14 @@ class Responder:
         plane = ev >> 16
         self.reverse[plane] = ev
         self.heard_ns[plane] = now
-        if self.reverse_at[plane] < now and self.reverse_at[plane]:
+        if self.reverse_at[plane] < now:
             self.reverse_at[plane] = now
 
     def refuted(self, ev: int) -> None:
         """An EV Probe on it was not answered: the next data that comes by another EV of the plane names a new one."""
         plane = ev >> 16
         if self.reverse[plane] == ev:
-            self.heard_ns[plane] = -NEVER
+            self.heard_ns[plane] = LONG_AGO
 
     def data(
         self, now: int, psn: int, op: int, ev: int, ts: int, flags: int, rqmsn: int, msn: int, va: int, rkey: int, dmalen: int, imm: int,
@@ -313,6 +313,6 @@ class Responder:
         for _ in range(n):
             k = self.turn
             self.turn = k + 1 if k + 1 < n else 0
-            if self.reverse_at[k] >= limit or self.reverse_at[k] == 0:
+            if self.reverse_at[k] >= limit:
                 return self.reverse[k]
         return self.reverse[0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from agents.transport import LONG_AGO
+
 
 class RttTracker:
     """Smoothed RTT, and the largest and smallest of each plane over the last one to two windows. All in ns."""
@@ -14,7 +16,7 @@ class RttTracker:
         self.srtt = base_rtt
         self.min_rtt = 0  # smallest ever seen; 0: none yet
         self.samples = 0
-        self.begun = 0
+        self.begun = LONG_AGO
         self.max_now = [0] * planes
         self.max_before = [0] * planes
         self.low_now = 0

@@ -17,7 +17,7 @@ from typing import Final
 
 from agents.mrc.config import Config
 from agents.mrc.path_set import MAX_PROOF, PathSet
-from agents.transport import Event
+from agents.transport import LONG_AGO, Event
 
 PATIENCE: Final = 8
 """After the endpoint was blamed, verdicts stand for so many srtt."""
@@ -32,11 +32,11 @@ class Suspicion:
         self.paths = paths
         self.log = log
         self.recent: list[list[tuple[int, int, int, int]]] = [[] for _ in range(paths.planes)]  # (found at, EV, packet sent at, bytes)
-        self.acked_ns = [0] * paths.planes  # latest departure that is known to have arrived
-        self.suspected_ns = [-1] * paths.planes
+        self.acked_ns = [LONG_AGO] * paths.planes  # latest departure that is known to have arrived
+        self.suspected_ns = [LONG_AGO] * paths.planes
         self.suspicions = [0] * paths.planes
-        self.blamed_ns = -1  # when the endpoint was last blamed
-        self.void_before = [-1] * paths.planes  # losses of packets sent before this are explained otherwise
+        self.blamed_ns = LONG_AGO  # when the endpoint was last blamed
+        self.void_before = [LONG_AGO] * paths.planes  # losses of packets sent before this are explained otherwise
 
     def arrived(self, plane: int, sent: int) -> None:
         """Something sent then by this plane is known to have arrived."""
@@ -60,7 +60,7 @@ class Suspicion:
             return 0
         open_planes = [p for p in range(paths.planes) if paths.open[p]]
         bad = [p for p in open_planes if self.suspected_ns[p] >= now - srtt or self._qualifies(p)]
-        if 2 * len(bad) > len(open_planes) and (self.blamed_ns < 0 or now - self.blamed_ns > PATIENCE * srtt):
+        if 2 * len(bad) > len(open_planes) and now - self.blamed_ns > PATIENCE * srtt:
             return self._blame_endpoint(now, bad, srtt)
         if paths.live_planes() > 1 or paths.usable[plane] == 0:
             return self._suspect(now, plane, srtt)
@@ -94,7 +94,7 @@ class Suspicion:
         self.blamed_ns = now
         for p in bad:
             if self.suspected_ns[p] >= now - srtt:
-                self.suspected_ns[p] = -1
+                self.suspected_ns[p] = LONG_AGO
                 self.suspicions[p] -= 1
             self.paths.void_verdicts(now, p, now - srtt, "endpoint blamed")
         return sum(self._explained(now, p) for p in range(self.paths.planes))

@@ -6,7 +6,7 @@ and of the time. Another one is a subclass in a file of its own and a name in ``
 
 from __future__ import annotations
 
-from agents.transport import NEVER
+from agents.transport import LONG_AGO, NEVER
 
 
 class Congestion:
@@ -20,7 +20,7 @@ class Congestion:
         self.window: int = window
         self.rate: int = rate
         self.slack_ns: int = slack_ns
-        self.next_send_ns: int = -NEVER
+        self.next_send_ns: int = LONG_AGO
         """No packet before this time."""
         self.timer_at: int = NEVER
         """When :meth:`on_timer` is due."""
@@ -56,7 +56,7 @@ class NotificationPoint:
 
     def __init__(self, interval_ns: int) -> None:
         self.interval_ns: int = interval_ns
-        self._quiet_until: int = -NEVER
+        self._quiet_until: int = LONG_AGO
 
     def on_mark(self, now: int) -> bool:
         """A data packet came marked; True if a CNP must go out for it."""

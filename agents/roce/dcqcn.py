@@ -25,7 +25,7 @@ A loss changes nothing: DCQCN was made for a network that does not drop.
 from __future__ import annotations
 
 from agents.roce.congestion import Congestion
-from agents.transport import NEVER
+from agents.transport import LONG_AGO, NEVER
 
 
 class Parameters:
@@ -72,7 +72,7 @@ class Dcqcn(Congestion):
         self.byte_stage: int = 0
         self.stage_bytes: int = 0  # sent in the byte counter's stage
         self._decay_at: int = NEVER  # when alpha shrinks next; looked at only when something needs alpha
-        self._last_cut: int = -NEVER
+        self._last_cut: int = LONG_AGO
 
     @property
     def limited(self) -> bool:

@@ -22,7 +22,7 @@ from agents.roce.congestion import NotificationPoint
 from agents.roce.requester import Requester
 from agents.roce.responder import Responder
 from agents.roce.wire import DATA_DSCP
-from agents.transport import NEVER
+from agents.transport import LONG_AGO, NEVER
 from topologies.addressing import HOST_MAC
 
 INIT: Final = 0
@@ -67,10 +67,10 @@ class QueuePair:
         self.wake_at: int = NEVER  # it waits for its rate or its receiver, and goes into its port's queue then
         self.answering: bool = False  # in the queue of answers
         self.cnp_due: bool = False  # a CNP is among them
-        self.refused_at: int = -(1 << 62)  # last NAK from ERROR
+        self.refused_at: int = LONG_AGO  # last NAK from ERROR
         self.tx_packets: int = 0
         self.rx_packets: int = 0
-        self.last_data_ns: int = 0
+        self.last_data_ns: int = LONG_AGO
         self._outer: bytes = b""
         self._heads: dict[int, tuple[bytes, int]] = {}
         self._seeds: dict[int, int] = {}

@@ -20,7 +20,7 @@ from agents.roce.requester import Requester
 from agents.roce.responder import MAX_MESSAGE, Responder
 from agents.roce.transmitter import Transmitter
 from agents.roce.wire import rnr_code
-from agents.transport import FLUSHED, NEVER, RECEIVE, Completion, Event, Region, check_parameters, check_target
+from agents.transport import FLUSHED, NEVER, RECEIVE, Completion, Event, Region, check_parameters, check_target, known_ns
 from topologies.addressing import ev_fields, inner_address, path_address
 from topologies.clos import Fabric
 from topologies.paths import path_evs
@@ -176,7 +176,7 @@ class QueuePairs(Transmitter):
                 self._ready[was].remove(qp)
                 self._ready[qp.port].append(qp)
             self._counters.reroutes += 1
-            self._events.append((now, "reroute", {"peer": qp.peer, "ev": qp.ev, "old": old, "last_data_ns": qp.last_data_ns}))
+            self._events.append((now, "reroute", {"peer": qp.peer, "ev": qp.ev, "old": old, "last_data_ns": known_ns(qp.last_data_ns)}))
 
     # --- reports ---------------------------------------------------------------------------------------------
 
@@ -236,7 +236,7 @@ class QueuePairs(Transmitter):
                     "retransmitted": qp.tx.retransmitted,
                     "outstanding": qp.tx.nxt - qp.tx.una,
                     "rto_firing": qp.tx.firing,
-                    "last_data_ns": qp.last_data_ns,
+                    "last_data_ns": known_ns(qp.last_data_ns),
                 }
             )
         return rows

@@ -16,7 +16,7 @@ from agents.mrc.wire import psn_delta
 from agents.roce.congestion import Congestion
 from agents.roce.counters import Counters
 from agents.roce.wire import BODY_AT, ICRC_BYTES, RETH_BYTES
-from agents.transport import FLUSHED, NEVER, OK, WRITE, Completion
+from agents.transport import FLUSHED, LONG_AGO, NEVER, OK, WRITE, Completion
 
 RING: Final = 1024
 """Packets that can be outstanding at most, a power of two."""
@@ -68,12 +68,12 @@ class Requester:
         self.sizes: list[int] = [0] * RING  # frame bytes, by PSN
         self.rto_at: int = NEVER
         self.firing: int = 0  # RTOs in a row without progress
-        self.hold_until: int = -NEVER  # receiver not ready
+        self.hold_until: int = LONG_AGO  # receiver not ready
         self.last_nak: int = -1  # PSN of the last sequence NAK acted upon
         self.retransmitted: int = 0
         self.srtt_ns: int = 0  # from a packet's departure to its ACK, smoothed by 1/8; told to people, used for nothing
         self._since_ack: int = 0  # packets since the last one with the AckReq bit
-        self._asked_ns: int = -NEVER  # when that one left
+        self._asked_ns: int = LONG_AGO  # when that one left
         self._repeated: int = first_psn  # PSNs below it may have been sent twice: no RTT sample
         self._head: Work | None = None  # oldest not complete
         self._tail: Work | None = None
@@ -220,4 +220,4 @@ class Requester:
         self.una = self.nxt = self.high = self.end
         self.inflight = 0
         self.rto_at = NEVER
-        self.hold_until = -NEVER
+        self.hold_until = LONG_AGO

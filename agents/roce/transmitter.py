@@ -41,7 +41,7 @@ from agents.roce.wire import (
     WRITE_MIDDLE,
     WRITE_ONLY,
 )
-from agents.transport import NEVER
+from agents.transport import LONG_AGO, NEVER
 from topologies.clos import Fabric
 
 _NO_BYTES: Final = b""
@@ -63,7 +63,7 @@ class Transmitter:
         planes = fabric.planes
         self._rate: int = fabric.nic_rate
         self._ahead_ns: int = self._wire_ns(fabric.mtu + MAX_HEADERS + ICRC_BYTES)
-        self._free_ns: list[int] = [-NEVER] * planes
+        self._free_ns: list[int] = [LONG_AGO] * planes
         self._payload_tx: list[int] = [0] * planes  # sent for the first time, by plane
         self._ready: list[deque[QueuePair]] = [deque() for _ in range(planes)]
         self._turn: int = 0  # the port to look at first

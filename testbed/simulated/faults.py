@@ -74,7 +74,7 @@ class SimulatedInjector(Injections):
         packets = PacketFaults(network.fault_words, PathMap(network.path_faults))
         super().__init__(fabric, faults, packets, Rates(fabric, network), network.now)
         self.network, self.host_of = network, host_of
-        self._booked = -1  # when the network will call
+        self._booked: int | None = None  # when the network will call
 
     def inject(self, kind: str, on: str, keys: Any, run_seed: int) -> Injected:
         made = super().inject(kind, on, keys, run_seed)
@@ -91,7 +91,7 @@ class SimulatedInjector(Injections):
 
     def _due(self, _: None, __: None) -> None:
         if self._booked == self.network.time:
-            self._booked = -1
+            self._booked = None
             due = self.advance()
             self.network.halted = True  # whoever answers to cables that come and go does so now
             self._book(due)

@@ -10,6 +10,7 @@ from collections import deque
 from typing import Final
 
 from agents.mrc import dscp
+from agents.transport import LONG_AGO
 from testbed.dataplane import layout
 from topologies.clos import Fabric
 
@@ -81,8 +82,8 @@ class SimPort:
         self.waiting_high = 0
         self.wire: bytearray | None = None  # the frame on the wire
         self.wire_high = 0
-        self.high_until = 0  # when the high class's bucket is full again
-        self.retry_at = 0  # when the high class asked to be looked at again
+        self.high_until = LONG_AGO  # when the high class's bucket is full again
+        self.retry_at = LONG_AGO  # when the high class asked to be looked at again
         self.set_rate(rate)
         self.describe(fabric, 0)
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scenarios.measure import DROPS
 from testbed.dataplane.counters import books
 from testbed.fault_plan import back_after, used
+from testbed.simulated.network import BEGIN_NS
 from tests.properties.world import BITS, MANY, SMALL, Weather, World
 from topologies.addressing import ev_fields
 from topologies.clos import Fabric
@@ -21,7 +22,8 @@ from topologies.paths import path_evs
 
 
 class Setting(NamedTuple):
-    """``active``: most paths in use; ``immediates``: most in flight."""
+    """``active``: most paths in use; ``immediates``: most in flight; ``delay_ns``: of the fabric, -1 for its own; ``begin``: the time
+    at the start."""
 
     fabric: str = "small"
     trimming: bool = True
@@ -29,12 +31,16 @@ class Setting(NamedTuple):
     active: int = 128
     immediates: int = 3
     seed: int = 1
+    delay_ns: int = -1
+    begin: int = BEGIN_NS
 
     def world(self, may_fail: bool = False, **options: int) -> World:
         fabric = {"small": SMALL, "many": MANY}[self.fabric].with_(trimming=self.trimming)
+        if self.delay_ns >= 0:
+            fabric = fabric.with_(delay_ns=self.delay_ns)
         mine = {"active_evs": self.active, "max_wimm": self.immediates, "congestion": self.congestion, "mpr": 128, "exponential": 25}
         mine["timeout"] = 2  # 13 base RTTs: packets are short here
-        return World(fabric, self.seed, may_fail, **{**mine, **options})
+        return World(fabric, self.seed, may_fail, self.begin, **{**mine, **options})
 
 
 class Post(NamedTuple):

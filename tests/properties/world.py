@@ -16,7 +16,7 @@ from agents.transport import NEVER, OK, WRITE, Completion
 from testbed.errors import UserError
 from testbed.simulated.faults import LinkFaults, SimulatedInjector
 from testbed.simulated.hosts import SimulatedPorts
-from testbed.simulated.network import Network
+from testbed.simulated.network import BEGIN_NS, Network
 from testbed.simulated.port import trim
 from tests.properties.watch import Watch
 from topologies.clos import Fabric
@@ -179,12 +179,13 @@ class Host:
 
 
 class World:
-    """``may_fail``: whether queue pairs may go to ERROR."""
+    """``may_fail``: whether queue pairs may go to ERROR. ``begin``: what time it is at the start, ns."""
 
-    def __init__(self, fabric: Fabric, seed: int = 1, may_fail: bool = False, **options: Any) -> None:
+    def __init__(self, fabric: Fabric, seed: int = 1, may_fail: bool = False, begin: int = BEGIN_NS, **options: Any) -> None:
         self.fabric, self.seed, self.may_fail = fabric, seed, may_fail
         self.rng = Random(f"world {seed}")
         self.network = Network(fabric)
+        self.network.time = begin
         self.network.describe(fabric, seed)
         self.weather: list[Weather] = []
         self.taken = self.lost = self.copied = 0  # frames, by the weather

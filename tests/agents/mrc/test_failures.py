@@ -197,8 +197,8 @@ def test_a_denied_path_carries_nothing_and_proves_itself_when_allowed_again(entr
 def test_denials_hold_for_queue_pairs_made_later() -> None:
     rig = Rig(DEMO, 0, 7, 1000)
     rig.a.engine.deny(rig.net.now, ["p1"])
-    made = rig.a.engine.create_qp(6)
-    paths = rig.a.engine.qps[made["qpn"]].requester.paths
+    made, _ = connect(rig.a.engine, rig.net.engines[6], 0, 6, rig.net.now)
+    paths = rig.a.engine.qps[made].requester.paths
     assert {paths.plane_of[i] for i in range(16) if paths.state[i] == 3} == {1} and paths.live_planes() == 3
 
 

@@ -102,7 +102,7 @@ def test_held_is_reversible_and_no_verdict() -> None:
     assert not p.held(115, 2)
     assert p.held(116, 2)
     assert p.state[2] == ev_state.GOOD
-    p.oldest_ns[2] = 0
+    p.oldest_ns[2] = NEVER
     assert not p.held(10_000, 2)
 
 
