@@ -35,7 +35,7 @@ from topologies.clos import Fabric, Link
 from topologies.paths import static_tables
 
 BEGIN_NS: Final = 1_000_000_000
-"""Virtual time at the start: not 0, which the engines' logs use for "never"."""
+"""Virtual time at the start [ours]: engines work from any."""
 _WORDS: Final = len(layout.FAULT_WORDS)
 _FAULT: Final = {name: i for i, name in enumerate(layout.FAULT_WORDS)}
 _LOSS, _CORRUPT = _FAULT["loss"], _FAULT["corrupt"]

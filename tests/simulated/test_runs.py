@@ -9,6 +9,7 @@ import pytest
 
 import scenarios.html_report
 import scenarios.plots
+import testbed.simulated.network
 from scenarios.measure import Run
 from scenarios.runner import plan
 from scenarios.schema import Scenario, ScenarioError, load_scenario
@@ -226,6 +227,22 @@ def test_every_fault_does_its_work_and_every_packet_has_a_fate(tmp_path: Path, f
     if kind in ("slow", "straggler"):
         undisturbed = ran(tmp_path, RING.split("[[fault]]")[0], "plain", transports=("mrc",))[1]["runs"][0]
         assert entry["step_time_ns"]["max"] > 1.2 * undisturbed["step_time_ns"]["max"]
+
+
+@pytest.mark.parametrize("delay", ["1s", "2s"])
+@pytest.mark.parametrize("transport", ["mrc", "roce"])
+def test_a_plane_dies_before_the_clock_is_as_old_as_a_round_trip(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transport: str, delay: str
+) -> None:
+    monkeypatch.setattr(testbed.simulated.network, "BEGIN_NS", 0)
+    fabric = tmp_path / "far.toml"
+    fabric.write_text(f'planes = 2\nt0_per_plane = 2\nt1_per_plane = 2\nhosts_per_t0 = 2\nnic_rate = "10Mbit"\ndelay = "{delay}"\n')
+    fault = '[[fault]]\nname = "gone"\nkind = "{}"\non = "{}"\nat = "{}"\nfor = "20s"\n'
+    faults = fault.format("plane", "p0", "10ms") + fault.format("silent", "p1-t0-1", "100ms").replace("gone", "silent")
+    text = RING.split("[[fault]]")[0].replace("\"60s\"", "\"3600s\"").replace("steps = 4", "steps = 1").replace('"200ms"', '"1s"') + faults
+    _, summary = ran(tmp_path, text, fabric=str(fabric), transports=(transport,))
+    (entry,) = summary["runs"]
+    assert (entry["outcome"], entry["wrong"], entry["failed_steps"]) == ("done", 0, 0), entry
 
 
 def test_clustermapper_finds_a_lossy_link_and_has_it_denied(tmp_path: Path) -> None:

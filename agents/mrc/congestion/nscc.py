@@ -33,6 +33,7 @@ from mypy_extensions import mypyc_attr
 
 from agents.mrc.config import Config
 from agents.mrc.congestion.base import Congestion
+from agents.transport import LONG_AGO
 
 REFERENCE_RTT: Final = 12_000.0
 """Of the network that UET's constants were set for, ns at 100 Gb/s."""
@@ -69,16 +70,16 @@ class Nscc(Congestion):
         # Increase since the last adjustment.
         self.inc = 0.0
         self.received = 0
-        self.adjusted_ns = -1  # none yet
-        self.eta_ns = -1
+        self.adjusted_ns = LONG_AGO
+        self.eta_ns = LONG_AGO
         self.fast_bytes = 0
         self.fast = False
         # Average of d.
         self.samples: deque[tuple[int, int]] = deque()
         self.sum = 0
-        self.decreased_ns = -(1 << 62)
+        self.decreased_ns = LONG_AGO
         # QuickAdapt.
-        self.qa_end = -1
+        self.qa_end = LONG_AGO  # before the first period
         self.achieved = 0  # bytes that got through in this period
         self.trimmed = 0  # bytes that were trimmed in it
         self.ignored = 0
@@ -204,7 +205,7 @@ class Nscc(Congestion):
 
     def _adjust(self, now: int) -> None:
         """Apply what has gathered, every 8 packets or configured RTT; a little for free each RTT."""
-        if self.adjusted_ns < 0:
+        if self.adjusted_ns == LONG_AGO:
             self.adjusted_ns = self.eta_ns = now
         if self.received >= ADJUST_PACKETS * self.mtu or now - self.adjusted_ns >= self.cfg_rtt:
             self.window += self.inc / max(self.window, float(self.mtu))
@@ -227,7 +228,7 @@ class Nscc(Congestion):
         if now < self.qa_end:
             return False
         acted = False
-        if self.qa_end >= 0 and (self.trimmed > 0 or loss or d > self.qa_threshold) and self.achieved < self.max_wnd / QA_SHARE:
+        if self.qa_end != LONG_AGO and (self.trimmed > 0 or loss or d > self.qa_threshold) and self.achieved < self.max_wnd / QA_SHARE:
             self.window = float(max(self.achieved, self.mtu))
             self.to_ignore = in_flight
             self.ignored = 0
