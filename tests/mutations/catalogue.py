@@ -57,7 +57,7 @@ MUTATIONS = (
         ("min(self.config.probe_successes << (self.flaps[i] - 1), MAX_PROOF)", "self.config.probe_successes"),
     ),
     _bug("no floor under the EVs in use", "path_set.py", "path_set", ("self.in_rotation <= self.floor() and", "self.in_rotation < 1 and")),
-    _bug("overdue EV not held", "path_set.py", "path_set", ("oldest > 0 and now - oldest >", "oldest > now and now - oldest >")),
+    _bug("overdue EV not held", "path_set.py", "path_set", ("return now - self.oldest_ns[i] >", "return self.oldest_ns[i] - now >")),
     _bug("plane not rotated", "requester.py", "requester", ("self.plane = plane + 1 if plane + 1 < n else 0", "self.plane = plane")),
     _bug(
         "lost packet again by the same plane", "requester.py", "requester",
