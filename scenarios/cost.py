@@ -24,6 +24,9 @@ BACK = 0.9
 """A flow is back at this part of what theory leaves it."""
 BACK_RTTS = 20
 """... over so many base RTTs, as ports are judged: a shorter window holds too few packets [ours]."""
+FEWEST_HEALTHY = 5
+"""Healthy steps that a cost needs: five of one pace hold its median between them with 94 %, three with 75 %, two with 50 % (1 - 2^(1-n), the
+order-statistic interval of a median) [ours]."""
 Share = Callable[[int], float]
 """Time (ns) -> the part of the healthy capacity that theory leaves then, 0 to 1."""
 
@@ -77,45 +80,56 @@ def periods(run: Run) -> tuple[list[int], list[int]]:
 def step_cost(run: Run, found: Sequence[Outage]) -> dict[str, Any]:
     """Of a collective. Healthy is the median step done before the first outage; if there is none, the median of those begun after the last.
 
-    ``extra_ns``: time from the last healthy step before the outage to the last step of all, less as many healthy steps.
-    ``noise_ns``: give or take: half of how far that moves from the quickest to the slowest of the healthy steps; None with fewer than two.
+    ``extra_ns``: time from the last healthy step before the outage to the last step of all, less as many healthy steps; None with fewer
+    than :data:`FEWEST_HEALTHY` of them, or if the run did not finish: ``unknown`` says why.
+    ``noise_ns``: give or take: as many times the furthest that a healthy step, or any quicker one, was off their median. A failure makes no
+    step quicker: one that is quicker than all healthy ones shows that the pace was not settled. So no gain is ever larger than the noise.
     """
     done, took = periods(run)
     first, last = min(o.begin for o in found), max(o.end for o in found)
     before = [p for end, p in zip(done, took, strict=True) if end < first]
     after = [p for end, p in zip(done, took, strict=True) if end - p >= last]
     calm = before or after
-    made: dict[str, Any] = {
+    since = len(before)
+    finished = run.record["outcome"] == "done" and len(done) == int(run.record["steps"])
+    healthy = statistics.median(calm) if calm else None
+    cost: dict[str, Any] = {
         "steps": len(done),
-        "finished": run.record["outcome"] == "done" and len(done) == int(run.record["steps"]),
+        "finished": finished,
         "healthy_from": "before" if before else "after" if after else None,
         "healthy_steps": len(calm),
-        "healthy_step_ns": None, "extra_ns": None, "extra_steps": None, "extra_rtts": None, "extra_percent": None,
+        "healthy_step_ns": healthy, "extra_ns": None, "extra_steps": None, "extra_rtts": None, "extra_percent": None,
         "noise_ns": None,
         "worst_step_ns": int(run.step_times.max()) if len(run.step_times) else None,
         "ideal_extra_ns": None,
+        "unknown": _unknown(finished, len(done) - since, len(calm)),
     }  # fmt: skip
-    if not calm:
-        return made
-    healthy = statistics.median(calm)
-    made["healthy_step_ns"] = healthy
-    since = len(before)
-    if not made["finished"] or since == len(done):
-        return made
-    begin = done[since] - took[since]
-    extra = done[-1] - begin - (len(done) - since) * healthy
-    made |= {
-        "extra_ns": extra,
-        "noise_ns": (max(calm) - min(calm)) / 2 * (len(done) - since) if len(calm) > 1 else None,
-        "extra_steps": extra / healthy,
-        "extra_rtts": extra / run.fabric.base_rtt_ns,
-        "extra_percent": 100 * extra / (len(done) * healthy),
-    }
+    if healthy is None or not finished or since == len(done):
+        return cost
+    hit_steps, begin = len(done) - since, done[since] - took[since]
+    if cost["unknown"] is None:
+        extra = done[-1] - begin - hit_steps * healthy
+        cost |= {
+            "extra_ns": extra,
+            "noise_ns": max(max(calm) - healthy, healthy - min(took)) * hit_steps,
+            "extra_steps": extra / healthy,
+            "extra_rtts": extra / run.fabric.base_rtt_ns,
+            "extra_percent": 100 * extra / (len(done) * healthy),
+        }
     if not any(o.kind in UNMODELLED for o in found):
         left = theory_of(run)
-        ideal = paced((len(done) - since) * healthy, begin, changes(found), lambda t: left(dead_at(found, t)) / left(frozenset()))
-        made["ideal_extra_ns"] = None if ideal is None else ideal - (len(done) - since) * healthy
-    return made
+        ideal = paced(hit_steps * healthy, begin, changes(found), lambda t: left(dead_at(found, t)) / left(frozenset()))
+        cost["ideal_extra_ns"] = None if ideal is None else ideal - hit_steps * healthy
+    return cost
+
+
+def _unknown(finished: bool, steps_since: int, healthy_steps: int) -> str | None:
+    """Why the cost of a run of steps is not known; None if it is."""
+    if not finished:
+        return "it did not finish"
+    if not steps_since:
+        return "no step was hit"
+    return f"{healthy_steps} healthy steps, {FEWEST_HEALTHY} needed" if healthy_steps < FEWEST_HEALTHY else None
 
 
 # --- flows ---------------------------------------------------------------------------------------------------------
@@ -205,32 +219,39 @@ _NUMBERS = (
 def costs(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """One row per transport, in their order, of summary entries of one variant and placement; [] where nothing failed.
 
-    Each number is the median over the seeds for which it is known (None: for none); ``n`` of them have an ``extra_ns``, between
-    ``extra_low_ns`` and ``extra_high_ns``. ``kind`` is "steps" or "flows". ``unfinished``: runs that did not end well, whose cost has no
-    number. ``doubtful``: runs that are not trustworthy.
+    Each number is the median over the trustworthy runs for which it is known, or over the others if none of them is trustworthy (None: for
+    none); ``n`` of them have an ``extra_ns``, between ``extra_low_ns`` and ``extra_high_ns``. ``kind`` is "steps" or "flows".
+    ``unfinished``: runs that did not end well, whose cost has no number. ``doubtful``: runs that are not trustworthy, of ``runs``;
+    ``trusted``: whether none of them is in the numbers.
+    ``unknown``: why there is no ``extra_ns``, None if there is one.
     """
     rows: list[dict[str, Any]] = []
     for transport in dict.fromkeys(e["transport"] for e in entries):
         mine = [e for e in entries if e["transport"] == transport and e.get("failure_cost")]
         if not mine:
             continue
-        told = [e["failure_cost"] for e in mine]
-        row: dict[str, Any] = {"transport": transport, "fabric": mine[0]["fabric"], "kind": "flows" if "flows" in told[0] else "steps"}
+        trusted = [e for e in mine if e["verdict"] != "not trustworthy"]
+        used = trusted if any(e["failure_cost"]["extra_ns"] is not None for e in trusted) else mine
+        found = [e["failure_cost"] for e in used]
+        row: dict[str, Any] = {"transport": transport, "fabric": mine[0]["fabric"], "kind": "flows" if "flows" in found[0] else "steps"}
         for key in _NUMBERS:
-            known = [t[key] for t in told if t.get(key) is not None]
+            known = [cost[key] for cost in found if cost.get(key) is not None]
             row[key] = statistics.median(known) if known else None
-        extras = [t["extra_ns"] for t in told if t["extra_ns"] is not None]
-        if row["kind"] == "flows" and any(t["back_ns"] is None for t in told):
+        extras = [cost["extra_ns"] for cost in found if cost["extra_ns"] is not None]
+        if row["kind"] == "flows" and any(cost["back_ns"] is None for cost in found):
             row["back_ns"] = row["back_rtts"] = None
+        reasons = dict.fromkeys(cost.get("unknown") or "it did not finish" for cost in found if cost["extra_ns"] is None)
         row |= {
             "n": len(extras),
-            "runs": len(told),
+            "runs": len(mine),
             "extra_low_ns": min(extras, default=None),
             "extra_high_ns": max(extras, default=None),
-            "unfinished": sum(not t["finished"] for t in told),
-            "healthy_steps": min((t["healthy_steps"] for t in told if t.get("healthy_steps")), default=None),
-            "healthy_from": "after" if any(t.get("healthy_from") == "after" for t in told) else "before",
-            "doubtful": sum(e["verdict"] == "not trustworthy" for e in mine),
+            "unfinished": sum(not e["failure_cost"]["finished"] for e in mine),
+            "healthy_steps": min((cost["healthy_steps"] for cost in found if cost.get("healthy_steps")), default=None),
+            "healthy_from": "after" if any(cost.get("healthy_from") == "after" for cost in found) else "before",
+            "doubtful": len(mine) - len(trusted),
+            "trusted": used is trusted or not len(mine) - len(trusted),
+            "unknown": None if extras else "; ".join(reasons),
         }
         rows.append(row)
     return rows

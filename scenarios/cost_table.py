@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from scenarios.cost import costs
+from scenarios.cost import FEWEST_HEALTHY, costs
 from scenarios.sweep import short_keys
 
 Row = dict[str, Any]
@@ -16,8 +16,8 @@ NOTES = {
     "steps": (
         "Lost: time from the last healthy step on, less what as many healthy steps take; a transport's healthy step is the median of "
         "its own before the failure, of as many as said. Theory: what it had lost, had its pace fallen just as the fabric's capacity; "
-        "less is possible, for part of a step is waiting, which takes no capacity. Give or take: half of how far the time lost moves "
-        "from its quickest healthy step to its slowest; a transport whose pace still changes when the failure comes has a wide one."
+        "less is possible, for part of a step is waiting, which takes no capacity. Give or take: its steps since the failure, times how far "
+        "its healthy steps, or quicker ones later, are off their median; a cost below that is within noise."
     ),
     "flows": (
         "Lost: what the flows over broken paths did not deliver at their goodput before, as time. Back: when the slowest of them had "
@@ -47,11 +47,16 @@ def rtts(row: Row) -> str:
     return number(value, ",.0f" if value is not None and abs(value) >= 10 else ",.1f")
 
 
+def _unless_noise(cell: Callable[[Row], str]) -> Callable[[Row], str]:
+    return lambda row: "–" if row["extra_ns"] is None or lost_in_noise(row) else cell(row)
+
+
 def _lost(row: Row) -> str:
     missing = f"{row['unfinished']} of {row['runs']} unfinished" if row["unfinished"] else ""
     if row["extra_ns"] is None:
-        return missing or "not known"
-    return seconds(row["extra_ns"]) + (f", {missing}" if missing else "")
+        return missing or row["unknown"]
+    said = ["within noise" if lost_in_noise(row) else seconds(row["extra_ns"]), missing, "" if row["trusted"] else "doubtful"]
+    return ", ".join(filter(None, said))
 
 
 def _range(row: Row) -> str:
@@ -98,8 +103,8 @@ def columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
             ("healthy Mb/s", lambda r: number(r["healthy_bps"] and r["healthy_bps"] / 1e6)),
             ("not delivered", lambda r: number(None if r["undelivered_bytes"] is None else r["undelivered_bytes"] / 1e6, ",.2f", " MB")),
             *lost,
-            ("base RTTs", rtts),
-            ("of the time", lambda r: number(r["extra_percent"], ",.1f", " %")),
+            ("base RTTs", _unless_noise(rtts)),
+            ("of the time", _unless_noise(lambda r: number(r["extra_percent"], ",.1f", " %"))),
             ("back after", lambda r: seconds(r["back_ns"])),
             ("theory", lambda r: seconds(r["ideal_extra_ns"])),
         ]
@@ -108,9 +113,9 @@ def columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
     return who + [
         ("healthy step", _healthy),
         *lost,
-        ("in steps", lambda r: number(r["extra_steps"], ",.2f")),
-        ("base RTTs", rtts),
-        ("job longer", lambda r: number(r["extra_percent"], ",.1f", " %")),
+        ("in steps", _unless_noise(lambda r: number(r["extra_steps"], ",.2f"))),
+        ("base RTTs", _unless_noise(rtts)),
+        ("job longer", _unless_noise(lambda r: number(r["extra_percent"], ",.1f", " %"))),
         ("slowest step", lambda r: seconds(r["worst_step_ns"])),
         ("theory", lambda r: seconds(r["ideal_extra_ns"])),
     ]
@@ -121,6 +126,8 @@ def footnotes(rows: Sequence[Row]) -> list[str]:
     said = [NOTES[kind] for kind in dict.fromkeys(r["kind"] for r in rows)]
     if any(r["healthy_from"] == "after" and r.get("healthy_step_ns") is not None for r in rows):
         said.append("* No step was done before the failure: the healthy step is the median of those begun after it was mended.")
+    if any(r["kind"] == "steps" and r["extra_ns"] is None and not r["unfinished"] for r in rows):
+        said.append(f"Fewer than {FEWEST_HEALTHY} healthy steps do not show how uneven a pace is: begin the failure at a later step.")
     doubtful: dict[str, list[int]] = {}
     for r in rows:
         if r["doubtful"]:
@@ -133,12 +140,11 @@ def footnotes(rows: Sequence[Row]) -> list[str]:
 
 
 def headline(rows: Sequence[Row]) -> str:
-    """One sentence: what the failure cost each transport, beside theory."""
+    """One sentence: what the failure cost each transport, beside theory. A figure that is not trustworthy is not in it."""
     parts = []
     for row in rows:
-        if row["extra_ns"] is None:
-            why = "it did not finish" if row["unfinished"] else "it had no healthy time"
-            parts.append(f"{row['transport']} an amount not known ({why})")
+        if row["extra_ns"] is None or not row["trusted"]:
+            parts.append(f"{row['transport']} an amount not known ({row['unknown'] or 'not trustworthy'})")
             continue
         if lost_in_noise(row) and not row["unfinished"]:
             own = f" the noise of its own pace (give or take {seconds(row['noise_ns'])})" if row.get("noise_ns") else " noise"

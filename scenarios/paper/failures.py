@@ -230,15 +230,15 @@ def _switch(scenario: str) -> tuple[Part, ...]:
 
 FLAPS_QUICK = (
     "workload.message_bytes=4MiB",
-    "workload.steps=5",
-    "fault.0.at=4.5s",
+    "workload.steps=8",
+    "fault.0.at=10.5s",
     "fault.0.for=5s",
-    "fault.1.at=5s",
+    "fault.1.at=11s",
     "fault.1.for=4.5s",
-    "fault.2.at=5.5s",
+    "fault.2.at=11.5s",
     "fault.2.for=4s",
 )
-NIC_QUICK = ("workload.message_bytes=4MiB", "workload.steps=6", "fault.0.at=4.5s", "fault.0.for=6s")
+NIC_QUICK = ("workload.message_bytes=4MiB", "workload.steps=9", "fault.0.at=10.5s", "fault.0.for=6s")
 SEQUENTIAL_QUICK = (
     "workload.message_bytes=8MiB",
     "workload.steps=4",

@@ -35,35 +35,54 @@ def chain(*lasting: float) -> list[tuple[float, float]]:
 
 
 def test_time_lost_against_the_steps_before(tmp_path: Path) -> None:
-    """Three steps of 1 s, then the port of h1 is down for 2 s: two steps of 2.5 s and one of 1 s follow: 6 s for 3 s of work."""
-    journal = fault("f", "port", "h1-p0", [HALF], ("begin", 3.0), ("heal", 5.0))
-    seen = took(tmp_path, journal, chain(1, 1, 0.999, 2.501, 2.5, 1))
-    assert seen["healthy_from"] == "before" and seen["healthy_steps"] == 3 and seen["healthy_step_ns"] == S
-    assert seen["extra_ns"] == near(9.0 * S + 1 * MS - 6 * S)
+    """Five steps of 1 s, then the port of h1 is down for 2 s: two steps of 2.5 s and one of 1 s follow: 6 s for 3 s of work."""
+    journal = fault("f", "port", "h1-p0", [HALF], ("begin", 5.0), ("heal", 7.0))
+    seen = took(tmp_path, journal, chain(1, 1, 1, 1, 0.999, 2.501, 2.5, 1))
+    assert seen["healthy_from"] == "before" and seen["healthy_steps"] == 5 and seen["healthy_step_ns"] == S and seen["unknown"] is None
+    assert seen["extra_ns"] == near(6.0 * S + 1 * MS - 3 * S)
     assert seen["extra_steps"] == near(3.001) and seen["extra_rtts"] == near(3001 * MS / RTT)
-    assert seen["extra_percent"] == near(3.001 / 6 * 100)
+    assert seen["extra_percent"] == near(3.001 / 8 * 100)
     assert seen["worst_step_ns"] == near(2.501 * S)
-    assert seen["noise_ns"] == near(0.5 * MS * 3)  # healthy steps of 1, 1 and 0.999 s, three steps since
+    assert seen["noise_ns"] == near(1 * MS * 3)  # a healthy step was 1 ms off their median, three steps since
     # Half the pace for the 2 s of the outage: one step's work is lost.
     assert seen["ideal_extra_ns"] == near(1.0 * S)
 
 
 def test_without_a_healthy_step_before_those_after_count(tmp_path: Path) -> None:
     journal = fault("f", "port", "h1-p0", [HALF], ("begin", 1.0), ("heal", 2.0))
-    seen = took(tmp_path, journal, chain(5, 4, 4.5, 3.9))
-    assert (seen["healthy_from"], seen["healthy_steps"], seen["healthy_step_ns"]) == ("after", 3, 4.0 * S)
-    assert seen["extra_ns"] == near(1.4 * S) and seen["ideal_extra_ns"] == near(0.5 * S)
+    seen = took(tmp_path, journal, chain(5, 4, 4.5, 3.9, 4, 4.1))
+    assert (seen["healthy_from"], seen["healthy_steps"], seen["healthy_step_ns"]) == ("after", 5, 4.0 * S)
+    assert seen["extra_ns"] == near(1.5 * S) and seen["ideal_extra_ns"] == near(0.5 * S)
+
+
+def test_of_too_few_healthy_steps_there_is_no_cost_but_a_reason(tmp_path: Path) -> None:
+    """Two steps that happen to be alike say nothing of how uneven a pace is."""
+    for few in (2, cost.FEWEST_HEALTHY - 1):
+        journal = fault("f", "port", "h1-p0", [HALF], ("begin", few + 0.5))
+        seen = took(tmp_path / str(few), journal, chain(*[1.0] * few, 2, 1))
+        assert seen["unknown"] == f"{few} healthy steps, 5 needed" and seen["healthy_step_ns"] == S and seen["finished"]
+        assert {seen[key] for key in ("extra_ns", "extra_steps", "extra_rtts", "extra_percent", "noise_ns")} == {None}
+        assert seen["ideal_extra_ns"] is not None
+
+
+def test_a_pace_that_was_not_settled_is_noise_and_never_a_gain(tmp_path: Path) -> None:
+    """Healthy steps within 124 ms of each other, and quicker ones after the failure: it cost nothing that can be told, and gained nothing."""
+    journal = fault("f", "port", "h1-p0", [HALF], ("begin", 12.4), ("heal", 13.0))
+    seen = took(tmp_path, journal, chain(2.5, 2.5, 2.376, 2.5, 2.5, 2.0, 1.7, 1.5, 1.4))
+    assert seen["extra_ns"] == near(-3.4 * S + 0.0) and seen["healthy_steps"] == 5
+    assert seen["noise_ns"] == near(1.1 * S * 4)
+    (row,) = cost.costs([{"transport": "roce", "fabric": "f", "verdict": "ok", "failure_cost": seen}])
+    assert dict(columns([row]))["lost"](row) == "within noise"
 
 
 def test_a_stall_that_two_steps_share_counts_once(tmp_path: Path) -> None:
     """Rank 0 is a step ahead: the same second lengthens its third step and the others' second."""
-    journal = fault("f", "port", "h1-p0", [HALF], ("begin", 2.2), ("heal", 2.3))
-    ahead = steps([(0, 1), (1, 2), (2, 4), (4, 5)], 1)
-    behind = [line for line in steps([(0, 1.1), (1.1, 2.1), (2.1, 4.1), (4.1, 5.1)]) if line["rank"]]
-    ahead[1] |= {"end_ns": at(2.0)}
-    run = write(tmp_path, journal, [*ahead, *behind], end=5.1)
+    journal = fault("f", "port", "h1-p0", [HALF], ("begin", 5.2), ("heal", 5.3))
+    ahead = steps([(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 7), (7, 8)], 1)
+    behind = [line for line in steps([(0, 1.1), (1.1, 2.1), (2.1, 3.1), (3.1, 4.1), (4.1, 5.1), (5.1, 7.1), (7.1, 8.1)]) if line["rank"]]
+    run = write(tmp_path, journal, [*ahead, *behind], end=8.1)
     seen = cost.figures(run)
-    assert seen is not None and seen["extra_ns"] == near(5.1 * S - 2.1 * S - 2 * seen["healthy_step_ns"])
+    assert seen is not None and seen["extra_ns"] == near(8.1 * S - 5.1 * S - 2 * seen["healthy_step_ns"])
 
 
 def test_unknown_is_none(tmp_path: Path) -> None:
@@ -75,8 +94,8 @@ def test_unknown_is_none(tmp_path: Path) -> None:
     ended = took(tmp_path / "b", begun, chain(1, 1, 1), outcome="failed")
     assert not ended["finished"] and ended["healthy_step_ns"] == S and ended["extra_ns"] is None
     short = took(tmp_path / "c", begun, chain(1, 1, 1), steps=9)
-    assert not short["finished"] and short["extra_ns"] is None
-    slow = took(tmp_path / "d", fault("f", "slow", CUT, [CUT], ("begin", 1.5)), chain(1, 1, 2))
+    assert not short["finished"] and short["extra_ns"] is None and short["unknown"] == "it did not finish"
+    slow = took(tmp_path / "d", fault("f", "slow", CUT, [CUT], ("begin", 5.5)), chain(1, 1, 1, 1, 1, 1, 2))
     assert slow["extra_ns"] == near(1 * S) and slow["ideal_extra_ns"] is None
 
 
@@ -147,9 +166,11 @@ def entry(transport: str, extra: float | None, verdict: str = "ok", **more: Any)
 def test_costs_are_medians_over_seeds() -> None:
     rows = cost.costs([entry("roce", 50), entry("mrc", 1), entry("mrc", 9, "not trustworthy"), entry("roce", None), entry("mrc", 3)])
     assert [(r["transport"], r["n"], r["runs"], r["extra_ns"], r["unfinished"], r["doubtful"]) for r in rows] == [
-        ("roce", 1, 2, 50, 1, 0), ("mrc", 3, 3, 3, 0, 1),
+        ("roce", 1, 2, 50, 1, 0), ("mrc", 2, 3, 2, 0, 1),
     ]  # fmt: skip
-    assert (rows[1]["extra_low_ns"], rows[1]["extra_high_ns"]) == (1, 9)
+    assert (rows[1]["extra_low_ns"], rows[1]["extra_high_ns"], rows[1]["trusted"]) == (1, 3, True), "the doubtful run's 9 is in no figure"
+    (doubtful,) = cost.costs([entry("mrc", None), entry("mrc", 9, "not trustworthy")])
+    assert (doubtful["extra_ns"], doubtful["n"], doubtful["trusted"]) == (9, 1, False), "but where there is no other it is shown, as such"
     (none,) = cost.costs([entry("tcp", None)])
     assert none["extra_ns"] is None and none["n"] == 0 and none["unfinished"] == 1
 
@@ -187,6 +208,27 @@ def test_what_is_smaller_than_its_own_unevenness_is_said_to_be() -> None:
     )
     heads = dict(columns(rows))
     assert [heads["give or take"](row) for row in rows] == ["100 ms", "700 ms", "100 ms"]
+
+
+def test_no_headline_of_a_doubtful_run_or_of_too_few_healthy_steps() -> None:
+    few = said("tcp", None)
+    few["failure_cost"] |= {"unknown": "2 healthy steps, 5 needed", "finished": True, "healthy_steps": 2}
+    rows = cost.costs([said("mrc", 0.6 * S, verdict="not trustworthy"), few])
+    assert headline(rows) == (
+        "The failure cost mrc an amount not known (not trustworthy); tcp an amount not known (2 healthy steps, 5 needed). "
+        "The capacity that was gone accounts for 500 ms."
+    )
+    heads = dict(columns(rows))
+    assert [heads["lost"](row) for row in rows] == ["600 ms, doubtful", "2 healthy steps, 5 needed"]
+    assert "Fewer than 5 healthy steps do not show how uneven a pace is: begin the failure at a later step." in footnotes(rows)
+
+
+def test_what_is_within_noise_has_no_figure() -> None:
+    rows = cost.costs([told("mrc", 0.6 * S, 0.1 * S), told("tcp", -0.6 * S, 0.7 * S)])
+    heads = dict(columns(rows))
+    assert [heads["lost"](row) for row in rows] == ["600 ms", "within noise"]
+    for head in ("in steps", "base RTTs", "job longer"):
+        assert heads[head](rows[0]) != "–" and heads[head](rows[1]) == "–"
 
 
 def test_the_table() -> None:

@@ -35,7 +35,7 @@ fabric = "tiny"
 kind = "ring-allreduce"
 placement = ["interleaved"]
 message_bytes = "40KiB"
-steps = 6
+steps = 9
 warmup_steps = 1
 [[transport]]
 kind = "mrc"
@@ -45,7 +45,7 @@ kind = "roce"
 name = NAME
 kind = "link"
 on = "used-by-qp"
-at = 0.05
+step = 6
 for = 0.05
 """
 SWEEP = """
@@ -203,10 +203,12 @@ def test_a_long_table_keeps_its_bad_rows_open() -> None:
 def test_a_run_not_to_be_trusted_is_named_beside_its_figures(results: Path) -> None:
     path = results / "summary.json"
     summary = json.loads(path.read_text())
+    manifest = json.loads((results / "manifest.json").read_text())
+    for entry in summary["runs"]:  # whatever this machine was like when they were made
+        entry["verdict"] = manifest["fidelity"][entry["run"]]["verdict"] = "ok"
     summary["runs"][0] |= {"verdict": "not trustworthy", "distrust": ["the machine was busy"]}
     bad = summary["runs"][0]["run"]
     path.write_text(json.dumps(summary))
-    manifest = json.loads((results / "manifest.json").read_text())
     manifest["fidelity"][bad]["verdict"] = "not trustworthy"
     (results / "manifest.json").write_text(json.dumps(manifest))
     write_report(results)
