@@ -25,8 +25,8 @@ BACK = 0.9
 BACK_RTTS = 20
 """... over so many base RTTs, as ports are judged: a shorter window holds too few packets [ours]."""
 FEWEST_HEALTHY = 5
-"""Healthy steps that a cost needs: five of one pace hold its median between them with 94 %, three with 75 %, two with 50 % (1 - 2^(1-n), the
-order-statistic interval of a median) [ours]."""
+"""Healthy steps that a cost needs: five of one pace hold its median between them with 94 %, three with 75 %, two with 50 %
+(1 - 2^(1-n), the order-statistic interval of a median) [ours]."""
 Share = Callable[[int], float]
 """Time (ns) -> the part of the healthy capacity that theory leaves then, 0 to 1."""
 

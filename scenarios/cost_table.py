@@ -16,8 +16,8 @@ NOTES = {
     "steps": (
         "Lost: time from the last healthy step on, less what as many healthy steps take; a transport's healthy step is the median of "
         "its own before the failure, of as many as said. Theory: what it had lost, had its pace fallen just as the fabric's capacity; "
-        "less is possible, for part of a step is waiting, which takes no capacity. Give or take: its steps since the failure, times how far "
-        "its healthy steps, or quicker ones later, are off their median; a cost below that is within noise."
+        "less is possible, for part of a step is waiting, which takes no capacity. Give or take: its steps since the failure, times how "
+        "far its healthy steps, or quicker ones later, are off their median; a cost below that is within noise."
     ),
     "flows": (
         "Lost: what the flows over broken paths did not deliver at their goodput before, as time. Back: when the slowest of them had "

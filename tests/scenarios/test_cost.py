@@ -66,7 +66,7 @@ def test_of_too_few_healthy_steps_there_is_no_cost_but_a_reason(tmp_path: Path) 
 
 
 def test_a_pace_that_was_not_settled_is_noise_and_never_a_gain(tmp_path: Path) -> None:
-    """Healthy steps within 124 ms of each other, and quicker ones after the failure: it cost nothing that can be told, and gained nothing."""
+    """Healthy steps within 124 ms of each other, and quicker ones after the failure: within noise, and no gain."""
     journal = fault("f", "port", "h1-p0", [HALF], ("begin", 12.4), ("heal", 13.0))
     seen = took(tmp_path, journal, chain(2.5, 2.5, 2.376, 2.5, 2.5, 2.0, 1.7, 1.5, 1.4))
     assert seen["extra_ns"] == near(-3.4 * S + 0.0) and seen["healthy_steps"] == 5
