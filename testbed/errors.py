@@ -16,3 +16,9 @@ class ClusterDied(UserError):
     """A process that the cluster needs has died. One line: which, how, and what to do."""
 
     status = 1  # neither the input's fault nor the machine's
+
+
+def internal(error: BaseException) -> str:
+    """The line for a bug of ours."""
+    first = (str(error).splitlines() or [""])[0]
+    return f"internal error (please report): {type(error).__name__}: {first}"

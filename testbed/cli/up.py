@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
 import click
-from rich.console import Console
 
+from testbed import terminal
 from testbed.cli.run import check_switch
 from testbed.controller.steering import POLICIES
 from testbed.emulated.ovs import SWITCHES
@@ -43,7 +44,10 @@ def command(fabric: str, transport: str, seed: int, no_controller: bool, switch:
         from testbed.cluster import Cluster
         from testbed.prompt.cli import Prompt
 
-        console = Console()
+        for stream in (sys.stdin, sys.stdout):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="replace")  # bytes that are no text end no prompt
+        console = terminal.console()
         bar = ProgressBar()
         cluster = Cluster(chosen, controller=not no_controller, switch=switch, progress=bar.report)
         cable = next((li.name for li in chosen.links if li.kind == "fabric"), chosen.links[0].name)
@@ -53,10 +57,8 @@ def command(fabric: str, transport: str, seed: int, no_controller: bool, switch:
                     cluster.start()
                     cluster.start_agents(transport, {}, Path(logs), seed, policy)
                 console.print(
-                    f"[bold]{chosen.name}[/bold] is up in {cluster.booted_ns / 1e9:.2f} s: {chosen.host_count} hosts, "
-                    f"{len(chosen.switches)} switches, {len(chosen.links)} links. Try: [bold]paths h0 h{chosen.host_count - 1}[/bold], "
-                    f"[bold]allreduce[/bold], [bold]break {cable}[/bold], [bold]pingall[/bold], [bold]help[/bold]",
-                    highlight=False,
+                    f"{chosen.name} is up in {cluster.booted_ns / 1e9:.2f} s: {chosen.host_count} hosts, {len(chosen.switches)} switches, "
+                    f"{len(chosen.links)} links. Try: paths h0 h{chosen.host_count - 1}, allreduce, break {cable}, pingall, help"
                 )
                 Prompt(cluster, console)
                 cluster.check()  # a death while the prompt waited for a line ends it as SIGTERM does

@@ -7,6 +7,7 @@ per-node configuration of Mininet does nothing here.
 
 from __future__ import annotations
 
+import codecs
 import errno
 import os
 import select
@@ -31,6 +32,7 @@ class FabricHost(Host):
         self.address = address
         self.number = number
         super().__init__(name, **params)
+        self.decoder = codecs.getincrementaldecoder("utf-8")("replace")  # programs may print any bytes
 
     def IP(self, intf: Any = None) -> str:
         return self.address
@@ -53,6 +55,10 @@ class FabricHost(Host):
             if error.errno != errno.EIO:
                 raise
             raise UserError(f"the shell of {self.name} was ended from outside: start again") from None
+
+    def monitor(self, timeoutms: int | None = None, findPid: bool = True) -> str:
+        """As Mininet's, which takes a byte 1 for the head of a process number and waits for the rest: looked for only where one comes."""
+        return str(super().monitor(timeoutms, findPid and (self.lastCmd or "").endswith("&")))
 
     def config(self, **_params: Any) -> dict[str, Any]:
         return {}

@@ -1,19 +1,90 @@
 """Mininet's prompt on our fabric. `mrcbed up` adds its commands to this class.
 
-Two things differ from Mininet's own: node names may hold a hyphen, and SIGTERM ends it (Mininet's takes it for Ctrl-C and goes on).
+What differs from Mininet's: nothing that is typed ends it but `exit` (a command that fails is one line of answer); node names may hold a
+hyphen; SIGTERM ends it (Mininet's takes it for Ctrl-C and goes on); what cannot work on this fabric says so.
 """
 
 from __future__ import annotations
 
+import difflib
+import os
+import re
+import shlex
+import shutil
+import time
+import traceback
+import unicodedata
+from pathlib import Path
 from typing import Any
 
 from mininet.cli import CLI
+from rich.console import Console
 
-from testbed import sandbox
+from agents.control import AgentError
+from testbed import sandbox, terminal
+from testbed.errors import ClusterDied, UserError, internal
+from topologies import FabricError
+
+REFUSED = {
+    "dpctl": "the switches have no dpctl: see `paths` and `ports`; with --switch ovs, `status` names the socket for ovs-vsctl",
+    "gterm": "gterm does not work from here: use xterm HOST",
+    "iperfudp": "iperfudp is Mininet's old one: use iperf3 HOST HOST -u -b RATE",
+    "x": "x does not work from here: use xterm HOST",
+}
+"""Mininet's commands that cannot work on this fabric, and what to use instead."""
+MAX_LINE = 1 << 16
+"""Characters of a typed line [ours]: a program's argument may hold twice that."""
+MAX_COMMAND = 4000
+"""Bytes of a command for a node: a terminal line holds 4,095 (N_TTY_BUF_SIZE of the kernel), and a host's shell reads from one."""
+_LEAVES_THE_SHELL = re.compile(r"\b(exit|logout|exec)\b")
+
+
+def words_of(line: str) -> list[str]:
+    """A line cut as a shell does. Raises :class:`UserError`."""
+    try:
+        return shlex.split(line)
+    except ValueError as error:
+        raise UserError(f"{line}: {str(error).lower()}") from None
 
 
 class Prompt(CLI):
+    """Runs until ``exit``, end of input or SIGTERM. ``console``: of testbed.terminal."""
+
     identchars = CLI.identchars + "-"
+
+    def __init__(self, net: Any, console: Console | None = None, **kwargs: Any) -> None:
+        self.console = console or terminal.console()
+        self._reading: tuple[Path, ...] = ()
+        super().__init__(net, **kwargs)
+
+    def onecmd(self, line: str) -> Any:
+        """Run a line. Whatever goes wrong in it is one line of answer; true: the prompt ends."""
+        try:
+            return self.run_command(line)
+        except ClusterDied:
+            return True  # the caller asks the cluster again, and reports it
+        except (UserError, FabricError, AgentError) as error:
+            self.console.print(str(error), style="red")
+        except SystemExit:
+            if self.console.quiet:  # rich found the pipe closed: nobody reads the answers
+                return True
+            self.console.print("only `exit` leaves the prompt", style="red")
+        except Exception as error:
+            if os.environ.get("MRCBED_DEBUG"):
+                traceback.print_exc()
+            self.console.print(internal(error), style="red")
+        return None
+
+    def run_command(self, line: str) -> Any:
+        """Run a line; what is wrong with it is raised."""
+        _check_text(line)
+        command = self.parseline(line)[0]
+        if command in REFUSED:
+            raise UserError(REFUSED[command])
+        return super().onecmd(line)
+
+    def emptyline(self) -> None:
+        """Nothing."""
 
     def postcmd(self, stop: Any, line: str) -> Any:
         return bool(stop) or sandbox.stop_requested()
@@ -25,3 +96,107 @@ class Prompt(CLI):
             if sandbox.stop_requested():
                 return None  # leaves run() as `exit` does
             raise
+
+    def get_names(self) -> list[str]:
+        return [name for name in super().get_names() if name.removeprefix("do_") not in REFUSED]
+
+    # --- programs ----------------------------------------------------------------------------------------------
+
+    def default(self, line: str) -> None:
+        """``NODE COMMAND...``: run it there, host names in it replaced by addresses; anything else is no command."""
+        name, rest, _ = self.parseline(line)
+        if name not in self.mn:
+            raise self.unknown((line.split() or [""])[0])
+        if not rest:
+            raise UserError(f"{name}: say what to run there, like {name} ip -br link")
+        node = self.mn[name]
+        command = " ".join(self.mn[word].defaultIntf().updateIP() or word if word in self.mn else word for word in rest.split(" "))
+        if name in self._with_shells:
+            # The shell stays between commands: it must neither wait for the end of a quotation nor leave.
+            evaluated = f"eval {shlex.quote(command)}"
+            command = f"({evaluated})" if _LEAVES_THE_SHELL.search(command) else evaluated
+        if len(command.encode()) > MAX_COMMAND:
+            raise UserError(f"{name}: the command has more than {MAX_COMMAND:,} bytes: put it into a script, and run that")
+        node.sendCmd(command)
+        self.waitForNode(node)
+
+    def unknown(self, word: str) -> UserError:
+        """For what is neither a command nor a node."""
+        near = difflib.get_close_matches(word[:40], [*self.completenames(""), *self.mn], n=2)
+        return UserError(f"no command {word[:40]!r}: {'did you mean ' + ' or '.join(near) + '? ' if near else ''}`help` lists all")
+
+    @property
+    def _with_shells(self) -> set[str]:
+        """Nodes that have a shell."""
+        return {host.name for host in self.mn.hosts}
+
+    def do_sh(self, line: str) -> None:
+        """sh COMMAND...: run it on the machine, in the mounts of this run"""
+        try:
+            super().do_sh(line)
+        except OSError as error:
+            raise UserError(f"sh: {error.strerror}") from None
+
+    def do_xterm(self, line: str, term: str = "xterm") -> None:
+        """xterm NODE...: a terminal in a window, inside a node"""
+        names = words_of(line)
+        if not names:
+            raise UserError("usage: xterm NODE...")
+        for name in names:
+            if name not in self.mn:
+                raise UserError(f"xterm: there is no node {name!r}: `nodes` lists all")
+        if shutil.which(term) is None or not os.environ.get("DISPLAY"):
+            raise UserError("xterm needs the program xterm and a DISPLAY (sudo -E keeps it): without them, use HOST COMMAND")
+        super().do_xterm(shlex.join(names), term)
+
+    def do_pingall(self, line: str) -> None:
+        """pingall [SECONDS]: ping between all hosts, waiting so long for each"""
+        try:
+            seconds = f"{float(line):.3f}" if line else ""
+            if seconds and not 0.001 <= float(seconds) <= 3600:
+                raise ValueError
+        except ValueError:
+            raise UserError(f"pingall: {line!r} is no time in seconds, like 0.5") from None
+        super().do_pingall(seconds)
+
+    # --- lines from elsewhere ----------------------------------------------------------------------------------
+
+    def do_source(self, line: str) -> bool:
+        """source FILE: run commands from a file, a line each; # begins a comment"""
+        names = words_of(line)
+        if len(names) != 1:
+            raise UserError("usage: source FILE")
+        path = Path(names[0])
+        try:
+            path = path.resolve(strict=True)
+            if not path.is_file():
+                raise UserError(f"source: {path} is no plain file: name one that holds commands, a line each")
+            text = path.read_text(encoding="utf-8-sig", errors="replace")
+        except (OSError, RuntimeError) as error:  # RuntimeError: symbolic links in a loop
+            why = getattr(error, "strerror", None) or "links in a loop"
+            raise UserError(f"source: {names[0]}: {why}: name a file that holds commands, a line each") from None
+        if path in self._reading:
+            raise UserError(f"source: {path} is being read already, and may not read itself")
+        self._reading = (*self._reading, path)
+        try:
+            return any(self.postcmd(self.onecmd(self.precmd(each.rstrip("\r"))), each) for each in text.split("\n"))
+        finally:
+            self._reading = self._reading[:-1]
+
+    def do_time(self, line: str) -> Any:
+        """time COMMAND...: how long another command takes"""
+        if not line or line.split()[0] == "time":
+            raise UserError("usage: time COMMAND...")
+        begun = time.monotonic()
+        stop = self.onecmd(line)
+        self.console.print(f"took {time.monotonic() - begun:.3f} s")
+        return stop
+
+
+def _check_text(line: str) -> None:
+    """Raises :class:`UserError` for what no command can take."""
+    if len(line) > MAX_LINE:
+        raise UserError(f"a line of {len(line):,} characters: at most {MAX_LINE:,} can be read; `source FILE` reads many lines")
+    for char in line:
+        if char != "\t" and unicodedata.category(char) in ("Cc", "Cs"):
+            raise UserError(f"the line holds the control character U+{ord(char):04X}: type it again without")

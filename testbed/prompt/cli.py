@@ -1,7 +1,7 @@
 """The prompt of ``mrcbed up``: Mininet's own, with commands for links, paths, EV states and collectives added.
 
-Everything of Mininet's keeps working (``h0 ping h5``, ``iperf h0 h7``, ``link h0 p0-t0-0 down``, ``xterm``, ``py``...). A command
-never raises: what is wrong is one line.
+Mininet's words keep working (``h0 ping h5``, ``iperf h0 h7``, ``link h0 p0-t0-0 down``, ``py``...) but for those that cannot
+(testbed/emulated/prompt.py). A command never raises: what is wrong is one line.
 """
 
 from __future__ import annotations
@@ -13,22 +13,25 @@ from typing import Any
 from rich import box
 from rich.console import Console
 from rich.table import Column, Table
+from rich.text import Text
 
 from agents.collectives.registry import collectives
-from agents.control import AgentError
 from testbed.cluster import Cluster
 from testbed.emulated.prompt import Prompt as FabricPrompt
-from testbed.errors import ClusterDied, UserError
+from testbed.emulated.prompt import words_of
+from testbed.errors import UserError
 from testbed.prompt.collective import kind_of, run
 from testbed.prompt.faults import FaultCommands
+from testbed.prompt.help import HelpCommands
 from testbed.prompt.iperf import IperfCommands
 from testbed.prompt.mapper import MapperCommands
 from testbed.prompt.trace import trace
 from topologies import FabricError
-from topologies.addressing import ev, ev_fields, path_address, sid_list, text, usid_fields
+from topologies.addressing import ev, ev_fields, inner_address, path_address, sid_list, text, usid_fields
 from topologies.paths import path_evs, path_links, path_nodes
 
 _STYLES = {"GOOD": "green", "SKIP": "yellow", "ASSUMED_BAD": "red", "DENIED": "magenta"}
+_FIRST = "start a collective first, with allreduce"
 
 
 def sid_text(sid: int) -> str:
@@ -54,38 +57,19 @@ def parse_ev(fabric: Any, src: int, dst: int, word: str) -> int:
     return value
 
 
-def words_of(line: str) -> list[str]:
-    """A line cut as a shell does. Raises :class:`UserError`."""
-    try:
-        return shlex.split(line)
-    except ValueError as error:
-        raise UserError(f"{line}: {str(error).lower()}") from None
-
-
-class Prompt(FaultCommands, IperfCommands, MapperCommands, FabricPrompt):
-    """Runs until ``exit``, end of input, SIGTERM, or the cluster dies."""
+class Prompt(HelpCommands, FaultCommands, IperfCommands, MapperCommands, FabricPrompt):
+    """Runs until ``exit``, end of input, SIGTERM, or the cluster dies. ``console``: of testbed.terminal."""
 
     prompt = "mrcbed> "
 
     def __init__(self, cluster: Cluster, console: Console, **kwargs: Any) -> None:
         self.cluster = cluster
         self.fabric = cluster.fabric
-        self.console = console
-        super().__init__(cluster.net, **kwargs)
+        super().__init__(cluster.net, console, **kwargs)
 
-    def onecmd(self, line: str) -> Any:
-        """Run a line; bad input is one line of answer."""
-        try:
-            self.cluster.check()
-            return super().onecmd(line)
-        except ClusterDied:
-            return True  # who made this prompt asks the cluster again, and says so
-        except (UserError, FabricError, AgentError) as error:
-            self.console.print(f"[red]{error}[/red]", highlight=False)
-        return None
-
-    def emptyline(self) -> None:
-        """Nothing."""
+    def run_command(self, line: str) -> Any:
+        self.cluster.check()
+        return super().run_command(line)
 
     def _hosts(self, line: str, usage: str, count: int) -> tuple[list[int], list[str]]:
         words = words_of(line)
@@ -96,11 +80,14 @@ class Prompt(FaultCommands, IperfCommands, MapperCommands, FabricPrompt):
     # --- breaking and mending --------------------------------------------------------------------------------
 
     def do_break(self, line: str) -> None:
-        """break LINK|SWITCH...: pull a cable (like p0-t0-0:p0-t1-2 or h3:p1-t0-0) or take a switch down."""
+        """break LINK|SWITCH...: pull cables, like p0-t0-0:p0-t1-0, or take switches down
+
+        A host's cable is named like h3:p1-t0-0.
+        """
         self._set(line, False)
 
     def do_mend(self, line: str) -> None:
-        """mend LINK|SWITCH...|all: put it back; all: injected faults, too."""
+        """mend LINK|SWITCH...|all: put them back; all: injected faults, too"""
         if line.strip() == "all":
             self.cluster.heal()
             return
@@ -119,21 +106,43 @@ class Prompt(FaultCommands, IperfCommands, MapperCommands, FabricPrompt):
             else:
                 self.cluster.set_link(self.fabric.link(word).name, up)
 
+    def do_link(self, line: str) -> None:
+        """link NODE NODE up|down: mend or break a cable"""
+        match words_of(line):
+            case [one, other, "up" | "down" as way]:
+                self.cluster.set_link(self.fabric.link(f"{one}:{other}").name, way == "up")
+            case _:
+                raise UserError("usage: link NODE NODE up|down, like link h0 p0-t0-0 down")
+
+    def do_switch(self, line: str) -> None:
+        """switch NAME start|stop: mend or break a switch"""
+        match words_of(line):
+            case [name, "start" | "stop" as way] if ":" not in name:
+                self._set(shlex.quote(name), way == "start")
+            case _:
+                raise UserError("usage: switch NAME start|stop, like switch p0-t1-0 stop")
+
     def do_broken(self, line: str) -> None:
-        """broken: links that are down."""
+        """broken: links that are down"""
         down = [name for name, up in self.cluster.link_states().items() if not up]
-        self.console.print("\n".join(down) if down else "every link is up", highlight=False)
+        self.console.print("\n".join(down) if down else "every link is up")
 
     def do_deny(self, line: str) -> None:
-        """deny ENTRY [REASON...]: forbid a link, switch, plane (p0) or path (h0>h5@p0/3) to all hosts; data there goes elsewhere."""
+        """deny ENTRY [REASON...]: forbid a link, switch, plane or path to all hosts
+
+        Like p0-t0-0:p0-t1-0, p0-t1-0, p0 or h0>h3@p0/1. The cable stays up; MRC puts no data there until it is allowed again.
+        """
         words = words_of(line)
         if not words:
             raise UserError("usage: deny ENTRY, like p0-t0-0:p0-t1-2, p0-t1-2, p0 or h0>h5@p0/3")
         if not self.cluster.deny(words[0], " ".join(words[1:])):
-            self.console.print(f"{words[0]} was denied already", highlight=False)
+            self.console.print(f"{words[0]} was denied already")
 
     def do_allow(self, line: str) -> None:
-        """allow ENTRY: take it off the denylist, whoever denied it; its paths prove themselves before they carry data."""
+        """allow ENTRY: take it off the denylist, whoever denied it
+
+        Its paths carry probes first, and data once those came back.
+        """
         words = words_of(line)
         if len(words) != 1:
             raise UserError("usage: allow ENTRY, one that `denied` shows")
@@ -145,17 +154,20 @@ class Prompt(FaultCommands, IperfCommands, MapperCommands, FabricPrompt):
         return [d["entry"] for d in self.cluster.denied() if d["entry"].startswith(word)]
 
     def do_denied(self, line: str) -> None:
-        """denied: the denylist, and on whose word."""
+        """denied: the denylist, and who denies what"""
         table = Table("entry", "by", "reason", box=box.SIMPLE)
         denials = self.cluster.denied()
         for d in denials:
             table.add_row(d["entry"], d["by"], d["reason"])
-        self.console.print(table if denials else "nothing is denied", highlight=False)
+        self.console.print(table if denials else "nothing is denied")
 
     # --- looking ---------------------------------------------------------------------------------------------
 
     def do_paths(self, line: str) -> None:
-        """paths HOST HOST: every EV between two hosts, its uSIDs, address, hops, and whether its cables are up."""
+        """paths HOST HOST: every path (EV) between two hosts
+
+        Its EV as plane:uplink, the outer address that selects it, the switches it visits, and whether its cables are up.
+        """
         (src, dst), _ = self._hosts(line, "paths HOST HOST", 2)
         if src == dst:
             raise UserError("paths needs two different hosts")
@@ -168,37 +180,53 @@ class Prompt(FaultCommands, IperfCommands, MapperCommands, FabricPrompt):
                 f"{plane}:{uplink}",
                 text(path_address(self.fabric, src, dst, value)),
                 " ".join(path_nodes(self.fabric, src, dst, value)[1:-1]),
-                f"[red]down: {', '.join(down)}[/red]" if down else "[green]up[/green]",
+                Text(f"down: {', '.join(down)}", "red") if down else Text("up", "green"),
             )  # fmt: skip
         self.console.print(table)
         one = path_evs(self.fabric, src, dst)[-1]
         sids = " ".join(map(sid_text, sid_list(self.fabric, src, dst, one)))
-        self.console.print(
-            f"After the block fcbb:bb00 come the uSIDs, here of the last line: {sids} (d: downlink of the last T0)", highlight=False
-        )
+        self.console.print(f"After the block fcbb:bb00 come the uSIDs, here of the last line: {sids} (d: downlink of the last T0)")
 
     def do_evs(self, line: str) -> None:
-        """evs HOST [HOST]: what a host's queue pairs think of their EVs (towards one peer)."""
+        """evs [HOST [PEER]]: EV states of a host's queue pairs; alone, who has any
+
+        One row for each EV of each queue pair, or of those to one peer. Queue pairs exist once a collective has run.
+        """
         words = words_of(line)
-        (src,), rest = self._hosts(line, "evs HOST [HOST]", 1)
-        peer = self.fabric.host_number(rest[0]) if rest else None
-        rows = [r for r in self.cluster.agents[src].call("paths") if peer is None or r["peer"] == peer]
+        if not words:
+            peers = {host: self._peers(self._paths(host)) for host in self.fabric.hosts}
+            having = [f"{host} has queue pairs to {names}" for host, names in peers.items() if names]
+            self.console.print("\n".join(having) or f"no host has a queue pair yet: {_FIRST}")
+            return
+        every = self._paths(words[0])
+        rows = [r for r in every if not words[1:] or f"h{r['peer']}" == words[1]]
+        if not every:
+            raise UserError(f"{words[0]} has no queue pair yet: {_FIRST}")
         if not rows:
-            raise UserError(
-                f"{words[0]} has no queue pair{f' to h{peer}' if peer is not None else ''} yet: start a collective first, with allreduce"
-            )
+            raise UserError(f"{words[0]} has no queue pair to {words[1]!r}: it has them to {self._peers(every)}")
         table = Table("QP", "peer", "EV", "state", "in use", "data packets", "lost", "flaps", box=box.SIMPLE)
         for r in rows:
-            style = _STYLES.get(r["state"], "")
             table.add_row(
-                str(r["qpn"]), f"h{r['peer']}", f"{r['plane']}:{r['uplink']}", f"[{style}]{r['state']}[/{style}]",
+                str(r["qpn"]), f"h{r['peer']}", f"{r['plane']}:{r['uplink']}", Text(r["state"], _STYLES.get(r["state"], "")),
                 "yes" if r.get("active", True) else "no",
                 str(r.get("data_tx", "")), str(r.get("losses", "")), str(r.get("flaps", "")),
             )  # fmt: skip
         self.console.print(table)
 
+    def _paths(self, host: str) -> list[dict[str, Any]]:
+        """What a host's queue pairs hold of their EVs."""
+        rows: list[dict[str, Any]] = self.cluster.agents[self.fabric.host_number(host)].call("paths")
+        return rows
+
+    @staticmethod
+    def _peers(rows: list[dict[str, Any]]) -> str:
+        return " ".join(f"h{peer}" for peer in sorted({r["peer"] for r in rows}))
+
     def do_trace(self, line: str) -> None:
-        """trace HOST HOST EV: send one packet on an EV (plane:uplink) and show every port it passes."""
+        """trace HOST HOST EV: send one packet on an EV; every port that sees it
+
+        EV: plane:uplink, like 1:0.
+        """
         (src, dst), rest = self._hosts(line, "trace HOST HOST EV, like trace h0 h5 1:2", 2)
         if not rest or src == dst:
             raise UserError("usage: trace HOST HOST EV, like trace h0 h5 1:2")
@@ -211,12 +239,11 @@ class Prompt(FaultCommands, IperfCommands, MapperCommands, FabricPrompt):
         self.console.print(table)
         if hops[-1].node != f"h{dst}":
             where = hops[-1]
-            self.console.print(
-                f"[red]lost after {where.port}[/red]: seen {'leaving' if where.leaving else 'arriving at'} {where.node}, then no more"
-            )
+            seen = f"seen {'leaving' if where.leaving else 'arriving at'} {where.node}, then no more"
+            self.console.print(Text.assemble((f"lost after {where.port}", "red"), f": {seen}"))
 
     def do_ports(self, line: str) -> None:
-        """ports [NODE]: counters of every port that saw traffic."""
+        """ports [NODE]: counters of every port that saw traffic"""
         want = line.strip()
         nodes = [*self.fabric.hosts, *self.fabric.switches]
         if want and want not in nodes:
@@ -233,7 +260,7 @@ class Prompt(FaultCommands, IperfCommands, MapperCommands, FabricPrompt):
         self.console.print(table)
 
     def do_status(self, line: str) -> None:
-        """status: the fabric, its agents and its controller."""
+        """status: the fabric, its scale, its controller, what is down"""
         f = self.fabric
         hop = "on every hop" if f.last_hop_ecn else "not on the last hop"
         marking = f"from {f.ecn_bytes[0]} to {f.ecn_bytes[1]} B, {hop}" if f.ecn else "off"
@@ -247,30 +274,38 @@ class Prompt(FaultCommands, IperfCommands, MapperCommands, FabricPrompt):
             f"marking {marking}, trimming {trimming}\n"
             f"switches: {self.cluster.net.switches_are}\n"
             f"controller: {self.cluster.rest_url if self.cluster.controller_alive else 'not running (forwarding does not need it)'}\n"
-            f"down: {', '.join(n for n, up in self.cluster.link_states().items() if not up) or 'nothing'}",
-            highlight=False,
+            f"down: {', '.join(n for n, up in self.cluster.link_states().items() if not up) or 'nothing'}"
         )
 
     # --- doing -----------------------------------------------------------------------------------------------
 
     def do_collective(self, line: str) -> None:
-        """collective NAME [steps=10] [bytes=1048576] [placement=packed|interleaved] [dtype=int32|float32] [qps=1] [slices=4]
+        """collective NAME [KEY=VALUE...]: any collective; without a name, all there are
 
-        A collective over all hosts, every element of every result checked. Without a name: all that there are.
+        Over all hosts, every element of every result checked. Keys and their defaults:
+        [steps=10] [bytes=1048576] [placement=packed|interleaved] [dtype=int32|float32] [qps=1] [slices=4]
         """
         words = words_of(line)
         if not words:
             raise UserError(f"usage: collective NAME; there are {', '.join(collectives())}")
-        self.console.print(run(self.cluster, self.console, "collective", kind_of(words[0]), words[1:]), highlight=False)
+        run(self.cluster, self.console, "collective", kind_of(words[0]), words[1:])
 
     def complete_collective(self, word: str, *_: Any) -> list[str]:
         """Names."""
         return [name for name in collectives() if name.startswith(word)]
 
     def do_allreduce(self, line: str) -> None:
-        """allreduce [steps=10] [bytes=1048576] [placement=packed|interleaved] [dtype=int32|float32] [qps=1] [slices=4]
+        """allreduce [KEY=VALUE...]: ring all-reduce over all hosts, every sum checked
 
-        Ring all-reduce over all hosts, every sum checked: short for collective ring-allreduce.
+        Short for collective ring-allreduce. Keys and their defaults:
+        [steps=10] [bytes=1048576] [placement=packed|interleaved] [dtype=int32|float32] [qps=1] [slices=4]
         """
-        said = run(self.cluster, self.console, "allreduce", kind_of("ring-allreduce"), words_of(line))
-        self.console.print(said, highlight=False)
+        run(self.cluster, self.console, "allreduce", kind_of("ring-allreduce"), words_of(line))
+
+    def do_ping(self, line: str) -> None:
+        """ping HOST HOST [OPTIONS]: four echo requests over the kernel's path
+
+        Options are those of the program ping, like -c 10 or -i 0.2.
+        """
+        (src, dst), rest = self._hosts(line, "ping HOST HOST [OPTIONS], like ping h0 h3 -c 10", 2)
+        self.default(shlex.join([self.fabric.hosts[src], "ping", "-c", "4", text(inner_address(dst)), *rest]))

@@ -1,4 +1,4 @@
-"""The prompt's ``collective`` and ``allreduce``: options, the run over all hosts, and one line of figures. Never prints by itself."""
+"""The prompt's ``collective`` and ``allreduce``: options, the run over all hosts, and one line of figures."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
+from rich.text import Text
 
 from agents.collectives.base import Collective
 from agents.collectives.data import DTYPES
@@ -47,8 +48,8 @@ def options_of(command: str, words: list[str]) -> tuple[dict[str, str], tuple[in
     return options, (steps, size, qps, slices)
 
 
-def run(cluster: Cluster, console: Console, command: str, kind: type[Collective], words: list[str]) -> str:
-    """Run a collective over all hosts of a living cluster; what to say about it. Raises :class:`UserError`, also on Ctrl-C."""
+def run(cluster: Cluster, console: Console, command: str, kind: type[Collective], words: list[str]) -> None:
+    """Run a collective over all hosts of a living cluster and print its figures. Raises :class:`UserError`, also on Ctrl-C."""
     options, (steps, size, qps, slices) = options_of(command, words)
     hosts = place_ranks(cluster.fabric, options["placement"])
     n = len(hosts)
@@ -84,7 +85,7 @@ def run(cluster: Cluster, console: Console, command: str, kind: type[Collective]
                 agent.call(
                     "start", collective=kind.name, message_bytes=size, dtype=options["dtype"], steps=steps, warmup=1, seed=seed
                 )  # fmt: skip
-            ended = wait_for_all(agents, heard, cluster.check, timeout=60 + steps * 60)
+            ended = wait_for_all(agents, heard, cluster.check, 60 + steps * 60, cluster.clock)
         except KeyboardInterrupt:
             failure = "stopped"
         except AgentError as error:  # the others have begun
@@ -105,4 +106,4 @@ def run(cluster: Cluster, console: Console, command: str, kind: type[Collective]
     else:
         said += f"{rate / 1e6:.2f} Mb/s, "  # one of the user's own: theory has no figure for it
     right = "every sum right" if kind.name.endswith("allreduce") else "every element right"
-    return said + (f"[red]{wrong} wrong elements[/red]" if wrong else right)
+    console.print(Text.assemble(said, (f"{wrong} wrong elements", "red") if wrong else right))

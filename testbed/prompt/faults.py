@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import time
 from typing import Any
 
 from rich import box
@@ -11,6 +9,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from testbed.cluster import Cluster
+from testbed.emulated.prompt import words_of
 from testbed.errors import UserError
 from testbed.fault_kinds import KEYS, KINDS, kind_named, read_keys
 from testbed.fault_targets import Injected
@@ -45,11 +44,8 @@ class FaultCommands:
     console: Console
 
     def do_fault(self, line: str) -> None:
-        """fault KIND ON [key=value...]: inject a fault of the catalogue; it is there until heal. Without a kind: the catalogue."""
-        try:
-            words = shlex.split(line)
-        except ValueError as error:
-            raise UserError(f"{line}: {str(error).lower()}") from None
+        """fault KIND ON [KEY=VALUE...]: inject a fault, until heal; alone, the catalogue"""
+        words = words_of(line)
         if not words:
             self.console.print(self._catalogue())
             return
@@ -67,15 +63,15 @@ class FaultCommands:
         links = made.target.links
         concerned = f": {', '.join(links[:6])}{f' and {len(links) - 6} more' if len(links) > 6 else ''}" if links else ""
         number = f"fault {made.number}" if KINDS[made.target.kind].heals else "done"
-        self.console.print(f"{number}: {made.target.kind} {made.target.on}{concerned}", highlight=False)
+        self.console.print(f"{number}: {made.target.kind} {made.target.on}{concerned}")
 
     def do_faults(self, line: str) -> None:
-        """faults: those that are there, with their numbers."""
+        """faults: injected faults that are there, with their numbers"""
         there = self.cluster.faults()
         if not there:
             self.console.print("no faults; `broken` shows what was taken down by hand")
             return
-        now = time.monotonic_ns()
+        now = self.cluster.clock.now()
         table = Table("number", "kind", Column("on", no_wrap=True), "with", "for", "just now", box=box.SIMPLE)
         for made in there:
             age = f"{(now - made.told_ns) / 1e9:.1f} s"
@@ -83,13 +79,13 @@ class FaultCommands:
         self.console.print(table)
 
     def do_heal(self, line: str) -> None:
-        """heal [NUMBER...]: take faults back, by number; without one all of them, and what was broken by hand."""
+        """heal [NUMBER...]: take faults back; alone, all, and mend what was broken"""
         words = line.split()
         if not words or words == ["all"]:
             self.cluster.heal()
             return
         for word in words:
-            if not word.isdigit():
+            if not word.isdecimal() or len(word) > 9:
                 raise UserError(f"heal: {word!r} is not a fault's number: see faults")
             self.cluster.clear(int(word))
 
@@ -131,13 +127,13 @@ class FaultCommands:
     def _catalogue() -> Table:
         table = Table(Column("kind", no_wrap=True), "on", "keys ([ ]: may be left out)", "what happens", box=box.SIMPLE)
         for name, kind in KINDS.items():
-            keys = " ".join([*(f"{key}=" for key in kind.required), *(f"\\[{key}=]" for key in kind.optional)])
+            keys = " ".join([*(f"{key}=" for key in kind.required), *(f"[{key}=]" for key in kind.optional)])
             table.add_row(name, kind.on, keys, kind.doc)
         return table
 
     def help_fault(self) -> None:
         """The usage, what each key means, and the catalogue."""
-        self.console.print(USAGE, highlight=False, markup=False)
+        self.console.print(USAGE)
         for name, key in KEYS.items():
-            self.console.print(f"  {name}: {key.doc}", highlight=False, markup=False)
+            self.console.print(f"  {name}: {key.doc}")
         self.console.print(self._catalogue())

@@ -1,4 +1,4 @@
-"""The prompt's ``iperf``: iperf3 between two hosts, on the kernel's usual path or on a chosen one. Takes the place of Mininet's."""
+"""The prompt's ``iperf3``: iperf3 between two hosts, on the kernel's usual path or on a chosen one. Takes the place of Mininet's."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from topologies.addressing import ev, ev_fields
 from topologies.fabrics import parse_rate
 from topologies.paths import path_evs
 
-USAGE = "iperf [HOST HOST] [-u] [-b RATE] [-t SECONDS] [-P STREAMS] [--path p0/3]"
+USAGE = "iperf3 [HOST HOST] [-u] [-b RATE] [-t SECONDS] [-P STREAMS] [--path p0/3]"
 NUMBER = 0xFFFF
 """Of the prompt's own flow: one at a time, and no scenario has so many."""
 
@@ -43,9 +43,15 @@ class IperfCommands:
     console: Console
 
     def do_iperf(self, line: str) -> None:
-        """iperf [HOST HOST] [-u] [-b RATE] [-t SECONDS] [-P STREAMS] [--path p0/3]: iperf3's bandwidth, TCP or (-u) UDP
+        """iperf [HOST HOST] [OPTIONS]: the same as iperf3"""
+        self.do_iperf3(line)
 
-        Between the first and the last host if none are named; 5 s; on the kernel's usual path, or plane 0 and uplink 3. Ctrl-C ends it.
+    def do_iperf3(self, line: str) -> None:
+        """iperf3 [HOST HOST] [OPTIONS]: bandwidth of TCP, or UDP, on one path
+
+        Options: [-u] [-b RATE] [-t SECONDS] [-P STREAMS] [--path p0/3]. -u is UDP, and needs a rate; 5 s unless -t says otherwise.
+        Between the first and the last host if none are named; on the kernel's usual path, or with --path on plane 0 and uplink 3.
+        Ctrl-C ends it.
         """
         stream = self._stream(line)
         with tempfile.TemporaryDirectory(prefix="iperf3-") as directory:
@@ -58,11 +64,11 @@ class IperfCommands:
                     time.sleep(0.02)
                     self.cluster.check()
             except KeyboardInterrupt:
-                self.console.print("ended early", highlight=False)
+                self.console.print("ended early")
             finally:
                 flow.end()
             if why := complaint(stem, flow.cut):
-                raise UserError(f"iperf: {why}")
+                raise UserError(f"iperf3: {why}")
             told = flow_figures(stem)
         where = "p{}/{}".format(*ev_fields(stream.ev))
         words = [f"sent {told['sent_bps'] / 1e6:.2f} Mb/s", f"arrived {told['received_bps'] / 1e6:.2f} Mb/s"]
@@ -71,26 +77,26 @@ class IperfCommands:
         else:
             words.append(f"{told['retransmits']} retransmits")
         head = f"h{stream.src} to h{stream.dst} over {where}, {stream.protocol}, {told['seconds']:.1f} s"
-        self.console.print(f"{head}: {', '.join(words)}", highlight=False)
+        self.console.print(f"{head}: {', '.join(words)}")
 
     def _stream(self, line: str) -> Stream:
         """The line read. Raises :class:`UserError` and FabricError."""
         fabric = self.cluster.fabric
         try:
-            given = _words.make_context("iperf", line.split()).params
+            given = _words.make_context("iperf3", line.split()).params
         except click.UsageError as error:
-            raise UserError(f"iperf: {error.format_message().lower().rstrip('.')}; usage: {USAGE}") from None
+            raise UserError(f"iperf3: {error.format_message().lower().rstrip('.')}; usage: {USAGE}") from None
         hosts = given["hosts"] or (fabric.hosts[0], fabric.hosts[-1])
         if len(hosts) != 2:
             raise UserError(f"usage: {USAGE}")
         src, dst = (fabric.host_number(name) for name in hosts)
         if src == dst:
-            raise UserError("iperf needs two different hosts")
-        rate = None if given["rate"] is None else parse_rate(given["rate"], "iperf: -b")
+            raise UserError("iperf3 needs two different hosts")
+        rate = None if given["rate"] is None else parse_rate(given["rate"], "iperf3: -b")
         if given["udp"] and not rate:
-            raise UserError("iperf: UDP sends at a rate: say which, like -b 2Mbit")
+            raise UserError("iperf3: UDP sends at a rate: say which, like -b 2Mbit")
         if rate and wire_rate(fabric, rate) > fabric.nic_rate:
-            raise UserError(f"iperf: {given['rate']} with headers is more than a port carries ({fabric.nic_rate / 1e6:g} Mbit/s)")
+            raise UserError(f"iperf3: {given['rate']} with headers is more than a port carries ({fabric.nic_rate / 1e6:g} Mbit/s)")
         value = spread(fabric, src, dst)
         if given["path"] is not None:
             found = re.fullmatch(r"p(\d{1,4})/(\d{1,4})", given["path"])

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Column, Table
+from rich.text import Text
 
 from agents.clustermapper.options import Options
 from testbed.cluster import Cluster
@@ -24,9 +24,10 @@ class MapperCommands:
     console: Console
 
     def do_mapper(self, line: str) -> None:
-        """mapper: links that Clustermapper's probes found lossy or dead; mapper on, mapper off: begin to probe, and end it.
+        """mapper [on [KEY=VALUE...]|off]: hosts probe their links: which are lossy or dead
 
-        mapper on [interval=2] [share=0] [threshold=0.01]: as in a scenario's clustermapper table. Each host judges by itself here.
+        Alone: what the probes found. on [interval=2] [share=0] [threshold=0.01]: begin, with the keys of a scenario's clustermapper table.
+        Each host judges by itself here.
         """
         words = line.split()
         if not words:
@@ -72,7 +73,7 @@ class MapperCommands:
         sent, lost = (sum(sum(answer.get(key, ())) for answer in told) for key in ("sent", "lost"))
         state = "probing" if any(answer.get("running") for answer in told) else "no longer probing"
         if rows:
-            now = time.monotonic_ns()
+            now = self.cluster.clock.now()
             table = Table(Column("link", no_wrap=True), "state", "lost", "since", "say", box=box.SIMPLE)
             for link, said in sorted(rows.items()):
                 for name in ("dead", "lossy", "clear"):
@@ -81,11 +82,11 @@ class MapperCommands:
                         continue
                     carrier = "" if all(row["carrier"] for _, row in mine) else ", no carrier"
                     table.add_row(
-                        link, f"[{_STYLES[name]}]{name}{carrier}[/{_STYLES[name]}]",
+                        link, Text(f"{name}{carrier}", _STYLES[name]),
                         f"{sum(row['lost'] for _, row in mine)} of {sum(row['sent'] for _, row in mine)}",
                         f"{(now - max(row['since'] for _, row in mine)) / 1e9:.1f} s", " ".join(f"h{host}" for host, _ in mine),
                     )  # fmt: skip
             self.console.print(table)
         else:
-            self.console.print("no link is lossy or dead, none was", highlight=False)
-        self.console.print(f"{state}: {sent} probes judged, {lost} lost", highlight=False)
+            self.console.print("no link is lossy or dead, none was")
+        self.console.print(f"{state}: {sent} probes judged, {lost} lost")

@@ -79,6 +79,19 @@ def test_lines_from_a_pipe_are_run_and_exit_leaves_nothing(up: Any) -> None:
     assert "tiny is up" in run.text() and "2 steps of 32768 B over 4 ranks" in run.text() and "Traceback" not in run.text()
 
 
+def test_the_fabric_lives_on_after_any_line(up: Any) -> None:
+    run = up("tiny")
+    run.ready()
+    for line in (b"dpctl show", b"source /nosuch", b"break [/red]", b"help [bold]", b"\xff\xfe\0", b"h0 exit", b"py [][1]", b"[" * 70_000):
+        run.front.stdin.write(line + b"\n")
+    run.tell("allreduce steps=2 bytes=32768")
+    run.wait_for("every sum right")
+    run.seen.look()
+    run.tell("exit")
+    assert run.front.wait(5) == 0, run.text()
+    assert "no switch '[/red]'" in run.text() and "internal error" not in run.text() and "Traceback" not in run.text()
+
+
 def test_the_end_of_the_pipe_ends_it(up: Any) -> None:
     run = up("tiny")
     run.ready()

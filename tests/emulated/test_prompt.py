@@ -10,10 +10,11 @@ from itertools import pairwise
 
 import pytest
 from mininet.log import lg, setLogLevel
-from rich.console import Console
 
+from testbed import terminal
 from testbed.cluster import Cluster
 from testbed.prompt.cli import Prompt
+from testbed.prompt.help import GROUPS
 from tests.emulated.ring import wait_until
 from tests.emulated.typing_at import typing_at
 from topologies import addressing, load_fabric
@@ -56,8 +57,8 @@ def rows(said: str) -> list[list[str]]:
 
 
 def test_evs_before_any_collective_is_one_line(say: Say) -> None:
-    assert say("evs h0") == "h0 has no queue pair yet: start a collective first, with allreduce\n"
-    assert say("evs h0 h2") == "h0 has no queue pair to h2 yet: start a collective first, with allreduce\n"
+    assert say("evs h0") == say("evs h0 h2") == "h0 has no queue pair yet: start a collective first, with allreduce\n"
+    assert say("evs") == "no host has a queue pair yet: start a collective first, with allreduce\n"
 
 
 def held(cluster: Cluster) -> list[list[str]]:
@@ -169,6 +170,9 @@ def test_allreduce_evs_and_ports(say: Say, cluster: Cluster) -> None:
     counts = [int(r[5]) for r in evs]
     assert min(counts) > 0 and abs(sum(counts[:2]) - sum(counts[2:])) <= 4
     assert {r[1] for r in rows(say("evs h0"))} == {"h2", "h3"}
+    assert say("evs").splitlines()[0] == "h0 has queue pairs to h2 h3"
+    assert say("evs h0 h1") == "h0 has no queue pair to 'h1': it has them to h2 h3\n"
+    assert say("evs h0 [/red]") == "h0 has no queue pair to '[/red]': it has them to h2 h3\n"
     earlier = {r["port"]: r for r in cluster.counters()}  # frames still pass now and then: the table lies between two readings
     ports = {r[0]: r for r in rows(say("ports p0-t0-0"))}
     later = {r["port"]: r for r in cluster.counters()}
@@ -228,7 +232,6 @@ def test_every_collective_runs(say: Say, name: str) -> None:
         ("trace h0 h3 -1:0", "EV '-1:0'"),
         ("trace h0 h3 0:65536", "EV '0:65536': write it as plane:uplink"),
         ("trace h0 h3 -5", "EV -0x50000: fabric 'tiny' has planes 0..1, not -5"),
-        ("evs", "usage: evs HOST"),
         ("evs p0-t0-0", "p0-t0-0"),
         ("ports nowhere", "fabric 'tiny' has no node 'nowhere'"),
         ("allreduce steps", "allreduce: 'steps' is not one of steps="),
@@ -245,7 +248,28 @@ def test_every_collective_runs(say: Say, name: str) -> None:
         ("collective gossip", "no collective 'gossip': there are all-gather, "),
         ("collective all-gather speed=3", "collective: 'speed=3' is not one of steps="),
         ("break 'p0-t0-0", "'p0-t0-0: no closing quotation"),
-        ("nosuchcommand", "nosuchcommand"),
+        ("nosuchcommand", "no command 'nosuchcommand': "),
+        ("pnig h0 h3", "no command 'pnig': did you mean ping"),
+        ("dpctl show", "the switches have no dpctl: "),
+        ("x h0", "x does not work from here: use xterm HOST"),
+        ("iperfudp", "use iperf3 HOST HOST -u -b RATE"),
+        ("source /nosuch", "source: /nosuch: No such file or directory: name a file"),
+        ("source /proc", "source: /proc is no plain file"),
+        ("break [/red]", "fabric 'tiny' has no switch '[/red]'; near it: "),
+        ("fault loss h0-p1 [red]", "'[red]' is not key=value; usage: fault KIND ON [key=value...], like fault loss"),
+        ("h0", "h0: say what to run there"),
+        ("ping h0", "usage: ping HOST HOST [OPTIONS]"),
+        ("ping h0 h9", "fabric 'tiny' has no host 'h9'"),
+        ("link h0 p0-t0-1 down", "fabric 'tiny' has no link 'h0:p0-t0-1'"),
+        ("switch h0 stop", "fabric 'tiny' has no switch 'h0'"),
+        ("pingall ;exit", "pingall: ';exit' is no time in seconds"),
+        ("help [/red]", "no command '[/red]': `help` lists all"),
+        ("status \0", "the line holds the control character U+0000"),
+        ("h0 echo " + "a" * 5000, "h0: the command has more than 4,000 bytes: put it into a script"),
+        ("py 1/0", "division by zero"),
+        ("py exit()", "only `exit` leaves the prompt"),
+        ("px raise KeyError('[/red]')", "[/red]"),
+        ("h0 echo 'a", "unexpected EOF while looking for matching `''"),
     ],
 )
 def test_bad_input_is_one_line(say: Say, cluster: Cluster, line: str, answer: str) -> None:
@@ -257,6 +281,37 @@ def test_bad_input_is_one_line(say: Say, cluster: Cluster, line: str, answer: st
 
 def test_the_prompt_is_whole_after_bad_input(say: Say) -> None:
     assert "every sum right" in say(RING.format(1))
+
+
+def test_hosts_live_on_after_what_would_end_their_shells(say: Say, cluster: Cluster) -> None:
+    for line in ("h0 exit", "h0 true; exit 3", "h0 exec true", r"h0 printf '\377\001\376\n'", "h0 cat <<X"):
+        say(line)
+    cluster.check()
+    assert say("h0 cd /proc; pwd") == say("h0 pwd") == "/proc\n", "one shell, which remembers"
+    assert say("h0 echo h3 [b] $((6*7)) | cat") == "fd6d:7263::4 [b] 42\n"
+
+
+def test_ping_and_iperf3(say: Say) -> None:
+    assert "4 packets transmitted, 4 received, 0% packet loss" in say("ping h0 h3 -i 0.05")
+    assert "2 packets transmitted, 2 received" in say("ping h3 h0 -c 2 -i 0.05")
+    assert "invalid argument" in say("ping h0 h3 ';exit'")
+    for word in ("iperf3", "iperf"):
+        assert re.match(r"h0 to h3 over p1/1, tcp, 1.0 s: sent .* Mb/s, arrived .* Mb/s, \d+ retransmits\n", say(f"{word} h0 h3 -t 1"))
+
+
+def test_a_command_that_fails_inside_is_one_line(say: Say, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "counters", lambda: {}["[/red]"])
+    assert say("ports") == "internal error (please report): KeyError: '[/red]'\n"
+    assert say("time broken").startswith("every link is up\ntook ")
+
+
+def test_help_is_grouped_and_shows_every_command_on_one_line(say: Say) -> None:
+    said = [line.rstrip() for line in say("help").splitlines()]
+    assert [line for line in said if line and not line.startswith(" ")][:-1] == list(GROUPS)
+    shown = [re.split(r"\s{2,}", line.strip()) for line in said if line.startswith("  ")]
+    assert sorted(usage.split()[0] for usage, _ in shown) == sorted(name for names in GROUPS.values() for name in names)
+    assert "iperf3 [HOST HOST] [OPTIONS]" in {usage for usage, _ in shown}
+    assert "[steps=10]" in say("help allreduce") and say("help dpctl") == say("dpctl")
 
 
 def test_programs_in_hosts_and_switches(say: Say) -> None:
@@ -275,7 +330,7 @@ def test_a_session_from_a_script(cluster: Cluster, tmp_path_factory: pytest.Temp
     reader, writer = os.pipe()
     try:
         with open(reader) as stdin:
-            Prompt(cluster, Console(file=text, width=160), stdin=stdin, script=str(script))
+            Prompt(cluster, terminal.console(160, file=text), stdin=stdin, script=str(script))
     finally:
         os.close(writer)
     said = text.getvalue().splitlines()

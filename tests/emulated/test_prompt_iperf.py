@@ -36,15 +36,15 @@ def test_udp_and_tcp_on_a_chosen_path(tiny: Cluster, say: Callable[[str], str]) 
 @pytest.mark.parametrize(
     ("line", "answer"),
     [
-        ("iperf h0", "usage: iperf [HOST HOST] [-u] [-b RATE]"),
+        ("iperf h0", "usage: iperf3 [HOST HOST] [-u] [-b RATE]"),
         ("iperf h0 h9", "fabric 'tiny' has no host 'h9'"),
-        ("iperf h0 h0", "iperf needs two different hosts"),
+        ("iperf h0 h0", "iperf3 needs two different hosts"),
         ("iperf h0 h3 --path p0/7", "there is no path 'p0/7' from h0 to h3: the first are p0/0, p0/1, p1/0, p1/1"),
         ("iperf h0 h3 --path x", "there is no path 'x' from h0 to h3"),
-        ("iperf h0 h3 -u", "iperf: UDP sends at a rate: say which, like -b 2Mbit"),
+        ("iperf h0 h3 -u", "iperf3: UDP sends at a rate: say which, like -b 2Mbit"),
         ("iperf h0 h3 -b 11Mbit", "more than a port carries (10 Mbit/s)"),
-        ("iperf h0 h3 -b many", "iperf: -b = 'many' is not a rate"),
-        ("iperf h0 h3 -t soon", "usage: iperf"),
+        ("iperf h0 h3 -b many", "iperf3: -b = 'many' is not a rate"),
+        ("iperf h0 h3 -t soon", "usage: iperf3"),
         ("iperf h0 h3 --plane 1", "no such option"),
     ],
 )

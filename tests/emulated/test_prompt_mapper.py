@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
+from testbed import terminal
 from testbed.cluster import Cluster
 from testbed.errors import UserError
 from testbed.prompt.mapper import MapperCommands
@@ -25,7 +25,7 @@ def say(tiny: Cluster, tmp_path: Path) -> Iterator[Say]:
     tiny.start_agents("mrc", {}, tmp_path, seed=3)
     text = io.StringIO()
     prompt = MapperCommands()
-    prompt.cluster, prompt.console = tiny, Console(file=text, width=140)
+    prompt.cluster, prompt.console = tiny, terminal.console(140, file=text)
 
     def typed(line: str) -> str:
         text.seek(0)

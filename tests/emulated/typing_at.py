@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rich.console import Console
-
+from testbed import terminal
 from testbed.cluster import Cluster
 from testbed.prompt.cli import Prompt
 
@@ -22,7 +21,7 @@ def typing_at(cluster: Cluster, directory: Path, text: io.StringIO) -> Iterator[
     reader, writer = os.pipe()
     try:
         with open(reader) as stdin:
-            prompt = Prompt(cluster, Console(file=text, width=160), stdin=stdin, script=str(empty))
+            prompt = Prompt(cluster, terminal.console(160, file=text), stdin=stdin, script=str(empty))
 
             def typed(line: str) -> str:
                 text.seek(0)

@@ -29,6 +29,7 @@ CORPUS = HERE / "corpus"
 TARGETS = {
     "codec": "codec.Codec", "mrc": "mrc_pair.MrcPair", "roce": "roce_pair.RocePair", "mrc-frame": "frames.MrcFrames",
     "roce-frame": "frames.RoceFrames", "stream": "stream.Stream", "control": "control.Control", "immediates": "immediates.Immediates",
+    "prompt": "prompt.PromptLines",
 }  # fmt: skip
 LARGEST_MIB = 2048
 SLOWEST_S = 600
@@ -90,7 +91,7 @@ def fuzz_here(name: str, limit: str) -> None:
     importlib.import_module("agents")  # its finder, which chooses source over compiled modules, must come behind the one that instruments
     import atheris
 
-    with atheris.instrument_imports(include=["agents", "topologies"]):
+    with atheris.instrument_imports(include=["agents", "topologies", "testbed.prompt", "testbed.emulated.prompt"]):
         target = make(name)
 
     def one(data: bytes) -> None:

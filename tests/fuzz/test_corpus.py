@@ -8,6 +8,8 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mininet.cli import CLI
+from rich.console import Console
 
 from agents import agent
 from agents.collectives import base, flows, group
@@ -18,6 +20,11 @@ from agents.mrc.arrivals import Arrivals
 from agents.mrc.memory import Memory
 from agents.mrc.rtt import RttTracker
 from agents.roce.counters import Counters
+from testbed import terminal
+from testbed.emulated.prompt import MAX_LINE, REFUSED
+from testbed.emulated.prompt import Prompt as FabricPrompt
+from testbed.prompt.cli import Prompt
+from testbed.prompt.help import GROUPS
 from tests.fuzz.pair import Pair
 from tests.fuzz.run import CORPUS, TARGETS, corpus, make
 
@@ -67,6 +74,10 @@ FAULTS: list[tuple[str, object, str, object]] = [
     ("stream", framing.Memory, "at", _anywhere),
     ("control", agent, "_NOT_ARGUMENTS", ()),
     ("immediates", ReduceScatter, "sends", lambda job, peer, stage: True),
+    ("prompt", FabricPrompt, "onecmd", CLI.onecmd),
+    ("prompt", FabricPrompt, "do_source", CLI.do_source),
+    ("prompt", terminal, "console", lambda width, file: Console(width=width, file=file)),
+    ("prompt", Prompt, "_peers", lambda rows: 1 // 0),
 ]
 
 
@@ -118,5 +129,34 @@ def test_no_story_of_honest_and_hostile_frames_breaks_an_endpoint(name: str) -> 
     @given(st.lists(steps, max_size=25))
     def tell(story: list[bytes]) -> None:
         target.one(b"".join(story))
+
+    tell()
+
+
+COMMANDS = [*(name for names in GROUPS.values() for name in names), *REFUSED, "h0", "p0-t0-0", "h9", "!", "?", "EOF", "time time", "AGAIN"]
+ARGUMENTS = [
+    "h0", "h3", "h4", "p0-t1-0", "p0-t0-0:p0-t1-0", "p0-t1-0:p0-t0-0", "h0-p1", "p0", "p9", "h0>h2@p0/1", "0:1", "9:9", "0x10001", "up",
+    "down", "start", "stop", "on", "off", "all", "ring-allreduce", "steps=1", "bytes=64", "qps=3", "slices=9", "dtype=float32",
+    "placement=", "loss", "flap", "straggler", "path-loss", "controller", "probability=0.5", "period=1", "interval=nan", "-u", "-b",
+    "2Mbit", "-t", "--path", "-c", "0", "-1", "1", "1e9", "inf", "\u00b2", "\u0663", "9" * 5000, "/nosuch", "/", "/dev/zero", "AGAIN",
+    "exit", "eval", "(", "$(exit)", "`", ";", "&", "|", ">", "#", "%s", "{0}", "[/]", "[/red]", "[red]", "[link=x]", "\\[", "[[", "]",
+    ":bomb:", "'", '"', "\\", "\t", "\0", "\r", "\x1b[31m", "\x7f", "\u202e", "\u2028", "\U0001f4a3", "e\u0301", "\ufeff", "\udcff",
+    "A" * (MAX_LINE + 1), "\u00e9" * 2500, "time", "source", "=", ":",
+]  # fmt: skip
+typed = st.builds(
+    lambda command, between, arguments: between.join([command, *arguments]),
+    st.sampled_from(COMMANDS) | st.text(max_size=5), st.sampled_from([" ", " ", " ", "=", ":", "\t"]),
+    st.lists(st.sampled_from(ARGUMENTS) | st.text(max_size=5), max_size=4),
+)  # fmt: skip
+
+
+def test_nothing_that_is_typed_ends_the_prompt() -> None:
+    """No exception, no internal error, and the fabric's agents alive (prompt.py)."""
+    target = make("prompt")
+
+    @settings(deadline=None, max_examples=150, database=None)
+    @given(st.lists(typed, min_size=1, max_size=8))
+    def tell(lines: list[str]) -> None:
+        target.one("\n".join(lines).encode("utf-8", "surrogatepass"))
 
     tell()

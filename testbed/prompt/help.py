@@ -1,0 +1,73 @@
+"""The prompt's ``help``: every command by purpose, one line each, from its own docstring: ``usage: what it does``, then details."""
+
+from __future__ import annotations
+
+import inspect
+
+from rich.table import Column, Table
+
+from testbed.emulated.prompt import REFUSED
+from testbed.emulated.prompt import Prompt as FabricPrompt
+from testbed.errors import UserError
+
+GROUPS = {
+    "Look": ("status", "paths", "trace", "evs", "ports", "broken", "faults", "denied", "mapper"),
+    "Break and mend": ("break", "mend", "fault", "heal", "deny", "allow"),
+    "Send": ("allreduce", "collective", "ping", "iperf3", "pingall"),
+    "Mininet's own": (
+        "nodes", "net", "links", "intfs", "dump", "link", "switch", "pingpair", "pingallfull", "pingpairfull", "iperf", "noecho", "xterm",
+    ),
+    "Around": ("help", "source", "time", "sh", "py", "px", "exit", "quit"),
+}  # fmt: skip
+MININET = {
+    "nodes": "nodes: names of all hosts and switches",
+    "net": "net: what each port is connected to",
+    "links": "links: every link, up or down",
+    "intfs": "intfs: ports of every node",
+    "dump": "dump: Mininet's object of every node",
+    "pingpair": "pingpair: ping between the first two hosts",
+    "pingallfull": "pingallfull: as pingall, with round-trip times",
+    "pingpairfull": "pingpairfull: as pingpair, with round-trip times",
+    "noecho": "noecho NODE COMMAND...: run a program that shows what is typed by itself",
+    "py": "py EXPRESSION: a Python expression; net and every node are at hand",
+    "px": "px STATEMENT: a Python statement",
+    "exit": "exit: end the prompt, and the fabric with it; Ctrl-D does, too",
+    "quit": "quit: the same as exit",
+}
+"""Docstrings for commands that are Mininet's."""
+PROGRAMS = "NODE COMMAND... runs a program in a host or switch, like h0 ping h3. Ctrl-C ends a command. help COMMAND explains one."
+
+
+class HelpCommands(FabricPrompt):
+    """Part of the prompt."""
+
+    def do_help(self, line: str) -> None:
+        """help [COMMAND]: all commands, or one in detail"""
+        name = line.strip()
+        if not name:
+            self._overview()
+        elif name in REFUSED:
+            raise UserError(REFUSED[name])
+        elif not hasattr(self, f"do_{name}"):
+            raise self.unknown(name)
+        elif hasattr(self, f"help_{name}"):
+            getattr(self, f"help_{name}")()
+        else:
+            self.console.print(self._doc(name))
+
+    def complete_help(self, word: str, *_: object) -> list[str]:
+        """Names."""
+        return [name for names in GROUPS.values() for name in names if name.startswith(word)]
+
+    def _doc(self, name: str) -> str:
+        return MININET.get(name) or inspect.cleandoc(getattr(self, f"do_{name}").__doc__)
+
+    def _overview(self) -> None:
+        table = Table(Column(no_wrap=True), Column(), box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+        for title, names in GROUPS.items():
+            table.add_row(title, style="bold")
+            for name in names:
+                usage, _, what = self._doc(name).splitlines()[0].partition(": ")
+                table.add_row(f"  {usage}", what)
+        self.console.print(table)
+        self.console.print(PROGRAMS)
