@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rich.markup import escape
 from rich.table import Table
 
 from scenarios.comparison import NOT_COMPARED, compare
@@ -112,12 +111,7 @@ def columns(runs: Sequence[Line]) -> list[Column]:
 
 
 def table_of(title: str, runs: Sequence[Line]) -> Table:
-    """For the terminal; ``title`` in Rich's markup."""
-
-    def escaped(cell: Callable[[Line], str]) -> Callable[[Line], str]:
-        return lambda line: escape(cell(line))
-
-    heads = [(head, escaped(cell)) for head, cell in columns(runs)]
-    made = terminal_table(f"{title}, {len({r['seed'] for r in runs})} seeds", heads, lines(runs))
+    """For the terminal."""
+    made = terminal_table(f"{title}, {len({r['seed'] for r in runs})} seeds", columns(runs), lines(runs))
     made.caption, made.caption_justify = NOTE, "left"
     return made

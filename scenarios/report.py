@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from agents.kernel import NOTE as KERNEL_NOTE
 from agents.kernel.options import KINDS as KERNEL_KINDS
@@ -65,11 +65,11 @@ def _trimming(fabric: tuple[str, dict[str, Any]]) -> str:
 def _identity(runs: Sequence[Run]) -> list[Column]:
     several = len({r["placement"] for r in runs}) > 1
 
-    def who(run: Run) -> str:
+    def who(run: Run) -> Text:
         settings = run.get("settings", {})
         at = [f"{short} = {settings[key]}" for key, short in short_keys(list(settings)).items()]
         words = [f"on {run['fabric']}", *([run["placement"]] if several else []), *at]
-        return "\n".join([str(run["transport"]), *(f"[dim]{escape(word)}[/]" for word in words)])
+        return Text.assemble(str(run["transport"]), *((f"\n{word}", "dim") for word in words))
 
     columns: list[Column] = [("transport", who)]
     if len({r["seed"] for r in runs}) > 1:
@@ -78,7 +78,7 @@ def _identity(runs: Sequence[Run]) -> list[Column]:
 
 
 def _title(summary: dict[str, Any], runs: Sequence[Run]) -> str:
-    return escape(f"{summary['scenario']}: {WORDS.get(runs[0]['workload'], runs[0]['workload'])} under each transport")
+    return f"{summary['scenario']}: {WORDS.get(runs[0]['workload'], runs[0]['workload'])} under each transport"
 
 
 def _health(wrong: str) -> list[Column]:
@@ -87,7 +87,7 @@ def _health(wrong: str) -> list[Column]:
         ("sent\nagain", lambda r: str(r["packets"]["retransmitted"])),
         (wrong, lambda r: str(r["wrong"])),
         ("CPU", lambda r: "–" if r["cpu_percent"] is None else f"{r['cpu_percent']:.0f} %"),
-        ("verdict", lambda r: f"[{_STYLE.get(r['verdict'], 'white')}]{r['verdict']}[/]"),
+        ("verdict", lambda r: Text(r["verdict"], _STYLE.get(r["verdict"], "white"))),
     ]
 
 
@@ -155,7 +155,7 @@ def flows_table(runs: Sequence[Run]) -> Table:
 
         return show
 
-    columns: list[Column] = [("flow", escape)]
+    columns: list[Column] = [("flow", str)]
     columns += [(f"{run['transport']}\nMb/s, of line", cell(run)) for run in runs]
     return _table("Goodput per flow", columns, list(dict.fromkeys(name for run in runs for name in run["flows"])))
 
@@ -195,7 +195,7 @@ def faults_table(runs: Sequence[Run]) -> Table:
     rows = [{**r, **fault} for r in runs for fault in r["failovers"]]
     columns = _identity(runs)
     columns += [
-        ("fault", lambda f: escape(str(f["fault"]))),
+        ("fault", lambda f: str(f["fault"])),
         ("left within\nRTTs, less a lap", lambda f: _known(f["last_on_dead_over_rotation"], ".1f")),
         ("most lost on\nan EV (bound)", lambda f: f"{_known(f['losses_per_ev'])} ({_known(f['losses_per_ev_bound'])})"),
         ("lost", lambda f: str(f["lost"])),
@@ -210,14 +210,14 @@ def _costs(console: Console, runs: Sequence[Run]) -> None:
     """What the failure cost, a table per placement and variant; nothing where nothing broke."""
     shown: list[list[Run]] = []
     for where, rows in cost_groups(runs):
-        heads: list[Column] = [("transport", lambda row: f"{row['transport']}\n[dim]on {row['fabric']}[/]")]
+        heads: list[Column] = [("transport", lambda row: Text.assemble(row["transport"], (f"\non {row['fabric']}", "dim")))]
         for head, cell in cost_columns(rows)[1:]:
             if head != "over seeds" or console.width >= WIDE:
                 heads.append((head.replace(" ", "\n"), cell))
-        console.print(_table(escape(", ".join(["What the failure cost", *where])), heads, rows))
+        console.print(_table(", ".join(["What the failure cost", *where]), heads, rows))
         shown.append(rows)
     for line in footnotes([row for rows in shown for row in rows]) if shown else ():
-        console.print(f"[dim]{escape(line)}[/]")
+        console.print(line, style="dim")
 
 
 def _known(value: float | None, form: str = "") -> str:
@@ -240,7 +240,8 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
         console.print(medians_table.table_of(_title(summary, stepped), stepped) if medians else runs_table(summary, stepped))
         what = WORDS.get(stepped[0]["workload"], stepped[0]["workload"])
         console.print(
-            f"[dim]A step is one {what}, its time that of the slowest rank. Ideal: what the healthy links can carry in payload. {slow}[/]"
+            f"A step is one {what}, its time that of the slowest rank. Ideal: what the healthy links can carry in payload. {slow}",
+            style="dim",
         )
     if flowing:
         if medians_table.is_for(flowing):
@@ -253,35 +254,36 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
         if any("buffer_bytes" in group for r in flowing for group in r["groups"].values()):
             console.print(queues_table(flowing))
         console.print(
-            "[dim]Mb/s: payload while all flows send, 20 base RTTs after the last began; of flows that send a number of messages, "
-            f"from the first to the last. Line: a host's links in payload; least and most: of its line that any flow of the group got. {slow}[/]"  # noqa: E501
+            "Mb/s: payload while all flows send, 20 base RTTs after the last began; of flows that send a number of messages, "
+            f"from the first to the last. Line: a host's links in payload; least and most: of its line that any flow of the group got. {slow}",  # noqa: E501
+            style="dim",
         )
         for line in (line for r in flowing for line in _parted(r)):
-            console.print(escape(line))
+            console.print(line)
     _roce(console, runs, scale)
     if any(run["failovers"] for run in runs):
         console.print(faults_table(runs))
     if background := background_rows(runs):
         console.print(_table("Background traffic", BACKGROUND_COLUMNS, background))
-        console.print(f"[dim]{BACKGROUND_NOTE}[/]")
+        console.print(BACKGROUND_NOTE, style="dim")
     for run in runs:
         for line in ([run["reason"]] if run["outcome"] != "done" and run["reason"] else []) + doubts(run) + run["notes"]:
-            console.print(f"[yellow]{escape(run['run'])}: {escape(line)}[/]")
+            console.print(f"{run['run']}: {line}", style="yellow")
     for check in summary["checks"]:
-        mark = "[green]ok    [/]" if check["ok"] else "[bold red]FAILED[/]"
-        console.print(f"{mark} {escape(check['name'])}: expected {escape(str(check['expected']))}, seen {escape(_seen(check['seen']))}")
+        mark = ("ok    ", "green") if check["ok"] else ("FAILED", "bold red")
+        console.print(Text.assemble(mark, f" {check['name']}: expected {check['expected']}, seen {_seen(check['seen'])}"))
     world = " (simulated, in virtual time: no machine was measured)" if any(run.get("world") == "simulated" for run in runs) else ""
     found = [verdict_of(run) for run in runs]
     worst = next((f": {found.count(word)} of {len(runs)} {word}" for word in (INVALID, DOUBTFUL) if word in found), "")
     said = worst if summary["verdict"] == NOT_TRUSTWORTHY else ""
-    console.print(f"Verdict: [{_STYLE.get(summary['verdict'], '')}]{summary['verdict']}[/]{said}{world}")
+    console.print(Text.assemble("Verdict: ", (summary["verdict"], _STYLE.get(summary["verdict"], "")), f"{said}{world}"))
     plots = len(list((directory / "plots").glob("*.png")))
     console.print(
-        f"Data: {escape(str(directory))}/" + (f"  Plots: {escape(str(directory / 'plots'))}/ ({plots})" if plots else ""),
+        f"Data: {directory}/" + (f"  Plots: {directory / 'plots'}/ ({plots})" if plots else ""),
         soft_wrap=True,
     )
     if (directory / REPORT).is_file():
-        console.print(f"Report: {escape(str(directory / REPORT))}", soft_wrap=True)
+        console.print(f"Report: {directory / REPORT}", soft_wrap=True)
 
 
 def doubts(run: Run) -> list[str]:
@@ -294,17 +296,18 @@ def doubts(run: Run) -> list[str]:
 def _roce(console: Console, runs: Sequence[Run], scale: float) -> None:
     """What makes the baselines' rows kinder or harsher than real."""
     if any(r["kind"] == "roce" for r in runs):
-        console.print(f"[dim]{escape(NOTE)}[/]")
+        console.print(NOTE, style="dim")
     if any(r["kind"] in KERNEL_KINDS for r in runs):
-        console.print(f"[dim]{escape(KERNEL_NOTE)}[/]")
+        console.print(KERNEL_NOTE, style="dim")
     waits = [r for r in runs if r["reconvergence_ns"] is not None and r["failovers"]]
     if waits:
         wait = max(r["reconvergence_ns"] for r in waits)
         who = ", ".join(dict.fromkeys(str(r["transport"]) for r in waits))
         console.print(
-            f"[dim]Wait for the network to re-route ({escape(who)}): {wait / 1e9:g} s after a failure, "
+            f"Wait for the network to re-route ({who}): {wait / 1e9:g} s after a failure, "
             f"{wait / waits[0]['base_rtt_ns']:.0f} base RTTs. "
-            f"A real network takes as long by the clock, with RTTs {scale:,.0f} times shorter: this is far kinder than real.[/]"
+            f"A real network takes as long by the clock, with RTTs {scale:,.0f} times shorter: this is far kinder than real.",
+            style="dim",
         )
 
 

@@ -7,9 +7,10 @@ from typing import Any
 
 from rich import box
 from rich.table import Table
+from rich.text import Text
 
-Column = tuple[str, Callable[[Any], str]]
-"""(head, cell of a row)."""
+Column = tuple[str, Callable[[Any], str | Text]]
+"""(head, cell of a row); style only by Text, for names in cells may hold anything (testbed/terminal.py)."""
 
 
 def ms(value: float | None) -> str:

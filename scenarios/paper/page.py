@@ -39,18 +39,18 @@ def doubtful(figure: Made) -> bool:
 def table(made: Sequence[Made]) -> Any:
     """A row per claim, for the terminal."""
     from rich import box
-    from rich.markup import escape
     from rich.table import Table
+    from rich.text import Text
 
     shown = Table(title="The MRC paper's figures", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for head, least in (("fig", 6), ("claim", 30), ("seen", 30), ("verdict", 10)):
         shown.add_column(head, min_width=least, overflow="fold")
     for figure in made:
         for number, row in enumerate(figure["rows"]):
-            flag = "\n[red]not trustworthy[/]" if doubtful(figure) and row["verdict"] in (AGREES, DIFFERS) else ""
-            seen = escape(row["seen"]) + (f"\n[dim]{escape(row['why'])}[/]" if row["why"] else "")
-            verdict = f"[{_STYLE[row['verdict']]}]{row['verdict']}[/]{flag}"
-            shown.add_row(figure["id"] if number == 0 else "", escape(row["claim"]), seen, verdict)
+            flag = "\nnot trustworthy" if doubtful(figure) and row["verdict"] in (AGREES, DIFFERS) else ""
+            seen = Text.assemble(row["seen"], (f"\n{row['why']}" if row["why"] else "", "dim"))
+            verdict = Text.assemble((row["verdict"], _STYLE[row["verdict"]]), (flag, "red"))
+            shown.add_row(figure["id"] if number == 0 else "", row["claim"], seen, verdict)
         shown.add_section()
     return shown
 

@@ -61,8 +61,8 @@ def doubtful(case: Made) -> bool:
 def table(made: Sequence[Made]) -> Any:
     """A row per figure, for the terminal."""
     from rich import box
-    from rich.markup import escape
     from rich.table import Table
+    from rich.text import Text
 
     out = Table(title="Theory, simulation, emulation", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for head in ("case", "figure", "theory", "simulated", "emulated", "sim. off\ntheory", "emu. off\nsim.", "verdict"):
@@ -72,10 +72,10 @@ def table(made: Sequence[Made]) -> Any:
         last = ""
         for row in case["rows"]:
             at = place(case, row)
-            verdict = f"[{_STYLE[row['verdict']]}]{row['verdict']}[/]" + (f"\n[dim]{escape(row['why'])}[/]" if row["why"] else "")
+            verdict = Text.assemble((row["verdict"], _STYLE[row["verdict"]]), (f"\n{row['why']}" if row["why"] else "", "dim"))
             values = [shown(row[column], row["unit"]) for column in COLUMNS]
             parted = [off(row, SIMULATED, THEORY), off(row, EMULATED, SIMULATED) or off(row, EMULATED, THEORY)]
-            out.add_row("" if at == last else escape(at), row["title"], *values, *parted, verdict)
+            out.add_row("" if at == last else at, row["title"], *values, *parted, verdict)
             last = at
         out.add_section()
     return out

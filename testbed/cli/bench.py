@@ -13,9 +13,9 @@ from typing import Any
 
 import click
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
+from testbed import terminal
 from testbed.errors import UserError
 
 
@@ -59,7 +59,7 @@ def command(context: click.Context, rounds: int, seconds: float, as_json: bool) 
         if as_json:
             print(json.dumps(made, indent=2))
             return 0
-        console = Console()
+        console = terminal.console()
         kind = "compiled" if codec["compiled"] else "interpreted"
         table = Table("what", "figure", title=f"{os.cpu_count()} CPUs, Linux {platform.release()}, engine {kind}, medians of {rounds}")
         table.add_row(
@@ -147,7 +147,7 @@ def seeds(names: tuple[str, ...], seed_range: str | None, jobs: int | None, out:
     for row in ended:
         held = f"{row['held']} of {row['checks']}" if row["runs"] else "–"
         table.add_row(row["scenario"], str(row["runs"] or "–"), held, row["verdict"])
-    Console().print(table)
+    terminal.console().print(table)
     for row in ended:
         for line in row["failed"] or filter(None, [row["reason"]]):
             click.echo(f"{row['scenario']}: {line}")

@@ -6,9 +6,9 @@ import json
 import os
 
 import click
-from rich.console import Console
 from rich.table import Table
 
+from testbed import terminal
 from testbed.cleanup import as_data, end, find
 from testbed.errors import UserError
 
@@ -36,6 +36,6 @@ def command(dry_run: bool, as_json: bool) -> int:
             table.add_column(title, overflow="fold")
         for item in found:
             table.add_row(item.run, str(item.pid), item.name, str(item.interfaces), item.command)
-        Console().print(table)
+        terminal.console().print(table)
         print(f"{len(found)} processes of dead runs; " + ("none ended: --dry-run" if dry_run else f"{len(found) - len(left)} ended"))
     return 1 if left and not dry_run else 0

@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 import click
-from rich.console import Console
+
+from testbed import terminal
 
 
 @click.command(name="compare")
@@ -34,4 +35,4 @@ def command(directories: tuple[Path, ...], out: str | None, as_json: bool) -> No
 
         click.echo(json.dumps(summary, indent=2))
     else:
-        show(Console() if sys.stdout.isatty() else Console(width=120), summary, directory)
+        show(terminal.console(120), summary, directory)

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from testbed import terminal
 from testbed.doctor import Check, as_data, examine, well
 
 MARKS = {
@@ -28,8 +29,7 @@ def command(as_json: bool) -> int:
     if as_json:
         print(json.dumps(as_data(checks), indent=2))
     else:
-        console = Console()
-        show(checks, console if console.is_terminal else Console(width=140))
+        show(checks, terminal.console(140))
     return 0 if well(checks) else 2
 
 

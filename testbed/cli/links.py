@@ -28,6 +28,6 @@ def command(bad: bool, url: str | None, as_json: bool) -> None:
         state = Text(row["state"], "green" if row["state"] == "up" else "red")
         table.add_row(row["link"], state, ago(row["since_ns"]), Text(", ".join(row["denied"]), "magenta"), str(row["paths"]))
     if rows:
-        console().print(table, highlight=False)
+        console().print(table)
     failed, denied = sum(row["state"] != "up" for row in every), sum(bool(row["denied"]) for row in every)
     click.echo(f"{len(every)} links, {failed} failed, {denied} denied")

@@ -12,6 +12,7 @@ from typing import Any
 import click
 from rich.console import Console
 
+from testbed import terminal
 from testbed.cli.run import give_back, parse_seeds
 from testbed.cli.sets import conclude_apart, run_one, show_list, tell
 from testbed.errors import UserError
@@ -96,7 +97,7 @@ def _show(directory: Path, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(json.loads((directory / page.DATA).read_text(encoding="utf-8")), indent=2))
         return
-    console = Console() if sys.stdout.isatty() else Console(width=120)
+    console = terminal.console(120)
     console.print(page.table(made))
     if any(figure["id"] == "sizing" for figure in made):
         _sizes(console)

@@ -35,4 +35,4 @@ def command(src: str, dst: str, url: str | None, as_json: bool) -> None:
         why = [*row["denied_by"], *(link for link in row["links"] if link in failed and link not in row["denied_by"])]
         state = Text(row["state"], STYLES[row["state"]])
         table.add_row(f"{row['plane']}:{row['uplink']}", row["address"], " ".join(row["switches"]), state, ", ".join(why))
-    console().print(table, highlight=False)
+    console().print(table)

@@ -10,7 +10,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from testbed import running
+from testbed import running, terminal
 from testbed.controller.client import ControllerClient
 from testbed.errors import UserError
 
@@ -42,8 +42,7 @@ def reach(url: str | None) -> ControllerClient:
 
 def console() -> Console:
     """As wide as the terminal; wide enough for every table elsewhere."""
-    made = Console()
-    return made if made.is_terminal else Console(width=WIDTH)
+    return terminal.console(WIDTH)
 
 
 def ago(since_ns: int) -> str:

@@ -12,10 +12,10 @@ from types import TracebackType
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from scenarios.schema import load_scenario, named_scenarios
+from testbed import terminal
 from testbed.emulated import ovs
 from testbed.emulated.ovs import SWITCHES
 from testbed.errors import UserError
@@ -31,11 +31,11 @@ class ProgressBar:
 
     def __init__(self) -> None:
         self.bar = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             TaskProgressColumn(),
             TimeElapsedColumn(),
-            console=Console(stderr=True),
+            console=terminal.console(stderr=True),
             transient=True,
         )
         self.live = sys.stderr.isatty()
@@ -141,7 +141,7 @@ def command(
         if as_json:
             print(json.dumps(summary, indent=2))
         else:
-            show(Console() if sys.stdout.isatty() else Console(width=120), summary, directory)
+            show(terminal.console(120), summary, directory)
         give_back(directory)
         return exit_status(summary)
 

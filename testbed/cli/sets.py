@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
 from scenarios.series import INTERRUPTED
+from testbed import terminal
 from testbed.cli.run import ProgressBar
 from testbed.errors import UserError
 from testbed.exclusive import measuring
@@ -77,7 +77,7 @@ def show_list(items: Sequence[Any], seeds: tuple[int, ...], heads: tuple[str, st
         table.add_row(item.id, item.title, scenarios(item), *cells)
     table.add_section()
     table.add_row("", "all of these", "", *(estimate.shown(sum(times[quick].values())) for quick in (False, True)))
-    (Console() if sys.stdout.isatty() else Console(width=120)).print(table)
+    terminal.console(120).print(table)
     click.echo(note)
 
 

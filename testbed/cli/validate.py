@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
+from testbed import terminal
 from testbed.cli.run import give_back, parse_seeds
 from testbed.cli.sets import conclude_apart, run_one, show_list, tell
 from testbed.errors import UserError
@@ -108,9 +108,9 @@ def _show(directory: Path, as_json: bool) -> None:
         click.echo(json.dumps(json.loads((directory / page.DATA).read_text(encoding="utf-8")), indent=2))
         return
     made = concluded(directory)
-    console = Console() if sys.stdout.isatty() else Console(width=150)
+    console = terminal.console(150)
     console.print(page.table(made))
     for line in page.notes(made):
-        console.print(line, style="yellow", markup=False, highlight=False)
+        console.print(line, style="yellow")
     console.print(page.summary_line(made))
     console.print(f"Page: {path}", soft_wrap=True)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from scenarios import background_figures
 from scenarios.faults import Timeline
@@ -22,6 +21,7 @@ from scenarios.port_figures import JUDGED_RTTS
 from scenarios.report import show
 from scenarios.schema import ScenarioError, load_scenario, named_scenarios
 from scenarios.summary import exit_status, run_summary, summarise
+from testbed import terminal
 from tests.scenarios.broken import MS, TINY, at, fault, verdict, write
 from tests.scenarios.synthetic import write_manifest
 from tests.scenarios.test_failure_figures import BAD, BUSY, CABLE, CUT, DEAD, DOWN, FLOWS, LOSSY, host_flows, loss, ring
@@ -86,7 +86,7 @@ def test_a_table_of_faults(tmp_path: Path) -> None:
     lines = [*BUSY, loss(1, 2, DEAD, 2.2, 2.0), loss(1, 2, DEAD, 2.2, 2.07), verdict(1, 2, DEAD, 2.2, 2.07, **told)]
     summary = results(tmp_path, "t1-dead", CABLE, lines)
     out = io.StringIO()
-    show(Console(file=out, width=100), summary, tmp_path)
+    show(terminal.console(100, file=out), summary, tmp_path)
     (row,) = [line.split() for line in out.getvalue().splitlines() if line.split()[1:2] == ["cut"]]
     assert row == ["mrc", "cut", "2.6", "2", "(2)", "2"]
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from rich.console import Console
 
 from scenarios.plots import draw_all
 from scenarios.plots.ev_shares import grid
 from scenarios.report import show
 from scenarios.schema import load_scenario
+from testbed import terminal
 from tests.scenarios import plays
 from tests.scenarios.synthetic import Play, make
 
@@ -26,7 +26,7 @@ def drawn(directory: Path) -> set[str]:
 
 def printed(summary: dict[str, object], directory: Path, width: int = 100) -> str:
     out = StringIO()
-    show(Console(file=out, width=width), summary, directory)
+    show(terminal.console(width, file=out), summary, directory)
     return out.getvalue()
 
 

@@ -6,11 +6,10 @@ import io
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from scenarios import medians_table
 from scenarios.report import faults_table, show
 from scenarios.schema import load_scenario
+from testbed import terminal
 from tests.scenarios.synthetic import Play, make
 from tests.scenarios.test_comparison import entry
 
@@ -47,9 +46,9 @@ def test_flows_have_a_line_per_group(tmp_path: Path) -> None:
         where = tmp_path / str(len(seeds))
         where.mkdir()
         summary = make(where, load_scenario("incast-victim", seeds=seeds, **given), {"roce": Play(rate=lambda flow, fabric, t: 1e6)})
-        console = Console(width=140, record=True, file=io.StringIO())
-        show(console, summary, where)
-        text = console.export_text()
+        out = io.StringIO()
+        show(terminal.console(140, file=out), summary, where)
+        text = out.getvalue()
         assert title in "\n".join(line.rstrip() for line in text.splitlines())
     assert "7 seeds" not in text and text.count("[1.00, 1.00]") == 1, "the victim's; the incast's is the sum"
     assert "bootstrap" in text
@@ -57,7 +56,7 @@ def test_flows_have_a_line_per_group(tmp_path: Path) -> None:
 
 def test_tables_of_single_runs_name_their_settings() -> None:
     runs = [{**entry("mrc", 1, 1e6, settings={"fault.0.probability": p}), "failovers": [FAILOVER]} for p in (0.1, 0.5)]
-    console = Console(width=140, record=True, file=io.StringIO())
-    console.print(faults_table(runs))
-    text = console.export_text()
+    out = io.StringIO()
+    terminal.console(140, file=out).print(faults_table(runs))
+    text = out.getvalue()
     assert "probability = 0.1" in text and "probability = 0.5" in text
