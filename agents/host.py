@@ -94,11 +94,11 @@ def main() -> int:
     try:
         with open(args.config, encoding="utf-8") as file:
             config = json.load(file)
-        host = Host(config)
+        host, user = Host(config), int(config["user"])
     except (OSError, ValueError, KeyError, FabricError) as error:
         print(f"agent: {error}", file=sys.stderr)
         return 2
-    drop_root(config.get("uid", 65534), config.get("gid", 65534))
+    drop_root(user, user)
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # dropping root clears it, so only now
     libc.prctl(PR_SET_TIMERSLACK, 1000)
     if os.getppid() != parent:

@@ -55,7 +55,6 @@ NOTICE_S, FORCE_S = 0.6, 1.2
 DRAIN_S = 0.05
 """Between the senders' end and the captures', so that the last frames are in the files."""
 ROOT = Path(__file__).resolve().parents[1]
-NOBODY = 65534
 
 
 class InjectedCrash(RuntimeError):
@@ -287,7 +286,7 @@ class Cluster:
                     {
                         "fabric": self.fabric.to_dict(), "host": number, "transport": transport, "options": options,
                         "socket": str(here / f"{name}.sock"), "log": str((log_dir / f"{name}.jsonl").resolve()),
-                        "seed": seed, "uid": NOBODY, "gid": NOBODY,
+                        "seed": seed, "user": sandbox.agent_uid(),
                     }
                 )
             )  # fmt: skip

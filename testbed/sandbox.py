@@ -22,12 +22,14 @@ import sys
 from collections.abc import Callable
 from types import FrameType
 
+from testbed import agent_user
 from testbed.errors import UserError
 
 RUN_MARK = "MRCBED_RUN"
 """Environment variable in every process that a run starts: ``<PID namespace of the front>.<its pid>.<its start time>``. Clean-up
 knows ours by it."""
 _INSIDE = "MRCBED_SANDBOX"
+_AGENT_UID = "MRCBED_AGENT_UID"
 RUN_DIR = "/run/mrcbed"
 BPFFS = "/sys/fs/bpf"
 
@@ -54,6 +56,11 @@ def stop_requested() -> bool:
 def inside() -> bool:
     """Whether this process lives in a sandbox."""
     return os.environ.get(_INSIDE) == str(os.stat("/proc/self/ns/pid").st_ino)
+
+
+def agent_uid() -> int:
+    """The user, and group, that this run's agents become (agent_user.py). Only inside a sandbox."""
+    return int(os.environ[_AGENT_UID])
 
 
 def start_time(pid: int | str = "self") -> str:
@@ -150,7 +157,10 @@ def _init(work: Callable[[], int], mark: str, alive: int, mask: set[int | signal
         os.setsid()
         _name(b"mrcbed-init")
         os.environ[RUN_MARK] = mark
-        os.environ[_INSIDE] = str(_mounts())
+        space = os.stat("/proc/self/ns/pid").st_ino
+        os.environ[_AGENT_UID] = str(agent_user.choose(space))  # before /proc shows our own processes alone
+        _mounts()
+        os.environ[_INSIDE] = str(space)
         worker = os.fork()
         if worker == 0:
             os.close(alive)
@@ -165,8 +175,8 @@ def _init(work: Callable[[], int], mark: str, alive: int, mask: set[int | signal
         os._exit(status)
 
 
-def _mounts() -> int:
-    """The private mounts; returns the inode of our PID namespace."""
+def _mounts() -> None:
+    """The private mounts."""
     _check(_libc.unshare(_CLONE_NEWNS), "a private mount namespace")
     _check(_libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None), "private mounts")
     _check(_libc.mount(b"proc", b"/proc", b"proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, None), "a /proc of its own")
@@ -175,7 +185,6 @@ def _mounts() -> int:
     _check(_libc.mount(b"bpffs", BPFFS.encode(), b"bpf", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, b"mode=0700"), "a bpffs of its own")
     os.makedirs(RUN_DIR, mode=0o700, exist_ok=True)
     _check(_libc.mount(b"tmpfs", RUN_DIR.encode(), b"tmpfs", _MS_NOSUID | _MS_NODEV, b"mode=0700"), f"a tmpfs on {RUN_DIR}")
-    return os.stat("/proc/self/ns/pid").st_ino
 
 
 def _worker(work: Callable[[], int], mask: set[int | signal.Signals]) -> None:

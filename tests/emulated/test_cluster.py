@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed import sandbox
 from testbed.cluster import Cluster
 from testbed.dataplane import loader
 from testbed.dataplane.counters import books
@@ -67,7 +68,7 @@ def test_the_controller_programs_what_the_cluster_would_alone(whole: Cluster) ->
 def test_agents_come_up_without_root_and_go(whole: Cluster, tmp_path: Path) -> None:
     for turn in range(2):  # a second time on the same fabric
         whole.start_agents("mrc", {}, tmp_path / str(turn), seed=turn)
-        assert [agent.call("hello")["uid"] for agent in whole.agents] == [65534] * FABRIC.host_count
+        assert [agent.call("hello")["uid"] for agent in whole.agents] == [sandbox.agent_uid()] * FABRIC.host_count
         assert all((tmp_path / str(turn) / f"{host}.jsonl").exists() for host in FABRIC.hosts)
         whole.check()
         whole.stop_agents()

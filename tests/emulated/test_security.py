@@ -5,26 +5,34 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from testbed import sandbox
 from testbed.cluster import Cluster
 from topologies import load_fabric
 
 pytestmark = pytest.mark.sandbox
 
 FABRIC = load_fabric("tiny")
+ROOT = Path(__file__).resolve().parents[2]
 LISTEN = "0A"
 NOBODY = 65534
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("logs")
+
+
+@pytest.fixture(scope="module")
+def whole(logs: Path) -> Iterator[Cluster]:
     """With controller and agents."""
     with Cluster(FABRIC) as cluster:
-        cluster.start_agents("mrc", {}, tmp_path_factory.mktemp("logs"), seed=1)
+        cluster.start_agents("mrc", {}, logs, seed=1)
         yield cluster
         cluster.stop_agents()
 
@@ -41,7 +49,7 @@ def status(pid: int) -> dict[str, str]:
 def test_agents_have_no_user_group_or_capability_of_roots_and_get_none_back(whole: Cluster) -> None:
     for pid in pids(whole):
         said = status(pid)
-        assert said["Uid"].split() == said["Gid"].split() == [str(NOBODY)] * 4 and said["Groups"].split() == []
+        assert said["Uid"].split() == said["Gid"].split() == [str(sandbox.agent_uid())] * 4 and said["Groups"].split() == []
         assert {name: int(said[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == dict.fromkeys(
             ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"), 0
         )
@@ -69,14 +77,40 @@ def test_control_sockets_are_their_owners_alone(whole: Cluster) -> None:
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700 and path.parent.stat().st_uid == 0
 
 
+def as_user(uid: int, code: str) -> subprocess.CompletedProcess[str]:
+    """Python ``code`` as another user, in this PID namespace: it sees the agents, as the machine's processes see them in theirs."""
+    words = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "/usr/bin/python3", "-c", code]
+    return subprocess.run(words, capture_output=True, text=True, check=False)
+
+
+def test_another_users_process_cannot_signal_an_agent(whole: Cluster) -> None:
+    """`nobody` is the user of other services, too. The same signal from the agent's own user succeeds, so the process is there."""
+    for pid in pids(whole):
+        tried = as_user(NOBODY, f"import os; os.kill({pid}, 0)")
+        assert tried.returncode != 0 and "PermissionError" in tried.stderr
+        assert as_user(sandbox.agent_uid(), f"import os; os.kill({pid}, 0)").returncode == 0
+    whole.check()
+
+
+def test_runs_at_once_have_different_users() -> None:
+    """Two more sandboxes beside this one."""
+    say = "import sys; from testbed import sandbox; print(sandbox.agent_uid(), flush=True); sys.stdin.read()"
+    words = [sys.executable, "-m", "testbed.sandbox", "--", sys.executable, "-c", say]
+    runs = [subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) for _ in range(2)]
+    uids = [int(run.stdout.readline()) for run in runs if run.stdout]
+    for run in runs:
+        run.communicate(timeout=20)
+    assert len({*uids, sandbox.agent_uid(), NOBODY, 0}) == 5, uids
+
+
+def test_logs_are_roots(whole: Cluster, logs: Path) -> None:
+    """So that `make` can give what root wrote to the clone's owner: it looks for files of root's."""
+    assert [(logs / f"{host}.jsonl").stat().st_uid for host in FABRIC.hosts] == [0] * FABRIC.host_count
+
+
 def test_an_agents_own_user_cannot_open_anothers_control_socket(whole: Cluster) -> None:
-    """Agents share a user: what keeps them from steering each other is that the sockets are root's."""
-    path = whole.agents[0].path
-    tried = subprocess.run(
-        ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "/usr/bin/python3", "-c",
-         f"import socket; socket.socket(socket.AF_UNIX).connect({path!r})"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    """Agents of a run share a user: what keeps them from steering each other is that the sockets are root's."""
+    tried = as_user(sandbox.agent_uid(), f"import socket; socket.socket(socket.AF_UNIX).connect({str(whole.agents[0].path)!r})")
     assert tried.returncode != 0 and "PermissionError" in tried.stderr
 
 

@@ -1,0 +1,69 @@
+"""The user that a run's agents become: a number that belongs to this run alone, so that no other user's process can signal them.
+
+Chosen by sandbox.py when a run begins. No account is created and no file gets this owner: agents open their logs and sockets as root.
+"""
+
+from __future__ import annotations
+
+import grp
+import pwd
+from collections.abc import Iterable
+from pathlib import Path
+
+from testbed.errors import UserError
+
+LOWEST, HIGHEST = 0x7800_0000, 0x7FFE_0000
+"""User ids that nobody hands out: above what sssd maps a directory's users to (2,000,200,000, sssd-ad(5)) and in the part that systemd
+leaves unused (1,879,048,192 to 2,147,352,575, UIDS-GIDS.md). Container managers and distributions stay below both."""
+STEP = 1 << 20
+"""Runs share a number only with so many namespaces alive on one kernel."""
+DELEGATED = (Path("/etc/subuid"), Path("/etc/subgid"))
+
+
+def choose(pid_space: int, proc: Path = Path("/proc"), delegated: Iterable[Path] = DELEGATED) -> int:
+    """A user and group id that no account, no delegated range and no process has.
+
+    ``pid_space``: inode of the run's PID namespace. The kernel gives no two living namespaces the same, in whatever container they are:
+    that is why two runs differ without a lock. Raises :class:`UserError` if none is left.
+    """
+    in_use = _ids_of_processes(proc)
+    ranges = [r for path in delegated for r in _ranges(path)]
+    for uid in range(LOWEST + pid_space % STEP, HIGHEST, STEP):
+        if uid not in in_use and not any(uid in r for r in ranges) and not _named(uid):
+            return uid
+    raise UserError(f"no user id in {LOWEST}-{HIGHEST - 1} is free for this run's agents: /etc/subuid or /etc/passwd gives them all away")
+
+
+def _named(uid: int) -> bool:
+    """Whether a user or a group of this machine, or of its directory service, has the number."""
+    for look_up in (pwd.getpwuid, grp.getgrgid):
+        try:
+            look_up(uid)
+        except KeyError:
+            continue
+        return True
+    return False
+
+
+def _ranges(path: Path) -> list[range]:
+    """``owner:first:count`` lines, as subuid(5) has them."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    fields = [line.split(":") for line in lines]
+    return [range(int(f[1]), int(f[1]) + int(f[2])) for f in fields if len(f) == 3 and f[1].isdecimal() and f[2].isdecimal()]
+
+
+def _ids_of_processes(proc: Path) -> set[int]:
+    """Every user and group id that a process has: real, effective, saved, of its files, and supplementary groups."""
+    ids: set[int] = set()
+    for path in proc.glob("[0-9]*/status"):
+        try:
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            continue  # it has ended
+        for line in lines:
+            if line.startswith(("Uid:", "Gid:", "Groups:")):
+                ids.update(map(int, line.split()[1:]))
+    return ids
