@@ -21,4 +21,4 @@ class ClusterDied(UserError):
 def internal(error: BaseException) -> str:
     """The line for a bug of ours."""
     first = (str(error).splitlines() or [""])[0]
-    return f"internal error (please report): {type(error).__name__}: {first}"
+    return f"internal error (please report): {type(error).__name__}: {first} (MRCBED_DEBUG=1 shows the traceback)"

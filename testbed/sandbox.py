@@ -23,7 +23,7 @@ from collections.abc import Callable
 from types import FrameType
 
 from testbed import agent_user
-from testbed.errors import UserError
+from testbed.errors import UserError, internal
 
 RUN_MARK = "MRCBED_RUN"
 """Environment variable in every process that a run starts: ``<PID namespace of the front>.<its pid>.<its start time>``. Clean-up
@@ -215,8 +215,7 @@ def _worker(work: Callable[[], int], mask: set[int | signal.Signals]) -> None:
             import traceback
 
             traceback.print_exc()
-        first = (str(error).splitlines() or [""])[0]
-        print(f"mrcbed: a bug of ours, {type(error).__name__}: {first} (MRCBED_DEBUG=1 shows the traceback)", file=sys.stderr)
+        print(f"mrcbed: {internal(error)}", file=sys.stderr)
         status = 70
     finally:
         try:

@@ -14,7 +14,7 @@ from typing import NoReturn
 
 import click
 
-from testbed.errors import UserError
+from testbed.errors import UserError, internal
 from topologies import FabricError
 
 COMMANDS = {
@@ -90,8 +90,7 @@ def execute(arguments: list[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("MRCBED_DEBUG"):
             raise
-        first = (str(error).splitlines() or [""])[0]
-        print(f"mrcbed: a bug of ours, {type(error).__name__}: {first} (MRCBED_DEBUG=1 shows the traceback)", file=sys.stderr)
+        print(f"mrcbed: {internal(error)}", file=sys.stderr)
         return 70
     return status if isinstance(status, int) else 0
 

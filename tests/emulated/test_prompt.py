@@ -301,7 +301,7 @@ def test_ping_and_iperf3(say: Say) -> None:
 
 def test_a_command_that_fails_inside_is_one_line(say: Say, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "counters", lambda: {}["[/red]"])
-    assert say("ports") == "internal error (please report): KeyError: '[/red]'\n"
+    assert say("ports") == "internal error (please report): KeyError: '[/red]' (MRCBED_DEBUG=1 shows the traceback)\n"
     assert say("time broken").startswith("every link is up\ntook ")
 
 
