@@ -151,7 +151,7 @@ def test_what_is_said_unasked_waits_to_be_read(agent: Agent, tmp_path: Path) -> 
 
 def test_a_notification_right_behind_an_answer_is_kept(tmp_path: Path) -> None:
     server = AgentServer(str(tmp_path / "s"))
-    client = AgentClient(tmp_path / "s", timeout=1.0)
+    client = AgentClient(tmp_path / "s")
     server.requests()
     server.clients[0].sock.send(b'{"id":1,"ok":"answer"}\n{"event":"behind"}\n')
     assert client.call("op") == "answer"
@@ -182,7 +182,7 @@ def test_a_late_answer_is_not_taken_for_the_next_one(agent: Agent, tmp_path: Pat
     client = AgentClient(tmp_path / "s", timeout=0.1)
     with pytest.raises(AgentError):
         client.call("slow")
-    client.timeout = 5.0
+    client.timeout = 30.0
     assert client.call("fast") == "prompt"
     client.close()
 
@@ -279,7 +279,7 @@ def test_too_many_clients_are_turned_away_and_make_room(agent: Agent, tmp_path: 
     clients = [AgentClient(tmp_path / "s") for _ in range(MAX_CLIENTS)]
     for client in clients:
         assert client.call("echo", what=1) == 1
-    late = AgentClient(tmp_path / "s", timeout=1.0)
+    late = AgentClient(tmp_path / "s")
     with pytest.raises(AgentError, match="gone"):
         late.call("echo", what=1)
     clients.pop(0).close()

@@ -172,7 +172,7 @@ def test_faults_are_journalled_and_end_with_the_run(tmp_path: Path) -> None:
         ("dead-paths", "begin"), ("loss", "begin"), ("loss", "heal"), ("dead-paths", "end"),
     ]  # fmt: skip
     assert told[1]["keys"] == {"probability": 0.1, "direction": "up", "seed": 7} and told[1]["links"] == ["h0:p0-t0-0"]
-    assert told[2]["t"] - told[1]["t"] == pytest.approx(50_000_000, abs=30_000_000)
+    assert told[2]["t"] > told[1]["t"]
     calls = [call[0] for call in cluster.calls]
     assert calls.index("inject") < calls.index("agents"), "before the agents"
     assert cluster.there == {} and cluster.down == set()

@@ -194,5 +194,5 @@ def test_a_fault_under_flows_counts_from_t0(tmp_path: Path) -> None:
     summary, clusters = run_flows(tmp_path, [fault])
     run = summary["runs"][0]
     (failover,) = run["failovers"]
-    assert failover["at_ns"] - run["t0_ns"] == pytest.approx(100_000_000, abs=40_000_000) and failover["cost_ns"] is None
+    assert failover["at_ns"] - run["t0_ns"] >= 100_000_000 and failover["cost_ns"] is None
     assert [c[2] for c in clusters[0].calls if c[0] == "link"] == [False, True]

@@ -49,7 +49,7 @@ def test_a_process_of_a_dead_run_is_found_and_ended(sleeper: list[subprocess.Pop
     found = [item for item in cleanup.find() if item.pid == process.pid]
     assert [item.command for item in found] == ["sleep 60"]
     assert cleanup.end(found) == []
-    assert process.wait(1) == -9
+    assert process.wait(30) == -9
 
 
 def test_a_run_that_is_still_watched_is_left_alone(sleeper: list[subprocess.Popen[bytes]]) -> None:

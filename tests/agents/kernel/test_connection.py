@@ -51,7 +51,7 @@ def pair() -> Iterator[tuple[End, End]]:
 
 
 def until(ends: tuple[End, End], what: object) -> None:
-    end = time.monotonic() + 5
+    end = time.monotonic() + 30
     while not what():  # type: ignore[operator]
         assert time.monotonic() < end, "nothing more happens"
         for one in ends:
