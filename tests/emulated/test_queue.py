@@ -17,10 +17,11 @@ import pytest
 from agents.mrc import dscp
 from testbed.cluster import Cluster
 from testbed.dataplane import layout, loader
-from testbed.dataplane.counters import books, totals
+from testbed.dataplane.counters import totals
 from testbed.emulated import bringup
 from tests.emulated import tc
-from tests.emulated.frames import ETH_P_IPV6, Got, Wire, ipv6, wires_of
+from tests.emulated.frames import ETH_P_IPV6, Got, Wire, at_rest, ipv6, wires_of
+from tests.emulated.ring import wait_until
 from topologies import addressing, load_fabric
 from topologies.addressing import ev, inner_address
 
@@ -45,8 +46,7 @@ def wires(fast: Cluster) -> Iterator[list[Wire]]:
     """Senders and receivers of all hosts; whatever a test did, the books balance after it."""
     with wires_of(fast) as made:
         yield made
-    assert fast.quiesce(2)
-    assert books(fast.counters()) == []
+    assert at_rest(fast)
 
 
 def frame(size: int, dscp_class: int = dscp.TRIMMABLE, ecn: int = dscp.ECT0, seed: int = 0) -> bytes:
@@ -128,7 +128,7 @@ def through(wires: list[Wire], frames: list[bytes], batch: int = 1) -> list[Got]
         part = frames[at : at + batch]
         for one in part:
             wires[0].send(0, one)
-        got += wires[2].receive(len(part), timeout=2)
+        got += wires[2].receive(len(part))
     return got
 
 
@@ -140,9 +140,15 @@ def one(wires: list[Wire], sent: bytes) -> bytes | None:
 
 
 def lost(wires: list[Wire], sent: bytes) -> bool:
-    """Send one frame h0 -> h2; whether nothing arrives. The caller looks for its cause in the counters."""
+    """Send one frame h0 -> h2; whether it is dropped, and does not arrive. The caller looks for its cause in the counters."""
+
+    def drops() -> int:
+        return sum(count for name, count in totals(wires[0].cluster.counters()).items() if name.startswith("drop_"))
+
+    before, got = drops(), []
     wires[0].send(0, sent)
-    return not wires[2].receive(1, timeout=0.05)
+    assert wait_until(lambda: got.extend(wires[2].receive(1, timeout=0)) or got or drops() > before), "it has come to nothing"
+    return not got
 
 
 # --- trimming --------------------------------------------------------------------------------------------------------
