@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import select
 import signal
 import subprocess
@@ -218,8 +219,9 @@ class Cluster:
     # --- controller ----------------------------------------------------------------------------------------------
 
     def _start_controller(self) -> None:
-        config = Path(sandbox.RUN_DIR) / "controller.json"
-        config.write_text(
+        config, token = Path(sandbox.RUN_DIR) / "controller.json", secrets.token_hex(16)
+        running.write_secret(
+            config,
             json.dumps(
                 {
                     "fabric": self.fabric.to_dict(),
@@ -230,8 +232,9 @@ class Cluster:
                     "southbound": "ebpf" if self.net.ovs is None else "openflow",
                     "rest_host": "127.0.0.1",
                     "rest_port": 0,
+                    "token": token,
                 }
-            )
+            ),
         )
         log = Path(sandbox.RUN_DIR) / "controller.log"
         with log.open("wb") as complaints:
@@ -239,7 +242,7 @@ class Cluster:
                 [sys.executable, "-m", "testbed.controller", "--config", str(config)],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=complaints, cwd=ROOT, env=_environment(),
             )  # fmt: skip
-        self.control = ControllerHandle(self.fabric, self._controller)
+        self.control = ControllerHandle(self.fabric, self._controller, token)
         said = self.control.line(CONTROLLER_S)
         if not said:
             reason = _last_line(log) or ("it ended without a word" if self.control.over else f"no answer within {CONTROLLER_S:g} s")
@@ -248,7 +251,7 @@ class Cluster:
         if len(words) < 2 or words[0] != "ready":
             raise UserError(f"the controller said {said!r} instead of being ready: see mrcbed doctor")
         self.rest_url = self.control.url = f"http://127.0.0.1:{int(words[1])}"
-        running.announce(self.rest_url, self.fabric.name)
+        running.announce(self.rest_url, self.fabric.name, token)
 
     @property
     def controller_alive(self) -> bool:

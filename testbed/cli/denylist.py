@@ -9,6 +9,7 @@ from rich import box
 from rich.table import Table
 
 from testbed.cli.reach import ago, console, json_option, reach, url_option
+from testbed.errors import UserError
 
 
 @click.group(name="denylist", invoke_without_command=True)
@@ -61,6 +62,17 @@ def remove(group: tuple[str | None, bool], entry: str, url: str | None, as_json:
         click.echo(json.dumps(said, indent=2))
     else:
         click.echo(f"{said['entry']} is allowed again (it had been denied by {', '.join(d['by'] for d in said['removed'])})")
+
+
+@command.command(name="token")
+@url_option
+@click.pass_obj
+def token(group: tuple[str | None, bool], url: str | None) -> None:
+    """Print the token that changes need, for scripts. Needs root."""
+    found = reach(url or group[0]).token
+    if not found:
+        raise UserError("the token is for the fabric's owner: use sudo")
+    click.echo(found)
 
 
 def show(url: str | None, as_json: bool) -> None:

@@ -17,6 +17,10 @@ from testbed.errors import UserError
 WIDTH = 140
 
 
+TOKEN = "MRCBED_TOKEN"  # noqa: S105
+"""Environment variable: the token of the controller that --url names, for who is not root."""
+
+
 def url_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """The option ``--url``."""
     return click.option("--url", metavar="URL", help="The controller's address, as the prompt's `status` tells it.")(command)
@@ -29,15 +33,16 @@ def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def reach(url: str | None) -> ControllerClient:
     """The one fabric's controller that is up here, or the one asked for. Raises :class:`UserError`."""
-    if url is not None:
-        return ControllerClient(url)
     found = running.find()
+    if url is not None:
+        known = next((r.token for r in found if r.url == url.rstrip("/")), "")
+        return ControllerClient(url, os.environ.get(TOKEN, "") or known)
     if not found:
         who = "" if os.geteuid() == 0 else " that this user may look into: use sudo, or"
         raise UserError(f"no fabric with a controller is up{who or ': start one with mrcbed up or mrcbed run, or'} give --url")
     if len(found) > 1:
         raise UserError(f"{len(found)} fabrics are up ({', '.join(f'{r.fabric} at {r.url}' for r in found)}): choose with --url")
-    return ControllerClient(found[0].url)
+    return ControllerClient(found[0].url, found[0].token)
 
 
 def console() -> Console:

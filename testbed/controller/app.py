@@ -57,7 +57,7 @@ class FabricController(RyuApp):
         self.steering = Steering(config.fabric, self.links, Journal(), time.monotonic_ns)
         self.steering.after_push = lambda: spawn(self._expire)
         views = Views(config.fabric, self.tables, southbound.read, self.links, lambda: self.steering.denylist.entries, southbound.counts)
-        self.rest = Rest(views, self.steering)
+        self.rest = Rest(views, self.steering, config.token)
 
     def main(self) -> None:
         """Program, say ready, and listen until the end of the process. Raises UserError."""
@@ -66,7 +66,7 @@ class FabricController(RyuApp):
         for port, up in self.southbound.port_states().items():
             self.observe(port, up, now)
         try:
-            rest_port = serve(self.rest.answer, self.config.rest_host, self.config.rest_port)
+            rest_port = serve(self.rest, self.config.rest_host, self.config.rest_port)
         except OSError as error:
             where = f"{self.config.rest_host}:{self.config.rest_port}"
             raise UserError(f"controller: cannot serve on {where}: {error.strerror}: set rest_port to 0 for a free one") from None

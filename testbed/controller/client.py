@@ -17,11 +17,12 @@ TIMEOUT_S = 5.0
 
 
 class ControllerClient:
-    """``url`` as the prompt's `status` tells, like ``http://127.0.0.1:41607``. Everything raises :class:`UserError`, one line: what the
-    controller said, or that none answers there."""
+    """``url`` as the prompt's `status` shows it, like ``http://127.0.0.1:41607``; ``token`` as `mrcbed denylist token` prints it, without
+    which nothing can be changed. Everything raises :class:`UserError`, one line: what the controller said, or that none answers there."""
 
-    def __init__(self, url: str, timeout: float = TIMEOUT_S) -> None:
-        self._timeout = timeout
+    def __init__(self, url: str, token: str = "", timeout: float = TIMEOUT_S) -> None:
+        self.token, self._timeout = token, timeout
+        self._headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
         parts = urllib.parse.urlsplit(url)
         if parts.scheme != "http" or not parts.netloc:
             raise UserError(f"{url!r} is not a controller's address: they look like http://127.0.0.1:41607")
@@ -55,7 +56,7 @@ class ControllerClient:
     def _open(self, method: str, page: str, body: Any = None, query: dict[str, Any] | None = None, endless: bool = False) -> Any:
         url = f"{self.url}/v1/{urllib.parse.quote(page)}" + (f"?{urllib.parse.urlencode(query)}" if query else "")
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)  # noqa: S310
+        request = urllib.request.Request(url, data, self._headers, method=method)  # noqa: S310
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the loopback needs no proxy
         try:
             return opener.open(request, timeout=None if endless else self._timeout)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,10 @@ KEYS: dict[str, type] = {
     "southbound": str,
     "rest_host": str,
     "rest_port": int,
+    "token": str,
 }
+LEAST_TOKEN = 32
+"""Characters: 128 bits, if they are hexadecimal digits [ours]."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,8 @@ class Config:
     rest_host: str
     rest_port: int
     """0 for a free one, told in the ready line."""
+    token: str = field(repr=False)
+    """Changes through REST need it: the file that holds it must be its owner's alone."""
 
 
 def load(path: Path) -> Config:
@@ -63,6 +68,8 @@ def from_dict(data: Any) -> Config:
         raise UserError(f"controller: no southbound {data['southbound']!r}: there is {', '.join(SOUTHBOUNDS)}")
     if data["rest_host"] not in ("127.0.0.1", "::1"):
         raise UserError(f"controller: the REST view answers on the loopback only, not on {data['rest_host']!r}: use 127.0.0.1")
+    if len(data["token"]) < LEAST_TOKEN:
+        raise UserError(f"controller: configuration key 'token' must have at least {LEAST_TOKEN} characters: draw them at random")
     try:
         fabric = Fabric.from_dict(data["fabric"])
     except FabricError as error:
@@ -85,4 +92,5 @@ def from_dict(data: Any) -> Config:
         southbound=data["southbound"],
         rest_host=data["rest_host"],
         rest_port=data["rest_port"],
+        token=data["token"],
     )

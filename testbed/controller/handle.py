@@ -36,10 +36,11 @@ class Agent(Protocol):
 
 
 class ControllerHandle:
-    """``process`` None: there is no controller."""
+    """``process`` None: there is no controller. ``token``: what it takes changes by (testbed/controller/rest.py)."""
 
-    def __init__(self, fabric: Fabric, process: subprocess.Popen[bytes] | None) -> None:
+    def __init__(self, fabric: Fabric, process: subprocess.Popen[bytes] | None, token: str = "") -> None:
         self.url = ""
+        self.token = token
         self.over = False
         """Whether the controller has said its last."""
         self._process = process
@@ -51,6 +52,10 @@ class ControllerHandle:
     @property
     def alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
+
+    @property
+    def _client(self) -> ControllerClient:
+        return ControllerClient(self.url, self.token, REST_S)
 
     def line(self, timeout: float) -> str:
         """What the controller says next; empty if it ended, or said nothing within ``timeout`` seconds."""
@@ -109,7 +114,7 @@ class ControllerHandle:
         if not self.alive or not self.url:
             return []
         try:
-            return list(ControllerClient(self.url, REST_S).get("journal", since=since_ns))
+            return list(self._client.get("journal", since=since_ns))
         except UserError:
             return []
 
@@ -118,7 +123,7 @@ class ControllerHandle:
     def deny(self, entry: str, reason: str = "", by: str = OPERATOR) -> bool:
         """Whether it is new. Raises FabricError for what is no entry, UserError if a living controller does not answer."""
         if self.alive:
-            new = bool(ControllerClient(self.url, REST_S).deny(entry, reason, by)["new"])
+            new = bool(self._client.deny(entry, reason, by)["new"])
             self._own.deny(entry, reason, by, time.monotonic_ns())
             return new
         self._adopt()
@@ -129,11 +134,11 @@ class ControllerHandle:
     def allow(self, entry: str, by: str | None = None) -> bool:
         """Whether it was there. Raises as :meth:`deny`."""
         if self.alive:
-            held = ControllerClient(self.url, REST_S).get("denylist")
+            held = self._client.get("denylist")
             self._own.allow(entry, by)
             known = any(d["entry"] == check_entry(self._fabric, entry) and by in (None, d["by"]) for d in held)
             if known:
-                ControllerClient(self.url, REST_S).allow(entry, by)
+                self._client.allow(entry, by)
             return known
         self._adopt()
         gone = self._own.allow(entry, by)
@@ -143,7 +148,7 @@ class ControllerHandle:
     def denied(self) -> list[dict[str, Any]]:
         """The denials in force."""
         if self.alive:
-            return list(ControllerClient(self.url, REST_S).get("denylist"))
+            return list(self._client.get("denylist"))
         self._adopt()
         return [asdict(denial) for denial in self._own.denials]
 

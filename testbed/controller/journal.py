@@ -16,6 +16,8 @@ JOURNAL_LENGTH = 10_000
 READER_LENGTH = 1_000
 """Entries that wait for a reader before it loses some [ours]: every link of the largest fabric failing at once is 320."""
 MAX_READERS = 32
+OWNERS_READERS = 8
+"""Of these, for readers with the controller's token [ours]."""
 KEEPALIVE_S = 15.0
 """After so long without news a reader gets an empty line: only writing shows that it is gone [ours]."""
 
@@ -23,7 +25,7 @@ Entry = dict[str, Any]
 
 
 class TooManyReaders(Exception):
-    """There are :data:`MAX_READERS` already."""
+    """There are as many already as may be."""
 
 
 class Journal:
@@ -45,9 +47,9 @@ class Journal:
         """Entries after that time."""
         return [entry for entry in self.entries if entry["t_ns"] > t_ns]
 
-    def follow(self, since: int | None) -> Reader:
-        """A reader of all that comes, and first of what came after ``since``. Raises :class:`TooManyReaders`."""
-        if len(self._readers) >= MAX_READERS:
+    def follow(self, since: int | None, most: int = MAX_READERS) -> Reader:
+        """A reader of all that comes, and first of what came after ``since``. Raises :class:`TooManyReaders` if there are ``most``."""
+        if len(self._readers) >= most:
             raise TooManyReaders
         reader = Reader(self, [] if since is None else self.since(since))
         self._readers.append(reader)

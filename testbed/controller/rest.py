@@ -1,26 +1,38 @@
 """REST: a request goes in, a status and a payload come out. No Ryu, no socket.
 
 Pages that show are :mod:`testbed.controller.views`; here are those that change something, and the ones that only the steering knows. It
-answers on the loopback alone, and refuses changes that a web page asks a browser for.
+answers on the loopback alone, and only to requests that name it (``Host``). Every local user may read. A change needs the token that the
+controller's owner holds; a web page may change nothing even with it.
 """
 
 from __future__ import annotations
 
+import hmac
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from testbed.controller.denylist import CLUSTERMAPPER, OPERATOR
-from testbed.controller.journal import Reader, TooManyReaders
+from testbed.controller.journal import MAX_READERS, OWNERS_READERS, Reader, TooManyReaders
 from testbed.controller.steering import Steering
 from testbed.controller.views import PAGES, Answer, Views
 from topologies import FabricError
 
 MAX_BODY = 65_536
 MAX_REASON = 200
+MAX_NAME = 80
+"""Characters of somebody's ``Host`` that an error repeats."""
 ASKERS = (OPERATOR, CLUSTERMAPPER)
 """Who may speak through REST; "policy" is the controller's own word."""
+_OUR_NAMES = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]+)?", re.IGNORECASE)
+"""What ``Host`` may say. A page of another site reaches the loopback by giving its own name our address (DNS rebinding), and the browser
+then sends that name. Any port: an SSH tunnel has another one at its near end."""
+HOW_TO_CHANGE = (
+    "a change needs the fabric's token: use sudo mrcbed denylist, or send the header 'Authorization: Bearer TOKEN' with the token that "
+    "sudo mrcbed denylist token prints"
+)
 
 
 class BadRequest(Exception):
@@ -37,11 +49,21 @@ class Request:
     """At most :data:`MAX_BODY` bytes and one more, which says that there are more."""
     from_browser: bool = False
     """Whether a web page asks (it has an Origin)."""
+    host: str = "localhost"
+    """The header ``Host``, empty if there was none."""
+    token: str = ""
+    """What follows ``Bearer`` in the header ``Authorization``; empty if there was none."""
 
 
 class Rest:
-    def __init__(self, views: Views, steering: Steering) -> None:
-        self._views, self._steering = views, steering
+    """``token``: what only the owner of the controller knows."""
+
+    def __init__(self, views: Views, steering: Steering, token: str) -> None:
+        self._views, self._steering, self._token = views, steering, token.encode()
+
+    def is_owners(self, request: Request) -> bool:
+        """Whether the request has the token. Takes as long for a near guess as for a far one."""
+        return hmac.compare_digest(request.token.encode(), self._token)
 
     def answer(self, request: Request) -> Answer:
         """Status and payload: plain data, or a :class:`Reader` of the event stream."""
@@ -52,9 +74,13 @@ class Rest:
         else:
             stream = ["events"]
         shows = request.method in ("GET", "HEAD")
+        if not _OUR_NAMES.fullmatch(request.host):
+            return 403, {"error": f"this is 127.0.0.1, not {request.host[:MAX_NAME]!r}: use the address that the prompt's status shows"}
         try:
             if not shows and request.from_browser:
                 return 403, {"error": "web pages may not change anything here: use curl, mrcbed denylist, or a program"}
+            if not shows and not self.is_owners(request):
+                return 401, {"error": HOW_TO_CHANGE}
             if shows and parts == stream:
                 return 200, self._stream(request)
             if shows and parts == ["journal"]:
@@ -79,7 +105,8 @@ class Rest:
     def _stream(self, request: Request) -> Reader | list[Any]:
         if request.method == "HEAD":
             return []
-        return self._steering.journal.follow(self._since(request, None) if "since" in request.query else None)
+        most = MAX_READERS if self.is_owners(request) else MAX_READERS - OWNERS_READERS
+        return self._steering.journal.follow(self._since(request, None) if "since" in request.query else None, most)
 
     @staticmethod
     def _since(request: Request, default: Any) -> Any:

@@ -7,15 +7,24 @@ that eventlet dropped in 0.30.3.
 
 from __future__ import annotations
 
-import json
+import contextlib
+import logging
 import os
 import socket
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
+
 STREAM_BUFFER = 1 << 16
 """Bytes under way to a reader of the event stream [ours]."""
+MAX_CONNECTIONS = 64
+"""At once, without event streams and the owner's own [ours]: with every answer as long as the longest they hold some 300 MB."""
+REQUEST_S = 5.0
+"""For a request to come in and its answer to go out [ours]. Both take milliseconds."""
+BACKLOG = 1024
+"""Connections that the kernel holds until they are accepted [ours]. With few, a burst makes a client wait a second to try again."""
 
 
 def prepare() -> None:
@@ -32,15 +41,17 @@ def prepare() -> None:
 
 prepare()
 
+import eventlet  # noqa: E402
+import eventlet.wsgi  # noqa: E402
 from ryu import cfg  # noqa: E402
-from ryu.app.wsgi import ControllerBase, Response, WSGIApplication, WSGIServer, route  # noqa: E402
+from ryu.app.wsgi import ControllerBase, Response, WSGIApplication, route  # noqa: E402
 from ryu.base.app_manager import AppManager, RyuApp  # noqa: E402
 from ryu.controller.event import EventBase  # noqa: E402
 from ryu.controller.handler import set_ev_cls  # noqa: E402
 from ryu.lib import hub  # noqa: E402
 
-from testbed.controller.journal import Reader  # noqa: E402
-from testbed.controller.rest import MAX_BODY, Request  # noqa: E402
+from testbed.controller.journal import MAX_READERS, Reader  # noqa: E402
+from testbed.controller.rest import MAX_BODY, Request, Rest  # noqa: E402
 
 __all__ = ["EventBase", "RyuApp", "run", "serve", "set_ev_cls", "spawn"]
 
@@ -50,19 +61,69 @@ def spawn(work: Callable[[], None]) -> None:
     hub.spawn(work)
 
 
+class _Connections(eventlet.GreenPool):
+    """The server's connections. Each has :data:`REQUEST_S`, and of more than :data:`MAX_CONNECTIONS` the oldest is closed: so whoever holds
+    connections open, by half a request or by not reading the answer, loses them to those who come, and a whole request, which is answered
+    at once, hardly ever is the oldest."""
+
+    def __init__(self) -> None:
+        super().__init__(2 * (MAX_CONNECTIONS + MAX_READERS))
+        self._limited: dict[socket.socket, Any] = {}  # oldest first -> what will close it
+
+    def spawn(self, work: Callable[[Any], None], connection: list[Any]) -> Any:
+        """Serve a new connection, as eventlet's server has it: address, socket, state."""
+        sock = connection[1]
+        while len(self._limited) >= MAX_CONNECTIONS:
+            self._close(next(iter(self._limited)))
+        self._limited[sock] = eventlet.spawn_after(REQUEST_S, self._close, sock)
+        thread = super().spawn(work, connection)
+        thread.link(lambda _: self.keep(sock))
+        eventlet.sleep(0)  # accepting does not wait while connections do: what came is read before the next may push it out
+        return thread
+
+    def keep(self, sock: socket.socket) -> None:
+        """No limit for this connection any more: it is the owner's, or a stream, of which there is a number. Or it has ended."""
+        timer = self._limited.pop(sock, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _close(self, sock: socket.socket) -> None:
+        """Its green thread then reads the end, or fails to write."""
+        self.keep(sock)
+        with contextlib.suppress(OSError):
+            sock.shutdown(socket.SHUT_RDWR)
+
+
+class _Protocol(eventlet.wsgi.HttpProtocol):
+    def finish(self) -> None:
+        """As eventlet's, which leaves the descriptor to the garbage collector where an answer could not be written any more."""
+        super().finish()
+        self.rfile.close()
+
+
 class _Rest(ControllerBase):
-    """Hands every request to one function; what it answers is none of Ryu's business."""
+    """Hands every request to one object; what it answers is none of Ryu's business."""
 
     @route("all", "/{path:.*}")
     def page(self, req: Any, path: str, **_: Any) -> Any:
-        request = Request(req.method, path, dict(req.GET), req.body_file.read(MAX_BODY + 1), "Origin" in req.headers)
-        status, payload = self.data["answer"](request)
+        scheme, _, token = req.headers.get("Authorization", "").partition(" ")
+        request = Request(
+            req.method, path, dict(req.GET), req.body_file.read(MAX_BODY + 1), "Origin" in req.headers,
+            req.headers.get("Host", ""), token.strip() if scheme.lower() == "bearer" else "",
+        )  # fmt: skip
+        rest, connections = self.data["rest"], self.data["connections"]
+        sock = req.environ["eventlet.input"].get_socket()
+        if rest.is_owners(request):
+            connections.keep(sock)
+        status, payload = rest.answer(request)
         if isinstance(payload, Reader):
+            connections.keep(sock)
             req.environ["eventlet.minimum_write_chunk_size"] = 0  # every line goes out at once
             # The kernel would hold megabytes for a reader that stalls: what it loses is counted here instead.
-            req.environ["eventlet.input"].get_socket().setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, STREAM_BUFFER)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, STREAM_BUFFER)
             return Response(content_type="application/x-ndjson", status=status, app_iter=_Closing(payload))
-        return Response(content_type="application/json", status=status, body=json.dumps(payload, indent=2).encode() + b"\n")
+        # A journal has megabytes, for which json with an indent takes half a second, in which nobody else is heard.
+        return Response(content_type="application/json", status=status, body=msgspec.json.format(msgspec.json.encode(payload)) + b"\n")
 
 
 class _Closing:
@@ -78,15 +139,19 @@ class _Closing:
         self._reader.close()
 
 
-def serve(answer: Callable[[Request], tuple[int, Any]], host: str, port: int) -> int:
-    """Serve ``answer(request)`` over HTTP on ``host``; returns the port, a free one for 0. Raises OSError if it is taken."""
-    application = WSGIApplication()
-    application.register(_Rest, {"answer": answer})
-    cfg.CONF.set_override("wsapi_host", host)  # Ryu's default is every interface
-    cfg.CONF.set_override("wsapi_port", port)
-    server = WSGIServer(application)
-    hub.spawn(server)
-    return int(server.server.getsockname()[1])
+def serve(rest: Rest, host: str, port: int) -> int:
+    """Serve ``rest`` over HTTP on ``host``; returns the port, a free one for 0. Raises OSError if it is taken.
+
+    Ryu's own WSGIServer would do without any limit. One request per connection.
+    """
+    application, connections = WSGIApplication(), _Connections()
+    application.register(_Rest, {"rest": rest, "connections": connections})
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = eventlet.listen((host, port), family, BACKLOG)
+    log = logging.getLogger("rest")
+    keys = {"protocol": _Protocol, "custom_pool": connections, "keepalive": False, "debug": False, "log": log, "log_output": False}
+    hub.spawn(lambda: eventlet.wsgi.server(listener, application, **keys))
+    return int(listener.getsockname()[1])
 
 
 def run(app_class: type[RyuApp], **arguments: Any) -> None:

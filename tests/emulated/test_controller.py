@@ -37,6 +37,7 @@ PORTS = {port.name: 1000 + port.number for port in FABRIC.ports}
 LINK = next(link for link in FABRIC.links if link.kind == "fabric")
 NIC = next(link for link in FABRIC.links if link.kind == "nic")
 ROOT = Path(__file__).resolve().parents[2]
+TOKEN = "0123456789abcdef" * 2
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
 
 
@@ -87,7 +88,7 @@ class Lab:
     def config(self, **changes: Any) -> Path:
         path = self.folder / "controller.json"
         data = {"fabric": FABRIC.to_dict(), "ports": PORTS, "netns": self.netns, "maps": str(self.maps), "southbound": "ebpf"}
-        path.write_text(json.dumps({**data, "rest_host": "127.0.0.1", "rest_port": 0, **changes}))
+        path.write_text(json.dumps({**data, "rest_host": "127.0.0.1", "rest_port": 0, "token": TOKEN, **changes}))
         return path
 
     def close(self) -> None:
@@ -241,7 +242,7 @@ def stream(controller: Controller, query: str = "", buffer: int = 0) -> socket.s
         made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
     made.settimeout(PATIENCE_S)
     made.connect(("127.0.0.1", controller.port))
-    made.sendall(f"GET /events{query} HTTP/1.0\r\nHost: here\r\n\r\n".encode())
+    made.sendall(f"GET /events{query} HTTP/1.0\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode())
     return made
 
 
@@ -282,7 +283,7 @@ def test_a_reader_that_stalls_holds_nobody_up(lab: Lab, controller: Controller) 
     with http_connection(controller.port) as connection:
         for turn in range(turns):
             body = {"entry": "p0", "reason": reason} if turn % 2 == 0 else {"allow": "p0"}
-            connection.request("POST", "/denylist", json.dumps(body))
+            connection.request("POST", "/denylist", json.dumps(body), {"Authorization": f"Bearer {TOKEN}"})
             answer = connection.getresponse()
             answer.read()
             assert answer.status in (200, 201)
@@ -327,14 +328,17 @@ def test_readers_that_leave_make_room(lab: Lab, controller: Controller) -> None:
 
 def test_the_denylist_over_http(controller: Controller) -> None:
     url = f"http://127.0.0.1:{controller.port}"
-    client = ControllerClient(url)
+    client = ControllerClient(url, TOKEN)
     assert client.deny("h0>h3@p1/0", "why not")["new"] is True
-    with urllib.request.urlopen(urllib.request.Request(f"{url}/denylist/h0%3Eh3@p1/0", method="DELETE"), timeout=PATIENCE_S) as answer:
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    delete = urllib.request.Request(f"{url}/denylist/h0%3Eh3@p1/0", None, headers, method="DELETE")
+    with urllib.request.urlopen(delete, timeout=PATIENCE_S) as answer:
         assert json.load(answer)["entry"] == "h0>h3@p1/0"
     assert client.get("denylist") == []
     with pytest.raises(UserError, match="has planes p0..p1"):
         client.deny("p9")
-    asked_by_a_page = urllib.request.Request(f"{url}/denylist", b'{"entry": "p0"}', {"Origin": "http://example.org"}, method="POST")
+    headers["Origin"] = "http://example.org"
+    asked_by_a_page = urllib.request.Request(f"{url}/denylist", b'{"entry": "p0"}', headers, method="POST")
     with pytest.raises(urllib.error.HTTPError) as error:
         urllib.request.urlopen(asked_by_a_page, timeout=PATIENCE_S)
     assert error.value.code == 403 and client.get("denylist") == []

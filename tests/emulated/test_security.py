@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed import sandbox
+from testbed import running, sandbox
 from testbed.cluster import Cluster
 from topologies import load_fabric
 
@@ -112,6 +113,25 @@ def test_an_agents_own_user_cannot_open_anothers_control_socket(whole: Cluster) 
     """Agents of a run share a user: what keeps them from steering each other is that the sockets are root's."""
     tried = as_user(sandbox.agent_uid(), f"import socket; socket.socket(socket.AF_UNIX).connect({str(whole.agents[0].path)!r})")
     assert tried.returncode != 0 and "PermissionError" in tried.stderr
+
+
+@pytest.mark.parametrize("uid", [NOBODY, 1000])
+def test_another_user_may_look_at_the_rest_view_and_change_nothing(whole: Cluster, uid: int) -> None:
+    """Nor find the token: not in a file, not in a command line, not in an environment."""
+    token = whole.control.token
+    tried = as_user(uid, f"import urllib.request; urllib.request.urlopen({whole.rest_url + '/denylist'!r}, b'{{\"entry\": \"p0\"}}')")
+    assert tried.returncode != 0 and "HTTP Error 401" in tried.stderr
+    looked = as_user(uid, f"import json, urllib.request; print(json.load(urllib.request.urlopen({whole.rest_url + '/denylist'!r})))")
+    assert looked.stdout == "[]\n", looked.stderr
+    places = [str(running.NOTE), f"{sandbox.RUN_DIR}/controller.json"]
+    for place in [*places, *(f"/proc/{pid}/root{place}" for pid in (os.getpid(), whole.controller_pid) for place in places)]:
+        assert token in Path(place).read_text() and stat.S_IMODE(Path(place).stat().st_mode) == 0o600
+        assert "PermissionError" in as_user(uid, f"open({place!r})").stderr
+    for pid in os.listdir("/proc"):
+        if pid.isdigit():
+            for page in ("cmdline", "environ"):
+                with contextlib.suppress(OSError):
+                    assert token.encode() not in Path(f"/proc/{pid}/{page}").read_bytes()
 
 
 def listening(pid: int) -> list[tuple[str, int]]:

@@ -121,8 +121,9 @@ def test_denied_paths_carry_nothing_and_come_back_through_probing(cluster: Clust
     ring = Ring(cluster)
     ring.run(10)
     request = urllib.request.Request(
-        f"{cluster.rest_url}/denylist", json.dumps({"entry": CABLE, "reason": "the test says so"}).encode(), method="POST"
-    )
+        f"{cluster.rest_url}/denylist", json.dumps({"entry": CABLE, "reason": "the test says so"}).encode(),
+        {"Authorization": f"Bearer {cluster.control.token}"}, method="POST",
+    )  # fmt: skip
     with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
         assert answer.status == 201 and json.load(answer)["entry"] == CABLE
     assert wait_until(lambda: all((row["state"] == "DENIED") == on(row, CABLE) for row in rows(cluster)))

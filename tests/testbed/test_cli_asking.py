@@ -25,6 +25,7 @@ from topologies.paths import static_tables
 
 FABRIC = load_fabric("tiny")
 LINK = "p0-t0-0:p0-t1-1"
+TOKEN = "0123456789abcdef" * 2
 Ask = Callable[..., tuple[int, str, str]]
 
 
@@ -35,13 +36,15 @@ class Service:
         self.links = FailedLinks(FABRIC, time.monotonic_ns())
         self.steering = Steering(FABRIC, self.links, Journal(), time.monotonic_ns)
         tables = static_tables(FABRIC)
-        rest = Rest(Views(FABRIC, tables, lambda: tables, self.links, lambda: self.steering.denylist.entries), self.steering)
+        rest = Rest(Views(FABRIC, tables, lambda: tables, self.links, lambda: self.steering.denylist.entries), self.steering, TOKEN)
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def serve(self) -> None:
                 url = urlsplit(self.path)
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                status, payload = rest.answer(Request(self.command, unquote(url.path), dict(parse_qsl(url.query)), body))
+                token = self.headers.get("Authorization", "").removeprefix("Bearer ")
+                request = Request(self.command, unquote(url.path), dict(parse_qsl(url.query)), body, host=self.headers["Host"], token=token)
+                status, payload = rest.answer(request)
                 self.send_response(status)
                 self.end_headers()
                 if isinstance(payload, Reader):
@@ -76,7 +79,7 @@ def service() -> Iterator[Service]:
 @pytest.fixture
 def ask(service: Service, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ask:
     """Runs a command line: status, stdout, stderr. The fabric is found as if it were up here."""
-    monkeypatch.setattr(running, "find", lambda: [Running(service.url, "tiny")])
+    monkeypatch.setattr(running, "find", lambda: [Running(service.url, "tiny", TOKEN)])
 
     def asked(*arguments: str) -> tuple[int, str, str]:
         status = cli.execute(list(arguments))
@@ -104,6 +107,19 @@ def test_what_the_controller_refuses_is_its_own_line(ask: Ask) -> None:
     assert ask("denylist", "remove", "p0") == (2, "", "mrcbed: p0 is not on the denylist\n")
     assert ask("denylist", "ad", "p0")[0] == 2
     assert "did you mean h3" in ask("paths", "h0", "h30")[2]
+
+
+def test_the_token_comes_with_the_address_or_the_environment(ask: Ask, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ask("denylist", "token") == ask("denylist", "token", "--url", service.url) == (0, f"{TOKEN}\n", "")
+    assert ask("denylist", "add", "p0", "--url", service.url)[0] == 0
+    monkeypatch.setattr(running, "find", list)  # as to a user who may not look into root's run
+    for words in (("remove", "p0"), ("add", "p1")):
+        status, out, err = ask("denylist", *words, "--url", service.url)
+        assert (status, out) == (2, "") and err.startswith("mrcbed: a change needs the fabric's token: use sudo mrcbed denylist")
+    assert ask("denylist", "token", "--url", service.url) == (2, "", "mrcbed: the token is for the fabric's owner: use sudo\n")
+    assert [d["entry"] for d in json.loads(ask("denylist", "--json", "--url", service.url)[1])] == ["p0"], "looking needs none"
+    monkeypatch.setenv("MRCBED_TOKEN", TOKEN)
+    assert ask("denylist", "remove", "p0", "--url", service.url)[0] == 0
 
 
 def test_links(ask: Ask, service: Service) -> None:
@@ -178,7 +194,7 @@ def test_nothing_up_is_one_line(ask: Ask, monkeypatch: pytest.MonkeyPatch, argum
 
 @pytest.mark.parametrize("arguments", COMMANDS)
 def test_several_up_is_a_choice(ask: Ask, service: Service, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]) -> None:
-    both = [Running(service.url, "tiny"), Running("http://127.0.0.1:1", "demo")]
+    both = [Running(service.url, "tiny", TOKEN), Running("http://127.0.0.1:1", "demo", "")]
     monkeypatch.setattr(running, "find", lambda: both)
     status, _, err = ask(*arguments)
     assert status == 2 and "2 fabrics are up (tiny at http" in err and "choose with --url" in err

@@ -18,6 +18,7 @@ GOOD: dict[str, Any] = {
     "southbound": "ebpf",
     "rest_host": "127.0.0.1",
     "rest_port": 0,
+    "token": "0123456789abcdef" * 2,
 }
 
 
@@ -34,6 +35,8 @@ def test_host_ports_are_left_out() -> None:
         ({"netns": None}, "'netns' must be there"),
         ({"rest_port": "80"}, "'rest_port' must be there and be of type int"),
         ({"rest_host": "0.0.0.0"}, "loopback only"),
+        ({"token": None}, "'token' must be there"),
+        ({"token": ""}, "at least 32 characters"),
         ({"southbound": "smoke"}, "no southbound 'smoke'"),
         ({"fabric": {"name": "x"}}, "'planes' is missing"),
         ({"ports": {}}, "switch ports have no ifindex"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from testbed.controller.journal import MAX_READERS, Journal, Reader
+from testbed.controller.journal import MAX_READERS, OWNERS_READERS, Journal, Reader
 from testbed.controller.links import FailedLinks, LinkChange
 from testbed.controller.rest import MAX_BODY, Request, Rest
 from testbed.controller.steering import Steering
@@ -18,6 +18,7 @@ from topologies.paths import path_evs, path_links, static_tables
 FABRIC = load_fabric("demo")
 TABLES = static_tables(FABRIC)
 LINK = "p1-t0-1:p1-t1-2"
+TOKEN = "0123456789abcdef" * 2
 
 
 class Service:
@@ -26,9 +27,11 @@ class Service:
         self.links = FailedLinks(FABRIC, 1)
         self.steering = Steering(FABRIC, self.links, Journal(), lambda: next(ticks))
         views = Views(FABRIC, TABLES, lambda: TABLES, self.links, lambda: self.steering.denylist.entries)
-        self.rest = Rest(views, self.steering)
+        self.rest = Rest(views, self.steering, TOKEN)
 
     def ask(self, method: str, path: str, expected: int = 200, body: Any = b"", **more: Any) -> Any:
+        """As the owner asks, unless ``more`` says otherwise."""
+        more = {"token": TOKEN, **more}
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         status, payload = self.rest.answer(Request(method, path, body=data, **more))
         assert status == expected, payload
@@ -116,6 +119,37 @@ def test_web_pages_may_look_but_not_change(service: Service) -> None:
     service.ask("GET", "/links", from_browser=True)
 
 
+@pytest.mark.parametrize("token", ["", "0", TOKEN[:-1], TOKEN + "0", TOKEN[:-1] + "e", TOKEN.upper(), "\u00e9" * 32])
+def test_without_the_token_everybody_may_look_and_nobody_change(service: Service, token: str) -> None:
+    service.ask("POST", "/denylist", 201, {"entry": LINK})
+    for method, path, body in [
+        ("POST", "/denylist", {"entry": "p0"}), ("POST", "/denylist", {"allow": LINK}),
+        ("POST", "/denylist", {"entry": "p0", "by": "clustermapper"}), ("DELETE", f"/denylist/{LINK}", {}), ("PUT", "/denylist", {}),
+    ]:  # fmt: skip
+        assert "sudo mrcbed denylist" in service.ask(method, path, 401, body, token=token)["error"]
+    assert [d["entry"] for d in service.ask("GET", "/denylist", token=token)] == [LINK]
+    assert [e["event"] for e in service.ask("GET", "/journal", token=token)] == ["deny"]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:41607", "localhost", "LocalHost:8080", "[::1]", "[::1]:41607"])
+def test_requests_that_name_the_loopback_are_answered(service: Service, host: str) -> None:
+    service.ask("GET", "/links", host=host)
+    service.ask("POST", "/denylist", 201, {"entry": LINK}, host=host)
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["", "evil.example", "evil.example:41607", "127.0.0.1.evil.example", "localhost.evil.example", "localhost:1@evil.example",
+     "127.0.0.1:80:80", "127.0.0.2", "127.0.0.1,evil.example", "0.0.0.0", "::1", "localhost:", "localhost\n", "x" * 70_000],
+)  # fmt: skip
+def test_another_hosts_name_gets_nothing(service: Service, host: str) -> None:
+    """A web page that gave its own name our address (DNS rebinding) may not even look."""
+    for path in ("/links", "/", "/events", "/nothing"):
+        assert "this is 127.0.0.1" in service.ask("GET", path, 403, host=host)["error"]
+    service.ask("POST", "/denylist", 403, {"entry": LINK}, host=host)
+    assert service.ask("GET", "/denylist") == [] and service.steering.journal.readers == 0
+
+
 @pytest.mark.parametrize(
     ("method", "path"),
     [("POST", "/v1/links"), ("DELETE", "/v1/tables/p0-t0-0"), ("PUT", "/denylist"), ("DELETE", "/denylist"), ("POST", "/agents")],
@@ -174,6 +208,15 @@ def test_a_time_that_is_none_is_400(service: Service, page: str) -> None:
 
 def test_too_many_readers_are_503(service: Service) -> None:
     for _ in range(MAX_READERS):
+        service.ask("GET", "/events")
+    service.ask("GET", "/events", 503)
+
+
+def test_strangers_leave_room_for_the_owners_readers(service: Service) -> None:
+    for _ in range(MAX_READERS - OWNERS_READERS):
+        service.ask("GET", "/events", token="")
+    service.ask("GET", "/events", 503, token="")
+    for _ in range(OWNERS_READERS):
         service.ask("GET", "/events")
     service.ask("GET", "/events", 503)
 
