@@ -98,9 +98,10 @@ def judge(
         *(_clock(watch) if watch else ()),
     ]
     doubtful = [
-        *_busy(samples, window),
+        *(_suspended(watch, window) if watch else ()),
+        *_waiting(samples, window, watch or {}, base_rtt_ns, held_up),
         *_late(loops, base_rtt_ns),
-        *(_waiting(watch, base_rtt_ns, held_up) if watch else ()),
+        *(_unwatched(watch) if watch else ()),
         *(["the packets could not be counted to the end"] if unexplained is None else []),
         *([f"{on_the_way} packets were still on their way when the books were closed"] if on_the_way else []),
         *_dropped(causes),
@@ -148,8 +149,10 @@ def _ports(found: Mapping[str, Any], touched: set[str]) -> Iterable[str]:
 
 def _clock(watch: Mapping[str, Any]) -> Iterable[str]:
     clock = watch["clock"]
+    if clock.get("slept_ns", 0) > STEP_NS:
+        yield f"the machine slept for {clock['slept_ns'] / 1e9:.1f} s: keep it awake and run again"
     if clock["step_ns"] > STEP_NS:
-        yield f"the clock was set, or the machine slept: {clock['step_ns'] / 1e6:.1f} ms beside the monotonic clock"
+        yield f"the clock was set: {clock['step_ns'] / 1e6:.1f} ms beside the monotonic clock"
     if clock["strangers"]:
         yield f"{', '.join(clock['strangers'])} had a clock of another time namespace"
 
@@ -157,31 +160,68 @@ def _clock(watch: Mapping[str, Any]) -> Iterable[str]:
 # --- doubtful --------------------------------------------------------------------------------------------------------
 
 
-def _busy(samples: Sequence[Sequence[float]], window: tuple[int, int]) -> Iterable[str]:
+def _suspended(watch: Mapping[str, Any], window: tuple[int, int]) -> Iterable[str]:
+    stopped = [gap for t, gap in watch.get("gaps", ()) if window[0] < t and t - gap < window[1]]
+    if stopped:
+        yield f"the runner was suspended for {sum(stopped) / 1e9:.1f} s (Ctrl-Z, SIGSTOP, or a virtual machine that was paused): run again"
+
+
+def _waiting(
+    samples: Sequence[Sequence[float]], window: tuple[int, int], watch: Mapping[str, Any], base_rtt_ns: int, held_up: set[str]
+) -> Iterable[str]:
+    """What agents waited for a core decides; a busy machine in which they did not is none of their business. Unknown, it counts."""
+    agents = agents_of(watch) - held_up
+    waits = {row["name"]: row["delay_ns"] / row["turns"] for row in watch.get("processes", ()) if row["name"] in agents and row["turns"]}
+    late = {name: wait for name, wait in waits.items() if wait > DELAY_RTTS * base_rtt_ns}
+    if late:
+        worst = max(late, key=lambda name: late[name])
+        allowed = f"{DELAY_RTTS:g} base RTTs are allowed"
+        longest = f"up to {late[worst] / 1e6:.1f} ms for a core each time, on average ({allowed})"
+        yield f"{_agents(late, waits, worst)} waited {longest}{_by(watch)}"
+    if waits:
+        return
     inside = [share for t, share in samples if window[0] <= t <= window[1] + SAMPLE_S * 1e9]
     busy_s = sum(share > BUSY for share in inside) * SAMPLE_S
     if busy_s > max(1.0, BUSY_SHARE * (window[1] - window[0]) / 1e9):
-        yield f"the machine was more than {BUSY:.0%} busy for {busy_s:.1f} s: lower the fabric's rates or free the machine"
+        unknown = "how long agents waited for a core is not known"
+        yield f"the machine was more than {BUSY:.0%} busy for {busy_s:.1f} s, {unknown}{_by(watch)}"
+    pressure = watch.get("pressure")
+    if pressure is not None and pressure > PRESSURE:
+        yield f"some task of the machine waited for a core for {min(pressure, 1.0):.0%} of the time: free the machine"
+
+
+def _agents(late: Collection[str], of: Collection[str], worst: str) -> str:
+    return f"the agent of {worst}" if len(late) == 1 else f"{len(late)} of {len(of)} agents (worst: {worst})"
+
+
+def _by(watch: Mapping[str, Any]) -> str:
+    """By whom the machine was busy, and the remedy for the largest part that has one; "" of results that do not tell."""
+    shares = watch.get("cpu_shares")
+    if shares is None:
+        return ": lower the fabric's rates or free the machine"
+    remedies = {
+        "own": "lower the fabric's rates or use fewer hosts",
+        "others": "free the machine of other work",
+        "steal": "give this virtual machine cores of its own",
+    }
+    names = {"own": "this run's processes", "others": "others", "interrupts": "interrupts", "steal": "stolen"}
+    said = ", ".join(f"{shares[part]:.0%} {name}" for part, name in names.items())
+    return f": the machine was {shares['busy']:.0%} busy ({said}): {remedies[max(remedies, key=lambda part: shares[part])]}"
 
 
 def _late(loops: Sequence[Mapping[str, Any]], base_rtt_ns: int) -> Iterable[str]:
     lag = max((int(loop.get("lag_p99_ns", 0)) for loop in loops), default=0)
     if lag > base_rtt_ns:
         yield f"agents woke up to {lag / 1e6:.1f} ms late (p99), more than a base RTT ({base_rtt_ns / 1e6:.1f} ms)"
-    for loop in loops:
-        stall = int(loop.get("lag_max_ns", 0))
-        if stall > max(STALL_RTTS * base_rtt_ns, STALL_NS):
-            yield f"the agent of h{loop['host']} did not get to run for {stall / 1e6:.0f} ms, {stall / base_rtt_ns:.0f} base RTTs"
+    stalls = {f"h{loop['host']}": int(loop.get("lag_max_ns", 0)) for loop in loops}
+    stalled = {name: stall for name, stall in stalls.items() if stall > max(STALL_RTTS * base_rtt_ns, STALL_NS)}
+    if stalled:
+        worst = max(stalled, key=lambda name: stalled[name])
+        longest = f"up to {stalled[worst] / 1e6:.0f} ms, {stalled[worst] / base_rtt_ns:.0f} base RTTs"
+        yield f"{_agents(stalled, stalls, worst)} did not get to run for {longest}"
 
 
-def _waiting(watch: Mapping[str, Any], base_rtt_ns: int, held_up: set[str]) -> Iterable[str]:
-    pressure = watch.get("pressure")
-    if pressure is not None and pressure > PRESSURE:
-        yield f"some task of the machine waited for a core for {min(pressure, 1.0):.0%} of the time: free the machine"
-    for row in watch.get("processes", ()):
-        if row["name"] in agents_of(watch) - held_up and row["turns"] and row["delay_ns"] / row["turns"] > DELAY_RTTS * base_rtt_ns:
-            mean = row["delay_ns"] / row["turns"] / 1e6
-            yield f"the agent of {row['name']} waited {mean:.1f} ms for a core each time, on average ({DELAY_RTTS:g} base RTTs are allowed)"
+def _unwatched(watch: Mapping[str, Any]) -> Iterable[str]:
     drift = watch["clock"]["drift_ppm"]
     if abs(drift) > DRIFT_PPM:
         yield f"the clock was slewed by {drift:,.0f} ppm: let it settle"
@@ -225,6 +265,7 @@ def figures(
         "cpu": {
             "agents_percent": percent(agents), "agent_max_percent": max((percent([a]) or 0.0 for a in agents), default=None),
             **{f"{name}_percent": percent([used[name]]) for name in ("controller", "runner") if name in used}, "cores": watch["cores"],
+            "machine_shares": watch.get("cpu_shares"),
         },
         "waiting": {
             "pressure": watch.get("pressure"),
@@ -242,5 +283,6 @@ def figures(
             "compared": sum(row["compared"] for row in rows), "equal": sum(row["equal"] for row in rows),
             "off_bytes": max((row["off_bytes"] for row in rows), default=None),
         },
-        "clock": {key: watch["clock"][key] for key in ("step_ns", "drift_ppm")},
+        "clock": {key: watch["clock"].get(key, 0) for key in ("step_ns", "slept_ns", "drift_ppm")},
+        "suspended_ns": sum(gap for _, gap in watch.get("gaps", ())),
     }  # fmt: skip

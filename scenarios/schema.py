@@ -215,11 +215,14 @@ class _Reader(BackgroundValues):
         faults = self.faults(self.list_of(data, "fault"), [t.fabric for t in chosen], workload)
         expects = [self.expect(e, f"expect[{i}]", [*every, *chosen], workload) for i, e in enumerate(self.list_of(data, "expect"))]
         names = {t.name.replace("-", "_") for t in chosen}
+        timeout_ns = self.parsed(parse_duration, data.get("timeout", "120s"), "timeout")
+        if not timeout_ns:
+            raise self.fail("timeout", f"= {data['timeout']!r} must be longer than 0, like \"120s\"")
         return Scenario(
             name=str(data["name"]),
             description=str(data.get("description", "")).strip(),
             seeds=tuple(seeds),
-            timeout_ns=self.parsed(parse_duration, data.get("timeout", "120s"), "timeout"),
+            timeout_ns=timeout_ns,
             expect_outcome=self.one_of(data.get("expect_outcome", "done"), OUTCOMES, "expect_outcome"),
             workload=workload,
             transports=tuple(chosen),

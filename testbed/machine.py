@@ -19,6 +19,15 @@ class Work(NamedTuple):
     turns: int  # times that it got one
 
 
+class Cpu(NamedTuple):
+    """Of a machine, clock ticks. ``busy`` includes ``interrupts`` (the kernel's work on packets) and ``steal`` (another machine's)."""
+
+    busy: int
+    total: int
+    interrupts: int
+    steal: int
+
+
 class Clocks(NamedTuple):
     """One look at the clocks, ns. ``width``: how long the look took, so how far apart the readings may be."""
 
@@ -29,12 +38,12 @@ class Clocks(NamedTuple):
     width: int
 
 
-def read_cpu() -> tuple[float, float]:
-    """(busy, total) of the whole machine since boot, in clock ticks; steal counts as busy: it was not ours."""
+def read_cpu() -> Cpu:
+    """Of the whole machine since boot (proc_stat(5))."""
     with open("/proc/stat", encoding="ascii") as stat:
-        ticks = [int(x) for x in stat.readline().split()[1:9]]
-    idle = ticks[3] + ticks[4]
-    return float(sum(ticks) - idle), float(sum(ticks))
+        user, nice, system, idle, waiting, irq, softirq, steal = (int(x) for x in stat.readline().split()[1:9])
+    busy = user + nice + system + irq + softirq + steal
+    return Cpu(busy, busy + idle + waiting, irq + softirq, steal)
 
 
 def read_pressure() -> int | None:
@@ -46,19 +55,21 @@ def read_pressure() -> int | None:
         return None
 
 
+def read_thread(directory: str) -> Work | None:
+    """Of one thread, by its directory in /proc; None if it is gone or the kernel does not account for it."""
+    with suppress(OSError, ValueError, TypeError), open(f"{directory}/schedstat", encoding="ascii") as held:
+        return Work(*map(int, held.read().split()))
+    return None
+
+
 def read_work(pid: int) -> Work | None:
     """None if it is gone or the kernel does not account for it (Documentation/scheduler/sched-stats.rst)."""
-    total, seen = [0, 0, 0], False
     try:
         threads = os.listdir(f"/proc/{pid}/task")
     except OSError:
         return None
-    for thread in threads:
-        with suppress(OSError, ValueError):  # a thread may end meanwhile
-            with open(f"/proc/{pid}/task/{thread}/schedstat", encoding="ascii") as held:
-                total = [a + int(b) for a, b in zip(total, held.read().split(), strict=True)]
-            seen = True
-    return Work(*total) if seen else None
+    found = [work for thread in threads if (work := read_thread(f"/proc/{pid}/task/{thread}")) is not None]  # one may end meanwhile
+    return Work(*map(sum, zip(*found, strict=True))) if found else None
 
 
 def read_clocks() -> Clocks:

@@ -51,6 +51,9 @@ def judge(**changes: Any) -> Judgement:
     return fidelity.judge(**{**given, **changes})
 
 
+BUSY = [(t * S // 5, 0.95) for t in range(50)]
+
+
 def waiting(name: str, delay_ns: int) -> dict[str, Any]:
     return watch(processes=[{"name": name, "cpu_ns": S, "delay_ns": 1000 * delay_ns, "turns": 1000}])
 
@@ -63,11 +66,13 @@ def test_a_quiet_run_is_trusted() -> None:
 @pytest.mark.parametrize(
     ("changes", "verdict", "word"),
     [
-        ({"samples": [(t * S // 5, 0.95) for t in range(50)]}, DOUBTFUL, "busy"),
+        ({"samples": BUSY, "watch": None}, DOUBTFUL, "how long agents waited for a core is not known"),
+        ({"samples": BUSY, "watch": watch(processes=[])}, DOUBTFUL, "the machine was more than 90% busy for 10.0 s"),
         ({"loops": [{"host": 3, "lag_p99_ns": 2 * BASE, "lag_max_ns": 2 * BASE}]}, DOUBTFUL, "p99"),
-        ({"loops": [{"host": 3, "lag_p99_ns": 1, "lag_max_ns": 7 * BASE}]}, DOUBTFUL, "agent of h3 did not get to run for 70 ms"),
-        ({"watch": watch(pressure=0.96)}, DOUBTFUL, "waited for a core for 96% of the time"),
-        ({"watch": waiting("h3", BASE // 4 + 1)}, DOUBTFUL, "the agent of h3 waited 2.5 ms"),
+        ({"loops": [{"host": 3, "lag_p99_ns": 1, "lag_max_ns": 7 * BASE}]}, DOUBTFUL, "agent of h3 did not get to run for up to 70 ms"),
+        ({"watch": watch(pressure=0.96, processes=[])}, DOUBTFUL, "waited for a core for 96% of the time"),
+        ({"watch": waiting("h3", BASE // 4 + 1)}, DOUBTFUL, "the agent of h3 waited up to 2.5 ms"),
+        ({"watch": watch(gaps=[(4 * S, 3 * S)])}, DOUBTFUL, "the runner was suspended for 3.0 s (Ctrl-Z, SIGSTOP"),
         ({"watch": watch(clock={"drift_ppm": 1001.0})}, DOUBTFUL, "slewed by 1,001 ppm"),
         ({"watch": watch(failure="OSError: no")}, DOUBTFUL, "nobody watched the machine to the end (OSError: no)"),
         ({"unexplained": None}, DOUBTFUL, "could not be counted"),
@@ -85,7 +90,8 @@ def test_a_quiet_run_is_trusted() -> None:
         ({"watch": watch([port(excess_bytes=24_709)])}, INVALID, "p0-t0-0-u0 went faster than its rate: 24,709 bytes beyond its 10 Mb/s"),
         ({"watch": watch([port(busy_share=0.9799)])}, INVALID, "always had something to send, and carried 98.0% of its 10 Mb/s"),
         ({"watch": watch([port(off_bytes=FRAME + 1)])}, INVALID, "the queue that was counted and the kernel's own differ by 4,303"),
-        ({"watch": watch(clock={"step_ns": 1_000_001})}, INVALID, "the clock was set, or the machine slept: 1.0 ms"),
+        ({"watch": watch(clock={"step_ns": 1_000_001})}, INVALID, "the clock was set: 1.0 ms"),
+        ({"watch": watch(clock={"slept_ns": 5 * S})}, INVALID, "the machine slept for 5.0 s"),
         ({"watch": watch(clock={"strangers": ["h3"]})}, INVALID, "h3 had a clock of another time namespace"),
     ],
 )
@@ -99,8 +105,10 @@ def test_each_doubt_is_told(changes: dict[str, Any], verdict: str, word: str) ->
 @pytest.mark.parametrize(
     "changes",
     [
-        {"watch": watch(pressure=0.95)},
-        {"watch": watch(pressure=None)},  # a kernel without PSI
+        {"samples": BUSY, "watch": watch(pressure=1.0)},  # busy with other work, but no agent waited
+        {"watch": watch(gaps=[(-S, 3 * S), (14 * S, 3 * S)])},  # before and after the measured part
+        {"watch": watch(pressure=0.95, processes=[])},
+        {"watch": watch(pressure=None, processes=[])},  # a kernel without PSI
         {"watch": waiting("h3", BASE // 4)},
         {"watch": waiting("controller", BASE)},  # nobody's packets wait for it
         {"watch": watch(clock={"drift_ppm": -1000.0})},
@@ -115,7 +123,7 @@ def test_what_is_just_allowed_is_no_reason(changes: dict[str, Any]) -> None:
 
 
 def test_the_worse_of_two_verdicts_stands_and_both_reasons_are_told() -> None:
-    made = judge(unexplained=1, watch=watch(pressure=1.0))
+    made = judge(unexplained=1, watch=watch(pressure=1.0, processes=[]))
     assert made.verdict == INVALID and len(made.invalid) == len(made.doubtful) == 1 and len(made.reasons) == 2
 
 
@@ -131,10 +139,22 @@ def test_what_faults_corrupted_broke_or_stopped_is_no_reason() -> None:
     assert len(judge(watch=off, touched=["p0-t0-0:p0-t1-1"]).reasons) == 2
 
 
+def test_all_agents_have_one_line_and_it_says_who_kept_the_machine_busy() -> None:
+    rows = [{"name": f"h{i}", "cpu_ns": S, "delay_ns": (i + 1) * BASE * 1000, "turns": 1000} for i in range(3)]
+    quiet = {"name": "h9", "cpu_ns": S, "delay_ns": 0, "turns": 1000}
+    loops = [{"host": i, "lag_p99_ns": 1, "lag_max_ns": (7 + i) * BASE} for i in range(4)]
+    for part, remedy in {"own": "lower the fabric's rates", "others": "free the machine", "steal": "cores of its own"}.items():
+        shares = {"busy": 0.97, "own": 0.1, "others": 0.1, "interrupts": 0.9, "steal": 0.1, part: 0.6}
+        waited, stalled = judge(watch=watch(processes=[*rows, quiet], cpu_shares=shares), loops=loops).doubtful
+        assert waited.startswith("3 of 4 agents (worst: h2) waited up to 30.0 ms for a core") and remedy in waited
+        assert "the machine was 97% busy (" in waited and f"{shares['own']:.0%} this run's processes" in waited
+        assert stalled == "4 of 4 agents (worst: h3) did not get to run for up to 100 ms, 10 base RTTs"
+
+
 def test_what_was_measured_is_told() -> None:
     made = fidelity.figures(judge(), [{"host": 0, "lag_p99_ns": 7, "lag_max_ns": 9}], {"rx_ring_drops": 2}, watch())
     assert made["cpu"] == {
-        "agents_percent": 30.0, "agent_max_percent": 20.0, "controller_percent": 1.0, "runner_percent": 5.0, "cores": 2
+        "agents_percent": 30.0, "agent_max_percent": 20.0, "controller_percent": 1.0, "runner_percent": 5.0, "cores": 2, "machine_shares": None
     }  # fmt: skip
     assert made["waiting"] == {"pressure": 0.4, "agent_max_percent": 2.0, "mean_max_ns": 200_000}
     assert made["ports"] == {"watched": 1, "busy": 1, "busy_least_share": 0.9998, "excess_bytes": 6000}
@@ -147,7 +167,7 @@ def test_what_was_measured_is_told() -> None:
     for key in ("window_ns", "processes", "pressure", "ports"):
         del cut_short[key]
     told = fidelity.figures(judge(watch=cut_short), [], {}, cut_short)
-    assert told["cpu"] == {"agents_percent": None, "agent_max_percent": None, "cores": 2}
+    assert told["cpu"] == dict.fromkeys(("agents_percent", "agent_max_percent", "machine_shares")) | {"cores": 2}
 
 
 @pytest.mark.parametrize(

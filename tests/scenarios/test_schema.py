@@ -55,6 +55,7 @@ def test_twin_of_demo_is_the_named_one() -> None:
         ("steps = 4", "stepps = 4", "workload.stepps is not a key: did you mean 'steps'?"),
         ("steps = 4", "steps = 0", "workload.steps = 0 must be a whole number in 1.."),
         ("steps = 4", "steps = true", "workload.steps = True must be"),
+        ("[workload]", 'timeout = "0s"\n[workload]', "timeout = '0s' must be longer than 0, like \"120s\""),
         ('"64KiB"', '"64 apples"', "is not a size"),
         ('"64KiB"', "6", "multiple of 4"),
         ('"mrc"', '"infiniband"', "there are mrc, roce"),

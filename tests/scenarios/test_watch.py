@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -34,17 +38,62 @@ def clock(*moved: dict[str, int]) -> dict[str, Any]:
 
 
 def test_clocks_that_go_on_are_not_suspected() -> None:
-    assert clock(*[{}] * 5) == {"step_ns": 0, "drift_ppm": 0.0, "strangers": []}
+    assert clock(*[{}] * 5) == {"step_ns": 0, "slept_ns": 0, "drift_ppm": 0.0, "strangers": []}
 
 
 @pytest.mark.parametrize("step", [30 * MS, -30 * MS])
 def test_a_clock_that_was_set_is_seen_and_set_back_it_still_is(step: int) -> None:
-    assert clock({}, {}, {"real": step}, {}, {}) == {"step_ns": 30 * MS - 2000, "drift_ppm": 0.0, "strangers": []}
+    assert clock({}, {}, {"real": step}, {}, {}) == {"step_ns": 30 * MS - 2000, "slept_ns": 0, "drift_ppm": 0.0, "strangers": []}
     assert clock({}, {}, {"real": step}, {}, {"real": -step})["step_ns"] == 30 * MS - 2000
 
 
-def test_a_machine_that_slept_is_seen() -> None:
-    assert clock({}, {}, {"boot": 5000 * MS, "real": 5000 * MS}, {})["step_ns"] == 5000 * MS - 2000
+def test_a_machine_that_slept_is_not_taken_for_a_clock_that_was_set() -> None:
+    found = clock({}, {}, {"boot": 5000 * MS, "real": 5000 * MS}, {})
+    assert (found["slept_ns"], found["step_ns"]) == (5000 * MS, 0)
+
+
+class Gap:
+    """A clock and a scheduler in which the third look comes 5 s late; ``waited``: so much of it the thread was ready to run, ns."""
+
+    def __init__(self, waited: int) -> None:
+        self.now, self.looks, self.waited, self.total = 0, 0, waited, 0
+
+    def monotonic_ns(self) -> int:
+        return self.now
+
+    def wait(self, seconds: float) -> bool:
+        self.looks += 1
+        late = 5000 * MS if self.looks == 3 else 0
+        self.total += self.waited if late else 0
+        self.now += int(seconds * 1e9) + late
+        return self.looks > 5
+
+
+@pytest.mark.parametrize(("waited", "gap"), [(0, [5000 * MS]), (5000 * MS, []), (3000 * MS, [2000 * MS])])
+def test_a_late_look_that_did_not_wait_for_a_core_is_a_gap(waited: int, gap: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    play = Gap(waited)
+    monkeypatch.setattr(watching, "time", play)
+    monkeypatch.setattr(watching, "_waited_ns", lambda: play.total)
+    made = Watch()
+    monkeypatch.setattr(made, "_over", play)
+    made.run()
+    assert made.failure == "" and [ns for _, ns in made.result()["gaps"]] == gap
+
+
+def test_a_stopped_process_is_suspended_and_not_starved() -> None:
+    """The real thing: SIGSTOP for more than GAP_NS, whatever the machine is like."""
+    code = "import json, sys; from scenarios.watch import Watch; w = Watch(); w.start(); print(1, flush=True); sys.stdin.readline(); w.stop()"
+    words = [sys.executable, "-c", code + "; print(json.dumps(w.result()['gaps']))"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdout.readline()
+        time.sleep(0.5)
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(2.5)
+        process.send_signal(signal.SIGCONT)
+        time.sleep(0.5)
+        gaps = json.loads(process.communicate("\n", timeout=60)[0])
+    assert len(gaps) == 1 and gaps[0][1] >= 1.5e9
 
 
 def test_a_look_that_took_long_is_no_step() -> None:
@@ -53,7 +102,7 @@ def test_a_look_that_took_long_is_no_step() -> None:
 
 def test_a_slewed_clock_is_a_drift_and_no_step() -> None:
     slow = {"raw": 100_000, "real": 0}  # monotonic and the day's are slewed alike: 200 ms of theirs are 200.1 of the hardware's
-    assert clock(*[slow] * 6) == {"step_ns": 0, "drift_ppm": pytest.approx(-499.8, abs=0.2), "strangers": []}
+    assert clock(*[slow] * 6) == {"step_ns": 0, "slept_ns": 0, "drift_ppm": pytest.approx(-499.8, abs=0.2), "strangers": []}
 
 
 def test_the_real_clocks_are_sane() -> None:
@@ -79,6 +128,8 @@ def test_what_processes_use_between_the_marks() -> None:
     (row,) = found["processes"]  # who is not there has no row
     assert row["name"] == "runner" and 50 * MS <= row["cpu_ns"] <= 2 * found["window_ns"] and row["delay_ns"] >= 0
     assert found["pressure"] is None or found["pressure"] >= 0
+    shares = found["cpu_shares"]
+    assert shares["own"] == pytest.approx(row["cpu_ns"] / found["window_ns"] / found["cores"], abs=1e-3) and 0 <= shares["busy"] <= 1
     assert found["clock"]["strangers"] == [] and "ports" not in found
 
 
