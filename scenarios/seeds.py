@@ -89,7 +89,8 @@ def conclude(item: Seeds, out: Path) -> None:
 
 def conclusion(item: Seeds, directory: Path) -> dict[str, Any]:
     """The content of ``verdict.json``: scenario, verdict, reason, runs, checks held, and ``failed``, a line each."""
-    made: dict[str, Any] = {"scenario": item.name, "verdict": NOT_SIMULATED, "reason": item.obstacle(), "runs": 0, "checks": 0, "held": 0, "failed": []}
+    made: dict[str, Any] = {"scenario": item.name, "verdict": NOT_SIMULATED, "reason": item.obstacle()}
+    made |= {"runs": 0, "checks": 0, "held": 0, "failed": []}
     if made["reason"]:
         return made
     try:

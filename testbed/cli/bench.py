@@ -113,7 +113,7 @@ def schedules(count: int, first: int, jobs: int, fabric: str, keep: Path | None,
     sys.exit(1 if made["broken"] else 0)
 
 
-@command.command(name="seeds", help="Run SCENARIOs (default: all that are shipped) over many seeds in virtual time, and ask their own checks.")
+@command.command(name="seeds", help="Run SCENARIOs (default: all that are shipped) over many seeds in virtual time; ask their own checks.")
 @click.argument("names", nargs=-1, metavar="[SCENARIO]...")
 @click.option("--seeds", "seed_range", metavar="A-B", help="Instead of each scenario's own number of seeds: 1-5, or 1,3,7-9.")
 @click.option("--jobs", type=click.IntRange(1, 256), default=None, metavar="N", help="Processes (default: one per core).")
