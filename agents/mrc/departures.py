@@ -138,7 +138,7 @@ class Departures:
         r.psn_by_seq[r.seq_next % len(r.psn_by_seq)] = -1
         r.seq_next += 1
         ext = wire.S_PETH.pack(0, pid, qp.qpn & 0xFFFF, qp.remote_qpn & 0xFFFF, self.framer.stamp(now), wire.FTYPE)
-        self.framer.bare(qp.route, ev, self.probe_class, wire.PROBE, qp.remote_qpn, wire.F_TS, ext)
+        self.framer.bare(qp.route, ev, self.probe_class, wire.PROBE, qp.remote_qpn, 0, ext)
         self.probes_tx += 1
         return ev
 
@@ -151,7 +151,7 @@ class Departures:
             op, ext = wire.ENDPOINT_REQUEST, request_fields(o, self.framer.stamp(now))
         else:
             op, ext = wire.ENDPOINT_RESPONSE, response_fields(o, o.stamp + (now - o.at >> self.framer.shift) & 0xFFFF)
-        self.framer.bare(o.route, o.ev, dscp.CONTROL, op, wire.ENDPOINT_QPN, wire.F_TS | o.number, ext)
+        self.framer.bare(o.route, o.ev, dscp.CONTROL, op, wire.ENDPOINT_QPN, o.number, ext)
         self.operations_tx += 1
         return o.ev
 

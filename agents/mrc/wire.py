@@ -12,6 +12,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import Any, Final
 
+from agents.mrc import dscp
+
 try:
     from isal.isal_zlib import crc32 as crc32
 except ImportError:  # zlib gives the same sums, eight times slower on a full packet
@@ -75,6 +77,7 @@ M_ALWAYS_SKIP: Final = 2
 F_ACKREQ: Final = 1 << 31
 F_RTX: Final = 1 << 29
 F_TS: Final = 1 << 28
+"""A TSETH follows: of WRITEs alone. What has its timestamp in a header of its own (SACK, NACK, probe, endpoint operations) has it clear."""
 PSN_MASK: Final = 0xFFFFFF
 PKEY: Final = 0xFFFF
 """Default partition [ours]."""
@@ -183,7 +186,10 @@ def icrc_in_place(buffer: Any, start: int, length: int) -> int:
 
 
 def describe(frame: bytes) -> dict[str, Any]:
-    """Every field of a frame by name, for people, tests and tools. Raises ValueError on what is not MRC."""
+    """Every field of a frame by name, for people, tests and tools. Raises ValueError on what is not MRC.
+
+    ``payload`` includes the padding; of a trimmed WRITE it is what the switch left of it.
+    """
     if len(frame) < AFTER_BTH + ICRC:
         raise ValueError(f"{len(frame)} bytes are too short for an MRC packet")
     word, length, nxt, hops, osrc, odst = S_OUTER.unpack_from(frame, OUTER)
@@ -195,19 +201,23 @@ def describe(frame: bytes) -> dict[str, Any]:
     d: dict[str, Any] = {
         "dscp": word >> 22 & 0x3F, "ecn": word >> 20 & 3, "hop_limit": hops, "outer_src": osrc, "outer_dst": odst,
         "inner_src": isrc, "inner_dst": idst, "ev": (iword & 0xFFFF) << 16 | sport, "udp_port": dport,
-        "opcode": op, "name": OPCODE_NAMES[op], "dqpn": qp & PSN_MASK, "ackreq": psn >> 31, "rtx": psn >> 29 & 1, "psn": psn & PSN_MASK,
+        "opcode": op, "name": OPCODE_NAMES[op], "dqpn": qp & PSN_MASK, "ackreq": psn >> 31, "rtx": psn >> 29 & 1, "ts": psn >> 28 & 1,
+        "psn": psn & PSN_MASK,
     }  # fmt: skip
     at = AFTER_BTH
     if op in EXT_LENGTH and len(frame) < at + EXT_LENGTH[op] + ICRC:
         raise ValueError(f"{OPCODE_NAMES[op]} cut short")
     if op <= WRITE_ONLY_IMM:
         imm = op in (WRITE_LAST_IMM, WRITE_ONLY_IMM)
-        if len(frame) < WRITE_HEADERS + 4 * imm + ICRC:
+        first = WRITE_HEADERS + 4 * imm
+        trimmed = d["dscp"] in (dscp.TRIMMED, dscp.TRIMMED_LASTHOP)
+        if len(frame) < first + (0 if trimmed else ICRC):
             raise ValueError("WRITE cut short")
         d["rqmsn"], d["msn"], d["tx_ts"], _, d["va"], d["rkey"], d["dmalen"] = S_WRITE_EXT.unpack_from(frame, at)
         if imm:
             (d["imm"],) = S_IMM.unpack_from(frame, WRITE_HEADERS)
-        d["payload"] = frame[WRITE_HEADERS + 4 * imm : -ICRC]
+        # What a switch trimmed has no iCRC, unless nothing was cut off; the inner lengths still say how long it was.
+        d["payload"] = frame[first : UDP + udp_length - ICRC if trimmed else -ICRC]
     elif op == ACK:
         (aeth,) = S_AETH.unpack_from(frame, at)
         d["syndrome"], d["msn"] = aeth >> 24, aeth & PSN_MASK

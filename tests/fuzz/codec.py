@@ -49,7 +49,7 @@ def encode(d: dict[str, Any]) -> bytes:
         HOST_MAC, d["outer_src"], d["outer_dst"], d["inner_src"], d["inner_dst"], d["ev"], d["dscp"], d["ecn"], d["udp_port"],
         12 + len(ext) + wire.ICRC,
     )  # fmt: skip
-    word = d["ackreq"] << 31 | d["rtx"] << 29 | wire.F_TS | d["psn"]
+    word = d["ackreq"] << 31 | d["rtx"] << 29 | d["ts"] << 28 | d["psn"]
     after = bytearray(wire.S_BTH.pack(d["opcode"], 0, wire.PKEY, 0xFF000000 | d["dqpn"], word) + ext)
     icrc = wire.crc32(after, wire.icrc_of_head(head))
     after[4] = 0

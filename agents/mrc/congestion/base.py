@@ -45,6 +45,7 @@ class Congestion:
         """A SACK. ``news``: bytes received since the newest SACK before (0 for an older one). ``in_flight``: after it.
 
         ``rtt``: a valid sample, or -1. ``ecn``: its trigger came marked. ``penalty`` (0-127) and ``restore``: CC_STATE's receiver words.
+        What a penalty does to the window is the algorithm's affair: readers of the specification know three formulas.
         """
 
     def on_nack(self, now: int, size: int, in_flight: int, trimmed: bool) -> None:

@@ -264,7 +264,7 @@ def honest(rig: Rig, kind: int) -> bytes:
         lambda: sack_frame(rig, first, 1, 6, pr=True, ack_offset=1),
         lambda: bare_frame(rig, wire.ACK, b"\x1f\0\0\1", first + 1 & 0xFFFFFF),
         lambda: bare_frame(rig, wire.NACK, b"\0\0\x0b" + bytes(17), first & 0xFFFFFF),
-        lambda: bare_frame(rig, wire.PROBE, wire.S_PETH.pack(0, 5, 0, 0, 0, 1), wire.F_TS),
+        lambda: bare_frame(rig, wire.PROBE, wire.S_PETH.pack(0, 5, 0, 0, 0, 1), 0),
         lambda: cut_frame(write_frame(rig, n=400)),
         lambda: cut_frame(write_frame(rig, n=0), dscp.TRIMMED_LASTHOP),
     ][kind]()
@@ -389,7 +389,7 @@ def test_no_number_that_a_stranger_or_a_peer_makes_up_costs_memory() -> None:
         elif k % 4 == 1:
             made = cut_frame(write_frame(rig, src=src, qpn=qpn, ev=ev, n=0, ahead=rng.getrandbits(24)))
         elif k % 4 == 2:
-            made = bare_frame(rig, wire.PROBE, wire.S_PETH.pack(0, rng.getrandbits(16), 0, 0, 0, 1), wire.F_TS, ev, qpn, src)
+            made = bare_frame(rig, wire.PROBE, wire.S_PETH.pack(0, rng.getrandbits(16), 0, 0, 0, 1), 0, ev, qpn, src)
         else:
             made = bare_frame(rig, wire.ENDPOINT_REQUEST, wire.S_ERTH.pack(1, 3, 0, 1), 0x8000 | rng.getrandbits(15), ev, 2, src)
         feed(rig, made, ev >> 16)
@@ -522,7 +522,7 @@ def test_frames_that_came_with_the_offending_one_touch_nothing_either() -> None:
 
 def test_a_flood_of_probes_is_bounded() -> None:
     rig = fresh()
-    probe = bare_frame(rig, wire.PROBE, wire.S_PETH.pack(0, 5, 0, 0, 0, 1), wire.F_TS)
+    probe = bare_frame(rig, wire.PROBE, wire.S_PETH.pack(0, 5, 0, 0, 0, 1), 0)
     for _ in range(500):
         feed(rig, probe)
     c = counted(rig)
@@ -535,7 +535,7 @@ def test_an_edge_that_moves_between_the_parts_of_a_probe_answer_is_no_error() ->
     for k in range(1, 200):
         feed(rig, write_frame(rig, ahead=k, msn=k, n=4))
     drain(rig.b.engine, NOW)
-    feed(rig, bare_frame(rig, wire.PROBE, wire.S_PETH.pack(0, 5, 0, 0, 0, 1), wire.F_TS))
+    feed(rig, bare_frame(rig, wire.PROBE, wire.S_PETH.pack(0, 5, 0, 0, 0, 1), 0))
     assert rig.b.engine.transmit(NOW) >= 0
     feed(rig, write_frame(rig, ahead=0, n=4))
     for _, frame in drain(rig.b.engine, NOW):
@@ -602,7 +602,7 @@ def test_a_qp_in_error_owes_nothing_else() -> None:
     """After the NAK no SACK, D1 or probe answer follows, though all were due."""
     rig = fresh()
     feed(rig, write_frame(rig))
-    feed(rig, bare_frame(rig, wire.PROBE, wire.S_PETH.pack(0, 5, 0, 0, 0, 1), wire.F_TS))
+    feed(rig, bare_frame(rig, wire.PROBE, wire.S_PETH.pack(0, 5, 0, 0, 0, 1), 0))
     feed(rig, write_frame(rig, ahead=1, msn=1, rkey=rig.b.region.rkey ^ 1))
     ((_, frame),) = drain(rig.b.engine, NOW)
     d = wire.describe(frame)

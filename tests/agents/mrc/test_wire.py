@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from agents.mrc import dscp, wire
 from agents.mrc.config import Config
 from agents.mrc.framing import Framer, Route
+from testbed.simulated.port import trim
+from testbed.wireshark.golden import records
 from tests.agents.mrc.rig import DEMO, TINY
 
 CONFIG = Config.from_fabric(TINY, {})
@@ -133,7 +135,7 @@ BARE = {
         {"reason": 0x0B, "vendor": 0, "entropy": 0x10003, "spdcid": 0x1111, "dpdcid": 0x2222, "nack_psn": 0x10, "tx_ts": 0x4321},
     ),
     "Probe": (
-        dscp.NO_TRIM, 0xDE, 0x10000000, "000000" "00" "0077" "0000" "1111" "2222" "4321" "0001",
+        dscp.NO_TRIM, 0xDE, 0, "000000" "00" "0077" "0000" "1111" "2222" "4321" "0001",
         {"probe_id": 0x77, "spdcid": 0x1111, "dpdcid": 0x2222, "tx_ts": 0x4321, "psn": 0},
     ),
     "Endpoint request": (dscp.CONTROL, 0xD8, 0x8001, "0001" "0000" "000000f3" "00000000" "4321" "0001",
@@ -219,6 +221,34 @@ def test_describe_of_a_cut_packet_is_a_value_error(cut: int) -> None:
     if cut:
         with pytest.raises(ValueError):
             wire.describe(frame[:-cut])
+
+
+@pytest.mark.parametrize("op, imm", [(0xC6, -1), (0xC7, -1), (0xC8, -1), (0xC9, 7), (0xCA, -1), (0xCB, 7)])
+@pytest.mark.parametrize("n", [0, 4, 256])
+def test_describe_of_what_a_switch_trimmed_has_all_that_is_left(op: int, imm: int, n: int) -> None:
+    framer = Framer(CONFIG)
+    payload = Random(n).randbytes(n)
+    framer.write(NOW, route(), EV, op, False, False, 1, 2, 3, 4, 0x1122334455667788, 5, 6, imm, memoryview(payload))
+    whole = built(framer, payload)
+    cut = bytearray(whole)
+    trim(cut, dscp.TRIMMED)
+    said = wire.describe(bytes(cut))
+    left = wire.TRIM_BYTES - wire.WRITE_HEADERS - 4 * (imm >= 0)
+    expected = {**wire.describe(whole), "dscp": dscp.TRIMMED, "payload": payload[:left]}
+    assert said == expected
+    for length in range(wire.AFTER_BTH + wire.ICRC, wire.WRITE_HEADERS + 4 * (imm >= 0)):
+        with pytest.raises(ValueError, match="cut short"):
+            wire.describe(bytes(cut[:length]))
+
+
+def test_only_a_write_says_that_a_timestamp_header_follows() -> None:
+    """A probe and the endpoint operations have their timestamp in headers of their own."""
+    seen: dict[str, set[int]] = {}
+    for record in records():
+        if record.frame[wire.BTH_AT] in wire.OPCODE_NAMES and len(record.frame) == record.length:
+            said = wire.describe(record.frame)
+            seen.setdefault(said["name"], set()).add(said["ts"])
+    assert seen == {name: {int(name.startswith("WRITE"))} for name in wire.OPCODE_NAMES.values()}
 
 
 def test_isal_and_zlib_agree() -> None:
