@@ -8,7 +8,8 @@ from __future__ import annotations
 import ast
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -118,12 +119,46 @@ def _shown(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def evaluate(text: str, figures: Mapping[str, Any], name: str | None = None) -> dict[str, Any]:
-    """One entry of summary.json's ``checks``: {"name", "expected", "seen", "ok"}. A figure that is missing fails the check."""
+def _paths(node: ast.AST) -> Iterator[ast.expr]:
+    """The figures that an expression names, each as a whole."""
+    match node:
+        case ast.Name() | ast.Attribute() | ast.Subscript():
+            yield node
+        case ast.Call(args=args):
+            for arg in args:
+                yield from _paths(arg)
+        case _:
+            for child in ast.iter_child_nodes(node):
+                yield from _paths(child)
+
+
+def _why_not(tree: ast.Compare, figures: Mapping[str, Any], unmeasured: Mapping[str, str]) -> str:
+    """Why a check cannot be asked, "" if it can. Raises :class:`CheckError` if another figure that it names is not there."""
+    why = ""
+    for path in _paths(tree):
+        transport, _, figure = ast.unparse(path).partition(".")
+        reason = next((reason for name, reason in unmeasured.items() if f"{figure}.".startswith(f"{name}.")), "")
+        if reason and transport in figures:
+            why = why or reason
+        else:
+            _value(path, figures)
+    return why
+
+
+def evaluate(
+    text: str, figures: Mapping[str, Any], name: str | None = None, unmeasured: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Any]:
+    """One entry of summary.json's ``checks``: {"name", "expected", "seen", "ok"}. A figure that is missing fails the check.
+
+    ``unmeasured``: figures that the world of the runs cannot have (a dotted path below the transport), with the reason. A check that names
+    one does not apply: ``ok`` is None, ``seen`` says why.
+    """
     tree = _parse(text)
     op, right = tree.ops[0], tree.comparators[0]
     expected = f"{_SIGNS[type(op)]} {ast.unparse(right)}"
     try:
+        if why := _why_not(tree, figures, unmeasured):
+            return {"name": name or text, "expected": expected, "seen": f"not applicable: {why}", "ok": None}
         seen, bound = _value(tree.left, figures), _value(right, figures)
         if not isinstance(right, ast.Constant):
             expected += f" ({_shown(bound)})"

@@ -39,6 +39,10 @@ WIDE = 90
 _STYLE = {"ok": "green", "failed": "bold red", "not trustworthy": "yellow", "interrupted": "yellow"}
 
 
+_MARKS: dict[bool | None, tuple[str, str]] = {True: ("ok    ", "green"), False: ("FAILED", "bold red"), None: ("-     ", "dim")}
+"""Of a check that holds, that does not, and that does not apply."""
+
+
 def fabrics_table(summary: dict[str, Any]) -> Table:
     """Base RTT, BDP and every threshold, in bytes, once per fabric."""
     columns: list[Column] = [
@@ -270,7 +274,7 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
         for line in ([run["reason"]] if run["outcome"] != "done" and run["reason"] else []) + doubts(run) + run["notes"]:
             console.print(f"{run['run']}: {line}", style="yellow")
     for check in summary["checks"]:
-        mark = ("ok    ", "green") if check["ok"] else ("FAILED", "bold red")
+        mark = _MARKS[check["ok"]]
         console.print(Text.assemble(mark, f" {check['name']}: expected {check['expected']}, seen {_seen(check['seen'])}"))
     world = " (simulated, in virtual time: no machine was measured)" if any(run.get("world") == "simulated" for run in runs) else ""
     found = [verdict_of(run) for run in runs]

@@ -99,7 +99,8 @@ def conclusion(item: Seeds, directory: Path) -> dict[str, Any]:
         return made | {"verdict": UNFINISHED, "reason": "no summary"}
     runs = summary["runs"]
     broken = [f"{run['run']}: {run['outcome']}: {run['reason'] or '; '.join(run['distrust'])}" for run in runs if run["verdict"] != "ok"]
-    missed = [f"{check['name']}: expected {check['expected']}, seen {check['seen']}" for check in summary["checks"] if not check["ok"]]
+    missed = [f"{check['name']}: expected {check['expected']}, seen {check['seen']}" for check in summary["checks"] if check["ok"] is False]
     held = sum(bool(check["ok"]) for check in summary["checks"])
-    counts = {"runs": len(runs), "checks": len(summary["checks"]), "held": held}
+    asked = sum(check["ok"] is not None for check in summary["checks"])
+    counts = {"runs": len(runs), "checks": asked, "held": held}
     return made | counts | {"verdict": FAILED if broken or missed else OK, "failed": broken + missed}

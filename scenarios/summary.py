@@ -16,6 +16,7 @@ from scenarios.outages import NO_LOSS
 from scenarios.schema import Scenario, Variant
 from scenarios.stats import medians, spread
 from scenarios.sweep import spelled
+from testbed.simulated import UNMEASURED
 from topologies.theory import COLLECTIVES, bus_bandwidth, bus_factor, collective_step_ns
 
 NOT_TRUSTWORTHY, INTERRUPTED = "not trustworthy", "interrupted"
@@ -153,7 +154,7 @@ def summarise(scenario: Scenario, runs: list[Run], known: Mapping[str, dict[str,
     verdicts = [entry["verdict"] for entry in entries]
     if INTERRUPTED in verdicts:
         verdict = INTERRUPTED
-    elif "failed" in verdicts or not all(check["ok"] for check in checks) or not entries:
+    elif "failed" in verdicts or any(check["ok"] is False for check in checks) or not entries:
         verdict = "failed"
     else:
         verdict = NOT_TRUSTWORTHY if NOT_TRUSTWORTHY in verdicts else "ok"
@@ -181,7 +182,8 @@ def checks_of(variant: Variant, entries: Sequence[dict[str, Any]]) -> list[dict[
                 told = {name.replace("-", "_"): medians([e for e in seen if e["transport"] == name]) for name in names}
                 what = f"median of seeds {', '.join(map(str, asked))}" if expect.median else f"seed {asked[0]}"
                 suffix = f" [{placement}, {what}{at}]" if several else ""
-                checks.append(evaluate(expect.check, told, expect.name + suffix))
+                unmeasured = {path: why for world in {e["world"] for e in seen} for path, why in UNMEASURED[world].items()}
+                checks.append(evaluate(expect.check, told, expect.name + suffix, unmeasured))
     return checks
 
 

@@ -50,7 +50,7 @@ def content(stored: Stored) -> dict[str, Any]:
         "cost_notes": footnotes([row for _, rows in cost_groups(stored.runs) for row in rows]),
         "lead": None if any(r["failovers"] for r in stored.runs) else plain_headline(stored),
         "trust": folded(trust(stored), "runs are ok"),
-        "checks": folded(checks(summary["checks"]), "checks hold"),
+        "checks": folded(checks(summary["checks"]), "checks hold or do not apply"),
         "figures": figures(stored),
         "medians": medians(stored),
         "runs": folded(runs_table(stored), "runs are ok"),
@@ -113,8 +113,9 @@ def trust(stored: Stored) -> Table:
 
 
 def checks(found: Sequence[dict[str, Any]]) -> Table:
-    rows = [["ok" if c["ok"] else "FAILED", str(c["name"]), str(c["expected"]), _shown(c["seen"])] for c in found]
-    return table(["", "check", "expected", "seen"], rows, range(4), ["" if c["ok"] else "bad" for c in found])
+    words = {True: "ok", False: "FAILED", None: "–"}
+    rows = [[words[c["ok"]], str(c["name"]), str(c["expected"]), _shown(c["seen"])] for c in found]
+    return table(["", "check", "expected", "seen"], rows, range(4), ["bad" if c["ok"] is False else "" for c in found])
 
 
 def _shown(value: Any) -> str:

@@ -4,3 +4,16 @@ Same engines, collectives, faults, counters and result files as the emulated wor
 """
 
 EMULATED, SIMULATED = WORLDS = ("emulated", "simulated")
+
+_NO_CPU = "no CPU is measured in the simulated world"
+_NO_PROCESS = "no process of the simulated world can be late"
+_NO_KERNEL = "the simulated world does not compare its ports with a kernel's"
+UNMEASURED: dict[str, dict[str, str]] = {
+    EMULATED: {},
+    SIMULATED: {
+        "cpu_percent": _NO_CPU, "fidelity.cpu": _NO_CPU, "fidelity.waiting": _NO_CPU,
+        "fidelity.lag_p99_ns": _NO_PROCESS, "fidelity.lag_max_ns": _NO_PROCESS, "fidelity.clock": _NO_PROCESS,
+        "fidelity.ports": _NO_KERNEL, "fidelity.queues": _NO_KERNEL, "fidelity.socket_drops": _NO_KERNEL,
+    },
+}  # fmt: skip
+"""World -> figures of a run that it cannot have, as dotted paths in summary.json, each with the reason. A check on one does not apply."""

@@ -38,6 +38,33 @@ def test_evaluate(check: str, ok: bool) -> None:
     assert result["ok"] is ok
 
 
+UNMEASURED = {"cpu_percent": "no CPU is measured here", "fidelity.cpu": "no CPU is measured here"}
+
+
+@pytest.mark.parametrize(
+    ("check", "ok"),
+    [
+        ("mrc.cpu_percent < 80", None),
+        ("mrc.fidelity.cpu.agents_percent < 80", None),
+        ("max(mrc.wrong, mrc.cpu_percent) < 2 * mrc.busbw_bps", None),
+        ("mrc.cpu_percnt < 80", False),  # a typo
+        ("mrc.cpu_percent_of < 80", False),
+        ("mrc.fidelity.cpus < 80", False),
+        ("roce.cpu_percent < 80", False),  # a transport that has no run
+        ("mrc.cpu_percent < mrc.typo", False),
+        ("mrc.cpu_percent + mrc.failovers[1].lost < 80", False),
+        ("mrc.step_time_ns.p99 < 5", False),  # null for a reason of the run's
+        ("mrc.wrong == 0", True),
+    ],
+)
+def test_a_figure_that_a_world_cannot_have_makes_a_check_not_apply(check: str, ok: bool | None) -> None:
+    figures = {"mrc": {**FIGURES["mrc"], "cpu_percent": None, "fidelity": {"verdict": "valid"}}}
+    found = evaluate(check, figures, unmeasured=UNMEASURED)
+    assert found["ok"] is ok and set(found) == {"name", "expected", "seen", "ok"}
+    assert (found["seen"] == "not applicable: no CPU is measured here") is (ok is None)
+    assert evaluate(check, figures)["ok"] is bool(ok)  # in a world that has them
+
+
 @pytest.mark.parametrize(
     "check",
     ["mrc.wrong", "1 < 2 < 3", "__import__('os') == 0", "mrc.x() == 0", "[1] == 1", "mrc.a ** 9 == 0", "(lambda: 0) == 0", "a in b", "x ="],

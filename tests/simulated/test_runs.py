@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 import scenarios.html_report
 import scenarios.plots
 import testbed.simulated.network
+from scenarios import report
+from scenarios.html_report import content
 from scenarios.measure import Run
 from scenarios.runner import plan
 from scenarios.schema import Scenario, ScenarioError, load_scenario
@@ -256,3 +260,19 @@ def test_clustermapper_finds_a_lossy_link_and_has_it_denied(tmp_path: Path) -> N
     found = [(line["on"], line["state"]) for line in run.of("mapper") if "on" in line]
     assert found and found[0][0] == "h0:p1-t0-0", found
     assert any(line["on"] == "h0:p1-t0-0" for line in run.of("deny") if "on" in line)
+
+
+@pytest.mark.parametrize(
+    ("check", "verdict", "word"), [("mrc.cpu_percent < 80", "ok", "-"), ("mrc.cpu_percnt < 80", "failed", "FAILED")]
+)  # fmt: skip
+def test_a_check_of_what_no_simulated_run_has_fails_nothing(tmp_path: Path, check: str, verdict: str, word: str) -> None:
+    """As in ``healthy``. One that misspells it fails here, too."""
+    directory, summary = ran(tmp_path, INCAST.replace("mrc.wrong == 0", check))
+    assert summary["verdict"] == verdict
+    assert [c["ok"] for c in summary["checks"]] == [True, None if verdict == "ok" else False]
+    console = Console(width=200, record=True, file=io.StringIO())
+    report.show(console, summary, directory)
+    line = next(line for line in console.export_text().splitlines() if check in line)
+    assert line.startswith(word) and ("not applicable: no CPU is measured in the simulated world" in line) is (verdict == "ok")
+    row = content.checks(summary["checks"])["rows"][1]
+    assert (row["cells"][0], row["mark"]) == (("–", "") if verdict == "ok" else ("FAILED", "bad"))
