@@ -28,7 +28,10 @@ def fails_with(monkeypatch: pytest.MonkeyPatch, error: BaseException | int) -> N
         (UserError("no such cable"), 2, "mrcbed: no such cable\n"),
         (FabricError("too wide"), 2, "mrcbed: too wide\n"),
         (KeyboardInterrupt(), 130, "interrupted"),
-        (ZeroDivisionError("of\nall"), 70, "mrcbed: internal error (please report): ZeroDivisionError: of (MRCBED_DEBUG=1 shows the traceback)\n"),
+        (
+            ZeroDivisionError("of\nall"), 70,
+            "mrcbed: internal error (please report): ZeroDivisionError: of (MRCBED_DEBUG=1 shows the traceback)\n",
+        ),
         (SystemExit(3), 3, ""),
         (SystemExit("text"), 1, "text\n"),
         (3, 3, ""),
