@@ -115,7 +115,7 @@ class Victim:
 
 def mrcbed(*words: str | Path) -> subprocess.CompletedProcess[str]:
     """Another command line, to its end."""
-    return subprocess.run([*MRCBED, *map(str, words)], cwd=ROOT, check=False, capture_output=True, text=True, timeout=120)
+    return subprocess.run([*MRCBED, *map(str, words)], cwd=ROOT, check=False, capture_output=True, text=True, timeout=240)
 
 
 def machine() -> dict[str, Sequence[str]]:

@@ -8,18 +8,15 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 
 from testbed.dataplane import loader
 from testbed.sandbox import RUN_MARK, start_time
+from tests.emulated.ring import wait_until
 
 CLOSED = any(not folder.stat().st_mode & 1 for folder in Path(__file__).resolve().parents)
 """Whether only root can get at this clone, as in a home of root's: then nobody else can even try to run it."""
-
-ALLOWED_S = 2.0
-
 
 def mark_of(front: subprocess.Popen[bytes]) -> str:
     """The mark that a run gives its processes, by its front."""
@@ -51,11 +48,12 @@ def remains(mark: str, pid_spaces: Collection[int], net_spaces: Collection[int],
 
 
 def assert_gone(front: subprocess.Popen[bytes], left: Callable[[], list[str]]) -> None:
-    """Within two seconds from now nothing is left, the front included."""
-    asked = time.monotonic()
-    while still := left() or (["the front process"] if front.poll() is None else []):
-        assert time.monotonic() < asked + ALLOWED_S, still
-        time.sleep(0.02)
+    """Wait until nothing is left, the front included."""
+
+    def still() -> list[str]:
+        return left() or (["the front process"] if front.poll() is None else [])
+
+    assert wait_until(lambda: not still()), still()
 
 
 class Outside:

@@ -21,6 +21,7 @@ from testbed.exclusive import Measuring, refuse_if_measuring
 from testbed.sandbox import RUN_MARK
 from tests.emulated.chaos import QUICK, VICTIMS, Victim, machine, mrcbed
 from tests.emulated.remains import mark_of
+from tests.emulated.ring import PATIENCE_S
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.quiet]  # it looks at what is in the machine's /tmp, too
 
@@ -55,7 +56,7 @@ def fill(directory: Path) -> None:
             file.write(b"x" * 4096)
 
 
-def wait_for(what: Any, run: Victim, seconds: float = 60.0) -> None:
+def wait_for(what: Any, run: Victim, seconds: float = 4 * PATIENCE_S) -> None:
     until = time.monotonic() + seconds
     while not what():
         assert run.front.poll() is None and time.monotonic() < until, run.said.read_text()
@@ -79,7 +80,7 @@ def test_a_disk_that_fills_up_in_mid_run(start: Any, small_disk: Path) -> None:
     wait_for(lambda: (run.out / "runs.csv").is_file(), run)  # the first is over
     run.look()
     fill(small_disk)
-    assert run.front.wait(60) == 2, run.said.read_text()
+    assert run.front.wait(4 * PATIENCE_S) == 2, run.said.read_text()
     run.seen.assert_gone()
     last = run.said.read_text().splitlines()[-1]
     assert last.startswith(f"mrcbed: {run.out}: cannot write results (No space left on device): make room there"), last
@@ -127,11 +128,11 @@ def test_a_run_beside_the_rest_of_a_dead_one(start: Any, tmp_path: Path) -> None
     try:
         assert rest.stdout is not None and rest.stdout.readline() == b"up\n"
         run = start(tmp_path / "out", *QUICK)
-        assert run.front.wait(60) in (0, 3), run.said.read_text()
+        assert run.front.wait(4 * PATIENCE_S) in (0, 3), run.said.read_text()
         run.seen.assert_gone()
         assert rest.poll() is None, "it was not ours to end"
         assert [item["pid"] for item in json.loads(mrcbed("clean", "--json").stdout)["found"]] == [rest.pid]
-        assert rest.wait(2) == -9
+        assert rest.wait(PATIENCE_S) == -9
     finally:
         rest.kill()
         rest.wait()

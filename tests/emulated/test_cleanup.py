@@ -1,4 +1,4 @@
-"""Whatever ends, everything of a run ends within two seconds and unaided: no namespace, interface, queue, pin or process stays.
+"""Whatever ends, everything of a run ends, unaided: no namespace, interface, queue, pin or process stays.
 
 Each run here is a sandbox of its own (holder.py) inside that of the tests, so this process can see all of it from outside.
 """
@@ -21,6 +21,7 @@ import pytest
 from testbed.cluster import CRASH_POINTS
 from testbed.sandbox import RUN_DIR, RUN_MARK
 from tests.emulated.remains import CLOSED, assert_gone, mark_of, remains
+from tests.emulated.ring import PATIENCE_S
 
 pytestmark = pytest.mark.sandbox
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,7 +43,7 @@ class Run:
         return [json.loads(line) for line in self.notes.read_text().splitlines()] if self.notes.exists() else []
 
     def wait_ready(self) -> dict[str, Any]:
-        until = time.monotonic() + 30
+        until = time.monotonic() + 2 * PATIENCE_S
         while not any(n["stage"] == "ready" for n in self.said()):
             assert self.front.poll() is None, self.errors.read_text()
             assert time.monotonic() < until
@@ -131,7 +132,7 @@ def test_the_controllers_death_ends_nothing(runs: Any) -> None:
 
 def test_an_unknown_crash_point_is_an_error_for_people(runs: Any) -> None:
     run = runs(crash="nowhere")
-    assert run.front.wait(30) == 2
+    assert run.front.wait(2 * PATIENCE_S) == 2
     said = run.errors.read_text()
     assert "no such point" in said.splitlines()[-1] and "Traceback" not in said
 

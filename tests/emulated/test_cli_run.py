@@ -19,8 +19,9 @@ import pandas as pd
 import pytest
 
 from tests.emulated.remains import CLOSED, Outside
+from tests.emulated.ring import PATIENCE_S, wait_until
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.quiet]
+pytestmark = pytest.mark.sandbox
 ROOT = Path(__file__).resolve().parents[2]
 MRCBED = str(ROOT / ".venv" / "bin" / "mrcbed")
 if not os.access(MRCBED, os.X_OK):
@@ -49,19 +50,13 @@ LONG = ("--set", "workload.steps=100000", "--set", "timeout=100", "--set", "work
 
 
 def mrcbed(*words: str | Path, **how: Any) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run([MRCBED, *map(str, words)], cwd=ROOT, check=False, capture_output=True, text=True, timeout=60, **how)
+    done = subprocess.run([MRCBED, *map(str, words)], cwd=ROOT, check=False, capture_output=True, text=True, timeout=240, **how)
     assert "Traceback" not in done.stderr, done.stderr
     return done
 
 
-def trusted(directory: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
-    """A run whose subject is not trust: once more if the machine had something else to do meanwhile (exit status 3)."""
-    for _ in range(2):
-        shutil.rmtree(directory, ignore_errors=True)
-        done = mrcbed("run", *words, "--out", directory)
-        if done.returncode != 3:
-            break
-    return done
+DONE = {0: "ok", 3: "not trustworthy"}
+"""Exit status and verdict of a run to its end: where trust is not the subject, the machine may have had something else to do."""
 
 
 def fits(value: Any, shape: Any, where: str = "summary") -> None:
@@ -92,22 +87,40 @@ def manifest_of(directory: Path) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def smoke(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
     directory = tmp_path_factory.mktemp("smoke") / "out"
-    return directory, trusted(directory, "smoke", "--json", *QUICK, "--set", "workload.steps=20")
+    return directory, mrcbed("run", "smoke", "--json", *QUICK, "--set", "workload.steps=20", "--out", directory)
 
 
 def test_a_run_prints_and_keeps_the_summary_that_was_promised(smoke: Any) -> None:
     directory, done = smoke
-    assert done.returncode == 0, done.stderr
+    assert done.returncode in DONE, done.stderr
     summary = json.loads(done.stdout)
     assert summary == summary_of(directory)
     fits(summary, CONTRACT)
     run = summary["runs"][0]
-    assert (summary["verdict"], run["verdict"], run["wrong"], run["steps"], run["ranks"]) == ("ok", "ok", 0, 20, 4)
+    verdict = DONE[done.returncode]
+    assert (summary["verdict"], run["verdict"], run["wrong"], run["steps"], run["ranks"]) == (verdict, verdict, 0, 20, 4)
     assert run["step_time_ns"]["p50"] <= run["step_time_ns"]["max"]
     manifest = manifest_of(directory)
-    assert manifest["verdict"] == "ok" and manifest["seeds"] == [1] and manifest["fabrics"]["tiny"]["time_scale"] == run["time_scale"]
-    assert manifest["kernel"] == os.uname().release and manifest["fidelity"][run["run"]]["verdict"] == "ok"
-    assert manifest["fidelity"][run["run"]]["fidelity"] == run["fidelity"]["verdict"] == "trustworthy"
+    assert manifest["verdict"] == verdict and manifest["seeds"] == [1] and manifest["fabrics"]["tiny"]["time_scale"] == run["time_scale"]
+    assert manifest["kernel"] == os.uname().release and manifest["fidelity"][run["run"]]["verdict"] == verdict
+    assert manifest["fidelity"][run["run"]]["fidelity"] == run["fidelity"]["verdict"]
+    assert (run["fidelity"]["verdict"] == "trustworthy") == (verdict == "ok")
+
+
+@pytest.mark.quiet
+def test_a_fabric_that_is_slow_enough_is_trusted(tmp_path: Path) -> None:
+    """A tenth of the usual rate, so ten times as long for everything: this is what messages tell people to do."""
+    fabric = tmp_path / "slow.toml"
+    fabric.write_text('planes = 2\nt0_per_plane = 2\nt1_per_plane = 2\nhosts_per_t0 = 2\nnic_rate = "1Mbit"\n')
+    given = ("workload.steps=2", "workload.message_bytes=16384", "fault=[]", "expect=[]")
+    words = ["--fabric", fabric, *(word for value in given for word in ("--set", value))]
+    for attempt in range(3):  # the rest of the machine may take all of it for a while
+        done = mrcbed("run", "smoke", *words, "--out", tmp_path / f"{attempt}")
+        if done.returncode == 0:
+            break
+    assert done.returncode == 0, done.stdout
+    (run,) = summary_of(tmp_path / f"{attempt}")["runs"]
+    assert (run["verdict"], run["fidelity"]["verdict"], run["distrust"]) == ("ok", "trustworthy", [])
 
 
 def test_tables_agree_with_the_summary_and_each_other(smoke: Any) -> None:
@@ -176,12 +189,13 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.C
         for = "0.2s"
         """
     )
-    return base / "out", trusted(base / "out", scenario, "-t", "mrc", "-t", "roce", "--pcap", "p1-t0-0:p1-t1-1", "--json")
+    words = ["-t", "mrc", "-t", "roce", "--pcap", "p1-t0-0:p1-t1-1", "--json"]
+    return base / "out", mrcbed("run", scenario, *words, "--out", base / "out")
 
 
 def test_faults_by_step_and_by_time_on_links_and_switches(broken: Any) -> None:
     directory, done = broken
-    assert done.returncode == 0, done.stderr + done.stdout
+    assert done.returncode in DONE, done.stderr + done.stdout
     runs = {run["transport"]: run for run in summary_of(directory)["runs"]}
     assert set(runs) == {"mrc", "roce"} and all(run["steps"] == 12 and run["wrong"] == 0 for run in runs.values())
     events, steps = (pd.read_parquet(directory / f"{name}.parquet") for name in ("events", "steps"))
@@ -192,8 +206,8 @@ def test_faults_by_step_and_by_time_on_links_and_switches(broken: Any) -> None:
         cable, switch = (faults[(faults["name"] == name) & (faults["phase"] == "begin")].iloc[0] for name in ("cable", "switch"))
         cables.add(cable["on"])
         third = mine[mine["step"] == 3]["start_ns"].min()
-        assert 0 <= cable["t_ns"] - third < 100e6, "begins with its step"
-        assert 90e6 <= switch["t_ns"] - mine[mine["step"] == 0]["start_ns"].min() < 250e6, "begins at its time"
+        assert third <= cable["t_ns"] < mine[mine["step"] == 3]["end_ns"].max(), "begins with its step"
+        assert switch["t_ns"] - mine[mine["step"] == 0]["start_ns"].min() >= 90e6, "not before its time"
         assert switch["on"] == "p1-t1-1" and len(json.loads(switch["detail"])["links"]) == 2
     assert len(cables) == 1, "the same cable for every transport"
 
@@ -228,8 +242,9 @@ def test_a_fabric_of_ones_own_seeds_changes_and_a_check_that_fails(tmp_path: Pat
     assert "FAILED faster than light" in done.stdout and "Verdict: failed" in done.stdout
 
 
+@pytest.mark.quiet
 def test_a_run_on_a_busy_machine_is_not_trusted(tmp_path: Path) -> None:
-    burner = ["timeout", "25", "nice", "-n", "19", sys.executable, "-c", "while True: pass"]
+    burner = ["timeout", "240", "nice", "-n", "19", sys.executable, "-c", "while True: pass"]
     with ExitStack() as burning:
         for _ in range(os.cpu_count() or 1):
             burning.callback(burning.enter_context(subprocess.Popen(burner)).terminate)
@@ -283,7 +298,7 @@ def test_bad_input_is_one_line_and_nothing_is_built(case: str, tmp_path: Path) -
 @pytest.mark.parametrize("words", [("run", "smoke"), ("up", "tiny")])
 def test_not_root_is_one_line(words: tuple[str, ...]) -> None:
     drop = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--", sys.executable, "-B", "-m", "testbed.cli", *words]
-    done = subprocess.run(drop, cwd=ROOT, check=False, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(drop, cwd=ROOT, check=False, capture_output=True, text=True, timeout=240)
     said = [line for line in done.stderr.splitlines() if not line.startswith(ENGINE_NOTE)]
     assert (done.returncode, len(said)) == (2, 1), done.stderr
     assert "needs root" in said[0] and "sudo" in said[0]
@@ -303,7 +318,7 @@ class Started:
         self.seen = Outside(self.front)
 
     def wait_for_steps(self, count: int = 16) -> None:
-        until = time.monotonic() + 30
+        until = time.monotonic() + 2 * PATIENCE_S
         while self.steps() < count:
             assert self.front.poll() is None and time.monotonic() < until, self.said.read_text()
             time.sleep(0.02)
@@ -335,7 +350,7 @@ def test_the_controllers_death_is_noted_and_changes_nothing(start: Any) -> None:
     run = start(*QUICK, "--set", "workload.steps=40", "--set", "workload.message_bytes=65536")
     run.wait_for_steps()
     os.kill(run.seen.pid_of("-m testbed.controller"), signal.SIGKILL)
-    assert run.front.wait(60) == 0, run.said.read_text()
+    assert run.front.wait(240) in DONE, run.said.read_text()
     run.seen.assert_gone()
     figures = run.run()
     assert (figures["steps"], figures["wrong"], figures["packets"]["unexplained"]) == (40, 0, 0)
@@ -348,7 +363,7 @@ def test_an_agents_death_ends_the_run_and_names_the_host(start: Any) -> None:
     run = start(*LONG)
     run.wait_for_steps()
     os.kill(run.seen.pid_of("-m agents.host", "h2.json"), signal.SIGKILL)
-    assert run.front.wait(15) == 1, run.said.read_text()
+    assert run.front.wait(2 * PATIENCE_S) == 1, run.said.read_text()
     run.seen.assert_gone()
     last = run.said.read_text().splitlines()[-1]
     assert last.startswith("mrcbed: the agent of h2 ") and "SIGKILL" in last
@@ -364,11 +379,14 @@ def test_ctrl_c_takes_the_network_down_first_and_keeps_what_was_measured(start: 
     run = start(*LONG)
     run.wait_for_steps()
     run.front.send_signal(number)
-    asked = time.monotonic()
-    while any(left.startswith("program") for left in run.seen.left()) or len(run.seen.processes()) > 2:  # init and worker write results
-        assert time.monotonic() < asked + 2, run.seen.left()
-        time.sleep(0.02)
-    assert run.front.wait(15) == 130
+
+    def network_gone() -> bool:
+        """Init and worker are left, which write results."""
+        return not any(left.startswith("program") for left in run.seen.left()) and len(run.seen.processes()) <= 2
+
+    assert wait_until(lambda: network_gone() or (run.out / "plots").exists())
+    assert network_gone(), "before results are drawn"
+    assert run.front.wait(2 * PATIENCE_S) == 130
     run.seen.assert_gone()
     assert "Traceback" not in run.said.read_text()
     summary = summary_of(run.out)
@@ -393,7 +411,7 @@ def test_kill_9_in_mid_run_leaves_only_what_was_on_disk(start: Any, victim: str)
 def test_a_run_killed_in_the_middle_goes_on(start: Any) -> None:
     words = (*QUICK, "--set", "workload.steps=12", "--seeds", "1-2")
     run = start(*words)
-    until = time.monotonic() + 40
+    until = time.monotonic() + 4 * PATIENCE_S
     while not (run.out / "runs.csv").is_file():  # the first is over
         assert run.front.poll() is None and time.monotonic() < until, run.said.read_text()
         time.sleep(0.02)
@@ -405,7 +423,7 @@ def test_a_run_killed_in_the_middle_goes_on(start: Any) -> None:
     refused = mrcbed("run", "smoke", *words, "--set", "workload.steps=13", "--resume", "--out", run.out)
     assert refused.returncode == 2 and "workload.steps = 12, now it is 13" in refused.stderr and refused.stdout == ""
     done = mrcbed("run", "smoke", *words, "--resume", "--out", run.out)
-    assert done.returncode in (0, 3), done.stderr
+    assert done.returncode in DONE, done.stderr
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
     made = [(r["transport"], r["seed"], r["steps"], r["wrong"]) for r in summary_of(run.out)["runs"]]
     assert made == [("mrc", 1, 12, 0), ("mrc", 2, 12, 0)]

@@ -14,6 +14,7 @@ import pytest
 
 from testbed import running
 from tests.emulated.remains import Outside
+from tests.emulated.ring import PATIENCE_S, wait_until
 from tests.emulated.test_cli_run import MRCBED, ROOT, mrcbed
 
 pytestmark = pytest.mark.sandbox
@@ -36,7 +37,7 @@ class Up:
         self.front.stdin.write(f"{line}\n".encode())
         self.front.stdin.flush()
 
-    def wait_for(self, words: str, timeout: float = 40) -> None:
+    def wait_for(self, words: str, timeout: float = 4 * PATIENCE_S) -> None:
         until = time.monotonic() + timeout
         while words not in " ".join(self.text().split()):  # the prompt wraps its lines
             assert self.front.poll() is None and time.monotonic() < until, self.text()
@@ -127,14 +128,12 @@ def test_other_shells_find_it_and_lose_it_again(up: Any, tmp_path: Path) -> None
     run.tell("denied")
     run.wait_for("from outside")
     run.tell("break p1-t0-0:p1-t1-0")
-    until = time.monotonic() + 5
-    while "1 failed, 1 denied" not in mrcbed("links", "--bad").stdout:
-        assert time.monotonic() < until
+    assert wait_until(lambda: "1 failed, 1 denied" in mrcbed("links", "--bad").stdout, 4 * PATIENCE_S)
     events = subprocess.Popen([MRCBED, "events", "--all"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert events.stdout is not None and events.stdout.readline().rstrip().endswith("4 agents, policy none")
     os.kill(run.seen.worker(), signal.SIGKILL)
     run.seen.assert_gone()
-    assert events.wait(5) == 0 and events.stderr is not None
+    assert events.wait(PATIENCE_S) == 0 and events.stderr is not None
     assert "link-down" in events.stdout.read() and events.stderr.read() == "mrcbed: the controller is gone\n"
     events.stdout.close()
     events.stderr.close()

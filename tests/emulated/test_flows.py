@@ -11,7 +11,7 @@ import pytest
 from agents.collectives.steer import connect, wait_for_all
 from agents.control import AgentError
 from testbed.cluster import Cluster
-from tests.emulated.ring import logged
+from tests.emulated.ring import PATIENCE_S, logged
 from topologies import load_fabric
 
 pytestmark = pytest.mark.sandbox
@@ -34,10 +34,10 @@ def test_flows_are_told_and_written_down(tmp_path: Path, kind: str, qps: int) ->
         cluster.start_agents(kind, {}, tmp_path, 1)
         agents = [cluster.agents[h] for h in HOSTS]
         connect(agents, HOSTS, "flows", qps, 4, FLOWS)
-        t0 = time.monotonic_ns() + 50_000_000
+        t0 = time.monotonic_ns() + 500_000_000  # enough to tell all of them before
         for agent in agents:
             agent.call("start", collective="flows", message_bytes=BYTES, seed=3, outstanding=3, at=t0)
-        assert wait_for_all(agents, lambda rank, note: notes.append(note), cluster.check, 30)
+        assert wait_for_all(agents, lambda rank, note: notes.append(note), cluster.check, 2 * PATIENCE_S)
         with pytest.raises(AgentError, match="set up again"):
             agents[0].call("start", collective="flows", message_bytes=BYTES, flows=[{"name": "else", "src": 0, "dst": 2, "messages": 1}])
         cluster.stop_agents()
@@ -48,7 +48,7 @@ def test_flows_are_told_and_written_down(tmp_path: Path, kind: str, qps: int) ->
     assert (ends[0]["rank"], ends[0]["messages"], ends[0]["bytes"]) == (1, 20, 20 * BYTES)
     assert (ends[2]["rank"], ends[2]["messages"]) == (0, 3)
     timed = ends[1]
-    assert t0 + 300_000_000 <= timed["start_ns"] < t0 + 400_000_000 and timed["end_ns"] > t0 + 1_300_000_000
+    assert t0 + 300_000_000 <= timed["start_ns"] and timed["end_ns"] > t0 + 1_300_000_000
     messages = logged(tmp_path, "message")
     for i, end in ends.items():
         mine = sorted((m for m in messages if m["flow"] == i), key=lambda m: int(m["number"]))
@@ -84,7 +84,7 @@ def test_collectives_and_flows_take_turns_on_the_same_agents(tmp_path: Path) -> 
             for agent in agents:
                 agent.call("start", collective=what, message_bytes=8192, dtype="int32", steps=2, warmup=0, seed=3)
             notes: list[dict[str, Any]] = []
-            assert wait_for_all(agents, lambda rank, note: notes.append(note), cluster.check, 30), notes
+            assert wait_for_all(agents, lambda rank, note: notes.append(note), cluster.check, 2 * PATIENCE_S), notes
             assert all(note.get("wrong", 0) == 0 and note.get("ok", True) for note in notes)
 
         def queue_pairs() -> int:

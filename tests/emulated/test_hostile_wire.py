@@ -161,7 +161,7 @@ def test_every_hostile_frame_has_a_counter_and_the_ring_goes_on(attacker: Attack
             frame = make(attacker)
             before = attacker.counters()
             attacker.send(frame, host)
-            if not wait_until(lambda b=before, c=counter: attacker.counters()[c] > b[c], 1.0):  # type: ignore[misc]
+            if not wait_until(lambda b=before, c=counter: attacker.counters()[c] > b[c]):  # type: ignore[misc]
                 said.append(f"{name}: {counter} did not move")
             after = attacker.counters()
             grown = {key: after[key] - before[key] for key in CHECKED if after[key] != before[key]}
@@ -205,7 +205,7 @@ def test_the_honest_frame_is_placed(attacker: Attacker) -> None:
     """The others would be too, were they not refused for what is wrong with them."""
     before = attacker.counters()
     attacker.send(attacker.write())
-    assert wait_until(lambda: attacker.memory(attacker.spot, len(MARK)) == MARK, 1.0)
+    assert wait_until(lambda: attacker.memory(attacker.spot, len(MARK)) == MARK)
     after = attacker.counters()
     assert {key: after[key] - before[key] for key in (*CHECKED, "data_rx") if after[key] != before[key]} == {"data_rx": 1}
 
@@ -222,7 +222,7 @@ def test_a_real_queue_pair_goes_to_error_for_a_write_it_must_not_do(attacker: At
         spoilt = {"rkey": attacker.rkey ^ 1} if what == "rkey" else {"va": end - len(MARK) + 1}
         attacker.send(attacker.write(src=3, qpn=attacker.from_h3["qpn"], psn=psn, **spoilt), host=3)
 
-    assert not ring.run(200, [(0.3, strike)], size=4 * BYTES, timeout=10)  # so much that h3 always has something on its way
+    assert not ring.run(200, [(0.3, strike)], size=4 * BYTES)  # so much that h3 always has something on its way
 
     def told() -> bool:
         for rank, agent in enumerate(ring.agents):
@@ -230,7 +230,7 @@ def test_a_real_queue_pair_goes_to_error_for_a_write_it_must_not_do(attacker: At
                 ring.hear(rank, note)
         return {note["rank"] for note in ring.failures} >= {0, 3}
 
-    assert wait_until(told, 3)
+    assert wait_until(told)
     ranks = {note["rank"]: note for note in ring.failures}
     assert (ranks[3]["peer_rank"], ranks[3]["reason"]) == (0, "remote access error"), "rank 3 (h3) lost rank 0 (h0)"
     assert ranks[0]["peer_rank"] == 3 and "\n" not in ranks[0]["reason"]

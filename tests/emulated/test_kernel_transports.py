@@ -16,7 +16,7 @@ from agents.control import AgentError
 from scenarios.measure import books
 from testbed.cluster import Cluster
 from testbed.emulated.kernel_paths import MPTCP_SYSCTLS, SEED, SYSCTLS
-from tests.emulated.ring import Ring, accounts, logged, paths
+from tests.emulated.ring import PATIENCE_S, Ring, accounts, logged, paths, wait_until
 from topologies.paths import path_links
 
 pytestmark = pytest.mark.sandbox
@@ -83,13 +83,14 @@ def test_tcp_flows_take_many_paths_and_agents_know_which(tiny: Cluster, tmp_path
     assert len(evs) == 12 and len(set(evs)) >= 3, "12 flows over 4 paths: fewer than 3 is one seed in thousands"
     for agent in agents:
         agent.call("start", collective="send-recv", message_bytes=1 << 18, dtype="int32", steps=2, warmup=0, seed=1)
-    until = time.monotonic() + 20
     done: set[int] = set()
-    while len(done) < 2 and time.monotonic() < until:
+
+    def both() -> bool:
         for i, agent in enumerate(agents):
-            done |= {i for note in agent.notifications() if note["event"] == "done" and not note["wrong"]}
-        time.sleep(0.05)
-    assert done == {0, 1} and tiny.quiesce(3)
+            done.update(i for note in agent.notifications() if note["event"] == "done" and not note["wrong"])
+        return done == {0, 1}
+
+    assert wait_until(both, 2 * PATIENCE_S) and tiny.quiesce(PATIENCE_S)
     rows = agents[0].call("paths")
     assert [row["ev"] for row in rows] == evs
     used = carried(tiny, before)
@@ -198,7 +199,7 @@ def test_the_fabric_queues_what_tcp_sends(tiny: Cluster, tmp_path: Path) -> None
         for agent in tiny.agents:
             agent.call("start", collective="flows", message_bytes=1 << 17, seed=3, outstanding=4, at=t0)
         notes: list[dict[str, Any]] = []
-        assert wait_for_all(tiny.agents, lambda rank, note: notes.append(note), tiny.check, 20)
+        assert wait_for_all(tiny.agents, lambda rank, note: notes.append(note), tiny.check, 2 * PATIENCE_S)
         assert all(note.get("wrong", 0) == 0 for note in notes)
         peaks = {row["port"]: row["backlog_peak_bytes"] for row in tiny.counters()}
         assert max(peaks[f"p{plane}-t0-1-d1"] for plane in range(2)) > 100_000, "far above two segments of each connection"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import shutil
+import signal
 import struct
 import subprocess
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -191,6 +193,18 @@ def test_a_switch_loses_what_goes_to_one_host(fast: Cluster, wires: list[Wire], 
         assert len(got) == (0 if crosses else 20), (src, value)
     assert len(carry(wires, 0, 3, 0, numbered(fast, 0, 3, ev(0, 1), 20))) == 20
     assert len(carry(wires, 2, 0, 0, numbered(fast, 2, 0, ev(0, 1), 20))) == 20
+
+
+def test_what_a_slow_switch_holds_is_waited_for(fast: Cluster, wires: list[Wire]) -> None:
+    """Open vSwitch without a core for a while, as on a busy machine: nothing waits at any port meanwhile, and nothing is lost."""
+    if fast.net.ovs is None:
+        pytest.skip("eBPF forwards in the sender's own turn")
+    daemon = fast.net.ovs.processes[-1][1]
+    daemon.send_signal(signal.SIGSTOP)
+    again = threading.Timer(0.5, daemon.send_signal, [signal.SIGCONT])
+    again.start()
+    assert len(carry(wires, 0, 2, 0, numbered(fast, 0, 2, ev(0, 0), 20))) == 20
+    again.join()
 
 
 def test_a_silent_switch_keeps_its_links_up(fast: Cluster, wires: list[Wire]) -> None:

@@ -19,6 +19,7 @@ from testbed.cluster import Cluster
 from testbed.emulated import packet_sockets
 from testbed.emulated.netlink import in_namespace
 from tests.emulated.frames import Wire, ipv6, mrc
+from tests.emulated.ring import PATIENCE_S
 from topologies import Fabric, addressing, load_fabric
 from topologies.addressing import ev, ev_fields
 from topologies.paths import path_evs, static_tables
@@ -82,10 +83,10 @@ class Tap:
             self._sockets[sock] = node
 
     def collect(self, count: int) -> Journey:
-        """``count`` hops, or fewer after a second, and what else comes within a moment. A host's is the last of all."""
+        """``count`` hops, or fewer where some are lost, and what else comes within a moment. A host's is the last of all."""
         hops: Journey = []
         arrived: Journey = []
-        while ready := select.select(list(self._sockets), [], [], 1.0 if len(hops) + len(arrived) < count else 0.02)[0]:
+        while ready := select.select(list(self._sockets), [], [], PATIENCE_S if len(hops) + len(arrived) < count else 0.02)[0]:
             for sock in ready:
                 frame, (port, _, kind, _, _) = sock.recvfrom(65536)
                 if self._sockets[sock]:

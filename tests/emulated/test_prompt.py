@@ -70,14 +70,14 @@ def test_deny_allow_denied(say: Say, cluster: Cluster) -> None:
     assert say("denied") == "nothing is denied\n"
     assert say("deny p0-t1-1:p0-t0-0 dirty optics") == ""
     assert say("deny h0>h2@p1/0") == ""
-    assert wait_until(lambda: held(cluster) == [["p0-t0-0:p0-t1-1", "h0>h2@p1/0"]] * 4, 2)
+    assert wait_until(lambda: held(cluster) == [["p0-t0-0:p0-t1-1", "h0>h2@p1/0"]] * 4)
     assert rows(say("denied")) == [["p0-t0-0:p0-t1-1", "operator", "dirty optics"], ["h0>h2@p1/0", "operator"]]
     assert say("deny p0-t0-0:p0-t1-1") == "p0-t0-0:p0-t1-1 was denied already\n"
     assert say("deny p9") == "denylist entry 'p9': fabric 'tiny' has planes p0..p1\n"
     assert say("deny").startswith("usage: deny ENTRY") and say("allow").startswith("usage: allow ENTRY")
     assert say("allow p1") == "p1 is not denied: `denied` shows what is\n"
     assert say("allow p0-t0-0:p0-t1-1") == say("allow h0>h2@p1/0") == ""
-    assert say("denied") == "nothing is denied\n" and wait_until(lambda: held(cluster) == [[]] * 4, 2)
+    assert say("denied") == "nothing is denied\n" and wait_until(lambda: held(cluster) == [[]] * 4)
 
 
 def test_status(say: Say, cluster: Cluster) -> None:
