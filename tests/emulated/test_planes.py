@@ -215,7 +215,8 @@ def test_where_the_planes_differ() -> None:
             tap, wire = Tap(cluster), Wire(cluster, 0)
             for name, frame in (("UDP right behind the outer header", bare), ("shorter than it says", cut)):
                 assert wire.send(0, frame)
-                seen[which, name] = tap.collect(len(journey(fabric, 0, 0, frame)))
+                dropped = (which, name) == ("ovs", "shorter than it says")
+                seen[which, name] = tap.collect(1 if dropped else len(journey(fabric, 0, 0, frame)))
             tap.close()
             wire.close()
     for name in ("UDP right behind the outer header", "shorter than it says"):
