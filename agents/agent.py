@@ -58,6 +58,7 @@ class Agent:
         self.last_tx = [0] * fabric.planes
         self.last_rx = [0] * fabric.planes
         self.denied: list[str] = []
+        self.cut_off: list[int] = []  # hosts that the job sends to, and that the denylist leaves no path to
         self.reports = False  # whether the mapper's counts go to whoever steers us
 
     # --- log -------------------------------------------------------------------------------------------------
@@ -174,6 +175,8 @@ class Agent:
         job.begin()
         self.flow_log = flow_log
         self.job = job
+        self.cut_off = []
+        self._look_for_cut_off()
         pending, self.pending = self.pending, []
         job.completed(pending)
 
@@ -229,7 +232,20 @@ class Agent:
         self.device.engine.deny(now, entries)
         self.denied = entries
         self.write(now, "deny", {"entries": entries})
+        self._look_for_cut_off()
         return now
+
+    def _look_for_cut_off(self) -> None:
+        """Tell whoever steers us when the denylist has left the job without any path to a peer, and when it gives one back."""
+        if self.job is None or not (self.denied or self.cut_off):
+            return
+        group = self.job.group
+        rows = [row for row in self.device.engine.paths() if row.get("qpn") in group.bundle_of]
+        reached = {row["peer"] for row in rows if row.get("state") != "DENIED"}
+        cut_off = sorted({row["peer"] for row in rows} - reached)
+        if cut_off != self.cut_off:
+            self.cut_off = cut_off
+            self.notify({"event": "cut-off", "rank": group.rank, "peers": cut_off, "entries": self.denied})
 
     def op_denied(self) -> list[str]:
         """The denylist in force."""

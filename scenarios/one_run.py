@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from agents.clock import Clock
-from agents.collectives.steer import connect, wait_for_all
+from agents.collectives.steer import CutOff, connect, wait_for_all
 from agents.control import AgentError
 from scenarios.background_books import balanced
 from scenarios.background_run import BackgroundRun, Flow
@@ -115,8 +115,10 @@ class Spec:
 class OneRun:
     """State of one run; :meth:`go` does it."""
 
-    def __init__(self, cluster: ClusterLike, spec: Spec, directory: Path, progress: Callable[[float], None]) -> None:
-        self.cluster, self.spec, self.directory, self.progress = cluster, spec, directory, progress
+    def __init__(self, cluster: ClusterLike, spec: Spec, directory: Path, progress: Callable[[float, str], None]) -> None:
+        """``progress(share, trouble)``: how far it is, and in one line what holds it up, if anything does."""
+        self.cluster, self.spec, self.directory, self._progress = cluster, spec, directory, progress
+        self.share, self.trouble = 0.0, ""
         self.clock = cluster.clock
         self.fabric = spec.transport.fabric
         self.hosts = place_ranks(self.fabric, spec.placement)
@@ -125,6 +127,7 @@ class OneRun:
         self.edges = edges_of(self.work, self.fabric, self.hosts, spec.seed)
         self.queues = watched_ports(self.flows, self.fabric, self.hosts)
         self.outcome, self.reason = "done", ""
+        self.cut_off = CutOff(self.hosts)
         self.window = [0, 0]
         self.done: set[int] = set()
         self.ended: dict[int, set[int]] = {}  # step -> ranks that finished it
@@ -272,7 +275,8 @@ class OneRun:
                 self.cluster.check()  # says who died
                 self.end("failed", f"the agent of rank {gone[0]} (h{self.hosts[gone[0]]}) hung up")
             late = [rank for rank in range(len(agents)) if rank not in self.done]
-            self.end("timeout", f"no end after {timeout / 1e9:g} s: ranks {late} not done; raise 'timeout' or make the workload shorter")
+            why = self.cut_off.line or "raise 'timeout' or make the workload shorter"
+            self.end("timeout", f"no end after {timeout / 1e9:g} s: ranks {late} not done; {why}")
         self.window[1] = self.clock.now()
         if self.watch is not None:
             self.watch.mark()
@@ -287,6 +291,7 @@ class OneRun:
             self.cluster.check()
             self.look_for_the_controller(now)
             self.show_progress(now)
+            self.show_trouble()
             self.check_at = now + CHECK_EVERY_NS
         self.sample(now)
         self.mapping.tick(now)
@@ -313,6 +318,17 @@ class OneRun:
         elif ends:
             self.progress(len(self.record.get("flow_notes", ())) / len(ends))
 
+    def progress(self, share: float) -> None:
+        self.share = share
+        self._progress(share, self.trouble)
+
+    def show_trouble(self) -> None:
+        """Say that the denylist stops a rank, and when it does so no more."""
+        if self.cut_off.line != self.trouble:
+            self.trouble = self.cut_off.line
+            self.journal(self.clock.now(), "cut-off", reason=self.trouble)
+            self.progress(self.share)
+
     def end(self, outcome: str, reason: str) -> None:
         if self.outcome == "done":
             self.outcome, self.reason = outcome, reason
@@ -324,6 +340,8 @@ class OneRun:
             self.ended.setdefault(step, set()).add(rank)
             self.note_begin(step + 1 - self.work.warmup_steps, int(note["end_ns"]))
             self.progress(sum(len(r) for r in self.ended.values()) / (len(self.hosts) * (self.work.steps + self.work.warmup_steps)))
+        elif kind == "cut-off":
+            self.cut_off.hear(note)
         elif kind == "mapper":
             self.mapping.hear(note)
         elif kind == "flow":
@@ -333,7 +351,8 @@ class OneRun:
             self.record.setdefault("wrong", {})[str(rank)] = int(note.get("wrong", 0))
         elif kind == "failed":
             self.journal(self.clock.now(), "failed", **{k: v for k, v in note.items() if k != "event"})
-            self.end("failed", f"rank {note.get('rank', rank)} lost rank {note.get('peer_rank')}: {note.get('reason')}")
+            why = f" ({self.cut_off.line})" if self.cut_off.line else ""
+            self.end("failed", f"rank {note.get('rank', rank)} lost rank {note.get('peer_rank')}: {note.get('reason')}{why}")
 
     def note_begin(self, step: int, at: int) -> None:
         if self.began < step < self.work.steps:

@@ -119,7 +119,7 @@ def run_apart(factory: ClusterFactory, directory: Path, finished: Collection[str
             cluster = factory(spec.transport.fabric)
             cluster.start()
             try:
-                OneRun(cluster, spec, directory / "raw" / spec.key, lambda share: None).go()
+                OneRun(cluster, spec, directory / "raw" / spec.key, lambda share, trouble: None).go()
             finally:
                 cluster.stop()
         entries |= entry_of(spec, directory)
@@ -240,7 +240,11 @@ class Runner:
             self.built = spec.transport.fabric
         self.progress(label, 0.0)
         cluster: ClusterLike = self.cluster
-        outcome = OneRun(cluster, spec, self.directory / "raw" / spec.key, lambda share: self.progress(label, share)).go()
+
+        def progress(share: float, trouble: str) -> None:
+            self.progress(f"{label}: {trouble}" if trouble else label, share)
+
+        outcome = OneRun(cluster, spec, self.directory / "raw" / spec.key, progress).go()
         if outcome == "done" and not cluster.controller_lost and not cluster.clock.virtual:
             cluster.heal()
         else:

@@ -8,6 +8,8 @@ from typing import Any, Protocol
 from agents.clock import REAL, Clock
 
 CHECK_S = 0.3
+MOST_NAMED = 8
+"""Entries of the denylist that a line names."""
 
 
 class Agent(Protocol):
@@ -16,6 +18,33 @@ class Agent(Protocol):
     def call(self, op: str, **args: Any) -> Any: ...
     def fileno(self) -> int: ...
     def notifications(self) -> list[dict[str, Any]]: ...
+
+
+class CutOff:
+    """Which hosts the denylist leaves without a path to one that they send to, as their agents tell it. ``hosts`` in rank order.
+
+    Nobody fails of that: an entry may go again. But nothing arrives until then, and people must hear why."""
+
+    def __init__(self, hosts: Sequence[int]) -> None:
+        self._hosts = hosts
+        self._peers: dict[int, list[int]] = {}  # by rank
+        self._entries: list[str] = []
+
+    def hear(self, note: dict[str, Any]) -> None:
+        """A notification ``cut-off``."""
+        self._peers[int(note["rank"])] = list(note["peers"])
+        self._entries = list(note["entries"])
+
+    @property
+    def line(self) -> str:
+        """One line for people; empty if every host has a path to every peer."""
+        pairs = [(self._hosts[rank], peer) for rank, peers in sorted(self._peers.items()) for peer in peers]
+        if not pairs:
+            return ""
+        src, dst = pairs[0]
+        more = f" and of {len(pairs) - 1} other pairs" if len(pairs) > 1 else ""
+        entries = ", ".join(self._entries[:MOST_NAMED]) + (", ..." if len(self._entries) > MOST_NAMED else "")
+        return f"every path from h{src} to h{dst}{more} is denied: take entries off the denylist ({entries})"
 
 
 def connect(

@@ -13,7 +13,7 @@ from agents.collectives.base import Collective
 from agents.collectives.data import DTYPES
 from agents.collectives.group import CollectiveError
 from agents.collectives.registry import collectives
-from agents.collectives.steer import connect, wait_for_all
+from agents.collectives.steer import CutOff, connect, wait_for_all
 from agents.control import AgentError
 from testbed.cluster import Cluster
 from testbed.errors import UserError
@@ -66,6 +66,7 @@ def run(cluster: Cluster, console: Console, command: str, kind: type[Collective]
     wrong = 0
     failure = ""
     ended = False
+    cut_off, shown = CutOff(hosts), ""
     seed = int(time.time())
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(kind.name, total=steps * n)
@@ -77,15 +78,24 @@ def run(cluster: Cluster, console: Console, command: str, kind: type[Collective]
                 bar.advance(task)
             elif note["event"] == "done":
                 wrong += note["wrong"]
+            elif note["event"] == "cut-off":
+                cut_off.hear(note)
             else:
                 failure = f"rank {note['rank']} (h{hosts[note['rank']]}) lost rank {note['peer_rank']}: {note['reason']}"
+
+        def check() -> None:
+            nonlocal shown
+            cluster.check()
+            if cut_off.line != shown:
+                shown = cut_off.line
+                console.print(shown or "there is a path for every pair again", markup=False, highlight=False)
 
         try:
             for agent in agents:
                 agent.call(
                     "start", collective=kind.name, message_bytes=size, dtype=options["dtype"], steps=steps, warmup=1, seed=seed
                 )  # fmt: skip
-            ended = wait_for_all(agents, heard, cluster.check, 60 + steps * 60, cluster.clock)
+            ended = wait_for_all(agents, heard, check, 60 + steps * 60, cluster.clock)
         except KeyboardInterrupt:
             failure = "stopped"
         except AgentError as error:  # the others have begun
@@ -94,7 +104,9 @@ def run(cluster: Cluster, console: Console, command: str, kind: type[Collective]
         for agent in agents:
             agent.call("abort")
             agent.notifications()
-        raise UserError(failure or f"{command}: no end within its time; `evs HOST` and `broken` may say why")
+        why = cut_off.line or ("" if failure else "`evs HOST` and `broken` may say why")
+        failure = failure or f"{command}: no end within its time"
+        raise UserError(f"{failure}: {why}" if why else failure)
     times = sorted(max(s) for s in spans.values())
     middle = times[len(times) // 2]
     rate = size * 8 / (middle / 1e9)

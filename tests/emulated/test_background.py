@@ -154,7 +154,7 @@ def test_a_run_whose_ports_background_overloads_balances(tiny: Cluster, tmp_path
     scenario = load_scenario("smoke", transports=["mrc"], overrides=given)
     tmp_path.chmod(0o777)  # agents drop root
     was = state(tiny)
-    assert OneRun(tiny, Spec(scenario, scenario.transports[0], "interleaved", 1), tmp_path / "run", lambda share: None).go() == "done"
+    assert OneRun(tiny, Spec(scenario, scenario.transports[0], "interleaved", 1), tmp_path / "run", lambda *_: None).go() == "done"
     assert state(tiny) == was
     made = run_summary(Run(tmp_path / "run"))
     assert (made["outcome"], made["wrong"], made["failed_steps"]) == ("done", 0, 0), made["reason"]

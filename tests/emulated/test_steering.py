@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -13,9 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from testbed.cluster import Cluster
 from testbed.controller.agents import ANSWER_S
+from testbed.errors import UserError
+from testbed.prompt.collective import kind_of
+from testbed.prompt.collective import run as run_at_prompt
 from tests.emulated.ring import PATIENCE_S, Ring, logged, wait_until
 from topologies import load_fabric
 from topologies.paths import evs_over
@@ -154,6 +159,15 @@ def test_the_denylist_outlives_agents_and_meets_the_next(cluster: Cluster, logs:
     ring.run(5)
     assert ring.all_right()
     assert {(row["state"], row["data_tx"]) for row in rows(cluster) if row["plane"] == 1} == {("DENIED", 0)}
+
+
+def test_a_collective_with_every_plane_denied_says_so(cluster: Cluster, logs: Path) -> None:
+    cluster.start_agents("mrc", {}, logs, 3)
+    cluster.deny("p0")
+    cluster.deny("p1")
+    console = Console(file=io.StringIO(), width=300)
+    with pytest.raises(UserError, match=r"every path from h0 to h1 and of 7 other pairs is denied: .* \(p0, p1\)"):
+        run_at_prompt(cluster, console, "allreduce", kind_of("ring-allreduce"), ["steps=1", "bytes=65536"])
 
 
 def test_policy_denylist_follows_the_cables(cluster: Cluster, logs: Path) -> None:
