@@ -30,6 +30,7 @@ DROPS = (
     "drop_trim_failed",
     "drop_no_route",
     "drop_not_mine",
+    "drop_malformed",
     "drop_hop_limit",
     "drop_switch_down",
     "drop_silent",

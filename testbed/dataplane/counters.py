@@ -146,8 +146,8 @@ def port_row(
 
 
 _NAMED_DROPS = (
-    "drop_trim_failed", "drop_no_route", "drop_not_mine", "drop_hop_limit", "drop_switch_down", "drop_silent", "drop_fault_loss",
-    "drop_fault_path",
+    "drop_trim_failed", "drop_no_route", "drop_not_mine", "drop_malformed", "drop_hop_limit", "drop_switch_down", "drop_silent",
+    "drop_fault_loss", "drop_fault_path",
 )  # fmt: skip
 _PEAKS = ("backlog_peak_bytes", "backlog_high_peak_bytes")
 _MASK = (1 << 64) - 1

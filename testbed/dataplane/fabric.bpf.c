@@ -28,6 +28,7 @@ enum { KIND_HOST = 1, KIND_SWITCH = 2, KIND_BRIDGE = 3, KIND_TAPPED = 4 }; /* th
 enum { DATA = 0, HIGH = 1, CLASSES = 2 };
 enum { MARKS = 1, TRIMS = 2, LAST_HOP = 4, LAST_HOP_MARKS = 8 }; /* port_config.flags; none of them on a host's port */
 enum { SWITCH_WORKS = 0, SWITCH_DEAD = 1, SWITCH_SILENT = 2 };
+enum { USIDS = 6 }; /* that fit an address behind the block */
 enum { NOT_ECT = 0, CE = 3, NOT_IP = 0xff };
 
 #define HTB_HIGH 0x10001 /* class 1:1 */
@@ -63,6 +64,7 @@ struct port_stats {
 	__u64 drop_link_down;
 	__u64 drop_no_route;
 	__u64 drop_not_mine;
+	__u64 drop_malformed; /* no sound IPv6 packet: see malformed() */
 	__u64 drop_hop_limit;
 	__u64 drop_switch_down;
 	__u64 drop_silent; /* by a switch that keeps its links up and forwards nothing */
@@ -84,6 +86,7 @@ struct port_background {
 	__u64 drop_link_down;
 	__u64 drop_no_route;
 	__u64 drop_not_mine;
+	__u64 drop_malformed;
 	__u64 drop_hop_limit;
 	__u64 drop_switch_down;
 	__u64 drop_silent;
@@ -404,27 +407,42 @@ static __always_inline int is_down(struct __sk_buff *skb, __u32 at, struct port_
 	return 1;
 }
 
+/* What a router drops whoever it is for, as the kernel's ipv6_rcv and ip6_forward do: a version other than 6, fewer bytes than the header
+ * says, a source that is multicast, link-local, unspecified or loopback. Bytes after the packet's end are padding, and pass. */
+static __always_inline int malformed(struct __sk_buff *skb)
+{
+	struct ipv6hdr *ip;
+	__be32 *from;
+
+	if (skb->protocol != bpf_htons(ETH_P_IPV6) || reach(skb, OUTER))
+		return 0; /* no IPv6 header: names no switch */
+	ip = outer_header(skb);
+	if (!ip)
+		return 0;
+	from = ip->saddr.in6_u.u6_addr32;
+	return *(__u8 *)ip >> 4 != 6 || skb->len < OUTER + bpf_ntohs(ip->payload_len) || ip->saddr.in6_u.u6_addr8[0] == 0xff ||
+	       (from[0] & bpf_htonl(0xffc00000)) == bpf_htonl(0xfe800000) || (!(from[0] | from[1] | from[2]) && bpf_ntohl(from[3]) <= 1);
+}
+
 /* A port of an Open vSwitch bridge: OVS forwards. The kernel's datapath comes after this program, the packet sockets of the one in user
  * space before it: so they take only marked frames, and the frame comes in a second time with the mark. */
-static __always_inline int hand_over(struct __sk_buff *skb, __u32 at, struct port_config *port, struct port_stats *stats)
+static __always_inline int hand_over(struct __sk_buff *skb, struct port_config *port)
 {
-	if (is_down(skb, at, port, stats))
-		return TC_ACT_SHOT;
 	if (port->kind == KIND_BRIDGE)
 		return TC_ACT_OK;
 	skb->mark = HANDED_OVER;
 	return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
 }
 
-/* uN (RFC 9800 section 4.1, End with NEXT-C-SID): match own block and uSID, shift, static lookup, redirect. */
+/* uN (RFC 9800 section 4.1, End with NEXT-C-SID): match own block and uSID, shift, static lookup, redirect. What the shift addresses to
+ * this switch again is processed again, each time for one of the hop limit. */
 static __always_inline int forward(struct __sk_buff *skb, __u32 at, struct port_config *port, struct port_stats *stats)
 {
 	__u32 number = port->switch_number, key, *egress;
 	struct ipv6hdr *ip;
 	__be16 *word;
+	int turn;
 
-	if (is_down(skb, at, port, stats))
-		return TC_ACT_SHOT;
 	if (skb->protocol != bpf_htons(ETH_P_IPV6) || skb->len < OUTER || bpf_skb_pull_data(skb, OUTER))
 		goto not_mine;
 	ip = outer_header(skb);
@@ -433,23 +451,25 @@ static __always_inline int forward(struct __sk_buff *skb, __u32 at, struct port_
 	word = (__be16 *)&ip->daddr;
 	if (word[0] != bpf_htons(LOCATOR_BLOCK >> 16) || word[1] != bpf_htons(LOCATOR_BLOCK & 0xffff) || bpf_ntohs(word[2]) != port->usid)
 		goto not_mine;
-	if (ip->hop_limit <= 1) {
-		ACCOUNT(skb, at, stats, drop_hop_limit);
-		return TC_ACT_SHOT;
+	for (turn = 0; turn < USIDS && bpf_ntohs(word[2]) == port->usid; turn++) {
+		if (ip->hop_limit <= 1) {
+			ACCOUNT(skb, at, stats, drop_hop_limit);
+			return TC_ACT_SHOT;
+		}
+		ip->hop_limit--;
+		word[2] = word[3];
+		word[3] = word[4];
+		word[4] = word[5];
+		word[5] = word[6];
+		word[6] = word[7];
+		word[7] = 0;
 	}
-	key = number << 16 | bpf_ntohs(word[3]);
+	key = number << 16 | bpf_ntohs(word[2]);
 	egress = bpf_map_lookup_elem(&routes, &key);
 	if (!egress) {
 		ACCOUNT(skb, at, stats, drop_no_route);
 		return TC_ACT_SHOT;
 	}
-	ip->hop_limit--;
-	word[2] = word[3];
-	word[3] = word[4];
-	word[4] = word[5];
-	word[5] = word[6];
-	word[6] = word[7];
-	word[7] = 0;
 	/* A frame of the kernel's own sockets is charged to its socket for as long as it exists, and TCP takes what is charged for "still in
 	 * my host's queue" (small queues): two segments of a connection in the whole fabric, and no queue anywhere. So the first switch sends
 	 * a copy that is nobody's and ends the original, as a NIC does that has sent it. Agents' frames stay: their buffers hold a fabric. */
@@ -484,10 +504,15 @@ int fabric_ingress(struct __sk_buff *skb)
 	}
 	if (faulted(skb, number, port, stats, dscp))
 		return TC_ACT_SHOT;
-	if (port->kind == KIND_SWITCH)
-		return forward(skb, number, port, stats);
-	if (port->kind != KIND_HOST)
-		return hand_over(skb, number, port, stats);
+	if (port->kind != KIND_HOST) {
+		if (is_down(skb, number, port, stats))
+			return TC_ACT_SHOT;
+		if (malformed(skb)) {
+			ACCOUNT(skb, number, stats, drop_malformed);
+			return TC_ACT_SHOT;
+		}
+		return port->kind == KIND_SWITCH ? forward(skb, number, port, stats) : hand_over(skb, port);
+	}
 	if (is_background(skb))
 		COUNT_BACKGROUND(number, arrived);
 	/* The kernel's own stack must not answer MRC: packet sockets take frames for others, the stack does not. */

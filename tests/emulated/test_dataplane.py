@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ipaddress
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -20,6 +21,7 @@ from topologies.addressing import ev
 
 pytestmark = pytest.mark.sandbox
 FULL = bytes(4096 + 28)
+HEAD = addressing.ROUTER_MAC + addressing.HOST_MAC
 
 
 @pytest.fixture
@@ -102,10 +104,10 @@ def test_every_drop_has_a_name_and_a_place(tiny: Cluster, wires: list[Wire], cou
 @pytest.mark.parametrize(
     "frame",
     [
-        addressing.ROUTER_MAC + addressing.HOST_MAC + b"\x08\x00" + bytes(46),
-        addressing.ROUTER_MAC + addressing.HOST_MAC + b"\x86\xdd",
-        addressing.ROUTER_MAC + addressing.HOST_MAC + b"\x86\xdd\x60" + bytes(20),
-        addressing.ROUTER_MAC + addressing.HOST_MAC + b"\x86\xdd" + ipv6(bytes(16), addressing.BLOCK + bytes(12), 59, b""),
+        HEAD + b"\x08\x00" + bytes(46),
+        HEAD + b"\x86\xdd",
+        HEAD + b"\x86\xdd\x60" + bytes(20),
+        HEAD + b"\x86\xdd" + ipv6(addressing.inner_address(0), addressing.BLOCK + bytes(12), 59, b""),
     ],
     ids=["ipv4", "bare ethernet", "truncated ipv6", "block without usid"],
 )
@@ -114,6 +116,59 @@ def test_strange_frames_are_counted_drops(tiny: Cluster, wires: list[Wire], fram
     assert wires[0].send(0, frame)
     assert at_rest(tiny)
     assert change(before, tiny.counters(), "drop_not_mine") == {"p0-t0-0-d0": 1}
+
+
+def from_source(source: str) -> Callable[[bytes], bytes]:
+    return lambda frame: frame[:22] + ipaddress.ip_address(source).packed + frame[38:]
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        *(lambda frame, n=n: frame[:14] + bytes([n << 4 | frame[14] & 15]) + frame[15:] for n in (0, 4, 5, 7, 15)),
+        *(from_source(source) for source in ("::", "::1", "ff02::1", "ff0e::5", "fe80::1", "febf::1")),
+        lambda frame: frame[:-1],
+        lambda frame: frame[:54],
+    ],
+    ids=["version 0", "version 4", "version 5", "version 7", "version 15", "from ::", "from ::1", "from ff02::1", "from ff0e::5",
+         "from fe80::1", "from febf::1", "one byte short", "nothing after the header"],
+)  # fmt: skip
+def test_what_a_router_must_not_forward_is_dropped_by_name(tiny: Cluster, wires: list[Wire], spoil: Callable[[bytes], bytes]) -> None:
+    """As the kernel's ipv6_rcv and ip6_forward: whoever it is for."""
+    before = tiny.counters()
+    assert wires[0].send(0, spoil(mrc(0, 2, path(tiny, 0, 2, ev(0, 0)), bytes(100))))
+    assert tiny.quiesce(1)
+    assert change(before, tiny.counters(), "drop_malformed") == {"p0-t0-0-d0": 1}
+    assert books(tiny.counters()) == []
+
+
+def test_what_looks_strange_and_is_sound_passes(tiny: Cluster, wires: list[Wire]) -> None:
+    good = mrc(0, 2, path(tiny, 0, 2, ev(0, 0)))
+    sound = [good + b"padding", *(from_source(source)(good) for source in ("::2", "1::", "fe00::1", "fec0::1"))]
+    for frame in sound:
+        assert wires[0].send(0, frame)
+    got = [g.frame for g in wires[2].receive(len(sound), linger=0.05)]
+    assert [frame[22:38] + frame[54:] for frame in got] == [frame[22:38] + frame[54:] for frame in sound]
+
+
+@pytest.mark.parametrize(
+    ("times", "hop_limit", "cause"),
+    [(2, 64, ""), (3, 64, ""), (2, 5, ""), (2, 2, "drop_hop_limit"), (3, 3, "drop_hop_limit"), (6, 64, "drop_no_route")],
+)
+def test_its_own_usid_again_is_processed_again(tiny: Cluster, wires: list[Wire], times: int, hop_limit: int, cause: str) -> None:
+    """RFC 9800, section 4.1.1: what the shift addresses to this switch again goes through the same steps, hop limit included."""
+    good = path(tiny, 0, 2, ev(0, 0))
+    address = (good[:4] + good[4:6] * times + good[6:])[:16]
+    before = tiny.counters()
+    sent = mrc(0, 2, address, bytes(100), hop_limit=hop_limit)
+    assert wires[0].send(0, sent)
+    got = wires[2].receive(1, timeout=0.1 if cause else 2.0, linger=0.05)
+    assert tiny.quiesce(1) and books(tiny.counters()) == []
+    if cause:
+        assert got == [] and change(before, tiny.counters(), cause) == {"p0-t0-0-d0": 1}
+    else:
+        assert [g.frame[21] for g in got] == [hop_limit - 2 - times]
+        assert got[0].frame[38:54] == addressing.outer_address((addressing.host_usid(tiny.fabric, 0, 2),))
 
 
 def test_a_dead_switch_takes_its_cables_along(tiny: Cluster, wires: list[Wire]) -> None:

@@ -6,6 +6,7 @@ by or went out of, in order, with the frame as it was there. What each switch mu
 
 from __future__ import annotations
 
+import ipaddress
 import select
 import shutil
 import socket
@@ -53,13 +54,22 @@ def shifted(frame: bytes) -> bytes:
     return frame[:21] + bytes([frame[21] - 1]) + frame[22:38] + addressing.shift(frame[38:54]) + frame[54:]
 
 
+def malformed(frame: bytes) -> bool:
+    """What no router forwards: another version, a source that is none, less than the header says."""
+    source = ipaddress.IPv6Address(frame[22:38])
+    return (
+        frame[14] >> 4 != 6 or source.is_multicast or source.is_link_local or source.is_unspecified or source.is_loopback
+        or len(frame) < 54 + int.from_bytes(frame[18:20], "big")
+    )  # fmt: skip
+
+
 def journey(fabric: Fabric, host: int, plane: int, frame: bytes) -> Journey:
     """A frame's way, worked out switch by switch from the static tables."""
     far = {end.name: other for li in fabric.links for end, other in ((li.a, li.b), (li.b, li.a))}
     tables, hops, port = static_tables(fabric), [], far[f"h{host}-p{plane}"]
     while True:
         hops.append(Hop(port.name, False, frame))
-        if port.node in fabric.hosts or len(frame) < 54 or frame[12:14] != b"\x86\xdd":
+        if port.node in fabric.hosts or len(frame) < 54 or frame[12:14] != b"\x86\xdd" or malformed(frame):
             return hops
         words = [frame[i : i + 2] for i in range(38, 54, 2)]
         own, after = addressing.switch_usid(port.node).to_bytes(2, "big"), int.from_bytes(words[3], "big")
@@ -130,15 +140,19 @@ def strange(fabric: Fabric) -> dict[str, bytes]:
     found["foreign MACs"] = bytes.fromhex("020304050607 0a0b0c0d0e0f") + plain[12:]
     found["multicast MAC"] = bytes.fromhex("333300000001 0a0b0c0d0e0f") + plain[12:]
     found["padding after the packet"] = plain + b"padding"
-    found["IPv6 in IPv6, nothing in it"] = ETHERNET + b"\x86\xdd" + ipv6(bytes(16), good, 41, inner)
-    found["IPv4 in IPv6"] = ETHERNET + b"\x86\xdd" + ipv6(bytes(16), good, 4, bytes(20))
-    found["no next header"] = ETHERNET + b"\x86\xdd" + ipv6(bytes(16), good, 59, b"")
+    found["IPv6 in IPv6, nothing in it"] = ETHERNET + b"\x86\xdd" + ipv6(addressing.inner_address(0), good, 41, inner)
+    found["IPv4 in IPv6"] = ETHERNET + b"\x86\xdd" + ipv6(addressing.inner_address(0), good, 4, bytes(20))
+    found["no next header"] = ETHERNET + b"\x86\xdd" + ipv6(addressing.inner_address(0), good, 59, b"")
     found["an unknown uSID next"] = mrc(0, 2, good[:6] + b"\x0b\xff" + good[8:])
     found["a uSID of another plane next"] = mrc(0, 2, good[:6] + b"\x18\x00" + good[8:])
     found["no uSID next"] = mrc(0, 2, good[:6] + bytes(10))
     found["another's uSID first"] = mrc(0, 2, addressing.shift(good))
     found["another block"] = mrc(0, 2, b"\xfc\xbb\xbb\x01" + good[4:])
     found["all six uSIDs, round and round"] = mrc(0, 0, addressing.outer_address((0x0400, 0x0800, 0x0400, 0x0800, 0x0400, 0x0C00)))
+    found["version 4"] = plain[:14] + b"\x46" + plain[15:]
+    sources = ("::", "::1", "ff02::1", "fe80::1")
+    found |= {f"from {source}": plain[:22] + ipaddress.ip_address(source).packed + plain[38:] for source in sources}
+    found["shorter than it says"] = mrc(0, 2, good, bytes(100))[:-60]  # as a switch that trims and does not say so would leave it
     found["IPv4"] = ETHERNET + b"\x08\x00" + bytes(46)
     found["ARP"] = ETHERNET + b"\x08\x06" + bytes(46)
     found["bare Ethernet"] = ETHERNET + b"\x86\xdd"
@@ -204,26 +218,29 @@ def test_the_suite_takes_every_route() -> None:
 
 
 def test_where_the_planes_differ() -> None:
-    """Known and left so, on frames that nobody here sends: Open vSwitch looks further into a packet than a uN switch has to."""
+    """Known and left so, on frames that nobody here sends: Open vSwitch looks further into a packet than a uN switch has to, and its tables
+    do not go back to the first when a switch's own uSID comes twice in a row."""
     seen: dict[tuple[str, str], Journey] = {}
     fabric = load_fabric("tiny")
     good = addressing.path_address(fabric, 0, 2, ev(0, 0))
-    bare = ETHERNET + b"\x86\xdd" + ipv6(bytes(16), good, 17, bytes.fromhex("c000 12b7 000c 1234 01020304"))
-    cut = mrc(0, 2, good, bytes(100))[:-60]  # as a switch that trims and does not say so would leave it
+    udp = ipv6(addressing.inner_address(0), good, 17, bytes.fromhex("c000 12b7 000c 1234 01020304"))
+    frames = {"UDP right behind the outer header": ETHERNET + b"\x86\xdd" + udp, "own uSID twice": mrc(0, 2, good[:6] + good[4:14])}
     for which in PLANES:
         with Cluster(fabric, controller=False, switch=which) as cluster:
             tap, wire = Tap(cluster), Wire(cluster, 0)
-            for name, frame in (("UDP right behind the outer header", bare), ("shorter than it says", cut)):
+            for name, frame in frames.items():
                 assert wire.send(0, frame)
-                dropped = (which, name) == ("ovs", "shorter than it says")
-                seen[which, name] = tap.collect(1 if dropped else len(journey(fabric, 0, 0, frame)))
+                dropped = (which, name) == ("ovs", "own uSID twice")
+                seen[which, name] = tap.collect(1 if dropped else len(journey(fabric, 0, 0, mrc(0, 2, good))))
             tap.close()
             wire.close()
-    for name in ("UDP right behind the outer header", "shorter than it says"):
-        assert seen["ebpf", name] == journey(fabric, 0, 0, seen["ebpf", name][0].frame)
     name = "UDP right behind the outer header"
+    assert seen["ebpf", name] == journey(fabric, 0, 0, seen["ebpf", name][0].frame)
     assert [(h.port, h.out, h.frame[:60], h.frame[62:]) for h in seen["ovs", name]] == [
         (h.port, h.out, h.frame[:60], h.frame[62:]) for h in seen["ebpf", name]
     ]
     assert len({h.frame[60:62] for h in seen["ovs", name]}) > 1, "its checksum covers the destination: Open vSwitch keeps it right"
-    assert seen["ovs", "shorter than it says"] == seen["ebpf", "shorter than it says"][:1], "Open vSwitch drops it at the first switch"
+    name = "own uSID twice"
+    once = journey(fabric, 0, 0, shifted(seen["ebpf", name][0].frame))
+    assert seen["ebpf", name][1:] == once[1:] and len(once) == 7
+    assert seen["ovs", name] == seen["ebpf", name][:1], "Open vSwitch drops it at the first switch"

@@ -218,6 +218,19 @@ def test_a_switch_drops_what_it_cannot_forward_and_says_why(change: tuple[int, i
     assert bench.row("p0-t0-0-d0")[cause] == 1
 
 
+@pytest.mark.parametrize(("hops", "cause"), [(64, ""), (5, ""), (2, "drop_hop_limit")])
+def test_a_switch_that_comes_twice_in_a_row_processes_twice(hops: int, cause: str) -> None:
+    bench = Bench()
+    sent, plain = bytearray(frame(200, hop_limit=hops)), bench.one(frame(200, hop_limit=hops))
+    sent[44:54] = sent[42:52]
+    got = bench.one(bytes(sent))
+    if cause:
+        assert got is None is plain and bench.row("p0-t0-0-d0")[cause] == 1
+    else:
+        assert got is not None and plain is not None
+        assert got[21] == hops - 4 and got[:21] + got[22:] == plain[:21] + plain[22:]
+
+
 @pytest.mark.parametrize("hops", [1, 2, 3])
 def test_the_hop_limit_ends_a_frame(hops: int) -> None:
     bench = Bench()
