@@ -87,7 +87,7 @@ class FaultValues(Values):
         if ranks is None:
             return None
         fewest = min(fabric.host_count for fabric in fabrics)
-        good = isinstance(ranks, list) and len(ranks) == 2 and all(isinstance(r, int) and 0 <= r < fewest for r in ranks)
+        good = isinstance(ranks, list) and len(ranks) == 2 and all(type(r) is int and 0 <= r < fewest for r in ranks)
         if not good or ranks[0] == ranks[1] or on != USED_BY_QP:
             raise self.fail(f"{where}.ranks", f"= {ranks!r} must be two different ranks below {fewest}, with on = {USED_BY_QP!r}")
         return ranks[0], ranks[1]

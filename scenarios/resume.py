@@ -97,6 +97,22 @@ def _brief(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
+def is_finished(directory: Path, spec: Spec) -> bool:
+    """Whether this run is over, and all of it lies there."""
+    try:
+        record = json.loads((directory / "raw" / spec.key / "run.json").read_text(encoding="utf-8"))
+        return record["outcome"] in FINISHED and bool(record["key"] == spec.key)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def kept(directory: Path, specs: Sequence[Spec]) -> str:
+    """For a user who stopped a run: what is finished there, and how to go on. One line."""
+    done = sum(is_finished(directory, spec) for spec in specs)
+    there = f"{done} of {len(specs)} runs are finished and kept in {directory}"
+    return f"interrupted: {there}; the same command with --resume --out {directory} goes on"
+
+
 def sort_out(directory: Path, specs: Sequence[Spec]) -> set[str]:
     """Keys of finished runs; what is left of others is removed. Cables that finished runs found in use are told to the rest."""
     finished = set()
@@ -104,12 +120,7 @@ def sort_out(directory: Path, specs: Sequence[Spec]) -> set[str]:
         part.unlink()
     for spec in specs:
         raw = directory / "raw" / spec.key
-        try:
-            record = json.loads((raw / "run.json").read_text(encoding="utf-8"))
-            over = record["outcome"] in FINISHED and record["key"] == spec.key
-        except (OSError, ValueError, KeyError, TypeError):
-            over = False
-        if over:
+        if is_finished(directory, spec):
             finished.add(spec.key)
             _tell(spec, raw)
         elif raw.exists():

@@ -20,16 +20,19 @@ from scenarios.manifest import make_manifest
 from scenarios.measure import Run, load_runs, write_tables
 from scenarios.one_run import ClusterLike, OneRun, Spec
 from scenarios.processes import at_once
-from scenarios.resume import former_manifest, held, is_begun, sort_out, write_json
+from scenarios.resume import former_manifest, held, is_begun, kept, sort_out, write_json
 from scenarios.rows import write_rows
 from scenarios.schema import SINGLE_PATH, USED_BY_QP, Scenario, ScenarioError, Transport
 from scenarios.summary import INTERRUPTED, run_summary, summarise
 from scenarios.sweep import short_keys
 from scenarios.workloads import edges_of
-from scenarios.writing import FIXES, check_writable, written_to
+from scenarios.writing import check_writable, written_to
+from testbed.errors import Interrupted, refusal
 from topologies import Fabric
 from topologies.theory import place_ranks
 
+MAX_KEY = 200
+"""Bytes of a run's name, which is part of files' names; those may have 255 (NAME_MAX) [ours]."""
 ClusterFactory = Callable[[Fabric], Any]
 """Gives a cluster with ``start()``, ``stop()`` and what :class:`ClusterLike` lists."""
 Progress = Callable[[str, float], None]
@@ -78,6 +81,10 @@ def plan(scenario: Scenario) -> list[Spec]:
             here = in_turns(here, turn, followed)
             used: dict[int, str] = {}
             specs += [Spec(variant.scenario, transport, placement, seed, used, variant.settings) for transport in here]
+    longest = max((spec.key.encode() for spec in specs), key=len)
+    if len(longest) > MAX_KEY:
+        words = f"a run's name would have {len(longest)} bytes, more than {MAX_KEY}"
+        raise ScenarioError(f"{scenario.file}: {words}: shorten names or swept values")
     return specs
 
 
@@ -131,7 +138,7 @@ def entry_of(spec: Spec, directory: Path) -> dict[str, dict[str, Any]]:
     try:
         return {spec.key: run_summary(Run(directory / "raw" / spec.key), spec.scenario.expect_outcome)}
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in FIXES:  # nor can the runs after it be written
+        if refusal(error) is not None:  # nor can the runs after it be written
             raise
         print(f"no row of {spec.key} yet: {type(error).__name__}: {error}", file=sys.stderr)
         return {}
@@ -183,10 +190,13 @@ class Runner:
         self.entries: dict[str, dict[str, Any]] = {}  # of runs that are over, by their key
 
     def run(self) -> dict[str, Any]:
-        """Everything, and the summary that was written. Raises what stopped it, after writing, unless that was the user, and
-        :class:`scenarios.writing.Unwritable` if it could not write."""
+        """Everything, and the summary that was written. Raises what stopped it, after writing, unless that was the user;
+        :class:`testbed.errors.Interrupted` if the user did not wait for that; :class:`scenarios.writing.Unwritable` if it cannot write."""
         with written_to(self.directory), held(self.directory):
-            return self.all_runs()
+            try:
+                return self.all_runs()
+            except KeyboardInterrupt:  # stopped again while it wrote what was measured
+                raise Interrupted(kept(self.directory, plan(self.scenario))) from None
 
     def all_runs(self) -> dict[str, Any]:
         specs = plan(self.scenario)
@@ -275,7 +285,8 @@ class Runner:
 
     def finish(self, stopped: BaseException | None) -> dict[str, Any]:
         """Tables, summary, manifest, plots, from what lies in the directory."""
-        self.progress("writing results", 0.0)
+        again = " (interrupt again to leave at once)" if isinstance(stopped, KeyboardInterrupt) else ""
+        self.progress(f"writing results{again}", 0.0)
         runs = load_runs(self.directory)
         summary = summarise(self.scenario, runs, self.entries)
         if isinstance(stopped, KeyboardInterrupt):

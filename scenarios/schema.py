@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import re
-import tomllib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -28,6 +27,7 @@ from testbed.fault_kinds import USED_BY_QP
 from topologies import Fabric, FabricError, load_fabric
 from topologies.fabrics import parse_delay
 from topologies.theory import PLACEMENTS
+from topologies.toml_files import MAX_WHOLE, find_file, read_toml
 
 HERE = Path(__file__).parent
 KINDS = ("mrc", "roce", *KERNEL_KINDS)
@@ -116,18 +116,13 @@ def load_scenario(
     seeds: Sequence[int] = (),
 ) -> Scenario:
     """A named scenario or a TOML file, with the command line's changes applied. Raises :class:`ScenarioError`."""
-    path = Path(name_or_file)
-    if path.suffix != ".toml":
-        path = HERE / f"{name_or_file}.toml"
-        if not path.is_file():
-            raise ScenarioError(f"no scenario {name_or_file!r}: there are {', '.join(named_scenarios())}, or give a .toml file")
+    path = find_file(name_or_file, HERE)
+    if path is None:
+        raise ScenarioError(f"no scenario {name_or_file!r}: there are {', '.join(named_scenarios())}, or give a .toml file")
     try:
-        text = path.read_text(encoding="utf-8")
-        data = tomllib.loads(text)
-    except OSError as error:
-        raise ScenarioError(f"cannot read scenario file {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ScenarioError(f"scenario file {path} is not valid TOML: {error}") from None
+        text, data = read_toml(path)
+    except ValueError as error:
+        raise ScenarioError(f"scenario file {path} {error}") from None
     data.setdefault("name", path.stem)
     in_file = copy.deepcopy(data.get("sweep", {}))
     for item in overrides:
@@ -144,7 +139,7 @@ def load_scenario(
         try:
             for key, value in setting.items():
                 assign(here, key, value, f'{shown}: sweep."{key}"')
-            made.append(_Reader(shown, varied).scenario(here, str(path), text, transports))
+            made.append(_Reader(shown, varied, path.parent, fabric).scenario(here, str(path), text, transports))
         except ScenarioError as error:
             where = f" (in [sweep], at {spelled(setting)})" if setting else ""
             raise ScenarioError(f"{error}{where}") from None
@@ -167,9 +162,10 @@ def with_variants(file: str, settings: Sequence[Settings], made: Sequence[Scenar
 class _Reader(BackgroundValues):
     """Reads what is not the workload. ``varied``: swept keys and every value they may have in checks."""
 
-    def __init__(self, file: str, varied: dict[str, Any]) -> None:
+    def __init__(self, file: str, varied: dict[str, Any], folder: Path, given: str | None) -> None:
+        """``folder``: of the file, where fabrics' files are looked for first, but not ``given``, the command line's."""
         super().__init__(file)
-        self.varied = varied
+        self.varied, self.folder, self.given = varied, folder, given
 
     def fabric(self, value: Any, where: str, base: Fabric | None = None) -> Fabric:
         if value == "twin" and base is not None:
@@ -177,7 +173,7 @@ class _Reader(BackgroundValues):
         if not isinstance(value, str):
             raise self.fail(where, f"= {value!r} must be a fabric's name or file")
         try:
-            return load_fabric(value)
+            return load_fabric(value, None if value == self.given else self.folder)
         except FabricError as error:
             raise self.fail(where, f": {error}") from None
 
@@ -200,8 +196,10 @@ class _Reader(BackgroundValues):
         self.table(data, "", (*top, "expect"), ("fabric", "workload", "transport"))
         base = self.fabric(data["fabric"], "fabric")
         seeds = data.get("seeds", [1])
-        if not isinstance(seeds, list) or not seeds or not all(isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in seeds):
-            raise self.fail("seeds", f"= {seeds!r} must be a list of whole numbers, like [1, 2, 3]")
+        if not isinstance(seeds, list) or not seeds or not all(type(s) is int and 0 <= s <= MAX_WHOLE for s in seeds):
+            raise self.fail("seeds", f"= {seeds!r} must be a list of whole numbers below 2^63, like [1, 2, 3]")
+        if len(set(seeds)) < len(seeds):
+            raise self.fail("seeds", f"= {seeds!r} must be different: the same seed repeats the same draws")
         workload = read_workload(self, data["workload"])
         every = [self.transport(t, f"transport[{i}]", base) for i, t in enumerate(self.list_of(data, "transport"))]
         if len({t.name for t in every}) < len(every):
@@ -218,8 +216,10 @@ class _Reader(BackgroundValues):
         timeout_ns = self.parsed(parse_duration, data.get("timeout", "120s"), "timeout")
         if not timeout_ns:
             raise self.fail("timeout", f"= {data['timeout']!r} must be longer than 0, like \"120s\"")
+        if not isinstance(data["name"], str) or not re.fullmatch(r"[^/\x00-\x1f\x7f]{1,100}", data["name"]):
+            raise self.fail("name", f"= {data['name']!r} must be text that can be part of a file's name, of at most 100 letters")
         return Scenario(
-            name=str(data["name"]),
+            name=data["name"],
             description=str(data.get("description", "")).strip(),
             seeds=tuple(seeds),
             timeout_ns=timeout_ns,

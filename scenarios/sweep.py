@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from scenarios.values import ScenarioError
+from topologies.toml_files import MAX_DEPTH, parse_toml
 
 MAX_SETTINGS = 1000
 """More are a mistake in the file rather than a wish [ours]."""
@@ -30,6 +31,8 @@ def assign(data: dict[str, Any], dotted: str, value: Any, said: str) -> None:
     ``said`` begins the error: whoever asked for it, as written. Raises :class:`ScenarioError`.
     """
     *parents, last = dotted.split(".")
+    if len(parents) >= MAX_DEPTH:
+        raise ScenarioError(f"{_brief(said)}: a key has at most {MAX_DEPTH} parts")
     at: Any = data
     for key in parents:
         if isinstance(at, list):
@@ -59,9 +62,11 @@ def override(data: dict[str, Any], item: str) -> None:
     if not equals:
         raise ScenarioError(f"--set {item}: write it like --set workload.steps=3")
     try:
-        value = tomllib.loads(f"x = {raw}")["x"]
+        value = parse_toml(f"x = {raw}")["x"]
     except tomllib.TOMLDecodeError:
         value = raw
+    except ValueError as error:
+        raise ScenarioError(f"--set {_brief(item)}: {error}") from None
     pin(data, dotted, value, f"--set {item}")
 
 
@@ -131,6 +136,10 @@ def short_keys(keys: Sequence[str]) -> dict[str, str]:
         tails = [".".join(words[-n:]) for n in range(1, len(words) + 1)]
         out[key] = next((t for t in tails if sum(other == t or other.endswith(f".{t}") for other in keys) == 1), key)
     return out
+
+
+def _brief(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _plain(value: Any) -> str:

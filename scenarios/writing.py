@@ -12,17 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from testbed.errors import ClusterDied, UserError
+from testbed.errors import FIXES, ClusterDied, UserError, refusal
 
-FIXES = {
-    errno.ENOSPC: "make room there",
-    errno.EDQUOT: "make room there, or have the quota raised",
-    errno.EFBIG: "raise the limit on the size of files (ulimit -f)",
-    errno.EROFS: "make it writable, or give another --out",
-    errno.EACCES: "make it writable, or give another --out",
-    errno.EIO: "see what the kernel's log says of that disk",
-}
-"""What a person can do about each reason for which a file cannot be written."""
 ROOM = 1 << 16
 """A disk with less room than this, bytes, is full: agents write so much at a time [ours]."""
 
@@ -61,19 +52,27 @@ def is_full(directory: Path) -> bool:
 
 @contextmanager
 def written_to(directory: Path) -> Iterator[None]:
-    """Whatever writes results into a directory. Raises :class:`Unwritable` if that is what fails, also where an agent died of it."""
+    """Whatever runs, and writes its results into a directory. Raises :class:`Unwritable` if the machine refuses room, memory or files, also
+    where an agent died of it."""
     try:
         yield
-    except OSError as error:
-        if error.errno not in FIXES:
-            raise
-        raise Unwritable(_line(directory, error.errno)) from error
     except ClusterDied as error:
         if not is_full(directory):
             raise
         raise Unwritable(_line(directory, errno.ENOSPC)) from error
+    except Exception as error:
+        number = refusal(error)
+        if number is None or _of_another_file(error, directory):
+            raise
+        raise Unwritable(_line(directory, number)) from error
+
+
+def _of_another_file(error: Exception, directory: Path) -> bool:
+    named = error.filename if isinstance(error, OSError) else None
+    return isinstance(named, (str, Path)) and directory.resolve() not in (Path(named).resolve(), *Path(named).resolve().parents)
 
 
 def _line(directory: Path, number: int) -> str:
     goes_on = f"what was finished is kept, --resume --out {directory} goes on with it"
-    return f"{directory}: cannot write results ({os.strerror(number)}): {FIXES[number]}; {goes_on}"
+    what = "the run cannot go on" if number in (errno.ENOMEM, errno.EMFILE, errno.ENFILE) else "cannot write results"
+    return f"{directory}: {what} ({os.strerror(number)}): {FIXES[number]}; {goes_on}"

@@ -1,9 +1,30 @@
 """The one exception that people see: a single line with what is wrong, where, and the fix.
 
-Raised anywhere in the testbed; the command line prints it without a traceback and exits with its ``status``.
+Raised anywhere in the testbed; the command line prints it without a traceback and exits with its ``status``. :func:`explain` turns any
+other exception into such a line, too: the machine's refusals by their reason, and what is left as a bug.
 """
 
 from __future__ import annotations
+
+import errno
+import os
+
+FIXES = {
+    errno.ENOSPC: "make room there",
+    errno.EDQUOT: "make room there, or have the quota raised",
+    errno.EFBIG: "raise the limit on the size of files (ulimit -f)",
+    errno.EROFS: "make it writable, or give another --out",
+    errno.EACCES: "make it writable, or give another --out",
+    errno.EPERM: "make it writable, or give another --out",
+    errno.EIO: "see what the kernel's log says of that disk",
+    errno.ENAMETOOLONG: "give a shorter name",
+    errno.EMFILE: "raise the limit on open files (ulimit -n)",
+    errno.ENFILE: "close other programs, the whole machine is out of open files",
+    errno.ENOMEM: "free memory, or raise the limit (ulimit -v)",
+}
+"""What a person can do about each refusal of the machine's."""
+_NO_MEMORY = ("can't start new thread", "failed to map segment", "cannot allocate memory", "Cannot allocate memory")
+"""How Python, its importer and libraries say ENOMEM where they do not raise MemoryError."""
 
 
 class UserError(Exception):
@@ -22,3 +43,29 @@ def internal(error: BaseException) -> str:
     """The line for a bug of ours."""
     first = (str(error).splitlines() or [""])[0]
     return f"internal error (please report): {type(error).__name__}: {first} (MRCBED_DEBUG=1 shows the traceback)"
+
+
+class Interrupted(KeyboardInterrupt):
+    """The user stopped a run. The message is one line: what was kept, and how to go on."""
+
+
+def refusal(error: BaseException) -> int | None:
+    """The errno, one of :data:`FIXES`, of the machine's refusal that ``error`` comes from; None if it comes from anything else."""
+    if isinstance(error, OSError) and error.errno in FIXES:
+        return error.errno
+    if isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY):
+        return errno.ENOMEM
+    return None
+
+
+def explain(error: BaseException) -> tuple[str, int]:
+    """(one line for the user, exit status) for whatever ended a command."""
+    if isinstance(error, KeyboardInterrupt):
+        return (str(error) if isinstance(error, Interrupted) else "interrupted"), 130
+    if isinstance(error, UserError):
+        return str(error), error.status
+    number = refusal(error)
+    if number is not None:
+        where = f"{error.filename}: " if isinstance(error, OSError) and error.filename is not None else ""
+        return f"{where}{os.strerror(number)}: {FIXES[number]}", UserError.status
+    return internal(error), 70

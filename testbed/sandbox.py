@@ -23,7 +23,8 @@ from collections.abc import Callable
 from types import FrameType
 
 from testbed import agent_user
-from testbed.errors import UserError, internal
+from testbed.errors import Interrupted, UserError, explain
+from testbed.streams import take_standard_streams
 
 RUN_MARK = "MRCBED_RUN"
 """Environment variable in every process that a run starts: ``<PID namespace of the front>.<its pid>.<its start time>``. Clean-up
@@ -73,7 +74,7 @@ def run(work: Callable[[], int]) -> int:
     """Run ``work`` in a sandbox of its own and return its exit status, 128 + n if signal n ended it. Raises :class:`UserError`."""
     if os.geteuid() != 0:
         raise UserError("mrcbed needs root: run it with sudo")
-    _fill_standard_streams()
+    take_standard_streams()
     sys.stdout.flush()
     sys.stderr.flush()
     mark = f"{os.stat('/proc/self/ns/pid').st_ino}.{os.getpid()}.{start_time()}"
@@ -97,18 +98,6 @@ def run(work: Callable[[], int]) -> int:
             os.close(fd)
         signal.signal(signal.SIGTSTP, stop_before)
         signal.pthread_sigmask(signal.SIG_SETMASK, signals_before)
-
-
-def _fill_standard_streams() -> None:
-    """Put /dev/null where standard input, output or error was closed, as services and CI may start us: otherwise the next file
-    opened gets that number, and whoever starts a program hands it on or closes it as the program's own."""
-    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
-        os.set_inheritable(fd, True)
-    os.close(fd)
-    sys.stdin, sys.stdout, sys.stderr = (
-        stream if stream is not None else os.fdopen(fd, mode, closefd=False)
-        for fd, mode, stream in ((0, "r", sys.stdin), (1, "w", sys.stdout), (2, "w", sys.stderr))
-    )
 
 
 def _check(result: int, what: str) -> None:
@@ -205,18 +194,14 @@ def _worker(work: Callable[[], int], mask: set[int | signal.Signals]) -> None:
         status = leave.code if isinstance(leave.code, int) else int(leave.code is not None)
         if isinstance(leave.code, str):
             print(leave.code, file=sys.stderr)
-    except KeyboardInterrupt:
-        status = 130
-    except UserError as error:
-        print(f"mrcbed: {error}", file=sys.stderr)
-        status = error.status
     except BaseException as error:
-        if os.environ.get("MRCBED_DEBUG"):
+        line, status = explain(error)
+        if status == 70 and os.environ.get("MRCBED_DEBUG"):
             import traceback
 
             traceback.print_exc()
-        print(f"mrcbed: {internal(error)}", file=sys.stderr)
-        status = 70
+        if not isinstance(error, KeyboardInterrupt) or isinstance(error, Interrupted):
+            print(f"mrcbed: {line}", file=sys.stderr)
     finally:
         try:
             sys.stdout.flush()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 from typing import Any
 
 _SIZES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
@@ -26,6 +27,9 @@ def parse_duration(value: Any) -> int:
 def parse_size(value: Any) -> int:
     """``"4MiB"`` or a number of bytes, as bytes. Raises ValueError."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)", str(value).strip())
-    if isinstance(value, bool) or not match or match[2].upper() not in _SIZES:
-        raise ValueError("is not a size: write it like '4MiB' or as a number of bytes")
-    return round(float(match[1]) * _SIZES[match[2].upper()])
+    if isinstance(value, (bool, float)) or not match or match[2].upper() not in _SIZES:
+        raise ValueError("is not a size: write it like '4MiB' or as a whole number of bytes")
+    size = Fraction(match[1]) * _SIZES[match[2].upper()]
+    if size.denominator != 1:
+        raise ValueError("is not a whole number of bytes")
+    return int(size)

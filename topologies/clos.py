@@ -35,7 +35,8 @@ DATA_HEADERS = ETHERNET + IPV6 + IPV6 + UDP + BTH + 4 + 4 + 16
 SACK_BYTES = ETHERNET + IPV6 + IPV6 + UDP + BTH + 28 + 8 + ICRC
 """Bytes of an MRC SACK on the wire: the same stack, then SETH and CC_STATE."""
 
-
+MAX_FABRIC_NAME = 120
+"""Bytes, roughly: it is part of files' names, which have at most 255 (NAME_MAX) [ours]."""
 DEFAULT_BDP_PACKETS = 10
 """Of a plane, where the fabric file sets no delay [ours]: room for thresholds at fractions of a BDP."""
 MAX_DELAY_NS = 10_000_000_000
@@ -102,8 +103,9 @@ class Fabric:
 
     def _validate(self) -> None:
         where = f"fabric {self.name!r}"
-        if not self.name or not all(c.isalnum() or c in "-_" for c in self.name):
-            raise FabricError(f"{where}: name must be letters, digits, '-' or '_'")
+        letters = isinstance(self.name, str) and all(c.isalnum() or c in "-_" for c in self.name)
+        if not letters or not 0 < len(self.name) <= MAX_FABRIC_NAME:
+            raise FabricError(f"{where[:100]}: name must be at most {MAX_FABRIC_NAME} letters, digits, '-' or '_'")
         for key, low, high in (
             ("planes", 1, MAX_PLANES),
             ("t0_per_plane", 1, MAX_INDEX),

@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
+import pyarrow.parquet as pq
 
 from scenarios.outages import ENDLESS, Outage
 from scenarios.sweep import short_keys, suffix
-from testbed.errors import UserError
+from testbed.errors import UserError, refusal
 from topologies import Fabric
 
 SEEDS_SHOWN = 2
@@ -82,8 +83,12 @@ class Stored:
         if not path.is_file():
             return pd.DataFrame()
         try:
-            return pd.read_parquet(path)
+            # In this thread alone: where Arrow cannot start one of its own (for lack of memory) it waits for ever, deaf to signals.
+            with pq.ParquetFile(path, pre_buffer=False) as file:
+                return cast(pd.DataFrame, file.read(use_threads=False).to_pandas(use_threads=False))
         except (OSError, ValueError) as error:  # pyarrow's own are either
+            if refusal(error) is not None:
+                raise
             first = (str(error).splitlines() or [""])[0]
             raise ResultsError(f"{path} cannot be read ({first}): mrcbed plot --tables {self.directory} makes it again from raw/") from None
 

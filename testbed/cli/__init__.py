@@ -10,11 +10,14 @@ import importlib
 import importlib.util
 import os
 import sys
+from contextlib import suppress
 from typing import NoReturn
 
 import click
 
-from testbed.errors import UserError, internal
+from testbed.errors import UserError, explain
+from testbed.limits import check_memory, raise_open_files
+from testbed.streams import take_standard_streams
 from topologies import FabricError
 
 COMMANDS = {
@@ -34,6 +37,8 @@ COMMANDS = {
     "clean": "Remove what a run may have left behind, and nothing else.",
 }
 """In the order of the help. Kept here so that the help imports nothing."""
+CALCULATING = ("run", "plot", "paper", "validate", "compare", "report", "bench")
+"""Commands that compute and draw with SciPy, Arrow and Matplotlib."""
 
 
 class Commands(click.Group):
@@ -61,8 +66,11 @@ class Commands(click.Group):
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="mrcbed", prog_name="mrcbed")
-def group() -> None:
+@click.pass_context
+def group(ctx: click.Context) -> None:
     """A testbed for MRC: multi-plane fabrics you can break, in Mininet on this machine."""
+    if ctx.invoked_subcommand in CALCULATING:
+        check_memory()
 
 
 def execute(arguments: list[str] | None = None) -> int:
@@ -76,25 +84,31 @@ def execute(arguments: list[str] | None = None) -> int:
     except click.ClickException as error:
         print(f"mrcbed: {error.format_message()}", file=sys.stderr)
         return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        print("mrcbed: interrupted", file=sys.stderr)
-        return 130
-    except (UserError, FabricError) as error:
+    except FabricError as error:
         print(f"mrcbed: {error}", file=sys.stderr)
-        return getattr(error, "status", 2)
+        return UserError.status
     except SystemExit as leave:
         if isinstance(leave.code, str):
             print(leave.code, file=sys.stderr)
             return 1
         return leave.code or 0
-    except Exception as error:
-        if os.environ.get("MRCBED_DEBUG"):
+    except (Exception, KeyboardInterrupt) as error:
+        if isinstance(error, click.Abort):  # which is what click makes of Ctrl-C
+            error = error.__cause__ if isinstance(error.__cause__, KeyboardInterrupt) else KeyboardInterrupt()
+        line, code = explain(error)
+        if code == 70 and os.environ.get("MRCBED_DEBUG"):
             raise
-        print(f"mrcbed: {internal(error)}", file=sys.stderr)
-        return 70
+        print(f"mrcbed: {line}", file=sys.stderr)
+        return code
     return status if isinstance(status, int) else 0
 
 
 def main() -> NoReturn:
     """The console script."""
-    sys.exit(execute())
+    take_standard_streams()
+    raise_open_files()
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # nothing here has use for more, and each would take a core from an agent
+    status = execute()
+    with suppress(KeyboardInterrupt):
+        sys.stdout.flush()
+    sys.exit(status)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import click
 
 from testbed.cli.reach import json_option, reach, url_option
+from testbed.streams import reader_gone
 
 
 @click.command(name="events")
@@ -21,12 +21,10 @@ from testbed.cli.reach import json_option, reach, url_option
 def command(replay: bool, since: int | None, url: str | None, as_json: bool) -> None:
     """Follow what the controller of a fabric that is up sees and does, a line each, until Ctrl-C or the fabric's end."""
     client = reach(url)
-    try:
-        for entry in client.events(0 if replay and since is None else since):
-            print(json.dumps(entry) if as_json else told(entry), flush=True)
-    except BrokenPipeError:  # as in `mrcbed events | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return
+    for entry in client.events(0 if replay and since is None else since):
+        print(json.dumps(entry) if as_json else told(entry), flush=True)
+        if reader_gone():  # as in `mrcbed events | head`
+            return
     print("mrcbed: the controller is gone", file=sys.stderr)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ from testbed.errors import UserError
 from testbed.exclusive import measuring, refuse_if_measuring
 from testbed.simulated import EMULATED, SIMULATED, WORLDS
 from topologies import FabricError
+from topologies.toml_files import MAX_WHOLE
 
 MAX_SEEDS = 1000
 
@@ -72,7 +74,9 @@ class ProgressBar:
     metavar="KEY=VALUE",
     help="Change a key: workload.steps=3, transport.roce.options.qps=2. Repeatable.",
 )
-@click.option("--seed", "seeds", type=click.IntRange(0), multiple=True, metavar="N", help="Instead of the scenario's seeds. Repeatable.")
+@click.option(
+    "--seed", "seeds", type=click.IntRange(0, MAX_WHOLE), multiple=True, metavar="N", help="Instead of the scenario's seeds. Repeatable."
+)
 @click.option("--seeds", "seed_range", metavar="A-B", help="Likewise, many at once: 1-5, or 1,3,7-9.")
 @click.option("--out", metavar="DIR", help="Where results go (default: results/<scenario>-<time>).")
 @click.option("--resume", is_flag=True, help="Go on in --out DIR with a run that was interrupted or killed there.")
@@ -129,7 +133,8 @@ def command(
 
     def work() -> int:
         from scenarios.report import show
-        from scenarios.summary import exit_status
+        from scenarios.resume import kept
+        from scenarios.summary import INTERRUPTED, exit_status
 
         with ProgressBar() as progress:
             words = ["mrcbed", *sys.argv[1:]]
@@ -143,6 +148,8 @@ def command(
         else:
             show(terminal.console(120), summary, directory)
         give_back(directory)
+        if summary["verdict"] == INTERRUPTED:
+            print(f"mrcbed: {kept(directory, plan(loaded))}", file=sys.stderr)
         return exit_status(summary)
 
     if world == SIMULATED:
@@ -157,9 +164,11 @@ def parse_seeds(text: str) -> list[int]:
     out: list[int] = []
     for part in text.split(","):
         first, dash, last = (word.strip() for word in part.partition("-"))
-        if not first.isdecimal() or (dash and not last.isdecimal()):
+        if not re.fullmatch(r"\d{1,19}", first) or (dash and not re.fullmatch(r"\d{1,19}", last)):
             raise UserError(f"--seeds {text}: write it like --seeds 1-5 or --seeds 1,3,7-9")
         begin, end = int(first), int(last) if dash else int(first)
+        if max(begin, end) > MAX_WHOLE:
+            raise UserError(f"--seeds {text}: seeds are below 2^63")
         if not begin <= end < begin + MAX_SEEDS:
             raise UserError(f"--seeds {text}: {part.strip()} must go upwards, by less than {MAX_SEEDS}")
         out += [seed for seed in range(begin, end + 1) if seed not in out]

@@ -15,8 +15,8 @@ import pytest
 from scenarios.runner import results_directory
 from scenarios.schema import load_scenario
 from scenarios.simulate import simulate
-from scenarios.writing import FIXES, Unwritable, check_writable, replacing, written_to
-from testbed.errors import ClusterDied
+from scenarios.writing import Unwritable, check_writable, replacing, written_to
+from testbed.errors import FIXES, ClusterDied
 from tests.scenarios.small import undrawn
 
 QUICK = ["workload.steps=2", "workload.warmup_steps=0", "workload.message_bytes=16384", "fault=[]", "expect=[]"]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
-import tomllib
 from pathlib import Path
 from typing import Any
 
 from topologies.clos import Fabric, FabricError
+from topologies.toml_files import find_file, read_toml
 
 HERE = Path(__file__).parent
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
@@ -18,19 +19,16 @@ def named_fabrics() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in HERE.glob("*.toml")))
 
 
-def load_fabric(name_or_file: str) -> Fabric:
-    """A named fabric, or one from a TOML file. Raises :class:`FabricError` with one clear line."""
-    path = Path(name_or_file)
-    if path.suffix != ".toml":
-        path = HERE / f"{name_or_file}.toml"
-        if not path.is_file():
-            raise FabricError(f"no fabric {name_or_file!r}: there are {', '.join(named_fabrics())}, or give a .toml file")
+def load_fabric(name_or_file: str, beside: Path | None = None) -> Fabric:
+    """A named fabric, or one from a TOML file, looked for in the folder ``beside`` first. Raises :class:`FabricError`, one clear line."""
+    path = find_file(name_or_file, HERE, beside)
+    if path is None:
+        raise FabricError(f"no fabric {name_or_file!r}: there are {', '.join(named_fabrics())}, or give a .toml file")
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FabricError(f"cannot read fabric file {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise FabricError(f"fabric file {path} is not valid TOML: {error}") from None
+        data = read_toml(path)[1]
+    except ValueError as error:
+        looked = "" if beside is None else f" (looked for in {beside.resolve()} and in the working directory)"
+        raise FabricError(f"fabric file {path} {error}{'' if os.path.exists(path) else looked}") from None
     data.setdefault("name", path.stem)
     for key in ("nic_rate", "fabric_rate"):
         if key in data:

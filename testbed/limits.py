@@ -1,0 +1,36 @@
+"""Limits that a shell sets (ulimit): raised where we may, and refused at the start where a command could not end well under them.
+
+Called by the command line before a command begins.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+
+from testbed.errors import UserError
+
+ROOM = {resource.RLIMIT_AS: (4 << 30, "address space", "-v"), resource.RLIMIT_DATA: (1 << 30, "data", "-d")}
+"""Limit -> least bytes, its name, and the shell's option. Measured peaks of a run on the smallest fabric: 2.7 GB of addresses, most of
+them reserved and never used, and 0.45 GB of data [ours]. OpenBLAS, which comes with SciPy, waits for ever or crashes where it gets less."""
+FILES = 1024
+"""Open files: a run on the largest named fabric has fewer [ours]."""
+
+
+def raise_open_files() -> None:
+    """Allow this process and its children :data:`FILES` open files, as far as the hard limit or root's rights go."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= soft < FILES:
+        most = FILES if os.geteuid() == 0 else min(FILES, hard if hard >= 0 else FILES)
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, max(most, hard) if hard >= 0 else hard))
+        except (OSError, ValueError):  # root of a container without the right to: what lacks files says so
+            return
+
+
+def check_memory() -> None:
+    """Raises :class:`UserError` where a limit leaves less memory than the libraries of runs and figures take."""
+    for limit, (least, what, option) in ROOM.items():
+        soft = resource.getrlimit(limit)[0]
+        if 0 <= soft < least:
+            raise UserError(f"{what} is limited to {soft >> 10} kB, too little: ulimit {option} {least >> 10}, or unlimited")

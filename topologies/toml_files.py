@@ -1,0 +1,73 @@
+"""TOML files that a user names: where they lie, and what is read of them. Used for fabrics and for scenarios.
+
+It reads files and nothing else. Nothing that a file holds may take more than a moment, or more than one line to refuse.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+MAX_BYTES = 1 << 20
+"""Of a file: a larger one was not meant [ours]."""
+MAX_DEPTH = 16
+"""Of tables and lists within each other [ours]."""
+MAX_WHOLE = 2**63 - 1
+"""TOML's whole numbers have 64 bits, signed (TOML 1.0), and so have our tables'."""
+STDIN = "-"
+
+
+def find_file(name: str, shipped: Path, beside: Path | None = None) -> Path | None:
+    """The shipped file called ``name``, or else the user's: ``beside`` another file first, then from the working directory.
+
+    None if ``name`` is neither shipped, nor looks like a file's name, nor is one that exists.
+    """
+    if name == STDIN:
+        return Path("/dev/stdin")
+    named = shipped / f"{name}.toml"
+    if os.sep not in name and os.path.isfile(named):
+        return named
+    if beside is not None and os.path.exists(beside / name):
+        return beside / name
+    return Path(name) if name.endswith(".toml") or os.sep in name or os.path.exists(name) else None
+
+
+def read_toml(path: Path) -> tuple[str, dict[str, Any]]:
+    """(text, what it says) of a file, a pipe, or standard input. Raises ValueError, one line that begins after the file's name."""
+    try:
+        if path == Path("/dev/stdin"):
+            raw = sys.stdin.buffer.read(MAX_BYTES + 1)
+        else:
+            with open(path, "rb") as file:
+                raw = file.read(MAX_BYTES + 1)
+    except IsADirectoryError:
+        raise ValueError("is a directory: give a file in it") from None
+    except OSError as error:
+        raise ValueError(f"cannot be read: {error.strerror}") from None
+    if len(raw) > MAX_BYTES:
+        raise ValueError(f"is larger than {MAX_BYTES >> 20} MiB: give another file")
+    try:
+        text = raw.decode("utf-8-sig").replace("\r\n", "\n")
+        return text, parse_toml(text)
+    except ValueError as error:
+        raise ValueError(f"is not valid TOML: {error}") from None
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """What TOML says. Raises ValueError, one line; also on what is nested too deep and on numbers beyond 64 bits."""
+    try:
+        data = tomllib.loads(text)
+    except RecursionError:
+        raise ValueError(f"tables and lists lie in each other more than {MAX_DEPTH} deep") from None
+    level: list[Any] = [data]
+    for _ in range(MAX_DEPTH):
+        inner = [item for at in level for item in (at.values() if isinstance(at, dict) else at)]
+        if any(isinstance(item, int) and not -MAX_WHOLE - 1 <= item <= MAX_WHOLE for item in inner):
+            raise ValueError("a whole number has more than 64 bits")
+        level = [item for item in inner if isinstance(item, (dict, list))]
+        if not level:
+            return data
+    raise ValueError(f"tables and lists lie in each other more than {MAX_DEPTH} deep")
