@@ -105,7 +105,7 @@ class Fabric:
         where = f"fabric {self.name!r}"
         letters = isinstance(self.name, str) and all(c.isalnum() or c in "-_" for c in self.name)
         if not letters or not 0 < len(self.name) <= MAX_FABRIC_NAME:
-            raise FabricError(f"{where[:100]}: name must be at most {MAX_FABRIC_NAME} letters, digits, '-' or '_'")
+            raise FabricError(f"{where[:100]}: name must be letters, digits, '-' or '_', {MAX_FABRIC_NAME} at most")
         for key, low, high in (
             ("planes", 1, MAX_PLANES),
             ("t0_per_plane", 1, MAX_INDEX),

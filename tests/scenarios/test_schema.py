@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import io
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from scenarios.runner import plan
 from scenarios.schema import ScenarioError, load_scenario, named_scenarios, parse_duration, parse_size, twin_of
 from tests.scenarios.small import small
-from topologies import load_fabric
+from topologies import FabricError, load_fabric
 
 GOOD = """
 fabric = "tiny"
@@ -139,3 +145,104 @@ controller = "denylist"
     assert [(t.name, t.controller) for t in made.transports] == [("mrc", "none"), ("mrc-hint", "hint"), ("mrc-denylist", "denylist")]
     assert [t["controller"] for t in made.to_dict()["transports"]] == ["none", "hint", "denylist"], "the manifest has it"
     assert load_scenario(write(tmp_path, text), overrides=["transport.mrc.controller=hint"]).transports[0].controller == "hint"
+
+
+BEYOND = 2**63
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (f"seeds=[{BEYOND - 1}]", ""),
+        (f"seeds=[{BEYOND}]", "more than 64 bits"),
+        ("seeds=[1, 1]", "must be different"),
+        ("seeds=[true]", "must be a list of whole numbers"),
+        ("seeds=[1.0]", "must be a list of whole numbers"),
+        ("workload.message_bytes=1.5", "is not a size"),
+        ("workload.message_bytes=1.3KiB", "is not a whole number of bytes"),
+        ("workload.message_bytes=true", "is not a size"),
+        ("workload.steps=2.0", "must be a whole number"),
+        ("workload.warmup_steps=true", "must be a whole number"),
+        ("workload.slices=1.0", "must be a whole number"),
+        ("transport.0.options.qps=1.0", "must be a whole number"),
+        ("fault.0.ranks=[false, true]", "must be two different ranks"),
+        ("workload.steps=0x1" + "0" * 5000, "more than 64 bits"),
+        ("workload.steps=1" + "0" * 5000, "limit"),
+        ("x=" + "[" * 100_000, "deep"),
+        (".".join("a" * 20_000) + "=1", "at most 16 parts"),
+        ("fabric=" + "a" * 1000, "no fabric"),
+        ("fabric=" + "a" * 1000 + ".toml", "File name too long"),
+        ('name="' + "a" * 1000 + '"', "part of a file's name"),
+        ('name="a/b"', "part of a file's name"),
+        ('name="a\\u0000b"', "part of a file's name"),
+        ('fabric="a\\u0000b.toml"', "null byte"),
+    ],
+)
+def test_odd_values_are_taken_or_refused_in_one_line(change: str, message: str) -> None:
+    if not message:
+        assert load_scenario("smoke", overrides=[change]).seeds == (BEYOND - 1,)
+        return
+    with pytest.raises(ScenarioError, match=re.escape(message)) as caught:
+        load_scenario("smoke", overrides=[change])
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("x = " + "[" * 100_000, "deep"),
+        (".".join("a" * 20_000) + " = 1", "deep"),
+        ("x = 1" + "0" * 5000, "not valid TOML"),
+        ("#" * (2 << 20), "larger than 1 MiB"),
+    ],
+)
+def test_files_that_would_choke_a_reader_are_named(tmp_path: Path, body: str, message: str) -> None:
+    for load in (lambda file: load_scenario(file), lambda file: load_fabric(file)):
+        with pytest.raises((ScenarioError, FabricError), match=message) as caught:
+            load(write(tmp_path, body))
+        assert "mine.toml" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_file_may_have_a_bom_be_a_pipe_or_lack_the_ending(tmp_path: Path) -> None:
+    asked = load_scenario(write(tmp_path, GOOD)).workload
+    assert load_scenario(write(tmp_path, "\ufeff" + GOOD)).workload == asked
+    plain = tmp_path / "plain"
+    plain.write_text(GOOD)
+    assert load_scenario(str(plain)).workload == asked
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with subprocess.Popen(["cp", "--", str(plain), str(fifo)]):
+        assert load_scenario(str(fifo)).workload == asked
+    with pytest.raises(ScenarioError, match="is a directory: give a file in it"):
+        load_scenario(str(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["-", "/dev/stdin"])
+def test_a_scenario_comes_from_standard_input(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(GOOD.encode())))
+    assert load_scenario(name).name == "stdin"
+
+
+def test_a_fabrics_file_lies_beside_the_scenario_or_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    beside, working = tmp_path / "beside", tmp_path / "working"
+    shape = "planes = 2\nt0_per_plane = 2\nt1_per_plane = 1\nhosts_per_t0 = "
+    for folder, hosts in ((beside, 2), (working, 4)):
+        folder.mkdir()
+        (folder / "own.toml").write_text(f"{shape}{hosts}\n")
+    monkeypatch.chdir(working)
+    file = write(beside, GOOD.replace('"tiny"', '"own.toml"'))
+    assert load_scenario(file).fabric.hosts_per_t0 == 2
+    assert load_scenario(file, fabric="own.toml").fabric.hosts_per_t0 == 4, "the command line's is the shell's"
+    (beside / "own.toml").unlink()
+    assert load_scenario(file).fabric.hosts_per_t0 == 4
+    (working / "own.toml").unlink()
+    with pytest.raises(ScenarioError, match=f"No such file.*looked for in {beside} and in the working directory"):
+        load_scenario(file)
+
+
+def test_names_that_files_cannot_have_are_refused_before_anything_runs(tmp_path: Path) -> None:
+    long = tmp_path / f"{'a' * 110}.toml"
+    long.write_text("planes = 2\nt0_per_plane = 2\nt1_per_plane = 1\nhosts_per_t0 = 2\n")
+    sweep = f'sweep={{"fault.0.name" = ["{"a" * 100}"]}}'
+    with pytest.raises(ScenarioError, match="a run's name would have .* bytes, more than 200"):
+        plan(load_scenario("smoke", fabric=str(long), overrides=[sweep]))

@@ -6,6 +6,8 @@ import errno
 import json
 import os
 import resource
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +18,7 @@ from scenarios.runner import results_directory
 from scenarios.schema import load_scenario
 from scenarios.simulate import simulate
 from scenarios.writing import Unwritable, check_writable, replacing, written_to
-from testbed.errors import FIXES, ClusterDied
+from testbed.errors import FIXES, ClusterDied, Interrupted
 from tests.scenarios.small import undrawn
 
 QUICK = ["workload.steps=2", "workload.warmup_steps=0", "workload.message_bytes=16384", "fault=[]", "expect=[]"]
@@ -112,3 +114,48 @@ def test_resume_clears_away_what_a_killed_run_was_writing(tmp_path: Path) -> Non
             path.write_text("{")
         simulate(scenario, tmp_path, resume=True)
     assert not [path for path in left if path.exists()]
+
+
+@pytest.mark.parametrize("finished", [0, 1])
+def test_a_user_who_does_not_wait_hears_what_was_kept_and_how_to_go_on(finished: int, tmp_path: Path) -> None:
+    scenario = load_scenario("smoke", overrides=QUICK, seeds=[1, 2])
+
+    def progress(what: str, share: float) -> None:
+        if f"({finished + 1} of 2)" in what or what.startswith("writing results"):
+            raise KeyboardInterrupt
+
+    with undrawn(), pytest.raises(Interrupted) as told:
+        simulate(scenario, tmp_path, progress=progress)
+    there = f"interrupted: {finished} of 2 runs are finished and kept in {tmp_path}; "
+    assert str(told.value) == f"{there}the same command with --resume --out {tmp_path} goes on"
+    with undrawn():
+        assert [run["outcome"] for run in simulate(scenario, tmp_path, resume=True)["runs"]] == ["done", "done"]
+
+
+def test_lack_of_memory_keeps_what_is_finished(tmp_path: Path) -> None:
+    def progress(what: str, share: float) -> None:
+        if "(2 of 2)" in what:
+            raise MemoryError
+
+    with undrawn(), pytest.raises(Unwritable, match=r"cannot go on \(Cannot allocate memory\): free memory.*what was finished is kept"):
+        simulate(load_scenario("smoke", overrides=QUICK, seeds=[1, 2]), tmp_path, progress=progress)
+    assert [run["outcome"] for run in json.loads((tmp_path / "summary.json").read_text())["runs"]] == ["done"]
+
+
+def test_tables_are_read_without_threads(tmp_path: Path) -> None:
+    """Arrow waits for ever where it cannot start one."""
+    code = f"""
+import os, sys
+import pandas as pd
+from pathlib import Path
+from scenarios.plots.stored import Stored
+def threads():
+    names = [Path(f"/proc/self/task/{{t}}/comm").read_text() for t in os.listdir("/proc/self/task")]
+    return len([name for name in names if "jemalloc" not in name])
+pd.DataFrame({{"a": range(1000), "b": ["x"] * 1000}}).to_parquet({str(tmp_path / "steps.parquet")!r})
+before = threads()
+assert len(Stored(Path({str(tmp_path)!r})).table("steps")) == 1000
+sys.exit(threads() - before)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], timeout=120, check=False)
+    assert done.returncode == 0

@@ -1,0 +1,82 @@
+"""The command line as a process: what it does where the machine, the shell or the user will not let it finish. One line, never a trace."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCENARIO = """
+fabric = "tiny"
+[workload]
+kind = "ring-allreduce"
+message_bytes = "16KiB"
+steps = 2
+warmup_steps = 0
+[[transport]]
+kind = "mrc"
+"""
+MRCBED = f"{sys.executable} -m testbed.cli"
+TREE = Path(__file__).parents[2]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(TREE)}
+RUN = f"{MRCBED} run mine.toml --world simulated --out out"
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    (tmp_path / "mine.toml").write_text(SCENARIO)
+    return tmp_path
+
+
+def shell(line: str, where: Path) -> subprocess.CompletedProcess[str]:
+    command = ["bash", "-o", "pipefail", "-c", line]
+    return subprocess.run(command, cwd=where, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.mark.parametrize(("to", "says"), [(">&-", ""), (">/dev/full", "standard output cannot be written (No space"), ("| head -1", "")])
+def test_a_run_that_nobody_reads_is_a_run(to: str, says: str, here: Path) -> None:
+    ended = shell(f"{RUN} {to}", here)
+    assert ended.returncode == 0, ended.stderr
+    assert says in ended.stderr and "bug" not in ended.stderr and "Exception" not in ended.stderr
+    assert (here / "out" / "report.html").is_file()
+
+
+def test_an_error_output_that_is_full_does_not_look_like_a_full_disk(here: Path) -> None:
+    assert shell(f"{RUN} 2>/dev/full", here).returncode == 0
+    assert (here / "out" / "report.html").is_file()
+
+
+@pytest.mark.parametrize("limit", ["-v 900000", "-d 300000"])
+def test_too_little_memory_is_refused_before_anything_runs(limit: str, here: Path) -> None:
+    ended = shell(f"ulimit {limit}; {RUN}", here)
+    assert ended.returncode == 2 and ended.stderr.count("\n") == 1
+    assert "too little: ulimit" in ended.stderr and not (here / "out").exists()
+
+
+@pytest.mark.parametrize("stage", ["mrc on", "writing results", "drawing"])
+def test_every_phase_ends_on_sigterm(stage: str, here: Path) -> None:
+    command = [*RUN.split(), "--set", "workload.steps=20"]
+    with subprocess.Popen(command, cwd=here, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            for line in process.stderr:
+                if line.startswith(stage):
+                    process.send_signal(signal.SIGTERM)
+                    break
+            last = process.stderr.read().splitlines()[-1]
+            assert process.wait(timeout=120) == 130
+        finally:
+            process.kill()
+    assert last.startswith("mrcbed: interrupted: ") and "of 1 runs are finished and kept in out" in last
+    assert last.endswith("--resume --out out goes on")
+    assert (here / "out" / "manifest.json").is_file()
+
+
+def test_where_one_may_not_write_is_one_line(here: Path) -> None:
+    ended = shell(f"{RUN.replace('--out out', '--out /proc/nowhere')}", here)
+    assert ended.returncode == 2 and ended.stderr.count("\n") == 1
+    assert ended.stderr.startswith("mrcbed: cannot make the results directory /proc/nowhere")
