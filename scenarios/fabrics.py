@@ -23,6 +23,19 @@ def twin_of(fabric: Fabric) -> Fabric:
     )
 
 
+def at_rate(fabric: Fabric, nic_rate: int) -> Fabric:
+    """The fabric with NIC ports of ``nic_rate`` bits/s, other rates in proportion and the delay inversely, so that BDPs stay.
+
+    Raises :class:`topologies.FabricError`.
+    """
+    if nic_rate == fabric.nic_rate:
+        return fabric
+    name = f"{fabric.name}-{nic_rate / 1e6:g}Mbit".replace(".", "_")
+    made = fabric.with_(name=name, nic_rate=nic_rate, fabric_rate=0, delay_ns=0)  # judges the rate
+    rate, delay = fabric.fabric_rate * nic_rate // fabric.nic_rate, fabric.delay_ns * fabric.nic_rate // nic_rate
+    return made.with_(fabric_rate=rate, delay_ns=delay)
+
+
 def variant_of(fabric: Fabric, options: Mapping[str, Any]) -> Fabric:
     """The fabric with some of :data:`QUEUE_KEYS` set (``delay_ns`` for the delay), named after what differs; itself if nothing does.
 

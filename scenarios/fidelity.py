@@ -29,6 +29,8 @@ OFF_FRAMES = 1
 """The counted queue and the kernel's own may differ by so many frames, beside those on the cable [ours]."""
 STEP_NS = 1_000_000
 """A clock that moves by more between two looks was set [ours]."""
+SLOWER = "lower the fabric's rates (--set nic_rate=RATE, half of what it has, say)"
+"""What helps where a machine is too slow for a fabric."""
 DRIFT_PPM = 1000.0
 """A monotonic clock that is slewed by more than this is off by as much as what is measured with it [ours]."""
 BAD_CHECKSUM = "rx_bad_icrc"
@@ -198,9 +200,9 @@ def _by(watch: Mapping[str, Any]) -> str:
     """By whom the machine was busy, and the remedy for the largest part that has one; "" of results that do not tell."""
     shares = watch.get("cpu_shares")
     if shares is None:
-        return ": lower the fabric's rates or free the machine"
+        return f": {SLOWER}, or free the machine"
     remedies = {
-        "own": "lower the fabric's rates or use fewer hosts",
+        "own": f"{SLOWER}, or use fewer hosts",
         "others": "free the machine of other work",
         "steal": "give this virtual machine cores of its own",
     }
@@ -231,7 +233,7 @@ def _unwatched(watch: Mapping[str, Any]) -> Iterable[str]:
 
 def _dropped(causes: Mapping[str, int]) -> Iterable[str]:
     if late := causes.get("drop_bridge", 0):
-        yield f"Open vSwitch dropped {late} packets that came faster than it took them: lower the fabric's rates, or use eBPF"
+        yield f"Open vSwitch dropped {late} packets that came faster than it took them: {SLOWER}, or use eBPF"
     if ring := sum(n for cause, n in causes.items() if "ring" in cause):
         yield f"receive sockets dropped {ring} packets: agents were too slow"
 

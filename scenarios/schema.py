@@ -17,7 +17,7 @@ from agents.device import check_options
 from agents.kernel.options import KINDS as KERNEL_KINDS
 from scenarios.background import Background, BackgroundValues
 from scenarios.checks import CheckError, names_in
-from scenarios.fabrics import QUEUE_KEYS, twin_of, variant_of
+from scenarios.fabrics import QUEUE_KEYS, at_rate, twin_of, variant_of
 from scenarios.fault_schema import Fault
 from scenarios.sweep import Settings, assign, override, pin, read_sweep, spelled
 from scenarios.values import ScenarioError, parse_duration, parse_size
@@ -25,7 +25,7 @@ from scenarios.workloads import Workload, WorkloadError, check_fits, read_worklo
 from testbed.controller.steering import POLICIES
 from testbed.fault_kinds import USED_BY_QP
 from topologies import Fabric, FabricError, load_fabric
-from topologies.fabrics import parse_delay
+from topologies.fabrics import parse_delay, parse_rate
 from topologies.theory import PLACEMENTS
 from topologies.toml_files import MAX_WHOLE, find_file, read_toml
 
@@ -192,9 +192,14 @@ class _Reader(BackgroundValues):
     # --- the parts -------------------------------------------------------------------------------------------
 
     def scenario(self, data: Any, file: str, text: str, wanted: Sequence[str]) -> Scenario:
-        top = ("name", "description", "fabric", "seeds", "timeout", "expect_outcome", "workload", "transport", "fault", "background")
-        self.table(data, "", (*top, "expect"), ("fabric", "workload", "transport"))
+        top = ("name", "description", "fabric", "nic_rate", "seeds", "timeout", "expect_outcome", "workload", "transport", "fault")
+        self.table(data, "", (*top, "background", "expect"), ("fabric", "workload", "transport"))
         base = self.fabric(data["fabric"], "fabric")
+        if "nic_rate" in data:
+            try:
+                base = at_rate(base, parse_rate(data["nic_rate"], "nic_rate"))
+            except FabricError as error:
+                raise self.fail("nic_rate", f": {error}") from None
         seeds = data.get("seeds", [1])
         if not isinstance(seeds, list) or not seeds or not all(type(s) is int and 0 <= s <= MAX_WHOLE for s in seeds):
             raise self.fail("seeds", f"= {seeds!r} must be a list of whole numbers below 2^63, like [1, 2, 3]")

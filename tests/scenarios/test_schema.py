@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from scenarios.fidelity import SLOWER
 from scenarios.runner import plan
 from scenarios.schema import ScenarioError, load_scenario, named_scenarios, parse_duration, parse_size, twin_of
 from tests.scenarios.small import small
@@ -246,3 +247,22 @@ def test_names_that_files_cannot_have_are_refused_before_anything_runs(tmp_path:
     sweep = f'sweep={{"fault.0.name" = ["{"a" * 100}"]}}'
     with pytest.raises(ScenarioError, match="a run's name would have .* bytes, more than 200"):
         plan(load_scenario("smoke", fabric=str(long), overrides=[sweep]))
+
+
+def test_a_slower_fabric_is_the_same_in_slow_motion() -> None:
+    was, slow = load_scenario("demo"), load_scenario("demo", overrides=["nic_rate=2Mbit"])
+    for before, after in zip(was.transports, slow.transports, strict=True):
+        a, b = before.fabric, after.fabric
+        assert (b.nic_rate * 4, b.fabric_rate * 4) == (a.nic_rate, a.fabric_rate) and b.delay_ns == a.delay_ns * 4
+        assert b.base_rtt_ns == a.base_rtt_ns * 4 and b.plane_bdp == a.plane_bdp
+    assert [t.fabric.name for t in slow.transports] == ["demo-2Mbit", "demo-2Mbit-1p", "demo-2Mbit"]
+    assert load_scenario("demo", overrides=["nic_rate=8Mbit"]).fabric == was.fabric
+    for rate in ("true", "fast", "1"):
+        with pytest.raises(ScenarioError, match="nic_rate"):
+            load_scenario("demo", overrides=[f"nic_rate={rate}"])
+
+
+def test_the_message_that_asks_for_a_slower_fabric_names_an_option_that_does_it() -> None:
+    option = re.search(r"--set (\w+)=RATE", SLOWER)
+    assert option is not None
+    assert load_scenario("smoke", overrides=[f"{option[1]}=5Mbit"]).fabric.nic_rate == 5_000_000
