@@ -103,6 +103,12 @@ def sealed(frame: bytes) -> bytes:
     return bytes(b)
 
 
+def cut(frame: bytes, end: int) -> bytes:
+    """Only the outer header says so: with that wrong, too, no switch forwards it."""
+    left = frame[:end]
+    return changed(left, 18, *(len(left) - wire.INNER).to_bytes(2, "big"))
+
+
 def masquerade(a: Attacker, seed: int) -> bytes:
     """Random bytes behind headers that lead to h0 and look like MRC's."""
     body = random.Random(seed).randbytes(16 + 37 * seed)
@@ -135,8 +141,8 @@ FRAMES: list[tuple[str, int, Made, str]] = [
     ("unknown opcode", 2, lambda a: sealed(changed(a.write(), wire.BTH_AT, 0x77)), "rx_bad_opcode"),
     ("from no host of the fabric", 2, lambda a: sealed(changed(a.write(), 76, 0, 99)), "rx_foreign"),
     ("for another host", 2, lambda a: sealed(changed(a.write(), 93, 2)), "rx_foreign"),
-    ("truncated", 2, lambda a: a.write()[:-8], "rx_bad_length"),
-    ("truncated to a stump", 2, lambda a: a.write()[:110], "rx_bad_length"),
+    ("truncated", 2, lambda a: cut(a.write(), -8), "rx_bad_length"),
+    ("truncated to a stump", 2, lambda a: cut(a.write(), 110), "rx_bad_length"),
     ("headers cut, lengths and iCRC right", 2, lambda a: sealed(a.write()[:130]), "rx_bad_length"),
     ("oversized", 2, lambda a: a.write() + bytes(300), "rx_bad_length"),
     ("as large as the link takes", 2, lambda a: a.write(payload=bytes(FABRIC.mtu)) + bytes(60), "rx_bad_length"),
