@@ -340,10 +340,18 @@ def load_runs(directory: Path) -> list[Run]:
 TABLES = ("steps", "events", "counters", "goodput", "agents", "flows", "messages", "queues", "evs", "cwnd")
 
 
+def tables_of(run: Run) -> dict[str, pd.DataFrame]:
+    """Every table of a run, by name; what was read for them is not kept."""
+    fresh = Run(run.directory)
+    return {name: getattr(fresh, name) for name in TABLES}
+
+
 def write_tables(runs: list[Run], directory: Path) -> None:
-    """Every table as Parquet."""
+    """Every table as Parquet. One run's log is in memory at a time, and of the others their tables."""
+    read = [tables_of(run) for run in runs]
     for name in TABLES:
-        frames = [frame for run in runs if not (frame := getattr(run, name)).empty]
-        table = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(getattr(runs[0], name) if runs else {})
+        every = [tables.pop(name) for tables in read]
+        frames = [frame for frame in every if not frame.empty]
+        table = pd.concat(frames, ignore_index=True) if frames else every[0] if every else pd.DataFrame()
         with replacing(directory / f"{name}.parquet") as part:
             table.to_parquet(part, index=False)

@@ -130,7 +130,7 @@ class OneRun:
         self.cut_off = CutOff(self.hosts)
         self.window = [0, 0]
         self.done: set[int] = set()
-        self.ended: dict[int, set[int]] = {}  # step -> ranks that finished it
+        self.ended = 0  # steps, of each rank
         self.began = -1  # latest measured step that any rank began
         self.reroutes: list[tuple[int, list[str]]] = []
         self.timeline = Timeline(self.fabric, spec.scenario.faults, spec.seed)
@@ -337,9 +337,9 @@ class OneRun:
         kind = note.get("event")
         if kind == "step":
             step = int(note["step"])
-            self.ended.setdefault(step, set()).add(rank)
+            self.ended += 1
             self.note_begin(step + 1 - self.work.warmup_steps, int(note["end_ns"]))
-            self.progress(sum(len(r) for r in self.ended.values()) / (len(self.hosts) * (self.work.steps + self.work.warmup_steps)))
+            self.progress(self.ended / (len(self.hosts) * (self.work.steps + self.work.warmup_steps)))
         elif kind == "cut-off":
             self.cut_off.hear(note)
         elif kind == "mapper":

@@ -6,6 +6,7 @@ process or a bug the network goes down first, then everything there is gets writ
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -129,6 +130,8 @@ def run_apart(factory: ClusterFactory, directory: Path, finished: Collection[str
                 OneRun(cluster, spec, directory / "raw" / spec.key, lambda share, trouble: None).go()
             finally:
                 cluster.stop()
+            del cluster
+            gc.collect()  # hosts and network refer to each other: the messages' buffers, up to a gigabyte, go now
         entries |= entry_of(spec, directory)
     return entries
 
@@ -225,6 +228,8 @@ class Runner:
         for number, spec in enumerate(specs):
             if spec.key not in finished:
                 self.one(spec, number, len(specs))
+                if self.cluster is None:
+                    gc.collect()  # as in run_apart
 
     def at_once(self, specs: Sequence[Spec], finished: Collection[str]) -> None:
         """The same over ``jobs`` processes: each run on a cluster of its own."""
