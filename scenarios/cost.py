@@ -129,7 +129,7 @@ def _unknown(finished: bool, steps_since: int, healthy_steps: int) -> str | None
         return "it did not finish"
     if not steps_since:
         return "no step was hit"
-    return f"{healthy_steps} healthy steps, {FEWEST_HEALTHY} needed" if healthy_steps < FEWEST_HEALTHY else None
+    return f"{healthy_steps} of {FEWEST_HEALTHY} healthy steps" if healthy_steps < FEWEST_HEALTHY else None
 
 
 # --- flows ---------------------------------------------------------------------------------------------------------
@@ -233,7 +233,8 @@ def costs(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         trusted = [e for e in mine if e["verdict"] != "not trustworthy"]
         used = trusted if any(e["failure_cost"]["extra_ns"] is not None for e in trusted) else mine
         found = [e["failure_cost"] for e in used]
-        row: dict[str, Any] = {"transport": transport, "fabric": mine[0]["fabric"], "kind": "flows" if "flows" in found[0] else "steps"}
+        row: dict[str, Any] = {"transport": transport, **{key: mine[0][key] for key in ("fabric", "world") if key in mine[0]}}
+        row["kind"] = "flows" if "flows" in found[0] else "steps"
         for key in _NUMBERS:
             known = [cost[key] for cost in found if cost.get(key) is not None]
             row[key] = statistics.median(known) if known else None

@@ -10,6 +10,7 @@ from typing import Any
 
 from scenarios.cost import FEWEST_HEALTHY, costs
 from scenarios.sweep import short_keys
+from scenarios.tables import world_words
 
 Row = dict[str, Any]
 NOTES = {
@@ -93,7 +94,8 @@ def cost_groups(entries: Sequence[dict[str, Any]]) -> list[tuple[list[str], list
 
 def columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
     """(head, cell of a row); what no row knows is left out."""
-    who: list[tuple[str, Callable[[Row], str]]] = [("transport", lambda r: f"{r['transport']} on {r['fabric']}")]
+    world = world_words(rows)
+    who: list[tuple[str, Callable[[Row], str]]] = [("transport", lambda r: ", ".join([f"{r['transport']} on {r['fabric']}", *world(r)]))]
     who.append(("n", lambda r: str(r["n"])))
     lost: list[tuple[str, Callable[[Row], str]]] = [("lost", _lost)]
     if any(r["n"] > 1 for r in rows):

@@ -11,6 +11,7 @@ from scenarios.comparison import NOT_COMPARED, compare
 from scenarios.rows import row, table
 from scenarios.sweep import short_keys
 from scenarios.tables import table as terminal_table
+from scenarios.tables import world_words
 
 Line = dict[str, Any]
 Column = tuple[str, Callable[[Line], str]]
@@ -82,12 +83,13 @@ def health(line: Line) -> str:
 
 def columns(runs: Sequence[Line]) -> list[Column]:
     """(head, cell of a line)."""
-    several = len({r["placement"] for r in runs}) > 1
+    several, world = len({r["placement"] for r in runs}) > 1, world_words(runs)
 
     def who(line: Line) -> str:
         short = short_keys(list(line["settings"]))
         at = [f"{short[key]} = {value}" for key, value in line["settings"].items()]
-        return "\n".join([f"{line['transport']} on {line['fabric']}", *([line["placement"]] if several else []), *at])
+        where = [*world(line["runs"][0]), *([line["placement"]] if several else [])]
+        return "\n".join([f"{line['transport']} on {line['fabric']}", *where, *at])
 
     first: list[Column] = [("transport", who), ("n", lambda line: str(max(told["n"] for told in line["figures"].values())))]
     if "groups" in runs[0]:

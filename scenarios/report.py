@@ -5,7 +5,10 @@ Called by the command line; reads summaries only.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +29,7 @@ from scenarios.fidelity import DOUBTFUL, INVALID, verdict_of
 from scenarios.html_report import NAME as REPORT
 from scenarios.summary import NOT_TRUSTWORTHY
 from scenarios.sweep import short_keys
-from scenarios.tables import Column, kb, ms, percent
+from scenarios.tables import Column, kb, ms, percent, world_words
 from scenarios.tables import table as _table
 
 Run = dict[str, Any]
@@ -34,6 +37,8 @@ WORDS = {
     "ring-allreduce": "all-reduce", "tree-allreduce": "tree all-reduce", "reduce-scatter": "reduce-scatter", "all-gather": "all-gather",
     "all-to-all": "all-to-all", "send-recv": "send/recv", "incast": "incast", "permutation": "permutation", "flows": "flows",
 }  # fmt: skip
+_OF_RUNS = re.compile(r" \[[^\[\]]*\bseeds? \d[^\[\]]*\]$")
+"""What scenarios.summary adds to a check's name to say which runs it was asked of."""
 WIDE = 90
 """Columns of a terminal below which what costs range over is left out."""
 _STYLE = {"ok": "green", "failed": "bold red", "not trustworthy": "yellow", "interrupted": "yellow"}
@@ -67,12 +72,12 @@ def _trimming(fabric: tuple[str, dict[str, Any]]) -> str:
 
 
 def _identity(runs: Sequence[Run]) -> list[Column]:
-    several = len({r["placement"] for r in runs}) > 1
+    several, world = len({r["placement"] for r in runs}) > 1, world_words(runs)
 
     def who(run: Run) -> Text:
         settings = run.get("settings", {})
         at = [f"{short} = {settings[key]}" for key, short in short_keys(list(settings)).items()]
-        words = [f"on {run['fabric']}", *([run["placement"]] if several else []), *at]
+        words = [f"on {run['fabric']}", *world(run), *([run["placement"]] if several else []), *at]
         return Text.assemble(str(run["transport"]), *((f"\n{word}", "dim") for word in words))
 
     columns: list[Column] = [("transport", who)]
@@ -101,13 +106,19 @@ def _health(wrong: str) -> list[Column]:
 def runs_table(summary: dict[str, Any], runs: Sequence[Run]) -> Table:
     """One row per run, in words that need no manual; columns that would say nothing are left out, to fit 80 characters."""
     columns = _identity(runs)
-    columns.append(("steps", lambda r: f"{r['steps']}/{r['steps'] + r['failed_steps']}"))
+    columns.append(("steps", _steps))
     columns.append(("median\nms", lambda r: ms(r["typical_step_ns"])))
     if any(r["step_time_ns"]["p99"] is not None for r in runs):
         columns.append(("p99\nms", lambda r: ms(r["step_time_ns"]["p99"])))
     columns += [("slowest\nms", lambda r: ms(r["step_time_ns"]["max"])), ("bus Mb/s\n(of ideal)", _bandwidth)]
     wrong = "wrong\nsums" if "reduce" in runs[0]["workload"] else "wrong\nresults"
     return _table(_title(summary, runs), columns + _health(wrong), runs)
+
+
+def _steps(run: Run) -> str:
+    """Done of planned."""
+    early = "" if run["outcome"] == "done" else "\nended early"
+    return f"{run['steps']}/{run['steps'] + run['failed_steps']}{early}"
 
 
 def _bandwidth(run: Run) -> str:
@@ -122,7 +133,8 @@ def _bandwidth(run: Run) -> str:
 def groups_table(summary: dict[str, Any], runs: Sequence[Run]) -> Table:
     """One row per run and group of flows: what they got."""
     rows = [{**r, "group": name, **group} for r in runs for name, group in r["groups"].items()]
-    columns: list[Column] = [("transport", lambda g: str(g["transport"]))]
+    world = world_words(runs)
+    columns: list[Column] = [("transport", lambda g: "\n".join([str(g["transport"]), *world(g)]))]
     columns += _identity(runs)[1:]
     columns += [
         ("flows", lambda g: f"{g['flows']} × {g['group']}" if g["flows"] > 1 else str(g["group"])),
@@ -160,7 +172,8 @@ def flows_table(runs: Sequence[Run]) -> Table:
         return show
 
     columns: list[Column] = [("flow", str)]
-    columns += [(f"{run['transport']}\nMb/s, of line", cell(run)) for run in runs]
+    world = world_words(runs)
+    columns += [("\n".join([run["transport"], *world(run), "Mb/s, of line"]), cell(run)) for run in runs]
     return _table("Goodput per flow", columns, list(dict.fromkeys(name for run in runs for name in run["flows"])))
 
 
@@ -214,7 +227,8 @@ def _costs(console: Console, runs: Sequence[Run]) -> None:
     """What the failure cost, a table per placement and variant; nothing where nothing broke."""
     shown: list[list[Run]] = []
     for where, rows in cost_groups(runs):
-        heads: list[Column] = [("transport", lambda row: Text.assemble(row["transport"], (f"\non {row['fabric']}", "dim")))]
+        world = world_words(rows)
+        heads: list[Column] = [("transport", partial(_who_paid, world))]
         for head, cell in cost_columns(rows)[1:]:
             if head != "over seeds" or console.width >= WIDE:
                 heads.append((head.replace(" ", "\n"), cell))
@@ -222,6 +236,10 @@ def _costs(console: Console, runs: Sequence[Run]) -> None:
         shown.append(rows)
     for line in footnotes([row for rows in shown for row in rows]) if shown else ():
         console.print(line, style="dim")
+
+
+def _who_paid(world: Callable[[Run], list[str]], row: Run) -> Text:
+    return Text.assemble(row["transport"], *((f"\n{word}", "dim") for word in [f"on {row['fabric']}", *world(row)]))
 
 
 def _known(value: float | None, form: str = "") -> str:
@@ -273,10 +291,11 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
     for run in runs:
         for line in ([run["reason"]] if run["outcome"] != "done" and run["reason"] else []) + doubts(run) + run["notes"]:
             console.print(f"{run['run']}: {line}", style="yellow")
-    for check in summary["checks"]:
-        mark = _MARKS[check["ok"]]
-        console.print(Text.assemble(mark, f" {check['name']}: expected {check['expected']}, seen {_seen(check['seen'])}"))
-    world = " (simulated, in virtual time: no machine was measured)" if any(run.get("world") == "simulated" for run in runs) else ""
+    for verdict in check_lines(summary["checks"]):
+        console.print(verdict)
+    simulated = sum(run.get("world") == "simulated" for run in runs)
+    which = "simulated" if simulated == len(runs) else f"{simulated} of {len(runs)} runs simulated"
+    world = f" ({which}, in virtual time: no machine was measured{'' if simulated == len(runs) else ' in these'})" if simulated else ""
     found = [verdict_of(run) for run in runs]
     worst = next((f": {found.count(word)} of {len(runs)} {word}" for word in (INVALID, DOUBTFUL) if word in found), "")
     said = worst if summary["verdict"] == NOT_TRUSTWORTHY else ""
@@ -288,6 +307,40 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
     )
     if (directory / REPORT).is_file():
         console.print(f"Report: {directory / REPORT}", soft_wrap=True)
+
+
+def check_lines(checks: Sequence[dict[str, Any]]) -> list[Text]:
+    """Those that failed first, each; then a line per check, with how many of its runs it holds for, and those that do not apply."""
+    failed = [check for check in checks if check["ok"] is False]
+    lines = [Text.assemble(_MARKS[False], f" {c['name']}: expected {c['expected']}, seen {_seen(c['seen'])}") for c in failed]
+    alike: dict[str, list[dict[str, Any]]] = {}
+    for check in checks:
+        alike.setdefault(_OF_RUNS.sub("", check["name"]), []).append(check)
+    for name, each in alike.items():
+        held = [check for check in each if check["ok"]]
+        if held:
+            mark = _mark(True, len(held), len(each))
+            expected = dict.fromkeys(check["expected"] for check in held)
+            bound = next(iter(expected)) if len(expected) == 1 else str(held[0]["expected"]).partition(" (")[0]
+            lines.append(Text.assemble(mark, f" {name}: expected {bound}, seen {_range([check['seen'] for check in held])}"))
+        for why, n in Counter(_seen(check["seen"]) for check in each if check["ok"] is None).items():
+            lines.append(Text.assemble(_mark(None, n, len(each)), f" {name}: {why}"))
+    return lines
+
+
+def _mark(ok: bool | None, n: int, of: int) -> tuple[str, str]:
+    """The mark of a check, with how many runs it is of where it was asked of several."""
+    word, style = _MARKS[ok]
+    return (f"{word.strip():2} {n}/{of}" if of > 1 else word), style
+
+
+def _range(seen: Sequence[Any]) -> str:
+    """What was seen, from the least to the most."""
+    alike = list(dict.fromkeys(map(_seen, seen)))
+    if len(alike) == 1:
+        return alike[0]
+    numbers = [value for value in seen if isinstance(value, (int, float))]
+    return f"{_seen(min(numbers))} to {_seen(max(numbers))}" if len(numbers) == len(seen) else ", ".join(alike)
 
 
 def doubts(run: Run) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rich import box
@@ -11,6 +11,12 @@ from rich.text import Text
 
 Column = tuple[str, Callable[[Any], str | Text]]
 """(head, cell of a row); style only by Text, for names in cells may hold anything (testbed/terminal.py)."""
+
+
+def world_words(rows: Sequence[Mapping[str, Any]]) -> Callable[[Mapping[str, Any]], list[str]]:
+    """Row -> its world, where rows are of more than one; else nothing. Results from before there were two are emulated."""
+    mixed = len({row.get("world", "emulated") for row in rows}) > 1
+    return lambda row: [str(row.get("world", "emulated"))] if mixed else []
 
 
 def ms(value: float | None) -> str:

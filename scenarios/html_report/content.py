@@ -15,6 +15,7 @@ from scenarios.cost_table import columns, cost_groups, footnotes, headline, numb
 from scenarios.fidelity import verdict_of
 from scenarios.html_report.figures import figures
 from scenarios.plots.stored import ResultsError, Stored
+from scenarios.tables import world_words
 
 Table = dict[str, Any]
 """head: [text], rows: [{cells: [text], mark: "" or a CSS class}], words: the columns that hold words; others hold numbers."""
@@ -126,14 +127,15 @@ def _shown(value: Any) -> str:
 
 def runs_table(stored: Stored) -> Table:
     """One row per run: what it did."""
-    rows = []
+    rows, world = [], world_words(stored.runs)
     for r in stored.runs:
         rate = r.get("busbw_bps") or sum(g["goodput_bps"] or 0 for g in r.get("groups", {}).values()) or None
         ideal = r.get("ideal_busbw_bps")
+        early = "" if r["outcome"] == "done" else ", ended early"
         rows.append(
             [
-                r["run"],
-                f"{r['steps']} of {r['steps'] + r['failed_steps']}" if "groups" not in r else "–",
+                ", ".join([r["run"], *world(r)]),
+                f"{r['steps']} of {r['steps'] + r['failed_steps']}" + early if "groups" not in r else "–",
                 seconds(r["typical_step_ns"]),
                 seconds(r["step_time_ns"]["max"]),
                 number(None if rate is None else rate / 1e6, ",.2f") + (f" ({rate / ideal:.0%})" if rate and ideal else ""),
@@ -152,6 +154,8 @@ def medians(stored: Stored) -> list[dict[str, Any]]:
         return []
     before = list(frame.columns[: list(frame.columns).index("figure")])
     groups = [c for c in before if c not in ("transport", "kind", "fabric", "scenario", "workload")]
+    world = world_words(stored.runs)
+    worlds = {r["transport"]: world(r) for r in stored.runs}  # runs of two worlds never share a name
     out = []
     for where, mine in frame.groupby(groups, sort=False, dropna=False) if groups else [((), frame)]:
         heads = list(dict.fromkeys(zip(mine["transport"], mine["fabric"], strict=True)))
@@ -165,7 +169,7 @@ def medians(stored: Stored) -> list[dict[str, Any]]:
                 rows.append([name, *(_interval(told.get(head), str(unit), usual) for head in heads)])
         words = ", ".join(f"{v} ranks" if k == "placement" else f"{k} = {v}" for k, v in zip(groups, where, strict=False))
         words = ", ".join([words, f"n = {usual}"] if words else [f"n = {usual}"])
-        out.append({"where": words, "table": table(["figure", *(f"{t} on {f}" for t, f in heads)], rows)})
+        out.append({"where": words, "table": table(["figure", *(", ".join([f"{t} on {f}", *worlds.get(t, [])]) for t, f in heads)], rows)})
     return out
 
 

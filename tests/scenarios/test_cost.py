@@ -60,7 +60,7 @@ def test_of_too_few_healthy_steps_there_is_no_cost_but_a_reason(tmp_path: Path) 
     for few in (2, cost.FEWEST_HEALTHY - 1):
         journal = fault("f", "port", "h1-p0", [HALF], ("begin", few + 0.5))
         seen = took(tmp_path / str(few), journal, chain(*[1.0] * few, 2, 1))
-        assert seen["unknown"] == f"{few} healthy steps, 5 needed" and seen["healthy_step_ns"] == S and seen["finished"]
+        assert seen["unknown"] == f"{few} of 5 healthy steps" and seen["healthy_step_ns"] == S and seen["finished"]
         assert {seen[key] for key in ("extra_ns", "extra_steps", "extra_rtts", "extra_percent", "noise_ns")} == {None}
         assert seen["ideal_extra_ns"] is not None
 
@@ -212,14 +212,14 @@ def test_what_is_smaller_than_its_own_unevenness_is_said_to_be() -> None:
 
 def test_no_headline_of_a_doubtful_run_or_of_too_few_healthy_steps() -> None:
     few = said("tcp", None)
-    few["failure_cost"] |= {"unknown": "2 healthy steps, 5 needed", "finished": True, "healthy_steps": 2}
+    few["failure_cost"] |= {"unknown": "2 of 5 healthy steps", "finished": True, "healthy_steps": 2}
     rows = cost.costs([said("mrc", 0.6 * S, verdict="not trustworthy"), few])
     assert headline(rows) == (
-        "The failure cost mrc an amount not known (not trustworthy); tcp an amount not known (2 healthy steps, 5 needed). "
+        "The failure cost mrc an amount not known (not trustworthy); tcp an amount not known (2 of 5 healthy steps). "
         "The capacity that was gone accounts for 500 ms."
     )
     heads = dict(columns(rows))
-    assert [heads["lost"](row) for row in rows] == ["600 ms, doubtful", "2 healthy steps, 5 needed"]
+    assert [heads["lost"](row) for row in rows] == ["600 ms, doubtful", "2 of 5 healthy steps"]
     assert "Fewer than 5 healthy steps do not show how uneven a pace is: begin the failure at a later step." in footnotes(rows)
 
 

@@ -154,7 +154,8 @@ def test_all_agents_have_one_line_and_it_says_who_kept_the_machine_busy() -> Non
 def test_what_was_measured_is_told() -> None:
     made = fidelity.figures(judge(), [{"host": 0, "lag_p99_ns": 7, "lag_max_ns": 9}], {"rx_ring_drops": 2}, watch())
     assert made["cpu"] == {
-        "agents_percent": 30.0, "agent_max_percent": 20.0, "controller_percent": 1.0, "runner_percent": 5.0, "cores": 2, "machine_shares": None
+        "agents_percent": 30.0, "agent_max_percent": 20.0, "controller_percent": 1.0, "runner_percent": 5.0, "cores": 2,
+        "machine_shares": None,
     }  # fmt: skip
     assert made["waiting"] == {"pressure": 0.4, "agent_max_percent": 2.0, "mean_max_ns": 200_000}
     assert made["ports"] == {"watched": 1, "busy": 1, "busy_least_share": 0.9998, "excess_bytes": 6000}

@@ -70,7 +70,7 @@ class Gap:
 
 
 @pytest.mark.parametrize(("waited", "gap"), [(0, [5000 * MS]), (5000 * MS, []), (3000 * MS, [2000 * MS])])
-def test_a_late_look_that_did_not_wait_for_a_core_is_a_gap(waited: int, gap: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_looks_that_did_not_wait_are_gaps(waited: int, gap: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     play = Gap(waited)
     monkeypatch.setattr(watching, "time", play)
     monkeypatch.setattr(watching, "_waited_ns", lambda: play.total)
@@ -82,8 +82,8 @@ def test_a_late_look_that_did_not_wait_for_a_core_is_a_gap(waited: int, gap: lis
 
 def test_a_stopped_process_is_suspended_and_not_starved() -> None:
     """The real thing: SIGSTOP for more than GAP_NS, whatever the machine is like."""
-    code = "import json, sys; from scenarios.watch import Watch; w = Watch(); w.start(); print(1, flush=True); sys.stdin.readline(); w.stop()"
-    words = [sys.executable, "-c", code + "; print(json.dumps(w.result()['gaps']))"]
+    code = "import json, sys; from scenarios.watch import Watch; w = Watch(); w.start(); print(1, flush=True); sys.stdin.readline()"
+    words = [sys.executable, "-c", code + "; w.stop(); print(json.dumps(w.result()['gaps']))"]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
         process.stdout.readline()

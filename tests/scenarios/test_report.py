@@ -1,0 +1,104 @@
+"""What the terminal says at the end: checks in few lines, failures first; worlds beside each other; runs that ended early."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scenarios.html_report.content import medians, runs_table
+from scenarios.merging import merge, read_all
+from scenarios.plots.stored import Stored
+from scenarios.report import check_lines, show
+from scenarios.runner import Runner
+from scenarios.summary import run_summary
+from testbed import terminal
+from tests.scenarios.broken import steps, write
+from tests.scenarios.fakes import FakeCluster
+from tests.scenarios.small import small, undrawn
+
+
+def check(name: str, seen: Any, ok: bool | None, expected: str = "<= 5") -> dict[str, Any]:
+    return {"name": name, "expected": expected, "seen": seen, "ok": ok}
+
+
+def test_failures_first_then_a_line_per_check() -> None:
+    """20 seeds of 4 checks are not 80 lines."""
+    found = [check(f"{name} [packed, seed {seed}]", seed, True) for seed in range(1, 21) for name in ("a", "b", "c", "d")]
+    for n in (2, 78):
+        found[n] |= {"ok": False, "seen": 9}
+    found[3] |= {"ok": None, "seen": "not applicable: no machine"}
+    assert [line.plain for line in check_lines(found)] == [
+        "FAILED c [packed, seed 1]: expected <= 5, seen 9",
+        "FAILED c [packed, seed 20]: expected <= 5, seen 9",
+        "ok 20/20 a: expected <= 5, seen 1 to 20",
+        "ok 20/20 b: expected <= 5, seen 1 to 20",
+        "ok 18/20 c: expected <= 5, seen 2 to 19",
+        "ok 19/20 d: expected <= 5, seen 2 to 20",
+        "-  1/20 d: not applicable: no machine",
+    ]
+
+
+def test_checks_of_one_run_and_over_the_seeds_stay_as_they_are() -> None:
+    over = [check("a [packed, median of seeds 1, 2, size = 1]", 1.5, True), check("a [packed, median of seeds 1, 2, size = 2]", 2, True)]
+    found = [check("every [x] sum right", 0, True, "== 0"), check("late", None, None), *over]
+    assert [line.plain for line in check_lines(found)] == [
+        "ok     every [x] sum right: expected == 0, seen 0",
+        "-      late: None",
+        "ok 2/2 a: expected <= 5, seen 1.5 to 2",
+    ]
+
+
+def test_bounds_of_their_own_are_shown_as_they_were_asked() -> None:
+    found = [check(f"a [packed, seed {n}]", n, True, f"<= 2 * mrc.x ({n})") for n in (1, 2)]
+    assert [line.plain for line in check_lines(found)] == ["ok 2/2 a: expected <= 2 * mrc.x, seen 1 to 2"]
+
+
+def shown(summary: dict[str, Any], directory: Path) -> str:
+    out = io.StringIO()
+    show(terminal.console(140, file=out), summary, directory)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("seeds", [[1], [1, 2]])
+def test_worlds_that_mix_are_told_apart(seeds: list[int], tmp_path: Path) -> None:
+    wholes = []
+    for world, transport in (("emulated", "mrc"), ("simulated", "roce-1p")):
+        where = tmp_path / world[:3]
+        where.mkdir()
+        with undrawn():
+            Runner(small(tmp_path, seeds=seeds, transports=[transport]), where, FakeCluster).run()
+        for name in ("summary.json", "manifest.json"):
+            held = json.loads((where / name).read_text())
+            for one in held.get("runs", [held]):
+                one["world"] = world
+            (where / name).write_text(json.dumps(held))
+        wholes.append(where)
+    (tmp_path / "both").mkdir()
+    with undrawn():
+        summary = merge(read_all(wholes), tmp_path / "both", ["mrcbed", "compare"])
+        mixed, alone = shown(summary, tmp_path / "both"), shown(json.loads((wholes[1] / "summary.json").read_text()), wholes[1])
+        one = shown(json.loads((wholes[0] / "summary.json").read_text()), wholes[0])
+    n = len(seeds)
+    assert f"({n} of {2 * n} runs simulated, in virtual time: no machine was measured in these)" in mixed
+    assert "(simulated, in virtual time: no machine was measured)" in alone and "simulated" not in one
+    assert alone.count("simulated") == 1, "tables name the world only where it differs"
+    costs, results = mixed.index("What the failure cost"), mixed.index("small: all-reduce")
+    for table in (mixed[costs:results], mixed[results : mixed.index("A step is one")]):
+        assert table.count("simulated") == 1 and table.count("emulated") == 1, table
+    stored = Stored(tmp_path / "both")
+    assert [row["cells"][0].rpartition(", ")[2] for row in runs_table(stored)["rows"]].count("simulated") == n
+    assert medians(stored)[0]["table"]["head"] == ["figure", "mrc on tiny, emulated", "roce-1p on tiny-1p, simulated"]
+
+
+def test_a_run_that_ended_early_says_so_beside_the_steps_that_were_planned(tmp_path: Path) -> None:
+    for planned, said in ((5, "1/5"), (1, "1/1")):
+        run = write(tmp_path / str(planned), [], steps([(0, 1)]), end=9, steps=planned, outcome="timeout", reason="no end", wrong={})
+        entry = run_summary(run)
+        text = shown({"scenario": "x", "verdict": "failed", "checks": [], "fabrics": {}, "runs": [entry]}, tmp_path)
+        row = text.splitlines()
+        at = next(i for i, line in enumerate(row) if said in line)
+        assert "ended" in row[at + 1]
