@@ -23,8 +23,10 @@ MAX_CONNECTIONS = 64
 """At once, without event streams and the owner's own [ours]: with every answer as long as the longest they hold some 300 MB."""
 REQUEST_S = 5.0
 """For a request to come in and its answer to go out [ours]. Both take milliseconds."""
-BACKLOG = 1024
-"""Connections that the kernel holds until they are accepted [ours]. With few, a burst makes a client wait a second to try again."""
+BACKLOG = 32
+"""Connections that the kernel holds until they are accepted [ours]. All that wait there come before a new one: with one user connecting
+without pause and a loaded machine, a client got its answer after 10 ms at the median with 32, 280 ms with 128, and with 1024 not within
+a second."""
 
 
 def prepare() -> None:
