@@ -27,7 +27,7 @@ class _Lossy(io.FileIO):
                 return super().write(data) or 0
             except OSError as error:
                 self.lost = error
-                if error.errno != errno.EPIPE and self.fileno() != 2:
+                if error.errno != errno.EPIPE:
                     line = f"standard output cannot be written ({error.strerror}): results are in their files all the same"
                     print(f"mrcbed: {line}", file=sys.stderr)
         return memoryview(data).nbytes
@@ -44,21 +44,20 @@ def take_standard_streams() -> None:
     os.close(fd)
     if sys.stdin is None:
         sys.stdin = os.fdopen(0, "r", closefd=False)
-    sys.stderr = _lossy(sys.stderr, 2)
-    sys.stdout = _lossy(sys.stdout, 1)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w", closefd=False)
+    sys.stdout = _lossy(sys.stdout)
 
 
-def _lossy(stream: Any, fd: int) -> TextIO:
-    """``stream`` itself if it is one of these already, or somebody else's (a test's)."""
+def _lossy(stream: Any) -> TextIO:
+    """Standard output as it should be; ``stream`` itself if it is that already, or somebody else's (a test's)."""
     if stream is not None:
-        if stream not in (sys.__stdout__, sys.__stderr__):
+        if stream is not sys.__stdout__:
             return cast(TextIO, stream)
         stream.flush()
-    raw = _Lossy(fd, "w", closefd=False)
-    terminal = raw.isatty()
-    encoding = None if stream is None else stream.encoding
-    errors = "backslashreplace" if fd == 2 else None if stream is None else stream.errors
-    return io.TextIOWrapper(io.BufferedWriter(raw), encoding, errors, line_buffering=terminal or fd == 2, write_through=fd == 2)
+    raw = _Lossy(1, "w", closefd=False)
+    encoding, errors = (None, None) if stream is None else (stream.encoding, stream.errors)
+    return io.TextIOWrapper(io.BufferedWriter(raw), encoding, errors, line_buffering=raw.isatty())
 
 
 def reader_gone() -> bool:
