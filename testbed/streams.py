@@ -54,7 +54,7 @@ def _lossy(stream: Any) -> TextIO:
     if stream is not None:
         if stream is not sys.__stdout__:
             return cast(TextIO, stream)
-        stream.flush()
+        cast(TextIO, stream).flush()
     raw = _Lossy(1, "w", closefd=False)
     encoding, errors = (None, None) if stream is None else (stream.encoding, stream.errors)
     return io.TextIOWrapper(io.BufferedWriter(raw), encoding, errors, line_buffering=raw.isatty())
