@@ -90,7 +90,7 @@ KINDS = ("link", "port", "flap", "switch", "silent", "plane", "dead-paths", "los
 
 SETTINGS = st.builds(
     Setting, st.sampled_from(["small", "many"]), st.booleans(), st.sampled_from(["nscc", "nscc", "fixed"]), st.sampled_from([128, 6, 2]),
-    st.sampled_from([3, 1024]), st.integers(0, 1000),
+    st.sampled_from([3, 1024]), st.integers(0, 1000), st.just(-1), st.sampled_from([BEGIN_NS, 0]),
 )  # fmt: skip
 SIDES = st.integers(0, 1)
 POSTS = st.builds(Post, SIDES, st.one_of(st.integers(0, 300), st.integers(0, 20_000)), st.booleans())
