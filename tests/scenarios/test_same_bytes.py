@@ -14,7 +14,7 @@ from scenarios.runner import Runner
 from scenarios.schema import load_scenario
 from tests.scenarios.fakes import FakeCluster
 from tests.scenarios.plays import part
-from tests.scenarios.small import small, undrawn
+from tests.scenarios.small import TEXT, undrawn
 from tests.scenarios.synthetic import make
 
 DRAW = "import sys; from pathlib import Path; from scenarios.plots import draw_all; [draw_all(Path(d)) for d in sys.argv[1:]]"
@@ -26,7 +26,9 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.mktemp("stored")
     with undrawn():
         (base / "steps").mkdir()
-        swept = small(base, '[sweep]\n"workload.message_bytes" = ["20KiB", "40KiB"]\n', transports=["mrc", "roce"])
+        file = base / "small.toml"  # five healthy steps before the fault, or there is no cost to draw
+        file.write_text(TEXT.replace('at = "0.1s"', "step = 6") + '[sweep]\n"workload.message_bytes" = ["20KiB", "40KiB"]\n')
+        swept = load_scenario(str(file), transports=["mrc", "roce"])
         Runner(swept, base / "steps", FakeCluster).run()
     (base / "flows").mkdir()
     make(base / "flows", load_scenario("ev-balance"), {"mrc": part(5.0, 0.5, 1)})

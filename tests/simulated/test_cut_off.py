@@ -41,7 +41,7 @@ LINE = "every path from h0 to h2 and of 7 other pairs is denied: take entries of
 def scenario(tmp_path: Path, timeout: str = "3s", steps: int = 20, kind: str = "mrc") -> Scenario:
     path = tmp_path / "ring.toml"
     path.write_text(RING.format(timeout=timeout, steps=steps, kind=kind))
-    return load_scenario(path)
+    return load_scenario(str(path))
 
 
 def one_run(cluster: SimulatedCluster, what: Scenario, directory: Path) -> tuple[OneRun, list[str]]:

@@ -74,7 +74,7 @@ def kept(tmp_path: Path, text: str, transport: str, setting: str) -> int:
     file.write_text(text + LOSSY)
     spec = plan(load_scenario(str(file), transports=[transport], overrides=[setting]))[0]
     cluster = Counting(spec.transport.fabric)
-    assert OneRun(cluster, spec, tmp_path / "raw" / setting, lambda share: None).go() == "done"
+    assert OneRun(cluster, spec, tmp_path / "raw" / setting, lambda share, trouble: None).go() == "done"
     return cluster.objects
 
 
