@@ -24,6 +24,7 @@ from scenarios.values import ScenarioError, parse_duration, parse_size
 from scenarios.workloads import Workload, WorkloadError, check_fits, read_workload
 from testbed.controller.steering import POLICIES
 from testbed.fault_kinds import USED_BY_QP
+from testbed.simulated import WORLDS
 from topologies import Fabric, FabricError, load_fabric
 from topologies.fabrics import parse_delay, parse_rate
 from topologies.theory import PLACEMENTS
@@ -56,6 +57,8 @@ class Expect:
     placement: str | None = None  # only there; None: everywhere
     median: bool = False  # over the seeds, once, instead of for each of them
     setting: Settings = field(default_factory=dict)  # asked only where the sweep's keys have these values
+    only_in: str | None = None  # asked only in this world; None: in both
+    because: str = ""  # why not in the other
 
 
 @dataclass(frozen=True)
@@ -296,7 +299,7 @@ class _Reader(BackgroundValues):
         return made
 
     def expect(self, data: Any, where: str, transports: list[Transport], workload: Workload) -> Expect:
-        self.table(data, where, ("check", "name", "placement", "median", "setting"), ("check",))
+        self.table(data, where, ("check", "name", "placement", "median", "setting", "only_in", "because"), ("check",))
         check = str(data["check"])
         try:
             names = names_in(check)
@@ -314,7 +317,14 @@ class _Reader(BackgroundValues):
             if value not in self.varied[key]:
                 there = ", ".join(map(str, self.varied[key]))
                 raise self.fail(f'{where}.setting."{key}"', f"= {value!r} is not in [sweep], which has {there}")
-        return Expect(check, str(data.get("name", check)), placement, self.switch(data, "median", where, False), dict(setting))
+        only_in, because = data.get("only_in"), str(data.get("because", ""))
+        if only_in is not None:
+            self.one_of(only_in, WORLDS, f"{where}.only_in")
+            if not because:
+                raise self.fail(f"{where}.only_in", "needs a reason: because = \"...\", why the other world cannot be asked")
+        return Expect(
+            check, str(data.get("name", check)), placement, self.switch(data, "median", where, False), dict(setting), only_in, because
+        )
 
 
 __all__ = [

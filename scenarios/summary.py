@@ -182,8 +182,10 @@ def checks_of(variant: Variant, entries: Sequence[dict[str, Any]]) -> list[dict[
                 told = {name.replace("-", "_"): medians([e for e in seen if e["transport"] == name]) for name in names}
                 what = f"median of seeds {', '.join(map(str, asked))}" if expect.median else f"seed {asked[0]}"
                 suffix = f" [{placement}, {what}{at}]" if several else ""
-                unmeasured = {path: why for world in {e["world"] for e in seen} for path, why in UNMEASURED[world].items()}
-                checks.append(evaluate(expect.check, told, expect.name + suffix, unmeasured))
+                worlds = {e["world"] for e in seen}
+                unmeasured = {path: why for world in worlds for path, why in UNMEASURED[world].items()}
+                elsewhere = expect.only_in is not None and worlds != {expect.only_in}
+                checks.append(evaluate(expect.check, told, expect.name + suffix, unmeasured, expect.because if elsewhere else ""))
     return checks
 
 

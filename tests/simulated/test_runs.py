@@ -276,3 +276,13 @@ def test_a_check_of_what_no_simulated_run_has_fails_nothing(tmp_path: Path, chec
     assert line.startswith(word) and ("not applicable: no CPU is measured in the simulated world" in line) is (verdict == "ok")
     row = content.checks(summary["checks"])["rows"][1]
     assert (row["cells"][0], row["mark"]) == (("–", "") if verdict == "ok" else ("FAILED", "bad"))
+
+
+@pytest.mark.parametrize(("world", "ok"), [("emulated", None), ("simulated", False)])
+def test_a_check_that_is_asked_in_one_world_only_says_why_in_the_other(tmp_path: Path, world: str, ok: bool | None) -> None:
+    check = f'mrc.wrong > 0"\nonly_in = "{world}"\nbecause = "its ports catch up'
+    directory, summary = ran(tmp_path, INCAST.replace("mrc.wrong == 0", check))
+    assert [c["ok"] for c in summary["checks"]] == [True, ok]
+    assert summary["checks"][1]["seen"] == ("not applicable: its ports catch up" if ok is None else 0)
+    with pytest.raises(ScenarioError, match="only_in.*needs a reason"):
+        ran(tmp_path, INCAST.replace("mrc.wrong == 0", 'mrc.wrong > 0"\nonly_in = "emulated'), "again")
