@@ -35,6 +35,7 @@ class FakeAgent:
         self.dead: set[str] = set()
         self.thread: threading.Thread | None = None
         self.over = threading.Event()
+        self.steps_done = 0
         self.connected: dict[str, Any] = {}
 
     def fileno(self) -> int:
@@ -134,9 +135,15 @@ class FakeAgent:
                 self.notify(event="flow", flow=number, rank=self.rank, messages=1, bytes=0, wrong=wrong, start_ns=begin, end_ns=end)
         self.notify(event="done", rank=self.rank, wrong=0)
 
+    def ahead(self, step: int) -> bool:
+        """Whether a rank is to wait before this step: in a ring none ends a step that another has not begun."""
+        return any(a.steps_done < step - 1 for a in self.cluster.agents if a.rank >= 0 and (a.thread is None or a.thread.is_alive()))
+
     def ring(self, message_bytes: int, steps: int, warmup: int) -> None:
         known: set[str] = set()
         for step in range(steps + warmup):
+            while self.ahead(step) and not self.over.is_set():
+                time.sleep(0.001)
             start = time.monotonic_ns()
             ticks = 0
             while ticks < 10 and not self.over.is_set():
@@ -181,6 +188,7 @@ class FakeAgent:
             end = time.monotonic_ns()
             ok = not (self.cluster.wrong_at == step and self.rank == 0)
             self.log("step", rank=self.rank, step=step, start_ns=start, end_ns=end, ok=ok)
+            self.steps_done = step + 1
             self.notify(event="step", rank=self.rank, step=step, start_ns=start, end_ns=end, ok=ok)
             if step == self.cluster.interrupt_at and self.rank == 0:
                 self.cluster.interrupted = True
