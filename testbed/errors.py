@@ -40,7 +40,7 @@ class ClusterDied(UserError):
 
 
 def internal(error: BaseException) -> str:
-    """The line for a bug of ours."""
+    """The line for an internal error."""
     first = (str(error).splitlines() or [""])[0]
     return f"internal error (please report): {type(error).__name__}: {first} (MRCBED_DEBUG=1 shows the traceback)"
 

@@ -1,6 +1,6 @@
 """The command line, ``mrcbed``. Each command is a module here that exposes ``command`` and is imported only when asked for.
 
-Exit status: what the command says; 2 for bad input or something the machine lacks, 130 after Ctrl-C, 70 for a bug of ours.
+Exit status: what the command says; 2 for bad input or something the machine lacks, 130 after Ctrl-C, 70 for an internal error.
 """
 
 from __future__ import annotations
