@@ -17,6 +17,7 @@ from scenarios.resume import write_json
 from scenarios.schema import Scenario, ScenarioError, load_scenario, named_scenarios
 from scenarios.series import Kind
 from scenarios.simulate import check_simulable
+from scenarios.summary import INTERRUPTED
 
 SET = Kind("seeds.json", "scenario", "seeds", "shipped scenarios", "mrcbed bench seeds")
 VERDICT = "verdict.json"
@@ -103,4 +104,7 @@ def conclusion(item: Seeds, directory: Path) -> dict[str, Any]:
     held = sum(bool(check["ok"]) for check in summary["checks"])
     asked = sum(check["ok"] is not None for check in summary["checks"])
     counts = {"runs": len(runs), "checks": asked, "held": held}
+    if summary["verdict"] == INTERRUPTED or "stopped_by" in summary:
+        reason = summary.get("stopped_by", "stopped by the user")
+        return made | counts | {"verdict": UNFINISHED, "reason": reason, "failed": missed}
     return made | counts | {"verdict": FAILED if broken or missed else OK, "failed": broken + missed}

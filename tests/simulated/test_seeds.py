@@ -58,7 +58,11 @@ def test_a_check_that_did_not_hold_is_told_with_its_seed(tmp_path: Path) -> None
     assert verdict(tmp_path, "smoke")["verdict"] == UNFINISHED
     run = {"run": "mrc-tiny-packed-s7", "outcome": "done", "reason": "", "distrust": [], "verdict": "ok"}
     held = {"name": "every sum right [packed, seed 6]", "expected": "== 0", "seen": 0, "ok": True}
-    summary = {"runs": [run], "checks": [held]}
+    summary: dict[str, Any] = {"verdict": "interrupted", "runs": [], "checks": []}
+    (tmp_path / "smoke" / "summary.json").write_text(json.dumps(summary))
+    conclude(item, tmp_path)
+    assert verdict(tmp_path, "smoke")["verdict"] == UNFINISHED, "no run of it has ended"
+    summary = {"verdict": "ok", "runs": [run], "checks": [held]}
     (tmp_path / "smoke" / "summary.json").write_text(json.dumps(summary))
     conclude(item, tmp_path)
     assert verdict(tmp_path, "smoke")["verdict"] == OK
