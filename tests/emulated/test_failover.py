@@ -111,8 +111,8 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
         came_back = wait_until(lambda: all(row["state"] == "GOOD" and row["active"] for row in paths(cluster)))
         when["again"] = time.monotonic_ns()
         ring.run(8)
-        wait_until(lambda: unexplained(cluster, before) == 0)
-        rest = unexplained(cluster, before)
+        # One look that balances is enough: agents are not at rest, and the next look may find a packet between two counters.
+        rest = 0 if wait_until(lambda: unexplained(cluster, before) == 0) else unexplained(cluster, before)
         offset = time.time_ns() - time.monotonic_ns()
         cluster.stop_agents()
     seen = [read(pcaps / f"{link.replace(':', '_')}.pcap", offset) for link in [*links, OTHER]]
