@@ -174,7 +174,7 @@ class Runner:
         """``switch``: what forwards, for the manifest, like ``notes``. ``resume``: go on with what the directory holds. In a simulated
         ``world`` every run has a fabric of its own, whose time begins anew: what was run before changes nothing. There ``jobs``
         processes may share the runs; ``cluster_factory`` must be picklable then. Without ``figures`` there are neither tables nor plots:
-        ``mrcbed plot`` makes them."""
+        ``mrcbed plot --tables`` makes them."""
         self.scenario, self.directory, self.factory = scenario, directory, cluster_factory
         self.progress = progress or (lambda what, share: None)
         self.jobs, self.figures = jobs, figures
