@@ -7,14 +7,16 @@ tests/properties/test_found.py.
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.agents.mrc.test_delivery import DEAD_PATH, dead_path
 from tests.properties.play import ACTIONS, POSTS, SETTINGS, Action, Post, Setting, play
 from tests.properties.profiles import LONG
 from tests.properties.test_end import HOW, end
 from tests.properties.test_trims import TRIMS, only_trims
 from tests.properties.world import Weather
+from topologies.clos import Fabric
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(0)]
 
@@ -37,3 +39,9 @@ def test_with_no_path_left_the_queue_pair_fails_in_time_and_says_so(
     setting: Setting, posts: list[Post], how: str, after: int, linear: int, exponential: int
 ) -> None:
     end(setting, posts, how, after, linear, exponential)
+
+
+@settings(LONG, max_examples=LONG.max_examples // 10)  # a second each
+@DEAD_PATH
+def test_a_dead_path_is_left_alone_until_a_probe_came_back(fabric: Fabric, seed: int, when: float, link: int) -> None:
+    dead_path(fabric, seed, when, link)

@@ -140,9 +140,18 @@ def test_frames_out_are_what_describe_calls_them(trimming: bool) -> None:
     assert {"WRITE First", "WRITE Middle", "WRITE Last with immediate", "SACK", "ACK"} <= seen
 
 
-@settings(deadline=None, max_examples=25)
-@given(fabric=st.sampled_from([TINY, DEMO, WIDE]), seed=st.integers(0, 1 << 30), when=st.floats(0.0, 1.0), link=st.integers(0, 63))
+DEAD_PATH = given(
+    fabric=st.sampled_from([TINY, DEMO, WIDE]), seed=st.integers(0, 1 << 30), when=st.floats(0.0, 1.0), link=st.integers(0, 63)
+)  # fmt: skip
+
+
+@settings(deadline=None, max_examples=6)  # a second each; tests/soak/test_properties.py takes hundreds
+@DEAD_PATH
 def test_after_detection_no_data_goes_to_a_dead_path_until_a_probe_came_back(fabric: Fabric, seed: int, when: float, link: int) -> None:
+    dead_path(fabric, seed, when, link)
+
+
+def dead_path(fabric: Fabric, seed: int, when: float, link: int) -> None:
     """A cable of some path dies at a random time and comes back later; nothing fails, the path is left alone, then used again."""
     peer = fabric.host_count - 1
     size = 600_000 if fabric is not WIDE else 1_200_000

@@ -88,7 +88,7 @@ OTHERS = st.one_of(
 STREAMS = st.lists(st.one_of(SACKS, SACKS, SACKS, NACKS, OTHERS), max_size=60)
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=200)
 @given(STREAMS, st.booleans(), st.sampled_from([120, 60]), st.integers(1, 4))
 def test_any_stream(events: list[Any], trimming: bool, idle: int, planes: int) -> None:
     """Any mixture of signals at any gaps; ``idle`` is the true RTT, at first unknown."""
