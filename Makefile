@@ -36,7 +36,7 @@ help:
 	make bench      install, then packets/s of the engine, the codec and the fabric               (root or sudo)
 	make soak       install, then the long runs                                                   (root or sudo)
 	make seeds      install, then every shipped scenario over 10 or 100 seeds in virtual time; goes on where it was stopped
-	make lint       ruff and mypy alone
+	make lint       ruff, import-linter and mypy alone
 	make mutations  deliberate bugs in the engine, one by one: is each caught?
 	make fuzz       install, then what comes from outside, guided by coverage: SECONDS_EACH=60
 	make clean      build output away, .venv and results stay;  make distclean: .venv too
@@ -158,16 +158,16 @@ interpreted: install $(STAMPS)/dev
 emulated: root install $(STAMPS)/dev
 	@status=0
 	echo "--- emulated tests, $(SANDBOXES) sandboxes at once"
-	$(PY) -m pytest tests/emulated -m "not soak and not quiet" --dist loadfile --tx '$(SANDBOXES)*popen//python=$(PY) -m testbed.sandbox -- $(PY)' || status=1
+	$(PY) -m pytest tests/emulated -m "not soak and not quiet" --dist loadfile --tx '$(SANDBOXES)*popen//python=$(PY) -m testbed.machine.sandbox -- $(PY)' || status=1
 	echo "--- emulated tests that measure, one by one"
-	$(PY) -m testbed.sandbox -- $(PY) -m pytest tests/emulated -m "quiet and not soak" || status=1
+	$(PY) -m testbed.machine.sandbox -- $(PY) -m pytest tests/emulated -m "quiet and not soak" || status=1
 	exit $$status
 
 mutations: $(STAMPS)/dev
 	$(PY) -m tests.mutations
 
 soak: root install $(STAMPS)/dev interpreted
-	@status=0; $(PY) -m testbed.sandbox -- $(PY) -m pytest tests/emulated tests/soak -m soak --timeout 0 -rP || status=$$?
+	@status=0; $(PY) -m testbed.machine.sandbox -- $(PY) -m pytest tests/emulated tests/soak -m soak --timeout 0 -rP || status=$$?
 	$(OWN); exit $$status
 
 # One directory per version, so that results of two versions never mix. Takes hours; stop it at any time and call it again.
@@ -178,6 +178,7 @@ seeds: install
 
 lint: $(STAMPS)/dev
 	$(PY) -m ruff check $(SOURCES)
+	.venv/bin/lint-imports --no-cache
 	$(PY) -m mypy
 
 SECONDS_EACH ?= 60

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import sysconfig
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -28,22 +29,20 @@ def compiler() -> str | None:
     return shutil.which(command.split()[0])
 
 
-def compiled(group: str, *modules: str) -> list[Any]:
-    """Extensions for one package below agents/, or for the named modules there; empty if it cannot be compiled, with the reason said."""
-    paths = [ROOT / "agents" / f"{name}.py" for name in modules] or (ROOT / "agents" / group).rglob("*.py")
-    sources = sorted(str(path.relative_to(ROOT)) for path in paths if path.read_text().strip())
-    if not sources:
-        return []
+def compiled(packages: list[str]) -> list[Any]:
+    """Extensions for the named packages, built as one: calls between them are C calls. Empty if it cannot be, with the reason said."""
+    paths = [path for package in packages for path in (ROOT / package.replace(".", "/")).rglob("*.py")]
+    sources = sorted(str(path.relative_to(ROOT)) for path in paths if path.name != "__init__.py")
     try:
         from mypyc.build import mypycify
 
-        made: list[Any] = mypycify(["--config-file=pyproject.toml", *sources], opt_level="3", group_name=f"mrcbed_{group}")
-        say(f"agents/{group} compiled by mypyc ({len(sources)} modules)")
+        made: list[Any] = mypycify(["--config-file=pyproject.toml", *sources], opt_level="3", group_name="mrcbed_engine")
+        say(f"engine compiled by mypyc ({len(sources)} modules of {', '.join(packages)})")
         return made
     except ImportError:
-        say(f"agents/{group} runs interpreted: mypy is not installed (make install brings it)")
+        say("engine runs interpreted: mypy is not installed (make install brings it)")
     except SystemExit as error:  # mypycify's way to say that the source does not type-check
-        say(f"agents/{group} runs interpreted: it does not type-check ({str(error).splitlines()[-1] if str(error) else 'see above'})")
+        say(f"engine runs interpreted: it does not type-check ({str(error).splitlines()[-1] if str(error) else 'see above'})")
     return []
 
 
@@ -52,9 +51,11 @@ def extensions() -> list[Any]:
     if os.environ.get("MRCBED_NO_COMPILE", "") not in ("", "0"):
         return []
     if compiler() is None:
-        say("agents run interpreted: no C compiler (apt install gcc python3-dev, then make install)")
+        say("engine runs interpreted: no C compiler (apt install gcc python3-dev, then make install)")
         return []
-    return compiled("mrc") + compiled("roce") + compiled("nic", "delay_line", "receive_ring", "packet_io", "device")
+    doors = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    sans_io = next(door["source_modules"] for door in doors if door["id"] == "sans-io")
+    return compiled([*sans_io, "agents.nic"])
 
 
 setup(

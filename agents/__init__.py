@@ -15,15 +15,12 @@ from importlib.machinery import SOURCE_SUFFIXES, FileFinder, ModuleSpec, SourceF
 from pathlib import Path
 from types import ModuleType
 
-ENGINES = ("agents.mrc", "agents.roce", "agents.device", "agents.packet_io", "agents.receive_ring", "agents.delay_line")
-"""What setup.py compiles: the engines, and the loop between them and the sockets."""
-
 
 class _SourceOnly(MetaPathFinder):
-    """Finds the engines' modules as source and does not see extension modules."""
+    """Finds the modules below as source and does not see extension modules."""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if path is not None and fullname.startswith(ENGINES):
+        if path is not None and fullname.startswith("agents."):
             for folder in path:
                 spec = FileFinder(folder, (SourceFileLoader, SOURCE_SUFFIXES)).find_spec(fullname)
                 if spec is not None:
@@ -32,12 +29,11 @@ class _SourceOnly(MetaPathFinder):
 
 
 def _stale() -> bool:
-    """True when an engine's extension is older than its source (or has no source)."""
-    for name in ENGINES:
-        place = Path(__path__[0], name.split(".")[1])
-        built = list(place.rglob("*.so")) + list(place.parent.glob(f"{place.name}.*.so"))
-        sources = list(place.rglob("*.py")) + list(place.parent.glob(f"{place.name}.py"))
-        if built and min(map(_written, built)) < max(map(_written, sources), default=0):
+    """True when some room's extension is older than a source of that room (or has no source)."""
+    for room in {path.relative_to(__path__[0]).parts[0] for path in Path(__path__[0]).rglob("*.so")}:
+        place = Path(__path__[0], room)
+        built, sources = place.rglob("*.so"), place.rglob("*.py")
+        if min(map(_written, built)) < max(map(_written, sources), default=0):
             return True
     return False
 

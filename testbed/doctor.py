@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from testbed.emulated import ovs
-from testbed.probes import PATH
+from testbed.machine.probes import PATH
 
 ROOT = Path(__file__).resolve().parent.parent
 KERNEL = (6, 1)
@@ -102,7 +102,7 @@ def _open_vswitch() -> Iterator[Check]:
 
 def _probed() -> Iterator[Check]:
     program = ROOT / "testbed/dataplane/fabric.bpf.o"
-    command = [sys.executable, "-m", "testbed.probes", *([str(program)] if os.path.exists(program) else [])]
+    command = [sys.executable, "-m", "testbed.machine.probes", *([str(program)] if os.path.exists(program) else [])]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     verdicts: dict[str, str] = json.loads(done.stdout) if done.returncode == 0 else {}
     for name, (lacking, why) in FEATURES.items():

@@ -1,6 +1,6 @@
 """The prober of one host: sends its probes, judges those that do not come back, and localises on its own counts. Sans-IO.
 
-Driven by agents.device beside the transport's engine, with the same methods; the virtual network of the tests takes it as an engine.
+Driven by agents.nic.device beside the transport's engine, with the same methods; the virtual network of the tests takes it as an engine.
 Time is monotonic ns. A probe is judged at its deadline and not before, those that came back too: counts then mean the same whatever
 their fate. What comes even later is late, and no loss.
 """

@@ -14,8 +14,8 @@ from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from agents.clustermapper.options import Options
-from agents.mrc import dscp
-from agents.mrc.wire import HEAD, INNER, UDP_PORT, crc32, head
+from agents.packets import dscp
+from agents.packets.headers import HEAD, INNER, UDP_PORT, crc32, head
 from topologies.addressing import HOST_MAC, TIER_T0, TIER_T1, ev, host_usid, inner_address, outer_address, usid
 from topologies.clos import Fabric, t0_name, t1_name
 

@@ -29,7 +29,7 @@ class CollectiveError(ValueError):
 
 
 class Verbs(Protocol):
-    """What this package asks of :class:`agents.device.Device`."""
+    """What this package asks of :class:`agents.nic.device.Device`."""
 
     @property
     def host(self) -> int: ...

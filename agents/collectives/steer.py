@@ -13,7 +13,7 @@ MOST_NAMED = 8
 
 
 class Agent(Protocol):
-    """What is asked of agents.control.AgentClient."""
+    """What is asked of agents.process.control.AgentClient."""
 
     def call(self, op: str, **args: Any) -> Any: ...
     def fileno(self) -> int: ...

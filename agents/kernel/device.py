@@ -1,4 +1,4 @@
-"""A host's kernel sockets behind the surface of :class:`agents.device.Device`: verbs, and one loop that never blocks on a socket.
+"""A host's kernel sockets behind the surface of :class:`agents.nic.device.Device`: verbs, and one loop that never blocks on a socket.
 
 The host with the lower number connects, from a port drawn from the run's seed, so that the kernel's hash of the flow can be drawn again.
 Nothing here needs root; listening sockets are bound to the host's own addresses in the fabric alone.
@@ -259,7 +259,7 @@ class KernelDevice:
         if has != self.engine.options.congestion:
             connection.fail(now, f"the kernel uses {has} instead of {self.engine.options.congestion}")
 
-    # --- as agents.device.Device -----------------------------------------------------------------------------
+    # --- as agents.nic.device.Device -----------------------------------------------------------------------------
 
     def start_mapper(self, options: dict[str, Any], seed: int) -> None:
         """Raises ValueError: probes need the raw sockets of the other transports."""

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from agents.mrc import dscp, loss, returned, wire
+from agents.mrc import wire
 from agents.mrc.config import Config
 from agents.mrc.departures import Departures
 from agents.mrc.neighbours import Neighbour, Neighbours
 from agents.mrc.queue_pair import ERROR, RTS, QueuePair
-from agents.mrc.responder import BEYOND, DUPLICATE, NEW, REFUSED
+from agents.mrc.receiver.responder import BEYOND, DUPLICATE, NEW, REFUSED
+from agents.mrc.sender import loss, returned
+from agents.packets import dscp, headers
 from agents.transport import PEER_UNKNOWN, REMOTE_ACCESS, REMOTE_INVALID, REMOTE_OPERATION
 from topologies.addressing import inner_address
 from topologies.clos import Fabric
 
-_SHORTEST: Final = wire.AFTER_BTH + 4 + wire.ICRC
+_SHORTEST: Final = wire.AFTER_BTH + 4 + headers.ICRC
 _STATUS: Final = {wire.SYNDROME_INVALID: REMOTE_INVALID, wire.SYNDROME_ACCESS: REMOTE_ACCESS, wire.SYNDROME_OPERATION: REMOTE_OPERATION}
-PROBE_BYTES: Final = wire.EXT_LENGTH[wire.PROBE] + 12 + 8 + wire.ICRC + 40
+PROBE_BYTES: Final = wire.EXT_LENGTH[wire.PROBE] + 12 + 8 + headers.ICRC + 40
 """Of a Reliability Probe, as congestion control counts packets."""
 _MAX_OWED: Final = 64
 """Most probe answers or NACKs that may wait at a QP; more are refused and counted."""
@@ -87,7 +89,7 @@ class Arrivals:
             kind, word, olen, onext, _, iword, ilen, inext, _, shigh, smid, slow, src, dhigh, dmid, dlow, dst, sport, dport, ulen, _,
             op, flags, _, dqpn, pword,
         ) = wire.S_ARRIVAL.unpack_from(buffer, start + 12)  # fmt: skip
-        if kind != 0x86DD or onext != 41 or inext != 17 or word >> 28 != 6 or iword >> 28 != 6 or dport != wire.UDP_PORT:
+        if kind != 0x86DD or onext != 41 or inext != 17 or word >> 28 != 6 or iword >> 28 != 6 or dport != headers.UDP_PORT:
             self.foreign += 1
             return None
         if dhigh != self.net_high or dmid != self.net_mid or dlow != self.net_low or dst != self.me + 1:
@@ -102,10 +104,10 @@ class Arrivals:
             self.bad_length += 1
             return None
         ev = (iword & 0xFFFF) << 16 | sport
-        if not trimmed and wire.icrc_in_place(buffer, start, length) != wire.S_ICRC.unpack_from(buffer, start + length - 4)[0]:
+        if not trimmed and headers.icrc_in_place(buffer, start, length) != headers.S_ICRC.unpack_from(buffer, start + length - 4)[0]:
             self.bad_icrc += 1
             return None
-        qpn = dqpn & wire.PSN_MASK
+        qpn = dqpn & headers.PSN_MASK
         qp = self.qps.get(qpn)
         if qp is None or qp.peer != src - 1 or qp.state < RTS:
             if qpn == wire.ENDPOINT_QPN:
@@ -117,7 +119,7 @@ class Arrivals:
             self.unexpected += 1
             if op != wire.NACK and now - qp.told_unexpected > self.config.base_rtt:
                 qp.told_unexpected = now
-                qp.nacks.append((wire.UNEXP_EVENT, pword & wire.PSN_MASK, ev, 0))
+                qp.nacks.append((wire.UNEXP_EVENT, pword & headers.PSN_MASK, ev, 0))
                 return qp
             return None
         if ev >> 16 != port or ev not in qp.ev_index:
@@ -131,7 +133,7 @@ class Arrivals:
         if op not in wire.EXT_LENGTH or (trimmed and op != wire.PROBE):
             self.bad_opcode += 1
             return None
-        if length != wire.AFTER_BTH + wire.EXT_LENGTH[op] + wire.ICRC:
+        if length != wire.AFTER_BTH + wire.EXT_LENGTH[op] + headers.ICRC:
             self.bad_length += 1
             return None
         if op == wire.SACK:
@@ -139,7 +141,7 @@ class Arrivals:
             return self._sack(now, qp, buffer, start, pword)
         if op == wire.ACK:
             (aeth,) = wire.S_AETH.unpack_from(buffer, start + wire.AFTER_BTH)
-            return self._ack(now, qp, aeth >> 24, pword & wire.PSN_MASK)
+            return self._ack(now, qp, aeth >> 24, pword & headers.PSN_MASK)
         if op == wire.PROBE:
             if len(qp.answers) >= _MAX_OWED:
                 self.too_many += 1
@@ -160,18 +162,18 @@ class Arrivals:
         at = start + wire.WRITE_HEADERS
         imm = -1
         if op == wire.WRITE_LAST_IMM or op == wire.WRITE_ONLY_IMM:
-            if length < wire.WRITE_HEADERS + 4 + wire.ICRC:
+            if length < wire.WRITE_HEADERS + 4 + headers.ICRC:
                 self.bad_length += 1
                 return None
             (imm,) = wire.S_IMM.unpack_from(buffer, at)
             at += 4
-        payload = start + length - wire.ICRC - pad - at
+        payload = start + length - headers.ICRC - pad - at
         if payload < 0:
             self.bad_length += 1
             return None
         rqmsn, msn, ts, _, va, rkey, dmalen = wire.S_WRITE_EXT.unpack_from(buffer, start + wire.AFTER_BTH)
         d = qp.responder
-        psn = d.absolute(pword & wire.PSN_MASK)
+        psn = d.absolute(pword & headers.PSN_MASK)
         d.arrived(now, ev >> 16, ev)
         if not qp.watched:
             self.neighbours.receiving(now, qp)
@@ -201,7 +203,7 @@ class Arrivals:
             return None
         _, _, ts, _, _, _, _ = wire.S_WRITE_EXT.unpack_from(buffer, start + wire.AFTER_BTH)
         d = qp.responder
-        psn = d.absolute(pword & wire.PSN_MASK)
+        psn = d.absolute(pword & headers.PSN_MASK)
         d.arrived(now, ev >> 16, ev)
         self.trimmed_rx += 1
         if d.trimmed(now, psn, ev, ts, pword & wire.F_RTX != 0, last_hop):
@@ -214,9 +216,9 @@ class Arrivals:
     def _sack(self, now: int, qp: QueuePair, buffer: Any, start: int, pword: int) -> QueuePair | None:
         w, offset, entropy, _, _, cack, _, mpr, first, bitmap, ts, waiting, cc = wire.S_SACK.unpack_from(buffer, start + wire.AFTER_BTH)
         r = qp.requester
-        cack &= wire.PSN_MASK
-        edge = r.una + wire.psn_delta(cack, r.una)
-        fresh = r.on_sack(now, cack, first, bitmap, cc & wire.PSN_MASK, mpr)
+        cack &= headers.PSN_MASK
+        edge = r.una + headers.psn_delta(cack, r.una)
+        fresh = r.on_sack(now, cack, first, bitmap, cc & headers.PSN_MASK, mpr)
         if fresh < 0:
             return None
         rtt = ((now >> self.shift) - ts & 0xFFFF) << self.shift
@@ -267,7 +269,7 @@ class Arrivals:
         if peer is None:
             self.bad_qp += 1
             return
-        if length != wire.AFTER_BTH + wire.EXT_LENGTH[op] + wire.ICRC:
+        if length != wire.AFTER_BTH + wire.EXT_LENGTH[op] + headers.ICRC:
             self.bad_length += 1
             return
         if ev >> 16 != port or ev not in peer.known:
@@ -307,11 +309,11 @@ class Arrivals:
             return qp
         if reason in (wire.TRIMMED, wire.TRIMMED_LASTHOP):
             self.nacks_rx += 1
-            returned.trimmed(qp.requester, now, psn & wire.PSN_MASK, entropy, ts, self.shift, reason == wire.TRIMMED_LASTHOP)
+            returned.trimmed(qp.requester, now, psn & headers.PSN_MASK, entropy, ts, self.shift, reason == wire.TRIMMED_LASTHOP)
             return None
         if reason in (wire.PSN_OOR_WINDOW, wire.NO_BITMAP, wire.NO_PKT_BUFFER, wire.NO_RESOURCE):
             self.nacks_rx += 1
-            returned.push_back(qp.requester, now, psn & wire.PSN_MASK, entropy, ts, self.shift, reason == wire.PSN_OOR_WINDOW)
+            returned.push_back(qp.requester, now, psn & headers.PSN_MASK, entropy, ts, self.shift, reason == wire.PSN_OOR_WINDOW)
             return None
         self.unsupported += 1
         return None

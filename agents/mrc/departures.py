@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 
-from agents.mrc import dscp, wire
+from agents.mrc import wire
 from agents.mrc.config import Config
-from agents.mrc.ev_state import ASSUMED_BAD
 from agents.mrc.framing import Framer
 from agents.mrc.neighbours import Neighbours, request_fields, response_fields
+from agents.mrc.paths.ev_state import ASSUMED_BAD
 from agents.mrc.queue_pair import RTS, QueuePair
+from agents.packets import dscp, headers
 from agents.transport import LONG_AGO, NEVER, REMOTE_ACCESS, REMOTE_INVALID, REMOTE_OPERATION
 
 _FAILURE = {wire.SYNDROME_INVALID: REMOTE_INVALID, wire.SYNDROME_ACCESS: REMOTE_ACCESS, wire.SYNDROME_OPERATION: REMOTE_OPERATION}
@@ -31,7 +32,7 @@ class Departures:
         self.port_up = neighbours.port_up
         self.probe_class = dscp.TRIMMABLE if config.trimming else dscp.NO_TRIM  # the data's: its FIFO is what gives a probe meaning
         self.paced_rate = int(config.port_rate * config.pace)
-        self.slack = config.lookahead * (config.mtu + wire.WRITE_HEADERS + wire.ICRC) * 8_000_000_000 // config.port_rate
+        self.slack = config.lookahead * (config.mtu + wire.WRITE_HEADERS + headers.ICRC) * 8_000_000_000 // config.port_rate
         self.turn = 0
         self.payload: memoryview | None = None
         self.high = False
@@ -195,9 +196,10 @@ class Departures:
             return self._sack(now, qp, ev, base, pid, True, ev, ts + held, wire.M_SKIP_ONCE if marked else wire.M_NONE, False)
         if qp.nacks:
             reason, psn, ev, ts = qp.nacks.pop(0)
-            ext = wire.S_NETH.pack(0, reason, 0, ev, qp.qpn & 0xFFFF, qp.remote_qpn & 0xFFFF, psn & wire.PSN_MASK, wire.CC_NACK << 4, 0, ts)
+            psn &= headers.PSN_MASK
+            ext = wire.S_NETH.pack(0, reason, 0, ev, qp.qpn & 0xFFFF, qp.remote_qpn & 0xFFFF, psn, wire.CC_NACK << 4, 0, ts)
             back = self._reverse(qp)
-            self.framer.bare(qp.route, back, dscp.CONTROL, wire.NACK, qp.remote_qpn, psn & wire.PSN_MASK, ext)
+            self.framer.bare(qp.route, back, dscp.CONTROL, wire.NACK, qp.remote_qpn, psn, ext)
             self.nacks_tx += 1
             return back
         if d.sack_due:
@@ -214,8 +216,8 @@ class Departures:
 
     def _ack(self, qp: QueuePair, psn: int, syndrome: int) -> int:
         ev = self._reverse(qp)
-        ext = wire.S_AETH.pack(syndrome << 24 | qp.responder.msn & wire.PSN_MASK)
-        self.framer.bare(qp.route, ev, dscp.CONTROL, wire.ACK, qp.remote_qpn, psn & wire.PSN_MASK, ext)
+        ext = wire.S_AETH.pack(syndrome << 24 | qp.responder.msn & headers.PSN_MASK)
+        self.framer.bare(qp.route, ev, dscp.CONTROL, wire.ACK, qp.remote_qpn, psn & headers.PSN_MASK, ext)
         self.acks_tx += 1
         return ev
 
@@ -226,10 +228,10 @@ class Departures:
         cack = d.expected - 1
         ext = wire.S_SACK.pack(
             wire.seth_word(m, probe), offset if -32768 <= offset <= 32767 else 0, entropy, qp.qpn & 0xFFFF, qp.remote_qpn & 0xFFFF,
-            cack & wire.PSN_MASK, wire.CC_SACK << 4, self.config.mpr >> 7, base - cack, d.bitmap(base),
-            ts & 0xFFFF, min(d.out_of_order(), 0x7FFF), d.window_advice(now) << 24 | d.inflow.bytes >> 8 & wire.PSN_MASK,
+            cack & headers.PSN_MASK, wire.CC_SACK << 4, self.config.mpr >> 7, base - cack, d.bitmap(base),
+            ts & 0xFFFF, min(d.out_of_order(), 0x7FFF), d.window_advice(now) << 24 | d.inflow.bytes >> 8 & headers.PSN_MASK,
         )  # fmt: skip
-        word = cack & wire.PSN_MASK
+        word = cack & headers.PSN_MASK
         if rtx:
             word |= wire.F_RTX
         self.framer.bare(qp.route, back, dscp.CONTROL, wire.SACK, qp.remote_qpn, word, ext)

@@ -9,22 +9,22 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from agents.mrc import loss, returned
-from agents.mrc.advice import Advice
 from agents.mrc.arrivals import Arrivals
 from agents.mrc.config import Config
-from agents.mrc.congestion.choice import congestion_class
 from agents.mrc.departures import Departures
 from agents.mrc.framing import Route
-from agents.mrc.memory import Memory
 from agents.mrc.neighbours import Neighbour, Neighbours
-from agents.mrc.path_set import PathSet
-from agents.mrc.plane_health import PlaneHealth
-from agents.mrc.plane_state import STATE_NAMES
+from agents.mrc.paths.path_set import PathSet
+from agents.mrc.paths.plane_health import PlaneHealth
+from agents.mrc.paths.plane_state import STATE_NAMES
 from agents.mrc.queue_pair import ERROR, INIT, RTS, QueuePair
-from agents.mrc.requester import Requester
-from agents.mrc.responder import Responder
-from agents.mrc.wire import PSN_MASK
+from agents.mrc.receiver.advice import Advice
+from agents.mrc.receiver.responder import Responder
+from agents.mrc.sender import loss, returned
+from agents.mrc.sender.congestion.choice import congestion_class
+from agents.mrc.sender.requester import Requester
+from agents.packets.headers import PSN_MASK
+from agents.packets.memory import Memory
 from agents.transport import (
     FLUSHED,
     NEVER,

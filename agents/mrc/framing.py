@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from agents.mrc import dscp, wire
+from agents.mrc import wire
 from agents.mrc.config import Config
-from agents.mrc.wire import crc32
+from agents.packets import dscp, headers
+from agents.packets.headers import crc32
 from topologies.addressing import HOST_MAC, inner_address, path_address
 from topologies.clos import Fabric
 
@@ -38,9 +39,9 @@ class Route:
         if len(self.heads) >= MOST_HEADS:
             self.heads.clear()
             self.sums.clear()
-        made = wire.head(HOST_MAC, me, outer, me, you, ev, klass, ecn, wire.UDP_PORT, after_udp)
+        made = headers.head(HOST_MAC, me, outer, me, you, ev, klass, ecn, headers.UDP_PORT, after_udp)
         self.heads[key] = made
-        self.sums[key] = wire.icrc_of_head(made)
+        self.sums[key] = headers.icrc_of_head(made)
         return made
 
 
@@ -60,7 +61,7 @@ class Framer:
         head = route.heads.get(key)
         if head is None:
             head = route.make(key, ev, klass, after_udp)
-        self.frame[: wire.HEAD] = head
+        self.frame[: headers.HEAD] = head
         return route.sums[key]
 
     def stamp(self, now: int) -> int:
@@ -77,37 +78,37 @@ class Framer:
         at = wire.WRITE_HEADERS
         ext = 40 if imm >= 0 else 36
         klass = dscp.NO_TRIM if not self.config.trimming else dscp.TRIMMABLE_RETX if rtx else dscp.TRIMMABLE
-        crc = self._head(route, ev, klass, ext + n + pad + wire.ICRC)
-        word = wire.F_TS | psn & wire.PSN_MASK
+        crc = self._head(route, ev, klass, ext + n + pad + headers.ICRC)
+        word = wire.F_TS | psn & headers.PSN_MASK
         if rtx:
             word |= wire.F_RTX
         if ask:
             word |= wire.F_ACKREQ
         wire.S_WRITE.pack_into(
-            self.frame, wire.BTH_AT, op, pad << 4, wire.PKEY, 0xFF000000 | qpn, word, rqmsn & 0xFFFF, msn & 0xFFFF, self.stamp(now),
+            self.frame, headers.BTH_AT, op, pad << 4, wire.PKEY, 0xFF000000 | qpn, word, rqmsn & 0xFFFF, msn & 0xFFFF, self.stamp(now),
             wire.FTYPE, va, rkey, dmalen,
         )  # fmt: skip
         if imm >= 0:
             wire.S_IMM.pack_into(self.frame, at, imm)
             at += 4
         self.length = at
-        crc = crc32(self.view[wire.BTH_AT : at], crc)
+        crc = crc32(self.view[headers.BTH_AT : at], crc)
         if n:
             crc = crc32(payload, crc)
         if pad:
             crc = crc32(bytes(pad), crc)
-        self.frame[wire.BTH_AT + 4] = 0
-        self.trailer = bytes(pad) + wire.S_ICRC.pack(crc)
+        self.frame[headers.BTH_AT + 4] = 0
+        self.trailer = bytes(pad) + headers.S_ICRC.pack(crc)
 
     def bare(self, route: Route, ev: int, klass: int, op: int, qpn: int, psn_word: int, ext: bytes) -> None:
         """A packet without payload; its iCRC is inside the frame."""
-        after = 12 + len(ext) + wire.ICRC
+        after = 12 + len(ext) + headers.ICRC
         crc = self._head(route, ev, klass, after)
-        wire.S_BTH.pack_into(self.frame, wire.BTH_AT, op, 0, wire.PKEY, 0xFF000000 | qpn, psn_word)
+        wire.S_BTH.pack_into(self.frame, headers.BTH_AT, op, 0, wire.PKEY, 0xFF000000 | qpn, psn_word)
         end = wire.AFTER_BTH + len(ext)
         self.frame[wire.AFTER_BTH : end] = ext
-        crc = crc32(self.view[wire.BTH_AT : end], crc)
-        self.frame[wire.BTH_AT + 4] = 0
-        wire.S_ICRC.pack_into(self.frame, end, crc)
-        self.length = end + wire.ICRC
+        crc = crc32(self.view[headers.BTH_AT : end], crc)
+        self.frame[headers.BTH_AT + 4] = 0
+        headers.S_ICRC.pack_into(self.frame, end, crc)
+        self.length = end + headers.ICRC
         self.trailer = b""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from agents.mrc.framing import Route
-from agents.mrc.plane_health import PlaneHealth
-from agents.mrc.requester import Requester
-from agents.mrc.responder import Responder
+from agents.mrc.paths.plane_health import PlaneHealth
+from agents.mrc.receiver.responder import Responder
+from agents.mrc.sender.requester import Requester
 from agents.transport import LONG_AGO, NEVER, Event
 
 RESET: Final = 0

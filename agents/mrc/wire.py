@@ -1,10 +1,7 @@
-"""MRC on the wire: every header, byte for byte, and the invariant CRC. No state, no I/O.
+"""MRC on the wire: every header after the BTH, byte for byte. No state, no I/O. What comes before is agents/packets/headers.py.
 
 Called by the endpoint (fast paths use the ``Struct`` objects directly, in place), by tests and by tools. Layouts follow the
 third-party readings of OCP MRC 1.0 that docs/protocol.md lists; values marked [ours] are this project's own choice.
-
-A frame is Ethernet (14) | outer IPv6 (40) | inner IPv6 (40) | UDP (8) | BTH (12) | headers | payload | iCRC (4).
-All fields are big-endian, the iCRC little-endian (InfiniBand sends it least significant byte first).
 """
 
 from __future__ import annotations
@@ -12,16 +9,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import Any, Final
 
-from agents.mrc import dscp
-
-try:
-    from isal.isal_zlib import crc32 as crc32
-except ImportError:  # zlib gives the same sums, eight times slower on a full packet
-    from zlib import crc32 as crc32
-
-UDP_PORT: Final = 4791
-"""RoCE's port. The specification prints 4971 in one place. Changed here and in
-testbed/dataplane/layout.py, and nowhere else [ours]."""
+from agents.packets import dscp
+from agents.packets.headers import BTH_AT, ICRC, INNER, OUTER, PSN_MASK, S_OUTER, S_UDP, UDP
 
 # Opcodes.
 WRITE_FIRST: Final = 0xC6
@@ -78,7 +67,6 @@ F_ACKREQ: Final = 1 << 31
 F_RTX: Final = 1 << 29
 F_TS: Final = 1 << 28
 """A TSETH follows: of WRITEs alone. What has its timestamp in a header of its own (SACK, NACK, probe, endpoint operations) has it clear."""
-PSN_MASK: Final = 0xFFFFFF
 PKEY: Final = 0xFFFF
 """Default partition [ours]."""
 FTYPE: Final = 1
@@ -86,24 +74,14 @@ FTYPE: Final = 1
 CC_SACK: Final = 0
 CC_NACK: Final = 2
 
-# Offsets in a frame.
-OUTER: Final = 14
-INNER: Final = 54
-UDP: Final = 94
-BTH_AT: Final = 102
-HEAD: Final = 102
-"""Bytes before the BTH."""
 AFTER_BTH: Final = 114
 WRITE_HEADERS: Final = 138
 """Bytes before the payload of a WRITE without immediate."""
-ICRC: Final = 4
 COUNTED: Final = 88
 """What congestion control counts of a data packet beside its payload: UDP length + 40, without an immediate (UET)."""
 TRIM_BYTES: Final = 142
 """What a switch leaves of a frame: all headers of a WRITE with immediate [ours; the same in testbed/dataplane/layout.py]."""
 
-S_OUTER = Struct("!IHBB16s16s")  # version/class/flow, payload length, next header, hop limit, source, destination
-S_UDP = Struct("!HHHH")
 S_BTH = Struct("!BBHII")  # opcode, m se pad tver, pkey, res8+dqpn24, flags8+psn24
 S_WRITE = Struct("!BBHIIHHHHQII")  # BTH, METH (rqmsn, msn), TSETH (tx_ts, tsr/res/ftype), RETH (va, rkey, dmalen)
 S_WRITE_EXT = Struct("!HHHHQII")  # the same after the BTH
@@ -116,73 +94,16 @@ S_NETH = Struct("!HBBIHHIBBH")
 S_PETH = Struct("!3xBH2xHHHH")
 S_ERTH = Struct("!xB2xI4xHH")
 S_EETH = Struct("!xB26xH6x")
-S_ICRC = Struct("<I")
 S_ARRIVAL = Struct("!HIHBB16x16xIHBBQIHHQIHHHHHHBBHII")
 """From the EtherType (byte 12) to the end of the BTH, as the receiver reads it in one go."""
 
 EXT_LENGTH: Final = {ACK: 4, ENDPOINT_REQUEST: 16, ENDPOINT_RESPONSE: 36, SACK: 36, NACK: 20, PROBE: 16}
 """Bytes between BTH and iCRC of each packet without payload."""
 
-_MASK_FRONT = b"\xff" * 8 + b"\x6f\xff\xff\xff"
-
 
 def seth_word(m: int, probe: bool) -> int:
     """The first 16 bits of a SETH: type4 nxt5 m2 r3 pr1 r1; type and nxt are 0 [ours]."""
     return m << 5 | (2 if probe else 0)
-
-
-def psn_delta(psn: int, reference: int) -> int:
-    """How far the 24-bit ``psn`` is ahead of ``reference`` (any width), as a signed 24-bit difference."""
-    return ((psn - reference + 0x800000) & PSN_MASK) - 0x800000
-
-
-def s24(value: int) -> int:
-    """A 24-bit difference as a signed number."""
-    return ((value + 0x800000) & PSN_MASK) - 0x800000
-
-
-def ip_header(next_header: int, payload: int, dscp: int, ecn: int, flow: int, hop_limit: int, src: bytes, dst: bytes) -> bytes:
-    """An IPv6 header; ``payload`` in bytes."""
-    return S_OUTER.pack(6 << 28 | dscp << 22 | ecn << 20 | flow, payload, next_header, hop_limit, src, dst)
-
-
-def head(
-    mac: bytes, outer_src: bytes, outer_dst: bytes, inner_src: bytes, inner_dst: bytes, ev: int, dscp: int, ecn: int, port: int,
-    after_udp: int,
-) -> bytes:
-    """The 102 bytes before the BTH.
-
-    ``after_udp`` counts the bytes from the BTH to the iCRC inclusive. The EV is striped: its low half is the UDP source
-    port, its high half the low 16 bits of the inner flow label; which half goes where is our choice.
-    """
-    udp = 8 + after_udp
-    inner = ip_header(17, udp, dscp, ecn, ev >> 16 & 0xFFFF, 64, inner_src, inner_dst)
-    outer = ip_header(41, 40 + udp, dscp, ecn, 0, 64, outer_src, outer_dst)
-    return mac + mac + b"\x86\xdd" + outer + inner + S_UDP.pack(ev & 0xFFFF, port, udp, 0)
-
-
-def icrc_of_head(frame_head: bytes) -> int:
-    """CRC state after the masked inner IPv6 and UDP headers of a 102-byte head."""
-    b = bytearray(b"\xff" * 8 + frame_head[INNER:HEAD])
-    b[8] |= 0x0F
-    b[9:12] = b"\xff\xff\xff"
-    b[15] = 0xFF
-    b[54:56] = b"\xff\xff"
-    return int(crc32(b))
-
-
-def icrc_in_place(buffer: Any, start: int, length: int) -> int:
-    """The iCRC that a received frame should carry; overwrites the fields that the CRC takes as ones.
-
-    CRC-32 from the inner IPv6 header on, after 8 bytes of FF, with traffic class, flow label, hop limit, UDP checksum
-    and BTH byte 4 as ones (RoCEv2's, InfiniBand annex A17).
-    """
-    at = start + INNER
-    buffer[at - 8 : at + 4] = _MASK_FRONT
-    buffer[at + 7] = 0xFF
-    buffer[start + UDP + 6 : start + UDP + 8] = b"\xff\xff"
-    buffer[start + BTH_AT + 4] = 0xFF
-    return int(crc32(buffer[at - 8 : start + length - ICRC]))
 
 
 def describe(frame: bytes) -> dict[str, Any]:

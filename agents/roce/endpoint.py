@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from agents.mrc.dscp import CE
-from agents.mrc.wire import PSN_MASK, UDP_PORT, crc32, icrc_in_place
+from agents.packets.dscp import CE
+from agents.packets.headers import PSN_MASK, UDP_PORT, crc32, icrc_in_place
 from agents.roce.queue_pair import ERROR, INIT, QueuePair
 from agents.roce.queue_pairs import QueuePairs
 from agents.roce.requester import RING

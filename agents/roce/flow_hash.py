@@ -16,7 +16,7 @@ import struct
 import zlib
 from typing import Final
 
-from agents.mrc.wire import UDP_PORT
+from agents.packets.headers import UDP_PORT
 from topologies.clos import Fabric
 from topologies.paths import path_links
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from agents.mrc.dscp import ECT0, NOT_ECT
-from agents.mrc.wire import UDP_PORT, head, icrc_of_head
+from agents.packets.dscp import ECT0, NOT_ECT
+from agents.packets.headers import UDP_PORT, head, icrc_of_head
 from agents.roce.congestion import NotificationPoint
 from agents.roce.requester import Requester
 from agents.roce.responder import Responder

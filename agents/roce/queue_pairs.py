@@ -9,8 +9,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from agents.mrc.memory import Memory
-from agents.mrc.wire import PSN_MASK
+from agents.packets.headers import PSN_MASK
+from agents.packets.memory import Memory
 from agents.roce import flow_hash
 from agents.roce.congestion import NotificationPoint
 from agents.roce.counters import Counters

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from agents.mrc.wire import psn_delta
+from agents.packets.headers import psn_delta
 from agents.roce.congestion import Congestion
 from agents.roce.counters import Counters
 from agents.roce.wire import BODY_AT, ICRC_BYTES, RETH_BYTES

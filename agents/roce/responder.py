@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from agents.mrc.memory import Memory
-from agents.mrc.wire import PSN_MASK
+from agents.packets.headers import PSN_MASK
+from agents.packets.memory import Memory
 from agents.roce.counters import Counters
 from agents.roce.wire import (
     ACK,

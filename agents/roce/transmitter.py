@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from agents.mrc.dscp import CONTROL
-from agents.mrc.wire import PSN_MASK, crc32
+from agents.packets.dscp import CONTROL
+from agents.packets.headers import PSN_MASK, crc32
 from agents.roce.counters import Counters
 from agents.roce.queue_pair import RTS, QueuePair
 from agents.roce.wire import (

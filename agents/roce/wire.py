@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from agents.mrc.dscp import ROCE
+from agents.packets.dscp import ROCE
 
 DATA_DSCP: Final = ROCE
 """Marked on every hop, and never trimmed: this transport cannot use a trimmed packet."""

@@ -1,13 +1,13 @@
 """Lose one ping in ten on a link, twice with the same seed, and see the same pings lost; then see who else was hit.
 
-Run as root, from the clone: .venv/bin/python -m testbed.sandbox -- .venv/bin/python docs/examples/lossy_link.py
+Run as root, from the clone: .venv/bin/python -m testbed.machine.sandbox -- .venv/bin/python docs/examples/lossy_link.py
 """
 
 from __future__ import annotations
 
 import re
 
-from testbed.cluster import Cluster
+from testbed.emulated.cluster import Cluster
 from topologies import load_fabric
 
 PINGS = 100

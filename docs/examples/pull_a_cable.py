@@ -1,6 +1,6 @@
 """Write 2 MiB from h0 to h5 over MRC, pull a cable halfway, and see what the transport made of it.
 
-Run as root, from the clone: .venv/bin/python -m testbed.sandbox -- .venv/bin/python docs/examples/pull_a_cable.py
+Run as root, from the clone: .venv/bin/python -m testbed.machine.sandbox -- .venv/bin/python docs/examples/pull_a_cable.py
 This file plays three parts: without arguments it builds the cluster and starts itself twice, in h0 and in h5.
 """
 
@@ -11,9 +11,9 @@ import subprocess
 import sys
 import time
 
-from agents.device import Device
+from agents.nic.device import Device
 from agents.transport import RECEIVE, STATUS_NAMES, Completion
-from testbed.cluster import Cluster
+from testbed.emulated.cluster import Cluster
 from topologies import load_fabric
 from topologies.clos import Fabric
 

@@ -12,12 +12,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from agents.mrc import dscp, wire
-from testbed import sandbox
-from testbed.cluster import Cluster
+from agents.packets import dscp, headers
 from testbed.dataplane import layout
 from testbed.emulated import netlink
+from testbed.emulated.cluster import Cluster
 from testbed.errors import UserError
+from testbed.machine import sandbox
 from topologies import load_fabric
 from topologies.addressing import HOST_MAC, inner_address, path_address
 from topologies.clos import Fabric
@@ -37,10 +37,10 @@ def blast(cluster: Cluster, seconds: float) -> dict[str, float]:
         raise UserError("the benchmark's bare sender needs a C compiler: apt-get install gcc")
     me, you = inner_address(0), inner_address(1)
     evs = sorted(path_evs(fabric, 0, 1), key=lambda e: (e & 0xFFFF, e >> 16))  # EV k leaves by plane k mod planes
-    after = fabric.frame_bytes - wire.HEAD
+    after = fabric.frame_bytes - headers.HEAD
     frames = b"".join(
         # A UDP port that is nobody's, in the data class: switches treat it as data, the far end's kernel drops it.
-        wire.head(HOST_MAC, me, path_address(fabric, 0, 1, e), me, you, e, dscp.NO_TRIM, 0, wire.UDP_PORT, after).ljust(
+        headers.head(HOST_MAC, me, path_address(fabric, 0, 1, e), me, you, e, dscp.NO_TRIM, 0, headers.UDP_PORT, after).ljust(
             fabric.frame_bytes, b"\0"
         )
         for e in evs

@@ -10,7 +10,7 @@ import json
 import sys
 import time
 
-from agents.device import Device
+from agents.nic.device import Device
 from topologies.clos import Fabric
 
 MESSAGE = 1 << 20

@@ -16,8 +16,8 @@ from typing import NoReturn
 import click
 
 from testbed.errors import UserError, explain
-from testbed.limits import check_memory, raise_open_files
-from testbed.streams import take_standard_streams
+from testbed.machine.limits import check_memory, raise_open_files
+from testbed.machine.streams import take_standard_streams
 from topologies import FabricError
 
 COMMANDS = {

@@ -31,7 +31,7 @@ def command(context: click.Context, rounds: int, seconds: float, as_json: bool) 
     """Exit status 0, or 2 for what the machine lacks."""
     if context.invoked_subcommand is not None:
         return
-    from testbed import sandbox
+    from testbed.machine import sandbox
 
     if os.geteuid() != 0:
         raise UserError("mrcbed bench needs root for network namespaces and eBPF: use sudo")
@@ -90,8 +90,8 @@ def command(context: click.Context, rounds: int, seconds: float, as_json: bool) 
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 def schedules(count: int, first: int, jobs: int, fabric: str, keep: Path | None, as_json: bool) -> None:
     """One line per broken schedule on stderr, with the command that repeats it."""
-    from scenarios.many_schedules import figures, repeated_by, run_many, told_of
-    from scenarios.schedules import Outcome
+    from scenarios.sets.many_schedules import figures, repeated_by, run_many, told_of
+    from scenarios.sets.schedules import Outcome
     from testbed.cli.run import ProgressBar
     from topologies import load_fabric
 
@@ -121,10 +121,10 @@ def schedules(count: int, first: int, jobs: int, fabric: str, keep: Path | None,
 @click.option("--resume", is_flag=True, help="Go on in --out DIR; what is finished there is kept.")
 def seeds(names: tuple[str, ...], seed_range: str | None, jobs: int | None, out: str | None, resume: bool) -> None:
     """Exit status: 0 every check of every run held, 1 one did not or a run is missing, 2 bad input, 130 stopped."""
-    from scenarios import seeds as sets
-    from scenarios.processes import cores
-    from scenarios.series import Form, concluded, run_series
-    from scenarios.simulate import simulate
+    from scenarios.run.processes import cores
+    from scenarios.run.simulate import simulate
+    from scenarios.sets import seeds as sets
+    from scenarios.sets.series import Form, concluded, run_series
     from testbed.cli.run import ProgressBar, give_back, parse_seeds
     from testbed.cli.sets import tell
 

@@ -9,8 +9,8 @@ import click
 from rich.table import Table
 
 from testbed import terminal
-from testbed.cleanup import as_data, end, find
 from testbed.errors import UserError
+from testbed.machine.cleanup import as_data, end, find
 
 
 @click.command(name="clean")

@@ -19,11 +19,11 @@ def command(directories: tuple[Path, ...], out: str | None, as_json: bool) -> No
 
     Writes tables, comparison, plots and report into a new directory and changes nothing in the old ones. Needs no root.
     """
-    from scenarios.html_report import write_report
-    from scenarios.merging import merge, read_all
-    from scenarios.plots import draw_all
-    from scenarios.report import show
-    from scenarios.runner import results_directory
+    from scenarios.run.runner import results_directory
+    from scenarios.sets.merging import merge, read_all
+    from scenarios.show.html import write_report
+    from scenarios.show.plots import draw_all
+    from scenarios.show.report import show
 
     wholes = read_all(directories)
     directory = results_directory(f"compare-{wholes[0].summary['scenario']}", out)

@@ -41,8 +41,8 @@ def command(
 
     Exit status: 0 all figures were run, whatever their verdicts; 1 some could not be; 2 bad input; 130 stopped.
     """
-    from scenarios.paper import series
-    from scenarios.paper.figures import chosen
+    from scenarios.sets.paper import series
+    from scenarios.sets.paper.figures import chosen
 
     wanted = chosen(figures)
     seeds = tuple(parse_seeds(seed_range)) if seed_range else ()
@@ -72,7 +72,7 @@ def command(
 
 
 def _run(wanted: list[Any], directory: Path, form: Any, as_json: bool) -> int:
-    from scenarios.paper import series
+    from scenarios.sets.paper import series
 
     status = series.run_series(wanted, directory, form, run_one, conclude_apart(series.conclude), tell)
     _show(directory, as_json)
@@ -89,8 +89,8 @@ def _list(wanted: list[Any], seeds: tuple[int, ...]) -> None:
 
 
 def _show(directory: Path, as_json: bool) -> None:
-    from scenarios.paper import page
-    from scenarios.paper.series import concluded
+    from scenarios.sets.paper import page
+    from scenarios.sets.paper.series import concluded
 
     path = page.write_page(directory)
     made = concluded(directory)
@@ -109,7 +109,7 @@ def _sizes(console: Console) -> None:
     from rich import box
     from rich.table import Table
 
-    from scenarios.paper.sizing import table
+    from scenarios.sets.paper.sizing import table
 
     heads, rows = table()
     title = "Fabrics without oversubscription, as few tiers as it takes"

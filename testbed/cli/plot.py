@@ -19,7 +19,7 @@ def command(directory: Path, tables: bool, as_json: bool) -> None:
         raise UserError(f"{directory} holds no results (no summary.json): give a directory that mrcbed run wrote")
     if tables:
         _tables(directory)
-    from scenarios.plots import draw_all
+    from scenarios.show.plots import draw_all
 
     made = draw_all(directory)
     if as_json:
@@ -33,7 +33,7 @@ def command(directory: Path, tables: bool, as_json: bool) -> None:
 
 def _tables(directory: Path) -> None:
     """What agents and runner logged, as tables. Raises :class:`UserError`."""
-    from scenarios.measure import load_runs, write_tables
+    from scenarios.figures.measure import load_runs, write_tables
 
     try:
         runs = load_runs(directory)

@@ -10,9 +10,10 @@ from typing import Any
 import click
 from rich.console import Console
 
-from testbed import running, terminal
+from testbed import terminal
 from testbed.controller.client import ControllerClient
 from testbed.errors import UserError
+from testbed.machine import running
 
 WIDTH = 140
 

@@ -11,6 +11,6 @@ import click
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 def command(directory: Path) -> None:
     """Write report.html of results directory DIR and print its path: one file, for any browser, without network. Needs no root."""
-    from scenarios.html_report import write_report
+    from scenarios.show.html import write_report
 
     click.echo(write_report(directory))

@@ -15,12 +15,12 @@ from typing import Any
 import click
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from scenarios.schema import load_scenario, named_scenarios
+from scenarios.schema.scenario import load_scenario, named_scenarios
 from testbed import terminal
 from testbed.emulated import ovs
 from testbed.emulated.ovs import SWITCHES
 from testbed.errors import UserError
-from testbed.exclusive import measuring, refuse_if_measuring
+from testbed.machine.exclusive import measuring, refuse_if_measuring
 from testbed.simulated import EMULATED, SIMULATED, WORLDS
 from topologies import FabricError
 from topologies.toml_files import MAX_WHOLE
@@ -107,10 +107,10 @@ def command(
     as_json: bool,
 ) -> None:
     """Exit status: 0 well, 1 a check or a sum failed, 2 bad input or something the machine lacks, 3 not trustworthy, 130 stopped."""
-    from scenarios.processes import cores
-    from scenarios.runner import check_pcap_links, plan, results_directory, run_scenario
-    from scenarios.simulate import check_simulable, simulate
-    from testbed import sandbox
+    from scenarios.run.processes import cores
+    from scenarios.run.runner import check_pcap_links, plan, results_directory, run_scenario
+    from scenarios.run.simulate import check_simulable, simulate
+    from testbed.machine import sandbox
 
     wanted = list(dict.fromkeys([*seeds, *(parse_seeds(seed_range) if seed_range else ())]))
     try:
@@ -132,9 +132,9 @@ def command(
     directory = results_directory(loaded.name, out, resume)
 
     def work() -> int:
-        from scenarios.report import show
-        from scenarios.resume import kept
-        from scenarios.summary import INTERRUPTED, exit_status
+        from scenarios.figures.summary import INTERRUPTED, exit_status
+        from scenarios.run.resume import kept
+        from scenarios.show.report import show
 
         with ProgressBar() as progress:
             words = ["mrcbed", *sys.argv[1:]]

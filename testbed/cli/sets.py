@@ -13,21 +13,21 @@ from typing import Any
 
 import click
 
-from scenarios.series import INTERRUPTED
+from scenarios.sets.series import INTERRUPTED
 from testbed import terminal
 from testbed.cli.run import ProgressBar
 from testbed.errors import UserError
-from testbed.exclusive import measuring
+from testbed.machine.exclusive import measuring
 from testbed.simulated import SIMULATED
 
 
 def run_one(scenario: Any, where: Path, resume: bool, world: str = "emulated", apart: bool = True) -> int:
     """Run it into ``where``; the exit status, 130 if the user stopped it. ``apart``: in a sandbox, for which it takes root."""
-    from testbed import sandbox
+    from testbed.machine import sandbox
 
     def work() -> int:
-        from scenarios.runner import run_scenario
-        from scenarios.simulate import simulate
+        from scenarios.run.runner import run_scenario
+        from scenarios.run.simulate import simulate
 
         with ProgressBar() as progress:
             words = ["mrcbed", *sys.argv[1:]]
@@ -43,7 +43,7 @@ def run_one(scenario: Any, where: Path, resume: bool, world: str = "emulated", a
 
 def conclude_apart(conclude: Callable[[Any, Path], Any]) -> Callable[[Any, Path], None]:
     """The same, in a sandbox if that can be had."""
-    from testbed import sandbox
+    from testbed.machine import sandbox
 
     def apart(item: Any, out: Path) -> None:
         def work() -> int:
@@ -63,7 +63,7 @@ def show_list(items: Sequence[Any], seeds: tuple[int, ...], heads: tuple[str, st
     from rich import box
     from rich.table import Table
 
-    from scenarios import estimate
+    from scenarios.sets import estimate
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for head in (heads[0], "what", heads[1], "full\nruns, about", "--quick\nruns, about"):

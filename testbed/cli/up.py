@@ -27,7 +27,7 @@ from topologies import load_fabric, named_fabrics
 )
 def command(fabric: str, transport: str, seed: int, no_controller: bool, switch: str, policy: str) -> None:
     """Ends with Ctrl-D or ``exit``; nothing stays behind. Exit status 0, or 1 if a process of the cluster died."""
-    from testbed import sandbox
+    from testbed.machine import sandbox
 
     if no_controller and policy != "none":
         raise UserError(f"--policy {policy} needs the controller: leave --no-controller out")
@@ -41,7 +41,7 @@ def command(fabric: str, transport: str, seed: int, no_controller: bool, switch:
         from pathlib import Path
 
         from testbed.cli.run import ProgressBar
-        from testbed.cluster import Cluster
+        from testbed.emulated.cluster import Cluster
         from testbed.prompt.cli import Prompt
 
         for stream in (sys.stdin, sys.stdout):

@@ -44,9 +44,9 @@ def command(
 
     Exit status: 0 all agree or have a known cause; 1 some figure differs without one, or a run failed; 2 bad input; 130 stopped.
     """
-    from scenarios.series import Form
-    from scenarios.validation import concluding
-    from scenarios.validation.cases import chosen, parse_worlds
+    from scenarios.sets.series import Form
+    from scenarios.sets.validation import concluding
+    from scenarios.sets.validation.cases import chosen, parse_worlds
 
     wanted = chosen(names, parse_worlds(worlds))
     seeds = tuple(parse_seeds(seed_range)) if seed_range else ()
@@ -81,7 +81,7 @@ def command(
 
 def _report(wanted: list[Any], directory: Path, as_json: bool) -> int:
     """Of the cases that were run, in whatever worlds."""
-    from scenarios.validation import concluding
+    from scenarios.sets.validation import concluding
 
     form = concluding.read_form(directory)
     there = [case for case in wanted if any((directory / case.id / world / "summary.json").is_file() for world in WORLDS)]
@@ -100,8 +100,8 @@ def _list(wanted: list[Any], seeds: tuple[int, ...]) -> None:
 
 
 def _show(directory: Path, as_json: bool) -> None:
-    from scenarios.validation import page
-    from scenarios.validation.concluding import concluded
+    from scenarios.sets.validation import page
+    from scenarios.sets.validation.concluding import concluded
 
     path = page.write_page(directory)
     if as_json:

@@ -13,11 +13,11 @@ import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from agents.control import Lines
+from agents.process.control import Lines
 from testbed.controller.journal import Journal
 
 ARGUMENT = {"deny": "entries", "hint": "links"}
-"""The agents' requests (agents/host.py), and what they call the list."""
+"""The agents' requests (agents/process/host.py), and what they call the list."""
 EVENT = {"deny": "denylist-pushed", "hint": "hint-pushed"}
 HELLO = b'{"id": 0, "op": "hello", "quiet": true}\n'
 """The first thing an agent hears: from one that wants no notifications. Nobody waits for the answer."""

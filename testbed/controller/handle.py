@@ -30,7 +30,7 @@ REST_S = 1.0
 
 
 class Agent(Protocol):
-    """What this module asks of agents.control.AgentClient."""
+    """What this module asks of agents.process.control.AgentClient."""
 
     def call(self, op: str, **args: Any) -> Any: ...
 

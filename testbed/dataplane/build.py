@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from agents.mrc import dscp
+from agents.packets import dscp
 from testbed.dataplane import layout
 from testbed.errors import UserError
 from topologies import addressing, clos

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from testbed.dataplane import layout
 from testbed.dataplane.loader import PINS
 from testbed.dataplane.maps import BpfMap
-from testbed.port_watch import Traffic
 from topologies.clos import Fabric, Link, Port
 
 _S = {name: i for i, name in enumerate(layout.STATS_WORDS)}
@@ -25,6 +26,24 @@ _BACKGROUND = len(layout.BACKGROUND_WORDS)
 Row = dict[str, Any]
 Accounts = dict[str, tuple[int, int]]
 """Port -> (packets that its switch was too slow to take, packets that its switch sent out there)."""
+
+
+Bytes = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes of every port by its number, since the fabric was built. ``left``: seen at the far end, of both classes."""
+
+    left: Bytes
+    data_left: Bytes
+    data_admitted: Bytes
+    data_flushed: Bytes
+
+    @property
+    def waiting(self) -> Bytes:
+        """Of the data class, at the port or on its cable."""
+        return self.data_admitted - self.data_left - self.data_flushed
 
 
 class Counters:

@@ -95,7 +95,7 @@ struct port_background {
 	__u64 corrupted;
 };
 
-/* Injected faults of what arrives at a port; probabilities in 2^-32. Written by testbed/dataplane/packet_faults.py; the draws are counted
+/* Injected faults of what arrives at a port; probabilities in 2^-32. Written by testbed/faults/packet_faults.py; the draws are counted
  * here, so that the same packets in the same order meet the same fate. */
 enum { FAULT_LOSS = 1, FAULT_CORRUPT = 2, FAULT_PATH = 4 };
 

@@ -1,7 +1,7 @@
 """Background traffic: one iperf3 flow between two hosts of a running fabric, on one path, on addresses of its own.
 
-Made by testbed.cluster for scenarios, and by the prompt. Owns what it starts and adds, two processes, two addresses and two routes, and
-takes exactly these away again. Its frames are told from all others by their inner addresses (topologies/addressing.py).
+Made by testbed.emulated.cluster for scenarios, and by the prompt. Owns what it starts and adds, two processes, two addresses and two
+routes, and takes exactly these away again. Its frames are told from all others by their inner addresses (topologies/addressing.py).
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from testbed.emulated import bringup
 from testbed.errors import UserError
-from testbed.probes import PATH
+from testbed.machine.probes import PATH
+from testbed.world import Stream
 from topologies import addressing
 from topologies.clos import Fabric
 
@@ -37,21 +37,6 @@ ANSWER_S = 1.5
 POLL_S = 0.005
 
 Popen = Callable[..., "subprocess.Popen[bytes]"]
-
-
-@dataclass(frozen=True)
-class Stream:
-    """``rate_bps``: payload, all parallel streams together; None: as fast as TCP goes."""
-
-    number: int  # unique among those of a fabric at one time
-    src: int
-    dst: int
-    protocol: str
-    rate_bps: int | None
-    seconds: int
-    ev: int  # of the path, taken in both directions
-    parallel: int = 1
-    congestion: str = CONGESTION[0]
 
 
 def require_iperf3() -> None:

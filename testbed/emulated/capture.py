@@ -1,6 +1,6 @@
 """Keeps pcaps of chosen links: one tcpdump per link, on the switch's end, both directions, in one file.
 
-Used by testbed.cluster. A capture must be complete or say that it is not: large buffers, and the kernel's drop count is kept.
+Used by testbed.emulated.cluster. A capture must be complete or say that it is not: large buffers, and the kernel's drop count is kept.
 It runs outside our processes, so it slows none of them.
 """
 

@@ -1,7 +1,7 @@
 """The emulated fabric: a Mininet network built from a topologies.Fabric, in batches, out of switches (eBPF, or Open vSwitch bridges) and
 rated cables.
 
-Used by testbed.cluster, inside the sandbox only. Mininet's API and prompt work on it. Nothing appears in the machine's own network
+Used by testbed.emulated.cluster, inside the sandbox only. Mininet's API and prompt work on it. Nothing appears in the machine's own network
 namespace, and no sysctl of the machine changes. The fabric is gone when its last process and descriptor are.
 """
 
@@ -19,7 +19,6 @@ from typing import Any
 from mininet.log import error, output
 from mininet.net import Mininet
 
-from testbed import sandbox
 from testbed.dataplane import layout, loader
 from testbed.dataplane.counters import Counters
 from testbed.emulated import bringup, netlink
@@ -28,6 +27,7 @@ from testbed.emulated.links import FabricIntf, FabricLink
 from testbed.emulated.nodes import FabricHost, FabricSwitch
 from testbed.emulated.ovs import OpenVSwitch
 from testbed.errors import UserError
+from testbed.machine import sandbox
 from topologies import addressing
 from topologies.clos import Fabric
 
@@ -45,7 +45,7 @@ class FabricNet(Mininet):
 
     def __init__(self, fabric: Fabric, step: Step = lambda name: None, switch: str = "ebpf") -> None:
         if not sandbox.inside():
-            raise UserError("a fabric is built inside the sandbox only: use mrcbed, or python -m testbed.sandbox -- COMMAND")
+            raise UserError("a fabric is built inside the sandbox only: use mrcbed, or python -m testbed.machine.sandbox -- COMMAND")
         self.fabric = fabric
         self.namespaces: dict[str, int] = {}
         self.switch_namespace = ""

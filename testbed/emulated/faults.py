@@ -1,6 +1,6 @@
 """Takes links and switches of a running fabric down and up, and notices when somebody else does.
 
-One :class:`Faults` per FabricNet; who keeps what down is testbed/fault_holders.py. A fault acts on the switch's end of a
+One :class:`Faults` per FabricNet; who keeps what down is testbed/faults/holders.py. A fault acts on the switch's end of a
 cable, never on a host's: the host sees its carrier go, as with a pulled cable, and keeps its routes. Down: gate closed in both directions,
 interface down, what was queued declared flushed. Up: interface up, carrier and queues back at both ends, flushed again, gate opened; so
 the books stay exact. A monitor thread does the same for whoever runs `ip link set` by hand in a node.
@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from testbed.dataplane.counters import Counters
 from testbed.dataplane.layout import PORT_BASE
 from testbed.emulated.netlink import OPER_UP, LinkEvents, LinkSocket
-from testbed.fault_holders import Holders
+from testbed.faults.holders import Holders
 from topologies.clos import Fabric, Link, Port
 
 SETTLE_S = 1.0

@@ -1,4 +1,4 @@
-"""Carries faults out on a living cluster; the list of those that are there, and their rules, are testbed/fault_injections.py.
+"""Carries faults out on a living cluster; the list of those that are there, and their rules, are testbed/faults/injections.py.
 
 One :class:`Injector` per Cluster, made with it. What is in a fault's nature to happen later is done by a thread of its own. Must never
 touch anything but the cluster's own fabric and processes.
@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from testbed.dataplane.packet_faults import PacketFaults
 from testbed.emulated.faults import Faults
 from testbed.emulated.rates import Rates
 from testbed.errors import UserError
-from testbed.fault_injections import Injections
+from testbed.faults.injections import Injections
+from testbed.faults.packet_faults import PacketFaults
 from topologies.clos import Fabric
 
 

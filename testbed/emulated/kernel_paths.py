@@ -1,7 +1,7 @@
 """The kernel's own routing in the hosts while a kernel transport runs: flows spread over all paths for TCP, an address per plane for MPTCP.
 
-Called by testbed.cluster. Installed before such agents start and put back when they have ended, so that whoever uses a fabric by hand
-(ping, iperf3) keeps one path per pair of hosts. The text builders are pure and tested without root.
+Called by testbed.emulated.cluster. Installed before such agents start and put back when they have ended, so that whoever uses a fabric by
+hand (ping, iperf3) keeps one path per pair of hosts. The text builders are pure and tested without root.
 
 **TCP.** A route to each peer with one next hop per path, on which the flow's hash chooses (`fib_multipath_hash_policy` 1: addresses, ports,
 protocol). The kernel maps the hash to next hops by weight, in their order; a dead one's share goes to the living one before it. So only the

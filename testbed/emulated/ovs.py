@@ -24,10 +24,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from testbed import sandbox
 from testbed.emulated import packet_sockets
 from testbed.errors import UserError
-from testbed.probes import PATH
+from testbed.machine import sandbox
+from testbed.machine.probes import PATH
 from topologies.addressing import BLOCK, switch_usid
 from topologies.clos import Fabric, Port
 from topologies.paths import static_tables

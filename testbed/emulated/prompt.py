@@ -20,9 +20,10 @@ from typing import Any
 from mininet.cli import CLI
 from rich.console import Console
 
-from agents.control import AgentError
-from testbed import sandbox, terminal
+from agents.process.control import AgentError
+from testbed import terminal
 from testbed.errors import ClusterDied, UserError, internal
+from testbed.machine import sandbox
 from topologies import FabricError
 
 REFUSED = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from testbed.emulated import bringup
-from testbed.fault_holders import SlowPorts
+from testbed.faults.holders import SlowPorts
 from topologies.clos import Fabric, Port
 
 

@@ -16,7 +16,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from agents.collectives.registry import collectives
-from testbed.cluster import Cluster
+from testbed.emulated.cluster import Cluster
 from testbed.emulated.prompt import Prompt as FabricPrompt
 from testbed.emulated.prompt import words_of
 from testbed.errors import UserError

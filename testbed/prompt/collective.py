@@ -14,12 +14,14 @@ from agents.collectives.data import DTYPES
 from agents.collectives.group import CollectiveError
 from agents.collectives.registry import collectives
 from agents.collectives.steer import CutOff, connect, wait_for_all
-from agents.control import AgentError
-from testbed.cluster import Cluster
+from agents.process.control import AgentError
+from testbed.emulated.cluster import Cluster
 from testbed.errors import UserError
 from topologies.theory import COLLECTIVES, bus_bandwidth, bus_factor, place_ranks
 
 DEFAULTS = {"steps": "10", "bytes": str(1 << 20), "placement": "packed", "dtype": "int32", "qps": "1", "slices": "4"}
+PATIENCE_S = 60
+"""A step may take so long; what has not ended by then is given up [ours]."""
 _NUMBERS = ("steps", "bytes", "qps", "slices")
 
 
@@ -95,7 +97,7 @@ def run(cluster: Cluster, console: Console, command: str, kind: type[Collective]
                 agent.call(
                     "start", collective=kind.name, message_bytes=size, dtype=options["dtype"], steps=steps, warmup=1, seed=seed
                 )  # fmt: skip
-            ended = wait_for_all(agents, heard, check, 60 + steps * 60, cluster.clock)
+            ended = wait_for_all(agents, heard, check, (1 + steps) * PATIENCE_S, cluster.clock)
         except KeyboardInterrupt:
             failure = "stopped"
         except AgentError as error:  # the others have begun

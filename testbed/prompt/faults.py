@@ -8,11 +8,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Column, Table
 
-from testbed.cluster import Cluster
+from testbed.emulated.cluster import Cluster
 from testbed.emulated.prompt import words_of
 from testbed.errors import UserError
-from testbed.fault_kinds import KEYS, KINDS, kind_named, read_keys
-from testbed.fault_targets import Injected
+from testbed.faults.kinds import KEYS, KINDS, kind_named, read_keys
+from testbed.faults.targets import Injected
 from topologies.clos import Fabric
 
 USAGE = "fault KIND ON [key=value...], like fault loss h0-p1 probability=0.01 direction=up; fault alone lists the kinds"

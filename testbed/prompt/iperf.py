@@ -10,11 +10,12 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from testbed.cluster import Cluster
-from testbed.emulated.background import MAX_STREAMS, Stream, wire_rate
+from testbed.emulated.background import MAX_STREAMS, wire_rate
 from testbed.emulated.bringup import spread
+from testbed.emulated.cluster import Cluster
+from testbed.emulated.iperf_report import complaint, flow_figures
 from testbed.errors import UserError
-from testbed.iperf_report import complaint, flow_figures
+from testbed.world import Stream
 from topologies import FabricError
 from topologies.addressing import ev, ev_fields
 from topologies.fabrics import parse_rate

@@ -10,7 +10,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from agents.clustermapper.options import Options
-from testbed.cluster import Cluster
+from testbed.emulated.cluster import Cluster
 from testbed.errors import UserError
 
 _STYLES = {"clear": "green", "lossy": "yellow", "dead": "red"}

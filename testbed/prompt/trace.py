@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agents.mrc import dscp, wire
+from agents.packets import dscp, headers
 from testbed.emulated import packet_sockets
 from topologies.addressing import HOST_MAC, inner_address, path_address, text
 from topologies.clos import Fabric
@@ -65,8 +65,8 @@ def trace(
     """
     mark = os.urandom(16)
     outer = path_address(fabric, src, dst, ev)
-    inner = wire.ip_header(NO_NEXT_HEADER, len(mark), dscp.NO_TRIM, 0, 0, 64, inner_address(src), inner_address(dst)) + mark
-    frame = HOST_MAC + HOST_MAC + b"\x86\xdd" + wire.ip_header(41, len(inner), dscp.NO_TRIM, 0, 0, 64, inner_address(src), outer) + inner
+    inner = headers.ip_header(NO_NEXT_HEADER, len(mark), dscp.NO_TRIM, 0, 0, 64, inner_address(src), inner_address(dst)) + mark
+    frame = HOST_MAC + HOST_MAC + b"\x86\xdd" + headers.ip_header(41, len(inner), dscp.NO_TRIM, 0, 0, 64, inner_address(src), outer) + inner
     owner = {p.name: p.node for p in fabric.ports}
     watchers = [socket_in(namespaces(""), ETH_P_ALL), socket_in(namespaces(f"h{dst}"), ETH_P_ALL)]
     if come_twice:

@@ -1,4 +1,4 @@
-"""A simulated fabric with everything on it as one object: testbed.cluster.Cluster's contract, in virtual time.
+"""A simulated fabric with everything on it as one object: testbed.emulated.cluster.Cluster's contract, in virtual time.
 
 Made by the runner with ``--world simulated`` and by tests. Needs no root and touches nothing of the machine but the log files.
 """
@@ -14,7 +14,7 @@ from typing import Any
 from agents.kernel.options import KINDS as KERNEL_KINDS
 from testbed.controller.denylist import OPERATOR
 from testbed.errors import ClusterDied, UserError
-from testbed.fault_targets import FaultEvent, Injected
+from testbed.faults.targets import FaultEvent, Injected
 from testbed.simulated.controller import SimulatedController
 from testbed.simulated.faults import LinkFaults, SimulatedInjector
 from testbed.simulated.hosts import SimulatedAgent, SimulatedHost
@@ -125,15 +125,15 @@ class SimulatedCluster:
     # --- what the controller does ------------------------------------------------------------------------------
 
     def deny(self, entry: str, reason: str = "", by: str = OPERATOR) -> bool:
-        """As testbed.cluster.Cluster.deny."""
+        """As testbed.emulated.cluster.Cluster.deny."""
         return self.control.deny(entry, reason, by)
 
     def allow(self, entry: str, by: str | None = None) -> bool:
-        """As testbed.cluster.Cluster.allow."""
+        """As testbed.emulated.cluster.Cluster.allow."""
         return self.control.allow(entry, by)
 
     def denied(self) -> list[dict[str, Any]]:
-        """As testbed.cluster.Cluster.denied."""
+        """As testbed.emulated.cluster.Cluster.denied."""
         return self.control.denied()
 
     def controller_journal(self, since_ns: int) -> list[dict[str, Any]]:
@@ -151,7 +151,7 @@ class SimulatedCluster:
         return self._links.set_switch(name, up)
 
     def inject(self, kind: str, on: str, *, run_seed: int = 0, **keys: Any) -> Injected:
-        """As testbed.cluster.Cluster.inject; there is no controller to kill."""
+        """As testbed.emulated.cluster.Cluster.inject; there is no controller to kill."""
         return self._injector.inject(kind, on, keys, run_seed)
 
     def clear(self, number: int) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from agents.control import AgentError, Lines
+from agents.process.control import AgentError, Lines
 from testbed.controller.agents import ARGUMENT, EVENT, Agent, AgentLinks
 from testbed.controller.denylist import OPERATOR
 from testbed.controller.journal import Journal

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from testbed.dataplane.packet_faults import PacketFaults
 from testbed.errors import UserError
-from testbed.fault_holders import Holders, SlowPorts
-from testbed.fault_injections import Injections
-from testbed.fault_targets import Injected
+from testbed.faults.holders import Holders, SlowPorts
+from testbed.faults.injections import Injections
+from testbed.faults.packet_faults import PacketFaults
+from testbed.faults.targets import Injected
 from testbed.simulated.hosts import SimulatedHost
 from testbed.simulated.network import Network
 from topologies.clos import Fabric, Link

@@ -1,6 +1,6 @@
 """A host without a process: the engine, the verbs and the agent of a host process, driven by the simulated network's events.
 
-What agents.device and agents.host do with sockets and a clock is done here in virtual time: computing takes none of it. Made by
+What agents.nic.device and agents.process.host do with sockets and a clock is done here in virtual time: computing takes none of it. Made by
 testbed.simulated.cluster, one per host and run.
 """
 
@@ -10,9 +10,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from agents.agent import Agent
-from agents.control import AgentError
-from agents.device import Nic, make_engine
+from agents.nic.device import Nic, make_engine
+from agents.process.agent import Agent
+from agents.process.control import AgentError
 from agents.transport import NEVER, Engine
 from testbed.simulated.network import Network
 from topologies.clos import Fabric
@@ -26,7 +26,7 @@ class _NoRing:
 
 
 class SimulatedPorts:
-    """The NIC ports of a host: what agents.packet_io.PacketIO is to a device."""
+    """The NIC ports of a host: what agents.nic.packet_io.PacketIO is to a device."""
 
     ring = _NoRing()
 
@@ -161,7 +161,7 @@ class SimulatedHost:
 
 
 class SimulatedAgent:
-    """Steers a simulated host as agents.control.AgentClient steers a process: requests and answers are those of the wire."""
+    """Steers a simulated host as agents.process.control.AgentClient steers a process: requests and answers are those of the wire."""
 
     def __init__(self, host: SimulatedHost) -> None:
         self.host = host

@@ -64,7 +64,7 @@ class Network:
         """Set by whoever wants :meth:`run` to return after what happens now."""
         self.hops = 0  # frames that took a link
         self.fault_words = [0] * (_WORDS * len(fabric.ports))
-        """As the map port_fault: testbed.dataplane.packet_faults writes it, draws are counted here."""
+        """As the map port_fault: testbed.faults.packet_faults writes it, draws are counted here."""
         self.path_faults: dict[bytes, bytes] = {}
         """As the map path_fault."""
         self._events: list[tuple[int, int, Callable[[Any, Any], None], Any, Any]] = []

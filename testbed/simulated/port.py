@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from agents.mrc import dscp
+from agents.packets import dscp
 from agents.transport import LONG_AGO
 from testbed.dataplane import layout
 from topologies.clos import Fabric

@@ -16,10 +16,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from agents.mrc import dscp, wire
+from agents.mrc import wire
 from agents.mrc.config import Config
 from agents.mrc.endpoint import Endpoint
 from agents.mrc.framing import Framer, Route
+from agents.packets import dscp, headers
 from agents.roce.endpoint import Endpoint as RoceEndpoint
 from agents.transport import NEVER, Engine
 from topologies.addressing import ev, host_of_inner, shift
@@ -110,20 +111,20 @@ def _connect(world: World, a: int, b: int) -> tuple[int, int]:
 
 
 def _is_write(frame: bytes) -> bool:
-    return wire.WRITE_FIRST <= frame[wire.BTH_AT] <= wire.WRITE_ONLY_IMM
+    return wire.WRITE_FIRST <= frame[headers.BTH_AT] <= wire.WRITE_ONLY_IMM
 
 
 def _with_class(frame: bytes, klass: int, ecn: int) -> bytes:
-    word, *rest = wire.S_OUTER.unpack_from(frame, wire.OUTER)
+    word, *rest = headers.S_OUTER.unpack_from(frame, headers.OUTER)
     word = word & ~(0xFF << 20) | klass << 22 | ecn << 20
-    return frame[: wire.OUTER] + wire.S_OUTER.pack(word, *rest) + frame[wire.INNER :]
+    return frame[: headers.OUTER] + headers.S_OUTER.pack(word, *rest) + frame[headers.INNER :]
 
 
 def trimmed(frame: bytes, klass: int) -> bytes:
     """What a switch makes of a WRITE too many: headers kept, payload and iCRC cut, only outer length and DSCP changed."""
     keep = min(len(frame), wire.TRIM_BYTES)
     cut = bytearray(_with_class(frame, klass, dscp.ECT0)[:keep])
-    struct.pack_into("!H", cut, wire.OUTER + 4, keep - wire.INNER)
+    struct.pack_into("!H", cut, headers.OUTER + 4, keep - headers.INNER)
     return bytes(cut)
 
 
@@ -140,7 +141,7 @@ def _mrc(world: World) -> None:
         """The fifth PSN's first transmission is lost, the tenth's marked, the seventh's trimmed on its way, the twelfth's last hop."""
         if not _is_write(frame):
             return frame
-        psn = int.from_bytes(frame[wire.BTH_AT + 9 : wire.BTH_AT + 12], "big")
+        psn = int.from_bytes(frame[headers.BTH_AT + 9 : headers.BTH_AT + 12], "big")
         first = psn not in seen
         order = seen.setdefault(psn, len(seen))
         if first and order == 4:
@@ -153,7 +154,7 @@ def _mrc(world: World) -> None:
 
     def follow(frame: bytes) -> bool:
         """The first WRITE and the first SACK are captured on every cable of their paths."""
-        op = frame[wire.BTH_AT]
+        op = frame[headers.BTH_AT]
         if op not in (wire.WRITE_FIRST, wire.SACK) or op in followed:
             return False
         followed.add(op)
@@ -186,7 +187,7 @@ def _mrc(world: World) -> None:
 
     def lose_refusal(frame: bytes) -> bytes | None:
         nonlocal refusals
-        if frame[wire.BTH_AT] == wire.ACK and frame[wire.AFTER_BTH] == wire.SYNDROME_ACCESS:
+        if frame[headers.BTH_AT] == wire.ACK and frame[wire.AFTER_BTH] == wire.SYNDROME_ACCESS:
             refusals += 1
             return None
         return frame

@@ -14,7 +14,7 @@ local mrc = Proto("mrc", "Multipath Reliable Connection")
 mrc.prefs.port = Pref.uint("UDP port", 4791, "MRC's UDP destination port: RoCE's 4791; the specification prints 4971 in one place")
 mrc.prefs.icrc = Pref.bool("Check the iCRC", true, "Compute the invariant CRC of every packet; large captures load faster without")
 
--- Addresses and uSIDs as topologies/addressing.py makes them, DSCP values as agents/mrc/dscp.py (they are the operator's to choose).
+-- Addresses and uSIDs as topologies/addressing.py makes them, DSCP values as agents/packets/dscp.py (they are the operator's to choose).
 local BLOCK, BLOCK_TEXT = "\xfc\xbb\xbb\x00", "fcbb:bb00::/32"
 local INNER_PREFIX = "\xfd\x6d\x72\x63" .. ("\0"):rep(10) -- fd6d:7263::<host number + 1>
 local CLASSES = { [48] = "CONTROL", [10] = "TRIMMABLE", [12] = "NO_TRIM", [14] = "TRIMMABLE_RETX", [18] = "TRIMMED", [20] = "TRIMMED_LASTHOP" }

@@ -166,7 +166,7 @@ World = LooseWorld | EngineWorld
 
 
 class Ranks:
-    """Connected groups on hosts ``0 .. n-1``, driven as agents.host does it."""
+    """Connected groups on hosts ``0 .. n-1``, driven as agents.process.host does it."""
 
     def __init__(self, world: World, n: int, needed: Callable[[int], Sequence[Wanted]], qps: int = 1) -> None:
         self.world = world

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from random import Random
 
-from agents.mrc import dscp
+from agents.packets import dscp
 from topologies.clos import DATA_HEADERS, Fabric
 
 TRIM_BYTES = DATA_HEADERS + 4

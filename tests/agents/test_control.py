@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from agents.control import MAX_CLIENTS, AgentClient, AgentError, AgentServer, Lines
+from agents.process.control import MAX_CLIENTS, AgentClient, AgentError, AgentServer, Lines
 
 
 class Agent(threading.Thread):
@@ -102,7 +102,7 @@ def test_a_process_of_another_user_is_turned_away_whatever_the_files_say(agent: 
 
 def test_a_line_without_an_end_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or what is held for it would grow as long as somebody writes."""
-    monkeypatch.setattr("agents.control.MAX_LINE", 1000)
+    monkeypatch.setattr("agents.process.control.MAX_LINE", 1000)
     ours, theirs = socket.socketpair()
     lines = Lines(ours)
     theirs.send(b"x" * 1000)

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.delay_line import CUT, DelayLine
-from agents.mrc import dscp
-from agents.receive_ring import ReceiveRing
+from agents.nic.delay_line import CUT, DelayLine
+from agents.nic.receive_ring import ReceiveRing
+from agents.packets import dscp
 from agents.transport import NEVER
 from topologies.clos import SACK_BYTES, Fabric
 

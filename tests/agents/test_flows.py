@@ -11,7 +11,7 @@ import pytest
 
 from agents.collectives.flows import Content, Flow, Flows, Receiver, parse, places, wanted
 from agents.collectives.group import ARENA, CollectiveError, Group
-from agents.flow_log import FlowLog
+from agents.process.flow_log import FlowLog
 from agents.transport import NEVER, OK, RECEIVE, RETRY_EXCEEDED, WRITE, Completion
 from tests.agents.collective_rig import EngineWorld, LooseWorld, Ranks, flows
 from topologies.clos import Fabric

@@ -9,11 +9,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 STORY = """
 import sys
-import agents.host
-agents.host.collectives()
+import agents.process.host
+agents.process.host.collectives()
 had = set(sys.modules)
 from tests.agents.collective_rig import LooseWorld, collective, flows
-for name in agents.host.collectives():
+for name in agents.process.host.collectives():
     for dtype in ("int32", "float32"):
         world = LooseWorld(4, 1)
         assert world.run(collective(world, name, 4, 4096, dtype).look), name

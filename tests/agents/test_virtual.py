@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from agents.mrc import dscp, wire
 from agents.mrc.endpoint import Endpoint
+from agents.packets import dscp, headers
 from agents.transport import NEVER
 from tests.agents.egress import TRIM_BYTES, Egress, dscp_of, is_high
 from tests.agents.virtual import VirtualNetwork, connect
@@ -22,7 +22,7 @@ MIDDLE = "p0-t0-0-u0"
 
 def frame(klass: int, length: int = TINY.frame_bytes, ecn: int = dscp.ECT0, path: bytes = bytes(16)) -> bytes:
     """Outer header right, the rest a count."""
-    head = wire.head(addressing.HOST_MAC, bytes(16), path, bytes(16), bytes(16), 0, klass, ecn, wire.UDP_PORT, length - wire.HEAD)
+    head = headers.head(addressing.HOST_MAC, bytes(16), path, bytes(16), bytes(16), 0, klass, ecn, headers.UDP_PORT, length - headers.HEAD)
     made = head + bytes(k & 0xFF for k in range(length - len(head)))
     assert len(made) == length and dscp_of(made) == klass
     return made

@@ -59,7 +59,7 @@ class Victim:
                 return self.seen.worker()
         except (OSError, ValueError, StopIteration):
             return None
-        words = {"controller": "-m testbed.controller", "agent": "-m agents.host", "shell": "mininet:"}[victim]
+        words = {"controller": "-m testbed.controller", "agent": "-m agents.process.host", "shell": "mininet:"}[victim]
         found = sorted(pid for pid, line in self.seen.processes().items() if words in line)
         return rng.choice(found) if found else None
 

@@ -1,4 +1,5 @@
-"""Root-and-kernel tests. Those marked ``sandbox`` run through `python -m testbed.sandbox -- pytest tests/emulated`, as `make test` does."""
+"""Root-and-kernel tests. Those marked ``sandbox`` run through `python -m testbed.machine.sandbox -- pytest tests/emulated`, as `make test`
+does."""
 
 from __future__ import annotations
 
@@ -7,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from testbed import sandbox
-from testbed.cluster import Cluster
+from testbed.emulated.cluster import Cluster
+from testbed.machine import sandbox
 from tests.emulated.ring import PATIENCE_S
 from topologies import load_fabric
 
@@ -21,7 +22,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if os.geteuid() != 0:
         reason = "needs root: sudo make test"
     elif not sandbox.inside():
-        reason = "needs the sandbox: python -m testbed.sandbox -- pytest tests/emulated"
+        reason = "needs the sandbox: python -m testbed.machine.sandbox -- pytest tests/emulated"
     else:
         return
     for item in items:
@@ -46,5 +47,5 @@ def slow() -> Iterator[Cluster]:
 @pytest.fixture
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cluster whose process was killed lets the test look, however slowly, before it ends this process."""
-    monkeypatch.setattr("testbed.cluster.NOTICE_S", 2 * PATIENCE_S)
-    monkeypatch.setattr("testbed.cluster.FORCE_S", 3 * PATIENCE_S)
+    monkeypatch.setattr("testbed.emulated.cluster.NOTICE_S", 2 * PATIENCE_S)
+    monkeypatch.setattr("testbed.emulated.cluster.FORCE_S", 3 * PATIENCE_S)

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from testbed.cluster import Cluster
+from testbed.emulated.cluster import Cluster
 
 
 def classes(cluster: Cluster) -> list[str]:

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from agents.mrc import dscp
-from testbed.cluster import Cluster
+from agents.packets import dscp
 from testbed.dataplane.counters import books
+from testbed.emulated.cluster import Cluster
 from testbed.emulated.netlink import in_namespace
 from tests.emulated.ring import PATIENCE_S, wait_until
 from topologies import addressing

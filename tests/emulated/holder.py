@@ -14,9 +14,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from testbed import sandbox
-from testbed.cluster import Cluster
 from testbed.dataplane import loader
+from testbed.emulated.cluster import Cluster
+from testbed.machine import sandbox
 from topologies import load_fabric
 
 

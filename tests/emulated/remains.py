@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from testbed.dataplane import loader
-from testbed.sandbox import RUN_MARK, start_time
+from testbed.machine.sandbox import RUN_MARK, start_time
 from tests.emulated.ring import wait_until
 
 CLOSED = any(not folder.stat().st_mode & 1 for folder in Path(__file__).resolve().parents)

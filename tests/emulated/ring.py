@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from agents.collectives.steer import connect, wait_for_all
-from scenarios.measure import books
-from testbed.cluster import Cluster
+from scenarios.figures.measure import books
+from testbed.emulated.cluster import Cluster
 from topologies.theory import place_ranks
 
 BYTES = 1 << 16

@@ -8,7 +8,7 @@ import subprocess
 from types import TracebackType
 from typing import NamedTuple
 
-from testbed.cluster import Cluster
+from testbed.emulated.cluster import Cluster
 
 HIGH, DATA = "11:", "12:"
 """Handles of the two classes' FIFOs."""

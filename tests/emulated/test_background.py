@@ -10,15 +10,16 @@ from typing import Any
 
 import pytest
 
-from scenarios.measure import Run, books
-from scenarios.one_run import OneRun, Spec
-from scenarios.schema import load_scenario
-from scenarios.summary import run_summary
-from testbed.cluster import Cluster
+from scenarios.figures.measure import Run, books
+from scenarios.figures.summary import run_summary
+from scenarios.run.one_run import OneRun, Spec
+from scenarios.schema.scenario import load_scenario
 from testbed.dataplane.counters import books as cable_books
-from testbed.emulated.background import Stream, datagram_bytes
+from testbed.emulated.background import datagram_bytes
+from testbed.emulated.cluster import Cluster
+from testbed.emulated.iperf_report import complaint, flow_figures
 from testbed.errors import UserError
-from testbed.iperf_report import complaint, flow_figures
+from testbed.world import Stream
 from tests.emulated.ring import PATIENCE_S
 from topologies.addressing import ev
 from topologies.paths import path_links

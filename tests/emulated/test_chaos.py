@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from testbed.exclusive import Measuring, refuse_if_measuring
-from testbed.sandbox import RUN_MARK
+from testbed.machine.exclusive import Measuring, refuse_if_measuring
+from testbed.machine.sandbox import RUN_MARK
 from tests.emulated.chaos import QUICK, VICTIMS, Victim, machine, mrcbed
 from tests.emulated.remains import mark_of
 from tests.emulated.ring import PATIENCE_S

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from testbed.cluster import CRASH_POINTS
-from testbed.sandbox import RUN_DIR, RUN_MARK
+from testbed.emulated.cluster import CRASH_POINTS
+from testbed.machine.sandbox import RUN_DIR, RUN_MARK
 from tests.emulated.remains import CLOSED, assert_gone, mark_of, remains
 from tests.emulated.ring import PATIENCE_S
 
@@ -161,7 +161,7 @@ def test_clean_ends_the_rest_of_a_dead_run_and_its_interfaces() -> None:
 
 def test_exit_statuses_come_through() -> None:
     def status(*command: str) -> int:
-        wrapped = [sys.executable, "-m", "testbed.sandbox", "--", *command]
+        wrapped = [sys.executable, "-m", "testbed.machine.sandbox", "--", *command]
         return subprocess.run(wrapped, cwd=ROOT, check=False, capture_output=True).returncode
 
     assert status("sh", "-c", "exit 7") == 7
@@ -172,7 +172,8 @@ def test_exit_statuses_come_through() -> None:
 def test_the_sandbox_leaves_no_mount_outside() -> None:
     before = Path("/proc/self/mountinfo").read_text()
     text = subprocess.run(
-        [sys.executable, "-m", "testbed.sandbox", "--", "sh", "-c", "cat /proc/self/mountinfo; touch /run/mrcbed/x /sys/fs/bpf 2>&1"],
+        [sys.executable, "-m", "testbed.machine.sandbox", "--"]
+        + ["sh", "-c", "cat /proc/self/mountinfo; touch /run/mrcbed/x /sys/fs/bpf 2>&1"],
         cwd=ROOT, check=True, capture_output=True, text=True,
     ).stdout  # fmt: skip
     assert "/run/mrcbed" in text and "/sys/fs/bpf" in text
@@ -182,7 +183,7 @@ def test_the_sandbox_leaves_no_mount_outside() -> None:
 
 @pytest.mark.skipif(CLOSED, reason="only root can reach this clone")
 def test_not_root_is_one_line() -> None:
-    command = [sys.executable, "-m", "testbed.sandbox", "--", "true"]
+    command = [sys.executable, "-m", "testbed.machine.sandbox", "--", "true"]
     done = subprocess.run(command, cwd=ROOT, user=65534, check=False, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (2, "mrcbed: mrcbed needs root: run it with sudo\n")
 
@@ -191,7 +192,7 @@ def test_closed_standard_streams_are_no_obstacle(tmp_path: Path) -> None:
     """As a service or a CI system may start us. What a program writes to descriptor 1 must not land in a file of ours."""
     said = tmp_path / "said"
     code = f"import os; open({str(said)!r}, 'w').write(' '.join(os.readlink(f'/proc/self/fd/{{n}}') for n in range(3)))"
-    command = f"exec {sys.executable} -m testbed.sandbox -- {sys.executable} -c \"{code}\" <&- >&- 2>&-"
+    command = f"exec {sys.executable} -m testbed.machine.sandbox -- {sys.executable} -c \"{code}\" <&- >&- 2>&-"
     assert subprocess.run(["sh", "-c", command], cwd=ROOT).returncode == 0
     assert said.read_text() == "/dev/null /dev/null /dev/null"
 

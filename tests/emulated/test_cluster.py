@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from testbed import sandbox
-from testbed.cluster import Cluster
 from testbed.dataplane import loader
 from testbed.dataplane.counters import books
 from testbed.dataplane.maps import BpfMap
+from testbed.emulated.cluster import Cluster
 from testbed.errors import ClusterDied, UserError
+from testbed.machine import sandbox
 from tests.emulated.frames import Wire, arrived, mrc
 from tests.emulated.ring import PATIENCE_S, wait_until
 from topologies import FabricError, addressing, load_fabric
@@ -158,7 +158,7 @@ def test_an_unknown_capture_link_is_refused_before_anything_is_built(tmp_path: P
 
 
 def test_outside_the_sandbox_is_an_error_for_people() -> None:
-    code = "from testbed.cluster import Cluster; from topologies import load_fabric; Cluster(load_fabric('tiny'))"
+    code = "from testbed.emulated.cluster import Cluster; from topologies import load_fabric; Cluster(load_fabric('tiny'))"
     environment = {k: v for k, v in os.environ.items() if not k.startswith("MRCBED")}
     command = [sys.executable, "-W", "ignore", "-c", code]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)

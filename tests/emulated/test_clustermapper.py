@@ -12,7 +12,7 @@ import pytest
 from agents.clustermapper import probes
 from agents.clustermapper.localise import DEAD, LOSSY, Localiser
 from agents.clustermapper.options import Options
-from testbed.cluster import Cluster
+from testbed.emulated.cluster import Cluster
 from tests.emulated.frames import INTO_THE_SOCKET_S, OTHERHOST, Wire
 from tests.emulated.ring import Ring, logged, unexplained, wait_until
 from topologies import load_fabric

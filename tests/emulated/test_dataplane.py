@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from agents.mrc import dscp
-from testbed.cluster import Cluster
+from agents.packets import dscp
 from testbed.dataplane import layout, loader
 from testbed.dataplane.counters import books, totals
 from testbed.dataplane.maps import BpfMap
+from testbed.emulated.cluster import Cluster
 from tests.emulated.frames import OTHERHOST, Wire, arrived, at_rest, ipv6, mrc, wires_of
 from tests.emulated.ring import PATIENCE_S, wait_until
 from topologies import addressing

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from agents.device import Device
-from testbed.cluster import Cluster
+from agents.nic.device import Device
+from testbed.emulated.cluster import Cluster
 from testbed.emulated.netlink import in_namespace
 from tests.emulated.ring import PATIENCE_S
 from topologies import load_fabric

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from mininet.log import lg, setLogLevel
 
-from testbed.cluster import Cluster
 from testbed.dataplane import loader
 from testbed.dataplane.counters import totals
+from testbed.emulated.cluster import Cluster
 from testbed.emulated.netlink import in_namespace
 from testbed.emulated.nodes import FabricHost
 from testbed.emulated.prompt import Prompt

@@ -14,7 +14,7 @@ import pytest
 
 from agents.mrc import wire
 from agents.mrc.config import Config
-from testbed.cluster import Cluster
+from testbed.emulated.cluster import Cluster
 from tests.emulated.ring import PATIENCE_S, Ring, logged, paths, unexplained, wait_until
 from topologies import addressing, load_fabric
 from topologies.paths import path_links

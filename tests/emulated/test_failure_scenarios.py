@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from scenarios.runner import run_scenario
-from scenarios.schema import load_scenario
-from scenarios.summary import exit_status
+from scenarios.figures.summary import exit_status
+from scenarios.run.runner import run_scenario
+from scenarios.schema.scenario import load_scenario
 
 pytestmark = pytest.mark.sandbox
 
@@ -64,7 +64,7 @@ def test_a_killed_agent_ends_the_run_as_expected_and_leaves_nothing(tmp_path: Pa
     assert exit_status(summary) == 0 and made["outcome"] == "failed" and "rank 3 (h3)" in made["reason"], summary["checks"]
     (kill,) = made["killed"]
     assert kill["named"] and kill["rank"] == 3
-    assert not [line for line in command_lines() if "agents.host" in line or "testbed.controller" in line]
+    assert not [line for line in command_lines() if "agents.process.host" in line or "testbed.controller" in line]
     assert set(os.listdir("/sys/class/net")) == before
 
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from scenarios.runner import Runner
-from scenarios.schema import load_scenario
-from testbed.cluster import Cluster
+from scenarios.run.runner import Runner
+from scenarios.schema.scenario import load_scenario
+from testbed.emulated.cluster import Cluster
 from testbed.errors import ClusterDied, UserError
-from testbed.fault_kinds import KINDS
+from testbed.faults.kinds import KINDS
 from tests.emulated.fault_state import agent_state, classes, state
 from tests.emulated.frames import at_rest
 from tests.emulated.ring import wait_until

@@ -7,8 +7,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from scenarios.runner import run_scenario
-from scenarios.schema import load_scenario
+from scenarios.run.runner import run_scenario
+from scenarios.schema.scenario import load_scenario
 
 pytestmark = pytest.mark.sandbox
 

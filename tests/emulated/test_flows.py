@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from agents.collectives.steer import connect, wait_for_all
-from agents.control import AgentError
-from testbed.cluster import Cluster
+from agents.process.control import AgentError
+from testbed.emulated.cluster import Cluster
 from tests.emulated.ring import PATIENCE_S, logged
 from topologies import load_fabric
 

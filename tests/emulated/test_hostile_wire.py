@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from agents.mrc import dscp, wire
+from agents.mrc import wire
 from agents.mrc.config import Config
 from agents.mrc.framing import Framer, Route
-from testbed.cluster import Cluster
+from agents.packets import dscp, headers
+from testbed.emulated.cluster import Cluster
 from testbed.prompt.trace import socket_in
 from tests.emulated.ring import BYTES, Ring, logged, paths, wait_until
 from topologies import addressing, load_fabric
@@ -95,18 +96,18 @@ def changed(frame: bytes, at: int, *values: int) -> bytes:
 def sealed(frame: bytes) -> bytes:
     """With lengths and iCRC made right, so that only what it says is wrong."""
     b = bytearray(frame)
-    inner = len(b) - wire.INNER
+    inner = len(b) - headers.INNER
     struct.pack_into("!H", b, 18, inner)
     struct.pack_into("!H", b, 58, inner - 40)
     struct.pack_into("!H", b, 98, inner - 40)
-    b[-4:] = wire.S_ICRC.pack(wire.icrc_in_place(bytearray(b), 0, len(b)))
+    b[-4:] = headers.S_ICRC.pack(headers.icrc_in_place(bytearray(b), 0, len(b)))
     return bytes(b)
 
 
 def cut(frame: bytes, end: int) -> bytes:
     """Only the outer header says so: with that wrong, too, no switch forwards it."""
     left = frame[:end]
-    return changed(left, 18, *(len(left) - wire.INNER).to_bytes(2, "big"))
+    return changed(left, 18, *(len(left) - headers.INNER).to_bytes(2, "big"))
 
 
 def masquerade(a: Attacker, seed: int) -> bytes:
@@ -114,7 +115,7 @@ def masquerade(a: Attacker, seed: int) -> bytes:
     body = random.Random(seed).randbytes(16 + 37 * seed)
     me, you = addressing.inner_address(2), addressing.inner_address(0)
     outer = addressing.path_address(FABRIC, 2, 0, 0)
-    return wire.head(addressing.HOST_MAC, me, outer, me, you, 0, dscp.NO_TRIM, dscp.ECT0, wire.UDP_PORT, len(body)) + body
+    return headers.head(addressing.HOST_MAC, me, outer, me, you, 0, dscp.NO_TRIM, dscp.ECT0, headers.UDP_PORT, len(body)) + body
 
 
 @pytest.fixture
@@ -138,7 +139,7 @@ FRAMES: list[tuple[str, int, Made, str]] = [
     ("out of bounds, another host's QP", 1, lambda a: a.write(src=1, va=a.va + a.size - 1), "rx_bad_qp"),
     ("beyond the window", 2, lambda a: a.write(psn=a.h2["psn"] + 2000), "rx_beyond_window"),
     ("bad iCRC", 2, lambda a: changed(a.write(), 150, 0xAA), "rx_bad_icrc"),
-    ("unknown opcode", 2, lambda a: sealed(changed(a.write(), wire.BTH_AT, 0x77)), "rx_bad_opcode"),
+    ("unknown opcode", 2, lambda a: sealed(changed(a.write(), headers.BTH_AT, 0x77)), "rx_bad_opcode"),
     ("from no host of the fabric", 2, lambda a: sealed(changed(a.write(), 76, 0, 99)), "rx_foreign"),
     ("for another host", 2, lambda a: sealed(changed(a.write(), 93, 2)), "rx_foreign"),
     ("truncated", 2, lambda a: cut(a.write(), -8), "rx_bad_length"),
@@ -155,7 +156,7 @@ FRAMES: list[tuple[str, int, Made, str]] = [
 
 def lying_sack(a: Attacker) -> bytes:
     """To h0's queue pair with h2, through which h0 writes: 700 000 PSNs ahead."""
-    cack = a.to_h2["psn"] + 700_000 & wire.PSN_MASK
+    cack = a.to_h2["psn"] + 700_000 & headers.PSN_MASK
     return a.bare(wire.SACK, wire.S_SACK.pack(0, 0, 0, 0, 0, cack, 0, 8, 1, 0, 0, 0, 5), word=cack)
 
 

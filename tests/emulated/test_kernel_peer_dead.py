@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.cluster import Cluster
+from testbed.emulated.cluster import Cluster
 from tests.emulated.ring import PATIENCE_S, Ring, logged, wait_until
 from topologies import load_fabric
 

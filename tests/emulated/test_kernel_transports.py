@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from agents.collectives.steer import connect, wait_for_all
-from agents.control import AgentError
-from scenarios.measure import books
-from testbed.cluster import Cluster
+from agents.process.control import AgentError
+from scenarios.figures.measure import books
+from testbed.emulated.cluster import Cluster
 from testbed.emulated.kernel_paths import MPTCP_SYSCTLS, SEED, SYSCTLS
 from tests.emulated.ring import PATIENCE_S, Ring, accounts, logged, paths, wait_until
 from topologies.paths import path_links

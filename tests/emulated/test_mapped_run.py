@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from scenarios.runner import run_scenario
-from scenarios.schema import load_scenario
+from scenarios.run.runner import run_scenario
+from scenarios.schema.scenario import load_scenario
 from tests.emulated.ring import logged
 from topologies import load_fabric
 

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from testbed.cluster import Cluster
 from testbed.controller.client import ControllerClient
 from testbed.dataplane.counters import books, totals
 from testbed.emulated import ovs
+from testbed.emulated.cluster import Cluster
 from testbed.errors import ClusterDied
 from tests.emulated.frames import Wire, at_rest, mrc, wires_of
 from tests.emulated.ring import PATIENCE_S, wait_until

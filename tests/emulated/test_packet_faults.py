@@ -12,10 +12,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from agents.mrc import dscp
-from testbed.cluster import Cluster
+from agents.packets import dscp
 from testbed.dataplane import layout, loader
 from testbed.dataplane.maps import BpfMap
+from testbed.emulated.cluster import Cluster
 from tests.emulated.frames import Wire, arrived, at_rest, mrc, wires_of
 from tests.emulated.ring import PATIENCE_S
 from topologies import addressing, load_fabric

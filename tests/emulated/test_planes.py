@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import pytest
 
-from agents.mrc import dscp
-from testbed.cluster import Cluster
+from agents.packets import dscp
 from testbed.emulated import packet_sockets
+from testbed.emulated.cluster import Cluster
 from testbed.emulated.netlink import in_namespace
 from tests.emulated.frames import Wire, ipv6, mrc
 from tests.emulated.ring import PATIENCE_S

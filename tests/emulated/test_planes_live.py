@@ -13,10 +13,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from agents.mrc import dscp
-from testbed.cluster import Cluster
+from agents.packets import dscp
 from testbed.controller.client import ControllerClient
 from testbed.dataplane.counters import totals
+from testbed.emulated.cluster import Cluster
 from tests.emulated.frames import Wire, arrived, at_rest, mrc
 from tests.emulated.ring import PATIENCE_S, wait_until
 from topologies import addressing, load_fabric

@@ -12,7 +12,7 @@ import pytest
 from mininet.log import lg, setLogLevel
 
 from testbed import terminal
-from testbed.cluster import Cluster
+from testbed.emulated.cluster import Cluster
 from testbed.prompt.cli import Prompt
 from testbed.prompt.help import GROUPS
 from tests.emulated.ring import wait_until

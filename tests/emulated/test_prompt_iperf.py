@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from testbed.cluster import Cluster
+from testbed.emulated.cluster import Cluster
 from tests.emulated.typing_at import typing_at
 
 pytestmark = pytest.mark.sandbox

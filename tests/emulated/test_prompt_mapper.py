@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from testbed import terminal
-from testbed.cluster import Cluster
+from testbed.emulated.cluster import Cluster
 from testbed.errors import UserError
 from testbed.prompt.mapper import MapperCommands
 from tests.emulated.ring import Ring, wait_until

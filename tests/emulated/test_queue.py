@@ -14,11 +14,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from agents.mrc import dscp
-from testbed.cluster import Cluster
+from agents.packets import dscp
 from testbed.dataplane import layout, loader
 from testbed.dataplane.counters import totals
 from testbed.emulated import bringup
+from testbed.emulated.cluster import Cluster
 from tests.emulated import tc
 from tests.emulated.frames import ETH_P_IPV6, Got, Wire, at_rest, ipv6, wires_of
 from tests.emulated.ring import wait_until

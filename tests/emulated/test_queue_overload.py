@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from agents.mrc import dscp
-from testbed.cluster import Cluster
+from agents.packets import dscp
 from testbed.dataplane import layout
 from testbed.dataplane.counters import books
+from testbed.emulated.cluster import Cluster
 from tests.emulated import tc
 from tests.emulated.frames import Wire, mrc
 from tests.emulated.ring import PATIENCE_S

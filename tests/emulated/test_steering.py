@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from testbed.cluster import Cluster
 from testbed.controller.agents import ANSWER_S
+from testbed.emulated.cluster import Cluster
 from testbed.errors import UserError
 from testbed.prompt.collective import kind_of
 from testbed.prompt.collective import run as run_at_prompt
@@ -161,7 +161,8 @@ def test_the_denylist_outlives_agents_and_meets_the_next(cluster: Cluster, logs:
     assert {(row["state"], row["data_tx"]) for row in rows(cluster) if row["plane"] == 1} == {("DENIED", 0)}
 
 
-def test_a_collective_with_every_plane_denied_says_so(cluster: Cluster, logs: Path) -> None:
+def test_a_collective_with_every_plane_denied_says_so(cluster: Cluster, logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("testbed.prompt.collective.PATIENCE_S", 3)  # it waits for somebody to take an entry back: here nobody does
     cluster.start_agents("mrc", {}, logs, 3)
     cluster.deny("p0")
     cluster.deny("p1")

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from testbed import terminal
-from testbed.cluster import Cluster
+from testbed.emulated.cluster import Cluster
 from testbed.prompt.cli import Prompt
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from agents.clustermapper import probes
 from agents.mrc import wire
+from agents.packets import headers
 from topologies.addressing import HOST_MAC
 
 DROPPED = ("hop_limit", "payload")
@@ -45,15 +46,15 @@ def body(d: dict[str, Any]) -> bytes:
 def encode(d: dict[str, Any]) -> bytes:
     """The frame that says ``d``, which is as ``wire.describe`` returns it. Its iCRC comes from the sender's way of taking it."""
     ext = body(d)
-    head = wire.head(
+    head = headers.head(
         HOST_MAC, d["outer_src"], d["outer_dst"], d["inner_src"], d["inner_dst"], d["ev"], d["dscp"], d["ecn"], d["udp_port"],
-        12 + len(ext) + wire.ICRC,
+        12 + len(ext) + headers.ICRC,
     )  # fmt: skip
     word = d["ackreq"] << 31 | d["rtx"] << 29 | d["ts"] << 28 | d["psn"]
     after = bytearray(wire.S_BTH.pack(d["opcode"], 0, wire.PKEY, 0xFF000000 | d["dqpn"], word) + ext)
-    icrc = wire.crc32(after, wire.icrc_of_head(head))
+    icrc = headers.crc32(after, headers.icrc_of_head(head))
     after[4] = 0
-    return head + bytes(after) + wire.S_ICRC.pack(icrc)
+    return head + bytes(after) + headers.S_ICRC.pack(icrc)
 
 
 class Codec:
@@ -80,8 +81,8 @@ class Codec:
         if "payload" in d:
             assert again["payload"] == d["payload"], "another payload"
         assert encode(again) == frame, "encode and decode are not inverses"
-        (icrc,) = wire.S_ICRC.unpack_from(frame, len(frame) - wire.ICRC)
-        assert wire.icrc_in_place(bytearray(frame), 0, len(frame)) == icrc, "sender and receiver disagree about the iCRC"
+        (icrc,) = headers.S_ICRC.unpack_from(frame, len(frame) - headers.ICRC)
+        assert headers.icrc_in_place(bytearray(frame), 0, len(frame)) == icrc, "sender and receiver disagree about the iCRC"
 
     def seeds(self) -> list[bytes]:
         """A small frame of every kind, as endpoints send it and with every field full."""
@@ -90,6 +91,6 @@ class Codec:
         seen: dict[int, bytes] = {}
         for frame in MrcPair().templates:
             if len(frame) < self.max_len:
-                seen.setdefault(frame[wire.BTH_AT], frame)
+                seen.setdefault(frame[headers.BTH_AT], frame)
         full = [f[: wire.AFTER_BTH] + b"\xfe" * (len(f) - wire.AFTER_BTH) for f in seen.values()]
         return [*seen.values(), *full]

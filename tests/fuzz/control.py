@@ -10,11 +10,11 @@ from typing import Any, cast
 
 import msgspec
 
-from agents.agent import Agent
 from agents.collectives import base, flows, group
-from agents.control import Lines
-from agents.device import Nic
 from agents.mrc.endpoint import Endpoint
+from agents.nic.device import Nic
+from agents.process.agent import Agent
+from agents.process.control import Lines
 from topologies.clos import Fabric
 
 TINY = Fabric("tiny", 2, 2, 2, 2)

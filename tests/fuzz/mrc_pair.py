@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from agents.mrc import dscp, wire
+from agents.mrc import wire
 from agents.mrc.endpoint import Endpoint
 from agents.mrc.queue_pair import ERROR
+from agents.packets import dscp, headers
 from tests.fuzz.pair import FIRST_PORT, Pair
 from topologies.clos import Fabric
 
@@ -22,17 +23,17 @@ class MrcPair(Pair):
         super().__init__(TINY, HOSTS, lambda host, seed: Endpoint(TINY, host, {"mpr": 128}, seed))
 
     def seal(self, frame: bytearray) -> bytearray:
-        inner = len(frame) - wire.INNER
-        if len(frame) >= wire.AFTER_BTH + wire.ICRC:
+        inner = len(frame) - headers.INNER
+        if len(frame) >= wire.AFTER_BTH + headers.ICRC:
             frame[18:20] = inner.to_bytes(2, "big")
             frame[58:60] = frame[98:100] = (inner - 40).to_bytes(2, "big")
-            wire.S_ICRC.pack_into(frame, len(frame) - wire.ICRC, wire.icrc_in_place(bytearray(frame), 0, len(frame)))
+            headers.S_ICRC.pack_into(frame, len(frame) - headers.ICRC, headers.icrc_in_place(bytearray(frame), 0, len(frame)))
         return frame
 
     def cut(self, frame: bytearray) -> bytearray:
         made = frame[: wire.TRIM_BYTES]
-        if len(made) > wire.INNER:
-            made[18:20] = (len(made) - wire.INNER).to_bytes(2, "big")
+        if len(made) > headers.INNER:
+            made[18:20] = (len(made) - headers.INNER).to_bytes(2, "big")
             made[14] = 0x60 | dscp.TRIMMED >> 2
             made[15] = made[15] & 0x3F | (dscp.TRIMMED & 3) << 6
         return made
@@ -49,12 +50,12 @@ class MrcPair(Pair):
                 self.engines[0].port_state(self.now, FIRST_PORT, False)
             if k == 20:
                 self.engines[0].port_state(self.now, FIRST_PORT, True)
-        frame = self.cut(bytearray(next(f for f in self.recent if f[wire.BTH_AT] == wire.WRITE_FIRST)))
+        frame = self.cut(bytearray(next(f for f in self.recent if f[headers.BTH_AT] == wire.WRITE_FIRST)))
         self.give(1, FIRST_PORT, frame)
         self.carry(8)
 
     def kind_of(self, frame: bytes) -> int:
-        return frame[wire.BTH_AT]
+        return frame[headers.BTH_AT]
 
     def broken(self) -> bool:
         return any(qp.state == ERROR for engine in self.engines for qp in engine.order)

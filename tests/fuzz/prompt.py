@@ -21,7 +21,7 @@ from mininet.log import lg
 from mininet.net import Mininet
 
 from agents.collectives.steer import wait_for_all
-from agents.control import AgentError
+from agents.process.control import AgentError
 from testbed import terminal
 from testbed.errors import ClusterDied, UserError
 from testbed.prompt.cli import Prompt

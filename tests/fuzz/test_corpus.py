@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from mininet.cli import CLI
 from rich.console import Console
 
-from agents import agent
 from agents.collectives import base, flows, group
 from agents.collectives.reduce_scatter import ReduceScatter
 from agents.kernel import framing
 from agents.mrc import wire
 from agents.mrc.arrivals import Arrivals
-from agents.mrc.memory import Memory
-from agents.mrc.rtt import RttTracker
+from agents.mrc.sender.rtt import RttTracker
+from agents.packets.memory import Memory
+from agents.process import agent
 from agents.roce.counters import Counters
 from testbed import terminal
 from testbed.emulated.prompt import MAX_LINE, REFUSED
@@ -97,7 +97,8 @@ def test_a_fault_in_the_code_is_found_by_the_corpus(
 
 
 def test_the_hang_that_was_found_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A smoothed round trip of nothing made timers due for ever (agents/mrc/rtt.py): the world's own rule says so before it hangs."""
+    """A smoothed round trip of nothing made timers due for ever (agents/mrc/sender/rtt.py): the world's own rule says so before it
+    hangs."""
     target = make("mrc")
     assert isinstance(target, Pair)
     for engine in target.engines:

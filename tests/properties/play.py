@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from scenarios.measure import DROPS
+from scenarios.figures.measure import DROPS
 from testbed.dataplane.counters import books
-from testbed.fault_plan import back_after, used
+from testbed.faults.plan import back_after, used
 from testbed.simulated.network import BEGIN_NS
 from tests.properties.world import BITS, MANY, SMALL, Weather, World
 from topologies.addressing import ev_fields

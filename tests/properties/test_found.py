@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from agents.mrc import dscp
 from agents.mrc.framing import MOST_HEADS, Route
+from agents.packets import dscp
 from tests.properties.world import SMALL
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from agents.mrc.ev_state import ASSUMED_BAD
-from agents.mrc.path_set import PathSet
+from agents.mrc.paths.ev_state import ASSUMED_BAD
+from agents.mrc.paths.path_set import PathSet
 from tests.properties.play import play
 from tests.properties.scenes import SCENES
 from tests.properties.watch import Watch

@@ -15,9 +15,10 @@ from typing import Any
 from agents.mrc import wire
 from agents.mrc.config import Config
 from agents.mrc.endpoint import Endpoint
-from agents.mrc.ev_state import DENIED, GOOD, SKIP, STATE_NAMES, TRANSITIONS
 from agents.mrc.framing import MOST_HEADS
+from agents.mrc.paths.ev_state import DENIED, GOOD, SKIP, STATE_NAMES, TRANSITIONS
 from agents.mrc.queue_pair import RTS, QueuePair
+from agents.packets import headers
 from agents.transport import NEVER
 from topologies.clos import Fabric
 
@@ -47,7 +48,7 @@ class Watch:
 
     def departs(self, now: int, port: int, frame: bytearray) -> None:
         """A frame is about to leave by a port."""
-        if not wire.WRITE_FIRST <= frame[wire.BTH_AT] <= wire.WRITE_ONLY_IMM:
+        if not wire.WRITE_FIRST <= frame[headers.BTH_AT] <= wire.WRITE_ONLY_IMM:
             return
         value = int.from_bytes(frame[56:58], "big") << 16 | int.from_bytes(frame[94:96], "big")
         paths = self.qp.requester.paths

@@ -10,8 +10,8 @@ from __future__ import annotations
 from random import Random
 from typing import Any, NamedTuple
 
-from agents.mrc import dscp
 from agents.mrc.endpoint import Endpoint
+from agents.packets import dscp
 from agents.transport import NEVER, OK, WRITE, Completion
 from testbed.errors import UserError
 from testbed.simulated.faults import LinkFaults, SimulatedInjector

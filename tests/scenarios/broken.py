@@ -8,8 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from scenarios.measure import Run
-from scenarios.workloads import Flow
+from scenarios.figures.measure import Run
+from scenarios.schema.workloads import Flow
 from topologies import Fabric, load_fabric
 
 MS = 1_000_000

@@ -10,4 +10,4 @@ import pytest
 @pytest.fixture(autouse=True)
 def own_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests that only play at measuring do not keep each other off, nor wait for a real measurement."""
-    monkeypatch.setattr("testbed.exclusive.NAME", f"mrcbed-test-{os.getpid()}")
+    monkeypatch.setattr("testbed.machine.exclusive.NAME", f"mrcbed-test-{os.getpid()}")

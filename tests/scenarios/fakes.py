@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.clock import REAL
-from testbed.fault_targets import FaultEvent, Injected, resolve
+from testbed.faults.targets import FaultEvent, Injected, resolve
 from topologies import Fabric
 from topologies.paths import evs_over, path_evs
 

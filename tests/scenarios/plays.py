@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 
-from scenarios.workloads import Flow
+from scenarios.schema.workloads import Flow
 from tests.scenarios.synthetic import Play
 from topologies import Fabric
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from scenarios.schema import Scenario, load_scenario
+from scenarios.schema.scenario import Scenario, load_scenario
 
 TEXT = """
 fabric = "tiny"
@@ -50,6 +50,6 @@ def small(directory: Path, more: str = "", **given: Any) -> Scenario:
 def undrawn() -> Iterator[None]:
     """Runs leave no figures and no report meanwhile: seconds each, for tests whose subject they are not."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("scenarios.plots.draw_all", lambda directory: [])
-        patch.setattr("scenarios.html_report.write_report", lambda directory: directory)
+        patch.setattr("scenarios.show.plots.draw_all", lambda directory: [])
+        patch.setattr("scenarios.show.html.write_report", lambda directory: directory)
         yield

@@ -11,12 +11,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from scenarios.manifest import make_manifest
-from scenarios.measure import Run, load_runs, write_tables
-from scenarios.runner import plan
-from scenarios.schema import Scenario
-from scenarios.summary import summarise
-from scenarios.workloads import Flow, resolve_flows, watched_ports
+from scenarios.figures.measure import Run, load_runs, write_tables
+from scenarios.figures.summary import summarise
+from scenarios.run.manifest import make_manifest
+from scenarios.run.runner import plan
+from scenarios.schema.scenario import Scenario
+from scenarios.schema.workloads import Flow, resolve_flows, watched_ports
 from topologies import Fabric
 from topologies.paths import path_evs
 from topologies.theory import place_ranks

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from agents.clock import REAL
-from scenarios.background_figures import figures, taken
-from scenarios.background_run import BackgroundRun
-from scenarios.background_table import COLUMNS, background_rows
-from scenarios.schema import ScenarioError, load_scenario
-from testbed.emulated.background import Stream, command_lines, datagram_bytes, route_lines
+from scenarios.figures.background import figures, taken
+from scenarios.run.background import BackgroundRun
+from scenarios.schema.scenario import ScenarioError, load_scenario
+from scenarios.show.background_table import COLUMNS, background_rows
+from testbed.emulated.background import command_lines, datagram_bytes, route_lines
 from testbed.emulated.bringup import link_mtu, spread
+from testbed.world import Stream
 from topologies import addressing, load_fabric
 from topologies.addressing import ev
 from topologies.theory import bus_bandwidth, traffic_bandwidth

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from scenarios.checks import CheckError, evaluate, names_in
-from scenarios.stats import medians
+from scenarios.figures.stats import medians
+from scenarios.schema.checks import CheckError, evaluate, names_in
 
 FIGURES: dict[str, Any] = {
     "mrc": {"wrong": 0, "busbw_bps": 36e6, "ideal_busbw_bps": 40e6, "step_time_ns": {"p99": None, "max": 7}, "failovers": [{"lost": 3}]}

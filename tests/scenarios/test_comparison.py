@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from scenarios.comparison import COLUMNS, compare, unit_of, write_comparison
-from scenarios.plots.stored import Stored
-from scenarios.plots.sweep import intervals
-from scenarios.rows import row, table
-from scenarios.stats import median_interval
+from scenarios.figures.comparison import COLUMNS, compare, unit_of, write_comparison
+from scenarios.figures.rows import row, table
+from scenarios.figures.stats import median_interval
+from scenarios.figures.stored import Stored
+from scenarios.show.plots.sweep import intervals
 
 THEORY = {"ideal_busbw_bps": 100.0, "degraded_busbw_bps": 75.0, "ideal_step_ns": 10.0, "degraded_step_ns": 13.0}
 

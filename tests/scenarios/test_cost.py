@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from scenarios import cost
-from scenarios.cost_table import columns, cost_groups, footnotes, headline
-from scenarios.workloads import Flow
+from scenarios.figures import cost
+from scenarios.schema.workloads import Flow
+from scenarios.show.cost_table import columns, cost_groups, footnotes, headline
 from tests.scenarios.broken import MS, RTT, S, at, fault, steps, write
 
 CUT = "p0-t0-0:p0-t1-0"

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from scenarios.failure_figures import figures
-from scenarios.faults import resolve_used
-from scenarios.flap_figures import flap_growth, flaps, given_up
-from scenarios.leaving_figures import Logs
-from scenarios.outages import ENDLESS, Outage, changes, dead_at, hit, outages, peers_at_once, sending_pairs
-from scenarios.workloads import Flow
+from scenarios.figures.failures import figures
+from scenarios.figures.flaps import flap_growth, flaps, given_up
+from scenarios.figures.leaving import Logs
+from scenarios.figures.outages import ENDLESS, Outage, changes, dead_at, hit, outages, peers_at_once, sending_pairs
+from scenarios.run.faults import resolve_used
+from scenarios.schema.workloads import Flow
 from tests.scenarios.broken import LINE, MS, RTT, TINY, S, at, fault, goodput, loss, steps, verdict, write
 from topologies.theory import bus_bandwidth, collective_step_ns
 

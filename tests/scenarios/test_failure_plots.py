@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from scenarios import background_figures
-from scenarios.faults import Timeline
-from scenarios.measure import load_runs, write_tables
-from scenarios.plots import draw_all
-from scenarios.plots.host_goodput import expected_line
-from scenarios.plots.plane_shares import deviations
-from scenarios.plots.stored import Stored
-from scenarios.port_figures import JUDGED_RTTS
-from scenarios.report import show
-from scenarios.schema import ScenarioError, load_scenario, named_scenarios
-from scenarios.summary import exit_status, run_summary, summarise
+from scenarios.figures import background as background_figures
+from scenarios.figures.measure import load_runs, write_tables
+from scenarios.figures.ports import JUDGED_RTTS
+from scenarios.figures.stored import Stored
+from scenarios.figures.summary import exit_status, run_summary, summarise
+from scenarios.run.faults import Timeline
+from scenarios.schema.scenario import ScenarioError, load_scenario, named_scenarios
+from scenarios.show.plots import draw_all
+from scenarios.show.plots.host_goodput import expected_line
+from scenarios.show.plots.plane_shares import deviations
+from scenarios.show.report import show
 from testbed import terminal
 from tests.scenarios.broken import MS, TINY, at, fault, verdict, write
 from tests.scenarios.synthetic import write_manifest

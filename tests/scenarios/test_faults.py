@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from scenarios.fault_schema import Fault
-from scenarios.faults import NEVER, Timeline
-from scenarios.runner import Runner
-from scenarios.schema import ScenarioError, load_scenario
+from scenarios.run.faults import NEVER, Timeline
+from scenarios.run.runner import Runner
+from scenarios.schema.faults import Fault
+from scenarios.schema.scenario import ScenarioError, load_scenario
 from testbed.errors import UserError
 from tests.scenarios.fakes import FakeCluster
 from tests.scenarios.small import undrawn

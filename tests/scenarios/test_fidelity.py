@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from scenarios import fidelity
-from scenarios.fidelity import DOUBTFUL, INVALID, TRUSTWORTHY, Judgement, verdict_of
+from scenarios.figures import fidelity
+from scenarios.figures.fidelity import DOUBTFUL, INVALID, TRUSTWORTHY, Judgement, verdict_of
 
 BASE = 10_000_000
 S = 1_000_000_000

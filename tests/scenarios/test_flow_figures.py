@@ -10,13 +10,13 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from scenarios.flow_figures import SETTLE_RTTS, all_on, alone, rate_in
-from scenarios.measure import Run, port_peaks, port_rows
-from scenarios.runner import plan
-from scenarios.schema import Scenario, load_scenario
-from scenarios.stats import jain
-from scenarios.summary import exit_status, run_summary, summarise
-from scenarios.workloads import Flow
+from scenarios.figures.flows import SETTLE_RTTS, all_on, alone, rate_in
+from scenarios.figures.measure import Run, port_peaks, port_rows
+from scenarios.figures.stats import jain
+from scenarios.figures.summary import exit_status, run_summary, summarise
+from scenarios.run.runner import plan
+from scenarios.schema.scenario import Scenario, load_scenario
+from scenarios.schema.workloads import Flow
 from tests.scenarios.plays import part
 from tests.scenarios.synthetic import MS, T0, Play, make, write_run
 from topologies import Fabric

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from scenarios.plots import draw_all
-from scenarios.plots.ev_shares import grid
-from scenarios.report import show
-from scenarios.schema import load_scenario
+from scenarios.schema.scenario import load_scenario
+from scenarios.show.plots import draw_all
+from scenarios.show.plots.ev_shares import grid
+from scenarios.show.report import show
 from testbed import terminal
 from tests.scenarios import plays
 from tests.scenarios.synthetic import Play, make

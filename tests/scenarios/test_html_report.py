@@ -13,16 +13,16 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from scenarios.html_report import write_report
-from scenarios.html_report.content import LONG, folded, medians, reproduce, table
-from scenarios.html_report.figures import KINDS, prefix_of, runs_in
-from scenarios.plots import draw_all
-from scenarios.plots.losses import totals
-from scenarios.plots.plane_loads import loads
-from scenarios.plots.stored import ResultsError, Stored
-from scenarios.plots.sweep import place, points
-from scenarios.runner import Runner
-from scenarios.schema import load_scenario
+from scenarios.figures.stored import ResultsError, Stored
+from scenarios.run.runner import Runner
+from scenarios.schema.scenario import load_scenario
+from scenarios.show.html import write_report
+from scenarios.show.html.content import LONG, folded, medians, reproduce, table
+from scenarios.show.html.figures import KINDS, prefix_of, runs_in
+from scenarios.show.plots import draw_all
+from scenarios.show.plots.losses import totals
+from scenarios.show.plots.plane_loads import loads
+from scenarios.show.plots.sweep import place, points
 from testbed.cli import execute
 from tests.scenarios.fakes import FakeCluster
 from tests.scenarios.plays import collide

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from agents.kernel.options import congestion_controls
-from scenarios.measure import books
-from scenarios.schema import ScenarioError, load_scenario
+from scenarios.figures.measure import books
+from scenarios.schema.scenario import ScenarioError, load_scenario
 
 HEAD = '[workload]\nkind = "ring-allreduce"\nmessage_bytes = "64KiB"\nsteps = 2\n[[transport]]\nfabric = "tiny"\n'
 

@@ -10,11 +10,11 @@ import pytest
 
 from agents.clock import REAL
 from agents.clustermapper.options import Options
-from agents.control import AgentError
-from scenarios.mapper_figures import figures
-from scenarios.mapping import Mapping
-from scenarios.measure import Run
-from scenarios.schema import ScenarioError, load_scenario
+from agents.process.control import AgentError
+from scenarios.figures.mapper import figures
+from scenarios.figures.measure import Run
+from scenarios.run.mapping import Mapping
+from scenarios.schema.scenario import ScenarioError, load_scenario
 from tests.agents.clustermapper.model import Model
 from topologies import FabricError, load_fabric
 

@@ -6,9 +6,9 @@ import io
 from pathlib import Path
 from typing import Any
 
-from scenarios import medians_table
-from scenarios.report import faults_table, show
-from scenarios.schema import load_scenario
+from scenarios.schema.scenario import load_scenario
+from scenarios.show import medians_table
+from scenarios.show.report import faults_table, show
 from testbed import terminal
 from tests.scenarios.synthetic import Play, make
 from tests.scenarios.test_comparison import entry

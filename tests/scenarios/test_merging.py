@@ -11,10 +11,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from scenarios.comparison import compare
-from scenarios.merging import labels, read_all
-from scenarios.plots.stored import ResultsError
-from scenarios.runner import Runner
+from scenarios.figures.comparison import compare
+from scenarios.figures.stored import ResultsError
+from scenarios.run.runner import Runner
+from scenarios.sets.merging import labels, read_all
 from testbed.cli import execute
 from tests.scenarios.fakes import FakeCluster
 from tests.scenarios.small import small, undrawn
@@ -100,7 +100,7 @@ def test_labels() -> None:
 def test_a_run_that_is_not_to_be_trusted_is_there_and_marked(
     results: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("scenarios.one_run.BOOKS_TRIES", 1)
+    monkeypatch.setattr("scenarios.run.one_run.BOOKS_TRIES", 1)
     doubtful = made(tmp_path / "doubtful", ["roce"], [1, 2], ("expect=[]",), vanished=2)
     capsys.readouterr()
     assert ask(results["mrc"], doubtful, "--out", tmp_path / "out") == 0

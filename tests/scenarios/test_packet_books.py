@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from scenarios.background_books import balanced
-from scenarios.measure import books
+from scenarios.figures.background_books import balanced
+from scenarios.figures.measure import books
 
 
 def test_a_frame_that_the_hosts_own_port_dropped_counts_once() -> None:

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from scenarios import estimate
-from scenarios.paper import collectives
-from scenarios.paper.claims import AGREES, CANNOT, DIFFERS, NO_DATA, Claim, Evidence, Row, bus_share, judged, overall, value_of
-from scenarios.paper.figure import HERE
-from scenarios.paper.figures import FIGURES, ORDER, chosen
-from scenarios.paper.incast import FIGURES as INCAST
-from scenarios.plots.style import _FIXED
-from scenarios.runner import plan
-from scenarios.schema import named_scenarios
+from scenarios.run.runner import plan
+from scenarios.schema.scenario import named_scenarios
+from scenarios.sets import estimate
+from scenarios.sets.paper import collectives
+from scenarios.sets.paper.claims import AGREES, CANNOT, DIFFERS, NO_DATA, Claim, Evidence, Row, bus_share, judged, overall, value_of
+from scenarios.sets.paper.figure import HERE
+from scenarios.sets.paper.figures import FIGURES, ORDER, chosen
+from scenarios.sets.paper.incast import FIGURES as INCAST
+from scenarios.show.plots.style import _FIXED
 from testbed.errors import UserError
 from tests.scenarios import plays, synthetic
 
@@ -317,7 +317,7 @@ def test_an_incast_from_records_to_verdict(tmp_path: Path) -> None:
     rows = INCAST[0].evaluate(Evidence({"main": summary}))
     assert [row.verdict for row in rows] == [AGREES] * 4 + [CANNOT]
     draw: Callable[..., list[Path]] = INCAST[0].draw
-    from scenarios.plots.stored import Stored
+    from scenarios.figures.stored import Stored
 
     files = draw({"main": Stored(tmp_path)}, tmp_path, "fig-18")
     assert [path.name for path in files] == ["fig-18.png", "fig-18.svg"] and all(path.stat().st_size > 5000 for path in files)

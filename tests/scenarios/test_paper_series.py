@@ -11,11 +11,11 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from scenarios.paper import page, series
-from scenarios.paper.claims import AGREES, NO_DATA
-from scenarios.paper.figures import chosen
-from scenarios.runner import plan
-from scenarios.schema import Scenario, ScenarioError
+from scenarios.run.runner import plan
+from scenarios.schema.scenario import Scenario, ScenarioError
+from scenarios.sets.paper import page, series
+from scenarios.sets.paper.claims import AGREES, NO_DATA
+from scenarios.sets.paper.figures import chosen
 from testbed import cli
 from testbed.cli import paper
 from testbed.errors import UserError
@@ -225,8 +225,8 @@ def test_ctrl_c_in_a_run_ends_the_command(tmp_path: Path, monkeypatch: pytest.Mo
         return summary
 
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    monkeypatch.setattr("testbed.sandbox.run", lambda work: work())
-    monkeypatch.setattr("scenarios.runner.run_scenario", run_scenario)
+    monkeypatch.setattr("testbed.machine.sandbox.run", lambda work: work())
+    monkeypatch.setattr("scenarios.run.runner.run_scenario", run_scenario)
     monkeypatch.setattr("testbed.cli.paper.give_back", lambda directory: None)
     assert called("10", "11", "--quick", "--out", str(tmp_path / "set"))[0] == status
     assert asked == (["t0-dead"] if status else ["t0-dead", "t1-dead"])

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from scenarios.html_report.content import medians, runs_table
-from scenarios.merging import merge, read_all
-from scenarios.plots.stored import Stored
-from scenarios.report import check_lines, show
-from scenarios.runner import Runner
-from scenarios.summary import run_summary
+from scenarios.figures.stored import Stored
+from scenarios.figures.summary import run_summary
+from scenarios.run.runner import Runner
+from scenarios.sets.merging import merge, read_all
+from scenarios.show.html.content import medians, runs_table
+from scenarios.show.report import check_lines, show
 from testbed import terminal
 from tests.scenarios.broken import steps, write
 from tests.scenarios.fakes import FakeCluster

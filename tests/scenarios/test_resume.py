@@ -13,9 +13,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from scenarios.resume import held
-from scenarios.runner import Runner, results_directory
-from scenarios.schema import ScenarioError
+from scenarios.run.resume import held
+from scenarios.run.runner import Runner, results_directory
+from scenarios.schema.scenario import ScenarioError
 from testbed.cli.run import parse_seeds
 from testbed.errors import UserError
 from tests.scenarios.fakes import FakeCluster

@@ -10,12 +10,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from agents.control import AgentError
-from scenarios.plots import draw_all
-from scenarios.runner import Runner, plan
-from scenarios.schema import load_scenario
-from scenarios.stats import percentile
-from scenarios.summary import exit_status
+from agents.process.control import AgentError
+from scenarios.figures.stats import percentile
+from scenarios.figures.summary import exit_status
+from scenarios.run.runner import Runner, plan
+from scenarios.schema.scenario import load_scenario
+from scenarios.show.plots import draw_all
 from tests.scenarios.fakes import FakeAgent, FakeCluster
 from tests.scenarios.small import small, undrawn
 
@@ -84,7 +84,7 @@ def test_lost_rank_fails_and_the_next_run_gets_a_new_cluster(tmp_path: Path) -> 
 
 
 def test_packets_that_vanish_are_not_trustworthy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scenarios.one_run.BOOKS_TRIES", 1)
+    monkeypatch.setattr("scenarios.run.one_run.BOOKS_TRIES", 1)
     summary, _ = run(tmp_path, [*QUICK, "expect=[]"], vanished=2)
     assert summary["runs"][0]["packets"]["unexplained"] == 2
     assert exit_status(summary) == 3

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from scenarios.runner import Runner
-from scenarios.schema import load_scenario
+from scenarios.run.runner import Runner
+from scenarios.schema.scenario import load_scenario
 from tests.scenarios.fakes import FakeCluster
 from tests.scenarios.plays import part
 from tests.scenarios.small import TEXT, undrawn
 from tests.scenarios.synthetic import make
 
-DRAW = "import sys; from pathlib import Path; from scenarios.plots import draw_all; [draw_all(Path(d)) for d in sys.argv[1:]]"
+DRAW = "import sys; from pathlib import Path; from scenarios.show.plots import draw_all; [draw_all(Path(d)) for d in sys.argv[1:]]"
 
 
 @pytest.fixture(scope="module")

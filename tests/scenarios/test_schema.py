@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from scenarios.fidelity import SLOWER
-from scenarios.runner import plan
-from scenarios.schema import ScenarioError, load_scenario, named_scenarios, parse_duration, parse_size, twin_of
+from scenarios.figures.fidelity import SLOWER
+from scenarios.run.runner import plan
+from scenarios.schema.scenario import ScenarioError, load_scenario, named_scenarios, parse_duration, parse_size, twin_of
 from tests.scenarios.small import small
 from topologies import FabricError, load_fabric
 

@@ -10,10 +10,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from scenarios.rows import row, table, write_rows
-from scenarios.runner import Runner, plan
-from scenarios.schema import Scenario, ScenarioError, load_scenario
-from scenarios.sweep import short_keys, suffix
+from scenarios.figures.rows import row, table, write_rows
+from scenarios.run.runner import Runner, plan
+from scenarios.schema.scenario import Scenario, ScenarioError, load_scenario
+from scenarios.schema.sweep import short_keys, suffix
 from tests.scenarios.fakes import FakeCluster
 
 BODY = """

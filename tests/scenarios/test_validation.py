@@ -13,17 +13,17 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from scenarios.plots.stored import Stored
-from scenarios.runner import plan
-from scenarios.schema import Scenario, ScenarioError, load_scenario, named_scenarios
-from scenarios.series import Form
-from scenarios.simulate import check_simulable, simulate
-from scenarios.validation import agreement, concluding, page, plot
-from scenarios.validation.agreement import AGREES, ALONE, CHANCE, DIFFERS, EXPLAINED, NO_DATA, THEORY, rows_of
-from scenarios.validation.cases import CASES, HERE, chosen, parse_worlds
-from scenarios.validation.causes import CAUSES, Cause, Parting
-from scenarios.validation.expected import expected
-from scenarios.validation.observed import BOUNDS, FIGURES, Seen, figures_of, times_of
+from scenarios.figures.stored import Stored
+from scenarios.run.runner import plan
+from scenarios.run.simulate import check_simulable, simulate
+from scenarios.schema.scenario import Scenario, ScenarioError, load_scenario, named_scenarios
+from scenarios.sets.series import Form
+from scenarios.sets.validation import agreement, concluding, page, plot
+from scenarios.sets.validation.agreement import AGREES, ALONE, CHANCE, DIFFERS, EXPLAINED, NO_DATA, THEORY, rows_of
+from scenarios.sets.validation.cases import CASES, HERE, chosen, parse_worlds
+from scenarios.sets.validation.causes import CAUSES, Cause, Parting
+from scenarios.sets.validation.expected import expected
+from scenarios.sets.validation.observed import BOUNDS, FIGURES, Seen, figures_of, times_of
 from testbed import cli
 from testbed.cli import validate
 from testbed.errors import UserError
@@ -195,8 +195,8 @@ def test_the_simulated_ring_is_theorys_where_no_uplink_is_shared(tmp_path: Path,
     changes = ["workload.steps=4", "workload.message_bytes=128KiB"]
     ring = load_scenario(str(HERE / "ring.toml"), fabric=str(tmp_path / "alone.toml"), transports=["mrc"], seeds=[1], overrides=changes)
     (tmp_path / "out").mkdir()
-    monkeypatch.setattr("scenarios.plots.draw_all", lambda directory: [])
-    monkeypatch.setattr("scenarios.html_report.write_report", lambda directory: None)
+    monkeypatch.setattr("scenarios.show.plots.draw_all", lambda directory: [])
+    monkeypatch.setattr("scenarios.show.html.write_report", lambda directory: None)
     run = simulate(ring, tmp_path / "out")["runs"][0]
     told = json.loads((tmp_path / "out" / "raw" / run["run"] / "run.json").read_text())
     assert run["typical_step_ns"] == pytest.approx(expected(told, 2, 4)["p50"].value, rel=0.02)
@@ -401,7 +401,7 @@ def test_the_page_says_it_all_and_needs_no_network(tmp_path: Path) -> None:
 
 
 def test_doubts_reach_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scenarios.validation.plot.draw", lambda made, directory: [])
+    monkeypatch.setattr("scenarios.sets.validation.plot.draw", lambda made, directory: [])
     out = tmp_path
     concluding.open_directory(out, QUICK, False)
     for part in RING.parts:
@@ -447,11 +447,11 @@ def worlds(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         return run
 
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    monkeypatch.setattr("testbed.sandbox.run", lambda work: work())
-    monkeypatch.setattr("scenarios.runner.run_scenario", in_world(EMULATED))
-    monkeypatch.setattr("scenarios.simulate.simulate", in_world(SIMULATED))
+    monkeypatch.setattr("testbed.machine.sandbox.run", lambda work: work())
+    monkeypatch.setattr("scenarios.run.runner.run_scenario", in_world(EMULATED))
+    monkeypatch.setattr("scenarios.run.simulate.simulate", in_world(SIMULATED))
     monkeypatch.setattr("testbed.cli.validate.give_back", lambda directory: None)
-    monkeypatch.setattr("scenarios.validation.plot.draw", lambda made, directory: [])
+    monkeypatch.setattr("scenarios.sets.validation.plot.draw", lambda made, directory: [])
     return how
 
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from scenarios import watch as watching
-from scenarios.watch import Watch
-from testbed.machine import Clocks, read_clocks, read_work
+from scenarios.run import watch as watching
+from scenarios.run.watch import Watch
+from testbed.machine.load import Clocks, read_clocks, read_work
 
 MS = 1_000_000
 
@@ -82,7 +82,7 @@ def test_late_looks_that_did_not_wait_are_gaps(waited: int, gap: list[int], monk
 
 def test_a_stopped_process_is_suspended_and_not_starved() -> None:
     """The real thing: SIGSTOP for more than GAP_NS, whatever the machine is like."""
-    code = "import json, sys; from scenarios.watch import Watch; w = Watch(); w.start(); print(1, flush=True); sys.stdin.readline()"
+    code = "import json, sys; from scenarios.run.watch import Watch; w = Watch(); w.start(); print(1, flush=True); sys.stdin.readline()"
     words = [sys.executable, "-c", code + "; w.stop(); print(json.dumps(w.result()['gaps']))"]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None and process.stdout is not None

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.collectives.registry import collectives
-from scenarios.fabrics import figures, variant_of
-from scenarios.runner import plan
-from scenarios.schema import ScenarioError, load_scenario
-from scenarios.workloads import Flow, Workload, edges_of, resolve_flows, watched_ports
+from scenarios.run.runner import plan
+from scenarios.schema.fabrics import figures, variant_of
+from scenarios.schema.scenario import ScenarioError, load_scenario
+from scenarios.schema.workloads import Flow, Workload, edges_of, resolve_flows, watched_ports
 from topologies import Fabric, load_fabric
 from topologies.theory import COLLECTIVES, place_ranks
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from scenarios.plots.style import figure, save
-from scenarios.plots.worth import COLOURS, worth
+from scenarios.show.plots.style import figure, save
+from scenarios.show.plots.worth import COLOURS, worth
 
 
 def run(name: str, verdict: str = "trustworthy", **more: Any) -> dict[str, Any]:

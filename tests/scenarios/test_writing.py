@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from scenarios.runner import results_directory
-from scenarios.schema import load_scenario
-from scenarios.simulate import simulate
-from scenarios.writing import Unwritable, check_writable, replacing, written_to
+from scenarios.figures.writing import Unwritable, check_writable, replacing, written_to
+from scenarios.run.runner import results_directory
+from scenarios.run.simulate import simulate
+from scenarios.schema.scenario import load_scenario
 from testbed.errors import FIXES, ClusterDied, Interrupted
 from tests.scenarios.small import undrawn
 
@@ -91,7 +91,7 @@ def test_what_is_no_trouble_of_the_disks_stays_what_it_is(tmp_path: Path) -> Non
 
 
 def test_an_agent_that_died_of_a_full_disk_is_told_as_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scenarios.writing.is_full", lambda directory: True)
+    monkeypatch.setattr("scenarios.figures.writing.is_full", lambda directory: True)
     with pytest.raises(Unwritable, match="No space left on device"), written_to(tmp_path):
         raise ClusterDied("the agent of h1 ended with status 70")
 
@@ -99,7 +99,7 @@ def test_an_agent_that_died_of_a_full_disk_is_told_as_that(tmp_path: Path, monke
 def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check_writable(tmp_path)
     asked: list[tuple[Path, int]] = []
-    monkeypatch.setattr("scenarios.writing.os.access", lambda path, mode: asked.append((path, mode)))
+    monkeypatch.setattr("scenarios.figures.writing.os.access", lambda path, mode: asked.append((path, mode)))
     with pytest.raises(Unwritable, match=f"--out {tmp_path}: nothing can be written there: make it writable, or give another --out"):
         results_directory("smoke", str(tmp_path))
     assert asked == [(tmp_path, os.W_OK | os.X_OK)]

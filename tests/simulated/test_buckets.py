@@ -8,9 +8,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from scenarios.schema import load_scenario
-from scenarios.simulate import simulate
-from scenarios.validation.cases import HERE
+from scenarios.run.simulate import simulate
+from scenarios.schema.scenario import load_scenario
+from scenarios.sets.validation.cases import HERE
 from tests.scenarios.small import undrawn
 from tests.simulated.buckets import BucketNetwork
 

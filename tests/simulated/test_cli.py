@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import scenarios.plots
+import scenarios.show.plots
 from testbed import cli
 from tests.simulated.test_runs import INCAST
 
@@ -36,7 +36,7 @@ def test_a_run_without_root_leaves_what_an_emulated_one_leaves(
     for name in ("manifest.json", "report.html", "runs.csv", "runs.parquet", "counters.parquet", "flows.parquet", "queues.parquet"):
         assert (out / name).stat().st_size > 0, name
     assert list((out / "plots").glob("*.png"))
-    monkeypatch.setattr(scenarios.plots, "draw_all", lambda directory: [])
+    monkeypatch.setattr(scenarios.show.plots, "draw_all", lambda directory: [])
     assert cli.execute(["run", file, "--world", "simulated", "--out", str(out), "--resume"]) == 0  # nothing left to do
     assert "finished before" in (said := capsys.readouterr()).err and "simulated, in virtual time" in said.out
     assert cli.execute(["run", file, "--out", str(out), "--resume"]) == 2  # emulated: another thing, and needs root

@@ -9,9 +9,9 @@ import pytest
 from rich.console import Console
 
 from agents.collectives.steer import CutOff
-from scenarios.measure import Run
-from scenarios.one_run import OneRun, Spec
-from scenarios.schema import Scenario, load_scenario
+from scenarios.figures.measure import Run
+from scenarios.run.one_run import OneRun, Spec
+from scenarios.schema.scenario import Scenario, load_scenario
 from testbed.errors import UserError
 from testbed.prompt.collective import kind_of
 from testbed.prompt.collective import run as run_at_prompt

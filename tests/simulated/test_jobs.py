@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from scenarios.processes import at_once
-from scenarios.runner import plan, results_directory, together
-from scenarios.schema import load_scenario
-from scenarios.simulate import simulate
+from scenarios.run.processes import at_once
+from scenarios.run.runner import plan, results_directory, together
+from scenarios.run.simulate import simulate
+from scenarios.schema.scenario import load_scenario
 from testbed import cli
 from testbed.errors import ClusterDied, UserError
 from tests.scenarios.small import TEXT, small, undrawn

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from scenarios.measure import TABLES, load_runs, write_tables
-from scenarios.one_run import OneRun
-from scenarios.runner import Runner, plan, results_directory, run_apart
-from scenarios.schema import load_scenario
+from scenarios.figures.measure import TABLES, load_runs, write_tables
+from scenarios.run.one_run import OneRun
+from scenarios.run.runner import Runner, plan, results_directory, run_apart
+from scenarios.schema.scenario import load_scenario
 from testbed.simulated import SIMULATED
 from testbed.simulated.cluster import SimulatedCluster
 from tests.scenarios.small import small, undrawn

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agents.control import AgentError
-from agents.mrc import dscp
+from agents.packets import dscp
+from agents.process.control import AgentError
 from testbed.dataplane.counters import books
 from testbed.errors import UserError
 from testbed.simulated.cluster import SimulatedCluster

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from agents.mrc import dscp
+from agents.packets import dscp
 from testbed.dataplane.counters import books
 from testbed.simulated.network import Network
 from testbed.simulated.port import SimPort, draw

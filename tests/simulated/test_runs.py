@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-import scenarios.html_report
-import scenarios.plots
+import scenarios.show.html
+import scenarios.show.plots
 import testbed.simulated.network
-from scenarios import report
-from scenarios.html_report import content
-from scenarios.measure import Run
-from scenarios.runner import plan
-from scenarios.schema import Scenario, ScenarioError, load_scenario
-from scenarios.simulate import check_simulable, simulate
+from scenarios.figures.measure import Run
+from scenarios.run.runner import plan
+from scenarios.run.simulate import check_simulable, simulate
+from scenarios.schema.scenario import Scenario, ScenarioError, load_scenario
+from scenarios.show import report
+from scenarios.show.html import content
 from testbed.dataplane.counters import books as cable_books
 
 HERE = Path(__file__).resolve().parents[2] / "scenarios"
@@ -84,8 +84,8 @@ check = "mrc.wrong == 0"
 @pytest.fixture(autouse=True)
 def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing takes longer than running; that figures can be drawn is asked once."""
-    monkeypatch.setattr(scenarios.plots, "draw_all", lambda directory: [])
-    monkeypatch.setattr(scenarios.html_report, "write_report", lambda directory: directory)
+    monkeypatch.setattr(scenarios.show.plots, "draw_all", lambda directory: [])
+    monkeypatch.setattr(scenarios.show.html, "write_report", lambda directory: directory)
 
 
 def scenario(tmp_path: Path, text: str, **how: Any) -> Scenario:
@@ -140,7 +140,7 @@ def test_books_close_when_what_was_sent_before_the_end_has_come_to_rest(tmp_path
 
 
 def test_what_is_on_its_way_when_the_books_are_closed_has_not_vanished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scenarios.one_run.drain_ns", lambda fabric, faults: 0)
+    monkeypatch.setattr("scenarios.run.one_run.drain_ns", lambda fabric, faults: 0)
     _, summary = ran(tmp_path, FAR)
     for entry in summary["runs"]:
         left = entry["packets"]["on_the_way"]

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from scenarios import schedules
-from scenarios.many_schedules import figures, repeated_by, run_many, told_of
-from scenarios.schedules import Outcome, run_schedule, setting
+from scenarios.sets import schedules
+from scenarios.sets.many_schedules import figures, repeated_by, run_many, told_of
+from scenarios.sets.schedules import Outcome, run_schedule, setting
 from testbed import cli
 from testbed.dataplane import layout
 from testbed.simulated.network import Network
@@ -92,7 +92,7 @@ def test_the_command_names_the_schedule_that_broke(monkeypatch: pytest.MonkeyPat
     def made_up(seed: int, fabric: str, keep: object) -> Outcome:
         return Outcome(seed, {"link": 2}, broken="it broke" if seed == 6 else "")
 
-    monkeypatch.setattr("scenarios.many_schedules.run_schedule", made_up)
+    monkeypatch.setattr("scenarios.sets.many_schedules.run_schedule", made_up)
     assert cli.execute(["bench", "schedules", "--first", "5", "--count", "3", "--jobs", "1", "--fabric", SMALL]) == 1
     said = capsys.readouterr()
     assert "schedule 6: it broke; again: mrcbed bench schedules --first 6 --count 1 --fabric tiny" in said.err
@@ -111,7 +111,7 @@ def test_processes_bring_outcomes_in_order() -> None:
 
 def with_kind(kind: str) -> int:
     """The first schedule that has such a fault."""
-    from testbed.fault_plan import plan
+    from testbed.faults.plan import plan
     from topologies import load_fabric
 
     fabric = load_fabric(SMALL)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from scenarios.schema import ScenarioError, named_scenarios
-from scenarios.seeds import FAILED, MANY_OF, NOT_SIMULATED, OK, UNFINISHED, VERDICT, Seeds, chosen, conclude
+from scenarios.schema.scenario import ScenarioError, named_scenarios
+from scenarios.sets.seeds import FAILED, MANY_OF, NOT_SIMULATED, OK, UNFINISHED, VERDICT, Seeds, chosen, conclude
 from testbed.cli.bench import seeds
 
 

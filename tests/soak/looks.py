@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from scenarios.fidelity import BUSY, judge
-from scenarios.measure import books, cable_gaps
-from scenarios.watch import SAMPLE_S, Watch
-from testbed.cluster import Cluster
+from scenarios.figures.fidelity import BUSY, SAMPLE_S, judge
+from scenarios.figures.measure import books, cable_gaps
+from scenarios.run.watch import Watch
+from testbed.emulated.cluster import Cluster
 from tests.emulated.ring import accounts
 
 ALLOWED_GROWTH = 8 << 20

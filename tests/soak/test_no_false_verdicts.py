@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from agents.collectives.steer import connect, wait_for_all
-from scenarios.watch import Watch
-from testbed.cluster import Cluster
+from scenarios.run.watch import Watch
+from testbed.emulated.cluster import Cluster
 from tests.emulated.ring import Ring, logged, paths, wait_until
 from tests.soak.looks import imbalance, machine
 from topologies import load_fabric

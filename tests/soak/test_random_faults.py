@@ -1,6 +1,6 @@
 """Random faults of every kind for minutes under repeated all-reduces: every sum exact, nobody stuck, everything healed and found again.
 
-It goes in rounds: a plan of faults (testbed/fault_plan.py) that heals by itself, then calm, in which every path and plane must be used
+It goes in rounds: a plan of faults (testbed/faults/plan.py) that heals by itself, then calm, in which every path and plane must be used
 again under the same load.
 
 MRCBED_SOAK_S: how long, seconds (default 600). MRCBED_SOAK_SEED: which faults when (default 1). MRCBED_SOAK_FABRIC: where (default demo).
@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 
 from agents.mrc.config import Config
-from scenarios.watch import Watch
-from testbed.cluster import Cluster
-from testbed.fault_plan import Planned, back_after, plan, stuck_after, used
+from scenarios.run.watch import Watch
+from testbed.emulated.cluster import Cluster
+from testbed.faults.plan import Planned, back_after, plan, stuck_after, used
 from tests.emulated.fault_state import state
 from tests.emulated.ring import Ring, logged, paths, wait_until
 from tests.soak.looks import ALLOWED_GROWTH, imbalance, machine, resident, results

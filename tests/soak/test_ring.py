@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.cluster import Cluster
+from testbed.emulated.cluster import Cluster
 from tests.emulated.ring import Ring, unexplained, wait_until
 from tests.soak.looks import ALLOWED_GROWTH, resident
 from topologies import load_fabric

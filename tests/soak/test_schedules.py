@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from scenarios.many_schedules import figures, repeated_by, run_many, told_of
+from scenarios.sets.many_schedules import figures, repeated_by, run_many, told_of
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(0)]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.agent_user import HIGHEST, LOWEST, STEP, choose
 from testbed.errors import UserError
+from testbed.machine.agent_user import HIGHEST, LOWEST, STEP, choose
 
 SPACE = 0xF000_0123
 """An inode as the kernel gives them to namespaces."""

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from testbed import cleanup
-from testbed.sandbox import RUN_MARK, start_time
+from testbed.machine import cleanup
+from testbed.machine.sandbox import RUN_MARK, start_time
 
 SPACE = os.stat("/proc/self/ns/pid").st_ino
 

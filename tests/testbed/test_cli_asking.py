@@ -12,14 +12,15 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pytest
 
-from testbed import cli, running
+from testbed import cli
 from testbed.cli.events import told
 from testbed.controller.journal import Journal, Reader
 from testbed.controller.links import FailedLinks, LinkChange
 from testbed.controller.rest import Request, Rest
 from testbed.controller.steering import Steering
 from testbed.controller.views import Views
-from testbed.running import Running
+from testbed.machine import running
+from testbed.machine.running import Running
 from topologies import load_fabric
 from topologies.paths import static_tables
 

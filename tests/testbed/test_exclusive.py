@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.exclusive import Measuring, measuring, refuse_if_measuring
+from testbed.machine.exclusive import Measuring, measuring, refuse_if_measuring
 
 NAME = f"mrcbed-test-{os.getpid()}"
 HOLD = """

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from agents.mrc.config import Config
-from testbed.fault_kinds import KINDS
-from testbed.fault_plan import EVERY_KIND, LONGEST_S, MOST_AT_ONCE, MOST_CUT_S, Paths, Planned, plan
-from testbed.fault_targets import resolve
+from testbed.faults.kinds import KINDS
+from testbed.faults.plan import EVERY_KIND, LONGEST_S, MOST_AT_ONCE, MOST_CUT_S, Paths, Planned, plan
+from testbed.faults.targets import resolve
 from topologies import Fabric, load_fabric
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from testbed.fault_kinds import KEYS, KINDS, FaultError, read_keys
-from testbed.fault_targets import Target, resolve
+from testbed.faults.kinds import KEYS, KINDS, FaultError, read_keys
+from testbed.faults.targets import Target, resolve
 from topologies import FabricError, load_fabric
 from topologies.addressing import host_usid, usid
 

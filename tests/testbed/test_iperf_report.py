@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.iperf_report import complaint, flow_figures
+from testbed.emulated.iperf_report import complaint, flow_figures
 
 RECORDED = Path(__file__).parent / "data" / "iperf3"
 """Reports of iperf3 3.12 between hosts of `tiny`, both ends: -b 4M -l 4000 for UDP; those called cut were ended by SIGTERM."""

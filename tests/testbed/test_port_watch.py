@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from testbed.port_watch import JUDGED_FRAMES, ON_THE_CABLE, PortWatch, Traffic, allowed_bytes
+from testbed.dataplane.counters import Traffic
+from testbed.emulated.port_watch import JUDGED_FRAMES, ON_THE_CABLE, PortWatch, allowed_bytes
 from topologies import load_fabric
 
 FABRIC = load_fabric("tiny")

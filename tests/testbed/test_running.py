@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed import running
-from testbed.running import Running
+from testbed.machine import running
+from testbed.machine.running import Running
 
 TOKEN = "0123456789abcdef" * 2
 URL = "http://127.0.0.1:41607"

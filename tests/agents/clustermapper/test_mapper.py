@@ -8,14 +8,14 @@ from typing import Any, cast
 
 import pytest
 
-from agents.agent import Agent
 from agents.clustermapper import probes
 from agents.clustermapper.localise import CLEAR_STATE, DEAD, Localiser
 from agents.clustermapper.mapper import Mapper
 from agents.clustermapper.options import Options
-from agents.device import Nic
-from agents.mrc import wire
 from agents.mrc.endpoint import Endpoint
+from agents.nic.device import Nic
+from agents.packets import headers
+from agents.process.agent import Agent
 from agents.transport import NEVER, Engine
 from tests.agents.virtual import VirtualNetwork
 from tests.fuzz.control import NoPorts
@@ -132,8 +132,8 @@ def test_a_damaged_probe_is_lost_and_said_to_be_damaged() -> None:
     class Hurting:
         def receive(self, now: int, port: int, buffer: Any, start: int, length: int) -> None:
             nonlocal hurt
-            if port == 0 and buffer[start + wire.HEAD + 19] & 2:  # every other pair of sequence numbers
-                buffer[start + wire.HEAD + 27] ^= 4
+            if port == 0 and buffer[start + headers.HEAD + 19] & 2:  # every other pair of sequence numbers
+                buffer[start + headers.HEAD + 27] ^= 4
                 hurt += 1
             Mapper.receive(mapper, now, port, buffer, start, length)
 

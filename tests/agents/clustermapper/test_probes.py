@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from agents.clustermapper import probes
 from agents.clustermapper.options import Options
-from agents.mrc import dscp
+from agents.packets import dscp
 from testbed.dataplane import layout
 from topologies import Fabric, load_fabric, named_fabrics
 from topologies.addressing import shift, switch_usid

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from agents.mrc.config import Config
-from agents.mrc.congestion.base import Congestion
-from agents.mrc.congestion.nscc import Nscc
+from agents.mrc.sender.congestion.base import Congestion
+from agents.mrc.sender.congestion.nscc import Nscc
 from tests.agents.mrc.crowd import Crowd
 from topologies.clos import Fabric
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from agents.mrc import wire
 from agents.mrc.endpoint import Endpoint
+from agents.packets import headers
 from agents.transport import RECEIVE, WRITE, Completion, Region
 from tests.agents.virtual import VirtualNetwork, connect
 from topologies.clos import Fabric
@@ -95,7 +95,7 @@ def resealed(frame: bytes | bytearray) -> bytes:
     b[18:20] = inner.to_bytes(2, "big")
     b[58:60] = (inner - 40).to_bytes(2, "big")
     b[98:100] = (inner - 40).to_bytes(2, "big")
-    b[-4:] = wire.S_ICRC.pack(wire.icrc_in_place(bytearray(b), 0, len(b)))
+    b[-4:] = headers.S_ICRC.pack(headers.icrc_in_place(bytearray(b), 0, len(b)))
     return bytes(b)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agents.mrc.ev_state import GOOD
+from agents.mrc.paths.ev_state import GOOD
 from tests.agents.mrc.test_failures import Busy
 from tests.agents.mrc.test_neighbours import ev_of, is_data
 from topologies.addressing import ev

@@ -8,11 +8,11 @@ import pytest
 
 from agents.mrc import wire
 from agents.mrc.config import Config
-from agents.mrc.congestion.base import Congestion
-from agents.mrc.congestion.choice import congestion_class
-from agents.mrc.congestion.fixed import FixedWindow
-from agents.mrc.congestion.nscc import Nscc
 from agents.mrc.endpoint import Endpoint
+from agents.mrc.sender.congestion.base import Congestion
+from agents.mrc.sender.congestion.choice import congestion_class
+from agents.mrc.sender.congestion.fixed import FixedWindow
+from agents.mrc.sender.congestion.nscc import Nscc
 from agents.transport import OK
 from tests.agents.mrc.rig import DEMO, SMALL, TINY, Rig, drain
 from tests.agents.mrc.test_hostile import NOW, bare_frame, feed
@@ -89,8 +89,9 @@ def test_anybodys_own_is_named_by_module_and_class() -> None:
     [
         ("reno", "nscc and fixed"), ("", "nscc and fixed"), ("NSCC", "nscc and fixed"), ("no.such.module:Class", "no.such"),
         (f"{__name__}:Missing", "Missing"), (f"{__name__}:", "congestion"), (":OnePacket", "congestion"), (".here:OnePacket", "congestion"),
-        (f"{__name__}:NotOne", "is no agents.mrc.congestion.base.Congestion"), (f"{__name__}:config", "is no agents.mrc.congestion.base"),
-        ("os:getcwd", "is no agents.mrc.congestion.base"), ("os:sep", "is no agents.mrc.congestion.base"),
+        (f"{__name__}:NotOne", "is no agents.mrc.sender.congestion.base.Congestion"),
+        (f"{__name__}:config", "is no agents.mrc.sender.congestion.base"),
+        ("os:getcwd", "is no agents.mrc.sender.congestion.base"), ("os:sep", "is no agents.mrc.sender.congestion.base"),
     ],
 )  # fmt: skip
 def test_a_wrong_name_is_told_in_a_line(name: str, words: str) -> None:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.mrc import dscp, wire
+from agents.mrc import wire
+from agents.packets import dscp, headers
 from agents.transport import OK, RECEIVE, WRITE
 from tests.agents.mrc.rig import DEMO, GUARD, SMALL, TINY, WIDE, Rig
 from topologies.clos import Fabric
@@ -19,7 +20,7 @@ RELAXED = settings(deadline=None, max_examples=100)
 
 
 def is_data(frame: bytes) -> bool:
-    return wire.WRITE_FIRST <= frame[wire.BTH_AT] <= wire.WRITE_ONLY_IMM
+    return wire.WRITE_FIRST <= frame[headers.BTH_AT] <= wire.WRITE_ONLY_IMM
 
 
 def ev_of(frame: bytes) -> int:
@@ -173,7 +174,7 @@ def dead_path(fabric: Fabric, seed: int, when: float, link: int) -> None:
             data_sent.append((now, ev_of(frame)))
 
     def taken(now: int, host: int, frame: bytes) -> None:
-        if host == 0 and frame[wire.BTH_AT] == wire.SACK:
+        if host == 0 and frame[headers.BTH_AT] == wire.SACK:
             d = wire.describe(frame)
             if d["pr"]:
                 answers.append((now, d["entropy"]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agents.mrc import ev_state as s
+from agents.mrc.paths import ev_state as s
 
 WANTED = {
     # state: (marked, rotated, lost, proven, denied, allowed)

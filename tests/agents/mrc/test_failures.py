@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from agents.mrc import wire
+from agents.packets import headers
 from agents.transport import OK, RETRY_EXCEEDED
 from tests.agents.mrc.rig import DEMO, GUARD, Rig, drain
 from tests.agents.mrc.test_neighbours import Pair, ev_of, is_data, op_of
@@ -99,7 +100,7 @@ def test_at_rest_nothing_is_probed_and_what_comes_is_answered() -> None:
     assert min(side.engine.deadline() for side in (rig.a, rig.b)) > rig.net.now  # and nobody is woken for it
     probe = rig.ops(0, wire.PROBE)[-1]
     rig.net.engines[7].receive(rig.net.now, ev_of(probe) >> 16, bytearray(probe), 0, len(probe))
-    assert [frame[wire.BTH_AT] for _, frame in drain(rig.net.engines[7], rig.net.now)] == [wire.SACK, wire.ACK]
+    assert [frame[headers.BTH_AT] for _, frame in drain(rig.net.engines[7], rig.net.now)] == [wire.SACK, wire.ACK]
 
 
 def test_at_rest_no_data_leaves_though_more_is_posted() -> None:

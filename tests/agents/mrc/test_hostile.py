@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.mrc import dscp, wire
+from agents.mrc import wire
 from agents.mrc.arrivals import _STATUS
 from agents.mrc.framing import Framer, Route
 from agents.mrc.queue_pair import ERROR
+from agents.packets import dscp, headers
 from agents.transport import FLUSHED, OK, PEER_UNKNOWN, REMOTE_ACCESS, REMOTE_INVALID, REMOTE_OPERATION
 from tests.agents.egress import trimmed
 from tests.agents.mrc.rig import GUARD, TINY, Rig, drain, resealed
@@ -588,7 +589,7 @@ def test_a_held_sack_echoes_the_timestamp_plus_the_time_held() -> None:
     rig = fresh()
     engine = rig.b.engine
     feed(rig, write_frame(rig))
-    assert drain(engine, NOW)[0][1][wire.BTH_AT] == wire.ACK  # the message is complete: D1 now, the SACK when idle
+    assert drain(engine, NOW)[0][1][headers.BTH_AT] == wire.ACK  # the message is complete: D1 now, the SACK when idle
     due = engine.deadline()
     assert due == NOW + (engine.config.base_rtt >> 2)
     engine.timer(due)

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from agents.mrc import dscp, wire
+from agents.mrc import wire
 from agents.mrc.endpoint import Endpoint
 from agents.mrc.neighbours import ALL_PORTS, EV_PROBE, FAST_TRIES, SERIALS
-from agents.mrc.plane_state import DOWN, USED
+from agents.mrc.paths.plane_state import DOWN, USED
+from agents.packets import dscp, headers
 from agents.transport import OK
 from tests.agents.mrc.rig import DEMO, GUARD, Rig, drain
 from topologies.addressing import ev, inner_address
@@ -20,7 +21,7 @@ PAIR = Fabric("pair", 4, 2, 4, 4)
 
 
 def op_of(frame: bytes) -> int:
-    return frame[wire.BTH_AT]
+    return frame[headers.BTH_AT]
 
 
 def is_data(frame: bytes) -> bool:

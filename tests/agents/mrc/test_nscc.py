@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from agents.mrc.config import Config
-from agents.mrc.congestion.nscc import Nscc
+from agents.mrc.sender.congestion.nscc import Nscc
 
 MS = 1_000_000
 RTT = 120 * MS

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.mrc.config import Config
-from agents.mrc.congestion.nscc import Nscc
+from agents.mrc.sender.congestion.nscc import Nscc
 from tests.agents.mrc.plain_nscc import Plain
 from tests.agents.mrc.recorder import FILE, record
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.mrc import ev_state
 from agents.mrc.config import Config
-from agents.mrc.path_set import WAIT, PathSet
+from agents.mrc.paths import ev_state
+from agents.mrc.paths.path_set import WAIT, PathSet
 from agents.transport import NEVER
 from tests.agents.mrc.rig import DEMO, WIDE
 from topologies.addressing import ev_fields

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from agents.mrc import ev_state, plane_state
 from agents.mrc.config import Config
-from agents.mrc.path_set import PathSet
-from agents.mrc.plane_health import PlaneHealth
-from agents.mrc.plane_state import ANSWERED, CLOSED, DOWN, OPENED, PROVING, USED
-from agents.mrc.suspicion import PATIENCE, Suspicion
+from agents.mrc.paths import ev_state, plane_state
+from agents.mrc.paths.path_set import PathSet
+from agents.mrc.paths.plane_health import PlaneHealth
+from agents.mrc.paths.plane_state import ANSWERED, CLOSED, DOWN, OPENED, PROVING, USED
+from agents.mrc.paths.suspicion import PATIENCE, Suspicion
 from agents.transport import NEVER
 from tests.agents.mrc.rig import DEMO
 from topologies.addressing import ev_fields

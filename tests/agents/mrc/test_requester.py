@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
-from agents.mrc import ev_state, loss, returned, wire
+from agents.mrc import wire
 from agents.mrc.config import Config
-from agents.mrc.congestion.fixed import FixedWindow
-from agents.mrc.path_set import PathSet
-from agents.mrc.requester import LOST, SENT, TIME, Requester
+from agents.mrc.paths import ev_state
+from agents.mrc.paths.path_set import PathSet
+from agents.mrc.sender import loss, returned
+from agents.mrc.sender.congestion.fixed import FixedWindow
+from agents.mrc.sender.requester import LOST, SENT, TIME, Requester
+from agents.packets import headers
 from agents.transport import FLUSHED, NEVER, OK, RETRY_EXCEEDED, WRITE
 from tests.agents.mrc.rig import DEMO, TINY, Rig
 from topologies.addressing import ev_fields
@@ -427,7 +430,7 @@ def test_a_process_that_slept_does_not_spend_all_its_retries_at_once() -> None:
 
 def test_before_an_rto_declares_loss_a_probe_asks() -> None:
     rig = Rig(DEMO, 0, 4, 1000)
-    rig.net.fate = lambda frame, link, now: frame[wire.BTH_AT] not in (wire.WRITE_ONLY, wire.WRITE_ONLY_IMM) or now > 1_500_000
+    rig.net.fate = lambda frame, link, now: frame[headers.BTH_AT] not in (wire.WRITE_ONLY, wire.WRITE_ONLY_IMM) or now > 1_500_000
     rig.write(1, bytes(1000))
     assert rig.run(10, lambda: len(rig.a.writes) == 1)
     assert rig.a.of("rto") == [] and len(rig.a.of("loss")) == 1
@@ -439,7 +442,7 @@ def test_a_lost_d1_is_asked_for() -> None:
     drops = [2]
 
     def fate(frame: bytes, link: str, now: int) -> bool:
-        if frame[wire.BTH_AT] == wire.ACK and drops[0]:
+        if frame[headers.BTH_AT] == wire.ACK and drops[0]:
             drops[0] -= 1
             return False
         return True
@@ -461,11 +464,11 @@ def test_order_on_a_single_path_stops_at_what_arrived() -> None:
 
 def test_with_only_a_d1_missing_every_rto_asks() -> None:
     rig = Rig(DEMO, 0, 4, 1000)
-    rig.net.fate = lambda frame, link, now: frame[wire.BTH_AT] != wire.ACK
+    rig.net.fate = lambda frame, link, now: frame[headers.BTH_AT] != wire.ACK
     asked: set[int] = set()
 
     def trace(now: int, port: str, frame: bytes) -> None:
-        if port.startswith("h0-") and frame[wire.BTH_AT] == wire.PROBE:
+        if port.startswith("h0-") and frame[headers.BTH_AT] == wire.PROBE:
             asked.add(now)
 
     rig.net.trace = trace

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.mrc import wire
-from agents.mrc.advice import Advice
 from agents.mrc.config import Config
-from agents.mrc.memory import Memory
-from agents.mrc.responder import BEYOND, DUPLICATE, NEW, REFUSED, Responder
+from agents.mrc.receiver.advice import Advice
+from agents.mrc.receiver.responder import BEYOND, DUPLICATE, NEW, REFUSED, Responder
+from agents.packets.memory import Memory
 from agents.transport import OK, RECEIVE
 from tests.agents.mrc.rig import SMALL
 

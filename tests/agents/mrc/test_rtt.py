@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agents.mrc.rtt import RttTracker
+from agents.mrc.sender.rtt import RttTracker
 
 BASE = 1000
 WINDOW = 4 * BASE

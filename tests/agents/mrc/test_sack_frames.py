@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agents.mrc import wire
+from agents.packets import headers
 from tests.agents.mrc.test_hostile import NOW, drain, feed, fresh, write_frame
 
 
@@ -24,7 +25,7 @@ def test_cumulative_edge_base_and_bits_name_the_psns_that_are_here(here: set[int
         d = wire.describe(frame)
         if d["name"] != "SACK":
             continue
-        cack = wire.psn_delta(d["cack_psn"], first)
+        cack = headers.psn_delta(d["cack_psn"], first)
         assert cack == edge - 1
         told |= {cack + d["sack_offset"] + i for i in range(64) if d["bitmap"] >> i & 1}
         asked = cack + d["ack_psn_offset"]

@@ -9,9 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.mrc import dscp, ev_state, loss, returned, wire
-from agents.mrc.congestion.fixed import FixedWindow
-from agents.mrc.requester import CUT, LOST, ORDER, PORT, RTO, SENT, TIME
+from agents.mrc import wire
+from agents.mrc.paths import ev_state
+from agents.mrc.sender import loss, returned
+from agents.mrc.sender.congestion.fixed import FixedWindow
+from agents.mrc.sender.requester import CUT, LOST, ORDER, PORT, RTO, SENT, TIME
+from agents.packets import dscp, headers
 from agents.transport import NEVER, OK, RETRY_EXCEEDED
 from tests.agents.egress import dscp_of, is_high, trimmed
 from tests.agents.mrc.rig import DEMO, Rig
@@ -390,7 +393,7 @@ class Cutter:
         if link.startswith("h") or dscp_of(frame) not in (dscp.TRIMMABLE, dscp.TRIMMABLE_RETX):
             return True
         d = wire.describe(frame)
-        if frame[wire.BTH_AT] == wire.PROBE or "t0-0:" not in link or not self.choose(d):
+        if frame[headers.BTH_AT] == wire.PROBE or "t0-0:" not in link or not self.choose(d):
             return True
         self.cut.append(d)
         small = trimmed(frame, self.to)
@@ -490,7 +493,7 @@ def test_a_doubt_wakes_the_endpoint_when_it_is_due() -> None:
     """Nothing else need happen then: at every moment the endpoint asks to be woken no later than the first verdict is due."""
     rig = Rig(DEMO, 0, 7, 400_000, {"congestion": "fixed"})
     qp = rig.a.engine.qps[rig.a.qpn]
-    gone = [(qp.requester.next + k) & wire.PSN_MASK for k in (30, 75)]
+    gone = [(qp.requester.next + k) & headers.PSN_MASK for k in (30, 75)]
 
     def fate(frame: bytes, link: str, now: int) -> bool:
         d = wire.describe(frame)
@@ -586,14 +589,14 @@ def test_a_trimmed_probe_is_answered_skip_once_and_is_no_evidence_of_order() -> 
     for cut in (False, True):
         rig = Rig(DEMO, 0, 7, 200_000, {"congestion": "fixed"})
         engine = rig.a.engine
-        rig.net.fate = lambda frame, link, now: frame[wire.BTH_AT] == wire.PROBE or is_high(frame)  # data vanishes
+        rig.net.fate = lambda frame, link, now: frame[headers.BTH_AT] == wire.PROBE or is_high(frame)  # data vanishes
         rig.write(1, bytes(100_000))
         rig.net.step(rig.net.now)
         r = engine.qps[rig.a.qpn].requester
         ev = r.ev[r.una % r.size]
         answers: list[dict[str, Any]] = []
         rig.net.taken = lambda now, host, frame, answers=answers: (  # type: ignore[misc]
-            answers.append(wire.describe(frame)) if host == 0 and frame[wire.BTH_AT] == wire.SACK else None
+            answers.append(wire.describe(frame)) if host == 0 and frame[headers.BTH_AT] == wire.SACK else None
         )
         if cut:
             port = f"p{r.paths.plane_of[ev]}-t0-0-u{r.paths.evs[ev] & 0xFFFF}"

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.mrc import dscp, wire
+from agents.mrc import wire
 from agents.mrc.config import Config
 from agents.mrc.framing import Framer, Route
+from agents.packets import dscp, headers
 from testbed.simulated.port import trim
 from testbed.wireshark.golden import records
 from tests.agents.mrc.rig import DEMO, TINY
@@ -181,12 +182,12 @@ def test_structs_pack_the_golden_headers() -> None:
 @given(st.binary(min_size=118, max_size=400))
 def test_icrc_agrees_with_the_straightforward_one(frame: bytes) -> None:
     frame = frame[:54] + b"\x65" + frame[55:]  # inner version 6: anything else is refused before the sum is taken
-    assert wire.icrc_in_place(bytearray(frame), 0, len(frame)) == straightforward_icrc(frame)
+    assert headers.icrc_in_place(bytearray(frame), 0, len(frame)) == straightforward_icrc(frame)
 
 
 def test_icrc_at_an_offset_does_not_reach_before_its_frame() -> None:
     frame = Random(1).randbytes(54) + b"\x60" + Random(4).randbytes(145)
-    assert wire.icrc_in_place(bytearray(b"\x11" * 33 + frame), 33, 200) == straightforward_icrc(frame)
+    assert headers.icrc_in_place(bytearray(b"\x11" * 33 + frame), 33, 200) == straightforward_icrc(frame)
 
 
 def test_icrc_ignores_exactly_what_switches_change() -> None:
@@ -198,13 +199,13 @@ def test_icrc_ignores_exactly_what_switches_change() -> None:
     for i in range(200):
         changed = bytearray(frame)
         changed[i] ^= 0x0F
-        same = wire.icrc_in_place(changed, 0, 200) == base
+        same = headers.icrc_in_place(changed, 0, 200) == base
         assert same == (i in free or i == 54), i  # the low half of byte 54 belongs to the traffic class
 
 
 @given(st.integers(0, 1 << 40), st.integers(-(1 << 23), (1 << 23) - 1))
 def test_psn_delta_is_a_signed_24_bit_difference(reference: int, ahead: int) -> None:
-    assert wire.psn_delta(reference + ahead & 0xFFFFFF, reference) == ahead
+    assert headers.psn_delta(reference + ahead & 0xFFFFFF, reference) == ahead
 
 
 @given(st.binary(max_size=300))
@@ -236,7 +237,7 @@ def test_describe_of_what_a_switch_trimmed_has_all_that_is_left(op: int, imm: in
     left = wire.TRIM_BYTES - wire.WRITE_HEADERS - 4 * (imm >= 0)
     expected = {**wire.describe(whole), "dscp": dscp.TRIMMED, "payload": payload[:left]}
     assert said == expected
-    for length in range(wire.AFTER_BTH + wire.ICRC, wire.WRITE_HEADERS + 4 * (imm >= 0)):
+    for length in range(wire.AFTER_BTH + headers.ICRC, wire.WRITE_HEADERS + 4 * (imm >= 0)):
         with pytest.raises(ValueError, match="cut short"):
             wire.describe(bytes(cut[:length]))
 
@@ -245,7 +246,7 @@ def test_only_a_write_says_that_a_timestamp_header_follows() -> None:
     """A probe and the endpoint operations have their timestamp in headers of their own."""
     seen: dict[str, set[int]] = {}
     for record in records():
-        if record.frame[wire.BTH_AT] in wire.OPCODE_NAMES and len(record.frame) == record.length:
+        if record.frame[headers.BTH_AT] in wire.OPCODE_NAMES and len(record.frame) == record.length:
             said = wire.describe(record.frame)
             seen.setdefault(said["name"], set()).add(said["ts"])
     assert seen == {name: {int(name.startswith("WRITE"))} for name in wire.OPCODE_NAMES.values()}
@@ -253,7 +254,7 @@ def test_only_a_write_says_that_a_timestamp_header_follows() -> None:
 
 def test_isal_and_zlib_agree() -> None:
     data = Random(3).randbytes(5000)
-    assert wire.crc32(data) == zlib.crc32(data)
+    assert headers.crc32(data) == zlib.crc32(data)
 
 
 @pytest.mark.parametrize("fabric", [TINY, DEMO], ids=lambda f: f.name)

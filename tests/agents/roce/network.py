@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple
 
-from agents.mrc.wire import PSN_MASK
+from agents.packets.headers import PSN_MASK
 from agents.roce.counters import RX_PARTS
 from agents.roce.endpoint import Endpoint
 from agents.roce.wire import HEADERS, HEADERS_AT

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.mrc.wire import crc32
+from agents.packets.headers import crc32
 from agents.roce import wire
 from agents.roce.endpoint import Endpoint
 from agents.transport import FLUSHED, OK, REMOTE_ACCESS, REMOTE_INVALID, WRITE, Completion

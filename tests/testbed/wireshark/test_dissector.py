@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from agents.mrc import dscp, wire
+from agents.mrc import wire
+from agents.packets import dscp, headers
 from testbed.wireshark.golden import FABRIC, RECEIVER, SENDER, Record, records, write_pcap
 from topologies.addressing import ev, ev_fields, inner_address, path_address, shift, sid_list, usid_fields
 
@@ -126,7 +127,7 @@ def save(path: Path, frames: list[bytes]) -> Path:
 
 
 def is_mrc(frame: bytes) -> bool:
-    return frame[wire.BTH_AT] in wire.OPCODE_NAMES
+    return frame[headers.BTH_AT] in wire.OPCODE_NAMES
 
 
 def compare(frame: bytes, shown: dict[str, list[str]]) -> None:
@@ -157,26 +158,26 @@ def compare(frame: bytes, shown: dict[str, list[str]]) -> None:
         payload = told.pop("payload")
         got = "".join(shown.get("mrc.payload", [""]) + shown.get("mrc.pad", [""])).replace(":", "")
         assert bytes.fromhex(got) == payload
-        assert int(shown["mrc.payload.length"][0]) == len(payload) - (frame[wire.BTH_AT + 1] >> 4 & 3)
+        assert int(shown["mrc.payload.length"][0]) == len(payload) - (frame[headers.BTH_AT + 1] >> 4 & 3)
     if told.get("pr"):
         assert number(shown["mrc.sack.probe_id"][0]) == told.pop("ack_psn_offset") & 0xFFFF
         assert "mrc.sack.ack_psn" not in shown
     elif "ack_psn_offset" in told:
-        assert int(shown["mrc.sack.ack_psn"][0]) == (told["cack_psn"] + told["ack_psn_offset"]) & wire.PSN_MASK
+        assert int(shown["mrc.sack.ack_psn"][0]) == (told["cack_psn"] + told["ack_psn_offset"]) & headers.PSN_MASK
     plane, uplink = ev_fields(told["ev"])
     assert (int(shown["mrc.plane"][0]), int(shown["mrc.uplink"][0])) == (plane, uplink)
     if "bitmap" in told:
         first = told["cack_psn"] + told["sack_offset"]
-        assert shown.get("mrc.sack.psn", []) == [str(first + k & wire.PSN_MASK) for k in range(64) if told["bitmap"] >> k & 1]
+        assert shown.get("mrc.sack.psn", []) == [str(first + k & headers.PSN_MASK) for k in range(64) if told["bitmap"] >> k & 1]
     if "nack_psn" in told:
-        told["nack_psn"] &= wire.PSN_MASK  # describe() gives the reserved byte above it too
+        told["nack_psn"] &= headers.PSN_MASK  # describe() gives the reserved byte above it too
     for key, value in told.items():
         assert number(shown[names[key]][0]) == value, f"{name}: {key}"
-    headers = int.from_bytes(frame[wire.BTH_AT :], "big")
-    total = 8 * (len(frame) - wire.BTH_AT)
+    bits = int.from_bytes(frame[headers.BTH_AT :], "big")
+    total = 8 * (len(frame) - headers.BTH_AT)
     for key, (ops, at, width) in BITS.items():
         if not ops or op in ops:
-            assert number(shown[key][0]) == headers >> total - at - width & (1 << width) - 1, f"{name}: {key}"
+            assert number(shown[key][0]) == bits >> total - at - width & (1 << width) - 1, f"{name}: {key}"
 
 
 # --- the golden capture ----------------------------------------------------------------------------------------------
@@ -189,7 +190,7 @@ def text_of(pcap: Path) -> str:
     for k, (frame, length) in enumerate(frames_of(pcap)):
         if is_mrc(frame):
             healthy = listed[k][1].find("trimmed") < 0 and "[bad" not in listed[k][1] and length == len(frame)
-            kinds.setdefault((frame[wire.BTH_AT], healthy, length == len(frame), "[bad" in listed[k][1]), k)
+            kinds.setdefault((frame[headers.BTH_AT], healthy, length == len(frame), "[bad" in listed[k][1]), k)
     shown = [f"{k + 1} {info}" for k, (protocol, info) in enumerate(listed) if protocol == "MRC"]
     wanted = sorted(kinds.values())
     details = tshark(pcap, "-O", "usid,mrc", "-Y", " || ".join(f"frame.number == {k + 1}" for k in wanted))
@@ -210,7 +211,7 @@ def test_a_person_sees_the_expected_text() -> None:
 
 def test_golden_capture_holds_every_packet_type() -> None:
     whole = [frame for frame, length in frames_of(PCAP) if is_mrc(frame)]
-    assert {frame[wire.BTH_AT] for frame in whole} == set(wire.OPCODE_NAMES)
+    assert {frame[headers.BTH_AT] for frame in whole} == set(wire.OPCODE_NAMES)
     told = [wire.describe(frame) for frame in whole]
     assert any(t["rtx"] for t in told if t["name"].startswith("WRITE"))
     assert any(t.get("pr") for t in told)
@@ -226,20 +227,20 @@ def test_every_field_of_every_frame(fresh: bool, tmp_path: Path) -> None:
         write_pcap(pcap, records())
     seen = set()
     for (frame, length), shown in zip(frames_of(pcap), dissect(pcap), strict=True):
-        declared = 94 + int.from_bytes(frame[wire.UDP + 4 : wire.UDP + 6], "big")
+        declared = 94 + int.from_bytes(frame[headers.UDP + 4 : headers.UDP + 6], "big")
         if not is_mrc(frame) or len(frame) != length or declared != length:
             continue
         compare(frame, shown)
-        damaged = wire.icrc_in_place(bytearray(frame), 0, length) != int.from_bytes(frame[-4:], "little")
+        damaged = headers.icrc_in_place(bytearray(frame), 0, length) != int.from_bytes(frame[-4:], "little")
         assert number(shown["mrc.icrc.status"][0]) == (0 if damaged else 1)
         assert ("mrc.icrc.bad" in json.dumps(list(shown))) == damaged
-        seen.add(frame[wire.BTH_AT])
+        seen.add(frame[headers.BTH_AT])
     assert seen == set(wire.OPCODE_NAMES)
 
 
 def test_one_path_hop_by_hop() -> None:
     """The followed WRITE shows the same EV on four cables, and one uSID fewer on each."""
-    first = next(f for f, _ in frames_of(PCAP) if f[wire.BTH_AT] == wire.WRITE_FIRST)
+    first = next(f for f, _ in frames_of(PCAP) if f[headers.BTH_AT] == wire.WRITE_FIRST)
     same = [s for (f, _), s in zip(frames_of(PCAP), dissect(PCAP), strict=True) if f[54:] == first[54:]]
     path = sid_list(FABRIC, SENDER, RECEIVER, wire.describe(first)["ev"])
     assert [[number(x) for x in s["usid.sid"]] for s in same] == [list(path[k:]) for k in range(4)]
@@ -288,7 +289,7 @@ def odd_frame(rng: random.Random, op: int) -> bytes:
     outer = path_address(FABRIC, SENDER, RECEIVER, path)
     for _ in range(rng.randrange(4)):
         outer = shift(outer)
-    head = wire.head(b"\2\0\0\0\0\1", me, outer, me, you, path, klass, rng.randrange(4), 4791, len(body) + 4)
+    head = headers.head(b"\2\0\0\0\0\1", me, outer, me, you, path, klass, rng.randrange(4), 4791, len(body) + 4)
     return head + bytes(body) + rng.randbytes(4)
 
 
@@ -325,15 +326,15 @@ def write_on(uplink: int, port: int = 4791) -> bytes:
     me, you = inner_address(SENDER), inner_address(RECEIVER)
     outer = path_address(FABRIC, SENDER, RECEIVER, ev(0, 1))
     body = wire.S_WRITE.pack(wire.WRITE_ONLY, 0, 0xFFFF, 16, wire.F_TS | 5, 0, 0, 0, 1, 0, 0, 0)
-    frame = bytearray(wire.head(b"\2\0\0\0\0\1", me, outer, me, you, ev(0, uplink), dscp.NO_TRIM, 2, port, 40) + body + b"\0\0\0\0")
-    return bytes(frame[:-4]) + wire.S_ICRC.pack(wire.icrc_in_place(frame, 0, len(frame)))
+    frame = bytearray(headers.head(b"\2\0\0\0\0\1", me, outer, me, you, ev(0, uplink), dscp.NO_TRIM, 2, port, 40) + body + b"\0\0\0\0")
+    return bytes(frame[:-4]) + headers.S_ICRC.pack(headers.icrc_in_place(frame, 0, len(frame)))
 
 
 def test_every_uplink_number_is_mrc_and_others_keep_their_ports(tmp_path: Path) -> None:
     """UDP source ports below 1024 belong to Echo, DNS, ... which Wireshark would ask first; afterwards they must still be theirs."""
     ask = bytes.fromhex("123401000001000000000000") + b"\7example\3org\0" + bytes.fromhex("00010001")
     udp = struct.pack("!HHHH", 40000, 53, 8 + len(ask), 0) + ask
-    dns = b"\2\0\0\0\0\1" * 2 + b"\x86\xdd" + wire.ip_header(17, len(udp), 0, 0, 0, 64, inner_address(0), inner_address(1)) + udp
+    dns = b"\2\0\0\0\0\1" * 2 + b"\x86\xdd" + headers.ip_header(17, len(udp), 0, 0, 0, 64, inner_address(0), inner_address(1)) + udp
     pcap = save(tmp_path / "uplinks.pcap", [dns, *(write_on(k) for k in range(1024)), dns])
     shown = columns(pcap)
     assert [p for p, _ in shown] == ["DNS"] + ["MRC"] * 1024 + ["DNS"]

@@ -1,0 +1,105 @@
+"""Which planes one QP may use: the ports at both ends, hold-down, and the probe that opens a plane again. Sans-IO; owned by the QP.
+
+The table is ``plane_state.py``; times are [ours]: hold-down 2 srtt, doubled with each flap; probes until one is answered, with doubling
+gaps.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final
+
+from agents.mrc.config import Config
+from agents.mrc.paths.path_set import PathSet, jittered
+from agents.mrc.paths.plane_state import ANSWERED, CLOSED, DOWN, OPENED, PROVING, STATE_NAMES, USED, next_state
+from agents.transport import LONG_AGO, NEVER, Event
+
+HOLD: Final = 2
+"""Hold-down before the first probe, in srtt."""
+MOST_DOUBLINGS: Final = 6
+
+
+class PlaneHealth:
+    """Opens and closes the planes of ``paths``. A plane whose port is down when the QP connects begins DOWN."""
+
+    def __init__(self, config: Config, peer: int, paths: PathSet, rng: Random, log: list[Event]) -> None:
+        n = paths.planes
+        self.config = config
+        self.peer = peer
+        self.paths = paths
+        self.rng = rng
+        self.log = log
+        self.peer_up = [True] * n  # by the peer's word
+        self.state = [USED] * n
+        self.since_ns = [LONG_AGO] * n  # of the state
+        self.flaps = [0] * n
+        self.probe_at = [NEVER] * n
+        self.gap = [0] * n
+        self.next_at = NEVER
+
+    def set_ports(self, now: int, plane: int, ours: bool, peers: bool, srtt: int) -> bool:
+        """What is known of the ports at both ends; True if the plane closed just now."""
+        self.peer_up[plane] = peers
+        old = self.state[plane]
+        if not (ours and peers):
+            if old != DOWN:
+                if old == USED:
+                    self._flap(now, plane)
+                self._to(now, plane, next_state(old, CLOSED), "port down" if not ours else "peer's port down")
+                self.probe_at[plane] = NEVER
+                self._hurry(now)
+                return old == USED
+        elif old == DOWN:
+            self._to(now, plane, next_state(old, OPENED), "ports up")
+            doublings = max(0, min(self.flaps[plane] - 1, MOST_DOUBLINGS))
+            self.gap[plane] = srtt
+            self.probe_at[plane] = now + (HOLD * srtt << doublings)
+            self._refresh()
+            self._hurry(now)
+        return False
+
+    def _hurry(self, now: int) -> None:
+        """No plane carries data: hold-downs are a luxury."""
+        if USED in self.state:
+            return
+        for p in range(len(self.state)):
+            if self.state[p] == PROVING and self.probe_at[p] > now:
+                self.probe_at[p] = now
+        self._refresh()
+
+    def _flap(self, now: int, plane: int) -> None:
+        if now - self.since_ns[plane] > self.config.forgive_rtts * self.config.base_rtt:
+            self.flaps[plane] = 0
+        self.flaps[plane] += 1
+
+    def _to(self, now: int, plane: int, state: int, cause: str) -> None:
+        self.log.append((now, "plane", {
+            "peer": self.peer, "plane": plane, "from": STATE_NAMES[self.state[plane]], "to": STATE_NAMES[state], "cause": cause,
+        }))  # fmt: skip
+        self.state[plane] = state
+        self.since_ns[plane] = now
+        self.paths.set_open(now, plane, state == USED)
+
+    def _refresh(self) -> None:
+        self.next_at = min(self.probe_at)
+
+    def due_probe(self, now: int) -> int:
+        """The EV on which a plane's probe is due, each time another one; -1 for none. To be sent at once."""
+        for p in range(len(self.probe_at)):
+            if self.probe_at[p] <= now:
+                self.probe_at[p] = now + jittered(self.gap[p], self.rng)
+                self.gap[p] = min(2 * self.gap[p], self.config.probe_cap)
+                self._refresh()
+                lap = self.paths.active[p] or [i for i in range(len(self.paths.evs)) if self.paths.plane_of[i] == p]
+                return lap[int(self.rng.random() * len(lap))]
+        self._refresh()
+        return -1
+
+    def answered(self, now: int, plane: int, sent: int) -> bool:
+        """The answer to a probe sent at ``sent`` came by this plane; True if that opened it."""
+        if self.state[plane] != PROVING or sent < self.since_ns[plane]:
+            return False
+        self._to(now, plane, next_state(PROVING, ANSWERED), "probed")
+        self.probe_at[plane] = NEVER
+        self._refresh()
+        return True

@@ -1,0 +1,100 @@
+"""Is it the path, the plane, or the endpoint? Looks at verdicts of loss together; one per QP, asked by the requester. Sans-IO.
+
+Theory of operation [ours]. One dead link or T1 kills one EV of a plane, or some; a dead or silent T0 kills a plane's all at once. Finding
+that out EV by EV would cost a loss on each. So a plane falls under suspicion when within an RTT at least max(2, a quarter) of its EVs in
+use (or its only one) lost something that was sent later than anything on the plane that is known to have arrived. Then all its EVs are
+out of use at once; each is probed by itself and one clean answer brings back those that were not guilty themselves, two the next time,
+and so on. What the plane swallowed is no sign of congestion: the window gets it back.
+
+When more than half of the planes qualify at once the fabric is hardly to blame: the peer slept, or the acknowledgements do not get
+through. Then nobody is demoted, the verdicts of that RTT are void, and the retransmission timer decides. Once; if it goes on, verdicts
+stand one by one. The last plane is never suspected.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from agents.mrc.config import Config
+from agents.mrc.paths.path_set import MAX_PROOF, PathSet
+from agents.transport import LONG_AGO, Event
+
+PATIENCE: Final = 8
+"""After the endpoint was blamed, verdicts stand for so many srtt."""
+
+
+class Suspicion:
+    """Recent losses by plane."""
+
+    def __init__(self, config: Config, peer: int, paths: PathSet, log: list[Event]) -> None:
+        self.config = config
+        self.peer = peer
+        self.paths = paths
+        self.log = log
+        self.recent: list[list[tuple[int, int, int, int]]] = [[] for _ in range(paths.planes)]  # (found at, EV, packet sent at, bytes)
+        self.acked_ns = [LONG_AGO] * paths.planes  # latest departure that is known to have arrived
+        self.suspected_ns = [LONG_AGO] * paths.planes
+        self.suspicions = [0] * paths.planes
+        self.blamed_ns = LONG_AGO  # when the endpoint was last blamed
+        self.void_before = [LONG_AGO] * paths.planes  # losses of packets sent before this are explained otherwise
+
+    def arrived(self, plane: int, sent: int) -> None:
+        """Something sent then by this plane is known to have arrived."""
+        if sent > self.acked_ns[plane]:
+            self.acked_ns[plane] = sent
+
+    def excused(self, plane: int, sent: int) -> bool:
+        """Whether the loss of a packet sent then is neither its path's fault nor a sign of congestion."""
+        return sent < self.void_before[plane]
+
+    def lost(self, now: int, ev: int, sent: int, size: int, srtt: int) -> int:
+        """A packet was lost, its EV judged and the window cut by ``size`` bytes. Returns what to give back to the window: losses that a
+        dead plane, or the endpoint, explains.
+        """
+        paths = self.paths
+        plane = paths.plane_of[ev]
+        for p in range(paths.planes):
+            self.recent[p] = [r for r in self.recent[p] if r[0] >= now - srtt]
+        self.recent[plane].append((now, ev, sent, size))
+        if not self._qualifies(plane):
+            return 0
+        open_planes = [p for p in range(paths.planes) if paths.open[p]]
+        bad = [p for p in open_planes if self.suspected_ns[p] >= now - srtt or self._qualifies(p)]
+        if 2 * len(bad) > len(open_planes) and now - self.blamed_ns > PATIENCE * srtt:
+            return self._blame_endpoint(now, bad, srtt)
+        if paths.live_planes() > 1 or paths.usable[plane] == 0:
+            return self._suspect(now, plane, srtt)
+        return 0
+
+    def _qualifies(self, plane: int) -> bool:
+        evs = {ev for _, ev, sent, _ in self.recent[plane] if sent > self.acked_ns[plane]}
+        in_use = len(evs | set(self.paths.active[plane]))
+        return len(evs) >= max(2, self.paths.wanted[plane] // 4) or 0 < len(evs) == in_use
+
+    def _explained(self, now: int, plane: int) -> int:
+        self.void_before[plane] = now
+        total = sum(size for _, _, _, size in self.recent[plane])
+        self.recent[plane] = []
+        return total
+
+    def _suspect(self, now: int, plane: int, srtt: int) -> int:
+        self.log.append((now, "plane", {"peer": self.peer, "plane": plane, "from": "USED", "to": "SUSPECT", "cause": "all is lost"}))
+        if now - self.suspected_ns[plane] > self.config.forgive_rtts * self.config.base_rtt:
+            self.suspicions[plane] = 0
+        need = min(1 << self.suspicions[plane], MAX_PROOF)
+        self.suspicions[plane] += 1
+        self.suspected_ns[plane] = now
+        for i in range(len(self.paths.evs)):
+            if self.paths.plane_of[i] == plane:
+                self.paths.suspected(now, i, srtt, need)
+        return self._explained(now, plane)
+
+    def _blame_endpoint(self, now: int, bad: list[int], srtt: int) -> int:
+        self.log.append((now, "endpoint", {"peer": self.peer, "planes": bad, "cause": "most planes lose at once: no path is blamed"}))
+        self.blamed_ns = now
+        for p in bad:
+            if self.suspected_ns[p] >= now - srtt:
+                self.suspected_ns[p] = LONG_AGO
+                self.suspicions[p] -= 1
+            self.paths.void_verdicts(now, p, now - srtt, "endpoint blamed")
+        return sum(self._explained(now, p) for p in range(self.paths.planes))

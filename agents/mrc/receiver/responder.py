@@ -1,0 +1,319 @@
+"""The receiving half of a QP: places data in any order, says what arrived, completes messages in order.
+
+Sans-IO; called by the endpoint with parsed headers. PSNs are absolute here (any width); the wire carries 24 bits of them.
+
+The bitmap tells the truth: a set bit means received, a clear bit "not received when this was sent". While more than 64 PSNs are
+open, SACKs alternate two kinds of window [ours]: *news*, from the lowest received PSN not yet in any SACK, and *holes*, from
+the first missing PSN at or after a cursor.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final
+
+from agents.mrc import wire
+from agents.mrc.config import Config
+from agents.mrc.receiver.advice import Advice
+from agents.packets import headers
+from agents.packets.memory import Memory
+from agents.transport import LONG_AGO, NEVER, OK, RECEIVE, Completion
+
+WINDOW: Final = 64
+_FULL: Final = (1 << 64) - 1
+
+NEW: Final = 0
+DUPLICATE: Final = 1
+BEYOND: Final = 2
+REFUSED: Final = 3
+"""What :meth:`Responder.data` made of a packet."""
+
+QUIET: Final = 4
+"""An EV or a plane by which nothing came for so many base RTTs, while others had data, no longer speaks for itself [ours]."""
+SMALLEST: Final = 256
+"""A packet counts at least one unit of rcvd_bytes, which orders SACKs [ours]."""
+SACK_FLOOR: Final = 1024
+"""A packet counts at least this much towards the next SACK (UET)."""
+
+
+class Responder:
+    """Receive state of one QP."""
+
+    def __init__(self, config: Config, qpn: int, memory: Memory, rng: Random, advice: Advice) -> None:
+        self.config = config
+        self.qpn = qpn
+        self.memory = memory
+        self.rng = rng
+        self.advice = advice
+        self.inflow = advice.new_inflow()
+        self.size = config.mpr
+        self.expected = 0  # E: the lowest PSN not received
+        self.received = 0  # bit i: PSN expected + i is here
+        self.reported = 0  # bit i: it was in some SACK
+        self.high = -1  # H: highest PSN received
+        self.cursor = 0
+        self.news_next = True
+        # Per PSN, until it is in order: what completion needs.
+        self.op = [0] * self.size
+        self.imm = [0] * self.size
+        self.msn_of = [0] * self.size
+        self.rqmsn_of = [0] * self.size
+        # Messages.
+        self.in_message = False
+        self.msn = 0  # messages completed
+        self.last_done = -1  # PSN of the last completed message's end
+        self.immediates = 0
+        self.recv_queue: list[int] = []
+        self.recv_head = 0
+        self.completions: list[Completion] = []
+        # What to send.
+        self.sack_due = False
+        self.ack_due = False
+        self.nak = 0  # syndrome of an error to report, then the QP goes to ERROR
+        self.since_sack = 0
+        self.threshold = self._threshold()
+        self.sticky = False  # the peer asked: SACK again when nothing is missing
+        self.trigger_psn = 0
+        self.trigger_ev = 0
+        self.trigger_ts = 0
+        self.trigger_rtx = False
+        self.trigger_m = 0
+        self.trigger_at = LONG_AGO
+        self.flush_at = NEVER
+        self.bases: list[int] = []  # bitmap bases still to tell after a flush
+        # Reverse EVs, one per plane: known to work in our direction by a SACK or an EV Probe, else one by which data came.
+        self.reverse: list[int] = []
+        self.heard_ns: list[int] = []  # when something last spoke for that EV
+        self.reverse_at: list[int] = []  # when data last came by its plane; NEVER before any did: such a plane has not gone quiet
+        self.turn = 0
+
+    def start(self, psn: int, reverse: list[int]) -> None:
+        """The peer's first PSN, and a first reverse EV per plane."""
+        self.expected = psn
+        self.high = psn - 1
+        self.last_done = psn - 1
+        self.cursor = psn
+        self.reverse = reverse
+        self.reverse_at = [NEVER] * len(reverse)
+        self.heard_ns = [LONG_AGO] * len(reverse)
+
+    def _threshold(self) -> int:
+        j = self.config.sack_jitter
+        return int(self.config.sack_bytes * (1.0 - j + 2.0 * j * self.rng.random()))
+
+    # --- in --------------------------------------------------------------------------------------------------
+
+    def absolute(self, psn: int) -> int:
+        """A wire PSN as the absolute one nearest to what is expected."""
+        return self.expected + headers.psn_delta(psn, self.expected)
+
+    def arrived(self, now: int, plane: int, ev: int) -> None:
+        """Data came by this EV: good for the plane's reverse EV, or a new one if nothing spoke for the old one lately."""
+        if self.reverse[plane] == ev:
+            self.heard_ns[plane] = now
+        elif now - self.heard_ns[plane] > QUIET * self.config.base_rtt:
+            self.reverse[plane] = ev
+            self.heard_ns[plane] = now
+        self.reverse_at[plane] = now
+        self.inflow.newest_ns = now
+
+    def confirmed(self, now: int, ev: int) -> None:
+        """What we sent on this EV arrived: the best of reverse EVs for its plane."""
+        plane = ev >> 16
+        self.reverse[plane] = ev
+        self.heard_ns[plane] = now
+        if self.reverse_at[plane] < now:
+            self.reverse_at[plane] = now
+
+    def refuted(self, ev: int) -> None:
+        """An EV Probe on it was not answered: the next data that comes by another EV of the plane names a new one."""
+        plane = ev >> 16
+        if self.reverse[plane] == ev:
+            self.heard_ns[plane] = LONG_AGO
+
+    def data(
+        self, now: int, psn: int, op: int, ev: int, ts: int, flags: int, rqmsn: int, msn: int, va: int, rkey: int, dmalen: int, imm: int,
+        buffer: object, start: int, length: int, marked: bool,
+    ) -> int:  # fmt: skip
+        """A data packet with good iCRC; ``psn`` absolute, ``flags`` its BTH word, payload ``buffer[start:start+length]``."""
+        if self.nak:
+            return REFUSED  # the QP is as good as in ERROR: memory is not touched again
+        i = psn - self.expected
+        if i >= self.size:
+            return BEYOND
+        rtx = flags & wire.F_RTX != 0
+        asked = flags & wire.F_ACKREQ != 0
+        if i < 0 or self.received >> i & 1:
+            self._trigger(now, psn, ev, ts, rtx, marked)
+            self.sack_due = True
+            if psn <= self.last_done:
+                self.ack_due = True
+            return DUPLICATE
+        if length > dmalen or length > self.config.mtu or not self._well_formed(op, length, dmalen):
+            self.nak = wire.SYNDROME_INVALID
+            return REFUSED
+        if not self.memory.allowed(rkey, va, length):
+            self.nak = wire.SYNDROME_ACCESS
+            return REFUSED
+        if length:
+            self.memory.place(rkey, va, buffer, start, length)
+        slot = psn % self.size
+        self.op[slot] = op
+        self.imm[slot] = imm
+        self.msn_of[slot] = msn
+        self.rqmsn_of[slot] = rqmsn
+        self.received |= 1 << i
+        if psn > self.high:
+            self.high = psn
+        size = length + wire.COUNTED
+        self.inflow.bytes += size if size > SMALLEST else SMALLEST
+        if i == 0:
+            self._advance()
+        self.since_sack += size if size > SACK_FLOOR else SACK_FLOOR
+        self._trigger(now, psn, ev, ts, rtx, marked)
+        if asked:
+            self.sticky = True
+        if asked or rtx or marked or self.since_sack >= self.threshold or (self.sticky and self.high < self.expected):
+            self.sack_due = True
+        else:
+            self.flush_at = now + (self.config.base_rtt >> 2)
+        return NEW
+
+    def _well_formed(self, op: int, length: int, dmalen: int) -> bool:
+        if op in (wire.WRITE_FIRST, wire.WRITE_MIDDLE):
+            return length == self.config.mtu and dmalen > self.config.mtu
+        if op in (wire.WRITE_ONLY, wire.WRITE_ONLY_IMM):
+            return length == dmalen
+        return length > 0
+
+    def _trigger(self, now: int, psn: int, ev: int, ts: int, rtx: bool, marked: bool) -> None:
+        if self.sack_due and self.trigger_m:
+            return  # a mark not yet told outranks
+        self.trigger_at = now
+        self.trigger_psn = psn
+        self.trigger_ev = ev
+        self.trigger_ts = ts
+        self.trigger_rtx = rtx
+        self.trigger_m = wire.M_SKIP_ONCE if marked else wire.M_NONE
+
+    def _advance(self) -> None:
+        """Move the cumulative edge over what is here; complete the messages that end below it, in PSN order."""
+        run = ((~self.received) & (self.received + 1)).bit_length() - 1
+        for psn in range(self.expected, self.expected + run):
+            slot = psn % self.size
+            op = self.op[slot]
+            begins = op in (wire.WRITE_FIRST, wire.WRITE_ONLY, wire.WRITE_ONLY_IMM)
+            if begins == self.in_message:
+                self.nak = wire.SYNDROME_INVALID
+                return
+            self.in_message = True
+            if op in (wire.WRITE_FIRST, wire.WRITE_MIDDLE):
+                continue
+            self.in_message = False
+            if self.msn_of[slot] != self.msn & 0xFFFF or self.rqmsn_of[slot] != self.immediates & 0xFFFF:
+                self.nak = wire.SYNDROME_INVALID
+                return
+            if op in (wire.WRITE_LAST_IMM, wire.WRITE_ONLY_IMM):
+                if self.recv_head == len(self.recv_queue):
+                    self.nak = wire.SYNDROME_OPERATION
+                    return
+                wr = self.recv_queue[self.recv_head]
+                self.recv_head += 1
+                if self.recv_head > 256:
+                    del self.recv_queue[: self.recv_head]
+                    self.recv_head = 0
+                self.immediates += 1
+                self.completions.append(Completion(self.qpn, wr, RECEIVE, OK, self.imm[slot], 0))
+            self.msn += 1
+            self.last_done = psn
+            self.ack_due = True
+        self.expected += run
+        self.received >>= run
+        self.reported >>= run
+
+    def trimmed(self, now: int, psn: int, ev: int, ts: int, rtx: bool, last_hop: bool) -> bool:
+        """A packet arrived without its payload; ``psn`` absolute. True if it is missing and a NACK must say so at once."""
+        if last_hop:
+            self.advice.trimmed_on_last_hop(now, self.inflow)
+        i = psn - self.expected
+        if i >= 0 and not self.received >> i & 1:
+            return True
+        self._trigger(now, psn, ev, ts, rtx, True)
+        self.sack_due = True
+        return False
+
+    def window_advice(self, now: int) -> int:
+        """CC_STATE's restore_cwnd (bit 7) and rcv_cwnd_pen (0-127)."""
+        return self.advice.for_sack(now, self.inflow)
+
+    def probed(self, now: int) -> None:
+        """A Reliability Probe: everything is told again, completions included."""
+        if self.last_done >= 0 and self.msn:
+            self.ack_due = True
+
+    # --- out -------------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Nothing came for a while: tell what is here."""
+        self.flush_at = NEVER
+        if not self.sack_due:
+            self.sack_due = True
+            self.bases = self.complete_bases()
+
+    def told(self) -> None:
+        """A SACK was built: reset what asks for one."""
+        self.sack_due = len(self.bases) > 0
+        self.since_sack = 0
+        self.threshold = self._threshold()
+        self.flush_at = NEVER
+        if self.high < self.expected:
+            self.sticky = False
+
+    def bitmap_base(self) -> int:
+        """The PSN of bit 0 of the next SACK's bitmap."""
+        e = self.expected
+        if self.bases:
+            return max(self.bases.pop(0), e)
+        if self.high - e < WINDOW:
+            return e
+        top = self.high - WINDOW + 1
+        news = self.received & ~self.reported
+        self.news_next = not self.news_next
+        if not self.news_next and news:
+            base = e + (news & -news).bit_length() - 1
+        else:
+            if self.cursor < e or self.cursor > self.high:
+                self.cursor = e
+            missing = ~(self.received >> (self.cursor - e))
+            base = self.cursor + (missing & -missing).bit_length() - 1
+            self.cursor = base + WINDOW
+        return min(max(base, e), top)
+
+    def bitmap(self, base: int) -> int:
+        """The 64 bits from ``base`` on, and remember that they were told."""
+        shift = base - self.expected
+        bits = self.received >> shift & _FULL
+        self.reported |= bits << shift
+        return bits
+
+    def complete_bases(self) -> list[int]:
+        """Bitmap bases that together tell everything: ceil((H - E + 1) / 64) of them, at least one."""
+        return list(range(self.expected, max(self.high, self.expected) + 1, WINDOW))
+
+    def out_of_order(self) -> int:
+        """Packets received above the cumulative edge."""
+        return self.received.bit_count()
+
+    def reverse_ev(self) -> int:
+        """The EV for the next control packet: planes in rotation, a plane that went quiet while others did not is passed over.
+
+        Quiet: no data for 4 base RTTs before the newest arrival [ours].
+        """
+        n = len(self.reverse)
+        limit = self.inflow.newest_ns - QUIET * self.config.base_rtt
+        for _ in range(n):
+            k = self.turn
+            self.turn = k + 1 if k + 1 < n else 0
+            if self.reverse_at[k] >= limit:
+                return self.reverse[k]
+        return self.reverse[0]

@@ -1,0 +1,33 @@
+"""The algorithm that the option ``congestion`` names."""
+
+from __future__ import annotations
+
+import importlib
+
+from agents.mrc.config import Config
+from agents.mrc.sender.congestion.base import Congestion
+from agents.mrc.sender.congestion.fixed import FixedWindow
+from agents.mrc.sender.congestion.nscc import Nscc
+
+
+def congestion_class(config: Config) -> type[Congestion]:
+    """Of "nscc", "fixed", or "module:Class" for anybody's own. Raises ValueError, one line.
+
+    Called when an endpoint is made, not when a QP is: a scenario's mistake shows when the file is read, and a module is imported before
+    root is dropped.
+    """
+    name = config.congestion
+    if name == "nscc":
+        return Nscc
+    if name == "fixed":
+        return FixedWindow
+    module, colon, kind = name.partition(":")
+    if not colon:
+        raise ValueError(f"transport mrc: congestion = {name!r}: there are nscc and fixed, or write module:Class for your own")
+    try:
+        own = getattr(importlib.import_module(module), kind)
+    except (ImportError, AttributeError, TypeError, ValueError) as error:  # the last two: a relative or an empty module name
+        raise ValueError(f"transport mrc: congestion = {name!r}: {error}") from None
+    if not isinstance(own, type) or not issubclass(own, Congestion):
+        raise ValueError(f"transport mrc: congestion = {name!r} is no agents.mrc.sender.congestion.base.Congestion")
+    return own

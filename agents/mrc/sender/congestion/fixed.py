@@ -1,0 +1,22 @@
+"""A window that does not move."""
+
+from __future__ import annotations
+
+from mypy_extensions import mypyc_attr
+
+from agents.mrc.config import Config
+from agents.mrc.sender.congestion.base import Congestion
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class FixedWindow(Congestion):
+    """``window_bdp`` x BDP summed over the live planes, whatever the network says."""
+
+    def __init__(self, config: Config, path_rtt: int) -> None:
+        super().__init__(config, path_rtt)
+        self.planes_changed(1)
+
+    def planes_changed(self, live: int) -> None:
+        """Never under two packets, or a window smaller than one would stop the QP."""
+        self.live = live
+        self.cwnd = max(int(self.config.window_bdp * self.config.plane_bdp * live), 2 * self.mtu)

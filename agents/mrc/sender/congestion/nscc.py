@@ -1,0 +1,245 @@
+"""NSCC, the sender-based congestion control of UET 1.0 that MRC uses: delay and ECN together move one window.
+
+Theory of operation. Two signals with two meanings: ECN is fast and says that *some* queue on *this* path is filling; delay is the sum
+over the path. Their four combinations (d: RTT sample less base RTT; T: target delay) are the algorithm:
+
+    ============ ==================== =========================================================================
+    trigger      d < T                d >= T
+    ============ ==================== =========================================================================
+    not marked   proportional: grow   fair: grow slowly, by the same for everyone, or
+                 by what is missing   flows that joined late would starve
+                 to T; at d ~ 0 fast
+    marked       nothing: spraying    multiplicative decrease, once per base RTT, by how far the average of d
+                 (SKIP) moves load    exceeds T, at most by half
+    ============ ==================== =========================================================================
+
+Trims take the packet's size off the window, and QuickAdapt cuts it to what really got through when a period ends in which packets were
+trimmed and little got through.
+With ECN off on the last hop (the MRC paper's setting) incast shows as *not marked, d >= T*, where the table grows the window; what
+holds it back are trims, losses and the receiver's penalty (docs/congestion.md has the figures both ways). A SACK with a penalty brings the
+window down to what is in flight, less penalty / 128 of the bytes it reports: UET's formula. Of MRC's field there are three readings, and
+this is one of them [ours].
+
+Constants are UET's, as in its reference simulator. They were set for 100 Gb/s ports, so every time is multiplied by the fabric's time scale
+[ours]; bytes are not. The chief differences from that simulator [ours; docs/congestion.md has all, and what they do]: the average of d is
+the mean of the samples of the last base RTT (its moving average reacts in tens of RTTs here), a SACK without a valid sample moves nothing
+but the penalty, bytes in flight are the requester's exact count, the base RTT starts from the configured one, and a trim counts for
+QuickAdapt in its own period only (there until QuickAdapt acts: a sender with little to send much later is cut).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from mypy_extensions import mypyc_attr
+
+from agents.mrc.config import Config
+from agents.mrc.sender.congestion.base import Congestion
+from agents.transport import LONG_AGO
+
+REFERENCE_RTT: Final = 12_000.0
+"""Of the network that UET's constants were set for, ns at 100 Gb/s."""
+REFERENCE_BDP: Final = 150_000.0
+"""Its BDP, bytes."""
+MAX_BDP: Final = 1.5
+TARGET_TRIMMING: Final = 0.75
+TARGET_DROPPING: Final = 1.0
+DECREASE: Final = 0.8
+LARGEST_DECREASE: Final = 0.5
+QA_SHARE: Final = 8
+"""QuickAdapt acts when less than this part of the largest window got through."""
+ADJUST_PACKETS: Final = 8
+NO_DELAY: Final = 12
+"""d below this part of the configured RTT counts as none: the simulator's 1 us of 12."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Nscc(Congestion):
+    """State of one QP. ``cwnd`` in [one packet, 1.5 BDP of the live planes]."""
+
+    def __init__(self, config: Config, path_rtt: int) -> None:
+        super().__init__(config, path_rtt)
+        self.cfg_rtt = config.base_rtt
+        self.base_rtt = path_rtt  # smallest seen, at first the configured one
+        self.target = int(config.base_rtt * (TARGET_TRIMMING if config.trimming else TARGET_DROPPING))
+        self.qa_threshold = 1 << 62 if config.trimming else 4 * self.target
+        self.window = 0.0  # cwnd before rounding
+        self.max_wnd = 0.0
+        self.alpha = 0.0
+        self.fi = 0.0
+        self.fs = 0.0
+        self.eta = 0.0
+        # Increase since the last adjustment.
+        self.inc = 0.0
+        self.received = 0
+        self.adjusted_ns = LONG_AGO
+        self.eta_ns = LONG_AGO
+        self.fast_bytes = 0
+        self.fast = False
+        # Average of d.
+        self.samples: deque[tuple[int, int]] = deque()
+        self.sum = 0
+        self.decreased_ns = LONG_AGO
+        # QuickAdapt.
+        self.qa_end = LONG_AGO  # before the first period
+        self.achieved = 0  # bytes that got through in this period
+        self.trimmed = 0  # bytes that were trimmed in it
+        self.ignored = 0
+        self.to_ignore = 0
+        # The receiver's penalty.
+        self.remembered = -1.0
+        self._scale()
+        self.window = self.max_wnd
+        self._clamp()
+
+    def _scale(self) -> None:
+        """Everything that depends on the number of live planes and on the base RTT."""
+        rates = self.config.port_rate * self.live
+        bdp = rates * self.cfg_rtt / 8e9
+        a = bdp / REFERENCE_BDP
+        b = self.target / (REFERENCE_RTT * self.config.scale)
+        self.max_wnd = max(MAX_BDP * rates * self.base_rtt / 8e9, float(self.mtu))
+        self.alpha = 4.0 * a * b * self.mtu / self.target
+        self.fi = 5.0 * a * self.mtu
+        self.fs = 0.25 * a
+        self.eta = 0.15 * a * self.mtu
+
+    def _clamp(self) -> None:
+        if self.window > self.max_wnd:
+            self.window = self.max_wnd
+        if self.window < self.mtu:
+            self.window = float(self.mtu)
+        self.cwnd = int(self.window)
+
+    def planes_changed(self, live: int) -> None:
+        """The window keeps its share of the planes that carry data."""
+        if live == self.live:
+            return
+        self.window = self.window * live / self.live
+        if self.remembered >= 0:
+            self.remembered = self.remembered * live / self.live
+        self.live = live
+        self._scale()
+        self._clamp()
+
+    # --- signals ---------------------------------------------------------------------------------------------
+
+    def on_sack(self, now: int, news: int, in_flight: int, ecn: bool, rtt: int, penalty: int, restore: bool) -> None:
+        self.ignored += news
+        self.received += news
+        self.achieved += news
+        grow = True
+        if penalty:
+            if self.remembered < 0:
+                self.remembered = self.window
+            self.window = max(float(self.mtu), min(self.window, float(in_flight)) - penalty * news / 128.0)
+            grow = False
+        elif restore and self.remembered >= 0:
+            self.window = self.remembered
+            self.remembered = -1.0
+        if rtt >= 0:
+            if rtt < self.base_rtt:
+                self.base_rtt = rtt
+                self._scale()
+            d = rtt - self.base_rtt
+            average = self._average(now, d)
+            if not self._quick_adapt(now, in_flight, False, ecn, d):
+                if not ecn:
+                    if grow:
+                        self._increase(news, d)
+                elif d >= self.target:
+                    self._leave_fast()
+                    if average > self.target and now - self.decreased_ns >= self.base_rtt:
+                        self.window *= max(1.0 - DECREASE * (average - self.target) / average, LARGEST_DECREASE)
+                        self.decreased_ns = now
+                if grow:
+                    self._adjust(now)
+        self._clamp()
+
+    def on_nack(self, now: int, size: int, in_flight: int, trimmed: bool) -> None:
+        if trimmed:
+            self.ignored += size
+            self.trimmed += size
+            self._average(now, self.cfg_rtt)
+        if not self._quick_adapt(now, in_flight, True, trimmed, 0):
+            self.window -= size
+        self._clamp()
+
+    def on_loss(self, now: int, size: int) -> None:
+        self.window -= size
+        self._clamp()
+
+    def on_wrong_loss(self, now: int, size: int) -> None:
+        self.window += size
+        self._clamp()
+
+    # --- parts -----------------------------------------------------------------------------------------------
+
+    def _average(self, now: int, d: int) -> float:
+        """Mean of the samples of the last base RTT, this one included."""
+        samples = self.samples
+        samples.append((now, d))
+        self.sum += d
+        limit = now - self.base_rtt
+        while samples[0][0] < limit:
+            self.sum -= samples.popleft()[1]
+        return self.sum / len(samples)
+
+    def _increase(self, news: int, d: int) -> None:
+        """What was not marked allows growth: fair, fast or proportional."""
+        if d >= self.target:
+            self.inc += self.fi * news
+            return
+        if d < self.cfg_rtt // NO_DELAY:
+            self.fast_bytes += news
+            if self.fast_bytes > self.window:
+                self.fast = True
+            if self.fast:
+                self.window += self.fs * news
+                return
+        else:
+            self._leave_fast()
+        self.inc += self.alpha * news * (self.target - d)
+
+    def _leave_fast(self) -> None:
+        self.fast = False
+        self.fast_bytes = 0
+
+    def _adjust(self, now: int) -> None:
+        """Apply what has gathered, every 8 packets or configured RTT; a little for free each RTT."""
+        if self.adjusted_ns == LONG_AGO:
+            self.adjusted_ns = self.eta_ns = now
+        if self.received >= ADJUST_PACKETS * self.mtu or now - self.adjusted_ns >= self.cfg_rtt:
+            self.window += self.inc / max(self.window, float(self.mtu))
+            self.inc = 0.0
+            self.received = 0
+            self.adjusted_ns = now
+        if now - self.eta_ns >= self.cfg_rtt:
+            self.window += self.eta
+            self.eta_ns = now
+
+    def _quick_adapt(self, now: int, in_flight: int, loss: bool, ecn: bool, d: int) -> bool:
+        """Whether this signal is spoken for: by a cut just made, or by the one made for what was in flight then.
+
+        Either way what has gathered for the next adjustment is void.
+        """
+        if ecn and self.ignored < self.to_ignore:
+            self.inc = 0.0
+            self.received = 0
+            return True
+        if now < self.qa_end:
+            return False
+        acted = False
+        if self.qa_end != LONG_AGO and (self.trimmed > 0 or loss or d > self.qa_threshold) and self.achieved < self.max_wnd / QA_SHARE:
+            self.window = float(max(self.achieved, self.mtu))
+            self.to_ignore = in_flight
+            self.ignored = 0
+            self.inc = 0.0
+            self.received = 0
+            self.event(now, "quick_adapt", before=self.cwnd, window=int(self.window), in_flight=in_flight, trimmed=self.trimmed)
+            acted = True
+        self.trimmed = 0
+        self.achieved = 0
+        self.qa_end = now + self.base_rtt + self.target
+        return acted

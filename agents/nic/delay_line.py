@@ -1,0 +1,105 @@
+"""When each frame that reached a host may be handed to its engine: what the emulated cables lack. Sans-IO.
+
+Used by :mod:`agents.nic.receive_ring`. A shaped veth lets a frame go whole when its turn *begins* and carries it at once, so a frame is
+here too early by its time on the wire of every link and by the propagation delay. Both are made up for once, at the end of its path; the
+transport sees nothing of it. A trimmed frame was whole on the links before the switch that cut it, and took as long there. Each port is
+three FIFOs: control does not wait for data that takes longer on the wire, nor for headers that were data, and none changes its order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from agents.packets import dscp
+from agents.transport import LONG_AGO, NEVER
+from topologies.clos import ETHERNET, IPV6, UDP, Fabric
+
+HOPS_AT_START: Final = 64
+"""Hop limit of the outer header as it leaves a host; every switch takes one."""
+SHORTEST: Final = ETHERNET + IPV6 + IPV6 + UDP
+"""No frame in the ring is shorter: its filter looks for tunnelled UDP."""
+UNCOUNTED: Final = ETHERNET + IPV6 + IPV6
+"""Bytes of a frame that its inner payload length does not count. That length stays what it was when a switch trims."""
+INNER_LENGTH: Final = ETHERNET + IPV6 + 4
+CUT: Final = frozenset({dscp.TRIMMED, dscp.TRIMMED_LASTHOP})
+DATA_FIFO: Final = 0
+CONTROL_FIFO: Final = 1
+CUT_FIFO: Final = 2
+FIFOS: Final = 3  # of each port
+
+
+class DelayLine:
+    """Frames by the time they are due. All times monotonic ns."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self.delay = fabric.delay_ns
+        self.nic_rate = fabric.nic_rate
+        self.fabric_rate = fabric.fabric_rate
+        self.longest = fabric.frame_bytes
+        self.fifo_of = [CUT_FIFO if klass in CUT else CONTROL_FIFO if klass == dscp.CONTROL else DATA_FIFO for klass in range(64)]
+        # By port and class: data of port 0, its control, its trimmed headers, data of port 1, ... A FIFO is due, place, due, place, ...;
+        # who stands behind a frame that is due later waits for it.
+        self.fifos: list[deque[int]] = [deque() for _ in range(FIFOS * fabric.planes)]
+        self.heads = [NEVER] * (FIFOS * fabric.planes)  # when the first frame of each is due
+        self.ends = [LONG_AGO] * (FIFOS * fabric.planes)  # and the last one that came
+        self.next = NEVER  # the least of the heads
+        self.shortest = self.transit(SHORTEST, HOPS_AT_START - 1)
+
+    def transit(self, length: int, hop_limit: int) -> int:
+        """Propagation, and a frame's time on each link it took: ns.
+
+        The hop limit tells the number of switches: one is a T0, else it was T0, T1, T0 (no path is longer, and a hop limit that no
+        endpoint of ours sends is none of ours to explain).
+        """
+        ns = self.delay + length * 16_000_000_000 // self.nic_rate
+        if hop_limit != HOPS_AT_START - 1:
+            ns += length * 16_000_000_000 // self.fabric_rate
+        return ns
+
+    def before_cut(self, missing: int, klass: int, hop_limit: int) -> int:
+        """How much longer a trimmed frame took, for the ``missing`` bytes that it had on the links up to the switch that cut it: ns.
+
+        The class tells which switch that was: the last one, or one before it. Of those it is taken for the first [ours]: a T1 may have
+        been it, and then the frame is here too early by the missing bytes' time on one link between switches.
+        """
+        if missing <= 0:
+            return 0
+        missing = min(missing, self.longest)  # the peer says how long it was
+        ns = missing * 8_000_000_000 // self.nic_rate
+        if klass == dscp.TRIMMED_LASTHOP and hop_limit != HOPS_AT_START - 1:
+            ns += missing * 16_000_000_000 // self.fabric_rate
+        return ns
+
+    def put(self, place: int, arrival: int, port: int, klass: int, hop_limit: int, length: int, missing: int = 0) -> None:
+        """A frame of DSCP ``klass`` and ``length`` bytes came to ``port`` at ``arrival``; ``place`` is what :meth:`take` returns.
+
+        ``missing``: bytes that a trimmed one had when it was sent, and has no longer. Frames of a FIFO end apart by their time on the
+        last link: a port that was idle lets some go closer than they fit on a wire.
+        """
+        due = arrival + self.transit(length, hop_limit)
+        which = self.fifo_of[klass]
+        if which == CUT_FIFO:
+            due += self.before_cut(missing, klass, hop_limit)
+        k = FIFOS * port + which
+        whole = self.ends[k] + length * 8_000_000_000 // self.nic_rate
+        if due < whole:
+            due = whole
+        self.ends[k] = due
+        fifo = self.fifos[k]
+        if not fifo:
+            self.heads[k] = due
+            if due < self.next:
+                self.next = due
+        fifo.append(due)
+        fifo.append(place)
+
+    def take(self) -> int:
+        """The place of the frame that is due first. Only while there is one."""
+        k = self.heads.index(self.next)
+        fifo = self.fifos[k]
+        fifo.popleft()
+        place = fifo.popleft()
+        self.heads[k] = fifo[0] if fifo else NEVER
+        self.next = min(self.heads)
+        return place

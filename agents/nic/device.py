@@ -1,0 +1,264 @@
+"""A NIC that a program can use: an engine and its packet I/O, driven by one loop. The verbs of this testbed.
+
+``Device`` is what the host process runs, and what a user's own program in a host may open instead of it::
+
+    device = Device(fabric, host=0, transport="mrc")
+    region = device.register(bytearray(1 << 20))
+    mine = device.create_qp(peer=5)            # hand this dictionary, and the region, to the peer out of band
+    device.connect_qp(mine["qpn"], theirs)
+    device.post_write(mine["qpn"], wr_id=1, memory=view, va=their_region.va, rkey=their_region.rkey)
+    for completion in device.poll(timeout=0.1): ...
+"""
+
+from __future__ import annotations
+
+import importlib
+import select
+import time
+from collections.abc import Callable
+from typing import Any
+
+from agents.clustermapper.mapper import Mapper
+from agents.clustermapper.options import Options
+from agents.clustermapper.probes import PROBE_PORT
+from agents.kernel.device import KernelDevice
+from agents.kernel.options import KINDS
+from agents.kernel.options import Options as KernelOptions
+from agents.lateness import Lateness
+from agents.nic.delay_line import DelayLine
+from agents.nic.packet_io import PacketIO
+from agents.packets.headers import UDP, UDP_PORT
+from agents.transport import NEVER, Completion, Engine, Event, Region
+from topologies.clos import Fabric
+
+BATCH = 64
+"""Most frames received or sent before the other direction gets its turn."""
+MAX_WAIT = 1_000_000_000
+TRANSPORTS = ("mrc", "roce")
+"""Those with an engine of ours; the kernel's are in agents/kernel."""
+
+
+def make_engine(transport: str, fabric: Fabric, host: int, options: dict[str, Any], seed: int) -> Engine:
+    """The engine of a transport by name. Raises ValueError on an unknown one or on unknown options."""
+    if transport not in TRANSPORTS:
+        raise ValueError(f"no transport {transport!r}: there are {', '.join((*TRANSPORTS, *KINDS))}")
+    engine: Engine = importlib.import_module(f"agents.{transport}.endpoint").Endpoint(fabric, host, options, seed)
+    return engine
+
+
+def check_options(transport: str, fabric: Fabric, options: dict[str, Any]) -> None:
+    """Whether a transport would take them there. Raises ValueError as :func:`make_engine`; opens nothing."""
+    if transport in KINDS:
+        KernelOptions(transport, fabric, options)
+    else:
+        make_engine(transport, fabric, 0, options, 0)
+
+
+_IN_SUMS = (
+    ("tx_packets", "mapper_tx"), ("tx_refused", "mapper_refused"), ("rx_packets", "mapper_rx"), ("rx_bad_icrc", "mapper_corrupt"),
+    ("rx_foreign", "mapper_foreign"),
+)  # fmt: skip
+
+
+class _Sorter:
+    """Probes to the mapper, all else to the engine. The socket's filter let nothing through but tunnelled UDP to one of two ports."""
+
+    def __init__(self, engine: Engine, mapper: Any) -> None:
+        self.engine = engine
+        self.mapper = mapper
+
+    def receive(self, now: int, port: int, buffer: Any, start: int, length: int) -> None:
+        """A frame arrived; both judge it themselves."""
+        if length >= UDP + 8 and buffer[start + UDP + 2] << 8 | buffer[start + UDP + 3] == PROBE_PORT:
+            self.mapper.receive(now, port, buffer, start, length)
+        else:
+            self.engine.receive(now, port, buffer, start, length)
+
+
+class Nic:
+    """A host's engine, and a mapper beside it, on ports that somebody else works: verbs, counters, events.
+
+    ``io`` says which ports are up, which frames wait and what it dropped (agents.nic.packet_io.PacketIO, or a simulated host's); ``clock``
+    gives monotonic ns.
+    """
+
+    def __init__(self, fabric: Fabric, host: int, engine: Engine, io: Any, clock: Callable[[], int]) -> None:
+        self.fabric = fabric
+        self.host = host
+        self.engine = engine
+        self.io = io
+        self.clock = clock
+        self.mapper: Any = None  # a Mapper, once one was started
+        self._sorter: Any = None  # takes what arrives, once there are two that want it
+        self._up: list[bool] = io.port_states()  # what the kernel told
+        for port, up in enumerate(self._up):
+            if not up:
+                engine.port_state(clock(), port, False)
+        self.lateness = Lateness()
+        self.wakeups = 0
+
+    @property
+    def taker(self) -> Any:
+        """Whose :meth:`receive` takes what arrives."""
+        return self.engine if self._sorter is None else self._sorter
+
+    def port_state(self, now: int, port: int, up: bool) -> None:
+        """A port lost or found its carrier."""
+        self._up[port] = up
+        self.engine.port_state(now, port, up)
+        if self.mapper is not None:
+            self.mapper.port_state(now, port, up)
+
+    # Verbs: the engine's, with the clock added.
+
+    def register(self, memory: Any) -> Region:
+        """Let peers write into ``memory`` (writable, contiguous). Raises ValueError otherwise."""
+        return self.engine.register(memory)
+
+    def create_qp(self, peer: int, evs: int = 0) -> dict[str, Any]:
+        """A queue pair for host number ``peer``; the dictionary is for the peer's :meth:`connect_qp`. ``evs``: see the engine."""
+        return self.engine.create_qp(peer, evs)
+
+    def connect_qp(self, qpn: int, remote: dict[str, Any]) -> None:
+        """Bring a queue pair to RTS with what the peer's :meth:`create_qp` returned."""
+        self.engine.connect_qp(self.clock(), qpn, remote)
+
+    def post_recv(self, qpn: int, wr_id: int) -> None:
+        """Offer one receive request for an immediate."""
+        self.engine.post_recv(qpn, wr_id)
+
+    def post_write(self, qpn: int, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int = -1) -> None:
+        """RDMA WRITE; ``memory`` stays unchanged until its completion. ``imm`` >= 0 sends an immediate with it."""
+        self.engine.post_write(qpn, wr_id, memory, va, rkey, imm)
+
+    # Clustermapper, beside the engine.
+
+    def start_mapper(self, options: dict[str, Any], seed: int) -> None:
+        """Probe this host's corner of the fabric from now on. ``seed`` is the same on all hosts. Raises ValueError on bad options."""
+        now = self.clock()
+        mapper = Mapper(self.fabric, self.host, Options.read(options), seed, now)
+        for port, up in enumerate(self._up):
+            mapper.port_state(now, port, up)
+        if self.mapper is not None:
+            mapper.count_on(self.mapper)
+        self.mapper = mapper
+        self._sorter = _Sorter(self.engine, mapper)
+        mapper.start(now)
+
+    def stop_mapper(self) -> None:
+        """Send no more probes; what was found stays. Without one nothing happens."""
+        if self.mapper is not None:
+            self.mapper.stop()
+
+    def mapper_reports(self) -> list[dict[str, Any]]:
+        """Its counts, one report a bucket, since the last call."""
+        return [] if self.mapper is None else list(self.mapper.told())
+
+    # What is told of it.
+
+    def forget_lag(self) -> None:
+        """Begin counting lateness anew."""
+        self.lateness = Lateness()
+
+    def lag(self) -> dict[str, int]:
+        """How late this process got to timers and frames, ns: largest and 99th percentile (rounded up to a power of two)."""
+        return {**self.lateness.figures(), "wakeups": self.wakeups}
+
+    def housekeeping(self) -> None:
+        """A few times a second: the receive ring's drops, which the kernel forgets once it has told them."""
+        self.io.drops()
+
+    def events(self) -> list[Event]:
+        """What happened since the last call, for the log: the engine's, and the mapper's verdicts."""
+        made = self.engine.events()
+        return made if self.mapper is None else made + list(self.mapper.events())
+
+    def counters(self) -> dict[str, int]:
+        """The engine's counters, the receive ring's, and the mapper's, whose frames are in the sums of all frames too."""
+        waiting = self.io.waiting()
+        made = {
+            **self.engine.counters(), "rx_waiting": waiting, "rx_ring_drops": self.io.drops(), "rx_not_a_port": self.io.ring.not_ours,
+        }  # fmt: skip
+        if self.mapper is not None:
+            own: dict[str, int] = self.mapper.counters()
+            made.update(own)
+            for total, part in _IN_SUMS:
+                made[total] = made.get(total, 0) + own[part]
+        return made
+
+    def close(self) -> None:
+        """Close the ports."""
+        self.io.close()
+
+
+class Device(Nic):
+    """Opens the NIC ports of ``host`` in the current network namespace. Needs root when made.
+
+    Raises OSError if the ports are not there, ValueError on bad options.
+    """
+
+    def __init__(self, fabric: Fabric, host: int, transport: str = "mrc", options: dict[str, Any] | None = None, seed: int = 0) -> None:
+        engine = make_engine(transport, fabric, host, options or {}, seed)
+        ports = [f"h{host}-p{p}" for p in range(fabric.planes)]
+        io = PacketIO(ports, fabric.frame_bytes, (UDP_PORT, PROBE_PORT), DelayLine(fabric))
+        super().__init__(fabric, host, engine, io, time.monotonic_ns)
+        self._readers = [io.receiver, io.links]
+        self._without_ring = [io.links]
+
+    def poll(self, timeout: float = 0.0) -> list[Completion]:
+        """Run the loop until something completed or ``timeout`` seconds went by."""
+        end = time.monotonic_ns() + int(timeout * 1e9)
+        while True:
+            self.turn(end)
+            made = self.engine.completions()
+            if made or time.monotonic_ns() >= end:
+                return made
+
+    def turn(self, until: int, readers: list[Any] | None = None) -> list[Any]:
+        """One turn: receive, act on what is due, send, then sleep until a frame, a deadline, ``until`` (ns) or a ready reader.
+
+        Returns the readers that are ready.
+        """
+        engine = self.engine
+        io = self.io
+        now = time.monotonic_ns()
+        got = io.receive(self.taker, now, BATCH)
+        if got:
+            self.lateness.add(now - io.ring.first_due)
+        engine.timer(now)
+        sent = io.send(engine, now, BATCH)
+        sources = self._readers
+        due = min(engine.deadline(), until)
+        mapper = self.mapper
+        if mapper is not None:
+            mapper.timer(now)
+            io.send(mapper, now, BATCH)
+            due = min(due, mapper.deadline())
+        wake = due
+        if io.ring.held:
+            # The ring's socket reads as ready for as long as the newest frame is in its slot (the kernel asks about the slot before its
+            # own next one), so with frames held to their time select would return at once, and spin. Nor is it needed: what
+            # comes after the last look is not due before `next_look`. A wake-up per due frame, then, and none per arrival.
+            sources = self._without_ring
+            wake = min(wake, io.ring.next_look())
+        if got == BATCH or sent == BATCH or engine.completed():
+            wait = 0  # what completed may be what somebody waits for who then posts the next: it does not wait for the next frame to come
+        else:
+            wait = min(max(wake - time.monotonic_ns(), 0), MAX_WAIT)
+        # select: microseconds of resolution, where poll and epoll round up to a millisecond.
+        ready, _, _ = select.select(sources + (readers or []), [], [], wait / 1e9)
+        self.wakeups += 1
+        if not ready and wait and wake == due and due != NEVER:
+            self.lateness.add(time.monotonic_ns() - due)
+        if io.links in ready:
+            now = time.monotonic_ns()
+            for port, up in io.port_changes():
+                self.port_state(now, port, up)
+        return [r for r in ready if r is not io.receiver and r is not io.links]
+
+
+def make_device(fabric: Fabric, host: int, transport: str, options: dict[str, Any], seed: int) -> Device | KernelDevice:
+    """The :class:`Device` of a transport, or the :class:`agents.kernel.device.KernelDevice`, which has the same face."""
+    if transport in KINDS:
+        return KernelDevice(fabric, host, transport, options, seed)
+    return Device(fabric, host, transport, options, seed)

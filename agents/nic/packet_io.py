@@ -1,0 +1,178 @@
+"""Raw packet I/O of one host: a memory-mapped receive ring for all NIC ports and one sending socket per port.
+
+Used by :mod:`agents.nic.device`. The kernel writes each frame into the ring once; the engine reads it there and copies the payload to its
+place: one copy, once the frame is due (:mod:`agents.nic.receive_ring`). Sending hands the kernel header, payload (a view of registered
+memory) and trailer without joining them. Sockets are opened as root and go on working after root is dropped.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import mmap
+import os
+import socket
+import struct
+import time
+from typing import Any, Final
+
+from agents.nic.delay_line import DelayLine
+from agents.nic.receive_ring import ReceiveRing
+from agents.transport import Engine
+
+ETH_P_IPV6: Final = 0x86DD
+SOL_PACKET: Final = 263
+PACKET_RX_RING: Final = 5
+PACKET_STATISTICS: Final = 6
+PACKET_VERSION: Final = 10
+TPACKET_V2: Final = 1
+SO_ATTACH_FILTER: Final = 26
+SO_SNDBUFFORCE: Final = 32
+SEND_BUFFER: Final = 64 << 20
+"""An skb charges its sender until the far end has it; a small buffer would make the fabric lossless by back-pressure."""
+BLOCK: Final = 1 << 18
+RING_BYTES: Final = 16 << 20
+RTMGRP_LINK: Final = 1
+RTM_NEWLINK: Final = 16
+IFF_UP: Final = 1
+IFF_RUNNING: Final = 1 << 6
+SIOCGIFFLAGS: Final = 0x8913
+IFF_LOWER_UP: Final = 1 << 16
+PR_CAPBSET_DROP: Final = 24
+PR_SET_NO_NEW_PRIVS: Final = 38
+
+
+def _only_tunnelled_udp(ports: tuple[int, int]) -> bytes:
+    """Classic BPF: keep IPv6 in IPv6 whose inner packet is UDP to either port; pings and the kernel's TCP stay out of the ring."""
+    ldb, ldh, jeq, ret = 0x30, 0x28, 0x15, 0x06
+    code = (
+        (ldb, 0, 0, 20), (jeq, 0, 6, 41),  # outer next header
+        (ldb, 0, 0, 60), (jeq, 0, 4, 17),  # inner next header
+        (ldh, 0, 0, 96), (jeq, 1, 0, ports[0]), (jeq, 0, 1, ports[1]),  # UDP destination
+        (ret, 0, 0, 0xFFFFFFFF), (ret, 0, 0, 0),
+    )  # fmt: skip
+    return b"".join(struct.pack("=HBBI", *line) for line in code)
+
+
+class PacketIO:
+    """Frames in and out of ``ports`` (interface names, index = plane), those coming in after ``line``. Needs CAP_NET_RAW when made.
+
+    Raises OSError when an interface is missing or the kernel refuses a socket.
+    """
+
+    def __init__(self, ports: list[str], frame_bytes: int, udp_ports: tuple[int, int], line: DelayLine) -> None:
+        self.ports = ports
+        self.port_of: dict[int, int] = {socket.if_nametoindex(name): k for k, name in enumerate(ports)}
+        self.out: list[socket.socket] = []
+        self.receiver = self._open_ring(frame_bytes, udp_ports, line)
+        for name in ports:
+            s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
+            s.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, SEND_BUFFER)
+            s.bind((name, 0))
+            self.out.append(s)
+        self.links = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.NETLINK_ROUTE)
+        self.links.bind((0, RTMGRP_LINK))
+        self.ring_drops = 0
+
+    def _open_ring(self, frame_bytes: int, udp_ports: tuple[int, int], line: DelayLine) -> socket.socket:
+        # Bound to no interface: one ring for all ports, and a port that goes down does not disturb it.
+        s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.htons(ETH_P_IPV6))
+        code = _only_tunnelled_udp(udp_ports)
+        # The kernel wants a pointer to the program; compiled code drops locals early, so the buffer lives in the object.
+        self.filter = ctypes.create_string_buffer(code, len(code))
+        s.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HL", len(code) // 8, ctypes.addressof(self.filter)))
+        s.setsockopt(SOL_PACKET, PACKET_VERSION, TPACKET_V2)
+        slot = (frame_bytes + 32 + 20 + 64 + 15) & ~15
+        blocks = RING_BYTES // BLOCK
+        s.setsockopt(SOL_PACKET, PACKET_RX_RING, struct.pack("=IIII", BLOCK, blocks, slot, BLOCK // slot * blocks))
+        self.map = mmap.mmap(s.fileno(), blocks * BLOCK)
+        self.ring = ReceiveRing(self.map, BLOCK, blocks, slot, self.port_of, line)
+        return s
+
+    def receive(self, engine: Engine, now: int, most: int) -> int:
+        """Hand up to ``most`` frames that are due to the engine; returns how many."""
+        real = time.time_ns()
+        self.ring.look(time.monotonic_ns(), real)
+        return self.ring.hand_over(engine, now, most)
+
+    def send(self, engine: Engine, now: int, most: int) -> int:
+        """Send what the engine has for now, at most ``most`` frames; returns how many."""
+        n = 0
+        view = memoryview(engine.tx_frame)
+        while n < most:
+            port = engine.transmit(now)
+            if port < 0:
+                break
+            payload: Any = engine.tx_payload
+            try:
+                if payload is None and not engine.tx_trailer:
+                    self.out[port].send(view[: engine.tx_length])
+                else:
+                    self.out[port].sendmsg((view[: engine.tx_length], payload if payload is not None else b"", engine.tx_trailer))
+            except OSError:
+                # ENETDOWN, ENOBUFS: the port is down. Sent and lost; the transport recovers, nobody retries here.
+                engine.sent(now, port, False)
+            else:
+                engine.sent(now, port, True)
+            n += 1
+        return n
+
+    def port_states(self) -> list[bool]:
+        """Whether each port is up and has its carrier now; later changes come from :meth:`port_changes`."""
+        made = []
+        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as s:
+            for name in self.ports:
+                (flags,) = struct.unpack_from("=16xH", fcntl.ioctl(s, SIOCGIFFLAGS, struct.pack("=16s24x", name.encode())))
+                made.append(flags & IFF_UP != 0 and flags & IFF_RUNNING != 0)
+        return made
+
+    def port_changes(self) -> list[tuple[int, bool]]:
+        """(port, up) for every change the kernel told since the last call, in order."""
+        made: list[tuple[int, bool]] = []
+        while True:
+            try:
+                data = self.links.recv(65536)
+            except OSError:
+                return made
+            at = 0
+            while at + 32 <= len(data):
+                length, kind = struct.unpack_from("=IH", data, at)
+                if kind == RTM_NEWLINK:
+                    index, flags = struct.unpack_from("=iI", data, at + 20)
+                    port = self.port_of.get(index)
+                    if port is not None:
+                        made.append((port, flags & IFF_UP != 0 and flags & IFF_LOWER_UP != 0))
+                at += max(16, length + 3 & ~3)
+
+    def waiting(self) -> int:
+        """Frames that reached this host and are not due yet, those among them that nobody has looked at."""
+        real = time.time_ns()
+        self.ring.look(time.monotonic_ns(), real)
+        return self.ring.held
+
+    def drops(self) -> int:
+        """Frames that found the receive ring full, since the start."""
+        _, dropped = struct.unpack("=II", self.receiver.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8))
+        self.ring_drops += dropped
+        return self.ring_drops
+
+    def close(self) -> None:
+        """Close every socket; the ring goes with its socket."""
+        self.ring.close()
+        self.map.close()
+        for s in (self.receiver, self.links, *self.out):
+            s.close()
+
+
+def drop_root(uid: int, gid: int) -> None:
+    """Give up root and every capability for good. Call after all sockets and files are open. Raises OSError where the kernel refuses."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if os.geteuid() == 0:
+        capability = 0
+        while libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) == 0:  # until there is none of that number
+            capability += 1
+        os.setgroups([])
+        os.setresgid(gid, gid, gid)
+        os.setresuid(uid, uid, uid)
+    if libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "the kernel does not let an agent give up privileges for good")

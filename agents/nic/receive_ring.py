@@ -1,0 +1,108 @@
+"""Reads the memory-mapped receive ring of one host, and holds every frame there until it is due. No sockets, no clock of its own.
+
+Used by :mod:`agents.nic.packet_io`. The kernel writes each frame into a slot once (TPACKET_V2) and it stays there: first its header is read
+(:meth:`ReceiveRing.look`), and when the delay line says so the engine reads the frame itself and the slot goes back to the kernel. Slots
+come back out of order, since control overtakes data. The kernel looks at its next slot only and drops (and counts) what comes while
+that one is held: the ring is full when its oldest frame lies a whole lap back.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from typing import Any, Final
+
+from agents.nic.delay_line import CUT, INNER_LENGTH, UNCOUNTED, DelayLine
+from agents.transport import LONG_AGO, Engine
+
+# tpacket2_hdr: status, length, kept, mac offset, net offset, seconds and nanoseconds of arrival (real-time clock); then sockaddr_ll.
+_HEADER: Final = struct.Struct("=IIIHHII12xi")
+_NEW: Final = 1  # status bit TP_STATUS_USER: the kernel has filled the slot
+_HELD: Final = 2  # what we make of it once we know the frame; the kernel leaves every slot alone whose status is not 0
+_CLASS: Final = 14  # where the outer header begins; its traffic class lies across the first two bytes
+_HOP_LIMIT: Final = 21
+
+
+class ReceiveRing:
+    """A ring of ``blocks`` blocks of ``block`` bytes with slots of ``slot`` bytes. ``port_of``: NIC port by interface index."""
+
+    def __init__(self, memory: Any, block: int, blocks: int, slot: int, port_of: dict[int, int], line: DelayLine) -> None:
+        per_block = block // slot
+        self.slots = per_block * blocks
+        self.offsets = [k // per_block * block + k % per_block * slot for k in range(self.slots)]
+        self.view = memoryview(memory)
+        self.words = self.view.cast("I")
+        self.port_of = port_of
+        self.line = line
+        self.at = 0  # the slot that is filled next
+        self.starts = [0] * self.slots  # where the frame begins
+        self.lengths = [0] * self.slots
+        self.ports = [0] * self.slots
+        self.held = 0
+        self.looked = LONG_AGO  # when the ring was last found without a new frame
+        self.first_due = LONG_AGO  # of the last batch handed over
+        self.not_ours = 0
+
+    def look(self, mono: int, real: int) -> None:
+        """Note what came since the last look. ``real``, then ``mono``: the two clocks, read in this order just before, ns.
+
+        A pause between the two readings makes a frame late, never early. If the real-time clock is set between a frame's arrival and
+        this look, the frame's time is wrong by no more than the time since the last look.
+        """
+        view = self.view
+        words = self.words
+        at = self.at
+        offset = self.offsets[at]
+        behind = mono - real
+        while words[offset >> 2] & _NEW:
+            _, length, kept, mac, _, seconds, fraction, ifindex = _HEADER.unpack_from(view, offset)
+            port = self.port_of.get(ifindex, -1)
+            if port >= 0:
+                arrival = seconds * 1_000_000_000 + fraction + behind
+                if arrival > mono:  # it came while we look, or the clock was set
+                    arrival = min(arrival, time.monotonic_ns())
+                elif arrival < self.looked:
+                    arrival = self.looked
+                begin = offset + mac
+                klass = (view[begin + _CLASS] & 15) << 2 | view[begin + _CLASS + 1] >> 6
+                missing = 0
+                if klass in CUT:
+                    missing = (view[begin + INNER_LENGTH] << 8 | view[begin + INNER_LENGTH + 1]) + UNCOUNTED - length
+                self.line.put(at, arrival, port, klass, view[begin + _HOP_LIMIT], length, missing)
+                self.starts[at] = begin
+                self.lengths[at] = kept
+                self.ports[at] = port
+                self.held += 1
+                words[offset >> 2] = _HELD
+            else:
+                self.not_ours += 1
+                words[offset >> 2] = 0
+            at = at + 1 if at + 1 < self.slots else 0
+            offset = self.offsets[at]
+        self.at = at
+        self.looked = mono
+
+    def hand_over(self, engine: Engine, now: int, most: int) -> int:
+        """Give the engine up to ``most`` frames that are due, oldest first; returns how many."""
+        line = self.line
+        n = 0
+        while n < most and line.next <= now:
+            if n == 0:
+                self.first_due = line.next
+            at = line.take()
+            # A frame longer than a slot was cut by the kernel: its length says so and the engine refuses it.
+            engine.receive(now, self.ports[at], self.view, self.starts[at], self.lengths[at])
+            self.held -= 1
+            self.words[self.offsets[at] >> 2] = 0
+            n += 1
+        return n
+
+    def next_look(self) -> int:
+        """When to look again at the latest, while frames are held: one is due, or one that came since the last look could be, ns."""
+        unseen = self.looked + self.line.shortest
+        return unseen if unseen < self.line.next else self.line.next
+
+    def close(self) -> None:
+        """Let go of the memory."""
+        self.words.release()
+        self.view.release()

@@ -1,0 +1,92 @@
+"""What every RoCE-like packet has on the wire before its BTH, the invariant CRC and PSN arithmetic. No state, no I/O.
+
+Shared by MRC, RoCE and Clustermapper; what is MRC's own is agents/mrc/wire.py, RoCE's agents/roce/wire.py.
+
+A frame is Ethernet (14) | outer IPv6 (40) | inner IPv6 (40) | UDP (8) | BTH (12) | headers | payload | iCRC (4).
+All fields are big-endian, the iCRC little-endian (InfiniBand sends it least significant byte first).
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Any, Final
+
+try:
+    from isal.isal_zlib import crc32 as crc32
+except ImportError:  # zlib gives the same sums, eight times slower on a full packet
+    from zlib import crc32 as crc32
+
+UDP_PORT: Final = 4791
+"""RoCE's port. The specification prints 4971 in one place. Changed here and in
+testbed/dataplane/layout.py, and nowhere else [ours]."""
+
+PSN_MASK: Final = 0xFFFFFF
+
+# Offsets in a frame.
+OUTER: Final = 14
+INNER: Final = 54
+UDP: Final = 94
+BTH_AT: Final = 102
+HEAD: Final = 102
+"""Bytes before the BTH."""
+ICRC: Final = 4
+
+S_OUTER = Struct("!IHBB16s16s")  # version/class/flow, payload length, next header, hop limit, source, destination
+S_UDP = Struct("!HHHH")
+S_ICRC = Struct("<I")
+
+_MASK_FRONT = b"\xff" * 8 + b"\x6f\xff\xff\xff"
+
+
+def psn_delta(psn: int, reference: int) -> int:
+    """How far the 24-bit ``psn`` is ahead of ``reference`` (any width), as a signed 24-bit difference."""
+    return ((psn - reference + 0x800000) & PSN_MASK) - 0x800000
+
+
+def s24(value: int) -> int:
+    """A 24-bit difference as a signed number."""
+    return ((value + 0x800000) & PSN_MASK) - 0x800000
+
+
+def ip_header(next_header: int, payload: int, dscp: int, ecn: int, flow: int, hop_limit: int, src: bytes, dst: bytes) -> bytes:
+    """An IPv6 header; ``payload`` in bytes."""
+    return S_OUTER.pack(6 << 28 | dscp << 22 | ecn << 20 | flow, payload, next_header, hop_limit, src, dst)
+
+
+def head(
+    mac: bytes, outer_src: bytes, outer_dst: bytes, inner_src: bytes, inner_dst: bytes, ev: int, dscp: int, ecn: int, port: int,
+    after_udp: int,
+) -> bytes:
+    """The 102 bytes before the BTH.
+
+    ``after_udp`` counts the bytes from the BTH to the iCRC inclusive. The EV is striped: its low half is the UDP source
+    port, its high half the low 16 bits of the inner flow label; which half goes where is our choice.
+    """
+    udp = 8 + after_udp
+    inner = ip_header(17, udp, dscp, ecn, ev >> 16 & 0xFFFF, 64, inner_src, inner_dst)
+    outer = ip_header(41, 40 + udp, dscp, ecn, 0, 64, outer_src, outer_dst)
+    return mac + mac + b"\x86\xdd" + outer + inner + S_UDP.pack(ev & 0xFFFF, port, udp, 0)
+
+
+def icrc_of_head(frame_head: bytes) -> int:
+    """CRC state after the masked inner IPv6 and UDP headers of a 102-byte head."""
+    b = bytearray(b"\xff" * 8 + frame_head[INNER:HEAD])
+    b[8] |= 0x0F
+    b[9:12] = b"\xff\xff\xff"
+    b[15] = 0xFF
+    b[54:56] = b"\xff\xff"
+    return int(crc32(b))
+
+
+def icrc_in_place(buffer: Any, start: int, length: int) -> int:
+    """The iCRC that a received frame should carry; overwrites the fields that the CRC takes as ones.
+
+    CRC-32 from the inner IPv6 header on, after 8 bytes of FF, with traffic class, flow label, hop limit, UDP checksum
+    and BTH byte 4 as ones (RoCEv2's, InfiniBand annex A17).
+    """
+    at = start + INNER
+    buffer[at - 8 : at + 4] = _MASK_FRONT
+    buffer[at + 7] = 0xFF
+    buffer[start + UDP + 6 : start + UDP + 8] = b"\xff\xff"
+    buffer[start + BTH_AT + 4] = 0xFF
+    return int(crc32(buffer[at - 8 : start + length - ICRC]))

@@ -1,0 +1,317 @@
+"""What a host does, whoever moves its packets and its words: collectives and flows over one device, their log, and what it answers.
+
+The host process (agents.process.host) runs one over sockets, a simulated host (testbed.simulated.hosts) one in virtual time. No socket,
+file or clock of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from agents.collectives.base import Collective
+from agents.collectives.flows import Flow, Flows, parse, wanted
+from agents.collectives.group import MOST_KEPT, CollectiveError, Group
+from agents.collectives.registry import FLOWS, find
+from agents.process.flow_log import FlowLog
+from agents.transport import Completion
+from topologies.clos import Fabric
+from topologies.denylist import check_entry
+
+BIN_RTTS = 2
+"""Width of a goodput bin, in base RTTs."""
+
+
+_NOT_ARGUMENTS = (ValueError, LookupError, TypeError, AttributeError, OverflowError, MemoryError)
+"""What arguments of a wrong kind or size show as: an answer, not the end of the process."""
+
+
+class Agent:
+    """``device`` is an agents.nic.device.Device or the like; ``log`` takes a line, ``notify`` what nobody asked for; ``clock`` gives ns."""
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        number: int,
+        device: Any,
+        log: Callable[[bytes], Any],
+        notify: Callable[[dict[str, Any]], None],
+        clock: Callable[[], int],
+    ) -> None:
+        self.fabric = fabric
+        self.number = number
+        self.name = f"h{number}"
+        self.device = device
+        self.log, self.notify, self.clock = log, notify, clock
+        self.groups: list[Group] = []  # all that are connected and sound; the last one is in use
+        self.slices = 1
+        self.flows: list[Flow] = []
+        self.job: Collective | Flows | None = None
+        self.prepared: tuple[tuple[Any, ...], Collective] | None = None
+        self.flow_log: FlowLog | None = None
+        self.accounted: dict[int, int] = {}  # payload bytes by QPN that earlier flows account for
+        self.pending: list[Completion] = []  # what peers sent before we began
+        self.running = True
+        self.bin_ns = max(BIN_RTTS * fabric.base_rtt_ns, 20_000_000)
+        self.bin_end = self._bin_after(clock())
+        self.last_tx = [0] * fabric.planes
+        self.last_rx = [0] * fabric.planes
+        self.denied: list[str] = []
+        self.cut_off: list[int] = []  # hosts that the job sends to, and that the denylist leaves no path to
+        self.reports = False  # whether the mapper's counts go to whoever steers us
+
+    # --- log -------------------------------------------------------------------------------------------------
+
+    def write(self, t: int, kind: str, fields: dict[str, Any]) -> None:
+        """One line of the log."""
+        self.log(json.dumps({"t": t, "kind": kind, "host": self.number, **fields}, separators=(",", ":")).encode() + b"\n")
+
+    def record(self, now: int) -> None:
+        """Move what happened to the log."""
+        for t, kind, fields in self.device.events():
+            self.write(t, kind, fields)
+        if now >= self.bin_end:
+            tx, rx = self.device.engine.goodput()
+            if tx != self.last_tx or rx != self.last_rx:
+                self.write(
+                    self.bin_end - self.bin_ns,
+                    "goodput",
+                    {
+                        "bin_ns": self.bin_ns,
+                        "tx": [a - b for a, b in zip(tx, self.last_tx, strict=True)],
+                        "rx": [a - b for a, b in zip(rx, self.last_rx, strict=True)],
+                    },
+                )
+                self.last_tx, self.last_rx = list(tx), list(rx)
+            if self.flow_log is not None:
+                self.flow_log.bin(self.bin_end - self.bin_ns, self.bin_ns)
+            self.bin_end = self._bin_after(now)
+
+    def _bin_after(self, now: int) -> int:
+        """When the bin that ``now`` lies in ends. Bins are aligned to the clock that all agents share, so that they add up across hosts."""
+        return (now // self.bin_ns + 1) * self.bin_ns
+
+    # --- what it answers -------------------------------------------------------------------------------------
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Do what was asked: ``{"id", "ok": ...}``, or ``{"id", "error": "one line"}``."""
+        op = str(request.pop("op", ""))
+        number = request.pop("id", 0)
+        handler = getattr(self, f"op_{op}", None)
+        try:
+            if handler is None:
+                raise CollectiveError(f"agent {self.name} knows no request {op!r}")
+            return {"id": number, "ok": handler(**request)}
+        except _NOT_ARGUMENTS as error:
+            return {"id": number, "error": f"{self.name}: {op}: {error}"}
+
+    def op_setup(
+        self, collective: str, ranks: list[int], rank: int, qps: int = 1, slices: int = 4, flows: list[dict[str, Any]] | None = None
+    ) -> dict[str, Any]:
+        """Make the queue pairs that a collective or the flows need, or take those that stand: then ``connected`` is true."""
+        if self.job is not None:
+            raise CollectiveError("a collective is running")
+        self.slices = slices
+        if collective == FLOWS:
+            self.flows = parse(flows, len(ranks))
+            needed = wanted(self.flows, rank)
+        else:
+            needed = find(collective).wanted(len(ranks), rank)
+        self._end_flow_log()
+        self.accounted = dict(self.device.engine.placed())  # what comes from now on is the next flows', even before they are started here
+        before = self.groups[-1] if self.groups else None
+        self.groups = [g for g in self.groups if g.connected]
+        group = next((g for g in self.groups if g.is_for(ranks, rank, needed, qps)), None)
+        standing = group is not None
+        if group is None:
+            group = Group(self.device, ranks, rank, needed, qps, self.clock)
+        else:
+            self.groups.remove(group)
+        self.groups.append(group)
+        if group is not before:
+            self.pending = []  # of other queue pairs
+        return {"qps": group.local, "connected": standing}
+
+    def op_connect(self, remotes: dict[str, list[dict[str, Any]]]) -> None:
+        """Connect them."""
+        if not self.groups:
+            raise CollectiveError("setup comes before connect")
+        self.groups[-1].connect(remotes)
+
+    def op_prepare(
+        self, collective: str, message_bytes: int, dtype: str = "int32", steps: int = 1, warmup: int = 0, seed: int = 0
+    ) -> None:  # fmt: skip
+        """Draw inputs and expected results for the :meth:`op_start` that follows with the same arguments: hundreds of milliseconds in which
+        this agent answers nobody. Whoever steers several agents has all of them do it before any begins.
+        """
+        if not self.groups or self.job is not None:
+            raise CollectiveError("prepare comes after setup and connect, before start")
+        arguments = (collective, message_bytes, dtype, steps, warmup, seed)
+        self.prepared = (arguments, find(collective)(self.groups[-1], self.slices, message_bytes, dtype, steps, warmup, seed))
+
+    def op_start(
+        self, collective: str, message_bytes: int, dtype: str = "int32", steps: int = 1, warmup: int = 0, seed: int = 0,
+        flows: list[dict[str, Any]] | None = None, outstanding: int = 4, at: int | None = None,
+    ) -> None:  # fmt: skip
+        """Begin; results come as notifications. ``flows``, ``outstanding`` and ``at`` (monotonic ns, now without) are for flows only."""
+        if not self.groups or not self.groups[-1].connected:
+            raise CollectiveError("setup and connect come before start")
+        if self.job is not None:
+            raise CollectiveError("a collective is running already")
+        group = self.groups[-1]
+        job: Collective | Flows
+        flow_log = None
+        if collective == FLOWS:
+            job = Flows(group, parse(flows, group.n) if flows else self.flows, message_bytes, outstanding, seed, at)
+            flow_log = FlowLog(self.device.engine, job, self.write, self.accounted)
+        else:
+            ready, self.prepared = self.prepared, None
+            if ready is not None and ready[0] == (collective, message_bytes, dtype, steps, warmup, seed) and ready[1].group is group:
+                job = ready[1]
+            else:
+                job = find(collective)(group, self.slices, message_bytes, dtype, steps, warmup, seed)
+        self._end_flow_log()
+        job.begin()
+        self.flow_log = flow_log
+        self.job = job
+        self.cut_off = []
+        self._look_for_cut_off()
+        pending, self.pending = self.pending, []
+        job.completed(pending)
+
+    def op_abort(self) -> None:
+        """Forget the collective and all queue pairs; the next set-up makes new ones, the old ones run dry."""
+        self.job = None
+        self.prepared = None
+        self._end_flow_log()
+        self.groups = []
+        self.pending = []
+
+    def _end_flow_log(self) -> None:
+        """What the last flows did in the bin that is not over yet belongs to the log, too."""
+        if self.flow_log is not None:
+            self.flow_log.bin(self.bin_end - self.bin_ns, self.bin_ns)
+            self.accounted = dict(self.device.engine.placed())
+        self.flow_log = None
+
+    def op_counters(self) -> dict[str, int]:
+        """Counters so far."""
+        return dict(self.device.counters())
+
+    def op_paths(self) -> list[dict[str, Any]]:
+        """Every queue pair's EVs."""
+        return list(self.device.engine.paths())
+
+    def op_reroute(self, dead_links: list[str]) -> None:
+        """The network has converged around these links."""
+        self.device.engine.reroute(self.clock(), dead_links)
+
+    def op_rest(self) -> None:
+        """Send no data and no probe for good, and only answer: packets in flight drain and can be counted."""
+        self.device.engine.rest()
+
+    def op_mapper_start(self, seed: int, options: dict[str, Any] | None = None, report: bool = True) -> None:
+        """Begin to probe (docs/clustermapper.md). ``report``: counts go to whoever steers us, as notifications."""
+        self.reports = report
+        self.device.start_mapper(options or {}, seed)
+
+    def op_mapper_stop(self) -> None:
+        """Send no more probes. The last counts are reported before the answer: none comes when the next mapper may be running."""
+        self.device.stop_mapper()
+        self._report()
+
+    def op_mapper(self) -> dict[str, Any]:
+        """What the probes found so far; empty if none were sent."""
+        return {} if self.device.mapper is None else dict(self.device.mapper.table())
+
+    def op_deny(self, entries: list[str]) -> int:
+        """The complete denylist (topologies/denylist.py), which replaces the one before; monotonic ns at which it took effect."""
+        entries = [check_entry(self.fabric, entry) for entry in entries]
+        now = self.clock()
+        self.device.engine.deny(now, entries)
+        self.denied = entries
+        self.write(now, "deny", {"entries": entries})
+        self._look_for_cut_off()
+        return now
+
+    def _look_for_cut_off(self) -> None:
+        """Tell whoever steers us when the denylist has left the job without any path to a peer, and when it gives one back."""
+        if self.job is None or not (self.denied or self.cut_off):
+            return
+        group = self.job.group
+        rows = [row for row in self.device.engine.paths() if row.get("qpn") in group.bundle_of]
+        reached = {row["peer"] for row in rows if row.get("state") != "DENIED"}
+        cut_off = sorted({row["peer"] for row in rows} - reached)
+        if cut_off != self.cut_off:
+            self.cut_off = cut_off
+            self.notify({"event": "cut-off", "rank": group.rank, "peers": cut_off, "entries": self.denied})
+
+    def op_denied(self) -> list[str]:
+        """The denylist in force."""
+        return self.denied
+
+    def op_hint(self, links: list[str]) -> int:
+        """The complete list of links that somebody else knows to be down; monotonic ns at which the engine knew."""
+        links = [self.fabric.link(link).name for link in links]
+        now = self.clock()
+        self.device.engine.hint(now, links)
+        self.write(now, "hint", {"links": links})
+        return now
+
+    def op_stop(self) -> dict[str, int]:
+        """Flush the log and end."""
+        self.running = False
+        return dict(self.device.counters())
+
+    # --- as time goes by -------------------------------------------------------------------------------------
+
+    def advance(self) -> None:
+        """Give the collective what completed; tell what it did."""
+        self._report()
+        made = self.device.engine.completions()
+        if made:
+            made = self.groups[-1].take(made) if self.groups else []
+        job = self.job
+        if job is None:
+            self.pending += made[: MOST_KEPT - len(self.pending)]  # a peer began before us
+            return
+        if made:
+            job.completed(made)
+        job.idle()
+        for t, kind, fields in job.logged:
+            self.write(t, kind, fields)
+        job.logged.clear()
+        for note in job.told:
+            self.notify(note)
+        job.told.clear()
+        if job.warm:
+            job.warm = False
+            self.device.forget_lag()  # what start-up cost is not the run's
+        if job.failure is not None:
+            said = {"rank": job.group.rank, **job.failure}
+            self.write(self.clock(), "failed", said)
+            self.notify({"event": "failed", **said})
+            self.job = None
+        elif job.finished:
+            self.notify(job.done())
+            self.pending.extend(job.leftover)
+            self.job = None
+
+    def _report(self) -> None:
+        """Pass on what the mapper counted."""
+        if self.reports:
+            for note in self.device.mapper_reports():
+                self.notify(note)
+
+    def wake_at(self, now: int) -> int:
+        """When the loop has to look again at the latest, ns."""
+        due = max(now, self.bin_end)
+        return due if self.job is None else min(due, self.job.deadline())
+
+    def last_words(self, cpu_ns: int) -> None:
+        """Everything measured goes to the log. ``cpu_ns``: what its process took, 0 where there is none."""
+        now = self.clock()
+        self.record(self.bin_end)  # the bin that is not over yet, under its own time
+        self.write(now, "counters", self.device.counters())
+        self.write(now, "loop", {**self.device.lag(), "cpu_ns": cpu_ns})

@@ -1,0 +1,1 @@
+"""Figures: everything that is computed from a run's logs afterwards."""

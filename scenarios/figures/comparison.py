@@ -1,0 +1,121 @@
+"""Transports side by side: of each figure the median over the seeds, how sure it is, and what theory allows.
+
+Called by the runner at the end of a run, and by `mrcbed compare`. docs/comparison.md says how intervals are made and what is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from scenarios.figures.rows import VARIABLES, settings_of, table, write_table
+from scenarios.figures.stats import median_interval
+
+Theory = str | float | None
+_THEORY: dict[str, tuple[Theory, Theory]] = {
+    "busbw_bps": ("ideal_busbw_bps", "degraded_busbw_bps"),
+    "typical_step_ns": ("ideal_step_ns", "degraded_step_ns"),
+    "step_time_ns.*": ("ideal_step_ns", "degraded_step_ns"),
+    "outside_busbw_share": (1.0, None),
+    "whole_busbw_share": (1.0, None),
+    "failure_cost.extra_ns": ("failure_cost.ideal_extra_ns", None),
+    "groups.*.of_line": (1.0, None),
+    "groups.*.jain": (1.0, None),
+    "groups.*.kept": (1.0, None),
+    "kept_during": (1.0, None),
+    "kept_after": (1.0, None),
+    "wrong": (0.0, None),
+    "false_bad": (0.0, None),
+}
+"""Figure -> what theory allows it with everything whole, and with every cable that the scenario breaks gone: a column, or a number."""
+FIGURES = (
+    "busbw_bps", "typical_step_ns", "step_time_ns.p99", "step_time_ns.max", "failure_cost.extra_ns", "failure_cost.extra_steps",
+    "failure_cost.extra_rtts", "failure_cost.extra_percent", "failure_cost.worst_step_ns", "failure_cost.undelivered_bytes",
+    "failure_cost.back_ns", "outside_busbw_share", "whole_busbw_share", "groups.*.goodput_bps", "groups.*.of_line", "groups.*.jain",
+    "groups.*.min_share", "groups.*.kept", "groups.*.message_ns.p50", "groups.*.message_ns.p99", "groups.*.message_ns.max",
+    "groups.*.queue_p99_bytes", "kept_during", "kept_after", "last_on_dead_rtts", "packets.sent", "packets.lost", "packets.retransmitted",
+    "packets.trimmed", "packets.marked", "timeouts.rto", "untrimmed_loss", "false_bad", "wrong", "cpu_percent",
+)  # fmt: skip
+"""What is compared, by column of the rows; ``*`` stands for a group's name."""
+_UNITS = (
+    ("_ns", "ns"), ("_ns.*", "ns"), ("_bps", "bit/s"), ("_bytes", "bytes"), ("_percent", "%"), ("_rtts", "base RTTs"), ("_steps", "steps"),
+    ("packets.*", "packets"), ("_loss", "packets"), ("timeouts.rto", "timeouts"), ("wrong", "elements"), ("false_bad", "verdicts"),
+)  # fmt: skip
+NOT_COMPARED = ("failed", "interrupted")
+"""Verdicts of runs whose figures say nothing: they ended early, or what came out was wrong."""
+COLUMNS = ("figure", "unit", "n", "median", "low", "high", "ideal", "degraded", "failed", "doubtful")
+
+
+def unit_of(figure: str) -> str:
+    """By its name; a share has none."""
+    return next((unit for end, unit in _UNITS if fnmatchcase(figure, f"*{end}") or fnmatchcase(figure, end)), "")
+
+
+def compare(rows: pd.DataFrame, figures: Sequence[str] = FIGURES) -> pd.DataFrame:
+    """One row per (scenario, workload, fabric, placement, settings, transport, figure), from rows as scenarios.figures.rows makes them.
+
+    ``n`` runs have the figure, ``median`` is theirs, ``low`` and ``high`` bound it (95 %, None below three); ``ideal`` and ``degraded``
+    are the medians of what theory allows them. ``failed`` runs of the group are in no figure, ``doubtful`` ones (not trustworthy) are.
+    A figure that no run of a workload has is left out.
+    """
+    settings = settings_of(rows)
+    keys = [key for key in VARIABLES if key != "seed"] + settings
+    made: list[dict[str, Any]] = []
+    wanted = {workload: _present(mine, figures) for workload, mine in rows.groupby("workload", sort=False)} if len(rows) else {}
+    for values, mine in rows.groupby(keys, sort=False, dropna=False) if len(rows) else ():
+        variables = {key: _plain(value) for key, value in zip(keys, values, strict=True)}
+        good = mine[~mine["verdict"].isin(NOT_COMPARED)]
+        for figure in wanted[variables["workload"]]:
+            numbers = _numbers(good, figure)
+            low, high = median_interval(numbers) or (None, None)
+            ideal, degraded = (_theory(good, source) for source in _theory_of(figure))
+            made.append(
+                {
+                    **variables, "figure": figure, "unit": unit_of(figure), "n": len(numbers),
+                    "median": _median(numbers), "low": low, "high": high, "ideal": ideal,
+                    "degraded": None if degraded == ideal else degraded, "failed": len(mine) - len(good),
+                    "doubtful": int((good["verdict"] == "not trustworthy").sum()),
+                }
+            )  # fmt: skip
+    found = table(made, floats=("median", "low", "high", "ideal", "degraded"))
+    return found.reindex(columns=[*keys, *COLUMNS]) if len(made) else pd.DataFrame(columns=[*keys, *COLUMNS])
+
+
+def _present(rows: pd.DataFrame, figures: Sequence[str]) -> list[str]:
+    """Columns with some value that the figures name, in their order."""
+    found = [column for figure in figures for column in rows.columns if fnmatchcase(column, figure)]
+    return [column for column in dict.fromkeys(found) if rows[column].notna().any()]
+
+
+def _numbers(rows: pd.DataFrame, column: str) -> list[float]:
+    return sorted(float(value) for value in rows[column].dropna()) if column in rows else []
+
+
+def _median(numbers: Sequence[float]) -> float | None:
+    return float(pd.Series(numbers).median()) if numbers else None
+
+
+def _theory_of(figure: str) -> tuple[Theory, Theory]:
+    return next((source for name, source in _THEORY.items() if fnmatchcase(figure, name)), (None, None))
+
+
+def _theory(rows: pd.DataFrame, source: Theory) -> float | None:
+    return _median(_numbers(rows, source)) if isinstance(source, str) else source
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's scalars as Python's, what is missing as None."""
+    if pd.isna(value):
+        return None
+    return value.item() if hasattr(value, "item") else value
+
+
+def write_comparison(rows: pd.DataFrame, directory: Path) -> pd.DataFrame:
+    """``comparison.csv`` and ``comparison.parquet``; returns the table."""
+    frame = compare(rows)
+    write_table(frame, directory, "comparison")
+    return frame

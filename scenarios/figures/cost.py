@@ -1,0 +1,258 @@
+"""What failures cost a run: the time its steps took beyond its own healthy pace, or the bytes its flows did not deliver, beside theory.
+
+Theory: the same run, had its pace fallen exactly as the fabric's capacity (the linear programme of topologies.theory with the cables that
+were dead at the time), and nothing else. :func:`figures` is called by scenarios.figures.summary on one run; :func:`costs` by whatever shows
+summaries, on entries of one placement and variant. Pure. docs/report.md says how to read it.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import pandas as pd
+
+from scenarios.figures.capacity import UNMODELLED, theory_of
+from scenarios.figures.flows import all_on, rate_in
+from scenarios.figures.measure import Run
+from scenarios.figures.outages import ENDLESS, Outage, changes, dead_at, hit, outages
+from topologies.theory import COLLECTIVES, traffic_bandwidth
+
+BACK = 0.9
+"""A flow is back at this part of what theory leaves it."""
+BACK_RTTS = 20
+"""... over so many base RTTs, as ports are judged: a shorter window holds too few packets [ours]."""
+FEWEST_HEALTHY = 5
+"""Healthy steps that a cost needs: five of one pace hold its median between them with 94 %, three with 75 %, two with 50 %
+(1 - 2^(1-n), the order-statistic interval of a median) [ours]."""
+Share = Callable[[int], float]
+"""Time (ns) -> the part of the healthy capacity that theory leaves then, 0 to 1."""
+
+
+def figures(run: Run) -> dict[str, Any] | None:
+    """``failure_cost`` of a run's entry in summary.json; None where nothing broke while anything ran, or a kill ended it."""
+    found = [o for o in outages(run) if o.begin < run.window[1] and o.kind != "kill"]
+    if not found:
+        return None
+    if run.named_flows:
+        return flow_cost(run, found)
+    return step_cost(run, found) if run.record["workload"] in COLLECTIVES else None
+
+
+def paced(work_ns: float, begin: int, marks: Sequence[int], share: Share) -> float | None:
+    """How long ``work_ns`` at full pace takes from ``begin`` on, if the pace is ``share``, changing at ``marks``; None: for ever."""
+    left, at = work_ns, begin
+    for mark in [*sorted(t for t in marks if t > begin), None]:
+        pace = share(at)
+        if pace > 0 and (mark is None or left <= (mark - at) * pace):
+            return at - begin + left / pace
+        if mark is None:
+            return None
+        left, at = left - (mark - at) * pace, mark
+    return None
+
+
+# --- collectives ---------------------------------------------------------------------------------------------------
+
+
+def periods(run: Run) -> tuple[list[int], list[int]]:
+    """(when each measured step was done, the time from the one before to that), ns, of the steps up to the first that not all finished.
+
+    A step is done when its last rank is. The times add up to the clock's, where those of steps need not: ranks are a step apart at
+    times, and one stall then lengthens two steps.
+    """
+    frame = run.steps[~run.steps["warmup"].astype(bool)]
+    if frame.empty:
+        return [], []
+    by_step = frame.groupby("step")["end_ns"].agg(["max", "count"])
+    whole = by_step["count"] == len(run.record["ranks"])
+    done: list[int] = []
+    for number, (step, ok) in enumerate(whole.items()):
+        if not ok or step != number:
+            break
+        done.append(int(by_step["max"].iloc[number]))
+    begin = int(frame["start_ns"].min())
+    return done, [b - a for a, b in zip([begin, *done], done, strict=False)]
+
+
+def step_cost(run: Run, found: Sequence[Outage]) -> dict[str, Any]:
+    """Of a collective. Healthy is the median step done before the first outage; if there is none, the median of those begun after the last.
+
+    ``extra_ns``: time from the last healthy step before the outage to the last step of all, less as many healthy steps; None with fewer
+    than :data:`FEWEST_HEALTHY` of them, or if the run did not finish: ``unknown`` says why.
+    ``noise_ns``: give or take: as many times the furthest that a healthy step, or any quicker one, was off their median. A failure makes no
+    step quicker: one that is quicker than all healthy ones shows that the pace was not settled. So no gain is ever larger than the noise.
+    """
+    done, took = periods(run)
+    first, last = min(o.begin for o in found), max(o.end for o in found)
+    before = [p for end, p in zip(done, took, strict=True) if end < first]
+    after = [p for end, p in zip(done, took, strict=True) if end - p >= last]
+    calm = before or after
+    since = len(before)
+    finished = run.record["outcome"] == "done" and len(done) == int(run.record["steps"])
+    healthy = statistics.median(calm) if calm else None
+    cost: dict[str, Any] = {
+        "steps": len(done),
+        "finished": finished,
+        "healthy_from": "before" if before else "after" if after else None,
+        "healthy_steps": len(calm),
+        "healthy_step_ns": healthy, "extra_ns": None, "extra_steps": None, "extra_rtts": None, "extra_percent": None,
+        "noise_ns": None,
+        "worst_step_ns": int(run.step_times.max()) if len(run.step_times) else None,
+        "ideal_extra_ns": None,
+        "unknown": _unknown(finished, len(done) - since, len(calm)),
+    }  # fmt: skip
+    if healthy is None or not finished or since == len(done):
+        return cost
+    hit_steps, begin = len(done) - since, done[since] - took[since]
+    if cost["unknown"] is None:
+        extra = done[-1] - begin - hit_steps * healthy
+        cost |= {
+            "extra_ns": extra,
+            "noise_ns": max(max(calm) - healthy, healthy - min(took)) * hit_steps,
+            "extra_steps": extra / healthy,
+            "extra_rtts": extra / run.fabric.base_rtt_ns,
+            "extra_percent": 100 * extra / (len(done) * healthy),
+        }
+    if not any(o.kind in UNMODELLED for o in found):
+        left = theory_of(run)
+        ideal = paced(hit_steps * healthy, begin, changes(found), lambda t: left(dead_at(found, t)) / left(frozenset()))
+        cost["ideal_extra_ns"] = None if ideal is None else ideal - hit_steps * healthy
+    return cost
+
+
+def _unknown(finished: bool, steps_since: int, healthy_steps: int) -> str | None:
+    """Why the cost of a run of steps is not known; None if it is."""
+    if not finished:
+        return "it did not finish"
+    if not steps_since:
+        return "no step was hit"
+    return f"{healthy_steps} of {FEWEST_HEALTHY} healthy steps" if healthy_steps < FEWEST_HEALTHY else None
+
+
+# --- flows ---------------------------------------------------------------------------------------------------------
+
+
+def flow_cost(run: Run, found: Sequence[Outage]) -> dict[str, Any] | None:
+    """Of the flows that end by the clock and have a path that some outage hits; None without any, or without goodput before the outage.
+
+    ``undelivered_bytes``: what they would have delivered from the first outage on at their goodput before it, less what they did.
+    ``extra_ns``: that over their goodput before. ``back_ns``: from the first outage until the slowest of them had, for :data:`BACK_RTTS`,
+    :data:`BACK` of what theory left it; null if one never had.
+    """
+    window = all_on(run)
+    first = min((o.begin for o in found), default=ENDLESS)
+    if window is None or not window[0] < first < window[1]:
+        return None
+    hosts = run.record["ranks"]
+    flows = [f for f in run.named_flows if any(hit(run.fabric, o, hosts[f["src"]], hosts[f["dst"]]) for o in found)]
+    share = flow_theory(run, found)
+    healthy = lost = ideal = 0.0
+    backs: list[int | None] = []
+    for flow in flows:
+        bins = run.flows[run.flows["flow"] == flow["name"]]
+        before = rate_in(bins, (window[0], first)) or 0.0
+        if not before:
+            return None
+        healthy += before
+        lost += before * (window[1] - first) / 8e9 - (rate_in(bins, (first, window[1])) or 0.0) * (window[1] - first) / 8e9
+        backs.append(back_ns(bins, before, first, window[1], BACK_RTTS * run.fabric.base_rtt_ns, share))
+    if not flows:
+        return None
+    edges = [first, *(t for t in changes(found) if first < t < window[1]), window[1]]
+    ideal = sum((1 - share(a)) * (b - a) for a, b in pairwise(edges))
+    known = not any(o.kind in UNMODELLED for o in found)
+    extra = lost * 8e9 / healthy
+    back = None if None in backs else max(b for b in backs if b is not None)
+    return {
+        "flows": len(flows),
+        "finished": run.record["outcome"] == "done",
+        "healthy_bps": healthy,
+        "undelivered_bytes": round(lost),
+        "extra_ns": extra,
+        "extra_rtts": extra / run.fabric.base_rtt_ns,
+        "extra_percent": 100 * extra / (window[1] - first),
+        "back_ns": back if known else None,
+        "back_rtts": back / run.fabric.base_rtt_ns if known and back is not None else None,
+        "ideal_extra_ns": ideal if known else None,
+    }
+
+
+def flow_theory(run: Run, found: Sequence[Outage]) -> Share:
+    """The part of their healthy goodput that theory leaves all flows in common."""
+    hosts = run.record["ranks"]
+    traffic: dict[tuple[int, int], float] = {}
+    for flow in run.named_flows:
+        pair = hosts[flow["src"]], hosts[flow["dst"]]
+        traffic[pair] = traffic.get(pair, 0.0) + 1.0
+    known: dict[frozenset[str], float] = {frozenset(): traffic_bandwidth(run.fabric, traffic)}
+
+    def share(t: int) -> float:
+        dead = dead_at(found, t)
+        if dead not in known:
+            known[dead] = traffic_bandwidth(run.fabric, traffic, sorted(dead))
+        return known[dead] / known[frozenset()]
+
+    return share
+
+
+def back_ns(bins: pd.DataFrame, before_bps: float, first: int, end: int, width: int, share: Share) -> int | None:
+    """From ``first`` to the first window of ``width`` that has :data:`BACK` of what theory leaves in it on average; None: there is none."""
+    step = max(1, width // 10)
+    for begin in range(first, end - width + 1, step):
+        left = sum(share(begin + i * step) for i in range(10)) / 10
+        if (rate_in(bins, (begin, begin + width)) or 0.0) >= BACK * before_bps * left:
+            return begin - first
+    return None
+
+
+# --- over seeds ----------------------------------------------------------------------------------------------------
+
+_NUMBERS = (
+    "healthy_step_ns", "extra_ns", "noise_ns", "extra_steps", "extra_rtts", "extra_percent", "worst_step_ns", "ideal_extra_ns",
+    "healthy_bps", "undelivered_bytes", "back_ns", "back_rtts",
+)  # fmt: skip
+
+
+def costs(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row per transport, in their order, of summary entries of one variant and placement; [] where nothing failed.
+
+    Each number is the median over the trustworthy runs for which it is known, or over the others if none of them is trustworthy (None: for
+    none); ``n`` of them have an ``extra_ns``, between ``extra_low_ns`` and ``extra_high_ns``. ``kind`` is "steps" or "flows".
+    ``unfinished``: runs that did not end well, whose cost has no number. ``doubtful``: runs that are not trustworthy, of ``runs``;
+    ``trusted``: whether none of them is in the numbers.
+    ``unknown``: why there is no ``extra_ns``, None if there is one.
+    """
+    rows: list[dict[str, Any]] = []
+    for transport in dict.fromkeys(e["transport"] for e in entries):
+        mine = [e for e in entries if e["transport"] == transport and e.get("failure_cost")]
+        if not mine:
+            continue
+        trusted = [e for e in mine if e["verdict"] != "not trustworthy"]
+        used = trusted if any(e["failure_cost"]["extra_ns"] is not None for e in trusted) else mine
+        found = [e["failure_cost"] for e in used]
+        row: dict[str, Any] = {"transport": transport, **{key: mine[0][key] for key in ("fabric", "world") if key in mine[0]}}
+        row["kind"] = "flows" if "flows" in found[0] else "steps"
+        for key in _NUMBERS:
+            known = [cost[key] for cost in found if cost.get(key) is not None]
+            row[key] = statistics.median(known) if known else None
+        extras = [cost["extra_ns"] for cost in found if cost["extra_ns"] is not None]
+        if row["kind"] == "flows" and any(cost["back_ns"] is None for cost in found):
+            row["back_ns"] = row["back_rtts"] = None
+        reasons = dict.fromkeys(cost.get("unknown") or "it did not finish" for cost in found if cost["extra_ns"] is None)
+        row |= {
+            "n": len(extras),
+            "runs": len(mine),
+            "extra_low_ns": min(extras, default=None),
+            "extra_high_ns": max(extras, default=None),
+            "unfinished": sum(not e["failure_cost"]["finished"] for e in mine),
+            "healthy_steps": min((cost["healthy_steps"] for cost in found if cost.get("healthy_steps")), default=None),
+            "healthy_from": "after" if any(cost.get("healthy_from") == "after" for cost in found) else "before",
+            "doubtful": len(mine) - len(trusted),
+            "trusted": used is trusted or not len(mine) - len(trusted),
+            "unknown": None if extras else "; ".join(reasons),
+        }
+        rows.append(row)
+    return rows

@@ -1,0 +1,290 @@
+"""What the figures of a run are worth: trustworthy, doubtful or invalid, and why. Pure; docs/time.md states the thresholds.
+
+**Invalid** is what cannot be right: sums or bytes wrong, packets that vanished, ports off their rate, a clock that stepped. **Doubtful** is
+what may be the machine's and not the transport's: it was busy, or late. Everything else is **trustworthy**. scenarios/run/watch.py samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+TRUSTWORTHY, DOUBTFUL, INVALID = "trustworthy", "doubtful", "invalid"
+SAMPLE_S = 0.2
+"""scenarios.run.watch samples the CPU and the clocks so often [ours]."""
+BUSY = 0.90
+"""A machine busier than this shapes what it measures [our own choice]."""
+BUSY_SHARE = 0.10
+"""... if it is so for longer than this share of the run, and than a second [our own choice]."""
+STALL_RTTS, STALL_NS = 6, 40_000_000
+"""An agent that could not run for longer than so many base RTTs, and than so long at all, shows in what is measured [our own choice]."""
+PRESSURE = 0.95
+"""A machine in which some task waits for a core for a larger share of the time has none to spare [ours]."""
+DELAY_RTTS = 0.25
+"""An agent that waits for a core longer than this, on average each time it wants one, answers late [ours]."""
+RATE_KEPT = 0.98
+"""The least of its rate that a port carries which always had something to send (the issue's figure)."""
+OFF_FRAMES = 1
+"""The counted queue and the kernel's own may differ by so many frames, beside those on the cable [ours]."""
+STEP_NS = 1_000_000
+"""A clock that moves by more between two looks was set [ours]."""
+SLOWER = "lower the fabric's rates (--set nic_rate=RATE, half of what it has, say)"
+"""What helps where a machine is too slow for a fabric."""
+DRIFT_PPM = 1000.0
+"""A monotonic clock that is slewed by more than this is off by as much as what is measured with it [ours]."""
+BAD_CHECKSUM = "rx_bad_icrc"
+"""The agents' counter of frames refused for their checksum."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """``invalid`` and ``doubtful``: reasons, in words."""
+
+    invalid: tuple[str, ...] = ()
+    doubtful: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        return INVALID if self.invalid else DOUBTFUL if self.doubtful else TRUSTWORTHY
+
+    @property
+    def reasons(self) -> list[str]:
+        return [*self.invalid, *self.doubtful]
+
+
+def verdict_of(entry: Mapping[str, Any]) -> str:
+    """Of an entry of summary.json. One made before there were three is judged by what it tells: reasons, packets, sums."""
+    told = entry.get("fidelity", {}).get("verdict")
+    if told in (TRUSTWORTHY, DOUBTFUL, INVALID):
+        return str(told)
+    if entry.get("wrong") or entry.get("packets", {}).get("unexplained"):
+        return INVALID
+    return DOUBTFUL if entry.get("distrust") else TRUSTWORTHY
+
+
+def cpu_percent(samples: Sequence[Sequence[float]], begin_ns: int, end_ns: int) -> float | None:
+    """Mean busy share of the whole machine in the window, percent; None without a sample."""
+    inside = [share for t, share in samples if begin_ns <= t <= end_ns + SAMPLE_S * 1e9]
+    return round(100 * sum(inside) / len(inside), 1) if inside else None
+
+
+def judge(
+    samples: Sequence[Sequence[float]],
+    window: tuple[int, int],
+    loops: Sequence[Mapping[str, Any]],
+    causes: Mapping[str, int],
+    unexplained: int | None,
+    base_rtt_ns: int,
+    rejected: Mapping[str, int],
+    cables: Sequence[Mapping[str, Any]],
+    corrupted: int = 0,
+    gone: int = 0,
+    stragglers: Collection[int] = (),
+    wrong: int = 0,
+    watch: Mapping[str, Any] | None = None,
+    touched: Collection[str] = (),
+    on_the_way: int = 0,
+) -> Judgement:
+    """``corrupted``: frames that faults changed on their way, which agents must have refused unless they are among the ``gone``, lost or
+    trimmed later. ``stragglers``: hosts whose agents a fault kept from running. ``watch``: what a Watch found, None of older runs and
+    where there is no machine. ``touched``: cables that faults took down or slowed, which have no rate to keep. ``on_the_way``: packets that
+    had not come to rest when the books were closed.
+    """
+    loops = [loop for loop in loops if loop.get("host") not in stragglers]
+    held_up = {f"h{host}" for host in stragglers}
+    invalid = [
+        *([f"{wrong} results are wrong"] if wrong else []),
+        *_packets(causes, unexplained, rejected, cables, corrupted, gone),
+        *(_ports(watch.get("ports", {}), set(touched)) if watch else ()),
+        *(_clock(watch) if watch else ()),
+    ]
+    doubtful = [
+        *(_suspended(watch, window) if watch else ()),
+        *_waiting(samples, window, watch or {}, base_rtt_ns, held_up),
+        *_late(loops, base_rtt_ns),
+        *(_unwatched(watch) if watch else ()),
+        *(["the packets could not be counted to the end"] if unexplained is None else []),
+        *([f"{on_the_way} packets were still on their way when the books were closed"] if on_the_way else []),
+        *_dropped(causes),
+    ]
+    return Judgement(tuple(invalid), tuple(doubtful))
+
+
+# --- invalid ---------------------------------------------------------------------------------------------------------
+
+
+def _packets(
+    causes: Mapping[str, int],
+    unexplained: int | None,
+    rejected: Mapping[str, int],
+    cables: Sequence[Mapping[str, Any]],
+    corrupted: int,
+    gone: int,
+) -> Iterable[str]:
+    refused = rejected.get(BAD_CHECKSUM, 0)
+    if corrupted - refused > gone:
+        yield f"{corrupted - refused} of {corrupted} frames that a fault corrupted were neither refused nor lost: taken for good"
+    if unexplained:
+        yield f"{abs(unexplained)} packets {'vanished' if unexplained > 0 else 'appeared'} without a cause"
+    for name, n in rejected.items():
+        if name != BAD_CHECKSUM or refused > corrupted:
+            yield f"agents refused {n} frames that arrived ({name})"
+    for gap in cables:
+        yield f"the books of {gap['where']} do not balance: {gap['packets']} packets, {gap['bytes']} bytes"
+
+
+def _ports(found: Mapping[str, Any], touched: set[str]) -> Iterable[str]:
+    frame = int(found.get("frame_bytes", 0))
+    for row in found.get("ports", ()):
+        if row["link"] in touched:
+            continue
+        rate = f"{row['rate_bps'] / 1e6:g} Mb/s"
+        if row["excess_bytes"] > row["allowed_bytes"]:
+            most = f"{row['excess_bytes']:,} bytes beyond its {rate}, {row['allowed_bytes']:,} are allowed"
+            yield f"port {row['port']} went faster than its rate: {most}"
+        if row["busy_share"] is not None and row["busy_share"] < RATE_KEPT:
+            yield f"port {row['port']} always had something to send, and carried {row['busy_share']:.1%} of its {rate}"
+        if row["off_bytes"] > OFF_FRAMES * frame:
+            yield f"port {row['port']}: the queue that was counted and the kernel's own differ by {row['off_bytes']:,} bytes"
+
+
+def _clock(watch: Mapping[str, Any]) -> Iterable[str]:
+    clock = watch["clock"]
+    if clock.get("slept_ns", 0) > STEP_NS:
+        yield f"the machine slept for {clock['slept_ns'] / 1e9:.1f} s: keep it awake and run again"
+    if clock["step_ns"] > STEP_NS:
+        yield f"the clock was set: {clock['step_ns'] / 1e6:.1f} ms beside the monotonic clock"
+    if clock["strangers"]:
+        yield f"{', '.join(clock['strangers'])} had a clock of another time namespace"
+
+
+# --- doubtful --------------------------------------------------------------------------------------------------------
+
+
+def _suspended(watch: Mapping[str, Any], window: tuple[int, int]) -> Iterable[str]:
+    stopped = [gap for t, gap in watch.get("gaps", ()) if window[0] < t and t - gap < window[1]]
+    if stopped:
+        yield f"the runner was suspended for {sum(stopped) / 1e9:.1f} s (Ctrl-Z, SIGSTOP, or a virtual machine that was paused): run again"
+
+
+def _waiting(
+    samples: Sequence[Sequence[float]], window: tuple[int, int], watch: Mapping[str, Any], base_rtt_ns: int, held_up: set[str]
+) -> Iterable[str]:
+    """What agents waited for a core decides; a busy machine in which they did not is none of their business. Unknown, it counts."""
+    agents = agents_of(watch) - held_up
+    waits = {row["name"]: row["delay_ns"] / row["turns"] for row in watch.get("processes", ()) if row["name"] in agents and row["turns"]}
+    late = {name: wait for name, wait in waits.items() if wait > DELAY_RTTS * base_rtt_ns}
+    if late:
+        worst = max(late, key=lambda name: late[name])
+        allowed = f"{DELAY_RTTS:g} base RTTs are allowed"
+        longest = f"up to {late[worst] / 1e6:.1f} ms for a core each time, on average ({allowed})"
+        yield f"{_agents(late, waits, worst)} waited {longest}{_by(watch)}"
+    if waits:
+        return
+    inside = [share for t, share in samples if window[0] <= t <= window[1] + SAMPLE_S * 1e9]
+    busy_s = sum(share > BUSY for share in inside) * SAMPLE_S
+    if busy_s > max(1.0, BUSY_SHARE * (window[1] - window[0]) / 1e9):
+        unknown = "how long agents waited for a core is not known"
+        yield f"the machine was more than {BUSY:.0%} busy for {busy_s:.1f} s, {unknown}{_by(watch)}"
+    pressure = watch.get("pressure")
+    if pressure is not None and pressure > PRESSURE:
+        yield f"some task of the machine waited for a core for {min(pressure, 1.0):.0%} of the time: free the machine"
+
+
+def _agents(late: Collection[str], of: Collection[str], worst: str) -> str:
+    return f"the agent of {worst}" if len(late) == 1 else f"{len(late)} of {len(of)} agents (worst: {worst})"
+
+
+def _by(watch: Mapping[str, Any]) -> str:
+    """By whom the machine was busy, and the remedy for the largest part that has one; "" of results that do not tell."""
+    shares = watch.get("cpu_shares")
+    if shares is None:
+        return f": {SLOWER}, or free the machine"
+    remedies = {
+        "own": f"{SLOWER}, or use fewer hosts",
+        "others": "free the machine of other work",
+        "steal": "give this virtual machine cores of its own",
+    }
+    names = {"own": "this run's processes", "others": "others", "interrupts": "interrupts", "steal": "stolen"}
+    said = ", ".join(f"{shares[part]:.0%} {name}" for part, name in names.items())
+    return f": the machine was {shares['busy']:.0%} busy ({said}): {remedies[max(remedies, key=lambda part: shares[part])]}"
+
+
+def _late(loops: Sequence[Mapping[str, Any]], base_rtt_ns: int) -> Iterable[str]:
+    lag = max((int(loop.get("lag_p99_ns", 0)) for loop in loops), default=0)
+    if lag > base_rtt_ns:
+        yield f"agents woke up to {lag / 1e6:.1f} ms late (p99), more than a base RTT ({base_rtt_ns / 1e6:.1f} ms)"
+    stalls = {f"h{loop['host']}": int(loop.get("lag_max_ns", 0)) for loop in loops}
+    stalled = {name: stall for name, stall in stalls.items() if stall > max(STALL_RTTS * base_rtt_ns, STALL_NS)}
+    if stalled:
+        worst = max(stalled, key=lambda name: stalled[name])
+        longest = f"up to {stalled[worst] / 1e6:.0f} ms, {stalled[worst] / base_rtt_ns:.0f} base RTTs"
+        yield f"{_agents(stalled, stalls, worst)} did not get to run for {longest}"
+
+
+def _unwatched(watch: Mapping[str, Any]) -> Iterable[str]:
+    drift = watch["clock"]["drift_ppm"]
+    if abs(drift) > DRIFT_PPM:
+        yield f"the clock was slewed by {drift:,.0f} ppm: let it settle"
+    if watch["failure"]:
+        yield f"nobody watched the machine to the end ({watch['failure']})"
+
+
+def _dropped(causes: Mapping[str, int]) -> Iterable[str]:
+    if late := causes.get("drop_bridge", 0):
+        yield f"Open vSwitch dropped {late} packets that came faster than it took them: {SLOWER}, or use eBPF"
+    if ring := sum(n for cause, n in causes.items() if "ring" in cause):
+        yield f"receive sockets dropped {ring} packets: agents were too slow"
+
+
+# --- figures ---------------------------------------------------------------------------------------------------------
+
+
+def agents_of(watch: Mapping[str, Any]) -> set[str]:
+    """Names of the hosts whose agents were watched: h and a number."""
+    return {row["name"] for row in watch.get("processes", ()) if row["name"][:1] == "h" and row["name"][1:].isdigit()}
+
+
+def figures(
+    made: Judgement, loops: Sequence[Mapping[str, Any]], causes: Mapping[str, int], watch: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """``fidelity`` of an entry of summary.json: the verdict, the reasons, and what was measured; docs/results.md has the keys."""
+    out: dict[str, Any] = {"verdict": made.verdict, "invalid": list(made.invalid), "doubtful": list(made.doubtful)}
+    if watch is None:
+        return out
+    rows = watch.get("ports", {}).get("ports", [])
+    busy = [row["busy_share"] for row in rows if row["busy_share"] is not None]
+    used = {row["name"]: row for row in watch.get("processes", ())}
+    window = watch.get("window_ns")
+    agents = [used[name] for name in agents_of(watch)]
+
+    def percent(of: Iterable[Mapping[str, Any]], key: str = "cpu_ns") -> float | None:
+        """Of one core."""
+        return round(100 * sum(row[key] for row in of) / window, 1) if window else None
+
+    return out | {
+        "cpu": {
+            "agents_percent": percent(agents), "agent_max_percent": max((percent([a]) or 0.0 for a in agents), default=None),
+            **{f"{name}_percent": percent([used[name]]) for name in ("controller", "runner") if name in used}, "cores": watch["cores"],
+            "machine_shares": watch.get("cpu_shares"),
+        },
+        "waiting": {
+            "pressure": watch.get("pressure"),
+            "agent_max_percent": max((percent([a], "delay_ns") or 0.0 for a in agents), default=None),
+            "mean_max_ns": max((round(a["delay_ns"] / a["turns"]) for a in agents if a["turns"]), default=None),
+        },
+        "lag_p99_ns": max((int(loop.get("lag_p99_ns", 0)) for loop in loops), default=None),
+        "lag_max_ns": max((int(loop.get("lag_max_ns", 0)) for loop in loops), default=None),
+        "socket_drops": sum(n for cause, n in causes.items() if "ring" in cause),
+        "ports": {
+            "watched": len(rows), "busy": len(busy), "busy_least_share": min(busy, default=None),
+            "excess_bytes": max((row["excess_bytes"] for row in rows), default=None),
+        },
+        "queues": {
+            "compared": sum(row["compared"] for row in rows), "equal": sum(row["equal"] for row in rows),
+            "off_bytes": max((row["off_bytes"] for row in rows), default=None),
+        },
+        "clock": {key: watch["clock"].get(key, 0) for key in ("step_ns", "slept_ns", "drift_ppm")},
+        "suspended_ns": sum(gap for _, gap in watch.get("gaps", ())),
+    }  # fmt: skip

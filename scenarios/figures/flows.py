@@ -1,0 +1,234 @@
+"""The figures of a run of flows: goodput in windows, fairness, what a victim keeps, queues, and how flows part on EVs.
+
+Called by scenarios.figures.summary on what scenarios.figures.measure read. Pure. docs/results.md says what each key means.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from scenarios.figures.measure import Run, port_peaks, port_rows
+from scenarios.figures.stats import jain, spread
+from topologies.paths import evs_over, path_links
+
+SETTLE_RTTS = 20
+"""A window begins so many base RTTs after the flow that opens it [ours]."""
+SMOOTH_RTTS = 10
+"""EV shares are judged over so many base RTTs: a bin alone holds too few packets per EV [ours]."""
+SEPARATED = 0.85
+"""Flows have parted on some EVs when the one that has others puts less than this part of its fair share there [ours]. A mark makes a
+sender pass over an EV once, so at most half of the share can go; a spray that avoids nothing stays within 5 % of its own."""
+FEWEST_SAMPLES = 100
+"""For a 99th percentile of a queue [ours]."""
+
+Window = tuple[int, int]
+
+
+def all_on(run: Run) -> Window | None:
+    """When every flow that ends by the clock sends, settled: from the latest start to the earliest end; None if that is never."""
+    ends = [f["start_ns"] + f["for_ns"] for f in run.named_flows if f["for_ns"] is not None]
+    if not ends or "t0" not in run.record:
+        return None
+    begin = max(f["start_ns"] for f in run.named_flows) + SETTLE_RTTS * run.fabric.base_rtt_ns
+    t0 = int(run.record["t0"])
+    return (t0 + begin, t0 + min(ends)) if begin < min(ends) else None
+
+
+def alone(run: Run, name: str) -> Window | None:
+    """When a flow is the only one, settled: until the next one starts; None if it never is."""
+    starts = {f["name"]: f["start_ns"] for f in run.named_flows}
+    others = [start for other, start in starts.items() if other != name]
+    begin = starts[name] + SETTLE_RTTS * run.fabric.base_rtt_ns
+    if not others or "t0" not in run.record or begin >= min(others):
+        return None
+    t0 = int(run.record["t0"])
+    return t0 + begin, t0 + min(others)
+
+
+def rate_in(bins: pd.DataFrame, window: Window | None) -> float | None:
+    """Bits/s of a flow in a window; a bin that lies partly in it counts by that part. None without a window."""
+    if window is None:
+        return None
+    begin, end = window
+    inside = (bins["t_ns"] + bins["bin_ns"]).clip(upper=end) - bins["t_ns"].clip(lower=begin)
+    return float((bins["rx_bytes"] * inside.clip(lower=0) / bins["bin_ns"]).sum() * 8e9 / (end - begin))
+
+
+def flow_rows(run: Run) -> dict[str, dict[str, Any]]:
+    """``flows`` of a run's summary, by name."""
+    line = run.fabric.host_rate * run.fabric.payload_share
+    together, hosts, notes = all_on(run), run.record["ranks"], run.record.get("flow_notes", [])
+    rows = {}
+    for number, flow in enumerate(run.named_flows):
+        bins = run.flows[run.flows["flow"] == flow["name"]]
+        sent = run.messages[run.messages["flow"] == flow["name"]]
+        if flow["for_ns"] is not None:
+            goodput = rate_in(bins, together)
+        else:
+            goodput = span_rate(sent)
+        rows[flow["name"]] = {
+            "group": flow["group"],
+            "src": f"h{hosts[flow['src']]}",
+            "dst": f"h{hosts[flow['dst']]}",
+            "start_ns": flow["start_ns"],
+            "bytes": int(bins["rx_bytes"].sum()),
+            "messages": len(sent),
+            "goodput_bps": goodput,
+            "alone_bps": rate_in(bins, alone(run, flow["name"])),
+            "line_bps": line,
+            "share": None if goodput is None else goodput / line,
+            "wrong": sum(int(note.get("wrong", 0)) for note in notes if note.get("flow") == number),
+        }
+    return rows
+
+
+def span_rate(sent: pd.DataFrame) -> float | None:
+    """Bits/s of complete messages from the first one's begin to the last one's end."""
+    if sent.empty:
+        return None
+    return float(sent["bytes"].sum() * 8e9 / (sent["end_ns"].max() - sent["start_ns"].min()))
+
+
+def queue_rows(run: Run) -> dict[str, dict[str, Any]]:
+    """``queues`` of a run's summary: every port that was watched. Mean and p99 of samples, while all flows send if there is such a time."""
+    window = all_on(run) or run.window
+    counted = {row["port"]: row for row in port_rows(run.record)}
+    peaks = port_peaks(run.record)
+    rows = {}
+    for port, group in run.record.get("queue_ports", {}).items():
+        mine = run.queues[run.queues["port"] == port]
+        seen = mine.loc[(mine["t_ns"] >= window[0]) & (mine["t_ns"] <= window[1]), "bytes"].sort_values()
+        enough = len(seen) >= FEWEST_SAMPLES
+        row = counted.get(port, {})
+        rows[port] = {
+            "group": group,
+            "mean_bytes": float(seen.mean()) if len(seen) else None,
+            "p99_bytes": int(seen.iloc[math.ceil(0.99 * len(seen)) - 1]) if enough else None,
+            "peak_bytes": max([peaks.get(port, 0), *mine["bytes"]], default=None) if port in peaks or len(mine) else None,
+            "buffer_bytes": run.fabric.buffer_bytes,
+            "trims": int(row.get("trimmed", 0)),
+            "marks": int(row.get("marked", 0)),
+            "drops": int(row.get("drop_tail_packets", 0)),
+        }
+    return rows
+
+
+def group_rows(run: Run, flows: dict[str, dict[str, Any]], queues: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """``groups`` of a run's summary: the flows of one part in the play together, and the last hop they share."""
+    rows: dict[str, dict[str, Any]] = {}
+    for group in dict.fromkeys(flow["group"] for flow in flows.values()):
+        named = {name: flow for name, flow in flows.items() if flow["group"] == group}
+        members = list(named.values())
+        rates = [flow["goodput_bps"] for flow in members if flow["goodput_bps"] is not None]
+        sent = run.messages[run.messages["flow"].isin(list(named))]
+        counted = all(f["for_ns"] is None for f in run.named_flows if f["name"] in named)
+        total = span_rate(sent) if counted else sum(rates) if rates else None  # flows that count end at different times
+        kept = [flow["goodput_bps"] / flow["alone_bps"] for flow in members if flow["alone_bps"] and flow["goodput_bps"] is not None]
+        took = sent["end_ns"] - sent["start_ns"]
+        rows[group] = {
+            "flows": len(members),
+            "goodput_bps": total,
+            "of_line": None if total is None else total / (members[0]["line_bps"] * len({flow["dst"] for flow in members})),
+            "jain": jain(rates),
+            "min_share": min((flow["share"] for flow in members if flow["share"] is not None), default=None),
+            "max_share": max((flow["share"] for flow in members if flow["share"] is not None), default=None),
+            "kept": min(kept, default=None),
+            "message_ns": spread(took),
+        }
+        mine = [queues[port] for port, whose in run.record.get("queue_ports", {}).items() if whose == group and port in queues]
+        if mine:
+            worst = {
+                f"queue_{key}_bytes": max((q[f"{key}_bytes"] for q in mine if q[f"{key}_bytes"] is not None), default=None)
+                for key in ("mean", "p99", "peak")
+            }
+            rows[group] |= {**worst, "buffer_bytes": run.fabric.buffer_bytes}
+            rows[group] |= {key: sum(q[key] for q in mine) for key in ("trims", "marks", "drops")}
+    return rows
+
+
+# --- EVs -----------------------------------------------------------------------------------------------------------
+
+
+def shared_evs(run: Run, free: dict[str, Any], bound: dict[str, Any]) -> tuple[list[int], list[int]]:
+    """(EVs of flow ``free`` on whose cables between switches flow ``bound`` travels, all EVs that ``free`` uses).
+
+    From the paths that the agents told before the flows began. Empty if they did not, or nothing is shared.
+    """
+    hosts = run.record["ranks"]
+    ends = [(hosts[flow["src"]], hosts[flow["dst"]]) for flow in (free, bound)]
+    active = [
+        [int(row["ev"]) for row in run.record.get("paths", {}).get(str(src), ()) if row.get("peer") == dst and row.get("active", True)]
+        for src, dst in ends
+    ]
+    cables = {link.name for ev in active[1] for link in path_links(run.fabric, *ends[1], ev) if link.kind == "fabric"}
+    on_them = {ev for cable in cables for ev in evs_over(run.fabric, *ends[0], cable)}
+    return sorted(on_them & set(active[0])), sorted(set(active[0]))
+
+
+def ev_ratio(run: Run, free: dict[str, Any], shared: Sequence[int], every: Sequence[int]) -> pd.DataFrame:
+    """Per bin of flow ``free``: ``end_ns`` and ``ratio``, its packets on the shared EVs over their fair part of its packets.
+
+    Over the last :data:`SMOOTH_RTTS` up to the bin's end; 1.0 is a spray that does not mind, 0.0 one that has left them.
+    """
+    hosts = run.record["ranks"]
+    mine = run.evs[(run.evs["host"] == hosts[free["src"]]) & (run.evs["peer"] == hosts[free["dst"]])]
+    if mine.empty or not shared:
+        return pd.DataFrame(columns=["end_ns", "ratio"])
+    per_bin = mine.assign(on=mine["tx_packets"].where(mine["ev"].isin(shared), 0)).groupby("t_ns")[["tx_packets", "on"]].sum()
+    bin_ns = int(mine["bin_ns"].max())
+    smooth = per_bin.rolling(max(1, round(SMOOTH_RTTS * run.fabric.base_rtt_ns / bin_ns)), min_periods=1).sum()
+    ratio = smooth["on"] / smooth["tx_packets"] / (len(shared) / len(every))
+    return pd.DataFrame({"end_ns": per_bin.index + bin_ns, "ratio": ratio.to_numpy()})
+
+
+def separations(run: Run) -> list[dict[str, Any]]:
+    """For every flow bound to some EVs and every earlier one that is not: how, and how soon, the latter leaves those EVs."""
+    if "t0" not in run.record:
+        return []
+    out = []
+    t0, rtt = int(run.record["t0"]), run.fabric.base_rtt_ns
+    for bound in (f for f in run.named_flows if f["evs"]):
+        for free in (f for f in run.named_flows if not f["evs"] and f["start_ns"] < bound["start_ns"]):
+            shared, every = shared_evs(run, free, bound)
+            if not shared:
+                continue
+            at = t0 + bound["start_ns"]
+            ends = [t0 + f["start_ns"] + f["for_ns"] for f in (free, bound) if f["for_ns"] is not None]
+            ratios = ev_ratio(run, free, shared, every)
+            ratios = ratios[ratios["end_ns"] <= min(ends, default=1 << 62)]
+            before, after = ratios[ratios["end_ns"] <= at], ratios[ratios["end_ns"] > at]
+            late = after.loc[after["ratio"] > SEPARATED, "end_ns"]
+            begin = after["end_ns"].min() if late.empty else after.loc[after["end_ns"] > late.max(), "end_ns"].min()
+            took = None if after.empty or pd.isna(begin) else int(begin) - at
+            settled = after[after["end_ns"] >= at + 2 * SETTLE_RTTS * rtt]
+            out.append(
+                {
+                    "flow": free["name"],
+                    "from": bound["name"],
+                    "shared_evs": shared,
+                    "evs": len(every),
+                    "before": float(before["ratio"].iloc[-1]) if len(before) else None,
+                    "after": float(settled["ratio"].mean()) if len(settled) else None,
+                    "separated_ns": took,
+                    "separated_rtts": None if took is None else took / rtt,
+                }
+            )
+    return out
+
+
+def figures(run: Run) -> dict[str, Any]:
+    """What a run of flows adds to its entry in summary.json."""
+    flows, queues = flow_rows(run), queue_rows(run)
+    window = all_on(run)
+    return {
+        "t0_ns": run.record.get("t0"),
+        "all_on_ns": list(window) if window else None,
+        "flows": flows,
+        "groups": group_rows(run, flows, queues),
+        "queues": queues,
+        "separations": separations(run),
+    }

@@ -1,0 +1,357 @@
+"""From a run's raw files to tables. The only module that reads agents' logs; it never touches a network.
+
+A run's directory holds ``run.json`` and ``runner.jsonl`` (scenarios.run.one_run) and one ``h<i>.jsonl`` per agent. Everything else in
+a results directory is computed from these, so a later version can compute it again. docs/results.md describes the columns.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pandas as pd
+
+from agents.kernel.options import KINDS as KERNEL_KINDS
+from scenarios.figures.background_books import of_host, take_out_background
+from scenarios.figures.writing import replacing
+from testbed.dataplane.counters import books as cable_books
+from testbed.dataplane.counters import mean_backlog
+from topologies import Fabric
+from topologies.addressing import ev_fields
+
+DROPS = (
+    "drop_tail_packets",
+    "drop_link_down_packets",
+    "drop_trim_failed",
+    "drop_no_route",
+    "drop_not_mine",
+    "drop_malformed",
+    "drop_hop_limit",
+    "drop_switch_down",
+    "drop_silent",
+    "drop_fault_loss",
+    "drop_fault_path",
+    "drop_bridge",
+    "flushed_packets",
+)
+"""Port counters that say why a packet went no further. A trimmed packet goes on: it is none of them."""
+DROPS_AT_SENDING = ("drop_tail_packets", "drop_link_down_packets")
+"""Those that the egress side counts, within the sender's system call."""
+DROPS_AT_ARRIVAL = ("drop_fault_loss", "drop_fault_path")
+"""What injected faults take from a host's port after it was counted as arrived there."""
+AGENT_DROPS = ("tx_refused", "rx_ring_drops")
+"""Agent counters that do: refused by the kernel (port down), dropped by the receive socket."""
+_PORT_KEYS = ("port", "node", "peer", "link", "plane", "kind")
+_GAUGES = ("backlog_bytes", "backlog_packets", "backlog_mean_bytes", "backlog_peak_bytes", "backlog_high_peak_bytes")
+_EVENT_KINDS = frozenset(
+    ("ev", "loss", "rtx", "rto", "spurious", "qp", "reroute", "fault", "resolved", "reconverged", "failed", "controller",
+     "hint", "deny", "allow", "kept", "mapper", "background", "subflow", "quick_adapt", "cut-off")
+)
+_COLUMNS = ("t", "kind", "host", "peer", "ev", "from", "to", "cause", "psn", "count", "name", "on", "phase")
+
+REFUSED = ("rx_bad", "rx_refused", "rx_foreign", "rx_too_many", "rx_unsupported", "rx_not_connected")
+"""Counters of frames that reached an agent and were refused; none has a place in a run where nobody injects any."""
+
+
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Objects of a JSONL file; a half-written last line (the writer was killed) is left out."""
+    if not path.is_file():
+        return
+    decode = msgspec.json.Decoder(dict[str, Any]).decode
+    with open(path, "rb") as file:
+        for line in file:
+            try:
+                yield decode(line)
+            except msgspec.DecodeError:
+                return
+
+
+@dataclass
+class Run:
+    """One run as its files tell it."""
+
+    directory: Path
+
+    @cached_property
+    def record(self) -> dict[str, Any]:
+        return dict(json.loads((self.directory / "run.json").read_text(encoding="utf-8")))
+
+    @cached_property
+    def fabric(self) -> Fabric:
+        return Fabric.from_dict(self.record["fabric"])
+
+    @property
+    def key(self) -> str:
+        return str(self.record["key"])
+
+    @cached_property
+    def lines(self) -> list[dict[str, Any]]:
+        """Every agent's log and the runner's journal, by time. ``host`` -1 is the runner."""
+        out = [{"host": -1, **line} for line in read_lines(self.directory / "runner.jsonl")]
+        for path in sorted(self.directory.glob("h*.jsonl")):
+            host = int(path.stem[1:])
+            out += [{"host": host, **line} for line in read_lines(path)]
+        out.sort(key=lambda line: int(line.get("t", 0)))
+        return out
+
+    def of(self, *kinds: str) -> list[dict[str, Any]]:
+        return [line for line in self.lines if line.get("kind") in kinds]
+
+    @cached_property
+    def steps(self) -> pd.DataFrame:
+        """One row per rank and step; ``step`` counts measured ones from 0, warm-up steps are negative."""
+        warm = int(self.record["warmup_steps"])
+        rows = [
+            {
+                "run": self.key, "transport": self.record["transport"], "fabric": self.fabric.name, "placement": self.record["placement"],
+                "seed": self.record["seed"], "rank": line["rank"], "step": line["step"] - warm, "warmup": line["step"] < warm,
+                "start_ns": line["start_ns"], "end_ns": line["end_ns"], "ok": bool(line["ok"]),
+            }
+            for line in self.of("step")
+        ]  # fmt: skip
+        columns = ["run", "transport", "fabric", "placement", "seed", "rank", "step", "warmup", "start_ns", "end_ns", "ok"]
+        return pd.DataFrame(rows, columns=columns)
+
+    @cached_property
+    def step_times(self) -> pd.Series[Any]:
+        """Time of each measured step that every rank finished: the slowest rank's, ns, by step."""
+        frame = self.steps[~self.steps["warmup"].astype(bool)]
+        if frame.empty:
+            return pd.Series(dtype="int64")
+        took = (frame["end_ns"] - frame["start_ns"]).groupby(frame["step"]).agg(["max", "count"])
+        return took.loc[took["count"] == len(self.record["ranks"]), "max"].astype("int64")
+
+    @cached_property
+    def window(self) -> tuple[int, int]:
+        """First measured step's begin to last step's end, ns; the run's own window if no step was measured, or it has none."""
+        frame = self.steps[~self.steps["warmup"].astype(bool)]
+        if frame.empty:
+            begin, end = self.record["window"]
+            return int(begin), int(end)
+        return int(frame["start_ns"].min()), int(
+            max(frame["end_ns"].max(), self.record["window"][1] if self.record["outcome"] != "done" else 0)
+        )
+
+    @cached_property
+    def events(self) -> pd.DataFrame:
+        """Faults, EV state changes, losses, retransmissions on one monotonic clock; rarer fields as JSON in ``detail``."""
+        rows = []
+        for line in self.of(*_EVENT_KINDS):
+            detail = {k: v for k, v in line.items() if k not in _COLUMNS}
+            ev = line.get("ev")
+            rows.append(
+                {
+                    "run": self.key, "t_ns": line["t"], "host": line["host"], **{k: line.get(k) for k in _COLUMNS if k not in ("t", "host")},  # noqa: E501
+                    "plane": None if ev is None else ev >> 16, "uplink": None if ev is None else ev & 0xFFFF,
+                    "detail": json.dumps(detail) if detail else None,
+                }
+            )  # fmt: skip
+        columns = "run t_ns host kind peer ev plane uplink from to cause psn count name on phase detail".split()
+        frame = pd.DataFrame(rows, columns=columns)
+        for column in ("peer", "ev", "plane", "uplink", "psn", "count"):
+            frame[column] = frame[column].astype("Int64")
+        for column in ("kind", "from", "to", "cause", "name", "on", "phase", "detail"):
+            frame[column] = frame[column].astype("string")
+        return frame
+
+    @cached_property
+    def goodput(self) -> pd.DataFrame:
+        """Payload bytes per host, bin and plane: ``t_ns`` (bin start), ``bin_ns``, ``tx_bytes``, ``rx_bytes``."""
+        rows = [
+            {
+                "run": self.key,
+                "host": line["host"],
+                "t_ns": line["t"],
+                "bin_ns": line["bin_ns"],
+                "plane": plane,
+                "tx_bytes": tx,
+                "rx_bytes": rx,
+            }
+            for line in self.of("goodput")
+            for plane, (tx, rx) in enumerate(zip(line["tx"], line["rx"], strict=True))
+        ]
+        return pd.DataFrame(rows, columns=["run", "host", "t_ns", "bin_ns", "plane", "tx_bytes", "rx_bytes"])
+
+    # --- of flows --------------------------------------------------------------------------------------------
+
+    @property
+    def named_flows(self) -> list[dict[str, Any]]:
+        """The run's flows as resolved: name, group, src and dst (ranks), start_ns, for_ns, messages, evs."""
+        return list(self.record.get("flows", []))
+
+    @cached_property
+    def flows(self) -> pd.DataFrame:
+        """Payload bytes placed per flow and bin, as its receiver counted: ``t_ns`` (bin start), ``bin_ns``, ``rx_bytes``."""
+        names = [flow["name"] for flow in self.named_flows]
+        rows = [(self.key, line["host"], names[line["flow"]], line["t"], line["bin_ns"], line["rx"]) for line in self.of("flow")]
+        return pd.DataFrame(rows, columns=["run", "host", "flow", "t_ns", "bin_ns", "rx_bytes"])
+
+    @cached_property
+    def messages(self) -> pd.DataFrame:
+        """One row per message, written by its sender when it was complete."""
+        names = [flow["name"] for flow in self.named_flows]
+        keys = ("number", "bytes", "start_ns", "end_ns")
+        rows = [(self.key, line["host"], names[line["flow"]], *(line[k] for k in keys)) for line in self.of("message")]
+        return pd.DataFrame(rows, columns=["run", "host", "flow", *keys])
+
+    @cached_property
+    def queues(self) -> pd.DataFrame:
+        """Samples of the backlog of the ports that were watched, bytes of the data class."""
+        rows = [(self.key, line["t"], line["port"], line["bytes"]) for line in read_lines(self.directory / "queues.jsonl")]
+        return pd.DataFrame(rows, columns=["run", "t_ns", "port", "bytes"])
+
+    @cached_property
+    def evs(self) -> pd.DataFrame:
+        """Packets per EV and bin, as their sender counted; an EV that sent nothing in a bin has no row."""
+        rows = [
+            (self.key, line["host"], line["peer"], line["t"], line["bin_ns"], int(ev), *ev_fields(int(ev)), packets)
+            for line in self.of("evs")
+            for ev, packets in line["tx"].items()
+        ]
+        return pd.DataFrame(rows, columns=["run", "host", "peer", "t_ns", "bin_ns", "ev", "plane", "uplink", "tx_packets"])
+
+    @cached_property
+    def cwnd(self) -> pd.DataFrame:
+        """Window, bytes in flight and smoothed RTT per sending queue pair, once per bin; ``rate_bps`` where it has a rate."""
+        names = [flow["name"] for flow in self.named_flows]
+        keys = ("peer", "qpn", "cwnd", "in_flight", "srtt_ns", "rate_bps")
+        rows = [(self.key, line["host"], names[line["flow"]], line["t"], *(line.get(k) for k in keys)) for line in self.of("cwnd")]
+        numbers = ["peer", "qpn", "cwnd_bytes", "in_flight_bytes", "srtt_ns", "rate_bps"]
+        return pd.DataFrame(rows, columns=["run", "host", "flow", "t_ns", *numbers]).astype(dict.fromkeys(numbers, "Int64"))
+
+    # --- counters --------------------------------------------------------------------------------------------
+
+    @cached_property
+    def counters(self) -> pd.DataFrame:
+        """Every port's counters over this run (gauges as they stood at its end)."""
+        frame = pd.DataFrame(port_rows(self.record))
+        frame.insert(0, "run", self.key)
+        return frame
+
+    @cached_property
+    def agents(self) -> pd.DataFrame:
+        """Engine counters at the end: run, host, counter, value."""
+        rows = [
+            {"run": self.key, "host": int(h), "counter": k, "value": int(v)} for h, c in agent_counters(self).items() for k, v in c.items()
+        ]
+        return pd.DataFrame(rows, columns=["run", "host", "counter", "value"])
+
+
+def port_rows(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """Port counters of a run: after minus before, matched by port."""
+    before = {row["port"]: row for row in record.get("counters_before", [])}
+    rows = []
+    for row in record.get("counters_after", []):
+        was = before.get(row["port"], {})
+        made = {k: v if k in _PORT_KEYS or k in _GAUGES else int(v) - int(was.get(k, 0)) for k, v in row.items()}
+        if "met_packets" in made:  # what this run's packets met
+            made["backlog_mean_bytes"] = mean_backlog(made)
+        if "backlog_peak_bytes" in made:  # kept for the fabric's life: known of this run only if it raised it
+            peak = int(made["backlog_peak_bytes"])
+            made["raised_peak_bytes"] = peak if peak > int(was.get("backlog_peak_bytes", 0)) else None
+        rows.append(made)
+    return rows
+
+
+def port_peaks(record: dict[str, Any]) -> dict[str, int]:
+    """Port -> largest backlog that its counters saw in this run, bytes. They keep it over a fabric's whole life, so a port is left
+    out if it had a backlog as large before."""
+    before = {row["port"]: int(row.get("backlog_peak_bytes", 0)) for row in record.get("counters_before", [])}
+    after = {row["port"]: int(row.get("backlog_peak_bytes", 0)) for row in record.get("counters_after", [])}
+    return {port: peak for port, peak in after.items() if peak > before.get(port, 0)}
+
+
+def agent_counters(run: Run) -> dict[str, dict[str, int]]:
+    """Engine counters by host: as asked at the end, else the last the agent logged itself."""
+    if "agent_counters" in run.record:
+        return dict(run.record["agent_counters"])
+    skip = ("t", "kind", "host")
+    return {str(line["host"]): {k: v for k, v in line.items() if k not in skip and isinstance(v, int)} for line in run.of("counters")}
+
+
+def books(record: dict[str, Any]) -> dict[str, Any]:
+    """Where every packet of a run went: sent = delivered + lost (by cause) + on_the_way + unexplained. ``on_the_way``: in a port's queue or
+    in a delay line when the books were closed. Background traffic has an account of its own.
+    """
+    agents = list(record.get("agent_counters", {}).values())
+    ports = port_rows(record)
+    background = take_out_background(ports)
+
+    def total(key: str) -> int:
+        return sum(int(c.get(key, 0)) for c in agents)
+
+    causes = {key.removesuffix("_packets"): sum(int(row.get(key, 0)) for row in ports) for key in DROPS}
+    causes |= {key: total(key) for key in AGENT_DROPS}
+    # What a host's own port drops, the kernel reports to the sending agent as well: one loss, told twice.
+    told = sum(int(row.get(key, 0)) for row in ports if of_host(row) for key in DROPS_AT_SENDING)
+    causes["tx_refused"] = max(0, causes["tx_refused"] - told)
+    sent, delivered, lost = total("tx_packets"), total("rx_packets"), sum(causes.values())
+    if record.get("kind") in KERNEL_KINDS:
+        sent, delivered = kernel_frames(port_rows(record))
+    on_the_way = total("rx_waiting") + sum(int(row.get("backlog_packets", 0)) for row in ports)
+    return {
+        "sent": sent,
+        "delivered": delivered,
+        "retransmitted": total("retransmitted"),
+        "marked": sum(int(row.get("marked", 0)) for row in ports),
+        "trimmed": sum(int(row.get("trimmed", 0)) for row in ports),
+        "corrupted": sum(int(row.get("corrupted", 0)) for row in ports),
+        "lost": lost,
+        "on_the_way": on_the_way,
+        "unexplained": sent - delivered - lost - on_the_way if agents and ports else None,
+        "causes": {cause: n for cause, n in causes.items() if n},
+        "rejected": {k: total(k) for k in sorted({k for c in agents for k in c if k.startswith(REFUSED)}) if total(k)},
+        **({} if background is None else {"background": background}),
+    }
+
+
+def kernel_frames(rows: list[dict[str, Any]]) -> tuple[int, int]:
+    """(sent, delivered) of a run on the kernel's sockets, whose agents see no frames: what the hosts' kernels handed to their ports and got
+    from them. ``rows`` with background traffic in them: a frame of that which a fault drops at a host's port has arrived nowhere.
+    """
+    sent = delivered = 0
+    for row in filter(of_host, rows):
+        sent += sum(int(row.get(key, 0)) for key in ("admitted_packets", *DROPS_AT_SENDING, "drop_trim_failed"))
+        sent -= int(row.get("background_left", 0))
+        delivered += int(row.get("arrived_packets", 0)) - int(row.get("background_arrived", 0))
+        delivered -= sum(int(row.get(key, 0)) for key in DROPS_AT_ARRIVAL)
+    return sent, delivered
+
+
+def cable_gaps(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """Cables and switches whose own books do not balance over a run that ended quietly; [] if all do, or if nobody counted."""
+    rows = port_rows(record)
+    if record.get("outcome") != "done" or not all("admitted_bytes" in row and "peer" in row for row in rows):
+        return []
+    return cable_books(rows)
+
+
+def load_runs(directory: Path) -> list[Run]:
+    """The runs of a results directory, in the order they ran; simulated ones begin at one time, and come by their names."""
+    runs = [Run(path.parent) for path in (directory / "raw").glob("*/run.json")]
+    return sorted(runs, key=lambda run: (int(run.record["window"][0]), run.key))
+
+
+TABLES = ("steps", "events", "counters", "goodput", "agents", "flows", "messages", "queues", "evs", "cwnd")
+
+
+def tables_of(run: Run) -> dict[str, pd.DataFrame]:
+    """Every table of a run, by name; what was read for them is not kept."""
+    fresh = Run(run.directory)
+    return {name: getattr(fresh, name) for name in TABLES}
+
+
+def write_tables(runs: list[Run], directory: Path) -> None:
+    """Every table as Parquet. One run's log is in memory at a time, and of the others their tables."""
+    read = [tables_of(run) for run in runs]
+    for name in TABLES:
+        every = [tables.pop(name) for tables in read]
+        frames = [frame for frame in every if not frame.empty]
+        table = pd.concat(frames, ignore_index=True) if frames else every[0] if every else pd.DataFrame()
+        with replacing(directory / f"{name}.parquet") as part:
+            table.to_parquet(part, index=False)

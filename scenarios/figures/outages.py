@@ -1,0 +1,140 @@
+"""What was broken when, as a run's journal tells it: the ground that all figures of failures stand on.
+
+Called by the modules of figures. Pure: a run's files in, stretches of time and sets of cables and EVs out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from scenarios.figures.measure import Run
+from testbed.faults.kinds import KINDS
+from topologies import Fabric
+from topologies.denylist import denied
+from topologies.paths import path_evs, path_links, path_nodes
+from topologies.theory import COLLECTIVES, collective_phases
+
+ENDLESS = 1 << 62
+NOT_OF_PATHS = frozenset(("slow", "straggler", "kill"))
+"""Kinds that drop no packet on the way."""
+LATE_RTTS = 4
+"""A verdict may fall so many base RTTs after a fault was mended, on what was sent before [ours]."""
+NO_LOSS = frozenset(("trim", "trimmed", "nack", "port", "no room"))
+"""Rules of ``loss`` events that tell of no packet lost on the way: it was trimmed, or never left its host."""
+
+
+@dataclass(frozen=True)
+class Outage:
+    """One stretch of time in which something was broken; of a flapping link each time that it was down."""
+
+    fault: str
+    kind: str
+    on: str
+    begin: int
+    end: int  # ENDLESS: not mended in this run
+    links: tuple[str, ...]
+    to: str = ""  # of destination-loss: the host
+    probability: float = 1.0
+    direction: str = "both"  # up: what goes away from the hosts
+
+    @property
+    def dead(self) -> bool:
+        """Whether its cables carry nothing meanwhile."""
+        return self.kind == "silent" or (self.kind in KINDS and KINDS[self.kind].takes)
+
+    @property
+    def kills(self) -> bool:
+        """Whether a path that it hits delivers nothing."""
+        return self.dead or (self.kind in ("path-loss", "destination-loss", "loss", "corrupt") and self.probability >= 1)
+
+
+def outages(run: Run) -> list[Outage]:
+    """By begin. A fault's journal has begin and heal, and where it goes by cycles also down and up."""
+    lines = run.of("fault")
+    cycles = {line["name"] for line in lines if line["phase"] == "down" and line["fault"] in ("flap", "transceiver")}
+    found = []
+    for i, line in enumerate(lines):
+        cyclic = line["name"] in cycles
+        if line["phase"] != ("down" if cyclic else "begin"):
+            continue
+        over = ("up", "heal") if cyclic else ("heal",)
+        end = next((later["t"] for later in lines[i + 1 :] if later["name"] == line["name"] and later["phase"] in over), ENDLESS)
+        links = next((one["links"] for one in lines if one["name"] == line["name"] and one["phase"] == "begin"), ())
+        keys = line.get("keys", {})
+        to, probability = str(keys.get("to", "")), float(keys.get("probability", 1.0))
+        way = str(keys.get("direction", "both"))
+        found.append(Outage(line["name"], line["fault"], line["on"], line["t"], end, tuple(links), to, probability, way))
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _cables(fabric: Fabric, src: int, dst: int, direction: str) -> dict[int, frozenset[str]]:
+    """EV -> the cables that its path takes in a direction: the first half of a path goes up, the second down."""
+    made = {}
+    for ev in path_evs(fabric, src, dst):
+        names = [link.name for link in path_links(fabric, src, dst, ev)]
+        half = len(names) // 2
+        made[ev] = frozenset({"up": names[:half], "down": names[half:]}.get(direction, names))
+    return made
+
+
+@lru_cache(maxsize=16384)
+def hit(fabric: Fabric, outage: Outage, src: int, dst: int) -> frozenset[int]:
+    """The EVs from ``src`` to ``dst`` whose packets it drops, all or some."""
+    if src == dst or outage.kind in NOT_OF_PATHS or not outage.probability:
+        return frozenset()
+    if outage.kind == "path-loss":
+        return frozenset(denied(fabric, [outage.on], src, dst))
+    if outage.kind == "destination-loss":
+        if outage.to != f"h{dst}":
+            return frozenset()
+        return frozenset(ev for ev in path_evs(fabric, src, dst) if outage.on in path_nodes(fabric, src, dst, ev))
+    links = frozenset(outage.links)
+    return frozenset(ev for ev, cables in _cables(fabric, src, dst, outage.direction).items() if not links.isdisjoint(cables))
+
+
+def dead_at(found: Iterable[Outage], t: int) -> frozenset[str]:
+    """Cables that carry nothing at ``t``."""
+    return frozenset(link for outage in found if outage.dead and outage.begin <= t < outage.end for link in outage.links)
+
+
+def changes(found: Iterable[Outage]) -> list[int]:
+    """When cables died or came back, in order."""
+    return sorted({t for outage in found if outage.dead for t in (outage.begin, outage.end) if t < ENDLESS})
+
+
+def sending_pairs(run: Run) -> list[tuple[int, int]]:
+    """(sender, receiver) hosts between which the run's data flow."""
+    hosts = run.record["ranks"]
+    if run.named_flows:
+        return list(dict.fromkeys((hosts[flow["src"]], hosts[flow["dst"]]) for flow in run.named_flows))
+    kind = run.record["workload"]
+    if kind not in COLLECTIVES:
+        return []
+    return list(dict.fromkeys(pair for phase in collective_phases(kind, hosts) for pair in phase.traffic))
+
+
+def peers_at_once(run: Run, host: int) -> int:
+    """To how many others a host sends at the same time."""
+    hosts = run.record["ranks"]
+    if run.named_flows:
+        return max(1, len({flow["dst"] for flow in run.named_flows if hosts[flow["src"]] == host}))
+    counts = [sum(src == host for src, _ in phase.traffic) for phase in collective_phases(run.record["workload"], hosts)]
+    return max(1, *counts)
+
+
+def began(run: Run, host: int | None = None) -> int:
+    """When a host's traffic began, or anybody's, ns, warm-up included: its first flow or step, else when the agents were told."""
+    if "t0" in run.record:
+        hosts = run.record["ranks"]
+        return int(run.record["t0"]) + min((f["start_ns"] for f in run.named_flows if host in (None, hosts[f["src"]])), default=0)
+    told = [line["start_ns"] for line in run.of("step") if host in (None, line["host"])]
+    return int(min(told or [line["t"] for line in run.of("start") if line["host"] == -1], default=run.record["window"][0]))
+
+
+def path_lines(run: Run, *kinds: str) -> list[dict[str, Any]]:
+    """Lines of an agent's log that name a peer and an EV."""
+    return [line for line in run.of(*kinds) if line.get("peer") is not None and line.get("ev") is not None]

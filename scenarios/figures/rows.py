@@ -1,0 +1,87 @@
+"""Runs as rows of one flat table: independent variables first, then every figure. ``runs.csv`` and ``runs.parquet``, as the runs go.
+
+Called by the runner after each run, and by whoever compares. A row comes from a run's entry in summary.json and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from scenarios.figures.writing import replacing
+
+VARIABLES = ("scenario", "transport", "kind", "fabric", "workload", "placement", "seed")
+"""Columns that say what was run; one per key of the sweep follows. All others say what came of it."""
+FIRST_FIGURE = "ranks"
+"""The column after them: what lies between is the sweep's."""
+Scalar = str | int | float | bool | None
+
+
+def row(entry: Mapping[str, Any], scenario_name: str) -> dict[str, Scalar]:
+    """One flat row. Nested figures have dotted names, lists of words are joined by "; ", lists of anything else are left out."""
+    first: dict[str, Scalar] = {"scenario": scenario_name, **{key: entry[key] for key in VARIABLES[1:]}, **entry.get("settings", {})}
+    figures: dict[str, Scalar] = {FIRST_FIGURE: entry[FIRST_FIGURE]}
+    _flatten({key: value for key, value in entry.items() if key not in VARIABLES and key != "settings"}, "", figures)
+    return {**first, **{key: value for key, value in figures.items() if key not in first}}
+
+
+def _flatten(tree: Mapping[str, Any], before: str, into: dict[str, Scalar]) -> None:
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            _flatten(value, f"{before}{key}.", into)
+        elif isinstance(value, (list, tuple)):
+            if all(isinstance(item, str) for item in value):
+                into[f"{before}{key}"] = "; ".join(value)
+        else:
+            plain = value.item() if hasattr(value, "item") else value  # of NumPy's own types, which figures are made with
+            if plain is None or isinstance(plain, (str, int, float, bool)):
+                into[f"{before}{key}"] = plain
+
+
+def settings_of(frame: pd.DataFrame) -> list[str]:
+    """The sweep's keys, of a frame of rows."""
+    columns = [str(column) for column in frame.columns]
+    return columns[columns.index("seed") + 1 : columns.index(FIRST_FIGURE)] if FIRST_FIGURE in columns else []
+
+
+def table(rows: Sequence[Mapping[str, Scalar]], floats: Sequence[str] = ()) -> pd.DataFrame:
+    """The rows as a frame that Parquet takes: columns by order of appearance, one type each (text where runs differ in type).
+
+    ``floats``: columns that hold numbers with a fraction, whatever these happen to be.
+    """
+    keys = list(dict.fromkeys(key for r in rows for key in r))
+    made: dict[str, pd.Series[Any]] = {}
+    for key in keys:
+        values = pd.Series([r.get(key) for r in rows], dtype="object")
+        known = values.dropna()
+        types = {type(value) for value in known}
+        whole = len(known) == len(values)
+        if key in floats or (float in types and types <= {int, float}):
+            made[key] = values.astype("float64")
+        elif types == {int}:
+            made[key] = values.astype("int64" if whole else "Int64")
+        elif types == {bool}:
+            made[key] = values.astype("bool" if whole else "boolean")
+        else:
+            made[key] = values.map(str, na_action="ignore")
+    return pd.DataFrame(made, columns=keys)
+
+
+def write_table(frame: pd.DataFrame, directory: Path, name: str) -> None:
+    """``name``.csv and ``name``.parquet, each whole or not at all: whoever is stopped in the middle leaves the one before."""
+    for ending in ("csv", "parquet"):
+        with replacing(directory / f"{name}.{ending}") as part:
+            if ending == "csv":
+                frame.to_csv(part, index=False)
+            else:
+                frame.to_parquet(part, index=False)
+
+
+def write_rows(entries: Sequence[Mapping[str, Any]], scenario_name: str, directory: Path) -> pd.DataFrame:
+    """``runs.csv`` and ``runs.parquet`` of these entries; returns the table."""
+    frame = table([row(entry, scenario_name) for entry in entries])
+    write_table(frame, directory, "runs")
+    return frame

@@ -1,0 +1,198 @@
+"""``summary.json``: the figures of a scenario's runs and the checks on them. A contract: later versions add to it, never rename.
+
+Called by the runner on what scenarios.figures.measure read. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from scenarios.figures import background as background_figures
+from scenarios.figures import cost, fidelity
+from scenarios.figures import failures as failure_figures
+from scenarios.figures import flows as flow_figures
+from scenarios.figures import mapper as mapper_figures
+from scenarios.figures.measure import Run, books, cable_gaps
+from scenarios.figures.outages import NO_LOSS
+from scenarios.figures.stats import medians, spread
+from scenarios.schema.checks import evaluate
+from scenarios.schema.fabrics import figures as fabric_figures
+from scenarios.schema.scenario import Scenario, Variant
+from scenarios.schema.sweep import spelled
+from testbed.simulated import UNMEASURED
+from topologies.theory import COLLECTIVES, bus_bandwidth, bus_factor, collective_step_ns
+
+NOT_TRUSTWORTHY, INTERRUPTED = "not trustworthy", "interrupted"
+
+
+def collective_figures(run: Run) -> dict[str, Any]:
+    """Steps and bandwidths, by nccl-tests' definitions; of a run of flows, which has no steps, all None or 0."""
+    record, fabric, kind = run.record, run.fabric, run.record["workload"]
+    hosts, size, times = record["ranks"], int(record["message_bytes"]), run.step_times
+    made: dict[str, Any] = {
+        "steps": len(times),
+        "failed_steps": int(record["steps"]) - len(times),
+        "step_time_ns": spread(times),
+        "typical_step_ns": int(times.median()) if len(times) else None,
+    }
+    keys = ("algbw_bps", "busbw_bps", "ideal_busbw_bps", "degraded_busbw_bps", "ideal_step_ns", "degraded_step_ns")
+    if kind not in COLLECTIVES:
+        return made | dict.fromkeys(keys)
+    ideal = bus_bandwidth(fabric, kind, hosts)
+    left = bus_bandwidth(fabric, kind, hosts, record["fault_links"]) if record["fault_links"] else ideal
+    algbw = size * 8 / (times.mean() / 1e9) if len(times) else None
+    return made | {
+        "algbw_bps": algbw,
+        "busbw_bps": None if algbw is None else algbw * bus_factor(kind, len(hosts)),
+        "ideal_busbw_bps": ideal,
+        "degraded_busbw_bps": left,
+        "ideal_step_ns": collective_step_ns(kind, len(hosts), size, ideal),
+        "degraded_step_ns": collective_step_ns(kind, len(hosts), size, left) if left else None,
+    }
+
+
+def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
+    """One entry of ``runs``. ``expected``: how the scenario wants it to end; if not well, nothing is asked of its books and steps."""
+    record, fabric = run.record, run.fabric
+    packets, steps = books(record), collective_figures(run)
+    measured = run.steps[~run.steps["warmup"].astype(bool)]
+    told = [int(n) for n in record.get("wrong", {}).values()], [int(note.get("wrong", 0)) for note in record.get("flow_notes", ())]
+    wrong = max(int((~run.steps["ok"].astype(bool)).sum()), *map(sum, told))
+    judged = judgement(run, packets, wrong, expected)
+    why = judged.reasons
+    if record["outcome"] == "interrupted":
+        verdict, why = INTERRUPTED, [record["reason"]]
+    elif expected != "done":
+        verdict = "ok" if record["outcome"] == expected and not wrong else "failed"
+    elif record["outcome"] != "done" or wrong or steps["failed_steps"]:
+        verdict = "failed"
+    else:
+        verdict = NOT_TRUSTWORTHY if why else "ok"
+    if run.named_flows:
+        measured_ns = run.window[1] - run.window[0]
+    else:
+        measured_ns = int(measured["end_ns"].max() - measured["start_ns"].min()) if len(measured) else 0
+    return {
+        "world": record.get("world", "emulated"),
+        "transport": record["transport"],
+        "kind": record["kind"],
+        "fabric": fabric.name,
+        "workload": record["workload"],
+        "placement": record["placement"],
+        "seed": record["seed"],
+        "settings": record.get("settings", {}),
+        "ranks": len(record["ranks"]),
+        "message_bytes": int(record["message_bytes"]),
+        "wrong": wrong,
+        **steps,
+        "base_rtt_ns": fabric.base_rtt_ns,
+        "time_scale": fabric.time_scale,
+        "reconvergence_ns": record["reconvergence_ns"],
+        "controller": record.get("controller", "none"),
+        "packets": packets,
+        "timeouts": {"rto": len(run.of("rto"))},
+        "untrimmed_loss": sum(line.get("rule") not in NO_LOSS for line in run.of("loss")),
+        **(flow_figures.figures(run) if run.named_flows else {}),
+        **background_figures.figures(record, fabric, run.directory),
+        **failure_figures.figures(run),
+        "failure_cost": cost.figures(run),
+        "mapper": mapper_figures.figures(run),
+        "faults_missed": record["faults_missed"],
+        "cpu_percent": fidelity.cpu_percent(record.get("cpu", []), *run.window),
+        "measured_ns": measured_ns,
+        "outcome": record["outcome"],
+        "reason": record["reason"],
+        "distrust": why,
+        "fidelity": fidelity.figures(judged, run.of("loop"), packets["causes"], record.get("watch")),
+        "notes": record.get("notes", []),
+        "run": run.key,
+        "verdict": verdict,
+    }
+
+
+def judgement(run: Run, packets: Mapping[str, Any], wrong: int, expected: str) -> fidelity.Judgement:
+    """What the run's figures are worth. Of one that the scenario wants to end badly nothing is asked but that its bytes are right."""
+    if expected != "done":
+        return fidelity.Judgement((f"{wrong} results are wrong",) if wrong else ())
+    record = run.record
+    faults = run.of("fault")
+    made = fidelity.judge(
+        record.get("cpu", []),
+        run.window,
+        run.of("loop"),
+        packets["causes"],
+        packets["unexplained"],
+        run.fabric.base_rtt_ns,
+        packets["rejected"],
+        cable_gaps(record),
+        packets["corrupted"],
+        packets["lost"] + packets["trimmed"],
+        [run.fabric.host_number(line["on"]) for line in faults if line["fault"] == "straggler"],
+        wrong,
+        record.get("watch"),
+        {link for line in faults for link in line.get("links", ())},
+        packets["on_the_way"],
+    )
+    if lost := packets.get("background", {}).get("unexplained"):
+        more = f"{abs(lost)} packets of the background {'vanished' if lost > 0 else 'appeared'} without a cause"
+        made = fidelity.Judgement((*made.invalid, more), made.doubtful)
+    return made
+
+
+def summarise(scenario: Scenario, runs: list[Run], known: Mapping[str, dict[str, Any]] | None = None) -> dict[str, Any]:
+    """The whole of summary.json, whose keys are a contract. ``known``: entries by run that were made before."""
+    variants = scenario.variants
+    entries = [(known or {}).get(run.key) or run_summary(run, expected_outcome(variants, run.record.get("settings", {}))) for run in runs]
+    order = [t.name for t in scenario.transports]
+    places = list(dict.fromkeys(place for v in variants for place in v.scenario.workload.placement))
+    settings = [v.settings for v in variants]
+    entries.sort(key=lambda e: (settings.index(e["settings"]), places.index(e["placement"]), e["seed"], order.index(e["transport"])))
+    checks: list[dict[str, Any]] = []
+    for variant in variants:
+        checks += checks_of(variant, [e for e in entries if e["settings"] == variant.settings])
+    for entry in entries:
+        if entry["faults_missed"] and entry["outcome"] == expected_outcome(variants, entry["settings"]):
+            missed = "; ".join(entry["faults_missed"])
+            checks.append({"name": f"{entry['run']}: every fault happened", "expected": "all", "seen": f"not: {missed}", "ok": False})
+    verdicts = [entry["verdict"] for entry in entries]
+    if INTERRUPTED in verdicts:
+        verdict = INTERRUPTED
+    elif "failed" in verdicts or any(check["ok"] is False for check in checks) or not entries:
+        verdict = "failed"
+    else:
+        verdict = NOT_TRUSTWORTHY if NOT_TRUSTWORTHY in verdicts else "ok"
+    fabrics = {name: fabric_figures(fabric) for name, fabric in scenario.fabrics.items()}
+    return {"scenario": scenario.name, "verdict": verdict, "checks": checks, "fabrics": fabrics, "runs": entries}
+
+
+def expected_outcome(variants: Sequence[Variant], settings: dict[str, Any]) -> str:
+    """How the scenario wants runs of these settings to end."""
+    return next(v.scenario.expect_outcome for v in variants if v.settings == settings)
+
+
+def checks_of(variant: Variant, entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """``checks`` on the runs of one setting: each of its placements and seeds, or over the seeds."""
+    checks = []
+    places = list(dict.fromkeys(e["placement"] for e in entries))
+    seeds = {place: list(dict.fromkeys(e["seed"] for e in entries if e["placement"] == place)) for place in places}
+    several = sum(map(len, seeds.values())) > 1 or bool(variant.settings)
+    at = f", {spelled(variant.settings)}" if variant.settings else ""
+    for expect in variant.scenario.expects:
+        for placement in (place for place in places if expect.placement in (None, place)):
+            for asked in [seeds[placement]] if expect.median else [[seed] for seed in seeds[placement]]:
+                seen = [e for e in entries if e["placement"] == placement and e["seed"] in asked]
+                names = dict.fromkeys(e["transport"] for e in seen)
+                told = {name.replace("-", "_"): medians([e for e in seen if e["transport"] == name]) for name in names}
+                what = f"median of seeds {', '.join(map(str, asked))}" if expect.median else f"seed {asked[0]}"
+                suffix = f" [{placement}, {what}{at}]" if several else ""
+                worlds = {e["world"] for e in seen}
+                unmeasured = {path: why for world in worlds for path, why in UNMEASURED[world].items()}
+                elsewhere = expect.only_in is not None and worlds != {expect.only_in}
+                checks.append(evaluate(expect.check, told, expect.name + suffix, unmeasured, expect.because if elsewhere else ""))
+    return checks
+
+
+def exit_status(summary: dict[str, Any]) -> int:
+    """0 well, 1 a check or a sum failed, 3 not trustworthy, 130 stopped by the user (2 is for bad input)."""
+    return {"ok": 0, "failed": 1, NOT_TRUSTWORTHY: 3, INTERRUPTED: 130}[summary["verdict"]]

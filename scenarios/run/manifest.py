@@ -1,0 +1,130 @@
+"""``manifest.json``: everything about how a run came to be, so that its directory stands alone.
+
+Called by the runner at the start (so that a crash leaves it too) and again at the end. Reads versions and git; changes nothing.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from scenarios.schema.fabrics import figures
+from scenarios.schema.scenario import Scenario
+
+ROOT = Path(__file__).resolve().parents[2]
+DISTRIBUTIONS = (
+    "mrcbed",
+    "mininet",
+    "ryu",
+    "eventlet",
+    "pyroute2",
+    "numpy",
+    "scipy",
+    "pandas",
+    "pyarrow",
+    "matplotlib",
+    "jinja2",
+    "msgspec",
+    "isal",
+    "click",
+    "rich",
+    "mypy",
+)
+TOOLS = (("clang", "--version"), ("bpftool", "version"), ("tc", "-V"), ("ip", "-V"), ("tshark", "--version"), ("ovs-vswitchd", "--version"))
+
+
+FORMAT = 2
+"""Of a results directory: figures of two that differ in it are not to be put side by side. 2: runs have settings, and are rows."""
+
+_SCALE = "Links run slower than real ones by time_scale; durations are as measured."
+_KIND = "Reconvergence is wall-clock time: at this time scale it is far kinder than a real fabric's."
+NOTES = {
+    "emulated": (
+        _SCALE,
+        "A path's propagation delay is a FIFO in the agents' receive path: the kernel's own TCP and MPTCP are spared it.",
+        _KIND,
+    ),
+    "simulated": (
+        _SCALE,
+        "Simulated, in virtual time: hosts compute in no time, no machine was measured. So no run is doubted for the machine's sake, and "
+        "there are no figures of its CPU.",
+        _KIND,
+    ),
+}
+
+
+def _output(*command: str) -> str | None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=5, cwd=ROOT, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _git() -> dict[str, Any] | None:
+    if not (ROOT / ".git").exists():
+        return None
+    commit = _output("git", "-c", f"safe.directory={ROOT}", "rev-parse", "HEAD")
+    dirty = _output("git", "-c", f"safe.directory={ROOT}", "status", "--porcelain")
+    return {"commit": commit, "dirty": bool(dirty)} if commit else None
+
+
+def _memory_bytes() -> int | None:
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            return int(file.readline().split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _cpu_model() -> str | None:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            return next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), None)
+    except OSError:
+        return None
+
+
+def _engine() -> str:
+    """Whether the engine runs compiled (mypyc) or interpreted."""
+    try:
+        spec = importlib.util.find_spec("agents.mrc.queue_pair")
+    except ImportError:
+        return "absent"
+    return "absent" if spec is None or spec.origin is None else "compiled" if spec.origin.endswith(".so") else "interpreted"
+
+
+def make_manifest(scenario: Scenario, command_line: list[str], world: str = "emulated") -> dict[str, Any]:
+    """The part known before anything runs. The runner adds ``runs`` (with fidelity verdicts), ``verdict`` and durations."""
+    return {
+        "format": FORMAT,
+        "world": world,
+        "scenario": scenario.to_dict(),
+        "scenario_file": scenario.text,
+        "command_line": command_line,
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "seeds": list(scenario.seeds),
+        "git": _git(),
+        "python": sys.version,
+        "versions": {name: _version(name) for name in DISTRIBUTIONS},
+        "tools": {tool: (_output(tool, flag) or "absent").splitlines()[0] for tool, flag in TOOLS},
+        "engine": _engine(),
+        "kernel": platform.release(),
+        "machine": {"cpu": _cpu_model(), "arch": platform.machine(), "cores": os.cpu_count(), "memory_bytes": _memory_bytes()},
+        "fabrics": {name: {**figures(f), **f.to_dict()} for name, f in scenario.fabrics.items()},
+        "notes": list(NOTES[world]),
+    }

@@ -1,0 +1,49 @@
+"""Scenarios in the simulated world: what can be, and how they run. Called by ``mrcbed run --world simulated`` and by tests.
+
+Needs no root and no sandbox. docs/simulated.md is the manual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from agents.kernel.options import KINDS as KERNEL_KINDS
+from scenarios.run.runner import Progress, Runner
+from scenarios.schema.scenario import Scenario, ScenarioError
+from testbed.simulated import SIMULATED
+from testbed.simulated.cluster import SimulatedCluster
+
+NO_PROGRAMS = "the simulated world runs no programs and has no kernel"
+
+
+def check_simulable(scenario: Scenario) -> None:
+    """Refuse what there is only in the emulated world. Raises :class:`ScenarioError`, one line."""
+    for variant in scenario.variants:
+        kernel = [t.name for t in variant.scenario.transports if t.kind in KERNEL_KINDS]
+        if kernel:
+            others = [t.name for t in variant.scenario.transports if t.kind not in KERNEL_KINDS]
+            fix = " ".join(f"--transport {name}" for name in others) or "emulate it"
+            raise ScenarioError(f"{scenario.name}: transport {kernel[0]!r} is the kernel's, {NO_PROGRAMS}: {fix}")
+        if variant.scenario.backgrounds:
+            name = variant.scenario.backgrounds[0].name
+            raise ScenarioError(f"{scenario.name}: background {name!r} is iperf3's, {NO_PROGRAMS}: leave it out, or emulate it")
+        for fault in variant.scenario.faults:
+            if fault.kind == "kill" and fault.on == "controller":
+                raise ScenarioError(f"{scenario.name}: fault {fault.name!r} kills the controller, {NO_PROGRAMS}: emulate it")
+
+
+def simulate(
+    scenario: Scenario, directory: Path, *, progress: Progress | None = None, command_line: Sequence[str] = (), resume: bool = False,
+    jobs: int = 1, figures: bool = True,
+) -> dict[str, Any]:  # fmt: skip
+    """Run it in virtual time, in ``jobs`` processes, without tables and plots if not ``figures``; the summary that was written.
+
+    Raises as :func:`check_simulable`.
+    """
+    check_simulable(scenario)
+    return Runner(
+        scenario, directory, SimulatedCluster, progress=progress, command_line=command_line, switch=SIMULATED, resume=resume,
+        world=SIMULATED, jobs=jobs, figures=figures,
+    ).run()  # fmt: skip

@@ -1,0 +1,150 @@
+"""Samples the machine, its clocks and the emulated ports while a run goes. What it finds is judged by scenarios.figures.fidelity.
+
+The runner starts a :class:`Watch` around each emulated run and marks where the measured part begins and ends.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from scenarios.figures.fidelity import SAMPLE_S
+from testbed.machine.load import Clocks, Cpu, read_clocks, read_cpu, read_pressure, read_thread, read_work, time_namespace
+from testbed.world import Ports
+
+GAP_NS = 1_000_000_000
+"""A look that came later than this without waiting for a core as long: the process did not run because something stopped it [ours]."""
+LOOKS_PER_RTT, LOOK_S = 2, 0.01
+"""The ports are, so often per base RTT, but not more often than this [ours]: a look costs some 0.1 ms."""
+
+
+class Watch(threading.Thread):
+    """``processes`` gives the run's processes by name; ``ports`` looks at its ports, every ``look_s`` seconds.
+
+    ``samples``: (monotonic ns, busy share). ``delay_max_ns``: the latest it woke, a sign of a starved machine.
+    """
+
+    def __init__(
+        self,
+        processes: Callable[[], Mapping[str, int]] = dict,
+        ports: Ports | None = None,
+        look_s: float = SAMPLE_S,
+        clocks: Callable[[], Clocks] = read_clocks,
+    ) -> None:
+        super().__init__(daemon=True, name="fidelity")
+        self.samples: list[tuple[int, float]] = []
+        self.delay_max_ns = 0
+        self._processes, self._ports, self._read_clocks = processes, ports, clocks
+        self._look_s = max(LOOK_S, min(look_s, SAMPLE_S)) if ports is not None else SAMPLE_S
+        self._over = threading.Event()
+        self._first = self._last = clocks()
+        self._step = self._slept = 0
+        self._gaps: list[tuple[int, int]] = []
+        self._marks: list[dict[str, Any]] = []
+        self._strangers: list[str] = []
+        self.failure = ""
+
+    def run(self) -> None:
+        try:
+            self._sample()
+        except Exception as error:  # told in the results: nobody saw to the run any more
+            self.failure = f"{type(error).__name__}: {error}"
+
+    def _sample(self) -> None:
+        busy, total, *_ = read_cpu()
+        cpu_at = time.monotonic_ns() + int(SAMPLE_S * 1e9)
+        waited = _waited_ns()
+        while True:
+            before = time.monotonic_ns()
+            if self._over.wait(self._look_s):
+                return
+            now = time.monotonic_ns()
+            late = now - before - int(self._look_s * 1e9)
+            self.delay_max_ns = max(self.delay_max_ns, late)
+            if late > GAP_NS and (gap := late - (_waited_ns() - waited)) > GAP_NS:
+                self._gaps.append((now, gap))
+            if self._ports is not None:
+                self._ports.look()
+            if now < cpu_at:
+                continue
+            cpu_at = now + int(SAMPLE_S * 1e9)
+            self._look_at_clocks()
+            waited = _waited_ns()
+            new_busy, new_total, *_ = read_cpu()
+            if new_total > total:
+                self.samples.append((now, (new_busy - busy) / (new_total - total)))
+            busy, total = new_busy, new_total
+
+    def _look_at_clocks(self) -> None:
+        """How long the machine slept, in which the monotonic clock stands, and the largest step of the clock of the day beside that."""
+        was, now = self._last, self._read_clocks()
+        width = was.width + now.width
+        slept = (now.boot - now.monotonic) - (was.boot - was.monotonic)
+        self._slept += slept if slept > width else 0
+        self._step = max(self._step, abs((now.real - now.boot) - (was.real - was.boot)) - width)
+        self._last = now
+
+    def mark(self) -> None:
+        """Here the measured part begins, or ends: what every process has used up to now."""
+        found = self._processes()
+        own = time_namespace()
+        self._strangers += [
+            name for name, pid in found.items() if (held := time_namespace(pid)) is not None and held != own and name not in self._strangers
+        ]
+        work = {name: read_work(pid) for name, pid in found.items()}
+        self._marks.append({"t": time.monotonic_ns(), "pressure_us": read_pressure(), "work": work, "cpu": read_cpu()})
+
+    def stop(self) -> None:
+        self._over.set()
+        if self.ident is not None:
+            self.join(2)
+
+    def result(self) -> dict[str, Any]:
+        """For run.json, after :meth:`stop`; docs/results.md has the keys."""
+        self._look_at_clocks()
+        first, last = self._first, self._last
+        passed = last.raw - first.raw
+        drift = ((last.monotonic - first.monotonic) / passed - 1) * 1e6 if passed > 0 else 0.0
+        made: dict[str, Any] = {
+            "clock": {
+                "step_ns": max(0, self._step), "slept_ns": self._slept, "drift_ppm": round(drift, 1), "strangers": self._strangers
+            },
+            "gaps": self._gaps,
+            "cores": os.cpu_count() or 1,
+            "failure": self.failure,
+        }  # fmt: skip
+        if self._ports is not None:
+            made["ports"] = self._ports.result()
+        if len(self._marks) >= 2:
+            made |= _between(self._marks[0], self._marks[-1])
+        return made
+
+
+def _between(begin: dict[str, Any], end: dict[str, Any]) -> dict[str, Any]:
+    """What processes used between two marks; those that were there at both."""
+    window = end["t"] - begin["t"]
+    waited = None if None in (begin["pressure_us"], end["pressure_us"]) else (end["pressure_us"] - begin["pressure_us"]) * 1000 / window
+    rows = []
+    for name, was in begin["work"].items():
+        now = end["work"].get(name)
+        if was is not None and now is not None and now.cpu_ns >= was.cpu_ns:  # else another process goes by this name now
+            used = {"cpu_ns": now.cpu_ns - was.cpu_ns, "delay_ns": now.delay_ns - was.delay_ns, "turns": now.turns - was.turns}
+            rows.append({"name": name, **used})
+    made: dict[str, Any] = {"window_ns": window, "pressure": None if waited is None else round(waited, 4), "processes": rows}
+    ticks = Cpu(*(b - a for a, b in zip(begin["cpu"], end["cpu"], strict=True)))
+    if ticks.total > 0:
+        shares = {name: ticks[i] / ticks.total for i, name in enumerate(Cpu._fields)}
+        own = sum(row["cpu_ns"] for row in rows) / window / (os.cpu_count() or 1)
+        others = max(0.0, shares["busy"] - own - shares["interrupts"] - shares["steal"])
+        parts = {"busy": shares["busy"], "own": own, "others": others, "interrupts": shares["interrupts"], "steal": shares["steal"]}
+        made["cpu_shares"] = {name: round(share, 4) for name, share in parts.items()}
+    return made
+
+
+def _waited_ns() -> int:
+    """How long this thread was ready to run without a core, since it began; 0 where the kernel does not tell."""
+    work = read_thread("/proc/thread-self")
+    return 0 if work is None else work.delay_ns

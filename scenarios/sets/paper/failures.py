@@ -1,0 +1,271 @@
+"""Fig 5-8 and 9c-11: what a job keeps while links and switches fail. The scenarios are the shipped ones, and two of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from scenarios.run.resume import FINISHED
+from scenarios.sets.paper import plots
+from scenarios.sets.paper.claims import Claim, Evidence, Row, Run, all_hold, at_least, at_most, cannot, judged, number, percent
+from scenarios.sets.paper.figure import PaperFigure, Part
+
+ANNOUNCED = "the authors' announcement, openai.com/index/mrc-supercomputer-networking"
+RIDE = Claim(
+    "MRC allows AI training jobs to ride out many network failures that previously would have interrupted training", "abstract", True
+)
+BYPASS = Claim("a transport protocol that can detect path failures and bypass them in a few tens of microseconds", "section 2.1", True)
+AT_ONCE = Claim(
+    "When a packet is not trimmed but actually lost, MRC assumes the path has failed and immediately stops using the corresponding EV",
+    "section 2.1",
+    True,
+)
+NEGLIGIBLE = Claim(
+    "the missing packet is selectively retransmitted on a different path, and the impact on the job is negligible", "section 3", True
+)
+ONE_LINK = Claim(
+    "Losing a T0-T1 link reduces capacity from a node by 3% in an 800Gb/s plane, vs 0.4% in a 100Gb/s plane", "section 2", True
+)
+QUARTER = Claim(
+    "throughput [to suffer] approximately a 25% reduction over the minute of flaps, then recovered to full speed immediately afterwards. "
+    "The job did not crash",
+    "section 5.1",
+    True,
+)
+FLAPS_IGNORED = Claim(
+    "multiple link flaps each minute between tier-0 and tier-1 switches, but MRC ensured that they had no measurable impact on our "
+    "synchronous pretraining jobs",
+    f"{ANNOUNCED}; Fig 5-7",
+    True,
+)
+REBOOT = Claim("around 580K packets were dropped", "section 5.1, Fig 8", True)
+TWO_MINUTES = Claim("down at t = 0, fully resumed forwarding by t = 2 mins", "section 5.1, Fig 8")
+NOT_USED_AGAIN = Claim("background path probes: if enough of them succeed, the EV is resurrected", "section 2.1")
+T0 = Claim(
+    "MRC detects this, recalculates paths to avoid the failed plane, and immediately tells peers not to use that plane for inbound traffic",
+    f"{ANNOUNCED}; Fig 10",
+    True,
+)
+T1 = Claim("If a path fails, MRC simply stops using it", f"{ANNOUNCED}; Fig 11", True)
+
+FEW_TENS_US = 50.0
+"""What "a few tens of microseconds" is held to [ours]."""
+OF_THEORY, WHOLE, OVER = 0.95, 0.92, 0.05
+"""Of what theory leaves, 20 base RTTs after each loss of capacity; of the whole fabric, 60 after each return; time lost beyond
+theory [ours]."""
+CABLE_NOTE = (
+    "One T0-T1 cable is a quarter of a T0's uplinks in its plane on demo, 1/256 in the paper's fabric: theory for demo is the yardstick."
+)
+
+
+def scaled_us(run: Run) -> float | None:
+    """From a path's death to the last packet that any sender put on it, worst over the run, as if ports had 100 Gb/s: us."""
+    found = [
+        f["last_on_dead_rtts"] * f["srtt_ns"] / run["time_scale"] / 1e3
+        for f in run.get("failovers", ())
+        if f.get("last_on_dead_rtts") is not None and f.get("srtt_ns")
+    ]
+    return max(found, default=None)
+
+
+def beyond_theory(run: Run) -> float | None:
+    """Time lost to failures beyond what the lost capacity costs, as a part of the healthy time of all steps."""
+    cost = run.get("failure_cost") or {}
+    if cost.get("extra_ns") is None or cost.get("ideal_extra_ns") is None or not cost.get("healthy_step_ns"):
+        return None
+    return float((cost["extra_ns"] - cost["ideal_extra_ns"]) / (cost["steps"] * cost["healthy_step_ns"]))
+
+
+def lost_share(run: Run) -> float | None:
+    """Time lost to failures, as a part of the healthy time of all steps."""
+    cost = run.get("failure_cost") or {}
+    return None if cost.get("extra_percent") is None else float(cost["extra_percent"]) / 100
+
+
+def ride(e: Evidence, part: str, transport: str = "mrc") -> Row:
+    """No wrong result, no failed step, no queue pair in error, in any run that was let to its end."""
+    runs = [run for run in e.runs(part, transport, ended=False) if run["outcome"] in FINISHED]
+    bad = sum(run["wrong"] + run.get("failed_steps", 0) + run.get("qp_errors", 0) + (run["outcome"] != "done") for run in runs)
+    steps = sum(run.get("steps") or 0 for run in runs)
+    what = f"{steps} steps" if steps else f"{len(runs)} runs of flows"
+    seen = f"{what}, {bad} wrong, failed or in error" if runs else ""
+    asked = "no wrong result, no failed step, no queue pair in error"
+    return judged(RIDE, asked, seen, bad == 0 if runs else None, value=float(bad), unit="failures", why="see the run's own checks")
+
+
+def bypass(e: Evidence, part: str) -> Row:
+    value = e.median(part, "mrc", scaled_us)
+    rtts = e.median(part, "mrc", "last_on_dead_rtts")
+    seen = f"last packet on a dead path after {number(value)} us at 100 Gb/s ports ({number(rtts)} loaded RTTs)"
+    why = "a lightly used EV is met once per lap: with nothing sent on it nobody can know"
+    asked = f"at most {FEW_TENS_US:g} us, times divided by the time scale"
+    return judged(BYPASS, asked, seen, at_most(value, FEW_TENS_US), value=value, unit="us, scaled", why=why)
+
+
+def at_once(e: Evidence, part: str) -> Row:
+    value = e.median(part, "mrc", "ev_loss_excess")
+    lost = e.median(part, "mrc", lambda run: max((f["losses_per_ev"] for f in run["failovers"] if f["losses_per_ev"]), default=None))
+    seen = f"{number(lost, '.0f')} packets lost on the worst EV, {number(value, '+.0f')} against that bound"
+    asked = "no EV loses more than what was in flight on it, ceil(window / EVs) + 1 packets, give or take one"
+    return judged(AT_ONCE, asked, seen, at_most(value, 1), value=value, unit="packets", why="the sender put more on a path that was dead")
+
+
+def least_left(run: Run) -> float | None:
+    """What theory leaves of the bus bandwidth at the worst time."""
+    return min((row["theory_bps"] / run["ideal_busbw_bps"] for row in run.get("outside_busbw", ())), default=None)
+
+
+def keeps(e: Evidence, part: str, claim: Claim, whole: bool = True) -> Row:
+    """The bus bandwidth beside theory while something is dead, and once all is whole again."""
+    broken, after = e.median(part, "mrc", "outside_busbw_share"), e.median(part, "mrc", "whole_busbw_share")
+    left = e.median(part, "mrc", least_left)
+    seen = f"{percent(broken)} of what theory leaves" + (f", {percent(after)} of the whole fabric once all is back" if whole else "")
+    asked = f"{percent(OF_THEORY)} of what theory leaves" + (f", {percent(WHOLE)} of the whole afterwards" if whole else "")
+    ok = all_hold([at_least(broken, OF_THEORY), *([at_least(after, WHOLE)] if whole else [])])
+    ideal = f"{percent(left)} of the bus bandwidth" if left is not None else ""
+    return judged(
+        claim, asked, seen, ok, ideal=ideal, value=broken, unit="of theory", why="time to find out, or windows that regrow slowly"
+    )
+
+
+def negligible(e: Evidence, part: str, claim: Claim, placement: str | None = None) -> Row:
+    """What failures cost a job beyond the capacity that they took."""
+    beyond = e.median(part, "mrc", beyond_theory, placement=placement)
+    lost = e.median(part, "mrc", lost_share, placement=placement)
+    seen = f"{percent(lost, 1)} of the job's time lost, {percent(beyond, 1)} beyond what the lost capacity costs"
+    asked = f"at most {percent(OVER)} beyond what theory takes for the capacity" + (f" ({placement} ranks)" if placement else "")
+    ideal = percent(None if lost is None or beyond is None else lost - beyond, 1) + " lost"
+    why = "each outage also costs its detection and the return of windows, and outages here are a few RTTs apart, not seconds"
+    return judged(claim, asked, seen, at_most(beyond, OVER), ideal=ideal, value=beyond, unit="of the job's time", why=why)
+
+
+# --- the figures ---------------------------------------------------------------------------------------------------
+
+
+def flaps_under_a_job(e: Evidence) -> list[Row]:
+    return [
+        ride(e, "t0-t1"),
+        negligible(e, "t0-t1", FLAPS_IGNORED, "packed"),
+        negligible(e, "t0-t1", NEGLIGIBLE, "interleaved"),
+        ride(e, "nic"),
+        negligible(e, "nic", QUARTER),
+        keeps_whole(e),
+    ]
+
+
+def keeps_whole(e: Evidence) -> Row:
+    claim = Claim("then recovered to full speed immediately afterwards", "section 5.1", True)
+    value = e.median("nic", "mrc", "whole_busbw_share")
+    asked = f"{percent(WHOLE)} of the healthy bus bandwidth from 60 RTTs after the last flap on"
+    seen = f"{percent(value)}"
+    return judged(
+        claim, asked, seen, at_least(value, WHOLE), value=value, unit="of theory", why="windows regrow by a packet or two per RTT"
+    )
+
+
+def silent_t1(e: Evidence) -> list[Row]:
+    lost = e.median("main", "mrc", lambda run: run["failovers"][0]["lost"] / run["ranks"] if run["failovers"] else None)
+    why = "the fabric's size, and so the count, is the paper's own; what can be compared is that each EV loses its window's part, below"
+    return [
+        ride(e, "main"),
+        keeps(e, "main", Claim("throughput is “largely unaffected afterwards”", "section 5.1, Fig 8")),
+        cannot(REBOOT, why, f"{number(lost)} packets lost per host, in all", value=lost, unit="packets per host"),
+        at_once(e, "main"),
+        bypass(e, "main"),
+        cannot(TWO_MINUTES, "two minutes are a million seconds at this time scale; here the switch is silent for seconds, then reboots"),
+    ]
+
+
+def sequential(e: Evidence) -> list[Row]:
+    return [ride(e, "main"), keeps(e, "main", ONE_LINK), at_once(e, "main"), bypass(e, "main")]
+
+
+def out_rtts(run: Run, at: int) -> float | None:
+    """How long EVs stayed out the first (0) or last (-1) time that they were given up, base RTTs, median."""
+    told = [row["out_ns"] for row in run.get("flaps", ()) if row["out_ns"] is not None]
+    return told[at] / run["base_rtt_ns"] if told else None
+
+
+def flapping(e: Evidence) -> list[Row]:
+    slowest = e.median("main", "mrc", "step_p99_over_theory")
+    asked = "slowest step at most 1.25 times one without the cable"
+    seen = f"{number(slowest, '.2f')} times"
+    back = e.median("main", "mrc", lambda run: run["flaps"][0]["back"] / run["flaps"][0]["n"] if run.get("flaps") else None)
+    first, last = (e.median("main", "mrc", partial(out_rtts, at=at)) for at in (0, -1))
+    out = f"{percent(back)} of them return; out for {number(first, '.0f')} base RTTs the first time, {number(last, '.0f')} the last"
+    return [
+        ride(e, "main"),
+        judged(NEGLIGIBLE, asked, seen, at_most(slowest, 1.25), value=slowest, unit="of theory", why="a flap falls into every step"),
+        judged(
+            NOT_USED_AGAIN,
+            "most EVs of the cable return after its first flap",
+            out,
+            at_least(back, 0.5),
+            value=back,
+            unit="of the EVs",
+            why="the cable is down again before enough probes have come back",
+        ),
+        at_once(e, "main"),
+        bypass(e, "main"),
+    ]
+
+
+def dead_t0(e: Evidence) -> list[Row]:
+    return [ride(e, "main"), keeps(e, "main", T0), bypass(e, "main")]
+
+
+def dead_t1(e: Evidence) -> list[Row]:
+    return [ride(e, "main"), keeps(e, "main", T1), at_once(e, "main"), bypass(e, "main")]
+
+
+def _job(scenario: str, *quick: str) -> tuple[Part, ...]:
+    return (Part("main", scenario, quick=('workload.placement=["interleaved"]', *quick)),)
+
+
+def _switch(scenario: str) -> tuple[Part, ...]:
+    """A switch fails from the third second on, for four, in half the bytes."""
+    return _job(scenario, "workload.message_bytes=8MiB", "workload.steps=3", "fault.0.at=3s", "fault.0.for=4s")
+
+
+FLAPS_QUICK = (
+    "workload.message_bytes=4MiB",
+    "workload.steps=8",
+    "fault.0.at=10.5s",
+    "fault.0.for=5s",
+    "fault.1.at=11s",
+    "fault.1.for=4.5s",
+    "fault.2.at=11.5s",
+    "fault.2.for=4s",
+)
+NIC_QUICK = ("workload.message_bytes=4MiB", "workload.steps=9", "fault.0.at=10.5s", "fault.0.for=6s")
+SEQUENTIAL_QUICK = (
+    "workload.message_bytes=8MiB",
+    "workload.steps=4",
+    "fault.0.at=2s",
+    "fault.0.for=2s",
+    "fault.1.at=6s",
+    "fault.1.for=2s",
+    "fault.2.at=10s",
+    "fault.2.for=2s",
+)
+_Made = tuple[str, str, Callable[[Evidence], list[Row]], Any, tuple[Part, ...], str]
+_ALL: tuple[_Made, ...] = (
+    (
+        "5-7",
+        "Link flaps under a job: T0-T1 cables, and half of a host's NIC links",
+        flaps_under_a_job,
+        plots.jobs,
+        (
+            Part("t0-t1", "job-flaps.toml", quick=FLAPS_QUICK),
+            Part("nic", "job-transceiver.toml", quick=NIC_QUICK),
+        ),
+        CABLE_NOTE,
+    ),
+    ("8", "A T1 goes silent, then reboots", silent_t1, plots.jobs, _switch("t1-silent"), CABLE_NOTE),
+    ("9c", "T0-T1 cables fail one after the other", sequential, plots.jobs, _job("t0-t1-sequential", *SEQUENTIAL_QUICK), CABLE_NOTE),
+    ("9d", "A T0-T1 cable flaps", flapping, plots.jobs, _job("t0-t1-flap", "workload.steps=3", "fault.0.for=7.5s"), CABLE_NOTE),
+    ("10", "A T0 fails", dead_t0, plots.jobs, _switch("t0-dead"), ""),
+    ("11", "A T1 fails", dead_t1, plots.jobs, _switch("t1-dead"), CABLE_NOTE),
+)
+FIGURES = tuple(PaperFigure(id, title, evaluate, draw, parts, note) for id, title, evaluate, draw, parts, note in _ALL)

@@ -1,0 +1,59 @@
+"""A figure of the paper as data: its claims' evaluation, the scenarios it needs in full and in short, and how it is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scenarios.schema.scenario import Scenario, load_scenario
+from scenarios.sets.paper.claims import Evidence, Row
+
+HERE = Path(__file__).parent
+Draw = Callable[[Mapping[str, Any], Path, str], list[Path]]
+"""(part -> its scenarios.figures.stored.Stored, directory, file name) -> files."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One scenario of a figure. ``quick`` may shorten steps, durations, sizes and seeds, and nothing else of what is run."""
+
+    name: str
+    scenario: str  # a shipped scenario's name, or a file beside this module
+    full: tuple[str, ...] = ()  # as --set has them
+    quick: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = (1, 2, 3)
+    quick_seeds: tuple[int, ...] = (1,)
+    transports: tuple[str, ...] = ()  # of the scenario's; (): all
+    fabric: str | None = None
+    home: str = ""  # the figure that it is run for, if another one: both draw on one directory
+
+    def load(self, quick: bool = False, seeds: tuple[int, ...] = ()) -> Scenario:
+        """Raises :class:`scenarios.schema.values.ScenarioError`."""
+        where = str(HERE / self.scenario) if self.scenario.endswith(".toml") else self.scenario
+        return load_scenario(
+            where,
+            fabric=self.fabric,
+            transports=self.transports,
+            overrides=self.overrides(quick),
+            seeds=seeds or (self.quick_seeds if quick else self.seeds),
+        )
+
+    def overrides(self, quick: bool) -> tuple[str, ...]:
+        return self.quick if quick else self.full
+
+
+@dataclass(frozen=True)
+class PaperFigure:
+    """``parts`` is empty for what is computed. ``note``: what a reader must know of the emulation."""
+
+    id: str
+    title: str
+    evaluate: Callable[[Evidence], list[Row]]
+    draw: Draw
+    parts: tuple[Part, ...] = ()
+    note: str = ""
+
+    def directory(self, part: Part, out: Path) -> Path:
+        return out / (part.home or self.id) / part.name

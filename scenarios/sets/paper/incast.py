@@ -1,0 +1,81 @@
+"""Fig 18: an incast, and a flow to the target's neighbour that shares everything with it but the last hop."""
+
+from __future__ import annotations
+
+from scenarios.sets.paper import plots
+from scenarios.sets.paper.claims import Claim, Evidence, Row, at_least, at_most, cannot, judged, number, percent
+from scenarios.sets.paper.figure import PaperFigure, Part
+
+SECTION = "section 5.2.8, Fig 18"
+SHARES = Claim("MRC almost perfectly shares the bottleneck link among the incast flows", SECTION, True)
+NO_IMPACT = Claim("and has no impact on the victim flow", SECTION, True)
+ONE_QP = Claim("victim-flow throughput degrades by about 25% (RoCEv2 with DCQCN, 1 QP)", SECTION)
+EIGHT_QPS = Claim("victim-flow throughput drops by 75% from optimal in one-second intervals (RoCEv2 with DCQCN, 8 QPs)", SECTION)
+PFC = Claim(
+    "with PFC alone the victim flow only achieves 30 to 100 Gb/s of 400, depending on ECMP path choice and fairness", "appendix, Fig 21-22"
+)
+NOTE = (
+    "The paper's cluster has one plane of 400 Gb/s. MRC is shown on four planes, as it is meant, and on one; RoCE on one plane of the "
+    "same rate. Switches mark at the same fractions of a BDP for all; RoCE drops at a full buffer, as there is no PFC here."
+)
+NO_PFC = "RoCE loses packets here that PFC would hold back, and go-back-N repeats them into the incast: who is hurt is decided by drops"
+
+
+def victim(e: Evidence) -> list[Row]:
+    of_line, jain, kept = (e.median("main", "mrc", key) for key in ("groups.incast.of_line", "groups.incast.jain", "groups.victim.kept"))
+    one_plane = e.median("main", "mrc-1p", "groups.victim.kept")
+    one, eight = e.median("main", "roce-1p", "groups.victim.kept"), e.median("main", "roce-8", "groups.victim.kept")
+    collided = "its path collides with the incast's, or does not, by ECMP's hash; "
+    return [
+        judged(
+            SHARES,
+            "Jain's index of the seven at least 0.98, and 95 % of the last hop used",
+            f"{number(jain, '.3f')}, {percent(of_line, 1)}",
+            None if jain is None or of_line is None else jain >= 0.98 and of_line >= 0.95,
+            ideal="1.000, 100 %",
+            value=jain,
+            unit="Jain",
+            why="windows of some 15 packets on this fabric are coarse shares",
+        ),
+        judged(
+            NO_IMPACT,
+            "the victim keeps 95 % of what it gets alone",
+            f"{percent(kept, 1)} (on one plane: {percent(one_plane, 1)})",
+            at_least(kept, 0.95),
+            ideal="100 %",
+            value=kept,
+            unit="of alone",
+            why="marks and trims of the incast's spill over to its paths",
+        ),
+        judged(
+            ONE_QP,
+            "the victim loses 10 to 40 %",
+            f"keeps {percent(one)} of what it gets alone",
+            None if one is None else 0.6 <= one <= 0.9,
+            value=one,
+            unit="of alone",
+            why=collided + NO_PFC,
+        ),
+        judged(
+            EIGHT_QPS,
+            "the victim loses half or more",
+            f"keeps {percent(eight)} of what it gets alone, on average over the incast",
+            at_most(eight, 0.5),
+            value=eight,
+            unit="of alone",
+            why="the paper's figure is of its worst one-second intervals, ours a mean; " + NO_PFC,
+        ),
+        cannot(PFC, "veth has no pause frames: there is no PFC to be had here"),
+    ]
+
+
+FIGURES = (
+    PaperFigure(
+        "18",
+        "Incast of 7 to 1 with a victim flow",
+        victim,
+        plots.incast,
+        (Part("main", "incast.toml", quick=("workload.duration=7s",)),),
+        NOTE,
+    ),
+)

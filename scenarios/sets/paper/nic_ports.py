@@ -1,0 +1,102 @@
+"""Fig 9a and 9b: a host's NIC ports go down and come back under flows, one by one and four of eight together."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from scenarios.sets.paper import plots
+from scenarios.sets.paper.claims import Claim, Evidence, Row, Run, at_most, cannot, judged, number, or_never, percent, value_of
+from scenarios.sets.paper.failures import ANNOUNCED, ride
+from scenarios.sets.paper.figure import PaperFigure, Part
+
+PORT = Claim(
+    "the job survives with reasonable performance. If an 8-port network interface loses one port, the maximum rate is reduced by one "
+    "eighth",
+    f"{ANNOUNCED}; section 2",
+    True,
+)
+PORT_BACK = Claim("Most failed links recover within a minute, at which point MRC brings the plane back into use", ANNOUNCED, True)
+REMAP = Claim("the remapping after a NIC port's failure typically takes a few seconds", "section 3")
+PLANES_EQUAL = Claim("EVs are split equally over the planes, which stay equally loaded", "section 2.1")
+
+
+def ports(e: Evidence) -> list[Row]:
+    return [*port_rows(e), planes_equal(e), remap(e)]
+
+
+def settled(run: Run, key: str, phase: str) -> float | None:
+    """The slowest of a kind of phases until it was steady at what the live ports carry, base RTTs; infinite if one never was."""
+    return or_never(value_of(run, key), any(row["phase"] == phase for row in run.get("ports", ())))
+
+
+def port_rows(e: Evidence) -> list[Row]:
+    error, down = e.median("main", "mrc", "port_down_error"), e.median("main", "mrc", partial(settled, key="port_down_rtts", phase="down"))
+    back = e.median("main", "mrc", partial(settled, key="port_back_rtts", phase="up"))
+    shares = {
+        (row["live"], row["expected"]): row["share"]
+        for run in e.runs("main", "mrc")
+        for row in run.get("ports", ())
+        if row["phase"] == "down" and row["share"] is not None
+    }
+    ladder = ", ".join(f"{live} ports: {percent(share, 1)}" for (live, _), share in sorted(shares.items(), reverse=True))
+    ideal = ", ".join(f"{live} ports: {percent(want, 1)}" for live, want in sorted(shares, reverse=True))
+    asked = "both directions within 3 % of what the live ports carry"
+    why = "short phases: what a window's edges cut off counts more than 3 %"
+    return [
+        ride(e, "main"),
+        judged(
+            PORT, asked, f"of line rate with {ladder}", at_most(error, 0.03), ideal=ideal, value=error, unit="largest deviation", why=why
+        ),
+        judged(
+            PORT_BACK,
+            "full rate within 50 RTTs of the link's return",
+            f"{number(back, '.0f')} base RTTs (loss: settled after {number(down, '.0f')})",
+            at_most(back, 50),
+            value=back,
+            unit="base RTTs",
+            why="windows regrow by a packet or two per RTT",
+        ),
+    ]
+
+
+def planes_equal(e: Evidence) -> Row:
+    value = e.median("main", "mrc", "plane_deviation")
+    seen = f"first transmissions differ by at most {percent(value, 2)}"
+    why = "planes rotate strictly; more than a packet's difference means that one of them was passed over"
+    asked = "live planes carry the same within 1 %"
+    return judged(PLANES_EQUAL, asked, seen, at_most(value, 0.01), value=value, unit="deviation", why=why)
+
+
+def remap(e: Evidence) -> Row:
+    value = e.median("main", "mrc", partial(settled, key="port_down_rtts", phase="down"))
+    why = "seconds are the NIC firmware's; the engine here moves in-flight packets within the tick in which it hears of the lost carrier"
+    return cannot(REMAP, why, f"settled {number(value, '.0f')} base RTTs after the carrier was lost", value=value, unit="base RTTs")
+
+
+PORTS_QUICK = (
+    "workload.duration=18s",
+    "fault.0.at=2.5s",
+    "fault.0.for=12.5s",
+    "fault.1.at=5s",
+    "fault.1.for=7.5s",
+    "fault.2.at=7.5s",
+    "fault.2.for=2.5s",
+)
+
+FIGURES = (
+    PaperFigure(
+        "9a",
+        "NIC ports go down one by one, and come back",
+        ports,
+        plots.host_ports,
+        (Part("main", "nic-ports-one-by-one", quick=PORTS_QUICK),),
+        "Four planes of equal rate: each port is a quarter of the NIC, an eighth in the paper's 8 x 100 Gb/s.",
+    ),
+    PaperFigure(
+        "9b",
+        "Four of eight NIC links flap together",
+        port_rows,
+        plots.host_ports,
+        (Part("main", "transceiver-flap", fabric="wide", quick=("workload.duration=15s", "fault.0.for=8s")),),
+    ),
+)

@@ -1,0 +1,199 @@
+"""Fig 4 and 12-14: what a sender does with single EVs, dead from the start, lossy, or shared with another flow."""
+
+from __future__ import annotations
+
+from scenarios.sets.paper import plots
+from scenarios.sets.paper.claims import (
+    Claim,
+    Evidence,
+    Row,
+    Run,
+    all_hold,
+    at_least,
+    at_most,
+    cannot,
+    judged,
+    number,
+    or_never,
+    percent,
+    value_of,
+)
+from scenarios.sets.paper.failures import AT_ONCE, NEGLIGIBLE, ride
+from scenarios.sets.paper.figure import PaperFigure, Part
+
+FEW = Claim("even in the first minute less than 5 packets per QP are lost", "section 2.4, Fig 4", True)
+BELOW = Claim(
+    "the loss rate across the whole job falls well below [1 loss/sec/NIC, i.e. 1 in 25 million at 800Gb/s] within a couple of minutes",
+    "section 2.4, Fig 4",
+    True,
+)
+BACKUP = Claim(
+    "each QP has an EV set, plus a backup EV set for failures; a backup of the same plane replaces an EV that lost a packet", "section 2.4"
+)
+REBALANCE = Claim(
+    "MRC triggers traffic redistribution to rebalance load across the available EVs... without observable performance degradation",
+    "section 5.2.5, Fig 14",
+    True,
+)
+AVOIDS = Claim(
+    "the receiver echoes the ECN signal back to the sender, indicating that this specific path is more congested than others, and the "
+    "sender temporarily avoids it",
+    "section 2.1",
+    True,
+)
+
+
+def losses_per_qp(run: Run) -> float | None:
+    """Of a ring: one sending queue pair per rank."""
+    return run["untrimmed_loss"] / run["ranks"] if run["ranks"] else None
+
+
+def per_dead_path(run: Run) -> float | None:
+    dead = run["dead_at_start"]["evs"]
+    return run["untrimmed_loss"] / dead if dead else None
+
+
+def start_up(e: Evidence) -> list[Row]:
+    per_qp, each = e.median("main", "mrc", losses_per_qp), e.median("main", "mrc", per_dead_path)
+    dead, missed = e.median("main", "mrc", "dead_at_start.evs"), e.median("main", "mrc", "dead_at_start.missed")
+    found = e.median("main", "mrc", lambda run: (run["dead_at_start"]["found_ns"] or 0) / run["base_rtt_ns"] or None)
+    seconds = e.median("main", "mrc", "dead_at_start.found_ns")
+    why = (
+        "one path in ten is dead here, so that each QP has 1 or 2 of its 16 dead, with a sixteenth of its window on each when it starts; "
+        "the paper's QPs spread theirs over 128-256 EVs, and how many paths were dead is not told"
+    )
+    late = "all found" if not missed else f"{number(missed, '.0f')} never found"
+    return [
+        ride(e, "main"),
+        judged(FEW, "below 5 packets per QP", f"{number(per_qp)} per QP", _below(per_qp, 5), value=per_qp, unit="packets per QP", why=why),
+        judged(
+            AT_ONCE,
+            "below 6 packets per dead path: a window's part and one more",
+            f"{number(each)} per dead path, of {number(dead, '.0f')}",
+            _below(each, 6),
+            value=each,
+            unit="packets per path",
+            why="a window's part on each path is larger here",
+        ),
+        judged(
+            BELOW,
+            "every dead path found; none is used again while it is dead",
+            f"{late} within {number(None if seconds is None else seconds / 1e9)} s of traffic, {number(found, '.0f')} base RTTs",
+            None if missed is None else missed == 0,
+            value=found,
+            unit="base RTTs",
+            why="a path that carried nothing was not noticed",
+        ),
+        cannot(
+            Claim("1 in 25 million at 800Gb/s", "section 2.4, Fig 4", True),
+            "a run of minutes sends some ten thousand packets a host here, not 25 million: no rate that low can be counted",
+        ),
+    ]
+
+
+def _below(value: float | None, bound: float) -> bool | None:
+    return None if value is None else value < bound
+
+
+def throughput(e: Evidence) -> list[Row]:
+    kept = e.median("main", "mrc", "kept_during")
+    asked = "at least 98 % of the goodput before"
+    seen = f"{percent(kept, 1)} of the goodput before, of the flow that has less"
+    return [
+        ride(e, "main"),
+        judged(NEGLIGIBLE, asked, seen, at_least(kept, 0.98), value=kept, unit="of before", why="8 EVs are in use here: one is an eighth"),
+    ]
+
+
+def activity(e: Evidence) -> list[Row]:
+    used = e.median("main", "mrc", used_after_loss)
+    lost = e.median("main", "mrc", lambda run: first_lossy(run, "losses_before_inactive"))
+    other = e.median("main", "mrc", lambda run: first_lossy(run, "other_plane"))
+    new = e.median("main", "mrc", lambda run: len(run["lossy_paths"][0]["replaced_by"]) if run.get("lossy_paths") else None)
+    stopped = f"{number(lost, '.0f')} losses before it is out of use, then no packet for {number(used, '.0f')} ns"
+    replaced = f"{number(new, '.0f')} EVs take over, {number(other, '.0f')} of another plane"
+    ok = all_hold([at_least(new, 1), at_most(other, 0)])
+    probed = e.median("main", "mrc", lambda run: run["flaps"][0]["back"] if run.get("flaps") else None)
+    back = Claim("background path probes: if enough of them succeed, the EV is resurrected", "section 2.1, Fig 13")
+    return [
+        judged(
+            AT_ONCE,
+            "no packet on it after its first loss was found",
+            stopped,
+            at_most(used, 0),
+            value=used,
+            unit="ns",
+            why="a packet was on its way out already",
+        ),
+        judged(BACKUP, "one EV or more of the same plane", replaced, ok, value=new, unit="EVs", why="the plane had no idle EV left"),
+        judged(
+            back,
+            "the EV returns at least once in the run",
+            f"{number(probed, '.0f')} EVs returned",
+            at_least(probed, 1),
+            value=probed,
+            unit="EVs",
+            why="with 20 % loss few rounds of probes come back clean, and each time lost asks for more of them",
+        ),
+    ]
+
+
+def first_lossy(run: Run, key: str) -> float | None:
+    rows = run.get("lossy_paths") or ()
+    return None if not rows or rows[0].get(key) is None else float(rows[0][key])
+
+
+def used_after_loss(run: Run) -> float | None:
+    """How long the lossy path was still used after its first loss was found, ns; infinite if it was never given up."""
+    return or_never(first_lossy(run, "used_after_loss_ns"), bool(first_lossy(run, "losses")))
+
+
+def parted(run: Run) -> float | None:
+    """Base RTTs until the free flow had left the shared EVs; infinite if it never did."""
+    return or_never(value_of(run, "separations.0.separated_rtts"), bool(run.get("separations")))
+
+
+def balance(e: Evidence) -> list[Row]:
+    least = e.median("main", "mrc", "groups.flows.min_share")
+    took, after = e.median("main", "mrc", parted), e.median("main", "mrc", "separations.0.after")
+    return [
+        ride(e, "main"),
+        judged(
+            REBALANCE,
+            "both flows keep 90 % of line rate",
+            f"{percent(least)} at least",
+            at_least(least, 0.9),
+            value=least,
+            unit="of line",
+            ideal="100 %",
+            why="the shared EVs' cables are oversubscribed until one flow has left them",
+        ),
+        judged(
+            AVOIDS,
+            "the free flow puts less than 85 % of a fair share on the shared EVs within 50 base RTTs",
+            f"{percent(after)} of a fair share, parted after {number(took, '.0f')} base RTTs",
+            at_most(took, 50),
+            value=took,
+            unit="base RTTs",
+            why="a mark makes a sender pass over an EV once: at most half of its share can go",
+        ),
+    ]
+
+
+_MEET = ("workload.flow.A.for=12s", "workload.flow.B.start=4s", "workload.flow.B.for=8s")
+_SHORT = ("workload.flow.0.for=12s", "workload.flow.1.for=12s", "fault.0.at=4s", "fault.0.for=6s")
+_LOSSY = Part("main", "ev-loss-20", quick=_SHORT, home="12")
+"""Fig 12 and 13 look at the same runs."""
+
+FIGURES = (
+    PaperFigure(
+        "4",
+        "Losses at the start of a job on a fabric with dead paths",
+        start_up,
+        plots.start_up,
+        (Part("main", "dead-at-start", quick=("workload.message_bytes=8MiB", "workload.steps=1")),),
+    ),
+    PaperFigure("12", "20 % loss on one EV: throughput", throughput, plots.lossy_throughput, (_LOSSY,)),
+    PaperFigure("13", "20 % loss on one EV: activity of EVs", activity, plots.ev_activity, (_LOSSY,)),
+    PaperFigure("14", "Load balancing between EVs", balance, plots.ev_shares, (Part("main", "ev-balance", quick=_MEET),)),
+)

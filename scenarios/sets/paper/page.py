@@ -1,0 +1,84 @@
+"""What a person sees: ``paper.html``, self-contained, and a table for the terminal. From ``figure.json`` files alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from scenarios.run.resume import write_json
+from scenarios.sets.paper.claims import AGREES, CANNOT, DIFFERS, NO_DATA
+from scenarios.sets.paper.series import FORMAT, concluded, counts, read_form
+
+NAME, DATA = "paper.html", "paper.json"
+_STYLE = {AGREES: "green", DIFFERS: "yellow", CANNOT: "dim", NO_DATA: "red"}
+WORDS = {AGREES: "agree", DIFFERS: "differ", CANNOT: "cannot be emulated here", NO_DATA: "without data"}
+MARKS = {AGREES: "good", DIFFERS: "doubt", CANNOT: "soft", NO_DATA: "bad"}
+
+Made = Mapping[str, Any]
+
+
+def trust(figure: Made) -> str:
+    """One line: runs, seeds, time scale, base RTT, fidelity."""
+    if not figure["parts"]:
+        return "computed, nothing was run" if not figure["trouble"] else "; ".join(figure["trouble"])
+    runs = sum(part["runs"] for part in figure["parts"])
+    doubtful = sum(part["not_trustworthy"] for part in figure["parts"])
+    scales = {name: scale for part in figure["parts"] for name, scale in part["time_scales"].items()}
+    rtts = {name: rtt for part in figure["parts"] for name, rtt in part["base_rtts_ns"].items()}
+    where = ", ".join(f"{name}: 1/{scale:,.0f} of 100 Gb/s, base RTT {rtts[name] / 1e6:.1f} ms" for name, scale in scales.items())
+    fidelity = "all trustworthy" if not doubtful else f"{doubtful} NOT TRUSTWORTHY"
+    seeds = max(part["seeds"] for part in figure["parts"])
+    return f"{runs} run{'s' if runs != 1 else ''}, {seeds} seed{'s' if seeds != 1 else ''}, {fidelity}; {where}"
+
+
+def doubtful(figure: Made) -> bool:
+    return any(part["not_trustworthy"] for part in figure["parts"])
+
+
+def table(made: Sequence[Made]) -> Any:
+    """A row per claim, for the terminal."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table(title="The MRC paper's figures", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for head, least in (("fig", 6), ("claim", 30), ("seen", 30), ("verdict", 10)):
+        shown.add_column(head, min_width=least, overflow="fold")
+    for figure in made:
+        for number, row in enumerate(figure["rows"]):
+            flag = "\nnot trustworthy" if doubtful(figure) and row["verdict"] in (AGREES, DIFFERS) else ""
+            seen = Text.assemble(row["seen"], (f"\n{row['why']}" if row["why"] else "", "dim"))
+            verdict = Text.assemble((row["verdict"], _STYLE[row["verdict"]]), (flag, "red"))
+            shown.add_row(figure["id"] if number == 0 else "", row["claim"], seen, verdict)
+        shown.add_section()
+    return shown
+
+
+def summary_line(made: Sequence[Made]) -> str:
+    told = ", ".join(f"{number} {WORDS[verdict]}" for verdict, number in counts(made).items())
+    figures = f"{len(made)} figure{'s' if len(made) != 1 else ''}"
+    return f"{sum(counts(made).values())} claims in {figures}: {told}"
+
+
+def write_page(out: Path) -> Path:
+    """Write ``paper.html`` and ``paper.json`` from what is concluded in a directory. The same files give the same bytes."""
+    from scenarios.show.html import embedded, rendered
+
+    made = concluded(out)
+    form = read_form(out)
+    write_json(out / DATA, {"format": FORMAT, **form.to_dict(), "counts": counts(made), "figures": made})
+    figures = [
+        {
+            **figure,
+            "trust": trust(figure),
+            "doubtful": doubtful(figure),
+            "images": [embedded(out / name) for name in figure["plots"] if name.endswith(".png") and (out / name).is_file()],
+        }
+        for figure in made
+    ]
+    values = {"figures": figures, "line": summary_line(made), "quick": form.quick, "marks": MARKS}
+    text = rendered(Path(__file__).parent / "paper.html.j2", verdicts=(AGREES, DIFFERS, CANNOT, NO_DATA), **values)
+    path = out / NAME
+    path.write_text(text, encoding="utf-8")
+    return path

@@ -1,0 +1,106 @@
+"""Concludes figures from their files: verdicts, drawing, ``figure.json``. How they are run, and what a directory holds:
+scenarios.sets.series.
+
+Called by ``mrcbed paper``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from scenarios.run.resume import write_json
+from scenarios.sets import series
+from scenarios.sets.paper.claims import AGREES, DIFFERS, NO_DATA, Evidence, overall
+from scenarios.sets.paper.figure import PaperFigure
+from scenarios.sets.paper.figures import FIGURES
+from scenarios.sets.series import FORMAT, INTERRUPTED, Form, RunOne, Tell, doubts_of
+
+SET, FIGURE = "series.json", "figure.json"
+PAPER = series.Kind(SET, "figure", "figures", "the paper", "mrcbed paper")
+open_directory, read_form = PAPER.open_directory, PAPER.read_form
+run_series = partial(series.run_series, PAPER)
+
+
+# --- concluding ----------------------------------------------------------------------------------------------------
+
+
+def conclude(figure: PaperFigure, out: Path) -> dict[str, Any]:
+    """Judge and draw a figure from its files, write its ``figure.json`` and return it. What is missing or unreadable is told in it."""
+    from scenarios.figures.stored import Stored
+
+    stored: dict[str, Stored] = {}
+    trouble = []
+    for part in figure.parts:
+        directory = figure.directory(part, out)
+        if not (directory / "summary.json").is_file():
+            trouble.append(f"{part.name}: not run")
+            continue
+        try:
+            one = Stored(directory)
+            assert one.summary and one.manifest
+            stored[part.name] = one
+        except Exception as error:
+            trouble.append(f"{part.name}: {error}")
+    rows = figure.evaluate(Evidence({name: one.summary for name, one in stored.items()}))
+    where = out / figure.id
+    where.mkdir(parents=True, exist_ok=True)
+    plots: list[Path] = []
+    try:
+        plots = figure.draw(stored, where, f"fig-{figure.id}") if stored or not figure.parts else []
+    except Exception as error:  # a drawing must not take the verdicts with it
+        trouble.append(f"not drawn: {type(error).__name__}: {error}")
+    made = {
+        "format": FORMAT,
+        "id": figure.id,
+        "title": figure.title,
+        "note": figure.note,
+        "verdict": overall(rows),
+        "rows": [row.to_dict() for row in rows],
+        "trouble": trouble,
+        "parts": [part_figures(name, one.summary, figure) for name, one in stored.items()],
+        "plots": [str(path.relative_to(out)) for path in plots],
+    }
+    write_json(where / FIGURE, made)
+    return made
+
+
+def part_figures(name: str, summary: Mapping[str, Any], figure: PaperFigure) -> dict[str, Any]:
+    """What a reader needs to weigh a part's figures: time scale, base RTTs, and how far its runs can be trusted."""
+    runs = summary["runs"]
+    part = next(part for part in figure.parts if part.name == name)
+    return {
+        "name": name,
+        "scenario": summary["scenario"],
+        "directory": f"{part.home or figure.id}/{name}",
+        "verdict": summary["verdict"],
+        "runs": len(runs),
+        "seeds": len({run["seed"] for run in runs}),
+        "not_trustworthy": sum(run["verdict"] == "not trustworthy" for run in runs),
+        "not_done": sum(run["outcome"] != "done" for run in runs),
+        "time_scales": {run["fabric"]: run["time_scale"] for run in runs},
+        "base_rtts_ns": {run["fabric"]: run["base_rtt_ns"] for run in runs},
+        "doubts": doubts_of(runs),
+    }
+
+
+def concluded(out: Path, figures: Sequence[PaperFigure] = FIGURES) -> list[dict[str, Any]]:
+    """Every ``figure.json`` that there is, in the paper's order; those that cannot be read are left out."""
+    return series.concluded(out, figures, FIGURE)
+
+
+def counts(made: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Verdict -> rows, over all figures."""
+    out: dict[str, int] = {AGREES: 0, DIFFERS: 0}
+    for figure in made:
+        for row in figure["rows"]:
+            out[row["verdict"]] = out.get(row["verdict"], 0) + 1
+    return {verdict: number for verdict, number in out.items() if number or verdict != NO_DATA}
+
+
+__all__ = [
+    "FIGURE", "FORMAT", "INTERRUPTED", "SET", "Form", "RunOne", "Tell", "conclude", "concluded", "counts", "open_directory", "read_form",
+    "run_series",
+]  # fmt: skip

@@ -1,0 +1,137 @@
+"""Section 2: what splitting the NIC into planes saves, computed by topologies.sizing; nothing is run."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from scenarios.sets.paper import plots
+from scenarios.sets.paper.claims import Claim, Evidence, Row, judged
+from scenarios.sets.paper.figure import PaperFigure
+from topologies.sizing import GBIT, NIC_RATE, PAPER_NICS, SWITCH_RATE, Size, splits
+
+LESS = "2/3 of the optics and 3/5 of the switches of three tiers"
+
+
+def paper_size(planes: int, tiers: int, nics: int = PAPER_NICS) -> Size:
+    return Size(nics, NIC_RATE, SWITCH_RATE, planes, tiers)
+
+
+def rows(_: Evidence) -> list[Row]:
+    """The claims of section 2 against the formulae."""
+    two, three = paper_size(8, 2), paper_size(1, 3)
+    most = three.most_nics  # compared where both exist
+    small = paper_size(8, 2, most), paper_size(1, 3, most)
+    optics = Fraction(small[0].optics, small[1].optics)
+    switches = Fraction(small[0].switches, small[1].switches)
+    links = 100 * float(two.uplink_share), 100 * float(three.uplink_share)
+    return [
+        judged(
+            Claim("2-Tier 8x100 Gb/s multi-plane topology: 131,072 NICs (8 planes)", "section 2, Fig 1"),
+            "the same number",
+            f"{two.most_nics:,} NICs at {two.radix} ports per switch",
+            two.most_nics == PAPER_NICS,
+            value=float(two.most_nics),
+            unit="NICs",
+        ),
+        judged(
+            Claim("three tiers of 64 x 800 Gb/s switches connect 64K NICs", "section 2"),
+            "the same number",
+            f"{most:,} NICs",
+            most == 65_536,
+            value=float(most),
+            unit="NICs",
+        ),
+        judged(
+            Claim("2/3 of the optics", "section 2"),
+            "the same ratio",
+            f"{optics} at {most:,} NICs",
+            optics == Fraction(2, 3),
+            value=float(optics),
+            unit="of three tiers",
+        ),
+        judged(
+            Claim("3/5 of the switches", "section 2"),
+            "the same ratio",
+            f"{switches} at {most:,} NICs",
+            switches == Fraction(3, 5),
+            value=float(switches),
+            unit="of three tiers",
+        ),
+        judged(
+            Claim(
+                "Losing a T0-T1 link reduces capacity from a node by 3% in an 800Gb/s plane, vs 0.4% in a 100Gb/s plane", "section 2", True
+            ),
+            "the same, rounded",
+            f"{links[1]:.1f} % and {links[0]:.1f} %",
+            (round(links[1]), round(links[0], 1)) == (3, 0.4),
+            value=links[0],
+            unit="%",
+        ),
+        judged(
+            Claim("losing a NIC-T0 link loses 12% of the NIC bandwidth", "section 2"),
+            "the same, rounded down",
+            f"1/{two.planes} = {100 / two.planes:.1f} %",
+            int(100 / two.planes) == 12,
+            value=100 / two.planes,
+            unit="%",
+        ),
+        judged(
+            Claim("the longest path has 3 hops instead of 5 to 7; 256 NICs instead of 32 are one hop away", "section 2"),
+            "the same numbers",
+            f"{two.longest_path} instead of {three.longest_path} (three tiers) or {paper_size(1, 4).longest_path} (four); "
+            f"{two.one_hop_nics} instead of {three.one_hop_nics}",
+            (two.longest_path, three.longest_path, paper_size(1, 4).longest_path, two.one_hop_nics, three.one_hop_nics)
+            == (3, 5, 7, 256, 32),
+            value=float(two.longest_path),
+            unit="switches",
+        ),
+    ]
+
+
+def table() -> tuple[list[str], list[list[str]]]:
+    """(heads, rows): the paper's NICs, split in 1, 2, 4 and 8, each with as few tiers as it takes; three tiers of one plane beside them."""
+    heads = [
+        "planes",
+        "port",
+        "switch ports",
+        "tiers",
+        "most NICs",
+        "NICs",
+        "switches",
+        "optics",
+        "longest path",
+        "one hop",
+        "T0-T1 link",
+        "NIC link",
+    ]
+    three = paper_size(1, 3, paper_size(1, 3).most_nics)
+    made = [
+        [
+            str(size.planes),
+            f"{size.port_rate // GBIT} Gb/s",
+            str(size.radix),
+            str(size.tiers),
+            f"{size.most_nics:,}",
+            f"{size.nics:,}",
+            f"{size.switches:,}",
+            f"{size.optics:,}",
+            str(size.longest_path),
+            str(size.one_hop_nics),
+            f"{100 * float(size.uplink_share):.2f} %",
+            f"{100 * float(size.nic_link_share):.1f} %",
+        ]
+        for size in [three, *splits()]
+    ]
+    return heads, made
+
+
+FIGURES = (
+    PaperFigure(
+        "sizing",
+        "Two tiers for 131,072 NICs",
+        rows,
+        plots.sizing,
+        (),
+        "Computed by topologies/sizing.py; full bisection, two transceivers a link, counted at the NIC's full rate.",
+    ),
+)

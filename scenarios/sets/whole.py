@@ -1,0 +1,94 @@
+"""Results directories that can be believed to be whole: everything that figures are made of is there, readable and of one piece.
+
+Called before runs made apart are put side by side. Reads only. Whatever is wrong is one line with the file and the fix.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from scenarios.figures.measure import TABLES
+from scenarios.figures.stored import ResultsError, Stored, read_json
+from scenarios.run.manifest import FORMAT
+
+NEEDED = ("scenario", "fabrics", "seeds", "machine", "versions", "started", "switch", "engine", "kernel", "notes")
+"""Of the manifest, beside the format and the verdicts."""
+OF_A_SCENARIO = ("name", "fabric", "transports", "faults", "variants")
+OF_A_RUN = ("kind", "workload", "settings")
+"""Of an entry of summary.json, beside what figures need."""
+
+
+class Whole:
+    """One directory. Making it reads and judges everything; raises :class:`ResultsError`."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        if not directory.is_dir():
+            raise ResultsError(f"{directory} is no directory: give those that mrcbed run wrote")
+        self.stored = Stored(directory)
+        self.summary, self.manifest = self._summary(), self._manifest()
+        self.stored.judge()
+        self.tables = {name: self._table(name) for name in TABLES}
+        for run in self.runs:
+            self._judge(run)
+
+    @property
+    def runs(self) -> list[dict[str, Any]]:
+        return list(self.summary["runs"])
+
+    @cached_property
+    def scenario(self) -> dict[str, Any]:
+        return dict(self.manifest["scenario"])
+
+    def fail(self, name: str, what: str) -> ResultsError:
+        return self.stored.fail(name, what)
+
+    def _manifest(self) -> dict[str, Any]:
+        found = self.stored.manifest
+        if found.get("format") != FORMAT:
+            told = found.get("format", "none, as of earlier versions")
+            raise self.fail("manifest.json", f"has format {told}, this mrcbed compares format {FORMAT}: run it again")
+        missing = next((key for key in NEEDED if key not in found), None)
+        if missing is not None:
+            raise self.fail("manifest.json", f"has no {missing!r}: it is not complete, take it from a copy")
+        lacks = next((key for key in OF_A_SCENARIO if key not in found["scenario"]), None)
+        if lacks is not None:
+            raise self.fail("manifest.json", f"has a scenario without {lacks!r}, as of an earlier version: run it again")
+        return found
+
+    def _summary(self) -> dict[str, Any]:
+        if not (self.directory / "summary.json").is_file() and (self.directory / "manifest.json").is_file():
+            raise self.fail("summary.json", "is missing: if the run was killed, mrcbed run --resume --out goes on with it")
+        found = self.stored.summary
+        if not found["runs"]:
+            raise self.fail("summary.json", "has no runs: there is nothing to compare")
+        return found
+
+    def _table(self, name: str) -> pd.DataFrame:
+        if not (self.directory / f"{name}.parquet").is_file():
+            raise self.fail(f"{name}.parquet", f"is missing: mrcbed plot --tables {self.directory} makes it again from raw/")
+        return self.stored.table(name)
+
+    def _judge(self, run: dict[str, Any]) -> None:
+        missing = next((key for key in OF_A_RUN if key not in run), None)
+        if missing is not None:
+            raise self.fail("summary.json", f"has a run without {missing!r}: it is not complete, take it from a copy")
+        if not run["steps"] and any(flow.get("bytes") for flow in run.get("flows", {}).values()):
+            self.stored.judge_rows("flows", run)
+        key = run["run"]
+        raw = self.directory / "raw"
+        if raw.is_dir():  # where only tables were copied there is none
+            record = read_whole(raw / key / "run.json")
+            if record.get("key") != key or record.get("outcome") != run["outcome"]:
+                raise self.fail(f"raw/{key}/run.json", "is of another run than summary.json: take both from one copy")
+
+
+def read_whole(path: Path) -> dict[str, Any]:
+    """A JSON file that must be there. Raises :class:`ResultsError`."""
+    if not path.is_file():
+        raise ResultsError(f"{path} is missing: take it from a copy, or do that run again with mrcbed run --resume --out")
+    return read_json(path, "take it from a copy, or do that run again with mrcbed run --resume --out")

@@ -1,0 +1,34 @@
+"""Background traffic as people read it: one line per flow and run. Used by scenarios.show.report; reads summaries only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+Row = dict[str, Any]
+NOTE = (
+    "Background traffic is iperf3's, of the hosts' kernels; Mb/s are payload over its sender's seconds, of TCP with what still lay in the "
+    "sender's buffer at the end. The bus bandwidth that theory leaves a collective beside it is under beside_background_busbw_bps."
+)
+
+
+def _number(key: str, form: str, scale: float = 1.0) -> Callable[[Row], str]:
+    return lambda row: "–" if row[key] is None else format(row[key] / scale, form)
+
+
+COLUMNS: list[tuple[str, Callable[[Row], str]]] = [
+    ("flow", lambda b: f"{b['name']} beside {b['transport']}"),
+    ("from–to", lambda b: f"{b['src']}–{b['dst']}"),
+    ("path", lambda b: f"{b['protocol']} {b['path']}"),
+    ("sent\nMb/s", _number("sent_bps", ".2f", 1e6)),
+    ("arrived\nMb/s", _number("received_bps", ".2f", 1e6)),
+    ("lost\n%", _number("lost_percent", ".1f")),
+    ("jitter\nms", _number("jitter_ms", ".1f")),
+    ("sent\nagain", _number("retransmits", ".0f")),
+    ("s", _number("seconds", ".1f")),
+]
+
+
+def background_rows(runs: Sequence[Row]) -> list[Row]:
+    """Every flow of every run, with the run's transport; several seeds one after the other."""
+    return [{"transport": run["transport"], **flow} for run in runs for flow in run.get("background", [])]

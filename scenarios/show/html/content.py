@@ -1,0 +1,298 @@
+"""What stands in a report, as plain values for its template: every number as text, nothing decided in the template.
+
+Called by :func:`scenarios.show.html.write_report`. Reads through :class:`scenarios.figures.stored.Stored` only.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from scenarios.figures.fidelity import verdict_of
+from scenarios.figures.stored import ResultsError, Stored
+from scenarios.show.background_table import COLUMNS, NOTE, background_rows
+from scenarios.show.cost_table import columns, cost_groups, footnotes, headline, number, seconds
+from scenarios.show.html.figures import figures
+from scenarios.show.tables import world_words
+
+Table = dict[str, Any]
+"""head: [text], rows: [{cells: [text], mark: "" or a CSS class}], words: the columns that hold words; others hold numbers."""
+LONG = 12
+"""Rows above which a table is folded [ours]."""
+SENTENCES = 4
+"""More placements and variants than this have their tables of costs, not a sentence each [ours]."""
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[int] = (0,), marks: Sequence[str] = ()) -> Table:
+    return {
+        "head": list(head),
+        "words": list(words),
+        "rows": [{"cells": list(cells), "mark": marks[i] if marks else ""} for i, cells in enumerate(rows)],
+    }
+
+
+def content(stored: Stored) -> dict[str, Any]:
+    """Everything that the template asks for. Raises :class:`ResultsError`."""
+    summary, manifest = stored.summary, stored.manifest
+    stored.judge()
+    try:
+        scenario = manifest["scenario"]
+        parts = {"facts": facts(manifest), "machine": machine(manifest), "options": options(manifest), "reproduce": reproduce(manifest)}
+    except KeyError as error:
+        raise ResultsError(f"{stored.directory / 'manifest.json'} has no {error}: it is not complete, take it from a copy") from None
+    return {
+        "title": summary["scenario"],
+        "description": scenario.get("description", ""),
+        "verdict": summary["verdict"],
+        "stopped_by": summary.get("stopped_by") or "",
+        "costs": cost_sections(stored),
+        "cost_notes": footnotes([row for _, rows in cost_groups(stored.runs) for row in rows]),
+        "lead": None if any(r["failovers"] for r in stored.runs) else plain_headline(stored),
+        "trust": folded(trust(stored), "runs are ok"),
+        "checks": folded(checks(summary["checks"]), "checks hold or do not apply"),
+        "figures": figures(stored),
+        "medians": medians(stored),
+        "runs": folded(runs_table(stored), "runs are ok"),
+        "background": background(stored),
+        "faults": folded(broken, "") if (broken := faults(stored)) else None,
+        "notes": manifest.get("notes", []),
+        "scenario_file": manifest.get("scenario_file", ""),
+        **parts,
+    }
+
+
+def cost_sections(stored: Stored) -> list[dict[str, Any]]:
+    """Per placement and variant in which something broke: the sentence, the table."""
+    out = []
+    groups = cost_groups(stored.runs)
+    for where, rows in groups:
+        heads = columns(rows)
+        marks = ["doubt" if row["doubtful"] else "" for row in rows]
+        cells = [[cell(row) for _, cell in heads] for row in rows]
+        made = table([head for head, _ in heads], cells, marks=marks)
+        out.append({"where": ", ".join(where), "sentence": headline(rows) if len(groups) <= SENTENCES else "", "table": made})
+    return out
+
+
+def plain_headline(stored: Stored) -> str:
+    """Of runs in which nothing broke: what each transport carried."""
+    said = []
+    for transport in dict.fromkeys(r["transport"] for r in stored.runs):
+        mine = [r for r in stored.runs if r["transport"] == transport]
+        shares = [r["busbw_bps"] / r["ideal_busbw_bps"] for r in mine if r.get("busbw_bps") and r.get("ideal_busbw_bps")]
+        lines = [g["of_line"] for r in mine for g in r.get("groups", {}).values() if g.get("of_line") is not None]
+        if seen := shares or lines:
+            least, most = f"{min(seen):.0%}", f"{max(seen):.0%}"
+            said.append(f"{transport} {least}" + (f" to {most}" if most != least else ""))
+    if not said:
+        return "No run got far enough to say what it carried."
+    what = "of the ideal bus bandwidth" if any(r.get("busbw_bps") for r in stored.runs) else "of a line, per group of flows"
+    return f"Nothing was broken. Carried, {what}: {'; '.join(said)}."
+
+
+def folded(whole: Table, words: str) -> dict[str, Any]:
+    """A table of which, if it is long, only the rows that are marked stand open; ``words`` say what the others are."""
+    marked = [row for row in whole["rows"] if row["mark"]]
+    if len(whole["rows"]) <= LONG:
+        return {"open": whole, "all": None, "words": ""}
+    count = f"{len(whole['rows']) - len(marked)} of {len(whole['rows'])} {words}" if words else ""
+    return {"open": {**whole, "rows": marked}, "all": whole, "words": count}
+
+
+def trust(stored: Stored) -> Table:
+    """Verdict and fidelity of each run."""
+    rows, marks = [], []
+    for r in stored.runs:
+        why = [*([r["reason"]] if r["outcome"] != "done" and r["reason"] else []), *r.get("distrust", []), *r.get("notes", [])]
+        unexplained = r["packets"]["unexplained"]
+        cpu, lost = number(r["cpu_percent"], ".0f", " %"), number(unexplained, ",d")
+        rows.append([r["run"], r["verdict"], verdict_of(r), cpu, lost, "; ".join(why) or "–"])
+        marks.append({"ok": "", "failed": "bad"}.get(r["verdict"], "doubt"))
+    return table(["run", "verdict", "fidelity", "CPU", "packets unexplained", "why"], rows, (0, 1, 2, 5), marks)
+
+
+def checks(found: Sequence[dict[str, Any]]) -> Table:
+    words = {True: "ok", False: "FAILED", None: "–"}
+    rows = [[words[c["ok"]], str(c["name"]), str(c["expected"]), _shown(c["seen"])] for c in found]
+    return table(["", "check", "expected", "seen"], rows, range(4), ["bad" if c["ok"] is False else "" for c in found])
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.4g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def runs_table(stored: Stored) -> Table:
+    """One row per run: what it did."""
+    rows, world = [], world_words(stored.runs)
+    for r in stored.runs:
+        rate = r.get("busbw_bps") or sum(g["goodput_bps"] or 0 for g in r.get("groups", {}).values()) or None
+        ideal = r.get("ideal_busbw_bps")
+        early = "" if r["outcome"] == "done" else ", ended early"
+        rows.append(
+            [
+                ", ".join([r["run"], *world(r)]),
+                f"{r['steps']} of {r['steps'] + r['failed_steps']}" + early if "groups" not in r else "–",
+                seconds(r["typical_step_ns"]),
+                seconds(r["step_time_ns"]["max"]),
+                number(None if rate is None else rate / 1e6, ",.2f") + (f" ({rate / ideal:.0%})" if rate and ideal else ""),
+                *(f"{r['packets'][key]:,}" for key in ("sent", "lost", "retransmitted", "marked", "trimmed")),
+                str(r["wrong"]),
+            ]
+        )
+    head = ["run", "steps", "median", "slowest", "Mb/s (of ideal)", "packets sent", "lost", "sent again", "marked", "trimmed", "wrong"]
+    return table(head, rows, (0,), ["doubt" if r["verdict"] == "not trustworthy" else "" for r in stored.runs])
+
+
+def medians(stored: Stored) -> list[dict[str, Any]]:
+    """comparison.parquet as tables, one per placement and variant: a row per figure, a column per transport; [] without it."""
+    frame = stored.table("comparison")
+    if not len(frame) or not {"transport", "fabric", "figure", "median", "low", "high", "n", "unit"} <= set(frame):
+        return []
+    before = list(frame.columns[: list(frame.columns).index("figure")])
+    groups = [c for c in before if c not in ("transport", "kind", "fabric", "scenario", "workload")]
+    world = world_words(stored.runs)
+    worlds = {r["transport"]: world(r) for r in stored.runs}  # runs of two worlds never share a name
+    out = []
+    for where, mine in frame.groupby(groups, sort=False, dropna=False) if groups else [((), frame)]:
+        heads = list(dict.fromkeys(zip(mine["transport"], mine["fabric"], strict=True)))
+        rows, usual = [], int(mine["n"].max())
+        for (figure, unit), one in mine.groupby(["figure", "unit"], sort=False, dropna=False):
+            told = {(row["transport"], row["fabric"]): row for row in one.to_dict("records")}
+            if any(known(row["median"]) for row in told.values()):
+                name = str(figure).removesuffix("_ns").removesuffix("_bps")
+                if known(unit) and unit not in ("", "ns"):
+                    name += f" [{'Mb/s' if unit == 'bit/s' else unit}]"
+                rows.append([name, *(_interval(told.get(head), str(unit), usual) for head in heads)])
+        words = ", ".join(f"{v} ranks" if k == "placement" else f"{k} = {v}" for k, v in zip(groups, where, strict=False))
+        words = ", ".join([words, f"n = {usual}"] if words else [f"n = {usual}"])
+        out.append({"where": words, "table": table(["figure", *(", ".join([f"{t} on {f}", *worlds.get(t, [])]) for t, f in heads)], rows)})
+    return out
+
+
+def known(value: Any) -> bool:
+    """Neither missing nor NaN."""
+    return value is not None and value == value
+
+
+def _interval(row: Any, unit: str, usual: int) -> str:
+    """A median, below it its interval and the ideal; how many runs it is of, if not as many as usual."""
+
+    def show(value: Any) -> str:
+        if unit == "ns":
+            return seconds(float(value))
+        if unit == "bit/s":
+            return f"{float(value) / 1e6:,.2f}"
+        return f"{float(value):,.4g}" if abs(value) < 1e5 else f"{float(value):,.0f}"
+
+    if row is None or not known(row["median"]):
+        return "–"
+    told = known(row["low"]) and known(row["high"]) and row["low"] != row["high"]
+    more = [f"[{show(row['low'])}, {show(row['high'])}]"] if told else []
+    more += [f"ideal {show(row['ideal'])}"] if known(row.get("ideal")) and row["ideal"] != row["median"] else []
+    more += [f"n = {int(row['n'])}"] if int(row["n"]) != usual else []
+    more += [f"{int(row['doubtful'])} not trustworthy"] if known(row.get("doubtful")) and row["doubtful"] else []
+    return "\n".join([show(row["median"]), *more])
+
+
+def background(stored: Stored) -> dict[str, Any] | None:
+    """Cross traffic that a scenario asked for, as its tool told; None without any."""
+    rows = background_rows(stored.runs)
+    if not rows:
+        return None
+    seeds = [r["seed"] for r in stored.runs for _ in r.get("background", [])]
+    cells = [[str(seed), *(cell(row) for _, cell in COLUMNS)] for seed, row in zip(seeds, rows, strict=True)]
+    return {"table": table(["seed", *(head.replace("\n", " ") for head, _ in COLUMNS)], cells, range(4)), "note": NOTE}
+
+
+def faults(stored: Stored) -> Table | None:
+    """Faults as they happened, times from the first measured step or flow; None without any."""
+    rows = []
+    for r in stored.runs:
+        begin = stored.begin_ns(r)
+        for f in r["failovers"]:
+            healed = f["healed_ns"]
+            outages = len(f.get("outages_ns", [])) or 1
+            rows.append(
+                [
+                    r["run"],
+                    f["fault"],
+                    f"{f.get('kind', 'link')} on {f['on']}" + (f", {outages} times" if outages > 1 else ""),
+                    "–" if begin is None else f"{(f['at_ns'] - begin) / 1e9:.3f} s",
+                    "to the end" if healed is None else seconds(healed - f["at_ns"]),
+                    number(f.get("last_on_dead_rtts"), ".1f"),
+                    str(f["lost"]),
+                ]
+            )
+        rows += [[r["run"], missed, "did not happen", "–", "–", "–", "–"] for missed in r["faults_missed"]]
+    head = ["run", "fault", "what", "at", "for", "left within [RTTs]", "lost on dead paths"]
+    return table(head, rows, range(3)) if rows else None
+
+
+# --- manifest ------------------------------------------------------------------------------------------------------
+
+
+def facts(manifest: dict[str, Any]) -> Table:
+    """Each fabric: shape, rate, time scale, delay, buffer and thresholds."""
+    rows = []
+    for name, f in manifest["fabrics"].items():
+        ecn = f["ecn_bytes"]
+        rows.append(
+            [
+                name,
+                f"{f['planes']} × ({f['t0_per_plane']} T0, {f['t1_per_plane']} T1), {f['hosts_per_t0'] * f['t0_per_plane']} hosts",
+                f"{f['nic_rate'] / 1e6:g} Mb/s",
+                f"1 : {f['time_scale']:,.0f}",
+                seconds(f["base_rtt_ns"]),
+                f"{f['buffer_bytes']:,} B",
+                "off" if ecn is None else f"{ecn[0]:,} to {ecn[1]:,} B",
+                "off" if f["trim_bytes"] is None else f"{f['trim_bytes']:,} B",
+            ]
+        )
+    return table(["fabric", "planes", "rate of a NIC port", "time scale", "base RTT", "buffer", "ECN", "trimming above"], rows, (0, 1))
+
+
+def machine(manifest: dict[str, Any]) -> Table:
+    """Versions, kernel, CPU: what the run stood on."""
+    git, m = manifest.get("git"), manifest["machine"]
+    memory = m.get("memory_bytes")
+    rows = [
+        ["started", manifest["started"]],
+        ["ended", manifest.get("ended", "–")],
+        ["git commit", "–" if not git else git["commit"] + (", with changes not committed" if git["dirty"] else "")],
+        ["switches", manifest.get("switch", "–")],
+        ["engine", manifest["engine"]],
+        ["kernel", manifest["kernel"]],
+        ["machine", f"{m.get('cores')} × {m.get('cpu') or m.get('arch')}" + (f", {memory / 2**30:.0f} GiB" if memory else "")],
+        ["Python", manifest["python"].splitlines()[0]],
+        ["packages", ", ".join(f"{name} {version}" for name, version in manifest["versions"].items() if version)],
+        ["tools", "; ".join(str(told) for told in manifest["tools"].values() if told != "absent")],
+    ]
+    return table(["", ""], rows, (0, 1))
+
+
+def options(manifest: dict[str, Any]) -> Table:
+    """Each transport's options as the scenario resolved them."""
+    rows = []
+    for t in manifest["scenario"]["transports"]:
+        rest = {k: v for k, v in t.items() if k not in ("kind", "name", "fabric", "options") and v not in (None, "none")}
+        given = {**t.get("options", {}), **rest}
+        said = ", ".join(
+            f"{k.removesuffix('_ns')} = {seconds(v) if k.endswith('_ns') else json.dumps(v, default=str)}" for k, v in given.items()
+        )
+        rows.append([t["name"], t["kind"], t["fabric"]["name"], said or "–"])
+    return table(["transport", "kind", "fabric", "options"], rows, range(4))
+
+
+def reproduce(manifest: dict[str, Any]) -> dict[str, Any]:
+    """The command lines that led here, with the commit of each: of every session of a run, of every directory of a comparison."""
+    made = manifest.get("compared") or manifest.get("sessions") or [manifest]
+    lines = [(one["command_line"], one.get("git")) for one in made]
+    if manifest.get("compared"):
+        lines.append((manifest["command_line"], None))
+    unknown = "(started by a program, not by a command)"
+    commands = [{"line": shlex.join(words) or unknown, "commit": (git or {}).get("commit") or ""} for words, git in lines]
+    return {"commands": commands, "seeds": ", ".join(map(str, manifest["seeds"]))}

@@ -1,0 +1,120 @@
+"""Runs with several seeds as people read them: per transport one line of medians with their intervals. Used by scenarios.show.report;
+pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rich.table import Table
+
+from scenarios.figures.comparison import NOT_COMPARED, compare
+from scenarios.figures.rows import row, table
+from scenarios.schema.sweep import short_keys
+from scenarios.show.tables import table as terminal_table
+from scenarios.show.tables import world_words
+
+Line = dict[str, Any]
+Column = tuple[str, Callable[[Line], str]]
+NOTE = (
+    "Medians over the seeds, in brackets their 95 % bootstrap interval, from three on. Every run: runs.csv, every figure: comparison.csv."
+)
+
+
+def is_for(runs: Sequence[Line]) -> bool:
+    """Whether there are several seeds, or settings: then a line per run would be too many."""
+    return len({r["seed"] for r in runs}) > 1 or any(r.get("settings") for r in runs)
+
+
+def lines(runs: Sequence[Line]) -> list[Line]:
+    """One per transport, fabric, placement and setting, of flows also per group, in the runs' order.
+
+    ``runs``: its entries; ``figures``: name -> its row of the comparison, a group's without the group's name.
+    """
+    kinds: list[tuple[Line, list[Line]]] = []
+    for run in runs:
+        key = {name: run[name] for name in ("transport", "fabric", "placement")} | {"settings": run.get("settings", {})}
+        mine = next((found for other, found in kinds if other == key), None)
+        if mine is None:
+            kinds.append((key, [run]))
+        else:
+            mine.append(run)
+    out = []
+    for key, mine in kinds:
+        figures = compared(mine)
+        whole = {name: told for name, told in figures.items() if not name.startswith("groups.")}
+        for group in mine[0].get("groups", {"": None}):
+            head = f"groups.{group}."
+            own = {name.removeprefix(head): told for name, told in figures.items() if name.startswith(head)}
+            out.append({**key, "group": group, "runs": mine, "figures": {**whole, **own}})
+    return out
+
+
+def compared(mine: Sequence[Line]) -> dict[str, Line]:
+    """Figure -> its row of the comparison of these runs, None for what is missing."""
+    found = compare(table([row(run, "") for run in mine])).astype(object)
+    rows: list[Line] = [{str(key): value for key, value in told.items()} for told in found.where(found.notna(), None).to_dict("records")]
+    return {str(told["figure"]): told for told in rows}
+
+
+def figure(name: str, form: str, scale: float = 1.0, unit: str = "") -> Callable[[Line], str]:
+    """A cell: the median, and below it the interval."""
+
+    def cell(line: Line) -> str:
+        told = line["figures"].get(name)
+        if told is None or told["median"] is None:
+            return "–"
+        text = f"{told['median'] / scale:{form}}{unit}"
+        return text if told["low"] is None else f"{text}\n[{told['low'] / scale:{form}}, {told['high'] / scale:{form}}]"
+
+    return cell
+
+
+def of_ideal(line: Line) -> str:
+    told = line["figures"].get("busbw_bps")
+    return "–" if told is None or told["median"] is None or not told["ideal"] else f"{told['median'] / told['ideal']:.0%}"
+
+
+def health(line: Line) -> str:
+    """What is wrong with which part of the runs."""
+    verdicts = [r["verdict"] for r in line["runs"]]
+    said = [f"{verdicts.count(v)} {v}" + (", left out" if v in NOT_COMPARED else "") for v in dict.fromkeys(verdicts) if v != "ok"]
+    return "; ".join(said) if said else "ok"
+
+
+def columns(runs: Sequence[Line]) -> list[Column]:
+    """(head, cell of a line)."""
+    several, world = len({r["placement"] for r in runs}) > 1, world_words(runs)
+
+    def who(line: Line) -> str:
+        short = short_keys(list(line["settings"]))
+        at = [f"{short[key]} = {value}" for key, value in line["settings"].items()]
+        where = [*world(line["runs"][0]), *([line["placement"]] if several else [])]
+        return "\n".join([f"{line['transport']} on {line['fabric']}", *where, *at])
+
+    first: list[Column] = [("transport", who), ("n", lambda line: str(max(told["n"] for told in line["figures"].values())))]
+    if "groups" in runs[0]:
+        rest: list[Column] = [
+            ("flows", lambda line: str(line["group"])),
+            ("Mb/s", figure("goodput_bps", ",.2f", 1e6)),
+            ("of line", figure("of_line", ".1%")),
+            ("least", figure("min_share", ".1%")),
+            ("Jain", figure("jain", ".3f")),
+            ("kept of\nalone", figure("kept", ".1%")),
+        ]
+    else:
+        rest = [
+            ("median\nms", figure("typical_step_ns", ",.0f", 1e6)),
+            ("slowest\nms", figure("step_time_ns.max", ",.0f", 1e6)),
+            ("bus Mb/s", figure("busbw_bps", ",.1f", 1e6)),
+            ("of\nideal", of_ideal),
+        ]
+    lost: Column = ("lost", figure("packets.lost", ",.0f"))
+    return [*first, *rest, lost, ("sent\nagain", figure("packets.retransmitted", ",.0f")), ("verdict", health)]
+
+
+def table_of(title: str, runs: Sequence[Line]) -> Table:
+    """For the terminal."""
+    made = terminal_table(f"{title}, {len({r['seed'] for r in runs})} seeds", columns(runs), lines(runs))
+    made.caption, made.caption_justify = NOTE, "left"
+    return made

@@ -1,0 +1,71 @@
+"""Packets per EV over time where one path loses some: when it is left, what takes its place, and when it returns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scenarios.figures.stored import Stored
+from scenarios.show.plots.ev_shares import grid
+from scenarios.show.plots.style import figure, save
+from topologies.addressing import ev_fields
+from topologies.paths import path_evs
+
+COLUMNS = 160
+TALL = 2.2
+"""Inches for the rows of EVs."""
+
+
+def draw(stored: Stored, directory: Path) -> list[Path]:
+    """One figure per run with a lossy path that data took."""
+    made: list[Path] = []
+    for run in stored.shown_runs:
+        lossy = [row for row in run.get("lossy_paths", ()) if row["first_loss_ns"] is not None]
+        if lossy and len(stored.rows("evs", run)):
+            made += _figure(stored, directory, run, lossy[0])
+    return made
+
+
+def _figure(stored: Stored, directory: Path, run: dict[str, Any], lossy: dict[str, Any]) -> list[Path]:
+    packets, fabric = stored.rows("evs", run), stored.fabric(run)
+    pair = int(lossy["host"][1:]), int(lossy["peer"][1:])
+    mine = packets[(packets["host"] == pair[0]) & (packets["peer"] == pair[1])]
+    begin, own = stored.begin_ns(run) or 0, int(mine["bin_ns"].max())
+    span = int(mine["t_ns"].max()) + own - begin
+    width = own * max(1, round(span / COLUMNS / own))
+    evs = list(path_evs(fabric, *pair))
+    columns = -(-span // width)
+    shares = grid(mine, evs, begin, width, columns)
+    active = int(np.median((np.nan_to_num(shares) > 0).sum(axis=0))) or 1
+    shares = np.where(shares > 0, shares * active / len(evs), np.nan)  # in shares of the EVs in use
+    with figure(1, TALL + 1.25) as (fig, ax):
+        picture = ax.imshow(
+            np.ma.masked_invalid(shares), aspect="auto", interpolation="nearest", cmap="Blues", vmin=0, vmax=2,
+            extent=(0, columns * width / 1e9, len(evs) - 0.5, -0.5),
+        )  # fmt: skip
+        ax.set_facecolor("white")
+        for plane in range(1, fabric.planes):
+            ax.axhline(plane * len(evs) / fabric.planes - 0.5, color="#999999", linewidth=0.6)
+        per_plane = len(evs) // fabric.planes
+        ax.set_yticks([p * per_plane + (per_plane - 1) / 2 for p in range(fabric.planes)], [f"plane {p}" for p in range(fabric.planes)])
+        ax.tick_params(axis="y", length=0)
+        row = evs.index(lossy["ev"])
+        ax.annotate("◂ lossy", (1.0, row), xycoords=("axes fraction", "data"), xytext=(2, 0), textcoords="offset points", fontsize=6.5, va="center", color="#D55E00", annotation_clip=False)  # noqa: E501
+        for other in lossy["replaced_by"]:
+            ax.annotate("◂ instead", (1.0, evs.index(other)), xycoords=("axes fraction", "data"), xytext=(2, 0), textcoords="offset points", fontsize=6.5, va="center", annotation_clip=False)  # noqa: E501
+        for outage in stored.outages(run):
+            for when, words in ((outage.begin, f"loses {outage.probability:.0%}"), (outage.end, "clean")):
+                if begin <= when <= begin + span:
+                    ax.axvline((when - begin) / 1e9, color="#D55E00", linewidth=0.9, linestyle="--")
+                    at = ((when - begin) / 1e9, -0.5)
+                    ax.annotate(words, at, xytext=(2, 3), textcoords="offset points", fontsize=6.5, annotation_clip=False)
+        plane, uplink = ev_fields(lossy["ev"])
+        head = f"{run['transport']} on {run['fabric']}, seed {run['seed']}: h{pair[0]} → h{pair[1]}"
+        ax.set_title(f"{head}\npath {uplink} of plane {plane} loses packets", pad=12)
+        ax.set_xlabel(f"time since the first flow began [s]; a column is {width / run['base_rtt_ns']:.0f} base RTTs")
+        bar = fig.colorbar(picture, ax=ax, location="bottom", shrink=0.7, aspect=38, pad=0.02, extend="max")
+        bar.set_label(f"packets on an EV, in shares of {active} EVs (white: none)", fontsize=6.5)
+        bar.ax.tick_params(labelsize=6.5)
+        return save(fig, directory, f"ev-activity-{run['run']}", [run])

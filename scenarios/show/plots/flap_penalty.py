@@ -1,0 +1,95 @@
+"""How long a path stays out each time that it is given up: a flapping link costs less each time."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+from scenarios.figures.flaps import flap_rows, given_up
+from scenarios.figures.stored import Stored
+from scenarios.show.plots.style import colour_and_marker, fault_bands, figure, save
+
+MOST = 10
+"""Later times are left out of the upper panel."""
+SPREAD = 0.34
+"""Dots of one number of the time lie side by side over so much of its room."""
+
+
+def draw(stored: Stored, directory: Path) -> list[Path]:
+    """One figure per run in which some path was given up more than once."""
+    made: list[Path] = []
+    for run in stored.shown_runs:
+        if max((row["number"] for row in run.get("flaps", ())), default=0) > 1 and len(stored.rows("events", run)):
+            made += _figure(stored, directory, run)
+    return made
+
+
+def rows_of(stored: Stored, run: dict[str, Any]) -> list[dict[str, Any]]:
+    """As scenarios.figures.flaps has them, from the stored events."""
+    events = stored.rows("events", run)
+    moves = events[events["kind"] == "ev"].sort_values("t_ns", kind="stable")
+    keys = ("t_ns", "host", "peer", "ev", "from", "to")
+    lines = [dict(zip(("t", *keys[1:]), values, strict=True)) for values in moves[list(keys)].itertuples(index=False, name=None)]
+    for line, detail in zip(lines, moves["detail"], strict=True):
+        line["qpn"] = json.loads(detail).get("qpn") if isinstance(detail, str) else None
+    return flap_rows(stored.fabric(run), given_up(lines), stored.outages(run))
+
+
+def _path(row: dict[str, Any]) -> tuple[int, ...]:
+    return row["host"], row["peer"], row["ev"], row["qpn"]
+
+
+def _figure(stored: Stored, directory: Path, run: dict[str, Any]) -> list[Path]:
+    from matplotlib.lines import Line2D
+
+    rows, begin = rows_of(stored, run), stored.begin_ns(run) or 0
+    colour, marker = colour_and_marker(run["transport"])
+    every = sorted({row["number"] for row in rows})
+    numbers = every[:MOST]
+    end = begin + int(run["measured_ns"])
+    paths = sorted({_path(row) for row in rows})
+    with figure(2, 3.9, gridspec_kw={"height_ratios": [1.25, 1]}) as (fig, axes):
+        top, bottom = axes
+        medians = []
+        for number in numbers:
+            mine = sorted((r for r in rows if r["number"] == number), key=lambda r: r["out_ns"])
+            back = [(r["back_ns"] - r["out_ns"]) / 1e9 for r in mine if r["back_ns"] is not None]
+            still = [(end - r["out_ns"]) / 1e9 for r in mine if r["back_ns"] is None]
+            for values, style in ((back, {"color": colour}), (still, {"markerfacecolor": "white", "markeredgecolor": colour})):
+                step = SPREAD / max(1, len(values) - 1)
+                at = [number - SPREAD / 2 + i * step if len(values) > 1 else number for i in range(len(values))]
+                top.plot(at, values, linestyle="none", marker=marker if values is back else "^", markersize=2.8, alpha=0.8, **style)
+            if back:
+                medians.append((number, statistics.median(back)))
+        top.plot([n for n, _ in medians], [m for _, m in medians], color="black", linewidth=0.9, marker="_", markersize=11)
+        top.set_xticks(numbers, [f"{n}.\n{sum(r['number'] == n for r in rows)}" for n in numbers])
+        top.set_xlim(0.5, numbers[-1] + 0.5)
+        top.set_ylim(bottom=0)
+        top.set_ylabel("out of use for [s]")
+        first = f"\n(the first {MOST} of {len(every)} times)" if len(every) > MOST else ""
+        top.set_xlabel("time that a path was given up, and n paths" + first)
+        top.set_title(f"{run['transport']} on {run['fabric']}, seed {run['seed']}: how long paths stay out", pad=5)
+        for k, path in enumerate(paths):
+            for row in (r for r in rows if _path(r) == path):
+                until = end if row["back_ns"] is None else row["back_ns"]
+                left = (row["out_ns"] - begin) / 1e9
+                bottom.barh(k, (until - row["out_ns"]) / 1e9, left=left, height=0.7, color=colour, linewidth=0, zorder=2)
+        fault_bands(bottom, stored.outages(run), begin, (end - begin) / 1e9)
+        bottom.set_xlim(0, (end - begin) / 1e9)
+        bottom.set_ylim(len(paths) - 0.4, -0.6)
+        bottom.set_yticks([])
+        bottom.set_ylabel(f"{len(paths)} paths")
+        bottom.set_xlabel(f"time since the first {'flow began' if 'flows' in run else 'measured step'} [s]")
+        from matplotlib.patches import Patch
+
+        handles: list[Any] = [
+            Line2D([], [], color=colour, marker=marker, linestyle="none", markersize=3.5, label="one path"),
+            Line2D([], [], color="black", linewidth=0.9, marker="_", markersize=9, label="median"),
+        ]
+        if any(row["back_ns"] is None for row in rows):
+            handles.append(Line2D([], [], marker="^", linestyle="none", markersize=3.5, markerfacecolor="white", markeredgecolor=colour, label="not back by the end"))  # noqa: E501
+        handles += [Patch(color=colour, label="out of use"), Patch(color="#B0B0B0", alpha=0.35, label="fault")]
+        fig.legend(handles=handles, loc="outside lower center", ncols=3, columnspacing=1.2, handlelength=1.4)
+        return save(fig, directory, f"flap-penalty-{run['run']}", [run])

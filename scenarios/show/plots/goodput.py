@@ -1,0 +1,114 @@
+"""Goodput of a collective over time, one panel per transport, faults shaded: what a failure does, and for how long."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scenarios.figures.outages import changes, dead_at
+from scenarios.figures.stored import Stored
+from scenarios.show.plots.style import FAULT, colour_and_marker, fault_bands, figure, save, title
+from topologies.theory import bus_bandwidth, place_ranks
+
+BINS = 120
+"""About as many points as a column can show."""
+
+
+def shown_ns(stored: Stored, runs: list[dict[str, Any]]) -> int:
+    """How much of the runs to show, ns: all, or with faults until the last is mended and as long again (at least 2 s).
+
+    Otherwise a slow transport's minutes squeeze the seconds that matter into a corner.
+    """
+    longest = max(int(r["measured_ns"]) for r in runs)
+    ends = []
+    for run in runs:
+        begin = stored.begin_ns(run)
+        for fault in stored.faults(run):
+            if begin is None or fault["heal"] is None:
+                return longest
+            ends.append(fault["heal"] - begin + max(2_000_000_000, fault["heal"] - fault["begin"]))
+    return min(longest, max(ends)) if ends else longest
+
+
+def series(stored: Stored, run: dict[str, Any], span: int) -> tuple[Any, Any] | None:
+    """(seconds since the first measured step, payload received by all hosts in % of ideal), bin centres; None without data."""
+    begin, table = stored.begin_ns(run), stored.goodput
+    if begin is None or not len(table) or not run["ideal_busbw_bps"]:
+        return None
+    mine = table[table["run"] == run["run"]]
+    if mine.empty:
+        return None
+    own = int(mine["bin_ns"].max())
+    end = begin + min(run["measured_ns"], span)
+    width = own * max(1, round(span / BINS / own))
+    edges = np.arange(begin, end + 1, width)
+    if len(edges) < 3:
+        return None
+    got, _ = np.histogram(mine["t_ns"] + own // 2, bins=edges, weights=mine["rx_bytes"])
+    ideal = run["ideal_busbw_bps"] / 8 * run["ranks"] * width / 1e9
+    return (edges[:-1] + width / 2 - begin) / 1e9, 100 * got / ideal
+
+
+def capacity(stored: Stored, run: dict[str, Any], begin: int, last: float) -> tuple[list[float], list[float]]:
+    """(seconds, % of ideal) of the corners of a step line: what theory leaves with the cables that are dead at the time."""
+    outages, fabric = stored.outages(run), stored.fabric(run)
+    at = [begin, *(t for t in changes(outages) if begin < t < begin + last * 1e9)]
+    hosts, known = place_ranks(fabric, run["placement"]), dict[frozenset[str], float]()
+    x: list[float] = []
+    y: list[float] = []
+    for a, b in zip(at, [*at[1:], begin + int(last * 1e9)], strict=True):
+        dead = dead_at(outages, a)
+        if dead not in known:
+            known[dead] = 100 * bus_bandwidth(fabric, run["workload"], hosts, sorted(dead)) / run["ideal_busbw_bps"]
+        x += [(a - begin) / 1e9, (b - begin) / 1e9]
+        y += [known[dead]] * 2
+    return x, y
+
+
+def draw(stored: Stored, directory: Path) -> list[Path]:
+    """One figure per placement and seed."""
+    made: list[Path] = []
+    for placement, seed, runs in stored.per_seed(lambda run: True):
+        span = shown_ns(stored, runs)
+        drawn = [(r, s) for r in runs if (s := series(stored, r, span)) is not None]
+        if drawn:
+            head = f"{title(runs[0])} goodput, {placement} ranks{stored.seed_words(seed)}"
+            made += _figure(stored, directory, drawn, span, head, f"goodput-{placement}-s{seed}{stored.tag}")
+    return made
+
+
+def _figure(
+    stored: Stored, directory: Path, drawn: list[tuple[dict[str, Any], tuple[Any, Any]]], span: int, head: str, name: str
+) -> list[Path]:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    with figure(len(drawn), 1.15 + 1.05 * len(drawn), sharex=True, sharey=True, squeeze=False) as (fig, axes):
+        last = max(float(x[-1]) for _, (x, _) in drawn)
+        for ax, (run, (x, y)) in zip(axes[:, 0], drawn, strict=True):
+            colour, _ = colour_and_marker(run["transport"])
+            begin = stored.begin_ns(run) or 0
+            fault_bands(ax, stored.outages(run), begin, last * 1.02, 118)
+            left, share = capacity(stored, run, begin, last * 1.02)
+            ax.plot(left, share, color="black", linewidth=0.8, linestyle="--")
+            ax.axhline(100, color="black", linewidth=0.8, linestyle=":")
+            ax.plot(x, y, color=colour, linewidth=1.1)
+            took = run["measured_ns"] / 1e9
+            cut = f", first {span / 1e9:.1f} of {took:.0f} s" if run["measured_ns"] > 1.05 * span else ""
+            ax.set_title(f"{run['transport']} on {run['fabric']}{cut}", color=colour, pad=3)
+            ax.set_ylim(0, 126)
+            ax.set_yticks([0, 50, 100])
+            ax.set_xlim(0, last * 1.02)
+        axes[-1, 0].set_xlabel("time since the first measured step [s]")
+        fig.supylabel("payload received, % of ideal", fontsize=7.5)
+        lines: list[Any] = [Line2D([], [], color="black", linewidth=0.8, linestyle=":", label="what all links carry")]
+        if any(stored.faults(r) for r, _ in drawn):
+            lines += [
+                Line2D([], [], color="black", linewidth=0.8, linestyle="--", label="what is left"),
+                Patch(color=FAULT, alpha=0.35, label="fault"),
+            ]
+        fig.legend(handles=lines, loc="outside lower center", ncols=3, columnspacing=1.0, handlelength=1.6)
+        fig.suptitle(head, fontsize=8, fontweight="bold", x=0.01, ha="left")
+        return save(fig, directory, name, [run for run, _ in drawn])

@@ -1,0 +1,93 @@
+"""How deep queues were on each kind of hop: the mean backlog that packets met at every port, and the peaks that are known."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from scenarios.figures.stored import Stored
+from scenarios.show.plots.style import colour_and_marker, figure, save
+
+HOPS = (
+    ("host to T0", r"h\d+-p\d+"), ("T0 to T1", r"p\d+-t0-\d+-u\d+"), ("T1 to T0", r"p\d+-t1-\d+-d\d+"),
+    ("T0 to host", r"p\d+-t0-\d+-d\d+"),
+)  # fmt: skip
+"""(hop, name of the ports that send over it)."""
+FLOOR = 0.1
+"""kB: less than this, which is next to nothing, is drawn here."""
+
+
+def draw(stored: Stored, directory: Path) -> list[Path]:
+    """One figure per placement whose counters tell of backlogs; the seeds of a transport are pooled."""
+    made: list[Path] = []
+    for placement, _ in stored.groups():
+        runs = stored.ordered(placement)
+        names = dict.fromkeys(r["transport"] for r in runs)
+        drawn = {t: f for t in names if len(f := ports(stored, [r for r in runs if r["transport"] == t]))}
+        if drawn:
+            made += _figure(stored, directory, runs, drawn, placement)
+    return made
+
+
+def ports(stored: Stored, runs: list[dict[str, Any]]) -> pd.DataFrame:
+    """One row per run and port that carried data: ``hop`` (place in :data:`HOPS`), ``mean`` and ``peak`` kB; NaN is a peak not known.
+
+    Counters keep a peak for the fabric's life, so it is known only of the run that raised it.
+    """
+    frames = [stored.rows("counters", r) for r in runs]
+    frames = [f for f in frames if len(f) and "backlog_mean_bytes" in f and "met_packets" in f]
+    if not frames:
+        return pd.DataFrame()
+    both = pd.concat(frames)
+    both = both[both["met_packets"] > 0]
+    hop = both["port"].map(lambda name: next((i for i, (_, form) in enumerate(HOPS) if re.fullmatch(form, name)), -1))
+    raised = both["raised_peak_bytes"] if "raised_peak_bytes" in both else pd.Series(float("nan"), index=both.index)
+    made = pd.DataFrame({"hop": hop, "mean": both["backlog_mean_bytes"] / 1e3, "peak": raised.astype(float) / 1e3})
+    return made[made["hop"] >= 0]
+
+
+def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], drawn: dict[str, pd.DataFrame], placement: str) -> list[Path]:
+    from matplotlib.lines import Line2D
+
+    width = 0.8 / len(drawn)
+    hops = sorted({int(h) for frame in drawn.values() for h in frame["hop"]})
+    with figure(1, 2.35 + 0.16 * ((len(drawn) + 3) // 2)) as (fig, ax):
+        handles = []
+        for k, (transport, frame) in enumerate(drawn.items()):
+            colour, marker = colour_and_marker(transport)
+            for place, hop in enumerate(hops):
+                mine = frame[frame["hop"] == hop].sort_values("mean")
+                x = place + (k - (len(drawn) - 1) / 2) * width
+                if len(mine):
+                    least, middle, most = (max(float(v), FLOOR) for v in (mine["mean"].min(), mine["mean"].median(), mine["mean"].max()))
+                    ax.plot([x] * 2, [least, most], color=colour, linewidth=2.2, alpha=0.45, zorder=2)
+                    ax.plot(x, middle, linestyle="none", marker=marker, markersize=4, color=colour, zorder=3, clip_on=False)
+                if mine["peak"].notna().any():
+                    ax.plot(x, mine["peak"].max(), linestyle="none", marker="_", markersize=7, markeredgewidth=1.3, color=colour, zorder=3)
+            n = sum(r["transport"] == transport for r in runs)
+            handles.append(Line2D([], [], color=colour, marker=marker, linestyle="none", markersize=4, label=f"{transport}, n = {n}"))
+        handles += [
+            Line2D([], [], color="#666666", linewidth=2.2, alpha=0.5, label="mean met, least to most port"),
+            Line2D([], [], color="#666666", marker="_", linestyle="none", markersize=7, markeredgewidth=1.3, label="largest peak known"),
+        ]
+        buffers = {stored.summary["fabrics"][r["fabric"]]["buffer_bytes"] / 1e3 for r in runs}
+        for i, size in enumerate(sorted(buffers)):
+            ax.axhline(size, color="black", linewidth=0.8, linestyle=":", zorder=1)
+            ax.annotate("buffer" if i == 0 else "", (0.0, size), xycoords=("axes fraction", "data"), xytext=(2, -7), textcoords="offset points", fontsize=6.5)  # noqa: E501
+        ax.set_yscale("log")
+        ax.set_ylim(FLOOR, 1.5 * max(buffers))
+        ticks = [10.0**e for e in range(-1, 7) if 10.0**e <= 1.5 * max(buffers)]
+        ax.set_yticks(ticks, [f"≤ {FLOOR:g}", *(f"{t:,.0f}" for t in ticks[1:])])
+        ax.minorticks_off()
+        ax.set_xlim(-0.5, len(hops) - 0.5)
+        for edge in range(1, len(hops)):
+            ax.axvline(edge - 0.5, color="#DDDDDD", linewidth=0.5, zorder=0)
+        ax.set_xticks(range(len(hops)), [HOPS[h][0] for h in hops])
+        ax.tick_params(axis="x", length=0)
+        ax.set_ylabel("data waiting at a port [kB]")
+        ax.set_title(f"Queues by hop, {placement} ranks{stored.settings_words}", pad=6)
+        fig.legend(handles=handles, loc="outside lower left", ncols=2, handlelength=1.2, columnspacing=1.2)
+        return save(fig, directory, f"queue-hops-{placement}{stored.tag}", runs)

@@ -1,0 +1,138 @@
+"""One look for every figure: fixed colour and marker per transport, column width, Agg. Knows nothing about how data was made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from scenarios.show.plots.worth import worth
+
+WIDTH = 3.6
+"""Inches: one column of a paper."""
+STRIP = 0.15
+"""Inches below every figure for what its runs are worth."""
+_FIXED = {
+    "mrc": ("#0072B2", "o"),
+    "mrc-1p": ("#56B4E9", "^"),
+    "mrc-no-trim": ("#56B4E9", "P"),
+    "mrc-no-skip": ("#332288", "X"),
+    "mrc-oblivious": ("#117733", "D"),
+    "mrc-one-ev": ("#999933", "h"),
+    "mrc-no-order": ("#88CCEE", "p"),
+    "mrc-hint": ("#009E73", "*"),
+    "mrc-last-hop-ecn": ("#009E73", "D"),
+    "roce": ("#D55E00", "s"),
+    "roce-1p": ("#E69F00", "^"),
+    "roce-8": ("#882255", "<"),
+    "roce-16": ("#661100", "d"),
+    "tcp": ("#44AA99", ">"),
+    "tcp-bbr": ("#999999", "H"),
+    "mptcp": ("#CC79A7", "v"),
+}
+_SPARE = (("#000000", "X"), ("#999999", "*"), ("#332288", "h"), ("#999933", "p"))
+"""Okabe and Ito's colours, which the colour-blind tell apart."""
+FAULT = "#B0B0B0"
+FLOWS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+"""Of flows and their groups, where a panel is one transport's."""
+PLANES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
+"""Of planes, stacked."""
+_RC: Any = {
+    "font.size": 7.5,
+    "axes.titlesize": 8,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelsize": 7.5,
+    "legend.fontsize": 7,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "lines.linewidth": 1.3,
+    "legend.frameon": False,
+    "text.parse_math": False,  # a fault may be called anything
+    "svg.hashsalt": "mrcbed",
+    "savefig.dpi": 240,
+    "figure.constrained_layout.use": True,
+}
+
+
+def colour_and_marker(transport: str) -> tuple[str, str]:
+    """The same in every figure; a name of the user's own gets one of the spare ones by its letters."""
+    return _FIXED.get(transport) or _SPARE[sum(transport.encode()) % len(_SPARE)]
+
+
+def fault_bands(ax: Any, outages: Sequence[Any], begin: int, last: float, y: float | None = None) -> None:
+    """Shades what was broken from ``begin`` (ns) to ``last`` (s); names each fault once at height ``y``, if given."""
+    named: list[str] = []
+    for outage in outages:
+        a, b = (outage.begin - begin) / 1e9, min(last, (outage.end - begin) / 1e9)
+        if b <= 0 or a >= last:
+            continue
+        if outage.kind == "kill":
+            ax.axvline(a, color="black", linewidth=0.9, linestyle="--", zorder=1)
+        else:
+            ax.axvspan(max(a, 0), b, color=FAULT, alpha=0.35, linewidth=0, zorder=0)
+        if y is not None and outage.fault not in named:
+            named.append(outage.fault)
+            ax.annotate(outage.fault, (max(a, 0), y), xytext=(2, 0), textcoords="offset points", fontsize=6, va="center")
+
+
+@contextmanager
+def figure(rows: int, height: float, **options: Any) -> Iterator[tuple[Any, Any]]:
+    """(figure, axes) in the house style, closed afterwards."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    with matplotlib.rc_context(_RC):
+        fig, axes = pyplot.subplots(rows, 1, figsize=(WIDTH, height), **options)
+        try:
+            yield fig, axes
+        finally:
+            pyplot.close(fig)
+
+
+def save(fig: Any, directory: Path, name: str, runs: Sequence[Mapping[str, Any]] | None = None) -> list[Path]:
+    """As PNG and SVG; returns both. ``runs``: those that the figure shows, as in summary.json: below it stands what they are worth.
+
+    None: the figure says so itself.
+    """
+    from matplotlib.transforms import Bbox
+
+    directory.mkdir(parents=True, exist_ok=True)
+    whole = None
+    if runs is not None:
+        width, height = fig.get_size_inches()
+        words, colour = worth(runs)
+        fig.text(0.012, -0.3 * STRIP / height, words, color=colour, fontsize=5.5, ha="left", va="top")
+        whole = Bbox.from_bounds(0, -STRIP, width, height + STRIP)  # below the figure, whose layout it leaves alone
+    made = [directory / f"{name}.png", directory / f"{name}.svg"]
+    for path in made:
+        if path is not made[0]:
+            fig.set_layout_engine("none")  # laid out by the first: the same again would only take time
+        fig.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None, bbox_inches=whole)
+    return made
+
+
+def title(run: dict[str, Any]) -> str:
+    """The collective of a run, to begin a title."""
+    kind = str(run["workload"])
+    return {"ring-allreduce": "All-reduce", "tree-allreduce": "Tree all-reduce"}.get(kind, kind.capitalize())
+
+
+def spell(group: str) -> str:
+    """A group of flows in a legend."""
+    return {"incast": "incast", "victim": "victim flow", "permutation": "permutation"}.get(group, group)
+
+
+def shown_ms(ns: float | None) -> str:
+    """A time as a person reads it."""
+    if ns is None:
+        return "–"
+    return f"{ns / 1e9:.2f} s" if ns >= 1e9 else f"{ns / 1e6:.0f} ms" if ns >= 1e7 else f"{ns / 1e6:.2f} ms"

@@ -1,0 +1,62 @@
+"""Congestion windows of the sending queue pairs over time, a panel per transport; of a transport with rates, what they put in flight."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from scenarios.figures.stored import Stored
+from scenarios.show.plots.style import FLOWS, colour_and_marker, figure, save, spell
+
+POINTS = 200
+
+
+def draw(stored: Stored, directory: Path) -> list[Path]:
+    """One figure per placement and seed with logged windows."""
+    made: list[Path] = []
+    for placement, seed, runs in stored.per_seed(lambda r: r.get("flows") and len(stored.rows("cwnd", r))):
+        made += _figure(stored, directory, runs, f"windows-{placement}-s{seed}{stored.tag}", seed)
+    return made
+
+
+def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], name: str, seed: int) -> list[Path]:
+    from matplotlib.lines import Line2D
+
+    shown: list[str] = []  # groups, and lone flows by name
+    with figure(len(runs), 1.25 + 0.95 * len(runs), sharex=True, sharey=True, squeeze=False) as (fig, axes):
+        most = 0.0
+        for ax, run in zip(axes[:, 0], runs, strict=True):
+            limits = stored.summary["fabrics"][run["fabric"]]
+            fabric = stored.fabric(run)
+            bdp = limits["plane_bdp_bytes"] * fabric.planes
+            begin = stored.begin_ns(run) or 0
+            count = 0
+            for _, mine in stored.rows("cwnd", run).groupby(["flow", "qpn"], sort=True):
+                flow = str(mine["flow"].iloc[0])
+                group = run["flows"][flow]["group"]
+                group = flow if group == "flows" else group
+                shown += [group] if group not in shown else []
+                count += 1
+                step = max(1, len(mine) // POINTS)
+                # DCQCN steers by rates, its window is a bound far away: shown is what the rate puts in flight within a base RTT.
+                rate = mine["rate_bps"].replace(0, fabric.nic_rate)  # 0: no limit but the port's
+                window = (rate * run["base_rtt_ns"] / 8e9).fillna(mine["cwnd_bytes"])
+                y = window.astype(float).iloc[::step] / bdp
+                colour = FLOWS[shown.index(group) % len(FLOWS)]
+                ax.plot((mine["t_ns"].iloc[::step] - begin) / 1e9, y, color=colour, linewidth=0.7)
+                most = max(most, float(y.max()))
+            ax.axhline(1, color="black", linewidth=0.7, linestyle=":")
+            by_rate = ", rate × base RTT" if run["kind"] == "roce" else ""
+            title = f"{run['transport']}, {count} QPs{by_rate}: 1 = {bdp / 1e3:.0f} kB"
+            ax.set_title(title, color=colour_and_marker(run["transport"])[0], pad=3)
+            ax.set_xlim(left=0)
+        axes[0, 0].set_ylim(0, max(1.1, most * 1.05))
+        axes[-1, 0].set_xlabel("time since the first flow began [s]")
+        fig.supylabel("window [host's BDP]", fontsize=7.5)
+        handles = [
+            Line2D([], [], color=FLOWS[i % len(FLOWS)], linewidth=1.0, label=spell(group)) for i, group in enumerate(shown)
+        ]
+        handles.append(Line2D([], [], color="black", linewidth=0.7, linestyle=":", label="BDP of the host over all planes"))
+        fig.legend(handles=handles, loc="outside lower center", ncols=2, columnspacing=1.2, handlelength=1.6)
+        fig.suptitle(f"Congestion windows{stored.seed_words(seed)}", fontsize=8, fontweight="bold", x=0.01, ha="left")
+        return save(fig, directory, name, runs)

@@ -1,0 +1,28 @@
+"""One line below every figure: what the runs in it are worth, as scenarios.figures.fidelity judged them. Called by
+scenarios.show.plots.style.save."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from scenarios.figures.fidelity import DOUBTFUL, INVALID, TRUSTWORTHY, verdict_of
+
+COLOURS = {TRUSTWORTHY: "#707070", DOUBTFUL: "#B25000", INVALID: "#C00000"}
+
+
+def worth(runs: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    """(words, colour) for runs of summary.json; each counts once."""
+    found = {str(run["run"]): run for run in runs}.values()
+    if not found:
+        return "computed: no run is in this figure", COLOURS[TRUSTWORTHY]
+    told = [verdict_of(run) for run in found]
+    simulated = sum(run.get("world") == "simulated" for run in found)
+    count = f"{len(told)} run{'s' if len(told) != 1 else ''}"
+    if simulated:
+        count += ", simulated: no machine in them" if simulated == len(told) else f", {simulated} of them simulated"
+    worst = next(verdict for verdict in (INVALID, DOUBTFUL, TRUSTWORTHY) if verdict in told)
+    if len(set(told)) == 1:
+        return f"fidelity: {worst} ({count})", COLOURS[worst]
+    parts = ", ".join(f"{told.count(verdict)} {verdict}" for verdict in (INVALID, DOUBTFUL, TRUSTWORTHY) if verdict in told)
+    return f"fidelity: {parts} ({count})", COLOURS[worst]

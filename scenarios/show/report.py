@@ -1,0 +1,374 @@
+"""What a person sees at the end of a run: the fabrics' figures, tables, the checks, where the plots are.
+
+Called by the command line; reads summaries only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from agents.kernel import NOTE as KERNEL_NOTE
+from agents.kernel.options import KINDS as KERNEL_KINDS
+from agents.roce import NOTE
+from scenarios.figures.fidelity import DOUBTFUL, INVALID, verdict_of
+from scenarios.figures.summary import NOT_TRUSTWORTHY
+from scenarios.schema.sweep import short_keys
+from scenarios.show import medians_table
+from scenarios.show.background_table import COLUMNS as BACKGROUND_COLUMNS
+from scenarios.show.background_table import NOTE as BACKGROUND_NOTE
+from scenarios.show.background_table import background_rows
+from scenarios.show.cost_table import columns as cost_columns
+from scenarios.show.cost_table import cost_groups, footnotes
+from scenarios.show.html import NAME as REPORT
+from scenarios.show.tables import Column, kb, ms, percent, world_words
+from scenarios.show.tables import table as _table
+
+Run = dict[str, Any]
+WORDS = {
+    "ring-allreduce": "all-reduce", "tree-allreduce": "tree all-reduce", "reduce-scatter": "reduce-scatter", "all-gather": "all-gather",
+    "all-to-all": "all-to-all", "send-recv": "send/recv", "incast": "incast", "permutation": "permutation", "flows": "flows",
+}  # fmt: skip
+_OF_RUNS = re.compile(r" \[[^\[\]]*\bseeds? \d[^\[\]]*\]$")
+"""What scenarios.figures.summary adds to a check's name to say which runs it was asked of."""
+WIDE = 90
+"""Columns of a terminal below which what costs range over is left out."""
+_STYLE = {"ok": "green", "failed": "bold red", "not trustworthy": "yellow", "interrupted": "yellow"}
+
+
+_MARKS: dict[bool | None, tuple[str, str]] = {True: ("ok    ", "green"), False: ("FAILED", "bold red"), None: ("-     ", "dim")}
+"""Of a check that holds, that does not, and that does not apply."""
+
+
+def fabrics_table(summary: dict[str, Any]) -> Table:
+    """Base RTT, BDP and every threshold, in bytes, once per fabric."""
+    columns: list[Column] = [
+        ("fabric", lambda f: str(f[0])),
+        ("base RTT\nms", lambda f: f"{f[1]['base_rtt_ns'] / 1e6:.1f}"),
+        ("one-way\ndelay ms", lambda f: f"{f[1]['delay_ns'] / 1e6:.1f}"),
+        ("plane\nBDP B", lambda f: f"{f[1]['plane_bdp_bytes']:,}"),
+        ("ECN from–to\nB", lambda f: "off" if f[1]["ecn_bytes"] is None else "–".join(f"{b:,}" for b in f[1]["ecn_bytes"])),
+        ("last-hop\nECN", lambda f: "on" if f[1]["last_hop_ecn"] else "off"),
+        ("trimming above\n(last hop) B", _trimming),
+        ("buffer\nB", lambda f: f"{f[1]['buffer_bytes']:,}"),
+    ]
+    table = _table("Fabrics", columns, list(summary["fabrics"].items()))
+    table.caption = "The delay passes in the agents: ping, iperf3 and the kernel's own TCP and MPTCP do not have it."
+    table.caption_justify = "left"
+    return table
+
+
+def _trimming(fabric: tuple[str, dict[str, Any]]) -> str:
+    at, last = fabric[1]["trim_bytes"], fabric[1]["trim_last_hop_bytes"]
+    return "off" if at is None else f"{at:,} ({last:,})"
+
+
+def _identity(runs: Sequence[Run]) -> list[Column]:
+    several, world = len({r["placement"] for r in runs}) > 1, world_words(runs)
+
+    def who(run: Run) -> Text:
+        settings = run.get("settings", {})
+        at = [f"{short} = {settings[key]}" for key, short in short_keys(list(settings)).items()]
+        words = [f"on {run['fabric']}", *world(run), *([run["placement"]] if several else []), *at]
+        return Text.assemble(str(run["transport"]), *((f"\n{word}", "dim") for word in words))
+
+    columns: list[Column] = [("transport", who)]
+    if len({r["seed"] for r in runs}) > 1:
+        columns.append(("seed", lambda r: str(r["seed"])))
+    return columns
+
+
+def _title(summary: dict[str, Any], runs: Sequence[Run]) -> str:
+    return f"{summary['scenario']}: {WORDS.get(runs[0]['workload'], runs[0]['workload'])} under each transport"
+
+
+def _health(wrong: str) -> list[Column]:
+    return [
+        ("lost", lambda r: str(r["packets"]["lost"])),
+        ("sent\nagain", lambda r: str(r["packets"]["retransmitted"])),
+        (wrong, lambda r: str(r["wrong"])),
+        ("CPU", lambda r: "–" if r["cpu_percent"] is None else f"{r['cpu_percent']:.0f} %"),
+        ("verdict", lambda r: Text(r["verdict"], _STYLE.get(r["verdict"], "white"))),
+    ]
+
+
+# --- collectives ---------------------------------------------------------------------------------------------------
+
+
+def runs_table(summary: dict[str, Any], runs: Sequence[Run]) -> Table:
+    """One row per run, in words that need no manual; columns that would say nothing are left out, to fit 80 characters."""
+    columns = _identity(runs)
+    columns.append(("steps", _steps))
+    columns.append(("median\nms", lambda r: ms(r["typical_step_ns"])))
+    if any(r["step_time_ns"]["p99"] is not None for r in runs):
+        columns.append(("p99\nms", lambda r: ms(r["step_time_ns"]["p99"])))
+    columns += [("slowest\nms", lambda r: ms(r["step_time_ns"]["max"])), ("bus Mb/s\n(of ideal)", _bandwidth)]
+    wrong = "wrong\nsums" if "reduce" in runs[0]["workload"] else "wrong\nresults"
+    return _table(_title(summary, runs), columns + _health(wrong), runs)
+
+
+def _steps(run: Run) -> str:
+    """Done of planned."""
+    early = "" if run["outcome"] == "done" else "\nended early"
+    return f"{run['steps']}/{run['steps'] + run['failed_steps']}{early}"
+
+
+def _bandwidth(run: Run) -> str:
+    if run["busbw_bps"] is None or not run["ideal_busbw_bps"]:
+        return "–"
+    return f"{run['busbw_bps'] / 1e6:.1f}\n({run['busbw_bps'] / run['ideal_busbw_bps']:.0%})"
+
+
+# --- flows ---------------------------------------------------------------------------------------------------------
+
+
+def groups_table(summary: dict[str, Any], runs: Sequence[Run]) -> Table:
+    """One row per run and group of flows: what they got."""
+    rows = [{**r, "group": name, **group} for r in runs for name, group in r["groups"].items()]
+    world = world_words(runs)
+    columns: list[Column] = [("transport", lambda g: "\n".join([str(g["transport"]), *world(g)]))]
+    columns += _identity(runs)[1:]
+    columns += [
+        ("flows", lambda g: f"{g['flows']} × {g['group']}" if g["flows"] > 1 else str(g["group"])),
+        ("Mb/s", lambda g: "–" if g["goodput_bps"] is None else f"{g['goodput_bps'] / 1e6:.2f}"),
+        ("of line", lambda g: percent(g["of_line"])),
+        ("least", lambda g: percent(g["min_share"])),
+        ("most", lambda g: percent(g["max_share"])),
+        ("Jain", lambda g: "–" if g["jain"] is None or g["flows"] < 2 else f"{g['jain']:.3f}"),
+    ]
+    if any(g["kept"] is not None for g in rows):
+        columns.append(("kept of\nalone", lambda g: percent(g["kept"])))
+    return _table(_title(summary, runs), columns, rows)
+
+
+def packets_table(runs: Sequence[Run]) -> Table:
+    """One row per run of flows: what the network did, and whether it is to be believed."""
+    columns = _identity(runs)
+    columns += [
+        ("trims", lambda r: str(r["packets"]["trimmed"])),
+        ("marks", lambda r: str(r["packets"]["marked"])),
+        ("RTOs", lambda r: str(r["timeouts"]["rto"])),
+        ("untrimmed\nlosses", lambda r: str(r["untrimmed_loss"])),
+    ]
+    return _table("Packets", columns + _health("wrong\nbytes"), runs)
+
+
+def flows_table(runs: Sequence[Run]) -> Table:
+    """Goodput of every flow, a column per transport, Mb/s and share of the line."""
+
+    def cell(run: Run) -> Callable[[str], str]:
+        def show(name: str) -> str:
+            flow = run["flows"].get(name, {})
+            return "–" if flow.get("share") is None else f"{flow['goodput_bps'] / 1e6:.2f} {flow['share']:>4.0%}"
+
+        return show
+
+    columns: list[Column] = [("flow", str)]
+    world = world_words(runs)
+    columns += [("\n".join([run["transport"], *world(run), "Mb/s, of line"]), cell(run)) for run in runs]
+    return _table("Goodput per flow", columns, list(dict.fromkeys(name for run in runs for name in run["flows"])))
+
+
+def queues_table(runs: Sequence[Run]) -> Table:
+    """The last hops that were watched: of a group's ports the worst, counts over all of them."""
+    rows = [{**r, "group": name, **group} for r in runs for name, group in r["groups"].items() if "buffer_bytes" in group]
+    columns = _identity(runs)
+    columns += [
+        ("last hop of", lambda g: str(g["group"])),
+        ("queue mean\nkB", lambda g: kb(g["queue_mean_bytes"])),
+        ("p99\nkB", lambda g: kb(g["queue_p99_bytes"])),
+        ("peak\nkB", lambda g: kb(g["queue_peak_bytes"])),
+        ("buffer\nkB", lambda g: kb(g["buffer_bytes"])),
+        ("trims", lambda g: str(g["trims"])),
+        ("marks", lambda g: str(g["marks"])),
+        ("drops", lambda g: str(g["drops"])),
+    ]
+    return _table("Queues on the last hop (worst plane; counts over all planes)", columns, rows)
+
+
+def _parted(run: Run) -> list[str]:
+    """In words: how flows parted on EVs."""
+    said = []
+    for s in run["separations"]:
+        took = "never" if s["separated_rtts"] is None else f"within {s['separated_rtts']:.0f} base RTTs"
+        before, after = ("–" if s[key] is None else f"{s[key]:.0%}" for key in ("before", "after"))
+        said.append(
+            f"{run['run']}: {s['flow']} puts {before} of a fair share of its packets on the {len(s['shared_evs'])} of {s['evs']} EVs "
+            f"that {s['from']} is bound to before that starts, {after} after; parted {took}"
+        )
+    return said
+
+
+def faults_table(runs: Sequence[Run]) -> Table:
+    """One row per run and fault: how soon the dead paths were left, what was lost on them, what flows kept."""
+    rows = [{**r, **fault} for r in runs for fault in r["failovers"]]
+    columns = _identity(runs)
+    columns += [
+        ("fault", lambda f: str(f["fault"])),
+        ("left within\nRTTs, less a lap", lambda f: _known(f["last_on_dead_over_rotation"], ".1f")),
+        ("most lost on\nan EV (bound)", lambda f: f"{_known(f['losses_per_ev'])} ({_known(f['losses_per_ev_bound'])})"),
+        ("lost", lambda f: str(f["lost"])),
+    ]
+    if any(f["kept_during"] is not None for f in rows):
+        columns.append(("kept\nduring", lambda f: percent(f["kept_during"])))
+        columns.append(("kept\nafter", lambda f: percent(f["kept_after"])))
+    return _table("Faults", columns, rows)
+
+
+def _costs(console: Console, runs: Sequence[Run]) -> None:
+    """What the failure cost, a table per placement and variant; nothing where nothing broke."""
+    shown: list[list[Run]] = []
+    for where, rows in cost_groups(runs):
+        world = world_words(rows)
+        heads: list[Column] = [("transport", partial(_who_paid, world))]
+        for head, cell in cost_columns(rows)[1:]:
+            if head != "over seeds" or console.width >= WIDE:
+                heads.append((head.replace(" ", "\n"), cell))
+        console.print(_table(", ".join(["What the failure cost", *where]), heads, rows))
+        shown.append(rows)
+    for line in footnotes([row for rows in shown for row in rows]) if shown else ():
+        console.print(line, style="dim")
+
+
+def _who_paid(world: Callable[[Run], list[str]], row: Run) -> Text:
+    return Text.assemble(row["transport"], *((f"\n{word}", "dim") for word in [f"on {row['fabric']}", *world(row)]))
+
+
+def _known(value: float | None, form: str = "") -> str:
+    return "–" if value is None else format(value, form)
+
+
+# --- all of it -----------------------------------------------------------------------------------------------------
+
+
+def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
+    """Print it all."""
+    runs = summary["runs"]
+    _costs(console, runs)
+    console.print(fabrics_table(summary))
+    stepped, flowing = [r for r in runs if "groups" not in r], [r for r in runs if "groups" in r]
+    scale = max((run["time_scale"] for run in runs), default=1)
+    slow = f"Links run up to {scale:,.0f} times slower than 100 Gb/s ones."
+    if stepped:
+        medians = medians_table.is_for(stepped)
+        console.print(medians_table.table_of(_title(summary, stepped), stepped) if medians else runs_table(summary, stepped))
+        what = WORDS.get(stepped[0]["workload"], stepped[0]["workload"])
+        console.print(
+            f"A step is one {what}, its time that of the slowest rank. Ideal: what the healthy links can carry in payload. {slow}",
+            style="dim",
+        )
+    if flowing:
+        if medians_table.is_for(flowing):
+            console.print(medians_table.table_of(_title(summary, flowing), flowing))
+        else:
+            console.print(groups_table(summary, flowing))
+            console.print(packets_table(flowing))
+        if len({(r["placement"], r["seed"]) for r in flowing}) == 1:
+            console.print(flows_table(flowing))
+        if any("buffer_bytes" in group for r in flowing for group in r["groups"].values()):
+            console.print(queues_table(flowing))
+        console.print(
+            "Mb/s: payload while all flows send, 20 base RTTs after the last began; of flows that send a number of messages, "
+            f"from the first to the last. Line: a host's links in payload; least and most: of its line that any flow of the group got. {slow}",  # noqa: E501
+            style="dim",
+        )
+        for line in (line for r in flowing for line in _parted(r)):
+            console.print(line)
+    _roce(console, runs, scale)
+    if any(run["failovers"] for run in runs):
+        console.print(faults_table(runs))
+    if background := background_rows(runs):
+        console.print(_table("Background traffic", BACKGROUND_COLUMNS, background))
+        console.print(BACKGROUND_NOTE, style="dim")
+    for run in runs:
+        for line in ([run["reason"]] if run["outcome"] != "done" and run["reason"] else []) + doubts(run) + run["notes"]:
+            console.print(f"{run['run']}: {line}", style="yellow")
+    for verdict in check_lines(summary["checks"]):
+        console.print(verdict)
+    simulated = sum(run.get("world") == "simulated" for run in runs)
+    which = "simulated" if simulated == len(runs) else f"{simulated} of {len(runs)} runs simulated"
+    world = f" ({which}, in virtual time: no machine was measured{'' if simulated == len(runs) else ' in these'})" if simulated else ""
+    found = [verdict_of(run) for run in runs]
+    worst = next((f": {found.count(word)} of {len(runs)} {word}" for word in (INVALID, DOUBTFUL) if word in found), "")
+    said = worst if summary["verdict"] == NOT_TRUSTWORTHY else ""
+    console.print(Text.assemble("Verdict: ", (summary["verdict"], _STYLE.get(summary["verdict"], "")), f"{said}{world}"))
+    plots = len(list((directory / "plots").glob("*.png")))
+    console.print(
+        f"Data: {directory}/" + (f"  Plots: {directory / 'plots'}/ ({plots})" if plots else ""),
+        soft_wrap=True,
+    )
+    if (directory / REPORT).is_file():
+        console.print(f"Report: {directory / REPORT}", soft_wrap=True)
+
+
+def check_lines(checks: Sequence[dict[str, Any]]) -> list[Text]:
+    """Those that failed first, each; then a line per check, with how many of its runs it holds for, and those that do not apply."""
+    failed = [check for check in checks if check["ok"] is False]
+    lines = [Text.assemble(_MARKS[False], f" {c['name']}: expected {c['expected']}, seen {_seen(c['seen'])}") for c in failed]
+    alike: dict[str, list[dict[str, Any]]] = {}
+    for check in checks:
+        alike.setdefault(_OF_RUNS.sub("", check["name"]), []).append(check)
+    for name, each in alike.items():
+        held = [check for check in each if check["ok"]]
+        if held:
+            mark = _mark(True, len(held), len(each))
+            expected = dict.fromkeys(check["expected"] for check in held)
+            bound = next(iter(expected)) if len(expected) == 1 else str(held[0]["expected"]).partition(" (")[0]
+            lines.append(Text.assemble(mark, f" {name}: expected {bound}, seen {_range([check['seen'] for check in held])}"))
+        for why, n in Counter(_seen(check["seen"]) for check in each if check["ok"] is None).items():
+            lines.append(Text.assemble(_mark(None, n, len(each)), f" {name}: {why}"))
+    return lines
+
+
+def _mark(ok: bool | None, n: int, of: int) -> tuple[str, str]:
+    """The mark of a check, with how many runs it is of where it was asked of several."""
+    word, style = _MARKS[ok]
+    return (f"{word.strip():2} {n}/{of}" if of > 1 else word), style
+
+
+def _range(seen: Sequence[Any]) -> str:
+    """What was seen, from the least to the most."""
+    alike = list(dict.fromkeys(map(_seen, seen)))
+    if len(alike) == 1:
+        return alike[0]
+    numbers = [value for value in seen if isinstance(value, (int, float))]
+    return f"{_seen(min(numbers))} to {_seen(max(numbers))}" if len(numbers) == len(seen) else ", ".join(alike)
+
+
+def doubts(run: Run) -> list[str]:
+    """Why a run is not trusted, each reason with what it makes of the figures; of older results the reasons alone."""
+    fidelity = run.get("fidelity", {})
+    told = {reason: word for word in (INVALID, DOUBTFUL) for reason in fidelity.get(word, ())}
+    return [f"{told[reason]}: {reason}" if reason in told else reason for reason in run["distrust"]]
+
+
+def _roce(console: Console, runs: Sequence[Run], scale: float) -> None:
+    """What makes the baselines' rows kinder or harsher than real."""
+    if any(r["kind"] == "roce" for r in runs):
+        console.print(NOTE, style="dim")
+    if any(r["kind"] in KERNEL_KINDS for r in runs):
+        console.print(KERNEL_NOTE, style="dim")
+    waits = [r for r in runs if r["reconvergence_ns"] is not None and r["failovers"]]
+    if waits:
+        wait = max(r["reconvergence_ns"] for r in waits)
+        who = ", ".join(dict.fromkeys(str(r["transport"]) for r in waits))
+        console.print(
+            f"Wait for the network to re-route ({who}): {wait / 1e9:g} s after a failure, "
+            f"{wait / waits[0]['base_rtt_ns']:.0f} base RTTs. "
+            f"A real network takes as long by the clock, with RTTs {scale:,.0f} times shorter: this is far kinder than real.",
+            style="dim",
+        )
+
+
+def _seen(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.4g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -1,0 +1,559 @@
+"""A cluster that can be broken: fabric, controller and agents of one emulated run as one object.
+
+Made by the runner, `mrcbed up` and the tests, inside the sandbox only. Owns every process it starts and watches them: when one dies that
+must not (any but the controller), :meth:`Cluster.check` says so, and if nobody tears the cluster down within a second it is done here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from agents.clock import REAL, Clock
+from agents.kernel.options import KINDS as KERNEL_KINDS
+from agents.kernel.options import Options as KernelOptions
+from agents.process.control import AgentClient, AgentError
+from testbed.controller.denylist import OPERATOR
+from testbed.controller.handle import ControllerHandle
+from testbed.dataplane import layout, loader
+from testbed.emulated import bringup, netlink
+from testbed.emulated.background import Iperf
+from testbed.emulated.capture import Capture
+from testbed.emulated.fabric import STEPS, FabricNet
+from testbed.emulated.injector import Injector
+from testbed.emulated.kernel_paths import KernelPaths
+from testbed.emulated.port_watch import PortWatch
+from testbed.emulated.rates import Rates
+from testbed.errors import ClusterDied, UserError
+from testbed.faults.packet_faults import PacketFaults
+from testbed.faults.targets import FaultEvent, Injected
+from testbed.machine import running, sandbox
+from testbed.world import Stream
+from topologies.clos import Fabric
+
+CRASH_POINTS = (*STEPS, "controller", "captures", "started", "agents", "agents-started")
+"""Where the environment variable MRCBED_CRASH_AT makes bring-up fail: ``<point>`` raises there, ``<point>:kill`` kills this process."""
+MAX_HOSTS = 64
+"""Every host is processes, and every pair of hosts a route: more come up in minutes, not seconds [our own choice]."""
+CONTROLLER_S = 20.0
+AGENTS_S = 20.0
+FLUSH_S = 0.4
+KERNEL_DRAIN_S = 1.0
+NOTICE_S, FORCE_S = 0.6, 1.2
+"""After a death: when the main thread is interrupted if it has not begun to tear down, and when all is ended without it."""
+DRAIN_S = 0.05
+"""Between the senders' end and the captures', so that the last frames are in the files."""
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class InjectedCrash(RuntimeError):
+    """What MRCBED_CRASH_AT raises."""
+
+
+class Cluster:
+    """``controller`` False writes the switches' tables without Ryu. ``progress(what, share)`` is told how bring-up goes."""
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        *,
+        controller: bool = True,
+        switch: str = "ebpf",
+        pcap_links: Sequence[str] = (),
+        pcap_dir: Path | None = None,
+        progress: Callable[[str, float], None] | None = None,
+    ) -> None:
+        if fabric.host_count > MAX_HOSTS or len(fabric.ports) > layout.MAX_PORTS or len(fabric.switches) > layout.MAX_SWITCHES:
+            raise UserError(
+                f"fabric {fabric.name!r} has {fabric.host_count} hosts, {len(fabric.switches)} switches and {len(fabric.ports)} ports: "
+                f"one machine emulates up to {MAX_HOSTS}, {layout.MAX_SWITCHES} and {layout.MAX_PORTS}"
+            )
+        self.fabric = fabric
+        self.clock: Clock = REAL
+        self.agents: list[AgentClient] = []
+        self.captures: list[Capture] = []
+        self.booted_ns = 0
+        self.teardown_ns = 0
+        self.rest_url = ""
+        for link in pcap_links:
+            fabric.link(link)
+        if pcap_links and pcap_dir is None:
+            raise ValueError("pcap_links need a pcap_dir")
+        self._pcap = (tuple(pcap_links), pcap_dir)
+        self._progress = progress or (lambda what, share: None)
+        self._want_controller = controller
+        self._controller: subprocess.Popen[bytes] | None = None
+        self.control = ControllerHandle(fabric, None)
+        self._agents: list[subprocess.Popen[bytes]] = []
+        self._agents_dir = Path()
+        self._kernel_paths: KernelPaths | None = None
+        self._watched: dict[int, tuple[str, subprocess.Popen[bytes]]] = {}  # pidfd -> what, process
+        self._watch_lock = threading.Lock()
+        self._died = ""
+        self._stop_begun = threading.Event()
+        self._wake, self._waker = -1, -1
+        self._watcher: threading.Thread | None = None
+        self._faults: Injector | None = None
+        self._port_numbers = {port.name: port.number for port in fabric.ports}
+        self._queues: netlink.QueueSocket | None = None
+        self.net = FabricNet(fabric, self._reach, switch)
+
+    # --- life --------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Bring everything but the agents up.
+
+        On any failure tears down what stood and raises it, :class:`UserError` for what people can fix.
+        """
+        begun = time.monotonic_ns()
+        try:
+            self._wake, self._waker = os.pipe()
+            self._watcher = threading.Thread(target=self._watch, name="mrcbed-watch", daemon=True)
+            self._watcher.start()
+            self.net.start()
+            self._faults = Injector(
+                self.fabric, self.net.faults, PacketFaults(), Rates(self.fabric, self.net.path_of), self._process_of
+            )
+            for host in self.net.hosts:
+                self._guard(f"the shell of {host.name}", host.shell)
+            for what, process in self.net.ovs.processes if self.net.ovs is not None else ():
+                self._guard(what, process)
+            self._reach("controller")
+            if self._want_controller:
+                self._start_controller()
+            else:
+                self.net.program()
+            self._reach("captures")
+            links, directory = self._pcap
+            for link in links:
+                assert directory is not None
+                self.captures.append(Capture(self.fabric, link, directory, self.net.switch_namespace, self.net.come_twice))
+                self._guard(f"the capture of {link}", self.captures[-1].process)
+            self._reach("started")
+        except BaseException as error:
+            ended = [host.name for host in self.net.hosts if host.shell and host.shell.poll() is not None]
+            self.stop()
+            if ended and isinstance(error, UserError):  # which says what failed without it, and would send people to the doctor
+                raise UserError(f"the shell of {ended[0]} was ended from outside: start again") from error
+            raise
+        self.booted_ns = time.monotonic_ns() - begun
+
+    def stop(self) -> None:
+        """Everything down, network first to go with its users. Idempotent, under two seconds, not interrupted by signals."""
+        if self._stop_begun.is_set():
+            return
+        self._stop_begun.set()
+        begun = time.monotonic_ns()
+        with _uninterrupted():
+            if self._watcher is not None:
+                os.write(self._waker, b"x")
+                self._watcher.join()
+            if self._faults is not None:
+                self._faults.close()
+            for agent in self.agents:
+                agent.close()
+            self.agents = []
+            self._flush_agents()
+            self.control.close()
+            running.withdraw()
+            for process in [*self._agents, *([self._controller] if self._controller else [])]:
+                if process.poll() is None:
+                    process.kill()
+            if self.captures:
+                time.sleep(DRAIN_S)
+            for capture in self.captures:
+                capture.stop(0.5)
+            if self._queues is not None:  # it would keep the switches' namespace
+                self._queues.close()
+            self.net.stop()
+            for process in [*self._agents, *([self._controller] if self._controller else [])]:
+                process.wait()
+                if process.stdout is not None:
+                    process.stdout.close()
+            for fd in (self._wake, self._waker, *self._watched):
+                if fd >= 0:
+                    os.close(fd)
+            self._watched.clear()
+        self.teardown_ns = time.monotonic_ns() - begun
+
+    def _flush_agents(self) -> None:
+        """Give agents a moment to write down what they measured; those that do not answer are killed after it."""
+        running = [process for process in self._agents if process.poll() is None]
+        for process in running:
+            process.terminate()
+        until = time.monotonic() + FLUSH_S
+        while any(process.poll() is None for process in running) and time.monotonic() < until:
+            time.sleep(0.005)
+
+    def __enter__(self) -> Cluster:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    def _reach(self, point: str) -> None:
+        """A named point of bring-up: tell progress, crash if the tests want that."""
+        if point in CRASH_POINTS:
+            self._progress(f"bringing up {self.fabric.name}: {point.replace('-', ' ')}", CRASH_POINTS.index(point) / len(CRASH_POINTS))
+        wanted, _, how = os.environ.get("MRCBED_CRASH_AT", "").partition(":")
+        if wanted and wanted not in CRASH_POINTS:
+            raise UserError(f"MRCBED_CRASH_AT={wanted}: no such point; they are {', '.join(CRASH_POINTS)}")
+        if wanted == point:
+            if how == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise InjectedCrash(f"crash injected at {point}")
+
+    # --- controller ----------------------------------------------------------------------------------------------
+
+    def _start_controller(self) -> None:
+        config, token = Path(sandbox.RUN_DIR) / "controller.json", secrets.token_hex(16)
+        running.write_secret(
+            config,
+            json.dumps(
+                {
+                    "fabric": self.fabric.to_dict(),
+                    "ports": {p.name: layout.PORT_BASE + p.number for p in self.fabric.ports},
+                    "netns": self.net.switch_namespace,
+                    "maps": str(loader.PINS),
+                    "bridges": str(self.net.ovs.run) if self.net.ovs is not None else "",
+                    "southbound": "ebpf" if self.net.ovs is None else "openflow",
+                    "rest_host": "127.0.0.1",
+                    "rest_port": 0,
+                    "token": token,
+                }
+            ),
+        )
+        log = Path(sandbox.RUN_DIR) / "controller.log"
+        with log.open("wb") as complaints:
+            self._controller = subprocess.Popen(
+                [sys.executable, "-m", "testbed.controller", "--config", str(config)],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=complaints, cwd=ROOT, env=_environment(),
+            )  # fmt: skip
+        self.control = ControllerHandle(self.fabric, self._controller, token)
+        said = self.control.line(CONTROLLER_S)
+        if not said:
+            reason = _last_line(log) or ("it ended without a word" if self.control.over else f"no answer within {CONTROLLER_S:g} s")
+            raise UserError(f"the controller did not come up ({reason}): see mrcbed doctor")
+        words = said.split()
+        if len(words) < 2 or words[0] != "ready":
+            raise UserError(f"the controller said {said!r} instead of being ready: see mrcbed doctor")
+        self.rest_url = self.control.url = f"http://127.0.0.1:{int(words[1])}"
+        running.announce(self.rest_url, self.fabric.name, token)
+
+    @property
+    def controller_alive(self) -> bool:
+        return self._controller is not None and self._controller.poll() is None
+
+    @property
+    def controller_lost(self) -> bool:
+        """Whether a controller came up and is gone. Traffic does not need it."""
+        return self._controller is not None and self._controller.poll() is not None
+
+    @property
+    def controller_pid(self) -> int:
+        """0 without a controller."""
+        return self._controller.pid if self._controller is not None else 0
+
+    # --- agents --------------------------------------------------------------------------------------------------
+
+    def start_agents(self, transport: str, options: dict[str, Any], log_dir: Path, seed: int, policy: str = "none") -> None:
+        """One agent per host; returns when every control socket answers. Raises :class:`UserError` if one does not come up.
+
+        ``policy``: what the controller tells them of link events (testbed/controller/steering.py).
+        """
+        if self._agents:
+            raise RuntimeError("agents are running already: stop_agents comes first")
+        self._reach("agents")
+        loader.describe(self.fabric, seed, self.net.switch_kind)  # which packets a ramp marks follows the run's seed
+        if transport in KERNEL_KINDS:
+            self._kernel_paths = self._install_kernel_paths(transport, options, seed)
+        here = self._agents_dir = Path(tempfile.mkdtemp(prefix="agents-", dir=sandbox.RUN_DIR))
+        log_dir.mkdir(parents=True, exist_ok=True)
+        for number, name in enumerate(self.fabric.hosts):
+            config = here / f"{name}.json"
+            config.write_text(
+                json.dumps(
+                    {
+                        "fabric": self.fabric.to_dict(), "host": number, "transport": transport, "options": options,
+                        "socket": str(here / f"{name}.sock"), "log": str((log_dir / f"{name}.jsonl").resolve()),
+                        "seed": seed, "user": sandbox.agent_uid(),
+                    }
+                )
+            )  # fmt: skip
+            with (here / f"{name}.err").open("wb") as complaints:
+                process = self.net[name].popen(
+                    [sys.executable, "-m", "agents.process.host", "--config", str(config)],
+                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=complaints, cwd=ROOT, env=_environment(),
+                )  # fmt: skip
+            self._agents.append(process)
+        until = time.monotonic() + AGENTS_S
+        try:
+            for number, (name, process) in enumerate(zip(self.fabric.hosts, self._agents, strict=True)):
+                while not (here / f"{name}.sock").exists():
+                    if process.poll() is not None or time.monotonic() > until:
+                        reason = _last_line(here / f"{name}.err") or f"exit status {process.returncode}"
+                        raise UserError(f"the agent of {name} did not come up: {reason}")
+                    time.sleep(0.005)
+                try:
+                    self.agents.append(AgentClient(here / f"{name}.sock", timeout=10.0))
+                    self.agents[-1].call("hello")
+                except AgentError as error:
+                    raise UserError(f"the agent of {name} did not come up: {_last_line(here / f'{name}.err') or error}") from None
+                self._guard(f"the agent of {name}", process)
+                self._progress("starting agents", (number + 1) / self.fabric.host_count)
+            self.control.begin(self.agents, {name: str(here / f"{name}.sock") for name in self.fabric.hosts}, policy)
+            self._reach("agents-started")
+        except BaseException:
+            self.stop_agents()
+            raise
+
+    def stop_agents(self, timeout: float = 2.0) -> None:
+        """End all agents, those that have ended themselves included; they flush their logs."""
+        self.control.end()
+        for agent in self.agents:
+            agent.close()
+        self.agents = []
+        with self._watch_lock:
+            gone = [fd for fd, (_, process) in self._watched.items() if process in self._agents]
+            for fd in gone:
+                del self._watched[fd]
+        if gone and not self._stop_begun.is_set():
+            os.write(self._waker, b"r")  # the watcher lets go of them first
+        for process in self._agents:
+            if process.poll() is None:
+                process.terminate()
+        until = time.monotonic() + timeout
+        for process in self._agents:
+            try:
+                process.wait(max(0.01, until - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._agents = []
+        for fd in gone:
+            os.close(fd)
+        paths, self._kernel_paths = self._kernel_paths, None
+        if paths is not None:
+            self.quiesce(KERNEL_DRAIN_S)  # the kernel's last frames leave by the routes they came by
+            paths.remove()
+
+    def _install_kernel_paths(self, kind: str, options: dict[str, Any], seed: int) -> KernelPaths:
+        try:
+            wanted = KernelOptions(kind, self.fabric, options)
+        except ValueError as error:
+            raise UserError(f"{kind}: {error}") from None
+        paths = KernelPaths(self.fabric, self.net.namespaces, self.net.path_of, kind, wanted.congestion, seed)
+        paths.install()
+        return paths
+
+    def reroute(self, dead_links: Sequence[str]) -> None:
+        """The network has converged around these links, all that are down: the hosts' own routes follow where a kernel transport runs."""
+        if self._kernel_paths is not None:
+            self._kernel_paths.reroute(dead_links)
+
+    def deny(self, entry: str, reason: str = "", by: str = OPERATOR) -> bool:
+        """Put an entry on the denylist (topologies/denylist.py), for the fabric's life; whether it is new. Goes through the controller,
+        straight to the agents where there is none. Raises UserError or FabricError, one line."""
+        return self.control.deny(entry, reason, by)
+
+    def allow(self, entry: str, by: str | None = None) -> bool:
+        """Take an entry off the denylist, or with ``by`` only that party's word; whether it was there. Raises as :meth:`deny`."""
+        return self.control.allow(entry, by)
+
+    def controller_journal(self, since_ns: int) -> list[dict[str, Any]]:
+        """What the controller saw and did after a time (docs/controller.md); nothing where there is none, or it is gone."""
+        return self.control.journal(since_ns)
+
+    def denied(self) -> list[dict[str, Any]]:
+        """The denylist: ``{"entry", "by", "reason", "since_ns"}``, one for everybody who denies it."""
+        return self.control.denied()
+
+    def background(self, stream: Stream, stem: Path) -> Iperf:
+        """One flow of iperf3, not yet prepared; its JSON goes to ``<stem>.json`` and ``<stem>-server.json``. Whoever asked ends it."""
+
+        def popen(host: str, words: list[str], **keys: Any) -> subprocess.Popen[bytes]:
+            made: subprocess.Popen[bytes] = self.net[host].popen(words, env=_environment(), **keys)
+            return made
+
+        return Iperf(self.fabric, stream, popen, self.net.path_of, stem)
+
+    # --- faults and counters ---------------------------------------------------------------------------------------
+
+    def set_link(self, name: str, up: bool) -> int:
+        """Plug or pull a cable; monotonic ns at which the kernel was told."""
+        return self.net.faults.set_link(name, up)
+
+    def set_switch(self, name: str, up: bool) -> int:
+        """Revive or kill a switch with all its cables; monotonic ns at which the kernel was first told."""
+        return self.net.faults.set_switch(name, up)
+
+    def inject(self, kind: str, on: str, *, run_seed: int = 0, **keys: Any) -> Injected:
+        """Any fault of the catalogue (testbed/faults/kinds.py, docs/faults.md): ``inject("loss", "h0:p0-t0-0", probability=0.01)``.
+
+        ``run_seed`` draws what is drawn unless the fault has a ``seed``. It is there until :meth:`clear`, :meth:`heal` or :meth:`stop`.
+        Raises FaultError and FabricError, and then nothing has happened.
+        """
+        return self._injector.inject(kind, on, keys, run_seed)
+
+    @property
+    def _injector(self) -> Injector:
+        if self._faults is None:
+            raise RuntimeError("the cluster is not up: start() comes first")
+        return self._faults
+
+    def clear(self, number: int) -> int:
+        """Take one fault back, by its number; monotonic ns at which the kernel was told."""
+        return self._injector.clear(number)
+
+    def faults(self) -> list[Injected]:
+        """The injected faults that are there, oldest first."""
+        return self._injector.active()
+
+    def fault_events(self) -> list[FaultEvent]:
+        """What injected faults did since this was last asked, in order."""
+        return self._injector.events()
+
+    def link_states(self) -> dict[str, bool]:
+        return self.net.faults.link_states()
+
+    def heal(self) -> None:
+        """Every fault taken back, injected or by hand."""
+        self._injector.heal()
+
+    def _process_of(self, host: int) -> subprocess.Popen[bytes] | None:
+        """The agent of a host; -1: the controller."""
+        if host < 0:
+            return self._controller
+        return self._agents[host] if host < len(self._agents) else None
+
+    def counters(self) -> list[dict[str, Any]]:
+        """One row per port (testbed/dataplane/counters.py)."""
+        return self.net.counters.rows()
+
+    def backlog(self, port: str) -> int:
+        """Bytes of the data class waiting at a port, by its name: a read of memory. Raises KeyError for a port that is not there."""
+        return self.net.counters.data_backlog(self._port_numbers[port])
+
+    def quiesce(self, timeout: float) -> bool:
+        """Wait until no port has anything queued or on its way, at most ``timeout`` seconds."""
+        until = time.monotonic() + timeout
+        while not self.net.counters.quiet():
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.002)
+        return True
+
+    def processes(self) -> dict[str, int]:
+        """Pids of what works while a run goes, by name: agents by their host's, ``controller``, and this one, ``runner``."""
+        found = {name: process.pid for name, process in zip(self.fabric.hosts, list(self._agents), strict=False)}
+        return found | ({"controller": self.controller_pid} if self.controller_alive else {}) | {"runner": os.getpid()}
+
+    def port_watch(self) -> PortWatch:
+        """A new watch over rates and queues of all ports (testbed/emulated/port_watch.py), to be used while the cluster is up."""
+        if self._queues is None:
+            self._queues = netlink.QueueSocket(self.net.namespaces[""])
+        queues = self._queues
+        return PortWatch(
+            self.fabric, self.net.counters.traffic, lambda port: queues.backlog(layout.PORT_BASE + port, bringup.DATA_QUEUE)
+        )
+
+    def cpu(self) -> dict[str, Any]:
+        """{"wall": seconds on the monotonic clock, "busy": [busy seconds of each core]} since boot; callers take differences."""
+        tick = os.sysconf("SC_CLK_TCK")
+        with open("/proc/stat") as held:
+            cores = [line.split()[1:9] for line in held if line.startswith("cpu") and line[3].isdigit()]
+        # user nice system idle iowait irq softirq steal: all but idle and iowait is work (stolen time is not ours, and counts as lost)
+        return {"wall": time.monotonic(), "busy": [sum(int(v) for i, v in enumerate(core) if i not in (3, 4)) / tick for core in cores]}
+
+    # --- watching ----------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raises :class:`ClusterDied` if a process that the cluster needs has died."""
+        if not self._died:
+            with self._watch_lock:
+                for what, process in self._watched.values():
+                    self._note(what, process)
+        if self._died:
+            raise ClusterDied(f"{self._died}: run again, and look into the kernel's log if nobody killed it")
+
+    def _guard(self, what: str, process: Any) -> None:
+        with self._watch_lock:
+            self._watched[os.pidfd_open(process.pid)] = (what, process)
+        os.write(self._waker, b"r")
+
+    def _note(self, what: str, process: subprocess.Popen[bytes]) -> None:
+        status = process.poll()
+        if status not in (None, 0) or (status == 0 and not what.startswith("the agent")):  # agents may be told to stop
+            ended = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+            said = _last_line(self._agents_dir / f"{what.split()[-1]}.err") if what.startswith("the agent") else ""
+            self._died = self._died or f"{what} (process {process.pid}) {ended}" + (f", saying {said!r}" if said else "")
+
+    def _watch(self) -> None:
+        """Sleep until a process dies; then give the main thread a moment to notice, and see to the end if it does not."""
+        while True:
+            with self._watch_lock:
+                live = dict(self._watched)
+            poll = select.poll()
+            poll.register(self._wake, select.POLLIN)
+            for fd, (_, process) in live.items():
+                if process.poll() is None:
+                    poll.register(fd, select.POLLIN)
+            for fd, _ in poll.poll():
+                if fd == self._wake:
+                    if b"x" in os.read(self._wake, 4096):
+                        return
+                    continue
+            with self._watch_lock:
+                for what, process in self._watched.values():
+                    self._note(what, process)
+            if self._died:
+                self._see_to_the_end()
+                return
+
+    def _see_to_the_end(self) -> None:
+        if self._stop_begun.wait(NOTICE_S):
+            return
+        print(f"mrcbed: {self._died}: ending the run", file=sys.stderr, flush=True)
+        os.kill(os.getpid(), signal.SIGTERM)
+        if self._stop_begun.wait(FORCE_S - NOTICE_S):
+            return
+        os._exit(70)  # with this process the sandbox ends, and with it everything of ours
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Hold SIGINT and the like back; they come afterwards."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _environment() -> dict[str, str]:
+    """Ours, so that the run's mark is in it, with the project importable from anywhere."""
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {**os.environ, "PYTHONPATH": path}
+
+
+def _last_line(path: Path) -> str:
+    """The last thing a process said on stderr."""
+    try:
+        lines = [line for line in path.read_text(errors="replace").splitlines() if line.strip()]
+    except OSError:
+        return ""
+    return lines[-1].strip() if lines else ""

@@ -1,0 +1,156 @@
+"""Do the emulated ports keep their rates, and does the counted queue hold what the kernel's own queue holds? Watched while a run goes.
+
+One :class:`PortWatch` per run, fed by scenarios/run/watch.py twice per base RTT. Pure: what it reads is given to it. What it finds is
+judged by scenarios/figures/fidelity.py.
+
+**Too fast.** A token bucket of B bytes lets at most rate * t + B bytes pass in any stretch of time t. The most that any stretch had beyond
+rate * t is found in one pass: what is too much so far, begun anew where it would be less than nothing (Kadane's maximum sum).
+
+**Too slow.** A port must be held to its rate only while it had something to send. Nobody sees a queue between two looks, but FIFO order
+tells: if less data left between them than waited at the first, all that left had waited there already, so the queue was never empty. Looks
+that follow each other like that are a stretch in which the port had to go at its rate.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from testbed.dataplane.counters import Traffic
+from testbed.emulated.bringup import MTU_ROOM, burst_bytes
+from topologies.clos import Fabric
+
+JUDGED_FRAMES = 200
+"""A stretch of fewer full frames is not judged: one frame at each end of it would be too much of it [ours]."""
+ON_THE_CABLE = 4
+"""Frames that have left the kernel's queue and have not been counted at the far end yet: so much the two may differ [ours]."""
+COMPARE_EVERY = 4
+"""Looks: the kernel is asked by a message, which takes as long as the look itself [ours]."""
+BUCKETS, CUT = 3, 4
+"""HTB has a bucket for each class and one for the port, and each may be overdrawn by a frame; one more frame may be half read [ours]."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was read, and between which times (monotonic ns)."""
+
+    before: int
+    after: int
+    traffic: Traffic
+
+
+class PortWatch:
+    """``read`` gives the counters, arrivals read first; ``queued`` what the kernel says waits of a port's data class, or None."""
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        read: Callable[[], Traffic],
+        queued: Callable[[int], int | None] = lambda port: None,
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self.fabric = fabric
+        self._read, self._queued, self._clock = read, queued, clock
+        ends = [(port, link) for link in fabric.links for port in (link.a, link.b)]
+        ends.sort(key=lambda end: end[0].number)
+        self._ends = ends
+        self.rate = np.array([link.rate for _, link in ends], dtype=np.float64) / 8e9  # bytes per ns
+        self.frame = fabric.frame_bytes + MTU_ROOM
+        self.at_switch = np.array([port.node not in fabric.hosts for port, _ in ends])
+        count = len(ends)
+        self.looks = 0
+        self.excess, self._sum = np.zeros(count), np.zeros(count)
+        self.busy_ns, self.busy_bytes, self.least = np.zeros(count), np.zeros(count), np.full(count, np.inf)
+        self._stretch, self._begun, self._ended = np.zeros(count), np.full(count, np.inf), np.zeros(count)
+        self.compared, self.equal, self.off = np.zeros(count, np.int64), np.zeros(count, np.int64), np.zeros(count)
+        self._last: Look | None = None
+        self._first: Look | None = None
+
+    def look(self) -> None:
+        """Read everything once more."""
+        now = self._look()
+        self.looks += 1
+        if self._last is None:
+            self._first = now
+        else:
+            self._judge(self._last, now)
+        self._last = now
+        if self.looks % COMPARE_EVERY == 0:
+            self._compare(now)
+
+    def _look(self) -> Look:
+        before = self._clock()
+        traffic = self._read()
+        return Look(before, self._clock(), traffic)
+
+    def _judge(self, was: Look, now: Look) -> None:
+        gone = now.traffic.left - was.traffic.left
+        # Whoever begins at `was` may have begun as early as before the reading of it: that makes the time longer, the excess smaller.
+        self._sum = np.maximum(self._sum, -self.rate * (was.after - was.before)) + gone - self.rate * (now.after - was.after)
+        self.excess = np.maximum(self.excess, self._sum)
+        data_gone = now.traffic.data_left - was.traffic.data_left
+        never_empty = data_gone < was.traffic.waiting - ON_THE_CABLE * self.frame
+        self._close(~never_empty)
+        self._begun = np.where(never_empty & ~np.isfinite(self._begun), was.after, self._begun)
+        self._stretch += np.where(never_empty, gone, 0.0)
+        self._ended = np.where(never_empty, now.before, self._ended)
+
+    def _close(self, which: NDArray[np.bool_]) -> None:
+        """Stretches of these ports are over: keep them if they are long enough."""
+        over = which & np.isfinite(self._begun)
+        if not over.any():
+            return
+        took = np.where(over, self._ended - np.where(over, self._begun, 0.0), 0.0)
+        due = self.rate * took
+        kept = over & (due >= JUDGED_FRAMES * self.frame)
+        self.busy_ns += np.where(kept, took, 0.0)
+        self.busy_bytes += np.where(kept, self._stretch, 0.0)
+        self.least = np.where(kept, np.minimum(self.least, self._stretch / np.maximum(due, 1.0)), self.least)
+        self._begun, self._stretch = np.where(over, np.inf, self._begun), np.where(over, 0.0, self._stretch)
+
+    def _compare(self, now: Look) -> None:
+        """The longest queue of a switch, counted before and after the kernel told its length."""
+        waiting = np.where(self.at_switch, now.traffic.waiting, 0.0)
+        port = int(waiting.argmax())
+        if waiting[port] < self.frame:
+            return
+        a = self._read()
+        told = self._queued(port)
+        b = self._read()
+        if told is None:
+            return
+        low = a.data_admitted[port] - b.data_left[port] - b.data_flushed[port]
+        high = b.data_admitted[port] - a.data_left[port] - a.data_flushed[port]
+        self.compared[port] += 1
+        self.equal[port] += low == high == told
+        self.off[port] = max(self.off[port], low - ON_THE_CABLE * self.frame - told, told - high)
+
+    def result(self) -> dict[str, Any]:
+        """For run.json: ``looks`` and per port that carried anything its rate, bytes, and what was found. docs/results.md has the keys."""
+        self._close(np.ones(len(self._ends), dtype=bool))
+        rows = []
+        carried = self._last.traffic.left - self._first.traffic.left if self._last and self._first else np.zeros(len(self._ends))
+        for number, (port, link) in enumerate(self._ends):
+            if not carried[number]:
+                continue
+            least = float(self.least[number])
+            rows.append(
+                {
+                    "port": port.name, "link": link.name, "rate_bps": link.rate, "bytes": int(carried[number]),
+                    "excess_bytes": round(float(self.excess[number])), "allowed_bytes": allowed_bytes(link.rate, self.frame),
+                    "busy_ns": int(self.busy_ns[number]), "busy_bytes": int(self.busy_bytes[number]),
+                    "busy_share": round(least, 4) if np.isfinite(least) else None,
+                    "compared": int(self.compared[number]), "equal": int(self.equal[number]), "off_bytes": int(self.off[number]),
+                }
+            )  # fmt: skip
+        return {"looks": self.looks, "frame_bytes": self.frame, "ports": rows}
+
+
+def allowed_bytes(rate: int, frame: int) -> int:
+    """What a port of ``rate`` (bits/s) may send beyond it in any stretch of time."""
+    return BUCKETS * burst_bytes(rate) + CUT * frame

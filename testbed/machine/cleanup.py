@@ -1,0 +1,142 @@
+"""Finds and ends what a run of ours left behind: normally nothing, since a run's processes end with each other (sandbox.py).
+
+Used by `mrcbed clean` and the tests. A process is ours only if it carries the mark of a run (sandbox.RUN_MARK) whose front process is
+gone, or shares the private PID namespace of one that does. Processes go by their own pid (as a pidfd, so never a stranger who got the
+number); interfaces, namespaces, queues and pins go with the processes that hold them. Never removes anything by name.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from testbed.machine.sandbox import RUN_MARK, start_time
+
+END_S = 2.0
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """A process of a dead run, and how many interfaces its network namespace holds apart from the machine's own."""
+
+    run: str
+    pid: int
+    name: str
+    command: str
+    interfaces: int
+    began: str  # start time, which with the pid names the process for good
+
+
+def find() -> list[Leftover]:
+    """Processes of runs that have no front any more, oldest pid first. Needs root to see them all."""
+    own_pid_ns, own_net_ns = _namespace("self", "pid"), _namespace("self", "net")
+    marks: dict[int, str] = {}
+    spaces: dict[int, int] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            pid = int(entry)
+            spaces[pid] = _namespace(pid, "pid")
+            if mark := mark_of(pid):
+                marks[pid] = mark
+    dead = {mark for mark in set(marks.values()) if not _alive(mark, own_pid_ns)}
+    by_space = {spaces[pid]: mark for pid, mark in marks.items() if mark in dead and spaces[pid] not in (0, own_pid_ns)}
+    found = []
+    for pid, space in spaces.items():
+        mark = marks.get(pid, "") if marks.get(pid) in dead else by_space.get(space, "")
+        # A mark of its own that is alive wins over a dead neighbour: never end a run that somebody still watches.
+        if not mark or (pid in marks and marks[pid] not in dead) or pid == os.getpid():
+            continue
+        try:
+            began = start_time(pid)
+        except OSError:
+            continue
+        command = _read(pid, "cmdline").replace("\0", " ").strip()
+        found.append(Leftover(mark, pid, _read(pid, "comm"), command, _interfaces(pid, own_net_ns), began))
+    return sorted(found, key=lambda item: item.pid)
+
+
+def end(found: list[Leftover], timeout: float = END_S) -> list[Leftover]:
+    """Kill what :func:`find` found and wait; returns what is still there."""
+    handles: list[tuple[Leftover, int]] = []
+    for item in found:
+        try:
+            handles.append((item, os.pidfd_open(item.pid)))
+        except OSError:
+            continue
+    for item, fd in handles:
+        if _lives(item):  # still that process, not a stranger with its number: and the descriptor was opened before we looked
+            try:
+                signal.pidfd_send_signal(fd, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+    until = time.monotonic() + timeout
+    left = handles
+    while left and time.monotonic() < until:
+        left = [h for h in left if _lives(h[0])]
+        time.sleep(0.01)
+    for _, fd in handles:
+        os.close(fd)
+    return [item for item, _ in left]
+
+
+def as_data(found: list[Leftover]) -> list[dict[str, Any]]:
+    """For --json."""
+    return [asdict(item) for item in found]
+
+
+def _alive(mark: str, own_pid_ns: int) -> bool:
+    """Whether the front that a mark names is there. Marks of another PID namespace (a run inside a run) are their own run's business."""
+    try:
+        space, pid, began = mark.split(".")
+        return int(space) != own_pid_ns or start_time(int(pid)) == began
+    except ValueError:
+        return True  # not a mark of ours
+    except OSError:
+        return False
+
+
+def _lives(item: Leftover) -> bool:
+    try:
+        if start_time(item.pid) != item.began:
+            return False
+        return Path(f"/proc/{item.pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def mark_of(pid: int) -> str:
+    """The mark of the run that a process belongs to; empty for none, or where we may not look."""
+    needle = RUN_MARK.encode() + b"="
+    try:
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return ""
+    return next((v[len(needle) :].decode(errors="replace") for v in environment.split(b"\0") if v.startswith(needle)), "")
+
+
+def _namespace(pid: int | str, kind: str) -> int:
+    try:
+        return os.stat(f"/proc/{pid}/ns/{kind}").st_ino
+    except OSError:
+        return 0
+
+
+def _interfaces(pid: int, own: int) -> int:
+    if _namespace(pid, "net") in (0, own):
+        return 0
+    try:
+        with open(f"/proc/{pid}/net/dev") as held:
+            return sum(1 for line in held if ":" in line and not line.strip().startswith("lo:"))
+    except OSError:
+        return 0
+
+
+def _read(pid: int, what: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/{what}").read_text(errors="replace").strip()
+    except OSError:
+        return ""

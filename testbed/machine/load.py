@@ -1,0 +1,88 @@
+"""What the kernel tells of the machine and of processes: CPU, waiting for it, clocks. Reads /proc and clocks, changes nothing.
+
+Used by scenarios/run/watch.py. Whatever a kernel does not tell is None, never a guess.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from typing import NamedTuple
+
+
+class Work(NamedTuple):
+    """Of a process with all its threads, since it began."""
+
+    cpu_ns: int  # on a core
+    delay_ns: int  # ready to run, without a core
+    turns: int  # times that it got one
+
+
+class Cpu(NamedTuple):
+    """Of a machine, clock ticks. ``busy`` includes ``interrupts`` (the kernel's work on packets) and ``steal`` (another machine's)."""
+
+    busy: int
+    total: int
+    interrupts: int
+    steal: int
+
+
+class Clocks(NamedTuple):
+    """One look at the clocks, ns. ``width``: how long the look took, so how far apart the readings may be."""
+
+    monotonic: int
+    real: int
+    raw: int  # of the hardware: no daemon slews it
+    boot: int  # goes on while the machine sleeps
+    width: int
+
+
+def read_cpu() -> Cpu:
+    """Of the whole machine since boot (proc_stat(5))."""
+    with open("/proc/stat", encoding="ascii") as stat:
+        user, nice, system, idle, waiting, irq, softirq, steal = (int(x) for x in stat.readline().split()[1:9])
+    busy = user + nice + system + irq + softirq + steal
+    return Cpu(busy, busy + idle + waiting, irq + softirq, steal)
+
+
+def read_pressure() -> int | None:
+    """Time since boot in which some task of the machine waited for a core, us (PSI, Documentation/accounting/psi.rst)."""
+    try:
+        with open("/proc/pressure/cpu", encoding="ascii") as held:
+            return int(held.readline().rpartition("total=")[2])
+    except (OSError, ValueError):
+        return None
+
+
+def read_thread(directory: str) -> Work | None:
+    """Of one thread, by its directory in /proc; None if it is gone or the kernel does not account for it."""
+    with suppress(OSError, ValueError, TypeError), open(f"{directory}/schedstat", encoding="ascii") as held:
+        return Work(*map(int, held.read().split()))
+    return None
+
+
+def read_work(pid: int) -> Work | None:
+    """None if it is gone or the kernel does not account for it (Documentation/scheduler/sched-stats.rst)."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return None
+    found = [work for thread in threads if (work := read_thread(f"/proc/{pid}/task/{thread}")) is not None]  # one may end meanwhile
+    return Work(*map(sum, zip(*found, strict=True))) if found else None
+
+
+def read_clocks() -> Clocks:
+    """All between two readings of the monotonic clock."""
+    before = time.monotonic_ns()
+    real, raw = time.clock_gettime_ns(time.CLOCK_REALTIME), time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+    boot, after = time.clock_gettime_ns(time.CLOCK_BOOTTIME), time.monotonic_ns()
+    return Clocks((before + after) // 2, real, raw, boot, after - before)
+
+
+def time_namespace(pid: int | str = "self") -> int | None:
+    """Which clocks a process has (time_namespaces(7)); None where that cannot be seen."""
+    try:
+        return os.stat(f"/proc/{pid}/ns/time").st_ino
+    except OSError:
+        return None

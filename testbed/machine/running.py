@@ -1,0 +1,67 @@
+"""Where the fabrics that are up can be asked: `mrcbed denylist` and its like find a running fabric's controller by this.
+
+The note lies in the run's own tmpfs, which only its processes have mounted: it is read through one of them (/proc/PID/root), so that a run
+that is killed leaves nothing behind. It holds the token that changes need, so it is root's alone, and only a note of root's is believed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from testbed.machine import sandbox
+from testbed.machine.cleanup import mark_of
+
+NOTE = Path(sandbox.RUN_DIR) / "controller-at.json"
+
+
+@dataclass(frozen=True)
+class Running:
+    url: str
+    fabric: str
+    token: str = field(repr=False)
+
+
+def announce(url: str, fabric: str, token: str) -> None:
+    """Leave the note. To be called inside the sandbox."""
+    write_secret(NOTE, json.dumps({"url": url, "fabric": fabric, "token": token}))
+
+
+def write_secret(path: Path, text: str) -> None:
+    """Write a file that nobody but us may read, not even for a moment."""
+    path.unlink(missing_ok=True)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def withdraw() -> None:
+    """Take it away again: another fabric may follow in the same sandbox."""
+    with contextlib.suppress(OSError):
+        NOTE.unlink()
+
+
+def find() -> list[Running]:
+    """Every fabric that is up on this machine with a controller, as far as we may see."""
+    found: dict[str, Running] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and mark_of(int(entry)):
+            try:
+                data = json.loads(_read(f"/proc/{entry}/root{NOTE}"))
+                found[data["url"]] = Running(str(data["url"]), str(data["fabric"]), str(data["token"]))
+            except (OSError, ValueError, KeyError, TypeError):
+                continue
+    return list(found.values())
+
+
+def _read(path: str) -> bytes:
+    """A note of root's. Any user may mark a process as a run's and put something else in its place, such as a pipe that never ends.
+    Raises OSError."""
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
+        about = os.fstat(file.fileno())
+        if about.st_uid != 0 or not stat.S_ISREG(about.st_mode):
+            raise PermissionError(f"{path} is not root's")
+        return file.read()

@@ -1,0 +1,247 @@
+"""A private process tree for one run: whatever ends, everything of the run ends with it.
+
+    front (root's own namespaces)  ->  init (pid 1 of a private PID namespace)  ->  worker (does all the work)
+
+``mrcbed`` calls :func:`run`; ``python -m testbed.machine.sandbox -- COMMAND...`` wraps any command. The front waits, forwards signals and
+passes the worker's exit status on. Init reaps and forwards. Each dies with its parent, and when init goes the kernel ends every
+process of the namespace, those that users started in hosts included; with the last of them go the network namespaces, and with
+these every interface, qdisc and filter. In the private mount namespace lie the bpffs that holds our pins and the tmpfs that holds
+our sockets, so these vanish too. Nothing has to be cleaned up by anyone.
+
+Init has a session of its own: a terminal's Ctrl-C reaches the front alone and so comes down the chain once, never three times.
+Must stay free of heavy imports, and must never leave a mount in the machine's own mount namespace.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import sys
+from collections.abc import Callable
+from types import FrameType
+
+from testbed.errors import Interrupted, UserError, explain
+from testbed.machine import agent_user
+from testbed.machine.streams import take_standard_streams
+
+RUN_MARK = "MRCBED_RUN"
+"""Environment variable in every process that a run starts: ``<PID namespace of the front>.<its pid>.<its start time>``. Clean-up
+knows ours by it."""
+_INSIDE = "MRCBED_SANDBOX"
+_AGENT_UID = "MRCBED_AGENT_UID"
+RUN_DIR = "/run/mrcbed"
+BPFFS = "/sys/fs/bpf"
+
+_CLONE_NEWNS, _CLONE_NEWPID = 0x00020000, 0x20000000
+_MS_REC, _MS_PRIVATE, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 0x4000, 0x40000, 2, 4, 8
+_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
+_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGWINCH)
+_WATCHED = {*_FORWARDED, signal.SIGCHLD}
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM or SIGHUP: end the run. A KeyboardInterrupt that a prompt can tell from Ctrl-C."""
+
+
+_stop_requested = False
+
+
+def stop_requested() -> bool:
+    """Whether SIGTERM or SIGHUP has come. A prompt that catches KeyboardInterrupt must end when this says so."""
+    return _stop_requested
+
+
+def inside() -> bool:
+    """Whether this process lives in a sandbox."""
+    return os.environ.get(_INSIDE) == str(os.stat("/proc/self/ns/pid").st_ino)
+
+
+def agent_uid() -> int:
+    """The user, and group, that this run's agents become (agent_user.py). Only inside a sandbox."""
+    return int(os.environ[_AGENT_UID])
+
+
+def start_time(pid: int | str = "self") -> str:
+    """Start time of a process in clock ticks since boot, which with the pid names it for good. Raises OSError."""
+    with open(f"/proc/{pid}/stat") as held:
+        return held.read().rpartition(")")[2].split()[19]
+
+
+def run(work: Callable[[], int]) -> int:
+    """Run ``work`` in a sandbox of its own and return its exit status, 128 + n if signal n ended it. Raises :class:`UserError`."""
+    if os.geteuid() != 0:
+        raise UserError("mrcbed needs root: run it with sudo")
+    take_standard_streams()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    mark = f"{os.stat('/proc/self/ns/pid').st_ino}.{os.getpid()}.{start_time()}"
+    own_pid_ns = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+    alive, held = os.pipe()  # init reads `alive`: end of file means that the front is gone
+    signals_before = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
+    stop_before = signal.signal(signal.SIGTSTP, signal.SIG_IGN)  # half a cluster suspended is no use to anyone
+    try:
+        _check(_libc.unshare(_CLONE_NEWPID), "a private PID namespace")
+        try:
+            init = os.fork()
+        finally:
+            if os.getpid() != 1:
+                _libc.setns(own_pid_ns, _CLONE_NEWPID)  # later children of the front are the machine's again
+        if init == 0:
+            os.close(held)
+            _init(work, mark, alive, signals_before)
+        return _wait(init, init_is_all=True)
+    finally:
+        for fd in (alive, held, own_pid_ns):
+            os.close(fd)
+        signal.signal(signal.SIGTSTP, stop_before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, signals_before)
+
+
+def _check(result: int, what: str) -> None:
+    if result != 0:
+        code = ctypes.get_errno()
+        raise UserError(f"the kernel refused {what} ({os.strerror(code)}): see mrcbed doctor; an unprivileged container will not do")
+
+
+def _die_with_parent() -> None:
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def _name(name: bytes) -> None:
+    _libc.prctl(_PR_SET_NAME, name, 0, 0, 0)
+
+
+def _wait(child: int, init_is_all: bool) -> int:
+    """Forward signals to ``child`` until it ends; its exit status. As init (``init_is_all`` False) reap strangers too."""
+    while True:
+        got = signal.sigwaitinfo(_WATCHED)
+        if got.si_signo != signal.SIGCHLD:
+            try:
+                os.kill(child, got.si_signo)
+            except ProcessLookupError:
+                pass
+            continue
+        while True:
+            try:
+                pid, status = os.waitpid(child if init_is_all else -1, os.WNOHANG)
+            except ChildProcessError:
+                return 1
+            if pid == child:
+                code = os.waitstatus_to_exitcode(status)
+                return code if code >= 0 else 128 - code
+            if pid == 0:
+                break
+
+
+def _init(work: Callable[[], int], mark: str, alive: int, mask: set[int | signal.Signals]) -> None:
+    """Pid 1. Never returns."""
+    status = 2
+    try:
+        _die_with_parent()
+        if select.select([alive], [], [], 0)[0]:  # the front died before we asked to die with it
+            os._exit(1)
+        os.setsid()
+        _name(b"mrcbed-init")
+        os.environ[RUN_MARK] = mark
+        space = os.stat("/proc/self/ns/pid").st_ino
+        os.environ[_AGENT_UID] = str(agent_user.choose(space))  # before /proc shows our own processes alone
+        _mounts()
+        os.environ[_INSIDE] = str(space)
+        worker = os.fork()
+        if worker == 0:
+            os.close(alive)
+            _worker(work, mask)
+        status = _wait(worker, init_is_all=False)
+    except UserError as error:
+        print(f"mrcbed: {error}", file=sys.stderr)
+    except BaseException as error:
+        print(f"mrcbed: the sandbox failed: {error!r}", file=sys.stderr)
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def _mounts() -> None:
+    """The private mounts."""
+    _check(_libc.unshare(_CLONE_NEWNS), "a private mount namespace")
+    _check(_libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None), "private mounts")
+    _check(_libc.mount(b"proc", b"/proc", b"proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, None), "a /proc of its own")
+    if not os.path.isdir(BPFFS):
+        raise UserError(f"{BPFFS} is missing: mount sysfs, and use a kernel with BPF; see mrcbed doctor")
+    _check(_libc.mount(b"bpffs", BPFFS.encode(), b"bpf", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, b"mode=0700"), "a bpffs of its own")
+    os.makedirs(RUN_DIR, mode=0o700, exist_ok=True)
+    _check(_libc.mount(b"tmpfs", RUN_DIR.encode(), b"tmpfs", _MS_NOSUID | _MS_NODEV, b"mode=0700"), f"a tmpfs on {RUN_DIR}")
+
+
+def _worker(work: Callable[[], int], mask: set[int | signal.Signals]) -> None:
+    """The process that does the work. Never returns."""
+    status = 1
+    try:
+        _die_with_parent()
+        if os.getppid() != 1:
+            os._exit(1)
+        _name(b"mrcbed-worker")
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, _terminate)
+        signal.signal(signal.SIGHUP, _terminate)
+        signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask - _WATCHED)
+        status = work()
+    except SystemExit as leave:
+        status = leave.code if isinstance(leave.code, int) else int(leave.code is not None)
+        if isinstance(leave.code, str):
+            print(leave.code, file=sys.stderr)
+    except BaseException as error:
+        line, status = explain(error)
+        if status == 70 and os.environ.get("MRCBED_DEBUG"):
+            import traceback
+
+            traceback.print_exc()
+        if not isinstance(error, KeyboardInterrupt) or isinstance(error, Interrupted):
+            print(f"mrcbed: {line}", file=sys.stderr)
+    finally:
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        except OSError:
+            pass
+        os._exit(status)
+
+
+def _terminate(number: int, _frame: FrameType | None) -> None:
+    """SIGTERM and SIGHUP in the worker: raise once, so that nothing interrupts the tear-down that follows."""
+    global _stop_requested
+    if not _stop_requested:
+        _stop_requested = True
+        raise Terminated(f"signal {number}")
+
+
+def _exec(command: list[str]) -> int:
+    """Replace the worker by ``command``, whose handlers are its own."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execvp(command[0], command)
+    except OSError as error:
+        print(f"mrcbed: cannot run {command[0]}: {error.strerror}", file=sys.stderr)
+    return 127
+
+
+def main(arguments: list[str]) -> int:
+    """``-- COMMAND [ARGUMENT...]``."""
+    command = arguments[1:] if arguments[:1] == ["--"] else arguments
+    if not command:
+        print("usage: python -m testbed.machine.sandbox -- COMMAND [ARGUMENT...]", file=sys.stderr)
+        return 2
+    try:
+        return run(lambda: _exec(command))
+    except UserError as error:
+        print(f"mrcbed: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,144 @@
+"""What both worlds offer to a run: a fabric with agents, faults, counters and a clock.
+
+:class:`testbed.emulated.cluster.Cluster` is a world of processes and packets, :class:`testbed.simulated.cluster.SimulatedCluster` one in
+virtual time; scenarios.run knows no more of either than this page. A third world (a fluid one, several machines) is another class with
+these methods. All times are nanoseconds of the world's own :attr:`World.clock`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from agents.clock import Clock
+from testbed.faults.targets import FaultEvent, Injected
+from topologies import Fabric
+
+
+class Agent(Protocol):
+    """The agent of one host, as agents.process.control.AgentClient shows it."""
+
+    def call(self, op: str, **args: Any) -> Any:
+        """One operation and its answer. Raises :class:`agents.process.control.AgentError` if the agent refuses it or is gone."""
+
+    def fileno(self) -> int: ...
+    def notifications(self) -> list[dict[str, Any]]: ...
+
+
+class Ports(Protocol):
+    """A watch over the rates and queues of all ports."""
+
+    def look(self) -> None: ...
+    def result(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One flow of background traffic. ``rate_bps``: payload, all parallel streams together; None: as fast as TCP goes."""
+
+    number: int  # unique among those of a fabric at one time
+    src: int
+    dst: int
+    protocol: str
+    rate_bps: int | None
+    seconds: int
+    ev: int  # of the path, taken in both directions
+    parallel: int = 1
+    congestion: str = "cubic"
+
+
+class Background(Protocol):
+    """One flow of background traffic while it lives: :meth:`prepare`, :meth:`begin`, :meth:`ask` for its report, :meth:`end`."""
+
+    cut: bool
+
+    @property
+    def begun(self) -> bool: ...
+    @property
+    def over(self) -> bool: ...
+    def prepare(self) -> None: ...
+    def begin(self) -> None: ...
+    def ask(self) -> None: ...
+    def end(self) -> None: ...
+
+
+class World(Protocol):
+    """A built fabric. What has "raises" in its text raises testbed.errors.UserError, FaultError or FabricError: one line for people."""
+
+    fabric: Fabric
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def controller_lost(self) -> bool:
+        """Whether a controller came up and is gone. Traffic does not need it."""
+
+    @property
+    def agents(self) -> Sequence[Agent]:
+        """By host; empty before :meth:`start_agents`."""
+
+    def start(self) -> None:
+        """Build the fabric. Raises if this machine cannot, and then leaves nothing behind."""
+
+    def stop(self) -> None:
+        """Take everything down. Idempotent."""
+
+    def start_agents(self, transport: str, options: dict[str, Any], log_dir: Path, seed: int, policy: str = "none") -> None:
+        """One agent per host, all answering. ``policy``: what the controller tells them of link events. Raises."""
+
+    def stop_agents(self) -> None:
+        """End all agents; they flush their logs."""
+
+    def controller_journal(self, since_ns: int) -> list[dict[str, Any]]:
+        """What the controller saw and did after a time (docs/controller.md)."""
+
+    def reroute(self, dead_links: Sequence[str]) -> None:
+        """The network has converged around these links, all that are down."""
+
+    def deny(self, entry: str, reason: str = "", by: str = ...) -> bool:
+        """Put an entry on the denylist (topologies/denylist.py); whether it is new. Raises."""
+
+    def allow(self, entry: str, by: str | None = None) -> bool:
+        """Take an entry off the denylist, or with ``by`` only that party's word; whether it was there. Raises."""
+
+    def inject(self, kind: str, on: str, *, run_seed: int = 0, **keys: Any) -> Injected:
+        """Begin a fault of the catalogue (docs/faults.md), drawn by ``run_seed`` unless it has one. Raises, and then nothing began."""
+
+    def clear(self, number: int) -> int:
+        """Take one fault back, by its number; when. Raises if it is not there."""
+
+    def faults(self) -> Sequence[Injected]:
+        """The injected faults that are there, oldest first."""
+
+    def fault_events(self) -> Sequence[FaultEvent]:
+        """What injected faults did since this was last asked, in order."""
+
+    def link_states(self) -> dict[str, bool]:
+        """Cable -> whether it carries, in the fabric's order."""
+
+    def heal(self) -> None:
+        """Take every fault back, injected or by hand."""
+
+    def counters(self) -> list[dict[str, Any]]:
+        """One row per port (testbed/dataplane/counters.py)."""
+
+    def backlog(self, port: str) -> int:
+        """Bytes of the data class waiting at a port, by its name. Raises KeyError for a port that is not there."""
+
+    def quiesce(self, timeout: float) -> bool:
+        """Wait until no port has anything queued or on its way, at most ``timeout`` seconds; whether it came to that."""
+
+    def check(self) -> None:
+        """Raises :class:`testbed.errors.ClusterDied` if something that the world needs has died."""
+
+    def processes(self) -> Mapping[str, int]:
+        """Pids of what works while a run goes, by name; empty where there are no processes."""
+
+    def port_watch(self) -> Ports | None:
+        """A new watch over rates and queues of all ports; None where a model moves them."""
+
+    def background(self, stream: Stream, stem: Path) -> Background:
+        """A flow of background traffic, not yet prepared; the caller ends it. Its reports are ``<stem>*.json``. Raises."""
