@@ -128,7 +128,7 @@ SHARED = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 WHOLE_ENGINES := $(addprefix tests/agents/,test_virtual.py test_collectives.py mrc/test_delivery.py mrc/test_failures.py \
 	roce/test_delivery.py roce/test_recovery.py)
 ALL_ENGINES := tests/agents tests/fuzz --ignore=tests/agents/clustermapper --ignore=tests/agents/kernel
-SANDBOXES ?= 3
+SANDBOXES ?= 4
 
 # Every part runs, whatever became of those before it, and the last lines say which to look at.
 test: root install $(STAMPS)/dev

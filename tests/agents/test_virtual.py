@@ -10,7 +10,7 @@ import pytest
 from agents.mrc.endpoint import Endpoint
 from agents.packets import dscp, headers
 from agents.transport import NEVER
-from tests.agents.egress import TRIM_BYTES, Egress, dscp_of, is_high
+from tests.agents.nic.egress import TRIM_BYTES, Egress, dscp_of, is_high
 from tests.agents.virtual import VirtualNetwork, connect
 from topologies import addressing
 from topologies.clos import Fabric

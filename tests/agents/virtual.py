@@ -1,7 +1,7 @@
 """A deterministic virtual-time network for engines: no root, no clock, no threads.
 
 Every host of a fabric has an engine; a frame takes its path's links one after the other. Each link serialises what its egress port
-(:mod:`tests.agents.egress`: marking, trimming, tail drop, two classes) gives it, and the fabric's propagation delay passes once, at the
+(:mod:`tests.agents.nic.egress`: marking, trimming, tail drop, two classes) gives it, and the fabric's propagation delay passes once, at the
 receiving host, as in the agents: an idle path's round trip is the fabric's base RTT. Time jumps to the next thing that happens.
 Tests decide on loss, extra delay and copies, link by link. Switching uses the real static tables and uSID shifts.
 """
@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from agents.transport import NEVER, Engine
-from tests.agents.egress import Egress, is_high
+from tests.agents.nic.egress import Egress, is_high
 from topologies.addressing import BLOCK, shift, switch_usid
 from topologies.clos import Fabric, Port
 from topologies.paths import static_tables

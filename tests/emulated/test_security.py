@@ -95,7 +95,7 @@ def test_another_users_process_cannot_signal_an_agent(whole: Cluster) -> None:
 
 def test_runs_at_once_have_different_users() -> None:
     """Two more sandboxes beside this one."""
-    say = "import sys; from testbed import sandbox; print(sandbox.agent_uid(), flush=True); sys.stdin.read()"
+    say = "import sys; from testbed.machine import sandbox; print(sandbox.agent_uid(), flush=True); sys.stdin.read()"
     words = [sys.executable, "-m", "testbed.machine.sandbox", "--", sys.executable, "-c", say]
     runs = [subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) for _ in range(2)]
     uids = [int(run.stdout.readline()) for run in runs if run.stdout]

@@ -32,69 +32,88 @@ class Mutation:
 
 
 def _bug(name: str, file: str, first: str, *edits: tuple[str, str]) -> Mutation:
-    """``first``: words of tests/agents/mrc/test_<word>.py."""
-    return Mutation(name, f"agents/mrc/{file}", edits, tuple(f"tests/agents/mrc/test_{word}.py" for word in first.split()))
+    """``file``: below agents. ``first``: words of test_<word>.py somewhere below tests/agents/mrc."""
+    tests = [next((ROOT / "tests/agents/mrc").rglob(f"test_{word}.py")) for word in first.split()]
+    return Mutation(name, f"agents/{file}", edits, tuple(str(path.relative_to(ROOT)) for path in tests))
 
 
 MUTATIONS = (
     # What a SACK says, and what is believed of it.
-    _bug("last SACK bit never sent", "responder.py", "responder", ("_FULL: Final = (1 << 64) - 1", "_FULL: Final = (1 << 63) - 1")),
-    _bug("first SACK bit not read", "requester.py", "requester", ("new = bitmap & ~known\n", "new = bitmap & ~known & ~1\n")),
-    _bug("bitmap base read one too high", "requester.py", "requester", ("base = edge - 1 + offset", "base = edge + offset")),
-    _bug("bitmap base sent one too low", "departures.py", "sack_frames", (">> 7, base - cack,", ">> 7, base - cack - 1,")),
-    _bug("clear bits of an old SACK believed", "requester.py", "requester", ("fresh = units >= 0", "fresh = True")),
-    _bug("RTT taken of any copy", "requester.py", "requester", ("self.count[slot] != (2 if rtx else 1)", "self.count[slot] < 1")),
-    # Paths and planes.
-    _bug("lossy EV not dropped", "path_set.py", "path_set", ("self._give_up(now, i, LOST, cause)", "pass")),
     _bug(
-        "EV replaced from another plane", "path_set.py", "path_set",
+        "last SACK bit never sent", "mrc/receiver/responder.py", "responder",
+        ("_FULL: Final = (1 << 64) - 1", "_FULL: Final = (1 << 63) - 1"),
+    ),
+    _bug("first SACK bit not read", "mrc/sender/requester.py", "requester", ("new = bitmap & ~known\n", "new = bitmap & ~known & ~1\n")),
+    _bug("bitmap base read one too high", "mrc/sender/requester.py", "requester", ("base = edge - 1 + offset", "base = edge + offset")),
+    _bug("bitmap base sent one too low", "mrc/departures.py", "sack_frames", (">> 7, base - cack,", ">> 7, base - cack - 1,")),
+    _bug("clear bits of an old SACK believed", "mrc/sender/requester.py", "requester", ("fresh = units >= 0", "fresh = True")),
+    _bug(
+        "RTT taken of any copy", "mrc/sender/requester.py", "requester",
+        ("self.count[slot] != (2 if rtx else 1)", "self.count[slot] < 1"),
+    ),
+    # Paths and planes.
+    _bug("lossy EV not dropped", "mrc/paths/path_set.py", "path_set", ("self._give_up(now, i, LOST, cause)", "pass")),
+    _bug(
+        "EV replaced from another plane", "mrc/paths/path_set.py", "path_set",
         ('(now, self.plane_of[i], "replaces")', '(now, (self.plane_of[i] + 1) % self.planes, "replaces")'),
     ),
-    _bug("SKIP EV carries data", "path_set.py", "path_set", ("if s == SKIP:", "if s == DENIED:")),
-    _bug("revival after one probe", "path_set.py", "path_set", ("self.clean[i] >= self.need[i] or (", "self.clean[i] >= 1 or (")),
+    _bug("SKIP EV carries data", "mrc/paths/path_set.py", "path_set", ("if s == SKIP:", "if s == DENIED:")),
+    _bug("revival after one probe", "mrc/paths/path_set.py", "path_set", ("self.clean[i] >= self.need[i] or (", "self.clean[i] >= 1 or (")),
     _bug(
-        "flapping path not kept out longer", "path_set.py", "path_set",
+        "flapping path not kept out longer", "mrc/paths/path_set.py", "path_set",
         ("min(self.config.probe_successes << (self.flaps[i] - 1), MAX_PROOF)", "self.config.probe_successes"),
     ),
-    _bug("no floor under the EVs in use", "path_set.py", "path_set", ("self.in_rotation <= self.floor() and", "self.in_rotation < 1 and")),
-    _bug("overdue EV not held", "path_set.py", "path_set", ("return now - self.oldest_ns[i] >", "return self.oldest_ns[i] - now >")),
-    _bug("plane not rotated", "requester.py", "requester", ("self.plane = plane + 1 if plane + 1 < n else 0", "self.plane = plane")),
     _bug(
-        "lost packet again by the same plane", "requester.py", "requester",
+        "no floor under the EVs in use", "mrc/paths/path_set.py", "path_set",
+        ("self.in_rotation <= self.floor() and", "self.in_rotation < 1 and"),
+    ),
+    _bug(
+        "overdue EV not held", "mrc/paths/path_set.py", "path_set",
+        ("return now - self.oldest_ns[i] >", "return self.oldest_ns[i] - now >"),
+    ),
+    _bug(
+        "plane not rotated", "mrc/sender/requester.py", "requester",
+        ("self.plane = plane + 1 if plane + 1 < n else 0", "self.plane = plane"),
+    ),
+    _bug(
+        "lost packet again by the same plane", "mrc/sender/requester.py", "requester",
         ("paths.plane_of[avoid] if avoid >= 0 and paths.live_planes() > 1 else -1", "-1"),
     ),
     _bug(
-        "trim taken for a dead path", "returned.py", "trims",
+        "trim taken for a dead path", "mrc/sender/returned.py", "trims",
         ("        r.paths.marked(i)", '        r.paths.lost(now, i, now, r.rtt.srtt, "trimmed")'),
     ),
     _bug(
-        "NACK ignored", "arrivals.py", "trims",
+        "NACK ignored", "mrc/arrivals.py", "trims",
         ("if reason in (wire.TRIMMED, wire.TRIMMED_LASTHOP):\n            self.nacks_rx += 1\n",
          "if reason in (wire.TRIMMED, wire.TRIMMED_LASTHOP):\n            self.nacks_rx += 1\n            return None\n"),
     ),
     _bug(
-        "NACK for an older copy obeyed", "returned.py", "trims",
+        "NACK for an older copy obeyed", "mrc/sender/returned.py", "trims",
         ("& 0xFFFF != ts:\n            return", "& 0xFFFF < 0:\n            return"),
     ),
     # Windows and timers.
-    _bug("receive window one too large", "responder.py", "responder", ("if i >= self.size:", "if i > self.size:")),
+    _bug("receive window one too large", "mrc/receiver/responder.py", "responder", ("if i >= self.size:", "if i > self.size:")),
     _bug(
-        "peer's window one too large", "requester.py", "requester",
+        "peer's window one too large", "mrc/sender/requester.py", "requester",
         ("self.limit = psn + min(mpr, self.size)", "self.limit = psn + min(mpr, self.size) + 1"),
     ),
-    _bug("one packet more than the window", "requester.py", "requester", ("self.in_flight + full > self", "self.in_flight > self")),
     _bug(
-        "lost bytes stay in flight", "requester.py", "requester trims",
+        "one packet more than the window", "mrc/sender/requester.py", "requester",
+        ("self.in_flight + full > self", "self.in_flight > self"),
+    ),
+    _bug(
+        "lost bytes stay in flight", "mrc/sender/requester.py", "requester trims",
         ("        self.state[slot] = LOST\n        self.in_flight -= self.bytes[slot]\n", "        self.state[slot] = LOST\n"),
     ),
-    _bug("RTO not doubled", "loss.py", "requester", ("c.rto << min(n - c.linear + 1, 32))", "c.rto)")),
-    _bug("timer of doubts forgotten", "queue_pair.py", "trims failures", ("self.health.next_at, r.doubts.at)", "self.health.next_at)")),
+    _bug("RTO not doubled", "mrc/sender/loss.py", "requester", ("c.rto << min(n - c.linear + 1, 32))", "c.rto)")),
+    _bug("timer of doubts forgotten", "mrc/queue_pair.py", "trims failures", ("self.health.next_at, r.doubts.at)", "self.health.next_at)")),
     # Memory and completions.
-    _bug("end of a region unchecked", "memory.py", "responder", (" and va + length <= base + len(self.views[rkey])", "")),
-    _bug("start of a region unchecked", "memory.py", "responder", (" and va >= base and", " and")),
-    _bug("duplicate placed again", "responder.py", "responder", ("if i < 0 or self.received >> i & 1:", "if i < 0:")),
+    _bug("end of a region unchecked", "packets/memory.py", "responder", (" and va + length <= base + len(self.views[rkey])", "")),
+    _bug("start of a region unchecked", "packets/memory.py", "responder", (" and va >= base and", " and")),
+    _bug("duplicate placed again", "mrc/receiver/responder.py", "responder", ("if i < 0 or self.received >> i & 1:", "if i < 0:")),
     _bug(
-        "immediate delivered when it arrives", "responder.py", "responder delivery",
+        "immediate delivered when it arrives", "mrc/receiver/responder.py", "responder delivery",
         ("                self.completions.append(Completion(self.qpn, wr, RECEIVE, OK, self.imm[slot], 0))\n", ""),
         (
             "        if i == 0:\n            self._advance()\n",
@@ -104,15 +123,18 @@ MUTATIONS = (
         ),
     ),
     _bug(
-        "memory written after a NAK", "responder.py", "responder",
+        "memory written after a NAK", "mrc/receiver/responder.py", "responder",
         ("        if self.nak:\n            return R", "        if self.nak < 0:\n            return R"),
     ),
-    _bug("message numbers not compared", "responder.py", "responder", ("self.msn_of[slot] != self.msn & 0xFFFF or ", "")),
+    _bug("message numbers not compared", "mrc/receiver/responder.py", "responder", ("self.msn_of[slot] != self.msn & 0xFFFF or ", "")),
     # What a stranger may do.
-    _bug("iCRC not checked", "arrivals.py", "hostile", ("if not trimmed and wire.icrc_in_place(", "if length < 0 and wire.icrc_in_place(")),
-    _bug("another host's frame for the QP taken", "arrivals.py", "hostile", ("qp is None or qp.peer != src - 1 or", "qp is None or")),
     _bug(
-        "acknowledgement of what was never sent believed", "requester.py", "requester hostile",
+        "iCRC not checked", "mrc/arrivals.py", "hostile",
+        ("if not trimmed and headers.icrc_in_place(", "if length < 0 and headers.icrc_in_place("),
+    ),
+    _bug("another host's frame for the QP taken", "mrc/arrivals.py", "hostile", ("qp is None or qp.peer != src - 1 or", "qp is None or")),
+    _bug(
+        "acknowledgement of what was never sent believed", "mrc/sender/requester.py", "requester hostile",
         ("if last >= self.next:\n            self.bad_sacks += 1\n", "if last < 0:\n            self.bad_sacks += 1\n"),
     ),
 )  # fmt: skip

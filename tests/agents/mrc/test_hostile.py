@@ -15,8 +15,8 @@ from agents.mrc.framing import Framer, Route
 from agents.mrc.queue_pair import ERROR
 from agents.packets import dscp, headers
 from agents.transport import FLUSHED, OK, PEER_UNKNOWN, REMOTE_ACCESS, REMOTE_INVALID, REMOTE_OPERATION
-from tests.agents.egress import trimmed
 from tests.agents.mrc.rig import GUARD, TINY, Rig, drain, resealed
+from tests.agents.nic.egress import trimmed
 
 NOW = 50_000_000
 

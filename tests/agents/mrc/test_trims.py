@@ -16,9 +16,9 @@ from agents.mrc.sender.congestion.fixed import FixedWindow
 from agents.mrc.sender.requester import CUT, LOST, ORDER, PORT, RTO, SENT, TIME
 from agents.packets import dscp, headers
 from agents.transport import NEVER, OK, RETRY_EXCEEDED
-from tests.agents.egress import dscp_of, is_high, trimmed
 from tests.agents.mrc.rig import DEMO, Rig
-from tests.agents.mrc.test_requester import FIRST, Sender
+from tests.agents.mrc.sender.test_requester import FIRST, Sender
+from tests.agents.nic.egress import dscp_of, is_high, trimmed
 from topologies.clos import Fabric
 
 SIZE = DEMO.mtu + 88

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 STORY = """
 import os
-from agents.packet_io import drop_root
+from agents.nic.packet_io import drop_root
 drop_root(65534, 65533)
 print(open("/proc/self/status").read())
 for attempt in (lambda: os.setuid(0), lambda: os.setgid(0), lambda: os.setgroups([0]), lambda: os.nice(-1), lambda: os.chroot("/")):

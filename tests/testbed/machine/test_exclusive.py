@@ -16,7 +16,7 @@ NAME = f"mrcbed-test-{os.getpid()}"
 HOLD = """
 import sys, time
 from pathlib import Path
-from testbed.exclusive import measuring
+from testbed.machine.exclusive import measuring
 with measuring(Path(sys.argv[1]), sys.argv[2]):
     print("held", flush=True)
     time.sleep(60)
@@ -27,7 +27,7 @@ with measuring(Path(sys.argv[1]), sys.argv[2]):
 def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """Another process that measures."""
     words = [sys.executable, "-c", HOLD, str(tmp_path), NAME]
-    with subprocess.Popen(words, cwd=Path(__file__).resolve().parents[2], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(words, cwd=Path(__file__).resolve().parents[3], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stdout.readline() == "held\n"
         yield process
         process.kill()

@@ -23,8 +23,8 @@ from scenarios.show.plots.plane_shares import deviations
 from scenarios.show.report import show
 from testbed import terminal
 from tests.scenarios.broken import MS, TINY, at, fault, verdict, write
+from tests.scenarios.figures.test_failure_figures import BAD, BUSY, CABLE, CUT, DEAD, DOWN, FLOWS, LOSSY, host_flows, loss, ring
 from tests.scenarios.synthetic import write_manifest
-from tests.scenarios.test_failure_figures import BAD, BUSY, CABLE, CUT, DEAD, DOWN, FLOWS, LOSSY, host_flows, loss, ring
 
 KEY = "mrc-tiny-packed-s1"
 

@@ -10,8 +10,8 @@ from scenarios.schema.scenario import load_scenario
 from scenarios.show import medians_table
 from scenarios.show.report import faults_table, show
 from testbed import terminal
+from tests.scenarios.figures.test_comparison import entry
 from tests.scenarios.synthetic import Play, make
-from tests.scenarios.test_comparison import entry
 
 FAILOVER = {
     "fault": "cable", "last_on_dead_over_rotation": 0.5, "losses_per_ev": 1, "losses_per_ev_bound": 2, "lost": 3, "kept_during": None,

@@ -40,7 +40,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def drawn(base: Path, hash_seed: str, zone: str) -> dict[str, bytes]:
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "TZ": zone}
     words = [sys.executable, "-c", DRAW, str(base / "steps"), str(base / "flows")]
-    subprocess.run(words, check=True, env=environment, timeout=120, cwd=Path(__file__).resolve().parents[2])
+    subprocess.run(words, check=True, env=environment, timeout=120, cwd=Path(__file__).resolve().parents[3])
     return {str(path.relative_to(base)): path.read_bytes() for path in base.glob("*/plots/*")}
 
 

@@ -19,7 +19,7 @@ from scenarios.sets.paper.figures import chosen
 from testbed import cli
 from testbed.cli import paper
 from testbed.errors import UserError
-from tests.scenarios.test_paper import run as entry
+from tests.scenarios.sets.test_paper import run as entry
 
 QUICK = series.Form(quick=True)
 

@@ -34,7 +34,7 @@ from topologies.theory import place_ranks, sack_share
 
 TINY = load_fabric("tiny")
 QUICK = Form(quick=True)
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 # --- the set -------------------------------------------------------------------------------------------------------

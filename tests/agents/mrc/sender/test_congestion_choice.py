@@ -119,7 +119,7 @@ class Told:
     """Host b has sent five packets to host a; the test plays a's SACKs and sees what b's algorithm hears of them."""
 
     def __init__(self) -> None:
-        self.rig = Rig(TINY, 0, 3, 8192, {"congestion": "tests.agents.mrc.recorder:Recorder"})
+        self.rig = Rig(TINY, 0, 3, 8192, {"congestion": "tests.agents.mrc.sender.recorder:Recorder"})
         engine = self.rig.b.engine
         self.shift = engine.config.ts_shift
         engine.post_write(self.rig.b.qpn, 1, memoryview(bytes(5 * TINY.mtu)), self.rig.a.region.va, self.rig.a.region.rkey, -1)

@@ -1,4 +1,5 @@
-"""What one QP's congestion control is told during an incast, written down: ``python -m tests.agents.mrc.recorder`` makes data/incast.jsonl.
+"""What one QP's congestion control is told during an incast, written down: ``python -m tests.agents.mrc.sender.recorder`` makes
+data/incast.jsonl.
 
 Two planes, three senders on one receiver behind two uplinks each plane, so that T0's uplinks mark and its downlinks trim; later two
 senders stop, then a port goes down and comes back. The first line says for what configuration, each other line is one call.
@@ -53,7 +54,7 @@ class Recorder(Congestion):
 
 def record() -> tuple[dict[str, Any], list[list[Any]]]:
     """Run the story; the configuration and the calls of the first sender's QP."""
-    crowd = Crowd(FABRIC, [(3, 0), (4, 0), (5, 0)], options={"congestion": "tests.agents.mrc.recorder:Recorder"}, size=60_000)
+    crowd = Crowd(FABRIC, [(3, 0), (4, 0), (5, 0)], options={"congestion": "tests.agents.mrc.sender.recorder:Recorder"}, size=60_000)
     engine = crowd.engines[3]
     mine: Any = engine.qps[crowd.flows[0].qpn].requester.congestion
     crowd.run(40)

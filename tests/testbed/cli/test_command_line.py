@@ -21,7 +21,7 @@ warmup_steps = 0
 kind = "mrc"
 """
 MRCBED = f"{sys.executable} -m testbed.cli"
-TREE = Path(__file__).parents[2]
+TREE = Path(__file__).parents[3]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(TREE)}
 RUN = f"{MRCBED} run mine.toml --world simulated --out out"
 

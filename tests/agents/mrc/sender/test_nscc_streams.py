@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from agents.mrc.config import Config
 from agents.mrc.sender.congestion.nscc import Nscc
-from tests.agents.mrc.plain_nscc import Plain
-from tests.agents.mrc.recorder import FILE, record
+from tests.agents.mrc.sender.plain_nscc import Plain
+from tests.agents.mrc.sender.recorder import FILE, record
 
 MS = 1_000_000
 RTT = 120 * MS

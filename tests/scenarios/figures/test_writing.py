@@ -148,7 +148,7 @@ def test_tables_are_read_without_threads(tmp_path: Path) -> None:
 import os, sys
 import pandas as pd
 from pathlib import Path
-from scenarios.plots.stored import Stored
+from scenarios.figures.stored import Stored
 def threads():
     names = [Path(f"/proc/self/task/{{t}}/comm").read_text() for t in os.listdir("/proc/self/task")]
     return len([name for name in names if "jemalloc" not in name])
@@ -157,5 +157,5 @@ before = threads()
 assert len(Stored(Path({str(tmp_path)!r})).table("steps")) == 1000
 sys.exit(max(0, threads() - before))
 """
-    done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], timeout=120, check=False)
+    done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[3], timeout=120, check=False)
     assert done.returncode == 0
