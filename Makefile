@@ -24,7 +24,7 @@ SOURCES := topologies agents testbed scenarios tests setup.py
 OWN := if [ -n "$${SUDO_UID:-}" ] && [ "$$(stat -c %u .)" = "$$SUDO_UID" ]; then \
 	find . -uid 0 -exec chown -h "$$SUDO_UID:$${SUDO_GID:-$$SUDO_UID}" {} +; fi
 
-.PHONY: help install demo test unit interpreted lint emulated mutations fuzz bench soak seeds clean distclean apt root
+.PHONY: help install demo test unit interpreted lint format emulated mutations fuzz bench soak seeds clean distclean apt root
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -36,7 +36,8 @@ help:
 	make bench      install, then packets/s of the engine, the codec and the fabric               (root or sudo)
 	make soak       install, then the long runs                                                   (root or sudo)
 	make seeds      install, then every shipped scenario over 10 or 100 seeds in virtual time; goes on where it was stopped
-	make lint       ruff, import-linter and mypy alone
+	make lint       ruff, import-linter, the documents' links and mypy alone
+	make format     ruff's fixes, imports sorted, ruff's formatting
 	make mutations  deliberate bugs in the engine, one by one: is each caught?
 	make fuzz       install, then what comes from outside, guided by coverage: SECONDS_EACH=60
 	make clean      build output away, .venv and results stay;  make distclean: .venv too
@@ -179,7 +180,12 @@ seeds: install
 lint: $(STAMPS)/dev
 	$(PY) -m ruff check $(SOURCES)
 	.venv/bin/lint-imports --no-cache
+	$(PY) -m tests.docs
 	$(PY) -m mypy
+
+format: $(STAMPS)/dev
+	$(PY) -m ruff check --fix $(SOURCES)
+	$(PY) -m ruff format $(SOURCES)
 
 SECONDS_EACH ?= 60
 fuzz: install $(STAMPS)/dev $(STAMPS)/fuzz

@@ -1,0 +1,55 @@
+"""The check finds what it is there for, on pages made for it, and finds nothing wrong in the pages that ship."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.docs.check import ROOT, Tree, pages, troubles
+
+TREE = Tree(ROOT)
+
+
+def found(folder: Path, text: str) -> list[str]:
+    page = folder / "page.md"
+    page.write_text(text)
+    return [line.partition(": ")[2] for line in troubles(page, TREE)]
+
+
+def test_the_pages_that_ship_name_only_what_exists() -> None:
+    assert [line for page in pages(ROOT) for line in troubles(page, TREE)] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[gone](gone.md)",
+        "[no such heading](page.md#gone)\n# Here",
+        "[no such heading](#gone)",
+        "![no figure](gone.png)",
+        "in `agents/mrc/gone.py`",
+        "in agents/gone/ too",
+        "see `testbed.world.Gone`",
+        "see `scenarios.runner`",
+        "```\npython -m testbed.gone\n```",
+        "`gone.py` is the file",
+        "`test_what_is_not_there` holds it",
+    ],
+)
+def test_what_does_not_exist_is_found(tmp_path: Path, text: str) -> None:
+    assert len(found(tmp_path, text)) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# A heading, `code` and (more)\n[there](#a-heading-code-and-more)",
+        "# Twice\n# Twice\n[the second](page.md#twice-1)",
+        "[elsewhere](https://example.org/gone) [mail](mailto:a@example.org)",
+        "`agents/mrc/endpoint.py`, `agents/mrc/`, `testbed.world.World`, `clos.py`, `results/<run>/`, `agents.parquet`",
+        "`code with [brackets](gone.md)`, and\n```\n[fenced](gone.md)\n```",
+    ],
+)
+def test_what_exists_passes(tmp_path: Path, text: str) -> None:
+    assert found(tmp_path, text) == []
