@@ -14,9 +14,15 @@ T0 number 1); link ``h3:p0-t0-0`` or ``p0-t0-1:p0-t1-3``. Port names fit Linux' 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+import difflib
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+from msgspec.structs import asdict, force_setattr
+
+from topologies.structs import Refused, convert, text
 
 MAX_PLANES = 16
 """The uSID has four bits for the plane (our own choice, docs/addressing.md)."""
@@ -40,6 +46,7 @@ MAX_FABRIC_NAME = 120
 DEFAULT_BDP_PACKETS = 10
 """Of a plane, where the fabric file sets no delay [ours]: room for thresholds at fractions of a BDP."""
 MAX_DELAY_NS = 10_000_000_000
+MIN_RATE, MAX_RATE = 100_000, 100_000_000_000
 
 
 class FabricError(ValueError):
@@ -68,88 +75,53 @@ class Link:
     b: Port
 
 
-@dataclass(frozen=True)
-class Fabric:
+Queue = Annotated[float, Meta(ge=0.1, le=1000.0)]
+
+
+class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     """A multi-plane Clos. Rates in bits/s, sizes in bytes.
 
-    Raises :class:`FabricError` on a shape that cannot be addressed or emulated.
+    :meth:`from_dict` and :meth:`with_` raise :class:`FabricError` on a shape that cannot be addressed or emulated.
     """
 
-    name: str
-    planes: int
-    t0_per_plane: int
-    t1_per_plane: int
-    hosts_per_t0: int
-    nic_rate: int = 10_000_000  # of one NIC port; a host has `planes` of them
-    fabric_rate: int = 0  # of one T0-T1 link; 0 means the same as nic_rate
-    mtu: int = 4096  # largest payload of a data packet (RoCE's path MTU)
-    delay_ns: int = -1  # one-way propagation delay of every path; -1: as much as makes the plane's BDP 10 full packets
-    buffer_bdp: float = 8.0  # an egress buffer, in BDP of the plane, like every threshold below
+    name: Annotated[str, text(rf"[\w-]{{1,{MAX_FABRIC_NAME}}}", f"letters, digits, '-' or '_', {MAX_FABRIC_NAME} at most")]
+    planes: Annotated[int, Meta(ge=1, le=MAX_PLANES)]
+    t0_per_plane: Annotated[int, Meta(ge=1, le=MAX_INDEX)]
+    t1_per_plane: Annotated[int, Meta(ge=0, le=MAX_INDEX)]
+    hosts_per_t0: Annotated[int, Meta(ge=1, le=MAX_INDEX)]
+    nic_rate: Annotated[int, Meta(ge=MIN_RATE, le=MAX_RATE)] = 10_000_000  # of one NIC port; a host has `planes` of them
+    fabric_rate: Annotated[int, Meta(ge=0, le=MAX_RATE)] = 0  # of one T0-T1 link; 0 means the same as nic_rate
+    mtu: Annotated[int, Meta(ge=256, le=8192, multiple_of=4)] = 4096  # largest payload of a data packet (RoCE's path MTU)
+    # One-way propagation delay of every path; -1: as much as makes the plane's BDP 10 full packets.
+    delay_ns: Annotated[int, Meta(ge=-1, le=MAX_DELAY_NS)] = -1
+    buffer_bdp: Annotated[float, Meta(ge=2.0, le=1000.0)] = 8.0  # an egress buffer, in BDP of the plane, like every threshold below
     ecn: bool = True  # switches mark
-    ecn_low_bdp: float = 0.2  # queue at which marking begins (UET)
-    ecn_high_bdp: float = 0.8  # queue from which on every packet is marked (UET)
+    ecn_low_bdp: Annotated[float, Meta(ge=0.0, le=1000.0)] = 0.2  # queue at which marking begins (UET)
+    ecn_high_bdp: Annotated[float, Meta(ge=0.01, le=1000.0)] = 0.8  # queue from which on every packet is marked (UET)
     last_hop_ecn: bool = False  # also T0 to host (MRC paper: off)
     trimming: bool = True  # switches trim instead of dropping; only packets that ask for it by their DSCP
-    trim_bdp: float = 1.0  # queue above which packets are trimmed (UET)
-    trim_last_hop_bdp: float = 1.5  # the same on T0 to host (UET)
+    trim_bdp: Queue = 1.0  # queue above which packets are trimmed (UET)
+    trim_last_hop_bdp: Queue = 1.5  # the same on T0 to host (UET)
 
     def __post_init__(self) -> None:
         if self.fabric_rate == 0:
-            object.__setattr__(self, "fabric_rate", self.nic_rate)
-        self._validate()
-        if self.delay_ns == -1:
-            missing = DEFAULT_BDP_PACKETS * self.frame_bytes * 8_000_000_000 // self.nic_rate - self._serialisation_ns(True)
-            object.__setattr__(self, "delay_ns", max(0, -(-missing // 2)))
-
-    def _validate(self) -> None:
-        where = f"fabric {self.name!r}"
-        letters = isinstance(self.name, str) and all(c.isalnum() or c in "-_" for c in self.name)
-        if not letters or not 0 < len(self.name) <= MAX_FABRIC_NAME:
-            raise FabricError(f"{where[:100]}: name must be letters, digits, '-' or '_', {MAX_FABRIC_NAME} at most")
-        for key, low, high in (
-            ("planes", 1, MAX_PLANES),
-            ("t0_per_plane", 1, MAX_INDEX),
-            ("t1_per_plane", 0, MAX_INDEX),
-            ("hosts_per_t0", 1, MAX_INDEX),
-            ("nic_rate", 100_000, 100_000_000_000),
-            ("fabric_rate", 100_000, 100_000_000_000),
-            ("mtu", 256, 8192),
-        ):
-            value = getattr(self, key)
-            if not isinstance(value, int) or isinstance(value, bool):
-                raise FabricError(f"{where}: {key} must be a whole number, not {value!r}")
-            if not low <= value <= high:
-                raise FabricError(f"{where}: {key} = {value} is outside {low}..{high}")
+            force_setattr(self, "fabric_rate", self.nic_rate)
+        if self.fabric_rate < MIN_RATE:
+            raise Refused("fabric_rate", f"= {self.fabric_rate} must be a whole number in {MIN_RATE}..{MAX_RATE}")
         if self.t0_per_plane > 1 and self.t1_per_plane == 0:
-            raise FabricError(f"{where}: {self.t0_per_plane} T0 per plane need at least one T1 to reach each other: set t1_per_plane")
-        if self.mtu % 4:
-            raise FabricError(f"{where}: mtu = {self.mtu} must be a multiple of 4")
-        for key in ("ecn", "last_hop_ecn", "trimming"):
-            if not isinstance(getattr(self, key), bool):
-                raise FabricError(f"{where}: {key} must be true or false, not {getattr(self, key)!r}")
-        if not isinstance(self.delay_ns, int) or isinstance(self.delay_ns, bool) or not -1 <= self.delay_ns <= MAX_DELAY_NS:
-            raise FabricError(f"{where}: delay = {self.delay_ns} ns is outside 0..{MAX_DELAY_NS} ns")
-        for bdp, least, most in (
-            ("buffer_bdp", 2.0, 1000.0),
-            ("ecn_low_bdp", 0.0, 1000.0),
-            ("ecn_high_bdp", 0.01, 1000.0),
-            ("trim_bdp", 0.1, 1000.0),
-            ("trim_last_hop_bdp", 0.1, 1000.0),
-        ):
-            size = getattr(self, bdp)
-            if isinstance(size, bool) or not isinstance(size, (int, float)) or not least <= size <= most:
-                raise FabricError(f"{where}: {bdp} = {size!r} is outside {least:g}..{most:g} (BDP of the plane)")
+            raise Refused("t1_per_plane", f"= 0: {self.t0_per_plane} T0 per plane need at least one T1 to reach each other")
         if self.ecn_low_bdp >= self.ecn_high_bdp:
-            raise FabricError(f"{where}: ecn_low_bdp = {self.ecn_low_bdp} must be below ecn_high_bdp = {self.ecn_high_bdp}")
+            raise Refused("ecn_low_bdp", f"= {self.ecn_low_bdp} must be below ecn_high_bdp = {self.ecn_high_bdp}")
         if self.trimming and max(self.trim_bdp, self.trim_last_hop_bdp) > self.buffer_bdp:
-            raise FabricError(f"{where}: a trimming threshold above buffer_bdp = {self.buffer_bdp} would never be reached")
+            raise Refused("", f"a trimming threshold above buffer_bdp = {self.buffer_bdp} would never be reached")
         if self.host_count < 2:
-            raise FabricError(f"{where}: one host has nobody to talk to: raise hosts_per_t0 or t0_per_plane")
+            raise Refused("", "one host has nobody to talk to: raise hosts_per_t0 or t0_per_plane")
         longest = max((port.name for port in self.ports), key=len)
         if len(longest) > MAX_NAME:
-            raise FabricError(
-                f"{where}: port name {longest!r} is longer than Linux' {MAX_NAME} characters: use fewer planes, switches or hosts"
-            )
+            raise Refused("", f"port name {longest!r} is longer than Linux' {MAX_NAME} characters: use fewer planes, switches or hosts")
+        if self.delay_ns == -1:
+            missing = DEFAULT_BDP_PACKETS * self.frame_bytes * 8_000_000_000 // self.nic_rate - self._serialisation_ns(True)
+            force_setattr(self, "delay_ns", max(0, -(-missing // 2)))
 
     # --- sizes -----------------------------------------------------------------------------------------------
 
@@ -295,8 +267,6 @@ class Fabric:
         """A link by name, its two nodes in either order; raises :class:`FabricError` with the nearest names."""
         found = self.links_by_name.get(name) or self.links_by_name.get(":".join(reversed(name.split(":"))))
         if found is None:
-            import difflib
-
             near = difflib.get_close_matches(name, self.links_by_name, n=3, cutoff=0.3) or [self.links[0].name, self.links[-1].name]
             raise FabricError(f"fabric {self.name!r} has no link {name!r}; near it: {', '.join(near)}")
         return found
@@ -305,26 +275,19 @@ class Fabric:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values that :meth:`from_dict` turns back into an equal fabric."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
+        return asdict(self)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Fabric:
-        """The inverse of :meth:`to_dict`. Raises :class:`FabricError` on an unknown or missing key."""
-        known = {f.name for f in fields(cls)}
-        for key in data:
-            if key not in known:
-                import difflib
-
-                near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)
-                raise FabricError(f"fabric {data.get('name', '?')!r}: unknown key {key!r}: did you mean {near[0]!r}?")
-        for key in ("name", "planes", "t0_per_plane", "t1_per_plane", "hosts_per_t0"):
-            if key not in data:
-                raise FabricError(f"fabric {data.get('name', '?')!r}: key {key!r} is missing")
-        return cls(**data)
+        """The inverse of :meth:`to_dict`. Raises :class:`FabricError`."""
+        try:
+            return convert(data, cls)
+        except Refused as error:
+            raise FabricError(f"fabric {str(data.get('name', '?'))[:100]!r}: {error}") from None
 
     def with_(self, **changes: Any) -> Fabric:
         """A copy with some fields changed, validated again."""
-        return replace(self, **changes)
+        return self.from_dict({**self.to_dict(), **changes})
 
 
 def t0_name(plane: int, index: int) -> str:

@@ -226,7 +226,7 @@ class Stored:
 
     def fabric(self, run: dict[str, Any]) -> Fabric:
         derived = self.manifest["fabrics"][run["fabric"]]
-        return Fabric.from_dict({k: v for k, v in derived.items() if k in Fabric.__dataclass_fields__})
+        return Fabric.from_dict({k: v for k, v in derived.items() if k in Fabric.__struct_fields__})
 
     def begin_ns(self, run: dict[str, Any]) -> int | None:
         """When the run's first measured step began; of flows, their t0."""

@@ -42,7 +42,7 @@ def variant_of(fabric: Fabric, options: Mapping[str, Any]) -> Fabric:
     Raises :class:`topologies.FabricError`.
     """
     made = fabric.with_(**options)  # judges every value, also one that equals what is there
-    changed = {key: value for key, value in sorted(options.items()) if getattr(fabric, key) != value}
+    changed = {key: getattr(made, key) for key in sorted(options) if getattr(made, key) != getattr(fabric, key)}
     return made.with_(name="-".join([fabric.name, *map(_suffix, changed.items())])) if changed else fabric
 
 

@@ -185,9 +185,6 @@ class _Reader(BackgroundValues):
         try:
             if "delay" in options:
                 options["delay_ns"] = parse_delay(options.pop("delay"), f"{self.file}: {where}.delay")
-            for key, value in options.items():
-                if key.endswith("_bdp") and isinstance(value, int) and not isinstance(value, bool):
-                    options[key] = float(value)
             return variant_of(base, options)
         except FabricError as error:
             raise self.fail(where, f": {error}") from None

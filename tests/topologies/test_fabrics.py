@@ -32,7 +32,7 @@ def test_own_file(tmp_path: Path) -> None:
     [
         ("planes = ", "not valid TOML"),
         ("plane = 2", "did you mean 'planes'"),
-        ("planes = 2", "'t0_per_plane' is missing"),
+        ("planes = 2", "t0_per_plane is missing"),
         ('nic_rate = "fast"', "is not a rate"),
     ],
 )

@@ -35,9 +35,6 @@ def load_fabric(name_or_file: str, beside: Path | None = None) -> Fabric:
             data[key] = parse_rate(data[key], f"fabric {data['name']!r}: {key}")
     if "delay" in data:
         data["delay_ns"] = parse_delay(data.pop("delay"), f"fabric {data['name']!r}: delay")
-    for key in ("buffer_bdp", "ecn_low_bdp", "ecn_high_bdp", "trim_bdp", "trim_last_hop_bdp"):
-        if isinstance(data.get(key), int) and not isinstance(data[key], bool):
-            data[key] = float(data[key])
     return Fabric.from_dict(data)
 
 

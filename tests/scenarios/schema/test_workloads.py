@@ -53,9 +53,9 @@ SECOND = '[[workload.flow]]\nsrc = "h0"\ndst = "h9"\nmessages = 2\n'
         (FLOWS.split("[[workload.flow]]")[0], "workload.flow is empty"),
         (FLOWS + '[[fault]]\nkind = "link"\non = "p0-t0-0:p0-t1-0"\nstep = 1\n', "fault[0].step is for collectives"),
         (INCAST.replace('kind = "mrc"', 'kind = "mrc"\nfabric_options = { triming = false }'), "is not a key: did you mean 'trimming'?"),
-        (INCAST.replace('kind = "mrc"', 'kind = "mrc"\nfabric_options = { trimming = 1 }'), "trimming must be true or false, not 1"),
+        (INCAST.replace('kind = "mrc"', 'kind = "mrc"\nfabric_options = { trimming = 1 }'), "trimming = 1 must be true or false"),
         (INCAST.replace('kind = "mrc"', 'kind = "mrc"\nfabric_options = { delay = "long" }'), "delay = 'long' is not a time"),
-        (INCAST.replace('kind = "mrc"', 'kind = "mrc"\nfabric_options = { buffer_bdp = 1 }'), "buffer_bdp = 1.0 is outside 2..1000"),
+        (INCAST.replace('kind = "mrc"', 'kind = "mrc"\nfabric_options = { buffer_bdp = 1 }'), "buffer_bdp = 1 must be a number in 2..1000"),
     ],
 )
 def test_mistakes_are_one_line(tmp_path: Path, text: str, message: str) -> None:

@@ -38,7 +38,7 @@ def test_host_ports_are_left_out() -> None:
         ({"token": None}, "'token' must be there"),
         ({"token": ""}, "at least 32 characters"),
         ({"southbound": "smoke"}, "no southbound 'smoke'"),
-        ({"fabric": {"name": "x"}}, "'planes' is missing"),
+        ({"fabric": {"name": "x"}}, "planes is missing"),
         ({"ports": {}}, "switch ports have no ifindex"),
         ({"ports": {**GOOD["ports"], "p0-t0-0-d0": "x"}}, "ifindex 'x'"),
     ],

@@ -1,0 +1,174 @@
+"""Plain data (TOML, JSON, ``--set``, options) into msgspec Structs. The one place where input is validated.
+
+A table of input is a frozen Struct with ``forbid_unknown_fields``. Its annotations hold types, bounds and choices; its ``__post_init__``
+checks what several keys must satisfy together, and raises :class:`Refused`. :func:`convert` fills it and words every refusal in one
+line: the dotted key, the value, what it must be, and the nearest right name of an unknown key.
+
+Structs are not declared in the packages that mypyc compiles, where annotations lose their bounds.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar, cast
+
+import msgspec
+from msgspec import inspect
+
+T = TypeVar("T")
+_PATH = re.compile(r"(?P<text>.*?)(?: - at `\$(?P<path>[^`]*)`)?", re.DOTALL)
+_UNKNOWN = "Object contains unknown field `"
+_MISSING = "Object missing required field `"
+
+
+class Refused(ValueError):
+    """Input that cannot be: ``key``, dotted, and ``text``, the rest of the sentence that begins with it."""
+
+    def __init__(self, key: str, text: str) -> None:
+        super().__init__(key, text)
+        self.key, self.text = key, text
+
+    def __str__(self) -> str:
+        return f"{self.key} {self.text}" if self.key else self.text
+
+
+class Written(type):
+    """Metaclass of units: a class derived from int whose ``read`` parses what people write. Fields of that type hold plain integers."""
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return type(value) is int
+
+
+def one_of(names: Iterable[str]) -> msgspec.Meta:
+    """For ``Annotated[str, one_of(NAMES)]``."""
+    names = tuple(names)
+    return msgspec.Meta(pattern=rf"^(?:{'|'.join(map(re.escape, names))})\Z", extra={"names": names})
+
+
+def text(pattern: str, description: str) -> msgspec.Meta:
+    """For ``Annotated[str, text(...)]``: the whole value matches; ``description`` ends the sentence "must be ..."."""
+    return msgspec.Meta(pattern=rf"^(?:{pattern})\Z", description=description)
+
+
+def convert(data: Any, kind: type[T], where: str = "") -> T:
+    """``data`` as a ``kind``, a Struct. Raises :class:`Refused`, whose key begins with ``where``."""
+    try:
+        return msgspec.convert(data, kind, dec_hook=_read)
+    except msgspec.ValidationError as error:
+        raise _refused(error, data, kind, where) from None
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """The end of a refusal of an unknown key."""
+    near = difflib.get_close_matches(name, tuple(names), n=1, cutoff=0.0)
+    return f"is not a key: did you mean {near[0]!r}?" if near else "is not a key: there are none"
+
+
+def join(where: str, key: str) -> str:
+    """``workload`` and ``steps``, or ``[0]``, as one dotted key."""
+    return f"{where}{key}" if not where or not key or key[0] == "[" else f"{where}.{key}"
+
+
+def _shown(value: Any) -> str:
+    words = repr(value)
+    return words if len(words) <= 120 else f"{words[:117]}..."
+
+
+def _read(kind: Any, value: Any) -> Any:
+    return kind.read(value)
+
+
+def _refused(error: msgspec.ValidationError, data: Any, kind: Any, where: str) -> Refused:
+    match = _PATH.fullmatch(str(error))
+    assert match is not None
+    message, path = match["text"], match["path"] or ""
+    at, value = _follow(path, inspect.type_info(kind), data)
+    key = join(where, path.removeprefix("."))
+    reason = error.__cause__
+    if isinstance(reason, Refused):  # of a __post_init__
+        return Refused(join(key, reason.key), reason.text)
+    if message.startswith(_UNKNOWN):
+        name = message[len(_UNKNOWN) : -1]
+        return Refused(join(key, name if name.isprintable() else repr(name)), nearest(name, (f.encode_name for f in _struct(at).fields)))
+    if message.startswith(_MISSING):
+        return Refused(join(key, message[len(_MISSING) : -1]), "is missing")
+    if reason is not None:  # of a type's `read`
+        return Refused(key, f"= {_shown(value)} {reason}")
+    if isinstance(at, inspect.Metadata) and at.extra and "names" in at.extra:
+        return Refused(key, f"= {_shown(value)}: there are {', '.join(at.extra['names'])}")
+    if isinstance(at, inspect.ListType) and isinstance(at.item_type, inspect.StructType):
+        return Refused(key, f"must be written as [[{key}]]")
+    return Refused(key, f"= {_shown(value)} must be {_expected(at)}" if key else f"must be {_expected(at)}")
+
+
+def _struct(kind: inspect.Type) -> inspect.StructType:
+    return next(part for part in _parts(kind) if isinstance(part, inspect.StructType))
+
+
+def _parts(kind: inspect.Type) -> Sequence[inspect.Type]:
+    """The types of a union, None left out."""
+    return [t for t in kind.types if not isinstance(t, inspect.NoneType)] if isinstance(kind, inspect.UnionType) else [kind]
+
+
+def _follow(path: str, kind: inspect.Type, value: Any) -> tuple[inspect.Type, Any]:
+    """(type, value) at msgspec's path, like ``.transport[0].kind``."""
+    for key, number in re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", path):
+        if key:
+            kind = next(field.type for field in _struct(kind).fields if field.encode_name == key)
+            value = value[key]
+        else:
+            inner: Any = next(t for t in _parts(kind) if not isinstance(t, inspect.StructType))
+            if number == "...":
+                kind = inner.value_type  # msgspec does not say of which key
+            else:
+                kind = inner.item_types[int(number)] if isinstance(inner, inspect.TupleType) else inner.item_type
+                value = value[int(number)]
+    parts = _parts(kind)
+    return (parts[0] if len(parts) == 1 else kind), value
+
+
+def _expected(kind: inspect.Type) -> str:
+    """What a value must be, for a person."""
+    match kind:
+        case inspect.Metadata(extra_json_schema={"description": words}):
+            return str(words)
+        case inspect.Metadata(type=inner):
+            return _expected(inner)
+        case inspect.UnionType():
+            return ", or ".join(map(_expected, _parts(kind)))
+        case inspect.BoolType():
+            return "true or false"
+        case inspect.IntType():
+            return f"a whole number{_bounds(kind)}"
+        case inspect.FloatType():
+            return f"a number{_bounds(kind)}"
+        case inspect.StrType():
+            return "text"
+        case inspect.StructType() | inspect.DictType():
+            return "a table"
+        case inspect.TupleType(item_types=types):
+            return f"a list of {len(types)}, each {_expected(types[0])}"
+        case inspect.ListType(item_type=item, min_length=least) | inspect.VarTupleType(item_type=item, min_length=least):
+            return f"a list{' of one or more' if least else ''}, each {_expected(item)}"
+    return type(kind).__name__
+
+
+def _bounds(kind: inspect.IntType | inspect.FloatType) -> str:
+    def shown(bound: float) -> str:
+        return f"{bound:g}" if isinstance(bound, float) else str(bound)
+
+    words = ""
+    if kind.ge is not None and kind.le is not None:
+        words = f" in {shown(kind.ge)}..{shown(kind.le)}"
+    else:
+        limits = (("above", kind.gt), ("from", kind.ge), ("below", kind.lt), ("up to", kind.le))
+        words = " " + " and ".join(f"{word} {shown(bound)}" for word, bound in limits if bound is not None)
+    several = f", a multiple of {kind.multiple_of}" if kind.multiple_of else ""
+    return words.rstrip() + several
+
+
+def plain(record: msgspec.Struct) -> dict[str, Any]:
+    """A Struct and all within as dictionaries, tuples and plain values."""
+    return cast(dict[str, Any], msgspec.to_builtins(record))
