@@ -1,6 +1,6 @@
 """What Markdown pages name that does not exist: link targets, headings, files, modules and what is in them.
 
-Fenced blocks are read for paths and modules but not for links. A name with ``<``, ``*`` or ``{`` in it is a pattern and is left out.
+Fenced blocks are read for paths and modules but not for links. A name with ``<``, ``*``, ``{`` or NAME in it is a pattern and is left out.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def troubles(page: Path, tree: Tree) -> Iterator[str]:
         if _dead_link(page, match[1]):
             yield f"{line(match.start())}: link leads nowhere: {match[1]}"
     for match in _PATH.finditer(text):
-        if not tree.has_path(match[1].rstrip(".")):
+        if not ("NAME" in match[1] or tree.has_path(match[1].rstrip("."))):
             yield f"{line(match.start())}: no such path: {match[1]}"
     for match in _MODULE.finditer(text):
         if not (match[1].endswith((".parquet", ".jsonl")) or match[1] in tree.tails or tree.has_module(match[1])):
