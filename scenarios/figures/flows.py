@@ -104,11 +104,12 @@ def queue_rows(run: Run) -> dict[str, dict[str, Any]]:
         seen = mine.loc[(mine["t_ns"] >= window[0]) & (mine["t_ns"] <= window[1]), "bytes"].sort_values()
         enough = len(seen) >= FEWEST_SAMPLES
         row = counted.get(port, {})
+        largest = max([peaks.get(port, 0), *mine["bytes"]])  # 0 where every sample fell between two bursts tells nothing
         rows[port] = {
             "group": group,
             "mean_bytes": float(seen.mean()) if len(seen) else None,
             "p99_bytes": int(seen.iloc[math.ceil(0.99 * len(seen)) - 1]) if enough else None,
-            "peak_bytes": max([peaks.get(port, 0), *mine["bytes"]], default=None) if port in peaks or len(mine) else None,
+            "peak_bytes": largest if port in peaks or largest else None,
             "buffer_bytes": run.fabric.buffer_bytes,
             "trims": int(row.get("trimmed", 0)),
             "marks": int(row.get("marked", 0)),

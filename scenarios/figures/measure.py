@@ -259,11 +259,13 @@ def port_rows(record: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def port_peaks(record: dict[str, Any]) -> dict[str, int]:
-    """Port -> largest backlog that its counters saw in this run, bytes. They keep it over a fabric's whole life, so a port is left
-    out if it had a backlog as large before."""
+    """Port -> largest backlog that its counters saw in this run, bytes.
+
+    Counters keep it over a fabric's whole life, so a port is left out if an earlier run had a backlog as large.
+    """
     before = {row["port"]: int(row.get("backlog_peak_bytes", 0)) for row in record.get("counters_before", [])}
     after = {row["port"]: int(row.get("backlog_peak_bytes", 0)) for row in record.get("counters_after", [])}
-    return {port: peak for port, peak in after.items() if peak > before.get(port, 0)}
+    return {port: peak for port, peak in after.items() if peak > before.get(port, 0) or not before.get(port, 0)}
 
 
 def agent_counters(run: Run) -> dict[str, dict[str, int]]:

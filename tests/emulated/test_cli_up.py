@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from testbed.machine import running
+from tests.emulated.command import MRCBED, ROOT, mrcbed
 from tests.emulated.remains import Outside
 from tests.emulated.ring import PATIENCE_S, wait_until
-from tests.emulated.test_cli_run import MRCBED, ROOT, mrcbed
 
 pytestmark = pytest.mark.sandbox
 

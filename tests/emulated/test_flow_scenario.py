@@ -32,8 +32,12 @@ def test_incast_with_a_victim_under_both_transports(tmp_path: Path) -> None:
         assert watched["invalid"] == [] and watched["ports"]["watched"] > 16 and watched["queues"]["compared"] > 0, watched
         cpu = watched["cpu"]
         assert cpu["agents_percent"] > cpu["agent_max_percent"] > 0 and cpu["runner_percent"] > 0 and cpu["controller_percent"] is not None
-        # Samples may all fall between two bursts where few were taken; the port's own peak misses none.
-        assert 0 <= incast["queue_mean_bytes"] <= incast["queue_peak_bytes"] <= incast["buffer_bytes"] and incast["queue_peak_bytes"] > 0
+        # Samples may all fall between two bursts where few were taken; the port's own peak misses none, but the second run only raises
+        # it if its queue was the longer one.
+        peak = incast["queue_peak_bytes"]
+        assert peak is not None or run is roce
+        assert 0 <= incast["queue_mean_bytes"] <= incast["buffer_bytes"]
+        assert peak is None or (0 < peak <= incast["buffer_bytes"] and incast["queue_mean_bytes"] <= peak)
     assert mrc["packets"]["trimmed"] > 0 and roce["packets"]["trimmed"] == 0 and roce["packets"]["marked"] > 0
     assert mrc["groups"]["incast"]["of_line"] > 0.5 and mrc["groups"]["victim"]["kept"] > 0.5
     for table in ("flows", "messages", "queues", "evs", "cwnd"):

@@ -20,7 +20,7 @@ from topologies.addressing import ev
 from topologies.theory import bus_bandwidth, traffic_bandwidth
 
 TINY = load_fabric("tiny")
-RECORDED = Path(__file__).parents[2] / "testbed" / "data" / "iperf3"
+RECORDED = Path(__file__).parents[2] / "testbed" / "emulated" / "data" / "iperf3"
 GOOD = {"tool": '"iperf3"', "src": '"h0"', "dst": '"h3"', "protocol": '"udp"', "rate": '"2Mbit"'}
 
 
