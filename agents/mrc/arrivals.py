@@ -122,7 +122,7 @@ class Arrivals:
                 qp.nacks.append((wire.UNEXP_EVENT, pword & headers.PSN_MASK, ev, 0))
                 return qp
             return None
-        if ev >> 16 != port or ev not in qp.ev_index:
+        if ev >> 16 != port or ev not in qp.requester.paths.by_ev:
             self.bad_ev += 1
             return None
         marked = trimmed or word >> 20 & 3 == 3
@@ -222,37 +222,36 @@ class Arrivals:
         if fresh < 0:
             return None
         rtt = ((now >> self.shift) - ts & 0xFFFF) << self.shift
-        i = qp.ev_index.get(entropy, -1)
+        path = r.paths.by_ev.get(entropy)
         m = w >> 5 & 3
         sample = -1
         if w >> 1 & 1:
             known = qp.probes.pop(offset & 0xFFFF, None)  # an answer may take several SACKs and counts once
             if known is not None:
-                i, seq, at = known
-                plane = r.paths.plane_of[i]
+                path, seq, at = known
+                plane = path.plane
                 qp.health.answered(now, plane, at)
                 r.suspicion.arrived(plane, at)
-                r.paths.probe_answered(now, i, at, r.rtt.srtt)
+                r.paths.probe_answered(now, path, at, r.rtt.srtt)
                 r.planes_changed()
                 if m == wire.M_NONE:  # a probe that was trimmed overtook the data: it says nothing of order, nor of delay
                     full = self.config.mtu + wire.COUNTED
                     r.measured(now, plane, r.rtt.as_full(rtt, PROBE_BYTES, full))
-                    if seq > r.ev_high[i]:
-                        r.ev_high[i] = seq
-                        r.touched.append(i)
+                    if path.heard(seq):
+                        r.touched.append(path)
                     if seq > r.seq_high:
                         r.seq_high = seq
         else:
             sample = r.sample(now, edge + offset, pword & wire.F_RTX != 0, rtt)
-        if i >= 0:
+        if path is not None:
             qp.responder.confirmed(now, entropy)
         pen = cc >> 24 & 0x7F
         r.congestion.on_sack(now, r.news, r.in_flight, m == wire.M_SKIP_ONCE, sample, pen, cc >> 31 != 0)
-        if i >= 0:
+        if path is not None:
             if m == wire.M_SKIP_ONCE:
-                r.paths.marked(i)
+                r.paths.marked(path)
             elif m == wire.M_ALWAYS_SKIP:
-                r.paths.lost(now, i, now, r.rtt.srtt, "always_skip")
+                r.paths.lost(now, path, now, r.rtt.srtt, "always_skip")
                 r.planes_changed()
         if fresh:
             loss.verdicts(r, now, edge + 1, edge + first, 64, waiting & 0x7FFF)

@@ -70,7 +70,7 @@ class Departures:
             qp = qps[at]
             if qp.state != RTS:
                 continue
-            if qp.probe_evs:
+            if qp.to_probe:
                 ev = self._probe(now, qp)
                 if ev >= 0:
                     return self._account(now, ev >> 16, False)
@@ -112,7 +112,7 @@ class Departures:
         else:
             op = wire.WRITE_MIDDLE if k else wire.WRITE_FIRST
         payload = m.memory[at:end]
-        ev = r.paths.evs[r.tx_ev]
+        ev = r.tx_path.ev
         again = r.count[r.tx_psn % r.size] > 1
         self.framer.write(
             now, qp.route, ev, op, again, r.tx_asks, qp.remote_qpn, r.tx_psn, m.rqmsn, m.msn, m.va + at, m.rkey, m.length, imm, payload
@@ -123,25 +123,24 @@ class Departures:
         return ev
 
     def _probe(self, now: int, qp: QueuePair) -> int:
-        """A Reliability Probe on the oldest EV that waits for one, in the data class."""
+        """A Reliability Probe on the path that has waited for one longest, in the data class."""
         r = qp.requester
-        i = qp.probe_evs.pop(0)
-        while not self.port_up[r.paths.plane_of[i]]:
-            if not qp.probe_evs:
+        path = qp.to_probe.pop(0)
+        while not self.port_up[path.plane]:
+            if not qp.to_probe:
                 return -1
-            i = qp.probe_evs.pop(0)
-        ev = r.paths.evs[i]
+            path = qp.to_probe.pop(0)
         pid = qp.next_probe_id
         qp.next_probe_id = pid + 1 if pid < 0x7FFF else 1
         if len(qp.probes) > 256:
             del qp.probes[next(iter(qp.probes))]
-        qp.probes[pid] = (i, r.seq_next, now)
+        qp.probes[pid] = (path, r.seq_next, now)
         r.psn_by_seq[r.seq_next % len(r.psn_by_seq)] = -1
         r.seq_next += 1
         ext = wire.S_PETH.pack(0, pid, qp.qpn & 0xFFFF, qp.remote_qpn & 0xFFFF, self.framer.stamp(now), wire.FTYPE)
-        self.framer.bare(qp.route, ev, self.probe_class, wire.PROBE, qp.remote_qpn, 0, ext)
+        self.framer.bare(qp.route, path.ev, self.probe_class, wire.PROBE, qp.remote_qpn, 0, ext)
         self.probes_tx += 1
-        return ev
+        return path.ev
 
     def _endpoint_operation(self, now: int) -> int:
         """A Port Status Update, an EV Probe or the answer to one; its EV, or -1."""
@@ -166,10 +165,10 @@ class Departures:
             if not self.port_up[plane]:
                 continue
             if qp.health.peer_up[plane]:
-                if paths.state[qp.ev_index[ev]] < ASSUMED_BAD:
+                if paths.by_ev[ev].state < ASSUMED_BAD:
                     return ev
                 if paths.active[plane]:
-                    return paths.evs[paths.active[plane][0]]
+                    return paths.active[plane][0].ev
             if fallback < 0:
                 fallback = ev
         if fallback >= 0:

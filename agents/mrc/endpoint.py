@@ -14,6 +14,7 @@ from agents.mrc.config import Config
 from agents.mrc.departures import Departures
 from agents.mrc.framing import Route
 from agents.mrc.neighbours import Neighbour, Neighbours
+from agents.mrc.paths.path import Path
 from agents.mrc.paths.path_set import PathSet
 from agents.mrc.paths.plane_health import PlaneHealth
 from agents.mrc.paths.plane_state import STATE_NAMES
@@ -92,8 +93,7 @@ class Endpoint:
         psn = self.rng.getrandbits(24)
         known = list(path_evs(self.fabric, self.host, peer))
         every = [e for e in known if evs <= 0 or ev_fields(e)[1] < evs]
-        paths = PathSet(self.config, peer, every, [ev_fields(e)[0] for e in every], self.rng, self.log)
-        paths.qpn = qpn
+        paths = PathSet(self.config, peer, every, [ev_fields(e)[0] for e in every], self.rng, self.log, qpn)
         health = PlaneHealth(self.config, peer, paths, self.rng, self.log)
         local = self.fabric.t0_of(self.host) == self.fabric.t0_of(peer)
         path_rtt = self.fabric.local_rtt_ns if local else self.fabric.base_rtt_ns
@@ -116,7 +116,7 @@ class Endpoint:
         if qp.state != INIT or remote["host"] != qp.peer:
             raise ValueError(f"QP {qpn} of h{self.host} is not in INIT or belongs to h{qp.peer}, not h{remote['host']}")
         qp.remote_qpn = remote["qpn"]
-        first = [next(e for e in qp.requester.paths.evs if ev_fields(e)[0] == p) for p in range(self.fabric.planes)]
+        first = [next(path.ev for path in qp.requester.paths.all if path.plane == p) for p in range(self.fabric.planes)]
         qp.responder.start(remote["psn"], first)
         qp.requester.start(now, qp.first_psn, remote["mpr"])
         peer = self.neighbours.peers[qp.peer]
@@ -226,15 +226,15 @@ class Endpoint:
             if r.doubts.at <= now:
                 r.settle_doubts(now)
             if r.paths.next_probe <= now:
-                i = r.paths.due_probe(now)
-                while i >= 0:
-                    r.paths.probe_sent(now, i)
-                    qp.probe_evs.append(i)
-                    i = r.paths.due_probe(now)
+                path = r.paths.due_probe(now)
+                while path is not None:
+                    r.paths.probe_sent(now, path)
+                    qp.to_probe.append(path)
+                    path = r.paths.due_probe(now)
             while qp.health.next_at <= now:
-                i = qp.health.due_probe(now)
-                if i >= 0:
-                    qp.probe_evs.append(i)
+                path = qp.health.due_probe(now)
+                if path is not None:
+                    qp.to_probe.append(path)
 
     def _tail_probe(self, now: int, qp: QueuePair) -> None:
         """No progress for a while: ask on the oldest packet's own path (FIFO makes the answer decisive) and on another plane.
@@ -246,13 +246,14 @@ class Endpoint:
         paths = r.paths
         own = -1
         if r.una < r.next and r.probes_since_progress == 0:
-            own = paths.plane_of[r.ev[r.una % r.size]]
+            oldest = r.path[r.una % r.size]
+            own = oldest.plane
             if paths.open[own]:
-                qp.probe_evs.append(r.ev[r.una % r.size])
+                qp.to_probe.append(oldest)
         for k in range(paths.planes):
             plane = (r.plane + r.probes_since_progress + k) % paths.planes
             if paths.open[plane] and paths.usable[plane] and (plane != own or paths.live_planes() == 1):
-                qp.probe_evs.append(paths.active[plane][r.probes_since_progress % paths.usable[plane]])
+                qp.to_probe.append(paths.active[plane][r.probes_since_progress % paths.usable[plane]])
                 break
         r.probes_since_progress = min(r.probes_since_progress + 1, 16)
 
@@ -273,7 +274,7 @@ class Endpoint:
         self.resting = True
         self.senders = []
         for qp in self.order:
-            qp.probe_evs.clear()
+            qp.to_probe.clear()
 
     # --- the world -------------------------------------------------------------------------------------------
 
@@ -305,29 +306,31 @@ class Endpoint:
     def _apply_denials(self, now: int, qp: QueuePair) -> None:
         r = qp.requester
         forbidden = denied(self.fabric, self.denials, self.host, qp.peer)
-        for i, ev in enumerate(r.paths.evs):
-            if ev in forbidden:
-                r.paths.deny(now, i)
+        for path in r.paths.all:
+            if path.ev in forbidden:
+                r.paths.deny(now, path)
             else:
-                r.paths.allow(now, i, r.rtt.srtt)
+                r.paths.allow(now, path, r.rtt.srtt)
         r.planes_changed()
 
-    def _evs_over(self, qp: QueuePair, links: frozenset[str]) -> set[int]:
-        """Indices of the QP's EVs whose paths take one of the links."""
-        return {qp.ev_index[ev] for ev in over_links(self.fabric, links, self.host, qp.peer) if ev in qp.ev_index}
+    def _paths_over(self, qp: QueuePair, links: frozenset[str]) -> list[Path]:
+        """The QP's paths that take one of the links."""
+        over = over_links(self.fabric, links, self.host, qp.peer)
+        return [path for path in qp.requester.paths.all if path.ev in over]
 
     def hint(self, now: int, links: list[str]) -> None:
         """Links newly known to be down: what is in flight over them goes again, their EVs are given up and probed back [ours]."""
         before, self.hinted = self.hinted, frozenset(links)
         for qp in self.order:
             r = qp.requester
-            down = self._evs_over(qp, self.hinted - before)
-            for i in sorted(down):
-                r.paths.hinted(now, i, r.rtt.srtt)
-            for i in sorted(self._evs_over(qp, before - self.hinted) - down):
-                r.paths.probe_soon(now, i)
+            down = self._paths_over(qp, self.hinted - before)
+            for path in down:
+                r.paths.hinted(now, path, r.rtt.srtt)
+            for path in self._paths_over(qp, before - self.hinted):
+                if path not in down:
+                    r.paths.probe_soon(now, path)
             if down:
-                returned.requeue(r, now, down, "hint")
+                returned.requeue(r, now, set(down), "hint")
                 r.planes_changed()
 
     def _fail(self, now: int, qp: QueuePair, status: int) -> None:

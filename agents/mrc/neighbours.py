@@ -151,7 +151,7 @@ class Neighbours:
         paths = peer.qps[0].requester.paths
         lap = paths.active[plane]
         if lap:
-            return paths.evs[lap[int(self.rng.random() * len(lap))]]
+            return lap[int(self.rng.random() * len(lap))].ev
         return peer.evs[plane][int(self.rng.random() * len(peer.evs[plane]))]
 
     # --- EV Probes -------------------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ class Neighbours:
             if known is not None:
                 self.responses_rx += 1
                 for qp in self._connected(peer):
-                    if known[0] in qp.ev_index:  # the probe was for all queue pairs with the peer; this one may be kept to fewer paths
+                    if known[0] in qp.requester.paths.by_ev:  # else this queue pair is kept to fewer paths
                         qp.responder.confirmed(now, known[0])
                 return
         elif peer.pending and number == peer.serial:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from agents.mrc.framing import Route
+from agents.mrc.paths.path import Path
 from agents.mrc.paths.plane_health import PlaneHealth
 from agents.mrc.receiver.responder import Responder
 from agents.mrc.sender.requester import Requester
@@ -29,7 +30,6 @@ class QueuePair:
         self.first_psn = psn
         self.remote_qpn = 0
         self.route: Route = route
-        self.ev_index: dict[int, int] = {e: i for i, e in enumerate(requester.paths.evs)}
         self.placed = 0  # payload bytes
         self.cause = -1  # a completion status once the QP has to fail
         self.state = INIT
@@ -41,9 +41,9 @@ class QueuePair:
         self.answers: list[tuple[int, int, int, int, int]] = []  # probes to answer: EV, probe id, timestamp, arrival, marked
         self.answer_bases: list[int] = []  # bitmap bases still to tell for the first of them
         self.nacks: list[tuple[int, int, int, int]] = []  # reason, psn, EV, timestamp
-        self.probes: dict[int, tuple[int, int, int]] = {}  # Reliability Probes out: id -> (EV index, seq, sent ns)
+        self.probes: dict[int, tuple[Path, int, int]] = {}  # Reliability Probes out: id -> (path, seq, sent ns)
         self.next_probe_id = 1
-        self.probe_evs: list[int] = []  # EV indices to probe now
+        self.to_probe: list[Path] = []  # now
         self.told_unexpected = LONG_AGO
         self.watched = False  # the neighbours see to EV Probes while it receives
 
@@ -61,7 +61,7 @@ class QueuePair:
         self.answers.clear()
         self.answer_bases.clear()
         self.nacks.clear()
-        self.probe_evs.clear()
+        self.to_probe.clear()
 
     def owes(self) -> bool:
         """Whether a control packet waits."""

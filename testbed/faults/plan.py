@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Any
 
 from agents.mrc.config import Config
-from agents.mrc.paths.path_set import MAX_PROOF
+from agents.mrc.paths.path import MAX_PROOF
 from agents.mrc.paths.plane_health import HOLD, MOST_DOUBLINGS
 from testbed.faults.kinds import KINDS
 from testbed.faults.targets import Target, resolve

@@ -52,24 +52,24 @@ MUTATIONS = (
         ("self.count[slot] != (2 if rtx else 1)", "self.count[slot] < 1"),
     ),
     # Paths and planes.
-    _bug("lossy EV not dropped", "mrc/paths/path_set.py", "path_set", ("self._give_up(now, i, LOST, cause)", "pass")),
+    _bug("lossy EV not dropped", "mrc/paths/path_set.py", "path_set", ("self._give_up(now, path, LOST, cause)", "pass")),
     _bug(
         "EV replaced from another plane", "mrc/paths/path_set.py", "path_set",
-        ('(now, self.plane_of[i], "replaces")', '(now, (self.plane_of[i] + 1) % self.planes, "replaces")'),
+        ("self._promote(path.plane)", "self._promote((path.plane + 1) % self.planes)"),
     ),
-    _bug("SKIP EV carries data", "mrc/paths/path_set.py", "path_set", ("if s == SKIP:", "if s == DENIED:")),
-    _bug("revival after one probe", "mrc/paths/path_set.py", "path_set", ("self.clean[i] >= self.need[i] or (", "self.clean[i] >= 1 or (")),
+    _bug("SKIP EV carries data", "mrc/paths/path_set.py", "path_set", ("if path.state == SKIP:", "if path.state == DENIED:")),
+    _bug("revival after one probe", "mrc/paths/path_set.py", "path_set", ("path.clean >= path.need or (", "path.clean >= 1 or (")),
     _bug(
-        "flapping path not kept out longer", "mrc/paths/path_set.py", "path_set",
-        ("min(self.config.probe_successes << (self.flaps[i] - 1), MAX_PROOF)", "self.config.probe_successes"),
+        "flapping path not kept out longer", "mrc/paths/path.py", "path_set",
+        ("min(self.first_need << (self.flaps - 1), MAX_PROOF)", "self.first_need"),
     ),
     _bug(
         "no floor under the EVs in use", "mrc/paths/path_set.py", "path_set",
         ("self.in_rotation <= self.floor() and", "self.in_rotation < 1 and"),
     ),
     _bug(
-        "overdue EV not held", "mrc/paths/path_set.py", "path_set",
-        ("return now - self.oldest_ns[i] >", "return self.oldest_ns[i] - now >"),
+        "overdue EV not held", "mrc/paths/path.py", "path_set",
+        ("or now - self.oldest_ns >", "or self.oldest_ns - now >"),
     ),
     _bug(
         "plane not rotated", "mrc/sender/requester.py", "requester",
@@ -77,11 +77,11 @@ MUTATIONS = (
     ),
     _bug(
         "lost packet again by the same plane", "mrc/sender/requester.py", "requester",
-        ("paths.plane_of[avoid] if avoid >= 0 and paths.live_planes() > 1 else -1", "-1"),
+        ("avoid.plane if avoid is not None and paths.live_planes() > 1 else -1", "-1"),
     ),
     _bug(
         "trim taken for a dead path", "mrc/sender/returned.py", "trims",
-        ("        r.paths.marked(i)", '        r.paths.lost(now, i, now, r.rtt.srtt, "trimmed")'),
+        ("        r.paths.marked(path)", '        r.paths.lost(now, path, now, r.rtt.srtt, "trimmed")'),
     ),
     _bug(
         "NACK ignored", "mrc/arrivals.py", "trims",

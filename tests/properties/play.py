@@ -216,6 +216,6 @@ def state(world: World) -> str:
         said.append(
             f"h{host.number} una {r.una - host.qp.first_psn}, next {r.next - host.qp.first_psn}, end {r.end - host.qp.first_psn}, "
             f"firings {r.firings}, in flight {r.in_flight} of {r.congestion.cwnd}, planes {host.qp.health.state}, "
-            f"paths {r.paths.state}, deadline in {(host.engine.deadline() - world.now) / world.rtt:.1f} RTTs"
+            f"paths {[path.state for path in r.paths.all]}, deadline in {(host.engine.deadline() - world.now) / world.rtt:.1f} RTTs"
         )
     return "; ".join(said)

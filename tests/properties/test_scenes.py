@@ -29,7 +29,7 @@ def test_a_scene_ends_well(name: str, seen: dict[str, set[str]], monkeypatch: py
     def also(self: Watch, now: int) -> None:
         looks(self, now)
         paths = self.qp.requester.paths
-        corners.update({"spared"} if any(paths.spared) else ())
+        corners.update({"spared"} if any(path.spared for path in paths.all) else ())
         corners.update({"down to the floor"} if paths.in_rotation == paths.floor() < sum(paths.wanted) else ())
         corners.update({"replaced"} if replaced(paths) else ())
 
@@ -39,7 +39,7 @@ def test_a_scene_ends_well(name: str, seen: dict[str, set[str]], monkeypatch: py
 
 def replaced(paths: PathSet) -> bool:
     """Whether a plane has lost a path and has as many in use as before."""
-    lost = {paths.plane_of[i] for i, state in enumerate(paths.state) if state == ASSUMED_BAD}
+    lost = {path.plane for path in paths.all if path.state == ASSUMED_BAD}
     return any(len(paths.active[plane]) == paths.wanted[plane] > 0 for plane in lost)
 
 

@@ -52,10 +52,10 @@ class Watch:
             return
         value = int.from_bytes(frame[56:58], "big") << 16 | int.from_bytes(frame[94:96], "big")
         paths = self.qp.requester.paths
-        i = self.qp.ev_index[value]
-        assert value >> 16 == port == paths.plane_of[i]
-        assert paths.state[i] == GOOD, f"data on a path that is {STATE_NAMES[paths.state[i]]}"
-        assert paths.in_use[i] and paths.open[port] and self.engine.out.port_up[port], "data on a path that is not in use"
+        path = paths.by_ev[value]
+        assert value >> 16 == port == path.plane
+        assert path.state == GOOD, f"data on a path that is {STATE_NAMES[path.state]}"
+        assert path.in_use and paths.open[port] and self.engine.out.port_up[port], "data on a path that is not in use"
 
     # --- after each turn -------------------------------------------------------------------------------------
 
@@ -79,16 +79,16 @@ class Watch:
         """Something changed: the sets must still be what they are meant to be."""
         p = self.qp.requester.paths
         for plane in range(p.planes):
-            active, backup = p.active[plane], p.backup[plane]
+            active, backup = [path.index for path in p.active[plane]], [path.index for path in p.backup[plane]]
             assert not set(active) & set(backup) and len(set(active + backup)) == len(active) + len(backup)
-            mine = [i for i in range(len(p.evs)) if p.plane_of[i] == plane]
-            healthy = [i for i in mine if p.state[i] in (GOOD, SKIP)]
+            mine = [path for path in p.all if path.plane == plane]
+            healthy = [path.index for path in mine if path.state in (GOOD, SKIP)]
             assert sorted(active + backup) == healthy, f"plane {plane}: {active} and {backup} are not its healthy paths {healthy}"
-            assert [i for i in mine if p.in_use[i]] == sorted(active) and p.usable[plane] == len(active)
+            assert [path.index for path in mine if path.in_use] == sorted(active) and p.usable[plane] == len(active)
             assert len(active) == min(p.wanted[plane], len(healthy)), f"plane {plane}: a path of the backup should have replaced another"
-            for i in mine:
-                if p.state[i] not in (GOOD, SKIP, DENIED):
-                    assert p.probe_at[i] < NEVER, f"path {i} was given up and nobody probes it"
+            for path in mine:
+                if path.state not in (GOOD, SKIP, DENIED):
+                    assert path.probe_at < NEVER, f"path {path.index} was given up and nobody probes it"
         assert p.in_rotation == sum(p.usable[k] for k in range(p.planes) if p.open[k])
         changes = [fields for kind, fields in told if kind == "ev"]
         for fields in changes:
@@ -110,15 +110,15 @@ def bound(name: str, config: Config, evs: int) -> int:
     """The most entries of a container, or bits of a bitmap, by its name."""
     n = config.mpr
     return {
-        "answers": 64, "nacks": 64, "queue": 64, "probes": 257, "lost_queue": n, "first_ev": n, "open": n, "acked": n, "received": n,
+        "answers": 64, "nacks": 64, "queue": 64, "probes": 257, "lost_queue": n, "blamed": n, "open": n, "acked": n, "received": n,
         "reported": n, "bases": n // 64 + 1, "answer_bases": n // 64 + 1, "heads": MOST_HEADS, "sums": MOST_HEADS,
-        "probe_evs": 2 * evs + 4, "qps": 1, "order": 1, "control": 1, "peers": 1,
+        "to_probe": 2 * evs + 4, "qps": 1, "order": 1, "control": 1, "peers": 1,
     }.get(name, 4 * n)  # fmt: skip
 
 
 def sizes(engine: Endpoint) -> Iterator[tuple[str, int, int]]:
     """(where, size, bound) of every container, and every bitmap, that can be reached from an endpoint."""
-    evs = len(engine.order[0].requester.paths.evs)
+    evs = len(engine.order[0].requester.paths.all)
     bitmaps = {"acked", "received", "reported"}
     todo: list[tuple[str, str, Any]] = [("endpoint", "", engine)]
     seen: set[int] = set()

@@ -1,98 +1,84 @@
-"""The EVs of one QP: which exist, which are in use, which rest, and whose turn it is.
+"""The paths of one QP: which are in use, which rest, and whose turn it is.
 
 Used by the requester only. Planes rotate strictly, so that they stay equally loaded (paper); inside a plane a shuffled lap over
-the active EVs, in which one pair of neighbours changes places each time round [ours]: no two senders stay in step for long, and an EV's
+the active paths, in which one pair of neighbours changes places each time round [ours]: no two senders stay in step for long, and a path's
 turns stay a lap apart (shuffling all of it each time queued more: 93 % against 95 % of line rate in a permutation at full load).
-Knows nothing of packets: it is told what became of them.
-An EV is known here by its index; ``evs[i]`` is its 32-bit value.
+Knows nothing of packets: the sender reports what became of them. Owns its paths: only this module and path.py write to one.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from random import Random
-from typing import Any, Final
+from typing import Any
 
 from agents.mrc.config import Config
 from agents.mrc.paths.ev_state import ALLOW, ASSUMED_BAD, DENIED, DENY, GOOD, LOST, MARKED, PROVEN, ROTATED, SKIP, STATE_NAMES, next_state
-from agents.transport import LONG_AGO, NEVER, Event, known_ns
-
-WAIT: Final = -2
-MAX_PROOF: Final = 32
-"""Most clean answers in a row that a flapping path has to give [ours]."""
-
-
-def jittered(gap: int, rng: Random) -> int:
-    """A gap between probes, ns, by up to a quarter longer or shorter [ours]: senders that lost a path together do not probe in step."""
-    return int(gap * (0.75 + 0.5 * rng.random()))
+from agents.mrc.paths.path import MAX_PROOF, Path, jittered
+from agents.transport import NEVER, Event, known_ns
 
 
 class PathSet:
-    """State and rotation of the EVs towards one peer. ``evs`` must be grouped by plane in the order of ``planes``."""
+    """The paths towards one peer and their rotation. ``evs`` must be grouped by plane in the order of ``planes``."""
 
-    def __init__(self, config: Config, peer: int, evs: list[int], planes: list[int], rng: Random, log: list[Event]) -> None:
-        n = len(evs)
+    def __init__(self, config: Config, peer: int, evs: list[int], planes: list[int], rng: Random, log: list[Event], qpn: int = 0) -> None:
         self.config = config
         self.peer = peer
-        self.qpn = 0  # for the log; the endpoint says so
-        self.evs = evs
-        self.plane_of = planes
-        self.planes = max(planes) + 1
+        self.qpn = qpn  # for the log
         self.rng = rng
         self.log = log
-        self.state = [GOOD] * n
-        self.in_use = [False] * n  # active, as opposed to backup
-        self.flying = [0] * n  # packets in flight on it
-        self.share = 2  # how many that may be: the requester's, from its window
-        self.outstanding: list[deque[int]] = [deque() for _ in range(n)]  # transmissions in order (seq), stale ones included
-        self.oldest_ns = [NEVER] * n  # when the oldest packet in flight on it was sent; NEVER without one
-        self.last_data_ns = [LONG_AGO] * n
-        self.gap_ns = [0] * n  # between the last two packets on it
-        self.data_tx = [0] * n
-        self.losses = [0] * n
-        # Probing of what is ASSUMED_BAD.
-        self.flaps = [0] * n
-        self.clean = [0] * n  # answers in a row
-        self.need = [config.probe_successes] * n
+        self.planes = max(planes) + 1
+        self.all = [Path(i, evs[i], planes[i], config.probe_successes) for i in range(len(evs))]
+        self.by_ev: dict[int, Path] = {path.ev: path for path in self.all}
+        self.forgive = config.forgive_rtts * config.base_rtt
         self.most_flaps = 1  # after which no more answers are asked for
         while config.probe_successes << (self.most_flaps - 1) < MAX_PROOF:
             self.most_flaps += 1
-        self.undone = [False] * n  # the verdict proved wrong; one clean answer brings it back
-        self.probe_at = [NEVER] * n
-        self.probe_gap = [0] * n
-        self.probe_pending = [False] * n
-        self.doubts = [0] * n  # losses on it that a NACK may yet explain: out of use while there are any
-        self.lost_before = [False] * n  # without trimming: its latest packet heard of was lost
-        self.spared = [False] * n  # kept in use by the floor although lost
-        self.standing = [0] * n  # verdicts since it was GOOD that have not proved wrong
-        self.lost_ns = [LONG_AGO] * n  # the last of them
-        self.proven_ns = [LONG_AGO] * n  # when probes last brought it back
-        self.given_up_ns = [LONG_AGO] * n  # when it last became ASSUMED_BAD
         self.next_probe = NEVER
-        # Rotation.
-        self.rtt_limit = [NEVER] * self.planes  # set by the requester from recent RTTs; none yet: nothing is overdue
-        self.open = [True] * self.planes  # may carry data: set by PlaneHealth
-        self.srtt = config.base_rtt  # the requester's, for the log
+        # What the sender reports.
+        self.share = 2  # packets that may be in flight on one path
+        self.rtt_limit = [NEVER] * self.planes  # a packet older than that is overdue; no RTT known yet: none is
+        self.srtt = config.base_rtt  # for the log
         self.window = 0  # likewise, bytes
-        self.active: list[list[int]] = [[] for _ in range(self.planes)]
-        self.backup: list[list[int]] = [[] for _ in range(self.planes)]
+        # Rotation, plane by plane.
+        self.open = [True] * self.planes  # may carry data
+        self.active: list[list[Path]] = [[] for _ in range(self.planes)]
+        self.backup: list[list[Path]] = [[] for _ in range(self.planes)]
         self.turn = [0] * self.planes
-        self.usable = [0] * self.planes  # EVs in the plane's lap
+        self.usable = [0] * self.planes  # paths in the plane's lap
+        self.full = False  # the last pick found nothing but paths with their share in flight
         per_plane = max(1, config.active_evs // self.planes)
         self.few = config.active_evs < self.planes  # then some planes only stand by
         first = int(rng.random() * self.planes) if self.few else 0
         for p in range(self.planes):
-            mine = [i for i in range(n) if planes[i] == p]
-            rng.shuffle(mine)
+            lap = [path for path in self.all if path.plane == p]
+            rng.shuffle(lap)
             here = per_plane if not self.few or (p - first) % self.planes < config.active_evs else 0
-            self.active[p], self.backup[p] = mine[:here], mine[here:]
-            for i in self.active[p]:
-                self.in_use[i] = True
+            self.active[p], self.backup[p] = lap[:here], lap[here:]
+            for path in self.active[p]:
+                path.in_use = True
             self.usable[p] = len(self.active[p])
         self.wanted = [len(a) for a in self.active]
-        self.in_rotation = sum(self.usable)  # EVs that carry data now: those in use on open planes
+        self.in_rotation = sum(self.usable)  # paths that carry data now: those in use on open planes
+
+    # --- what the sender reports -----------------------------------------------------------------------------
+
+    def share_window(self, window: int, packet: int) -> None:
+        """Divide the window equally among the paths that carry data. ``packet``: size of a full one. Both in bytes."""
+        self.share = -(-window // (packet * max(1, self.in_rotation))) + 1
+
+    def note_window(self, window: int) -> None:
+        """The window when a packet was last lost, bytes: for the log."""
+        self.window = window
+
+    def measured(self, srtt: int, limits: list[int]) -> None:
+        """The smoothed RTT, and from what age on a packet of each plane is overdue, ns."""
+        self.srtt = srtt
+        self.rtt_limit = limits
+
+    # --- which carry data ------------------------------------------------------------------------------------
 
     def live_planes(self) -> int:
+        """How many planes are open and have a path in use."""
         count = 0
         for p in range(self.planes):
             if self.open[p] and self.usable[p] > 0:
@@ -100,7 +86,7 @@ class PathSet:
         return count
 
     def floor(self) -> int:
-        """Fewest EVs that verdicts of loss may leave in use: ``ev_min_active``, or a quarter of those wanted on open planes."""
+        """Fewest paths that verdicts of loss may leave in use: ``ev_min_active``, or a quarter of those wanted on open planes."""
         if self.config.ev_min_active:
             return self.config.ev_min_active
         wanted = 0
@@ -109,22 +95,24 @@ class PathSet:
                 wanted += self.wanted[p]
         return max(1, wanted // 4)
 
-    def pick(self, now: int, plane: int, avoid: int) -> int:
-        """The plane's next EV that may carry data, or -1 for none. ``avoid`` is passed over if there is another.
+    def pick(self, now: int, plane: int, avoid: Path | None) -> Path | None:
+        """The plane's next path that may carry data, or None. ``avoid`` is passed over if there is another.
 
-        A SKIP EV becomes GOOD when its turn comes, but this packet takes the next one; one packet restores at most one EV; if
-        all are SKIP, the one just restored is used (guidance of the specification). Held EVs are passed over, and so are EVs that have
-        their share of the window in flight: the path is slow, or dead and not known to be. WAIT if nothing but that stands in the way:
-        planes stay equally loaded, so the others wait for this one until it is held [ours].
+        A SKIP path becomes GOOD when its turn comes, but this packet takes the next one; one packet restores at most one path; if
+        all are SKIP, the one just restored is used (guidance of the specification). Held paths are passed over, and so are paths that have
+        their share of the window in flight: the path is slow, or dead and not known to be. ``full`` is set if nothing but that stands in
+        the way: planes stay equally loaded, so the others wait for this one until it is held [ours].
         """
+        self.full = False
         lap = self.active[plane]
         n = len(lap)
         if self.config.oblivious:
             return self._next_blindly(lap)
-        restored = -1
-        second = -1
+        limit = self.rtt_limit[plane]
+        restored: Path | None = None
+        second: Path | None = None
         full = False
-        # The rest of this lap and a whole new one: after the swap the first n looks may meet an EV twice and its neighbour not at all.
+        # The rest of this lap and a whole new one: after the swap the first n looks may meet a path twice and its neighbour not at all.
         for _ in range(2 * n - self.turn[plane]):
             k = self.turn[plane]
             if k >= n:
@@ -133,287 +121,189 @@ class PathSet:
                     lap[j], lap[j + 1] = lap[j + 1], lap[j]
                 k = 0
             self.turn[plane] = k + 1
-            i = lap[k]
-            s = self.state[i]
-            if s == SKIP:
-                if restored < 0:
-                    self.state[i] = next_state(s, ROTATED)
-                    restored = i
+            path = lap[k]
+            if path.state == SKIP:
+                if restored is None:
+                    path.meet(ROTATED)
+                    restored = path
                 continue
-            if i == restored or self.held(now, i):
+            if path is restored or path.held(now, limit):
                 continue
-            if i == avoid:
-                second = i
+            if path is avoid:
+                second = path
                 continue
-            if self.flying[i] >= self.share:
+            if path.flying >= self.share:
                 full = True
                 continue
-            return i
+            return path
         if full:
-            return WAIT
-        if second >= 0:
+            self.full = True
+            return None
+        if second is not None:
             return second
-        if restored >= 0 and not self.held(now, restored):
+        if restored is not None and not restored.held(now, limit):
             return restored
-        return -1
+        return None
 
-    def _next_blindly(self, lap: list[int]) -> int:
+    def _next_blindly(self, lap: list[Path]) -> Path | None:
         """The next of the lap, in an order that is drawn anew for each, as switches spray that know nothing of what lies ahead."""
-        return lap[int(self.rng.random() * len(lap))] if lap else -1
+        return lap[int(self.rng.random() * len(lap))] if lap else None
 
-    def held(self, now: int, i: int) -> bool:
-        """Whether the EV gets no new data for the moment; reversible, no verdict [ours]. A loss on it waits for its verdict, or its oldest
-        packet is overdue: later than its plane's recent RTT plus one inter-packet gap of that EV.
-        """
-        if self.doubts[i]:
-            return True
-        return now - self.oldest_ns[i] > self.rtt_limit[self.plane_of[i]] + self.gap_ns[i]
+    def held(self, now: int, path: Path) -> bool:
+        """Whether the path gets no new data for the moment (:meth:`Path.held`)."""
+        return path.held(now, self.rtt_limit[path.plane])
 
     # --- verdicts --------------------------------------------------------------------------------------------
 
-    def marked(self, i: int) -> None:
+    def marked(self, path: Path) -> None:
         """The receiver saw an ECN mark on this path, or a switch trimmed a packet there."""
         if self.config.skip and not self.config.oblivious:
-            self.state[i] = next_state(self.state[i], MARKED)
+            path.meet(MARKED)
 
-    def lost(self, now: int, i: int, sent: int, srtt: int, cause: str) -> None:
+    def lost(self, now: int, path: Path, sent: int, srtt: int, cause: str) -> None:
         """A packet sent at ``sent`` vanished on this path: out of use at once, unless that would leave fewer than the floor.
 
-        A backup EV of the same plane replaces it; without one, the plane's others share its load. What was sent before probes
+        A backup path of the same plane replaces it; without one, the plane's others share its load. What was sent before probes
         brought the path back says nothing about it any more.
         """
-        self.losses[i] += 1
-        if sent < self.proven_ns[i] or self.config.oblivious:
+        path.losses += 1
+        if sent < path.proven_ns or self.config.oblivious:
             return
-        if not self.config.trimming and not self.lost_before[i] and self.state[i] in (GOOD, SKIP):
+        if not self.config.trimming and not path.lost_before and path.state in (GOOD, SKIP):
             # Full queues drop, too, where none is trimmed: the first loss is taken for a mark, the second in a row for a dead path [ours].
-            self.lost_before[i] = True
-            self.state[i] = next_state(self.state[i], MARKED)
+            path.lost_before = True
+            path.meet(MARKED)
             return
-        self.standing[i] += 1
-        self.lost_ns[i] = now
-        self.clean[i] = 0
-        old = self.state[i]
-        new = next_state(old, LOST)
-        if new == old:
-            if self.undone[i]:  # so the path is bad after all
-                self._flapped(now, i)
+        path.condemned(now)
+        if next_state(path.state, LOST) == path.state:
+            if path.undone:  # so the path is bad after all
+                path.flapped(now, self.forgive)
             return
-        if self.in_use[i] and self.in_rotation <= self.floor() and not self.backup[self.plane_of[i]]:
-            if not self.spared[i]:  # else it is being probed already, and losses must not put the probe off
-                self.spared[i] = True
-                self._start_probing(now, i, srtt)
+        if path.in_use and self.in_rotation <= self.floor() and not self.backup[path.plane]:
+            if not path.spared:  # else it is being probed already, and losses must not put the probe off
+                path.spared = True
+                self._start_probing(now, path, srtt)
             return
-        self._give_up(now, i, LOST, cause)
-        self._flapped(now, i)
-        self._start_probing(now, i, srtt)
+        self._give_up(now, path, LOST, cause)
+        path.flapped(now, self.forgive)
+        self._start_probing(now, path, srtt)
 
-    def _flapped(self, now: int, i: int) -> None:
-        self.undone[i] = False
-        if self.flaps[i] and now - self.proven_ns[i] > self.config.forgive_rtts * self.config.base_rtt:
-            self.flaps[i] = 0
-        self.flaps[i] += 1
-        self.need[i] = min(self.config.probe_successes << (self.flaps[i] - 1), MAX_PROOF)
-
-    def undo(self, now: int, i: int) -> None:
+    def undo(self, now: int, path: Path) -> None:
         """A verdict was wrong, and unless other verdicts on the path stand, so was giving it up: the flap is forgotten.
 
         What arrived late was sent before the verdict and may have been the last to get through, so the path is probed at once and one
         answer is enough [ours].
         """
-        if self.standing[i] > 0:
-            self.standing[i] -= 1
-        if self.state[i] == ASSUMED_BAD and self.standing[i] == 0:
-            self.undone[i] = True
-            self.flaps[i] = max(0, self.flaps[i] - 1)
-            self.need[i] = 1
-            self.clean[i] = 0
-            self.probe_pending[i] = False
-            self.probe_gap[i] = self.config.base_rtt
-            self.probe_at[i] = now
+        if path.standing > 0:
+            path.standing -= 1
+        if path.state == ASSUMED_BAD and path.standing == 0:
+            path.undone = True
+            path.unflapped()
+            path.need = 1
+            path.probing(self.config.base_rtt)
+            path.probe_at = now
             self.next_probe = now
 
-    def suspected(self, now: int, i: int, srtt: int, need: int) -> None:
+    def suspected(self, now: int, path: Path, srtt: int, need: int) -> None:
         """Its whole plane seems dead: out of use with the others, and back after ``need`` clean answers."""
-        if self.state[i] in (GOOD, SKIP):
-            self._give_up(now, i, LOST, "suspect plane")
-            self.need[i] = need
-            self._start_probing(now, i, srtt)
+        if path.state in (GOOD, SKIP):
+            self._give_up(now, path, LOST, "suspect plane")
+            path.need = need
+            self._start_probing(now, path, srtt)
 
-    def hinted(self, now: int, i: int, srtt: int) -> None:
+    def hinted(self, now: int, path: Path, srtt: int) -> None:
         """Somebody who watches the fabric says that a link of it is down: as good as a loss."""
-        if self.state[i] in (GOOD, SKIP) and not self.config.oblivious:
-            self._give_up(now, i, LOST, "hint")
-            self._flapped(now, i)
-            self._start_probing(now, i, srtt)
+        if path.state in (GOOD, SKIP) and not self.config.oblivious:
+            self._give_up(now, path, LOST, "hint")
+            path.flapped(now, self.forgive)
+            self._start_probing(now, path, srtt)
 
-    def _give_up(self, now: int, i: int, event: int, cause: str) -> None:
+    def _give_up(self, now: int, path: Path, event: int, cause: str) -> None:
         """Out of use, whether active or backup, by an event that says so."""
-        self.spared[i] = False
-        self._set(now, i, next_state(self.state[i], event), cause)
-        if self.in_use[i]:
-            self._withdraw(i)
-            self._promote(now, self.plane_of[i], "replaces")
-        elif i in self.backup[self.plane_of[i]]:
-            self.backup[self.plane_of[i]].remove(i)
-
-    def acquit(self, now: int, i: int, cause: str) -> None:
-        """What was lost on it is explained otherwise: as if nothing had been."""
-        self.flaps[i] = max(0, self.flaps[i] - 1)
-        self.undone[i] = False
-        self._readmit(now, i, cause)
+        path.spared = False
+        self._meet(now, path, event, cause)
+        if path.in_use:
+            self._withdraw(path)
+            self._promote(path.plane)
+        elif path in self.backup[path.plane]:
+            self.backup[path.plane].remove(path)
 
     def void_verdicts(self, now: int, plane: int, since: int, cause: str) -> None:
-        """Acquit those of a plane that were given up at or after ``since``."""
-        for i in range(len(self.evs)):
-            if self.plane_of[i] == plane and self.state[i] == ASSUMED_BAD and self.given_up_ns[i] >= since:
-                self.acquit(now, i, cause)
+        """What was lost on a plane at or after ``since`` is explained otherwise: paths given up then are back, as if nothing had been."""
+        for path in self.all:
+            if path.plane == plane and path.state == ASSUMED_BAD and path.given_up_ns >= since:
+                path.unflapped()
+                path.undone = False
+                self._readmit(now, path, cause)
 
-    def probe_soon(self, now: int, i: int) -> None:
+    def probe_soon(self, now: int, path: Path) -> None:
         """There is reason to think that it works again."""
-        if self.probe_at[i] != NEVER:
-            self.probe_gap[i] = self.config.base_rtt
-            self.probe_at[i] = now
+        if path.probe_at != NEVER:
+            path.probe_gap = self.config.base_rtt
+            path.probe_at = now
             self.next_probe = now
 
-    def deny(self, now: int, i: int) -> None:
+    def deny(self, now: int, path: Path) -> None:
         """An operator's word: not this path."""
-        if self.state[i] != DENIED:
-            self._give_up(now, i, DENY, "denied")
-            self.probe_at[i] = NEVER
+        if path.state != DENIED:
+            self._give_up(now, path, DENY, "denied")
+            path.probe_at = NEVER
 
-    def allow(self, now: int, i: int, srtt: int) -> None:
+    def allow(self, now: int, path: Path, srtt: int) -> None:
         """The operator's denial ends; the path proves itself before use."""
-        if self.state[i] == DENIED:
-            self._set(now, i, next_state(DENIED, ALLOW), "allowed")
-            self._start_probing(now, i, srtt)
+        if path.state == DENIED:
+            self._meet(now, path, ALLOW, "allowed")
+            self._start_probing(now, path, srtt)
 
-    def _set(self, now: int, i: int, new: int, cause: str) -> None:
+    def _meet(self, now: int, path: Path, event: int, cause: str) -> None:
+        """Move a path as the table says, and log it."""
+        old = path.state
+        path.meet(event)
         self.log.append(
             (
                 now,
                 "ev",
-                {"peer": self.peer, "qpn": self.qpn, "ev": self.evs[i], "from": STATE_NAMES[self.state[i]], "to": STATE_NAMES[new],
-                 "cause": cause, "last_data_ns": known_ns(self.last_data_ns[i]), "srtt_ns": self.srtt,
+                {"peer": self.peer, "qpn": self.qpn, "ev": path.ev, "from": STATE_NAMES[old], "to": STATE_NAMES[path.state],
+                 "cause": cause, "last_data_ns": known_ns(path.last_data_ns), "srtt_ns": self.srtt,
                  "evs": sum(self.usable), "window": self.window},
             )
         )  # fmt: skip
-        self.state[i] = new
-        if new == ASSUMED_BAD:
-            self.given_up_ns[i] = now
+        if path.state == ASSUMED_BAD:
+            path.given_up_ns = now
 
-    def _withdraw(self, i: int) -> None:
-        plane = self.plane_of[i]
-        k = self.active[plane].index(i)
+    # --- into use and out of it ------------------------------------------------------------------------------
+
+    def _withdraw(self, path: Path) -> None:
+        plane = path.plane
+        k = self.active[plane].index(path)
         self.active[plane].pop(k)
         if k < self.turn[plane]:
             self.turn[plane] -= 1
-        self.in_use[i] = False
+        path.in_use = False
         self._recount(plane)
 
-    def _promote(self, now: int, plane: int, cause: str) -> None:
+    def _promote(self, plane: int) -> None:
+        """A backup path takes the place of one that left."""
         if self.backup[plane] and len(self.active[plane]) < self.wanted[plane]:
             self._enter(self.backup[plane].pop())
 
-    def _enter(self, i: int) -> None:
-        plane = self.plane_of[i]
-        self.active[plane].append(i)
-        self.in_use[i] = True
-        self._recount(plane)
+    def _enter(self, path: Path) -> None:
+        self.active[path.plane].append(path)
+        path.in_use = True
+        self._recount(path.plane)
 
     def _recount(self, plane: int) -> None:
         """The plane's lap, or whether it is open, has changed."""
         self.usable[plane] = len(self.active[plane])
         self.in_rotation = sum([self.usable[p] for p in range(self.planes) if self.open[p]])
 
-    def _readmit(self, now: int, i: int, cause: str) -> None:
-        self._set(now, i, next_state(self.state[i], PROVEN), cause)
-        self.probe_at[i] = NEVER
-        self.probe_pending[i] = False
-        self.standing[i] = 0
-        plane = self.plane_of[i]
-        if len(self.active[plane]) < self.wanted[plane]:
-            self._enter(i)
+    def _readmit(self, now: int, path: Path, cause: str) -> None:
+        self._meet(now, path, PROVEN, cause)
+        path.readmitted()
+        if len(self.active[path.plane]) < self.wanted[path.plane]:
+            self._enter(path)
         else:
-            self.backup[plane].append(i)
-
-    # --- probing back ----------------------------------------------------------------------------------------
-
-    def _start_probing(self, now: int, i: int, srtt: int) -> None:
-        self.probe_gap[i] = srtt
-        self.clean[i] = 0
-        self.probe_pending[i] = False
-        self._schedule(now, i, srtt)
-
-    def _schedule(self, now: int, i: int, gap: int) -> None:
-        self.probe_at[i] = now + jittered(gap, self.rng)
-        if self.probe_at[i] < self.next_probe:
-            self.next_probe = self.probe_at[i]
-
-    def due_probe(self, now: int) -> int:
-        """An EV whose Reliability Probe is due, or -1. Call when ``next_probe`` has come; a plane whose port is down waits."""
-        found = -1
-        soonest = NEVER
-        for i in range(len(self.evs)):
-            at = self.probe_at[i]
-            if at == NEVER:
-                continue
-            if at <= now and found < 0 and self.open[self.plane_of[i]]:
-                found = i
-                continue
-            if at < soonest:
-                soonest = at if at > now else now + self.config.base_rtt
-        self.next_probe = soonest
-        return found
-
-    def probe_sent(self, now: int, i: int) -> None:
-        """A probe left; the one before it, if unanswered, breaks the row of clean answers."""
-        if self.probe_pending[i]:
-            self.clean[i] = 0
-            self.probe_gap[i] = min(2 * self.probe_gap[i], self.config.probe_cap)
-        self.probe_pending[i] = True
-        # An answer takes an RTT, under load more than that: the next probe must not break the row by coming too soon.
-        self._schedule(now, i, max(self.probe_gap[i], 2 * self.srtt))
-
-    def probe_answered(self, now: int, i: int, sent: int, srtt: int) -> None:
-        """The answer to a probe sent at ``sent`` came back. The first of an otherwise empty plane readmits at once, unless the EV is one
-        that comes and goes: a plane that loses at random would be in use nearly all the time.
-        """
-        if sent < self.lost_ns[i]:
-            return  # it left before the loss was known, maybe before the path died: a loss outranks it
-        self.probe_pending[i] = False
-        if self.spared[i]:
-            self.clean[i] += 1
-            if self.clean[i] >= self.need[i]:
-                self.spared[i] = False
-                self.standing[i] = 0
-                self.proven_ns[i] = now
-                self.probe_at[i] = NEVER
-            return
-        if self.state[i] != ASSUMED_BAD:
-            return
-        self.clean[i] += 1
-        self.probe_gap[i] = srtt
-        if self.clean[i] >= self.need[i] or (self.usable[self.plane_of[i]] == 0 and self.flaps[i] <= 1):
-            self.proven_ns[i] = now
-            self._readmit(now, i, "spurious" if self.undone[i] else "probed")
-            self.undone[i] = False
-            self._swap_spared(now, srtt)
-        else:
-            # A path that flaps on although all answers are asked of it is asked at longer intervals.
-            more = self.flaps[i] - self.most_flaps
-            gap = srtt if more <= 0 else min(srtt * (1 + more), max(srtt, 2 * self.config.probe_cap))
-            self._schedule(now, i, gap)
-
-    def _swap_spared(self, now: int, srtt: int) -> None:
-        """Another path is proven: one that only the floor kept in use goes out in its stead."""
-        for j in range(len(self.evs)):
-            if self.spared[j]:
-                # As if lost now; the floor decides anew.
-                self.losses[j] -= 1
-                self.standing[j] -= 1
-                self.lost(now, j, now, srtt, "swapped")
-                return
+            self.backup[path.plane].append(path)
 
     def set_open(self, now: int, plane: int, opened: bool) -> None:
         """A plane may carry data from now on, or must not. Where only some planes do, another takes over."""
@@ -423,18 +313,91 @@ class PathSet:
             for p in range(self.planes):
                 if self.open[p] and not self.wanted[p] and self.backup[p]:
                     self.wanted[p], self.wanted[plane] = self.wanted[plane], 0
-                    for i in list(self.active[plane]):
-                        self._withdraw(i)
-                        self.backup[plane].append(i)
+                    for path in list(self.active[plane]):
+                        self._withdraw(path)
+                        self.backup[plane].append(path)
                     while self.backup[p] and len(self.active[p]) < self.wanted[p]:
-                        self._promote(now, p, "replaces")
+                        self._promote(p)
                     return
+
+    # --- probing back ----------------------------------------------------------------------------------------
+
+    def _start_probing(self, now: int, path: Path, srtt: int) -> None:
+        path.probing(srtt)
+        self._schedule(now, path, srtt)
+
+    def _schedule(self, now: int, path: Path, gap: int) -> None:
+        path.probe_at = now + jittered(gap, self.rng)
+        if path.probe_at < self.next_probe:
+            self.next_probe = path.probe_at
+
+    def due_probe(self, now: int) -> Path | None:
+        """A path whose Reliability Probe is due. Call when ``next_probe`` has come; a plane whose port is down waits."""
+        due: Path | None = None
+        soonest = NEVER
+        for path in self.all:
+            at = path.probe_at
+            if at == NEVER:
+                continue
+            if at <= now and due is None and self.open[path.plane]:
+                due = path
+                continue
+            if at < soonest:
+                soonest = at if at > now else now + self.config.base_rtt
+        self.next_probe = soonest
+        return due
+
+    def probe_sent(self, now: int, path: Path) -> None:
+        """A probe left."""
+        path.probed(self.config.probe_cap)
+        # An answer takes an RTT, under load more than that: the next probe must not break the row by coming too soon.
+        self._schedule(now, path, max(path.probe_gap, 2 * self.srtt))
+
+    def probe_answered(self, now: int, path: Path, sent: int, srtt: int) -> None:
+        """The answer to a probe sent at ``sent`` came back. The first of an otherwise empty plane readmits at once, unless the path is one
+        that comes and goes: a plane that loses at random would be in use nearly all the time.
+        """
+        if sent < path.lost_ns:
+            return  # it left before the loss was known, maybe before the path died: a loss outranks it
+        path.probe_pending = False
+        if path.spared:
+            path.clean += 1
+            if path.clean >= path.need:
+                path.spared = False
+                path.standing = 0
+                path.proven_ns = now
+                path.probe_at = NEVER
+            return
+        if path.state != ASSUMED_BAD:
+            return
+        path.clean += 1
+        path.probe_gap = srtt
+        if path.clean >= path.need or (self.usable[path.plane] == 0 and path.flaps <= 1):
+            path.proven_ns = now
+            self._readmit(now, path, "spurious" if path.undone else "probed")
+            path.undone = False
+            self._swap_spared(now, srtt)
+        else:
+            # A path that flaps on although all answers are asked of it is asked at longer intervals.
+            more = path.flaps - self.most_flaps
+            gap = srtt if more <= 0 else min(srtt * (1 + more), max(srtt, 2 * self.config.probe_cap))
+            self._schedule(now, path, gap)
+
+    def _swap_spared(self, now: int, srtt: int) -> None:
+        """Another path is proven: one that only the floor kept in use goes out in its stead."""
+        for path in self.all:
+            if path.spared:
+                # As if lost now; the floor decides anew.
+                path.losses -= 1
+                path.standing -= 1
+                self.lost(now, path, now, srtt, "swapped")
+                return
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per EV, for people."""
         return [
-            {"peer": self.peer, "ev": self.evs[i], "plane": self.plane_of[i], "uplink": self.evs[i] & 0xFFFF,
-             "state": STATE_NAMES[self.state[i]], "active": self.in_use[i], "in_flight": len(self.outstanding[i]),
-             "data_tx": self.data_tx[i], "losses": self.losses[i], "flaps": self.flaps[i]}
-            for i in range(len(self.evs))
+            {"peer": self.peer, "ev": path.ev, "plane": path.plane, "uplink": path.ev & 0xFFFF,
+             "state": STATE_NAMES[path.state], "active": path.in_use, "in_flight": len(path.outstanding),
+             "data_tx": path.data_tx, "losses": path.losses, "flaps": path.flaps}
+            for path in self.all
         ]  # fmt: skip

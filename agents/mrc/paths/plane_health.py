@@ -10,7 +10,8 @@ from random import Random
 from typing import Final
 
 from agents.mrc.config import Config
-from agents.mrc.paths.path_set import PathSet, jittered
+from agents.mrc.paths.path import Path, jittered
+from agents.mrc.paths.path_set import PathSet
 from agents.mrc.paths.plane_state import ANSWERED, CLOSED, DOWN, OPENED, PROVING, STATE_NAMES, USED, next_state
 from agents.transport import LONG_AGO, NEVER, Event
 
@@ -83,17 +84,17 @@ class PlaneHealth:
     def _refresh(self) -> None:
         self.next_at = min(self.probe_at)
 
-    def due_probe(self, now: int) -> int:
-        """The EV on which a plane's probe is due, each time another one; -1 for none. To be sent at once."""
+    def due_probe(self, now: int) -> Path | None:
+        """The path on which a plane's probe is due, each time another one. To be sent at once."""
         for p in range(len(self.probe_at)):
             if self.probe_at[p] <= now:
                 self.probe_at[p] = now + jittered(self.gap[p], self.rng)
                 self.gap[p] = min(2 * self.gap[p], self.config.probe_cap)
                 self._refresh()
-                lap = self.paths.active[p] or [i for i in range(len(self.paths.evs)) if self.paths.plane_of[i] == p]
+                lap = self.paths.active[p] or [path for path in self.paths.all if path.plane == p]
                 return lap[int(self.rng.random() * len(lap))]
         self._refresh()
-        return -1
+        return None
 
     def answered(self, now: int, plane: int, sent: int) -> bool:
         """The answer to a probe sent at ``sent`` came by this plane; True if that opened it."""

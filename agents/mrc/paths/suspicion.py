@@ -16,7 +16,8 @@ from __future__ import annotations
 from typing import Final
 
 from agents.mrc.config import Config
-from agents.mrc.paths.path_set import MAX_PROOF, PathSet
+from agents.mrc.paths.path import MAX_PROOF, Path
+from agents.mrc.paths.path_set import PathSet
 from agents.transport import LONG_AGO, Event
 
 PATIENCE: Final = 8
@@ -31,7 +32,7 @@ class Suspicion:
         self.peer = peer
         self.paths = paths
         self.log = log
-        self.recent: list[list[tuple[int, int, int, int]]] = [[] for _ in range(paths.planes)]  # (found at, EV, packet sent at, bytes)
+        self.recent: list[list[tuple[int, Path, int, int]]] = [[] for _ in range(paths.planes)]  # (found at, path, packet sent at, bytes)
         self.acked_ns = [LONG_AGO] * paths.planes  # latest departure that is known to have arrived
         self.suspected_ns = [LONG_AGO] * paths.planes
         self.suspicions = [0] * paths.planes
@@ -47,15 +48,15 @@ class Suspicion:
         """Whether the loss of a packet sent then is neither its path's fault nor a sign of congestion."""
         return sent < self.void_before[plane]
 
-    def lost(self, now: int, ev: int, sent: int, size: int, srtt: int) -> int:
-        """A packet was lost, its EV judged and the window cut by ``size`` bytes. Returns what to give back to the window: losses that a
+    def lost(self, now: int, path: Path, sent: int, size: int, srtt: int) -> int:
+        """A packet was lost, its path judged and the window cut by ``size`` bytes. Returns what to give back to the window: losses that a
         dead plane, or the endpoint, explains.
         """
         paths = self.paths
-        plane = paths.plane_of[ev]
+        plane = path.plane
         for p in range(paths.planes):
             self.recent[p] = [r for r in self.recent[p] if r[0] >= now - srtt]
-        self.recent[plane].append((now, ev, sent, size))
+        self.recent[plane].append((now, path, sent, size))
         if not self._qualifies(plane):
             return 0
         open_planes = [p for p in range(paths.planes) if paths.open[p]]
@@ -67,9 +68,9 @@ class Suspicion:
         return 0
 
     def _qualifies(self, plane: int) -> bool:
-        evs = {ev for _, ev, sent, _ in self.recent[plane] if sent > self.acked_ns[plane]}
-        in_use = len(evs | set(self.paths.active[plane]))
-        return len(evs) >= max(2, self.paths.wanted[plane] // 4) or 0 < len(evs) == in_use
+        lossy = {path for _, path, sent, _ in self.recent[plane] if sent > self.acked_ns[plane]}
+        in_use = len(lossy | set(self.paths.active[plane]))
+        return len(lossy) >= max(2, self.paths.wanted[plane] // 4) or 0 < len(lossy) == in_use
 
     def _explained(self, now: int, plane: int) -> int:
         self.void_before[plane] = now
@@ -84,9 +85,9 @@ class Suspicion:
         need = min(1 << self.suspicions[plane], MAX_PROOF)
         self.suspicions[plane] += 1
         self.suspected_ns[plane] = now
-        for i in range(len(self.paths.evs)):
-            if self.paths.plane_of[i] == plane:
-                self.paths.suspected(now, i, srtt, need)
+        for path in self.paths.all:
+            if path.plane == plane:
+                self.paths.suspected(now, path, srtt, need)
         return self._explained(now, plane)
 
     def _blame_endpoint(self, now: int, bad: list[int], srtt: int) -> int:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from agents.mrc.paths.path_set import PathSet
+from agents.mrc.paths.path import Path
 from agents.transport import NEVER
 
 
 class Doubt(NamedTuple):
     """One transmission that is missing."""
 
-    ev: int
+    path: Path
     sent_ns: int
     due_ns: int
     size: int
@@ -25,22 +25,21 @@ class Doubt(NamedTuple):
 class Doubts:
     """By PSN. ``at``: when the first verdict is due, ns."""
 
-    def __init__(self, paths: PathSet) -> None:
-        self.paths = paths
+    def __init__(self) -> None:
         self.open: dict[int, Doubt] = {}
         self.at = NEVER
 
     def add(self, psn: int, doubt: Doubt) -> None:
-        """The EV rests from now on."""
+        """The path rests from now on."""
         self.open[psn] = doubt
-        self.paths.doubts[doubt.ev] += 1
+        doubt.path.doubt()
         if doubt.due_ns < self.at:
             self.at = doubt.due_ns
 
     def drop(self, psn: int) -> Doubt:
-        """Explained, or judged: the EV no longer rests for it."""
+        """Explained, or a verdict: the path no longer rests for it."""
         doubt = self.open.pop(psn)
-        self.paths.doubts[doubt.ev] -= 1
+        doubt.path.settle()
         if doubt.due_ns == self.at:
             self.at = min((d.due_ns for d in self.open.values()), default=NEVER)
         return doubt
@@ -49,10 +48,10 @@ class Doubts:
         """Those whose time is over, dropped."""
         return [self.drop(psn) for psn in [p for p, d in self.open.items() if d.due_ns <= now]]
 
-    def drop_evs(self, evs: set[int]) -> None:
-        """Drop those on any of these EVs: something else explains them."""
+    def drop_paths(self, paths: set[Path]) -> None:
+        """Drop those on any of these paths: something else explains them."""
         for psn, doubt in list(self.open.items()):
-            if doubt.ev in evs:
+            if doubt.path in paths:
                 self.drop(psn)
 
     def clear(self) -> None:

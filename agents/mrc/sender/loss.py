@@ -41,11 +41,10 @@ def verdicts(r: Requester, now: int, first: int, base: int, bits: int, waiting: 
 
     Not our ``una``: a D1 that overtook this SACK may have moved it past what the SACK knows. ``waiting``: its ooo_count.
     """
-    paths = r.paths
     if r.touched:
-        for ev in r.touched if r.config.path_order else ():
-            q = paths.outstanding[ev]
-            high = r.ev_high[ev]
+        for path in r.touched if r.config.path_order else ():
+            q = path.outstanding
+            high = path.seq_high
             while q:
                 if r.in_flight_psn(q[0]) >= 0:
                     if q[0] >= high:

@@ -12,7 +12,8 @@ from typing import Final
 
 from agents.mrc import wire
 from agents.mrc.config import Config
-from agents.mrc.paths.path_set import WAIT, PathSet
+from agents.mrc.paths.path import Path
+from agents.mrc.paths.path_set import PathSet
 from agents.mrc.paths.suspicion import Suspicion
 from agents.mrc.sender.congestion.base import Congestion
 from agents.mrc.sender.doubts import Doubt, Doubts
@@ -55,7 +56,7 @@ class Requester:
         # Rings by PSN.
         self.state = [0] * n
         self.sent_ns = [0] * n
-        self.ev = [0] * n
+        self.path: list[Path] = [paths.all[0]] * n
         self.seq = [0] * n  # place in the order of all transmissions of this QP
         self.count = [0] * n  # transmissions
         self.bytes = [0] * n  # as congestion control counts them
@@ -75,8 +76,7 @@ class Requester:
         self.lost_queue: list[int] = []  # PSNs, ascending
         self.psn_by_seq = [0] * (4 * n)  # which PSN a transmission carried
         self.order_at = 1  # oldest transmission not yet judged by time
-        self.touched: list[int] = []  # EVs whose ev_high grew since the last verdicts
-        self.ev_high = [0] * len(paths.evs)  # highest seq known received per EV
+        self.touched: list[Path] = []  # whose seq_high grew since the last verdicts
         self.seq_next = 1
         self.seq_high = 0  # highest seq known received at all
         self.plane = 0  # next in rotation
@@ -90,8 +90,8 @@ class Requester:
         self.wait = NEVER  # when the port that next_packet wanted is free
         self.suspects: list[int] = []  # overtaken on their own path, waiting for a SACK that covers them; transmissions, as seq
         self.overdue: list[int] = []  # too late, likewise
-        self.first_ev: dict[int, int] = {}  # PSNs sent again: the EV that was blamed
-        self.doubts = Doubts(paths)
+        self.blamed: dict[int, Path] = {}  # PSNs sent again: the path that lost the first
+        self.doubts = Doubts()
         self.suspicion = Suspicion(config, peer, paths, log)
         self.told_ns = LONG_AGO
         self.last_ns = LONG_AGO  # when data last left
@@ -99,7 +99,7 @@ class Requester:
         self.completions: list[Completion] = []
         # Chosen by next_packet.
         self.tx_psn = 0
-        self.tx_ev = 0
+        self.tx_path = paths.all[0]
         self.tx_message: Message | None = None
         self.tx_asks = False
         # Counters.
@@ -149,12 +149,12 @@ class Requester:
             return False
         again = False
         psn = self.next
-        avoid = -1
+        avoid: Path | None = None
         while self.lost_queue:
             psn = self.lost_queue[0]
             if self.state[psn % self.size] >= LOST and psn >= self.una:
                 again = True
-                avoid = self.ev[psn % self.size]
+                avoid = self.path[psn % self.size]
                 break
             self.lost_queue.pop(0)
             psn = self.next
@@ -166,30 +166,30 @@ class Requester:
                 return False
         paths = self.paths
         n = paths.planes
-        paths.share = -(-self.congestion.cwnd // (full * max(1, paths.in_rotation))) + 1
-        avoid_plane = paths.plane_of[avoid] if avoid >= 0 and paths.live_planes() > 1 else -1
+        paths.share_window(self.congestion.cwnd, full)
+        avoid_plane = avoid.plane if avoid is not None and paths.live_planes() > 1 else -1
         plane = self.plane
-        chosen = -1
+        chosen: Path | None = None
         for _ in range(n):
             if plane != avoid_plane and paths.open[plane] and paths.usable[plane] > 0:
                 if free[plane] > now + slack:
                     self.wait = free[plane] - slack
                     return False
                 chosen = paths.pick(now, plane, avoid)
-                if chosen == WAIT:
-                    return False
-                if chosen >= 0:
+                if chosen is not None:
                     break
+                if paths.full:
+                    return False
             plane = plane + 1 if plane + 1 < n else 0
-        if chosen < 0 and avoid_plane >= 0 and free[avoid_plane] <= now + slack:
-            plane = avoid_plane  # no other plane can take it now; another EV of the same one, else the same
+        if chosen is None and avoid_plane >= 0 and free[avoid_plane] <= now + slack:
+            plane = avoid_plane  # no other plane can take it now; another path of the same one, else the same
             if paths.open[plane]:
                 chosen = paths.pick(now, plane, avoid)
-        if chosen < 0:
+        if chosen is None:
             return False
         self.plane = plane + 1 if plane + 1 < n else 0
         self.tx_psn = psn
-        self.tx_ev = chosen
+        self.tx_path = chosen
         if again:
             self.lost_queue.pop(0)
             self.tx_message = self.message[psn % self.size]
@@ -198,18 +198,17 @@ class Requester:
         self._record(now, psn, chosen, again)
         return True
 
-    def _record(self, now: int, psn: int, ev: int, again: bool) -> None:
+    def _record(self, now: int, psn: int, path: Path, again: bool) -> None:
         slot = psn % self.size
         m = self.tx_message
         assert m is not None
         at = (psn - m.first) * self.config.mtu
         size = min(self.config.mtu, m.length - at) + wire.COUNTED
-        paths = self.paths
         if again:
             self.count[slot] += 1
             self.retransmitted += 1
             if self.state[slot] == LOST:  # those of trimmed packets are counted only: there may be thousands a second
-                what = {"peer": self.peer, "qpn": self.qpn, "ev": paths.evs[ev], "psn": psn & headers.PSN_MASK, "count": self.count[slot]}
+                what = {"peer": self.peer, "qpn": self.qpn, "ev": path.ev, "psn": psn & headers.PSN_MASK, "count": self.count[slot]}
                 self.log.append((now, "rtx", what))
         else:
             self.message[slot] = m
@@ -220,22 +219,14 @@ class Requester:
         self.tx_asks = self.next == self.end and not self.lost_queue
         self.state[slot] = SENT
         self.sent_ns[slot] = now
-        self.ev[slot] = ev
+        self.path[slot] = path
         self.seq[slot] = self.seq_next
         self.seq_next += 1
         self.bytes[slot] = size
         self.in_flight += size
         self.data_tx += 1
         self.last_ns = now
-        last = paths.last_data_ns[ev]
-        if last != LONG_AGO:
-            paths.gap_ns[ev] = min(now - last, self.config.base_rtt)
-        paths.last_data_ns[ev] = now
-        paths.data_tx[ev] += 1
-        paths.flying[ev] += 1
-        if paths.oldest_ns[ev] == NEVER:
-            paths.oldest_ns[ev] = now
-        paths.outstanding[ev].append(self.seq[slot])
+        path.sent(now, self.seq[slot], self.config.base_rtt)
         self.psn_by_seq[self.seq[slot] % len(self.psn_by_seq)] = psn
 
     # --- in --------------------------------------------------------------------------------------------------
@@ -246,37 +237,36 @@ class Requester:
         st = self.state[slot]
         if st == ACKED:
             return
-        ev = self.ev[slot]
+        path = self.path[slot]
         if st == SENT:
             self.in_flight -= self.bytes[slot]
-            self.paths.flying[ev] -= 1
-        self.suspicion.arrived(self.paths.plane_of[ev], self.sent_ns[slot])
+            path.landed()
+        self.suspicion.arrived(path.plane, self.sent_ns[slot])
         if self.count[slot] == 1:
-            if self.seq[slot] > self.ev_high[ev]:
-                self.ev_high[ev] = self.seq[slot]
-                self.touched.append(ev)
-                self.paths.lost_before[ev] = False
+            if path.heard(self.seq[slot]):
+                self.touched.append(path)
+                path.delivered()
             if self.seq[slot] > self.seq_high:
                 self.seq_high = self.seq[slot]
-        if psn in self.first_ev:  # some path was blamed; not so for what a dead port or a full peer sent back
+        if psn in self.blamed:  # some path was blamed; not so for what a dead port or a full peer sent back
             if st == LOST:
                 if self.count[slot] == 1:
-                    self._wrong(now, psn, ev)
+                    self._wrong(now, psn, path)
             elif now - self.sent_ns[slot] < self.rtt.soonest(self.bytes[slot], self.config.mtu + wire.COUNTED):
-                self._wrong(now, psn, self.first_ev[psn])
-            del self.first_ev[psn]
+                self._wrong(now, psn, self.blamed[psn])
+            del self.blamed[psn]
         self.state[slot] = ACKED
-        self.refresh_oldest(ev)
+        self.refresh_oldest(path)
 
-    def _wrong(self, now: int, psn: int, ev: int) -> None:
+    def _wrong(self, now: int, psn: int, path: Path) -> None:
         """It had arrived after all: the verdict is undone and the next ones wait longer."""
         self.spurious += 1
         self.reo_extra = min(self.reo_extra + (self.config.base_rtt >> 2), 4 * self.config.base_rtt)
-        self.log.append((now, "spurious", {"peer": self.peer, "ev": self.paths.evs[ev], "psn": psn & headers.PSN_MASK}))
+        self.log.append((now, "spurious", {"peer": self.peer, "ev": path.ev, "psn": psn & headers.PSN_MASK}))
         if psn in self.doubts.open:
             self.doubts.drop(psn)  # the verdict had not fallen yet
             return
-        self.paths.undo(now, ev)
+        self.paths.undo(now, path)
         self.congestion.on_wrong_loss(now, self.bytes[psn % self.size])
         self.planes_changed()
 
@@ -286,16 +276,16 @@ class Requester:
         slot = psn % self.size
         return psn if self.seq[slot] == seq and self.state[slot] == SENT and psn >= self.una else -1
 
-    def refresh_oldest(self, ev: int) -> None:
-        """Drop what is no longer in flight from the front of an EV's queue."""
-        q = self.paths.outstanding[ev]
+    def refresh_oldest(self, path: Path) -> None:
+        """Drop what is no longer in flight from the front of a path's queue."""
+        q = path.outstanding
         while q:
             psn = self.in_flight_psn(q[0])
             if psn >= 0:
-                self.paths.oldest_ns[ev] = self.sent_ns[psn % self.size]
+                path.set_oldest(self.sent_ns[psn % self.size])
                 return
             q.popleft()
-        self.paths.oldest_ns[ev] = NEVER
+        path.set_oldest(NEVER)
 
     def on_sack(self, now: int, cack: int, offset: int, bitmap: int, rcvd: int, mpr: int) -> int:
         """What a SACK says arrived: 1 if it is not older than the newest seen (clear bits count only then), 0 if older, -1 if it lies.
@@ -363,19 +353,17 @@ class Requester:
         if self.count[slot] != (2 if rtx else 1):
             return -1
         full = self.rtt.as_full(rtt, self.bytes[slot], self.config.mtu + wire.COUNTED)
-        self.measured(now, self.paths.plane_of[self.ev[slot]], full)
+        self.measured(now, self.path[slot].plane, full)
         return full
 
     def measured(self, now: int, plane: int, rtt: int) -> None:
         """A valid RTT of a plane, ns."""
         self.rtt.sample(now, plane, rtt)
-        self.paths.srtt = self.rtt.srtt
         if now - self.told_ns >= TELL_RTTS * self.config.base_rtt:
             self.told_ns = now
             self.log.append((now, "srtt", {"peer": self.peer, "qpn": self.qpn, "srtt_ns": self.rtt.srtt, "window": self.congestion.cwnd}))
         slack = self.config.base_rtt >> 2  # the receiver may hold a SACK that long
-        for p in range(self.paths.planes):
-            self.paths.rtt_limit[p] = self.rtt.recent_max(p) + slack
+        self.paths.measured(self.rtt.srtt, [self.rtt.recent_max(p) + slack for p in range(self.paths.planes)])
 
     def on_ack(self, now: int, psn: int) -> bool:
         """D1: all messages up to PSN ``psn`` are complete at the peer. False if it says nothing new."""
@@ -414,39 +402,38 @@ class Requester:
             return
         self.state[slot] = LOST
         self.in_flight -= self.bytes[slot]
-        self.paths.flying[self.ev[slot]] -= 1
+        path = self.path[slot]
+        path.landed()
         insort(self.lost_queue, psn)
         self.lost_by[rule] += 1
-        ev = self.ev[slot]
-        self.paths.window = self.congestion.cwnd
+        self.paths.note_window(self.congestion.cwnd)
         said = {
-            "peer": self.peer, "qpn": self.qpn, "ev": self.paths.evs[ev], "psn": psn & headers.PSN_MASK, "rule": name,
+            "peer": self.peer, "qpn": self.qpn, "ev": path.ev, "psn": psn & headers.PSN_MASK, "rule": name,
             "sent_ns": self.sent_ns[slot],
         }  # fmt: skip
         self.log.append((now, "loss", said))
         if blame:
-            self.first_ev[psn] = ev
+            self.blamed[psn] = path
             if self.config.trimming and rule != RTO:
                 if psn in self.doubts.open:  # the copy before this one; both at once need an srtt far above the path's RTT
                     d = self.doubts.drop(psn)
-                    self._convict(now, d.ev, d.sent_ns, d.size, d.rule)
-                self.doubts.add(psn, Doubt(ev, self.sent_ns[slot], now + (self.rtt.srtt >> 2), self.bytes[slot], name))
+                    self._convict(now, d.path, d.sent_ns, d.size, d.rule)
+                self.doubts.add(psn, Doubt(path, self.sent_ns[slot], now + (self.rtt.srtt >> 2), self.bytes[slot], name))
             else:
-                self._convict(now, ev, self.sent_ns[slot], self.bytes[slot], name)
-        elif psn in self.first_ev:
-            del self.first_ev[psn]
-        self.refresh_oldest(ev)
+                self._convict(now, path, self.sent_ns[slot], self.bytes[slot], name)
+        elif psn in self.blamed:
+            del self.blamed[psn]
+        self.refresh_oldest(path)
 
-    def _convict(self, now: int, ev: int, sent: int, size: int, name: str) -> None:
+    def _convict(self, now: int, path: Path, sent: int, size: int, name: str) -> None:
         """The path lost it."""
-        plane = self.paths.plane_of[ev]
-        if self.suspicion.excused(plane, sent):
+        if self.suspicion.excused(path.plane, sent):
             return
         self.congestion.on_loss(now, size)
-        self.paths.lost(now, ev, sent, self.rtt.srtt, name)
+        self.paths.lost(now, path, sent, self.rtt.srtt, name)
         if self.config.oblivious:
             return
-        back = self.suspicion.lost(now, ev, sent, size, self.rtt.srtt)
+        back = self.suspicion.lost(now, path, sent, size, self.rtt.srtt)
         if back:
             self.congestion.on_wrong_loss(now, back)
         self.planes_changed()
@@ -454,7 +441,7 @@ class Requester:
     def settle_doubts(self, now: int) -> None:
         """No NACK came for what is due: those paths lost it."""
         for d in self.doubts.due(now):
-            self._convict(now, d.ev, d.sent_ns, d.size, d.rule)
+            self._convict(now, d.path, d.sent_ns, d.size, d.rule)
 
     def flush(self, status: int) -> None:
         """The QP is in ERROR: the first outstanding request gets the cause, all others flush, in order."""
@@ -467,4 +454,5 @@ class Requester:
         self.doubts.clear()
         self.end = self.next = self.una
         self.in_flight = 0
-        self.paths.flying = [0] * len(self.paths.flying)
+        for path in self.paths.all:
+            path.grounded()

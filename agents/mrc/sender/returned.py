@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import insort
 
+from agents.mrc.paths.path import Path
 from agents.mrc.sender.requester import CUT, PORT, SENT, Requester
 from agents.packets import headers
 
@@ -20,25 +21,25 @@ def trimmed(r: Requester, now: int, psn: int, ev: int, ts: int, shift: int, last
         return
     slot = p % r.size
     doubt = r.doubts.open.get(p)
-    if doubt is not None and r.paths.evs[doubt.ev] == ev and doubt.sent_ns >> shift & 0xFFFF == ts:
-        i = doubt.ev
+    if doubt is not None and doubt.path.ev == ev and doubt.sent_ns >> shift & 0xFFFF == ts:
+        path = doubt.path
         r.doubts.drop(p)
-        r.first_ev.pop(p, None)
+        r.blamed.pop(p, None)
         r.acquitted += 1
     else:
-        i = r.ev[slot]
-        if r.state[slot] != SENT or r.paths.evs[i] != ev or r.sent_ns[slot] >> shift & 0xFFFF != ts:
+        path = r.path[slot]
+        if r.state[slot] != SENT or path.ev != ev or r.sent_ns[slot] >> shift & 0xFFFF != ts:
             return
         r.state[slot] = CUT
         r.in_flight -= r.bytes[slot]
-        r.paths.flying[i] -= 1
+        path.landed()
         insort(r.lost_queue, p)
-        r.refresh_oldest(i)
+        r.refresh_oldest(path)
     r.trims += 1
     if last_hop:
         r.trims_last_hop += 1
     else:
-        r.paths.marked(i)
+        r.paths.marked(path)
     r.congestion.on_nack(now, r.bytes[slot], r.in_flight, True)
     r.progress_ns = now  # the network answers: no reason to fire timers [ours]
 
@@ -51,7 +52,7 @@ def push_back(r: Requester, now: int, psn: int, ev: int, ts: int, shift: int, be
     p = r.una + headers.psn_delta(psn, r.una)
     if r.una <= p < r.next:
         slot = p % r.size
-        if r.paths.evs[r.ev[slot]] == ev and r.sent_ns[slot] >> shift & 0xFFFF == ts:
+        if r.path[slot].ev == ev and r.sent_ns[slot] >> shift & 0xFFFF == ts:
             r.lose(now, p, PORT, "no room", False)
             if not beyond:
                 r.congestion.on_nack(now, r.bytes[slot], r.in_flight, False)
@@ -59,14 +60,14 @@ def push_back(r: Requester, now: int, psn: int, ev: int, ts: int, shift: int, be
 
 def requeue_plane(r: Requester, now: int, plane: int) -> None:
     """A port of the plane is down: what was in flight on it goes again, nothing is punished; nor is what was lost in the last RTT."""
-    requeue(r, now, {i for i, p in enumerate(r.paths.plane_of) if p == plane}, "port")
+    requeue(r, now, {path for path in r.paths.all if path.plane == plane}, "port")
     r.paths.void_verdicts(now, plane, now - r.rtt.srtt, "port down")
 
 
-def requeue(r: Requester, now: int, evs: set[int], name: str) -> None:
-    """These EVs (indices) are known to be dead: what was in flight on them goes again, nothing is punished."""
-    r.doubts.drop_evs(evs)
+def requeue(r: Requester, now: int, paths: set[Path], name: str) -> None:
+    """These paths are known to be dead: what was in flight on them goes again, nothing is punished."""
+    r.doubts.drop_paths(paths)
     for psn in range(r.una, r.next):
         slot = psn % r.size
-        if r.state[slot] == SENT and r.ev[slot] in evs:
+        if r.state[slot] == SENT and r.path[slot] in paths:
             r.lose(now, psn, PORT, name, False)

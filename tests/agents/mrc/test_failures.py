@@ -121,7 +121,7 @@ def test_a_path_that_loses_a_fifth_is_left_at_its_first_loss_for_one_of_its_plan
     rig = Busy(active_evs=8)
     rng = Random(5)
     paths = rig.requester.paths
-    bad = paths.evs[paths.active[1][0]]
+    bad = paths.active[1][0].ev
     first = path_links(rig.fabric, 0, 7, bad)[1].name
     rig.net.fate = lambda frame, link, now: not (is_data(frame) and ev_of(frame) == bad and link == first and rng.random() < 0.2)
     rig.rtts(40)
@@ -129,7 +129,7 @@ def test_a_path_that_loses_a_fifth_is_left_at_its_first_loss_for_one_of_its_plan
     assert losses and {f["ev"] for _, f in losses} == {bad}
     out = next(t for t, f in rig.a.of("ev") if f["ev"] == bad and f["to"] == "ASSUMED_BAD")
     assert not [t for t in rig.data_on({bad}, losses[0][0]) if t <= out]  # nothing between the loss and the verdict
-    assert len(paths.active[1]) == 2 and {paths.plane_of[i] for i in paths.active[1]} == {1}
+    assert len(paths.active[1]) == 2 and {path.plane for path in paths.active[1]} == {1}
     rig.finish()
 
 
@@ -200,7 +200,7 @@ def test_denials_hold_for_queue_pairs_made_later() -> None:
     rig.a.engine.deny(rig.net.now, ["p1"])
     made, _ = connect(rig.a.engine, rig.net.engines[6], 0, 6, rig.net.now)
     paths = rig.a.engine.qps[made].requester.paths
-    assert {paths.plane_of[i] for i in range(16) if paths.state[i] == 3} == {1} and paths.live_planes() == 3
+    assert {path.plane for path in paths.all if path.state == 3} == {1} and paths.live_planes() == 3
 
 
 def test_a_queue_pair_that_connects_while_every_path_is_denied_sends_once_they_are_allowed() -> None:

@@ -350,7 +350,7 @@ def test_a_peer_that_echoes_the_present_does_not_make_time_stand_still() -> None
     engine.port_state(NOW, 0, False)
     engine.port_state(NOW, 0, True)
     engine.timer(NOW + engine.config.base_rtt * 2)
-    assert len(qp.probe_evs) <= 8
+    assert len(qp.to_probe) <= 8
 
 
 @pytest.mark.parametrize("op", [wire.SACK, wire.ACK, wire.NACK, wire.PROBE])
@@ -378,8 +378,8 @@ def test_no_number_that_a_stranger_or_a_peer_makes_up_costs_memory() -> None:
     def kept() -> int:
         d, peer = qp.responder, engine.neighbours.peers[qp.peer]
         parts = (engine.qps, engine.routes, engine.neighbours.peers, engine.neighbours.queue, engine.memory.views, engine.finished,
-                 qp.answers, qp.answer_bases, qp.nacks, qp.probes, qp.probe_evs, qp.route.heads, d.bases, d.completions, d.recv_queue,
-                 peer.probes, qp.requester.lost_queue, qp.requester.doubts.open, qp.requester.first_ev, engine.out.control)  # fmt: skip
+                 qp.answers, qp.answer_bases, qp.nacks, qp.probes, qp.to_probe, qp.route.heads, d.bases, d.completions, d.recv_queue,
+                 peer.probes, qp.requester.lost_queue, qp.requester.doubts.open, qp.requester.blamed, engine.out.control)  # fmt: skip
         return sum(map(len, parts)) + d.received.bit_length() // 8
 
     for k in range(1500):
@@ -575,14 +575,14 @@ def test_an_answer_of_many_sacks_counts_once() -> None:
     engine = rig.b.engine
     qp = engine.qps[rig.b.qpn]
     paths = qp.requester.paths
-    paths.lost(NOW, 0, NOW, 1000, "time")
-    qp.probe_evs.append(0)
+    paths.lost(NOW, paths.all[0], NOW, 1000, "time")
+    qp.to_probe.append(paths.all[0])
     ((_, probe),) = drain(engine, NOW + 1000)
     d = wire.describe(probe)
     assert (d["name"], d["ev"]) == ("Reliability Probe", 0)
     for _ in range(5):
         feed(rig, sack_frame(rig, qp.first_psn - 1, 1, 0, pr=True, ack_offset=d["probe_id"]))
-    assert paths.clean[0] == 1 and paths.rows()[0]["state"] == "ASSUMED_BAD"
+    assert paths.all[0].clean == 1 and paths.rows()[0]["state"] == "ASSUMED_BAD"
 
 
 def test_a_held_sack_echoes_the_timestamp_plus_the_time_held() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from random import Random
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from agents.mrc import wire
 from agents.mrc.paths import ev_state
+from agents.mrc.paths.path import Path
 from agents.mrc.sender import loss, returned
 from agents.mrc.sender.congestion.fixed import FixedWindow
 from agents.mrc.sender.requester import CUT, LOST, ORDER, PORT, RTO, SENT, TIME
@@ -53,7 +55,7 @@ class Trimming(Sender):
 
     def names(self, k: int) -> tuple[int, int]:
         """EV and timestamp of the k-th packet's latest transmission, as a NACK echoes them."""
-        return self.r.paths.evs[self.ev(k)], self.r.sent_ns[(FIRST + k) % self.r.size] >> self.config.ts_shift & 0xFFFF
+        return self.path(k).ev, self.r.sent_ns[(FIRST + k) % self.r.size] >> self.config.ts_shift & 0xFFFF
 
     def nack(self, k: int, names: tuple[int, int] | None = None, last_hop: bool = False) -> None:
         ev, ts = self.names(k) if names is None else names
@@ -62,37 +64,40 @@ class Trimming(Sender):
     def doubted(self) -> tuple[int, tuple[int, int]]:
         """The first packet is missing and a later one on its EV is not: its EV, and what a NACK for it would say."""
         names = self.names(0)
-        ev = self.ev(0)
+        path = self.path(0)
         self.sack(self.now, {self.same_path(0)})
         assert self.lost() == [0] and self.rules() == ["order"]
-        return ev, names
+        return path, names
 
     def books(self) -> None:
         """The EVs rest for exactly the doubts that are open."""
-        doubts = [0] * len(self.r.paths.evs)
-        for d in self.r.doubts.open.values():
-            doubts[d.ev] += 1
-        assert self.r.paths.doubts == doubts
+        doubted = Counter(d.path for d in self.r.doubts.open.values())
+        assert [path.doubts for path in self.r.paths.all] == [doubted[path] for path in self.r.paths.all]
         assert self.r.doubts.at == min((d.due_ns for d in self.r.doubts.open.values()), default=NEVER)
 
-    def state_of(self, ev: int) -> int:
-        return self.r.paths.state[ev]
+    def everything(self) -> tuple[Any, ...]:
+        """What a NACK may change."""
+        r = self.r
+        return r.in_flight, list(r.state), list(r.lost_queue), [path.state for path in r.paths.all], r.trims, r.progress_ns
+
+    def state_of(self, path: Path) -> int:
+        return path.state
 
 
 @pytest.mark.parametrize("last_hop", [False, True])
 def test_a_trimmed_packet_goes_again_first_and_elsewhere(last_hop: bool) -> None:
     s = Trimming()
     flying = s.r.in_flight
-    ev = s.ev(5)
+    path = s.path(5)
     s.nack(5, last_hop=last_hop)
     assert s.state(5) == CUT and s.r.in_flight == flying - SIZE
     assert s.said == [("nack", SIZE, flying - SIZE, True)]
     # The last hop is every path's: its trims say nothing about one.
-    assert s.state_of(ev) == (ev_state.GOOD if last_hop else ev_state.SKIP)
+    assert s.state_of(path) == (ev_state.GOOD if last_hop else ev_state.SKIP)
     assert (s.r.trims, s.r.trims_last_hop, s.r.acquitted) == (1, int(last_hop), 0)
     s.send(1)
-    assert s.r.tx_psn == FIRST + 5 and s.r.tx_ev != ev
-    assert s.r.paths.plane_of[s.r.tx_ev] != s.r.paths.plane_of[ev]
+    assert s.r.tx_psn == FIRST + 5 and s.r.tx_path != path
+    assert s.r.tx_path.plane != path.plane
     assert (s.state(5), s.r.count[(FIRST + 5) % s.r.size], s.r.retransmitted) == (SENT, 2, 1)
     assert s.r.in_flight == flying
     assert s.r.lost_by == [0] * 5 and s.rules() == [] and s.r.doubts.open == {}
@@ -117,7 +122,7 @@ def test_trims_never_give_up_a_path() -> None:
         k = next(k for k in range(60) if s.state(k) == SENT)
         s.nack(k)
         s.send(1)
-        assert set(s.r.paths.state) <= {ev_state.GOOD, ev_state.SKIP}
+        assert {path.state for path in s.r.paths.all} <= {ev_state.GOOD, ev_state.SKIP}
     assert s.r.paths.next_probe == NEVER and s.r.paths.live_planes() == 4
     assert s.r.trims == 300 and s.r.retransmitted == 300
 
@@ -131,7 +136,7 @@ def test_a_nack_acts_only_on_the_transmission_it_names(what: str) -> None:
     if what == "twice":
         s.nack(5)
     s.said.clear()
-    before = (s.r.in_flight, list(s.r.state), list(s.r.lost_queue), list(s.r.paths.state), s.r.trims, s.r.progress_ns)
+    before = s.everything()
     s.now += 1
     wrong = {
         "ev": (5, ev ^ 1, ts), "no ev": (5, 0xFFFFFFFF, ts), "ts": (5, ev, ts + 1 & 0xFFFF), "before": (-1, ev, ts),
@@ -140,7 +145,7 @@ def test_a_nack_acts_only_on_the_transmission_it_names(what: str) -> None:
     }[what]  # fmt: skip
     s.nack(wrong[0], wrong[1:])
     assert s.said == []
-    assert before == (s.r.in_flight, s.r.state, s.r.lost_queue, s.r.paths.state, s.r.trims, s.r.progress_ns)
+    assert before == s.everything()
 
 
 def test_a_late_nack_for_the_first_copy_says_nothing_of_the_second() -> None:
@@ -157,10 +162,10 @@ def test_a_late_nack_for_the_first_copy_says_nothing_of_the_second() -> None:
 
 def test_a_trimmed_packet_is_no_longer_what_its_path_waits_for() -> None:
     s = Trimming()
-    ev, second = s.ev(0), s.same_path(0)
-    assert s.r.paths.oldest_ns[ev] == s.r.sent_ns[FIRST % s.r.size]
+    path, second = s.path(0), s.same_path(0)
+    assert path.oldest_ns == s.r.sent_ns[FIRST % s.r.size]
     s.nack(0)
-    assert s.r.paths.oldest_ns[ev] == s.r.sent_ns[(FIRST + second) % s.r.size]
+    assert path.oldest_ns == s.r.sent_ns[(FIRST + second) % s.r.size]
 
 
 def test_a_nack_puts_the_timers_off() -> None:
@@ -184,13 +189,13 @@ def test_received_after_all_a_trimmed_one_is_not_sent_again_nor_a_wrong_verdict(
 
 def test_in_doubt_the_ev_rests_and_nobody_is_punished() -> None:
     s = Trimming()
-    ev, _ = s.doubted()
-    assert s.state(0) == LOST and s.state_of(ev) == ev_state.GOOD and s.r.paths.held(s.now, ev)
+    path, _ = s.doubted()
+    assert s.state(0) == LOST and s.state_of(path) == ev_state.GOOD and s.r.paths.held(s.now, path)
     assert s.said == []
     s.books()
     for _ in range(20):
         s.send(1)
-        assert s.r.tx_ev != ev
+        assert s.r.tx_path != path
 
 
 @pytest.mark.parametrize("again", [False, True])
@@ -198,7 +203,7 @@ def test_in_doubt_the_ev_rests_and_nobody_is_punished() -> None:
 def test_a_nack_in_time_acquits(again: bool, last_hop: bool) -> None:
     """Skip and the accounting of a trim, no cut for a loss, whether or not it went again already."""
     s = Trimming()
-    ev, names = s.doubted()
+    path, names = s.doubted()
     due = s.r.doubts.at
     if again:
         s.send(1)
@@ -207,29 +212,29 @@ def test_a_nack_in_time_acquits(again: bool, last_hop: bool) -> None:
     s.r.settle_doubts(s.now)
     s.nack(0, names, last_hop)
     assert s.said == [("nack", SIZE, s.r.in_flight, True)]
-    assert s.state_of(ev) == (ev_state.GOOD if last_hop else ev_state.SKIP)
-    assert not s.r.paths.held(s.now, ev)
+    assert s.state_of(path) == (ev_state.GOOD if last_hop else ev_state.SKIP)
+    assert not s.r.paths.held(s.now, path)
     assert (s.r.trims, s.r.trims_last_hop, s.r.acquitted, s.r.lost_by[ORDER]) == (1, int(last_hop), 1, 1)
     assert s.state(0) == (SENT if again else LOST)
     s.books()
     s.now += 10 * s.r.rtt.srtt
     s.r.settle_doubts(s.now)
-    assert len(s.said) == 1 and s.state_of(ev) != ev_state.ASSUMED_BAD
+    assert len(s.said) == 1 and s.state_of(path) != ev_state.ASSUMED_BAD
     s.sack(s.now, {0})
-    assert s.r.spurious == 0 and s.r.paths.undone[ev] is False
+    assert s.r.spurious == 0 and path.undone is False
 
 
 def test_without_a_nack_the_verdict_falls_after_a_quarter_of_the_smoothed_rtt() -> None:
     s = Trimming()
     s.r.measured(s.now, 0, 3 * s.config.base_rtt)
-    ev, names = s.doubted()
+    path, names = s.doubted()
     due = s.now + 3 * s.config.base_rtt // 4
     assert s.r.doubts.at == due
     s.r.settle_doubts(due - 1)
-    assert s.said == [] and s.state_of(ev) == ev_state.GOOD
+    assert s.said == [] and s.state_of(path) == ev_state.GOOD
     s.now = due
     s.r.settle_doubts(due)
-    assert s.said == [("loss", SIZE)] and s.state_of(ev) == ev_state.ASSUMED_BAD
+    assert s.said == [("loss", SIZE)] and s.state_of(path) == ev_state.ASSUMED_BAD
     s.books()
     s.nack(0, names)
     assert len(s.said) == 1 and s.r.acquitted == 0, "too late"
@@ -237,26 +242,26 @@ def test_without_a_nack_the_verdict_falls_after_a_quarter_of_the_smoothed_rtt() 
 
 def test_a_nack_for_something_else_acquits_nobody() -> None:
     s = Trimming()
-    ev, (entropy, ts) = s.doubted()
+    path, (entropy, ts) = s.doubted()
     s.nack(0, (entropy ^ 1, ts))
     s.nack(0, (entropy, ts + 1))
     assert s.said == [] and len(s.r.doubts.open) == 1
     s.judge()
-    assert s.state_of(ev) == ev_state.ASSUMED_BAD
+    assert s.state_of(path) == ev_state.ASSUMED_BAD
 
 
 @pytest.mark.parametrize("again", [False, True])
 def test_a_wrong_verdict_in_doubt_leaves_no_trace_but_patience(again: bool) -> None:
     s = Trimming()
     s.r.measured(s.now, 0, s.config.base_rtt)
-    ev, _ = s.doubted()
+    path, _ = s.doubted()
     patience = loss.reorder_window(s.r)
     if again:
         s.send(1)
     s.sack(s.now, {0, s.same_path(0)} if not again else {0})
     assert s.r.spurious == 1 and loss.reorder_window(s.r) > patience
-    assert s.said == [] and s.state_of(ev) == ev_state.GOOD and not s.r.paths.undone[ev]
-    assert s.r.paths.due_probe(s.now) == -1
+    assert s.said == [] and s.state_of(path) == ev_state.GOOD and not path.undone
+    assert s.r.paths.due_probe(s.now) is None
     s.books()
     assert s.r.doubts.open == {}
 
@@ -271,7 +276,7 @@ def test_a_wrong_verdict_that_fell_gives_the_window_back() -> None:
 
 def test_several_doubts_of_one_ev_keep_it_resting_until_the_last() -> None:
     s = Trimming()
-    ev = s.ev(0)
+    path = s.path(0)
     second = s.same_path(0)
     third = s.same_path(second)
     names = [s.names(0), s.names(second)]
@@ -279,9 +284,9 @@ def test_several_doubts_of_one_ev_keep_it_resting_until_the_last() -> None:
     assert s.lost() == [0, second]
     s.books()
     s.nack(0, names[0])
-    assert s.r.paths.held(s.now, ev)
+    assert s.r.paths.held(s.now, path)
     s.nack(second, names[1])
-    assert not s.r.paths.held(s.now, ev)
+    assert not s.r.paths.held(s.now, path)
     s.books()
 
 
@@ -302,12 +307,12 @@ def test_doubts_are_judged_each_when_due() -> None:
 def test_both_copies_of_a_packet_lost_within_the_time_of_doubt() -> None:
     """Needs a smoothed RTT far above the path's; the first is judged, its EV does not rest for ever."""
     s = Trimming()
-    ev, _ = s.doubted()
+    path, _ = s.doubted()
     s.send(1)
-    other = s.r.tx_ev
+    other = s.r.tx_path
     s.r.lose(s.now, FIRST, TIME, "time", True)
     s.books()
-    assert s.state_of(ev) == ev_state.ASSUMED_BAD and s.said == [("loss", SIZE)]
+    assert s.state_of(path) == ev_state.ASSUMED_BAD and s.said == [("loss", SIZE)]
     s.judge()
     assert s.state_of(other) == ev_state.ASSUMED_BAD and s.said == [("loss", SIZE)] * 2
     s.books()
@@ -315,47 +320,47 @@ def test_both_copies_of_a_packet_lost_within_the_time_of_doubt() -> None:
 
 def test_the_second_copy_trimmed_while_the_first_is_in_doubt() -> None:
     s = Trimming()
-    ev, _ = s.doubted()
+    path, _ = s.doubted()
     s.send(1)
     s.nack(0)
     assert s.state(0) == CUT and s.r.trims == 1 and s.r.acquitted == 0
-    assert s.r.paths.held(s.now, ev), "of the first nothing is known yet"
+    assert s.r.paths.held(s.now, path), "of the first nothing is known yet"
     s.books()
 
 
 def test_the_timer_waits_for_no_nack() -> None:
     s = Trimming()
-    ev = s.ev(0)
+    path = s.path(0)
     s.r.lose(s.now, FIRST, RTO, "rto", True)
-    assert s.said == [("loss", SIZE)] and s.state_of(ev) == ev_state.ASSUMED_BAD and s.r.doubts.open == {}
+    assert s.said == [("loss", SIZE)] and s.state_of(path) == ev_state.ASSUMED_BAD and s.r.doubts.open == {}
 
 
 def test_a_flush_drops_all_doubts() -> None:
     s = Trimming()
-    ev, _ = s.doubted()
+    path, _ = s.doubted()
     s.r.flush(RETRY_EXCEEDED)
-    assert not s.r.paths.held(s.now, ev) and s.r.doubts.at == NEVER
+    assert not s.r.paths.held(s.now, path) and s.r.doubts.at == NEVER
     s.books()
     s.judge()
-    assert s.said == [] and s.state_of(ev) == ev_state.GOOD
+    assert s.said == [] and s.state_of(path) == ev_state.GOOD
 
 
 def test_a_port_goes_down_with_doubts_open() -> None:
     """What is in flight on it goes again unpunished, and the port explains the doubts: no verdict, no cut, no EV rests for ever."""
     s = Trimming()
-    ev, names = s.doubted()
-    plane = s.r.paths.plane_of[ev]
+    path, names = s.doubted()
+    plane = path.plane
     s.r.paths.set_open(0, plane, False)
     returned.requeue_plane(s.r, s.now, plane)
-    assert s.said == [] and s.r.doubts.open == {} and s.r.doubts.at == NEVER and s.r.paths.doubts[ev] == 0
+    assert s.said == [] and s.r.doubts.open == {} and s.r.doubts.at == NEVER and path.doubts == 0
     s.books()
     while s.r.lost_queue:
         s.send(1)
-        assert s.r.paths.plane_of[s.r.tx_ev] != plane
+        assert s.r.tx_path.plane != plane
     s.nack(0, names)
     assert s.r.acquitted == 0, "it names a transmission that nobody asks about any more"
     s.judge()
-    assert s.said == [] and s.state_of(ev) == ev_state.GOOD
+    assert s.said == [] and s.state_of(path) == ev_state.GOOD
     s.books()
 
 
@@ -366,7 +371,7 @@ def test_a_refusal_for_want_of_room_is_told_to_congestion_control_one_beyond_the
         psn = FIRST + k
         slot = psn % s.r.size
         ts = s.r.sent_ns[slot] >> s.config.ts_shift & 0xFFFF
-        returned.push_back(s.r, s.now, psn & 0xFFFFFF, s.r.paths.evs[s.r.ev[slot]], ts, s.config.ts_shift, beyond)
+        returned.push_back(s.r, s.now, psn & 0xFFFFFF, s.r.path[slot].ev, ts, s.config.ts_shift, beyond)
         assert len([x for x in s.said if x[0] == "nack"]) == told
     s.books()
 
@@ -560,7 +565,7 @@ def test_whatever_is_trimmed_lost_late_or_unplugged_the_books_balance(
     assert rig.run(3600, lambda: len(rig.a.writes) == 3)
     assert rig.b.memory[64:-64] == data and rig.b.guards_intact()
     rig.run(1.0)
-    assert r.doubts.open == {} and r.doubts.at == NEVER and not any(r.paths.doubts)
+    assert r.doubts.open == {} and r.doubts.at == NEVER and not any(path.doubts for path in r.paths.all)
     assert r.in_flight == 0 and r.una == r.end
     assert r.trims <= len(cutter.cut) and r.acquitted <= r.trims
     if not lost and not cut:
@@ -593,22 +598,22 @@ def test_a_trimmed_probe_is_answered_skip_once_and_is_no_evidence_of_order() -> 
         rig.write(1, bytes(100_000))
         rig.net.step(rig.net.now)
         r = engine.qps[rig.a.qpn].requester
-        ev = r.ev[r.una % r.size]
+        path = r.path[r.una % r.size]
         answers: list[dict[str, Any]] = []
         rig.net.taken = lambda now, host, frame, answers=answers: (  # type: ignore[misc]
             answers.append(wire.describe(frame)) if host == 0 and frame[headers.BTH_AT] == wire.SACK else None
         )
         if cut:
-            port = f"p{r.paths.plane_of[ev]}-t0-0-u{r.paths.evs[ev] & 0xFFFF}"
+            port = f"p{path.plane}-t0-0-u{path.ev & 0xFFFF}"
             rig.net.ports[port].backlog = 10 * DEMO.plane_bdp // 2
-        engine.qps[rig.a.qpn].probe_evs.append(ev)
-        before = r.seq_high, list(r.ev_high), r.rtt.samples
+        engine.qps[rig.a.qpn].to_probe.append(path)
+        before = r.seq_high, [p.seq_high for p in r.paths.all], r.rtt.samples
         rig.net.run(rig.net.now + 2 * DEMO.base_rtt_ns, lambda answers=answers: bool(answers))  # type: ignore[misc]
         (answer,) = answers
-        assert answer["pr"] == 1 and answer["entropy"] == r.paths.evs[ev]
+        assert answer["pr"] == 1 and answer["entropy"] == path.ev
         assert answer["m"] == (1 if cut else 0)
         if cut:
-            assert (r.seq_high, r.ev_high, r.rtt.samples) == before and r.paths.state[ev] == ev_state.SKIP
+            assert (r.seq_high, [p.seq_high for p in r.paths.all], r.rtt.samples) == before and path.state == ev_state.SKIP
             assert r.lost_by[ORDER] == 0
         else:
             assert r.seq_high > before[0] and r.rtt.samples == before[2] + 1
@@ -625,30 +630,30 @@ class Dropping(Sender):
         super().__init__(DROPPING, packets)
         self.send(60)
 
-    def next_on(self, ev: int, after: int) -> int:
-        return next(k for k in range(after + 1, 60) if self.ev(k) == ev)
+    def next_on(self, path: Path, after: int) -> int:
+        return next(k for k in range(after + 1, 60) if self.path(k) == path)
 
 
 def test_without_trimming_the_first_loss_is_a_mark_and_the_second_in_a_row_a_verdict() -> None:
     s = Dropping()
-    ev = s.ev(0)
+    path = s.path(0)
     s.r.lose(s.now, FIRST, TIME, "time", True)
-    assert s.r.doubts.open == {} and not s.r.paths.doubts[ev]
-    assert s.r.paths.state[ev] == ev_state.SKIP and s.r.paths.next_probe == NEVER
-    s.r.lose(s.now, FIRST + s.next_on(ev, 0), TIME, "time", True)
-    assert s.r.paths.state[ev] == ev_state.ASSUMED_BAD and s.r.paths.next_probe < NEVER
+    assert s.r.doubts.open == {} and not path.doubts
+    assert path.state == ev_state.SKIP and s.r.paths.next_probe == NEVER
+    s.r.lose(s.now, FIRST + s.next_on(path, 0), TIME, "time", True)
+    assert path.state == ev_state.ASSUMED_BAD and s.r.paths.next_probe < NEVER
 
 
 def test_without_trimming_what_arrives_between_two_losses_clears_the_first() -> None:
     s = Dropping()
-    ev = s.ev(0)
-    second = s.next_on(ev, 0)
-    third = s.next_on(ev, second)
+    path = s.path(0)
+    second = s.next_on(path, 0)
+    third = s.next_on(path, second)
     s.sack(s.now, {second})
-    assert s.lost() == [0] and s.r.paths.state[ev] == ev_state.SKIP
+    assert s.lost() == [0] and path.state == ev_state.SKIP
     s.sack(s.now, {second, third})
-    s.r.lose(s.now, FIRST + s.next_on(ev, third), TIME, "time", True)
-    assert s.r.paths.state[ev] == ev_state.SKIP
+    s.r.lose(s.now, FIRST + s.next_on(path, third), TIME, "time", True)
+    assert path.state == ev_state.SKIP
 
 
 def waiting(s: Sender, n: int, first: int = FIRST) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agents.mrc.config import Config
 from agents.mrc.paths import ev_state
-from agents.mrc.paths.path_set import WAIT, PathSet
+from agents.mrc.paths.path_set import PathSet
 from agents.transport import NEVER
 from tests.agents.mrc.rig import DEMO, WIDE
 from topologies.addressing import ev_fields
@@ -29,12 +29,24 @@ def paths(fabric: Fabric = DEMO, seed: int = 1, **options: Any) -> PathSet:
 
 def prove(p: PathSet, i: int, now: int, times: int) -> None:
     for k in range(times):
-        p.probe_sent(now + k, i)
-        p.probe_answered(now + k + 1, i, now + k, MS)
+        p.probe_sent(now + k, p.all[i])
+        p.probe_answered(now + k + 1, p.all[i], now + k, MS)
+
+
+def picked(p: PathSet, now: int, plane: int, avoid: int = -1) -> int:
+    """The number of the path that is picked, or -1."""
+    path = p.pick(now, plane, p.all[avoid] if avoid >= 0 else None)
+    return -1 if path is None else path.index
+
+
+def due(p: PathSet, now: int) -> int:
+    """The number of the path whose probe is due, or -1."""
+    path = p.due_probe(now)
+    return -1 if path is None else path.index
 
 
 def laps(p: PathSet, plane: int, n: int) -> list[int]:
-    return [p.pick(0, plane, -1) for _ in range(n)]
+    return [picked(p, 0, plane) for _ in range(n)]
 
 
 def test_a_lap_uses_every_active_ev_once() -> None:
@@ -53,17 +65,17 @@ def test_active_and_backup_are_equal_over_planes(active: int, per_plane: int) ->
     for plane in range(8):
         assert len(p.active[plane]) == per_plane
         assert len(p.backup[plane]) == 16 - per_plane
-        assert {p.plane_of[i] for i in p.active[plane] + p.backup[plane]} == {plane}
+        assert {path.plane for path in p.active[plane] + p.backup[plane]} == {plane}
 
 
 def test_skip_is_passed_over_once_and_is_good_again() -> None:
     p = paths()
-    p.marked(0)
-    assert p.state[0] == ev_state.SKIP
+    p.marked(p.all[0])
+    assert p.all[0].state == ev_state.SKIP
     lap = laps(p, 0, 3)
     assert 0 not in lap
     laps(p, 0, 1)
-    assert p.state[0] == ev_state.GOOD
+    assert p.all[0].state == ev_state.GOOD
     assert Counter(laps(p, 0, 40))[0] >= 9
 
 
@@ -71,11 +83,11 @@ def test_skip_is_passed_over_once_and_is_good_again() -> None:
 def test_one_packet_restores_at_most_one_ev_and_takes_a_good_one_if_there_is(seed: int, marked: set[int]) -> None:
     p = paths(seed=seed)
     for _ in range(seed % 4):
-        p.pick(0, 0, -1)
+        picked(p, 0, 0)
     for i in marked:
-        p.marked(i)
-    got = p.pick(0, 0, -1)
-    skipped = {i for i in range(4) if p.state[i] == ev_state.SKIP}
+        p.marked(p.all[i])
+    got = picked(p, 0, 0)
+    skipped = {i for i in range(4) if p.all[i].state == ev_state.SKIP}
     assert len(marked - skipped) <= 1
     if marked == {0, 1, 2, 3}:
         assert skipped == marked - {got}
@@ -87,32 +99,32 @@ def test_one_packet_restores_at_most_one_ev_and_takes_a_good_one_if_there_is(see
 def test_whatever_the_lap_an_ev_that_is_not_held_is_found(seed: int, held: set[int], before: int) -> None:
     p = paths(seed=seed)
     for _ in range(before):
-        p.pick(0, 0, -1)
+        picked(p, 0, 0)
     p.rtt_limit[0] = 10
     for i in held:
-        p.oldest_ns[i] = 1
-    assert p.pick(100, 0, -1) in {0, 1, 2, 3} - held
+        p.all[i].oldest_ns = 1
+    assert picked(p, 100, 0) in {0, 1, 2, 3} - held
 
 
 def test_held_is_reversible_and_no_verdict() -> None:
     p = paths()
     p.rtt_limit[0] = 10
-    p.gap_ns[2] = 5
-    p.oldest_ns[2] = 100
-    assert not p.held(115, 2)
-    assert p.held(116, 2)
-    assert p.state[2] == ev_state.GOOD
-    p.oldest_ns[2] = NEVER
-    assert not p.held(10_000, 2)
+    p.all[2].gap_ns = 5
+    p.all[2].oldest_ns = 100
+    assert not p.held(115, p.all[2])
+    assert p.held(116, p.all[2])
+    assert p.all[2].state == ev_state.GOOD
+    p.all[2].oldest_ns = NEVER
+    assert not p.held(10_000, p.all[2])
 
 
 def test_avoided_ev_is_taken_only_when_alone() -> None:
     p = paths()
     for _ in range(50):
-        assert p.pick(0, 1, 5) != 5
+        assert picked(p, 0, 1, 5) != 5
     for i in (4, 6, 7):
-        p.lost(1, i, 1, MS, "time")
-    assert p.pick(2, 1, 5) == 5
+        p.lost(1, p.all[i], 1, MS, "time")
+    assert picked(p, 2, 1, 5) == 5
 
 
 def test_a_lost_ev_is_out_at_once_and_replaced_from_its_plane() -> None:
@@ -120,10 +132,10 @@ def test_a_lost_ev_is_out_at_once_and_replaced_from_its_plane() -> None:
     out = p.active[1][0]
     spare = set(p.backup[1])
     p.lost(5, out, 4, MS, "order")
-    assert p.state[out] == ev_state.ASSUMED_BAD and not p.in_use[out]
+    assert out.state == ev_state.ASSUMED_BAD and not out.in_use
     assert out not in p.active[1] and len(p.active[1]) == 2
-    assert set(p.active[1]) & spare and {p.plane_of[i] for i in p.active[1]} == {1}
-    assert out not in laps(p, 1, 50)
+    assert set(p.active[1]) & spare and {path.plane for path in p.active[1]} == {1}
+    assert out.index not in laps(p, 1, 50)
     ((t, kind, fields),) = p.log
     assert (t, kind, fields["from"], fields["to"], fields["cause"]) == (5, "ev", "GOOD", "ASSUMED_BAD", "order")
 
@@ -132,29 +144,29 @@ def test_without_backup_the_set_shrinks_and_an_empty_plane_is_not_live() -> None
     p = paths()
     for n, i in enumerate(range(4)):
         assert p.live_planes() == 4
-        p.lost(1, i, 1, MS, "time")
+        p.lost(1, p.all[i], 1, MS, "time")
         assert len(p.active[0]) == 3 - n
     assert p.live_planes() == 3
-    assert p.pick(2, 0, -1) == -1
+    assert picked(p, 2, 0) == -1
 
 
 def test_floor_spares_the_last_quarter_and_probes_it() -> None:
     p = paths()
     for i in range(16):
-        p.lost(1, i, 1, MS, "time")
-    left = [i for i in range(16) if p.in_use[i]]
+        p.lost(1, p.all[i], 1, MS, "time")
+    left = [i for i in range(16) if p.all[i].in_use]
     assert len(left) == 4 == p.floor()
     for i in left:
-        assert p.spared[i] and p.state[i] == ev_state.GOOD and p.probe_at[i] < NEVER
+        assert p.all[i].spared and p.all[i].state == ev_state.GOOD and p.all[i].probe_at < NEVER
 
 
 def test_losses_do_not_put_off_a_spared_evs_probe() -> None:
     p = paths()
     for i in range(13):
-        p.lost(1, i, 1, MS, "time")
-    due = p.probe_at[12]
-    p.lost(due - 1, 12, 1, MS, "time")
-    assert p.probe_at[12] == due
+        p.lost(1, p.all[i], 1, MS, "time")
+    at = p.all[12].probe_at
+    p.lost(at - 1, p.all[12], 1, MS, "time")
+    assert p.all[12].probe_at == at
 
 
 def test_floor_counts_only_planes_whose_port_is_up() -> None:
@@ -163,112 +175,112 @@ def test_floor_counts_only_planes_whose_port_is_up() -> None:
         p.set_open(0, plane, False)
     assert p.floor() == 1
     for i in range(3):
-        p.lost(1, i, 1, MS, "time")
-        assert not p.in_use[i]
-    p.lost(1, 3, 1, MS, "time")
-    assert p.in_use[3]
+        p.lost(1, p.all[i], 1, MS, "time")
+        assert not p.all[i].in_use
+    p.lost(1, p.all[3], 1, MS, "time")
+    assert p.all[3].in_use
 
 
 def test_a_spared_ev_goes_when_another_is_proven() -> None:
     p = paths()
     for i in range(13):
-        p.lost(1, i, 1, MS, "time")
-    assert p.spared[12]
+        p.lost(1, p.all[i], 1, MS, "time")
+    assert p.all[12].spared
     prove(p, 0, 10, 3)
-    assert p.state[0] == ev_state.GOOD and p.in_use[0]
-    assert p.state[12] == ev_state.ASSUMED_BAD and not p.in_use[12]
+    assert p.all[0].state == ev_state.GOOD and p.all[0].in_use
+    assert p.all[12].state == ev_state.ASSUMED_BAD and not p.all[12].in_use
 
 
 def test_three_clean_answers_restore_and_flaps_double_them_to_32() -> None:
     p = paths()
     now = 1
     for needed in (3, 6, 12, 24, 32, 32):
-        p.lost(now, 5, now, MS, "time")
+        p.lost(now, p.all[5], now, MS, "time")
         for k in range(needed):
-            assert p.state[5] == ev_state.ASSUMED_BAD, (needed, k)
+            assert p.all[5].state == ev_state.ASSUMED_BAD, (needed, k)
             prove(p, 5, now + 10 * k + 5, 1)
-        assert p.state[5] == ev_state.GOOD
+        assert p.all[5].state == ev_state.GOOD
         now += 10_000
-    assert p.in_use[5]
+    assert p.all[5].in_use
 
 
 def test_an_unanswered_probe_breaks_the_row() -> None:
     p = paths()
-    p.lost(1, 5, 1, MS, "time")
+    p.lost(1, p.all[5], 1, MS, "time")
     prove(p, 5, 10, 2)
-    p.probe_sent(20, 5)  # never answered
-    p.probe_sent(30, 5)
+    p.probe_sent(20, p.all[5])  # never answered
+    p.probe_sent(30, p.all[5])
     prove(p, 5, 40, 1)
-    assert p.state[5] == ev_state.ASSUMED_BAD and p.clean[5] == 1
+    assert p.all[5].state == ev_state.ASSUMED_BAD and p.all[5].clean == 1
 
 
 def test_a_loss_outranks_the_answer_to_an_older_probe() -> None:
     p = paths()
     for i in range(4):
-        p.lost(100, i, 90, MS, "time")
-    p.probe_answered(110, 0, 99, MS)
-    assert p.state[0] == ev_state.ASSUMED_BAD and p.clean[0] == 0
-    p.probe_answered(120, 0, 101, MS)
-    assert p.state[0] == ev_state.GOOD  # the plane was empty: its first success readmits
+        p.lost(100, p.all[i], 90, MS, "time")
+    p.probe_answered(110, p.all[0], 99, MS)
+    assert p.all[0].state == ev_state.ASSUMED_BAD and p.all[0].clean == 0
+    p.probe_answered(120, p.all[0], 101, MS)
+    assert p.all[0].state == ev_state.GOOD  # the plane was empty: its first success readmits
 
 
 def test_what_was_sent_before_a_path_was_proven_says_nothing_about_it() -> None:
     p = paths()
-    p.lost(100, 0, 90, MS, "time")
+    p.lost(100, p.all[0], 90, MS, "time")
     prove(p, 0, 110, 3)
-    p.lost(120, 0, 91, MS, "order")
-    assert p.state[0] == ev_state.GOOD
-    p.lost(130, 0, 121, MS, "order")
-    assert p.state[0] == ev_state.ASSUMED_BAD
+    p.lost(120, p.all[0], 91, MS, "order")
+    assert p.all[0].state == ev_state.GOOD
+    p.lost(130, p.all[0], 121, MS, "order")
+    assert p.all[0].state == ev_state.ASSUMED_BAD
 
 
 def test_a_wrong_verdict_is_undone_only_when_no_other_stands() -> None:
     p = paths()
-    p.lost(100, 0, 90, MS, "time")
-    p.lost(101, 0, 91, MS, "time")
-    p.undo(102, 0)
-    assert p.state[0] == ev_state.ASSUMED_BAD
-    p.undo(103, 0)
-    assert p.state[0] == ev_state.ASSUMED_BAD and p.flaps[0] == 0
-    assert p.due_probe(103) == 0
-    p.probe_sent(103, 0)
-    p.probe_answered(104, 0, 103, MS)
-    assert p.state[0] == ev_state.GOOD and p.in_use[0]
+    p.lost(100, p.all[0], 90, MS, "time")
+    p.lost(101, p.all[0], 91, MS, "time")
+    p.undo(102, p.all[0])
+    assert p.all[0].state == ev_state.ASSUMED_BAD
+    p.undo(103, p.all[0])
+    assert p.all[0].state == ev_state.ASSUMED_BAD and p.all[0].flaps == 0
+    assert due(p, 103) == 0
+    p.probe_sent(103, p.all[0])
+    p.probe_answered(104, p.all[0], 103, MS)
+    assert p.all[0].state == ev_state.GOOD and p.all[0].in_use
 
 
 def test_a_loss_after_an_undone_verdict_asks_for_the_full_proof_again() -> None:
     p = paths()
-    p.lost(100, 0, 90, MS, "time")
-    p.undo(101, 0)
-    p.probe_sent(101, 0)
-    p.lost(102, 0, 91, MS, "time")
-    p.probe_answered(103, 0, 101, MS)  # sent before that loss was known
-    assert p.state[0] == ev_state.ASSUMED_BAD and p.flaps[0] == 1
+    p.lost(100, p.all[0], 90, MS, "time")
+    p.undo(101, p.all[0])
+    p.probe_sent(101, p.all[0])
+    p.lost(102, p.all[0], 91, MS, "time")
+    p.probe_answered(103, p.all[0], 101, MS)  # sent before that loss was known
+    assert p.all[0].state == ev_state.ASSUMED_BAD and p.all[0].flaps == 1
     prove(p, 0, 110, 1)
-    assert p.state[0] == ev_state.ASSUMED_BAD
+    assert p.all[0].state == ev_state.ASSUMED_BAD
     prove(p, 0, 120, 2)
-    assert p.state[0] == ev_state.GOOD
+    assert p.all[0].state == ev_state.GOOD
 
 
 def test_restored_ev_rests_where_the_active_set_is_full() -> None:
     p = paths(active_evs=8)
     out = p.active[1][0]
     p.lost(1, out, 1, MS, "time")
-    prove(p, out, 10, 3)
-    assert p.state[out] == ev_state.GOOD and not p.in_use[out] and out in p.backup[1]
+    prove(p, out.index, 10, 3)
+    assert out.state == ev_state.GOOD and not out.in_use and out in p.backup[1]
 
 
 def test_probe_gaps_start_at_srtt_double_and_are_capped() -> None:
     p = paths()
     base = p.config.base_rtt
-    p.lost(0, 5, 0, base, "time")
+    p.lost(0, p.all[5], 0, base, "time")
     now, gaps = 0, []
     for _ in range(12):
-        gaps.append(p.probe_at[5] - now)
-        now = p.probe_at[5]
-        assert p.due_probe(now - 1) == -1
-        assert p.due_probe(now) == 5
-        p.probe_sent(now, 5)
+        gaps.append(p.all[5].probe_at - now)
+        now = p.all[5].probe_at
+        assert due(p, now - 1) == -1
+        assert due(p, now) == 5
+        p.probe_sent(now, p.all[5])
     for k, gap in enumerate(gaps):
         nominal = max(min(base << max(0, k - 1), p.config.probe_cap_rtts * base), 2 * base if k else base)  # an answer has two RTTs
         assert 0.75 * nominal <= gap <= 1.25 * nominal, k
@@ -277,54 +289,55 @@ def test_probe_gaps_start_at_srtt_double_and_are_capped() -> None:
 def test_an_ev_with_its_share_in_flight_is_passed_over_and_a_full_plane_waited_for() -> None:
     p = paths()
     p.share = 3
-    p.flying[4] = 3
+    p.all[4].flying = 3
     assert 4 not in laps(p, 1, 12) and set(laps(p, 1, 3)) == {5, 6, 7}
-    p.flying[5:8] = [3, 4, 5]
-    assert p.pick(0, 1, -1) == WAIT  # not passed over: planes stay equally loaded
-    assert p.pick(0, 2, -1) in (8, 9, 10, 11)
+    for i, flying in ((5, 3), (6, 4), (7, 5)):
+        p.all[i].flying = flying
+    assert picked(p, 0, 1) == -1 and p.full  # not passed over: planes stay equally loaded
+    assert picked(p, 0, 2) in (8, 9, 10, 11)
     for i in (4, 5, 6, 7):
-        p.oldest_ns[i] = 1
+        p.all[i].oldest_ns = 1
     p.rtt_limit[1] = 10
-    assert p.pick(12, 1, -1) == -1  # overdue: held, and the plane is passed over
-    p.flying[6] = 2
-    assert p.pick(11, 1, -1) == 6
+    assert picked(p, 12, 1) == -1 and not p.full  # overdue: held, and the plane is passed over
+    p.all[6].flying = 2
+    assert picked(p, 11, 1) == 6
 
 
 @pytest.mark.parametrize("need", [3, 12, 32])
 def test_a_row_of_answers_is_not_broken_by_answers_that_take_an_rtt_and_a_half(need: int) -> None:
     p = paths()
     srtt = p.srtt
-    p.lost(0, 5, 0, srtt, "time")
-    p.need[5] = need
+    p.lost(0, p.all[5], 0, srtt, "time")
+    p.all[5].need = need
     now, answers, rng = 0, [], Random(2)
-    while p.state[5] != ev_state.GOOD:
+    while p.all[5].state != ev_state.GOOD:
         now = min([p.next_probe, *(at for at, _ in answers)])
         for at, sent in [a for a in answers if a[0] <= now]:
             answers.remove((at, sent))
-            p.probe_answered(now, 5, sent, srtt)
-        if p.due_probe(now) == 5:
-            p.probe_sent(now, 5)
+            p.probe_answered(now, p.all[5], sent, srtt)
+        if due(p, now) == 5:
+            p.probe_sent(now, p.all[5])
             answers.append((now + int(srtt * (0.7 + 0.8 * rng.random())), now))
         assert now < 4 * need * srtt
 
 
 def test_no_probe_through_a_port_that_is_down() -> None:
     p = paths()
-    p.lost(0, 5, 0, MS, "time")
+    p.lost(0, p.all[5], 0, MS, "time")
     p.set_open(0, 1, False)
-    assert p.due_probe(10**10) == -1
+    assert due(p, 10**10) == -1
     assert p.next_probe > 10**10
     p.set_open(0, 1, True)
-    assert p.due_probe(p.next_probe) == 5
+    assert due(p, p.next_probe) == 5
 
 
 def test_denied_is_left_by_allow_only_and_then_by_proof() -> None:
     p = paths()
-    p.deny(1, 5)
+    p.deny(1, p.all[5])
     prove(p, 5, 10, 40)
-    p.lost(60, 5, 59, MS, "time")
-    assert p.state[5] == ev_state.DENIED and not p.in_use[5]
-    p.allow(100, 5, MS)
-    assert p.state[5] == ev_state.ASSUMED_BAD
+    p.lost(60, p.all[5], 59, MS, "time")
+    assert p.all[5].state == ev_state.DENIED and not p.all[5].in_use
+    p.allow(100, p.all[5], MS)
+    assert p.all[5].state == ev_state.ASSUMED_BAD
     prove(p, 5, 110, 3)
-    assert p.state[5] == ev_state.GOOD and p.in_use[5]
+    assert p.all[5].state == ev_state.GOOD and p.all[5].in_use

@@ -10,6 +10,7 @@ import pytest
 
 from agents.mrc.config import Config
 from agents.mrc.paths import ev_state, plane_state
+from agents.mrc.paths.path import Path
 from agents.mrc.paths.path_set import PathSet
 from agents.mrc.paths.plane_health import PlaneHealth
 from agents.mrc.paths.plane_state import ANSWERED, CLOSED, DOWN, OPENED, PROVING, USED
@@ -40,13 +41,19 @@ class Planes:
         return self.health.set_ports(at or self.now, plane, ours, peers, SRTT)
 
     def lose(self, ev: int, sent: int, now: int = 0, size: int = 1000) -> int:
-        """As the requester does: a verdict on the EV, then the look at them together."""
+        """As the requester does: a verdict on the path, then the look at them together."""
         now = now or self.now
-        self.paths.lost(now, ev, sent, SRTT, "time")
-        return self.suspicion.lost(now, ev, sent, size, SRTT)
+        self.paths.lost(now, self.paths.all[ev], sent, SRTT, "time")
+        return self.suspicion.lost(now, self.paths.all[ev], sent, size, SRTT)
+
+    def due(self, now: int) -> Path:
+        """The path on which a plane is to be probed now."""
+        path = self.health.due_probe(now)
+        assert path is not None
+        return path
 
     def states(self, plane: int) -> set[int]:
-        return {s for s, p in zip(self.paths.state, self.paths.plane_of, strict=True) if p == plane}
+        return {path.state for path in self.paths.all if path.plane == plane}
 
 
 def test_the_table_is_total_and_what_it_does_not_name_changes_nothing() -> None:
@@ -75,9 +82,8 @@ def test_a_plane_needs_both_ports_a_hold_down_and_one_answer() -> None:
     p.ports(1, True, True, t)
     assert p.health.state[1] == PROVING and not p.paths.open[1]
     assert p.health.next_at == t + 2 * SRTT
-    assert p.health.due_probe(t + 2 * SRTT - 1) == -1
-    ev = p.health.due_probe(t + 2 * SRTT)
-    assert p.paths.plane_of[ev] == 1
+    assert p.health.due_probe(t + 2 * SRTT - 1) is None
+    assert p.due(t + 2 * SRTT).plane == 1
     assert not p.health.answered(t + 3 * SRTT, 1, t - 1)  # sent before the ports were up
     assert not p.health.answered(t + 3 * SRTT, 2, t + 2 * SRTT)  # another plane's
     assert p.health.answered(t + 3 * SRTT, 1, t + 2 * SRTT)
@@ -89,16 +95,16 @@ def test_probes_go_on_with_growing_gaps_until_one_is_answered() -> None:
     p.ports(0, False, True)
     p.ports(0, True, True)
     times = []
-    evs = set()
+    paths = set()
     for _ in range(12):
         now = p.health.next_at
         times.append(now)
-        evs.add(p.health.due_probe(now))
+        paths.add(p.due(now))
     cap = p.health.config.probe_cap_rtts * p.health.config.base_rtt
     for k, (a, b) in enumerate(itertools.pairwise(times)):
         gap = min(SRTT << k, cap)
         assert 0.75 * gap <= b - a <= 1.25 * gap
-    assert len(evs) > 1 and {p.paths.plane_of[e] for e in evs} == {0}
+    assert len(paths) > 1 and {path.plane for path in paths} == {0}
 
 
 def test_the_hold_down_doubles_with_every_flap_and_is_forgiven() -> None:
@@ -137,7 +143,7 @@ def test_without_another_plane_there_is_no_hold_down() -> None:
     for plane in (0, 1, 3):
         p.ports(plane, False, True)
     assert p.health.next_at == p.now  # the last one closed: what is being proved is probed now
-    assert p.paths.plane_of[p.health.due_probe(p.now)] == 2
+    assert p.due(p.now).plane == 2
     later = p.now + MS
     p.ports(0, True, True, later)
     assert p.health.probe_at[0] == later  # and so is what opens
@@ -161,12 +167,12 @@ def test_what_was_not_guilty_itself_is_back_with_one_clean_answer() -> None:
     p = Planes()
     for ev in (4, 5):
         p.lose(ev, p.now - SRTT)
-    assert [p.paths.need[ev] for ev in (4, 5, 6, 7)] == [3, 3, 1, 1]
-    p.paths.probe_answered(p.now + SRTT, 4, p.now + 1, SRTT)  # the first of an empty plane readmits in any case
-    assert p.paths.state[4] == ev_state.GOOD
+    assert [path.need for path in p.paths.all[4:8]] == [3, 3, 1, 1]
+    p.paths.probe_answered(p.now + SRTT, p.paths.all[4], p.now + 1, SRTT)  # the first of an empty plane readmits in any case
+    assert p.paths.all[4].state == ev_state.GOOD
     for ev, state in ((6, ev_state.GOOD), (5, ev_state.ASSUMED_BAD)):
-        p.paths.probe_answered(p.now + SRTT, ev, p.now + 1, SRTT)
-        assert p.paths.state[ev] == state
+        p.paths.probe_answered(p.now + SRTT, p.paths.all[ev], p.now + 1, SRTT)
+        assert p.paths.all[ev].state == state
 
 
 def test_an_acknowledgement_of_what_was_sent_later_clears_the_plane() -> None:
@@ -200,7 +206,7 @@ def test_when_most_planes_lose_at_once_the_endpoint_is_blamed_but_not_again_and_
     assert p.lose(9, sent, p.now + SRTT) == 2000  # the third within an RTT
     assert all(p.states(plane) == {ev_state.GOOD} for plane in range(4))
     assert [f["planes"] for _, k, f in p.log if k == "endpoint"] == [[0, 1, 2]]
-    assert p.paths.flaps == [0] * 16
+    assert not any(path.flaps for path in p.paths.all)
     assert p.suspicion.excused(3, p.now + SRTT - 1)
     # It goes on: now verdicts stand, plane by plane, down to the last.
     t = p.now + 2 * SRTT

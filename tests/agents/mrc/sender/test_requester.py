@@ -10,6 +10,7 @@ import pytest
 from agents.mrc import wire
 from agents.mrc.config import Config
 from agents.mrc.paths import ev_state
+from agents.mrc.paths.path import Path
 from agents.mrc.paths.path_set import PathSet
 from agents.mrc.sender import loss, returned
 from agents.mrc.sender.congestion.fixed import FixedWindow
@@ -70,12 +71,13 @@ class Sender:
     def state(self, k: int) -> int:
         return self.r.state[(FIRST + k) % self.r.size]
 
-    def ev(self, k: int) -> int:
-        return self.r.ev[(FIRST + k) % self.r.size]
+    def path(self, k: int) -> Path:
+        """The path of the k-th packet's latest transmission."""
+        return self.r.path[(FIRST + k) % self.r.size]
 
     def same_path(self, k: int) -> int:
-        """The first packet after the k-th on its EV."""
-        return next(q for q in range(k + 1, 200) if self.ev(q) == self.ev(k))
+        """The first packet after the k-th on its path."""
+        return next(q for q in range(k + 1, 200) if self.path(q) == self.path(k))
 
     def lost(self) -> list[int]:
         return [k for k in range(self.r.next - FIRST) if self.state(k) == LOST and FIRST + k >= self.r.una]
@@ -90,7 +92,7 @@ def test_planes_rotate_strictly_and_counts_differ_by_at_most_one() -> None:
         s.send(1)
         counts = [0] * 4
         for k in range(n):
-            counts[s.r.paths.plane_of[s.ev(k)]] += 1
+            counts[s.path(k).plane] += 1
         assert max(counts) - min(counts) <= 1
 
 
@@ -101,21 +103,21 @@ def test_a_busy_port_is_waited_for_not_passed_over() -> None:
     s.free[plane] = s.now + 500
     assert not s.r.next_packet(s.now, s.free, 100) and s.r.wait == s.now + 400
     assert s.r.next_packet(s.now + 400, s.free, 100)
-    assert s.r.paths.plane_of[s.r.tx_ev] == plane
+    assert s.r.tx_path.plane == plane
 
 
 def test_order_a_later_one_of_the_same_path_arrived() -> None:
     s = Sender()
     s.send(40)
     q = s.same_path(0)
-    others = {k for k in range(1, q) if s.ev(k) != s.ev(0)}
+    others = {k for k in range(1, q) if s.path(k) != s.path(0)}
     s.sack(s.now, others)
     assert s.lost() == []
     s.sack(s.now, others | {q})
     assert s.lost() == [0] and s.rules() == ["order"]
-    assert s.r.paths.state[s.ev(0)] == ev_state.GOOD and s.r.paths.held(s.now, s.ev(0)), "it rests at once"
+    assert s.path(0).state == ev_state.GOOD and s.r.paths.held(s.now, s.path(0)), "it rests at once"
     s.judge()
-    assert s.r.paths.state[s.ev(0)] == ev_state.ASSUMED_BAD
+    assert s.path(0).state == ev_state.ASSUMED_BAD
 
 
 def test_order_only_what_was_sent_before() -> None:
@@ -142,7 +144,7 @@ def test_time_uses_the_largest_recent_rtt_of_any_plane_and_the_spread() -> None:
     s = Sender()
     base = s.config.base_rtt
     s.send(4)
-    plane = s.r.paths.plane_of[s.ev(0)]
+    plane = s.path(0).plane
     s.r.measured(T0, plane, 3 * base)
     s.r.measured(T0, plane, base // 2)
     s.r.measured(T0, (plane + 1) % 4, 10 * base)  # another plane's: queues grow on all of them
@@ -221,10 +223,10 @@ def test_a_retransmission_goes_first_on_another_plane_with_the_oldest_first() ->
     lost = s.lost()
     assert lost == [0, 5, 9]
     for k in lost:
-        before = s.r.paths.plane_of[s.ev(k)]
+        before = s.path(k).plane
         s.send(1)
         assert s.r.tx_psn == FIRST + k
-        assert s.r.paths.plane_of[s.r.tx_ev] != before
+        assert s.r.tx_path.plane != before
     s.send(1)
     assert s.r.tx_psn == FIRST + 40
 
@@ -233,13 +235,13 @@ def test_a_retransmission_takes_its_own_plane_when_the_others_are_held() -> None
     s = Sender(TINY, packets=100)
     s.send(20)
     s.sack(s.now, set(range(20)) - {0})
-    plane = s.r.paths.plane_of[s.ev(0)]
+    plane = s.path(0).plane
     other = 1 - plane
     s.r.paths.rtt_limit[other] = 0
-    for i in s.r.paths.active[other]:
-        s.r.paths.oldest_ns[i] = 1
+    for path in s.r.paths.active[other]:
+        path.oldest_ns = 1
     s.send(1)
-    assert s.r.tx_psn == FIRST and s.r.paths.plane_of[s.r.tx_ev] == plane
+    assert s.r.tx_psn == FIRST and s.r.tx_path.plane == plane
 
 
 def test_a_wrong_verdict_is_undone_when_the_first_copy_shows_up() -> None:
@@ -247,11 +249,11 @@ def test_a_wrong_verdict_is_undone_when_the_first_copy_shows_up() -> None:
     s.send(40)
     q = s.same_path(0)
     s.sack(s.now, {q})
-    ev = s.ev(0)
+    path = s.path(0)
     s.judge()
     before = loss.reorder_window(s.r)
     s.sack(s.now, {0, q})  # not sent again yet
-    assert s.r.spurious == 1 and s.r.paths.undone[ev] and s.r.paths.due_probe(s.now) == ev
+    assert s.r.spurious == 1 and path.undone and s.r.paths.due_probe(s.now) is path
     assert loss.reorder_window(s.r) > before
 
 
@@ -263,28 +265,28 @@ def test_spurious_below_nine_tenths_of_the_smallest_rtt_after_a_retransmission(a
     s.r.measured(s.now, 0, base)
     q = s.same_path(0)
     s.sack(s.now, {q})
-    blamed = s.ev(0)
+    blamed = s.path(0)
     s.judge()
     at = s.now
     s.send(1)
     assert s.r.tx_psn == FIRST
     s.sack(at + int(after * base), {0, q})
     assert s.r.spurious == wrong
-    assert s.r.paths.undone[blamed] == bool(wrong)
+    assert blamed.undone == bool(wrong)
 
 
 def test_what_a_dead_port_requeued_blames_nobody_whatever_comes_of_it() -> None:
     s = Sender()
     s.send(40)
     s.r.measured(s.now, 0, s.config.base_rtt)
-    plane = s.r.paths.plane_of[s.ev(0)]
-    mine = [k for k in range(40) if s.r.paths.plane_of[s.ev(k)] == plane]
+    plane = s.path(0).plane
+    mine = [k for k in range(40) if s.path(k).plane == plane]
     flying = s.r.in_flight
     s.r.paths.set_open(0, plane, False)
     returned.requeue_plane(s.r, s.now, plane)
     assert s.lost() == mine
     assert s.r.in_flight == flying - len(mine) * (TINY.mtu + wire.COUNTED)
-    assert all(state == ev_state.GOOD for state in s.r.paths.state)
+    assert all(path.state == ev_state.GOOD for path in s.r.paths.all)
     s.send(1)
     s.sack(s.now, set(mine))  # they had arrived
     assert s.r.spurious == 0 and s.r.reo_extra == 0
@@ -371,7 +373,7 @@ def test_the_window_follows_the_live_planes() -> None:
     s.send(16)
     plane = 0
     for k in range(16):
-        if s.r.paths.plane_of[s.ev(k)] == plane:
+        if s.path(k).plane == plane:
             s.r.lose(s.now, FIRST + k, TIME, "time", True)
     s.judge()
     assert s.r.paths.live_planes() == 3
@@ -383,14 +385,14 @@ def test_a_nack_acts_only_on_the_transmission_it_names() -> None:
     s.send(4)
     shift = s.config.ts_shift
     ts = s.r.sent_ns[FIRST % s.r.size] >> shift & 0xFFFF
-    ev = s.r.paths.evs[s.ev(0)]
+    ev = s.path(0).ev
     psn = FIRST & 0xFFFFFF
     returned.push_back(s.r, s.now, psn, ev ^ 1, ts, shift, True)
     returned.push_back(s.r, s.now, psn, ev, ts + 1, shift, True)
     returned.push_back(s.r, s.now, psn + 50 & 0xFFFFFF, ev, ts, shift, True)
     assert s.lost() == []
     returned.push_back(s.r, s.now, psn, ev, ts, shift, True)
-    assert s.lost() == [0] and s.r.paths.state[s.ev(0)] == ev_state.GOOD
+    assert s.lost() == [0] and s.path(0).state == ev_state.GOOD
 
 
 @pytest.mark.parametrize("linear, exponential", [(3, 2), (0, 3), (7, 0), (1, 1)])

@@ -1,0 +1,151 @@
+"""One path of a queue pair: an EV with its state, its timing, its counters, and the proof it owes after a loss. Sans-IO.
+
+Owned by its :class:`PathSet`, which alone gives verdicts and decides which paths carry data. The sender reports what becomes of packets
+through the methods under *packets*; nobody outside this package writes an attribute.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from random import Random
+from typing import Final
+
+from agents.mrc.paths.ev_state import GOOD, next_state
+from agents.transport import LONG_AGO, NEVER
+
+MAX_PROOF: Final = 32
+"""Most clean answers in a row that a flapping path has to give [ours]."""
+
+
+def jittered(gap: int, rng: Random) -> int:
+    """A gap between probes, ns, by up to a quarter longer or shorter [ours]: senders that lost a path together do not probe in step."""
+    return int(gap * (0.75 + 0.5 * rng.random()))
+
+
+class Path:
+    """``index``: its place among the queue pair's paths. ``need``: clean probe answers in a row that bring it back."""
+
+    def __init__(self, index: int, ev: int, plane: int, need: int) -> None:
+        self.index = index
+        self.ev = ev
+        self.plane = plane
+        self.state = GOOD
+        self.in_use = False  # active, as opposed to backup
+        # Packets.
+        self.flying = 0  # packets in flight
+        self.outstanding: deque[int] = deque()  # transmissions in order (seq), stale ones included
+        self.oldest_ns = NEVER  # when the oldest packet in flight was sent; NEVER without one
+        self.last_data_ns = LONG_AGO
+        self.gap_ns = 0  # between the last two packets
+        self.seq_high = 0  # newest transmission known to have arrived
+        self.doubts = 0  # losses that a NACK may yet explain: no data while there are any
+        self.data_tx = 0
+        self.losses = 0
+        self.lost_before = False  # without trimming: the latest packet heard of was lost
+        # Verdicts.
+        self.spared = False  # kept in use by the floor although lost
+        self.standing = 0  # verdicts since it was GOOD that have not proved wrong
+        self.undone = False  # the verdict proved wrong; one clean answer brings it back
+        self.flaps = 0
+        self.lost_ns = LONG_AGO  # latest verdict
+        self.proven_ns = LONG_AGO  # when probes last brought it back
+        self.given_up_ns = LONG_AGO  # when it last became ASSUMED_BAD
+        # Probing of what is ASSUMED_BAD.
+        self.first_need = self.need = need
+        self.clean = 0  # answers in a row
+        self.probe_at = NEVER
+        self.probe_gap = 0
+        self.probe_pending = False
+
+    # --- packets ---------------------------------------------------------------------------------------------
+
+    def sent(self, now: int, seq: int, longest_gap: int) -> None:
+        """Transmission ``seq`` leaves by this path. ``longest_gap``: the most that counts as a gap between packets, ns."""
+        if self.last_data_ns != LONG_AGO:
+            self.gap_ns = min(now - self.last_data_ns, longest_gap)
+        self.last_data_ns = now
+        self.data_tx += 1
+        self.flying += 1
+        if self.oldest_ns == NEVER:
+            self.oldest_ns = now
+        self.outstanding.append(seq)
+
+    def landed(self) -> None:
+        """A packet is no longer in flight: it arrived, was lost, or was trimmed."""
+        self.flying -= 1
+
+    def grounded(self) -> None:
+        """No packet counts as in flight any more: the queue pair has failed."""
+        self.flying = 0
+
+    def set_oldest(self, sent: int) -> None:
+        """The oldest packet in flight was sent then; NEVER without one."""
+        self.oldest_ns = sent
+
+    def heard(self, seq: int) -> bool:
+        """Transmission ``seq``, a packet or a probe, is known to have arrived; True if none sent later was known before."""
+        if seq <= self.seq_high:
+            return False
+        self.seq_high = seq
+        return True
+
+    def delivered(self) -> None:
+        """The newest packet heard of arrived: a loss before it is forgotten."""
+        self.lost_before = False
+
+    def doubt(self) -> None:
+        """A loss that a NACK may yet explain: no data until :meth:`settle`."""
+        self.doubts += 1
+
+    def settle(self) -> None:
+        """One such loss is explained, or is a verdict now."""
+        self.doubts -= 1
+
+    def held(self, now: int, limit: int) -> bool:
+        """Whether the path gets no new data for the moment; reversible, no verdict [ours]. A loss on it waits for its verdict, or its
+        oldest packet is overdue: later than ``limit``, its plane's recent RTT, plus one of the path's own gaps between packets.
+        """
+        return self.doubts > 0 or now - self.oldest_ns > limit + self.gap_ns
+
+    # --- verdicts and proof: PathSet's to call ---------------------------------------------------------------
+
+    def meet(self, event: int) -> None:
+        """Move as the table of EV states says."""
+        self.state = next_state(self.state, event)
+
+    def condemned(self, now: int) -> None:
+        """A verdict of loss stands, and breaks the row of clean answers."""
+        self.standing += 1
+        self.lost_ns = now
+        self.clean = 0
+
+    def flapped(self, now: int, forgive: int) -> None:
+        """One flap more: twice as many clean answers. After ``forgive`` ns of good conduct the count begins anew."""
+        self.undone = False
+        if self.flaps and now - self.proven_ns > forgive:
+            self.flaps = 0
+        self.flaps += 1
+        self.need = min(self.first_need << (self.flaps - 1), MAX_PROOF)
+
+    def unflapped(self) -> None:
+        """The latest flap was none."""
+        self.flaps = max(0, self.flaps - 1)
+
+    def probing(self, gap: int) -> None:
+        """Prove it from the beginning; ``gap`` is the one before the first probe."""
+        self.probe_gap = gap
+        self.clean = 0
+        self.probe_pending = False
+
+    def probed(self, cap: int) -> None:
+        """A probe left; the one before it, if unanswered, breaks the row of clean answers."""
+        if self.probe_pending:
+            self.clean = 0
+            self.probe_gap = min(2 * self.probe_gap, cap)
+        self.probe_pending = True
+
+    def readmitted(self) -> None:
+        """It carries data again, or may: no verdict stands, no probe is due."""
+        self.probe_at = NEVER
+        self.probe_pending = False
+        self.standing = 0
