@@ -4,18 +4,20 @@ A table of input is a frozen Struct with ``forbid_unknown_fields``. Its annotati
 checks what several keys must satisfy together, and raises :class:`Refused`. :func:`convert` fills it and words every refusal in one
 line: the dotted key, the value, what it must be, and the nearest right name of an unknown key.
 
-Structs are not declared in the packages that mypyc compiles, where annotations lose their bounds.
+Classes that mypyc compiles lose the bounds of their annotations and cannot be Structs: such a package declares a dataclass with a
+default for each option, names the bounds beside it, and has :func:`options_of` make the Struct.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar, cast
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, fields
+from typing import Annotated, Any, TypeVar, cast, get_type_hints
 
 import msgspec
-from msgspec import inspect
+from msgspec import UNSET, UnsetType, inspect
 
 T = TypeVar("T")
 _PATH = re.compile(r"(?P<text>.*?)(?: - at `\$(?P<path>[^`]*)`)?", re.DOTALL)
@@ -58,6 +60,22 @@ def convert(data: Any, kind: type[T], where: str = "") -> T:
         return msgspec.convert(data, kind, dec_hook=_read)
     except msgspec.ValidationError as error:
         raise _refused(error, data, kind, where) from None
+
+
+def options_of(record: type, bounds: Mapping[str, msgspec.Meta]) -> type[msgspec.Struct]:
+    """A Struct for what people may set of a dataclass: every field that has a default. :func:`given` says which of them were."""
+    hints = get_type_hints(record)
+    options: list[Any] = []
+    for field in fields(record):
+        if field.default is not MISSING:
+            kind = hints[field.name]
+            options.append((field.name, (Annotated[kind, bounds[field.name]] if field.name in bounds else kind) | UnsetType, UNSET))
+    return msgspec.defstruct(record.__name__, options, frozen=True, forbid_unknown_fields=True)
+
+
+def given(data: Mapping[str, Any], options: type[msgspec.Struct]) -> dict[str, Any]:
+    """The options in ``data``, checked. Raises :class:`Refused`."""
+    return {key: value for key, value in plain(convert(data, options)).items() if value is not UNSET}
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
@@ -108,8 +126,9 @@ def _struct(kind: inspect.Type) -> inspect.StructType:
 
 
 def _parts(kind: inspect.Type) -> Sequence[inspect.Type]:
-    """The types of a union, None left out."""
-    return [t for t in kind.types if not isinstance(t, inspect.NoneType)] if isinstance(kind, inspect.UnionType) else [kind]
+    """The types of a union that have values to write."""
+    types = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
+    return [t for t in types if not isinstance(t, inspect.NoneType)]
 
 
 def _follow(path: str, kind: inspect.Type, value: Any) -> tuple[inspect.Type, Any]:

@@ -5,12 +5,14 @@ Called by the host process (what an agent needs) and by scenarios (the same, and
 
 from __future__ import annotations
 
-import difflib
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from msgspec import Meta
+
+from topologies.structs import Refused, given, one_of, options_of
 
 POLICIES = ("nic-links", "report", "all")
-BOUNDS = {"interval": (0.1, 10_000.0), "share": (0.0, 1.0), "threshold": (0.001, 0.5), "hold": (0.0, 1_000_000.0)}
 
 
 @dataclass(frozen=True)
@@ -25,23 +27,23 @@ class Options:
 
     @classmethod
     def read(cls, data: Any) -> Options:
-        """From a scenario's value: true for the defaults, or a table. Raises ValueError, one line, naming the nearest key or the bounds."""
-        if data is True:
-            return cls()
-        if not isinstance(data, dict):
-            raise ValueError(f"= {data!r} must be true, false or a table")
-        known = [f.name for f in fields(cls)]
-        for key in data:
-            if key not in known:
-                raise ValueError(f"has no key {key!r}: did you mean {difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]!r}?")
-        for key, (low, high) in BOUNDS.items():
-            value = data.get(key, low)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
-                raise ValueError(f"{key} = {value!r} must be a number in {low:g}..{high:g}")
-        if data.get("policy", POLICIES[0]) not in POLICIES:
-            raise ValueError(f"policy = {data['policy']!r}: there are {', '.join(POLICIES)}")
-        return cls(**data)
+        """From a scenario's value: true for the defaults, or a table. Raises :class:`topologies.structs.Refused`."""
+        if data is not True and not isinstance(data, dict):
+            raise Refused("", f"= {data!r} must be true, false or a table")
+        return cls(**given({} if data is True else data, _OPTIONS))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values that :meth:`read` turns back into an equal value."""
         return asdict(self)
+
+
+_OPTIONS: Final = options_of(
+    Options,
+    {
+        "interval": Meta(ge=0.1, le=10_000.0),
+        "share": Meta(ge=0.0, le=1.0),
+        "threshold": Meta(ge=0.001, le=0.5),
+        "policy": one_of(POLICIES),
+        "hold": Meta(ge=0.0, le=1_000_000.0),
+    },
+)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
 
 from topologies.clos import Fabric
+from topologies.structs import Refused, convert
 
 TCP, MPTCP = "tcp", "mptcp"
 KINDS = (TCP, MPTCP)
@@ -24,35 +26,28 @@ def congestion_controls() -> tuple[str, ...]:
         return ()
 
 
-class Options:
-    """Raises ValueError, one line, on a key or value that cannot be.
+class Knobs(Struct, frozen=True, forbid_unknown_fields=True):
+    """The options as written."""
 
-    ============ ======= ==============================================================================================
-    option       default meaning
-    ============ ======= ==============================================================================================
-    congestion   cubic   the kernel's algorithm by name, as in net.ipv4.tcp_available_congestion_control
-    user_timeout 20      seconds without any progress of what was sent, or of a connection attempt, until the queue pair
-                         goes to ERROR. Longer than a network takes to re-route and TCP to find out, so that an
-                         outage alone ends nothing; the kernel's own limit is some 15 minutes [ours]
-    ============ ======= ==============================================================================================
-    """
+    congestion: str = "cubic"  # the kernel's algorithm by name, as in net.ipv4.tcp_available_congestion_control
+    # Seconds without any progress of what was sent, or of a connection attempt, until the queue pair goes to ERROR. Longer than a network
+    # takes to re-route and TCP to find out, so that an outage alone ends nothing; the kernel's own limit is some 15 minutes [ours].
+    user_timeout: Annotated[float, Meta(ge=1, le=3600, description="1 to 3600 seconds")] = 20.0
+
+    def __post_init__(self) -> None:
+        available = congestion_controls()
+        if not self.congestion.isidentifier() or (available and self.congestion not in available):
+            has = ", ".join(available) or "no list of them"
+            raise Refused("congestion", f"= {self.congestion!r}: this kernel has {has}; for one that is a module: modprobe tcp_NAME")
+
+
+class Options:
+    """The options of a host's connections on a fabric. Raises :class:`topologies.structs.Refused` or ValueError, one line."""
 
     def __init__(self, kind: str, fabric: Fabric, options: dict[str, Any]) -> None:
-        known = ("congestion", "user_timeout")
-        for key in options:
-            if key not in known:
-                near = difflib.get_close_matches(key, known, 1)
-                hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
-                raise ValueError(f"{kind} has no option {key!r}: {hint}")
-        self.congestion = options.get("congestion", "cubic")
-        there = congestion_controls()
-        if not isinstance(self.congestion, str) or not self.congestion.isidentifier() or (there and self.congestion not in there):
-            has = ", ".join(there) or "no list of them"
-            raise ValueError(f"congestion = {self.congestion!r}: this kernel has {has}; for one that is a module: modprobe tcp_NAME")
-        timeout = options.get("user_timeout", 20)
-        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 1 <= timeout <= 3600:
-            raise ValueError(f"user_timeout = {timeout!r}: 1 to 3600 seconds")
-        self.user_timeout_ns = int(timeout * 1e9)
+        knobs = convert(options, Knobs)
+        self.congestion = knobs.congestion
+        self.user_timeout_ns = int(knobs.user_timeout * 1e9)
         if kind == MPTCP:
             if fabric.planes > MPTCP_PLANES:
                 raise ValueError(f"fabric {fabric.name!r} has {fabric.planes} planes, the kernel's MPTCP takes up to {MPTCP_PLANES}")

@@ -6,15 +6,13 @@ derived from the fabric's own base RTT or multiplied by its time scale (docs/tim
 
 from __future__ import annotations
 
-import difflib
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
+
+from msgspec import Meta
 
 from topologies.clos import Fabric
-
-_ACCEPTED: dict[str, tuple[Any, str]] = {
-    "int": (int, "whole number"), "float": ((int, float), "number"), "str": (str, "name"), "bool": (bool, "true or false"),
-}  # fmt: skip
+from topologies.structs import given, options_of
 
 
 @dataclass(frozen=True)
@@ -69,28 +67,29 @@ class Config:
 
     @classmethod
     def from_fabric(cls, fabric: Fabric, options: dict[str, Any]) -> Config:
-        """The configuration for a fabric, with some knobs set. Raises ValueError naming the nearest knob."""
-        derived = {"base_rtt", "plane_bdp", "port_rate", "mtu", "scale", "trimming"}
-        # A field's type is its name in source and the type itself once compiled.
-        kinds = {f.name: f.type if isinstance(f.type, str) else f.type.__name__ for f in fields(cls) if f.name not in derived}
-        for key, value in options.items():
-            if key not in kinds:
-                near = difflib.get_close_matches(key, kinds, n=1, cutoff=0.0)[0]
-                raise ValueError(f"transport mrc has no option {key!r}: did you mean {near!r}?")
-            types, name = _ACCEPTED[kinds[key]]
-            if not isinstance(value, types) or isinstance(value, bool) != (types is bool):
-                article = "" if types is bool else "a "
-                raise ValueError(f"transport mrc: {key} must be {article}{name}, not {value!r}")
-        made = cls(fabric.base_rtt_ns, fabric.plane_bdp, fabric.nic_rate, fabric.mtu, fabric.time_scale, fabric.trimming, **options)
-        for key, low, high in (
-            ("mpr", 128, 255 * 128), ("active_evs", 1, 1 << 16), ("window_bdp", 0.1, 100.0), ("max_wimm", 1, 32767),
-            ("linear", 0, 7), ("exponential", 0, 25), ("timeout", 0, 31), ("sack_bytes", 256, 1 << 24),
-            ("sack_jitter", 0.0, 0.9), ("probe_successes", 1, 32), ("probe_cap_rtts", 1, 100000), ("lookahead", 1, 64), ("pace", 0.5, 1.0),
-            ("receiver_penalty", 0, 127), ("forgive_rtts", 1, 1 << 30), ("ev_min_active", 0, 1 << 16),
-        ):  # fmt: skip
-            value = getattr(made, key)
-            if not low <= value <= high:
-                raise ValueError(f"transport mrc: {key} = {value} is outside {low}..{high}")
-        if made.mpr % 128:
-            raise ValueError(f"transport mrc: mpr = {made.mpr} must be a multiple of 128")
-        return made
+        """The configuration for a fabric, with some knobs set. Raises :class:`topologies.structs.Refused`."""
+        knobs = given(options, _OPTIONS)
+        return cls(fabric.base_rtt_ns, fabric.plane_bdp, fabric.nic_rate, fabric.mtu, fabric.time_scale, fabric.trimming, **knobs)
+
+
+_OPTIONS: Final = options_of(
+    Config,
+    {
+        "receiver_penalty": Meta(ge=0, le=127),
+        "window_bdp": Meta(ge=0.1, le=100.0),
+        "mpr": Meta(ge=128, le=255 * 128, multiple_of=128),
+        "active_evs": Meta(ge=1, le=1 << 16),
+        "max_wimm": Meta(ge=1, le=32767),
+        "sack_bytes": Meta(ge=256, le=1 << 24),
+        "sack_jitter": Meta(ge=0.0, le=0.9),
+        "timeout": Meta(ge=0, le=31),
+        "linear": Meta(ge=0, le=7),
+        "exponential": Meta(ge=0, le=25),
+        "probe_cap_rtts": Meta(ge=1, le=100_000),
+        "probe_successes": Meta(ge=1, le=32),
+        "forgive_rtts": Meta(ge=1, le=1 << 30),
+        "ev_min_active": Meta(ge=0, le=1 << 16),
+        "pace": Meta(ge=0.5, le=1.0),
+        "lookahead": Meta(ge=1, le=64),
+    },
+)

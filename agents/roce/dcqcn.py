@@ -24,38 +24,27 @@ A loss changes nothing: DCQCN was made for a network that does not drop.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from agents.roce.congestion import Congestion
 from agents.transport import LONG_AGO, NEVER
 
 
+@dataclass(frozen=True)
 class Parameters:
     """Rates in bits/s, times in ns of this fabric, ``byte_counter`` in bytes. Sources are with the options they come from."""
 
-    def __init__(
-        self,
-        line: int,
-        min_rate: int,
-        rate_ai: float,
-        rate_hai: float,
-        g: float,
-        initial_alpha: float,
-        fast_recovery: int,
-        byte_counter: int,
-        timer_ns: int,
-        alpha_ns: int,
-        cut_ns: int,
-    ) -> None:
-        self.line: int = line
-        self.min_rate: int = min_rate
-        self.rate_ai: float = rate_ai
-        self.rate_hai: float = rate_hai
-        self.g: float = g
-        self.initial_alpha: float = initial_alpha
-        self.fast_recovery: int = fast_recovery
-        self.byte_counter: int = byte_counter
-        self.timer_ns: int = timer_ns
-        self.alpha_ns: int = alpha_ns
-        self.cut_ns: int = cut_ns
+    line: int
+    min_rate: int
+    rate_ai: float
+    rate_hai: float
+    g: float
+    initial_alpha: float
+    fast_recovery: int
+    byte_counter: int
+    timer_ns: int
+    alpha_ns: int
+    cut_ns: int
 
 
 class Dcqcn(Congestion):

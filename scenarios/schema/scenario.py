@@ -27,6 +27,7 @@ from testbed.faults.kinds import USED_BY_QP
 from testbed.simulated import WORLDS
 from topologies import Fabric, FabricError, load_fabric
 from topologies.fabrics import parse_delay, parse_rate
+from topologies.structs import Refused, join
 from topologies.theory import PLACEMENTS
 from topologies.toml_files import MAX_WHOLE, find_file, read_toml
 
@@ -275,6 +276,8 @@ class _Reader(BackgroundValues):
             raise self.fail(f"{where}.options.reconvergence", "is for transports that wait for the network; MRC never does")
         try:  # the engine judges its own options, now rather than once a fabric stands
             check_options(kind, fabric, options)
+        except Refused as error:
+            raise self.fail(f"{where}.options.{error.key}", error.text) from None
         except ValueError as error:
             raise self.fail(f"{where}.options", f"- {error}") from None
         controller = self.one_of(data.get("controller", "none"), POLICIES, f"{where}.controller")
@@ -287,8 +290,8 @@ class _Reader(BackgroundValues):
             return None
         try:
             made = Options.read(data["clustermapper"])
-        except ValueError as error:
-            raise self.fail(f"{where}.clustermapper", str(error)) from None
+        except Refused as error:
+            raise self.fail(join(f"{where}.clustermapper", error.key), error.text) from None
         if kind in KERNEL_KINDS:
             raise self.fail(f"{where}.clustermapper", f"needs raw sockets, which {kind} has not: leave it out")
         if made.policy != "report" and kind != "mrc":
