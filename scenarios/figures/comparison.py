@@ -22,6 +22,7 @@ _THEORY: dict[str, tuple[Theory, Theory]] = {
     "step_time_ns.*": ("ideal_step_ns", "degraded_step_ns"),
     "outside_busbw_share": (1.0, None),
     "whole_busbw_share": (1.0, None),
+    "failure_cost.goodput_kept": (1.0, None),
     "failure_cost.extra_ns": ("failure_cost.ideal_extra_ns", None),
     "groups.*.of_line": (1.0, None),
     "groups.*.jain": (1.0, None),
@@ -33,8 +34,9 @@ _THEORY: dict[str, tuple[Theory, Theory]] = {
 }
 """Figure -> what theory allows it with everything whole, and with every cable that the scenario breaks gone: a column, or a number."""
 FIGURES = (
-    "busbw_bps", "typical_step_ns", "step_time_ns.p99", "step_time_ns.max", "failure_cost.extra_ns", "failure_cost.extra_steps",
-    "failure_cost.extra_rtts", "failure_cost.extra_percent", "failure_cost.worst_step_ns", "failure_cost.undelivered_bytes",
+    "busbw_bps", "typical_step_ns", "step_time_ns.p99", "step_time_ns.max", "failure_cost.slowdown", "failure_cost.goodput_kept",
+    "failure_cost.extra_ns", "failure_cost.noise_ns", "failure_cost.extra_steps", "failure_cost.extra_rtts",
+    "failure_cost.extra_percent", "failure_cost.worst_step_ns", "failure_cost.undelivered_bytes",
     "failure_cost.back_ns", "outside_busbw_share", "whole_busbw_share", "groups.*.goodput_bps", "groups.*.of_line", "groups.*.jain",
     "groups.*.min_share", "groups.*.kept", "groups.*.message_ns.p50", "groups.*.message_ns.p99", "groups.*.message_ns.max",
     "groups.*.queue_p99_bytes", "kept_during", "kept_after", "last_on_dead_rtts", "packets.sent", "packets.lost", "packets.retransmitted",
@@ -43,7 +45,8 @@ FIGURES = (
 """What is compared, by column of the rows; ``*`` stands for a group's name."""
 _UNITS = (
     ("_ns", "ns"), ("_ns.*", "ns"), ("_bps", "bit/s"), ("_bytes", "bytes"), ("_percent", "%"), ("_rtts", "base RTTs"), ("_steps", "steps"),
-    ("packets.*", "packets"), ("_loss", "packets"), ("timeouts.rto", "timeouts"), ("wrong", "elements"), ("false_bad", "verdicts"),
+    ("slowdown", "healthy steps"), ("packets.*", "packets"), ("_loss", "packets"), ("timeouts.rto", "timeouts"), ("wrong", "elements"),
+    ("false_bad", "verdicts"),
 )  # fmt: skip
 NOT_COMPARED = ("failed", "interrupted")
 """Verdicts of runs whose figures say nothing: they ended early, or what came out was wrong."""
@@ -58,9 +61,9 @@ def unit_of(figure: str) -> str:
 def compare(rows: pd.DataFrame, figures: Sequence[str] = FIGURES) -> pd.DataFrame:
     """One row per (scenario, workload, fabric, placement, settings, transport, figure), from rows as scenarios.figures.rows makes them.
 
-    ``n`` runs have the figure, ``median`` is theirs, ``low`` and ``high`` bound it (95 %, None below three); ``ideal`` and ``degraded``
-    are the medians of what theory allows them. ``failed`` runs of the group are in no figure, ``doubtful`` ones (not trustworthy) are.
-    A figure that no run of a workload has is left out.
+    ``n`` runs have the figure, ``median`` is theirs; ``low`` and ``high`` are its interval, below six runs their range
+    (scenarios.figures.stats.median_interval); ``ideal`` and ``degraded`` are the medians of what theory allows them. ``failed`` runs of the
+    group are in no figure, ``doubtful`` ones (not trustworthy) are. A figure that no run of a workload has is left out.
     """
     settings = settings_of(rows)
     keys = [key for key in VARIABLES if key != "seed"] + settings

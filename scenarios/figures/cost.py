@@ -1,7 +1,7 @@
-"""What failures cost a run: the time its steps took beyond its own healthy pace, or the bytes its flows did not deliver, beside theory.
+"""What failures cost a run: its slowest step, the goodput it kept, the extra time of its steps or the bytes its flows did not deliver.
 
-Theory: the same run, had its pace fallen exactly as the fabric's capacity (the linear programme of topologies.theory with the cables that
-were dead at the time), and nothing else. :func:`figures` is called by scenarios.figures.summary on one run; :func:`costs` by whatever shows
+Theory: the cost expected if throughput fell in proportion to the fabric's capacity (the linear programme of topologies.theory with the
+cables that were dead at the time). :func:`figures` is called by scenarios.figures.summary on one run; :func:`costs` by whatever shows
 summaries, on entries of one placement and variant. Pure. docs/report.md says how to read it.
 """
 
@@ -18,6 +18,7 @@ from scenarios.figures.capacity import UNMODELLED, theory_of
 from scenarios.figures.flows import all_on, rate_in
 from scenarios.figures.measure import Run
 from scenarios.figures.outages import ENDLESS, Outage, changes, dead_at, hit, outages
+from scenarios.figures.stats import median_interval
 from topologies.theory import COLLECTIVES, traffic_bandwidth
 
 BACK = 0.9
@@ -54,6 +55,25 @@ def paced(work_ns: float, begin: int, marks: Sequence[int], share: Share) -> flo
     return None
 
 
+def broken_spans(found: Sequence[Outage], end: int) -> list[tuple[int, int]]:
+    """Stretches of time, up to ``end``, in which something was broken: the outages, those that overlap joined."""
+    spans: list[tuple[int, int]] = []
+    for o in sorted(found, key=lambda o: o.begin):
+        if spans and o.begin <= spans[-1][1]:
+            spans[-1] = spans[-1][0], max(spans[-1][1], min(o.end, end))
+        elif o.begin < end:
+            spans.append((o.begin, min(o.end, end)))
+    return spans
+
+
+def goodput_kept(bins: pd.DataFrame, healthy: tuple[int, int], broken: Sequence[tuple[int, int]]) -> float | None:
+    """Goodput while something was broken, over that in ``healthy``; None without goodput there, or if nothing was broken for any time."""
+    before, took = rate_in(bins, healthy), sum(b - a for a, b in broken)
+    if not before or not took:
+        return None
+    return sum((rate_in(bins, span) or 0.0) * (span[1] - span[0]) for span in broken if span[0] < span[1]) / took / before
+
+
 # --- collectives ---------------------------------------------------------------------------------------------------
 
 
@@ -82,8 +102,11 @@ def step_cost(run: Run, found: Sequence[Outage]) -> dict[str, Any]:
 
     ``extra_ns``: time from the last healthy step before the outage to the last step of all, less as many healthy steps; None with fewer
     than :data:`FEWEST_HEALTHY` of them, or if the run did not finish: ``unknown`` says why.
-    ``noise_ns``: give or take: as many times the furthest that a healthy step, or any quicker one, was off their median. A failure makes no
-    step quicker: one that is quicker than all healthy ones shows that the pace was not settled. So no gain is ever larger than the noise.
+    ``noise_ns``: as many times the furthest that a healthy step, or any quicker one, was off their median; ``noise_share``: that distance
+    over the median. A failure makes no step quicker: one that is quicker than all healthy ones shows that the pace was not settled. So no
+    gain is ever larger than the noise.
+    ``slowdown``: the slowest step since the outage, in healthy steps. ``goodput_kept``: payload that arrived while something was broken,
+    over that of the healthy steps in as much time.
     """
     done, took = periods(run)
     first, last = min(o.begin for o in found), max(o.end for o in found)
@@ -99,19 +122,26 @@ def step_cost(run: Run, found: Sequence[Outage]) -> dict[str, Any]:
         "healthy_from": "before" if before else "after" if after else None,
         "healthy_steps": len(calm),
         "healthy_step_ns": healthy, "extra_ns": None, "extra_steps": None, "extra_rtts": None, "extra_percent": None,
-        "noise_ns": None,
+        "noise_ns": None, "noise_share": None, "slowdown": None, "goodput_kept": None,
         "worst_step_ns": int(run.step_times.max()) if len(run.step_times) else None,
         "ideal_extra_ns": None,
         "unknown": _unknown(finished, len(done) - since, len(calm)),
     }  # fmt: skip
+    if healthy is not None and len(calm) >= FEWEST_HEALTHY:
+        ends = [end for end, p in zip(done, took, strict=True) if (end < first if before else end - p >= last)]
+        span = (done[0] - took[0], ends[-1]) if before else (ends[0] - calm[0], ends[-1])
+        cost["goodput_kept"] = goodput_kept(run.goodput, span, broken_spans(found, run.window[1]))
     if healthy is None or not finished or since == len(done):
         return cost
     hit_steps, begin = len(done) - since, done[since] - took[since]
     if cost["unknown"] is None:
         extra = done[-1] - begin - hit_steps * healthy
+        off = max(max(calm) - healthy, healthy - min(took))
         cost |= {
             "extra_ns": extra,
-            "noise_ns": max(max(calm) - healthy, healthy - min(took)) * hit_steps,
+            "noise_ns": off * hit_steps,
+            "noise_share": off / healthy,
+            "slowdown": max(took[since:]) / healthy,
             "extra_steps": extra / healthy,
             "extra_rtts": extra / run.fabric.base_rtt_ns,
             "extra_percent": 100 * extra / (len(done) * healthy),
@@ -140,7 +170,9 @@ def flow_cost(run: Run, found: Sequence[Outage]) -> dict[str, Any] | None:
 
     ``undelivered_bytes``: what they would have delivered from the first outage on at their goodput before it, less what they did.
     ``extra_ns``: that over their goodput before. ``back_ns``: from the first outage until the slowest of them had, for :data:`BACK_RTTS`,
-    :data:`BACK` of what theory left it; null if one never had.
+    :data:`BACK` of what theory left it; null if one never had. ``goodput_kept``: of all of them, while something was broken, over that
+    before. ``noise_share``: how far the goodput before, in :data:`FEWEST_HEALTHY` equal parts of that time, was off its mean at most
+    (None if such a part is shorter than :data:`BACK_RTTS` base RTTs); ``noise_ns``: that over the time since the outage.
     """
     window = all_on(run)
     first = min((o.begin for o in found), default=ENDLESS)
@@ -165,6 +197,10 @@ def flow_cost(run: Run, found: Sequence[Outage]) -> dict[str, Any] | None:
     ideal = sum((1 - share(a)) * (b - a) for a, b in pairwise(edges))
     known = not any(o.kind in UNMODELLED for o in found)
     extra = lost * 8e9 / healthy
+    every = run.flows[run.flows["flow"].isin([f["name"] for f in flows])]
+    part = (first - window[0]) // FEWEST_HEALTHY
+    parts = [(window[0] + i * part, window[0] + (i + 1) * part) for i in range(FEWEST_HEALTHY)]
+    noise = max(abs((rate_in(every, span) or 0.0) / healthy - 1) for span in parts) if part >= BACK_RTTS * run.fabric.base_rtt_ns else None
     back = None if None in backs else max(b for b in backs if b is not None)
     return {
         "flows": len(flows),
@@ -174,6 +210,9 @@ def flow_cost(run: Run, found: Sequence[Outage]) -> dict[str, Any] | None:
         "extra_ns": extra,
         "extra_rtts": extra / run.fabric.base_rtt_ns,
         "extra_percent": 100 * extra / (window[1] - first),
+        "noise_ns": None if noise is None else noise * (window[1] - first),
+        "noise_share": noise,
+        "goodput_kept": goodput_kept(every, (window[0], first), broken_spans(found, window[1])),
         "back_ns": back if known else None,
         "back_rtts": back / run.fabric.base_rtt_ns if known and back is not None else None,
         "ideal_extra_ns": ideal if known else None,
@@ -211,8 +250,8 @@ def back_ns(bins: pd.DataFrame, before_bps: float, first: int, end: int, width: 
 # --- over seeds ----------------------------------------------------------------------------------------------------
 
 _NUMBERS = (
-    "healthy_step_ns", "extra_ns", "noise_ns", "extra_steps", "extra_rtts", "extra_percent", "worst_step_ns", "ideal_extra_ns",
-    "healthy_bps", "undelivered_bytes", "back_ns", "back_rtts",
+    "slowdown", "goodput_kept", "healthy_step_ns", "extra_ns", "noise_ns", "noise_share", "extra_steps", "extra_rtts", "extra_percent",
+    "worst_step_ns", "ideal_extra_ns", "healthy_bps", "undelivered_bytes", "back_ns", "back_rtts",
 )  # fmt: skip
 
 
@@ -220,7 +259,8 @@ def costs(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """One row per transport, in their order, of summary entries of one variant and placement; [] where nothing failed.
 
     Each number is the median over the trustworthy runs for which it is known, or over the others if none of them is trustworthy (None: for
-    none); ``n`` of them have an ``extra_ns``, between ``extra_low_ns`` and ``extra_high_ns``. ``kind`` is "steps" or "flows".
+    none); ``n`` of them have an ``extra_ns``, with ``extra_low_ns`` to ``extra_high_ns`` as its interval (scenarios.figures.stats).
+    ``kind`` is "steps" or "flows".
     ``unfinished``: runs that did not end well, whose cost has no number. ``doubtful``: runs that are not trustworthy, of ``runs``;
     ``trusted``: whether none of them is in the numbers.
     ``unknown``: why there is no ``extra_ns``, None if there is one.
@@ -242,11 +282,12 @@ def costs(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         if row["kind"] == "flows" and any(cost["back_ns"] is None for cost in found):
             row["back_ns"] = row["back_rtts"] = None
         reasons = dict.fromkeys(cost.get("unknown") or "it did not finish" for cost in found if cost["extra_ns"] is None)
+        low, high = median_interval(extras) or (row["extra_ns"], row["extra_ns"])
         row |= {
             "n": len(extras),
             "runs": len(mine),
-            "extra_low_ns": min(extras, default=None),
-            "extra_high_ns": max(extras, default=None),
+            "extra_low_ns": low,
+            "extra_high_ns": high,
             "unfinished": sum(not e["failure_cost"]["finished"] for e in mine),
             "healthy_steps": min((cost["healthy_steps"] for cost in found if cost.get("healthy_steps")), default=None),
             "healthy_from": "after" if any(cost.get("healthy_from") == "after" for cost in found) else "before",
@@ -256,3 +297,20 @@ def costs(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         }
         rows.append(row)
     return rows
+
+
+def noise(row: dict[str, Any]) -> float | None:
+    """Noise of a row's ``extra_ns``, ns: of the healthy pace, or how far the interval over its seeds reaches down, if that is more.
+
+    At least as large as a gain: a failure makes nothing quicker. None: not known.
+    """
+    extra = row["extra_ns"]
+    if extra is None:
+        return None
+    sizes = [row.get("noise_ns"), extra - row["extra_low_ns"] if row["n"] > 1 else None, -extra if extra < 0 else None]
+    return max((size for size in sizes if size is not None), default=None)
+
+
+def within_noise(row: dict[str, Any]) -> bool:
+    """Whether a row's ``extra_ns`` is no larger than its noise."""
+    return bool(row["extra_ns"] <= (noise(row) or 0))

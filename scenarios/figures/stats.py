@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-RESAMPLES, BOOTSTRAP_SEED = 10_000, 1
-"""Of the bootstrap: its bounds move by less than their last shown digit with more [ours]."""
-FEWEST = 3
-"""Runs that an interval needs."""
+CONFIDENCE = 0.95
+"""Probability with which an interval must hold the median."""
+FEWEST = 6
+"""Values that an interval of that confidence needs: the range of five holds the median with 93.75 %, that of six with 96.9 %."""
 QUANTILES = {"p50": 0.5, "p99": 0.99, "p999": 0.999}
 
 
@@ -36,17 +35,39 @@ def jain(rates: Sequence[float]) -> float | None:
     return sum(rates) ** 2 / (len(rates) * squares) if squares else None
 
 
-def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """(low, high): 95 % bootstrap interval of the median, percentile method; None below :data:`FEWEST` values, which cannot carry it.
+def coverage(n: int, cut: int = 0) -> float:
+    """Probability that the range of ``n`` values without the ``cut`` least and ``cut`` largest holds the median they were drawn around.
 
-    The same values give the same interval, in whatever order: the resampling is seeded.
+    Exact for any continuous distribution: each value is above the median with probability 1/2, so this is 1 - 2 P(Binomial(n, 1/2) <= cut).
     """
-    if len(values) < FEWEST:
+    return 1.0 - 2 * sum(math.comb(n, i) for i in range(cut + 1)) / float(2**n)
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """(low, high) around the median of ``values``, two of them; None below two values.
+
+    From :data:`FEWEST` values on it is the narrowest order-statistic interval that holds the median with 95 % or more: the range of 6 to 8
+    values (96.9, 98.4, 99.2 %), without one value at each end for 9 to 11 (96.1, 97.9, 98.8 %), and so on. Below that it is the range,
+    which holds the median with 50, 75, 87.5 and 93.75 % for 2 to 5 values: call it so (:func:`interval_name`).
+    """
+    n = len(values)
+    if n < 2:
         return None
-    ordered = np.sort(np.asarray(values, dtype=float))
-    drawn = np.random.default_rng(BOOTSTRAP_SEED).integers(0, len(ordered), size=(RESAMPLES, len(ordered)))
-    low, high = np.percentile(np.median(ordered[drawn], axis=1), [2.5, 97.5])
-    return float(low), float(high)
+    ordered, cut = sorted(values), 0
+    while coverage(n, cut + 1) >= CONFIDENCE:
+        cut += 1
+    return float(ordered[cut]), float(ordered[n - 1 - cut])
+
+
+def interval_name(n: int) -> str:
+    """What the interval around the median of ``n`` values is called."""
+    return "95 % interval" if n >= FEWEST else "range"
+
+
+def interval_note(counts: Iterable[int]) -> str:
+    """Name of the intervals around medians of so many values each, for a caption; "" where none has an interval."""
+    names = {interval_name(n) for n in counts if n > 1}
+    return f"95 % interval (range below {FEWEST} seeds)" if len(names) > 1 else next(iter(names), "")
 
 
 def medians(trees: Sequence[Any]) -> Any:

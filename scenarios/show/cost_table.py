@@ -1,4 +1,4 @@
-"""What failures cost, as people read it: the columns and the sentence that the terminal and report.html share.
+"""What failures cost, as people read it: the columns and the sentences that the terminal and report.html share.
 
 Rows come from :func:`scenarios.figures.cost.costs`. Pure.
 """
@@ -8,71 +8,79 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from scenarios.figures.cost import FEWEST_HEALTHY, costs
+from scenarios.figures.cost import FEWEST_HEALTHY, costs, noise, within_noise
+from scenarios.figures.stats import interval_name, interval_note
 from scenarios.schema.sweep import short_keys
 from scenarios.show.tables import world_words
+from testbed.terminal import number, seconds
 
 Row = dict[str, Any]
 NOTES = {
     "steps": (
-        "Lost: time from the last healthy step on, less what as many healthy steps take; a transport's healthy step is the median of "
-        "its own before the failure, of as many as said. Theory: what it had lost, had its pace fallen just as the fabric's capacity; "
-        "less is possible, for part of a step is waiting, which takes no capacity. Give or take: its steps since the failure, times how "
-        "far its healthy steps, or quicker ones later, are off their median; a cost below that is within noise."
+        "Slowest step: the longest step since the failure began, in healthy steps. Healthy step: the transport's own median step before "
+        "the failure (in brackets, of how many). Goodput kept: payload received while something was broken, as a share of the healthy "
+        "goodput. Extra time: the time from the failure to the end, less what as many healthy steps take. ±: noise, how far the healthy "
+        "steps are off their median, times the steps since the failure. Theory: the extra time expected if throughput fell in proportion "
+        "to capacity; less is possible, since part of a step is waiting, which takes no capacity."
     ),
     "flows": (
-        "Lost: what the flows over broken paths did not deliver at their goodput before, as time. Back: when the slowest of them had "
-        "90 % of what theory leaves it, over 20 base RTTs. Theory: the capacity that was gone, as time."
+        "Of the flows over broken paths. Goodput kept: payload received while something was broken, as a share of the goodput before. "
+        "Extra time: the payload that they did not deliver since the failure, as time at their goodput before. ±: noise, how far their "
+        "goodput before the failure was off its mean, times the time since. Recovered after: when the slowest of them had 90 % of what "
+        "theory leaves it, over 20 base RTTs. Theory: the extra time expected if throughput fell in proportion to capacity."
     ),
 }
 
 
-def seconds(ns: float | None) -> str:
-    """A time for people; a small negative one is noise and said as it is."""
-    if ns is None:
-        return "–"
-    size = abs(ns)
-    return f"{ns / 1e9:.2f} s" if size >= 1e9 else f"{ns / 1e6:.0f} ms" if size >= 1e7 or not ns else f"{ns / 1e6:.1f} ms"
-
-
-def number(value: float | None, form: str = ",.1f", unit: str = "") -> str:
-    if value is None:
-        return "–"
-    text = f"{value:{form}}"
-    return (text if text.strip("-0.") else text.removeprefix("-")) + unit  # no "-0"
-
-
 def rtts(row: Row) -> str:
-    """The time lost in base RTTs of its fabric."""
+    """The extra time in base RTTs of its fabric."""
     value = row["extra_rtts"]
     return number(value, ",.0f" if value is not None and abs(value) >= 10 else ",.1f")
 
 
 def _unless_noise(cell: Callable[[Row], str]) -> Callable[[Row], str]:
-    return lambda row: "–" if row["extra_ns"] is None or lost_in_noise(row) else cell(row)
+    return lambda row: "–" if row["extra_ns"] is None or within_noise(row) else cell(row)
 
 
-def _lost(row: Row) -> str:
+def extra_time(row: Row) -> str:
+    """The extra time with its noise, or "within noise" and its size: never a gain. Of a row that has one."""
+    size = noise(row)
+    if within_noise(row):
+        return "none" if not size else f"within noise (±{seconds(size)})"
+    return seconds(row["extra_ns"]) + (f" ±{seconds(size)}" if size else "")
+
+
+def _extra(row: Row) -> str:
     missing = f"{row['unfinished']} of {row['runs']} unfinished" if row["unfinished"] else ""
     if row["extra_ns"] is None:
         return missing or row["unknown"]
-    said = ["within noise" if lost_in_noise(row) else seconds(row["extra_ns"]), missing, "" if row["trusted"] else "doubtful"]
-    return ", ".join(filter(None, said))
+    words = [extra_time(row).replace(" (", "\n("), missing, "" if row["trusted"] else "doubtful"]
+    return ", ".join(filter(None, words))
 
 
-def _range(row: Row) -> str:
-    return "–" if row["extra_ns"] is None else f"{seconds(row['extra_low_ns'])} to {seconds(row['extra_high_ns'])}"
+def _interval(row: Row) -> str:
+    return "–" if row["n"] < 2 else f"{seconds(row['extra_low_ns'])} to {seconds(row['extra_high_ns'])}"
 
 
-def lost_in_noise(row: Row) -> bool:
-    """Whether the time lost cannot be told from how unevenly the transport's own healthy steps went."""
-    return bool(row["extra_ns"] <= max(0, row.get("noise_ns") or 0))
+def slowdown(row: Row) -> str:
+    """How many times as long as a healthy step the slowest one took."""
+    return number(row.get("slowdown"), ",.1f", "×")
+
+
+def kept(row: Row) -> str:
+    """The share of goodput that was kept; one that a healthy goodput would reach as well is no loss and no gain."""
+    share, off = row.get("goodput_kept"), row.get("noise_share")
+    if share is None:
+        return "–"
+    if share >= 1 / (1 + (off or 0)):
+        return f"within noise (±{off:.0%})" if off and round(100 * off) else "all"
+    return f"{share:.0%}"
 
 
 def _healthy(row: Row) -> str:
     if row["healthy_step_ns"] is None:
         return "–"
-    return f"{seconds(row['healthy_step_ns'])} of {row['healthy_steps']}" + (" *" if row["healthy_from"] == "after" else "")
+    return f"{seconds(row['healthy_step_ns'])} ({row['healthy_steps']})" + (" *" if row["healthy_from"] == "after" else "")
 
 
 def cost_groups(entries: Sequence[dict[str, Any]]) -> list[tuple[list[str], list[Row]]]:
@@ -83,53 +91,57 @@ def cost_groups(entries: Sequence[dict[str, Any]]) -> list[tuple[list[str], list
     for e in entries:
         if (key := (e.get("settings", {}), e["placement"])) not in keys:
             keys.append(key)
-    found = []
+    groups = []
     for settings, placement in keys:
         rows = costs([e for e in entries if e.get("settings", {}) == settings and e["placement"] == placement])
         if rows:
             words = [f"{placement} ranks", *(f"{short} = {settings[key]}" for key, short in short_keys(list(settings)).items())]
-            found.append((words if len(keys) > 1 else [], rows))
-    return found
+            groups.append((words if len(keys) > 1 else [], rows))
+    return groups
 
 
 def columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
-    """(head, cell of a row); what no row knows is left out."""
+    """(head, cell of a row), what people ask first; what no row knows is left out."""
     world = world_words(rows)
-    who: list[tuple[str, Callable[[Row], str]]] = [("transport", lambda r: ", ".join([f"{r['transport']} on {r['fabric']}", *world(r)]))]
-    who.append(("n", lambda r: str(r["n"])))
-    lost: list[tuple[str, Callable[[Row], str]]] = [("lost", _lost)]
-    if any(r["n"] > 1 for r in rows):
-        lost.append(("over seeds", _range))
-    if rows[0]["kind"] == "flows":
-        return who + [
-            ("healthy Mb/s", lambda r: number(r["healthy_bps"] and r["healthy_bps"] / 1e6)),
-            ("not delivered", lambda r: number(None if r["undelivered_bytes"] is None else r["undelivered_bytes"] / 1e6, ",.2f", " MB")),
-            *lost,
-            ("base RTTs", _unless_noise(rtts)),
+    shown: list[tuple[str, Callable[[Row], str]]] = [("transport", lambda r: ", ".join([f"{r['transport']} on {r['fabric']}", *world(r)]))]
+    shown.append(("n", lambda r: str(r["n"])))
+    flows = rows[0]["kind"] == "flows"
+    if not flows:
+        shown.append(("slowest step", slowdown))
+    shown += [("goodput kept", lambda r: kept(r).replace(" (", "\n(")), ("extra time", _extra)]
+    if several := [r["n"] for r in rows if r["n"] > 1]:
+        shown.append((interval_name(min(several)), _interval))
+    in_rtts = ("in base RTTs", _unless_noise(rtts))
+    if flows:
+        return shown + [
+            in_rtts,
             ("of the time", _unless_noise(lambda r: number(r["extra_percent"], ",.1f", " %"))),
-            ("back after", lambda r: seconds(r["back_ns"])),
+            ("recovered after", lambda r: seconds(r["back_ns"])),
             ("theory", lambda r: seconds(r["ideal_extra_ns"])),
+            ("healthy Mb/s", lambda r: number(r["healthy_bps"] and r["healthy_bps"] / 1e6)),
+            (
+                "not delivered",
+                _unless_noise(lambda r: number(None if r["undelivered_bytes"] is None else r["undelivered_bytes"] / 1e6, ",.2f", " MB")),
+            ),
         ]
-    if any(r.get("noise_ns") is not None for r in rows):
-        lost.append(("give or take", lambda r: seconds(r.get("noise_ns"))))
-    return who + [
-        ("healthy step", _healthy),
-        *lost,
+    return shown + [
         ("in steps", _unless_noise(lambda r: number(r["extra_steps"], ",.2f"))),
-        ("base RTTs", _unless_noise(rtts)),
+        in_rtts,
         ("job longer", _unless_noise(lambda r: number(r["extra_percent"], ",.1f", " %"))),
-        ("slowest step", lambda r: seconds(r["worst_step_ns"])),
         ("theory", lambda r: seconds(r["ideal_extra_ns"])),
+        ("healthy step", _healthy),
     ]
 
 
 def footnotes(rows: Sequence[Row]) -> list[str]:
     """What a reader of the table must know."""
-    said = [NOTES[kind] for kind in dict.fromkeys(r["kind"] for r in rows)]
+    notes = [NOTES[kind] for kind in dict.fromkeys(r["kind"] for r in rows)]
+    if intervals := interval_note([r["n"] for r in rows]):
+        notes.append(f"Over seeds: medians, with the {intervals} of the extra time. ± then is at least as wide as that reaches down.")
     if any(r["healthy_from"] == "after" and r.get("healthy_step_ns") is not None for r in rows):
-        said.append("* No step was done before the failure: the healthy step is the median of those begun after it was mended.")
+        notes.append("* No step ended before the failure began: the healthy step is the median of the steps that began after its repair.")
     if any(r["kind"] == "steps" and r["extra_ns"] is None and not r["unfinished"] for r in rows):
-        said.append(f"Fewer than {FEWEST_HEALTHY} healthy steps do not show how uneven a pace is: begin the failure at a later step.")
+        notes.append(f"Fewer than {FEWEST_HEALTHY} healthy steps do not show how uneven a pace is: begin the failure at a later step.")
     doubtful: dict[str, list[int]] = {}
     for r in rows:
         if r["doubtful"]:
@@ -137,32 +149,37 @@ def footnotes(rows: Sequence[Row]) -> list[str]:
             both[0], both[1] = both[0] + r["doubtful"], both[1] + r["runs"]
     if doubtful:
         names = ", ".join(f"{transport} ({some} of {runs} runs)" for transport, (some, runs) in doubtful.items())
-        said.append(f"Not trustworthy, the machine was not up to it: {names}.")
-    return said
+        notes.append(f"Not trustworthy, because the machine was too busy or late: {names}.")
+    return notes
 
 
 def headline(rows: Sequence[Row]) -> str:
-    """One sentence: what the failure cost each transport, beside theory. A figure that is not trustworthy is not in it."""
-    parts = []
-    for row in rows:
-        if row["extra_ns"] is None or not row["trusted"]:
-            parts.append(f"{row['transport']} an amount not known ({row['unknown'] or 'not trustworthy'})")
-            continue
-        if lost_in_noise(row) and not row["unfinished"]:
-            own = f" the noise of its own pace (give or take {seconds(row['noise_ns'])})" if row.get("noise_ns") else " noise"
-            parts.append(f"{row['transport']} nothing that can be told from{own}")
-            continue
-        if row["kind"] == "flows":
-            share = f"{number(row['extra_percent'])} % of the time since" if row["extra_percent"] is not None else ""
-        else:
-            share = f"{number(row['extra_steps'], '.2f')} of its own steps"
-        some = f", {row['unfinished']} of {row['runs']} runs did not finish" if row["unfinished"] else ""
-        parts.append(f"{row['transport']} {seconds(row['extra_ns'])} ({share}, {rtts(row)} base RTTs{some})")
+    """What people ask, a sentence each: the slowest step, the goodput kept, the extra time beside theory.
+
+    No figure in it is of runs that are not trustworthy.
+    """
+    known = [row for row in rows if row["trusted"]]
+    slow = [f"{row['transport']} {slowdown(row)}" for row in known if row.get("slowdown") is not None]
+    share = [f"{row['transport']} {kept(row)}" for row in known if row.get("goodput_kept") is not None]
+    sentences = [f"Slowest step, in healthy steps: {', '.join(slow)}."] if slow else []
+    sentences += [f"Goodput kept during the failure: {', '.join(share)}."] if share else []
+    sentences.append(f"Extra time: {'; '.join(_in_words(row) for row in rows)}.")
     ideals = [row["ideal_extra_ns"] for row in rows if row["ideal_extra_ns"] is not None]
-    if not ideals:
-        theory = ""
-    elif max(ideals) - min(ideals) <= 0.05 * max(ideals):
-        theory = f" The capacity that was gone accounts for {seconds(max(ideals))}."
+    if ideals:
+        least, most = min(ideals), max(ideals)
+        span = seconds(most) if most - least <= 0.05 * most else f"{seconds(least)} to {seconds(most)}"
+        sentences.append(f"The lost capacity alone explains {span}.")
+    return " ".join(sentences)
+
+
+def _in_words(row: Row) -> str:
+    if row["extra_ns"] is None or not row["trusted"]:
+        return f"{row['transport']} not known ({row['unknown'] or 'not trustworthy'})"
+    some = f"{row['unfinished']} of {row['runs']} runs did not finish" if row["unfinished"] else ""
+    if within_noise(row):
+        return f"{row['transport']} {extra_time(row)}" + (f", {some}" if some else "")
+    if row["kind"] == "flows":
+        share = f"{number(row['extra_percent'])} % of the time since" if row["extra_percent"] is not None else ""
     else:
-        theory = f" The capacity that was gone accounts for {seconds(min(ideals))} to {seconds(max(ideals))}."
-    return f"The failure cost {'; '.join(parts)}.{theory}"
+        share = f"{number(row['extra_steps'], '.2f')} steps"
+    return f"{row['transport']} {extra_time(row)} ({', '.join(filter(None, [share, f'{rtts(row)} base RTTs', some]))})"

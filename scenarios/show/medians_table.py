@@ -10,15 +10,13 @@ from rich.table import Table
 
 from scenarios.figures.comparison import NOT_COMPARED, compare
 from scenarios.figures.rows import row, table
+from scenarios.figures.stats import interval_note
 from scenarios.schema.sweep import short_keys
 from scenarios.show.tables import table as terminal_table
 from scenarios.show.tables import world_words
 
 Line = dict[str, Any]
 Column = tuple[str, Callable[[Line], str]]
-NOTE = (
-    "Medians over the seeds, in brackets their 95 % bootstrap interval, from three on. Every run: runs.csv, every figure: comparison.csv."
-)
 
 
 def is_for(runs: Sequence[Line]) -> bool:
@@ -58,28 +56,28 @@ def compared(mine: Sequence[Line]) -> dict[str, Line]:
 
 
 def figure(name: str, form: str, scale: float = 1.0, unit: str = "") -> Callable[[Line], str]:
-    """A cell: the median, and below it the interval."""
+    """A cell: the median, and below it the interval or range."""
 
     def cell(line: Line) -> str:
-        told = line["figures"].get(name)
-        if told is None or told["median"] is None:
+        row = line["figures"].get(name)
+        if row is None or row["median"] is None:
             return "–"
-        text = f"{told['median'] / scale:{form}}{unit}"
-        return text if told["low"] is None else f"{text}\n[{told['low'] / scale:{form}}, {told['high'] / scale:{form}}]"
+        text = f"{row['median'] / scale:{form}}{unit}"
+        return text if row["low"] is None else f"{text}\n[{row['low'] / scale:{form}}, {row['high'] / scale:{form}}]"
 
     return cell
 
 
 def of_ideal(line: Line) -> str:
-    told = line["figures"].get("busbw_bps")
-    return "–" if told is None or told["median"] is None or not told["ideal"] else f"{told['median'] / told['ideal']:.0%}"
+    row = line["figures"].get("busbw_bps")
+    return "–" if row is None or row["median"] is None or not row["ideal"] else f"{row['median'] / row['ideal']:.0%}"
 
 
 def health(line: Line) -> str:
     """What is wrong with which part of the runs."""
     verdicts = [r["verdict"] for r in line["runs"]]
-    said = [f"{verdicts.count(v)} {v}" + (", left out" if v in NOT_COMPARED else "") for v in dict.fromkeys(verdicts) if v != "ok"]
-    return "; ".join(said) if said else "ok"
+    bad = [f"{verdicts.count(v)} {v}" + (", left out" if v in NOT_COMPARED else "") for v in dict.fromkeys(verdicts) if v != "ok"]
+    return "; ".join(bad) or "ok"
 
 
 def columns(runs: Sequence[Line]) -> list[Column]:
@@ -92,7 +90,7 @@ def columns(runs: Sequence[Line]) -> list[Column]:
         where = [*world(line["runs"][0]), *([line["placement"]] if several else [])]
         return "\n".join([f"{line['transport']} on {line['fabric']}", *where, *at])
 
-    first: list[Column] = [("transport", who), ("n", lambda line: str(max(told["n"] for told in line["figures"].values())))]
+    first: list[Column] = [("transport", who), ("n", lambda line: str(max(row["n"] for row in line["figures"].values())))]
     if "groups" in runs[0]:
         rest: list[Column] = [
             ("flows", lambda line: str(line["group"])),
@@ -100,7 +98,7 @@ def columns(runs: Sequence[Line]) -> list[Column]:
             ("of line", figure("of_line", ".1%")),
             ("least", figure("min_share", ".1%")),
             ("Jain", figure("jain", ".3f")),
-            ("kept of\nalone", figure("kept", ".1%")),
+            ("kept vs\nalone", figure("kept", ".1%")),
         ]
     else:
         rest = [
@@ -109,12 +107,14 @@ def columns(runs: Sequence[Line]) -> list[Column]:
             ("bus Mb/s", figure("busbw_bps", ",.1f", 1e6)),
             ("of\nideal", of_ideal),
         ]
-    lost: Column = ("lost", figure("packets.lost", ",.0f"))
-    return [*first, *rest, lost, ("sent\nagain", figure("packets.retransmitted", ",.0f")), ("verdict", health)]
+    lost: Column = ("packets\nlost", figure("packets.lost", ",.0f"))
+    return [*first, *rest, lost, ("retrans-\nmitted", figure("packets.retransmitted", ",.0f")), ("verdict", health)]
 
 
 def table_of(title: str, runs: Sequence[Line]) -> Table:
     """For the terminal."""
-    made = terminal_table(f"{title}, {len({r['seed'] for r in runs})} seeds", columns(runs), lines(runs))
-    made.caption, made.caption_justify = NOTE, "left"
-    return made
+    shown = lines(runs)
+    intervals = interval_note([int(row["n"]) for line in shown for row in line["figures"].values()])
+    brackets = f", in brackets the {intervals}" if intervals else ""
+    caption = f"Medians over the seeds{brackets}. Each run: runs.csv; each figure: comparison.csv."
+    return terminal_table(f"{title}, {len({r['seed'] for r in runs})} seeds", columns(runs), shown, caption)

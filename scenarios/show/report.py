@@ -1,4 +1,4 @@
-"""What a person sees at the end of a run: the fabrics' figures, tables, the checks, where the plots are.
+"""What a person sees at the end of a run: what failures cost, fabrics, results, checks, and where data and plots are.
 
 Called by the command line; reads summaries only.
 """
@@ -20,6 +20,7 @@ from agents.kernel import NOTE as KERNEL_NOTE
 from agents.kernel.options import KINDS as KERNEL_KINDS
 from agents.roce import NOTE
 from scenarios.figures.fidelity import DOUBTFUL, INVALID, verdict_of
+from scenarios.figures.stats import FEWEST, interval_name
 from scenarios.figures.summary import NOT_TRUSTWORTHY
 from scenarios.schema.sweep import short_keys
 from scenarios.show import medians_table
@@ -29,8 +30,9 @@ from scenarios.show.background_table import background_rows
 from scenarios.show.cost_table import columns as cost_columns
 from scenarios.show.cost_table import cost_groups, footnotes
 from scenarios.show.html import NAME as REPORT
-from scenarios.show.tables import Column, kb, ms, percent, world_words
+from scenarios.show.tables import Column, world_words
 from scenarios.show.tables import table as _table
+from testbed.terminal import kb, ms, number, percent
 
 Run = dict[str, Any]
 WORDS = {
@@ -39,8 +41,9 @@ WORDS = {
 }  # fmt: skip
 _OF_RUNS = re.compile(r" \[[^\[\]]*\bseeds? \d[^\[\]]*\]$")
 """What scenarios.figures.summary adds to a check's name to say which runs it was asked of."""
-WIDE = 90
-"""Columns of a terminal below which what costs range over is left out."""
+WIDE = 100
+"""Columns of a terminal below which the intervals of costs are left out."""
+INTERVALS = ("range", interval_name(FEWEST))
 _STYLE = {"ok": "green", "failed": "bold red", "not trustworthy": "yellow", "interrupted": "yellow"}
 
 
@@ -60,10 +63,8 @@ def fabrics_table(summary: dict[str, Any]) -> Table:
         ("trimming above\n(last hop) B", _trimming),
         ("buffer\nB", lambda f: f"{f[1]['buffer_bytes']:,}"),
     ]
-    table = _table("Fabrics", columns, list(summary["fabrics"].items()))
-    table.caption = "The delay passes in the agents: ping, iperf3 and the kernel's own TCP and MPTCP do not have it."
-    table.caption_justify = "left"
-    return table
+    caption = "The agents add the delay: ping, iperf3 and the kernel's own TCP and MPTCP do not have it."
+    return _table("Fabrics", columns, list(summary["fabrics"].items()), caption)
 
 
 def _trimming(fabric: tuple[str, dict[str, Any]]) -> str:
@@ -92,8 +93,8 @@ def _title(summary: dict[str, Any], runs: Sequence[Run]) -> str:
 
 def _health(wrong: str) -> list[Column]:
     return [
-        ("lost", lambda r: str(r["packets"]["lost"])),
-        ("sent\nagain", lambda r: str(r["packets"]["retransmitted"])),
+        ("packets\nlost", lambda r: str(r["packets"]["lost"])),
+        ("retrans-\nmitted", lambda r: str(r["packets"]["retransmitted"])),
         (wrong, lambda r: str(r["wrong"])),
         ("CPU", lambda r: "–" if r["cpu_percent"] is None else f"{r['cpu_percent']:.0f} %"),
         ("verdict", lambda r: Text(r["verdict"], _STYLE.get(r["verdict"], "white"))),
@@ -145,7 +146,7 @@ def groups_table(summary: dict[str, Any], runs: Sequence[Run]) -> Table:
         ("Jain", lambda g: "–" if g["jain"] is None or g["flows"] < 2 else f"{g['jain']:.3f}"),
     ]
     if any(g["kept"] is not None for g in rows):
-        columns.append(("kept of\nalone", lambda g: percent(g["kept"])))
+        columns.append(("kept vs\nalone", lambda g: percent(g["kept"])))
     return _table(_title(summary, runs), columns, rows)
 
 
@@ -195,16 +196,16 @@ def queues_table(runs: Sequence[Run]) -> Table:
 
 
 def _parted(run: Run) -> list[str]:
-    """In words: how flows parted on EVs."""
-    said = []
+    """How a flow left the EVs that another one uses, a line each."""
+    lines = []
     for s in run["separations"]:
-        took = "never" if s["separated_rtts"] is None else f"within {s['separated_rtts']:.0f} base RTTs"
+        took = "never left them" if s["separated_rtts"] is None else f"left them within {s['separated_rtts']:.0f} base RTTs"
         before, after = ("–" if s[key] is None else f"{s[key]:.0%}" for key in ("before", "after"))
-        said.append(
-            f"{run['run']}: {s['flow']} puts {before} of a fair share of its packets on the {len(s['shared_evs'])} of {s['evs']} EVs "
-            f"that {s['from']} is bound to before that starts, {after} after; parted {took}"
+        lines.append(
+            f"{run['run']}: {s['flow']} shares {len(s['shared_evs'])} of its {s['evs']} EVs with {s['from']} and {took}: "
+            f"it sent {before} of a fair share of its packets on them before {s['from']} began, {after} after"
         )
-    return said
+    return lines
 
 
 def faults_table(runs: Sequence[Run]) -> Table:
@@ -213,14 +214,14 @@ def faults_table(runs: Sequence[Run]) -> Table:
     columns = _identity(runs)
     columns += [
         ("fault", lambda f: str(f["fault"])),
-        ("left within\nRTTs, less a lap", lambda f: _known(f["last_on_dead_over_rotation"], ".1f")),
-        ("most lost on\nan EV (bound)", lambda f: f"{_known(f['losses_per_ev'])} ({_known(f['losses_per_ev_bound'])})"),
-        ("lost", lambda f: str(f["lost"])),
+        ("dead paths left\nafter [RTTs]", lambda f: number(f["last_on_dead_over_rotation"], ".1f")),
+        ("most packets lost\non one EV (bound)", lambda f: f"{number(f['losses_per_ev'], 'd')} ({number(f['losses_per_ev_bound'], 'd')})"),
+        ("packets\nlost", lambda f: str(f["lost"])),
     ]
     if any(f["kept_during"] is not None for f in rows):
-        columns.append(("kept\nduring", lambda f: percent(f["kept_during"])))
-        columns.append(("kept\nafter", lambda f: percent(f["kept_after"])))
-    return _table("Faults", columns, rows)
+        columns.append(("goodput kept\nduring", lambda f: percent(f["kept_during"])))
+        columns.append(("after", lambda f: percent(f["kept_after"])))
+    return _table("Faults", columns, rows, "RTTs: less one rotation, in which a sender uses each of its paths once.")
 
 
 def _costs(console: Console, runs: Sequence[Run]) -> None:
@@ -228,9 +229,9 @@ def _costs(console: Console, runs: Sequence[Run]) -> None:
     shown: list[list[Run]] = []
     for where, rows in cost_groups(runs):
         world = world_words(rows)
-        heads: list[Column] = [("transport", partial(_who_paid, world))]
+        heads: list[Column] = [("transport", partial(_transport, world))]
         for head, cell in cost_columns(rows)[1:]:
-            if head != "over seeds" or console.width >= WIDE:
+            if head not in INTERVALS or console.width >= WIDE:
                 heads.append((head.replace(" ", "\n"), cell))
         console.print(_table(", ".join(["What the failure cost", *where]), heads, rows))
         shown.append(rows)
@@ -238,12 +239,8 @@ def _costs(console: Console, runs: Sequence[Run]) -> None:
         console.print(line, style="dim")
 
 
-def _who_paid(world: Callable[[Run], list[str]], row: Run) -> Text:
+def _transport(world: Callable[[Run], list[str]], row: Run) -> Text:
     return Text.assemble(row["transport"], *((f"\n{word}", "dim") for word in [f"on {row['fabric']}", *world(row)]))
-
-
-def _known(value: float | None, form: str = "") -> str:
-    return "–" if value is None else format(value, form)
 
 
 # --- all of it -----------------------------------------------------------------------------------------------------
@@ -256,13 +253,13 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
     console.print(fabrics_table(summary))
     stepped, flowing = [r for r in runs if "groups" not in r], [r for r in runs if "groups" in r]
     scale = max((run["time_scale"] for run in runs), default=1)
-    slow = f"Links run up to {scale:,.0f} times slower than 100 Gb/s ones."
+    slow = f"Links are up to {scale:,.0f} times slower than 100 Gb/s."
     if stepped:
         medians = medians_table.is_for(stepped)
         console.print(medians_table.table_of(_title(summary, stepped), stepped) if medians else runs_table(summary, stepped))
         what = WORDS.get(stepped[0]["workload"], stepped[0]["workload"])
         console.print(
-            f"A step is one {what}, its time that of the slowest rank. Ideal: what the healthy links can carry in payload. {slow}",
+            f"A step is one {what}; its time is the slowest rank's. Ideal: the payload rate of healthy links. {slow}",
             style="dim",
         )
     if flowing:
@@ -276,8 +273,9 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
         if any("buffer_bytes" in group for r in flowing for group in r["groups"].values()):
             console.print(queues_table(flowing))
         console.print(
-            "Mb/s: payload while all flows send, 20 base RTTs after the last began; of flows that send a number of messages, "
-            f"from the first to the last. Line: a host's links in payload; least and most: of its line that any flow of the group got. {slow}",  # noqa: E501
+            "Mb/s: payload received while all flows send, from 20 base RTTs after the last one began; of flows that send a number of "
+            "messages, from the first message to the last. Of line: as a share of what a host's links carry in payload; least, most: of "
+            f"the group's flows. {slow}",
             style="dim",
         )
         for line in (line for r in flowing for line in _parted(r)):
@@ -296,10 +294,10 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
     simulated = sum(run.get("world") == "simulated" for run in runs)
     which = "simulated" if simulated == len(runs) else f"{simulated} of {len(runs)} runs simulated"
     world = f" ({which}, in virtual time: no machine was measured{'' if simulated == len(runs) else ' in these'})" if simulated else ""
-    found = [verdict_of(run) for run in runs]
-    worst = next((f": {found.count(word)} of {len(runs)} {word}" for word in (INVALID, DOUBTFUL) if word in found), "")
-    said = worst if summary["verdict"] == NOT_TRUSTWORTHY else ""
-    console.print(Text.assemble("Verdict: ", (summary["verdict"], _STYLE.get(summary["verdict"], "")), f"{said}{world}"))
+    verdicts = [verdict_of(run) for run in runs]
+    worst = next((f": {verdicts.count(word)} of {len(runs)} {word}" for word in (INVALID, DOUBTFUL) if word in verdicts), "")
+    reason = worst if summary["verdict"] == NOT_TRUSTWORTHY else ""
+    console.print(Text.assemble("Verdict: ", (summary["verdict"], _STYLE.get(summary["verdict"], "")), f"{reason}{world}"))
     plots = len(list((directory / "plots").glob("*.png")))
     console.print(
         f"Data: {directory}/" + (f"  Plots: {directory / 'plots'}/ ({plots})" if plots else ""),
@@ -351,7 +349,7 @@ def doubts(run: Run) -> list[str]:
 
 
 def _roce(console: Console, runs: Sequence[Run], scale: float) -> None:
-    """What makes the baselines' rows kinder or harsher than real."""
+    """Notes on what makes the baselines faster or slower here than in a real network."""
     if any(r["kind"] == "roce" for r in runs):
         console.print(NOTE, style="dim")
     if any(r["kind"] in KERNEL_KINDS for r in runs):
@@ -361,9 +359,8 @@ def _roce(console: Console, runs: Sequence[Run], scale: float) -> None:
         wait = max(r["reconvergence_ns"] for r in waits)
         who = ", ".join(dict.fromkeys(str(r["transport"]) for r in waits))
         console.print(
-            f"Wait for the network to re-route ({who}): {wait / 1e9:g} s after a failure, "
-            f"{wait / waits[0]['base_rtt_ns']:.0f} base RTTs. "
-            f"A real network takes as long by the clock, with RTTs {scale:,.0f} times shorter: this is far kinder than real.",
+            f"The network re-routes around a failure after {wait / 1e9:g} s, {wait / waits[0]['base_rtt_ns']:.0f} base RTTs ({who}). "
+            f"A real network takes as many seconds at RTTs {scale:,.0f} times shorter: waiting costs these transports far more there.",
             style="dim",
         )
 

@@ -10,17 +10,23 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
+import pandas as pd
+
+from scenarios.figures.cost import within_noise
 from scenarios.figures.fidelity import verdict_of
 from scenarios.figures.stored import ResultsError, Stored
 from scenarios.show.background_table import COLUMNS, NOTE, background_rows
-from scenarios.show.cost_table import columns, cost_groups, footnotes, headline, number, seconds
+from scenarios.show.cost_table import columns, cost_groups, extra_time, footnotes, headline
 from scenarios.show.html.figures import figures
 from scenarios.show.tables import world_words
+from testbed.terminal import number, seconds
 
 Table = dict[str, Any]
 """head: [text], rows: [{cells: [text], mark: "" or a CSS class}], words: the columns that hold words; others hold numbers."""
 LONG = 12
 """Rows above which a table is folded [ours]."""
+LOSSES = ("failure_cost.extra_ns", "failure_cost.extra_steps", "failure_cost.extra_rtts", "failure_cost.extra_percent")
+"""Figures of the comparison that are a loss in time."""
 SENTENCES = 4
 """More placements and variants than this have their tables of costs, not a sentence each [ours]."""
 
@@ -87,9 +93,9 @@ def plain_headline(stored: Stored) -> str:
             least, most = f"{min(seen):.0%}", f"{max(seen):.0%}"
             said.append(f"{transport} {least}" + (f" to {most}" if most != least else ""))
     if not said:
-        return "No run got far enough to say what it carried."
-    what = "of the ideal bus bandwidth" if any(r.get("busbw_bps") for r in stored.runs) else "of a line, per group of flows"
-    return f"Nothing was broken. Carried, {what}: {'; '.join(said)}."
+        return "No run got far enough to measure its goodput."
+    what = "of the ideal bus bandwidth" if any(r.get("busbw_bps") for r in stored.runs) else "of a host's line, per group of flows"
+    return f"Nothing was broken. Goodput as a share {what}: {', '.join(said)}."
 
 
 def folded(whole: Table, words: str) -> dict[str, Any]:
@@ -110,7 +116,7 @@ def trust(stored: Stored) -> Table:
         cpu, lost = number(r["cpu_percent"], ".0f", " %"), number(unexplained, ",d")
         rows.append([r["run"], r["verdict"], verdict_of(r), cpu, lost, "; ".join(why) or "–"])
         marks.append({"ok": "", "failed": "bad"}.get(r["verdict"], "doubt"))
-    return table(["run", "verdict", "fidelity", "CPU", "packets unexplained", "why"], rows, (0, 1, 2, 5), marks)
+    return table(["run", "verdict", "fidelity", "CPU", "packets unaccounted for", "why"], rows, (0, 1, 2, 5), marks)
 
 
 def checks(found: Sequence[dict[str, Any]]) -> Table:
@@ -143,7 +149,8 @@ def runs_table(stored: Stored) -> Table:
                 str(r["wrong"]),
             ]
         )
-    head = ["run", "steps", "median", "slowest", "Mb/s (of ideal)", "packets sent", "lost", "sent again", "marked", "trimmed", "wrong"]
+    head = ["run", "steps", "median", "slowest", "Mb/s (of ideal)"]
+    head += ["packets sent", "packets lost", "retransmitted", "marked", "trimmed", "wrong results"]
     return table(head, rows, (0,), ["doubt" if r["verdict"] == "not trustworthy" else "" for r in stored.runs])
 
 
@@ -160,16 +167,37 @@ def medians(stored: Stored) -> list[dict[str, Any]]:
     for where, mine in frame.groupby(groups, sort=False, dropna=False) if groups else [((), frame)]:
         heads = list(dict.fromkeys(zip(mine["transport"], mine["fabric"], strict=True)))
         rows, usual = [], int(mine["n"].max())
+        quiet = costs_within_noise(mine)
         for (figure, unit), one in mine.groupby(["figure", "unit"], sort=False, dropna=False):
-            told = {(row["transport"], row["fabric"]): row for row in one.to_dict("records")}
-            if any(known(row["median"]) for row in told.values()):
+            by_head = {(row["transport"], row["fabric"]): row for row in one.to_dict("records")}
+            if any(known(row["median"]) for row in by_head.values()):
                 name = str(figure).removesuffix("_ns").removesuffix("_bps")
                 if known(unit) and unit not in ("", "ns"):
                     name += f" [{'Mb/s' if unit == 'bit/s' else unit}]"
-                rows.append([name, *(_interval(told.get(head), str(unit), usual) for head in heads)])
+                cells = [_interval(by_head.get(head), str(unit), usual) for head in heads]
+                if str(figure) in LOSSES:
+                    cells = [quiet.get(head, cell) for head, cell in zip(heads, cells, strict=True)]
+                rows.append([name, *cells])
         words = ", ".join(f"{v} ranks" if k == "placement" else f"{k} = {v}" for k, v in zip(groups, where, strict=False))
         words = ", ".join([words, f"n = {usual}"] if words else [f"n = {usual}"])
         out.append({"where": words, "table": table(["figure", *(", ".join([f"{t} on {f}", *worlds.get(t, [])]) for t, f in heads)], rows)})
+    return out
+
+
+def costs_within_noise(compared: pd.DataFrame) -> dict[tuple[str, str], str]:
+    """(transport, fabric) -> "within noise" and its size, of those whose extra time is no larger, from rows of comparison.parquet."""
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    for one in compared.to_dict("records"):
+        rows.setdefault((one["transport"], one["fabric"]), {})[str(one["figure"])] = one
+    out = {}
+    for head, found in rows.items():
+        extra, off = found.get("failure_cost.extra_ns"), found.get("failure_cost.noise_ns")
+        if extra is None or not known(extra["median"]):
+            continue
+        row = {"extra_ns": extra["median"], "n": extra["n"], "extra_low_ns": extra["low"] if known(extra["low"]) else extra["median"]}
+        row["noise_ns"] = off["median"] if off is not None and known(off["median"]) else None
+        if within_noise(row):
+            out[head] = extra_time(row)
     return out
 
 
@@ -199,7 +227,7 @@ def _interval(row: Any, unit: str, usual: int) -> str:
 
 
 def background(stored: Stored) -> dict[str, Any] | None:
-    """Cross traffic that a scenario asked for, as its tool told; None without any."""
+    """Cross traffic that a scenario asked for, as iperf3 reports it; None without any."""
     rows = background_rows(stored.runs)
     if not rows:
         return None
@@ -228,7 +256,7 @@ def faults(stored: Stored) -> Table | None:
                 ]
             )
         rows += [[r["run"], missed, "did not happen", "–", "–", "–", "–"] for missed in r["faults_missed"]]
-    head = ["run", "fault", "what", "at", "for", "left within [RTTs]", "lost on dead paths"]
+    head = ["run", "fault", "what", "at", "for", "dead paths left after [RTTs]", "packets lost on dead paths"]
     return table(head, rows, range(3)) if rows else None
 
 

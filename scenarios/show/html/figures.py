@@ -17,35 +17,39 @@ LARGE = 300_000
 """Bytes of an SVG above which the PNG is put in instead [ours]."""
 KINDS = (
     (
-        "sweep", "What the swept variable does",
-        "Medians over seeds; bars: 95 % interval of the median where there are three seeds or more.",
+        "sweep", "Effect of the swept variable",
+        "Medians over seeds. Bars: the range of the runs; from six seeds on the 95 % interval of the median.",
     ),
     (
         "failure-cost", "What the failure cost",
-        "Time lost beyond each transport's own healthy pace; the black tick is what the lost capacity explains.",
+        "Extra time beyond each transport's own healthy pace. Grey: noise; a time within it is neither a loss nor a gain. Black tick: the "
+        "extra time expected if throughput fell in proportion to capacity.",
     ),
     (
         "step-times", "Step times",
-        "Share of steps done within a time, all seeds pooled; below it, where there are enough steps, the tail on a log scale.",
+        "Share of steps done within a time, all seeds pooled. Below it, if there are enough steps, the tail on a log scale.",
     ),
-    ("goodput", "Goodput over time", "Payload received by all hosts, faults shaded, beside what theory leaves."),
-    ("flows", "Goodput of each flow", "As the receivers counted."),
-    ("permutation", "Goodput of each flow", "A bar per transport and flow."),
-    ("ports", "A host whose NIC ports change", "What it sends and receives, plane by plane, beside what its live ports carry."),
-    ("plane-loads", "Load of the planes", "Payload sent per plane: all hosts together, and from the least to the most loaded of them."),
-    ("plane-shares", "Load of the planes while a port is down", "First transmissions per plane, off an equal share."),
-    ("path-heat", "Heat map of uplinks", "Bytes over each T0-T1 cable, away from the T0s."),
-    ("paths", "States of paths", "As one sender saw those to one peer."),
-    ("ev-activity", "Packets per EV around a lossy path", "When it is left, what takes its place, when it returns."),
-    ("ev-shares", "How flows part on EVs", "Packets per EV in fair shares."),
-    ("flap-penalty", "How long paths stay out", "Each time that they are given up."),
+    ("goodput", "Goodput over time", "Payload that all hosts received, beside the ideal for the links that are up. Shaded: faults."),
+    ("flows", "Goodput of each flow", "Counted by the receivers."),
+    ("permutation", "Goodput of each flow", "One bar per transport and flow."),
+    ("ports", "A host whose NIC ports change", "What it sends and receives on each plane, beside the ideal for the ports that are up."),
+    ("plane-loads", "Load of the planes", "Payload sent on each plane: by all hosts together, and by the least and the most loaded host."),
+    ("plane-shares", "Load of the planes while a port is down", "First transmissions on each plane: deviation from a fair share."),
+    ("path-heat", "Heat map of uplinks", "Bytes that T0s send to T1s over each cable."),
+    (
+        "paths", "States of paths",
+        "All paths to one peer, as their sender saw them. Paths of a plane whose NIC port is down keep their state, but carry nothing.",
+    ),
+    ("ev-activity", "Packets per EV around a lossy path", "When the sender leaves it, which paths replace it, and when it returns."),
+    ("ev-shares", "How a flow leaves the EVs of another", "Packets per EV, in fair shares."),
+    ("flap-penalty", "Time that flapping paths stay out of use", "Each time that they are given up."),
     (
         "queue-hops", "Queues by hop",
-        "The mean backlog that packets met at each port, and the largest peak that a run is known to have raised.",
+        "The mean queue that packets met at each port, and the largest peak that a run is known to have caused.",
     ),
-    ("queues", "Queues on the last hop", "Sampled, with the thresholds of the switch."),
-    ("losses", "Losses and their causes", "Marked and trimmed packets are delivered: they are apart."),
-    ("windows", "Congestion windows", "Of each sending queue pair."),
+    ("queues", "Queues on the last hop", "Samples, with the thresholds of the switch."),
+    ("losses", "Lost packets by cause", "Marked and trimmed packets are delivered, so a panel of their own shows them."),
+    ("windows", "Congestion windows", "One line per sending queue pair."),
 )  # fmt: skip
 """(prefix of the name, heading, caption), in the report's order."""
 

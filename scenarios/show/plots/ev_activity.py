@@ -54,7 +54,7 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any], lossy: dict[st
         row = evs.index(lossy["ev"])
         ax.annotate("◂ lossy", (1.0, row), xycoords=("axes fraction", "data"), xytext=(2, 0), textcoords="offset points", fontsize=6.5, va="center", color="#D55E00", annotation_clip=False)  # noqa: E501
         for other in lossy["replaced_by"]:
-            ax.annotate("◂ instead", (1.0, evs.index(other)), xycoords=("axes fraction", "data"), xytext=(2, 0), textcoords="offset points", fontsize=6.5, va="center", annotation_clip=False)  # noqa: E501
+            ax.annotate("◂ replaces it", (1.0, evs.index(other)), xycoords=("axes fraction", "data"), xytext=(2, 0), textcoords="offset points", fontsize=6.5, va="center", annotation_clip=False)  # noqa: E501
         for outage in stored.outages(run):
             for when, words in ((outage.begin, f"loses {outage.probability:.0%}"), (outage.end, "clean")):
                 if begin <= when <= begin + span:
@@ -63,9 +63,9 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any], lossy: dict[st
                     ax.annotate(words, at, xytext=(2, 3), textcoords="offset points", fontsize=6.5, annotation_clip=False)
         plane, uplink = ev_fields(lossy["ev"])
         head = f"{run['transport']} on {run['fabric']}, seed {run['seed']}: h{pair[0]} → h{pair[1]}"
-        ax.set_title(f"{head}\npath {uplink} of plane {plane} loses packets", pad=12)
+        ax.set_title(f"{head}\npath {uplink} of plane {plane} is lossy", pad=12)
         ax.set_xlabel(f"time since the first flow began [s]; a column is {width / run['base_rtt_ns']:.0f} base RTTs")
         bar = fig.colorbar(picture, ax=ax, location="bottom", shrink=0.7, aspect=38, pad=0.02, extend="max")
-        bar.set_label(f"packets on an EV, in shares of {active} EVs (white: none)", fontsize=6.5)
+        bar.set_label(f"packets on an EV [fair shares of {active} EVs] (white: none)", fontsize=6.5)
         bar.ax.tick_params(labelsize=6.5)
         return save(fig, directory, f"ev-activity-{run['run']}", [run])

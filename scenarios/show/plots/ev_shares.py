@@ -64,12 +64,14 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any]) -> list[Path]:
         top.set_ylim(0, 1.35)
         top.set_yticks([0, 0.5, 1])
         top.set_ylabel(f"{names[0]}'s packets per EV\n[fair shares]")
-        took = "never" if parted["separated_rtts"] is None else f"after {parted['separated_rtts']:.0f} base RTTs"
-        top.set_title(f"{names[0]} leaves {names[1]}'s EVs: parted {took}", pad=11)
+        took = f"does not leave {names[1]}'s EVs"
+        if parted["separated_rtts"] is not None:
+            took = f"leaves {names[1]}'s EVs within {parted['separated_rtts']:.0f} base RTTs"
+        top.set_title(f"{names[0]} {took}", pad=11)
         top.annotate(
             f"{names[1]} begins", (start / 1e9, 1.35), xytext=(2, 2), textcoords="offset points", fontsize=6.5, annotation_clip=False
         )
-        top.legend(loc="lower left", fontsize=6.5, handlelength=2.0, borderaxespad=0.2)
+        top.legend(loc="lower left", fontsize=6.5, handlelength=2.0, borderaxespad=0.2, frameon=True, framealpha=1, edgecolor="none")
         for ax, name, share, used, (a, b) in zip(axes[1:], names, shares, evs, ends, strict=True):
             picture = ax.imshow(
                 np.ma.masked_invalid(share), aspect="auto", interpolation="nearest", cmap="RdBu_r", vmin=0, vmax=MOST,
@@ -91,6 +93,6 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any]) -> list[Path]:
             ax.set_xlim(0, (origin - begin + bins * width) / 1e9)
         axes[-1].set_xlabel("time since the first flow began [s]")
         bar = fig.colorbar(picture, ax=list(axes[1:]), location="bottom", shrink=0.75, aspect=38, pad=0.02, extend="max")
-        bar.set_label(f"packets on an EV in fair shares of the flow's\n(grey: it sends none; a column is {width / rtt:.0f} base RTTs)", fontsize=6.5)  # noqa: E501
+        bar.set_label(f"packets on an EV [the flow's fair shares]\n(grey: none sent; a column is {width / rtt:.0f} base RTTs)", fontsize=6.5)  # noqa: E501
         bar.ax.tick_params(labelsize=6.5)
         return save(fig, directory, f"ev-shares-{run['run']}", [run])

@@ -69,8 +69,8 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any]) -> list[Path]:
         top.set_ylim(bottom=0)
         top.set_ylabel("out of use for [s]")
         first = f"\n(the first {MOST} of {len(every)} times)" if len(every) > MOST else ""
-        top.set_xlabel("time that a path was given up, and n paths" + first)
-        top.set_title(f"{run['transport']} on {run['fabric']}, seed {run['seed']}: how long paths stay out", pad=5)
+        top.set_xlabel("n-th time that a path is given up (below: paths)" + first)
+        top.set_title(f"{run['transport']} on {run['fabric']}, seed {run['seed']}: time that flapping paths stay out of use", pad=5)
         for k, path in enumerate(paths):
             for row in (r for r in rows if _path(r) == path):
                 until = end if row["back_ns"] is None else row["back_ns"]
@@ -89,7 +89,7 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any]) -> list[Path]:
             Line2D([], [], color="black", linewidth=0.9, marker="_", markersize=9, label="median"),
         ]
         if any(row["back_ns"] is None for row in rows):
-            handles.append(Line2D([], [], marker="^", linestyle="none", markersize=3.5, markerfacecolor="white", markeredgecolor=colour, label="not back by the end"))  # noqa: E501
+            handles.append(Line2D([], [], marker="^", linestyle="none", markersize=3.5, markerfacecolor="white", markeredgecolor=colour, label="still out at the end"))  # noqa: E501
         handles += [Patch(color=colour, label="out of use"), Patch(color="#B0B0B0", alpha=0.35, label="fault")]
         fig.legend(handles=handles, loc="outside lower center", ncols=3, columnspacing=1.2, handlelength=1.4)
         return save(fig, directory, f"flap-penalty-{run['run']}", [run])

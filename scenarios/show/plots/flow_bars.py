@@ -46,6 +46,6 @@ def _figure(directory: Path, runs: list[dict[str, Any]], name: str, seed: str) -
         ax.set_yticks([0, 25, 50, 75, 100])
         ax.set_ylabel("goodput, % of line")
         ax.set_xlabel("flow, from host → to host")
-        ax.set_title(f"Permutation, n = {len(names)} flows{seed}", pad=6)
+        ax.set_title(f"Goodput of {len(names)} flows, a permutation{seed}", pad=6)
         fig.legend([h for h, _ in handles], [t for _, t in handles], loc="outside lower left", handlelength=1.2)
         return save(fig, directory, name, runs)

@@ -70,8 +70,8 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], name: s
         from matplotlib.lines import Line2D
 
         if any(r["all_on_ns"] for r in runs):
-            handles["measured between"] = Line2D([], [], color="#999999", linewidth=0.7, linestyle="--")
-        what = "line, fair share" if "incast" in runs[0]["groups"] else "line"
+            handles["begin and end of measurement"] = Line2D([], [], color="#999999", linewidth=0.7, linestyle="--")
+        what = "line; fair share" if "incast" in runs[0]["groups"] else "line"
         handles[what] = Line2D([], [], color="black", linewidth=0.7, linestyle=":")
         fig.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=2, columnspacing=1.2, handlelength=1.8)
         fig.suptitle(f"Goodput per flow{stored.seed_words(seed)}", fontsize=8, fontweight="bold", x=0.01, ha="left")

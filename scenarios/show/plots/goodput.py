@@ -103,10 +103,10 @@ def _figure(
             ax.set_xlim(0, last * 1.02)
         axes[-1, 0].set_xlabel("time since the first measured step [s]")
         fig.supylabel("payload received, % of ideal", fontsize=7.5)
-        lines: list[Any] = [Line2D([], [], color="black", linewidth=0.8, linestyle=":", label="what all links carry")]
+        lines: list[Any] = [Line2D([], [], color="black", linewidth=0.8, linestyle=":", label="ideal, all links")]
         if any(stored.faults(r) for r, _ in drawn):
             lines += [
-                Line2D([], [], color="black", linewidth=0.8, linestyle="--", label="what is left"),
+                Line2D([], [], color="black", linewidth=0.8, linestyle="--", label="ideal, links that are up"),
                 Patch(color=FAULT, alpha=0.35, label="fault"),
             ]
         fig.legend(handles=lines, loc="outside lower center", ncols=3, columnspacing=1.0, handlelength=1.6)

@@ -58,7 +58,7 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any]) -> list[Path]:
     x = (edges[:-1] + width / 2 - begin) / 1e9
     last = (end - begin) / 1e9
     with figure(2, 3.5, sharex=True, sharey=True) as (fig, axes):
-        for ax, column, words in zip(axes, ("tx_bytes", "rx_bytes"), ("sends, each packet once", "receives"), strict=True):
+        for ax, column, words in zip(axes, ("tx_bytes", "rx_bytes"), ("sends, without retransmissions", "receives"), strict=True):
             fault_bands(ax, stored.outages(run), begin, last)
             shares = stacked(bins, column, edges, fabric.planes, line)
             colours = [PLANES[plane % len(PLANES)] for plane in range(fabric.planes)]
@@ -72,11 +72,11 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any]) -> list[Path]:
         fig.supylabel("payload, % of the host's line", fontsize=7.5)
         handles: list[Any] = [Patch(color=PLANES[p % len(PLANES)], label=f"plane {p}") for p in range(fabric.planes)]
         handles += [
-            Line2D([], [], color="black", linewidth=0.9, linestyle="--", label="its live ports"),
+            Line2D([], [], color="black", linewidth=0.9, linestyle="--", label="ideal, ports that are up"),
             Patch(color=FAULT, alpha=0.35, label="fault"),
         ]
         fig.legend(handles=handles, loc="outside lower center", ncols=4 if fabric.planes > 4 else 3, columnspacing=1.2, handlelength=1.4)
-        more = f"; {len(hosts)} hosts are concerned" if len(hosts) > 1 else ""
+        more = f"; one of {len(hosts)} hosts whose ports change" if len(hosts) > 1 else ""
         head = f"{run['transport']} on {run['fabric']}, seed {run['seed']}{more}"
         fig.suptitle(head, fontsize=8, fontweight="bold", x=0.01, ha="left")
         return save(fig, directory, f"ports-{run['run']}", [run])

@@ -10,7 +10,7 @@ from scenarios.show.plots.style import colour_and_marker, figure, save
 
 CAUSES = {
     "drop_link_down": ("link down", "#0072B2"),
-    "flushed": ("was queued when the link died", "#56B4E9"),
+    "flushed": ("in the queue of a link that died", "#56B4E9"),
     "drop_tail": ("buffer full", "#D55E00"),
     "drop_silent": ("silent switch", "#CC79A7"),
     "drop_switch_down": ("dead switch", "#882255"),
@@ -79,7 +79,7 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], rows: l
                     at = y + (k - 0.5) * 0.34
                     ax.barh(at, row[key], height=0.3, color=colour, linewidth=0)
                     ax.annotate(f"{row[key]:.3g}", (row[key], at), xytext=(3, 0), textcoords="offset points", fontsize=6, va="center")
-            ax.set_title("Marked and trimmed: delivered, no loss" + ("" if lost else f"\n{placement} ranks{stored.settings_words}"), pad=4)
+            ax.set_title("Marked or trimmed, but delivered" + ("" if lost else f"\n{placement} ranks{stored.settings_words}"), pad=4)
         for ax in axes[:, 0]:
             ax.set_yticks(range(len(rows)), names)
             for label, row in zip(ax.get_yticklabels(), rows, strict=True):

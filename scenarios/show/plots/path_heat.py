@@ -53,10 +53,10 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], name: s
             ax.tick_params(length=0, pad=1.5)
             for side in ax.spines.values():
                 side.set_visible(False)
-            spread = f"largest {heat.max():.1f}×, least {heat.min():.2f}× the mean"
+            spread = f"{heat.min():.2f} to {heat.max():.1f} × mean"
             ax.set_title(f"{run['transport']} on {run['fabric']}: {spread}", color=colour_and_marker(run["transport"])[0], pad=2.5, fontsize=7)  # noqa: E501
         bar = fig.colorbar(picture, ax=list(axes[:, 0]), location="bottom", shrink=0.7, aspect=38, pad=0.02, extend="max")
-        bar.set_label("bytes from T0 to T1 on a cable [mean of all cables]", fontsize=6.5)
+        bar.set_label("bytes that a T0 sends over a cable [mean of all cables]", fontsize=6.5)
         bar.ax.tick_params(labelsize=6.5)
-        fig.suptitle(f"Load of each T0's uplinks{seed}", fontsize=8, fontweight="bold", x=0.01, ha="left")
+        fig.suptitle(f"Load of the T0s' uplinks{seed}", fontsize=8, fontweight="bold", x=0.01, ha="left")
         return save(fig, directory, name, runs)

@@ -19,7 +19,9 @@ WORDS = {"GOOD": "in use", "SKIP": "skipped once", "ASSUMED_BAD": "assumed bad, 
 
 
 MANY = 4
-"""More outages than this are shaded without words."""
+"""More outages than this are drawn without words."""
+NAMED = 3
+"""Faults that the title names."""
 
 
 def broken_evs(fabric: Fabric, outages: list[Outage], pair: tuple[int, int]) -> set[int]:
@@ -115,14 +117,10 @@ def draw_run(
                 annotation_clip=False,
             )
         ax.set_xlabel(f"time since the first {'flow began' if 'flows' in run else 'measured step'} [s]")
-        where = ", ".join(dict.fromkeys(f"{o.fault} ({o.on})" for o in outages))
-        head = f"{run['transport']} on {run['fabric']}: the {len(evs)} paths from h{pair[0]} to h{pair[1]}"
-        ax.set_title(
-            head
-            + (f"\n{where if len(where) < 64 else where[:60] + ' …'}" if where else ""),
-            pad=11,
-            fontsize=8 if len(head) < 45 else 7,
-        )
+        where = list(dict.fromkeys(f"{o.fault} ({o.on})" for o in outages))
+        more = f" and {len(where) - NAMED} more" if len(where) > NAMED else ""
+        head = f"{run['transport']} on {run['fabric']}: {len(evs)} paths from h{pair[0]} to h{pair[1]}"
+        ax.set_title("\n".join([head, *([", ".join(where[:NAMED]) + more] if where else [])]), pad=11)
         ax.set_ylabel("one row per path")
         from matplotlib.patches import Patch
 

@@ -63,7 +63,7 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], drawn: 
         ax.set_xticks(range(planes), [f"plane {p}" if planes <= 4 else str(p) for p in range(planes)])
         ax.set_xlabel("" if planes <= 4 else "plane")
         ax.tick_params(axis="x", length=0)
-        ax.set_ylabel("payload sent [equal shares]")
+        ax.set_ylabel("payload sent [fair shares]")
         ax.set_title(f"Load of the planes, {placement} ranks{stored.settings_words}", pad=6)
         fig.legend(handles=handles, loc="outside lower left", ncols=2, handlelength=1.2, columnspacing=1.2)
         return save(fig, directory, f"plane-loads-{placement}{stored.tag}", runs)

@@ -42,7 +42,7 @@ def _figure(directory: Path, run: dict[str, Any]) -> list[Path]:
                 ax.plot([at, at], [0, off], color=colour, linewidth=1.2, alpha=1.0 if enough else 0.35, zorder=2)
                 (dot,) = ax.plot(at, off, marker="os^D"[k % 4], color=colour, markersize=4, linestyle="none", alpha=1.0 if enough else 0.35, zorder=3)  # noqa: E501
                 most = max(most, 1.15 * abs(off)) if enough else most
-            handles.append((dot, f"{row['sender']} sends, ports of {row['host']} change: n = {total:,} packets"))
+            handles.append((dot, f"{row['sender']} sends {total:,} packets; ports of {row['host']} change"))
         ax.axhline(0, color="black", linewidth=0.7)
         for side in (-LIMIT, LIMIT):
             ax.axhline(side, color="black", linewidth=0.7, linestyle=":")
@@ -51,7 +51,7 @@ def _figure(directory: Path, run: dict[str, Any]) -> list[Path]:
         ax.set_ylim(-most, most)
         ax.set_xticks(range(planes), [f"plane {p}" if planes <= 4 else str(p) for p in range(planes)])
         ax.set_xlabel("" if planes <= 4 else "plane")
-        ax.set_ylabel("packets, % off an equal share")
-        ax.set_title(f"{run['transport']} on {run['fabric']}, seed {run['seed']}: load of the planes\nthat are up while some port is down", pad=6)  # noqa: E501
+        ax.set_ylabel("packets, % off a fair share")
+        ax.set_title(f"{run['transport']} on {run['fabric']}, seed {run['seed']}: load of\nthe planes that are up while a NIC port is down", pad=6)  # noqa: E501
         fig.legend([h for h, _ in handles], [t for _, t in handles], loc="outside lower left", handlelength=1.2)
         return save(fig, directory, f"plane-shares-{run['run']}", [run])

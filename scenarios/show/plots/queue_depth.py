@@ -48,18 +48,18 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], name: s
             ax.set_xlim(left=0)
             ax.set_title(f"{run['transport']} on {run['fabric']}", color=colour_and_marker(run["transport"])[0], pad=3)
         axes[-1, 0].set_xlabel("time since the first flow began [s]")
-        fig.supylabel("data waiting at the port [kB]", fontsize=7.5)
+        fig.supylabel("queue [kB]", fontsize=7.5)
         counts = [sum(q["group"] == group for q in runs[0]["queues"].values()) for group in groups]
         handles: list[Any] = [
             Line2D([], [], color=FLOWS[i], linewidth=1.0, label=f"last hop of the {spell(g)}, {n} planes")
             for i, (g, n) in enumerate(zip(groups, counts, strict=True))
         ]
         handles += [
-            Line2D([], [], color="black", linewidth=0.8, linestyle="--", label="trimming above"),
+            Line2D([], [], color="black", linewidth=0.8, linestyle="--", label="trimming threshold"),
             Line2D([], [], color="black", linewidth=0.8, linestyle=":", label="buffer"),
         ]
         if marked:
-            handles.append(Patch(color="#F0E442", alpha=0.35, label="marking ramp"))
+            handles.append(Patch(color="#F0E442", alpha=0.35, label="ECN marking range"))
         fig.legend(handles=handles, loc="outside lower center", ncols=2, columnspacing=1.2, handlelength=1.6)
         fig.suptitle(f"Queues on the last hop{stored.seed_words(seed)}", fontsize=8, fontweight="bold", x=0.01, ha="left")
         return save(fig, directory, name, runs)

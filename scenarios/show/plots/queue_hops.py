@@ -70,8 +70,8 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], drawn: 
             n = sum(r["transport"] == transport for r in runs)
             handles.append(Line2D([], [], color=colour, marker=marker, linestyle="none", markersize=4, label=f"{transport}, n = {n}"))
         handles += [
-            Line2D([], [], color="#666666", linewidth=2.2, alpha=0.5, label="mean met, least to most port"),
-            Line2D([], [], color="#666666", marker="_", linestyle="none", markersize=7, markeredgewidth=1.3, label="largest peak known"),
+            Line2D([], [], color="#666666", linewidth=2.2, alpha=0.5, label="mean: least to most loaded port"),
+            Line2D([], [], color="#666666", marker="_", linestyle="none", markersize=7, markeredgewidth=1.3, label="largest known peak"),
         ]
         buffers = {stored.summary["fabrics"][r["fabric"]]["buffer_bytes"] / 1e3 for r in runs}
         for i, size in enumerate(sorted(buffers)):
@@ -87,7 +87,7 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], drawn: 
             ax.axvline(edge - 0.5, color="#DDDDDD", linewidth=0.5, zorder=0)
         ax.set_xticks(range(len(hops)), [HOPS[h][0] for h in hops])
         ax.tick_params(axis="x", length=0)
-        ax.set_ylabel("data waiting at a port [kB]")
+        ax.set_ylabel("queue at a port [kB]")
         ax.set_title(f"Queues by hop, {placement} ranks{stored.settings_words}", pad=6)
         fig.legend(handles=handles, loc="outside lower left", ncols=2, handlelength=1.2, columnspacing=1.2)
         return save(fig, directory, f"queue-hops-{placement}{stored.tag}", runs)

@@ -9,7 +9,8 @@ import pandas as pd
 
 from scenarios.figures.stats import QUANTILES, spread
 from scenarios.figures.stored import Stored
-from scenarios.show.plots.style import colour_and_marker, figure, save, shown_ms, title
+from scenarios.show.plots.style import colour_and_marker, figure, save, title
+from testbed.terminal import seconds
 
 FEWEST_FOR_TAIL = 20
 """Steps of one transport, from which on the tail is drawn: fewer show nothing that the upper panel does not [ours]."""
@@ -54,7 +55,7 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], pooled:
             ordered = times.sort_values().to_numpy() / unit
             n = len(ordered)
             stats = spread(times)
-            text = ", ".join(f"{q.replace('999', '99.9')} {shown_ms(stats[q])}" for q in (*QUANTILES, "max") if stats[q] is not None)
+            text = ", ".join(f"{q.replace('999', '99.9')} {seconds(stats[q])}" for q in (*QUANTILES, "max") if stats[q] is not None)
             look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4, "clip_on": False, "drawstyle": "steps-post"}
             look["markevery"] = [min(n, round((i + 0.5 + k / len(pooled)) * n / MARKERS)) for i in range(MARKERS - 1)] + [n]
             ax.plot([ordered[0], *ordered], [i / n for i in range(n + 1)], **look)
@@ -68,7 +69,7 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], pooled:
             ax.set_xlim(0, max(top, ideal) / unit * 1.06)
         ax.set_ylim(0, 1)
         ax.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0 %", "25 %", "50 %", "75 %", "100 %"])
-        ax.set_ylabel("steps done within")
+        ax.set_ylabel("share of steps done")
         ax.grid(axis="y", linewidth=0.3, color="#DDDDDD")
         if tail:
             shares = [s for s in (1.0, 0.1, 0.01, 1e-3, 1e-4) if s >= 0.5 / most]
@@ -76,7 +77,7 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], pooled:
             axes[1, 0].set_ylim(0.7 / most, 1)
             axes[1, 0].set_yticks(shares, [f"{100 * s:g} %" for s in shares])
             axes[1, 0].minorticks_off()
-            axes[1, 0].set_ylabel("steps that took longer")
+            axes[1, 0].set_ylabel("share that took longer")
             axes[1, 0].grid(axis="y", linewidth=0.3, color="#DDDDDD")
         axes[-1, 0].set_xlabel(f"time of one {title(runs[0]).lower()}, slowest rank [{name}]" + (", log scale" if log else ""))
         seeds = len({r["seed"] for r in runs})

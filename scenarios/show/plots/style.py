@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,8 +12,10 @@ from scenarios.show.plots.worth import worth
 
 WIDTH = 3.6
 """Inches: one column of a paper."""
+LATE = 0.7
+"""Faults that begin in the last part of a figure are named to the left of their end."""
 STRIP = 0.15
-"""Inches below every figure for what its runs are worth."""
+"""Inches below every figure for the line on the fidelity of its runs."""
 _FIXED = {
     "mrc": ("#0072B2", "o"),
     "mrc-1p": ("#56B4E9", "^"),
@@ -79,7 +82,9 @@ def fault_bands(ax: Any, outages: Sequence[Any], begin: int, last: float, y: flo
             ax.axvspan(max(a, 0), b, color=FAULT, alpha=0.35, linewidth=0, zorder=0)
         if y is not None and outage.fault not in named:
             named.append(outage.fault)
-            ax.annotate(outage.fault, (max(a, 0), y), xytext=(2, 0), textcoords="offset points", fontsize=6, va="center")
+            late = a > LATE * last  # its name would leave the axes
+            at, side = ((min(b, last), y), "right") if late else ((max(a, 0), y), "left")
+            ax.annotate(outage.fault, at, xytext=(-2 if late else 2, 0), textcoords="offset points", fontsize=6, va="center", ha=side)
 
 
 @contextmanager
@@ -99,25 +104,41 @@ def figure(rows: int, height: float, **options: Any) -> Iterator[tuple[Any, Any]
 
 
 def save(fig: Any, directory: Path, name: str, runs: Sequence[Mapping[str, Any]] | None = None) -> list[Path]:
-    """As PNG and SVG; returns both. ``runs``: those that the figure shows, as in summary.json: below it stands what they are worth.
-
-    None: the figure says so itself.
+    """Write PNG and SVG; returns both. ``runs``: those that the figure shows, as in summary.json: a line below it says how far they can be
+    trusted. None: the figure says so itself.
     """
-    from matplotlib.transforms import Bbox
-
     directory.mkdir(parents=True, exist_ok=True)
-    whole = None
     if runs is not None:
         width, height = fig.get_size_inches()
+        share = STRIP / (height + STRIP)
+        fig.set_size_inches(width, height + STRIP)
+        fig.get_layout_engine().set(rect=(0, share, 1, 1 - share))
         words, colour = worth(runs)
-        fig.text(0.012, -0.3 * STRIP / height, words, color=colour, fontsize=5.5, ha="left", va="top")
-        whole = Bbox.from_bounds(0, -STRIP, width, height + STRIP)  # below the figure, whose layout it leaves alone
-    made = [directory / f"{name}.png", directory / f"{name}.svg"]
-    for path in made:
-        if path is not made[0]:
-            fig.set_layout_engine("none")  # laid out by the first: the same again would only take time
-        fig.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None, bbox_inches=whole)
-    return made
+        line = fig.text(0.012, 0.35 * share, words, color=colour, fontsize=5.5, ha="left", va="center")
+        line.set_in_layout(False)
+    fig.draw_without_rendering()
+    if wrap_titles(fig):
+        fig.draw_without_rendering()
+    fig.set_layout_engine("none")  # it is laid out: the same again for each file would only take time
+    for legend in fig.legends if runs is not None else ():  # the layout left room for it above the line, but would draw it across
+        legend.set_bbox_to_anchor((0, share, 1, 1 - share), fig.transFigure)
+    paths = [directory / f"{name}.png", directory / f"{name}.svg"]
+    for path in paths:
+        fig.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+    return paths
+
+
+def wrap_titles(fig: Any) -> bool:
+    """Break titles that would leave the figure into lines, between words; whether there were any. The figure has been drawn."""
+    right = fig.bbox.x1 - 2
+    titles = [fig._suptitle, *(ax._left_title for ax in fig.axes)]
+    long = [text for text in titles if text is not None and text.get_window_extent().x1 > right]
+    for text in long:
+        box = text.get_window_extent()
+        longest = max(map(len, text.get_text().split("\n")))
+        room = max(10, int(longest * (right - box.x0) / box.width) - 1)
+        text.set_text("\n".join(part for line in text.get_text().split("\n") for part in textwrap.wrap(line, room) or [""]))
+    return bool(long)
 
 
 def title(run: dict[str, Any]) -> str:
@@ -129,10 +150,3 @@ def title(run: dict[str, Any]) -> str:
 def spell(group: str) -> str:
     """A group of flows in a legend."""
     return {"incast": "incast", "victim": "victim flow", "permutation": "permutation"}.get(group, group)
-
-
-def shown_ms(ns: float | None) -> str:
-    """A time as a person reads it."""
-    if ns is None:
-        return "–"
-    return f"{ns / 1e9:.2f} s" if ns >= 1e9 else f"{ns / 1e6:.0f} ms" if ns >= 1e7 else f"{ns / 1e6:.2f} ms"

@@ -6,13 +6,14 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+from scenarios.figures.stats import interval_note
 from scenarios.figures.stored import Stored
 from scenarios.schema.sweep import short_keys
 from scenarios.show.plots.step_times import plain_log
 from scenarios.show.plots.style import colour_and_marker, figure, save
 from testbed.units import parse_size
 
-FIGURES = {"busbw_bps": ("bus bandwidth [Mb/s]", 1e6, "ideal_busbw_bps"), "typical_step_ns": ("median step [s]", 1e9, "ideal_step_ns")}
+FIGURES = {"busbw_bps": ("bus bandwidth [Mb/s]", 1e6, "ideal_busbw_bps"), "typical_step_ns": ("median step time [s]", 1e9, "ideal_step_ns")}
 """Key of a run's entry -> (words with the unit, scale, key of the ideal). The first is of collectives; flows have their own below."""
 PANELS = 4
 """Values of the other variables that get a panel each; more are left to comparison.csv [ours]."""
@@ -141,7 +142,7 @@ def _figure(
         if ideal_key is not None:
             handles.append(Line2D([], [], color="black", linewidth=0.8, linestyle=":", label="ideal"))
         if bars:
-            handles.append(Line2D([], [], color="#666666", marker="_", linewidth=0.9, markersize=4, label="95 % interval"))
+            handles.append(Line2D([], [], color="#666666", marker="_", linewidth=0.9, markersize=4, label=interval_note(count.values())))
         fig.legend(handles=handles, loc="outside lower left", ncols=2, handlelength=1.8, columnspacing=1.2)
         what = "Bandwidth" if key == "busbw_bps" else "Goodput"
         fig.suptitle(f"{what} over {short[axis]}\n{placement} ranks, medians over seeds", fontsize=8, fontweight="bold", x=0.01, ha="left")

@@ -56,7 +56,7 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], name: s
         handles = [
             Line2D([], [], color=FLOWS[i % len(FLOWS)], linewidth=1.0, label=spell(group)) for i, group in enumerate(shown)
         ]
-        handles.append(Line2D([], [], color="black", linewidth=0.7, linestyle=":", label="BDP of the host over all planes"))
+        handles.append(Line2D([], [], color="black", linewidth=0.7, linestyle=":", label="the host's BDP over all planes"))
         fig.legend(handles=handles, loc="outside lower center", ncols=2, columnspacing=1.2, handlelength=1.6)
         fig.suptitle(f"Congestion windows{stored.seed_words(seed)}", fontsize=8, fontweight="bold", x=0.01, ha="left")
         return save(fig, directory, name, runs)

@@ -20,7 +20,7 @@ def worth(runs: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     simulated = sum(run.get("world") == "simulated" for run in found)
     count = f"{len(told)} run{'s' if len(told) != 1 else ''}"
     if simulated:
-        count += ", simulated: no machine in them" if simulated == len(told) else f", {simulated} of them simulated"
+        count += ", simulated" if simulated == len(told) else f", {simulated} of them simulated"
     worst = next(verdict for verdict in (INVALID, DOUBTFUL, TRUSTWORTHY) if verdict in told)
     if len(set(told)) == 1:
         return f"fidelity: {worst} ({count})", COLOURS[worst]

@@ -13,7 +13,7 @@ import pytest
 
 from scenarios.figures.comparison import COLUMNS, compare, unit_of, write_comparison
 from scenarios.figures.rows import row, table
-from scenarios.figures.stats import median_interval
+from scenarios.figures.stats import CONFIDENCE, FEWEST, coverage, interval_name, interval_note, median_interval
 from scenarios.figures.stored import Stored
 from scenarios.show.plots.sweep import intervals
 
@@ -37,18 +37,37 @@ def one(compared: pd.DataFrame, transport: str, figure: str, **where: Any) -> di
     return {str(key): None if pd.isna(value) else value for key, value in only.items()}
 
 
-def test_the_interval_of_a_median_is_the_bootstraps() -> None:
-    """Of three values the bootstrap's median is the middle one in 13/27, else an end: 7/27 each, so that both ends are inside 95 %."""
-    assert median_interval([3.0, 1.0, 2.0]) == (1.0, 3.0)
-    assert median_interval([1.0, 2.0]) is None and median_interval([]) is None
-    assert median_interval([5.0] * 4) == (5.0, 5.0)
-    values = [1.0, 2.0, 3.0, 4.0, 5.0]
-    exact = sorted(sorted(drawn)[2] for drawn in itertools.product(values, repeat=5))  # all 3125 resamples
-    assert median_interval(values) == (exact[int(0.025 * 3125)], exact[int(0.975 * 3125)]) == (1.0, 5.0)
+def test_the_range_of_few_values_holds_the_median_with_an_exact_probability() -> None:
+    """Each value is above the median or below it: the range misses it in 2 of 2^n cases, all above or all below."""
+    for n in range(2, 9):
+        sides = list(itertools.product((0, 1), repeat=n))
+        assert coverage(n) == sum(0 < sum(above) < n for above in sides) / len(sides)
+    assert coverage(5) == 0.9375 and coverage(6) == 0.96875, "so 95 % takes six"
+    assert coverage(9, 1) == pytest.approx(0.9609, abs=1e-4) and coverage(8, 1) < CONFIDENCE
+
+
+def test_the_interval_of_a_median_is_of_order_statistics() -> None:
+    assert median_interval([]) is None and median_interval([1.0]) is None
+    assert median_interval([3.0, 1.0]) == (1.0, 3.0) and median_interval([5.0] * 4) == (5.0, 5.0)
+    ends = {n: median_interval([float(i) for i in range(1, n + 1)]) for n in (3, 5, 6, 8, 9, 11, 12, 20)}
+    assert [ends[n] for n in (3, 5, 6, 8)] == [(1, n) for n in (3, 5, 6, 8)], "the range"
+    assert (ends[9], ends[11], ends[12], ends[20]) == ((2, 8), (2, 10), (3, 10), (6, 15)), "as in tables of the sign test"
     many = list(np.random.default_rng(3).normal(100, 10, 101))
     low, high = median_interval(many) or (0.0, 0.0)
     assert low < float(np.median(many)) < high and 1.0 < high - low < 8.0, "some 1.25 sigma over the root of n, twice two of them"
     assert median_interval(many[::-1]) == (low, high), "whatever the order"
+
+
+def test_intervals_hold_the_median_as_often_as_they_promise() -> None:
+    drawn = np.random.default_rng(1).exponential(size=(4000, 12))
+    inside = sum(low <= np.log(2) <= high for low, high in (median_interval(list(values)) or (0.0, 0.0) for values in drawn))
+    assert inside / len(drawn) == pytest.approx(coverage(12, 2), abs=0.012) and coverage(12, 2) >= CONFIDENCE
+
+
+def test_an_interval_of_fewer_than_six_is_called_a_range() -> None:
+    assert [interval_name(n) for n in (2, FEWEST - 1, FEWEST)] == ["range", "range", "95 % interval"]
+    assert (interval_note([1, 3]), interval_note([6, 9]), interval_note([1])) == ("range", "95 % interval", "")
+    assert interval_note([3, 6]) == "95 % interval (range below 6 seeds)"
 
 
 def test_medians_beside_theory() -> None:

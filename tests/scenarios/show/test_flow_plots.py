@@ -36,7 +36,7 @@ def test_incast(tmp_path: Path) -> None:
     summary = make(tmp_path, scenario, {"mrc": mrc, "mrc-last-hop-ecn": marked, "roce": roce})
     assert drawn(tmp_path) == {"flows-packed-s1.png", "queues-packed-s1.png", "windows-packed-s1.png"}
     text = printed(summary, tmp_path)
-    for words in ("7 × incast", "kept of", "rack16-last-hop-ecn", "8,476–33,904", "42,380 (63,570)", "339,040", "Queues on the last hop"):
+    for words in ("7 × incast", "kept vs", "rack16-last-hop-ecn", "8,476–33,904", "42,380 (63,570)", "339,040", "Queues on the last hop"):
         assert words in text, words
     assert "RoCE runs without PFC" in text
 
@@ -52,7 +52,7 @@ def test_permutation(tmp_path: Path) -> None:
 def test_ev_balance(tmp_path: Path) -> None:
     summary = make(tmp_path, load_scenario("ev-balance"), {"mrc": plays.part(5.0, 0.5, 1)})
     assert drawn(tmp_path) == {"flows-packed-s1.png", "windows-packed-s1.png", "ev-shares-mrc-wide-packed-s1.png"}
-    assert "that B is bound to before that starts" in " ".join(printed(summary, tmp_path).split())
+    assert "A shares 8 of its 128 EVs with B and left them within" in " ".join(printed(summary, tmp_path).split())
 
 
 def test_without_data_no_plots_but_tables(tmp_path: Path) -> None:

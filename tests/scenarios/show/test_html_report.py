@@ -117,7 +117,7 @@ def test_the_cost_comes_first_and_matches_the_summary(shared: Path) -> None:
     entries = json.loads((shared / "summary.json").read_text())["runs"]
     assert all(e["failure_cost"]["extra_ns"] is not None for e in entries)
     cost = seen.sections["cost"]
-    assert re.search(r"The failure cost mrc [^;]+; roce [^;]+\. The capacity that was gone accounts for \d", cost)
+    assert re.search(r"Extra time: mrc [^;]+; roce [^;]+\. The lost capacity alone explains \d", cost)
     for section in ("checks", "trust", "figures", "runs", "faults", "manifest", "reproduce"):
         assert seen.sections[section].strip()
     assert "tiny" in seen.sections["manifest"] and "0.5" not in seen.sections["faults"].split("link on")[0]
@@ -182,6 +182,20 @@ def test_medians_stand_with_their_intervals(results: Path) -> None:
     ]  # fmt: skip
 
 
+def test_medians_of_costs_within_noise_have_no_figure(results: Path) -> None:
+    head = {"transport": "mrc", "kind": "mrc", "fabric": "tiny", "placement": "packed", "ideal": None, "n": 3}
+    medians_of = [("extra_ns", "ns", 600e6, 500e6, 700e6), ("noise_ns", "ns", 100e6, 90e6, 110e6), ("extra_steps", "steps", 0.6, 0.5, 0.7)]
+    rows = [{**head, "figure": f"failure_cost.{name}", "unit": u, "median": m, "low": a, "high": b} for name, u, m, a, b in medians_of]
+    rows += [{**row, "transport": "roce", "low": -row["median"]} for row in rows]
+    order = ["transport", "kind", "fabric", "placement", "figure", "unit", "n", "median", "low", "high", "ideal"]
+    pd.DataFrame(rows)[order].to_parquet(results / "comparison.parquet")
+    (made,) = medians(Stored(results))
+    assert [row["cells"][1:] for row in made["table"]["rows"]] == [
+        ["600 ms\n[500 ms, 700 ms]", "within noise (±1.20 s)"], ["100 ms\n[90 ms, 110 ms]", "100 ms\n[-100 ms, 110 ms]"],
+        ["0.6\n[0.5, 0.7]", "within noise (±1.20 s)"],
+    ]  # fmt: skip
+
+
 def test_every_command_that_led_here_is_named() -> None:
     git = {"commit": "abc", "dirty": False}
     one = {"command_line": ["mrcbed", "run", "x y"], "git": git, "seeds": [1, 2]}
@@ -216,14 +230,14 @@ def test_a_run_not_to_be_trusted_is_named_beside_its_figures(results: Path) -> N
     figures = len([f for f in re.findall(r"Not trustworthy: ([^<]*)</span>", (results / "report.html").read_text()) if f.strip() == bad])
     assert figures >= 3 and figures < seen.tags.count("img") + 1
     assert "the machine was busy" in seen.sections["trust"]
-    assert "Not trustworthy, the machine was not up to it: mrc (1 of 3 runs)" in seen.sections["cost"]
+    assert "Not trustworthy, because the machine was too busy or late: mrc (1 of 3 runs)" in seen.sections["cost"]
 
 
 def test_nothing_broken_says_what_was_carried(tmp_path: Path) -> None:
     where = run(tmp_path / "out", fault="[]")
     seen = page(where)
     assert "What the failure cost" not in seen.sections["cost"]
-    assert "Nothing was broken. Carried, of the ideal bus bandwidth: mrc" in seen.sections["cost"]
+    assert "Nothing was broken. Goodput as a share of the ideal bus bandwidth: mrc" in seen.sections["cost"]
     assert "faults" not in seen.sections and not list((where / "plots").glob("failure-cost*"))
 
 
@@ -235,7 +249,7 @@ def test_a_failure_whose_cost_is_not_known_is_no_healthy_run(results: Path) -> N
     (results / "summary.json").write_text(json.dumps(summary))
     write_report(results)
     cost = page(results).sections["cost"]
-    assert "What the failure cost is not known" in cost and "Nothing was broken" not in cost
+    assert "The cost of the failure is not known" in cost and "Nothing was broken" not in cost
 
 
 def test_flows(tmp_path: Path) -> None:
@@ -243,7 +257,7 @@ def test_flows(tmp_path: Path) -> None:
     make(tmp_path, scenario, {"mrc": collide((0.96,), 1), "roce-1p": collide((0.98, 0.5), 2)})
     draw_all(tmp_path)
     write_report(tmp_path)
-    assert "of a line, per group of flows: mrc" in page(tmp_path).sections["cost"]
+    assert "of a host's line, per group of flows: mrc" in page(tmp_path).sections["cost"]
 
 
 def test_a_sweep_is_over_its_variable(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def test_medians_intervals_and_what_was_left_out() -> None:
     runs += [entry("roce", 1, 4e6), entry("roce", 2, 9e6, "failed"), entry("roce", 3, 5e6, "not trustworthy")]
     mrc, roce = cells([{**run, "ideal_busbw_bps": 4e6} for run in runs])
     assert (mrc["bus Mb/s"], mrc["of\nideal"], mrc["n"], mrc["verdict"]) == ("2.0\n[1.0, 3.0]", "50%", "3", "ok")
-    assert (roce["bus Mb/s"], roce["n"], roce["median\nms"]) == ("4.5", "2", "–")
+    assert (roce["bus Mb/s"], roce["n"], roce["median\nms"]) == ("4.5\n[4.0, 5.0]", "2", "–")
     assert roce["verdict"] == "1 failed, left out; 1 not trustworthy"
 
 
@@ -51,7 +51,7 @@ def test_flows_have_a_line_per_group(tmp_path: Path) -> None:
         text = out.getvalue()
         assert title in "\n".join(line.rstrip() for line in text.splitlines())
     assert "7 seeds" not in text and text.count("[1.00, 1.00]") == 1, "the victim's; the incast's is the sum"
-    assert "bootstrap" in text
+    assert "in brackets the range" in text and "interval" not in text, "three seeds carry no interval"
 
 
 def test_tables_of_single_runs_name_their_settings() -> None:

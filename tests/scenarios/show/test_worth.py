@@ -24,7 +24,7 @@ def run(name: str, verdict: str = "trustworthy", **more: Any) -> dict[str, Any]:
         ([run("a", "doubtful"), run("b")], "fidelity: 1 doubtful, 1 trustworthy (2 runs)", "doubtful"),
         ([run("a"), run("b", "doubtful"), run("c", "invalid")], "fidelity: 1 invalid, 1 doubtful, 1 trustworthy (3 runs)", "invalid"),
         ([run("a", "invalid")], "fidelity: invalid (1 run)", "invalid"),
-        ([run("a", world="simulated")], "fidelity: trustworthy (1 run, simulated: no machine in them)", "trustworthy"),
+        ([run("a", world="simulated")], "fidelity: trustworthy (1 run, simulated)", "trustworthy"),
         ([run("a", world="simulated"), run("b")], "fidelity: trustworthy (2 runs, 1 of them simulated)", "trustworthy"),
         ([{"run": "old", "distrust": ["the machine was busy"]}], "fidelity: doubtful (1 run)", "doubtful"),
         ([{"run": "old", "distrust": []}], "fidelity: trustworthy (1 run)", "trustworthy"),
