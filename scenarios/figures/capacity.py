@@ -18,8 +18,6 @@ SETTLE_RTTS = 20
 """After a change nothing is asked for so many base RTTs (the issue's figure)."""
 REGROW_RTTS = 60
 """After capacity came back: NSCC's windows grow by a packet or two per RTT at these rates, and nothing tells them sooner [ours]."""
-UNMODELLED = frozenset(("slow", "straggler"))
-"""Kinds that take capacity which theory does not know of: what passes while they last is left out."""
 FEWEST_FOR_P99 = 1000
 
 Theory = Callable[[frozenset[str]], float]
@@ -41,7 +39,7 @@ def stretches(run: Run, found: list[Outage]) -> list[tuple[int, int, frozenset[s
     """(begin, end, dead cables): the measured window without the base RTTs after each change, more of them after one for the better."""
     begin, end = run.window
     at = changes(found)
-    strange = [(o.begin, o.end) for o in found if o.kind in UNMODELLED]
+    strange = [(o.begin, o.end) for o in found if o.entry.slows]  # theory does not know of them
     edges = sorted({begin, *(t for t in at if begin < t < end)})
     settle = {t: (SETTLE_RTTS if dead_at(found, t) - dead_at(found, t - 1) else REGROW_RTTS) * run.fabric.base_rtt_ns for t in at}
     out = []
@@ -80,7 +78,7 @@ def step_ratios(run: Run, found: list[Outage], left: Theory) -> list[float]:
     for step, took in run.step_times.items():
         mine = frame[frame["step"] == step]
         begin, end = int(mine["start_ns"].min()), int(mine["end_ns"].max())
-        if any(o.kind in UNMODELLED and o.begin < end and begin < o.end for o in found):
+        if any(o.entry.slows and o.begin < end and begin < o.end for o in found):
             continue
         least = min(left(dead_at(found, t)) for t in [begin, *(t for t in at if begin < t < end)])
         out.append(float(took) / collective_step_ns(kind, ranks, size, least))

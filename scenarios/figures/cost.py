@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from scenarios.figures.capacity import UNMODELLED, theory_of
+from scenarios.figures.capacity import theory_of
 from scenarios.figures.flows import all_on, rate_in
 from scenarios.figures.measure import Run
 from scenarios.figures.outages import ENDLESS, Outage, changes, dead_at, hit, outages
@@ -34,7 +34,7 @@ Share = Callable[[int], float]
 
 def figures(run: Run) -> dict[str, Any] | None:
     """``failure_cost`` of a run's entry in summary.json; None where nothing broke while anything ran, or a kill ended it."""
-    found = [o for o in outages(run) if o.begin < run.window[1] and o.kind != "kill"]
+    found = [o for o in outages(run) if o.begin < run.window[1] and o.entry.heals]
     if not found:
         return None
     if run.named_flows:
@@ -146,7 +146,7 @@ def step_cost(run: Run, found: Sequence[Outage]) -> dict[str, Any]:
             "extra_rtts": extra / run.fabric.base_rtt_ns,
             "extra_percent": 100 * extra / (len(done) * healthy),
         }
-    if not any(o.kind in UNMODELLED for o in found):
+    if not any(o.entry.slows for o in found):
         left = theory_of(run)
         ideal = paced(hit_steps * healthy, begin, changes(found), lambda t: left(dead_at(found, t)) / left(frozenset()))
         cost["ideal_extra_ns"] = None if ideal is None else ideal - hit_steps * healthy
@@ -195,7 +195,7 @@ def flow_cost(run: Run, found: Sequence[Outage]) -> dict[str, Any] | None:
         return None
     edges = [first, *(t for t in changes(found) if first < t < window[1]), window[1]]
     ideal = sum((1 - share(a)) * (b - a) for a, b in pairwise(edges))
-    known = not any(o.kind in UNMODELLED for o in found)
+    known = not any(o.entry.slows for o in found)
     extra = lost * 8e9 / healthy
     every = run.flows[run.flows["flow"].isin([f["name"] for f in flows])]
     part = (first - window[0]) // FEWEST_HEALTHY

@@ -17,7 +17,7 @@ from scenarios.figures import ports as port_figures
 from scenarios.figures.flows import all_on, rate_in
 from scenarios.figures.leaving import Logs, Pair, leaving, pair_of, worst_of
 from scenarios.figures.measure import Run
-from scenarios.figures.outages import ENDLESS, LATE_RTTS, Outage, began, hit
+from scenarios.figures.outages import ENDLESS, LATE_RTTS, Outage, began, hit, kind_of
 
 SETTLE_RTTS = 20
 """As long after a fault goodput is not yet what the rest carries (the issue's figure)."""
@@ -159,7 +159,7 @@ def killed(run: Run) -> list[dict[str, Any]]:
     """Processes of ours that a fault killed: how long after it the run ended, and whether its end names the rank."""
     rows = []
     for line in run.of("fault"):
-        if line["fault"] != "kill" or line["phase"] != "begin":
+        if kind_of(line["fault"]).heals or line["phase"] != "begin":
             continue
         host = line["on"][1:]
         rank = run.record["ranks"].index(int(host)) if line["on"].startswith("h") and host.isdigit() else None

@@ -11,19 +11,21 @@ from functools import lru_cache
 from typing import Any
 
 from scenarios.figures.measure import Run
-from testbed.faults.kinds import KINDS
+from testbed.faults.kinds import KINDS, Kind
 from topologies import Fabric
-from topologies.denylist import denied
-from topologies.paths import path_evs, path_links, path_nodes
+from topologies.paths import path_evs, path_links
 from topologies.theory import COLLECTIVES, collective_phases
 
 ENDLESS = 1 << 62
-NOT_OF_PATHS = frozenset(("slow", "straggler", "kill"))
-"""Kinds that drop no packet on the way."""
 LATE_RTTS = 4
 """A verdict may fall so many base RTTs after a fault was mended, on what was sent before [ours]."""
 NO_LOSS = frozenset(("trim", "trimmed", "nack", "port", "no room"))
 """Rules of ``loss`` events that tell of no packet lost on the way: it was trimmed, or never left its host."""
+
+
+def kind_of(name: str) -> Kind:
+    """Its entry in the catalogue; for a kind that only another version has, one that does nothing."""
+    return KINDS.get(name, Kind())
 
 
 @dataclass(frozen=True)
@@ -41,20 +43,28 @@ class Outage:
     direction: str = "both"  # up: what goes away from the hosts
 
     @property
+    def entry(self) -> Kind:
+        return kind_of(self.kind)
+
+    @property
+    def keys(self) -> dict[str, Any]:
+        return {"to": self.to, "probability": self.probability, "direction": self.direction}
+
+    @property
     def dead(self) -> bool:
         """Whether its cables carry nothing meanwhile."""
-        return self.kind == "silent" or (self.kind in KINDS and KINDS[self.kind].takes)
+        return self.entry.takes
 
     @property
     def kills(self) -> bool:
         """Whether a path that it hits delivers nothing."""
-        return self.dead or (self.kind in ("path-loss", "destination-loss", "loss", "corrupt") and self.probability >= 1)
+        return self.dead or (self.entry.loses and self.probability >= 1)
 
 
 def outages(run: Run) -> list[Outage]:
     """By begin. A fault's journal has begin and heal, and where it goes by cycles also down and up."""
     lines = run.of("fault")
-    cycles = {line["name"] for line in lines if line["phase"] == "down" and line["fault"] in ("flap", "transceiver")}
+    cycles = {line["name"] for line in lines if line["phase"] == "down"}
     found = []
     for i, line in enumerate(lines):
         cyclic = line["name"] in cycles
@@ -84,16 +94,11 @@ def _cables(fabric: Fabric, src: int, dst: int, direction: str) -> dict[int, fro
 @lru_cache(maxsize=16384)
 def hit(fabric: Fabric, outage: Outage, src: int, dst: int) -> frozenset[int]:
     """The EVs from ``src`` to ``dst`` whose packets it drops, all or some."""
-    if src == dst or outage.kind in NOT_OF_PATHS or not outage.probability:
+    entry = outage.entry
+    if src == dst or not (entry.takes or entry.loses) or not outage.probability:
         return frozenset()
-    if outage.kind == "path-loss":
-        return frozenset(denied(fabric, [outage.on], src, dst))
-    if outage.kind == "destination-loss":
-        if outage.to != f"h{dst}":
-            return frozenset()
-        return frozenset(ev for ev in path_evs(fabric, src, dst) if outage.on in path_nodes(fabric, src, dst, ev))
-    links = frozenset(outage.links)
-    return frozenset(ev for ev, cables in _cables(fabric, src, dst, outage.direction).items() if not links.isdisjoint(cables))
+    paths = _cables(fabric, src, dst, outage.direction)
+    return frozenset(ev for ev, cables in paths.items() if entry.hits(outage, src, dst, ev, cables))
 
 
 def dead_at(found: Iterable[Outage], t: int) -> frozenset[str]:

@@ -14,7 +14,7 @@ from scenarios.figures import failures as failure_figures
 from scenarios.figures import flows as flow_figures
 from scenarios.figures import mapper as mapper_figures
 from scenarios.figures.measure import Run, books, cable_gaps
-from scenarios.figures.outages import NO_LOSS
+from scenarios.figures.outages import NO_LOSS, kind_of
 from scenarios.figures.stats import medians, spread
 from scenarios.schema.checks import evaluate
 from scenarios.schema.fabrics import figures as fabric_figures
@@ -128,7 +128,7 @@ def judgement(run: Run, packets: Mapping[str, Any], wrong: int, expected: str) -
         cable_gaps(record),
         packets["corrupted"],
         packets["lost"] + packets["trimmed"],
-        [run.fabric.host_number(line["on"]) for line in faults if line["fault"] == "straggler"],
+        [run.fabric.host_number(line["on"]) for line in faults if kind_of(line["fault"]).stalls],
         wrong,
         record.get("watch"),
         {link for line in faults for link in line.get("links", ())},

@@ -13,10 +13,10 @@ from typing import Any
 
 from scenarios.schema.faults import Fault
 from scenarios.schema.values import ScenarioError
-from testbed.faults.kinds import KINDS, USED_BY_QP
-from testbed.faults.targets import Target, resolve
-from topologies import Fabric, FabricError, Link
-from topologies.paths import path_evs, path_links
+from testbed.faults.kinds import KINDS, USED_BY_QP, resolve
+from testbed.faults.targets import Target, cable_of_path
+from topologies import Fabric, FabricError
+from topologies.paths import path_evs
 
 NEVER = 1 << 62
 
@@ -73,32 +73,23 @@ def busiest_edge(
     return max(cables, key=lambda edge: shared.count(cables[edge]), default=fault_ranks(fabric, hosts, fault, edges))
 
 
-def cable_of_path(fabric: Fabric, src: int, dst: int, ev: int) -> Link:
-    """The cable to pull on a path: its first T0-T1 link, or the receiver's NIC link under one T0."""
-    links = path_links(fabric, src, dst, ev)
-    return next((link for link in links if link.kind == "fabric"), links[-1])
-
-
 def resolve_used(
     fabric: Fabric, hosts: Sequence[int], edge: tuple[int, int], paths: Sequence[dict[str, Any]], seed: int, can_say: bool,
     kind: str = "link",
 ) -> tuple[str, str]:
-    """(name of a link, or with kind path-loss of a path, how it was found) for the QP between two ranks.
+    """(what a fault of a kind is on, how that was found) for the QP between two ranks.
 
     ``paths`` is what the sender's agent answered; a transport on many paths cannot say, then one of those in use is drawn by ``seed``.
     """
     a, b = edge
     src, dst = hosts[a], hosts[b]
-
-    def named(ev: int) -> str:
-        return f"h{src}>h{dst}@p{ev >> 16}/{ev & 0xFFFF}" if kind == "path-loss" else cable_of_path(fabric, src, dst, ev).name
-
+    on = KINDS[kind].used_on
     mine = [path for path in paths if path.get("peer") == dst and "plane" in path and "uplink" in path]
     evs = [int(path["plane"]) << 16 | int(path["uplink"]) for path in mine if path.get("active", True)]
     if can_say and evs:
-        return named(evs[0]), f"path {evs[0]:#x} of the QP from h{src} to h{dst}"
-    ev = random.Random(seed).choice(list(dict.fromkeys(evs)) or path_evs(fabric, src, dst))
-    return named(ev), f"path {ev:#x} drawn by seed {seed}, from h{src} to h{dst}: no single-path transport in this run"
+        return on(fabric, src, dst, evs[0]), f"path {evs[0]:#x} of the QP from h{src} to h{dst}"
+    drawn = random.Random(seed).choice(list(dict.fromkeys(evs)) or path_evs(fabric, src, dst))
+    return on(fabric, src, dst, drawn), f"path {drawn:#x} drawn by seed {seed}, from h{src} to h{dst}: no single-path transport in this run"
 
 
 @dataclass
@@ -166,7 +157,7 @@ class Timeline:
 
     def all_links(self) -> list[str]:
         """Cables that some fault of this run takes, at whatever time; those that it only affects are left out."""
-        return sorted({link for e in self.entries if e.target.takes for link in e.target.links})
+        return sorted({link for e in self.entries if KINDS[e.fault.kind].takes for link in e.target.links})
 
     def never_began(self) -> list[str]:
         """Names of faults that have not happened."""

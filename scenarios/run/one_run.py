@@ -27,6 +27,7 @@ from scenarios.schema.scenario import SINGLE_PATH, USED_BY_QP, Scenario, Transpo
 from scenarios.schema.sweep import suffix
 from scenarios.schema.workloads import edges_of, resolve_flows, watched_ports
 from testbed.errors import UserError
+from testbed.faults.kinds import KINDS
 from testbed.faults.targets import Injected
 from testbed.world import Agent, World
 from topologies import Fabric
@@ -49,8 +50,8 @@ def drain_ns(fabric: Fabric, faults: Sequence[Injected]) -> int:
     """How long a packet and its answer may still take once nobody sends: the delay both ways, and on each of four links a full queue at the
     rate that faults leave it, twice over, since each class is sure of half the rate. Of queues at most :data:`QUEUES_NS`.
     """
-    left = min((fault.target.keys["rate"] for fault in faults if fault.target.kind == "slow"), default=1.0)
-    pause = max((fault.target.keys["period"] for fault in faults if fault.target.kind == "straggler"), default=0)
+    drains = [(1.0, 0), *(KINDS[fault.target.kind].drain(fault.target.keys) for fault in faults)]
+    left, pause = min(share for share, _ in drains), max(ns for _, ns in drains)
     queues = 4 * 2 * fabric.buffer_bytes * 8e9 / (min(fabric.nic_rate, fabric.fabric_rate) * left)
     return 2 * (fabric.delay_ns + pause) + min(int(queues), QUEUES_NS)
 
@@ -343,7 +344,7 @@ class OneRun:
             self.cluster.clear(self.injected[action.number].number)
             return
         self.injected[action.number] = self.cluster.inject(fault.kind, target.on, run_seed=self.spec.seed, **fault.keys)
-        if fault.kind == "kill" and target.host >= 0:
+        if target.host >= 0 and not KINDS[fault.kind].heals:
             self.killed.append(target.host)
 
     def hear_faults(self, over: bool = False) -> None:

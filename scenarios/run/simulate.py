@@ -12,6 +12,7 @@ from typing import Any
 from agents.kernel.options import KINDS as KERNEL_KINDS
 from scenarios.run.runner import Progress, Runner
 from scenarios.schema.scenario import Scenario, ScenarioError
+from testbed.faults.kinds import KINDS
 from testbed.simulated import SIMULATED
 from testbed.simulated.cluster import SimulatedCluster
 
@@ -30,8 +31,8 @@ def check_simulable(scenario: Scenario) -> None:
             name = variant.scenario.backgrounds[0].name
             raise ScenarioError(f"{scenario.name}: background {name!r} is iperf3's, {NO_PROGRAMS}: leave it out, or emulate it")
         for fault in variant.scenario.faults:
-            if fault.kind == "kill" and fault.on == "controller":
-                raise ScenarioError(f"{scenario.name}: fault {fault.name!r} kills the controller, {NO_PROGRAMS}: emulate it")
+            if does := KINDS[fault.kind].not_simulated(fault.on):
+                raise ScenarioError(f"{scenario.name}: fault {fault.name!r} {does}, {NO_PROGRAMS}: emulate it")
 
 
 def simulate(

@@ -11,15 +11,14 @@ from typing import Any
 
 from scenarios.schema.values import Values, parse_duration
 from scenarios.schema.workloads import Workload
-from testbed.faults.kinds import KINDS, USED_BY_QP, FaultError, kind_named, read_keys
-from testbed.faults.targets import resolve
+from testbed.faults.kinds import KINDS, USED_BY_QP, FaultError, kind_named, read_keys, resolve
 from topologies import Fabric, FabricError
 
 
 @dataclass(frozen=True)
 class Fault:
     name: str
-    kind: str  # of the catalogue, testbed/faults/kinds.py
+    kind: str  # of the catalogue, testbed/faults/kinds
     on: str  # what the kind asks for, by name, or "used-by-qp"
     at_ns: int | None  # after the first measured step began; None: by step, or before
     step: int | None  # begins with this measured step, from 0
@@ -42,7 +41,8 @@ class FaultValues(Values):
     def fault(self, data: Any, where: str, fabrics: Sequence[Fabric], workload: Workload) -> Fault:
         common = ("name", "kind", "on", "at", "step", "before", "for", "ranks")
         kind = self.kind_of(data, where)
-        self.table(data, where, (*common, *KINDS[kind].keys), ("kind", "on"))
+        entry = KINDS[kind]
+        self.table(data, where, (*common, *(key.name for key in entry.keys)), ("kind", "on"))
         before = self.switch(data, "before", where, False)
         if ("at" in data) + ("step" in data) + before != 1:
             when = "'at' (seconds after the first measured step began), 'step' (a step's number) or before = true"
@@ -55,15 +55,18 @@ class FaultValues(Values):
         for_ns = self.parsed(parse_duration, data["for"], f"{where}.for") if "for" in data else None
         if for_ns == 0:
             raise self.fail(f"{where}.for", f"= {data['for']!r} must be longer than nothing")
-        if for_ns is not None and not KINDS[kind].heals:
+        if for_ns is not None and not entry.heals:
             raise self.fail(f"{where}.for", f"is not for kind {kind!r}, which cannot be taken back")
-        if "reboot" in keys and for_ns is None:
-            raise self.fail(where, "needs 'for', the length of the silence that ends in a reboot")
-        if before and (on == USED_BY_QP or kind == "kill"):
-            raise self.fail(f"{where}.before", f"is not for {USED_BY_QP!r} or kind 'kill': before the agents there is nothing to look at")
+        if for_ns is None and (what := entry.needs_for(keys)):
+            raise self.fail(where, f"needs 'for', {what}")
+        if before and (on == USED_BY_QP or not entry.heals):
+            lasting = ", ".join(repr(name) for name, each in KINDS.items() if not each.heals)
+            raise self.fail(
+                f"{where}.before", f"is not for {USED_BY_QP!r} or kind {lasting}: before the agents there is nothing to look at"
+            )  # fmt: skip
         step = self.whole(data, "step", where, 0, 0, workload.steps - 1) if "step" in data else None
         return Fault(
-            name=str(data.get("name", f"{kind} {on} down" if kind in ("link", "switch") else f"{kind} {on}")),
+            name=str(data.get("name", f"{kind} {on}{entry.suffix}")),
             kind=kind,
             on=on,
             at_ns=self.parsed(parse_duration, data["at"], f"{where}.at") if "at" in data else None,

@@ -16,6 +16,7 @@ from testbed.emulated.faults import Faults
 from testbed.emulated.rates import Rates
 from testbed.errors import UserError
 from testbed.faults.injections import Injections
+from testbed.faults.kinds import KINDS
 from testbed.faults.packet_faults import PacketFaults
 from topologies.clos import Fabric
 
@@ -44,28 +45,27 @@ class Injector(Injections):
         """Let stopped processes go on, so that they can end, and end the thread. The rest goes with the fabric."""
         with self._wake:
             self._closed = True
-            for made in self._active.values():
-                if made.target.kind == "straggler":
-                    self._pause(made.target.host, stop=False)
+            for fault in self._active.values():
+                KINDS[fault.target.kind].undo(fault, self)
             self._wake.notify()
         self._thread.join()
 
     def _look_again(self) -> None:
         self._wake.notify()
 
-    def _pause(self, host: int, stop: bool) -> None:
+    def pause(self, host: int, stop: bool) -> None:
         process = self.process_of(host)
         if process is not None:  # one that has ended is not signalled: its number may be another's
             process.send_signal(signal.SIGSTOP if stop else signal.SIGCONT)
 
-    def _kill(self, host: int) -> int:
+    def kill(self, host: int) -> int:
         what = "controller" if host < 0 else f"agent of h{host}"
         process = self.process_of(host)
         if process is None or process.poll() is not None:
             raise UserError(f"kill: there is no {what} running")
-        told = time.monotonic_ns()
+        t = time.monotonic_ns()
         process.send_signal(signal.SIGKILL)
-        return told
+        return t
 
     def _cycles(self) -> None:
         with self._wake:

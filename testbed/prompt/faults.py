@@ -12,28 +12,9 @@ from testbed.emulated.cluster import Cluster
 from testbed.emulated.prompt import words_of
 from testbed.errors import UserError
 from testbed.faults.kinds import KEYS, KINDS, kind_named, read_keys
-from testbed.faults.targets import Injected
 from topologies.clos import Fabric
 
 USAGE = "fault KIND ON [key=value...], like fault loss h0-p1 probability=0.01 direction=up; fault alone lists the kinds"
-
-
-def told(keys: dict[str, Any]) -> str:
-    """Parameters as one writes them; times in ms."""
-    words = []
-    for key, value in keys.items():
-        text = f"{value / 1e6:g}ms" if key in ("period", "reboot") else ",".join(value) if isinstance(value, tuple) else str(value)
-        words.append(f"{key}={text}")
-    return " ".join(words)
-
-
-def just_now(made: Injected) -> str:
-    """What one that comes and goes does at the moment."""
-    if made.due_ns is None:
-        return "there"
-    if made.target.kind == "silent":
-        return "rebooting"
-    return ("stopped", "running")[not made.down] if made.target.kind == "straggler" else ("down", "up")[not made.down]
 
 
 class FaultCommands:
@@ -75,7 +56,9 @@ class FaultCommands:
         table = Table("number", "kind", Column("on", no_wrap=True), "with", "for", "just now", box=box.SIMPLE)
         for made in there:
             age = f"{(now - made.told_ns) / 1e9:.1f} s"
-            table.add_row(str(made.number), made.target.kind, made.target.on, told(made.target.keys), age, just_now(made))
+            target, kind = made.target, KINDS[made.target.kind]
+            keys = " ".join(f"{name}={KEYS[name].show(value)}" for name, value in target.keys.items())
+            table.add_row(str(made.number), target.kind, target.on, keys, age, kind.just_now(made))
         self.console.print(table)
 
     def do_heal(self, line: str) -> None:
@@ -101,7 +84,7 @@ class FaultCommands:
             choices = self._places(KINDS[words[0]].on)
         else:
             taken = {word.partition("=")[0] for word in words[2:-1]}
-            choices = [f"{key}=" for key in KINDS[words[0]].keys if key not in taken]
+            choices = [f"{key.name}=" for key in KINDS[words[0]].keys if key.name not in taken]
         word = words[-1] if words else ""
         return [choice[len(word) - len(text) :] for choice in choices if choice.startswith(word)]
 
@@ -127,7 +110,7 @@ class FaultCommands:
     def _catalogue() -> Table:
         table = Table(Column("kind", no_wrap=True), "on", "keys ([ ]: may be left out)", "what happens", box=box.SIMPLE)
         for name, kind in KINDS.items():
-            keys = " ".join([*(f"{key}=" for key in kind.required), *(f"[{key}=]" for key in kind.optional)])
+            keys = " ".join(f"{key.name}=" if key.required else f"[{key.name}=]" for key in kind.keys)
             table.add_row(name, kind.on, keys, kind.doc)
         return table
 

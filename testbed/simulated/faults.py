@@ -82,7 +82,7 @@ class SimulatedInjector(Injections):
         return made
 
     def _look_again(self) -> None:
-        self._book(min((made.due_ns for made in self._active.values() if made.due_ns is not None), default=None))
+        self._book(self._next_due())
 
     def _book(self, due: int | None) -> None:
         if due is not None and due != self._booked:
@@ -96,12 +96,12 @@ class SimulatedInjector(Injections):
             self.network.halted = True  # whoever answers to cables that come and go does so now
             self._book(due)
 
-    def _pause(self, host: int, stop: bool) -> None:
+    def pause(self, host: int, stop: bool) -> None:
         found = self.host_of(host)
         if found is not None:
             found.pause(stop)
 
-    def _kill(self, host: int) -> int:
+    def kill(self, host: int) -> int:
         found = self.host_of(host)
         if found is None or found.over:
             raise UserError(f"kill: there is no {'controller' if host < 0 else f'agent of h{host}'} running")

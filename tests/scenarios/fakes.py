@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from agents.clock import REAL
-from testbed.faults.targets import FaultEvent, Injected, resolve
+from testbed.faults.kinds import KINDS, resolve
+from testbed.faults.targets import FaultEvent, Injected
 from topologies import Fabric
 from topologies.paths import evs_over, path_evs
 
@@ -284,7 +285,7 @@ class FakeCluster:
         return told
 
     def settle(self) -> None:
-        down = {link for made in self.there.values() if made.target.takes for link in made.target.links}
+        down = {link for made in self.there.values() if KINDS[made.target.kind].takes for link in made.target.links}
         self.calls += [("link", link, link not in down) for link in sorted(down ^ self.down)]
         self.down = down
 

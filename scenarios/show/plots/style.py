@@ -76,7 +76,7 @@ def fault_bands(ax: Any, outages: Sequence[Any], begin: int, last: float, y: flo
         a, b = (outage.begin - begin) / 1e9, min(last, (outage.end - begin) / 1e9)
         if b <= 0 or a >= last:
             continue
-        if outage.kind == "kill":
+        if not outage.entry.heals:
             ax.axvline(a, color="black", linewidth=0.9, linestyle="--", zorder=1)
         else:
             ax.axvspan(max(a, 0), b, color=FAULT, alpha=0.35, linewidth=0, zorder=0)

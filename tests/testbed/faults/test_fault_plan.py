@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from agents.mrc.config import Config
-from testbed.faults.kinds import KINDS
+from testbed.faults.kinds import KINDS, resolve
 from testbed.faults.plan import EVERY_KIND, LONGEST_S, MOST_AT_ONCE, MOST_CUT_S, Paths, Planned, plan
-from testbed.faults.targets import resolve
 from topologies import Fabric, load_fabric
 
 

@@ -1,0 +1,188 @@
+"""What every kind of fault is: its entry in the catalogue, what it does to a world, and what plans and figures must know of it.
+
+A kind is one subclass of :class:`Kind`, in a module of testbed/faults/kinds; docs/faults.md says how to add one. Everything else (the
+prompt, scenarios, plans, figures) asks the kind, so nothing else knows kinds by name. A kind has no state: what it needs to remember of
+a fault that is there is in :class:`~testbed.faults.targets.Injected`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from testbed.faults.keys import FaultError, Key
+from testbed.faults.targets import Injected, Target, cable_of_path
+from topologies.clos import Fabric
+
+if TYPE_CHECKING:
+    from testbed.faults.holders import Holders, SlowPorts
+    from testbed.faults.packet_faults import PacketFaults
+
+Change = tuple[int, tuple[str, ...]]
+"""When the world was changed, ns of its clock, and the cables that went or came."""
+Drawn = tuple[str, dict[str, Any]]
+"""What a random fault is on, and its keys."""
+
+
+class Machine(Protocol):
+    """What a kind may use of a world (testbed/faults/injections.py).
+
+    What a fault holds in ``faults``, ``packets`` and ``rates`` under its number is taken back with it.
+    """
+
+    clock: Callable[[], int]
+    faults: Holders
+    packets: PacketFaults
+    rates: SlowPorts
+
+    def pause(self, host: int, stop: bool) -> None: ...
+    def kill(self, host: int) -> int: ...
+    def tell(self, t: int, fault: Injected, phase: str, links: tuple[str, ...]) -> None: ...
+    def end(self, fault: Injected) -> int: ...
+
+
+class Broken(Protocol):
+    """A fault as plans and figures have it; figures know the keys ``to``, ``probability`` and ``direction`` only."""
+
+    @property
+    def on(self) -> str: ...
+    @property
+    def links(self) -> tuple[str, ...]: ...
+    @property
+    def keys(self) -> Mapping[str, Any]: ...
+
+
+class Kind:
+    """By itself a kind that takes the cables of its target, or its switches with theirs."""
+
+    name = ""
+    doc = ""  # its line of the manual
+    on = ""  # what sort of thing it is put on; the prompt completes names of a sort
+    keys: tuple[Key, ...] = ()  # required ones first
+    suffix = ""  # of its name in a journal, which is kind and place unless the scenario gives one
+    used = False  # may be on "used-by-qp"
+    takes = False  # its links carry nothing while it lasts
+    loses = False  # packets are lost by the key "probability"
+    slows = False  # takes capacity that theory does not know of: figures leave out what passes meanwhile
+    stalls = False  # the agent of the host does not run all the time: a late one tells nothing of the machine
+    heals = True  # can be taken back; else it is over at once, and the process with it
+
+    # --- as written ----------------------------------------------------------------------------------------------------
+
+    def check(self, keys: Mapping[str, Any]) -> None:
+        """Raise :class:`FaultError` for keys, each read, that do not fit each other."""
+
+    def resolve(self, fabric: Fabric, on: str, keys: dict[str, Any]) -> Target:
+        """What it hits. Raises FaultError, and FabricError for what the fabric lacks."""
+        raise NotImplementedError
+
+    def needs_for(self, keys: Mapping[str, Any]) -> str:
+        """What a scenario's ``for`` would be, if the keys as written are nothing without it."""
+        return ""
+
+    def used_on(self, fabric: Fabric, src: int, dst: int, ev: int) -> str:
+        """What "used-by-qp" is for a queue pair on this path."""
+        return cable_of_path(fabric, src, dst, ev).name
+
+    def not_simulated(self, on: str) -> str:
+        """What it does that the simulated world cannot."""
+        return ""
+
+    # --- as it happens -------------------------------------------------------------------------------------------------
+
+    def strike(self, fault: Injected, machine: Machine) -> Change:
+        """Break the fabric; of a :class:`Cycle` as ``fault.down`` has it."""
+        target = fault.target
+        return machine.faults.hold(fault.number, target.links if fault.down and not target.switches else (), dead=target.switches)
+
+    def begin(self, fault: Injected, machine: Machine) -> None:
+        fault.told_ns, _ = self.strike(fault, machine)
+        machine.tell(fault.told_ns, fault, "begin", fault.target.links)
+
+    def advance(self, fault: Injected, machine: Machine) -> None:
+        """``fault.due_ns`` has come."""
+        raise NotImplementedError
+
+    def clear(self, fault: Injected, machine: Machine) -> int:
+        """Take it back, or begin to; when, ns."""
+        return machine.end(fault)
+
+    def undo(self, fault: Injected, machine: Machine) -> None:
+        """At its end, whatever ends it: take back what the machine does not take back by itself."""
+
+    def just_now(self, fault: Injected) -> str:
+        """What it does at the moment, in a word."""
+        return "there"
+
+    # --- for plans and figures -----------------------------------------------------------------------------------------
+
+    def draw(self, fabric: Fabric, rng: random.Random) -> Drawn:
+        """A random one, for plans (testbed/faults/plan.py, testbed/faults/draws.py); of no use if it does not heal."""
+        raise NotImplementedError
+
+    def hits(self, fault: Broken, src: int, dst: int, ev: int, cables: frozenset[str]) -> bool:
+        """Whether packets on this path, which takes these cables, are lost, all or some. Asked if it ``takes`` or ``loses``."""
+        return not cables.isdisjoint(fault.links)
+
+    def lingers_ns(self, keys: Mapping[str, Any]) -> int:
+        """How long something of it is there after it was taken back."""
+        return 0
+
+    def drain(self, keys: Mapping[str, Any]) -> tuple[float, int]:
+        """Share of a link's rate that it leaves, and how long it may keep an agent from answering, ns: a run's end waits for both."""
+        return 1.0, 0
+
+
+class Cycle(Kind):
+    """There for a part of every period, down, and not for the rest, up: over and over, if the keys have a period."""
+
+    def check(self, keys: Mapping[str, Any]) -> None:
+        if ("duty" in keys) != ("period" in keys):
+            raise FaultError("duty" if "period" in keys else "period", "is missing: a cycle needs period and duty")
+
+    def part_down(self, keys: Mapping[str, Any]) -> float:
+        """The part of a period that it is there."""
+        return float(keys["duty"])
+
+    def begin(self, fault: Injected, machine: Machine) -> None:
+        links = fault.target.links
+        fault.told_ns, gone = self.strike(fault, machine)
+        machine.tell(fault.told_ns, fault, "begin", links)
+        if "period" in fault.target.keys:
+            fault.due_ns = fault.told_ns + self._lasts(fault)
+            if links:
+                machine.tell(fault.told_ns, fault, "down", gone)
+
+    def advance(self, fault: Injected, machine: Machine) -> None:
+        """The next part of a cycle. One that came late does not shift those after it."""
+        assert fault.due_ns is not None
+        fault.down = not fault.down
+        t, links = self.strike(fault, machine)
+        if fault.target.links:
+            machine.tell(t, fault, "down" if fault.down else "up", links)
+        fault.due_ns = max(fault.due_ns + self._lasts(fault), t)
+
+    def _lasts(self, fault: Injected) -> int:
+        """The present part of a cycle, ns."""
+        period = int(fault.target.keys["period"])
+        down = round(period * self.part_down(fault.target.keys))
+        return down if fault.down else period - down
+
+    def just_now(self, fault: Injected) -> str:
+        return "there" if fault.due_ns is None else "down" if fault.down else "up"
+
+
+class Lossy(Kind):
+    """Packets are lost or damaged by chance: those of the target's paths, or else those that come in at its ports."""
+
+    loses = True
+
+    def strike(self, fault: Injected, machine: Machine) -> Change:
+        t, target = machine.clock(), fault.target
+        chance, seed = target.keys["probability"], target.keys["seed"]
+        if chance and target.paths:  # the programs know no chance of nothing
+            machine.packets.on_paths(fault.number, target.paths, chance, seed)
+        elif chance:
+            machine.packets.at_ports(fault.number, self.name, target.ports, chance, seed)
+        return t, ()

@@ -1,0 +1,34 @@
+"""What the kinds draw their random faults from. Pure: a fabric and a seeded generator in."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from topologies.clos import Fabric
+
+
+def part(rng: random.Random, low: float, high: float) -> float:
+    return round(rng.uniform(low, high), 3)
+
+
+def seed(rng: random.Random) -> int:
+    return rng.randrange(1 << 32)
+
+
+def direction(rng: random.Random) -> str:
+    return rng.choice(["up", "down", "both"])
+
+
+def plane(fabric: Fabric, rng: random.Random) -> str:
+    return f"p{rng.randrange(fabric.planes)}"
+
+
+def cable(fabric: Fabric, rng: random.Random) -> str:
+    """NIC links as often as others: there are fewer of them."""
+    kind = rng.choice(["nic", "fabric"])
+    return rng.choice([link.name for link in fabric.links if link.kind == kind])
+
+
+def cycle(rng: random.Random) -> dict[str, Any]:
+    return {"period": part(rng, 0.1, 1.0), "duty": part(rng, 0.1, 0.6)}

@@ -1,0 +1,84 @@
+"""The fault catalogue: every kind of fault that a module of this room defines, found here by itself.
+
+One catalogue for scenario files, the prompt and :meth:`testbed.emulated.cluster.Cluster.inject`. Pure. docs/faults.md is the manual: it
+repeats the line of each kind, and says how to add one.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any
+
+from testbed.faults.base import Kind
+from testbed.faults.keys import FaultError
+from testbed.faults.targets import Target
+from topologies.clos import Fabric
+
+__all__ = ["KEYS", "KINDS", "USED_BY_QP", "FaultError", "Kind", "kind_named", "read_keys", "resolve"]
+
+USED_BY_QP = "used-by-qp"
+"""What a scenario may say instead of a link or path: the one that a queue pair of the run uses."""
+_FIRST = (
+    "link", "port", "flap", "transceiver", "switch", "silent", "plane", "dead-paths", "loss", "corrupt", "path-loss", "destination-loss",
+    "slow", "straggler", "kill",
+)  # fmt: skip
+"""The manual's order; kinds that are not named here come after these, by name."""
+
+
+def _found() -> dict[str, Kind]:
+    modules = [import_module(f"{__name__}.{info.name}") for info in iter_modules(__path__)]
+    classes = [c for module in modules for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__]
+    kinds = {c.name: c() for c in classes if issubclass(c, Kind) and c.name}
+    return {name: kinds[name] for name in [*_FIRST, *sorted(kinds.keys() - _FIRST)]}
+
+
+KINDS = _found()
+KEYS = {key.name: key for kind in KINDS.values() for key in kind.keys}
+
+
+def kind_named(name: Any) -> Kind:
+    """Raises :class:`FaultError` naming all kinds."""
+    if not isinstance(name, str) or name not in KINDS:
+        near = difflib.get_close_matches(str(name), KINDS, n=1, cutoff=0.5)
+        hint = f", did you mean {near[0]!r}?" if near else ""
+        raise FaultError("kind", f"= {name!r}: there are {', '.join(KINDS)}{hint}")
+    return KINDS[name]
+
+
+def read_keys(kind: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of a kind, read, with defaults filled in; those left out have no entry. Raises :class:`FaultError`."""
+    entry = kind_named(kind)
+    names = [key.name for key in entry.keys]
+    for name in given:
+        if name not in names:
+            near = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
+            hint = f"did you mean {near[0]!r}?" if near else "it has none of its own"
+            raise FaultError(name, f"is not a key of kind {kind!r}: {hint}")
+    for key in entry.keys:
+        if key.required and key.name not in given:
+            raise FaultError(key.name, f"is missing: kind {kind!r} needs it ({key.doc})")
+    read: dict[str, Any] = {}
+    for key in entry.keys:
+        value = given.get(key.name, key.default)
+        if value is None:
+            continue
+        try:
+            read[key.name] = key.read(value)
+        except ValueError as error:
+            raise FaultError(key.name, f"= {value!r} {error}") from None
+    entry.check(read)
+    return read
+
+
+def resolve(fabric: Fabric, kind: str, on: str, given: Mapping[str, Any], seed: int) -> Target:
+    """A fault as written, on a fabric. ``seed`` stands in where ``given`` has none.
+
+    Raises :class:`FaultError` for a bad parameter and FabricError for a thing that this fabric lacks.
+    """
+    keys = read_keys(kind, given)
+    if any(key.name == "seed" for key in KINDS[kind].keys):
+        keys.setdefault("seed", seed & 0xFFFFFFFF)
+    return KINDS[kind].resolve(fabric, on, keys)

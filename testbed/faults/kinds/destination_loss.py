@@ -1,0 +1,57 @@
+"""Packets lost that one switch has for one host."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from testbed.faults import draws
+from testbed.faults.base import Broken, Drawn, Lossy
+from testbed.faults.keys import PROBABILITY, SEED, Key
+from testbed.faults.targets import Path, Target
+from topologies.addressing import TIER_T0, TIER_T1, host_usid, switch_usid, usid, usid_fields
+from topologies.clos import Fabric
+from topologies.theory import links_of_switch
+
+
+def _name(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError("must be a host's name, like 'h5'")
+    return value
+
+
+TO = Key("to", _name, "the host whose packets are hit")
+
+
+class DestinationLoss(Lossy):
+    name, on = "destination-loss", "switch"
+    doc = "one switch loses what goes to one host, by default all of it"
+    keys = (TO, PROBABILITY.optional(1.0), SEED)
+
+    def resolve(self, fabric: Fabric, on: str, keys: dict[str, Any]) -> Target:
+        return Target(self.name, on, keys, paths=_towards(fabric, on, fabric.host_number(keys["to"])))
+
+    def draw(self, fabric: Fabric, rng: random.Random) -> Drawn:
+        on, to = rng.choice(fabric.switches), rng.choice(fabric.hosts)
+        return on, {"to": to, "probability": rng.choice([1.0, draws.part(rng, 0.05, 0.5)]), "seed": draws.seed(rng)}
+
+    def hits(self, fault: Broken, src: int, dst: int, ev: int, cables: frozenset[str]) -> bool:
+        return bool(fault.keys["to"] == f"h{dst}") and any(fault.on in name.split(":") for name in cables)
+
+
+def _towards(fabric: Fabric, switch: str, host: int) -> tuple[Path, ...]:
+    """Every form in which a frame for a host may come in at a switch, probes that turn around at a T1 included."""
+    links_of_switch(fabric, switch)  # raises if there is none
+    plane, tier, index = usid_fields(switch_usid(switch))
+    last, down = usid(plane, TIER_T0, fabric.t0_of(host)), host_usid(fabric, plane, host)
+    ports = [port for port in fabric.ports if port.node == switch]
+    if tier == TIER_T1:
+        return tuple((port.number, (last, down, 0)) for port in ports)
+    own = index == fabric.t0_of(host)
+    forms: list[Path] = []
+    for port in ports:
+        if own:
+            forms.append((port.number, (down, 0, 0)))
+        if "-d" in port.name:
+            forms += [(port.number, (usid(plane, TIER_T1, j), last, down)) for j in range(fabric.t1_per_plane)]
+    return tuple(forms)

@@ -1,0 +1,55 @@
+"""A switch that nobody sees die."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+from testbed.faults import draws
+from testbed.faults.base import Change, Drawn, Kind, Machine
+from testbed.faults.keys import Key, in_ms
+from testbed.faults.targets import Injected, Target
+from testbed.units import parse_duration
+from topologies.clos import Fabric
+from topologies.theory import links_of_switch
+
+REBOOT = Key("reboot", parse_duration, "how long the switch's links are down after the silence", in_ms)
+
+
+class Silent(Kind):
+    name, on = "silent", "switch"
+    doc = "a switch keeps its links up and forwards nothing, then may reboot"
+    keys = (REBOOT.optional(0),)
+    takes = True
+
+    def resolve(self, fabric: Fabric, on: str, keys: dict[str, Any]) -> Target:
+        return Target(self.name, on, keys, links_of_switch(fabric, on), (on,))
+
+    def needs_for(self, keys: Mapping[str, Any]) -> str:
+        return "the length of the silence that ends in a reboot" if "reboot" in keys else ""
+
+    def strike(self, fault: Injected, machine: Machine) -> Change:
+        return machine.faults.hold(fault.number, silent=fault.target.switches)
+
+    def clear(self, fault: Injected, machine: Machine) -> int:
+        """One that is to reboot begins to do so, and comes back by itself."""
+        reboot = fault.target.keys["reboot"]
+        if not reboot or fault.due_ns is not None:
+            return machine.end(fault)
+        t, links = super().strike(fault, machine)  # dead
+        fault.due_ns = t + reboot
+        machine.tell(t, fault, "reboot", links)
+        return t
+
+    def advance(self, fault: Injected, machine: Machine) -> None:
+        machine.end(fault)
+
+    def just_now(self, fault: Injected) -> str:
+        return "there" if fault.due_ns is None else "rebooting"
+
+    def draw(self, fabric: Fabric, rng: random.Random) -> Drawn:
+        return rng.choice(fabric.switches), {"reboot": rng.choice([0, draws.part(rng, 0.1, 0.5)])}
+
+    def lingers_ns(self, keys: Mapping[str, Any]) -> int:
+        return int(keys["reboot"])

@@ -1,0 +1,49 @@
+"""A host whose agent gets too little of the CPU."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+from testbed.faults import draws
+from testbed.faults.base import Change, Cycle, Drawn, Machine
+from testbed.faults.keys import PERIOD, SHARE, FaultError
+from testbed.faults.targets import Injected, Target
+from topologies.clos import Fabric
+
+
+class Straggler(Cycle):
+    """``down`` while the agent is stopped."""
+
+    name, on = "straggler", "host"
+    doc = "a host's agent gets a share of the CPU: it is stopped for the rest of every period"
+    keys = (SHARE, PERIOD.optional("20ms"))
+    slows = stalls = True
+
+    def check(self, keys: Mapping[str, Any]) -> None:
+        if keys["share"] == 1.0:
+            raise FaultError("share", "= 1 leaves the agent all of its CPU: it must be below 1")
+
+    def resolve(self, fabric: Fabric, on: str, keys: dict[str, Any]) -> Target:
+        return Target(self.name, on, keys, host=fabric.host_number(on))
+
+    def part_down(self, keys: Mapping[str, Any]) -> float:
+        return 1 - float(keys["share"])
+
+    def strike(self, fault: Injected, machine: Machine) -> Change:
+        t = machine.clock()
+        machine.pause(fault.target.host, stop=fault.down)
+        return t, ()
+
+    def undo(self, fault: Injected, machine: Machine) -> None:
+        machine.pause(fault.target.host, stop=False)
+
+    def just_now(self, fault: Injected) -> str:
+        return "stopped" if fault.down else "running"
+
+    def draw(self, fabric: Fabric, rng: random.Random) -> Drawn:
+        return rng.choice(fabric.hosts), {"share": draws.part(rng, 0.2, 0.8), "period": draws.part(rng, 0.02, 0.1)}
+
+    def drain(self, keys: Mapping[str, Any]) -> tuple[float, int]:
+        return 1.0, int(keys["period"])

@@ -1,0 +1,62 @@
+"""Neighbouring ports that share a transceiver."""
+
+from __future__ import annotations
+
+import random
+import re
+from typing import Any
+
+from testbed.faults import draws
+from testbed.faults.base import Cycle, Drawn
+from testbed.faults.keys import DUTY, PERIOD, FaultError, Key
+from testbed.faults.targets import Target
+from topologies.clos import Fabric, FabricError
+from topologies.theory import links_of_switch
+
+
+def _links(value: Any) -> int | tuple[str, ...]:
+    """A number of links, or their names: a list, or one word with commas as the prompt has it."""
+    if isinstance(value, str):
+        value = int(value) if value.isdigit() else value.split(",")
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+        return value
+    if isinstance(value, (list, tuple)) and value and all(isinstance(name, str) for name in value):
+        return tuple(value)
+    raise ValueError("must be a number of links from 1 on, or a list of links' names")
+
+
+def _shown(links: int | tuple[str, ...]) -> str:
+    return str(links) if isinstance(links, int) else ",".join(links)
+
+
+LINKS = Key("links", _links, "how many, the first by port, or a list of names; default: half of them", _shown)
+
+
+class Transceiver(Cycle):
+    name, on = "transceiver", "host or switch"
+    doc = "several links of one host or switch go together; with period and duty they flap together"
+    keys = (LINKS.optional(), PERIOD.optional(), DUTY.optional())
+    takes = True
+
+    def resolve(self, fabric: Fabric, on: str, keys: dict[str, Any]) -> Target:
+        """The first links by port, as neighbours share a transceiver, unless they are named."""
+        if re.fullmatch(r"h\d+", on):
+            fabric.host_number(on)
+            every = tuple(link.name for link in fabric.links if link.a.node == on)
+        else:
+            every = links_of_switch(fabric, on)
+        wanted = keys.get("links", max(1, len(every) // 2))
+        if isinstance(wanted, int):
+            if wanted > len(every):
+                raise FabricError(f"{on} has {len(every)} links, not {wanted}")
+            return Target(self.name, on, keys, every[:wanted])
+        names = tuple(dict.fromkeys(fabric.link(name).name for name in wanted))
+        foreign = [name for name in names if name not in every]
+        if foreign:
+            raise FaultError("links", f"= {foreign[0]!r} is no link of {on}: it has {', '.join(every)}")
+        return Target(self.name, on, keys, names)
+
+    def draw(self, fabric: Fabric, rng: random.Random) -> Drawn:
+        on = rng.choice([*fabric.hosts, *fabric.switches])
+        has = sum(on in (link.a.node, link.b.node) for link in fabric.links)
+        return on, {"links": rng.randint(1, has), **(draws.cycle(rng) if rng.random() < 0.5 else {})}
