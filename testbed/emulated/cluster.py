@@ -402,7 +402,7 @@ class Cluster:
         return self.net.faults.set_switch(name, up)
 
     def inject(self, kind: str, on: str, *, run_seed: int = 0, **keys: Any) -> Injected:
-        """Any fault of the catalogue (testbed/faults/kinds.py, docs/faults.md): ``inject("loss", "h0:p0-t0-0", probability=0.01)``.
+        """Any fault of the catalogue (testbed/faults/kinds, docs/faults.md): ``inject("loss", "h0:p0-t0-0", probability=0.01)``.
 
         ``run_seed`` draws what is drawn unless the fault has a ``seed``. It is there until :meth:`clear`, :meth:`heal` or :meth:`stop`.
         Raises FaultError and FabricError, and then nothing has happened.

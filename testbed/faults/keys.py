@@ -92,7 +92,7 @@ def _period(value: Any) -> int:
 
 DIRECTION = Key("direction", _direction, "up (away from the hosts), down, or both").optional("both")
 PROBABILITY = Key("probability", _chance, "of each packet, from 0 (nothing is hit) to 1")
-SEED = Key("seed", _whole, "of whatever is drawn; default: the run's").optional()
-PERIOD = Key("period", _period, "of a cycle", in_ms)
+SEED = Key("seed", _whole, "from which random choices follow; default: the run's").optional()
+PERIOD = Key("period", _period, "length of a cycle", in_ms)
 DUTY = Key("duty", part(closed=False), "share of a period that the fault is there")
 SHARE = Key("share", part(closed=True), "of the links, or of the CPU that is left")

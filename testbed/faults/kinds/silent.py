@@ -14,7 +14,7 @@ from testbed.units import parse_duration
 from topologies.clos import Fabric
 from topologies.theory import links_of_switch
 
-REBOOT = Key("reboot", parse_duration, "how long the switch's links are down after the silence", in_ms)
+REBOOT = Key("reboot", parse_duration, "how long the switch's links stay down after the silence", in_ms)
 
 
 class Silent(Kind):

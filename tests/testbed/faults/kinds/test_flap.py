@@ -1,0 +1,27 @@
+"""A link that goes and comes."""
+
+from __future__ import annotations
+
+from testbed.simulated.cluster import SimulatedCluster
+from tests.testbed.faults.places import TINY, tiny
+
+CABLE = "h3:p1-t0-1"
+
+
+def test_it_is_down_for_its_part_of_every_period() -> None:
+    assert tiny("flap", "h3-p1", period="1s", duty=0.5).links == (CABLE,)
+    cluster = SimulatedCluster(TINY)
+    fault = cluster.inject("flap", CABLE, period="100ms", duty=0.4)
+    cluster.clock.sleep(0.12)
+    events = [((event.t - fault.told_ns) // 1_000_000, event.phase, event.links) for event in cluster.fault_events()]
+    gone = [(0, "begin"), (0, "down"), (40, "up"), (100, "down")]
+    assert events == [(*event, (CABLE,)) for event in gone]
+
+
+def test_one_that_another_fault_keeps_down_does_not_come_up() -> None:
+    cluster = SimulatedCluster(TINY)
+    cluster.inject("link", CABLE)
+    cluster.inject("flap", CABLE, period="100ms", duty=0.4)
+    cluster.clock.sleep(0.05)
+    assert [event.links for event in cluster.fault_events()] == [(CABLE,), (CABLE,), (), ()]
+    assert not cluster.link_states()[CABLE]

@@ -1,0 +1,104 @@
+"""The catalogue: it finds its kinds, every mistake is one line with the key, and each kind comes, goes, and is in the manual."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.faults import kinds
+from testbed.faults.kinds import KEYS, KINDS, FaultError, resolve
+from testbed.simulated.cluster import SimulatedCluster
+from tests.testbed.faults.places import TINY, refused, tiny
+from topologies.clos import Fabric
+from topologies.paths import path_evs, path_links
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys", "message"),
+    [
+        ("lose", {}, "kind = 'lose': there are link, port, .*did you mean 'loss'"),
+        ("loss", {}, "probability is missing: kind 'loss' needs it"),
+        ("loss", {"probability": -0.1}, "probability = -0.1 must be from 0 to 1"),
+        ("loss", {"probability": True}, "probability = True must be"),
+        ("loss", {"probability": float("nan")}, "probability = nan must be"),
+        ("loss", {"probability": 0.1, "direction": "left"}, "direction = 'left' must be one of both, up, down"),
+        ("loss", {"probability": 0.1, "sed": 1}, "sed is not a key of kind 'loss': did you mean 'seed'"),
+        ("loss", {"probability": 0.1, "seed": -1}, "seed = -1 must be a whole number"),
+        ("link", {"seed": 1}, "seed is not a key of kind 'link': it has none of its own"),
+        ("flap", {"period": "1s", "duty": 1}, "duty = 1 must be above 0 and below 1"),
+        ("flap", {"period": "1us", "duty": 0.5}, "period = '1us' is too short"),
+        ("flap", {"period": "soon", "duty": 0.5}, "period = 'soon' is not a time"),
+        ("transceiver", {"period": "1s"}, "duty is missing: a cycle needs period and duty"),
+        ("dead-paths", {"share": 1.5}, "share = 1.5 must be above 0 and up to 1"),
+    ],
+)
+def test_a_bad_key_is_one_line(kind: str, keys: dict[str, Any], message: str) -> None:
+    refused(FaultError, kind, "h0-p0", message, **keys)
+
+
+def test_defaults_are_filled_and_the_runs_seed_stands_in() -> None:
+    assert tiny("loss", "h0-p0", 5, probability="0.1").keys == {"probability": 0.1, "direction": "both", "seed": 5}
+    assert tiny("path-loss", "h0>h2@p0/0", 5).keys == {"probability": 1.0, "seed": 5}
+    assert tiny("straggler", "h0", share=0.3).keys == {"share": 0.3, "period": 20_000_000}
+    assert tiny("link", "h0:p0-t0-0", 5).keys == {}
+
+
+def test_every_module_of_the_room_has_a_kind() -> None:
+    assert {type(kind).__module__.rpartition(".")[2] for kind in KINDS.values()} == {
+        path.stem for path in Path(kinds.__file__).parent.glob("[!_]*.py")
+    }
+    assert list(KINDS)[:3] == ["link", "port", "flap"] and len(KINDS) >= 15
+    for name, kind in KINDS.items():
+        assert name == kind.name and kind.doc and kind.on, name
+        assert all(KEYS[key.name].doc == key.doc for key in kind.keys), f"{name}: one key has one meaning"
+        assert [key.required for key in kind.keys] == sorted((key.required for key in kind.keys), reverse=True), name
+
+
+def test_the_manual_has_every_kind_and_key() -> None:
+    manual = (Path(__file__).parents[3] / "docs" / "faults.md").read_text()
+    for name, kind in KINDS.items():
+        (line,) = [line for line in manual.splitlines() if line.startswith(f"| `{name}` |") and kind.doc in line]
+        assert all(f"`{key.name}`" in line for key in kind.keys), name
+    for name, key in KEYS.items():
+        assert f"| `{name}` | {key.doc} |" in manual
+
+
+# --- each kind comes and goes --------------------------------------------------------------------------------------
+
+
+def state(cluster: SimulatedCluster) -> tuple[Any, ...]:
+    net = cluster.network
+    return cluster.link_states(), list(net._switch_states), [port.rate for port in net.ports], list(net.fault_words), dict(net.path_faults)
+
+
+def paths(fabric: Fabric) -> list[tuple[int, int, int, frozenset[str]]]:
+    pairs = [(a, b) for a in range(fabric.host_count) for b in range(fabric.host_count) if a != b]
+    return [(*pair, ev, frozenset(link.name for link in path_links(fabric, *pair, ev))) for pair in pairs for ev in path_evs(fabric, *pair)]
+
+
+@pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if kind.heals])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_drawn_fault_comes_and_goes_and_leaves_nothing(name: str, seed: int) -> None:
+    kind, cluster = KINDS[name], SimulatedCluster(TINY)
+    whole = state(cluster)
+    on, keys = kind.draw(TINY, random.Random(seed))
+    for undo in ("clear", "heal"):
+        fault = cluster.inject(name, on, **keys)
+        assert fault.told_ns == cluster.clock.now() and [made.number for made in cluster.faults()] == [fault.number]
+        assert (state(cluster) != whole) is not kind.stalls
+        cluster.clock.sleep(0.35)
+        assert kind.just_now(fault)
+        if undo == "clear":
+            cluster.clear(fault.number)
+            cluster.clock.sleep(kind.lingers_ns(fault.target.keys) / 1e9 + 0.001)
+        else:
+            cluster.heal()
+        assert cluster.faults() == [] and state(cluster) == whole
+        phases = [event.phase for event in cluster.fault_events()]
+        assert (phases[0], phases[-1]) == ("begin", "heal")
+    if kind.takes or kind.loses:
+        target = resolve(TINY, name, on, keys, seed)
+        assert 0 < sum(kind.hits(target, *path) for path in paths(TINY)) < len(paths(TINY))
