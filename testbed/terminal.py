@@ -36,7 +36,7 @@ def table(
     """
     out = Table(
         title=title or None, title_justify="left", caption=caption or None, caption_justify="left", box=box.SIMPLE_HEAD, pad_edge=False,
-        padding=(0, 1, 0, 0), show_header=any(heads),
+        padding=(0, 1, 0, 0), show_header=any(map(str.strip, heads)),
     )  # fmt: skip
     for number, head in enumerate(heads):
         text = head in words

@@ -106,9 +106,11 @@ def columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
     shown: list[tuple[str, Callable[[Row], str]]] = [("transport", lambda r: ", ".join([f"{r['transport']} on {r['fabric']}", *world(r)]))]
     shown.append(("n", lambda r: str(r["n"])))
     flows = rows[0]["kind"] == "flows"
-    if not flows:
+    if any(r.get("slowdown") is not None for r in rows):
         shown.append(("slowest step", slowdown))
-    shown += [("goodput kept", lambda r: kept(r).replace(" (", "\n(")), ("extra time", _extra)]
+    if any(r.get("goodput_kept") is not None for r in rows):
+        shown.append(("goodput kept", lambda r: kept(r).replace(" (", "\n(")))
+    shown.append(("extra time", _extra))
     if several := [r["n"] for r in rows if r["n"] > 1]:
         shown.append((interval_name(min(several)), _interval))
     in_rtts = ("in base RTTs", _unless_noise(rtts))

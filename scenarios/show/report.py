@@ -6,6 +6,7 @@ Called by the command line; reads summaries only.
 from __future__ import annotations
 
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -41,6 +42,8 @@ WORDS = {
 }  # fmt: skip
 _OF_RUNS = re.compile(r" \[[^\[\]]*\bseeds? \d[^\[\]]*\]$")
 """What scenarios.figures.summary adds to a check's name to say which runs it was asked of."""
+HEAD = 9
+"""Characters above which the heads of costs are broken into lines."""
 WIDE = 100
 """Columns of a terminal below which the intervals of costs are left out."""
 INTERVALS = ("range", interval_name(FEWEST))
@@ -232,7 +235,7 @@ def _costs(console: Console, runs: Sequence[Run]) -> None:
         heads: list[Column] = [("transport", partial(_transport, world))]
         for head, cell in cost_columns(rows)[1:]:
             if head not in INTERVALS or console.width >= WIDE:
-                heads.append((head.replace(" ", "\n"), cell))
+                heads.append(("\n".join(textwrap.wrap(head, HEAD)), cell))
         console.print(_table(", ".join(["What the failure cost", *where]), heads, rows))
         shown.append(rows)
     for line in footnotes([row for rows in shown for row in rows]) if shown else ():

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich import box
-from rich.table import Table
 
 from testbed import terminal
 from testbed.errors import UserError
@@ -61,21 +59,18 @@ def command(context: click.Context, rounds: int, seconds: float, as_json: bool) 
             return 0
         console = terminal.console()
         kind = "compiled" if codec["compiled"] else "interpreted"
-        table = Table("what", "figure", title=f"{os.cpu_count()} CPUs, Linux {platform.release()}, engine {kind}, medians of {rounds}")
-        table.add_row(
-            "codec: data packets built, checked and SACKed", f"{codec['both_per_s']:,.0f} /s ({codec['payload_bytes']} B payload, one core)"
-        )
-        table.add_row(
-            f"simulated world, MRC on all of {simulated['fabric']}",
-            f"{simulated['hops_per_s']:,.0f} packet-hops/s, {simulated['slowdown']:.2f} s for one of virtual time",
-        )
-        table.add_row("bare sender through 3 switch hops", f"{ratio['bare_per_s']:,.0f} packets/s")
-        table.add_row("engine on the same paths, sender and receiver", f"{ratio['engine_per_s']:,.0f} packets/s")
-        table.add_row("engine / bare sender", f"{ratio['ratio']:.2f}")
-        table.add_row("the same with a fixed window instead of NSCC", f"{ratio['fixed_per_s']:,.0f} packets/s, {ratio['fixed_ratio']:.2f}")
-        for row in fabrics:
-            table.add_row(f"{row['fabric']} ({row['links']} links), up and down", f"{row['up_s']:.2f} s, {row['down_s']:.2f} s")
-        console.print(table)
+        title = f"{os.cpu_count()} CPUs, Linux {platform.release()}, engine {kind}, medians of {rounds}"
+        hops = f"{simulated['hops_per_s']:,.0f} packet-hops/s, {simulated['slowdown']:.2f} s per second of virtual time"
+        rows = [
+            ["codec: data packets built, checked, SACKed", f"{codec['both_per_s']:,.0f} /s ({codec['payload_bytes']} B payload, one core)"],
+            [f"simulated world, MRC on all hosts of {simulated['fabric']}", hops],
+            ["bare sender through 3 switch hops", f"{ratio['bare_per_s']:,.0f} packets/s"],
+            ["engine on the same paths, sender and receiver", f"{ratio['engine_per_s']:,.0f} packets/s"],
+            ["engine / bare sender", f"{ratio['ratio']:.2f}"],
+            ["engine with a fixed window instead of NSCC", f"{ratio['fixed_per_s']:,.0f} packets/s, {ratio['fixed_ratio']:.2f}"],
+        ]
+        rows += [[f"{f['fabric']} ({f['links']} links), up and down", f"{f['up_s']:.2f} s, {f['down_s']:.2f} s"] for f in fabrics]
+        console.print(terminal.table(("benchmark", "result"), rows, title=title, words=("result",)))
         return 0
 
     sys.exit(sandbox.run(work))
@@ -142,12 +137,12 @@ def seeds(names: tuple[str, ...], seed_range: str | None, jobs: int | None, out:
         return 130 if summary["verdict"] == "interrupted" else 0
 
     status = run_series(sets.SET, wanted, directory, form, one, sets.conclude, tell)
-    table = Table("scenario", "runs", "checks held", "verdict", box=box.SIMPLE_HEAD)
+    rows = []
     ended = concluded(directory, wanted, sets.VERDICT)
     for row in ended:
         held = f"{row['held']} of {row['checks']}" if row["runs"] else "–"
-        table.add_row(row["scenario"], str(row["runs"] or "–"), held, row["verdict"])
-    terminal.console().print(table)
+        rows.append([row["scenario"], str(row["runs"] or "–"), held, row["verdict"]])
+    terminal.console().print(terminal.table(("scenario", "runs", "checks held", "verdict"), rows, words=("verdict",)))
     for row in ended:
         for line in row["failed"] or filter(None, [row["reason"]]):
             click.echo(f"{row['scenario']}: {line}")

@@ -6,7 +6,6 @@ import json
 import os
 
 import click
-from rich.table import Table
 
 from testbed import terminal
 from testbed.errors import UserError
@@ -31,11 +30,8 @@ def command(dry_run: bool, as_json: bool) -> int:
     elif not found:
         print("nothing to clean")
     else:
-        table = Table(box=None, pad_edge=False)
-        for title in ("run", "pid", "process", "interfaces", "command"):
-            table.add_column(title, overflow="fold")
-        for item in found:
-            table.add_row(item.run, str(item.pid), item.name, str(item.interfaces), item.command)
-        terminal.console().print(table)
+        rows = [[item.run, str(item.pid), item.name, str(item.interfaces), item.command] for item in found]
+        heads = ("run", "pid", "process", "interfaces", "command")
+        terminal.console().print(terminal.table(heads, rows, names=("process",), words=("command",)))
         print(f"{len(found)} processes of dead runs; " + ("none ended: --dry-run" if dry_run else f"{len(found) - len(left)} ended"))
     return 1 if left and not dry_run else 0

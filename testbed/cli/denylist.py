@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 
 import click
-from rich import box
-from rich.table import Table
 
+from testbed import terminal
 from testbed.cli.reach import ago, console, json_option, reach, url_option
 from testbed.errors import UserError
 
@@ -83,7 +82,5 @@ def show(url: str | None, as_json: bool) -> None:
     if not denials:
         click.echo("nothing is denied")
         return
-    table = Table("entry", "by", "for", "reason", box=box.SIMPLE)
-    for denial in denials:
-        table.add_row(denial["entry"], denial["by"], ago(denial["since_ns"]), denial["reason"])
-    console().print(table, highlight=False)
+    rows = [[denial["entry"], denial["by"], ago(denial["since_ns"]), denial["reason"]] for denial in denials]
+    console().print(terminal.table(("entry", "by", "for", "reason"), rows, names=("by",), words=("reason",)))

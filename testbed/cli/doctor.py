@@ -6,7 +6,6 @@ import json
 
 import click
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from testbed import terminal
@@ -34,21 +33,19 @@ def command(as_json: bool) -> int:
 
 
 def show(checks: list[Check], console: Console) -> None:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title, width in (("", 10), ("what", 18), ("found", None), ("why, and the fix", None)):
-        table.add_column(title, min_width=width, overflow="fold")
+    rows: list[list[terminal.Cell] | None] = []
     group = ""
     for check in checks:
         if check.group != group:
             group = check.group
-            table.add_row("", "", "", "")
-            table.add_row(Text(group, "bold"), "", "", "")
+            rows += [None, ["", Text(group, "bold"), "", ""]]
         mark, style = MARKS[check.status]
         why = Text(check.why, "dim" if check.status in ("ok", "optional") else "")
         if check.fix:
             why.append(f"\nfix: {check.fix}", "bold")
-        table.add_row(Text(mark, style), Text(check.name), Text(check.found), why)
-    console.print(table)
+        rows.append([Text(mark, style), check.name, check.found, why])
+    heads = ("", "what", "found", "why, and the fix")
+    console.print(terminal.table(heads, rows, names=("what",), words=("found", "why, and the fix")))
     console.print()
     lacking = [check.name for check in checks if check.status == "missing"]
     unknown = sum(check.status == "unknown" for check in checks)

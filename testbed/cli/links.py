@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 
 import click
-from rich import box
-from rich.table import Column, Table
 from rich.text import Text
 
+from testbed import terminal
 from testbed.cli.reach import ago, console, json_option, reach, url_option
 
 
@@ -23,11 +22,12 @@ def command(bad: bool, url: str | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(rows, indent=2))
         return
-    table = Table("link", "state", Column("for", justify="right"), "denied by", Column("paths", justify="right"), box=box.SIMPLE)
+    cells: list[list[terminal.Cell]] = []
     for row in rows:
         state = Text(row["state"], "green" if row["state"] == "up" else "red")
-        table.add_row(row["link"], state, ago(row["since_ns"]), Text(", ".join(row["denied"]), "magenta"), str(row["paths"]))
-    if rows:
-        console().print(table)
+        cells.append([row["link"], state, ago(row["since_ns"]), Text(", ".join(row["denied"]), "magenta"), str(row["paths"])])
+    if cells:
+        heads = ("link", "state", "for", "denied by", "paths")
+        console().print(terminal.table(heads, cells, names=("state",), words=("denied by",)))
     failed, denied = sum(row["state"] != "up" for row in every), sum(bool(row["denied"]) for row in every)
     click.echo(f"{len(every)} links, {failed} failed, {denied} denied")

@@ -106,16 +106,8 @@ def _show(directory: Path, as_json: bool) -> None:
 
 
 def _sizes(console: Console) -> None:
-    from rich import box
-    from rich.table import Table
-
     from scenarios.sets.paper.sizing import table
 
     heads, rows = table()
     title = "Fabrics without oversubscription, as few tiers as it takes"
-    shown = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for head in heads:
-        shown.add_column(head, justify="right")
-    for row in rows:
-        shown.add_row(*row)
-    console.print(shown)
+    console.print(terminal.table(heads, rows, title=title))

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 
 import click
-from rich import box
-from rich.table import Column, Table
 from rich.text import Text
 
+from testbed import terminal
 from testbed.cli.reach import console, json_option, reach, url_option
 
 STYLES = {"up": "green", "down": "red", "denied": "magenta"}
@@ -30,9 +29,10 @@ def command(src: str, dst: str, url: str | None, as_json: bool) -> None:
         click.echo(json.dumps(rows, indent=2))
         return
     failed = set(client.get("failed-links"))
-    table = Table("EV", Column("outer address", no_wrap=True), Column("switches", no_wrap=True), "state", "because of", box=box.SIMPLE)
+    cells: list[list[terminal.Cell]] = []
     for row in rows:
         why = [*row["denied_by"], *(link for link in row["links"] if link in failed and link not in row["denied_by"])]
         state = Text(row["state"], STYLES[row["state"]])
-        table.add_row(f"{row['plane']}:{row['uplink']}", row["address"], " ".join(row["switches"]), state, ", ".join(why))
-    console().print(table)
+        cells.append([f"{row['plane']}:{row['uplink']}", row["address"], " ".join(row["switches"]), state, ", ".join(why)])
+    heads, names = ("EV", "outer address", "switches", "state", "because of"), ("outer address", "switches", "state")
+    console().print(terminal.table(heads, cells, names=names, words=("because of",)))

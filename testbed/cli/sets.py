@@ -60,24 +60,19 @@ def conclude_apart(conclude: Callable[[Any, Path], Any]) -> Callable[[Any, Path]
 
 def show_list(items: Sequence[Any], seeds: tuple[int, ...], heads: tuple[str, str], scenarios: Callable[[Any], str], note: str) -> None:
     """What a command's set holds and how long it takes. ``heads``: of the items and of what they run; ``scenarios``: an item's."""
-    from rich import box
-    from rich.table import Table
-
     from scenarios.sets import estimate
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for head in (heads[0], "what", heads[1], "full\nruns, about", "--quick\nruns, about"):
-        table.add_column(head, justify="right" if "runs" in head else "left", overflow="fold")
+    rows: list[list[terminal.Cell] | None] = []
     times = {quick: estimate.seconds(items, quick, seeds) for quick in (False, True)}
     for item in items:
         cells = [
             f"{estimate.runs(item, quick, seeds)}, {estimate.shown(times[quick][item.id])}" if item.parts else "computed"
             for quick in (False, True)
         ]
-        table.add_row(item.id, item.title, scenarios(item), *cells)
-    table.add_section()
-    table.add_row("", "all of these", "", *(estimate.shown(sum(times[quick].values())) for quick in (False, True)))
-    terminal.console(120).print(table)
+        rows.append([item.id, item.title, scenarios(item), *cells])
+    rows += [None, ["", "all of these", "", *(estimate.shown(sum(times[quick].values())) for quick in (False, True))]]
+    shown = (heads[0], "what", heads[1], "full\nruns, about", "--quick\nruns, about")
+    terminal.console(120).print(terminal.table(shown, rows, words=("what", heads[1])))
     click.echo(note)
 
 

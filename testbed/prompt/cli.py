@@ -10,12 +10,11 @@ import difflib
 import shlex
 from typing import Any
 
-from rich import box
 from rich.console import Console
-from rich.table import Column, Table
 from rich.text import Text
 
 from agents.collectives.registry import collectives
+from testbed import terminal
 from testbed.emulated.cluster import Cluster
 from testbed.emulated.prompt import Prompt as FabricPrompt
 from testbed.emulated.prompt import words_of
@@ -155,11 +154,9 @@ class Prompt(HelpCommands, FaultCommands, IperfCommands, MapperCommands, FabricP
 
     def do_denied(self, line: str) -> None:
         """denied: the denylist, and who denies what"""
-        table = Table("entry", "by", "reason", box=box.SIMPLE)
-        denials = self.cluster.denied()
-        for d in denials:
-            table.add_row(d["entry"], d["by"], d["reason"])
-        self.console.print(table if denials else "nothing is denied")
+        rows = [[d["entry"], d["by"], d["reason"]] for d in self.cluster.denied()]
+        heads = ("entry", "by", "reason")
+        self.console.print(terminal.table(heads, rows, names=("by",), words=("reason",)) if rows else "nothing is denied")
 
     # --- looking ---------------------------------------------------------------------------------------------
 
@@ -172,17 +169,18 @@ class Prompt(HelpCommands, FaultCommands, IperfCommands, MapperCommands, FabricP
         if src == dst:
             raise UserError("paths needs two different hosts")
         states = self.cluster.link_states()
-        table = Table("EV", Column("outer address", no_wrap=True), Column("switches", no_wrap=True), "cables", box=box.SIMPLE)
+        rows: list[list[terminal.Cell]] = []
         for value in path_evs(self.fabric, src, dst):
             plane, uplink = ev_fields(value)
             down = [li.name for li in path_links(self.fabric, src, dst, value) if not states[li.name]]
-            table.add_row(
+            rows.append([
                 f"{plane}:{uplink}",
                 text(path_address(self.fabric, src, dst, value)),
                 " ".join(path_nodes(self.fabric, src, dst, value)[1:-1]),
                 Text(f"down: {', '.join(down)}", "red") if down else Text("up", "green"),
-            )  # fmt: skip
-        self.console.print(table)
+            ])  # fmt: skip
+        heads = ("EV", "outer address", "switches", "cables")
+        self.console.print(terminal.table(heads, rows, names=("outer address", "switches"), words=("cables",)))
         one = path_evs(self.fabric, src, dst)[-1]
         sids = " ".join(map(sid_text, sid_list(self.fabric, src, dst, one)))
         self.console.print(f"After the block fcbb:bb00 come the uSIDs, here of the last line: {sids} (d: downlink of the last T0)")
@@ -204,14 +202,16 @@ class Prompt(HelpCommands, FaultCommands, IperfCommands, MapperCommands, FabricP
             raise UserError(f"{words[0]} has no queue pair yet: {_FIRST}")
         if not rows:
             raise UserError(f"{words[0]} has no queue pair to {words[1]!r}: it has them to {self._peers(every)}")
-        table = Table("QP", "peer", "EV", "state", "in use", "data packets", "lost", "flaps", box=box.SIMPLE)
-        for r in rows:
-            table.add_row(
+        cells = [
+            [
                 str(r["qpn"]), f"h{r['peer']}", f"{r['plane']}:{r['uplink']}", Text(r["state"], _STYLES.get(r["state"], "")),
                 "yes" if r.get("active", True) else "no",
                 str(r.get("data_tx", "")), str(r.get("losses", "")), str(r.get("flaps", "")),
-            )  # fmt: skip
-        self.console.print(table)
+            ]
+            for r in rows
+        ]  # fmt: skip
+        heads = ("QP", "peer", "EV", "state", "in use", "data packets", "packets lost", "flaps")
+        self.console.print(terminal.table(heads, cells, names=("peer", "EV", "state", "in use")))
 
     def _paths(self, host: str) -> list[dict[str, Any]]:
         """What a host's queue pairs hold of their EVs."""
@@ -233,10 +233,9 @@ class Prompt(HelpCommands, FaultCommands, IperfCommands, MapperCommands, FabricP
         value = parse_ev(self.fabric, src, dst, rest[0])
         net = self.cluster.net
         hops = trace(self.fabric, lambda node: net.namespaces[node], src, dst, value, come_twice=net.come_twice)
-        table = Table("us", "port", "", Column("outer destination", no_wrap=True), "hop limit", box=box.SIMPLE)
-        for hop in hops:
-            table.add_row(f"{hop.at_us:.0f}", hop.port, "out" if hop.leaving else "in", hop.address, str(hop.hop_limit))
-        self.console.print(table)
+        rows = [[f"{hop.at_us:.0f}", hop.port, "out" if hop.leaving else "in", hop.address, str(hop.hop_limit)] for hop in hops]
+        heads = ("us", "port", "way", "outer destination", "hop limit")
+        self.console.print(terminal.table(heads, rows, names=("port", "way", "outer destination")))
         if hops[-1].node != f"h{dst}":
             where = hops[-1]
             seen = f"seen {'leaving' if where.leaving else 'arriving at'} {where.node}, then no more"
@@ -249,15 +248,16 @@ class Prompt(HelpCommands, FaultCommands, IperfCommands, MapperCommands, FabricP
         if want and want not in nodes:
             near = difflib.get_close_matches(want, nodes, n=3, cutoff=0.0)
             raise UserError(f"fabric {self.fabric.name!r} has no node {want!r}; near it: {', '.join(near)}")
-        table = Table("port", "sent", "arrived", "dropped (tail)", "dropped (link down)", "backlog", "peak", box=box.SIMPLE)
+        rows = []
         for r in self.cluster.counters():
             if (want and r["node"] != want) or not (r["admitted_packets"] or r["arrived_packets"] or r["drop_tail_packets"]):
                 continue
-            table.add_row(
+            rows.append([
                 r["port"], str(r["admitted_packets"]), str(r["arrived_packets"]), str(r["drop_tail_packets"]),
                 str(r["drop_link_down_packets"] + r["flushed_packets"]), str(r["backlog_bytes"]), str(r["backlog_peak_bytes"]),
-            )  # fmt: skip
-        self.console.print(table)
+            ])  # fmt: skip
+        heads = ("port", "packets\nsent", "\narrived", "dropped\n(buffer full)", "dropped\n(link down)", "queue\nbytes", "peak\nbytes")
+        self.console.print(terminal.table(heads, rows))
 
     def do_status(self, line: str) -> None:
         """status: the fabric, its scale, its controller, what is down"""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich import box
 from rich.console import Console
-from rich.table import Column, Table
+from rich.table import Table
 
+from testbed import terminal
 from testbed.emulated.cluster import Cluster
 from testbed.emulated.prompt import words_of
 from testbed.errors import UserError
@@ -53,13 +53,14 @@ class FaultCommands:
             self.console.print("no faults; `broken` shows what was taken down by hand")
             return
         now = self.cluster.clock.now()
-        table = Table("number", "kind", Column("on", no_wrap=True), "with", "for", "just now", box=box.SIMPLE)
-        for made in there:
-            age = f"{(now - made.told_ns) / 1e9:.1f} s"
-            target, kind = made.target, KINDS[made.target.kind]
+        rows = []
+        for fault in there:
+            target, kind = fault.target, KINDS[fault.target.kind]
             keys = " ".join(f"{name}={KEYS[name].show(value)}" for name, value in target.keys.items())
-            table.add_row(str(made.number), target.kind, target.on, keys, age, kind.just_now(made))
-        self.console.print(table)
+            age = f"{(now - fault.told_ns) / 1e9:.1f} s"
+            rows.append([str(fault.number), target.kind, target.on, keys, age, kind.just_now(fault)])
+        heads = ("number", "kind", "on", "with", "for", "just now")
+        self.console.print(terminal.table(heads, rows, names=("kind", "on", "just now"), words=("with",)))
 
     def do_heal(self, line: str) -> None:
         """heal [NUMBER...]: take faults back; alone, all, and mend what was broken"""
@@ -108,11 +109,12 @@ class FaultCommands:
 
     @staticmethod
     def _catalogue() -> Table:
-        table = Table(Column("kind", no_wrap=True), "on", "keys ([ ]: may be left out)", "what happens", box=box.SIMPLE)
-        for name, kind in KINDS.items():
-            keys = " ".join(f"{key.name}=" if key.required else f"[{key.name}=]" for key in kind.keys)
-            table.add_row(name, kind.on, keys, kind.doc)
-        return table
+        rows = [
+            [name, kind.on, " ".join(f"{key.name}=" if key.required else f"[{key.name}=]" for key in kind.keys), kind.doc]
+            for name, kind in KINDS.items()
+        ]
+        heads = ("kind", "on", "keys ([ ]: optional)", "what happens")
+        return terminal.table(heads, rows, words=heads[1:])
 
     def help_fault(self) -> None:
         """The usage, what each key means, and the catalogue."""

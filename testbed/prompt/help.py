@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 
-from rich.table import Column, Table
+from rich.text import Text
 
+from testbed import terminal
 from testbed.emulated.prompt import REFUSED
 from testbed.emulated.prompt import Prompt as FabricPrompt
 from testbed.errors import UserError
@@ -63,11 +64,11 @@ class HelpCommands(FabricPrompt):
         return MININET.get(name) or inspect.cleandoc(getattr(self, f"do_{name}").__doc__)
 
     def _overview(self) -> None:
-        table = Table(Column(no_wrap=True), Column(), box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+        rows: list[list[terminal.Cell]] = []
         for title, names in GROUPS.items():
-            table.add_row(title, style="bold")
+            rows.append([Text(title, "bold"), ""])
             for name in names:
                 usage, _, what = self._doc(name).splitlines()[0].partition(": ")
-                table.add_row(f"  {usage}", what)
-        self.console.print(table)
+                rows.append([f"  {usage}", what])
+        self.console.print(terminal.table(("", " "), rows, words=(" ",)))
         self.console.print(PROGRAMS)

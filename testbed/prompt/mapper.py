@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich import box
 from rich.console import Console
-from rich.table import Column, Table
 from rich.text import Text
 
 from agents.clustermapper.options import Options
+from testbed import terminal
 from testbed.emulated.cluster import Cluster
 from testbed.errors import UserError
 
@@ -65,7 +64,7 @@ class MapperCommands:
     def _show(self) -> None:
         told = [agent.call("mapper") for agent in self.cluster.agents]
         if not any(told):
-            raise UserError("nobody probes yet: mapper on")
+            raise UserError("no host probes yet: begin with mapper on")
         rows: dict[str, list[tuple[int, dict[str, Any]]]] = {}
         for host, answer in enumerate(told):
             for row in answer.get("links", ()):
@@ -74,19 +73,20 @@ class MapperCommands:
         state = "probing" if any(answer.get("running") for answer in told) else "no longer probing"
         if rows:
             now = self.cluster.clock.now()
-            table = Table(Column("link", no_wrap=True), "state", "lost", "since", "say", box=box.SIMPLE)
+            cells: list[list[terminal.Cell]] = []
             for link, said in sorted(rows.items()):
                 for name in ("dead", "lossy", "clear"):
                     mine = [(host, row) for host, row in said if row["state"] == name]
                     if not mine:
                         continue
                     carrier = "" if all(row["carrier"] for _, row in mine) else ", no carrier"
-                    table.add_row(
+                    cells.append([
                         link, Text(f"{name}{carrier}", _STYLES[name]),
                         f"{sum(row['lost'] for _, row in mine)} of {sum(row['sent'] for _, row in mine)}",
                         f"{(now - max(row['since'] for _, row in mine)) / 1e9:.1f} s", " ".join(f"h{host}" for host, _ in mine),
-                    )  # fmt: skip
-            self.console.print(table)
+                    ])  # fmt: skip
+            heads = ("link", "state", "probes lost", "for", "reported by")
+            self.console.print(terminal.table(heads, cells, names=("state",), words=("reported by",)))
         else:
-            self.console.print("no link is lossy or dead, none was")
-        self.console.print(f"{state}: {sent} probes judged, {lost} lost")
+            self.console.print("no link is or was lossy or dead")
+        self.console.print(f"{state}: {sent} probes, {lost} lost")

@@ -52,8 +52,9 @@ def say(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def rows(said: str) -> list[list[str]]:
-    """A table's lines, cut at two or more blanks."""
-    return [re.split(r"\s{2,}", line.strip()) for line in said.splitlines() if line.startswith("  ") and line.strip()][1:]
+    """A table's lines below its rule, cut at two or more blanks."""
+    below = re.split(r"─ *\n", said)[-1]
+    return [re.split(r"\s{2,}", line.strip()) for line in below.splitlines() if line.strip()]
 
 
 def test_evs_before_any_collective_is_one_line(say: Say) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from scenarios.run.resume import write_json
 from scenarios.sets.paper.claims import AGREES, CANNOT, DIFFERS, NO_DATA
 from scenarios.sets.paper.series import FORMAT, concluded, counts, read_form
+from testbed import terminal
 
 NAME, DATA = "paper.html", "paper.json"
 _STYLE = {AGREES: "green", DIFFERS: "yellow", CANNOT: "dim", NO_DATA: "red"}
@@ -38,21 +39,17 @@ def doubtful(figure: Made) -> bool:
 
 def table(made: Sequence[Made]) -> Any:
     """A row per claim, for the terminal."""
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
-    shown = Table(title="The MRC paper's figures", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for head, least in (("fig", 6), ("claim", 30), ("seen", 30), ("verdict", 10)):
-        shown.add_column(head, min_width=least, overflow="fold")
+    rows: list[list[terminal.Cell] | None] = []
     for figure in made:
         for number, row in enumerate(figure["rows"]):
             flag = "\nnot trustworthy" if doubtful(figure) and row["verdict"] in (AGREES, DIFFERS) else ""
             seen = Text.assemble(row["seen"], (f"\n{row['why']}" if row["why"] else "", "dim"))
             verdict = Text.assemble((row["verdict"], _STYLE[row["verdict"]]), (flag, "red"))
-            shown.add_row(figure["id"] if number == 0 else "", row["claim"], seen, verdict)
-        shown.add_section()
-    return shown
+            rows.append([figure["id"] if number == 0 else "", row["claim"], seen, verdict])
+        rows.append(None)
+    return terminal.table(("fig", "claim", "seen", "verdict"), rows, title="The MRC paper's figures", words=("claim", "seen", "verdict"))
 
 
 def summary_line(made: Sequence[Made]) -> str:

@@ -15,6 +15,7 @@ from scenarios.sets.validation import plot
 from scenarios.sets.validation.agreement import AGREES, ALONE, CHANCE, DIFFERS, EXPLAINED, NO_DATA, THEORY, counts_of
 from scenarios.sets.validation.concluding import concluded, read_form
 from scenarios.sets.validation.observed import BOUNDS
+from testbed import terminal
 from testbed.simulated import EMULATED, SIMULATED
 
 NAME, DATA, TABLE = "validation.html", "validation.json", "validation.csv"
@@ -60,14 +61,9 @@ def doubtful(case: Made) -> bool:
 
 def table(made: Sequence[Made]) -> Any:
     """A row per figure, for the terminal."""
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
-    out = Table(title="Theory, simulation, emulation", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for head in ("case", "figure", "theory", "simulated", "emulated", "sim. off\ntheory", "emu. off\nsim.", "verdict"):
-        words = head in ("case", "figure", "verdict")
-        out.add_column(head, justify="left" if words else "right", no_wrap=not words, overflow="fold", min_width=9 if words else None)
+    rows: list[list[terminal.Cell] | None] = []
     for case in made:
         last = ""
         for row in case["rows"]:
@@ -75,10 +71,11 @@ def table(made: Sequence[Made]) -> Any:
             verdict = Text.assemble((row["verdict"], _STYLE[row["verdict"]]), (f"\n{row['why']}" if row["why"] else "", "dim"))
             values = [shown(row[column], row["unit"]) for column in COLUMNS]
             parted = [off(row, SIMULATED, THEORY), off(row, EMULATED, SIMULATED) or off(row, EMULATED, THEORY)]
-            out.add_row("" if at == last else at, row["title"], *values, *parted, verdict)
+            rows.append(["" if at == last else at, row["title"], *values, *parted, verdict])
             last = at
-        out.add_section()
-    return out
+        rows.append(None)
+    heads = ("case", "figure", "theory", "simulated", "emulated", "sim. off\ntheory", "emu. off\nsim.", "verdict")
+    return terminal.table(heads, rows, title="Theory, simulation, emulation", words=("case", "figure", "verdict"))
 
 
 def notes(made: Sequence[Made]) -> list[str]:
