@@ -1,8 +1,8 @@
 """What every kind of fault is: its entry in the catalogue, what it does to a world, and what plans and figures must know of it.
 
-A kind is one subclass of :class:`Kind`, in a module of testbed/faults/kinds; docs/faults.md says how to add one. Everything else (the
-prompt, scenarios, plans, figures) asks the kind, so nothing else knows kinds by name. A kind has no state: what it needs to remember of
-a fault that is there is in :class:`~testbed.faults.targets.Injected`.
+A kind is one subclass of :class:`Kind`, in a module of testbed/faults/kinds; docs/faults.md says how to add one. The prompt, scenarios,
+plans and figures ask the kind and need not know its name. A kind has no state: what must be remembered of a fault that is there is in
+:class:`~testbed.faults.targets.Injected`.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from testbed.simulated.cluster import SimulatedCluster
 from tests.testbed.faults.places import TINY, refused, tiny
 from topologies.clos import Fabric
 from topologies.paths import path_evs, path_links
+
+MANUAL = (Path(__file__).parents[3] / "docs" / "faults.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -58,12 +61,22 @@ def test_every_module_of_the_room_has_a_kind() -> None:
 
 
 def test_the_manual_has_every_kind_and_key() -> None:
-    manual = (Path(__file__).parents[3] / "docs" / "faults.md").read_text()
     for name, kind in KINDS.items():
-        (line,) = [line for line in manual.splitlines() if line.startswith(f"| `{name}` |") and kind.doc in line]
+        (line,) = [line for line in MANUAL.splitlines() if line.startswith(f"| `{name}` |") and kind.doc in line]
         assert all(f"`{key.name}`" in line for key in kind.keys), name
     for name, key in KEYS.items():
-        assert f"| `{name}` | {key.doc} |" in manual
+        assert f"| `{name}` | {key.doc} |" in MANUAL
+
+
+def test_the_manuals_own_kind_is_one() -> None:
+    code = re.search(r"## A kind of your own.*?```python\n(.*?)```", MANUAL, re.DOTALL)
+    assert code is not None
+    names: dict[str, Any] = {}
+    exec(compile(code[1], "faults.md", "exec"), names)
+    kind = names["Split"]()
+    assert kind.resolve(TINY, *kind.draw(TINY, random.Random(1))).links == tuple(
+        link.name for link in TINY.links if link.kind == "fabric" and link.plane == 0
+    )
 
 
 # --- each kind comes and goes --------------------------------------------------------------------------------------
