@@ -1,10 +1,12 @@
-"""Times and sizes as people write them. Used by scenario files and by faults, at the prompt, too. Pure."""
+"""Times and sizes as people write them, for Structs of input and for the prompt. Pure."""
 
 from __future__ import annotations
 
 import re
 from fractions import Fraction
 from typing import Any
+
+from topologies.structs import Written
 
 _SIZES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 _TIMES = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9}
@@ -33,3 +35,26 @@ def parse_size(value: Any) -> int:
     if size.denominator != 1:
         raise ValueError("is not a whole number of bytes")
     return int(size)
+
+
+class Duration(int, metaclass=Written):
+    """ns; people write ``"0.5s"``, ``"20ms"`` or a number of seconds."""
+
+    read = staticmethod(parse_duration)
+
+
+class Span(int, metaclass=Written):
+    """A duration longer than 0."""
+
+    @staticmethod
+    def read(value: Any) -> int:
+        ns = parse_duration(value)
+        if not ns:
+            raise ValueError('must be longer than 0, like "120s"')
+        return ns
+
+
+class Size(int, metaclass=Written):
+    """Bytes; people write ``"4MiB"`` or a number."""
+
+    read = staticmethod(parse_size)

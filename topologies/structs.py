@@ -22,6 +22,7 @@ from msgspec import UNSET, UnsetType, inspect
 T = TypeVar("T")
 _PATH = re.compile(r"(?P<text>.*?)(?: - at `\$(?P<path>[^`]*)`)?", re.DOTALL)
 _UNKNOWN = "Object contains unknown field `"
+_HOLDERS = (inspect.ListType, inspect.VarTupleType, inspect.TupleType, inspect.DictType)
 _MISSING = "Object missing required field `"
 
 
@@ -116,19 +117,23 @@ def _refused(error: msgspec.ValidationError, data: Any, kind: Any, where: str) -
         return Refused(key, f"= {_shown(value)} {reason}")
     if isinstance(at, inspect.Metadata) and at.extra and "names" in at.extra:
         return Refused(key, f"= {_shown(value)}: there are {', '.join(at.extra['names'])}")
-    if isinstance(at, inspect.ListType) and isinstance(at.item_type, inspect.StructType):
-        return Refused(key, f"must be written as [[{key}]]")
+    if isinstance(at, inspect.ListType) and isinstance(at.item_type, (inspect.StructType, inspect.DictType)):
+        return Refused(key, f"is empty: add a [[{key}]]" if value == [] else f"must be written as [[{key}]]")
     return Refused(key, f"= {_shown(value)} must be {_expected(at)}" if key else f"must be {_expected(at)}")
 
 
 def _struct(kind: inspect.Type) -> inspect.StructType:
-    return next(part for part in _parts(kind) if isinstance(part, inspect.StructType))
+    return next(part for part in map(_bare, _parts(kind)) if isinstance(part, inspect.StructType))
 
 
 def _parts(kind: inspect.Type) -> Sequence[inspect.Type]:
     """The types of a union that have values to write."""
     types = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
     return [t for t in types if not isinstance(t, inspect.NoneType)]
+
+
+def _bare(kind: inspect.Type) -> inspect.Type:
+    return kind.type if isinstance(kind, inspect.Metadata) else kind
 
 
 def _follow(path: str, kind: inspect.Type, value: Any) -> tuple[inspect.Type, Any]:
@@ -138,7 +143,7 @@ def _follow(path: str, kind: inspect.Type, value: Any) -> tuple[inspect.Type, An
             kind = next(field.type for field in _struct(kind).fields if field.encode_name == key)
             value = value[key]
         else:
-            inner: Any = next(t for t in _parts(kind) if not isinstance(t, inspect.StructType))
+            inner: Any = next(part for part in map(_bare, _parts(kind)) if isinstance(part, _HOLDERS))
             if number == "...":
                 kind = inner.value_type  # msgspec does not say of which key
             else:
@@ -188,6 +193,6 @@ def _bounds(kind: inspect.IntType | inspect.FloatType) -> str:
     return words.rstrip() + several
 
 
-def plain(record: msgspec.Struct) -> dict[str, Any]:
-    """A Struct and all within as dictionaries, tuples and plain values."""
+def plain(record: Any) -> dict[str, Any]:
+    """A Struct or dataclass and all within as dictionaries, tuples and plain values."""
     return cast(dict[str, Any], msgspec.to_builtins(record))

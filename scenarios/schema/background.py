@@ -5,23 +5,49 @@ Used by scenarios.schema.scenario. Pure; docs/scenarios.md is the manual. scenar
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from scenarios.schema.faults import FaultValues
-from scenarios.schema.values import parse_duration
+from msgspec import Meta, Struct, field
+
 from testbed.emulated.background import CONGESTION, MAX_STREAMS, PROTOCOLS, datagram_bytes, wire_rate
 from testbed.emulated.bringup import spread
+from testbed.units import Duration, parse_duration
 from testbed.world import Stream
 from topologies import Fabric, FabricError
 from topologies.addressing import ev, ev_fields, sid_list
 from topologies.fabrics import parse_rate
+from topologies.structs import Refused, Written, one_of, text
 
 TOOLS = ("iperf3",)
 MAX_FLOWS = 32
 """Each is two processes for the length of a run [ours]."""
+
+
+Host = Annotated[str, text(r"h\d{1,9}", "a host, like 'h3'")]
+
+
+class _Rate(int, metaclass=Written):
+    """Bits/s of payload."""
+
+    @staticmethod
+    def read(value: Any) -> int:
+        rate = parse_rate(value)
+        if rate < 1000:
+            raise ValueError("must be 1kbit or more")
+        return rate
+
+
+class _Seconds(int, metaclass=Written):
+    """Whole seconds, iperf3's unit."""
+
+    @staticmethod
+    def read(value: Any) -> int:
+        ns = parse_duration(value)
+        if ns % 10**9 or not ns:
+            raise ValueError("must be whole seconds, one or more: iperf3 counts in them; without it, until the run ends")
+        return ns // 10**9
 
 
 @dataclass(frozen=True)
@@ -54,93 +80,83 @@ class Background:
         return "p{}/{}".format(*ev_fields(self.ev_on(fabric)))
 
 
-class BackgroundValues(FaultValues):
-    """Reads them."""
+class _Entry(Struct, frozen=True, forbid_unknown_fields=True):
+    """One ``[[background]]``."""
 
-    def backgrounds(self, entries: Sequence[Any], fabrics: Sequence[Fabric]) -> tuple[Background, ...]:
-        """All of a scenario whose transports run on ``fabrics``: each must fit on every one. Raises :class:`ScenarioError`."""
-        if len(entries) > MAX_FLOWS:
-            raise self.fail("background", f"has {len(entries)} entries, more than {MAX_FLOWS}: one with parallel = N is N streams")
-        made = tuple(self.background(entry, f"background[{i}]", fabrics) for i, entry in enumerate(entries))
-        if len({b.name for b in made}) < len(made):
-            raise self.fail("background", f"names are not unique ({', '.join(b.name for b in made)}): give each its own name")
-        return made
+    tool: Annotated[str, one_of(TOOLS)]
+    src: Host
+    dst: Host
+    protocol: Annotated[str, one_of(PROTOCOLS)]
+    name: Annotated[str, text(r"[A-Za-z0-9][A-Za-z0-9_-]{0,30}", "letters, digits, '-' or '_'")] = ""
+    rate: _Rate | None = None
+    start: Duration | None = None
+    for_: _Seconds | None = field(name="for", default=None)
+    path: Annotated[str, text(r"p\d{1,4}/\d{1,4}", "plane and uplink, like 'p0/3'")] | None = None
+    parallel: Annotated[int, Meta(ge=1, le=MAX_STREAMS)] = 1
+    congestion: Annotated[str, one_of(CONGESTION)] | None = None
 
-    def background(self, data: Any, where: str, fabrics: Sequence[Fabric]) -> Background:
-        keys = ("tool", "name", "src", "dst", "protocol", "rate", "start", "for", "path", "parallel", "congestion")
-        self.table(data, where, keys, ("tool", "src", "dst", "protocol"))
-        tool = self.one_of(data["tool"], TOOLS, f"{where}.tool")
-        protocol = self.one_of(data["protocol"], PROTOCOLS, f"{where}.protocol")
-        src, dst = (self.host_on_all(data[key], f"{where}.{key}", fabrics) for key in ("src", "dst"))
-        if src == dst:
-            raise self.fail(where, f"goes from h{src} to itself: src and dst must differ")
-        name = data.get("name", f"h{src}-h{dst}")
-        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,30}", name):
-            raise self.fail(f"{where}.name", f"= {name!r} must be letters, digits, '-' or '_'")
-        if "congestion" in data and protocol != "tcp":
-            raise self.fail(f"{where}.congestion", "is TCP's: leave it out, or say protocol = \"tcp\"")
-        made = Background(
-            tool=tool,
-            name=name,
-            src=src,
-            dst=dst,
-            protocol=protocol,
-            rate_bps=self.rate(data, where, protocol),
-            start_ns=self.parsed(parse_duration, data.get("start", 0), f"{where}.start"),
-            for_s=self.whole_seconds(data["for"], f"{where}.for") if "for" in data else None,
-            path=self.path(data["path"], f"{where}.path") if "path" in data else None,
-            parallel=self.whole(data, "parallel", where, 1, 1, MAX_STREAMS),
-            congestion=self.one_of(data.get("congestion", CONGESTION[0]), CONGESTION, f"{where}.congestion"),
+    def __post_init__(self) -> None:
+        if self.congestion is not None and self.protocol != "tcp":
+            raise Refused("congestion", "is TCP's: leave it out, or say protocol = \"tcp\"")
+        if self.rate is None and self.protocol == "udp":
+            raise Refused("rate", "is missing: UDP sends at a rate, like '2Mbit'; TCP alone finds its own")
+
+
+Entries = Annotated[
+    list[_Entry], Meta(max_length=MAX_FLOWS, description=f"a list of {MAX_FLOWS} at most: one with parallel = N is N streams")
+]
+
+
+def read_backgrounds(entries: Sequence[_Entry], fabrics: Sequence[Fabric]) -> tuple[Background, ...]:
+    """All of a scenario whose transports run on ``fabrics``: each must fit on every one. Raises :class:`topologies.structs.Refused`."""
+    flows = tuple(_resolve(entry, f"background[{i}]", fabrics) for i, entry in enumerate(entries))
+    if len({b.name for b in flows}) < len(flows):
+        raise Refused("background", f"names are not unique ({', '.join(b.name for b in flows)}): give each its own name")
+    return flows
+
+
+def _resolve(entry: _Entry, where: str, fabrics: Sequence[Fabric]) -> Background:
+    src, dst = (_host_on_all(name, f"{where}.{key}", fabrics) for key, name in (("src", entry.src), ("dst", entry.dst)))
+    if src == dst:
+        raise Refused(where, f"goes from h{src} to itself: src and dst must differ")
+    plane, _, uplink = (entry.path or "").removeprefix("p").partition("/")
+    flow = Background(
+        tool=entry.tool,
+        name=entry.name or f"h{src}-h{dst}",
+        src=src,
+        dst=dst,
+        protocol=entry.protocol,
+        rate_bps=entry.rate,
+        start_ns=entry.start or 0,
+        for_s=entry.for_,
+        path=(int(plane), int(uplink)) if entry.path else None,
+        parallel=entry.parallel,
+        congestion=entry.congestion or CONGESTION[0],
+    )
+    for fabric in fabrics:
+        _check_fits(flow, fabric, where)
+    return flow
+
+
+def _host_on_all(name: str, where: str, fabrics: Sequence[Fabric]) -> int:
+    try:
+        (number,) = {fabric.host_number(name) for fabric in fabrics}
+    except FabricError as error:
+        raise Refused(where, f": {error}") from None
+    return number
+
+
+def _check_fits(flow: Background, fabric: Fabric, where: str) -> None:
+    """It has its path on this fabric, and its rate goes through a port."""
+    try:
+        flow.ev_on(fabric)
+    except FabricError as error:
+        raise Refused(f"{where}.path", f": {error}") from None
+    if datagram_bytes(fabric) < 16:
+        raise Refused(where, f": fabric {fabric.name!r} has an MTU too small for iperf3")
+    if flow.rate_bps is not None and (wire := wire_rate(fabric, flow.rate_bps)) > fabric.nic_rate:
+        raise Refused(
+            f"{where}.rate",
+            f"= {flow.rate_bps / 1e6:g}Mbit is {wire / 1e6:.2f} Mbit/s on the wire, more than a port of fabric {fabric.name!r} carries "
+            f"({fabric.nic_rate / 1e6:g} Mbit/s): lower it",
         )
-        for fabric in fabrics:
-            self.fits(made, fabric, where)
-        return made
-
-    def host_on_all(self, value: Any, where: str, fabrics: Sequence[Fabric]) -> int:
-        if not isinstance(value, str):
-            raise self.fail(where, f"= {value!r} must be a host, like 'h3'")
-        try:
-            (number,) = {fabric.host_number(value) for fabric in fabrics}
-        except FabricError as error:
-            raise self.fail(where, f": {error}") from None
-        return number
-
-    def rate(self, data: dict[str, Any], where: str, protocol: str) -> int | None:
-        if "rate" not in data:
-            if protocol == "udp":
-                raise self.fail(f"{where}.rate", "is missing: UDP sends at a rate, like '2Mbit'; TCP alone finds its own")
-            return None
-        try:
-            rate = parse_rate(data["rate"], "")
-        except FabricError:
-            raise self.fail(f"{where}.rate", f"= {data['rate']!r} is not a rate: write it like '2Mbit'") from None
-        if rate < 1000:
-            raise self.fail(f"{where}.rate", f"= {data['rate']!r} must be 1kbit or more")
-        return rate
-
-    def whole_seconds(self, value: Any, where: str) -> int:
-        ns = self.parsed(parse_duration, value, where)
-        if ns % 10**9 or not ns:
-            raise self.fail(where, f"= {value!r} must be whole seconds, one or more: iperf3 counts in them; without it, until the run ends")
-        return ns // 10**9
-
-    def path(self, value: Any, where: str) -> tuple[int, int]:
-        found = re.fullmatch(r"p(\d{1,4})/(\d{1,4})", str(value))
-        if not found:
-            raise self.fail(where, f"= {value!r} must be plane and uplink, like 'p0/3'")
-        return int(found[1]), int(found[2])
-
-    def fits(self, made: Background, fabric: Fabric, where: str) -> None:
-        """It has its path on this fabric, and its rate goes through a port."""
-        try:
-            made.ev_on(fabric)
-        except FabricError as error:
-            raise self.fail(f"{where}.path", f": {error}") from None
-        if datagram_bytes(fabric) < 16:
-            raise self.fail(where, f": fabric {fabric.name!r} has an MTU too small for iperf3")
-        if made.rate_bps is not None and (wire := wire_rate(fabric, made.rate_bps)) > fabric.nic_rate:
-            raise self.fail(
-                f"{where}.rate",
-                f"= {made.rate_bps / 1e6:g}Mbit is {wire / 1e6:.2f} Mbit/s on the wire, more than a port of fabric {fabric.name!r} carries "
-                f"({fabric.nic_rate / 1e6:g} Mbit/s): lower it",
-            )

@@ -5,15 +5,27 @@ Called by the schema, the manifest and the summary. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from topologies import Fabric
+from msgspec import Struct, field
+from msgspec.structs import asdict
 
-QUEUE_KEYS = (
-    "delay", "buffer_bdp", "ecn", "ecn_low_bdp", "ecn_high_bdp", "last_hop_ecn", "trimming", "trim_bdp", "trim_last_hop_bdp",
-)  # fmt: skip
-"""What a transport's ``fabric_options`` may change: how queues behave, never the shape."""
+from topologies import Fabric
+from topologies.fabrics import Delay
+
+
+class QueueOptions(Struct, frozen=True, forbid_unknown_fields=True):
+    """A transport's ``fabric_options``: how queues behave, never the shape. None: as in the fabric, which knows the bounds."""
+
+    delay_ns: Delay | None = field(name="delay", default=None)
+    buffer_bdp: float | None = None
+    ecn: bool | None = None
+    ecn_low_bdp: float | None = None
+    ecn_high_bdp: float | None = None
+    last_hop_ecn: bool | None = None
+    trimming: bool | None = None
+    trim_bdp: float | None = None
+    trim_last_hop_bdp: float | None = None
 
 
 def twin_of(fabric: Fabric) -> Fabric:
@@ -36,14 +48,13 @@ def at_rate(fabric: Fabric, nic_rate: int) -> Fabric:
     return made.with_(fabric_rate=rate, delay_ns=delay)
 
 
-def variant_of(fabric: Fabric, options: Mapping[str, Any]) -> Fabric:
-    """The fabric with some of :data:`QUEUE_KEYS` set (``delay_ns`` for the delay), named after what differs; itself if nothing does.
+def variant_of(fabric: Fabric, options: QueueOptions) -> Fabric:
+    """The fabric with these options, named after what differs; itself if nothing does.
 
     Raises :class:`topologies.FabricError`.
     """
-    made = fabric.with_(**options)  # judges every value, also one that equals what is there
-    changed = {key: getattr(made, key) for key in sorted(options) if getattr(made, key) != getattr(fabric, key)}
-    return made.with_(name="-".join([fabric.name, *map(_suffix, changed.items())])) if changed else fabric
+    changed = {key: value for key, value in sorted(asdict(options).items()) if value is not None and value != getattr(fabric, key)}
+    return fabric.with_(name="-".join([fabric.name, *map(_suffix, changed.items())]), **changed) if changed else fabric
 
 
 def _suffix(change: tuple[str, Any]) -> str:

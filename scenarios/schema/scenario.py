@@ -6,28 +6,31 @@ Called by the command line and the runner. It reads files and nothing else: no n
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+from msgspec.structs import force_setattr
 
 from agents.clustermapper.options import Options
 from agents.kernel.options import KINDS as KERNEL_KINDS
 from agents.nic.device import check_options
-from scenarios.schema.background import Background, BackgroundValues
+from scenarios.schema.background import Background, Entries, read_backgrounds
 from scenarios.schema.checks import CheckError, names_in
-from scenarios.schema.fabrics import QUEUE_KEYS, at_rate, twin_of, variant_of
-from scenarios.schema.faults import Fault
+from scenarios.schema.fabrics import QueueOptions, at_rate, twin_of, variant_of
+from scenarios.schema.faults import Fault, FaultValues
 from scenarios.schema.sweep import Settings, assign, override, pin, read_sweep, spelled
 from scenarios.schema.values import ScenarioError, parse_duration, parse_size
 from scenarios.schema.workloads import Workload, WorkloadError, check_fits, read_workload
 from testbed.controller.steering import POLICIES
 from testbed.faults.kinds import USED_BY_QP
 from testbed.simulated import WORLDS
+from testbed.units import Duration, Span
 from topologies import Fabric, FabricError, load_fabric
-from topologies.fabrics import parse_delay, parse_rate
-from topologies.structs import Refused, join
+from topologies.fabrics import Rate
+from topologies.structs import Refused, convert, join, nearest, one_of, plain, text
 from topologies.theory import PLACEMENTS
 from topologies.toml_files import MAX_WHOLE, find_file, read_toml
 
@@ -37,6 +40,9 @@ SINGLE_PATH = ("roce", "tcp")
 """Kinds whose queue pairs have one path each, and can say which."""
 OUTCOMES = ("done", "failed")
 """How a scenario may want its runs to end: "failed" where a fault takes away what no run can do without."""
+TIMEOUT_NS = 120 * 10**9
+RECONVERGENCE_NS = 500_000_000
+_FabricName = Annotated[str, Meta(description="a fabric's name or file")]
 
 
 @dataclass(frozen=True)
@@ -51,15 +57,25 @@ class Transport:
     clustermapper: Options | None = None  # how its agents probe; None: not at all
 
 
-@dataclass(frozen=True)
-class Expect:
+class Expect(Struct, frozen=True, forbid_unknown_fields=True):
+    """One ``[[expect]]``."""
+
     check: str
-    name: str
-    placement: str | None = None  # only there; None: everywhere
+    name: str = ""  # default: the check
+    placement: Annotated[str, one_of(PLACEMENTS)] | None = None  # only there; None: everywhere
     median: bool = False  # over the seeds, once, instead of for each of them
-    setting: Settings = field(default_factory=dict)  # asked only where the sweep's keys have these values
-    only_in: str | None = None  # asked only in this world; None: in both
+    setting: Settings = {}  # asked only where the sweep's keys have these values
+    only_in: Annotated[str, one_of(WORLDS)] | None = None  # asked only in this world; None: in both
     because: str = ""  # why not in the other
+
+    def __post_init__(self) -> None:
+        try:
+            names_in(self.check)
+        except CheckError as error:
+            raise Refused("check", f"= {self.check!r}: {error}") from None
+        if self.only_in is not None and not self.because:
+            raise Refused("only_in", 'needs a reason: because = "...", why the other world cannot be asked')
+        force_setattr(self, "name", self.name or self.check)
 
 
 @dataclass(frozen=True)
@@ -94,9 +110,7 @@ class Scenario:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for the manifest, everything resolved: the first setting's, and each one's under "variants" if any key is swept."""
-        data = asdict(replace(self, transports=(), swept=()))
-        data["fabric"] = self.fabric.to_dict()
-        data["transports"] = [{**asdict(t), "fabric": t.fabric.to_dict()} for t in self.transports]
+        data = plain(replace(self, swept=()))
         data["variants"] = [{"settings": v.settings, "scenario": v.scenario.to_dict()} for v in self.swept]
         return data
 
@@ -144,9 +158,9 @@ def load_scenario(
             for key, value in setting.items():
                 assign(here, key, value, f'{shown}: sweep."{key}"')
             made.append(_Reader(shown, varied, path.parent, fabric).scenario(here, str(path), text, transports))
-        except ScenarioError as error:
+        except (ScenarioError, Refused) as error:
             where = f" (in [sweep], at {spelled(setting)})" if setting else ""
-            raise ScenarioError(f"{error}{where}") from None
+            raise ScenarioError(f"{'' if isinstance(error, ScenarioError) else f'{shown}: '}{error}{where}") from None
     return with_variants(shown, settings, made)
 
 
@@ -163,86 +177,109 @@ def with_variants(file: str, settings: Sequence[Settings], made: Sequence[Scenar
     return replace(made[0], swept=tuple(variants)) if settings[0] else made[0]
 
 
-class _Reader(BackgroundValues):
-    """Reads what is not the workload. ``varied``: swept keys and every value they may have in checks."""
+class _Transport(Struct, frozen=True, forbid_unknown_fields=True):
+    """One ``[[transport]]``."""
+
+    kind: Annotated[str, one_of(KINDS)]
+    name: Annotated[str, text("[A-Za-z][A-Za-z0-9_-]{0,30}", "letters, digits, '-' or '_'")] = ""
+    fabric: _FabricName | None = None
+    fabric_options: QueueOptions = QueueOptions()
+    options: dict[str, Any] = {}
+    controller: Annotated[str, one_of(POLICIES)] = "none"
+    clustermapper: bool | dict[str, Any] = False
+
+    def __post_init__(self) -> None:
+        if self.kind == "mrc" and "reconvergence" in self.options:
+            raise Refused("options.reconvergence", "is for transports that wait for the network; MRC never does")
+        if self.controller != "none" and self.kind != "mrc":
+            raise Refused("controller", f'= "{self.controller}" is for kind = "mrc": {self.kind} cannot choose its paths')
+        if self.clustermapper is not False and self.kind in KERNEL_KINDS:
+            raise Refused("clustermapper", f"needs raw sockets, which {self.kind} has not: leave it out")
+
+
+class _CommonOptions(Struct, frozen=True):
+    """Options that every transport has; the others are the engine's own, which checks them."""
+
+    qps: Annotated[int, Meta(ge=1, le=64)] = 1
+    reconvergence: Duration | None = None
+
+
+class _File(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A scenario file without its sweep."""
+
+    name: Annotated[str, text(r"[^/\x00-\x1f\x7f]{1,100}", "text that can be part of a file's name, of at most 100 letters")]
+    description: str = ""
+    fabric: _FabricName
+    nic_rate: Rate | None = None
+    seeds: Annotated[tuple[Annotated[int, Meta(ge=0, le=MAX_WHOLE)], ...], Meta(min_length=1)] = (1,)
+    timeout: Span | None = None
+    expect_outcome: Annotated[str, one_of(OUTCOMES)] = "done"
+    workload: dict[str, Any]
+    transport: Annotated[list[_Transport], Meta(min_length=1)]
+    fault: list[dict[str, Any]] = []
+    background: Entries = []
+    expect: list[Expect] = []
+
+    def __post_init__(self) -> None:
+        if len(set(self.seeds)) < len(self.seeds):
+            raise Refused("seeds", f"= {list(self.seeds)!r} must be different: the same seed repeats the same draws")
+
+
+class _Reader(FaultValues):
+    """Resolves what a file says. ``varied``: swept keys and every value they may have in checks."""
 
     def __init__(self, file: str, varied: dict[str, Any], folder: Path, given: str | None) -> None:
         """``folder``: of the file, where fabrics' files are looked for first, but not ``given``, the command line's."""
         super().__init__(file)
         self.varied, self.folder, self.given = varied, folder, given
 
-    def fabric(self, value: Any, where: str, base: Fabric | None = None) -> Fabric:
+    def fabric(self, value: str, where: str, base: Fabric | None = None) -> Fabric:
         if value == "twin" and base is not None:
             return twin_of(base)
-        if not isinstance(value, str):
-            raise self.fail(where, f"= {value!r} must be a fabric's name or file")
         try:
             return load_fabric(value, None if value == self.given else self.folder)
         except FabricError as error:
-            raise self.fail(where, f": {error}") from None
-
-    def variant(self, base: Fabric, data: Any, where: str) -> Fabric:
-        options = dict(self.table(data, where, QUEUE_KEYS))
-        try:
-            if "delay" in options:
-                options["delay_ns"] = parse_delay(options.pop("delay"), f"{self.file}: {where}.delay")
-            return variant_of(base, options)
-        except FabricError as error:
-            raise self.fail(where, f": {error}") from None
-
-    # --- the parts -------------------------------------------------------------------------------------------
+            raise Refused(where, f": {error}") from None
 
     def scenario(self, data: Any, file: str, text: str, wanted: Sequence[str]) -> Scenario:
-        top = ("name", "description", "fabric", "nic_rate", "seeds", "timeout", "expect_outcome", "workload", "transport", "fault")
-        self.table(data, "", (*top, "background", "expect"), ("fabric", "workload", "transport"))
-        base = self.fabric(data["fabric"], "fabric")
-        if "nic_rate" in data:
+        table = convert(data, _File)
+        base = self.fabric(table.fabric, "fabric")
+        if table.nic_rate is not None:
             try:
-                base = at_rate(base, parse_rate(data["nic_rate"], "nic_rate"))
+                base = at_rate(base, table.nic_rate)
             except FabricError as error:
-                raise self.fail("nic_rate", f": {error}") from None
-        seeds = data.get("seeds", [1])
-        if not isinstance(seeds, list) or not seeds or not all(type(s) is int and 0 <= s <= MAX_WHOLE for s in seeds):
-            raise self.fail("seeds", f"= {seeds!r} must be a list of whole numbers below 2^63, like [1, 2, 3]")
-        if len(set(seeds)) < len(seeds):
-            raise self.fail("seeds", f"= {seeds!r} must be different: the same seed repeats the same draws")
-        workload = read_workload(self, data["workload"])
-        every = [self.transport(t, f"transport[{i}]", base) for i, t in enumerate(self.list_of(data, "transport"))]
+                raise Refused("nic_rate", f": {error}") from None
+        workload = read_workload(table.workload, "workload")
+        every = [self.transport(t, f"transport[{i}]", base) for i, t in enumerate(table.transport)]
         if len({t.name for t in every}) < len(every):
-            raise self.fail("transport", f"names are not unique ({', '.join(t.name for t in every)}): give each its own name")
+            raise Refused("transport", f"names are not unique ({', '.join(t.name for t in every)}): give each its own name")
         chosen = self.chosen(every, wanted, base)
         for transport in chosen:
             try:
-                check_fits(workload, transport.fabric, seeds)
+                check_fits(workload, transport.fabric, table.seeds)
             except WorkloadError as error:
                 raise ScenarioError(f"{self.file}: {error}") from None
-        faults = self.faults(self.list_of(data, "fault"), [t.fabric for t in chosen], workload)
-        expects = [self.expect(e, f"expect[{i}]", [*every, *chosen], workload) for i, e in enumerate(self.list_of(data, "expect"))]
+        for i, expect in enumerate(table.expect):
+            self.check_names(expect, f"expect[{i}]", [*every, *chosen])
         names = {t.name.replace("-", "_") for t in chosen}
-        timeout_ns = self.parsed(parse_duration, data.get("timeout", "120s"), "timeout")
-        if not timeout_ns:
-            raise self.fail("timeout", f"= {data['timeout']!r} must be longer than 0, like \"120s\"")
-        if not isinstance(data["name"], str) or not re.fullmatch(r"[^/\x00-\x1f\x7f]{1,100}", data["name"]):
-            raise self.fail("name", f"= {data['name']!r} must be text that can be part of a file's name, of at most 100 letters")
+        fabrics = [t.fabric for t in chosen]
         return Scenario(
-            name=data["name"],
-            description=str(data.get("description", "")).strip(),
-            seeds=tuple(seeds),
-            timeout_ns=timeout_ns,
-            expect_outcome=self.one_of(data.get("expect_outcome", "done"), OUTCOMES, "expect_outcome"),
+            name=table.name,
+            description=table.description.strip(),
+            seeds=table.seeds,
+            timeout_ns=table.timeout or TIMEOUT_NS,
+            expect_outcome=table.expect_outcome,
             workload=workload,
             transports=tuple(chosen),
-            faults=faults,
-            backgrounds=self.backgrounds(self.list_of(data, "background"), [t.fabric for t in chosen]),
-            expects=tuple(e for e in expects if names_in(e.check) <= names),  # those of transports left out are not asked
+            faults=self.faults(table.fault, fabrics, workload),
+            backgrounds=read_backgrounds(table.background, fabrics),
+            expects=tuple(e for e in table.expect if names_in(e.check) <= names),  # those of transports left out are not asked
             file=file,
             text=text,
             fabric=base,
         )
 
     def chosen(self, every: list[Transport], wanted: Sequence[str], base: Fabric) -> list[Transport]:
-        if not every:
-            raise self.fail("transport", 'is empty: add a [[transport]] with kind = "mrc"')
         out: list[Transport] = []
         for name in wanted:
             found = [t for t in every if t.name == name] or [t for t in every if t.kind == name]
@@ -251,80 +288,51 @@ class _Reader(BackgroundValues):
                     raise ScenarioError(
                         f"--transport {name}: {self.file} has {', '.join(t.name for t in every)}; kinds are {', '.join(KINDS)}"
                     )
-                found = [self.transport({"kind": name}, f"--transport {name}", base)]
+                found = [self.transport(_Transport(name), f"--transport {name}", base)]
             out += [t for t in found if t not in out]
         return out or every
 
-    def transport(self, data: Any, where: str, base: Fabric) -> Transport:
-        self.table(data, where, ("kind", "name", "fabric", "fabric_options", "options", "controller", "clustermapper"), ("kind",))
-        kind = self.one_of(data["kind"], KINDS, f"{where}.kind")
-        options = dict(data.get("options", {})) if isinstance(data.get("options", {}), dict) else None
-        if options is None:
-            raise self.fail(f"{where}.options", "must be a table")
-        fabric = self.fabric(data["fabric"], f"{where}.fabric", base) if "fabric" in data else base
-        if "fabric_options" in data:
-            fabric = self.variant(fabric, data["fabric_options"], f"{where}.fabric_options")
-        name = data.get("name", kind)
-        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,30}", name):
-            raise self.fail(f"{where}.name", f"= {name!r} must be letters, digits, '-' or '_'")
-        qps = self.whole(options, "qps", f"{where}.options", 1, 1, 64)
-        options.pop("qps", None)
-        reconvergence: int | None = None
-        if kind != "mrc":
-            reconvergence = self.parsed(parse_duration, options.pop("reconvergence", "0.5s"), f"{where}.options.reconvergence")
-        elif "reconvergence" in options:
-            raise self.fail(f"{where}.options.reconvergence", "is for transports that wait for the network; MRC never does")
-        try:  # the engine judges its own options, now rather than once a fabric stands
+    def transport(self, table: _Transport, where: str, base: Fabric) -> Transport:
+        kind = table.kind
+        fabric = self.fabric(table.fabric, f"{where}.fabric", base) if table.fabric is not None else base
+        try:
+            fabric = variant_of(fabric, table.fabric_options)
+        except FabricError as error:
+            raise Refused(f"{where}.fabric_options", f": {error}") from None
+        common = convert(table.options, _CommonOptions, f"{where}.options")
+        options = {key: value for key, value in table.options.items() if key not in ("qps", "reconvergence")}
+        try:  # the engine checks its own options, now rather than once a fabric stands
             check_options(kind, fabric, options)
         except Refused as error:
-            raise self.fail(f"{where}.options.{error.key}", error.text) from None
+            raise Refused(f"{where}.options.{error.key}", error.text) from None
         except ValueError as error:
-            raise self.fail(f"{where}.options", f"- {error}") from None
-        controller = self.one_of(data.get("controller", "none"), POLICIES, f"{where}.controller")
-        if controller != "none" and kind != "mrc":
-            raise self.fail(f"{where}.controller", f'= "{controller}" is for kind = "mrc": {kind} cannot choose its paths')
-        return Transport(kind, name, fabric, reconvergence, qps, options, controller, self.mapper(data, where, kind))
+            raise Refused(f"{where}.options", f"- {error}") from None
+        waits = None if kind == "mrc" else RECONVERGENCE_NS if common.reconvergence is None else common.reconvergence
+        mapper = self.mapper(table.clustermapper, f"{where}.clustermapper", kind)
+        return Transport(kind, table.name or kind, fabric, waits, common.qps, options, table.controller, mapper)
 
-    def mapper(self, data: dict[str, Any], where: str, kind: str) -> Options | None:
-        if data.get("clustermapper", False) is False:
+    def mapper(self, options: bool | dict[str, Any], where: str, kind: str) -> Options | None:
+        if options is False:
             return None
         try:
-            made = Options.read(data["clustermapper"])
+            mapper = Options.read(options)
         except Refused as error:
-            raise self.fail(join(f"{where}.clustermapper", error.key), error.text) from None
-        if kind in KERNEL_KINDS:
-            raise self.fail(f"{where}.clustermapper", f"needs raw sockets, which {kind} has not: leave it out")
-        if made.policy != "report" and kind != "mrc":
-            raise self.fail(f"{where}.clustermapper", f'- {kind} has no denylist: say clustermapper = {{ policy = "report" }}')
-        return made
+            raise Refused(join(where, error.key), error.text) from None
+        if mapper.policy != "report" and kind != "mrc":
+            raise Refused(where, f'- {kind} has no denylist: say clustermapper = {{ policy = "report" }}')
+        return mapper
 
-    def expect(self, data: Any, where: str, transports: list[Transport], workload: Workload) -> Expect:
-        self.table(data, where, ("check", "name", "placement", "median", "setting", "only_in", "because"), ("check",))
-        check = str(data["check"])
-        try:
-            names = names_in(check)
-        except CheckError as error:
-            raise self.fail(f"{where}.check", f"= {check!r}: {error}") from None
+    def check_names(self, expect: Expect, where: str, transports: list[Transport]) -> None:
+        """The check names transports, and its setting keys and values, that there are."""
         known = {t.name.replace("-", "_") for t in transports}
-        for name in sorted(names - known):
-            raise self.fail(f"{where}.check", f"= {check!r}: no transport {name!r}, there are {', '.join(sorted(known))}")
-        placement = data.get("placement")
-        if placement is not None:
-            self.one_of(placement, PLACEMENTS, f"{where}.placement")
-        setting = data.get("setting", {})
-        self.table(setting, f"{where}.setting", list(self.varied) or ("a key of [sweep]",))
-        for key, value in setting.items():
+        for name in sorted(names_in(expect.check) - known):
+            raise Refused(f"{where}.check", f"= {expect.check!r}: no transport {name!r}, there are {', '.join(sorted(known))}")
+        for key, value in expect.setting.items():
+            if key not in self.varied:
+                raise Refused(f"{where}.setting.{key}", nearest(key, self.varied or ("a key of [sweep]",)))
             if value not in self.varied[key]:
                 there = ", ".join(map(str, self.varied[key]))
-                raise self.fail(f'{where}.setting."{key}"', f"= {value!r} is not in [sweep], which has {there}")
-        only_in, because = data.get("only_in"), str(data.get("because", ""))
-        if only_in is not None:
-            self.one_of(only_in, WORLDS, f"{where}.only_in")
-            if not because:
-                raise self.fail(f"{where}.only_in", "needs a reason: because = \"...\", why the other world cannot be asked")
-        return Expect(
-            check, str(data.get("name", check)), placement, self.switch(data, "median", where, False), dict(setting), only_in, because
-        )
+                raise Refused(f'{where}.setting."{key}"', f"= {value!r} is not in [sweep], which has {there}")
 
 
 __all__ = [

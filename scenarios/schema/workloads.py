@@ -8,27 +8,22 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct, field
+from msgspec.structs import fields
 
 from agents.collectives.flows import parse, places
 from agents.collectives.group import CollectiveError
 from agents.collectives.registry import find
-from scenarios.schema.values import Values, parse_duration, parse_size
+from testbed.units import Duration, Size, Span
 from topologies import Fabric, FabricError
+from topologies.structs import Refused, convert, join, one_of, text
 from topologies.theory import COLLECTIVES, PLACEMENTS, collective_phases, place_ranks, ring_edges
 
 PATTERNS = ("incast", "permutation", "flows")
 DTYPES = ("float32", "int32")
-_STEPPED = ("placement", "dtype", "steps", "warmup_steps", "slices")
-_ENDING = ("duration", "messages", "outstanding")
-_KEYS = {
-    **dict.fromkeys(COLLECTIVES, _STEPPED),
-    "incast": ("senders", "victim", "victim_alone", *_ENDING),
-    "permutation": _ENDING,
-    "flows": ("flow", "outstanding"),
-}
-_FLOW_KEYS = ("name", "src", "dst", "start", "for", "messages", "evs")
 SLOTS_PER_MESSAGE = 2
 """Slots that a receiver has per message that its sender may have in flight (agents.collectives.flows)."""
 SWAPS = 20
@@ -100,89 +95,135 @@ class Workload:
         return self.kind in PATTERNS
 
 
-def read_workload(values: Values, data: Any) -> Workload:
-    """The ``[workload]`` table. Raises :class:`scenarios.schema.values.ScenarioError`."""
-    w = "workload"
-    every = ("kind", "message_bytes", *dict.fromkeys(key for keys in _KEYS.values() for key in keys))
-    values.table(data, w, every, ("kind", "message_bytes"))
-    kind = values.one_of(data["kind"], (*COLLECTIVES, *PATTERNS), f"{w}.kind")
+# --- the table -----------------------------------------------------------------------------------------------------
+
+Dtype = Annotated[str, one_of(DTYPES)]
+Placement = Annotated[str, one_of(PLACEMENTS)]
+Messages = Annotated[int, Meta(ge=1, le=1 << 24)]
+
+
+class _Flow(Struct, frozen=True, forbid_unknown_fields=True):
+    """One ``[[workload.flow]]``."""
+
+    src: str
+    dst: str
+    name: Annotated[str, text("[^']{1,30}", "some 30 characters at most, without '")] = ""
+    start: Duration | None = None
+    for_: Span | None = field(name="for", default=None)
+    messages: Messages | None = None
+    evs: Annotated[int, Meta(ge=0, le=1024)] = 0
+
+    def __post_init__(self) -> None:
+        if (self.for_ is None) == (self.messages is None):
+            raise Refused("", "needs either 'for' (like '10s') or 'messages' (how many)")
+
+    def named(self) -> NamedFlow:
+        return NamedFlow(self.name or f"{self.src}-{self.dst}", self.src, self.dst, self.start or 0, self.for_, self.messages, self.evs)
+
+
+class _Table(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What all kinds of ``[workload]`` have."""
+
+    kind: str
+    message_bytes: Size
+
+    def __post_init__(self) -> None:
+        if self.message_bytes % 4 or self.message_bytes < 4:
+            raise Refused("message_bytes", f"= {self.message_bytes} must be a multiple of 4")
+
+    def workload(self) -> Workload:
+        raise NotImplementedError
+
+
+class _Steps(_Table, frozen=True, kw_only=True):
+    """A collective."""
+
+    steps: Annotated[int, Meta(ge=1, le=1_000_000)]
+    warmup_steps: Annotated[int, Meta(ge=0, le=1000)] = 1
+    slices: Annotated[int, Meta(ge=1, le=64)] = 4
+    placement: Annotated[list[Placement], Meta(min_length=1)] | Placement = "packed"
+    dtype: Dtype = "float32"
+
+    def workload(self) -> Workload:
+        places = [self.placement] if isinstance(self.placement, str) else self.placement
+        return Workload(
+            self.kind, tuple(dict.fromkeys(places)), self.message_bytes, self.dtype, self.steps, self.warmup_steps, self.slices
+        )
+
+
+class _Pattern(_Table, frozen=True, kw_only=True):
+    outstanding: Annotated[int, Meta(ge=1, le=256)] = 4
+
+
+class _Flows(_Pattern, frozen=True, kw_only=True):
+    flow: list[_Flow] = []
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        names = [flow.named().name for flow in self.flow]
+        if not names:
+            raise Refused("flow", 'is empty: add a [[workload.flow]] with src = "h0", dst = "h1", for = "5s"')
+        if len(set(names)) < len(names):
+            raise Refused("flow", f"names are not unique ({', '.join(names)}): give each its own name")
+
+    def workload(self) -> Workload:
+        flows = tuple(flow.named() for flow in self.flow)
+        return Workload(self.kind, message_bytes=self.message_bytes, outstanding=self.outstanding, flows=flows)
+
+
+class _Permutation(_Pattern, frozen=True, kw_only=True):
+    duration: Span | None = None
+    messages: Messages | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.duration is None) == (self.messages is None):
+            raise Refused("", "needs either 'duration' (like '10s') or 'messages' (how many)")
+
+    def workload(self) -> Workload:
+        return Workload(
+            self.kind,
+            message_bytes=self.message_bytes,
+            outstanding=self.outstanding,
+            duration_ns=self.duration,
+            messages=self.messages,
+        )
+
+
+class _Incast(_Permutation, frozen=True, kw_only=True):
+    senders: Annotated[int, Meta(ge=1, le=1 << 20)]
+    victim: bool = False
+    victim_alone: Duration | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.victim_alone and not self.victim:
+            raise Refused("victim_alone", "needs victim = true")
+        if self.victim and self.duration is None:
+            raise Refused("victim", "needs 'duration': nobody knows when the last of 'messages' arrives")
+
+    def workload(self) -> Workload:
+        return replace(super().workload(), senders=self.senders, victim=self.victim, victim_alone_ns=self.victim_alone or 0)
+
+
+_TABLES: dict[str, type[_Table]] = {
+    **dict.fromkeys(COLLECTIVES, _Steps), "incast": _Incast, "permutation": _Permutation, "flows": _Flows,
+}  # fmt: skip
+
+
+class _Kind(Struct):
+    kind: Annotated[str, one_of(_TABLES)]
+
+
+def read_workload(data: Any, where: str) -> Workload:
+    """The ``[workload]`` table. Raises :class:`topologies.structs.Refused`."""
+    kind = convert(data, _Kind, where).kind
+    own = [f.encode_name for f in fields(_TABLES[kind])]
+    every = {f.encode_name for table in _TABLES.values() for f in fields(table)}
     for key in data:
-        if key not in ("kind", "message_bytes", *_KEYS[kind]):
-            raise values.fail(f"{w}.{key}", f"is not for kind = {kind!r}, which has {', '.join(_KEYS[kind])}")
-    size = values.parsed(parse_size, data["message_bytes"], f"{w}.message_bytes")
-    if size % 4 or size < 4:
-        raise values.fail(f"{w}.message_bytes", f"= {size} must be a multiple of 4")
-    if kind in COLLECTIVES:
-        return _collective(values, data, kind, size)
-    return _pattern(values, data, kind, size)
-
-
-def _collective(values: Values, data: dict[str, Any], kind: str, size: int) -> Workload:
-    w = "workload"
-    if "steps" not in data:
-        raise values.fail(f"{w}.steps", "is missing")
-    placement = data.get("placement", ["packed"])
-    places = placement if isinstance(placement, list) and placement else [placement]
-    return Workload(
-        kind=kind,
-        placement=tuple(dict.fromkeys(values.one_of(p, PLACEMENTS, f"{w}.placement") for p in places)),
-        message_bytes=size,
-        dtype=values.one_of(data.get("dtype", "float32"), DTYPES, f"{w}.dtype"),
-        steps=values.whole(data, "steps", w, 0, 1, 1_000_000),
-        warmup_steps=values.whole(data, "warmup_steps", w, 1, 0, 1000),
-        slices=values.whole(data, "slices", w, 4, 1, 64),
-    )
-
-
-def _pattern(values: Values, data: dict[str, Any], kind: str, size: int) -> Workload:
-    w = "workload"
-    outstanding = values.whole(data, "outstanding", w, 4, 1, 256)
-    if kind == "flows":
-        flows = tuple(_named_flow(values, f, f"{w}.flow[{i}]") for i, f in enumerate(values.list_of(data, "flow", f"{w}.")))
-        if not flows:
-            raise values.fail(f"{w}.flow", 'is empty: add a [[workload.flow]] with src = "h0", dst = "h1", for = "5s"')
-        if len({f.name for f in flows}) < len(flows):
-            raise values.fail(f"{w}.flow", f"names are not unique ({', '.join(f.name for f in flows)}): give each its own name")
-        return Workload(kind, message_bytes=size, outstanding=outstanding, flows=flows)
-    duration, messages = _ending(values, data, w, "duration")
-    senders, victim, alone = 0, False, 0
-    if kind == "incast":
-        if "senders" not in data:
-            raise values.fail(f"{w}.senders", "is missing")
-        senders = values.whole(data, "senders", w, 0, 1, 1 << 20)
-        victim = values.switch(data, "victim", w, False)
-        alone = values.parsed(parse_duration, data.get("victim_alone", 0), f"{w}.victim_alone")
-        if alone and not victim:
-            raise values.fail(f"{w}.victim_alone", "needs victim = true")
-        if victim and duration is None:
-            raise values.fail(f"{w}.victim", "needs 'duration': nobody knows when the last of 'messages' arrives")
-    return Workload(
-        kind, message_bytes=size, outstanding=outstanding, duration_ns=duration, messages=messages, senders=senders, victim=victim,
-        victim_alone_ns=alone,
-    )  # fmt: skip
-
-
-def _ending(values: Values, data: dict[str, Any], where: str, key: str) -> tuple[int | None, int | None]:
-    """(ns, number of messages), one of them None."""
-    if (key in data) == ("messages" in data):
-        raise values.fail(where, f"needs either {key!r} (like '10s') or 'messages' (how many)")
-    if key not in data:
-        return None, values.whole(data, "messages", where, 0, 1, 1 << 24)
-    ns = values.parsed(parse_duration, data[key], f"{where}.{key}")
-    if not ns:
-        raise values.fail(f"{where}.{key}", "= 0 leaves no time to send")
-    return ns, None
-
-
-def _named_flow(values: Values, data: Any, where: str) -> NamedFlow:
-    values.table(data, where, _FLOW_KEYS, ("src", "dst"))
-    src, dst = str(data["src"]), str(data["dst"])
-    for_ns, messages = _ending(values, data, where, "for")
-    name = data.get("name", f"{src}-{dst}")
-    if not isinstance(name, str) or not 0 < len(name) <= 30 or "'" in name:
-        raise values.fail(f"{where}.name", f"= {name!r} must be some 30 characters at most, without '")
-    start = values.parsed(parse_duration, data.get("start", 0), f"{where}.start")
-    return NamedFlow(name, src, dst, start, for_ns, messages, values.whole(data, "evs", where, 0, 0, 1024))
+        if key in every and key not in own:
+            raise Refused(join(where, key), f"is not for kind = {kind!r}, which has {', '.join(own[2:])}")
+    return convert(data, _TABLES[kind], where).workload()
 
 
 # --- on a fabric ---------------------------------------------------------------------------------------------------

@@ -93,7 +93,10 @@ class IperfCommands:
         src, dst = (fabric.host_number(name) for name in hosts)
         if src == dst:
             raise UserError("iperf3 needs two different hosts")
-        rate = None if given["rate"] is None else parse_rate(given["rate"], "iperf3: -b")
+        try:
+            rate = None if given["rate"] is None else parse_rate(given["rate"])
+        except ValueError as error:
+            raise UserError(f"iperf3: -b = {given['rate']!r} {error}") from None
         if given["udp"] and not rate:
             raise UserError("iperf3: UDP sends at a rate: say which, like -b 2Mbit")
         if rate and wire_rate(fabric, rate) > fabric.nic_rate:

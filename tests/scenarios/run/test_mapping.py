@@ -161,8 +161,8 @@ def test_a_transport_may_be_mapped(value: str) -> None:
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("transport.mrc.clustermapper={intervall = 2}", "clustermapper has no key 'intervall': did you mean 'interval'"),
-        ("transport.mrc.clustermapper=3", "true, false or a table"),
+        ("transport.mrc.clustermapper={intervall = 2}", "clustermapper.intervall is not a key: did you mean 'interval'"),
+        ("transport.mrc.clustermapper=3", "true or false, or a table"),
         ('transport.mrc.clustermapper={policy = "x"}', "nic-links, report, all"),
         ("transport.mrc.clustermapper={threshold = 0.9}", "0.001..0.5"),
         ("transport.roce.clustermapper=true", "no denylist"),

@@ -57,7 +57,7 @@ def test_an_entry_with_everything_and_one_with_little(tmp_path: Path) -> None:
         ({"dst": '"h0"'}, "goes from h0 to itself"),
         ({"protocol": '"sctp"'}, "there are tcp, udp"),
         ({"rate": None}, "background[0].rate is missing: UDP sends at a rate"),
-        ({"rate": '"fast"'}, "is not a rate: write it like '2Mbit'"),
+        ({"rate": '"fast"'}, "is not a rate: write it like '10Mbit'"),
         ({"rate": '"9.99Mbit"'}, "9.99Mbit is 10.24 Mbit/s on the wire, more than a port of fabric 'tiny' carries (10 Mbit/s): lower it"),
         ({"rate": '"10"'}, "must be 1kbit or more"),
         ({"path": '"p0-3"'}, "background[0].path = 'p0-3' must be plane and uplink, like 'p0/3'"),
