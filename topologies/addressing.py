@@ -1,7 +1,7 @@
 """The one module that knows addresses: uSIDs, outer SRv6 addresses, hosts' inner addresses, EVs.
 
 SRv6 NEXT-C-SID (RFC 9800, F3216): a 32-bit locator block followed by up to six 16-bit uSIDs. How the bits of a uSID and of
-an EV are used is our own choice: uSID = plane(4) | tier(2) | index(10), tier 1 = T0, 2 = T1, 3 = host downlink, so
+an EV are used [ours]: uSID = plane(4) | tier(2) | index(10), tier 1 = T0, 2 = T1, 3 = host downlink, so
 that no uSID is ever zero; EV = plane(16) | uplink(16).
 """
 
@@ -15,12 +15,12 @@ BLOCK = bytes.fromhex("fcbbbb00")
 """Locator block fcbb:bb00::/32."""
 TIER_T0, TIER_T1, TIER_HOST = 1, 2, 3
 INNER_PREFIX = bytes.fromhex("fd6d7263000000000000000000000000")[:14]
-"""Hosts' one inner address each: fd6d:7263::<number + 1> (a unique local prefix; our own choice)."""
+"""Hosts' one inner address each: fd6d:7263::<number + 1> (a unique local prefix) [ours]."""
 BACKGROUND_PREFIX = bytes.fromhex("fd6d7263000b")
 """Background flows' two addresses each: fd6d:7263:b::<flow>:<end>, apart from the hosts' own, so that each has routes of its own and every
-counter can tell its frames from the workload's (our own choice)."""
+counter can tell its frames from the workload's [ours]."""
 HOST_MAC = bytes.fromhex("026d72630001")
-"""All host ports share one MAC: switches redirect frames without rewriting them (our own choice)."""
+"""All host ports share one MAC: switches redirect frames without rewriting them [ours]."""
 ROUTER_MAC = HOST_MAC
 """Hosts address every frame to the MAC that the receiving host listens to."""
 GATEWAY = "fe80::1"
@@ -114,7 +114,7 @@ def host_of_inner(address: bytes) -> int:
 
 
 def plane_address(plane: int, host: int) -> bytes:
-    """A host's inner address on one plane, fd6d:7263::<plane + 1>:<number + 1>: there only while MPTCP runs (our own choice)."""
+    """A host's inner address on one plane, fd6d:7263::<plane + 1>:<number + 1>: there only while MPTCP runs [ours]."""
     return INNER_PREFIX[:12] + (plane + 1).to_bytes(2, "big") + (host + 1).to_bytes(2, "big")
 
 

@@ -7,7 +7,7 @@ same number in every plane (MRC paper, section 2). Planes never meet outside the
 Everyone receives the :class:`Fabric` as an argument; there is no global topology. Ports and links are
 enumerated here, once, in a fixed order, so that every process derives the same numbers from the same value.
 
-Names (our own choice): host ``h3``; switch ``p0-t0-1`` (plane 0, tier 0, number 1); port ``h3-p0`` (a host's
+Names [ours]: host ``h3``; switch ``p0-t0-1`` (plane 0, tier 0, number 1); port ``h3-p0`` (a host's
 NIC port on plane 0), ``p0-t0-1-d2`` (downlink 2), ``p0-t0-1-u3`` (uplink to T1 number 3), ``p0-t1-3-d1`` (down to
 T0 number 1); link ``h3:p0-t0-0`` or ``p0-t0-1:p0-t1-3``. Port names fit Linux' 15 characters.
 """
@@ -25,9 +25,9 @@ from msgspec.structs import asdict, force_setattr
 from topologies.structs import Refused, convert, text
 
 MAX_PLANES = 16
-"""The uSID has four bits for the plane (our own choice, docs/addressing.md)."""
+"""The uSID has four bits for the plane [ours; docs/addressing.md]."""
 MAX_INDEX = 1 << 10
-"""The uSID has ten bits for a switch's number in its tier, or a downlink's under its T0 (our own choice)."""
+"""The uSID has ten bits for a switch's number in its tier, or a downlink's under its T0 [ours]."""
 MAX_NAME = 15
 """Linux interface names hold 15 characters (IFNAMSIZ - 1)."""
 

@@ -17,7 +17,7 @@ from topologies.structs import given, options_of
 
 @dataclass(frozen=True)
 class Config:
-    """Knobs of one endpoint; every default without a source is our own choice."""
+    """Knobs of one endpoint; every default without a source is [ours]."""
 
     base_rtt: int  # ns, configured
     plane_bdp: int  # bytes

@@ -13,7 +13,7 @@ class Congestion:
     """A window that never changes, and a rate that nothing changes either unless a subclass does.
 
     ``window`` in bytes of frames; ``rate`` in bits/s, 0 for no limit but the port's; ``slack_ns`` is how much lateness of
-    the host's own timers is made up for: a packet that left so much after its time does not delay the next [D].
+    the host's own timers is made up for: a packet that left so much after its time does not delay the next [ours].
     """
 
     def __init__(self, window: int, rate: int = 0, slack_ns: int = 0) -> None:

@@ -2,7 +2,7 @@
 
 Zhu et al., "Congestion Control for Large-Scale RDMA Deployments", SIGCOMM 2015, section 3.1 and figure 7. Where the paper
 leaves room, NVIDIA's page on its adapters' parameters and the public ns-3 model decide; what is decided here alone is marked
-[D]. Three numbers say it all:
+[ours]. Three numbers say it all:
 
 - ``current`` (R_C), at which the queue pair sends; ``target`` (R_T), where it was before the last cut; ``alpha``, how congested the
   path seems.
@@ -13,11 +13,11 @@ leaves room, NVIDIA's page on its adapters' parameters and the public ns-3 model
   ============================ ===================================================
   max(t, b) <= F               fast recovery: R_T stays
   else min(t, b) <= F          additive increase: R_T += R_AI
-  else                         hyper increase: R_T += (min(t, b) - F) R_HAI [D]
+  else                         hyper increase: R_T += (min(t, b) - F) R_HAI [ours]
   ============================ ===================================================
 
   and in each case R_C = (R_T + R_C) / 2. Nothing exceeds the line rate or falls below the least rate.
-- It begins at line rate with no stages running, and is back there once R_T is and R_C lacks less than R_AI of it [D].
+- It begins at line rate with no stages running, and is back there once R_T is and R_C lacks less than R_AI of it [ours].
 
 A loss changes nothing: DCQCN was made for a network that does not drop.
 """

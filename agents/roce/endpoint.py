@@ -158,7 +158,7 @@ class Endpoint(QueuePairs):
 
     def _refuse_in_error(self, now: int, qp: QueuePair, psn: int) -> None:
         """A request for a QP in ERROR. The specification drops it silently and counts on the peer's retry counter; ours may be
-        endless, so the peer is told, with the NAK it may have lost or "operational", once per base RTT at most [D]."""
+        endless, so the peer is told, with the NAK it may have lost or "operational", once per base RTT at most [ours]."""
         if now - qp.refused_at < self._fabric.base_rtt_ns:
             return
         qp.refused_at = now

@@ -7,7 +7,7 @@ The hash is CRC-32 over the inner 5-tuple from a start value that is the fabric'
 MurmurHash3's 32-bit finaliser, because CRC alone is linear and consecutive source ports would fall in patterns.
 Among the paths the highest of mix(flow, EV) wins (rendezvous hashing): a failure moves only the flows it hit, as
 resilient ECMP does. Plain modulo ECMP would move nearly all of them and reorder the innocent; the baseline gets the kinder of
-the two that are deployed [D].
+the two that are deployed [ours].
 """
 
 from __future__ import annotations

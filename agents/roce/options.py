@@ -27,15 +27,15 @@ class Knobs:
     """
 
     congestion: str = "dcqcn"  # or "fixed" (a window, no rate)
-    # Window in BDP of a path: a NIC port's rate times the base RTT. 0: none but the 1024 packets that can be outstanding [D]. Default:
+    # Window in BDP of a path: a NIC port's rate times the base RTT. 0: none but the 1024 packets that can be outstanding [ours]. Default:
     # 0 for dcqcn, 1.5 for fixed.
     window_bdp: float = -1.0
     window: int = -1  # in bytes of frames; at least one packet always goes. Default: from window_bdp
     # Fixed timeout, ns. Default: the larger of 4 and buffer_bdp + 2 base RTTs, above what one full buffer on the way delays (NICs ship
-    # thousands of RTTs: 4.096 us x 2^14 = 67 ms [D]).
+    # thousands of RTTs: 4.096 us x 2^14 = 67 ms [ours]).
     rto_ns: int = -1
     retry_count: int = -1  # RTOs in a row before ERROR; -1: for ever, to wait for re-convergence
-    # Packets between AckReq bits [D]; a message's last one always has it, and one is asked for every quarter of rto_ns, however slow the
+    # Packets between AckReq bits [ours]; a message's last one always has it, and one is asked for every quarter of rto_ns, however slow the
     # queue pair. Default: half a BDP, or a third of a smaller window.
     ack_every: int = -1
     rnr_ns: int = -1  # how long a peer waits that found no receive request posted. Default: one base RTT

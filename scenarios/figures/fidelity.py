@@ -14,11 +14,11 @@ TRUSTWORTHY, DOUBTFUL, INVALID = "trustworthy", "doubtful", "invalid"
 SAMPLE_S = 0.2
 """scenarios.run.watch samples the CPU and the clocks so often [ours]."""
 BUSY = 0.90
-"""A machine busier than this shapes what it measures [our own choice]."""
+"""A machine busier than this shapes what it measures [ours]."""
 BUSY_SHARE = 0.10
-"""... if it is so for longer than this share of the run, and than a second [our own choice]."""
+"""... if it is so for longer than this share of the run, and than a second [ours]."""
 STALL_RTTS, STALL_NS = 6, 40_000_000
-"""An agent that could not run for longer than so many base RTTs, and than so long at all, shows in what is measured [our own choice]."""
+"""An agent that could not run for longer than so many base RTTs, and than so long at all, shows in what is measured [ours]."""
 PRESSURE = 0.95
 """A machine in which some task waits for a core for a larger share of the time has none to spare [ours]."""
 DELAY_RTTS = 0.25

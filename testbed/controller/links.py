@@ -13,7 +13,7 @@ from typing import Any
 from topologies import Fabric, Link
 
 JOURNAL_LENGTH = 10_000
-"""Changes kept for the REST view; older ones leave [our own choice]."""
+"""Changes kept for the REST view; older ones leave [ours]."""
 
 
 @dataclass(frozen=True)

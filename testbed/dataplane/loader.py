@@ -22,7 +22,7 @@ PINS = Path("/sys/fs/bpf/mrcbed")
 INGRESS = PINS / "progs" / "fabric_ingress"
 EGRESS = PINS / "progs" / "fabric_egress"
 HIGH_CLASS_SHARE = 4
-"""The high class may queue this part of the port's buffer: 2 BDP by default, over a hundred SACKs (our own choice)."""
+"""The high class may queue this part of the port's buffer: 2 BDP by default, over a hundred SACKs [ours]."""
 MAX_BUFFER = 1 << 31
 _NEVER = (1 << 32) - 1
 """Thresholds have 32 bits; one that does not fit lies above every buffer."""

@@ -17,7 +17,7 @@ from topologies.clos import Fabric, Port
 from topologies.paths import path_evs
 
 MTU_ROOM = 64
-"""Link MTU above a full data packet's: immediates and other transports' headers fit (our own choice)."""
+"""Link MTU above a full data packet's: immediates and other transports' headers fit [ours]."""
 BURST_NS = 500_000
 """What a port may catch up after a late timer, which HTB cannot tell from having had nothing to send: ports that often pause go faster than
 their rate by that much each time. Shorter, and late timers cost full ports so much that queues grow and mark [ours; docs/fidelity.md]."""

@@ -47,7 +47,7 @@ from topologies.clos import Fabric
 CRASH_POINTS = (*STEPS, "controller", "captures", "started", "agents", "agents-started")
 """Where the environment variable MRCBED_CRASH_AT makes bring-up fail: ``<point>`` raises there, ``<point>:kill`` kills this process."""
 MAX_HOSTS = 64
-"""Every host is processes, and every pair of hosts a route: more come up in minutes, not seconds [our own choice]."""
+"""Every host is processes, and every pair of hosts a route: more come up in minutes, not seconds [ours]."""
 CONTROLLER_S = 20.0
 AGENTS_S = 20.0
 FLUSH_S = 0.4

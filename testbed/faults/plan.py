@@ -34,7 +34,7 @@ AS_GOOD_AS_DEAD = 0.3
 """A path that loses this share of its packets does not count as one: an answer has to come back, too."""
 LOADED_RTTS = 4
 """Smoothed RTT under load and faults, base RTTs, at most: queues are trimmed at a BDP, and the slowest links have a fifth of their rate
-[our own choice]."""
+[ours]."""
 EVERY_KIND = tuple(name for name, kind in KINDS.items() if kind.heals)
 
 

@@ -24,7 +24,7 @@ from testbed.errors import UserError
 
 CLONE_NEWNET = 0x40000000
 RECEIVE_BUFFER = 8 << 20
-"""Bytes; a whole `wide` fabric going down at once is under 2 MB of messages [our own choice]."""
+"""Bytes; a whole `wide` fabric going down at once is under 2 MB of messages [ours]."""
 HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence, port id: struct nlmsghdr
 REQUEST = struct.pack("=IHHII", 32, RTM_GETLINK, NLM_F_REQUEST | NLM_F_DUMP, 1, 0) + bytes(16)
 UP = IFF_UP | IFF_LOWER_UP
