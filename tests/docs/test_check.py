@@ -53,3 +53,7 @@ def test_what_does_not_exist_is_found(tmp_path: Path, text: str) -> None:
 )
 def test_what_exists_passes(tmp_path: Path, text: str) -> None:
     assert found(tmp_path, text) == []
+
+
+def test_the_readme_stays_short() -> None:
+    assert len((ROOT / "README.md").read_text().split()) < 900
