@@ -14,7 +14,7 @@ from agents.mrc.departures import Departures
 from agents.mrc.neighbours import Neighbour, Neighbours
 from agents.mrc.queue_pair import ERROR, RTS, QueuePair
 from agents.mrc.receiver.responder import BEYOND, DUPLICATE, NEW, REFUSED
-from agents.mrc.sender import loss, returned
+from agents.mrc.sender import returned
 from agents.packets import dscp, headers
 from agents.transport import PEER_UNKNOWN, REMOTE_ACCESS, REMOTE_INVALID, REMOTE_OPERATION
 from topologies.addressing import inner_address
@@ -217,7 +217,7 @@ class Arrivals:
         w, offset, entropy, _, _, cack, _, mpr, first, bitmap, ts, waiting, cc = wire.S_SACK.unpack_from(buffer, start + wire.AFTER_BTH)
         r = qp.requester
         cack &= headers.PSN_MASK
-        edge = r.una + headers.psn_delta(cack, r.una)
+        edge = r.sent.una + headers.psn_delta(cack, r.sent.una)
         fresh = r.on_sack(now, cack, first, bitmap, cc & headers.PSN_MASK, mpr)
         if fresh < 0:
             return None
@@ -229,24 +229,14 @@ class Arrivals:
             known = qp.probes.pop(offset & 0xFFFF, None)  # an answer may take several SACKs and counts once
             if known is not None:
                 path, seq, at = known
-                plane = path.plane
-                qp.health.answered(now, plane, at)
-                r.suspicion.arrived(plane, at)
-                r.paths.probe_answered(now, path, at, r.rtt.srtt)
-                r.planes_changed()
-                if m == wire.M_NONE:  # a probe that was trimmed overtook the data: it says nothing of order, nor of delay
-                    full = self.config.mtu + wire.COUNTED
-                    r.measured(now, plane, r.rtt.as_full(rtt, PROBE_BYTES, full))
-                    if path.heard(seq):
-                        r.touched.append(path)
-                    if seq > r.seq_high:
-                        r.seq_high = seq
+                qp.health.answered(now, path.plane, at)
+                r.probe_answered(now, path, seq, at, r.rtt.as_full(rtt, PROBE_BYTES, r.full) if m == wire.M_NONE else -1)
         else:
             sample = r.sample(now, edge + offset, pword & wire.F_RTX != 0, rtt)
         if path is not None:
             qp.responder.confirmed(now, entropy)
         pen = cc >> 24 & 0x7F
-        r.congestion.on_sack(now, r.news, r.in_flight, m == wire.M_SKIP_ONCE, sample, pen, cc >> 31 != 0)
+        r.congestion.on_sack(now, r.news, r.sent.in_flight, m == wire.M_SKIP_ONCE, sample, pen, cc >> 31 != 0)
         if path is not None:
             if m == wire.M_SKIP_ONCE:
                 r.paths.marked(path)
@@ -254,7 +244,7 @@ class Arrivals:
                 r.paths.lost(now, path, now, r.rtt.srtt, "always_skip")
                 r.planes_changed()
         if fresh:
-            loss.verdicts(r, now, edge + 1, edge + first, 64, waiting & 0x7FFF)
+            r.loss.verdicts(r, now, edge + 1, edge + first, 64, waiting & 0x7FFF)
         return qp
 
     def _endpoint_operation(
@@ -292,8 +282,7 @@ class Arrivals:
         if syndrome in _STATUS:
             self.acks_rx += 1
             if not qp.requester.may_end_at(psn):
-                qp.requester.bad_sacks += 1  # not the peer's word: it would know how far it is
-                return None
+                return None  # not the peer's word: it would know how far it is
             qp.requester.on_ack(now, psn)  # what was complete before the failure is complete
             qp.cause = _STATUS[syndrome]
             return qp

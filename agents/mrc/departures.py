@@ -14,6 +14,7 @@ from agents.mrc.framing import Framer
 from agents.mrc.neighbours import Neighbours, request_fields, response_fields
 from agents.mrc.paths.ev_state import ASSUMED_BAD
 from agents.mrc.queue_pair import RTS, QueuePair
+from agents.mrc.sender.sent_packets import SentPacket
 from agents.packets import dscp, headers
 from agents.transport import LONG_AGO, NEVER, REMOTE_ACCESS, REMOTE_INVALID, REMOTE_OPERATION
 
@@ -75,10 +76,11 @@ class Departures:
                 if ev >= 0:
                     return self._account(now, ev >> 16, False)
             r = qp.requester
-            if r.next < r.end or r.lost_queue:
-                if r.next_packet(now, self.free, self.slack):
+            if r.has_data():
+                packet = r.next_packet(now, self.free, self.slack)
+                if packet is not None:
                     self.turn = at + 1 if at + 1 < n else 0
-                    ev = self._data(now, qp)
+                    ev = self._data(now, qp, packet)
                     return self._account(now, ev >> 16, False)
                 if r.wait < self.wait:
                     self.wait = r.wait
@@ -94,11 +96,9 @@ class Departures:
         self.free[port] = (free if free > now else now) + size * 8_000_000_000 // self.paced_rate
         return port
 
-    def _data(self, now: int, qp: QueuePair) -> int:
-        r = qp.requester
-        m = r.tx_message
-        assert m is not None
-        k = r.tx_psn - m.first
+    def _data(self, now: int, qp: QueuePair, packet: SentPacket) -> int:
+        m = packet.message
+        k = packet.psn - m.first
         at = k * self.config.mtu
         end = at + self.config.mtu
         imm = -1
@@ -112,10 +112,11 @@ class Departures:
         else:
             op = wire.WRITE_MIDDLE if k else wire.WRITE_FIRST
         payload = m.memory[at:end]
-        ev = r.tx_path.ev
-        again = r.count[r.tx_psn % r.size] > 1
+        ev = packet.path.ev
+        again = packet.count > 1
+        asks = not qp.requester.has_data()
         self.framer.write(
-            now, qp.route, ev, op, again, r.tx_asks, qp.remote_qpn, r.tx_psn, m.rqmsn, m.msn, m.va + at, m.rkey, m.length, imm, payload
+            now, qp.route, ev, op, again, asks, qp.remote_qpn, packet.psn, m.rqmsn, m.msn, m.va + at, m.rkey, m.length, imm, payload
         )
         self.payload = payload if end > at else None
         if not again:
@@ -124,7 +125,6 @@ class Departures:
 
     def _probe(self, now: int, qp: QueuePair) -> int:
         """A Reliability Probe on the path that has waited for one longest, in the data class."""
-        r = qp.requester
         path = qp.to_probe.pop(0)
         while not self.port_up[path.plane]:
             if not qp.to_probe:
@@ -134,9 +134,7 @@ class Departures:
         qp.next_probe_id = pid + 1 if pid < 0x7FFF else 1
         if len(qp.probes) > 256:
             del qp.probes[next(iter(qp.probes))]
-        qp.probes[pid] = (path, r.seq_next, now)
-        r.psn_by_seq[r.seq_next % len(r.psn_by_seq)] = -1
-        r.seq_next += 1
+        qp.probes[pid] = (path, qp.requester.sent.probe_sent(), now)
         ext = wire.S_PETH.pack(0, pid, qp.qpn & 0xFFFF, qp.remote_qpn & 0xFFFF, self.framer.stamp(now), wire.FTYPE)
         self.framer.bare(qp.route, path.ev, self.probe_class, wire.PROBE, qp.remote_qpn, 0, ext)
         self.probes_tx += 1

@@ -21,7 +21,7 @@ from agents.mrc.paths.plane_state import STATE_NAMES
 from agents.mrc.queue_pair import ERROR, INIT, RTS, QueuePair
 from agents.mrc.receiver.advice import Advice
 from agents.mrc.receiver.responder import Responder
-from agents.mrc.sender import loss, returned
+from agents.mrc.sender import returned
 from agents.mrc.sender.congestion.choice import congestion_class
 from agents.mrc.sender.requester import Requester
 from agents.packets.headers import PSN_MASK
@@ -146,7 +146,7 @@ class Endpoint:
 
     def completed(self) -> bool:
         """Whether :meth:`completions` has any."""
-        return bool(self.finished) or any(qp.responder.completions or qp.requester.completions for qp in self.order)
+        return bool(self.finished) or any(qp.responder.completions or qp.requester.queue.completions for qp in self.order)
 
     def completions(self) -> list[Completion]:
         """Finished requests since the last call, receives first in PSN order."""
@@ -156,9 +156,8 @@ class Endpoint:
             if qp.responder.completions:
                 made.extend(qp.responder.completions)
                 qp.responder.completions.clear()
-            if qp.requester.completions:
-                made.extend(qp.requester.completions)
-                qp.requester.completions.clear()
+            if qp.requester.queue.completions:
+                made.extend(qp.requester.queue.take())
         return made
 
     # --- frames ----------------------------------------------------------------------------------------------
@@ -211,17 +210,16 @@ class Endpoint:
                     self.out.control.append(qp)
             if self.resting:
                 continue
-            if r.starting:
-                r.starting = False
-                r.progress_ns = now
-            if r.una < r.next or r.messages:
-                if loss.probe_at(r) <= now:
+            if r.timers.starting:
+                r.timers.start(now)
+            if r.is_open():
+                if r.probe_at() <= now:
                     self._tail_probe(now, qp)
-                if loss.rto_at(r) <= now:
-                    if not loss.rto(r, now):
+                if r.rto_at() <= now:
+                    if not r.rto(now):
                         self._fail(now, qp, RETRY_EXCEEDED)
                         continue
-                    if r.una >= r.next:
+                    if r.sent.una >= r.sent.next:
                         self._tail_probe(now, qp)  # only a D1 is missing: there is no packet to send again
             if r.doubts.at <= now:
                 r.settle_doubts(now)
@@ -245,17 +243,18 @@ class Endpoint:
         r = qp.requester
         paths = r.paths
         own = -1
-        if r.una < r.next and r.probes_since_progress == 0:
-            oldest = r.path[r.una % r.size]
+        probes = r.timers.probes
+        if r.sent.una < r.sent.next and probes == 0:
+            oldest = r.sent.latest(r.sent.una).path
             own = oldest.plane
             if paths.open[own]:
                 qp.to_probe.append(oldest)
         for k in range(paths.planes):
-            plane = (r.plane + r.probes_since_progress + k) % paths.planes
+            plane = (r.plane + probes + k) % paths.planes
             if paths.open[plane] and paths.usable[plane] and (plane != own or paths.live_planes() == 1):
-                qp.to_probe.append(paths.active[plane][r.probes_since_progress % paths.usable[plane]])
+                qp.to_probe.append(paths.active[plane][probes % paths.usable[plane]])
                 break
-        r.probes_since_progress = min(r.probes_since_progress + 1, 16)
+        r.timers.probed()
 
     def deadline(self) -> int:
         """When to call again at the latest, ns."""
@@ -263,8 +262,7 @@ class Endpoint:
             return min(self.out.wait, *(qp.responder.flush_at for qp in self.order)) if self.order else self.out.wait
         at = min(self.out.wait, self.neighbours.next_at)
         for qp in self.order:
-            r = qp.requester
-            d = qp.deadline(loss.rto_at(r), loss.probe_at(r))
+            d = qp.deadline()
             if d < at:
                 at = d
         return at
@@ -366,7 +364,7 @@ class Endpoint:
     def windows(self) -> list[dict[str, Any]]:
         """What each QP may have and has in flight, bytes, and its smoothed RTT."""
         return [
-            {"qpn": q.qpn, "peer": q.peer, "cwnd": q.requester.congestion.cwnd, "in_flight": q.requester.in_flight,
+            {"qpn": q.qpn, "peer": q.peer, "cwnd": q.requester.congestion.cwnd, "in_flight": q.requester.sent.in_flight,
              "srtt_ns": q.requester.rtt.srtt}
             for q in self.order
         ]  # fmt: skip
@@ -384,7 +382,7 @@ class Endpoint:
             made[name] = sum(getattr(q.requester, name) for q in self.order)
         made["spurious"] = sum(q.requester.spurious for q in self.order)
         made["bad_sacks"] = sum(q.requester.bad_sacks for q in self.order)
-        made["in_flight_bytes"] = sum(q.requester.in_flight for q in self.order)
+        made["in_flight_bytes"] = sum(q.requester.sent.in_flight for q in self.order)
         rtts = [q.requester.rtt for q in self.order if q.requester.rtt.samples]
         made["min_rtt_ns"] = min((r.min_rtt for r in rtts), default=0)
         made["srtt_ns"] = sum(r.srtt for r in rtts) // len(rtts) if rtts else 0

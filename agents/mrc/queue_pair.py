@@ -68,11 +68,11 @@ class QueuePair:
         r = self.responder
         return r.sack_due or r.ack_due or r.nak != 0 or len(self.answers) > 0 or len(self.nacks) > 0
 
-    def deadline(self, rto_at: int, probe_at: int) -> int:
+    def deadline(self) -> int:
         """The next thing that happens by itself, ns."""
         if self.state != RTS:
             return NEVER
-        if self.requester.starting:
+        if self.requester.timers.starting:
             return LONG_AGO  # posted after idling: the timers need to learn the time
         r = self.requester
-        return min(rto_at, probe_at, self.responder.flush_at, r.paths.next_probe, self.health.next_at, r.doubts.at)
+        return min(r.rto_at(), r.probe_at(), self.responder.flush_at, r.paths.next_probe, self.health.next_at, r.doubts.at)

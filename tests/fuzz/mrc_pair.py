@@ -69,13 +69,13 @@ class MrcPair(Pair):
         assert c["rx_packets"] == self.given[side], "a frame was not counted"
         for qp in engine.order:
             r, d = qp.requester, qp.responder
-            assert r.una <= r.next <= r.end and r.in_flight >= 0, "sequence space"
-            assert r.next - r.una <= r.size and len(r.lost_queue) <= r.size, "more in flight than the window"
+            assert r.sent.una <= r.sent.next <= r.queue.end and r.sent.in_flight >= 0, "sequence space"
+            assert r.sent.next - r.sent.una <= r.sent.size and len(r.sent.lost_queue) <= r.sent.size, "more in flight than the window"
             assert r.rtt.srtt >= r.rtt.path_rtt // 2, "timers can be set to no time"
             assert d.received.bit_length() <= d.size and d.high - d.expected < d.size, "receive window"
             owed = (len(qp.answers), len(qp.nacks), len(d.bases), len(qp.answer_bases), len(qp.probes) // 5, len(qp.route.heads) // 64)
             assert max(owed) <= OWED, f"state grows: {owed}"
-            assert len(r.doubts.open) <= r.size and len(r.blamed) <= r.size, "state grows"
+            assert len(r.doubts.open) <= r.sent.size and len(r.sent.order) <= 4 * r.sent.size, "state grows"
         for peer in engine.neighbours.peers.values():
             assert peer.owed <= OWED and len(peer.probes) <= OWED
         assert len(engine.qps) == 1 and len(engine.routes) == 1 and len(engine.neighbours.peers) == 1

@@ -43,13 +43,16 @@ MUTATIONS = (
         "last SACK bit never sent", "mrc/receiver/responder.py", "responder",
         ("_FULL: Final = (1 << 64) - 1", "_FULL: Final = (1 << 63) - 1"),
     ),
-    _bug("first SACK bit not read", "mrc/sender/requester.py", "requester", ("new = bitmap & ~known\n", "new = bitmap & ~known & ~1\n")),
+    _bug(
+        "first SACK bit not read", "mrc/sender/requester.py", "requester",
+        ("new = bitmap & ~sent.known(base)\n", "new = bitmap & ~sent.known(base) & ~1\n"),
+    ),
     _bug("bitmap base read one too high", "mrc/sender/requester.py", "requester", ("base = edge - 1 + offset", "base = edge + offset")),
     _bug("bitmap base sent one too low", "mrc/departures.py", "sack_frames", (">> 7, base - cack,", ">> 7, base - cack - 1,")),
     _bug("clear bits of an old SACK believed", "mrc/sender/requester.py", "requester", ("fresh = units >= 0", "fresh = True")),
     _bug(
         "RTT taken of any copy", "mrc/sender/requester.py", "requester",
-        ("self.count[slot] != (2 if rtx else 1)", "self.count[slot] < 1"),
+        ("packet.count != (2 if rtx else 1)", "packet.count < 1"),
     ),
     # Paths and planes.
     _bug("lossy EV not dropped", "mrc/paths/path_set.py", "path_set", ("self._give_up(now, path, LOST, cause)", "pass")),
@@ -80,8 +83,8 @@ MUTATIONS = (
         ("avoid.plane if avoid is not None and paths.live_planes() > 1 else -1", "-1"),
     ),
     _bug(
-        "trim taken for a dead path", "mrc/sender/returned.py", "trims",
-        ("        r.paths.marked(path)", '        r.paths.lost(now, path, now, r.rtt.srtt, "trimmed")'),
+        "trim taken for a dead path", "mrc/sender/requester.py", "trims",
+        ("            self.paths.marked(path)", '            self.paths.lost(now, path, now, self.rtt.srtt, "trimmed")'),
     ),
     _bug(
         "NACK ignored", "mrc/arrivals.py", "trims",
@@ -95,18 +98,18 @@ MUTATIONS = (
     # Windows and timers.
     _bug("receive window one too large", "mrc/receiver/responder.py", "responder", ("if i >= self.size:", "if i > self.size:")),
     _bug(
-        "peer's window one too large", "mrc/sender/requester.py", "requester",
+        "peer's window one too large", "mrc/sender/sent_packets.py", "requester",
         ("self.limit = psn + min(mpr, self.size)", "self.limit = psn + min(mpr, self.size) + 1"),
     ),
     _bug(
         "one packet more than the window", "mrc/sender/requester.py", "requester",
-        ("self.in_flight + full > self", "self.in_flight > self"),
+        ("sent.in_flight + self.full > self", "sent.in_flight > self"),
     ),
     _bug(
-        "lost bytes stay in flight", "mrc/sender/requester.py", "requester trims",
-        ("        self.state[slot] = LOST\n        self.in_flight -= self.bytes[slot]\n", "        self.state[slot] = LOST\n"),
+        "lost bytes stay in flight", "mrc/sender/sent_packets.py", "requester trims",
+        ("self._requeue(packet, LOST)\n", "self._requeue(packet, LOST)\n        self.in_flight += packet.size\n"),
     ),
-    _bug("RTO not doubled", "mrc/sender/loss.py", "requester", ("c.rto << min(n - c.linear + 1, 32))", "c.rto)")),
+    _bug("RTO not doubled", "mrc/sender/timers.py", "requester", ("c.rto << min(n - c.linear + 1, 32))", "c.rto)")),
     _bug("timer of doubts forgotten", "mrc/queue_pair.py", "trims failures", ("self.health.next_at, r.doubts.at)", "self.health.next_at)")),
     # Memory and completions.
     _bug("end of a region unchecked", "packets/memory.py", "responder", (" and va + length <= base + len(self.views[rkey])", "")),
@@ -135,6 +138,6 @@ MUTATIONS = (
     _bug("another host's frame for the QP taken", "mrc/arrivals.py", "hostile", ("qp is None or qp.peer != src - 1 or", "qp is None or")),
     _bug(
         "acknowledgement of what was never sent believed", "mrc/sender/requester.py", "requester hostile",
-        ("if last >= self.next:\n            self.bad_sacks += 1\n", "if last < 0:\n            self.bad_sacks += 1\n"),
+        ("if last >= self.sent.next:\n            self.bad_sacks += 1\n", "if last < 0:\n            self.bad_sacks += 1\n"),
     ),
 )  # fmt: skip

@@ -214,8 +214,9 @@ def state(world: World) -> str:
     for host in world.hosts:
         r = host.qp.requester
         said.append(
-            f"h{host.number} una {r.una - host.qp.first_psn}, next {r.next - host.qp.first_psn}, end {r.end - host.qp.first_psn}, "
-            f"firings {r.firings}, in flight {r.in_flight} of {r.congestion.cwnd}, planes {host.qp.health.state}, "
+            f"h{host.number} una {r.sent.una - host.qp.first_psn}, next {r.sent.next - host.qp.first_psn}, "
+            f"end {r.queue.end - host.qp.first_psn}, "
+            f"firings {r.timers.firings}, in flight {r.sent.in_flight} of {r.congestion.cwnd}, planes {host.qp.health.state}, "
             f"paths {[path.state for path in r.paths.all]}, deadline in {(host.engine.deadline() - world.now) / world.rtt:.1f} RTTs"
         )
     return "; ".join(said)

@@ -78,7 +78,7 @@ def ended(host: Host, earliest: int, latest: int) -> None:
     statuses = [c.status for c in host.done if c.status != OK]
     assert statuses == [RETRY_EXCEEDED] + [FLUSHED] * (len(statuses) - 1)
     assert len(host.got) == len(host.imms), "receives that nobody was told of"
-    assert not host.qp.owes() and host.qp.requester.in_flight == 0
+    assert not host.qp.owes() and host.qp.requester.sent.in_flight == 0
     with pytest.raises(ValueError, match="not in RTS"):
         host.engine.post_write(host.qp.qpn, 99, memoryview(b"x"), 0, 0, -1)
 

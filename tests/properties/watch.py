@@ -69,7 +69,7 @@ class Watch:
             self._paths(told)
         self.in_rotation = r.paths.in_rotation
         if qp.state == RTS:
-            open_work = r.una < r.next or bool(r.messages) or bool(r.lost_queue)
+            open_work = r.is_open() or r.has_data()
             assert not open_work or self.engine.deadline() < NEVER, "work is open and no timer runs"
             holes = qp.responder.since_sack and not qp.responder.sack_due
             assert not holes or qp.responder.flush_at < NEVER, "something came, no SACK told of it, and no timer will"
@@ -110,7 +110,7 @@ def bound(name: str, config: Config, evs: int) -> int:
     """The most entries of a container, or bits of a bitmap, by its name."""
     n = config.mpr
     return {
-        "answers": 64, "nacks": 64, "queue": 64, "probes": 257, "lost_queue": n, "blamed": n, "open": n, "acked": n, "received": n,
+        "answers": 64, "nacks": 64, "queue": 64, "probes": 257, "lost_queue": n, "open": n, "received": n,
         "reported": n, "bases": n // 64 + 1, "answer_bases": n // 64 + 1, "heads": MOST_HEADS, "sums": MOST_HEADS,
         "to_probe": 2 * evs + 4, "qps": 1, "order": 1, "control": 1, "peers": 1,
     }.get(name, 4 * n)  # fmt: skip
@@ -119,7 +119,7 @@ def bound(name: str, config: Config, evs: int) -> int:
 def sizes(engine: Endpoint) -> Iterator[tuple[str, int, int]]:
     """(where, size, bound) of every container, and every bitmap, that can be reached from an endpoint."""
     evs = len(engine.order[0].requester.paths.all)
-    bitmaps = {"acked", "received", "reported"}
+    bitmaps = {"received", "reported"}
     todo: list[tuple[str, str, Any]] = [("endpoint", "", engine)]
     seen: set[int] = set()
     while todo:

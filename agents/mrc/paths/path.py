@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 from random import Random
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from agents.mrc.paths.ev_state import GOOD, next_state
 from agents.transport import LONG_AGO, NEVER
+
+if TYPE_CHECKING:
+    from agents.mrc.sender.sent_packets import SentPacket
 
 MAX_PROOF: Final = 32
 """Most clean answers in a row that a flapping path has to give [ours]."""
@@ -33,7 +36,7 @@ class Path:
         self.in_use = False  # active, as opposed to backup
         # Packets.
         self.flying = 0  # packets in flight
-        self.outstanding: deque[int] = deque()  # transmissions in order (seq), stale ones included
+        self.outstanding: deque[SentPacket] = deque()  # transmissions in order, stale ones included
         self.oldest_ns = NEVER  # when the oldest packet in flight was sent; NEVER without one
         self.last_data_ns = LONG_AGO
         self.gap_ns = 0  # between the last two packets
@@ -59,8 +62,8 @@ class Path:
 
     # --- packets ---------------------------------------------------------------------------------------------
 
-    def sent(self, now: int, seq: int, longest_gap: int) -> None:
-        """Transmission ``seq`` leaves by this path. ``longest_gap``: the most that counts as a gap between packets, ns."""
+    def sent(self, now: int, packet: SentPacket, longest_gap: int) -> None:
+        """A packet leaves by this path. ``longest_gap``: the most that counts as a gap between packets, ns."""
         if self.last_data_ns != LONG_AGO:
             self.gap_ns = min(now - self.last_data_ns, longest_gap)
         self.last_data_ns = now
@@ -68,7 +71,7 @@ class Path:
         self.flying += 1
         if self.oldest_ns == NEVER:
             self.oldest_ns = now
-        self.outstanding.append(seq)
+        self.outstanding.append(packet)
 
     def landed(self) -> None:
         """A packet is no longer in flight: it arrived, was lost, or was trimmed."""
@@ -78,9 +81,27 @@ class Path:
         """No packet counts as in flight any more: the queue pair has failed."""
         self.flying = 0
 
-    def set_oldest(self, sent: int) -> None:
-        """The oldest packet in flight was sent then; NEVER without one."""
-        self.oldest_ns = sent
+    def refresh_oldest(self) -> None:
+        """Drop what is no longer in flight from the front of the queue."""
+        q = self.outstanding
+        while q:
+            if q[0].in_flight:
+                self.oldest_ns = q[0].sent_ns
+                return
+            q.popleft()
+        self.oldest_ns = NEVER
+
+    def overtaken(self) -> list[SentPacket]:
+        """Take from the queue what is in flight and left before something that has arrived: a path is one FIFO."""
+        late: list[SentPacket] = []
+        q = self.outstanding
+        while q:
+            if q[0].in_flight:
+                if q[0].seq >= self.seq_high:
+                    break
+                late.append(q[0])
+            q.popleft()
+        return late
 
     def heard(self, seq: int) -> bool:
         """Transmission ``seq``, a packet or a probe, is known to have arrived; True if none sent later was known before."""

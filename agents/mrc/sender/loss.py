@@ -1,4 +1,4 @@
-"""When is a packet lost? The verdicts of one QP, called by the endpoint after every SACK and by its timers.
+"""When is a packet lost? The verdicts of one QP, given after every SACK and by its retransmission timer. Sans-IO; owned by the requester.
 
 A verdict needs a SACK not older than the newest seen whose bitmap covers the packet and shows it missing, and one of [ours; the
 sources say only that holes are loss and the timer is the backstop]:
@@ -13,20 +13,80 @@ sources say only that holes are loss and the timer is the backstop]:
 Where switches trim, the NACK for a trimmed packet can be overtaken by the SACK that shows it missing: the packet goes again and its EV
 rests at once, but the path is found guilty, and the window cut, only if no NACK came within a quarter of the smoothed RTT.
 
-A dead path delivers nothing later, so there rule 2 decides; meanwhile path_set.py holds the overdue EV.
+A dead path delivers nothing later, so there rule 2 decides; meanwhile the path is held (path.py).
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Final
+
 from agents.mrc import wire
-from agents.mrc.sender.requester import COUNT, ORDER, RTO, SENT, TIME, Requester
-from agents.transport import NEVER
+from agents.mrc.config import Config
+from agents.mrc.paths.path import Path
+from agents.mrc.sender.rtt import RttTracker
+from agents.mrc.sender.sent_packets import SentPacket
+
+if TYPE_CHECKING:
+    from agents.mrc.sender.requester import Requester
+
+ORDER: Final = 0
+TIME: Final = 1
+RTO: Final = 2
+PORT: Final = 3  # no path lost it: a port went down, a hint named its path, or the peer had no room
+COUNT: Final = 4
+"""Why a packet was given up: places in ``Requester.lost_by``."""
 
 
-def reorder_window(r: Requester) -> int:
-    """How long a packet may be later than its plane's slowest, ns."""
-    base = r.config.base_rtt
-    return min(max(r.rtt.spread(), base), 4 * base) + r.reo_extra
+class LossDetection:
+    """What is suspected, and how much reordering is waited for."""
+
+    def __init__(self, config: Config, rtt: RttTracker) -> None:
+        self.config = config
+        self.rtt = rtt
+        self.news: list[Path] = []  # where something newer arrived since the last verdicts
+        self.suspects: list[SentPacket] = []  # overtaken on their own path, waiting for a SACK that covers them
+        self.overdue: list[SentPacket] = []  # too late, likewise
+        self.patience = 0  # ns; grows with wrong verdicts
+
+    def heard(self, path: Path) -> None:
+        """Something newer than all before it arrived by this path."""
+        self.news.append(path)
+
+    def forget(self) -> None:
+        """Nothing is in flight."""
+        self.suspects.clear()
+        self.overdue.clear()
+
+    def was_wrong(self) -> None:
+        """What was called lost had arrived: the next verdicts wait longer."""
+        self.patience = min(self.patience + (self.config.base_rtt >> 2), 4 * self.config.base_rtt)
+
+    def reorder_window(self) -> int:
+        """How long a packet may be later than its plane's slowest, ns."""
+        base = self.config.base_rtt
+        return min(max(self.rtt.spread(), base), 4 * base) + self.patience
+
+    def verdicts(self, r: Requester, now: int, first: int, base: int, bits: int, waiting: int) -> None:
+        """Judge what a fresh SACK showed missing: PSNs ``[base, base + bits)`` and ``first``, the one after its own cumulative edge.
+
+        Not our ``una``: a D1 that overtook this SACK may have moved it past what the SACK knows. ``waiting``: its ooo_count.
+        """
+        sent = r.sent
+        if self.news:
+            if self.config.path_order:
+                for path in self.news:
+                    self.suspects.extend(path.overtaken())
+            self.news.clear()
+        if sent.order and sent.order[0].seq < sent.seq_high:
+            self.overdue.extend(sent.overdue(now, self.rtt.largest() + self.reorder_window()))
+        if self.suspects:
+            self.suspects = _judge(r, now, first, base, bits, self.suspects, ORDER, "order")
+        if self.overdue:
+            self.overdue = _judge(r, now, first, base, bits, self.overdue, TIME, "time")
+        if not self.config.trimming and sent.una <= first < sent.next and waiting >= too_many(r):
+            packet = sent.latest(first)
+            if packet.count == 1:
+                r.lose(now, packet, COUNT, "count", True)
 
 
 def too_many(r: Requester) -> int:
@@ -36,81 +96,15 @@ def too_many(r: Requester) -> int:
     return max(5, int(min(1.5 * r.congestion.cwnd / (c.mtu + wire.COUNTED), largest / (c.mtu + wire.COUNTED), c.mpr / 2)))
 
 
-def verdicts(r: Requester, now: int, first: int, base: int, bits: int, waiting: int) -> None:
-    """Judge what a fresh SACK showed missing: PSNs ``[base, base + bits)`` and ``first``, the one after its own cumulative edge.
-
-    Not our ``una``: a D1 that overtook this SACK may have moved it past what the SACK knows. ``waiting``: its ooo_count.
-    """
-    if r.touched:
-        for path in r.touched if r.config.path_order else ():
-            q = path.outstanding
-            high = path.seq_high
-            while q:
-                if r.in_flight_psn(q[0]) >= 0:
-                    if q[0] >= high:
-                        break
-                    r.suspects.append(q[0])
-                q.popleft()
-        r.touched.clear()
-    if r.order_at < r.seq_high:
-        limit = r.rtt.largest() + reorder_window(r)
-        while r.order_at < r.seq_high:
-            psn = r.in_flight_psn(r.order_at)
-            if psn >= 0:
-                slot = psn % r.size
-                if now - r.sent_ns[slot] < limit:
-                    break
-                r.overdue.append(r.order_at)
-            r.order_at += 1
-    if r.suspects:
-        r.suspects = _judge(r, now, first, base, bits, r.suspects, ORDER, "order")
-    if r.overdue:
-        r.overdue = _judge(r, now, first, base, bits, r.overdue, TIME, "time")
-    if not r.config.trimming and r.una <= first < r.next and waiting >= too_many(r) and r.count[first % r.size] == 1:
-        r.lose(now, first, COUNT, "count", True)
-
-
-def _judge(r: Requester, now: int, first: int, base: int, bits: int, candidates: list[int], rule: int, name: str) -> list[int]:
-    left: list[int] = []
-    for seq in candidates:
-        psn = r.in_flight_psn(seq)
-        if psn < 0:
+def _judge(
+    r: Requester, now: int, first: int, base: int, bits: int, candidates: list[SentPacket], rule: int, name: str
+) -> list[SentPacket]:
+    left: list[SentPacket] = []
+    for packet in candidates:
+        if not packet.in_flight:
             continue
-        if psn == first or base <= psn < base + bits:
-            r.lose(now, psn, rule, name, True)
+        if packet.psn == first or base <= packet.psn < base + bits:
+            r.lose(now, packet, rule, name, True)
         else:
-            left.append(seq)
+            left.append(packet)
     return left
-
-
-def probe_at(r: Requester) -> int:
-    """When the next tail probes are due: 2 srtt after progress, then each time after twice as long; NEVER with nothing open."""
-    if (r.una >= r.next and not r.messages) or r.starting:
-        return NEVER
-    return r.progress_ns + (2 * r.rtt.srtt << r.probes_since_progress)
-
-
-def rto_at(r: Requester) -> int:
-    """When the retransmission timer fires: ``linear`` times at a fixed interval, then doubling; NEVER with nothing open."""
-    if (r.una >= r.next and not r.messages) or r.starting:
-        return NEVER
-    c = r.config
-    n = r.firings
-    # From the last firing, not from one start: a process that slept through several must not spend them all at once.
-    since = r.progress_ns if r.progress_ns > r.fired_ns else r.fired_ns
-    return since + (c.rto if n < c.linear else c.rto << min(n - c.linear + 1, 32))
-
-
-def rto(r: Requester, now: int) -> bool:
-    """The timer fired: the oldest packet in flight is lost, on another path again. False when the retries are used up."""
-    r.firings += 1
-    r.fired_ns = now
-    c = r.config
-    r.log.append((now, "rto", {"peer": r.peer, "psn": r.una & 0xFFFFFF, "firing": r.firings}))
-    if r.firings > c.linear + c.exponential and c.exponential < 25:
-        return False
-    for psn in range(r.una, r.next):
-        if r.state[psn % r.size] == SENT:
-            r.lose(now, psn, RTO, "rto", True)
-            break
-    return True

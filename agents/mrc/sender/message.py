@@ -1,10 +1,14 @@
-"""What the requester remembers of a posted WRITE until the peer says it is complete. No behaviour; made once per message."""
+"""The WRITEs that were posted to one queue pair, until the peer says that they are complete. Sans-IO; owned by the requester."""
 
 from __future__ import annotations
 
+from collections import deque
+
+from agents.transport import FLUSHED, OK, WRITE, Completion
+
 
 class Message:
-    """One posted WRITE."""
+    """One posted WRITE; it has PSNs ``first`` to ``last``. No behaviour."""
 
     def __init__(self, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int, first: int, last: int, msn: int, rqmsn: int) -> None:
         self.wr_id = wr_id
@@ -17,3 +21,62 @@ class Message:
         self.last = last
         self.msn = msn
         self.rqmsn = rqmsn
+
+
+class SendQueue:
+    """Posted WRITEs in order, numbered, and the completions of those that are done."""
+
+    def __init__(self, qpn: int) -> None:
+        self.qpn = qpn
+        self.messages: deque[Message] = deque()  # posted and not completed
+        self.sending: deque[Message] = deque()  # with PSNs not sent yet
+        self.end = 0  # first PSN not posted
+        self.msn = 0
+        self.immediates = 0
+        self.done_immediates = 0
+        self.completions: list[Completion] = []
+
+    def start(self, psn: int) -> None:
+        """First PSN."""
+        self.end = psn
+
+    def post(self, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int, packets: int) -> None:
+        """Queue a WRITE that takes so many PSNs."""
+        m = Message(wr_id, memory, va, rkey, imm, self.end, self.end + packets - 1, self.msn, self.immediates)
+        self.msn += 1
+        if imm >= 0:
+            self.immediates += 1
+        self.end += packets
+        self.messages.append(m)
+        self.sending.append(m)
+
+    def left(self, psn: int) -> None:
+        """PSN ``psn`` was sent for the first time."""
+        if psn == self.sending[0].last:
+            self.sending.popleft()
+
+    def complete(self, last: int) -> bool:
+        """The peer has completed all up to PSN ``last``; False if no message was among it."""
+        news = False
+        while self.messages and self.messages[0].last <= last:
+            m = self.messages.popleft()
+            if m.imm >= 0:
+                self.done_immediates += 1
+            self.completions.append(Completion(self.qpn, m.wr_id, WRITE, OK, m.imm, m.length))
+            news = True
+        return news
+
+    def flush(self, una: int, status: int) -> None:
+        """The queue pair has failed: the first outstanding request gets the cause, all others flush, in order."""
+        while self.messages:
+            m = self.messages.popleft()
+            self.completions.append(Completion(self.qpn, m.wr_id, WRITE, status, m.imm, m.length))
+            status = FLUSHED
+        self.sending.clear()
+        self.end = una
+
+    def take(self) -> list[Completion]:
+        """The completions since the last call."""
+        done = self.completions
+        self.completions = []
+        return done

@@ -5,10 +5,10 @@ Called by the endpoint and its arrivals on one QP's requester; verdicts of loss 
 
 from __future__ import annotations
 
-from bisect import insort
-
 from agents.mrc.paths.path import Path
-from agents.mrc.sender.requester import CUT, PORT, SENT, Requester
+from agents.mrc.sender.loss import PORT
+from agents.mrc.sender.requester import Requester
+from agents.mrc.sender.sent_packets import SentPacket
 from agents.packets import headers
 
 
@@ -16,32 +16,19 @@ def trimmed(r: Requester, now: int, psn: int, ev: int, ts: int, shift: int, last
     """NACK: a full queue trimmed it. It goes again at once on another EV; the path is to be skipped once, but not for the last hop,
     which all paths share. Only if EV and timestamp are those of the latest transmission, or of the one whose loss is in doubt.
     """
-    p = r.una + headers.psn_delta(psn, r.una)
-    if not r.una <= p < r.next:
+    packet = _named(r, psn)
+    if packet is None:
         return
-    slot = p % r.size
-    doubt = r.doubts.open.get(p)
+    doubt = r.doubts.open.get(packet.psn)
     if doubt is not None and doubt.path.ev == ev and doubt.sent_ns >> shift & 0xFFFF == ts:
         path = doubt.path
-        r.doubts.drop(p)
-        r.blamed.pop(p, None)
-        r.acquitted += 1
+        r.acquit(packet)
     else:
-        path = r.path[slot]
-        if r.state[slot] != SENT or path.ev != ev or r.sent_ns[slot] >> shift & 0xFFFF != ts:
+        path = packet.path
+        if not packet.in_flight or path.ev != ev or packet.sent_ns >> shift & 0xFFFF != ts:
             return
-        r.state[slot] = CUT
-        r.in_flight -= r.bytes[slot]
-        path.landed()
-        insort(r.lost_queue, p)
-        r.refresh_oldest(path)
-    r.trims += 1
-    if last_hop:
-        r.trims_last_hop += 1
-    else:
-        r.paths.marked(path)
-    r.congestion.on_nack(now, r.bytes[slot], r.in_flight, True)
-    r.progress_ns = now  # the network answers: no reason to fire timers [ours]
+        r.sent.trimmed(packet)
+    r.trimmed(now, packet.size, path, last_hop)
 
 
 def push_back(r: Requester, now: int, psn: int, ev: int, ts: int, shift: int, beyond: bool) -> None:
@@ -49,13 +36,17 @@ def push_back(r: Requester, now: int, psn: int, ev: int, ts: int, shift: int, be
 
     ``beyond``: of the peer's window, which says nothing of congestion; else it had no room.
     """
-    p = r.una + headers.psn_delta(psn, r.una)
-    if r.una <= p < r.next:
-        slot = p % r.size
-        if r.path[slot].ev == ev and r.sent_ns[slot] >> shift & 0xFFFF == ts:
-            r.lose(now, p, PORT, "no room", False)
-            if not beyond:
-                r.congestion.on_nack(now, r.bytes[slot], r.in_flight, False)
+    packet = _named(r, psn)
+    if packet is not None and packet.path.ev == ev and packet.sent_ns >> shift & 0xFFFF == ts:
+        r.lose(now, packet, PORT, "no room", False)
+        if not beyond:
+            r.congestion.on_nack(now, packet.size, r.sent.in_flight, False)
+
+
+def _named(r: Requester, psn: int) -> SentPacket | None:
+    """The packet of the window that a NACK names, by the wire's 24 bits."""
+    absolute = r.sent.una + headers.psn_delta(psn, r.sent.una)
+    return r.sent.latest(absolute) if r.sent.una <= absolute < r.sent.next else None
 
 
 def requeue_plane(r: Requester, now: int, plane: int) -> None:
@@ -67,7 +58,6 @@ def requeue_plane(r: Requester, now: int, plane: int) -> None:
 def requeue(r: Requester, now: int, paths: set[Path], name: str) -> None:
     """These paths are known to be dead: what was in flight on them goes again, nothing is punished."""
     r.doubts.drop_paths(paths)
-    for psn in range(r.una, r.next):
-        slot = psn % r.size
-        if r.state[slot] == SENT and r.path[slot] in paths:
-            r.lose(now, psn, PORT, name, False)
+    for packet in r.sent.flying():
+        if packet.path in paths:
+            r.lose(now, packet, PORT, name, False)

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from agents.mrc import wire
 from agents.mrc.paths import ev_state
 from agents.mrc.paths.path import Path
-from agents.mrc.sender import loss, returned
+from agents.mrc.sender import returned
 from agents.mrc.sender.congestion.fixed import FixedWindow
-from agents.mrc.sender.requester import CUT, LOST, ORDER, PORT, RTO, SENT, TIME
+from agents.mrc.sender.loss import ORDER, PORT, RTO, TIME, too_many
+from agents.mrc.sender.sent_packets import CUT, LOST, SENT
 from agents.packets import dscp, headers
 from agents.transport import NEVER, OK, RETRY_EXCEEDED
 from tests.agents.mrc.rig import DEMO, Rig
@@ -55,7 +56,7 @@ class Trimming(Sender):
 
     def names(self, k: int) -> tuple[int, int]:
         """EV and timestamp of the k-th packet's latest transmission, as a NACK echoes them."""
-        return self.path(k).ev, self.r.sent_ns[(FIRST + k) % self.r.size] >> self.config.ts_shift & 0xFFFF
+        return self.path(k).ev, self.packet(k).sent_ns >> self.config.ts_shift & 0xFFFF
 
     def nack(self, k: int, names: tuple[int, int] | None = None, last_hop: bool = False) -> None:
         ev, ts = self.names(k) if names is None else names
@@ -78,7 +79,9 @@ class Trimming(Sender):
     def everything(self) -> tuple[Any, ...]:
         """What a NACK may change."""
         r = self.r
-        return r.in_flight, list(r.state), list(r.lost_queue), [path.state for path in r.paths.all], r.trims, r.progress_ns
+        packets = [None if p is None else p.state for p in r.sent.ring]
+        paths = [path.state for path in r.paths.all]
+        return r.sent.in_flight, packets, list(r.sent.lost_queue), paths, r.trims, r.timers.progress_ns
 
     def state_of(self, path: Path) -> int:
         return path.state
@@ -87,32 +90,32 @@ class Trimming(Sender):
 @pytest.mark.parametrize("last_hop", [False, True])
 def test_a_trimmed_packet_goes_again_first_and_elsewhere(last_hop: bool) -> None:
     s = Trimming()
-    flying = s.r.in_flight
+    flying = s.r.sent.in_flight
     path = s.path(5)
     s.nack(5, last_hop=last_hop)
-    assert s.state(5) == CUT and s.r.in_flight == flying - SIZE
+    assert s.state(5) == CUT and s.r.sent.in_flight == flying - SIZE
     assert s.said == [("nack", SIZE, flying - SIZE, True)]
     # The last hop is every path's: its trims say nothing about one.
     assert s.state_of(path) == (ev_state.GOOD if last_hop else ev_state.SKIP)
     assert (s.r.trims, s.r.trims_last_hop, s.r.acquitted) == (1, int(last_hop), 0)
     s.send(1)
-    assert s.r.tx_psn == FIRST + 5 and s.r.tx_path != path
-    assert s.r.tx_path.plane != path.plane
-    assert (s.state(5), s.r.count[(FIRST + 5) % s.r.size], s.r.retransmitted) == (SENT, 2, 1)
-    assert s.r.in_flight == flying
+    assert s.latest.psn == FIRST + 5 and s.latest.path != path
+    assert s.latest.path.plane != path.plane
+    assert (s.state(5), s.packet(5).count, s.r.retransmitted) == (SENT, 2, 1)
+    assert s.r.sent.in_flight == flying
     assert s.r.lost_by == [0] * 5 and s.rules() == [] and s.r.doubts.open == {}
     s.send(1)
-    assert s.r.tx_psn == FIRST + 40
+    assert s.latest.psn == FIRST + 40
 
 
 def test_trimmed_and_lost_ones_go_oldest_first() -> None:
     s = Trimming()
     s.nack(9)
     s.nack(2)
-    s.r.lose(s.now, FIRST + 4, TIME, "time", True)
+    s.lose(4, TIME, "time")
     for k in (2, 4, 9):
         s.send(1)
-        assert s.r.tx_psn == FIRST + k
+        assert s.latest.psn == FIRST + k
 
 
 def test_trims_never_give_up_a_path() -> None:
@@ -141,7 +144,7 @@ def test_a_nack_acts_only_on_the_transmission_it_names(what: str) -> None:
     wrong = {
         "ev": (5, ev ^ 1, ts), "no ev": (5, 0xFFFFFFFF, ts), "ts": (5, ev, ts + 1 & 0xFFFF), "before": (-1, ev, ts),
         "never sent": (40, ev, ts), "received": (5, ev, ts), "twice": (5, ev, ts),
-        "ring ahead": (5 + s.r.size, ev, ts), "ring behind": (5 - s.r.size, ev, ts),
+        "ring ahead": (5 + s.r.sent.size, ev, ts), "ring behind": (5 - s.r.sent.size, ev, ts),
     }[what]  # fmt: skip
     s.nack(wrong[0], wrong[1:])
     assert s.said == []
@@ -163,17 +166,17 @@ def test_a_late_nack_for_the_first_copy_says_nothing_of_the_second() -> None:
 def test_a_trimmed_packet_is_no_longer_what_its_path_waits_for() -> None:
     s = Trimming()
     path, second = s.path(0), s.same_path(0)
-    assert path.oldest_ns == s.r.sent_ns[FIRST % s.r.size]
+    assert path.oldest_ns == s.packet(0).sent_ns
     s.nack(0)
-    assert path.oldest_ns == s.r.sent_ns[(FIRST + second) % s.r.size]
+    assert path.oldest_ns == s.packet(second).sent_ns
 
 
 def test_a_nack_puts_the_timers_off() -> None:
     s = Trimming()
     s.now += s.config.base_rtt
     s.nack(5)
-    assert loss.rto_at(s.r) == s.now + s.config.rto
-    assert loss.probe_at(s.r) > s.now
+    assert s.r.rto_at() == s.now + s.config.rto
+    assert s.r.probe_at() > s.now
 
 
 def test_received_after_all_a_trimmed_one_is_not_sent_again_nor_a_wrong_verdict() -> None:
@@ -181,7 +184,7 @@ def test_received_after_all_a_trimmed_one_is_not_sent_again_nor_a_wrong_verdict(
     s.nack(5)
     s.sack(s.now, {5})
     s.send(1)
-    assert s.r.tx_psn == FIRST + 40 and s.r.spurious == 0 and ("wrong", SIZE) not in s.said
+    assert s.latest.psn == FIRST + 40 and s.r.spurious == 0 and ("wrong", SIZE) not in s.said
 
 
 # --- the race ----------------------------------------------------------------------------------------------------
@@ -195,7 +198,7 @@ def test_in_doubt_the_ev_rests_and_nobody_is_punished() -> None:
     s.books()
     for _ in range(20):
         s.send(1)
-        assert s.r.tx_path != path
+        assert s.latest.path != path
 
 
 @pytest.mark.parametrize("again", [False, True])
@@ -207,11 +210,11 @@ def test_a_nack_in_time_acquits(again: bool, last_hop: bool) -> None:
     due = s.r.doubts.at
     if again:
         s.send(1)
-        assert s.r.tx_psn == FIRST
+        assert s.latest.psn == FIRST
     s.now = due - 1
     s.r.settle_doubts(s.now)
     s.nack(0, names, last_hop)
-    assert s.said == [("nack", SIZE, s.r.in_flight, True)]
+    assert s.said == [("nack", SIZE, s.r.sent.in_flight, True)]
     assert s.state_of(path) == (ev_state.GOOD if last_hop else ev_state.SKIP)
     assert not s.r.paths.held(s.now, path)
     assert (s.r.trims, s.r.trims_last_hop, s.r.acquitted, s.r.lost_by[ORDER]) == (1, int(last_hop), 1, 1)
@@ -255,11 +258,11 @@ def test_a_wrong_verdict_in_doubt_leaves_no_trace_but_patience(again: bool) -> N
     s = Trimming()
     s.r.measured(s.now, 0, s.config.base_rtt)
     path, _ = s.doubted()
-    patience = loss.reorder_window(s.r)
+    patience = s.r.loss.reorder_window()
     if again:
         s.send(1)
     s.sack(s.now, {0, s.same_path(0)} if not again else {0})
-    assert s.r.spurious == 1 and loss.reorder_window(s.r) > patience
+    assert s.r.spurious == 1 and s.r.loss.reorder_window() > patience
     assert s.said == [] and s.state_of(path) == ev_state.GOOD and not path.undone
     assert s.r.paths.due_probe(s.now) is None
     s.books()
@@ -292,9 +295,9 @@ def test_several_doubts_of_one_ev_keep_it_resting_until_the_last() -> None:
 
 def test_doubts_are_judged_each_when_due() -> None:
     s = Trimming()
-    s.r.lose(s.now, FIRST + 3, TIME, "time", True)
+    s.lose(3, TIME, "time")
     first = s.r.doubts.at
-    s.r.lose(s.now + 500, FIRST + 2, TIME, "time", True)
+    s.r.lose(s.now + 500, s.packet(2), TIME, "time", True)
     assert s.r.doubts.at == first
     s.r.settle_doubts(first)
     assert s.said == [("loss", SIZE)] and s.r.doubts.at == first + 500
@@ -309,8 +312,8 @@ def test_both_copies_of_a_packet_lost_within_the_time_of_doubt() -> None:
     s = Trimming()
     path, _ = s.doubted()
     s.send(1)
-    other = s.r.tx_path
-    s.r.lose(s.now, FIRST, TIME, "time", True)
+    other = s.latest.path
+    s.lose(0, TIME, "time")
     s.books()
     assert s.state_of(path) == ev_state.ASSUMED_BAD and s.said == [("loss", SIZE)]
     s.judge()
@@ -331,7 +334,7 @@ def test_the_second_copy_trimmed_while_the_first_is_in_doubt() -> None:
 def test_the_timer_waits_for_no_nack() -> None:
     s = Trimming()
     path = s.path(0)
-    s.r.lose(s.now, FIRST, RTO, "rto", True)
+    s.lose(0, RTO, "rto")
     assert s.said == [("loss", SIZE)] and s.state_of(path) == ev_state.ASSUMED_BAD and s.r.doubts.open == {}
 
 
@@ -354,9 +357,9 @@ def test_a_port_goes_down_with_doubts_open() -> None:
     returned.requeue_plane(s.r, s.now, plane)
     assert s.said == [] and s.r.doubts.open == {} and s.r.doubts.at == NEVER and path.doubts == 0
     s.books()
-    while s.r.lost_queue:
+    while s.r.sent.lost_queue:
         s.send(1)
-        assert s.r.tx_path.plane != plane
+        assert s.latest.path.plane != plane
     s.nack(0, names)
     assert s.r.acquitted == 0, "it names a transmission that nobody asks about any more"
     s.judge()
@@ -369,9 +372,8 @@ def test_a_refusal_for_want_of_room_is_told_to_congestion_control_one_beyond_the
     s.send(3)
     for k, beyond, told in ((0, True, 0), (1, False, 1)):
         psn = FIRST + k
-        slot = psn % s.r.size
-        ts = s.r.sent_ns[slot] >> s.config.ts_shift & 0xFFFF
-        returned.push_back(s.r, s.now, psn & 0xFFFFFF, s.r.path[slot].ev, ts, s.config.ts_shift, beyond)
+        ts = s.packet(k).sent_ns >> s.config.ts_shift & 0xFFFF
+        returned.push_back(s.r, s.now, psn & 0xFFFFFF, s.path(k).ev, ts, s.config.ts_shift, beyond)
         assert len([x for x in s.said if x[0] == "nack"]) == told
     s.books()
 
@@ -498,7 +500,7 @@ def test_a_doubt_wakes_the_endpoint_when_it_is_due() -> None:
     """Nothing else need happen then: at every moment the endpoint asks to be woken no later than the first verdict is due."""
     rig = Rig(DEMO, 0, 7, 400_000, {"congestion": "fixed"})
     qp = rig.a.engine.qps[rig.a.qpn]
-    gone = [(qp.requester.next + k) & headers.PSN_MASK for k in (30, 75)]
+    gone = [(qp.requester.sent.next + k) & headers.PSN_MASK for k in (30, 75)]
 
     def fate(frame: bytes, link: str, now: int) -> bool:
         d = wire.describe(frame)
@@ -566,7 +568,7 @@ def test_whatever_is_trimmed_lost_late_or_unplugged_the_books_balance(
     assert rig.b.memory[64:-64] == data and rig.b.guards_intact()
     rig.run(1.0)
     assert r.doubts.open == {} and r.doubts.at == NEVER and not any(path.doubts for path in r.paths.all)
-    assert r.in_flight == 0 and r.una == r.end
+    assert r.sent.in_flight == 0 and r.sent.una == r.queue.end
     assert r.trims <= len(cutter.cut) and r.acquitted <= r.trims
     if not lost and not cut:
         assert r.retransmitted <= r.lost_by[PORT] == sum(r.lost_by)
@@ -598,7 +600,7 @@ def test_a_trimmed_probe_is_answered_skip_once_and_is_no_evidence_of_order() -> 
         rig.write(1, bytes(100_000))
         rig.net.step(rig.net.now)
         r = engine.qps[rig.a.qpn].requester
-        path = r.path[r.una % r.size]
+        path = r.sent.latest(r.sent.una).path
         answers: list[dict[str, Any]] = []
         rig.net.taken = lambda now, host, frame, answers=answers: (  # type: ignore[misc]
             answers.append(wire.describe(frame)) if host == 0 and frame[headers.BTH_AT] == wire.SACK else None
@@ -607,16 +609,16 @@ def test_a_trimmed_probe_is_answered_skip_once_and_is_no_evidence_of_order() -> 
             port = f"p{path.plane}-t0-0-u{path.ev & 0xFFFF}"
             rig.net.ports[port].backlog = 10 * DEMO.plane_bdp // 2
         engine.qps[rig.a.qpn].to_probe.append(path)
-        before = r.seq_high, [p.seq_high for p in r.paths.all], r.rtt.samples
+        before = r.sent.seq_high, [p.seq_high for p in r.paths.all], r.rtt.samples
         rig.net.run(rig.net.now + 2 * DEMO.base_rtt_ns, lambda answers=answers: bool(answers))  # type: ignore[misc]
         (answer,) = answers
         assert answer["pr"] == 1 and answer["entropy"] == path.ev
         assert answer["m"] == (1 if cut else 0)
         if cut:
-            assert (r.seq_high, [p.seq_high for p in r.paths.all], r.rtt.samples) == before and path.state == ev_state.SKIP
+            assert (r.sent.seq_high, [p.seq_high for p in r.paths.all], r.rtt.samples) == before and path.state == ev_state.SKIP
             assert r.lost_by[ORDER] == 0
         else:
-            assert r.seq_high > before[0] and r.rtt.samples == before[2] + 1
+            assert r.sent.seq_high > before[0] and r.rtt.samples == before[2] + 1
             assert r.lost_by[ORDER] > 0
 
 
@@ -637,10 +639,10 @@ class Dropping(Sender):
 def test_without_trimming_the_first_loss_is_a_mark_and_the_second_in_a_row_a_verdict() -> None:
     s = Dropping()
     path = s.path(0)
-    s.r.lose(s.now, FIRST, TIME, "time", True)
+    s.lose(0, TIME, "time")
     assert s.r.doubts.open == {} and not path.doubts
     assert path.state == ev_state.SKIP and s.r.paths.next_probe == NEVER
-    s.r.lose(s.now, FIRST + s.next_on(path, 0), TIME, "time", True)
+    s.lose(s.next_on(path, 0), TIME, "time")
     assert path.state == ev_state.ASSUMED_BAD and s.r.paths.next_probe < NEVER
 
 
@@ -652,13 +654,13 @@ def test_without_trimming_what_arrives_between_two_losses_clears_the_first() -> 
     s.sack(s.now, {second})
     assert s.lost() == [0] and path.state == ev_state.SKIP
     s.sack(s.now, {second, third})
-    s.r.lose(s.now, FIRST + s.next_on(path, third), TIME, "time", True)
+    s.lose(s.next_on(path, third), TIME, "time")
     assert path.state == ev_state.SKIP
 
 
 def waiting(s: Sender, n: int, first: int = FIRST) -> None:
     """Rule 3 alone: a SACK whose ooo_count is ``n`` and that shows no more."""
-    loss.verdicts(s.r, s.now, first, first, 0, n)
+    s.r.loss.verdicts(s.r, s.now, first, first, 0, n)
 
 
 def test_rule_3_counts_what_waits_at_the_peer_only_without_trimming() -> None:
@@ -683,16 +685,16 @@ def test_rule_3_takes_one_and_a_half_windows_half_the_peers_window_but_never_und
         waiting(s, least)
         assert s.lost() == [0]
     # Eight planes: 121 packets are 1.5 BDP of theirs, so half of MPR counts.
-    assert loss.too_many(Sender(Fabric("many", 8, 2, 4, 4, trimming=False), 200, mpr=128).r) == 64
+    assert too_many(Sender(Fabric("many", 8, 2, 4, 4, trimming=False), 200, mpr=128).r) == 64
 
 
 def test_rule_3_holds_for_the_first_copy_at_the_edge_only() -> None:
     s = Dropping()
     waiting(s, 500, FIRST - 1)
-    waiting(s, 500, s.r.next)
+    waiting(s, 500, s.r.sent.next)
     assert s.lost() == []
     waiting(s, 500)
     s.send(1)
-    assert s.r.tx_psn == FIRST
+    assert s.latest.psn == FIRST
     waiting(s, 500)
     assert s.lost() == []

@@ -124,7 +124,7 @@ class Told:
         self.shift = engine.config.ts_shift
         engine.post_write(self.rig.b.qpn, 1, memoryview(bytes(5 * TINY.mtu)), self.rig.a.region.va, self.rig.a.region.rkey, -1)
         now = NOW
-        while engine.qps[self.rig.b.qpn].requester.next < engine.qps[self.rig.b.qpn].requester.end:
+        while engine.qps[self.rig.b.qpn].requester.has_data():
             drain(engine, now)
             now += 1_000_000
         self.first = engine.qps[self.rig.b.qpn].first_psn

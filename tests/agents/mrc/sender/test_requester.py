@@ -12,9 +12,11 @@ from agents.mrc.config import Config
 from agents.mrc.paths import ev_state
 from agents.mrc.paths.path import Path
 from agents.mrc.paths.path_set import PathSet
-from agents.mrc.sender import loss, returned
+from agents.mrc.sender import returned
 from agents.mrc.sender.congestion.fixed import FixedWindow
-from agents.mrc.sender.requester import LOST, SENT, TIME, Requester
+from agents.mrc.sender.loss import TIME
+from agents.mrc.sender.requester import Requester
+from agents.mrc.sender.sent_packets import LOST, SENT, SentPacket
 from agents.packets import headers
 from agents.transport import FLUSHED, NEVER, OK, RETRY_EXCEEDED, WRITE
 from tests.agents.mrc.rig import DEMO, TINY, Rig
@@ -39,14 +41,29 @@ class Sender:
         self.r.start(T0, FIRST, self.config.mpr)
         for k in range(messages):
             self.r.post(k, memoryview(bytes(packets * fabric.mtu)), 0, 1, 5 if imm else -1)
-        self.r.starting = False
+        self.r.timers.start(T0)
         self.free = [0] * fabric.planes
         self.now = T0
 
     def send(self, n: int, gap: int = GAP) -> None:
         for _ in range(n):
-            assert self.r.next_packet(self.now, self.free, 0)
+            assert self.goes()
             self.now += gap
+
+    def goes(self, at: int = 0, slack: int = 0) -> bool:
+        """Whether a packet may go, which then is the ``latest``."""
+        packet = self.r.next_packet(at or self.now, self.free, slack)
+        if packet is not None:
+            self.latest = packet
+        return packet is not None
+
+    def packet(self, k: int) -> SentPacket:
+        """The k-th packet's latest transmission."""
+        return self.r.sent.latest(FIRST + k)
+
+    def lose(self, k: int, rule: int, name: str) -> None:
+        """A verdict on the k-th packet, its path to blame."""
+        self.r.lose(self.now, self.packet(k), rule, name, True)
 
     def sack(self, now: int, got: set[int], *, rcvd: int | None = None, high: int | None = None, base: int | None = None) -> int:
         """A SACK from a peer that has ``got`` (relative to FIRST)."""
@@ -60,7 +77,7 @@ class Sender:
             now, cack & 0xFFFFFF, FIRST + at - cack, bits, (len(got) * 16 if rcvd is None else rcvd) & 0xFFFFFF, self.config.mpr >> 7
         )
         if fresh > 0:
-            loss.verdicts(self.r, now, cack + 1, FIRST + at, 64, 0)
+            self.r.loss.verdicts(self.r, now, cack + 1, FIRST + at, 64, 0)
         return fresh
 
     def judge(self) -> None:
@@ -69,18 +86,18 @@ class Sender:
         self.r.settle_doubts(self.now)
 
     def state(self, k: int) -> int:
-        return self.r.state[(FIRST + k) % self.r.size]
+        return self.packet(k).state
 
     def path(self, k: int) -> Path:
         """The path of the k-th packet's latest transmission."""
-        return self.r.path[(FIRST + k) % self.r.size]
+        return self.packet(k).path
 
     def same_path(self, k: int) -> int:
         """The first packet after the k-th on its path."""
         return next(q for q in range(k + 1, 200) if self.path(q) == self.path(k))
 
     def lost(self) -> list[int]:
-        return [k for k in range(self.r.next - FIRST) if self.state(k) == LOST and FIRST + k >= self.r.una]
+        return [k for k in range(self.r.sent.una - FIRST, self.r.sent.next - FIRST) if self.state(k) == LOST]
 
     def rules(self) -> list[str]:
         return [f["rule"] for _, kind, f in self.log if kind == "loss"]
@@ -101,9 +118,9 @@ def test_a_busy_port_is_waited_for_not_passed_over() -> None:
     s.send(1)
     plane = s.r.plane
     s.free[plane] = s.now + 500
-    assert not s.r.next_packet(s.now, s.free, 100) and s.r.wait == s.now + 400
-    assert s.r.next_packet(s.now + 400, s.free, 100)
-    assert s.r.tx_path.plane == plane
+    assert not s.goes(slack=100) and s.r.wait == s.now + 400
+    assert s.goes(s.now + 400, 100)
+    assert s.latest.path.plane == plane
 
 
 def test_order_a_later_one_of_the_same_path_arrived() -> None:
@@ -132,7 +149,7 @@ def test_time_exactly_at_its_threshold() -> None:
     s = Sender()
     s.send(4)  # one per plane
     base = s.config.base_rtt
-    assert loss.reorder_window(s.r) == base  # clamped from below
+    assert s.r.loss.reorder_window() == base  # clamped from below
     limit = T0 + base + base  # send + largest recent RTT (none: base) + window
     s.sack(limit - 1, {1})
     assert s.lost() == []
@@ -149,7 +166,7 @@ def test_time_uses_the_largest_recent_rtt_of_any_plane_and_the_spread() -> None:
     s.r.measured(T0, plane, base // 2)
     s.r.measured(T0, (plane + 1) % 4, 10 * base)  # another plane's: queues grow on all of them
     window = 4 * base  # spread 9.5, clamped from above
-    assert loss.reorder_window(s.r) == window
+    assert s.r.loss.reorder_window() == window
     s.sack(T0 + 10 * base + window - 1, {1})
     assert s.lost() == []
     s.sack(T0 + 10 * base + window, {1, 2})
@@ -201,7 +218,7 @@ def test_a_sack_overtaken_by_a_d1_judges_nothing_at_the_new_edge() -> None:
     s.send(30)
     late = T0 + 100 * s.config.base_rtt
     s.r.on_ack(late, FIRST + 9 & 0xFFFFFF)
-    assert s.r.una == FIRST + 10
+    assert s.r.sent.una == FIRST + 10
     s.sack(late, {0, 1, *range(20, 30)}, base=20)  # sent before the D1: knows nothing of PSN 10
     assert s.lost() == []
 
@@ -212,8 +229,8 @@ def test_a_hole_that_closes_is_forgotten() -> None:
     s.sack(s.now, set(range(1, 40)))
     assert s.lost() == [0]
     s.sack(s.now, set(range(40)))
-    assert s.lost() == [] and s.r.in_flight == 0
-    assert not s.r.next_packet(s.now, s.free, 0)
+    assert s.lost() == [] and s.r.sent.in_flight == 0
+    assert not s.goes()
 
 
 def test_a_retransmission_goes_first_on_another_plane_with_the_oldest_first() -> None:
@@ -225,10 +242,10 @@ def test_a_retransmission_goes_first_on_another_plane_with_the_oldest_first() ->
     for k in lost:
         before = s.path(k).plane
         s.send(1)
-        assert s.r.tx_psn == FIRST + k
-        assert s.r.tx_path.plane != before
+        assert s.latest.psn == FIRST + k
+        assert s.latest.path.plane != before
     s.send(1)
-    assert s.r.tx_psn == FIRST + 40
+    assert s.latest.psn == FIRST + 40
 
 
 def test_a_retransmission_takes_its_own_plane_when_the_others_are_held() -> None:
@@ -241,7 +258,7 @@ def test_a_retransmission_takes_its_own_plane_when_the_others_are_held() -> None
     for path in s.r.paths.active[other]:
         path.oldest_ns = 1
     s.send(1)
-    assert s.r.tx_psn == FIRST and s.r.tx_path.plane == plane
+    assert s.latest.psn == FIRST and s.latest.path.plane == plane
 
 
 def test_a_wrong_verdict_is_undone_when_the_first_copy_shows_up() -> None:
@@ -251,10 +268,10 @@ def test_a_wrong_verdict_is_undone_when_the_first_copy_shows_up() -> None:
     s.sack(s.now, {q})
     path = s.path(0)
     s.judge()
-    before = loss.reorder_window(s.r)
+    before = s.r.loss.reorder_window()
     s.sack(s.now, {0, q})  # not sent again yet
     assert s.r.spurious == 1 and path.undone and s.r.paths.due_probe(s.now) is path
-    assert loss.reorder_window(s.r) > before
+    assert s.r.loss.reorder_window() > before
 
 
 @pytest.mark.parametrize("after, wrong", [(0.85, 1), (0.95, 0)])
@@ -269,7 +286,7 @@ def test_spurious_below_nine_tenths_of_the_smallest_rtt_after_a_retransmission(a
     s.judge()
     at = s.now
     s.send(1)
-    assert s.r.tx_psn == FIRST
+    assert s.latest.psn == FIRST
     s.sack(at + int(after * base), {0, q})
     assert s.r.spurious == wrong
     assert blamed.undone == bool(wrong)
@@ -281,22 +298,22 @@ def test_what_a_dead_port_requeued_blames_nobody_whatever_comes_of_it() -> None:
     s.r.measured(s.now, 0, s.config.base_rtt)
     plane = s.path(0).plane
     mine = [k for k in range(40) if s.path(k).plane == plane]
-    flying = s.r.in_flight
+    flying = s.r.sent.in_flight
     s.r.paths.set_open(0, plane, False)
     returned.requeue_plane(s.r, s.now, plane)
     assert s.lost() == mine
-    assert s.r.in_flight == flying - len(mine) * (TINY.mtu + wire.COUNTED)
+    assert s.r.sent.in_flight == flying - len(mine) * (TINY.mtu + wire.COUNTED)
     assert all(path.state == ev_state.GOOD for path in s.r.paths.all)
     s.send(1)
     s.sack(s.now, set(mine))  # they had arrived
-    assert s.r.spurious == 0 and s.r.reo_extra == 0
+    assert s.r.spurious == 0 and s.r.loss.patience == 0
 
 
 @pytest.mark.parametrize("count, rtx, valid", [(1, False, True), (1, True, False), (2, True, True), (2, False, False), (3, True, False)])
 def test_rtt_samples_are_valid_for_first_0_and_second_1(count: int, rtx: bool, valid: bool) -> None:
     s = Sender()
     s.send(4)
-    s.r.count[FIRST % s.r.size] = count
+    s.packet(0).count = count
     s.r.sample(s.now, FIRST, rtx, 12345)
     assert s.r.rtt.samples == valid
 
@@ -314,7 +331,7 @@ def test_a_sack_of_what_was_never_sent_is_counted_and_changes_nothing(cack: int,
     s = Sender()
     s.send(4)
     assert s.r.on_sack(s.now, FIRST + cack & 0xFFFFFF, offset, bits, 5, 8) == -1
-    assert (s.r.bad_sacks, s.r.una, s.r.acked, s.r.newest) == (1, FIRST, 0, 0)
+    assert (s.r.bad_sacks, s.r.sent.una, s.r.sent.received, s.r.newest) == (1, FIRST, 0, 0)
 
 
 def test_bits_beyond_an_overtaken_edge_move_the_edge() -> None:
@@ -322,46 +339,46 @@ def test_bits_beyond_an_overtaken_edge_move_the_edge() -> None:
     s.send(20)
     s.r.on_ack(s.now, FIRST + 9 & 0xFFFFFF)
     s.sack(s.now, {0, *range(2, 16)})
-    assert s.r.una == FIRST + 16
+    assert s.r.sent.una == FIRST + 16
 
 
 def test_d1_completes_in_order_and_an_old_one_says_nothing() -> None:
     s = Sender(packets=2, messages=5)
     s.send(10)
     assert s.r.on_ack(s.now, FIRST + 5 & 0xFFFFFF)
-    assert [(c.wr_id, c.status) for c in s.r.completions] == [(0, OK), (1, OK), (2, OK)]
+    assert [(c.wr_id, c.status) for c in s.r.queue.completions] == [(0, OK), (1, OK), (2, OK)]
     assert not s.r.on_ack(s.now, FIRST + 3 & 0xFFFFFF) and not s.r.on_ack(s.now, FIRST + 5 & 0xFFFFFF)
     assert not s.r.on_ack(s.now, FIRST + 10 & 0xFFFFFF)  # never sent
-    assert s.r.bad_sacks == 1 and len(s.r.completions) == 3 and s.r.una == FIRST + 6
+    assert s.r.bad_sacks == 1 and len(s.r.queue.completions) == 3 and s.r.sent.una == FIRST + 6
 
 
 def test_a_sack_alone_completes_nothing() -> None:
     s = Sender(packets=2)
     s.send(2)
     s.sack(s.now, {0, 1})
-    assert s.r.completions == [] and loss.probe_at(s.r) < NEVER and loss.rto_at(s.r) < NEVER
+    assert s.r.queue.completions == [] and s.r.probe_at() < NEVER and s.r.rto_at() < NEVER
 
 
 def test_immediates_stay_under_max_wimm() -> None:
     s = Sender(packets=2, messages=5, imm=True, max_wimm=2)
     s.send(5)
-    assert not s.r.next_packet(s.now, s.free, 0)  # the third immediate, PSN 5
+    assert not s.goes()  # the third immediate, PSN 5
     s.sack(s.now, set(range(5)))
-    assert not s.r.next_packet(s.now, s.free, 0)  # a slot frees with the D1 only
+    assert not s.goes()  # a slot frees with the D1 only
     s.r.on_ack(s.now, FIRST + 1 & 0xFFFFFF)
-    assert s.r.next_packet(s.now, s.free, 0) and s.r.tx_psn == FIRST + 5
+    assert s.goes() and s.latest.psn == FIRST + 5
 
 
 def test_peers_window_in_psns_and_own_in_bytes() -> None:
     s = Sender(packets=300, mpr=128)
     s.send(128)
-    assert not s.r.next_packet(s.now, s.free, 0)
+    assert not s.goes()
     s.sack(s.now, {0, 1, 5})
     s.send(2)
-    assert not s.r.next_packet(s.now, s.free, 0)
+    assert not s.goes()
     t = Sender(packets=300, window_bdp=1.5)
     n = 0
-    while t.r.next_packet(t.now, t.free, 0):
+    while t.goes():
         n += 1
     assert n == t.r.congestion.cwnd // (DEMO.mtu + wire.COUNTED)
     assert abs(t.r.congestion.cwnd - 1.5 * DEMO.plane_bdp * 4) < 4
@@ -374,7 +391,7 @@ def test_the_window_follows_the_live_planes() -> None:
     plane = 0
     for k in range(16):
         if s.path(k).plane == plane:
-            s.r.lose(s.now, FIRST + k, TIME, "time", True)
+            s.lose(k, TIME, "time")
     s.judge()
     assert s.r.paths.live_planes() == 3
     assert abs(s.r.congestion.cwnd - whole * 3 // 4) <= 4
@@ -384,7 +401,7 @@ def test_a_nack_acts_only_on_the_transmission_it_names() -> None:
     s = Sender()
     s.send(4)
     shift = s.config.ts_shift
-    ts = s.r.sent_ns[FIRST % s.r.size] >> shift & 0xFFFF
+    ts = s.packet(0).sent_ns >> shift & 0xFFFF
     ev = s.path(0).ev
     psn = FIRST & 0xFFFFFF
     returned.push_back(s.r, s.now, psn, ev ^ 1, ts, shift, True)

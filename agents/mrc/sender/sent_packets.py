@@ -1,0 +1,203 @@
+"""The packets that one queue pair has sent, and what became of each: the window, and all that is in flight. Sans-IO.
+
+One object per transmission, kept in a ring by PSN modulo the window, so that the ring holds the latest transmission of each packet. A
+transmission is SENT until it is ACKED, LOST or CUT, and never SENT again: a retransmission is a new object in the same place. PSNs are
+absolute here; ``seq`` numbers the transmissions of all packets, and the probes between them, in the order in which they left.
+
+The sender reports (sent, acked, lost, trimmed); nobody else writes to a packet or to the window.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import deque
+from typing import Final
+
+from agents.mrc.paths.path import Path
+from agents.mrc.sender.message import Message
+
+SENT: Final = 1
+ACKED: Final = 2
+LOST: Final = 3  # waits to be sent again
+CUT: Final = 4  # likewise, but nothing was lost: a switch trimmed it and the peer said so
+
+
+class SentPacket:
+    """One transmission. ``count``: the how manieth of its packet. ``size``: bytes, as congestion control counts them."""
+
+    def __init__(
+        self, psn: int, seq: int, sent_ns: int, path: Path, message: Message, size: int, count: int, blamed: Path | None
+    ) -> None:
+        self.psn = psn
+        self.seq = seq
+        self.sent_ns = sent_ns
+        self.path = path
+        self.message = message
+        self.size = size
+        self.count = count
+        self.blamed = blamed  # the path that lost the transmission before this one, or this one
+        self.state = SENT
+
+    @property
+    def in_flight(self) -> bool:
+        return self.state == SENT
+
+
+class SentPackets:
+    """The window of one queue pair: ``una`` <= PSN < ``next`` is sent and not done with."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.ring: list[SentPacket | None] = [None] * size
+        self.una = 0  # lowest PSN not acknowledged
+        self.next = 0  # next PSN to send for the first time
+        self.limit = 0  # first PSN beyond the peer's window
+        self.received = 0  # bit i: PSN una + i is acknowledged
+        self.in_flight = 0  # bytes
+        self.lost_queue: list[int] = []  # PSNs to send again, ascending; those that arrived meanwhile are dropped when their turn comes
+        self.order: deque[SentPacket] = deque()  # transmissions not yet judged by time, in the order in which they left
+        self.seq_next = 1
+        self.seq_high = 0  # highest seq known to have arrived
+
+    def start(self, psn: int, mpr: int) -> None:
+        """First PSN, and the peer's window in PSNs."""
+        self.una = self.next = psn
+        self.limit = psn + min(mpr, self.size)
+
+    def widen(self, mpr: int) -> None:
+        """The peer's window, from the lowest PSN not acknowledged on, in PSNs; it never takes back what it has allowed."""
+        limit = self.una + min(mpr, self.size)
+        if limit > self.limit:
+            self.limit = limit
+
+    def latest(self, psn: int) -> SentPacket:
+        """The latest transmission of a packet of the window."""
+        packet = self.ring[psn % self.size]
+        assert packet is not None
+        return packet
+
+    def find(self, psn: int) -> SentPacket | None:
+        """The latest transmission of a packet that was sent not longer than a window ago."""
+        return self.ring[psn % self.size] if self.next - self.size <= psn < self.next else None
+
+    def flying(self) -> list[SentPacket]:
+        """All that is in flight, by PSN."""
+        return [packet for psn in range(self.una, self.next) if (packet := self.latest(psn)).in_flight]
+
+    # --- out -------------------------------------------------------------------------------------------------
+
+    def first_lost(self) -> SentPacket | None:
+        """The packet to send again next."""
+        while self.lost_queue:
+            psn = self.lost_queue[0]
+            if psn >= self.una:
+                packet = self.latest(psn)
+                if packet.state >= LOST:
+                    return packet
+            self.lost_queue.pop(0)
+        return None
+
+    def sent(self, now: int, path: Path, message: Message, size: int) -> SentPacket:
+        """The next new packet leaves."""
+        packet = SentPacket(self.next, self.seq_next, now, path, message, size, 1, None)
+        self.next += 1
+        self._leave(packet)
+        return packet
+
+    def sent_again(self, now: int, path: Path) -> SentPacket:
+        """The :meth:`first_lost` leaves again."""
+        old = self.latest(self.lost_queue.pop(0))
+        packet = SentPacket(old.psn, self.seq_next, now, path, old.message, old.size, old.count + 1, old.blamed)
+        self._leave(packet)
+        return packet
+
+    def _leave(self, packet: SentPacket) -> None:
+        self.ring[packet.psn % self.size] = packet
+        self.seq_next += 1
+        self.in_flight += packet.size
+        while self.order and (not self.order[0].in_flight or len(self.order) >= 4 * self.size):
+            self.order.popleft()
+        self.order.append(packet)
+
+    def probe_sent(self) -> int:
+        """A probe leaves: its place in the order."""
+        seq = self.seq_next
+        self.seq_next += 1
+        return seq
+
+    # --- in --------------------------------------------------------------------------------------------------
+
+    def heard(self, seq: int) -> None:
+        """A packet's first transmission, or a probe, is known to have arrived."""
+        if seq > self.seq_high:
+            self.seq_high = seq
+
+    def known(self, base: int) -> int:
+        """A bitmap of what is known to have arrived from PSN ``base`` on."""
+        if base >= self.una:
+            return self.received >> (base - self.una)
+        return self.received << (self.una - base) | (1 << (self.una - base)) - 1
+
+    def note(self, psn: int) -> None:
+        """Enter an acknowledged PSN of the window into the bitmap."""
+        self.received |= 1 << (psn - self.una)
+
+    def acked(self, packet: SentPacket) -> None:
+        """The peer has the packet."""
+        if packet.state == SENT:
+            self.in_flight -= packet.size
+            packet.path.landed()
+        packet.state = ACKED
+        packet.path.refresh_oldest()
+
+    def advance(self, edge: int) -> bool:
+        """Everything below ``edge`` is acknowledged; True if nothing is left in the window."""
+        self.received >>= edge - self.una
+        run = ((~self.received) & (self.received + 1)).bit_length() - 1
+        self.una = edge + run
+        self.received >>= run
+        if self.una < self.next:
+            return False
+        self.in_flight = 0
+        self.order.clear()
+        return True
+
+    # --- to go again -----------------------------------------------------------------------------------------
+
+    def lost(self, packet: SentPacket, blame: bool) -> None:
+        """A packet in flight is lost; ``blame``: by its path, else by what nobody holds against it."""
+        packet.blamed = packet.path if blame else None
+        self._requeue(packet, LOST)
+
+    def trimmed(self, packet: SentPacket) -> None:
+        """A packet in flight was trimmed."""
+        self._requeue(packet, CUT)
+
+    def _requeue(self, packet: SentPacket, state: int) -> None:
+        packet.state = state
+        self.in_flight -= packet.size
+        packet.path.landed()
+        packet.path.refresh_oldest()
+        insort(self.lost_queue, packet.psn)
+
+    def acquit(self, packet: SentPacket) -> None:
+        """No path is to blame for an earlier transmission."""
+        packet.blamed = None
+
+    def overdue(self, now: int, limit: int) -> list[SentPacket]:
+        """Take from the order what left before something that arrived, and more than ``limit`` ns ago."""
+        late: list[SentPacket] = []
+        while self.order:
+            packet = self.order[0]
+            if packet.in_flight:
+                if packet.seq >= self.seq_high or now - packet.sent_ns < limit:
+                    break
+                late.append(packet)
+            self.order.popleft()
+        return late
+
+    def flush(self) -> None:
+        """The queue pair has failed: nothing is in flight, nothing goes again."""
+        self.lost_queue.clear()
+        self.next = self.una
+        self.in_flight = 0

@@ -1,0 +1,60 @@
+"""The tail probe and the retransmission timer of one queue pair. Sans-IO; owned by the requester."""
+
+from __future__ import annotations
+
+from agents.mrc.config import Config
+from agents.transport import LONG_AGO
+
+
+class Timers:
+    """Both run from the last progress; times are ns."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.firings = 0  # RTOs without progress
+        self.fired_ns = LONG_AGO  # the last of them
+        self.progress_ns = LONG_AGO
+        self.starting = False  # posted after idling: the timers start with the next look at the clock
+        self.probes = 0  # without progress
+
+    def posted(self) -> None:
+        """Something is to be sent after a time in which nothing was."""
+        self.starting = True
+
+    def start(self, now: int) -> None:
+        """This is the time from which the timers run."""
+        self.starting = False
+        self.progress_ns = now
+
+    def progressed(self, now: int) -> None:
+        """The peer has something that it did not have before."""
+        self.progress_ns = now
+        self.firings = 0
+        self.probes = 0
+
+    def answered(self, now: int) -> None:
+        """The network answers: no reason to fire [ours]."""
+        self.progress_ns = now
+
+    def probed(self) -> None:
+        """A tail probe goes out."""
+        self.probes = min(self.probes + 1, 16)
+
+    def probe_at(self, srtt: int) -> int:
+        """When the next tail probes are due: 2 srtt after progress, then each time after twice as long."""
+        return self.progress_ns + (2 * srtt << self.probes)
+
+    def rto_at(self) -> int:
+        """When the retransmission timer fires: ``linear`` times at a fixed interval, then doubling."""
+        c = self.config
+        n = self.firings
+        # From the last firing, not from one start: a process that slept through several must not spend them all at once.
+        since = self.progress_ns if self.progress_ns > self.fired_ns else self.fired_ns
+        return since + (c.rto if n < c.linear else c.rto << min(n - c.linear + 1, 32))
+
+    def fire(self, now: int) -> bool:
+        """The retransmission timer fires; False when the retries are used up."""
+        self.firings += 1
+        self.fired_ns = now
+        c = self.config
+        return self.firings <= c.linear + c.exponential or c.exponential >= 25
