@@ -26,6 +26,18 @@ KEPT: Final = 16
 _OUT, _BACK, _CORRUPT, _VOID = 0, 1, 2, 3
 
 
+class Frames:
+    """What left, what arrived, and why some of it counts for nothing."""
+
+    def __init__(self) -> None:
+        self.tx = 0
+        self.rx = 0
+        self.refused = 0  # by the kernel
+        self.foreign = 0
+        self.corrupt = 0
+        self.late = 0
+
+
 class Mapper:
     """``nonce`` (64 bits) tells this run's probes from any other's; ``seed`` must be the same on all hosts, their shares agree by it."""
 
@@ -60,7 +72,7 @@ class Mapper:
         self.bucket = -1
         n = cells(fabric)
         self.sent_by, self.lost_by, self.late_by, self.corrupt_by = [0] * n, [0] * n, [0] * n, [0] * n
-        self.tx = self.rx = self.refusals = self.foreign = self.corrupt = self.late = self.voided = 0
+        self.frames = Frames()
         self.localiser = Localiser(fabric, options, [host])
         self.made: list[Event] = []
         self.reports: list[dict[str, Any]] = []
@@ -77,8 +89,7 @@ class Mapper:
 
     def count_on(self, before: Mapper) -> None:
         """Take over the counters of frames from the mapper that was here before."""
-        self.tx, self.rx, self.refusals = before.tx, before.rx, before.refusals
-        self.foreign, self.corrupt, self.late = before.foreign, before.corrupt, before.late
+        self.frames = before.frames
 
     def stop(self) -> None:
         """Send no more; what is on its way is not judged."""
@@ -126,13 +137,13 @@ class Mapper:
 
     def sent(self, now: int, port: int, ok: bool) -> None:
         """What became of it. A probe that the kernel refused tells of the port alone."""
-        self.tx += 1
+        self.frames.tx += 1
         self.refused[port] = not ok
         if ok:
             self.probes[self.sequence] = [now + self.patience, self.building, _OUT]
             self.waiting.append(self.sequence)
         else:
-            self.refusals += 1
+            self.frames.refused += 1
 
     def deadline(self) -> int:
         """When :meth:`timer` wants to be called."""
@@ -149,22 +160,22 @@ class Mapper:
 
     def receive(self, now: int, port: int, buffer: Any, start: int, length: int) -> None:
         """A frame with a probe's UDP port arrived. Never raises on hostile input."""
-        self.rx += 1
+        self.frames.rx += 1
         probe = read(buffer, start, length)
         if probe is None or (probe.sound and probe.nonce != self.nonce):
-            self.foreign += 1
+            self.frames.foreign += 1
             return
         entry = self.probes.get(probe.sequence)
         mine = entry is not None and entry[1] == probe.cell and self.paths[probe.cell].plane == port
         if not probe.sound:
-            self.corrupt += 1
+            self.frames.corrupt += 1
             if entry is not None and mine and probe.nonce == self.nonce and entry[2] == _OUT:  # the damage is elsewhere in it
                 entry[2] = _CORRUPT
         elif entry is not None and mine:
             if entry[2] == _OUT:
                 entry[2] = _BACK
         elif self.missed.pop(probe.sequence, -1) == probe.cell:
-            self.late += 1
+            self.frames.late += 1
             self.late_by[probe.cell] += 1
             self.lost_by[probe.cell] -= 1
 
@@ -182,7 +193,6 @@ class Mapper:
     def _judge(self, sequence: int) -> None:
         _, cell, fate = self.probes.pop(sequence)
         if fate == _VOID:
-            self.voided += 1
             return
         self.sent_by[cell] += 1
         if fate == _BACK:
@@ -233,6 +243,7 @@ class Mapper:
     def counters(self) -> dict[str, int]:
         """Frames out and in, and what became of them."""
         return {
-            "mapper_tx": self.tx, "mapper_rx": self.rx, "mapper_refused": self.refusals, "mapper_sent": sum(self.sent_by),
-            "mapper_lost": sum(self.lost_by), "mapper_late": self.late, "mapper_corrupt": self.corrupt, "mapper_foreign": self.foreign,
+            "mapper_tx": self.frames.tx, "mapper_rx": self.frames.rx, "mapper_refused": self.frames.refused,
+            "mapper_sent": sum(self.sent_by), "mapper_lost": sum(self.lost_by), "mapper_late": self.frames.late,
+            "mapper_corrupt": self.frames.corrupt, "mapper_foreign": self.frames.foreign,
         }  # fmt: skip

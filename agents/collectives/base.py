@@ -61,6 +61,11 @@ class Collective:
     OVERLAP = False
     """Whether a step may begin before the last one's result is compared; see above."""
 
+    @property
+    def item(self) -> int:
+        """Bytes of an element."""
+        return self.dtype.itemsize
+
     @staticmethod
     def peers(n: int, rank: int) -> list[int]:
         """The ranks that ``rank`` of ``n`` exchanges messages with."""
@@ -117,7 +122,6 @@ class Collective:
         self.part = message_bytes // self.parts(group.n)  # bytes
         self.slice = self.part // slices  # bytes
         self.dtype = DTYPES[dtype]
-        self.item = self.dtype.itemsize
         self.total_steps = steps + warmup
         self.warmup = warmup
         # For prepare() to set.

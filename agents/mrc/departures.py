@@ -158,7 +158,7 @@ class Departures:
         paths = qp.requester.paths
         fallback = -1
         for _ in range(len(self.port_up)):
-            ev = qp.responder.reverse_ev()
+            ev = qp.responder.reverse.next()
             plane = ev >> 16
             if not self.port_up[plane]:
                 continue
@@ -171,7 +171,7 @@ class Departures:
                 fallback = ev
         if fallback >= 0:
             return fallback
-        return next((ev for ev in qp.responder.reverse if self.port_up[ev >> 16]), qp.responder.reverse[0])
+        return next((ev for ev in qp.responder.reverse.evs if self.port_up[ev >> 16]), qp.responder.reverse.evs[0])
 
     def _control(self, now: int, qp: QueuePair) -> int:
         """The next control packet that a QP owes; its EV, or -1 when it owes none."""

@@ -28,7 +28,6 @@ from agents.packets.headers import PSN_MASK
 from agents.packets.memory import Memory
 from agents.transport import (
     FLUSHED,
-    NEVER,
     PEER_UNKNOWN,
     RECEIVE,
     RETRY_EXCEEDED,
@@ -154,8 +153,7 @@ class Endpoint:
         self.finished = []
         for qp in self.order:
             if qp.responder.completions:
-                made.extend(qp.responder.completions)
-                qp.responder.completions.clear()
+                made.extend(qp.responder.take())
             if qp.requester.queue.completions:
                 made.extend(qp.requester.queue.take())
         return made
@@ -243,7 +241,7 @@ class Endpoint:
         r = qp.requester
         paths = r.paths
         own = -1
-        probes = r.timers.probes
+        probes = r.timers.tail_probes
         if r.sent.una < r.sent.next and probes == 0:
             oldest = r.sent.latest(r.sent.una).path
             own = oldest.plane
@@ -338,12 +336,7 @@ class Endpoint:
         qp.to(now, ERROR, {RETRY_EXCEEDED: "retries exhausted", PEER_UNKNOWN: "unknown at the peer"}.get(status, "refused"))
         qp.requester.flush(status)
         qp.silence()
-        r = qp.responder
-        for wr in r.recv_queue[r.recv_head :]:
-            r.completions.append(Completion(qp.qpn, wr, RECEIVE, FLUSHED, -1, 0))
-        r.recv_queue.clear()
-        r.recv_head = 0
-        r.flush_at = NEVER
+        qp.responder.fail()
 
     # --- for people ------------------------------------------------------------------------------------------
 

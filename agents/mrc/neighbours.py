@@ -169,7 +169,7 @@ class Neighbours:
         for number in [k for k, (_, sent) in peer.probes.items() if sent < now - ANSWER_RTTS * self.config.base_rtt]:
             ev, _ = peer.probes.pop(number)
             for qp in self._connected(peer):
-                qp.responder.refuted(ev)
+                qp.responder.reverse.refuted(ev)
         receives = any(qp.responder.inflow.newest_ns > limit for qp in self._connected(peer))
         if not receives:
             peer.probe_at = NEVER if not peer.probes else now + self.config.base_rtt
@@ -232,7 +232,7 @@ class Neighbours:
                 self.responses_rx += 1
                 for qp in self._connected(peer):
                     if known[0] in qp.requester.paths.by_ev:  # else this queue pair is kept to fewer paths
-                        qp.responder.confirmed(now, known[0])
+                        qp.responder.reverse.confirmed(now, known[0])
                 return
         elif peer.pending and number == peer.serial:
             self.responses_rx += 1

@@ -75,7 +75,7 @@ class MrcPair(Pair):
             assert d.received.bit_length() <= d.size and d.high - d.expected < d.size, "receive window"
             owed = (len(qp.answers), len(qp.nacks), len(d.bases), len(qp.answer_bases), len(qp.probes) // 5, len(qp.route.heads) // 64)
             assert max(owed) <= OWED, f"state grows: {owed}"
-            assert len(r.doubts.open) <= r.sent.size and len(r.sent.order) <= 4 * r.sent.size, "state grows"
+            assert len(r.doubts.open) <= r.sent.size and len(r.sent.by_time) <= 4 * r.sent.size, "state grows"
         for peer in engine.neighbours.peers.values():
             assert peer.owed <= OWED and len(peer.probes) <= OWED
         assert len(engine.qps) == 1 and len(engine.routes) == 1 and len(engine.neighbours.peers) == 1

@@ -24,7 +24,7 @@ from topologies.clos import Fabric
 
 LOSSES = {"order", "time", "rto", "count", "always_skip", "swapped"}
 """Causes of a verdict that the floor may refuse."""
-CHANGES = {(STATE_NAMES[old], STATE_NAMES[new]) for (old, _), new in TRANSITIONS.items()}
+CHANGES = {(STATE_NAMES[old], STATE_NAMES[new]) for (old, _), new in TRANSITIONS.items() if old != new}
 POSTED = ("messages", "sending", "recv_queue", "completions", "finished")
 """What grows with what the user posts, and is the user's own affair."""
 

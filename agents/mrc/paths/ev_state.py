@@ -8,10 +8,11 @@ transition below is caused by something observed at the sender, or said by an op
 3. ASSUMED_BAD is loss: a packet vanished without having been trimmed, so the path is taken for dead at once. No data goes
    there until probes came back clean, several in a row; each flap doubles how many. One loss outranks any single success.
 4. DENIED is a person's or controller's word and only their word ends it.
-5. Success on a path that is not ASSUMED_BAD changes nothing: data that arrives is the normal case.
+5. Success on a path that is not ASSUMED_BAD is no event: data that arrives is the normal case. Marks and losses of packets that were
+   under way when the path left use still come, and change nothing.
 
 States and the first three rules are the specification's; the counts are ours. The table is the whole truth: a pair that is not in it
-leaves the state as it is.
+cannot happen, and raises. docs/protocol.md has it as a diagram.
 """
 
 from __future__ import annotations
@@ -36,15 +37,23 @@ TRANSITIONS: Final[dict[tuple[int, int], int]] = {
     (GOOD, MARKED): SKIP,
     (GOOD, LOST): ASSUMED_BAD,
     (GOOD, DENY): DENIED,
+    (SKIP, MARKED): SKIP,
     (SKIP, ROTATED): GOOD,
     (SKIP, LOST): ASSUMED_BAD,
     (SKIP, DENY): DENIED,
+    (ASSUMED_BAD, MARKED): ASSUMED_BAD,
+    (ASSUMED_BAD, LOST): ASSUMED_BAD,
     (ASSUMED_BAD, PROVEN): GOOD,
     (ASSUMED_BAD, DENY): DENIED,
+    (DENIED, MARKED): DENIED,
+    (DENIED, LOST): DENIED,
     (DENIED, ALLOW): ASSUMED_BAD,
 }
 
 
 def next_state(state: int, event: int) -> int:
-    """The state after an event."""
-    return TRANSITIONS.get((state, event), state)
+    """The state after an event. Raises ValueError on a pair that cannot happen."""
+    after = TRANSITIONS.get((state, event))
+    if after is None:
+        raise ValueError(f"an EV that is {STATE_NAMES[state]} cannot be {EVENT_NAMES[event]}")
+    return after

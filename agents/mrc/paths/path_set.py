@@ -149,10 +149,6 @@ class PathSet:
         """The next of the lap, in an order that is drawn anew for each, as switches spray that know nothing of what lies ahead."""
         return lap[int(self.rng.random() * len(lap))] if lap else None
 
-    def held(self, now: int, path: Path) -> bool:
-        """Whether the path gets no new data for the moment (:meth:`Path.held`)."""
-        return path.held(now, self.rtt_limit[path.plane])
-
     # --- verdicts --------------------------------------------------------------------------------------------
 
     def marked(self, path: Path) -> None:

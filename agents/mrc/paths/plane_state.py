@@ -9,6 +9,8 @@ Theory of operation. A plane reaches a peer over two NIC ports, ours and its own
    has its carrier before its switch forwards.
 4. A probe that was answered: USED, with the EVs it had.
 
+The table is the whole truth: a pair that is not in it cannot happen, and raises. docs/protocol.md has it as a diagram.
+
 That a plane is dead although both ports are up (its T0 is silent) shows only in what becomes of its EVs: ``suspicion.py``.
 """
 
@@ -35,5 +37,8 @@ TRANSITIONS: Final[dict[tuple[int, int], int]] = {
 
 
 def next_state(state: int, event: int) -> int:
-    """The state after an event."""
-    return TRANSITIONS.get((state, event), state)
+    """The state after an event. Raises ValueError on a pair that cannot happen."""
+    after = TRANSITIONS.get((state, event))
+    if after is None:
+        raise ValueError(f"a plane that is {STATE_NAMES[state]} cannot be {EVENT_NAMES[event]}")
+    return after

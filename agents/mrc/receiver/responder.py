@@ -15,9 +15,10 @@ from typing import Final
 from agents.mrc import wire
 from agents.mrc.config import Config
 from agents.mrc.receiver.advice import Advice
+from agents.mrc.receiver.reverse import ReverseEvs
 from agents.packets import headers
 from agents.packets.memory import Memory
-from agents.transport import LONG_AGO, NEVER, OK, RECEIVE, Completion
+from agents.transport import FLUSHED, LONG_AGO, NEVER, OK, RECEIVE, Completion
 
 WINDOW: Final = 64
 _FULL: Final = (1 << 64) - 1
@@ -28,8 +29,6 @@ BEYOND: Final = 2
 REFUSED: Final = 3
 """What :meth:`Responder.data` made of a packet."""
 
-QUIET: Final = 4
-"""An EV or a plane by which nothing came for so many base RTTs, while others had data, no longer speaks for itself [ours]."""
 SMALLEST: Final = 256
 """A packet counts at least one unit of rcvd_bytes, which orders SACKs [ours]."""
 SACK_FLOOR: Final = 1024
@@ -81,11 +80,7 @@ class Responder:
         self.trigger_at = LONG_AGO
         self.flush_at = NEVER
         self.bases: list[int] = []  # bitmap bases still to tell after a flush
-        # Reverse EVs, one per plane: known to work in our direction by a SACK or an EV Probe, else one by which data came.
-        self.reverse: list[int] = []
-        self.heard_ns: list[int] = []  # when something last spoke for that EV
-        self.reverse_at: list[int] = []  # when data last came by its plane; NEVER before any did: such a plane has not gone quiet
-        self.turn = 0
+        self.reverse = ReverseEvs(config.base_rtt)
 
     def start(self, psn: int, reverse: list[int]) -> None:
         """The peer's first PSN, and a first reverse EV per plane."""
@@ -93,9 +88,7 @@ class Responder:
         self.high = psn - 1
         self.last_done = psn - 1
         self.cursor = psn
-        self.reverse = reverse
-        self.reverse_at = [NEVER] * len(reverse)
-        self.heard_ns = [LONG_AGO] * len(reverse)
+        self.reverse.start(reverse)
 
     def _threshold(self) -> int:
         j = self.config.sack_jitter
@@ -108,28 +101,9 @@ class Responder:
         return self.expected + headers.psn_delta(psn, self.expected)
 
     def arrived(self, now: int, plane: int, ev: int) -> None:
-        """Data came by this EV: good for the plane's reverse EV, or a new one if nothing spoke for the old one lately."""
-        if self.reverse[plane] == ev:
-            self.heard_ns[plane] = now
-        elif now - self.heard_ns[plane] > QUIET * self.config.base_rtt:
-            self.reverse[plane] = ev
-            self.heard_ns[plane] = now
-        self.reverse_at[plane] = now
+        """Data came by this EV."""
+        self.reverse.arrived(now, plane, ev)
         self.inflow.newest_ns = now
-
-    def confirmed(self, now: int, ev: int) -> None:
-        """What we sent on this EV arrived: the best of reverse EVs for its plane."""
-        plane = ev >> 16
-        self.reverse[plane] = ev
-        self.heard_ns[plane] = now
-        if self.reverse_at[plane] < now:
-            self.reverse_at[plane] = now
-
-    def refuted(self, ev: int) -> None:
-        """An EV Probe on it was not answered: the next data that comes by another EV of the plane names a new one."""
-        plane = ev >> 16
-        if self.reverse[plane] == ev:
-            self.heard_ns[plane] = LONG_AGO
 
     def data(
         self, now: int, psn: int, op: int, ev: int, ts: int, flags: int, rqmsn: int, msn: int, va: int, rkey: int, dmalen: int, imm: int,
@@ -304,16 +278,18 @@ class Responder:
         """Packets received above the cumulative edge."""
         return self.received.bit_count()
 
-    def reverse_ev(self) -> int:
-        """The EV for the next control packet: planes in rotation, a plane that went quiet while others did not is passed over.
+    # --- results ---------------------------------------------------------------------------------------------
 
-        Quiet: no data for 4 base RTTs before the newest arrival [ours].
-        """
-        n = len(self.reverse)
-        limit = self.inflow.newest_ns - QUIET * self.config.base_rtt
-        for _ in range(n):
-            k = self.turn
-            self.turn = k + 1 if k + 1 < n else 0
-            if self.reverse_at[k] >= limit:
-                return self.reverse[k]
-        return self.reverse[0]
+    def take(self) -> list[Completion]:
+        """The completions since the last call."""
+        done = self.completions
+        self.completions = []
+        return done
+
+    def fail(self) -> None:
+        """The queue pair has failed: what was offered to immediates flushes, and nothing is owed any more."""
+        for wr in self.recv_queue[self.recv_head :]:
+            self.completions.append(Completion(self.qpn, wr, RECEIVE, FLUSHED, -1, 0))
+        self.recv_queue.clear()
+        self.recv_head = 0
+        self.flush_at = NEVER

@@ -77,7 +77,7 @@ class LossDetection:
                 for path in self.news:
                     self.suspects.extend(path.overtaken())
             self.news.clear()
-        if sent.order and sent.order[0].seq < sent.seq_high:
+        if sent.by_time and sent.by_time[0].seq < sent.seq_high:
             self.overdue.extend(sent.overdue(now, self.rtt.largest() + self.reorder_window()))
         if self.suspects:
             self.suspects = _judge(r, now, first, base, bits, self.suspects, ORDER, "order")

@@ -55,7 +55,7 @@ class SentPackets:
         self.received = 0  # bit i: PSN una + i is acknowledged
         self.in_flight = 0  # bytes
         self.lost_queue: list[int] = []  # PSNs to send again, ascending; those that arrived meanwhile are dropped when their turn comes
-        self.order: deque[SentPacket] = deque()  # transmissions not yet judged by time, in the order in which they left
+        self.by_time: deque[SentPacket] = deque()  # transmissions not yet judged by time, in the order in which they left
         self.seq_next = 1
         self.seq_high = 0  # highest seq known to have arrived
 
@@ -115,9 +115,9 @@ class SentPackets:
         self.ring[packet.psn % self.size] = packet
         self.seq_next += 1
         self.in_flight += packet.size
-        while self.order and (not self.order[0].in_flight or len(self.order) >= 4 * self.size):
-            self.order.popleft()
-        self.order.append(packet)
+        while self.by_time and (not self.by_time[0].in_flight or len(self.by_time) >= 4 * self.size):
+            self.by_time.popleft()
+        self.by_time.append(packet)
 
     def probe_sent(self) -> int:
         """A probe leaves: its place in the order."""
@@ -159,7 +159,7 @@ class SentPackets:
         if self.una < self.next:
             return False
         self.in_flight = 0
-        self.order.clear()
+        self.by_time.clear()
         return True
 
     # --- to go again -----------------------------------------------------------------------------------------
@@ -187,13 +187,13 @@ class SentPackets:
     def overdue(self, now: int, limit: int) -> list[SentPacket]:
         """Take from the order what left before something that arrived, and more than ``limit`` ns ago."""
         late: list[SentPacket] = []
-        while self.order:
-            packet = self.order[0]
+        while self.by_time:
+            packet = self.by_time[0]
             if packet.in_flight:
                 if packet.seq >= self.seq_high or now - packet.sent_ns < limit:
                     break
                 late.append(packet)
-            self.order.popleft()
+            self.by_time.popleft()
         return late
 
     def flush(self) -> None:

@@ -15,7 +15,7 @@ class Timers:
         self.fired_ns = LONG_AGO  # the last of them
         self.progress_ns = LONG_AGO
         self.starting = False  # posted after idling: the timers start with the next look at the clock
-        self.probes = 0  # without progress
+        self.tail_probes = 0  # without progress
 
     def posted(self) -> None:
         """Something is to be sent after a time in which nothing was."""
@@ -30,7 +30,7 @@ class Timers:
         """The peer has something that it did not have before."""
         self.progress_ns = now
         self.firings = 0
-        self.probes = 0
+        self.tail_probes = 0
 
     def answered(self, now: int) -> None:
         """The network answers: no reason to fire [ours]."""
@@ -38,11 +38,11 @@ class Timers:
 
     def probed(self) -> None:
         """A tail probe goes out."""
-        self.probes = min(self.probes + 1, 16)
+        self.tail_probes = min(self.tail_probes + 1, 16)
 
     def probe_at(self, srtt: int) -> int:
         """When the next tail probes are due: 2 srtt after progress, then each time after twice as long."""
-        return self.progress_ns + (2 * srtt << self.probes)
+        return self.progress_ns + (2 * srtt << self.tail_probes)
 
     def rto_at(self) -> int:
         """When the retransmission timer fires: ``linear`` times at a fixed interval, then doubling."""

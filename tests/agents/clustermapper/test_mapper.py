@@ -117,7 +117,7 @@ def test_what_comes_after_its_deadline_is_late_and_no_loss() -> None:
     runner = Runner(TINY, mappers)
     net.jitter = lambda frame, link, now: mapper.patience if link == "h0:p0-t0-0" else 0
     play(net, runner, 300)
-    assert mapper.late > 50 and sum(mapper.lost_by) < 12, "those on their way"
+    assert mapper.frames.late > 50 and sum(mapper.lost_by) < 12, "those on their way"
     net.jitter = lambda frame, link, now: 0
     play(net, runner, 100)
     assert sum(mapper.lost_by) == 0
@@ -143,7 +143,7 @@ def test_a_damaged_probe_is_lost_and_said_to_be_damaged() -> None:
     net.engines[1] = cast(Engine, Hurting())
     runner = Runner(TINY, mappers)
     play(net, runner, 300)
-    assert hurt > 10 and mapper.corrupt == hurt
+    assert hurt > 10 and mapper.frames.corrupt == hurt
     told = mapper.counters()
     assert told["mapper_foreign"] == 0 and 0 < sum(mapper.corrupt_by) == sum(mapper.lost_by) <= hurt
 
@@ -176,7 +176,7 @@ def test_a_refused_probe_tells_of_the_port_and_is_no_loss() -> None:
         while (port := mapper.transmit(now)) >= 0:
             mapper.sent(now, port, port == 0)
     told = mapper.told()[-1]
-    assert told["carrier"] == [True, False] and mapper.refusals > 20
+    assert told["carrier"] == [True, False] and mapper.frames.refused > 20
     assert all(sent == 0 for sent in told["sent"][TINY.t1_per_plane + 1 :])
     assert sum(told["lost"]) == sum(told["sent"]) > 20  # of those that left none came back
     rows = {row["link"]: row for row in mapper.table()["links"]}
@@ -228,7 +228,7 @@ def test_foreign_and_hostile_frames_change_nothing() -> None:
     mapper.receive(net.now, 0, frame, 0, len(frame))
     for length in (0, 50, 101, 102, probes.LENGTH, 300):
         mapper.receive(net.now, 0, bytearray(rng.randbytes(length)), 0, length)
-    assert mapper.foreign >= 6 and (list(mapper.sent_by), list(mapper.lost_by)) == before
+    assert mapper.frames.foreign >= 6 and (list(mapper.sent_by), list(mapper.lost_by)) == before
     good = bytearray(probes.LENGTH)  # a copy of one that came back already is not counted twice
     probes.write(good, mapper.paths[0], 77, 1, 0)
     mapper.receive(net.now, 0, good, 0, len(good))
@@ -242,9 +242,9 @@ def test_a_stopped_mapper_is_silent() -> None:
     for mapper in mappers:
         mapper.stop()
     assert all(m.deadline() == NEVER for m in mappers)
-    before = [m.tx for m in mappers]
+    before = [m.frames.tx for m in mappers]
     net.run(net.now + 20 * TINY.base_rtt_ns)
-    assert [m.tx for m in mappers] == before
+    assert [m.frames.tx for m in mappers] == before
     assert mappers[0].table()["running"] is False
 
 

@@ -208,10 +208,10 @@ def test_sacks_leave_a_path_that_works_one_way_only() -> None:
     deaf = {ev(p, 1) for p in range(4)}
     rig.net.fate = lambda frame, link, now: not (frame[54 + 8 : 54 + 24] == inner_address(7) and ev_of(frame) in deaf)
     responder = rig.b.engine.qps[rig.b.qpn].responder
-    responder.reverse = sorted(deaf)
+    responder.reverse.evs = sorted(deaf)
     rig.stream(8)
     rig.rtts(60)
-    assert not set(responder.reverse) & deaf
+    assert not set(responder.reverse.evs) & deaf
     late = [f for t, h, f in rig.sent if h == 7 and op_of(f) == wire.SACK and t > rig.net.now - 10 * rig.fabric.base_rtt_ns]
     lost = sum(ev_of(f) in deaf for f in late)
     assert len(late) > 50 and lost == 0
@@ -222,10 +222,10 @@ def test_a_reverse_ev_that_stops_answering_gives_way() -> None:
     rig.stream(6)
     rig.rtts(10)
     responder = rig.b.engine.qps[rig.b.qpn].responder
-    dead = set(responder.reverse)
+    dead = set(responder.reverse.evs)
     rig.net.fate = lambda frame, link, now: not (frame[54 + 8 : 54 + 24] == inner_address(7) and ev_of(frame) in dead)
     rig.rtts(60)
-    assert not set(responder.reverse) & dead
+    assert not set(responder.reverse.evs) & dead
     assert not [f for _, f in rig.a.of("qp") if f["state"] == "ERROR"]
 
 

@@ -193,7 +193,7 @@ def test_received_after_all_a_trimmed_one_is_not_sent_again_nor_a_wrong_verdict(
 def test_in_doubt_the_ev_rests_and_nobody_is_punished() -> None:
     s = Trimming()
     path, _ = s.doubted()
-    assert s.state(0) == LOST and s.state_of(path) == ev_state.GOOD and s.r.paths.held(s.now, path)
+    assert s.state(0) == LOST and s.state_of(path) == ev_state.GOOD and s.held(path)
     assert s.said == []
     s.books()
     for _ in range(20):
@@ -216,7 +216,7 @@ def test_a_nack_in_time_acquits(again: bool, last_hop: bool) -> None:
     s.nack(0, names, last_hop)
     assert s.said == [("nack", SIZE, s.r.sent.in_flight, True)]
     assert s.state_of(path) == (ev_state.GOOD if last_hop else ev_state.SKIP)
-    assert not s.r.paths.held(s.now, path)
+    assert not s.held(path)
     assert (s.r.trims, s.r.trims_last_hop, s.r.acquitted, s.r.lost_by[ORDER]) == (1, int(last_hop), 1, 1)
     assert s.state(0) == (SENT if again else LOST)
     s.books()
@@ -287,9 +287,9 @@ def test_several_doubts_of_one_ev_keep_it_resting_until_the_last() -> None:
     assert s.lost() == [0, second]
     s.books()
     s.nack(0, names[0])
-    assert s.r.paths.held(s.now, path)
+    assert s.held(path)
     s.nack(second, names[1])
-    assert not s.r.paths.held(s.now, path)
+    assert not s.held(path)
     s.books()
 
 
@@ -327,7 +327,7 @@ def test_the_second_copy_trimmed_while_the_first_is_in_doubt() -> None:
     s.send(1)
     s.nack(0)
     assert s.state(0) == CUT and s.r.trims == 1 and s.r.acquitted == 0
-    assert s.r.paths.held(s.now, path), "of the first nothing is known yet"
+    assert s.held(path), "of the first nothing is known yet"
     s.books()
 
 
@@ -342,7 +342,7 @@ def test_a_flush_drops_all_doubts() -> None:
     s = Trimming()
     path, _ = s.doubted()
     s.r.flush(RETRY_EXCEEDED)
-    assert not s.r.paths.held(s.now, path) and s.r.doubts.at == NEVER
+    assert not s.held(path) and s.r.doubts.at == NEVER
     s.books()
     s.judge()
     assert s.said == [] and s.state_of(path) == ev_state.GOOD

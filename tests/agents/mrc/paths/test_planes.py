@@ -56,10 +56,14 @@ class Planes:
         return {path.state for path in self.paths.all if path.plane == plane}
 
 
-def test_the_table_is_total_and_what_it_does_not_name_changes_nothing() -> None:
+def test_what_the_table_does_not_name_cannot_happen() -> None:
     named = {(USED, CLOSED): DOWN, (PROVING, CLOSED): DOWN, (DOWN, OPENED): PROVING, (PROVING, ANSWERED): USED}
     for pair in itertools.product((USED, DOWN, PROVING), (CLOSED, OPENED, ANSWERED)):
-        assert plane_state.next_state(*pair) == named.get(pair, pair[0])
+        if pair in named:
+            assert plane_state.next_state(*pair) == named[pair]
+        else:
+            with pytest.raises(ValueError, match="cannot be"):
+                plane_state.next_state(*pair)
 
 
 @pytest.mark.parametrize("ours, peers", [(False, True), (True, False), (False, False)])

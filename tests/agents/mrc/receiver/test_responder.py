@@ -305,9 +305,9 @@ def test_reverse_evs_rotate_over_planes_and_pass_over_a_quiet_one() -> None:
     peer = Peer()
     peer.r.arrived(1000, 0, 0x3)
     peer.r.arrived(1000, 1, 0x10002)
-    assert [peer.r.reverse_ev() for _ in range(4)] == [0x3, 0x10002, 0x3, 0x10002]
+    assert [peer.r.reverse.next() for _ in range(4)] == [0x3, 0x10002, 0x3, 0x10002]
     peer.r.arrived(1000 + 5 * CONFIG.base_rtt, 1, 0x10001)
-    assert {peer.r.reverse_ev() for _ in range(4)} == {0x10001}
+    assert {peer.r.reverse.next() for _ in range(4)} == {0x10001}
 
 
 # --- what came without its payload ---------------------------------------------------------------------------------

@@ -1,0 +1,69 @@
+"""By which path to answer: one EV per plane that is known to work in our direction. Sans-IO; owned by the responder.
+
+The best are those that a SACK or an EV Probe confirmed, else one by which data came.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from agents.transport import LONG_AGO, NEVER
+
+QUIET: Final = 4
+"""An EV or a plane by which nothing came for so many base RTTs, while others had data, no longer speaks for itself [ours]."""
+
+
+class ReverseEvs:
+    """The reverse EV of each plane, in rotation."""
+
+    def __init__(self, base_rtt: int) -> None:
+        self.quiet = QUIET * base_rtt
+        self.evs: list[int] = []
+        self.heard_ns: list[int] = []  # when something last spoke for that EV
+        self.data_ns: list[int] = []  # when data last came by its plane; NEVER before any did: such a plane has not gone quiet
+        self.newest_ns = LONG_AGO  # when data last came at all
+        self.turn = 0
+
+    def start(self, evs: list[int]) -> None:
+        """A first one per plane."""
+        self.evs = evs
+        self.data_ns = [NEVER] * len(evs)
+        self.heard_ns = [LONG_AGO] * len(evs)
+
+    def arrived(self, now: int, plane: int, ev: int) -> None:
+        """Data came by this EV: good for the plane's reverse EV, or a new one if nothing spoke for the old one lately."""
+        if self.evs[plane] == ev:
+            self.heard_ns[plane] = now
+        elif now - self.heard_ns[plane] > self.quiet:
+            self.evs[plane] = ev
+            self.heard_ns[plane] = now
+        self.data_ns[plane] = now
+        self.newest_ns = now
+
+    def confirmed(self, now: int, ev: int) -> None:
+        """What we sent on this EV arrived: the best of reverse EVs for its plane."""
+        plane = ev >> 16
+        self.evs[plane] = ev
+        self.heard_ns[plane] = now
+        if self.data_ns[plane] < now:
+            self.data_ns[plane] = now
+
+    def refuted(self, ev: int) -> None:
+        """An EV Probe on it was not answered: the next data that comes by another EV of the plane names a new one."""
+        plane = ev >> 16
+        if self.evs[plane] == ev:
+            self.heard_ns[plane] = LONG_AGO
+
+    def next(self) -> int:
+        """The EV for the next control packet: planes in rotation, a plane that went quiet while others did not is passed over.
+
+        Quiet: no data for 4 base RTTs before the newest arrival [ours].
+        """
+        n = len(self.evs)
+        limit = self.newest_ns - self.quiet
+        for _ in range(n):
+            k = self.turn
+            self.turn = k + 1 if k + 1 < n else 0
+            if self.data_ns[k] >= limit:
+                return self.evs[k]
+        return self.evs[0]

@@ -1,0 +1,75 @@
+"""State has an owner: who may write to the sender's state, and how much state one class may have."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+AGENTS = Path(__file__).parents[2] / "agents"
+MOST = 40
+"""Attributes of one class."""
+OWNERS = {
+    "mrc/paths/path.py": ("Path",),
+    "mrc/paths/path_set.py": ("PathSet",),
+    "mrc/sender/sent_packets.py": ("SentPacket", "SentPackets"),
+    "mrc/sender/message.py": ("Message", "SendQueue"),
+    "mrc/sender/loss.py": ("LossDetection",),
+    "mrc/sender/timers.py": ("Timers",),
+    "mrc/sender/requester.py": ("Requester",),
+}
+"""Modules and those of their classes whose state nobody else writes; PathSet writes to its paths."""
+CHANGING = {"append", "appendleft", "add", "clear", "extend", "insert", "pop", "popleft", "remove", "update", "setdefault", "sort"}
+"""Methods that change a list, deque, set or dictionary."""
+
+
+def classes(path: Path) -> Iterator[tuple[str, set[str]]]:
+    """Each class of a module with the attributes that it or its methods set."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ClassDef):
+            named = {n.target.id for n in node.body if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name)}
+            yield node.name, named | {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute) and _of_self(n) and _stored(n)}
+
+
+def _of_self(node: ast.Attribute) -> bool:
+    return isinstance(node.value, ast.Name) and node.value.id == "self"
+
+
+def _stored(node: ast.Attribute) -> bool:
+    return isinstance(node.ctx, ast.Store)
+
+
+def writes(path: Path) -> Iterator[tuple[int, str]]:
+    """(line, attribute) of all that a module writes to objects other than ``self``: assignments to an attribute or to an item of one,
+    and calls that change a container which is one."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        target: ast.expr | None = None
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, (ast.Store, ast.Del)):
+            target = node
+        elif isinstance(node, ast.Subscript) and isinstance(node.ctx, (ast.Store, ast.Del)):
+            target = node.value
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGING:
+            target = node.func.value
+        while isinstance(target, ast.Subscript):
+            target = target.value
+        if isinstance(target, ast.Attribute) and not _of_self(target):
+            yield node.lineno, target.attr
+
+
+@pytest.mark.parametrize("path", sorted(AGENTS.rglob("*.py")), ids=lambda path: str(path.relative_to(AGENTS)))
+def test_no_class_has_more_state_than_one_can_keep_in_mind(path: Path) -> None:
+    assert {name: len(attributes) for name, attributes in classes(path) if len(attributes) > MOST} == {}
+
+
+@pytest.mark.parametrize("path", sorted((AGENTS / "mrc").rglob("*.py")), ids=lambda path: str(path.relative_to(AGENTS)))
+def test_nobody_writes_to_the_senders_state_but_its_owners(path: Path) -> None:
+    here = str(path.relative_to(AGENTS))
+    owned: set[str] = set()
+    for module, names in OWNERS.items():
+        if module != here and not (here == "mrc/paths/path_set.py" and module == "mrc/paths/path.py"):
+            for name, attributes in classes(AGENTS / module):
+                owned |= attributes if name in names else set()
+    own = {attribute for _, attributes in classes(path) for attribute in attributes}
+    assert [(line, name) for line, name in writes(path) if name in owned - own] == []
