@@ -52,11 +52,11 @@ FEATURES: dict[str, tuple[Status, str]] = {  # name -> status when lacking, why
     "veth": ("missing", "every cable is a veth pair"),
     "AF_PACKET": ("missing", "agents send and receive whole frames"),
     "HTB": ("missing", "link rates and the two queues of a port"),
-    "clsact": ("missing", "the switch programs hang there"),
+    "clsact": ("missing", "the switch programs attach to it"),
     "BPF at tc": ("missing", "switches are eBPF programs"),
-    "BTF": ("missing", "the maps of the data plane are described by it"),
+    "BTF": ("missing", "describes the maps of the data plane"),
     "data plane loads": ("missing", "the switches' own programs must pass this kernel's verifier"),
-    "seg6": ("limited", "ping, iperf3 and any program between hosts ride the kernel's SRv6; MRC and RoCE do not need it"),
+    "seg6": ("limited", "ping, iperf3 and other programs in hosts use the kernel's SRv6; MRC and RoCE do not need it"),
     "seg6 encap.red": ("limited", "as above: routes without a routing header"),
     "seg6local End.DT6": ("limited", "as above: the receiving side"),
     "seg6local next-csid": ("optional", "only an independent check of the uSID shift"),
@@ -72,7 +72,7 @@ FEATURES: dict[str, tuple[Status, str]] = {  # name -> status when lacking, why
 def kernel() -> Iterator[Check]:
     release = platform.release()
     numbers = tuple(int(n) for n in re.findall(r"\d+", release)[:2])
-    yield _check("kernel", "version", numbers >= KERNEL, f"Linux {release}", "6.1 or later has all that is used", UPGRADE)
+    yield _check("kernel", "version", numbers >= KERNEL, f"Linux {release}", "6.1 or later has every feature used", UPGRADE)
     if os.geteuid() != 0:
         for name, (_, why) in FEATURES.items():
             yield Check("kernel", name, "unknown", "only root can try it", why, "sudo mrcbed doctor")
@@ -107,11 +107,11 @@ def _probed() -> Iterator[Check]:
     verdicts: dict[str, str] = json.loads(done.stdout) if done.returncode == 0 else {}
     for name, (lacking, why) in FEATURES.items():
         if name not in verdicts:
-            yield Check("kernel", name, "unknown", "could not be tried", why, "mend what is missing above and below first")
+            yield Check("kernel", name, "unknown", "could not be tried", why, "first install what is missing above and below")
         elif verdicts[name].endswith(" is missing"):
             yield Check("kernel", name, "unknown", verdicts[name], why, "install that tool: sudo make install")
         else:
-            fix = "" if lacking == "optional" else "sudo make install builds it anew" if name == "data plane loads" else UPGRADE
+            fix = "" if lacking == "optional" else "sudo make install builds it again" if name == "data plane loads" else UPGRADE
             yield _check("kernel", name, not verdicts[name], verdicts[name] or "works", why, fix, lacking)
 
 
@@ -119,13 +119,13 @@ def _probed() -> Iterator[Check]:
 
 TOOLS: dict[str, tuple[Status, str, str]] = {  # tool -> status when lacking, why, Debian package
     "mnexec": ("missing", "Mininet starts every host with it", "mininet"),
-    "ip": ("missing", "makes links and routes", "iproute2"),
-    "tc": ("missing", "sets rates, hangs programs", "iproute2"),
+    "ip": ("missing", "creates links and routes", "iproute2"),
+    "tc": ("missing", "sets rates, attaches programs", "iproute2"),
     "bpftool": ("missing", "loads the data plane", "bpftool"),
     "ethtool": ("missing", "turns offloads off", "ethtool"),
     "ifconfig": ("missing", "Mininet's interface commands call it", "net-tools"),
-    "nsenter": ("missing", "commands inside the switches' namespace", "util-linux"),
-    "clang": ("limited", "compiles the data plane, once", "clang libbpf-dev"),
+    "nsenter": ("missing", "runs commands in the switches' namespace", "util-linux"),
+    "clang": ("limited", "compiles the data plane once", "clang libbpf-dev"),
     "gcc": ("limited", "compiles the engine; without it the engine runs interpreted, slower", "gcc python3-dev"),
     "iperf3": ("limited", "background traffic in scenarios, and the prompt's iperf", "iperf3"),
     "ping": ("limited", "pingall at the prompt", "iputils-ping"),
@@ -151,14 +151,14 @@ def packages() -> Iterator[Check]:
         try:
             have = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            yield Check("Python", name, "missing", "not installed", f"version {version} is what was tested", "sudo make install")
+            yield Check("Python", name, "missing", "not installed", f"version {version} was tested", "sudo make install")
             continue
         if have != version:
             wrong.append(f"{name} {have} (tested: {version})")
     found = (
         "; ".join(wrong) if wrong else f"{len(pins)} packages at the versions tested" if pins else "no requirements.txt beside the package"
     )
-    yield _check("Python", "versions", not wrong, found, "other versions may behave otherwise", "sudo make install", "limited")
+    yield _check("Python", "versions", not wrong, found, "other versions may behave differently", "sudo make install", "limited")
 
 
 def _pins() -> Iterator[tuple[str, str]]:
@@ -174,7 +174,7 @@ def engine_state() -> tuple[bool, str]:
 
     asked = os.environ.get("MRCBED_INTERPRETED", "")
     if asked == "stale":
-        return False, "interpreted: the compiled one is older than its source"
+        return False, "interpreted: the compiled engine is older than its source"
     if asked not in ("", "0"):
         return False, "interpreted, as MRCBED_INTERPRETED asks"
     folder = Path(agents.__path__[0], "mrc")
@@ -194,7 +194,7 @@ def require_compiled() -> None:
 
 
 def built() -> Iterator[Check]:
-    why = "compiled it moves about twice the packets"
+    why = "a compiled engine carries about twice the packets"
     try:
         compiled, found = engine_state()
         yield _check("build", "engine", compiled, found, why, "sudo make install", "limited")
@@ -231,7 +231,7 @@ def machine() -> Iterator[Check]:
     gigabytes = int(memory[1]) / 1e6 if memory else 0.0
     yield _check("machine", "memory", gigabytes >= 1.5, f"{gigabytes:.1f} GB available", "8 hosts take about 1 GB", "free some", "limited")
     limits = ", ".join(f"{name} {_read(f'/proc/sys/net/core/{name}') or '?'}" for name in ("rmem_max", "wmem_max"))
-    yield Check("machine", "socket buffers", "ok", limits, "for information: agents pass these limits while they are root")
+    yield Check("machine", "socket buffers", "ok", limits, "for information: agents, as root, may exceed these limits")
     yield from _leftovers()
 
 
@@ -255,7 +255,7 @@ def _leftovers() -> Iterator[Check]:
             orphans.append(int(entry.name))
     others = len(spaces - {_link("/proc/self/ns/net")})
     found = f"{others} others with processes; {len(running)} run{'s' * (len(running) != 1)} under way"
-    yield Check("machine", "network namespaces", "ok", found, "for information: several runs share the CPUs and spoil each other's figures")
+    yield Check("machine", "network namespaces", "ok", found, "for information: parallel runs disturb each other's figures")
     remains = [f"process {pid}" for pid in sorted(orphans)]
     try:
         remains += [f"{path}" for path in (Path("/sys/fs/bpf/mrcbed"),) if os.path.exists(path) and not running]
@@ -264,7 +264,7 @@ def _leftovers() -> Iterator[Check]:
         pass  # a bpffs that only root may look into
     clean = not remains
     yield _check(
-        "machine", "leftovers", clean, ", ".join(remains) or "none", "a run takes all it made with it", "sudo mrcbed clean", "limited"
+        "machine", "leftovers", clean, ", ".join(remains) or "none", "a run removes what it created", "sudo mrcbed clean", "limited"
     )
 
 

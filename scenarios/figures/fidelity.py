@@ -104,8 +104,8 @@ def judge(
         *_waiting(samples, window, watch or {}, base_rtt_ns, held_up),
         *_late(loops, base_rtt_ns),
         *(_unwatched(watch) if watch else ()),
-        *(["the packets could not be counted to the end"] if unexplained is None else []),
-        *([f"{on_the_way} packets were still on their way when the books were closed"] if on_the_way else []),
+        *(["the packet counters could not be read at the end"] if unexplained is None else []),
+        *([f"{on_the_way} packets were still on their way when the counters were read"] if on_the_way else []),
         *_dropped(causes),
     ]
     return Judgement(tuple(invalid), tuple(doubtful))
@@ -124,14 +124,14 @@ def _packets(
 ) -> Iterable[str]:
     refused = rejected.get(BAD_CHECKSUM, 0)
     if corrupted - refused > gone:
-        yield f"{corrupted - refused} of {corrupted} frames that a fault corrupted were neither refused nor lost: taken for good"
+        yield f"{corrupted - refused} of {corrupted} frames that a fault corrupted were accepted as good"
     if unexplained:
-        yield f"{abs(unexplained)} packets {'vanished' if unexplained > 0 else 'appeared'} without a cause"
+        yield f"{abs(unexplained)} packets {'unaccounted for' if unexplained > 0 else 'arrived that nobody sent'}"
     for name, n in rejected.items():
         if name != BAD_CHECKSUM or refused > corrupted:
             yield f"agents refused {n} frames that arrived ({name})"
     for gap in cables:
-        yield f"the books of {gap['where']} do not balance: {gap['packets']} packets, {gap['bytes']} bytes"
+        yield f"the packet counts of {gap['where']} do not balance: {gap['packets']} packets, {gap['bytes']} bytes"
 
 
 def _ports(found: Mapping[str, Any], touched: set[str]) -> Iterable[str]:
@@ -141,12 +141,12 @@ def _ports(found: Mapping[str, Any], touched: set[str]) -> Iterable[str]:
             continue
         rate = f"{row['rate_bps'] / 1e6:g} Mb/s"
         if row["excess_bytes"] > row["allowed_bytes"]:
-            most = f"{row['excess_bytes']:,} bytes beyond its {rate}, {row['allowed_bytes']:,} are allowed"
-            yield f"port {row['port']} went faster than its rate: {most}"
+            most = f"{row['excess_bytes']:,} bytes more than {rate} allows, tolerance {row['allowed_bytes']:,}"
+            yield f"port {row['port']} exceeded its rate: {most}"
         if row["busy_share"] is not None and row["busy_share"] < RATE_KEPT:
-            yield f"port {row['port']} always had something to send, and carried {row['busy_share']:.1%} of its {rate}"
+            yield f"port {row['port']} always had packets to send, but carried only {row['busy_share']:.1%} of its {rate}"
         if row["off_bytes"] > OFF_FRAMES * frame:
-            yield f"port {row['port']}: the queue that was counted and the kernel's own differ by {row['off_bytes']:,} bytes"
+            yield f"port {row['port']}: the counted queue and the kernel's differ by {row['off_bytes']:,} bytes"
 
 
 def _clock(watch: Mapping[str, Any]) -> Iterable[str]:
@@ -154,9 +154,9 @@ def _clock(watch: Mapping[str, Any]) -> Iterable[str]:
     if clock.get("slept_ns", 0) > STEP_NS:
         yield f"the machine slept for {clock['slept_ns'] / 1e9:.1f} s: keep it awake and run again"
     if clock["step_ns"] > STEP_NS:
-        yield f"the clock was set: {clock['step_ns'] / 1e6:.1f} ms beside the monotonic clock"
+        yield f"the clock was set by {clock['step_ns'] / 1e6:.1f} ms during the run"
     if clock["strangers"]:
-        yield f"{', '.join(clock['strangers'])} had a clock of another time namespace"
+        yield f"{', '.join(clock['strangers'])} ran in another time namespace"
 
 
 # --- doubtful --------------------------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ def _clock(watch: Mapping[str, Any]) -> Iterable[str]:
 def _suspended(watch: Mapping[str, Any], window: tuple[int, int]) -> Iterable[str]:
     stopped = [gap for t, gap in watch.get("gaps", ()) if window[0] < t and t - gap < window[1]]
     if stopped:
-        yield f"the runner was suspended for {sum(stopped) / 1e9:.1f} s (Ctrl-Z, SIGSTOP, or a virtual machine that was paused): run again"
+        yield f"the runner was suspended for {sum(stopped) / 1e9:.1f} s (Ctrl-Z, SIGSTOP, or a paused virtual machine): run again"
 
 
 def _waiting(
@@ -177,19 +177,18 @@ def _waiting(
     late = {name: wait for name, wait in waits.items() if wait > DELAY_RTTS * base_rtt_ns}
     if late:
         worst = max(late, key=lambda name: late[name])
-        allowed = f"{DELAY_RTTS:g} base RTTs are allowed"
-        longest = f"up to {late[worst] / 1e6:.1f} ms for a core each time, on average ({allowed})"
+        longest = f"up to {late[worst] / 1e6:.1f} ms for a core on average (tolerance {DELAY_RTTS:g} base RTTs)"
         yield f"{_agents(late, waits, worst)} waited {longest}{_by(watch)}"
     if waits:
         return
     inside = [share for t, share in samples if window[0] <= t <= window[1] + SAMPLE_S * 1e9]
     busy_s = sum(share > BUSY for share in inside) * SAMPLE_S
     if busy_s > max(1.0, BUSY_SHARE * (window[1] - window[0]) / 1e9):
-        unknown = "how long agents waited for a core is not known"
+        unknown = "the agents' waiting times for a core are not known"
         yield f"the machine was more than {BUSY:.0%} busy for {busy_s:.1f} s, {unknown}{_by(watch)}"
     pressure = watch.get("pressure")
     if pressure is not None and pressure > PRESSURE:
-        yield f"some task of the machine waited for a core for {min(pressure, 1.0):.0%} of the time: free the machine"
+        yield f"a task on the machine waited for a core for {min(pressure, 1.0):.0%} of the time: free the machine"
 
 
 def _agents(late: Collection[str], of: Collection[str], worst: str) -> str:
@@ -206,7 +205,7 @@ def _by(watch: Mapping[str, Any]) -> str:
         "others": "free the machine of other work",
         "steal": "give this virtual machine cores of its own",
     }
-    names = {"own": "this run's processes", "others": "others", "interrupts": "interrupts", "steal": "stolen"}
+    names = {"own": "this run's processes", "others": "other processes", "interrupts": "interrupts", "steal": "stolen by the hypervisor"}
     said = ", ".join(f"{shares[part]:.0%} {name}" for part, name in names.items())
     return f": the machine was {shares['busy']:.0%} busy ({said}): {remedies[max(remedies, key=lambda part: shares[part])]}"
 
@@ -220,7 +219,7 @@ def _late(loops: Sequence[Mapping[str, Any]], base_rtt_ns: int) -> Iterable[str]
     if stalled:
         worst = max(stalled, key=lambda name: stalled[name])
         longest = f"up to {stalled[worst] / 1e6:.0f} ms, {stalled[worst] / base_rtt_ns:.0f} base RTTs"
-        yield f"{_agents(stalled, stalls, worst)} did not get to run for {longest}"
+        yield f"{_agents(stalled, stalls, worst)} did not run for {longest}"
 
 
 def _unwatched(watch: Mapping[str, Any]) -> Iterable[str]:
@@ -228,14 +227,14 @@ def _unwatched(watch: Mapping[str, Any]) -> Iterable[str]:
     if abs(drift) > DRIFT_PPM:
         yield f"the clock was slewed by {drift:,.0f} ppm: let it settle"
     if watch["failure"]:
-        yield f"nobody watched the machine to the end ({watch['failure']})"
+        yield f"the fidelity watch ended early ({watch['failure']})"
 
 
 def _dropped(causes: Mapping[str, int]) -> Iterable[str]:
     if late := causes.get("drop_bridge", 0):
-        yield f"Open vSwitch dropped {late} packets that came faster than it took them: {SLOWER}, or use eBPF"
+        yield f"Open vSwitch dropped {late} packets that came faster than it could forward: {SLOWER}, or use eBPF"
     if ring := sum(n for cause, n in causes.items() if "ring" in cause):
-        yield f"receive sockets dropped {ring} packets: agents were too slow"
+        yield f"receive sockets dropped {ring} packets because agents were too slow"
 
 
 # --- figures ---------------------------------------------------------------------------------------------------------

@@ -135,7 +135,7 @@ def judgement(run: Run, packets: Mapping[str, Any], wrong: int, expected: str) -
         packets["on_the_way"],
     )
     if lost := packets.get("background", {}).get("unexplained"):
-        more = f"{abs(lost)} packets of the background {'vanished' if lost > 0 else 'appeared'} without a cause"
+        more = f"{abs(lost)} packets of background traffic {'unaccounted for' if lost > 0 else 'arrived that nobody sent'}"
         made = fidelity.Judgement((*made.invalid, more), made.doubtful)
     return made
 

@@ -21,20 +21,20 @@ from testbed.machine.streams import take_standard_streams
 from topologies import FabricError
 
 COMMANDS = {
-    "doctor": "What this machine can and cannot do, and the fix for each lack.",
-    "run": "Run a scenario: build the fabric, break it, measure, report.",
-    "up": "Bring a fabric up and give Mininet's prompt with our commands.",
-    "links": "Links of a fabric that is up: state, denials, paths over them.",
-    "paths": "Paths between two hosts of a fabric that is up.",
-    "denylist": "What the endpoints of a fabric that is up must not use.",
-    "events": "Follow what the controller of a fabric that is up sees and does.",
-    "plot": "Draw the plots of a result directory again.",
-    "paper": "The MRC paper's figures: each claim beside what is seen here.",
-    "validate": "The same scenarios emulated and simulated, beside theory.",
-    "compare": "Put the results of runs made apart side by side.",
-    "report": "Write a result directory's report.html again.",
-    "bench": "Measure engine, codec and fabric on this machine.",
-    "clean": "Remove what a run may have left behind, and nothing else.",
+    "doctor": "Check what this machine can do, and print a fix for what it lacks.",
+    "run": "Run a scenario: build a fabric, break it, measure, report.",
+    "up": "Build a fabric and open a prompt on it.",
+    "links": "List the links of a running fabric.",
+    "paths": "List the paths between two hosts of a running fabric.",
+    "denylist": "Show or change what the hosts of a running fabric must not use.",
+    "events": "Follow the events of a running fabric's controller.",
+    "plot": "Draw the plots of a results directory again.",
+    "paper": "Compare the MRC paper's claims with runs on this testbed.",
+    "validate": "Compare theory, simulation and emulation on small scenarios.",
+    "compare": "Compare the results of separate runs.",
+    "report": "Write the report.html of a results directory again.",
+    "bench": "Benchmark the codec, the engine and the fabrics on this machine.",
+    "clean": "Remove what a dead run left behind, and nothing else.",
 }
 """In the order of the help. Kept here so that the help imports nothing."""
 CALCULATING = ("run", "plot", "paper", "validate", "compare", "report", "bench")
@@ -68,7 +68,7 @@ class Commands(click.Group):
 @click.version_option(package_name="mrcbed", prog_name="mrcbed")
 @click.pass_context
 def group(ctx: click.Context) -> None:
-    """A testbed for MRC: multi-plane fabrics you can break, in Mininet on this machine."""
+    """mrcbed emulates an AI cluster with several network planes on one machine, breaks it, and measures MRC beside RoCE and TCP."""
     if ctx.invoked_subcommand in CALCULATING:
         check_memory()
 

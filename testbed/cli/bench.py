@@ -19,9 +19,9 @@ from testbed.errors import UserError
 
 @click.group(
     name="bench", invoke_without_command=True,
-    help="Measure engine, codec and fabrics on this machine; ratios within one run where possible.",
+    help="Benchmark the codec, the engine and the fabrics on this machine.",
 )  # fmt: skip
-@click.option("--rounds", type=click.IntRange(1, 100), default=3, show_default=True, help="Medians are over so many rounds.")
+@click.option("--rounds", type=click.IntRange(1, 100), default=3, show_default=True, help="Number of rounds of which medians are taken.")
 @click.option("--seconds", type=click.FloatRange(0.5, 60), default=3.0, show_default=True, help="Length of each measurement.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @click.pass_context
@@ -76,12 +76,14 @@ def command(context: click.Context, rounds: int, seconds: float, as_json: bool) 
     sys.exit(sandbox.run(work))
 
 
-@command.command(name="schedules", help="Run seeded random fault schedules in virtual time; needs no root. Exit status 1 if any is broken.")
-@click.option("--count", type=click.IntRange(1, 1_000_000), default=1000, show_default=True, help="How many.")
-@click.option("--first", type=click.IntRange(0), default=1, show_default=True, help="Number of the first; a number is a schedule.")
-@click.option("--jobs", type=click.IntRange(1, 256), default=2, show_default=True, help="Processes.")
-@click.option("--fabric", default="rack16", show_default=True, help="A named fabric.")
-@click.option("--keep", type=click.Path(path_type=Path), default=None, help="Keep the hosts' logs, in one directory per schedule here.")
+@command.command(
+    name="schedules", help="Run random fault schedules in virtual time, without root. Exit status 1 if one breaks a rule."
+)
+@click.option("--count", type=click.IntRange(1, 1_000_000), default=1000, show_default=True, help="Number of schedules.")
+@click.option("--first", type=click.IntRange(0), default=1, show_default=True, help="First number; a number is a schedule.")
+@click.option("--jobs", type=click.IntRange(1, 256), default=2, show_default=True, help="Number of processes.")
+@click.option("--fabric", default="rack16", show_default=True, help="Fabric to run them on.")
+@click.option("--keep", type=click.Path(path_type=Path), default=None, help="Keep the hosts' logs in this directory.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 def schedules(count: int, first: int, jobs: int, fabric: str, keep: Path | None, as_json: bool) -> None:
     """One line per broken schedule on stderr, with the command that repeats it."""
@@ -108,12 +110,12 @@ def schedules(count: int, first: int, jobs: int, fabric: str, keep: Path | None,
     sys.exit(1 if made["broken"] else 0)
 
 
-@command.command(name="seeds", help="Run SCENARIOs (default: all that are shipped) over many seeds in virtual time; ask their own checks.")
+@command.command(name="seeds", help="Run shipped SCENARIOs (default: all) over many seeds in virtual time and test their checks.")
 @click.argument("names", nargs=-1, metavar="[SCENARIO]...")
-@click.option("--seeds", "seed_range", metavar="A-B", help="Instead of each scenario's own number of seeds: 1-5, or 1,3,7-9.")
-@click.option("--jobs", type=click.IntRange(1, 256), default=None, metavar="N", help="Processes (default: one per core).")
-@click.option("--out", metavar="DIR", help="Where results go (default: results/seeds-<time>).")
-@click.option("--resume", is_flag=True, help="Go on in --out DIR; what is finished there is kept.")
+@click.option("--seeds", "seed_range", metavar="A-B", help="Use these seeds instead of 10 or 100 per scenario: 1-5, or 1,3,7-9.")
+@click.option("--jobs", type=click.IntRange(1, 256), default=None, metavar="N", help="Number of processes (default: one per core).")
+@click.option("--out", metavar="DIR", help="Write results to DIR (default: results/seeds-<time>).")
+@click.option("--resume", is_flag=True, help="Continue in --out DIR and keep what is finished there.")
 def seeds(names: tuple[str, ...], seed_range: str | None, jobs: int | None, out: str | None, resume: bool) -> None:
     """Exit status: 0 every check of every run held, 1 one did not or a run is missing, 2 bad input, 130 stopped."""
     from scenarios.run.processes import cores

@@ -13,13 +13,13 @@ from testbed.machine.cleanup import as_data, end, find
 
 
 @click.command(name="clean")
-@click.option("--dry-run", is_flag=True, help="List only.")
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@click.option("--dry-run", is_flag=True, help="Only list it.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(dry_run: bool, as_json: bool) -> int:
-    """Remove what a run may have left behind, and nothing else.
+    """Remove what a dead run left behind, and nothing else.
 
-    A run ends all its processes by itself, and interfaces, namespaces and pins go with them; this is for the day when that failed.
-    Runs that are still watched by their mrcbed are left alone. Exit status 1 if something could not be ended.
+    A run normally ends all its processes, and its interfaces, namespaces and pins vanish with them; this command is for the day on which
+    that failed. It does not touch runs whose mrcbed still lives. Exit status 1 if a process could not be ended.
     """
     if os.geteuid() != 0:
         raise UserError("mrcbed needs root: run it with sudo")
@@ -33,5 +33,5 @@ def command(dry_run: bool, as_json: bool) -> int:
         rows = [[item.run, str(item.pid), item.name, str(item.interfaces), item.command] for item in found]
         heads = ("run", "pid", "process", "interfaces", "command")
         terminal.console().print(terminal.table(heads, rows, names=("process",), words=("command",)))
-        print(f"{len(found)} processes of dead runs; " + ("none ended: --dry-run" if dry_run else f"{len(found) - len(left)} ended"))
+        print(f"{len(found)} processes of dead runs; " + ("--dry-run ended none" if dry_run else f"{len(found) - len(left)} ended"))
     return 1 if left and not dry_run else 0

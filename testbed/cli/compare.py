@@ -12,12 +12,12 @@ from testbed import terminal
 
 @click.command(name="compare")
 @click.argument("directories", metavar="DIR DIR...", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--out", metavar="DIR", help="Where the comparison goes (default: results/compare-<scenario>-<time>).")
-@click.option("--json", "as_json", is_flag=True, help="Print summary.json on stdout instead of tables.")
+@click.option("--out", metavar="DIR", help="Write the comparison to DIR (default: results/compare-<scenario>-<time>).")
+@click.option("--json", "as_json", is_flag=True, help="Print summary.json instead of tables.")
 def command(directories: tuple[Path, ...], out: str | None, as_json: bool) -> None:
-    """Put the runs of results directories DIR side by side: one scenario, workload and fabric; other transports, seeds or days.
+    """Compare the runs of several results directories of one scenario and fabric, with different transports, seeds or days.
 
-    Writes tables, comparison, plots and report into a new directory and changes nothing in the old ones. Needs no root.
+    Writes tables, plots and a report of all runs into a new directory; leaves the old ones unchanged. Needs no root.
     """
     from scenarios.run.runner import results_directory
     from scenarios.sets.merging import merge, read_all

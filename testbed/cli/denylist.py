@@ -1,4 +1,4 @@
-"""``mrcbed denylist``: what endpoints of a fabric that is up must not use."""
+"""``mrcbed denylist``: what the hosts of a running fabric must not use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from testbed.errors import UserError
 @json_option
 @click.pass_context
 def command(context: click.Context, url: str | None, as_json: bool) -> None:
-    """What the endpoints of a fabric that is up must not use: show it, add to it, take from it.
+    """Show or change what the hosts of a running fabric must not use.
 
     An ENTRY is a link (p0-t0-0:p0-t1-3), a switch (p0-t1-3), a plane (p0) or a path in one direction (h0>h5@p0/3).
     """
@@ -30,18 +30,18 @@ def command(context: click.Context, url: str | None, as_json: bool) -> None:
 @json_option
 @click.pass_obj
 def show_command(group: tuple[str | None, bool], url: str | None, as_json: bool) -> None:
-    """Show it: the default."""
+    """Show the denylist (the default)."""
     show(url or group[0], as_json or group[1])
 
 
 @command.command(name="add")
 @click.argument("entry")
-@click.option("--reason", default="", metavar="TEXT", help="Why: one line, kept with it.")
+@click.option("--reason", default="", metavar="TEXT", help="Reason, one line, shown with the entry.")
 @url_option
 @json_option
 @click.pass_obj
 def add(group: tuple[str | None, bool], entry: str, reason: str, url: str | None, as_json: bool) -> None:
-    """Deny ENTRY, until it is removed or the fabric goes."""
+    """Deny ENTRY until it is removed or the fabric ends."""
     said = reach(url or group[0]).deny(entry, reason)
     if as_json or group[1]:
         click.echo(json.dumps(said, indent=2))
@@ -55,7 +55,7 @@ def add(group: tuple[str | None, bool], entry: str, reason: str, url: str | None
 @json_option
 @click.pass_obj
 def remove(group: tuple[str | None, bool], entry: str, url: str | None, as_json: bool) -> None:
-    """Take ENTRY off, whoever denied it. Its paths prove themselves to the endpoints before they carry data."""
+    """Remove ENTRY, whoever denied it. Its paths must answer probes before they carry data again."""
     said = reach(url or group[0]).allow(entry)
     if as_json or group[1]:
         click.echo(json.dumps(said, indent=2))
@@ -67,7 +67,7 @@ def remove(group: tuple[str | None, bool], entry: str, url: str | None, as_json:
 @url_option
 @click.pass_obj
 def token(group: tuple[str | None, bool], url: str | None) -> None:
-    """Print the token that changes need, for scripts. Needs root."""
+    """Print the token that scripts need for changes. Needs root."""
     found = reach(url or group[0]).token
     if not found:
         raise UserError("the token is for the fabric's owner: use sudo")

@@ -21,9 +21,9 @@ MARKS = {
 
 
 @click.command(name="doctor")
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(as_json: bool) -> int:
-    """What this machine can and cannot do, and the fix for each lack. Exit status 2 if something required is missing."""
+    """Check what this machine can do, and print a fix for what it lacks. Exit status 2 if something required is missing."""
     checks = examine()
     if as_json:
         print(json.dumps(as_data(checks), indent=2))
@@ -53,5 +53,5 @@ def show(checks: list[Check], console: Console) -> None:
         console.print(Text(f"Not ready: {', '.join(lacking)} missing.", "bold red"))
     else:
         console.print(
-            Text("All that is required is here" + (f", {unknown} things could not be checked." if unknown else "."), "bold green")
+            Text("Everything required is here" + (f"; {unknown} things could not be checked." if unknown else "."), "bold green")
         )

@@ -1,4 +1,4 @@
-"""``mrcbed events``: what the controller of a fabric that is up sees and does, as it happens."""
+"""``mrcbed events``: the events of a running fabric's controller, as they happen."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from testbed.machine.streams import reader_gone
 
 
 @click.command(name="events")
-@click.option("--all", "replay", is_flag=True, help="First what has happened so far.")
-@click.option("--since", type=click.IntRange(0), metavar="T_NS", help="First what came after this t_ns, where a reader left off.")
+@click.option("--all", "replay", is_flag=True, help="Begin with the events so far.")
+@click.option("--since", type=click.IntRange(0), metavar="T_NS", help="Begin with the events after this t_ns.")
 @url_option
 @json_option
 def command(replay: bool, since: int | None, url: str | None, as_json: bool) -> None:
-    """Follow what the controller of a fabric that is up sees and does, a line each, until Ctrl-C or the fabric's end."""
+    """Follow the events of a running fabric's controller, one line each, until Ctrl-C or the end of the fabric."""
     client = reach(url)
     for entry in client.events(0 if replay and since is None else since):
         print(json.dumps(entry) if as_json else told(entry), flush=True)

@@ -1,4 +1,4 @@
-"""``mrcbed links``: every link of a fabric that is up."""
+"""``mrcbed links``: every link of a running fabric."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from testbed.cli.reach import ago, console, json_option, reach, url_option
 
 
 @click.command(name="links")
-@click.option("--bad", is_flag=True, help="Only those that are failed or denied.")
+@click.option("--bad", is_flag=True, help="Only failed or denied links.")
 @url_option
 @json_option
 def command(bad: bool, url: str | None, as_json: bool) -> None:
-    """Every link of a fabric that is up: its state, for how long, who denies it, and how many paths take it."""
+    """List the links of a running fabric: state, since when, which denials cover them, and how many paths use them."""
     every = reach(url).get("links")
     rows = [row for row in every if not bad or row["state"] != "up" or row["denied"]]
     if as_json:

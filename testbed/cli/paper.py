@@ -1,4 +1,4 @@
-"""``mrcbed paper [FIG...]``: the MRC paper's figures on this testbed, each claim beside what is seen."""
+"""``mrcbed paper [FIG...]``: the MRC paper's figures on this testbed, each claim beside the results."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from testbed.errors import UserError
 
 @click.command(name="paper")
 @click.argument("figures", nargs=-1, metavar="[FIG]...")
-@click.option("--list", "as_list", is_flag=True, help="What there is, with its scenarios and how long it takes; run nothing.")
-@click.option("--quick", is_flag=True, help="One seed, shorter runs, fewer sizes: all of it in a quarter of an hour.")
-@click.option("--seeds", "seed_range", metavar="A-B", help="Instead of each figure's own: 1-5, or 1,3,7-9.")
-@click.option("--out", metavar="DIR", help="Where results go (default: results/paper-<time>).")
-@click.option("--resume", is_flag=True, help="Go on in --out DIR; what is finished there is kept.")
-@click.option("--report", metavar="DIR", help="Judge and draw again what DIR holds, from its files alone; run nothing, need no root.")
-@click.option("--json", "as_json", is_flag=True, help="Print paper.json on stdout instead of the table.")
+@click.option("--list", "as_list", is_flag=True, help="List the figures, their scenarios and how long they take; run nothing.")
+@click.option("--quick", is_flag=True, help="Use one seed, shorter runs and fewer sizes: a quarter of an hour for all figures.")
+@click.option("--seeds", "seed_range", metavar="A-B", help="Use these seeds instead of each figure's own: 1-5, or 1,3,7-9.")
+@click.option("--out", metavar="DIR", help="Write results to DIR (default: results/paper-<time>).")
+@click.option("--resume", is_flag=True, help="Continue in --out DIR and keep what is finished there.")
+@click.option("--report", metavar="DIR", help="Evaluate and draw the results in DIR again, without root; run nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print paper.json instead of the table.")
 def command(
     figures: tuple[str, ...],
     as_list: bool,
@@ -37,9 +37,9 @@ def command(
     report: str | None,
     as_json: bool,
 ) -> None:
-    """Run the MRC paper's figures (all, or FIG like 9a, 16, 5.2.1, sizing) and lay each claim beside what is seen.
+    """Run the MRC paper's figures (all, or FIG like 9a, 16, 5.2.1, sizing) and compare each claim with the results.
 
-    Exit status: 0 all figures were run, whatever their verdicts; 1 some could not be; 2 bad input; 130 stopped.
+    Exit status: 0 all figures were run, whatever their verdicts; 1 some could not be run; 2 bad input; 130 stopped.
     """
     from scenarios.sets.paper import series
     from scenarios.sets.paper.figures import chosen

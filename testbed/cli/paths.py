@@ -1,4 +1,4 @@
-"""``mrcbed paths SRC DST``: every path between two hosts of a fabric that is up."""
+"""``mrcbed paths SRC DST``: every path between two hosts of a running fabric."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ STYLES = {"up": "green", "down": "red", "denied": "magenta"}
 @url_option
 @json_option
 def command(src: str, dst: str, url: str | None, as_json: bool) -> None:
-    """Every path (EV) from host SRC to host DST of a fabric that is up, as its controller sees them.
+    """List the paths (EVs) from host SRC to host DST of a running fabric, as its controller sees them.
 
-    What the hosts themselves think of their paths is another matter: `evs` at the prompt of mrcbed up.
+    The hosts' own view of their paths is `evs` at the prompt of mrcbed up.
     """
     client = reach(url)
     rows = client.get(f"paths/{src}/{dst}")

@@ -1,4 +1,4 @@
-"""Reaching the controller of a fabric that is up: shared by the commands that ask it (denylist, links, paths, events)."""
+"""Access to the controller of a running fabric: shared by the commands that ask it (denylist, links, paths, events)."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ TOKEN = "MRCBED_TOKEN"  # noqa: S105
 
 def url_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """The option ``--url``."""
-    return click.option("--url", metavar="URL", help="The controller's address, as the prompt's `status` tells it.")(command)
+    return click.option("--url", metavar="URL", help="Address of the controller, as `status` at the prompt shows it.")(command)
 
 
 def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """The option ``--json``, as ``as_json``."""
-    return click.option("--json", "as_json", is_flag=True, help="For machines.")(command)
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 
 def reach(url: str | None) -> ControllerClient:

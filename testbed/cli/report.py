@@ -10,7 +10,7 @@ import click
 @click.command(name="report")
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 def command(directory: Path) -> None:
-    """Write report.html of results directory DIR and print its path: one file, for any browser, without network. Needs no root."""
+    """Write report.html of results directory DIR again and print its path. The page needs no network; the command needs no root."""
     from scenarios.show.html import write_report
 
     click.echo(write_report(directory))

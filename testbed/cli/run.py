@@ -61,36 +61,38 @@ class ProgressBar:
             self.bar.stop()
 
 
-@click.command(name="run", help=f"Run SCENARIO, a TOML file or one of: {', '.join(named_scenarios())}.")
+@click.command(name="run", help=f"Run SCENARIO: a TOML file or one of {', '.join(named_scenarios())}.")
 @click.argument("scenario")
 @click.option(
-    "--transport", "-t", "transports", multiple=True, metavar="T", help="Only this transport of the scenario, or a kind to add. Repeatable."
+    "--transport", "-t", "transports", multiple=True, metavar="T",
+    help="Run only this transport of the scenario, or add one of this kind. Repeatable.",
 )
-@click.option("--fabric", metavar="NAME-OR-FILE", help="Another fabric than the scenario's.")
+@click.option("--fabric", metavar="NAME-OR-FILE", help="Use this fabric instead of the scenario's.")
 @click.option(
     "--set",
     "overrides",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Change a key: workload.steps=3, transport.roce.options.qps=2. Repeatable.",
+    help="Change a key of the scenario: workload.steps=3, transport.roce.options.qps=2. Repeatable.",
 )
 @click.option(
-    "--seed", "seeds", type=click.IntRange(0, MAX_WHOLE), multiple=True, metavar="N", help="Instead of the scenario's seeds. Repeatable."
+    "--seed", "seeds", type=click.IntRange(0, MAX_WHOLE), multiple=True, metavar="N",
+    help="Use this seed instead of the scenario's. Repeatable.",
 )
-@click.option("--seeds", "seed_range", metavar="A-B", help="Likewise, many at once: 1-5, or 1,3,7-9.")
-@click.option("--out", metavar="DIR", help="Where results go (default: results/<scenario>-<time>).")
-@click.option("--resume", is_flag=True, help="Go on in --out DIR with a run that was interrupted or killed there.")
-@click.option("--pcap", "pcap", multiple=True, metavar="LINK", help="Keep a capture of this link, like p0-t0-0:p0-t1-3. Repeatable.")
-@click.option("--switch", type=click.Choice(SWITCHES), default="ebpf", show_default=True, help="What forwards: eBPF or Open vSwitch.")
+@click.option("--seeds", "seed_range", metavar="A-B", help="Use these seeds: 1-5, or 1,3,7-9.")
+@click.option("--out", metavar="DIR", help="Write results to DIR (default: results/<scenario>-<time>).")
+@click.option("--resume", is_flag=True, help="Continue an interrupted or killed run in --out DIR.")
+@click.option("--pcap", "pcap", multiple=True, metavar="LINK", help="Capture packets on this link, like p0-t0-0:p0-t1-3. Repeatable.")
+@click.option("--switch", type=click.Choice(SWITCHES), default="ebpf", show_default=True, help="Forward with eBPF or with Open vSwitch.")
 @click.option(
     "--world", type=click.Choice(WORLDS), default=WORLDS[0], show_default=True,
-    help="emulated: on this machine's kernel, as root. simulated: in virtual time, without root; the same seed gives the same bytes.",
+    help="emulated: on this machine's kernel, needs root. simulated: in virtual time, needs no root; the same seed gives the same bytes.",
 )  # fmt: skip
 @click.option(
     "--jobs", type=click.IntRange(1, 256), metavar="N",
-    help=f"Simulated runs at once (default: as many as this machine has cores). --world {EMULATED}: one.",
+    help=f"Run N simulated runs at once (default: one per core). Runs with --world {EMULATED} go one at a time.",
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print summary.json on stdout instead of the table.")
+@click.option("--json", "as_json", is_flag=True, help="Print summary.json instead of tables.")
 def command(
     scenario: str,
     transports: tuple[str, ...],

@@ -16,14 +16,14 @@ from testbed.errors import UserError
 from topologies import load_fabric, named_fabrics
 
 
-@click.command(name="up", help=f"Build FABRIC, a TOML file or one of {', '.join(named_fabrics())}, and give a prompt on it.")
+@click.command(name="up", help=f"Build FABRIC (a TOML file or one of {', '.join(named_fabrics())}) and open a prompt on it.")
 @click.argument("fabric")
-@click.option("--transport", type=click.Choice(["mrc", "roce"]), default="mrc", show_default=True, help="What the hosts' agents speak.")
-@click.option("--seed", type=click.IntRange(0), default=0, metavar="N", help="Seed of everything random.")
-@click.option("--no-controller", is_flag=True, help="Program the switches' tables directly, without the Ryu app.")
-@click.option("--switch", type=click.Choice(SWITCHES), default="ebpf", show_default=True, help="What forwards: eBPF or Open vSwitch.")
+@click.option("--transport", type=click.Choice(["mrc", "roce"]), default="mrc", show_default=True, help="Transport of the hosts' agents.")
+@click.option("--seed", type=click.IntRange(0), default=0, metavar="N", help="Seed of all random choices.")
+@click.option("--no-controller", is_flag=True, help="Program the switches directly, without the Ryu application.")
+@click.option("--switch", type=click.Choice(SWITCHES), default="ebpf", show_default=True, help="Forward with eBPF or with Open vSwitch.")
 @click.option(
-    "--policy", type=click.Choice(POLICIES), default="none", show_default=True, help="What the controller tells the agents of link events."
+    "--policy", type=click.Choice(POLICIES), default="none", show_default=True, help="What the controller tells agents of link failures."
 )
 def command(fabric: str, transport: str, seed: int, no_controller: bool, switch: str, policy: str) -> None:
     """Ends with Ctrl-D or ``exit``; nothing stays behind. Exit status 0, or 1 if a process of the cluster died."""

@@ -21,14 +21,14 @@ from testbed.simulated import EMULATED, WORLDS
 
 @click.command(name="validate")
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--list", "as_list", is_flag=True, help="What there is and how long it takes; run nothing.")
-@click.option("--quick", is_flag=True, help="One seed and shorter runs.")
-@click.option("--seeds", "seed_range", metavar="A-B", help="Instead of 1-3: 1-5, or 1,3,7-9.")
-@click.option("--worlds", default=",".join(WORLDS), show_default=True, metavar="W", help="Only one of them; simulated needs no root.")
-@click.option("--out", metavar="DIR", help="Where results go (default: results/validate-<time>).")
-@click.option("--resume", is_flag=True, help="Go on in --out DIR, with another world, say; what is finished there is kept.")
-@click.option("--report", metavar="DIR", help="Judge and draw again what DIR holds, from its files alone; run nothing, need no root.")
-@click.option("--json", "as_json", is_flag=True, help="Print validation.json on stdout instead of the table.")
+@click.option("--list", "as_list", is_flag=True, help="List the cases and how long they take; run nothing.")
+@click.option("--quick", is_flag=True, help="Use one seed and shorter runs.")
+@click.option("--seeds", "seed_range", metavar="A-B", help="Use these seeds instead of 1-3: 1-5, or 1,3,7-9.")
+@click.option("--worlds", default=",".join(WORLDS), show_default=True, metavar="W", help="Run only this world; simulated needs no root.")
+@click.option("--out", metavar="DIR", help="Write results to DIR (default: results/validate-<time>).")
+@click.option("--resume", is_flag=True, help="Continue in --out DIR, also with another world, and keep what is finished there.")
+@click.option("--report", metavar="DIR", help="Evaluate and draw the results in DIR again, without root; run nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print validation.json instead of the table.")
 def command(
     names: tuple[str, ...],
     as_list: bool,
@@ -40,9 +40,9 @@ def command(
     report: str | None,
     as_json: bool,
 ) -> None:
-    """Run a set of scenarios (all, or NAME like ring, idle, incast) in both worlds and lay theory, simulation and emulation side by side.
+    """Run small scenarios (all, or NAME like ring, idle, incast) in both worlds and compare theory, simulation and emulation.
 
-    Exit status: 0 all agree or have a known cause; 1 some figure differs without one, or a run failed; 2 bad input; 130 stopped.
+    Exit status: 0 all figures agree or differ for a known cause; 1 one differs without, or a run failed; 2 bad input; 130 stopped.
     """
     from scenarios.sets.series import Form
     from scenarios.sets.validation import concluding

@@ -145,7 +145,7 @@ def test_what_is_on_its_way_when_the_books_are_closed_has_not_vanished(tmp_path:
     for entry in summary["runs"]:
         left = entry["packets"]["on_the_way"]
         assert left > 0 and entry["packets"]["unexplained"] == 0, entry
-        assert entry["distrust"] == [f"{left} packets were still on their way when the books were closed"]
+        assert entry["distrust"] == [f"{left} packets were still on their way when the counters were read"]
 
 
 def files(directory: Path) -> dict[str, bytes]:

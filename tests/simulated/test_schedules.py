@@ -54,7 +54,7 @@ def test_a_frame_that_vanishes_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
             real(self, port, frame)
 
     monkeypatch.setattr(Network, "_arrive", forgets_one)
-    assert "1 packets vanished without a cause" in run_schedule(3, SMALL).broken
+    assert "1 packets unaccounted for" in run_schedule(3, SMALL).broken
 
 
 def test_a_wrong_byte_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

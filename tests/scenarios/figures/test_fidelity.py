@@ -66,33 +66,33 @@ def test_a_quiet_run_is_trusted() -> None:
 @pytest.mark.parametrize(
     ("changes", "verdict", "word"),
     [
-        ({"samples": BUSY, "watch": None}, DOUBTFUL, "how long agents waited for a core is not known"),
+        ({"samples": BUSY, "watch": None}, DOUBTFUL, "waiting times for a core are not known"),
         ({"samples": BUSY, "watch": watch(processes=[])}, DOUBTFUL, "the machine was more than 90% busy for 10.0 s"),
         ({"loops": [{"host": 3, "lag_p99_ns": 2 * BASE, "lag_max_ns": 2 * BASE}]}, DOUBTFUL, "p99"),
-        ({"loops": [{"host": 3, "lag_p99_ns": 1, "lag_max_ns": 7 * BASE}]}, DOUBTFUL, "agent of h3 did not get to run for up to 70 ms"),
+        ({"loops": [{"host": 3, "lag_p99_ns": 1, "lag_max_ns": 7 * BASE}]}, DOUBTFUL, "agent of h3 did not run for up to 70 ms"),
         ({"watch": watch(pressure=0.96, processes=[])}, DOUBTFUL, "waited for a core for 96% of the time"),
         ({"watch": waiting("h3", BASE // 4 + 1)}, DOUBTFUL, "the agent of h3 waited up to 2.5 ms"),
         ({"watch": watch(gaps=[(4 * S, 3 * S)])}, DOUBTFUL, "the runner was suspended for 3.0 s (Ctrl-Z, SIGSTOP"),
         ({"watch": watch(clock={"drift_ppm": 1001.0})}, DOUBTFUL, "slewed by 1,001 ppm"),
-        ({"watch": watch(failure="OSError: no")}, DOUBTFUL, "nobody watched the machine to the end (OSError: no)"),
-        ({"unexplained": None}, DOUBTFUL, "could not be counted"),
+        ({"watch": watch(failure="OSError: no")}, DOUBTFUL, "the fidelity watch ended early (OSError: no)"),
+        ({"unexplained": None}, DOUBTFUL, "could not be read"),
         ({"on_the_way": 3}, DOUBTFUL, "3 packets were still on their way"),
         ({"causes": {"rx_ring_drops": 4}}, DOUBTFUL, "dropped 4 packets"),
         ({"causes": {"drop_bridge": 4}}, DOUBTFUL, "Open vSwitch dropped 4"),
         ({"wrong": 1}, INVALID, "1 results are wrong"),
-        ({"unexplained": 2}, INVALID, "2 packets vanished"),
-        ({"unexplained": -1}, INVALID, "1 packets appeared"),
+        ({"unexplained": 2}, INVALID, "2 packets unaccounted for"),
+        ({"unexplained": -1}, INVALID, "1 packets arrived that nobody sent"),
         ({"rejected": {"rx_bad_icrc": 3}}, INVALID, "refused 3 frames that arrived (rx_bad_icrc)"),
         ({"rejected": {"rx_bad_icrc": 3}, "corrupted": 2}, INVALID, "refused 3 frames that arrived (rx_bad_icrc)"),
         ({"rejected": {"rx_bad_icrc": 3}, "corrupted": 9, "gone": 5}, INVALID, "6 of 9 frames that a fault corrupted"),
         ({"rejected": {"rx_bad_rkey": 1}, "corrupted": 1, "gone": 1}, INVALID, "(rx_bad_rkey)"),
-        ({"cables": [{"where": "a -> b", "kind": "cable", "packets": 1, "bytes": 100}]}, INVALID, "books of a -> b"),
-        ({"watch": watch([port(excess_bytes=24_709)])}, INVALID, "p0-t0-0-u0 went faster than its rate: 24,709 bytes beyond its 10 Mb/s"),
-        ({"watch": watch([port(busy_share=0.9799)])}, INVALID, "always had something to send, and carried 98.0% of its 10 Mb/s"),
-        ({"watch": watch([port(off_bytes=FRAME + 1)])}, INVALID, "the queue that was counted and the kernel's own differ by 4,303"),
-        ({"watch": watch(clock={"step_ns": 1_000_001})}, INVALID, "the clock was set: 1.0 ms"),
+        ({"cables": [{"where": "a -> b", "kind": "cable", "packets": 1, "bytes": 100}]}, INVALID, "packet counts of a -> b"),
+        ({"watch": watch([port(excess_bytes=24_709)])}, INVALID, "p0-t0-0-u0 exceeded its rate: 24,709 bytes more than 10 Mb/s allows"),
+        ({"watch": watch([port(busy_share=0.9799)])}, INVALID, "always had packets to send, but carried only 98.0% of its 10 Mb/s"),
+        ({"watch": watch([port(off_bytes=FRAME + 1)])}, INVALID, "the counted queue and the kernel's differ by 4,303"),
+        ({"watch": watch(clock={"step_ns": 1_000_001})}, INVALID, "the clock was set by 1.0 ms"),
         ({"watch": watch(clock={"slept_ns": 5 * S})}, INVALID, "the machine slept for 5.0 s"),
-        ({"watch": watch(clock={"strangers": ["h3"]})}, INVALID, "h3 had a clock of another time namespace"),
+        ({"watch": watch(clock={"strangers": ["h3"]})}, INVALID, "h3 ran in another time namespace"),
     ],
 )
 def test_each_doubt_is_told(changes: dict[str, Any], verdict: str, word: str) -> None:
@@ -148,7 +148,7 @@ def test_all_agents_have_one_line_and_it_says_who_kept_the_machine_busy() -> Non
         waited, stalled = judge(watch=watch(processes=[*rows, quiet], cpu_shares=shares), loops=loops).doubtful
         assert waited.startswith("3 of 4 agents (worst: h2) waited up to 30.0 ms for a core") and remedy in waited
         assert "the machine was 97% busy (" in waited and f"{shares['own']:.0%} this run's processes" in waited
-        assert stalled == "4 of 4 agents (worst: h3) did not get to run for up to 100 ms, 10 base RTTs"
+        assert stalled == "4 of 4 agents (worst: h3) did not run for up to 100 ms, 10 base RTTs"
 
 
 def test_what_was_measured_is_told() -> None:
@@ -162,7 +162,7 @@ def test_what_was_measured_is_told() -> None:
     assert made["queues"] == {"compared": 300, "equal": 200, "off_bytes": 0}
     assert (made["lag_p99_ns"], made["lag_max_ns"], made["socket_drops"], made["verdict"]) == (7, 9, 2, TRUSTWORTHY)
     assert fidelity.figures(judge(unexplained=None), [], {}, None) == {
-        "verdict": DOUBTFUL, "invalid": [], "doubtful": ["the packets could not be counted to the end"]
+        "verdict": DOUBTFUL, "invalid": [], "doubtful": ["the packet counters could not be read at the end"]
     }  # fmt: skip
     cut_short = watch()
     for key in ("window_ns", "processes", "pressure", "ports"):
@@ -177,7 +177,7 @@ def test_what_was_measured_is_told() -> None:
         ({"fidelity": {"verdict": INVALID}}, INVALID),
         ({"distrust": [], "wrong": 0, "packets": {"unexplained": 0}}, TRUSTWORTHY),
         ({"distrust": ["the machine was busy"], "wrong": 0, "packets": {"unexplained": None}}, DOUBTFUL),
-        ({"distrust": ["2 packets vanished"], "wrong": 0, "packets": {"unexplained": 2}}, INVALID),
+        ({"distrust": ["2 packets unaccounted for"], "wrong": 0, "packets": {"unexplained": 2}}, INVALID),
         ({"distrust": [], "wrong": 1, "packets": {"unexplained": 0}}, INVALID),
     ],
 )

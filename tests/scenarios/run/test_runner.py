@@ -88,7 +88,7 @@ def test_packets_that_vanish_are_not_trustworthy(tmp_path: Path, monkeypatch: py
     summary, _ = run(tmp_path, [*QUICK, "expect=[]"], vanished=2)
     assert summary["runs"][0]["packets"]["unexplained"] == 2
     assert exit_status(summary) == 3
-    assert "2 packets vanished" in json.dumps(json.loads((tmp_path / "manifest.json").read_text())["fidelity"])
+    assert "2 packets unaccounted for" in json.dumps(json.loads((tmp_path / "manifest.json").read_text())["fidelity"])
 
 
 def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
