@@ -184,8 +184,8 @@ lint: $(STAMPS)/dev
 	$(PY) -m mypy
 
 format: $(STAMPS)/dev
-	$(PY) -m ruff check --fix $(SOURCES)
 	$(PY) -m ruff format $(SOURCES)
+	$(PY) -m ruff check --fix $(SOURCES)
 
 SECONDS_EACH ?= 60
 fuzz: install $(STAMPS)/dev $(STAMPS)/fuzz

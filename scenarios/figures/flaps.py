@@ -101,7 +101,11 @@ def lossy_paths(run: Run, found: Sequence[Outage], pairs: Sequence[tuple[int, in
         for host, peer in pairs:
             for ev in sorted(hit(run.fabric, outage, host, peer)):
                 key = (host, peer, ev)
-                mine = [line["t"] for line in losses if (line["host"], line["peer"], line["ev"]) == key and outage.begin <= line["t"] <= outage.end + LATE_RTTS * rtt]  # noqa: E501
+                mine = [
+                    line["t"]
+                    for line in losses
+                    if (line["host"], line["peer"], line["ev"]) == key and outage.begin <= line["t"] <= outage.end + LATE_RTTS * rtt
+                ]
                 first = next(
                     (m for m in moves if (m["host"], m["peer"], m["ev"], m["to"]) == (*key, "ASSUMED_BAD") and m["t"] >= outage.begin), None
                 )

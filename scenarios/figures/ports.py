@@ -82,9 +82,7 @@ def mean_share(bins: pd.DataFrame, line_bps: float, begin: int, end: int) -> flo
     return None if rate is None else rate / line_bps
 
 
-def settled_ns(
-    bins: pd.DataFrame, line_bps: float, expected: float, begin: int, end: int, width: int, edge_bytes: int = 0
-) -> int | None:
+def settled_ns(bins: pd.DataFrame, line_bps: float, expected: float, begin: int, end: int, width: int, edge_bytes: int = 0) -> int | None:
     """Time from ``begin`` to the first window of ``width`` ns that is within 3 % of ``expected`` (of the line), as is all that follows, up
     to ``end``, on average [ours]: a stall of the machine long afterwards is no part of settling.
 

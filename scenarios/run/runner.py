@@ -365,9 +365,7 @@ def run_scenario(
     said = switch if switch == "ebpf" else f"{switch} ({ovs.datapath()})"
     limits = ovs.limits(ovs.datapath()) if switch == "ovs" else None
     notes = [f"{limits}."] if limits else []
-    return Runner(
-        scenario, directory, factory, progress=progress, command_line=command_line, switch=said, notes=notes, resume=resume
-    ).run()
+    return Runner(scenario, directory, factory, progress=progress, command_line=command_line, switch=said, notes=notes, resume=resume).run()
 
 
 def check_pcap_links(scenario: Scenario, links: Sequence[str]) -> None:

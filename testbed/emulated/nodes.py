@@ -178,4 +178,3 @@ class FabricSwitch(Switch):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}: {','.join(str(i) for i in self.intfList())}> "
-

@@ -56,7 +56,7 @@ _ROUTED = re.compile(r"^table_id=1, .*n_packets=(\d+),.*actions=output:(\d+)", r
 
 
 def installed() -> str:
-    """"" if Open vSwitch's programs and schema are here, else what is missing."""
+    """ "" if Open vSwitch's programs and schema are here, else what is missing."""
     lacking = [tool for tool in TOOLS if not shutil.which(tool, path=PATH)]
     return ", ".join(lacking) or ("" if any(path.exists() for path in SCHEMAS) else "vswitch.ovsschema")
 

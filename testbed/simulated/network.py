@@ -281,4 +281,3 @@ class Network:
                 ]
                 rows.append(port_row(link, near, peer, port.stats, port.flushed, (left[0] + left[1], left[2] + left[3])))
         return rows
-

@@ -18,6 +18,7 @@ from tests.emulated.ring import wait_until
 CLOSED = any(not folder.stat().st_mode & 1 for folder in Path(__file__).resolve().parents)
 """Whether only root can get at this clone, as in a home of root's: then nobody else can even try to run it."""
 
+
 def mark_of(front: subprocess.Popen[bytes]) -> str:
     """The mark that a run gives its processes, by its front."""
     return f"{os.stat('/proc/self/ns/pid').st_ino}.{front.pid}.{start_time(front.pid)}"

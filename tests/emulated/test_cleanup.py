@@ -192,7 +192,7 @@ def test_closed_standard_streams_are_no_obstacle(tmp_path: Path) -> None:
     """As a service or a CI system may start us. What a program writes to descriptor 1 must not land in a file of ours."""
     said = tmp_path / "said"
     code = f"import os; open({str(said)!r}, 'w').write(' '.join(os.readlink(f'/proc/self/fd/{{n}}') for n in range(3)))"
-    command = f"exec {sys.executable} -m testbed.machine.sandbox -- {sys.executable} -c \"{code}\" <&- >&- 2>&-"
+    command = f'exec {sys.executable} -m testbed.machine.sandbox -- {sys.executable} -c "{code}" <&- >&- 2>&-'
     assert subprocess.run(["sh", "-c", command], cwd=ROOT).returncode == 0
     assert said.read_text() == "/dev/null /dev/null /dev/null"
 

@@ -34,6 +34,8 @@ CONTRACT: dict[str, Any] = {
     ],
 }  # fmt: skip
 """Of the issue. 20 steps carry a median and no more."""
+
+
 def fits(value: Any, shape: Any, where: str = "summary") -> None:
     """``value`` has at least the keys of ``shape`` and its types."""
     if isinstance(shape, dict):

@@ -119,7 +119,7 @@ def test_an_agents_own_user_cannot_open_anothers_control_socket(whole: Cluster) 
 def test_another_user_may_look_at_the_rest_view_and_change_nothing(whole: Cluster, uid: int) -> None:
     """Nor find the token: not in a file, not in a command line, not in an environment."""
     token = whole.control.token
-    tried = as_user(uid, f"import urllib.request; urllib.request.urlopen({whole.rest_url + '/denylist'!r}, b'{{\"entry\": \"p0\"}}')")
+    tried = as_user(uid, f'import urllib.request; urllib.request.urlopen({whole.rest_url + "/denylist"!r}, b\'{{"entry": "p0"}}\')')
     assert tried.returncode != 0 and "HTTP Error 401" in tried.stderr
     looked = as_user(uid, f"import json, urllib.request; print(json.load(urllib.request.urlopen({whole.rest_url + '/denylist'!r})))")
     assert looked.stdout == "[]\n", looked.stderr

@@ -129,5 +129,3 @@ class Control:
     def seeds(self) -> list[bytes]:
         """A sound story of each kind, and its single requests."""
         return [*STORIES, *(line + b"\n" for story in STORIES[:6] for line in story.split(b"\n") if line)]
-
-

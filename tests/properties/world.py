@@ -278,4 +278,3 @@ class World:
 
     def all_done(self) -> bool:
         return all(len(h.done) == len(h.writes) and len(self.hosts[1 - h.side].got) == len(self.hosts[1 - h.side].imms) for h in self.hosts)
-

@@ -28,7 +28,10 @@ def at(seconds: float) -> int:
 
 def fault(name: str, kind: str, on: str, links: Sequence[str], *phases: tuple[str, float], **keys: Any) -> list[dict[str, Any]]:
     """The journal's lines of one fault: (phase, seconds) each."""
-    made = [{"t": at(t), "kind": "fault", "name": name, "fault": kind, "on": on, "phase": p, "links": list(links), "keys": keys} for p, t in phases]  # noqa: E501
+    made = [
+        {"t": at(t), "kind": "fault", "name": name, "fault": kind, "on": on, "phase": p, "links": list(links), "keys": keys}
+        for p, t in phases
+    ]
     return sorted(made, key=lambda line: int(str(line["t"])))
 
 

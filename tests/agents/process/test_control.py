@@ -82,7 +82,7 @@ def test_a_process_of_another_user_is_turned_away_whatever_the_files_say(agent: 
         "s = socket.socket(socket.AF_UNIX)\n"
         "os.chdir(sys.argv[1])\n"
         "os.setresuid(int(sys.argv[2]), int(sys.argv[2]), 0)\n"
-        "s.connect('s'); s.sendall(b'{\"id\": 1, \"op\": \"echo\", \"what\": 7}\\n')\n"
+        's.connect(\'s\'); s.sendall(b\'{"id": 1, "op": "echo", "what": 7}\\n\')\n'
         "s.settimeout(10); print(s.recv(100))\n"
     )
     tmp_path.chmod(0o755)

@@ -245,7 +245,6 @@ def test_acks_take_the_responders_own_hashed_path() -> None:
     assert any(x != y for x, y in seen)
 
 
-
 def test_at_rest_no_data_leaves_though_more_is_posted() -> None:
     """What a run that was stopped in the middle has in flight drains, and can be counted. Nor is anything sent again by the timer."""
     net, a, b, qa, _ = pair(TINY, window=10 * 4230)

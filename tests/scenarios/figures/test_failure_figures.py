@@ -122,7 +122,9 @@ def test_packets_that_never_left_their_host_are_not_lost_on_the_path(tmp_path: P
 
 def test_the_worst_sender_counts(tmp_path: Path) -> None:
     """h2 lost five packets on one EV, with a window of four over four EVs: three too many. And it left late."""
-    worse = [loss(2, 1, DEAD, 2.4, 2.1 + i / 100) for i in range(5)] + [verdict(2, 1, DEAD, 2.4, 2.2, srtt_ns=20 * MS, window=4 * TINY.frame_bytes, evs=4)]  # noqa: E501
+    worse = [loss(2, 1, DEAD, 2.4, 2.1 + i / 100) for i in range(5)] + [
+        verdict(2, 1, DEAD, 2.4, 2.2, srtt_ns=20 * MS, window=4 * TINY.frame_bytes, evs=4)
+    ]
     fine = [loss(1, 2, DEAD, 2.2, 2.01), verdict(1, 2, DEAD, 2.2, 2.01, srtt_ns=20 * MS, window=4 * TINY.frame_bytes, evs=4)]
     made = left(tmp_path, worse + fine)
     assert made["ev_loss_excess"] == 3 and made["failovers"][0]["left_queue_pairs"] == 2
@@ -328,7 +330,10 @@ def test_how_long_a_path_stays_out(tmp_path: Path) -> None:
 
 
 def test_growth_is_of_those_that_mostly_came_back() -> None:
-    rows = [{"number": i, "n": n, "back": b, "out_ns": o, "after_mending_ns": None} for i, (n, b, o) in enumerate([(4, 4, 10), (4, 3, 20), (4, 1, 5)])]  # noqa: E501
+    rows = [
+        {"number": i, "n": n, "back": b, "out_ns": o, "after_mending_ns": None}
+        for i, (n, b, o) in enumerate([(4, 4, 10), (4, 3, 20), (4, 1, 5)])
+    ]
     assert flap_growth(rows) == 2.0 and flap_growth(rows[:1]) is None and flap_growth([]) is None
     assert flaps([]) == [] and given_up([{"t": 1, "host": 0, "peer": 1, "ev": 0, "to": "GOOD"}]) == []
 

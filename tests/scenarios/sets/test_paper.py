@@ -276,8 +276,11 @@ def test_claims_have_sources_and_nothing_is_quoted_twice_differently() -> None:
     rows = [row for id, cases in CASES.items() for row in chosen([id])[0].evaluate(evidence(cases[True]))]
     assert all(row.claim.source for row in rows)
     for row in rows:
-        assert ("section" in row.claim.source) or ("Fig" in row.claim.source) or ("announcement" in row.claim.source) or (
-            row.claim.source in ("abstract",) or row.claim.source.startswith("appendix")
+        assert (
+            ("section" in row.claim.source)
+            or ("Fig" in row.claim.source)
+            or ("announcement" in row.claim.source)
+            or (row.claim.source in ("abstract",) or row.claim.source.startswith("appendix"))
         ), row.claim
     assert any(row.verdict == CANNOT for row in rows) and all(row.why for row in rows if row.verdict == CANNOT)
 

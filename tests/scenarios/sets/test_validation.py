@@ -251,9 +251,7 @@ def test_verdicts(figure: str, theory: Any, simulated: Any, emulated: Any, verdi
     ],
 )
 def test_figures_that_a_run_has_once_may_part_by_chance(simulated: tuple[float, ...], emulated: tuple[float, ...], verdict: str) -> None:
-    made = {
-        name: {"cost": Seen(statistics.median(v), len(v), values=v)} for name, v in (("simulated", simulated), ("emulated", emulated))
-    }
+    made = {name: {"cost": Seen(statistics.median(v), len(v), values=v)} for name, v in (("simulated", simulated), ("emulated", emulated))}
     (row,) = rows_of("link-failure", "", made, WORLDS, ())
     assert row.verdict == verdict
 

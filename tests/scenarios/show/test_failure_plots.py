@@ -64,7 +64,9 @@ def test_ports_and_planes(tmp_path: Path) -> None:
 
 def test_flaps(tmp_path: Path) -> None:
     cycle = fault("f", "flap", CUT, [CUT], ("begin", 2), *((p, t + d) for t in (2, 5) for p, d in (("down", 0), ("up", 1))), ("heal", 8))
-    moves = [verdict(1, 2, DEAD, t, t, to=to, qpn=q) for q in (16, 17) for t, to in ((2.1, "ASSUMED_BAD"), (3.5, "GOOD"), (5.1, "ASSUMED_BAD"))]  # noqa: E501
+    moves = [
+        verdict(1, 2, DEAD, t, t, to=to, qpn=q) for q in (16, 17) for t, to in ((2.1, "ASSUMED_BAD"), (3.5, "GOOD"), (5.1, "ASSUMED_BAD"))
+    ]
     summary = results(tmp_path, "flapping", cycle, [*host_flows(), *moves], flows=FLOWS)
     assert [(row["n"], row["back"]) for row in summary["runs"][0]["flaps"]] == [(2, 2), (2, 0)]
     assert f"flap-penalty-{KEY}.png" in drawn(tmp_path)

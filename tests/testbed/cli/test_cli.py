@@ -29,7 +29,8 @@ def fails_with(monkeypatch: pytest.MonkeyPatch, error: BaseException | int) -> N
         (FabricError("too wide"), 2, "mrcbed: too wide\n"),
         (KeyboardInterrupt(), 130, "interrupted"),
         (
-            ZeroDivisionError("of\nall"), 70,
+            ZeroDivisionError("of\nall"),
+            70,
             "mrcbed: internal error (please report): ZeroDivisionError: of (MRCBED_DEBUG=1 shows the traceback)\n",
         ),
         (SystemExit(3), 3, ""),

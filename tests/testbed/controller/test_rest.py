@@ -219,5 +219,3 @@ def test_strangers_leave_room_for_the_owners_readers(service: Service) -> None:
     for _ in range(OWNERS_READERS):
         service.ask("GET", "/events")
     service.ask("GET", "/events", 503)
-
-
