@@ -73,8 +73,8 @@ def kept(row: Row) -> str:
     if share is None:
         return "–"
     if share >= 1 / (1 + (off or 0)):
-        return f"within noise (±{off:.0%})" if off and round(100 * off) else "all"
-    return f"{share:.0%}"
+        return f"within noise (±{100 * off:.0f} %)" if off and round(100 * off) else "all"
+    return f"{100 * share:.0f} %"
 
 
 def _healthy(row: Row) -> str:

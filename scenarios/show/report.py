@@ -28,6 +28,7 @@ from scenarios.show import medians_table
 from scenarios.show.background_table import COLUMNS as BACKGROUND_COLUMNS
 from scenarios.show.background_table import NOTE as BACKGROUND_NOTE
 from scenarios.show.background_table import background_rows
+from scenarios.show.check_values import bound_and_seen, shown
 from scenarios.show.cost_table import columns as cost_columns
 from scenarios.show.cost_table import cost_groups, footnotes
 from scenarios.show.html import NAME as REPORT
@@ -229,7 +230,7 @@ def faults_table(runs: Sequence[Run]) -> Table:
 
 def _costs(console: Console, runs: Sequence[Run]) -> None:
     """What the failure cost, a table per placement and variant; nothing where nothing broke."""
-    shown: list[list[Run]] = []
+    costs: list[list[Run]] = []
     for where, rows in cost_groups(runs):
         world = world_words(rows)
         heads: list[Column] = [("transport", partial(_transport, world))]
@@ -237,8 +238,8 @@ def _costs(console: Console, runs: Sequence[Run]) -> None:
             if head not in INTERVALS or console.width >= WIDE:
                 heads.append(("\n".join(textwrap.wrap(head, HEAD)), cell))
         console.print(_table(", ".join(["What the failure cost", *where]), heads, rows))
-        shown.append(rows)
-    for line in footnotes([row for rows in shown for row in rows]) if shown else ():
+        costs.append(rows)
+    for line in footnotes([row for rows in costs for row in rows]) if costs else ():
         console.print(line, style="dim")
 
 
@@ -313,7 +314,7 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
 def check_lines(checks: Sequence[dict[str, Any]]) -> list[Text]:
     """Those that failed first, each; then a line per check, with how many of its runs it holds for, and those that do not apply."""
     failed = [check for check in checks if check["ok"] is False]
-    lines = [Text.assemble(_MARKS[False], f" {c['name']}: expected {c['expected']}, seen {_seen(c['seen'])}") for c in failed]
+    lines = [Text.assemble(_MARKS[False], f" {c['name']}: expected {{}}, seen {{}}".format(*bound_and_seen(c))) for c in failed]
     alike: dict[str, list[dict[str, Any]]] = {}
     for check in checks:
         alike.setdefault(_OF_RUNS.sub("", check["name"]), []).append(check)
@@ -321,10 +322,10 @@ def check_lines(checks: Sequence[dict[str, Any]]) -> list[Text]:
         held = [check for check in each if check["ok"]]
         if held:
             mark = _mark(True, len(held), len(each))
-            expected = dict.fromkeys(check["expected"] for check in held)
-            bound = next(iter(expected)) if len(expected) == 1 else str(held[0]["expected"]).partition(" (")[0]
-            lines.append(Text.assemble(mark, f" {name}: expected {bound}, seen {_range([check['seen'] for check in held])}"))
-        for why, n in Counter(_seen(check["seen"]) for check in each if check["ok"] is None).items():
+            bounds = dict.fromkeys(bound_and_seen(check)[0] for check in held)
+            bound = next(iter(bounds)) if len(bounds) == 1 else str(held[0]["expected"]).partition(" (")[0]
+            lines.append(Text.assemble(mark, f" {name}: expected {bound}, seen {_range(held)}"))
+        for why, n in Counter(shown(check["seen"]) for check in each if check["ok"] is None).items():
             lines.append(Text.assemble(_mark(None, n, len(each)), f" {name}: {why}"))
     return lines
 
@@ -335,13 +336,12 @@ def _mark(ok: bool | None, n: int, of: int) -> tuple[str, str]:
     return (f"{word.strip():2} {n}/{of}" if of > 1 else word), style
 
 
-def _range(seen: Sequence[Any]) -> str:
+def _range(checks: Sequence[dict[str, Any]]) -> str:
     """What was seen, from the least to the most."""
-    alike = list(dict.fromkeys(map(_seen, seen)))
-    if len(alike) == 1:
-        return alike[0]
-    numbers = [value for value in seen if isinstance(value, (int, float))]
-    return f"{_seen(min(numbers))} to {_seen(max(numbers))}" if len(numbers) == len(seen) else ", ".join(alike)
+    numbers = all(isinstance(check["seen"], (int, float)) for check in checks)
+    ordered = sorted(checks, key=lambda check: float(check["seen"])) if numbers else checks
+    alike = list(dict.fromkeys(bound_and_seen(check)[1] for check in ordered))
+    return f"{alike[0]} to {alike[-1]}" if numbers and len(alike) > 1 else ", ".join(alike)
 
 
 def doubts(run: Run) -> list[str]:
@@ -366,9 +366,3 @@ def _roce(console: Console, runs: Sequence[Run], scale: float) -> None:
             f"A real network takes as many seconds at RTTs {scale:,.0f} times shorter: waiting costs these transports far more there.",
             style="dim",
         )
-
-
-def _seen(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:,.4g}"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -38,7 +38,7 @@ def show(checks: list[Check], console: Console) -> None:
     for check in checks:
         if check.group != group:
             group = check.group
-            rows += [None, ["", Text(group, "bold"), "", ""]]
+            rows += [None, [Text(group, "bold"), "", "", ""]]
         mark, style = MARKS[check.status]
         why = Text(check.why, "dim" if check.status in ("ok", "optional") else "")
         if check.fix:

@@ -16,6 +16,7 @@ from scenarios.figures.cost import within_noise
 from scenarios.figures.fidelity import verdict_of
 from scenarios.figures.stored import ResultsError, Stored
 from scenarios.show.background_table import COLUMNS, NOTE, background_rows
+from scenarios.show.check_values import bound_and_seen
 from scenarios.show.cost_table import columns, cost_groups, extra_time, footnotes, headline
 from scenarios.show.html.figures import figures
 from scenarios.show.tables import world_words
@@ -121,14 +122,8 @@ def trust(stored: Stored) -> Table:
 
 def checks(found: Sequence[dict[str, Any]]) -> Table:
     words = {True: "ok", False: "FAILED", None: "–"}
-    rows = [[words[c["ok"]], str(c["name"]), str(c["expected"]), _shown(c["seen"])] for c in found]
+    rows = [[words[c["ok"]], str(c["name"]), *bound_and_seen(c)] for c in found]
     return table(["", "check", "expected", "seen"], rows, range(4), ["bad" if c["ok"] is False else "" for c in found])
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:,.4g}"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 def runs_table(stored: Stored) -> Table:

@@ -241,7 +241,7 @@ def test_the_sentence() -> None:
     rows = cost.costs([said("mrc", 0.6 * S), said("tcp", -3 * MS), said("roce", None), said("mptcp", 1.5 * S), said("mptcp", None)])
     assert headline(rows) == (
         "Slowest step, in healthy steps: mrc 4.0×, tcp 4.0×, mptcp 4.0×. "
-        "Goodput kept during the failure: mrc 75%, tcp 75%, roce 75%, mptcp 75%. "
+        "Goodput kept during the failure: mrc 75 %, tcp 75 %, roce 75 %, mptcp 75 %. "
         "Extra time: mrc 600 ms (0.60 steps, 60 base RTTs); tcp within noise (±3.0 ms); roce not known (it did not finish); "
         "mptcp 1.50 s (1.50 steps, 150 base RTTs, 1 of 2 runs did not finish). The lost capacity alone explains 500 ms."
     )
@@ -272,7 +272,7 @@ def test_goodput_that_healthy_steps_reach_as_well_is_no_loss() -> None:
     rows = cost.costs([said("mrc", S), said("roce", S), said("tcp", S), said("mptcp", S)])
     for row, (share, off) in zip(rows, [(0.75, 0.1), (0.95, 0.1), (1.2, 0.0), (1.3, None)], strict=True):
         row |= {"goodput_kept": share, "noise_share": off}
-    assert [dict(columns(rows))["goodput kept"](row) for row in rows] == ["75%", "within noise\n(±10%)", "all", "all"]
+    assert [dict(columns(rows))["goodput kept"](row) for row in rows] == ["75 %", "within noise\n(±10 %)", "all", "all"]
 
 
 def test_no_headline_of_a_doubtful_run_or_of_too_few_healthy_steps() -> None:
@@ -282,7 +282,7 @@ def test_no_headline_of_a_doubtful_run_or_of_too_few_healthy_steps() -> None:
     assert headline(rows).endswith(
         "Extra time: mrc not known (not trustworthy); tcp not known (2 of 5 healthy steps). The lost capacity alone explains 500 ms."
     )
-    assert "mrc 4.0×" not in headline(rows) and "mrc 75%" not in headline(rows)
+    assert "mrc 4.0×" not in headline(rows) and "mrc 75 %" not in headline(rows)
     heads = dict(columns(rows))
     assert [heads["extra time"](row) for row in rows] == ["600 ms, doubtful", "2 of 5 healthy steps"]
     assert "Fewer than 5 healthy steps do not show how uneven a pace is: begin the failure at a later step." in footnotes(rows)
@@ -304,8 +304,8 @@ def test_the_table() -> None:
         "healthy step",
     ]  # fmt: skip
     assert [[cell(row) for _, cell in heads] for row in rows] == [
-        ["mrc on f", "2", "4.0×", "75%", "700 ms ±100 ms", "600 ms to 800 ms", "0.70", "70", "8.8 %", "500 ms", "1.00 s (3)"],
-        ["roce on f", "0", "–", "75%", "1 of 1 unfinished", "–", "–", "–", "–", "500 ms", "1.00 s (3)"],
+        ["mrc on f", "2", "4.0×", "75 %", "700 ms ±100 ms", "600 ms to 800 ms", "0.70", "70", "8.8 %", "500 ms", "1.00 s (3)"],
+        ["roce on f", "0", "–", "75 %", "1 of 1 unfinished", "–", "–", "–", "–", "500 ms", "1.00 s (3)"],
     ]
     assert "Not trustworthy, because the machine was too busy or late: roce (1 of 1 runs)." in footnotes(rows)
 

@@ -1,0 +1,27 @@
+"""A check's bound and what was seen, as people read them. Called by scenarios.show.report and scenarios.show.html. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from testbed.terminal import seconds
+
+_TIME = re.compile(r"^([<>=!]+ (?:[\d.]+ \* )?[\w.]+_ns) \(([\d.e+]+)\)$")
+"""A bound that is a time: a figure in ns, perhaps some times it, with its value as scenarios.schema.checks adds it."""
+
+
+def shown(value: Any) -> str:
+    """A figure of any kind."""
+    if isinstance(value, float):
+        return f"{value:,.4g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def bound_and_seen(check: dict[str, Any]) -> tuple[str, str]:
+    """(expected, seen) of an entry of ``checks``; times in s or ms."""
+    expected, seen = str(check["expected"]), check["seen"]
+    time = _TIME.match(expected)
+    if time is None or not isinstance(seen, (int, float)):
+        return expected, shown(seen)
+    return f"{time[1]} ({seconds(float(time[2]))})", seconds(seen)
