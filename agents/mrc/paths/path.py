@@ -1,4 +1,4 @@
-"""One path of a queue pair: an EV with its state, its timing, its counters, and the proof it owes after a loss. Sans-IO.
+"""One path of a queue pair: an EV with its state, timing and counters, and the probing that brings it back after a loss. Sans-IO.
 
 Owned by its :class:`PathSet`, which alone gives verdicts and decides which paths carry data. The sender reports what becomes of packets
 through the methods under *packets*; nobody outside this package writes an attribute.
@@ -111,7 +111,7 @@ class Path:
         return True
 
     def delivered(self) -> None:
-        """The newest packet heard of arrived: a loss before it is forgotten."""
+        """The newest packet known of has arrived: a loss before it is forgotten."""
         self.lost_before = False
 
     def doubt(self) -> None:
@@ -141,7 +141,7 @@ class Path:
         self.clean = 0
 
     def flapped(self, now: int, forgive: int) -> None:
-        """One flap more: twice as many clean answers. After ``forgive`` ns of good conduct the count begins anew."""
+        """One flap more: twice as many clean answers are needed. After ``forgive`` ns of good conduct the count begins anew."""
         self.undone = False
         if self.flaps and now - self.proven_ns > forgive:
             self.flaps = 0
@@ -153,7 +153,7 @@ class Path:
         self.flaps = max(0, self.flaps - 1)
 
     def probing(self, gap: int) -> None:
-        """Prove it from the beginning; ``gap`` is the one before the first probe."""
+        """Probing begins anew; ``gap``: ns before the first probe."""
         self.probe_gap = gap
         self.clean = 0
         self.probe_pending = False

@@ -38,7 +38,7 @@ COUNT: Final = 4
 
 
 class LossDetection:
-    """What is suspected, and how much reordering is waited for."""
+    """The packets under suspicion, and how long reordering is waited for."""
 
     def __init__(self, config: Config, rtt: RttTracker) -> None:
         self.config = config

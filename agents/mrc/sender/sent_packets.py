@@ -1,8 +1,8 @@
 """The packets that one queue pair has sent, and what became of each: the window, and all that is in flight. Sans-IO.
 
-One object per transmission, kept in a ring by PSN modulo the window, so that the ring holds the latest transmission of each packet. A
-transmission is SENT until it is ACKED, LOST or CUT, and never SENT again: a retransmission is a new object in the same place. PSNs are
-absolute here; ``seq`` numbers the transmissions of all packets, and the probes between them, in the order in which they left.
+One object per transmission, in a ring by PSN modulo the window: the ring holds the latest transmission of each packet. A transmission is
+SENT until it is ACKED, LOST or CUT, and never SENT again: a retransmission is a new object in the same place. PSNs are absolute here;
+``seq`` numbers all transmissions and probes in the order in which they left.
 
 The sender reports (sent, acked, lost, trimmed); nobody else writes to a packet or to the window.
 """
@@ -23,7 +23,7 @@ CUT: Final = 4  # likewise, but nothing was lost: a switch trimmed it and the pe
 
 
 class SentPacket:
-    """One transmission. ``count``: the how manieth of its packet. ``size``: bytes, as congestion control counts them."""
+    """One transmission. ``count``: 1 for the first of its packet. ``size``: bytes, as congestion control counts them."""
 
     def __init__(
         self, psn: int, seq: int, sent_ns: int, path: Path, message: Message, size: int, count: int, blamed: Path | None
@@ -40,6 +40,7 @@ class SentPacket:
 
     @property
     def in_flight(self) -> bool:
+        """Whether nothing is known of it yet."""
         return self.state == SENT
 
 
@@ -54,7 +55,7 @@ class SentPackets:
         self.limit = 0  # first PSN beyond the peer's window
         self.received = 0  # bit i: PSN una + i is acknowledged
         self.in_flight = 0  # bytes
-        self.lost_queue: list[int] = []  # PSNs to send again, ascending; those that arrived meanwhile are dropped when their turn comes
+        self.lost_queue: list[int] = []  # PSNs to send again, ascending; one that has arrived meanwhile is dropped when its turn comes
         self.by_time: deque[SentPacket] = deque()  # transmissions not yet judged by time, in the order in which they left
         self.seq_next = 1
         self.seq_high = 0  # highest seq known to have arrived
@@ -77,7 +78,7 @@ class SentPackets:
         return packet
 
     def find(self, psn: int) -> SentPacket | None:
-        """The latest transmission of a packet that was sent not longer than a window ago."""
+        """The latest transmission of one of the last ``size`` packets; None if the PSN is not one of theirs."""
         return self.ring[psn % self.size] if self.next - self.size <= psn < self.next else None
 
     def flying(self) -> list[SentPacket]:
@@ -165,7 +166,7 @@ class SentPackets:
     # --- to go again -----------------------------------------------------------------------------------------
 
     def lost(self, packet: SentPacket, blame: bool) -> None:
-        """A packet in flight is lost; ``blame``: by its path, else by what nobody holds against it."""
+        """A packet in flight is lost; ``blame``: its path lost it."""
         packet.blamed = packet.path if blame else None
         self._requeue(packet, LOST)
 
@@ -185,7 +186,7 @@ class SentPackets:
         packet.blamed = None
 
     def overdue(self, now: int, limit: int) -> list[SentPacket]:
-        """Take from the order what left before something that arrived, and more than ``limit`` ns ago."""
+        """Take what left before something that has arrived, and at least ``limit`` ns ago; each transmission is taken once."""
         late: list[SentPacket] = []
         while self.by_time:
             packet = self.by_time[0]

@@ -7,7 +7,7 @@ from agents.transport import LONG_AGO
 
 
 class Timers:
-    """Both run from the last progress; times are ns."""
+    """Both run from the latest progress: the peer reported something new. Times are ns."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -18,7 +18,7 @@ class Timers:
         self.tail_probes = 0  # without progress
 
     def posted(self) -> None:
-        """Something is to be sent after a time in which nothing was."""
+        """A message was posted to an idle queue pair."""
         self.starting = True
 
     def start(self, now: int) -> None:
