@@ -96,7 +96,7 @@ def _shown(value: Any) -> str:
 
 
 def _read(kind: Any, value: Any) -> Any:
-    return kind.read(value)
+    return getattr(kind, "read", kind)(value)
 
 
 def _refused(error: msgspec.ValidationError, data: Any, kind: Any, where: str) -> Refused:

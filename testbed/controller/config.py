@@ -3,46 +3,54 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+from msgspec.structs import force_setattr
 
 from testbed.errors import UserError
-from topologies import Fabric, FabricError
+from topologies import Fabric
+from topologies.structs import Refused, convert, one_of, text
 
 SOUTHBOUNDS = ("ebpf", "openflow")
-KEYS: dict[str, type] = {
-    "fabric": dict,
-    "ports": dict,
-    "netns": str,
-    "maps": str,
-    "bridges": str,
-    "southbound": str,
-    "rest_host": str,
-    "rest_port": int,
-    "token": str,
-}
 LEAST_TOKEN = 32
 """Characters: 128 bits, if they are hexadecimal digits [ours]."""
 
 
-@dataclass(frozen=True)
-class Config:
+class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     fabric: Fabric
-    ports: dict[str, int]
+    ports: dict[str, Any]
     """Switch port name -> its ifindex in the switches' namespace. Host ports are left out: they live elsewhere."""
     netns: str
     """Path of the switches' network namespace."""
     maps: Path
     """Folder of pinned BPF maps."""
-    bridges: Path
+    bridges: Path = Path()
     """Folder of Open vSwitch's OpenFlow sockets, <switch>.mgmt each; for southbound "openflow" alone."""
-    southbound: str
-    rest_host: str
-    rest_port: int
+    southbound: Annotated[str, one_of(SOUTHBOUNDS)]
+    rest_host: Annotated[str, text(r"127\.0\.0\.1|::1", "127.0.0.1 or ::1: the REST view answers on the loopback only")]
+    rest_port: Annotated[int, Meta(ge=0, le=65535)]
     """0 for a free one, told in the ready line."""
-    token: str = field(repr=False)
+    token: str
     """Changes through REST need it: the file that holds it must be its owner's alone."""
+
+    def __post_init__(self) -> None:
+        if len(self.token) < LEAST_TOKEN:
+            raise Refused("token", f"must have at least {LEAST_TOKEN} characters: draw them at random")
+        for name, number in self.ports.items():
+            if type(number) is not int or number <= 0:
+                raise Refused(f"ports.{name}", f"= {number!r} is no interface's index")
+        switches = set(self.fabric.switches)
+        ours = [port.name for port in self.fabric.ports if port.node in switches]
+        lacking = sorted(name for name in ours if name not in self.ports)
+        if lacking:
+            raise Refused("ports", f"lacks the ifindex of {len(lacking)} switch ports, {lacking[0]!r} among them")
+        force_setattr(self, "ports", {name: self.ports[name] for name in self.ports if name in set(ours)})
+
+    def __repr__(self) -> str:
+        """Without the token."""
+        return f"Config({self.fabric.name!r}, {self.southbound!r}, {self.rest_host!r}, {self.rest_port!r})"
 
 
 def load(path: Path) -> Config:
@@ -58,39 +66,7 @@ def load(path: Path) -> Config:
 
 def from_dict(data: Any) -> Config:
     """A configuration from plain values. Raises UserError."""
-    if not isinstance(data, dict):
-        raise UserError("controller: the configuration must be a JSON object")
-    data = {"bridges": "", **data}
-    for key, kind in KEYS.items():
-        if not isinstance(data.get(key), kind):
-            raise UserError(f"controller: configuration key {key!r} must be there and be of type {kind.__name__}")
-    if data["southbound"] not in SOUTHBOUNDS:
-        raise UserError(f"controller: no southbound {data['southbound']!r}: there is {', '.join(SOUTHBOUNDS)}")
-    if data["rest_host"] not in ("127.0.0.1", "::1"):
-        raise UserError(f"controller: the REST view answers on the loopback only, not on {data['rest_host']!r}: use 127.0.0.1")
-    if len(data["token"]) < LEAST_TOKEN:
-        raise UserError(f"controller: configuration key 'token' must have at least {LEAST_TOKEN} characters: draw them at random")
     try:
-        fabric = Fabric.from_dict(data["fabric"])
-    except FabricError as error:
-        raise UserError(f"controller: {error}") from None
-    switches = set(fabric.switches)
-    expected = {port.name for port in fabric.ports if port.node in switches}
-    given = {str(name): number for name, number in data["ports"].items()}
-    for name, number in given.items():
-        if not isinstance(number, int) or number <= 0:
-            raise UserError(f"controller: port {name!r} has ifindex {number!r}, which is no interface's")
-    lacking = sorted(expected - set(given))
-    if lacking:
-        raise UserError(f"controller: {len(lacking)} switch ports have no ifindex, {lacking[0]!r} among them")
-    return Config(
-        fabric=fabric,
-        ports={name: number for name, number in given.items() if name in expected},
-        netns=data["netns"],
-        maps=Path(data["maps"]),
-        bridges=Path(data["bridges"]),
-        southbound=data["southbound"],
-        rest_host=data["rest_host"],
-        rest_port=data["rest_port"],
-        token=data["token"],
-    )
+        return convert(data, Config)
+    except Refused as error:
+        raise UserError(f"controller: configuration: {error}") from None

@@ -32,21 +32,27 @@ def test_host_ports_are_left_out() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"netns": None}, "'netns' must be there"),
-        ({"rest_port": "80"}, "'rest_port' must be there and be of type int"),
-        ({"rest_host": "0.0.0.0"}, "loopback only"),
-        ({"token": None}, "'token' must be there"),
+        ({"netns": None}, "netns = None must be text"),
+        ({"rest_port": "80"}, "rest_port = '80' must be a whole number"),
+        ({"rest_host": "0.0.0.0"}, "rest_host = '0.0.0.0' must be 127.0.0.1 or ::1: .* loopback only"),
+        ({"token": None}, "token = None must be text"),
         ({"token": ""}, "at least 32 characters"),
-        ({"southbound": "smoke"}, "no southbound 'smoke'"),
-        ({"fabric": {"name": "x"}}, "planes is missing"),
-        ({"ports": {}}, "switch ports have no ifindex"),
-        ({"ports": {**GOOD["ports"], "p0-t0-0-d0": "x"}}, "ifindex 'x'"),
+        ({"netsn": "x"}, "netsn is not a key: did you mean 'netns'"),
+        ({"maps": 3}, "maps = 3 "),
+        ({"southbound": "smoke"}, "southbound = 'smoke': there are ebpf, openflow"),
+        ({"fabric": {"name": "x"}}, "fabric.planes is missing"),
+        ({"ports": {}}, "ports lacks the ifindex of 24 switch ports"),
+        ({"ports": {**GOOD["ports"], "p0-t0-0-d0": "x"}}, "ports.p0-t0-0-d0 = 'x' is no interface"),
     ],
 )
 def test_what_is_wrong_is_said(change: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message) as error:
         from_dict({**GOOD, **change})
     assert "\n" not in str(error.value)
+
+
+def test_its_token_is_not_shown() -> None:
+    assert GOOD["token"] not in repr(from_dict(GOOD))
 
 
 def test_unreadable_files(tmp_path: Path) -> None:
