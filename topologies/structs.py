@@ -38,10 +38,13 @@ class Refused(ValueError):
 
 
 class Written(type):
-    """Metaclass of units: a class derived from int whose ``read`` parses what people write. Fields of that type hold plain integers."""
+    """Metaclass of the types that people write in a form of their own: ``read`` parses it, and a field holds what ``read`` returns.
+
+    ``read`` raises ValueError with the end of a sentence that begins with the value.
+    """
 
     def __instancecheck__(cls, value: object) -> bool:
-        return type(value) is int
+        return True
 
 
 def one_of(names: Iterable[str]) -> msgspec.Meta:
@@ -55,10 +58,10 @@ def text(pattern: str, description: str) -> msgspec.Meta:
     return msgspec.Meta(pattern=rf"^(?:{pattern})\Z", description=description)
 
 
-def convert(data: Any, kind: type[T], where: str = "") -> T:
-    """``data`` as a ``kind``, a Struct. Raises :class:`Refused`, whose key begins with ``where``."""
+def convert(data: Any, kind: type[T], where: str = "", strict: bool = True) -> T:
+    """``data`` as a ``kind``, a Struct. Raises :class:`Refused`, whose key begins with ``where``. Not ``strict``: text may hold numbers."""
     try:
-        return msgspec.convert(data, kind, dec_hook=_read)
+        return msgspec.convert(data, kind, strict=strict, dec_hook=_read)
     except msgspec.ValidationError as error:
         raise _refused(error, data, kind, where) from None
 
@@ -83,6 +86,12 @@ def nearest(name: str, names: Iterable[str]) -> str:
     """The end of a refusal of an unknown key."""
     near = difflib.get_close_matches(name, tuple(names), n=1, cutoff=0.0)
     return f"is not a key: did you mean {near[0]!r}?" if near else "is not a key: there are none"
+
+
+def there_are(value: Any, names: Iterable[str]) -> str:
+    """The end of a refusal of a choice."""
+    near = difflib.get_close_matches(str(value), tuple(names), n=1, cutoff=0.5)
+    return f"there are {', '.join(names)}" + (f", did you mean {near[0]!r}?" if near else "")
 
 
 def join(where: str, key: str) -> str:
@@ -116,7 +125,7 @@ def _refused(error: msgspec.ValidationError, data: Any, kind: Any, where: str) -
     if reason is not None:  # of a type's `read`
         return Refused(key, f"= {_shown(value)} {reason}")
     if isinstance(at, inspect.Metadata) and at.extra and "names" in at.extra:
-        return Refused(key, f"= {_shown(value)}: there are {', '.join(at.extra['names'])}")
+        return Refused(key, f"= {_shown(value)}: {there_are(value, at.extra['names'])}")
     if isinstance(at, inspect.ListType) and isinstance(at.item_type, (inspect.StructType, inspect.DictType)):
         return Refused(key, f"is empty: add a [[{key}]]" if value == [] else f"must be written as [[{key}]]")
     return Refused(key, f"= {_shown(value)} must be {_expected(at)}" if key else f"must be {_expected(at)}")

@@ -20,7 +20,7 @@ from agents.nic.device import check_options
 from scenarios.schema.background import Background, Entries, read_backgrounds
 from scenarios.schema.checks import CheckError, names_in
 from scenarios.schema.fabrics import QueueOptions, at_rate, twin_of, variant_of
-from scenarios.schema.faults import Fault, FaultValues
+from scenarios.schema.faults import Fault, read_faults
 from scenarios.schema.sweep import Settings, assign, override, pin, read_sweep, spelled
 from scenarios.schema.values import ScenarioError, parse_duration, parse_size
 from scenarios.schema.workloads import Workload, WorkloadError, check_fits, read_workload
@@ -225,13 +225,12 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             raise Refused("seeds", f"= {list(self.seeds)!r} must be different: the same seed repeats the same draws")
 
 
-class _Reader(FaultValues):
+class _Reader:
     """Resolves what a file says. ``varied``: swept keys and every value they may have in checks."""
 
     def __init__(self, file: str, varied: dict[str, Any], folder: Path, given: str | None) -> None:
         """``folder``: of the file, where fabrics' files are looked for first, but not ``given``, the command line's."""
-        super().__init__(file)
-        self.varied, self.folder, self.given = varied, folder, given
+        self.file, self.varied, self.folder, self.given = file, varied, folder, given
 
     def fabric(self, value: str, where: str, base: Fabric | None = None) -> Fabric:
         if value == "twin" and base is not None:
@@ -271,7 +270,7 @@ class _Reader(FaultValues):
             expect_outcome=table.expect_outcome,
             workload=workload,
             transports=tuple(chosen),
-            faults=self.faults(table.fault, fabrics, workload),
+            faults=read_faults(table.fault, fabrics, workload),
             backgrounds=read_backgrounds(table.background, fabrics),
             expects=tuple(e for e in table.expect if names_in(e.check) <= names),  # those of transports left out are not asked
             file=file,

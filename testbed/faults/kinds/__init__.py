@@ -6,16 +6,19 @@ repeats the line of each kind, and says how to add one.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
 
+from msgspec import defstruct
+from msgspec.structs import asdict
+
 from testbed.faults.base import Kind
 from testbed.faults.keys import FaultError
 from testbed.faults.targets import Target
 from topologies.clos import Fabric
+from topologies.structs import Refused, convert, there_are
 
 __all__ = ["KEYS", "KINDS", "USED_BY_QP", "FaultError", "Kind", "kind_named", "read_keys", "resolve"]
 
@@ -36,39 +39,32 @@ def _found() -> dict[str, Kind]:
 
 
 KINDS = _found()
+_STRUCTS = {
+    name: defstruct(name, [(key.name, key.kind | None, None) for key in kind.keys], frozen=True, forbid_unknown_fields=True)
+    for name, kind in KINDS.items()
+}
 KEYS = {key.name: key for kind in KINDS.values() for key in kind.keys}
 
 
 def kind_named(name: Any) -> Kind:
     """Raises :class:`FaultError` naming all kinds."""
     if not isinstance(name, str) or name not in KINDS:
-        near = difflib.get_close_matches(str(name), KINDS, n=1, cutoff=0.5)
-        hint = f", did you mean {near[0]!r}?" if near else ""
-        raise FaultError("kind", f"= {name!r}: there are {', '.join(KINDS)}{hint}")
+        raise FaultError("kind", f"= {name!r}: {there_are(name, KINDS)}")
     return KINDS[name]
 
 
 def read_keys(kind: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters of a kind, read, with defaults filled in; those left out have no entry. Raises :class:`FaultError`."""
     entry = kind_named(kind)
-    names = [key.name for key in entry.keys]
-    for name in given:
-        if name not in names:
-            near = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
-            hint = f"did you mean {near[0]!r}?" if near else "it has none of its own"
-            raise FaultError(name, f"is not a key of kind {kind!r}: {hint}")
+    written = {key.name: key.default for key in entry.keys} | dict(given)
+    try:
+        struct = convert({name: value for name, value in written.items() if value is not None}, _STRUCTS[kind], strict=False)
+    except Refused as error:
+        raise FaultError(error.key, error.text) from None
+    read = {name: value for name, value in asdict(struct).items() if value is not None}
     for key in entry.keys:
-        if key.required and key.name not in given:
+        if key.required and key.name not in read:
             raise FaultError(key.name, f"is missing: kind {kind!r} needs it ({key.doc})")
-    read: dict[str, Any] = {}
-    for key in entry.keys:
-        value = given.get(key.name, key.default)
-        if value is None:
-            continue
-        try:
-            read[key.name] = key.read(value)
-        except ValueError as error:
-            raise FaultError(key.name, f"= {value!r} {error}") from None
     entry.check(read)
     return read
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import Annotated, Any
 
 from testbed.faults import draws
 from testbed.faults.base import Broken, Drawn, Lossy
@@ -11,16 +11,10 @@ from testbed.faults.keys import PROBABILITY, SEED, Key
 from testbed.faults.targets import Path, Target
 from topologies.addressing import TIER_T0, TIER_T1, host_usid, switch_usid, usid, usid_fields
 from topologies.clos import Fabric
+from topologies.structs import text
 from topologies.theory import links_of_switch
 
-
-def _name(value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise ValueError("must be a host's name, like 'h5'")
-    return value
-
-
-TO = Key("to", _name, "the host whose packets are hit")
+TO = Key("to", Annotated[str, text(".+", "a host's name, like 'h5'")], "the host whose packets are hit")
 
 
 class DestinationLoss(Lossy):

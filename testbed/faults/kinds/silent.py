@@ -10,11 +10,11 @@ from testbed.faults import draws
 from testbed.faults.base import Change, Drawn, Kind, Machine
 from testbed.faults.keys import Key, in_ms
 from testbed.faults.targets import Injected, Target
-from testbed.units import parse_duration
+from testbed.units import Duration
 from topologies.clos import Fabric
 from topologies.theory import links_of_switch
 
-REBOOT = Key("reboot", parse_duration, "how long the switch's links stay down after the silence", in_ms)
+REBOOT = Key("reboot", Duration, "how long the switch's links stay down after the silence", in_ms)
 
 
 class Silent(Kind):

@@ -8,11 +8,11 @@ from typing import Any
 
 from testbed.faults import draws
 from testbed.faults.base import Change, Drawn, Kind, Machine
-from testbed.faults.keys import DIRECTION, Key, part
+from testbed.faults.keys import DIRECTION, Key, Part
 from testbed.faults.targets import Injected, Target, cable, ends
 from topologies.clos import Fabric
 
-RATE = Key("rate", part(closed=False), "share of the link's rate that is left")
+RATE = Key("rate", Part, "share of the link's rate that is left")
 
 
 class Slow(Kind):

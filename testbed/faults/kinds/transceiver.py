@@ -11,25 +11,29 @@ from testbed.faults.base import Cycle, Drawn
 from testbed.faults.keys import DUTY, PERIOD, FaultError, Key
 from testbed.faults.targets import Target
 from topologies.clos import Fabric, FabricError
+from topologies.structs import Written
 from topologies.theory import links_of_switch
 
 
-def _links(value: Any) -> int | tuple[str, ...]:
+class Links(metaclass=Written):
     """A number of links, or their names: a list, or one word with commas as the prompt has it."""
-    if isinstance(value, str):
-        value = int(value) if value.isdigit() else value.split(",")
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
-        return value
-    if isinstance(value, (list, tuple)) and value and all(isinstance(name, str) for name in value):
-        return tuple(value)
-    raise ValueError("must be a number of links from 1 on, or a list of links' names")
+
+    @staticmethod
+    def read(value: Any) -> int | tuple[str, ...]:
+        if isinstance(value, str):
+            value = int(value) if value.isdigit() else value.split(",")
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+            return value
+        if isinstance(value, (list, tuple)) and value and all(isinstance(name, str) for name in value):
+            return tuple(value)
+        raise ValueError("must be a number of links from 1 on, or a list of links' names")
 
 
 def _shown(links: int | tuple[str, ...]) -> str:
     return str(links) if isinstance(links, int) else ",".join(links)
 
 
-LINKS = Key("links", _links, "how many, the first by port, or a list of names; default: half of them", _shown)
+LINKS = Key("links", Links, "how many, the first by port, or a list of names; default: half of them", _shown)
 
 
 class Transceiver(Cycle):

@@ -122,7 +122,7 @@ def test_every_kind_can_be_written(tmp_path: Path) -> None:
         ('on = "h0-p0"\nat = 1', "fault[0].kind is missing"),
         ('kind = "loss"\non = "h0-p0"\nat = 1\nprobabilty = 1', "fault[0].probabilty is not a key: did you mean 'probability'?"),
         ('kind = "loss"\non = "h0-p0"\nat = 1', "fault[0].probability is missing"),
-        ('kind = "loss"\non = "h0-p0"\nat = 1\nprobability = 2', "fault[0].probability = 2 must be from 0 to 1"),
+        ('kind = "loss"\non = "h0-p0"\nat = 1\nprobability = 2', "fault[0].probability = 2 must be a number in 0..1"),
         ('kind = "loss"\non = "h0-p7"\nat = 1\nprobability = 1', "fault[0].on : fabric 'tiny' has no NIC port"),
         ('kind = "port"\non = "h0-p0"\nat = 1\nstep = 1', "and one of them"),
         ('kind = "port"\non = "h0-p0"\nbefore = true\nat = 1', "and one of them"),

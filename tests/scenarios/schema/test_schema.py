@@ -175,7 +175,7 @@ BEYOND = 2**63
         ("workload.warmup_steps=true", "must be a whole number"),
         ("workload.slices=1.0", "must be a whole number"),
         ("transport.0.options.qps=1.0", "must be a whole number"),
-        ("fault.0.ranks=[false, true]", "must be two different ranks"),
+        ("fault.0.ranks=[false, true]", "fault[0].ranks[0] = False must be a whole number"),
         ("workload.steps=0x1" + "0" * 5000, "more than 64 bits"),
         ("workload.steps=1" + "0" * 5000, "limit"),
         ("x=" + "[" * 100_000, "deep"),
