@@ -48,7 +48,7 @@ def told_of(made: dict[str, Any]) -> str:
     count = max(1, made["schedules"])
     return (
         f"{made['schedules']:,} schedules, {made['broken']} broken: {made['faults']:,} faults under {made['steps']:,} all-reduces, "
-        f"{made['retransmitted']:,} packets sent again, {made['virtual_s']:,.0f} s of virtual time\n"
+        f"{made['retransmitted']:,} packets retransmitted, {made['virtual_s']:,.0f} s of virtual time\n"
         f"faults: {listed}\n"
         f"{made['wall_s']:.1f} s with {made['jobs']} processes, {made['schedules'] / max(made['wall_s'], 1e-9):.2f} schedules/s; "
         f"{made['cpu_s'] / count:.2f} s of CPU each, {made['slowest_s']:.2f} s at most; "

@@ -74,7 +74,7 @@ def mild(e: Evidence, transport: str, size: Any, loss: float) -> str:
     lost, again, timeouts = (
         sum(e.values("main", transport, key, where, ended=False)) for key in ("packets.lost", "packets.retransmitted", "timeouts.rto")
     )
-    seen = f"{number(again / lost, '.1f')} packets sent again per lost one" if lost else "no loss"
+    seen = f"{number(again / lost, '.1f')} retransmissions per lost packet" if lost else "no loss"
     step = e.median("main", transport, lambda run: _over_rtt(run, "typical_step_ns"), where, ended=False)
     return (
         f"go-back-N repeats what is in flight, a few packets here ({seen}), up to a hundred and more there; and a lost tail waits for the "

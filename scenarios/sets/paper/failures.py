@@ -107,7 +107,7 @@ def at_once(e: Evidence, part: str) -> Row:
     value = e.median(part, "mrc", "ev_loss_excess")
     lost = e.median(part, "mrc", lambda run: max((f["losses_per_ev"] for f in run["failovers"] if f["losses_per_ev"]), default=None))
     seen = f"{number(lost, '.0f')} packets lost on the worst EV, {number(value, '+.0f')} against that bound"
-    asked = "no EV loses more than what was in flight on it, ceil(window / EVs) + 1 packets, give or take one"
+    asked = "no EV loses more than what was in flight on it, ceil(window / EVs) + 1 packets, ±1"
     return judged(AT_ONCE, asked, seen, at_most(value, 1), value=value, unit="packets", why="the sender put more on a path that was dead")
 
 
@@ -133,9 +133,9 @@ def negligible(e: Evidence, part: str, claim: Claim, placement: str | None = Non
     """What failures cost a job beyond the capacity that they took."""
     beyond = e.median(part, "mrc", beyond_theory, placement=placement)
     lost = e.median(part, "mrc", lost_share, placement=placement)
-    seen = f"{percent(lost, 1)} of the job's time lost, {percent(beyond, 1)} beyond what the lost capacity costs"
-    asked = f"at most {percent(OVER)} beyond what theory takes for the capacity" + (f" ({placement} ranks)" if placement else "")
-    ideal = percent(None if lost is None or beyond is None else lost - beyond, 1) + " lost"
+    seen = f"job {percent(lost, 1)} longer, {percent(beyond, 1)} beyond what the lost capacity explains"
+    asked = f"at most {percent(OVER)} beyond what the lost capacity explains in theory" + (f" ({placement} ranks)" if placement else "")
+    ideal = percent(None if lost is None or beyond is None else lost - beyond, 1) + " longer"
     why = "each outage also costs its detection and the return of windows, and outages here are a few RTTs apart, not seconds"
     return judged(claim, asked, seen, at_most(beyond, OVER), ideal=ideal, value=beyond, unit="of the job's time", why=why)
 

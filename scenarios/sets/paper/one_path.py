@@ -171,7 +171,7 @@ def balance(e: Evidence) -> list[Row]:
         judged(
             AVOIDS,
             "the free flow puts less than 85 % of a fair share on the shared EVs within 50 base RTTs",
-            f"{percent(after)} of a fair share, parted after {number(took, '.0f')} base RTTs",
+            f"{percent(after)} of a fair share, below 85 % after {number(took, '.0f')} base RTTs",
             at_most(took, 50),
             value=took,
             unit="base RTTs",

@@ -49,7 +49,8 @@ def table(made: Sequence[Made]) -> Any:
             verdict = Text.assemble((row["verdict"], _STYLE[row["verdict"]]), (flag, "red"))
             rows.append([figure["id"] if number == 0 else "", row["claim"], seen, verdict])
         rows.append(None)
-    return terminal.table(("fig", "claim", "seen", "verdict"), rows, title="The MRC paper's figures", words=("claim", "seen", "verdict"))
+    heads = ("figure", "claim", "result", "verdict")
+    return terminal.table(heads, rows, title="The MRC paper's figures", words=heads[1:])
 
 
 def summary_line(made: Sequence[Made]) -> str:

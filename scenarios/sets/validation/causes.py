@@ -50,29 +50,29 @@ def _matches(name: str, patterns: str) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns.split("|"))
 
 
-_SPRAY = "packets of two hosts in step meet at an uplink and wait for one another; with one host under each T0 the step is theory's"
-_MEET = "a message's packets may meet the other flow's at an uplink: then it takes a frame's time longer, and with some seeds most do"
+_SPRAY = "packets of hosts that send in step meet at an uplink and queue; with one host under each T0, the step is that of theory"
+_MEET = "packets of the two flows may meet at an uplink, which costs a frame's time; with some seeds most messages are hit"
 _RINGS = "ring-50|ring-80|ring-100|link-failure"
-_BUCKET = "a port that was idle catches up 0.5 ms, so packets that meet wait less; simulated ports with such buckets do the same"
-_FIND = "theory has neither the step in which hosts find out, nor those in which paths come back"
-_LAST = "when a dead path was chosen for the last time is up to the draw: simulated, 20 seeds give 20 to 37 ms, and two 139 and 264"
-_LATE = "late timers cost a full port more than its bucket gives back now and then, and its queue grows"
+_BUCKET = "an idle port may catch up 0.5 ms, so packets that meet wait less; simulated ports with the same token bucket agree"
+_FIND = "theory leaves out the step in which hosts find out, and those in which paths return"
+_LAST = "the last use of a dead path is random: of simulated seeds, 20 give 20 to 37 ms and two give 139 and 264 ms"
+_LATE = "late timers sometimes cost a full port more than its token bucket returns, and its queue grows"
 CAUSES: tuple[Cause, ...] = (
     Cause(_RINGS, "p50|healthy", "*", "theory", 0.0, 0.20, _SPRAY, "Spraying in step"),
     Cause(_RINGS, "goodput", "*", "theory", -0.17, 0.0, _SPRAY, "Spraying in step"),
     Cause("idle", "p50", "*", "theory", 0.0, 0.08, _MEET, "Spraying in step"),
     Cause("idle", "goodput", "*", "theory", -0.08, 0.0, _MEET, "Spraying in step"),
-    Cause("link-failure", "cost", "*", "theory", -0.15, 0.0, _SPRAY + ": there is less to lose", "Spraying in step"),
+    Cause("link-failure", "cost", "*", "theory", -0.15, 0.0, _SPRAY + ", so there is less to lose", "Spraying in step"),
     Cause("link-failure", "cost", "*", "theory", 0.0, 0.25, _FIND, "Finding out"),
     Cause(_RINGS, "p50|p90|healthy|slowest", "emulated", "simulated", -0.10, 0.0, _BUCKET, "What a port catches up"),
     Cause(_RINGS, "goodput", "emulated", "simulated", 0.0, 0.10, _BUCKET, "What a port catches up"),
-    Cause("link-failure", "found", "emulated", "simulated", -0.30, 0.0, _BUCKET + ", and are missed sooner", "What a port catches up"),
+    Cause("link-failure", "found", "emulated", "simulated", -0.30, 0.0, _BUCKET + ", and losses are found sooner", "What a port catches up"),
     Cause("link-failure", "left", "emulated", "simulated", -0.50, 0.90, _LAST, "The last packet"),
-    Cause("link-failure", "marked", "emulated", "simulated", 0.0, 0.90, _BUCKET + ", and mark more", "What a port catches up"),
+    Cause("link-failure", "marked", "emulated", "simulated", 0.0, 0.90, _BUCKET + ", and more are marked", "What a port catches up"),
     Cause("permutation", "marked", "emulated", "simulated", 0.0, 10.0, _LATE, "What a port catches up"),
     Cause(
         "ring-roce", "goodput", "*", "theory", -0.12, 0.0,
-        "where the hash puts two flows on one cable DCQCN cuts, and takes some steps to come back", "DCQCN's saw",
+        "where the hash puts two flows on one cable, DCQCN cuts their rates and needs some steps to recover", "DCQCN's saw",
     ),
 )  # fmt: skip
 """Sizes are what was measured, with little to spare."""

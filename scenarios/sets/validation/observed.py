@@ -42,11 +42,11 @@ FIGURES = {
         Figure("slowest", "slowest step", "ns", TAIL),
         Figure("left", "last packet on a dead path", "ns", MEDIAN),
         Figure("found", "dead paths given up", "ns", MEDIAN),
-        Figure("cost", "time lost to the failure", "ns", MEDIAN),
+        Figure("cost", "extra time through the failure", "ns", MEDIAN),
         Figure("goodput", "goodput", "bit/s", MEDIAN),
-        Figure("marked", "marked", "%", COUNT),
-        Figure("trimmed", "trimmed", "%", COUNT),
-        Figure("lost", "lost", "%", COUNT),
+        Figure("marked", "packets marked", "%", COUNT),
+        Figure("trimmed", "packets trimmed", "%", COUNT),
+        Figure("lost", "packets lost", "%", COUNT),
     )
 }
 """In the order of the table. ``p50`` to ``p99`` are of steps, or of messages where there are no steps."""

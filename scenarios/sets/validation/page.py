@@ -24,10 +24,10 @@ _STYLE = {AGREES: "green", CHANCE: "green", EXPLAINED: "yellow", DIFFERS: "bold 
 MARKS = {AGREES: "good", CHANCE: "good", EXPLAINED: "doubt", DIFFERS: "bad", ALONE: "", NO_DATA: "bad"}
 WORDS = {
     AGREES: "agree",
-    CHANCE: "part by no more than chance",
+    CHANCE: "differ only by chance",
     EXPLAINED: "explained",
     DIFFERS: "DIFFER without a known cause",
-    ALONE: "with nothing to be held against",
+    ALONE: "with nothing to compare",
     NO_DATA: "without data",
 }
 _UNITS = {"ns": (1e-6, "ms", ",.1f"), "bit/s": (1e-6, "Mb/s", ".2f"), "%": (1.0, "%", ".3g")}

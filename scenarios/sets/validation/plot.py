@@ -57,7 +57,7 @@ def draw(made: Sequence[Mapping[str, Any]], directory: Path) -> list[Path]:
         ax.set_yticks(range(len(found)), [label for label, _, _ in found])
         ax.set_ylim(len(found) - 0.4, -0.6)
         # At the figure's middle: the axes begin far to the right, behind the names, and a long line would leave the page.
-        fig.supxlabel(f"over the simulated figure; shaded: within the bound\n{worth(made)}", fontsize="small")
+        fig.supxlabel(f"relative to the simulated figure; shaded: within the bound\n{worth(made)}", fontsize="small")
         marks = [ax.plot([], [], marker, color=colour, label=name)[0] for name, (colour, marker) in LOOKS.items()]
         fig.legend(handles=marks, loc="outside upper center", ncols=3)
         return style.save(fig, directory, NAME)

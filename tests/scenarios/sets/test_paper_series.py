@@ -156,7 +156,7 @@ def test_the_page_says_it_all_and_needs_no_network(tmp_path: Path) -> None:
     path = page.write_page(out)
     text, first = path.read_text(), path.read_bytes()
     assert "131,072 NICs at 512 ports per switch" in text and "“around 580K packets were dropped”" in text
-    assert "cannot be emulated here" in text and "short form" in text and "1/12,500 of 100 Gb/s" in text
+    assert "cannot be emulated here" in text and "Quick form" in text and "1/12,500 of 100 Gb/s" in text
     assert "1 NOT TRUSTWORTHY" in text and "the machine was &lt;busy&gt;" in text and "main: not run" in text
     assert "windows that regrow slowly" in text  # why it differs
     assert "http://" not in text.replace("http://www.w3.org", "") and "<script" not in text and 'src="data:image/png;base64,' in text

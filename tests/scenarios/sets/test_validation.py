@@ -386,7 +386,7 @@ def test_the_page_says_it_all_and_needs_no_network(tmp_path: Path) -> None:
         "168.5 ms" in text
         and "190.0 ms" in text
         and "+11.8 %" in text
-        and "short form" in text
+        and "Quick form" in text
         and "Ring all-reduce, ports half idle" in text
     )
     assert "http://" not in text.replace("http://www.w3.org", "") and "<script" not in text and 'src="data:image/png;base64,' in text
