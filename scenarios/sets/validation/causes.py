@@ -66,7 +66,7 @@ CAUSES: tuple[Cause, ...] = (
     Cause("link-failure", "cost", "*", "theory", 0.0, 0.25, _FIND, "Finding out"),
     Cause(_RINGS, "p50|p90|healthy|slowest", "emulated", "simulated", -0.10, 0.0, _BUCKET, "What a port catches up"),
     Cause(_RINGS, "goodput", "emulated", "simulated", 0.0, 0.10, _BUCKET, "What a port catches up"),
-    Cause("link-failure", "found", "emulated", "simulated", -0.30, 0.0, _BUCKET + ", and losses are found sooner", "What a port catches up"),
+    Cause("link-failure", "found", "emulated", "simulated", -0.30, 0.0, _BUCKET + ", and losses show sooner", "What a port catches up"),
     Cause("link-failure", "left", "emulated", "simulated", -0.50, 0.90, _LAST, "The last packet"),
     Cause("link-failure", "marked", "emulated", "simulated", 0.0, 0.90, _BUCKET + ", and more are marked", "What a port catches up"),
     Cause("permutation", "marked", "emulated", "simulated", 0.0, 10.0, _LATE, "What a port catches up"),
