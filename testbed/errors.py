@@ -64,6 +64,8 @@ def explain(error: BaseException) -> tuple[str, int]:
         return (str(error) if isinstance(error, Interrupted) else "interrupted"), 130
     if isinstance(error, UserError):
         return str(error), error.status
+    if hasattr(error, "exit_status"):  # FabricError, whose room is not imported for --help
+        return str(error), error.exit_status
     number = refusal(error)
     if number is not None:
         where = f"{error.filename}: " if isinstance(error, OSError) and error.filename is not None else ""

@@ -52,6 +52,8 @@ MIN_RATE, MAX_RATE = 100_000, 100_000_000_000
 class FabricError(ValueError):
     """A fabric that cannot be built. The message is one line: what is wrong, where, and the fix."""
 
+    exit_status = 2  # of a command that ends with it: bad input
+
 
 @dataclass(frozen=True, slots=True)
 class Port:

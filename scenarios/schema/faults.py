@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct, field
-from msgspec.structs import fields
 
 from scenarios.schema.workloads import Workload
 from testbed.faults.kinds import KINDS, USED_BY_QP, FaultError, read_keys, resolve
@@ -60,7 +59,7 @@ class _Kind(Struct):
     kind: Annotated[str, one_of(KINDS)]
 
 
-_COMMON = tuple(f.encode_name for f in fields(_Entry))
+_COMMON = _Entry.__struct_encode_fields__
 
 
 def read_faults(entries: Sequence[dict[str, Any]], fabrics: Sequence[Fabric], workload: Workload) -> tuple[Fault, ...]:

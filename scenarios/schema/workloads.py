@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct, field
-from msgspec.structs import fields
 
 from agents.collectives.flows import parse, places
 from agents.collectives.group import CollectiveError
@@ -218,8 +217,8 @@ class _Kind(Struct):
 def read_workload(data: Any, where: str) -> Workload:
     """The ``[workload]`` table. Raises :class:`topologies.structs.Refused`."""
     kind = convert(data, _Kind, where).kind
-    own = [f.encode_name for f in fields(_TABLES[kind])]
-    every = {f.encode_name for table in _TABLES.values() for f in fields(table)}
+    own = _TABLES[kind].__struct_encode_fields__
+    every = {key for table in _TABLES.values() for key in table.__struct_encode_fields__}
     for key in data:
         if key in every and key not in own:
             raise Refused(join(where, key), f"is not for kind = {kind!r}, which has {', '.join(own[2:])}")

@@ -18,7 +18,6 @@ import click
 from testbed.errors import UserError, explain
 from testbed.machine.limits import check_memory, raise_open_files
 from testbed.machine.streams import take_standard_streams
-from topologies import FabricError
 
 COMMANDS = {
     "doctor": "Check what this machine can do, and print a fix for what it lacks.",
@@ -84,9 +83,6 @@ def execute(arguments: list[str] | None = None) -> int:
     except click.ClickException as error:
         print(f"mrcbed: {error.format_message()}", file=sys.stderr)
         return error.exit_code
-    except FabricError as error:
-        print(f"mrcbed: {error}", file=sys.stderr)
-        return UserError.status
     except SystemExit as leave:
         if isinstance(leave.code, str):
             print(leave.code, file=sys.stderr)
