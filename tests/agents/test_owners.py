@@ -18,6 +18,8 @@ OWNERS = {
     "mrc/sender/message.py": ("Message", "SendQueue"),
     "mrc/sender/loss.py": ("LossDetection",),
     "mrc/sender/timers.py": ("Timers",),
+    "mrc/sender/doubts.py": ("Doubts",),
+    "mrc/paths/suspicion.py": ("Suspicion",),
     "mrc/sender/requester.py": ("Requester",),
 }
 """Modules and those of their classes whose state nobody else writes; PathSet writes to its paths."""
