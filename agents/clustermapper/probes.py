@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from agents.clustermapper.options import Options
 from agents.packets import dscp
 from agents.packets.headers import HEAD, INNER, UDP_PORT, crc32, head
-from topologies.addressing import HOST_MAC, TIER_T0, TIER_T1, ev, host_usid, inner_address, outer_address, usid
+from topologies.addressing import TIER_T0, TIER_T1, ev, host_usid, inner_address, outer_address, usid
 from topologies.clos import Fabric, t0_name, t1_name
 
 PROBE_PORT: Final = UDP_PORT + 1
@@ -67,9 +67,8 @@ def paths(fabric: Fabric, host: int) -> tuple[Path, ...]:
         t0, down = usid(plane, TIER_T0, fabric.t0_of(host)), host_usid(fabric, plane, host)
         for t1 in range(-1, fabric.t1_per_plane):
             sids = (t0, down) if t1 < 0 else (t0, usid(plane, TIER_T1, t1), t0, down)
-            front = head(
-                HOST_MAC, me, outer_address(sids), me, me, ev(plane, max(t1, 0)), dscp.NO_TRIM, dscp.NOT_ECT, PROBE_PORT, LENGTH - HEAD
-            )
+            there = ev(plane, max(t1, 0))
+            front = head((me, outer_address(sids)), (me, me), there, dscp.NO_TRIM, dscp.NOT_ECT, LENGTH - HEAD, PROBE_PORT)
             made.append(Path(len(made), plane, t1, front))
     return tuple(made)
 

@@ -12,6 +12,7 @@ from agents.mrc import wire
 from agents.mrc.config import Config
 from agents.mrc.departures import Departures
 from agents.mrc.neighbours import Neighbour, Neighbours
+from agents.mrc.packet import WritePacket
 from agents.mrc.queue_pair import ERROR, RTS, QueuePair
 from agents.mrc.receiver.responder import BEYOND, DUPLICATE, NEW, REFUSED
 from agents.mrc.sender import returned
@@ -41,6 +42,7 @@ class Arrivals:
         self.out = out
         self.neighbours = neighbours
         self.told: Neighbour | None = None  # whose ports changed, by the frame just read
+        self.packet = WritePacket()
         self.shift = config.ts_shift
         a = inner_address(host)
         self.net_high = int.from_bytes(a[:8], "big")
@@ -111,7 +113,8 @@ class Arrivals:
         qp = self.qps.get(qpn)
         if qp is None or qp.peer != src - 1 or qp.state < RTS:
             if qpn == wire.ENDPOINT_QPN:
-                self._endpoint_operation(now, port, buffer, start, length, -1 if trimmed else op, src - 1, ev, pword)
+                there = ev if ev >> 16 == port else -1
+                self._endpoint_operation(now, buffer, start, length, -1 if trimmed else op, src - 1, there, pword)
             else:
                 self.bad_qp += 1
             return None
@@ -127,9 +130,21 @@ class Arrivals:
             return None
         marked = trimmed or word >> 20 & 3 == 3
         if wire.WRITE_FIRST <= op <= wire.WRITE_ONLY_IMM:
+            if length < wire.WRITE_HEADERS:
+                self.bad_length += 1
+                return None
+            p = self.packet
+            p.op = op
+            p.psn = qp.responder.absolute(pword & headers.PSN_MASK)
+            p.rtx = pword & wire.F_RTX != 0
+            p.asks = pword & wire.F_ACKREQ != 0
+            p.marked = marked
+            p.ev = ev
+            p.imm = -1
+            p.rqmsn, p.msn, p.ts, _, p.va, p.rkey, p.dmalen = wire.S_WRITE_EXT.unpack_from(buffer, start + wire.AFTER_BTH)
             if trimmed:
-                return self._trimmed(now, qp, buffer, start, length, pword, ev, cut == dscp.TRIMMED_LASTHOP)
-            return self._write(now, qp, buffer, start, length, op, flags >> 4 & 3, pword, ev, marked)
+                return self._trimmed(now, qp, p, cut == dscp.TRIMMED_LASTHOP)
+            return self._write(now, qp, p, buffer, start, length - (flags >> 4 & 3))
         if op not in wire.EXT_LENGTH or (trimmed and op != wire.PROBE):
             self.bad_opcode += 1
             return None
@@ -156,61 +171,50 @@ class Arrivals:
         self.unsupported += 1
         return None
 
-    def _write(
-        self, now: int, qp: QueuePair, buffer: Any, start: int, length: int, op: int, pad: int, pword: int, ev: int, marked: bool
-    ) -> QueuePair | None:
+    def _write(self, now: int, qp: QueuePair, p: WritePacket, buffer: Any, start: int, length: int) -> QueuePair | None:
+        """A data packet; ``length`` is without its padding."""
         at = start + wire.WRITE_HEADERS
-        imm = -1
-        if op == wire.WRITE_LAST_IMM or op == wire.WRITE_ONLY_IMM:
+        if p.op == wire.WRITE_LAST_IMM or p.op == wire.WRITE_ONLY_IMM:
             if length < wire.WRITE_HEADERS + 4 + headers.ICRC:
                 self.bad_length += 1
                 return None
-            (imm,) = wire.S_IMM.unpack_from(buffer, at)
+            (p.imm,) = wire.S_IMM.unpack_from(buffer, at)
             at += 4
-        payload = start + length - headers.ICRC - pad - at
+        payload = start + length - headers.ICRC - at
         if payload < 0:
             self.bad_length += 1
             return None
-        rqmsn, msn, ts, _, va, rkey, dmalen = wire.S_WRITE_EXT.unpack_from(buffer, start + wire.AFTER_BTH)
         d = qp.responder
-        psn = d.absolute(pword & headers.PSN_MASK)
-        d.arrived(now, ev >> 16, ev)
+        d.arrived(now, p.ev >> 16, p.ev)
         if not qp.watched:
             self.neighbours.receiving(now, qp)
-        if marked:
+        if p.marked:
             self.marked_rx += 1
-        what = d.data(now, psn, op, ev, ts, pword, rqmsn, msn, va, rkey, dmalen, imm, buffer, at, payload, marked)
+        what = d.data(now, p, buffer, at, payload)
         if what == NEW:
             self.data_rx += 1
-            self.payload_rx[ev >> 16] += payload
+            self.payload_rx[p.ev >> 16] += payload
             qp.placed += payload
         elif what == DUPLICATE:
             self.duplicate += 1
         elif what == BEYOND:
             self.beyond += 1
             if len(qp.nacks) < _MAX_OWED:
-                qp.nacks.append((wire.PSN_OOR_WINDOW, psn, ev, ts))
+                qp.nacks.append((wire.PSN_OOR_WINDOW, p.psn, p.ev, p.ts))
         elif what == REFUSED:
             self.refused += 1
         return qp
 
-    def _trimmed(
-        self, now: int, qp: QueuePair, buffer: Any, start: int, length: int, pword: int, ev: int, last_hop: bool
-    ) -> QueuePair | None:
-        """Headers of a data packet whose payload a switch cut: no iCRC to check, nothing to place, only to be told of."""
-        if length < wire.WRITE_HEADERS:
-            self.bad_length += 1
-            return None
-        _, _, ts, _, _, _, _ = wire.S_WRITE_EXT.unpack_from(buffer, start + wire.AFTER_BTH)
+    def _trimmed(self, now: int, qp: QueuePair, p: WritePacket, last_hop: bool) -> QueuePair | None:
+        """A data packet whose payload a switch cut: it has no iCRC to check and nothing to place, and is reported."""
         d = qp.responder
-        psn = d.absolute(pword & headers.PSN_MASK)
-        d.arrived(now, ev >> 16, ev)
+        d.arrived(now, p.ev >> 16, p.ev)
         self.trimmed_rx += 1
-        if d.trimmed(now, psn, ev, ts, pword & wire.F_RTX != 0, last_hop):
+        if d.trimmed(now, p, last_hop):
             if len(qp.nacks) >= _MAX_OWED:
                 self.too_many += 1
                 return None
-            qp.nacks.append((wire.TRIMMED_LASTHOP if last_hop else wire.TRIMMED, psn, ev, ts))
+            qp.nacks.append((wire.TRIMMED_LASTHOP if last_hop else wire.TRIMMED, p.psn, p.ev, p.ts))
         return qp
 
     def _sack(self, now: int, qp: QueuePair, buffer: Any, start: int, pword: int) -> QueuePair | None:
@@ -247,10 +251,11 @@ class Arrivals:
             r.loss.verdicts(r, now, edge + 1, edge + first, 64, waiting & 0x7FFF)
         return qp
 
-    def _endpoint_operation(
-        self, now: int, port: int, buffer: Any, start: int, length: int, op: int, src: int, ev: int, pword: int
-    ) -> None:
-        """A request or response of another endpoint (``op`` -1: a frame that a switch cut); sets ``told`` if its ports changed."""
+    def _endpoint_operation(self, now: int, buffer: Any, start: int, length: int, op: int, src: int, ev: int, pword: int) -> None:
+        """A request or response of another endpoint; sets ``told`` if its ports changed.
+
+        ``op`` -1: a frame that a switch cut; ``ev`` -1: one that came by another plane than it names.
+        """
         if op not in (wire.ENDPOINT_REQUEST, wire.ENDPOINT_RESPONSE):
             self.bad_opcode += 1
             return
@@ -261,7 +266,7 @@ class Arrivals:
         if length != wire.AFTER_BTH + wire.EXT_LENGTH[op] + headers.ICRC:
             self.bad_length += 1
             return
-        if ev >> 16 != port or ev not in peer.known:
+        if ev not in peer.known:
             self.bad_ev += 1
             return
         number = pword & 0xFFFF

@@ -12,6 +12,7 @@ from agents.mrc import wire
 from agents.mrc.config import Config
 from agents.mrc.framing import Framer
 from agents.mrc.neighbours import Neighbours, request_fields, response_fields
+from agents.mrc.packet import Echo, WritePacket
 from agents.mrc.paths.ev_state import ASSUMED_BAD
 from agents.mrc.queue_pair import RTS, QueuePair
 from agents.mrc.sender.sent_packets import SentPacket
@@ -35,6 +36,7 @@ class Departures:
         self.paced_rate = int(config.port_rate * config.pace)
         self.slack = config.lookahead * (config.mtu + wire.WRITE_HEADERS + headers.ICRC) * 8_000_000_000 // config.port_rate
         self.turn = 0
+        self.packet = WritePacket()
         self.payload: memoryview | None = None
         self.high = False
         self.wait = NEVER
@@ -114,10 +116,10 @@ class Departures:
         payload = m.memory[at:end]
         ev = packet.path.ev
         again = packet.count > 1
-        asks = not qp.requester.has_data()
-        self.framer.write(
-            now, qp.route, ev, op, again, asks, qp.remote_qpn, packet.psn, m.rqmsn, m.msn, m.va + at, m.rkey, m.length, imm, payload
-        )
+        p = self.packet
+        p.op, p.psn, p.rtx, p.asks, p.ev, p.imm = op, packet.psn, again, not qp.requester.has_data(), ev, imm
+        p.rqmsn, p.msn, p.va, p.rkey, p.dmalen = m.rqmsn, m.msn, m.va + at, m.rkey, m.length
+        self.framer.write(now, qp.route, qp.remote_qpn, p, payload)
         self.payload = payload if end > at else None
         if not again:
             self.payload_tx[ev >> 16] += end - at
@@ -190,7 +192,7 @@ class Departures:
             if not qp.answer_bases:
                 qp.answers.pop(0)
             held = now - at >> self.framer.shift
-            return self._sack(now, qp, ev, base, pid, True, ev, ts + held, wire.M_SKIP_ONCE if marked else wire.M_NONE, False)
+            return self._sack(now, qp, ev, base, Echo(pid, True, ev, ts + held, wire.M_SKIP_ONCE if marked else wire.M_NONE, False))
         if qp.nacks:
             reason, psn, ev, ts = qp.nacks.pop(0)
             psn &= headers.PSN_MASK
@@ -200,10 +202,9 @@ class Departures:
             self.nacks_tx += 1
             return back
         if d.sack_due:
-            held = now - d.trigger_at >> self.framer.shift
-            offset = d.trigger_psn - (d.expected - 1)
+            echo = d.echo(now, self.framer.shift)
             back = self._reverse(qp)
-            self._sack(now, qp, back, d.bitmap_base(), offset, False, d.trigger_ev, d.trigger_ts + held, d.trigger_m, d.trigger_rtx)
+            self._sack(now, qp, back, d.bitmap_base(), echo)
             d.told()
             return back
         if d.ack_due:
@@ -218,18 +219,17 @@ class Departures:
         self.acks_tx += 1
         return ev
 
-    def _sack(
-        self, now: int, qp: QueuePair, back: int, base: int, offset: int, probe: bool, entropy: int, ts: int, m: int, rtx: bool
-    ) -> int:
+    def _sack(self, now: int, qp: QueuePair, back: int, base: int, echo: Echo) -> int:
         d = qp.responder
         cack = d.expected - 1
+        offset = echo.offset if -32768 <= echo.offset <= 32767 else 0
         ext = wire.S_SACK.pack(
-            wire.seth_word(m, probe), offset if -32768 <= offset <= 32767 else 0, entropy, qp.qpn & 0xFFFF, qp.remote_qpn & 0xFFFF,
-            cack & headers.PSN_MASK, wire.CC_SACK << 4, self.config.mpr >> 7, base - cack, d.bitmap(base),
-            ts & 0xFFFF, min(d.out_of_order(), 0x7FFF), d.window_advice(now) << 24 | d.inflow.bytes >> 8 & headers.PSN_MASK,
+            wire.seth_word(echo.m, echo.probe), offset, echo.ev, qp.qpn & 0xFFFF, qp.remote_qpn & 0xFFFF, cack & headers.PSN_MASK,
+            wire.CC_SACK << 4, self.config.mpr >> 7, base - cack, d.bitmap(base),
+            echo.ts & 0xFFFF, min(d.out_of_order(), 0x7FFF), d.window_advice(now) << 24 | d.inflow.bytes >> 8 & headers.PSN_MASK,
         )  # fmt: skip
         word = cack & headers.PSN_MASK
-        if rtx:
+        if echo.rtx:
             word |= wire.F_RTX
         self.framer.bare(qp.route, back, dscp.CONTROL, wire.SACK, qp.remote_qpn, word, ext)
         self.sacks_tx += 1

@@ -9,13 +9,11 @@ from typing import Final
 
 from agents.mrc import wire
 from agents.mrc.config import Config
+from agents.mrc.packet import WritePacket
 from agents.packets import dscp, headers
 from agents.packets.headers import crc32
-from topologies.addressing import HOST_MAC, inner_address, path_address
+from topologies.addressing import inner_address, path_address
 from topologies.clos import Fabric
-
-_CLEAR: Final = b"\0"
-
 
 MOST_HEADS: Final = 4096
 """Heads kept per peer; one is of a path, a class and a length, and messages may end in packets of any length [ours]."""
@@ -39,7 +37,7 @@ class Route:
         if len(self.heads) >= MOST_HEADS:
             self.heads.clear()
             self.sums.clear()
-        made = headers.head(HOST_MAC, me, outer, me, you, ev, klass, ecn, headers.UDP_PORT, after_udp)
+        made = headers.head((me, outer), (me, you), ev, klass, ecn, after_udp)
         self.heads[key] = made
         self.sums[key] = headers.icrc_of_head(made)
         return made
@@ -68,28 +66,25 @@ class Framer:
         """The 16-bit timestamp of a time."""
         return now >> self.shift & 0xFFFF
 
-    def write(
-        self, now: int, route: Route, ev: int, op: int, rtx: bool, ask: bool, qpn: int, psn: int, rqmsn: int, msn: int, va: int, rkey: int,
-        dmalen: int, imm: int, payload: memoryview,
-    ) -> None:  # fmt: skip
+    def write(self, now: int, route: Route, qpn: int, p: WritePacket, payload: memoryview) -> None:
         """A WRITE packet; the payload itself is not touched, the trailer is padding and iCRC."""
         n = len(payload)
         pad = -n & 3
         at = wire.WRITE_HEADERS
-        ext = 40 if imm >= 0 else 36
-        klass = dscp.NO_TRIM if not self.config.trimming else dscp.TRIMMABLE_RETX if rtx else dscp.TRIMMABLE
-        crc = self._head(route, ev, klass, ext + n + pad + headers.ICRC)
-        word = wire.F_TS | psn & headers.PSN_MASK
-        if rtx:
+        ext = 40 if p.imm >= 0 else 36
+        klass = dscp.NO_TRIM if not self.config.trimming else dscp.TRIMMABLE_RETX if p.rtx else dscp.TRIMMABLE
+        crc = self._head(route, p.ev, klass, ext + n + pad + headers.ICRC)
+        word = wire.F_TS | p.psn & headers.PSN_MASK
+        if p.rtx:
             word |= wire.F_RTX
-        if ask:
+        if p.asks:
             word |= wire.F_ACKREQ
         wire.S_WRITE.pack_into(
-            self.frame, headers.BTH_AT, op, pad << 4, wire.PKEY, 0xFF000000 | qpn, word, rqmsn & 0xFFFF, msn & 0xFFFF, self.stamp(now),
-            wire.FTYPE, va, rkey, dmalen,
+            self.frame, headers.BTH_AT, p.op, pad << 4, wire.PKEY, 0xFF000000 | qpn, word, p.rqmsn & 0xFFFF, p.msn & 0xFFFF,
+            self.stamp(now), wire.FTYPE, p.va, p.rkey, p.dmalen,
         )  # fmt: skip
-        if imm >= 0:
-            wire.S_IMM.pack_into(self.frame, at, imm)
+        if p.imm >= 0:
+            wire.S_IMM.pack_into(self.frame, at, p.imm)
             at += 4
         self.length = at
         crc = crc32(self.view[headers.BTH_AT : at], crc)

@@ -11,6 +11,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import Any, Final
 
+from topologies.addressing import HOST_MAC
+
 try:
     from isal.isal_zlib import crc32 as crc32
 except ImportError:  # zlib gives the same sums, eight times slower on a full packet
@@ -54,18 +56,17 @@ def ip_header(next_header: int, payload: int, dscp: int, ecn: int, flow: int, ho
 
 
 def head(
-    mac: bytes, outer_src: bytes, outer_dst: bytes, inner_src: bytes, inner_dst: bytes, ev: int, dscp: int, ecn: int, port: int,
-    after_udp: int,
+    outer: tuple[bytes, bytes], inner: tuple[bytes, bytes], ev: int, dscp: int, ecn: int, after_udp: int, port: int = UDP_PORT
 ) -> bytes:
-    """The 102 bytes before the BTH.
+    """The 102 bytes before the BTH; ``outer`` and ``inner``: source and destination address of an IPv6 header.
 
     ``after_udp`` counts the bytes from the BTH to the iCRC inclusive. The EV is striped: its low half is the UDP source
     port, its high half the low 16 bits of the inner flow label; which half goes where is our choice.
     """
     udp = 8 + after_udp
-    inner = ip_header(17, udp, dscp, ecn, ev >> 16 & 0xFFFF, 64, inner_src, inner_dst)
-    outer = ip_header(41, 40 + udp, dscp, ecn, 0, 64, outer_src, outer_dst)
-    return mac + mac + b"\x86\xdd" + outer + inner + S_UDP.pack(ev & 0xFFFF, port, udp, 0)
+    carried = ip_header(17, udp, dscp, ecn, ev >> 16 & 0xFFFF, 64, *inner)
+    carrier = ip_header(41, 40 + udp, dscp, ecn, 0, 64, *outer)
+    return HOST_MAC + HOST_MAC + b"\x86\xdd" + carrier + carried + S_UDP.pack(ev & 0xFFFF, port, udp, 0)
 
 
 def icrc_of_head(frame_head: bytes) -> int:

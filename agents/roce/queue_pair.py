@@ -17,13 +17,12 @@ from __future__ import annotations
 from typing import Final
 
 from agents.packets.dscp import ECT0, NOT_ECT
-from agents.packets.headers import UDP_PORT, head, icrc_of_head
+from agents.packets.headers import head, icrc_of_head
 from agents.roce.congestion import NotificationPoint
 from agents.roce.requester import Requester
 from agents.roce.responder import Responder
 from agents.roce.wire import DATA_DSCP
 from agents.transport import LONG_AGO, NEVER
-from topologies.addressing import HOST_MAC
 
 INIT: Final = 0
 RTS: Final = 1
@@ -90,7 +89,7 @@ class QueuePair:
             if len(self._heads) >= _CACHE:
                 self._heads = {}
             ecn = ECT0 if dscp == DATA_DSCP else NOT_ECT
-            made = head(HOST_MAC, self.address, self._outer, self.address, self.peer_address, self.sport, dscp, ecn, UDP_PORT, after_udp)
+            made = head((self.address, self._outer), (self.address, self.peer_address), self.sport, dscp, ecn, after_udp)
             found = (made, icrc_of_head(made))
             self._heads[key] = found
         return found
@@ -101,7 +100,7 @@ class QueuePair:
         if seed is None:
             if len(self._seeds) >= _CACHE:
                 self._seeds = {}
-            made = head(HOST_MAC, b"\0" * 16, b"\0" * 16, self.peer_address, self.address, self.remote_sport, 0, 0, UDP_PORT, after_udp)
+            made = head((self.peer_address, self.address), (self.peer_address, self.address), self.remote_sport, 0, 0, after_udp)
             seed = icrc_of_head(made)
             self._seeds[after_udp] = seed
         return seed

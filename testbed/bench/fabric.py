@@ -19,7 +19,7 @@ from testbed.emulated.cluster import Cluster
 from testbed.errors import UserError
 from testbed.machine import sandbox
 from topologies import load_fabric
-from topologies.addressing import HOST_MAC, inner_address, path_address
+from topologies.addressing import inner_address, path_address
 from topologies.clos import Fabric
 from topologies.paths import path_evs
 
@@ -40,7 +40,7 @@ def blast(cluster: Cluster, seconds: float) -> dict[str, float]:
     after = fabric.frame_bytes - headers.HEAD
     frames = b"".join(
         # A UDP port that is nobody's, in the data class: switches treat it as data, the far end's kernel drops it.
-        headers.head(HOST_MAC, me, path_address(fabric, 0, 1, e), me, you, e, dscp.NO_TRIM, 0, headers.UDP_PORT, after).ljust(
+        headers.head((me, path_address(fabric, 0, 1, e)), (me, you), e, dscp.NO_TRIM, 0, after).ljust(
             fabric.frame_bytes, b"\0"
         )
         for e in evs

@@ -20,6 +20,7 @@ from agents.mrc import wire
 from agents.mrc.config import Config
 from agents.mrc.endpoint import Endpoint
 from agents.mrc.framing import Framer, Route
+from agents.mrc.packet import WritePacket
 from agents.packets import dscp, headers
 from agents.roce.endpoint import Endpoint as RoceEndpoint
 from agents.transport import NEVER, Engine
@@ -203,7 +204,10 @@ def _crafted(world: World) -> None:
     there = Route(FABRIC, SENDER, RECEIVER)
     payload = bytes(range(256))
     op = wire.WRITE_ONLY_IMM
-    framer.write(world.now, there, ev(0, 6), op, False, True, 16, 0, 3, 9, 0x10_0000_0000, 0xABCD, 256, 77, memoryview(payload))
+    p = WritePacket()
+    p.op, p.asks, p.ev, p.imm = op, True, ev(0, 6), 77
+    p.psn, p.rqmsn, p.msn, p.va, p.rkey, p.dmalen = 0, 3, 9, 0x10_0000_0000, 0xABCD, 256
+    framer.write(world.now, there, 16, p, memoryview(payload))
     whole = bytes(framer.frame[: framer.length]) + payload + framer.trailer
     world.now += HOP
     damaged = bytearray(whole)

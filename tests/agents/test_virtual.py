@@ -22,7 +22,7 @@ MIDDLE = "p0-t0-0-u0"
 
 def frame(klass: int, length: int = TINY.frame_bytes, ecn: int = dscp.ECT0, path: bytes = bytes(16)) -> bytes:
     """Outer header right, the rest a count."""
-    head = headers.head(addressing.HOST_MAC, bytes(16), path, bytes(16), bytes(16), 0, klass, ecn, headers.UDP_PORT, length - headers.HEAD)
+    head = headers.head((bytes(16), path), (bytes(16), bytes(16)), 0, klass, ecn, length - headers.HEAD)
     made = head + bytes(k & 0xFF for k in range(length - len(head)))
     assert len(made) == length and dscp_of(made) == klass
     return made

@@ -20,6 +20,7 @@ from agents.mrc.framing import Framer, Route
 from agents.packets import dscp, headers
 from testbed.emulated.cluster import Cluster
 from testbed.prompt.trace import socket_in
+from tests.agents.mrc.packets import write_packet
 from tests.emulated.ring import BYTES, Ring, logged, paths, wait_until
 from topologies import addressing, load_fabric
 
@@ -50,11 +51,12 @@ class Attacker:
         payload: bytes = MARK,
     ) -> bytes:  # fmt: skip
         """A WRITE Only that h0 would place, unless an argument spoils it; high up in the arena, where the ring does not come."""
-        self.framer.write(
-            time.monotonic_ns(), Route(FABRIC, src, 0), ev, wire.WRITE_ONLY, False, False, self.to_h2["qpn"] if qpn is None else qpn,
-            self.h2["psn"] if psn is None else psn, 0, 0, self.spot if va is None else va, self.rkey if rkey is None else rkey,
-            len(payload), -1, memoryview(payload),
+        packet = write_packet(
+            ev=ev, psn=self.h2["psn"] if psn is None else psn, va=self.spot if va is None else va,
+            rkey=self.rkey if rkey is None else rkey, dmalen=len(payload),
         )  # fmt: skip
+        to = self.to_h2["qpn"] if qpn is None else qpn
+        self.framer.write(time.monotonic_ns(), Route(FABRIC, src, 0), to, packet, memoryview(payload))
         return bytes(self.framer.frame[: self.framer.length]) + payload + self.framer.trailer
 
     def bare(self, op: int, ext: bytes, qpn: int | None = None, word: int = 0) -> bytes:
@@ -115,7 +117,7 @@ def masquerade(a: Attacker, seed: int) -> bytes:
     body = random.Random(seed).randbytes(16 + 37 * seed)
     me, you = addressing.inner_address(2), addressing.inner_address(0)
     outer = addressing.path_address(FABRIC, 2, 0, 0)
-    return headers.head(addressing.HOST_MAC, me, outer, me, you, 0, dscp.NO_TRIM, dscp.ECT0, headers.UDP_PORT, len(body)) + body
+    return headers.head((me, outer), (me, you), 0, dscp.NO_TRIM, dscp.ECT0, len(body)) + body
 
 
 @pytest.fixture

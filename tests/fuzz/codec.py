@@ -10,7 +10,6 @@ from typing import Any
 from agents.clustermapper import probes
 from agents.mrc import wire
 from agents.packets import headers
-from topologies.addressing import HOST_MAC
 
 DROPPED = ("hop_limit", "payload")
 """Not compared by value: a head is always built with 64 hops, and the payload is compared by itself."""
@@ -47,8 +46,8 @@ def encode(d: dict[str, Any]) -> bytes:
     """The frame that says ``d``, which is as ``wire.describe`` returns it. Its iCRC comes from the sender's way of taking it."""
     ext = body(d)
     head = headers.head(
-        HOST_MAC, d["outer_src"], d["outer_dst"], d["inner_src"], d["inner_dst"], d["ev"], d["dscp"], d["ecn"], d["udp_port"],
-        12 + len(ext) + headers.ICRC,
+        (d["outer_src"], d["outer_dst"]), (d["inner_src"], d["inner_dst"]), d["ev"], d["dscp"], d["ecn"], 12 + len(ext) + headers.ICRC,
+        d["udp_port"],
     )  # fmt: skip
     word = d["ackreq"] << 31 | d["rtx"] << 29 | d["ts"] << 28 | d["psn"]
     after = bytearray(wire.S_BTH.pack(d["opcode"], 0, wire.PKEY, 0xFF000000 | d["dqpn"], word) + ext)

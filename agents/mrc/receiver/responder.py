@@ -14,6 +14,7 @@ from typing import Final
 
 from agents.mrc import wire
 from agents.mrc.config import Config
+from agents.mrc.packet import Echo, WritePacket
 from agents.mrc.receiver.advice import Advice
 from agents.mrc.receiver.reverse import ReverseEvs
 from agents.packets import headers
@@ -33,6 +34,18 @@ SMALLEST: Final = 256
 """A packet counts at least one unit of rcvd_bytes, which orders SACKs [ours]."""
 SACK_FLOOR: Final = 1024
 """A packet counts at least this much towards the next SACK (UET)."""
+
+
+class Trigger:
+    """The packet that the next SACK answers."""
+
+    def __init__(self) -> None:
+        self.psn = 0
+        self.ev = 0
+        self.ts = 0
+        self.rtx = False
+        self.m = 0
+        self.at = LONG_AGO
 
 
 class Responder:
@@ -72,12 +85,7 @@ class Responder:
         self.since_sack = 0
         self.threshold = self._threshold()
         self.sticky = False  # the peer asked: SACK again when nothing is missing
-        self.trigger_psn = 0
-        self.trigger_ev = 0
-        self.trigger_ts = 0
-        self.trigger_rtx = False
-        self.trigger_m = 0
-        self.trigger_at = LONG_AGO
+        self.trigger = Trigger()
         self.flush_at = NEVER
         self.bases: list[int] = []  # bitmap bases still to tell after a flush
         self.reverse = ReverseEvs(config.base_rtt)
@@ -105,37 +113,33 @@ class Responder:
         self.reverse.arrived(now, plane, ev)
         self.inflow.newest_ns = now
 
-    def data(
-        self, now: int, psn: int, op: int, ev: int, ts: int, flags: int, rqmsn: int, msn: int, va: int, rkey: int, dmalen: int, imm: int,
-        buffer: object, start: int, length: int, marked: bool,
-    ) -> int:  # fmt: skip
-        """A data packet with good iCRC; ``psn`` absolute, ``flags`` its BTH word, payload ``buffer[start:start+length]``."""
+    def data(self, now: int, p: WritePacket, buffer: object, start: int, length: int) -> int:
+        """A data packet with good iCRC and payload ``buffer[start:start+length]``."""
         if self.nak:
             return REFUSED  # the QP is as good as in ERROR: memory is not touched again
+        psn = p.psn
         i = psn - self.expected
         if i >= self.size:
             return BEYOND
-        rtx = flags & wire.F_RTX != 0
-        asked = flags & wire.F_ACKREQ != 0
         if i < 0 or self.received >> i & 1:
-            self._trigger(now, psn, ev, ts, rtx, marked)
+            self._answer(now, p)
             self.sack_due = True
             if psn <= self.last_done:
                 self.ack_due = True
             return DUPLICATE
-        if length > dmalen or length > self.config.mtu or not self._well_formed(op, length, dmalen):
+        if length > p.dmalen or length > self.config.mtu or not self._well_formed(p.op, length, p.dmalen):
             self.nak = wire.SYNDROME_INVALID
             return REFUSED
-        if not self.memory.allowed(rkey, va, length):
+        if not self.memory.allowed(p.rkey, p.va, length):
             self.nak = wire.SYNDROME_ACCESS
             return REFUSED
         if length:
-            self.memory.place(rkey, va, buffer, start, length)
+            self.memory.place(p.rkey, p.va, buffer, start, length)
         slot = psn % self.size
-        self.op[slot] = op
-        self.imm[slot] = imm
-        self.msn_of[slot] = msn
-        self.rqmsn_of[slot] = rqmsn
+        self.op[slot] = p.op
+        self.imm[slot] = p.imm
+        self.msn_of[slot] = p.msn
+        self.rqmsn_of[slot] = p.rqmsn
         self.received |= 1 << i
         if psn > self.high:
             self.high = psn
@@ -144,10 +148,10 @@ class Responder:
         if i == 0:
             self._advance()
         self.since_sack += size if size > SACK_FLOOR else SACK_FLOOR
-        self._trigger(now, psn, ev, ts, rtx, marked)
-        if asked:
+        self._answer(now, p)
+        if p.asks:
             self.sticky = True
-        if asked or rtx or marked or self.since_sack >= self.threshold or (self.sticky and self.high < self.expected):
+        if p.asks or p.rtx or p.marked or self.since_sack >= self.threshold or (self.sticky and self.high < self.expected):
             self.sack_due = True
         else:
             self.flush_at = now + (self.config.base_rtt >> 2)
@@ -160,15 +164,17 @@ class Responder:
             return length == dmalen
         return length > 0
 
-    def _trigger(self, now: int, psn: int, ev: int, ts: int, rtx: bool, marked: bool) -> None:
-        if self.sack_due and self.trigger_m:
-            return  # a mark not yet told outranks
-        self.trigger_at = now
-        self.trigger_psn = psn
-        self.trigger_ev = ev
-        self.trigger_ts = ts
-        self.trigger_rtx = rtx
-        self.trigger_m = wire.M_SKIP_ONCE if marked else wire.M_NONE
+    def _answer(self, now: int, p: WritePacket) -> None:
+        """Let the next SACK answer this packet, unless it has a mark to report that was not reported yet."""
+        t = self.trigger
+        if self.sack_due and t.m:
+            return
+        t.at = now
+        t.psn = p.psn
+        t.ev = p.ev
+        t.ts = p.ts
+        t.rtx = p.rtx
+        t.m = wire.M_SKIP_ONCE if p.marked else wire.M_NONE
 
     def _advance(self) -> None:
         """Move the cumulative edge over what is here; complete the messages that end below it, in PSN order."""
@@ -205,14 +211,14 @@ class Responder:
         self.received >>= run
         self.reported >>= run
 
-    def trimmed(self, now: int, psn: int, ev: int, ts: int, rtx: bool, last_hop: bool) -> bool:
-        """A packet arrived without its payload; ``psn`` absolute. True if it is missing and a NACK must say so at once."""
+    def trimmed(self, now: int, p: WritePacket, last_hop: bool) -> bool:
+        """A packet arrived without its payload. True if it is missing and a NACK must say so at once."""
         if last_hop:
             self.advice.trimmed_on_last_hop(now, self.inflow)
-        i = psn - self.expected
+        i = p.psn - self.expected
         if i >= 0 and not self.received >> i & 1:
             return True
-        self._trigger(now, psn, ev, ts, rtx, True)
+        self._answer(now, p)
         self.sack_due = True
         return False
 
@@ -233,6 +239,11 @@ class Responder:
         if not self.sack_due:
             self.sack_due = True
             self.bases = self.complete_bases()
+
+    def echo(self, now: int, shift: int) -> Echo:
+        """What the next SACK says of the packet that it answers, the time that it was held here included (in stamps of 2^shift ns)."""
+        t = self.trigger
+        return Echo(t.psn - (self.expected - 1), False, t.ev, t.ts + (now - t.at >> shift), t.m, t.rtx)
 
     def told(self) -> None:
         """A SACK was built: reset what asks for one."""

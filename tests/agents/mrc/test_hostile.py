@@ -15,6 +15,7 @@ from agents.mrc.framing import Framer, Route
 from agents.mrc.queue_pair import ERROR
 from agents.packets import dscp, headers
 from agents.transport import FLUSHED, OK, PEER_UNKNOWN, REMOTE_ACCESS, REMOTE_INVALID, REMOTE_OPERATION
+from tests.agents.mrc.packets import write_packet
 from tests.agents.mrc.rig import GUARD, TINY, Rig, drain, resealed
 from tests.agents.nic.egress import trimmed
 
@@ -52,10 +53,11 @@ def write_frame(
     r = rig.b.region
     psn = rig.a.engine.qps[rig.a.qpn].first_psn + ahead
     payload = b"\x5a" * n
-    framer.write(
-        NOW, Route(TINY, src, 3), ev, op, False, False, rig.b.qpn if qpn is None else qpn, psn, 0, msn, r.va if va is None else va,
-        r.rkey if rkey is None else rkey, n if dmalen is None else dmalen, -1, memoryview(payload),
+    packet = write_packet(
+        op=op, ev=ev, psn=psn, msn=msn, va=r.va if va is None else va, rkey=r.rkey if rkey is None else rkey,
+        dmalen=n if dmalen is None else dmalen,
     )  # fmt: skip
+    framer.write(NOW, Route(TINY, src, 3), rig.b.qpn if qpn is None else qpn, packet, memoryview(payload))
     return bytes(framer.frame[: framer.length]) + payload + framer.trailer
 
 

@@ -15,6 +15,7 @@ from agents.mrc.framing import Framer, Route
 from agents.packets import dscp, headers
 from testbed.simulated.port import trim
 from testbed.wireshark.golden import records
+from tests.agents.mrc.packets import write_packet
 from tests.agents.mrc.rig import DEMO, TINY
 
 CONFIG = Config.from_fabric(TINY, {})
@@ -83,23 +84,11 @@ DATA_TC = dscp.TRIMMABLE_RETX << 2 | dscp.ECT0
 def test_write(op: int, imm: int, n: int) -> None:
     framer = Framer(CONFIG)
     payload = Random(n).randbytes(n)
-    framer.write(
-        NOW,
-        route(),
-        EV,
-        op,
-        True,
-        True,
-        0xABCDEF,
-        0x1_FEDCBA,
-        0x1_0203,
-        0x2_0405,
-        0x0011223344556677,
-        0x8899AABB,
-        0xCCDDEEFF,
-        imm,
-        memoryview(payload),
-    )
+    packet = write_packet(
+        ev=EV, op=op, rtx=True, asks=True, psn=0x1_FEDCBA, rqmsn=0x1_0203, msn=0x2_0405, va=0x0011223344556677, rkey=0x8899AABB,
+        dmalen=0xCCDDEEFF, imm=imm,
+    )  # fmt: skip
+    framer.write(NOW, route(), 0xABCDEF, packet, memoryview(payload))
     pad = -n % 4
     after = 12 + 24 + (4 if imm >= 0 else 0) + n + pad + 4
     expected = head(DATA_TC, after) + f"{op:02x}" + f"{pad << 4:02x}" + "ffff00abcdefb0fedcba"
@@ -116,7 +105,7 @@ def test_write(op: int, imm: int, n: int) -> None:
 
 def test_flags_are_off_when_not_asked_for() -> None:
     framer = Framer(CONFIG)
-    framer.write(NOW, route(), EV, 0xCA, False, False, 1, 2, 0, 0, 0, 0, 0, -1, memoryview(b""))
+    framer.write(NOW, route(), 1, write_packet(ev=EV, psn=2), memoryview(b""))
     assert framer.frame[110:114].hex() == "10000002"  # TSETH follows, nothing else
 
 
@@ -229,7 +218,8 @@ def test_describe_of_a_cut_packet_is_a_value_error(cut: int) -> None:
 def test_describe_of_what_a_switch_trimmed_has_all_that_is_left(op: int, imm: int, n: int) -> None:
     framer = Framer(CONFIG)
     payload = Random(n).randbytes(n)
-    framer.write(NOW, route(), EV, op, False, False, 1, 2, 3, 4, 0x1122334455667788, 5, 6, imm, memoryview(payload))
+    packet = write_packet(ev=EV, op=op, psn=2, rqmsn=3, msn=4, va=0x1122334455667788, rkey=5, dmalen=6, imm=imm)
+    framer.write(NOW, route(), 1, packet, memoryview(payload))
     whole = built(framer, payload)
     cut = bytearray(whole)
     trim(cut, dscp.TRIMMED)

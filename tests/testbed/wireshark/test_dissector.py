@@ -289,7 +289,7 @@ def odd_frame(rng: random.Random, op: int) -> bytes:
     outer = path_address(FABRIC, SENDER, RECEIVER, path)
     for _ in range(rng.randrange(4)):
         outer = shift(outer)
-    head = headers.head(b"\2\0\0\0\0\1", me, outer, me, you, path, klass, rng.randrange(4), 4791, len(body) + 4)
+    head = headers.head((me, outer), (me, you), path, klass, rng.randrange(4), len(body) + 4)
     return head + bytes(body) + rng.randbytes(4)
 
 
@@ -326,7 +326,7 @@ def write_on(uplink: int, port: int = 4791) -> bytes:
     me, you = inner_address(SENDER), inner_address(RECEIVER)
     outer = path_address(FABRIC, SENDER, RECEIVER, ev(0, 1))
     body = wire.S_WRITE.pack(wire.WRITE_ONLY, 0, 0xFFFF, 16, wire.F_TS | 5, 0, 0, 0, 1, 0, 0, 0)
-    frame = bytearray(headers.head(b"\2\0\0\0\0\1", me, outer, me, you, ev(0, uplink), dscp.NO_TRIM, 2, port, 40) + body + b"\0\0\0\0")
+    frame = bytearray(headers.head((me, outer), (me, you), ev(0, uplink), dscp.NO_TRIM, 2, 40, port) + body + b"\0\0\0\0")
     return bytes(frame[:-4]) + headers.S_ICRC.pack(headers.icrc_in_place(frame, 0, len(frame)))
 
 

@@ -14,6 +14,7 @@ from agents.mrc.receiver.advice import Advice
 from agents.mrc.receiver.responder import BEYOND, DUPLICATE, NEW, REFUSED, Responder
 from agents.packets.memory import Memory
 from agents.transport import OK, RECEIVE
+from tests.agents.mrc.packets import write_packet
 from tests.agents.mrc.rig import SMALL
 
 CONFIG = Config.from_fabric(SMALL, {})
@@ -42,17 +43,19 @@ class Peer:
         psn = self.r.absolute(self.first + k & 0xFFFFFF)
         assert psn == self.first + k
         va = self.region.va + k * 16 % 60000
-        return self.r.data(
-            now, psn, op, 0, 0, flags, rqmsn, (k if msn is None else msn) & 0xFFFF, va, self.region.rkey, 16, imm, BUFFER, 0, 16, marked
-        )
+        packet = write_packet(
+            op=op, psn=psn, rtx=flags & wire.F_RTX != 0, asks=flags & wire.F_ACKREQ != 0, marked=marked, rqmsn=rqmsn,
+            msn=(k if msn is None else msn) & 0xFFFF, va=va, rkey=self.region.rkey, dmalen=16, imm=imm,
+        )  # fmt: skip
+        return self.r.data(now, packet, BUFFER, 0, 16)
 
     def raw(
         self, k: int, op: int, length: int, dmalen: int, *, va: int | None = None, rkey: int | None = None, msn: int = 0, rqmsn: int = 0
     ) -> int:
         at = self.region.va if va is None else va
-        return self.r.data(
-            0, self.first + k, op, 0, 0, 0, rqmsn, msn, at, self.region.rkey if rkey is None else rkey, dmalen, -1, BUFFER, 0, length, False
-        )
+        key = self.region.rkey if rkey is None else rkey
+        packet = write_packet(op=op, psn=self.first + k, rqmsn=rqmsn, msn=msn, va=at, rkey=key, dmalen=dmalen)
+        return self.r.data(0, packet, BUFFER, 0, length)
 
     def sack(self) -> tuple[int, int, int]:
         """(cack, base, bits) as the endpoint would send them."""
@@ -198,7 +201,7 @@ def test_sack_rules() -> None:
         k = peer.r.expected - peer.first
         peer.only(k, flags=flags, marked=marked)
         assert peer.r.sack_due
-        assert peer.r.trigger_m == (1 if marked else 0) and peer.r.trigger_rtx == bool(flags & wire.F_RTX)
+        assert peer.r.trigger.m == (1 if marked else 0) and peer.r.trigger.rtx == bool(flags & wire.F_RTX)
 
 
 def test_a_sack_after_16_kb_where_a_packet_counts_at_least_1_kb() -> None:
@@ -314,7 +317,8 @@ def test_reverse_evs_rotate_over_planes_and_pass_over_a_quiet_one() -> None:
 
 
 def cut(peer: Peer, k: int, now: int = 0, *, ev: int = 0x10001, ts: int = 77, rtx: bool = False, last_hop: bool = False) -> bool:
-    return peer.r.trimmed(now, peer.r.absolute(peer.first + k & 0xFFFFFF), ev, ts, rtx, last_hop)
+    packet = write_packet(psn=peer.r.absolute(peer.first + k & 0xFFFFFF), ev=ev, ts=ts, rtx=rtx, marked=True)
+    return peer.r.trimmed(now, packet, last_hop)
 
 
 @pytest.mark.parametrize("k", [0, 3, CONFIG.mpr - 1, CONFIG.mpr, 0x7FFF00])
@@ -339,7 +343,8 @@ def test_a_trimmed_duplicate_is_told_by_a_sack_as_if_it_had_been_marked(k: int) 
     peer.r.told()
     assert not cut(peer, k, 123, rtx=True)
     r = peer.r
-    assert r.sack_due and (r.trigger_m, r.trigger_psn, r.trigger_ev, r.trigger_ts, r.trigger_rtx, r.trigger_at) == (
+    t = r.trigger
+    assert r.sack_due and (t.m, t.psn, t.ev, t.ts, t.rtx, t.at) == (
         wire.M_SKIP_ONCE, peer.first + k, 0x10001, 77, True, 123,
     )  # fmt: skip
     assert not any(r.completions) and r.msn == 2
