@@ -23,6 +23,8 @@ OWNERS = {
     "mrc/sender/requester.py": ("Requester",),
 }
 """Modules and those of their classes whose state nobody else writes; PathSet writes to its paths."""
+RECORD = "p"
+"""What a WritePacket (agents/mrc/packet.py) is called where one is filled in: the record has fields of the same names."""
 CHANGING = {"append", "appendleft", "add", "clear", "extend", "insert", "pop", "popleft", "remove", "update", "setdefault", "sort"}
 """Methods that change a list, deque, set or dictionary."""
 
@@ -56,7 +58,7 @@ def writes(path: Path) -> Iterator[tuple[int, str]]:
             target = node.func.value
         while isinstance(target, ast.Subscript):
             target = target.value
-        if isinstance(target, ast.Attribute) and not _of_self(target):
+        if isinstance(target, ast.Attribute) and not (isinstance(target.value, ast.Name) and target.value.id in ("self", RECORD)):
             yield node.lineno, target.attr
 
 
