@@ -113,7 +113,7 @@ def test_faults_come_and_go_by_themselves_in_virtual_time() -> None:
 
 def test_hosts_answer_and_refuse_as_processes_do(tmp_path: Path) -> None:
     with SimulatedCluster(TINY) as cluster:
-        with pytest.raises(UserError, match="no option"):
+        with pytest.raises(UserError, match="is not a key: did you mean"):
             cluster.start_agents("mrc", {"no_such": 1}, tmp_path, 1)
         cluster.start_agents("mrc", {}, tmp_path, 1)
         with pytest.raises(AgentError, match="h1: prepare: prepare comes after setup and connect"):
