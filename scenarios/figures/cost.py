@@ -25,6 +25,8 @@ BACK = 0.9
 """A flow is back at this part of what theory leaves it."""
 BACK_RTTS = 20
 """... over so many base RTTs, as ports are judged: a shorter window holds too few packets [ours]."""
+PART_RTTS = 10
+"""Base RTTs below which a part of the time before a failure is too short to say how even goodput was [ours]."""
 FEWEST_HEALTHY = 5
 """Healthy steps that a cost needs: five of one pace hold its median between them with 94 %, three with 75 %, two with 50 %
 (1 - 2^(1-n), the order-statistic interval of a median) [ours]."""
@@ -172,7 +174,7 @@ def flow_cost(run: Run, found: Sequence[Outage]) -> dict[str, Any] | None:
     ``extra_ns``: that over their goodput before. ``back_ns``: from the first outage until the slowest of them had, for :data:`BACK_RTTS`,
     :data:`BACK` of what theory left it; null if one never had. ``goodput_kept``: of all of them, while something was broken, over that
     before. ``noise_share``: how far the goodput before, in :data:`FEWEST_HEALTHY` equal parts of that time, was off its mean at most
-    (None if such a part is shorter than :data:`BACK_RTTS` base RTTs); ``noise_ns``: that over the time since the outage.
+    (None if such a part is shorter than :data:`PART_RTTS` base RTTs); ``noise_ns``: that over the time since the outage.
     """
     window = all_on(run)
     first = min((o.begin for o in found), default=ENDLESS)
@@ -200,7 +202,7 @@ def flow_cost(run: Run, found: Sequence[Outage]) -> dict[str, Any] | None:
     every = run.flows[run.flows["flow"].isin([f["name"] for f in flows])]
     part = (first - window[0]) // FEWEST_HEALTHY
     parts = [(window[0] + i * part, window[0] + (i + 1) * part) for i in range(FEWEST_HEALTHY)]
-    noise = max(abs((rate_in(every, span) or 0.0) / healthy - 1) for span in parts) if part >= BACK_RTTS * run.fabric.base_rtt_ns else None
+    noise = max(abs((rate_in(every, span) or 0.0) / healthy - 1) for span in parts) if part >= PART_RTTS * run.fabric.base_rtt_ns else None
     back = None if None in backs else max(b for b in backs if b is not None)
     return {
         "flows": len(flows),

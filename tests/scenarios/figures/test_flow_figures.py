@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pandas as pd
 import pytest
 
@@ -145,7 +146,7 @@ def test_a_wrong_byte_fails_the_run(tmp_path: Path) -> None:
 def test_checks_can_name_groups_and_flows(tmp_path: Path) -> None:
     checks = ["mrc.groups.permutation.min_share >= 0.93", "mrc.flows['h0-h9'].share > 0.99", "mrc.queues['p0-t0-1-d0'].trims == 0"]
     scenario = load_scenario("permutation", transports=["mrc"])
-    scenario = dataclasses.replace(scenario, expects=tuple(dataclasses.replace(scenario.expects[0], check=c) for c in checks))
+    scenario = dataclasses.replace(scenario, expects=tuple(msgspec.structs.replace(scenario.expects[0], check=c) for c in checks))
     write_run(tmp_path, scenario, plan(scenario)[0], Play())
     made = summarise(scenario, [Run(tmp_path / "raw" / plan(scenario)[0].key)])
     assert [check["ok"] for check in made["checks"]] == [True, True, False]  # no port of a permutation is watched
@@ -154,7 +155,7 @@ def test_checks_can_name_groups_and_flows(tmp_path: Path) -> None:
 def test_a_median_is_asked_once_over_the_seeds(tmp_path: Path) -> None:
     """Two of three seeds hold: the median does, and each seed is asked where no median is."""
     scenario = load_scenario("permutation", transports=["mrc"], seeds=[1, 2, 3])
-    wrong = dataclasses.replace(scenario, expects=(scenario.expects[0], dataclasses.replace(scenario.expects[0], median=False)))
+    wrong = dataclasses.replace(scenario, expects=(scenario.expects[0], msgspec.structs.replace(scenario.expects[0], median=False)))
 
     def nine_tenths(flow: Flow, fabric: Fabric, t: float) -> float:
         return 0.9 * fabric.host_rate * fabric.payload_share
