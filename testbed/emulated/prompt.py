@@ -132,14 +132,14 @@ class Prompt(CLI):
         return {host.name for host in self.mn.hosts}
 
     def do_sh(self, line: str) -> None:
-        """sh COMMAND...: run it on the machine, in the mounts of this run"""
+        """sh COMMAND...: run a command on the machine, in the mounts of this run"""
         try:
             super().do_sh(line)
         except OSError as error:
             raise UserError(f"sh: {error.strerror}") from None
 
     def do_xterm(self, line: str, term: str = "xterm") -> None:
-        """xterm NODE...: a terminal in a window, inside a node"""
+        """xterm NODE...: open a terminal window in a node"""
         names = words_of(line)
         if not names:
             raise UserError("usage: xterm NODE...")
@@ -151,7 +151,7 @@ class Prompt(CLI):
         super().do_xterm(shlex.join(names), term)
 
     def do_pingall(self, line: str) -> None:
-        """pingall [SECONDS]: ping between all hosts, waiting so long for each"""
+        """pingall [SECONDS]: ping between all hosts, waiting so long for each answer"""
         try:
             seconds = f"{float(line):.3f}" if line else ""
             if seconds and not 0.001 <= float(seconds) <= 3600:
@@ -185,7 +185,7 @@ class Prompt(CLI):
             self._reading = self._reading[:-1]
 
     def do_time(self, line: str) -> Any:
-        """time COMMAND...: how long another command takes"""
+        """time COMMAND...: measure how long a command takes"""
         if not line or line.split()[0] == "time":
             raise UserError("usage: time COMMAND...")
         begun = time.monotonic()

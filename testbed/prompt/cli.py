@@ -86,7 +86,7 @@ class Prompt(HelpCommands, FaultCommands, IperfCommands, MapperCommands, FabricP
         self._set(line, False)
 
     def do_mend(self, line: str) -> None:
-        """mend LINK|SWITCH...|all: put them back; all: injected faults, too"""
+        """mend LINK|SWITCH...|all: repair them; all: repair everything and clear injected faults"""
         if line.strip() == "all":
             self.cluster.heal()
             return
@@ -122,7 +122,7 @@ class Prompt(HelpCommands, FaultCommands, IperfCommands, MapperCommands, FabricP
                 raise UserError("usage: switch NAME start|stop, like switch p0-t1-0 stop")
 
     def do_broken(self, line: str) -> None:
-        """broken: links that are down"""
+        """broken: show the links that are down"""
         down = [name for name, up in self.cluster.link_states().items() if not up]
         self.console.print("\n".join(down) if down else "every link is up")
 
@@ -138,7 +138,7 @@ class Prompt(HelpCommands, FaultCommands, IperfCommands, MapperCommands, FabricP
             self.console.print(f"{words[0]} was denied already")
 
     def do_allow(self, line: str) -> None:
-        """allow ENTRY: take it off the denylist, whoever denied it
+        """allow ENTRY: remove it from the denylist, whoever denied it
 
         Its paths carry probes first, and data once those came back.
         """
@@ -153,7 +153,7 @@ class Prompt(HelpCommands, FaultCommands, IperfCommands, MapperCommands, FabricP
         return [d["entry"] for d in self.cluster.denied() if d["entry"].startswith(word)]
 
     def do_denied(self, line: str) -> None:
-        """denied: the denylist, and who denies what"""
+        """denied: show the denylist and who denied what"""
         rows = [[d["entry"], d["by"], d["reason"]] for d in self.cluster.denied()]
         heads = ("entry", "by", "reason")
         self.console.print(terminal.table(heads, rows, names=("by",), words=("reason",)) if rows else "nothing is denied")
@@ -161,7 +161,7 @@ class Prompt(HelpCommands, FaultCommands, IperfCommands, MapperCommands, FabricP
     # --- looking ---------------------------------------------------------------------------------------------
 
     def do_paths(self, line: str) -> None:
-        """paths HOST HOST: every path (EV) between two hosts
+        """paths HOST HOST: show every path (EV) between two hosts
 
         Its EV as plane:uplink, the outer address that selects it, the switches it visits, and whether its cables are up.
         """
@@ -186,7 +186,7 @@ class Prompt(HelpCommands, FaultCommands, IperfCommands, MapperCommands, FabricP
         self.console.print(f"After the block fcbb:bb00 come the uSIDs, here of the last line: {sids} (d: downlink of the last T0)")
 
     def do_evs(self, line: str) -> None:
-        """evs [HOST [PEER]]: EV states of a host's queue pairs; alone, who has any
+        """evs [HOST [PEER]]: show the EV states of a host's queue pairs; alone, which hosts have any
 
         One row for each EV of each queue pair, or of those to one peer. Queue pairs exist once a collective has run.
         """
@@ -223,7 +223,7 @@ class Prompt(HelpCommands, FaultCommands, IperfCommands, MapperCommands, FabricP
         return " ".join(f"h{peer}" for peer in sorted({r["peer"] for r in rows}))
 
     def do_trace(self, line: str) -> None:
-        """trace HOST HOST EV: send one packet on an EV; every port that sees it
+        """trace HOST HOST EV: send one packet on an EV and show every port that sees it
 
         EV: plane:uplink, like 1:0.
         """
@@ -242,7 +242,7 @@ class Prompt(HelpCommands, FaultCommands, IperfCommands, MapperCommands, FabricP
             self.console.print(Text.assemble((f"lost after {where.port}", "red"), f": {seen}"))
 
     def do_ports(self, line: str) -> None:
-        """ports [NODE]: counters of every port that saw traffic"""
+        """ports [NODE]: show the counters of every port that saw traffic"""
         want = line.strip()
         nodes = [*self.fabric.hosts, *self.fabric.switches]
         if want and want not in nodes:
@@ -260,7 +260,7 @@ class Prompt(HelpCommands, FaultCommands, IperfCommands, MapperCommands, FabricP
         self.console.print(terminal.table(heads, rows))
 
     def do_status(self, line: str) -> None:
-        """status: the fabric, its scale, its controller, what is down"""
+        """status: show the fabric, its scale, its controller, and what is down"""
         f = self.fabric
         hop = "on every hop" if f.last_hop_ecn else "not on the last hop"
         marking = f"from {f.ecn_bytes[0]} to {f.ecn_bytes[1]} B, {hop}" if f.ecn else "off"
@@ -280,7 +280,7 @@ class Prompt(HelpCommands, FaultCommands, IperfCommands, MapperCommands, FabricP
     # --- doing -----------------------------------------------------------------------------------------------
 
     def do_collective(self, line: str) -> None:
-        """collective NAME [KEY=VALUE...]: any collective; without a name, all there are
+        """collective NAME [KEY=VALUE...]: run a collective; without a name, list them
 
         Over all hosts, every element of every result checked. Keys and their defaults:
         [steps=10] [bytes=1048576] [placement=packed|interleaved] [dtype=int32|float32] [qps=1] [slices=4]
@@ -295,7 +295,7 @@ class Prompt(HelpCommands, FaultCommands, IperfCommands, MapperCommands, FabricP
         return [name for name in collectives() if name.startswith(word)]
 
     def do_allreduce(self, line: str) -> None:
-        """allreduce [KEY=VALUE...]: ring all-reduce over all hosts, every sum checked
+        """allreduce [KEY=VALUE...]: run a ring all-reduce over all hosts and check every sum
 
         Short for collective ring-allreduce. Keys and their defaults:
         [steps=10] [bytes=1048576] [placement=packed|interleaved] [dtype=int32|float32] [qps=1] [slices=4]
@@ -303,7 +303,7 @@ class Prompt(HelpCommands, FaultCommands, IperfCommands, MapperCommands, FabricP
         run(self.cluster, self.console, "allreduce", kind_of("ring-allreduce"), words_of(line))
 
     def do_ping(self, line: str) -> None:
-        """ping HOST HOST [OPTIONS]: four echo requests over the kernel's path
+        """ping HOST HOST [OPTIONS]: send four echo requests over the kernel's path
 
         Options are those of the program ping, like -c 10 or -i 0.2.
         """

@@ -25,7 +25,7 @@ class FaultCommands:
     console: Console
 
     def do_fault(self, line: str) -> None:
-        """fault KIND ON [KEY=VALUE...]: inject a fault, until heal; alone, the catalogue"""
+        """fault KIND ON [KEY=VALUE...]: inject a fault until heal; alone, list the kinds"""
         words = words_of(line)
         if not words:
             self.console.print(self._catalogue())
@@ -47,7 +47,7 @@ class FaultCommands:
         self.console.print(f"{number}: {made.target.kind} {made.target.on}{concerned}")
 
     def do_faults(self, line: str) -> None:
-        """faults: injected faults that are there, with their numbers"""
+        """faults: show the injected faults with their numbers"""
         there = self.cluster.faults()
         if not there:
             self.console.print("no faults; `broken` shows what was taken down by hand")
@@ -63,14 +63,14 @@ class FaultCommands:
         self.console.print(terminal.table(heads, rows, names=("kind", "on", "just now"), words=("with",)))
 
     def do_heal(self, line: str) -> None:
-        """heal [NUMBER...]: take faults back; alone, all, and mend what was broken"""
+        """heal [NUMBER...]: clear faults; alone, clear all and mend what was broken"""
         words = line.split()
         if not words or words == ["all"]:
             self.cluster.heal()
             return
         for word in words:
             if not word.isdecimal() or len(word) > 9:
-                raise UserError(f"heal: {word!r} is not a fault's number: see faults")
+                raise UserError(f"heal: {word!r} is not a fault's number: `faults` shows them")
             self.cluster.clear(int(word))
 
     def complete_fault(self, text: str, line: str, _begin: int, end: int) -> list[str]:

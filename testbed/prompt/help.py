@@ -21,18 +21,18 @@ GROUPS = {
     "Around": ("help", "source", "time", "sh", "py", "px", "exit", "quit"),
 }  # fmt: skip
 MININET = {
-    "nodes": "nodes: names of all hosts and switches",
-    "net": "net: what each port is connected to",
-    "links": "links: every link, up or down",
-    "intfs": "intfs: ports of every node",
-    "dump": "dump: Mininet's object of every node",
+    "nodes": "nodes: list all hosts and switches",
+    "net": "net: show what each port is connected to",
+    "links": "links: list every link, up or down",
+    "intfs": "intfs: list the ports of every node",
+    "dump": "dump: show Mininet's object of every node",
     "pingpair": "pingpair: ping between the first two hosts",
-    "pingallfull": "pingallfull: as pingall, with round-trip times",
-    "pingpairfull": "pingpairfull: as pingpair, with round-trip times",
-    "noecho": "noecho NODE COMMAND...: run a program that shows what is typed by itself",
-    "py": "py EXPRESSION: a Python expression; net and every node are at hand",
-    "px": "px STATEMENT: a Python statement",
-    "exit": "exit: end the prompt, and the fabric with it; Ctrl-D does, too",
+    "pingallfull": "pingallfull: like pingall, with round-trip times",
+    "pingpairfull": "pingpairfull: like pingpair, with round-trip times",
+    "noecho": "noecho NODE COMMAND...: run a program that echoes what is typed itself",
+    "py": "py EXPRESSION: evaluate Python; net and every node are names",
+    "px": "px STATEMENT: run a Python statement",
+    "exit": "exit: end the prompt and the fabric; so does Ctrl-D",
     "quit": "quit: the same as exit",
 }
 """Docstrings for commands that are Mininet's."""
@@ -43,7 +43,7 @@ class HelpCommands(FabricPrompt):
     """Part of the prompt."""
 
     def do_help(self, line: str) -> None:
-        """help [COMMAND]: all commands, or one in detail"""
+        """help [COMMAND]: list all commands, or explain one"""
         name = line.strip()
         if not name:
             self._overview()

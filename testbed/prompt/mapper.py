@@ -23,7 +23,7 @@ class MapperCommands:
     console: Console
 
     def do_mapper(self, line: str) -> None:
-        """mapper [on [KEY=VALUE...]|off]: hosts probe their links: which are lossy or dead
+        """mapper [on [KEY=VALUE...]|off]: let hosts probe their links; alone, show lossy and dead ones
 
         Alone: what the probes found. on [interval=2] [share=0] [threshold=0.01]: begin, with the keys of a scenario's clustermapper table.
         Each host judges by itself here.
