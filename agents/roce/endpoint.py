@@ -23,6 +23,7 @@ from agents.roce.wire import (
     BTH_AT,
     CNP_RESERVED,
     ECN_AT,
+    FLAGS_AT,
     HEADERS,
     HEADERS_AT,
     ICRC,
@@ -90,7 +91,7 @@ class Endpoint(QueuePairs):
         elif qp.state == INIT:
             counters.rx_not_connected += 1
         else:
-            self._dispatch(now, port, qp, opcode, flags, word, view, start + BODY_AT, end)
+            self._dispatch(now, port, qp, opcode, word, view, start + BODY_AT, end)
 
     def _runt(self, buffer: Any, start: int, length: int) -> None:
         """A frame too short for BTH and iCRC: ours if its UDP port can be seen and is ours."""
@@ -103,9 +104,7 @@ class Endpoint(QueuePairs):
                 return
         self._counters.rx_other += 1
 
-    def _dispatch(
-        self, now: int, port: int, qp: QueuePair, opcode: int, flags: int, word: int, view: memoryview, at: int, end: int
-    ) -> None:
+    def _dispatch(self, now: int, port: int, qp: QueuePair, opcode: int, word: int, view: memoryview, at: int, end: int) -> None:
         """A sound packet of ``qp``'s peer."""
         counters = self._counters
         kind = KINDS[opcode]
@@ -144,7 +143,8 @@ class Endpoint(QueuePairs):
                     qp.cnp_due = True
                     self._answer(qp)
             before = counters.rx_payload_bytes
-            act = qp.rx.request(kind, word & PSN_MASK, word & ACK_REQUEST != 0, view, at, end, flags >> 4 & 3)
+            pad = view[at - BODY_AT + FLAGS_AT] >> 4 & 3
+            act = qp.rx.request(kind, word & PSN_MASK, word & ACK_REQUEST != 0, view, at, end, pad)
             self._payload_rx[port] += counters.rx_payload_bytes - before
             if act != NOTHING:
                 self._answer(qp)

@@ -23,6 +23,7 @@ from agents.roce.requester import Requester
 from agents.roce.responder import Responder
 from agents.roce.wire import DATA_DSCP
 from agents.transport import LONG_AGO, NEVER
+from topologies.addressing import inner_address
 
 INIT: Final = 0
 RTS: Final = 1
@@ -32,14 +33,13 @@ _CACHE: Final = 64
 
 
 class QueuePair:
-    """``address`` and ``peer_address`` are inner addresses, ``sport`` the UDP source port of every packet it sends."""
+    """``address`` is the host's inner address, ``sport`` the UDP source port of every packet it sends."""
 
     def __init__(
         self,
         qpn: int,
         peer: int,
         address: bytes,
-        peer_address: bytes,
         sport: int,
         flow: int,
         tx: Requester,
@@ -49,7 +49,7 @@ class QueuePair:
         self.qpn: int = qpn
         self.peer: int = peer
         self.address: bytes = address
-        self.peer_address: bytes = peer_address
+        self.peer_address: bytes = inner_address(peer)
         self.sport: int = sport
         self.flow: int = flow  # what ECMP hashes it to
         self.tx: Requester = tx

@@ -69,10 +69,9 @@ class QueuePairs(Transmitter):
         o, mtu = self._options, self._fabric.mtu
         tx = Requester(qpn, mtu, psn, o.rto_ns, o.ack_every, o.congestion(), self._counters, self._completions)
         rx = Responder(qpn, mtu, rnr_code(o.rnr_ns), self._memory, self._counters, self._completions)
-        peer_address = inner_address(peer)
-        flow = flow_hash.flow_hash(self._flow_seed, self._address, peer_address, sport)
+        flow = flow_hash.flow_hash(self._flow_seed, self._address, inner_address(peer), sport)
         notification = NotificationPoint(o.cnp_interval_ns)
-        qp = QueuePair(qpn, peer, self._address, peer_address, sport, flow, tx, rx, notification)
+        qp = QueuePair(qpn, peer, self._address, sport, flow, tx, rx, notification)
         self._route(qp)
         self._qps[qpn] = qp
         return {"transport": "roce", "host": self._host, "qpn": qpn, "psn": psn, "sport": sport, "mtu": mtu}

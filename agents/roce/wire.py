@@ -20,6 +20,7 @@ ECN_AT: Final = 15
 """The byte with the outer header's ECN, in bits 5:4."""
 INNER_AT: Final = 54
 BTH_AT: Final = 102
+FLAGS_AT: Final = 103
 BODY_AT: Final = 114
 ICRC_BYTES: Final = 4
 RETH_BYTES: Final = 16

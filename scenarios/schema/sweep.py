@@ -11,9 +11,12 @@ import math
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from scenarios.schema.values import ScenarioError
+from topologies.structs import Refused, convert
 from topologies.toml_files import MAX_DEPTH, parse_toml
 
 MAX_SETTINGS = 1000
@@ -21,6 +24,11 @@ MAX_SETTINGS = 1000
 FIXED = ("name", "description", "seeds", "transport", "expect", "sweep", "workload.placement")
 """What a sweep cannot vary as a whole: it is varied elsewhere already, or runs of different settings could not be told apart."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
+
+_VALUES: Any = Annotated[
+    list[Annotated[str | int | float | bool, Meta(description="text, a number, true or false")]],
+    Meta(min_length=1, description="a list of values"),
+]
 
 Settings = dict[str, Any]
 """Dotted key -> value."""
@@ -105,11 +113,10 @@ def _check(file: str, data: Any) -> None:
             raise ScenarioError(f'{file}: sweep.{key} holds a table: write the whole key in quotes, like "{whole}" = [1, 2]')
         if key in FIXED or re.fullmatch(r"(transport|expect)\.[^.]+(\.name|\.kind)?", key):
             raise ScenarioError(f"{where} cannot be swept: seeds, placements, transports and checks have lists of their own")
-        if not isinstance(values, list) or not values:
-            raise ScenarioError(f"{where} = {values!r} must be a list of values")
-        for value in values:
-            if not isinstance(value, (str, int, float)):
-                raise ScenarioError(f"{where}: {value!r} must be text, a number, true or false")
+        try:
+            convert(values, _VALUES, where)
+        except Refused as error:
+            raise ScenarioError(str(error)) from None
         same = next((value for i, value in enumerate(values) if value in values[:i]), None)
         if same is not None:  # 2 and 2.0, or 1 and true: tables take them for one setting
             raise ScenarioError(f"{where} has {_plain(same)} twice: each setting stands in a sweep once, seeds repeat it")
