@@ -67,7 +67,7 @@ def compare(rows: pd.DataFrame, figures: Sequence[str] = FIGURES) -> pd.DataFram
     """
     settings = settings_of(rows)
     keys = [key for key in VARIABLES if key != "seed"] + settings
-    made: list[dict[str, Any]] = []
+    lines: list[dict[str, Any]] = []
     wanted = {workload: _present(mine, figures) for workload, mine in rows.groupby("workload", sort=False)} if len(rows) else {}
     for values, mine in rows.groupby(keys, sort=False, dropna=False) if len(rows) else ():
         variables = {key: _plain(value) for key, value in zip(keys, values, strict=True)}
@@ -76,7 +76,7 @@ def compare(rows: pd.DataFrame, figures: Sequence[str] = FIGURES) -> pd.DataFram
             numbers = _numbers(good, figure)
             low, high = median_interval(numbers) or (None, None)
             ideal, degraded = (_theory(good, source) for source in _theory_of(figure))
-            made.append(
+            lines.append(
                 {
                     **variables, "figure": figure, "unit": unit_of(figure), "n": len(numbers),
                     "median": _median(numbers), "low": low, "high": high, "ideal": ideal,
@@ -84,8 +84,8 @@ def compare(rows: pd.DataFrame, figures: Sequence[str] = FIGURES) -> pd.DataFram
                     "doubtful": int((good["verdict"] == "not trustworthy").sum()),
                 }
             )  # fmt: skip
-    found = table(made, floats=("median", "low", "high", "ideal", "degraded"))
-    return found.reindex(columns=[*keys, *COLUMNS]) if len(made) else pd.DataFrame(columns=[*keys, *COLUMNS])
+    found = table(lines, floats=("median", "low", "high", "ideal", "degraded"))
+    return found.reindex(columns=[*keys, *COLUMNS]) if len(lines) else pd.DataFrame(columns=[*keys, *COLUMNS])
 
 
 def _present(rows: pd.DataFrame, figures: Sequence[str]) -> list[str]:

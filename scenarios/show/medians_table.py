@@ -40,10 +40,10 @@ def lines(runs: Sequence[Line]) -> list[Line]:
     out = []
     for key, mine in kinds:
         figures = compared(mine)
-        whole = {name: told for name, told in figures.items() if not name.startswith("groups.")}
+        whole = {name: found for name, found in figures.items() if not name.startswith("groups.")}
         for group in mine[0].get("groups", {"": None}):
             head = f"groups.{group}."
-            own = {name.removeprefix(head): told for name, told in figures.items() if name.startswith(head)}
+            own = {name.removeprefix(head): found for name, found in figures.items() if name.startswith(head)}
             out.append({**key, "group": group, "runs": mine, "figures": {**whole, **own}})
     return out
 
@@ -51,8 +51,8 @@ def lines(runs: Sequence[Line]) -> list[Line]:
 def compared(mine: Sequence[Line]) -> dict[str, Line]:
     """Figure -> its row of the comparison of these runs, None for what is missing."""
     found = compare(table([row(run, "") for run in mine])).astype(object)
-    rows: list[Line] = [{str(key): value for key, value in told.items()} for told in found.where(found.notna(), None).to_dict("records")]
-    return {str(told["figure"]): told for told in rows}
+    rows: list[Line] = [{str(key): value for key, value in line.items()} for line in found.where(found.notna(), None).to_dict("records")]
+    return {str(line["figure"]): line for line in rows}
 
 
 def figure(name: str, form: str, scale: float = 1.0, unit: str = "") -> Callable[[Line], str]:

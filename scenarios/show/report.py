@@ -347,8 +347,8 @@ def _range(checks: Sequence[dict[str, Any]]) -> str:
 def doubts(run: Run) -> list[str]:
     """Why a run is not trusted, each reason with what it makes of the figures; of older results the reasons alone."""
     fidelity = run.get("fidelity", {})
-    told = {reason: word for word in (INVALID, DOUBTFUL) for reason in fidelity.get(word, ())}
-    return [f"{told[reason]}: {reason}" if reason in told else reason for reason in run["distrust"]]
+    words = {reason: word for word in (INVALID, DOUBTFUL) for reason in fidelity.get(word, ())}
+    return [f"{words[reason]}: {reason}" if reason in words else reason for reason in run["distrust"]]
 
 
 def _roce(console: Console, runs: Sequence[Run], scale: float) -> None:

@@ -78,25 +78,25 @@ def cost_sections(stored: Stored) -> list[dict[str, Any]]:
         heads = columns(rows)
         marks = ["doubt" if row["doubtful"] else "" for row in rows]
         cells = [[cell(row) for _, cell in heads] for row in rows]
-        made = table([head for head, _ in heads], cells, marks=marks)
-        out.append({"where": ", ".join(where), "sentence": headline(rows) if len(groups) <= SENTENCES else "", "table": made})
+        shown = table([head for head, _ in heads], cells, marks=marks)
+        out.append({"where": ", ".join(where), "sentence": headline(rows) if len(groups) <= SENTENCES else "", "table": shown})
     return out
 
 
 def plain_headline(stored: Stored) -> str:
     """Of runs in which nothing broke: what each transport carried."""
-    said = []
+    shares_of = []
     for transport in dict.fromkeys(r["transport"] for r in stored.runs):
         mine = [r for r in stored.runs if r["transport"] == transport]
         shares = [r["busbw_bps"] / r["ideal_busbw_bps"] for r in mine if r.get("busbw_bps") and r.get("ideal_busbw_bps")]
         lines = [g["of_line"] for r in mine for g in r.get("groups", {}).values() if g.get("of_line") is not None]
         if seen := shares or lines:
             least, most = f"{min(seen):.0%}", f"{max(seen):.0%}"
-            said.append(f"{transport} {least}" + (f" to {most}" if most != least else ""))
-    if not said:
+            shares_of.append(f"{transport} {least}" + (f" to {most}" if most != least else ""))
+    if not shares_of:
         return "No run got far enough to measure its goodput."
     what = "of the ideal bus bandwidth" if any(r.get("busbw_bps") for r in stored.runs) else "of a host's line, per group of flows"
-    return f"Nothing was broken. Goodput as a share {what}: {', '.join(said)}."
+    return f"Nothing was broken. Goodput as a share {what}: {', '.join(shares_of)}."
 
 
 def folded(whole: Table, words: str) -> dict[str, Any]:
@@ -213,8 +213,8 @@ def _interval(row: Any, unit: str, usual: int) -> str:
 
     if row is None or not known(row["median"]):
         return "–"
-    told = known(row["low"]) and known(row["high"]) and row["low"] != row["high"]
-    more = [f"[{show(row['low'])}, {show(row['high'])}]"] if told else []
+    wide = known(row["low"]) and known(row["high"]) and row["low"] != row["high"]
+    more = [f"[{show(row['low'])}, {show(row['high'])}]"] if wide else []
     more += [f"ideal {show(row['ideal'])}"] if known(row.get("ideal")) and row["ideal"] != row["median"] else []
     more += [f"n = {int(row['n'])}"] if int(row["n"]) != usual else []
     more += [f"{int(row['doubtful'])} not trustworthy"] if known(row.get("doubtful")) and row["doubtful"] else []
@@ -292,7 +292,7 @@ def machine(manifest: dict[str, Any]) -> Table:
         ["machine", f"{m.get('cores')} × {m.get('cpu') or m.get('arch')}" + (f", {memory / 2**30:.0f} GiB" if memory else "")],
         ["Python", manifest["python"].splitlines()[0]],
         ["packages", ", ".join(f"{name} {version}" for name, version in manifest["versions"].items() if version)],
-        ["tools", "; ".join(str(told) for told in manifest["tools"].values() if told != "absent")],
+        ["tools", "; ".join(str(version) for version in manifest["tools"].values() if version != "absent")],
     ]
     return table(["", ""], rows, (0, 1))
 
@@ -303,17 +303,17 @@ def options(manifest: dict[str, Any]) -> Table:
     for t in manifest["scenario"]["transports"]:
         rest = {k: v for k, v in t.items() if k not in ("kind", "name", "fabric", "options") and v not in (None, "none")}
         given = {**t.get("options", {}), **rest}
-        said = ", ".join(
+        words = ", ".join(
             f"{k.removesuffix('_ns')} = {seconds(v) if k.endswith('_ns') else json.dumps(v, default=str)}" for k, v in given.items()
         )
-        rows.append([t["name"], t["kind"], t["fabric"]["name"], said or "–"])
+        rows.append([t["name"], t["kind"], t["fabric"]["name"], words or "–"])
     return table(["transport", "kind", "fabric", "options"], rows, range(4))
 
 
 def reproduce(manifest: dict[str, Any]) -> dict[str, Any]:
     """The command lines that led here, with the commit of each: of every session of a run, of every directory of a comparison."""
-    made = manifest.get("compared") or manifest.get("sessions") or [manifest]
-    lines = [(one["command_line"], one.get("git")) for one in made]
+    origins = manifest.get("compared") or manifest.get("sessions") or [manifest]
+    lines = [(origin["command_line"], origin.get("git")) for origin in origins]
     if manifest.get("compared"):
         lines.append((manifest["command_line"], None))
     unknown = "(started by a program, not by a command)"

@@ -43,9 +43,9 @@ def draw_all(directory: Path) -> list[Path]:
         failure_cost, step_times, goodput, flow_goodput, flow_bars, host_goodput, plane_loads, plane_shares, path_heat, path_states,
         ev_activity, ev_shares, flap_penalty, queue_hops, queue_depth, losses, windows,
     )  # fmt: skip
-    made = sweep.draw(stored, where)
+    files = sweep.draw(stored, where)
     if len(stored.variants) <= VARIANTS_SHOWN:
-        made += [path for variant in stored.variants for kind in kinds for path in kind.draw(variant, where)]
-    for old in {*where.glob("*.png"), *where.glob("*.svg")} - set(made):
+        files += [path for variant in stored.variants for kind in kinds for path in kind.draw(variant, where)]
+    for old in {*where.glob("*.png"), *where.glob("*.svg")} - set(files):
         old.unlink()
-    return made
+    return files

@@ -20,12 +20,12 @@ TALL = 2.2
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
     """One figure per run with a lossy path that data took."""
-    made: list[Path] = []
+    files: list[Path] = []
     for run in stored.shown_runs:
         lossy = [row for row in run.get("lossy_paths", ()) if row["first_loss_ns"] is not None]
         if lossy and len(stored.rows("evs", run)):
-            made += _figure(stored, directory, run, lossy[0])
-    return made
+            files += _figure(stored, directory, run, lossy[0])
+    return files
 
 
 def _figure(stored: Stored, directory: Path, run: dict[str, Any], lossy: dict[str, Any]) -> list[Path]:

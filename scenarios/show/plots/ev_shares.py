@@ -19,11 +19,11 @@ MOST = 2.0
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
     """One figure per run in which a flow was bound to some EVs."""
-    made: list[Path] = []
+    files: list[Path] = []
     for run in stored.shown_runs:
         if run.get("separations") and len(stored.rows("evs", run)):
-            made += _figure(stored, directory, run)
-    return made
+            files += _figure(stored, directory, run)
+    return files
 
 
 def grid(packets: pd.DataFrame, evs: list[int], begin: int, width_ns: int, bins: int) -> Any:

@@ -19,11 +19,11 @@ SPREAD = 0.34
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
     """One figure per run in which some path was given up more than once."""
-    made: list[Path] = []
+    files: list[Path] = []
     for run in stored.shown_runs:
         if max((row["number"] for row in run.get("flaps", ())), default=0) > 1 and len(stored.rows("events", run)):
-            made += _figure(stored, directory, run)
-    return made
+            files += _figure(stored, directory, run)
+    return files
 
 
 def rows_of(stored: Stored, run: dict[str, Any]) -> list[dict[str, Any]]:

@@ -11,10 +11,10 @@ from scenarios.show.plots.style import colour_and_marker, figure, save
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
     """One figure per placement and seed."""
-    made: list[Path] = []
+    files: list[Path] = []
     for placement, seed, runs in stored.per_seed(lambda r: r["workload"] == "permutation" and _shares(r)):
-        made += _figure(directory, runs, f"permutation-{placement}-s{seed}{stored.tag}", stored.seed_words(seed))
-    return made
+        files += _figure(directory, runs, f"permutation-{placement}-s{seed}{stored.tag}", stored.seed_words(seed))
+    return files
 
 
 def _shares(run: dict[str, Any]) -> dict[str, float]:

@@ -29,11 +29,11 @@ def series(stored: Stored, run: dict[str, Any], name: str, width_ns: int) -> tup
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
     """One figure per placement and seed in which flows start and end by the clock."""
-    made: list[Path] = []
+    files: list[Path] = []
     for placement, seed, runs in stored.per_seed(lambda r: r.get("flows") and len(stored.rows("flows", r))):
         if len(runs[0]["flows"]) <= MOST and runs[0]["workload"] != "permutation":
-            made += _figure(stored, directory, runs, f"flows-{placement}-s{seed}{stored.tag}", seed)
-    return made
+            files += _figure(stored, directory, runs, f"flows-{placement}-s{seed}{stored.tag}", seed)
+    return files
 
 
 def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], name: str, seed: int) -> list[Path]:

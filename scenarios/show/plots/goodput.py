@@ -69,14 +69,14 @@ def capacity(stored: Stored, run: dict[str, Any], begin: int, last: float) -> tu
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
     """One figure per placement and seed."""
-    made: list[Path] = []
+    files: list[Path] = []
     for placement, seed, runs in stored.per_seed(lambda run: True):
         span = shown_ns(stored, runs)
         drawn = [(r, s) for r in runs if (s := series(stored, r, span)) is not None]
         if drawn:
             head = f"{title(runs[0])} goodput, {placement} ranks{stored.seed_words(seed)}"
-            made += _figure(stored, directory, drawn, span, head, f"goodput-{placement}-s{seed}{stored.tag}")
-    return made
+            files += _figure(stored, directory, drawn, span, head, f"goodput-{placement}-s{seed}{stored.tag}")
+    return files
 
 
 def _figure(

@@ -26,13 +26,13 @@ SWITCHES = {"marked": "#999933", "trimmed": "#332288"}
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
     """One figure per placement; the seeds of a transport are added up. None where nothing was lost, marked or trimmed."""
-    made: list[Path] = []
+    files: list[Path] = []
     for placement, _ in stored.groups():
         runs = stored.ordered(placement)
         rows = totals(runs)
         if any(row["causes"] or row["marked"] or row["trimmed"] for row in rows):
-            made += _figure(stored, directory, runs, rows, placement)
-    return made
+            files += _figure(stored, directory, runs, rows, placement)
+    return files
 
 
 def totals(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -18,10 +18,10 @@ MOST = 3.0
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
     """One figure per placement and seed with counters of uplinks."""
-    made: list[Path] = []
+    files: list[Path] = []
     for placement, seed, runs in stored.per_seed(lambda r: uplinks(stored, r) is not None):
-        made += _figure(stored, directory, runs, f"path-heat-{placement}-s{seed}{stored.tag}", stored.seed_words(seed))
-    return made
+        files += _figure(stored, directory, runs, f"path-heat-{placement}-s{seed}{stored.tag}", stored.seed_words(seed))
+    return files
 
 
 def uplinks(stored: Stored, run: dict[str, Any]) -> Any:

@@ -52,7 +52,7 @@ def intervals(changes: pd.DataFrame, end: float) -> list[tuple[float, float, str
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
     """One figure per run that logged EV states."""
-    made: list[Path] = []
+    files: list[Path] = []
     for run in stored.shown_runs:
         events = stored.events[stored.events["run"] == run["run"]] if len(stored.events) else stored.events
         begin = stored.begin_ns(run)
@@ -60,8 +60,8 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
         pair = pair_of(fabric, events, stored.outages(run)) if len(events) and begin is not None else None
         if pair is None or begin is None:
             continue
-        made += draw_run(stored, directory, run, events, fabric, pair, begin)
-    return made
+        files += draw_run(stored, directory, run, events, fabric, pair, begin)
+    return files
 
 
 def draw_run(

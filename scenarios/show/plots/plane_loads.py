@@ -11,13 +11,13 @@ from scenarios.show.plots.style import colour_and_marker, figure, save
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
     """One figure per placement, of the transports on fabrics of several planes; the seeds are pooled."""
-    made: list[Path] = []
+    files: list[Path] = []
     for placement, _ in stored.groups():
         runs = [r for r in stored.ordered(placement) if stored.fabric(r).planes > 1]
         drawn = {t: rows for t in dict.fromkeys(r["transport"] for r in runs) if (rows := loads(stored, runs, t))}
         if drawn:
-            made += _figure(stored, directory, runs, drawn, placement)
-    return made
+            files += _figure(stored, directory, runs, drawn, placement)
+    return files
 
 
 def loads(stored: Stored, runs: list[dict[str, Any]], transport: str) -> list[tuple[float, float, float]]:

@@ -13,10 +13,10 @@ POINTS = 400
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
     """One figure per placement and seed with sampled queues."""
-    made: list[Path] = []
+    files: list[Path] = []
     for placement, seed, runs in stored.per_seed(lambda r: r.get("queues") and len(stored.rows("queues", r))):
-        made += _figure(stored, directory, runs, f"queues-{placement}-s{seed}{stored.tag}", seed)
-    return made
+        files += _figure(stored, directory, runs, f"queues-{placement}-s{seed}{stored.tag}", seed)
+    return files
 
 
 def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], name: str, seed: int) -> list[Path]:

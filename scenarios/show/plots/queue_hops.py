@@ -22,14 +22,14 @@ FLOOR = 0.1
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
     """One figure per placement whose counters tell of backlogs; the seeds of a transport are pooled."""
-    made: list[Path] = []
+    files: list[Path] = []
     for placement, _ in stored.groups():
         runs = stored.ordered(placement)
         names = dict.fromkeys(r["transport"] for r in runs)
         drawn = {t: f for t in names if len(f := ports(stored, [r for r in runs if r["transport"] == t]))}
         if drawn:
-            made += _figure(stored, directory, runs, drawn, placement)
-    return made
+            files += _figure(stored, directory, runs, drawn, placement)
+    return files
 
 
 def ports(stored: Stored, runs: list[dict[str, Any]]) -> pd.DataFrame:
@@ -45,8 +45,8 @@ def ports(stored: Stored, runs: list[dict[str, Any]]) -> pd.DataFrame:
     both = both[both["met_packets"] > 0]
     hop = both["port"].map(lambda name: next((i for i, (_, form) in enumerate(HOPS) if re.fullmatch(form, name)), -1))
     raised = both["raised_peak_bytes"] if "raised_peak_bytes" in both else pd.Series(float("nan"), index=both.index)
-    made = pd.DataFrame({"hop": hop, "mean": both["backlog_mean_bytes"] / 1e3, "peak": raised.astype(float) / 1e3})
-    return made[made["hop"] >= 0]
+    frame = pd.DataFrame({"hop": hop, "mean": both["backlog_mean_bytes"] / 1e3, "peak": raised.astype(float) / 1e3})
+    return frame[frame["hop"] >= 0]
 
 
 def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], drawn: dict[str, pd.DataFrame], placement: str) -> list[Path]:

@@ -20,7 +20,7 @@ MARKERS = 5
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
     """One figure per placement; the seeds of a transport are pooled."""
-    made: list[Path] = []
+    files: list[Path] = []
     for placement, _ in stored.groups():
         runs = stored.ordered(placement) if len(stored.steps) else []
         pooled = {
@@ -28,8 +28,8 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
         }
         pooled = {t: times for t, times in pooled.items() if len(times)}
         if pooled:
-            made += _figure(stored, directory, runs, pooled, placement)
-    return made
+            files += _figure(stored, directory, runs, pooled, placement)
+    return files
 
 
 def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], pooled: dict[str, pd.Series[Any]], placement: str) -> list[Path]:

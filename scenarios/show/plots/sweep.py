@@ -27,13 +27,13 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
     keys = list(settings[0])
     axis = max(keys, key=lambda key: len({str(s[key]) for s in settings}))
     others = list({str(rest): rest for s in settings if (rest := {k: v for k, v in s.items() if k != axis}) is not None}.values())
-    made: list[Path] = []
+    files: list[Path] = []
     for placement, _ in stored.groups():
         runs = stored.ordered(placement)
         for figure_key in ("busbw_bps", "goodput_bps"):
             if any(value_of(r, figure_key) is not None for r in runs):
-                made += _figure(stored, directory, runs, axis, others[:PANELS], figure_key, placement)
-    return made
+                files += _figure(stored, directory, runs, axis, others[:PANELS], figure_key, placement)
+    return files
 
 
 def value_of(run: dict[str, Any], key: str) -> float | None:

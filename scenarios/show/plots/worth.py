@@ -16,13 +16,13 @@ def worth(runs: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     found = {str(run["run"]): run for run in runs}.values()
     if not found:
         return "computed: no run is in this figure", COLOURS[TRUSTWORTHY]
-    told = [verdict_of(run) for run in found]
+    verdicts = [verdict_of(run) for run in found]
     simulated = sum(run.get("world") == "simulated" for run in found)
-    count = f"{len(told)} run{'s' if len(told) != 1 else ''}"
+    count = f"{len(verdicts)} run{'s' if len(verdicts) != 1 else ''}"
     if simulated:
-        count += ", simulated" if simulated == len(told) else f", {simulated} of them simulated"
-    worst = next(verdict for verdict in (INVALID, DOUBTFUL, TRUSTWORTHY) if verdict in told)
-    if len(set(told)) == 1:
+        count += ", simulated" if simulated == len(verdicts) else f", {simulated} of them simulated"
+    worst = next(verdict for verdict in (INVALID, DOUBTFUL, TRUSTWORTHY) if verdict in verdicts)
+    if len(set(verdicts)) == 1:
         return f"fidelity: {worst} ({count})", COLOURS[worst]
-    parts = ", ".join(f"{told.count(verdict)} {verdict}" for verdict in (INVALID, DOUBTFUL, TRUSTWORTHY) if verdict in told)
+    parts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in (INVALID, DOUBTFUL, TRUSTWORTHY) if verdict in verdicts)
     return f"fidelity: {parts} ({count})", COLOURS[worst]
