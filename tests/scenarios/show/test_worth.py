@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scenarios.show.plots.style import figure, save
+from scenarios.show.plots.style import STRIP, figure, save
 from scenarios.show.plots.worth import COLOURS, worth
 
 
@@ -49,3 +49,18 @@ def test_the_line_stands_below_and_changes_nothing_above(tmp_path: Path) -> None
     assert (after[: before.shape[0] - 1] == before[:-1]).all(), "the same figure"
     below = after[before.shape[0] :, :, :3]
     assert (below < 0.9).any(), "and below it the line"
+
+
+def test_a_legend_stays_above_the_line_and_a_long_title_inside(tmp_path: Path) -> None:
+    with figure(1, 2.2) as (fig, ax):
+        ax.plot([0, 1], [0, 1])
+        ax.set_xlabel("time [s]")
+        title = "mrc-no-trim on rack16-no-trimming: the 32 paths from h0 to h8, a cable pulled and a NIC port down"
+        ax.set_title(title)
+        legend = fig.legend(handles=ax.lines, labels=["a line"], loc="outside lower left")
+        save(fig, tmp_path, "f", [run("a")])
+        fig.canvas.draw()
+        box = legend.get_window_extent()
+        assert box.y0 >= STRIP * fig.dpi and ax.get_tightbbox().y0 > box.y1, "the line below the legend, the axes above it"
+        head = ax.get_title(loc="left")
+        assert head.count("\n") and " ".join(head.split()) == title and ax._left_title.get_window_extent().x1 <= fig.bbox.x1
