@@ -12,13 +12,16 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Struct
 
 from testbed.controller.denylist import CLUSTERMAPPER, OPERATOR
 from testbed.controller.journal import MAX_READERS, OWNERS_READERS, Reader, TooManyReaders
 from testbed.controller.steering import Steering
 from testbed.controller.views import PAGES, Answer, Views
 from topologies import FabricError
+from topologies.structs import Refused, convert, one_of
 
 MAX_BODY = 65_536
 MAX_REASON = 200
@@ -53,6 +56,26 @@ class Request:
     """The header ``Host``, empty if there was none."""
     token: str = ""
     """What follows ``Bearer`` in the header ``Authorization``; empty if there was none."""
+
+
+Asker = Annotated[str, one_of(ASKERS)]
+
+
+class _Deny(Struct, frozen=True, forbid_unknown_fields=True):
+    entry: str
+    reason: str = ""
+    by: Asker = OPERATOR
+
+    def __post_init__(self) -> None:
+        if len(self.reason) > MAX_REASON or not self.reason.isprintable():
+            raise Refused("reason", f"must be one line of at most {MAX_REASON} characters")
+
+
+class _Allow(Struct, frozen=True, forbid_unknown_fields=True):
+    """``by``: whose word is taken back, None for everybody's, which only an operator may."""
+
+    allow: str
+    by: Asker | None = None
 
 
 class Rest:
@@ -92,8 +115,10 @@ class Rest:
             if request.method == "POST" and parts == ["denylist"]:
                 return self._post(request)
             if request.method == "DELETE" and parts[:1] == ["denylist"] and len(parts) > 1:
-                return self._allow("/".join(parts[1:]), request.query.get("by"), OPERATOR)
-        except (BadRequest, FabricError) as error:
+                given = {key: value for key, value in request.query.items() if key == "by"}
+                allowed = convert({"allow": "/".join(parts[1:]), **given}, _Allow)
+                return self._allow(allowed)
+        except (BadRequest, Refused, FabricError) as error:
             return 400, {"error": str(error)}
         except TooManyReaders:
             return 503, {"error": "too many readers follow the events already: end one"}
@@ -130,30 +155,16 @@ class Rest:
             raise BadRequest('the body must be JSON, like {"entry": "p0-t0-0:p0-t1-3", "reason": "why"}') from None
         if not isinstance(data, dict) or ("entry" in data) == ("allow" in data):
             raise BadRequest('the body must be an object with either "entry" (to deny) or "allow"')
-        known = {"entry", "reason", "by"} if "entry" in data else {"allow", "by"}
-        if unknown := sorted(set(data) - known):
-            raise BadRequest(f"{unknown[0]!r} is not a key here: they are {', '.join(sorted(known))}")
-        if wrong := [key for key, value in data.items() if not isinstance(value, str)]:
-            raise BadRequest(f"{wrong[0]!r} must be text")
         if "allow" in data:
-            by = data.get("by")
-            return self._allow(data["allow"], by, by or OPERATOR)
-        reason, by = data.get("reason", ""), self._asker(data.get("by", OPERATOR))
-        if len(reason) > MAX_REASON or not (reason.isprintable() or not reason):
-            raise BadRequest(f"'reason' must be one line of at most {MAX_REASON} characters")
-        denial, new = self._steering.deny(data["entry"], reason, by)
+            allowed = convert(data, _Allow)
+            return self._allow(allowed)
+        denied = convert(data, _Deny)
+        denial, new = self._steering.deny(denied.entry, denied.reason, denied.by)
         return (201 if new else 200), {**asdict(denial), "new": new}
 
-    def _allow(self, entry: str, by: str | None, asked: str) -> Answer:
-        """``by``: whose word is taken back, None for everybody's, which only an operator may."""
-        gone = self._steering.allow(entry, self._asker(by) if by is not None else None, by or asked)
+    def _allow(self, allowed: _Allow) -> Answer:
+        gone = self._steering.allow(allowed.allow, allowed.by, allowed.by or OPERATOR)
         if not gone:
-            whose = f" by {by}" if by else ""
-            return 404, {"error": f"{entry} is not on the denylist{whose}", "denylist": self._steering.denylist.entries}
+            whose = f" by {allowed.by}" if allowed.by else ""
+            return 404, {"error": f"{allowed.allow} is not on the denylist{whose}", "denylist": self._steering.denylist.entries}
         return 200, {"entry": gone[0].entry, "removed": [asdict(denial) for denial in gone]}
-
-    @staticmethod
-    def _asker(by: str) -> str:
-        if by not in ASKERS:
-            raise BadRequest(f"by = {by!r} must be {' or '.join(ASKERS)}")
-        return by
