@@ -145,9 +145,7 @@ class _Steps(_Table, frozen=True, kw_only=True):
 
     def workload(self) -> Workload:
         places = [self.placement] if isinstance(self.placement, str) else self.placement
-        return Workload(
-            self.kind, tuple(dict.fromkeys(places)), self.message_bytes, self.dtype, self.steps, self.warmup_steps, self.slices
-        )
+        return Workload(self.kind, tuple(dict.fromkeys(places)), self.message_bytes, self.dtype, self.steps, self.warmup_steps, self.slices)
 
 
 class _Pattern(_Table, frozen=True, kw_only=True):
@@ -291,9 +289,7 @@ def _incast(work: Workload, fabric: Fabric) -> list[Flow]:
     if work.senders > len(far) + len(near):
         raise WorkloadError(f"workload.senders = {work.senders}: fabric {fabric.name!r} has {len(far) + len(near)} hosts beside the target")
     alone = work.victim_alone_ns
-    flows = [
-        Flow(f"h{h}-h{target}", "incast", h, target, alone, work.duration_ns, work.messages) for h in (far + near)[: work.senders]
-    ]
+    flows = [Flow(f"h{h}-h{target}", "incast", h, target, alone, work.duration_ns, work.messages) for h in (far + near)[: work.senders]]
     if work.victim:
         assert work.duration_ns is not None
         flows.append(Flow("victim", "victim", far[work.senders], near[0], 0, alone + work.duration_ns, None))

@@ -131,7 +131,9 @@ def test_units() -> None:
 
 
 def test_what_the_controller_tells_is_chosen_per_transport(tmp_path: Path) -> None:
-    text = GOOD + '''
+    text = (
+        GOOD
+        + """
 [[transport]]
 kind = "mrc"
 name = "mrc-hint"
@@ -141,7 +143,8 @@ controller = "hint"
 kind = "mrc"
 name = "mrc-denylist"
 controller = "denylist"
-'''
+"""
+    )
     made = load_scenario(write(tmp_path, text))
     assert [(t.name, t.controller) for t in made.transports] == [("mrc", "none"), ("mrc-hint", "hint"), ("mrc-denylist", "denylist")]
     assert [t["controller"] for t in made.to_dict()["transports"]] == ["none", "hint", "denylist"], "the manifest has it"
