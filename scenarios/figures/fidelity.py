@@ -69,44 +69,55 @@ def cpu_percent(samples: Sequence[Sequence[float]], begin_ns: int, end_ns: int) 
     return round(100 * sum(inside) / len(inside), 1) if inside else None
 
 
-def judge(
-    samples: Sequence[Sequence[float]],
-    window: tuple[int, int],
-    loops: Sequence[Mapping[str, Any]],
-    causes: Mapping[str, int],
-    unexplained: int | None,
-    base_rtt_ns: int,
-    rejected: Mapping[str, int],
-    cables: Sequence[Mapping[str, Any]],
-    corrupted: int = 0,
-    gone: int = 0,
-    stragglers: Collection[int] = (),
-    wrong: int = 0,
-    watch: Mapping[str, Any] | None = None,
-    touched: Collection[str] = (),
-    on_the_way: int = 0,
-) -> Judgement:
-    """``corrupted``: frames that faults changed on their way, which agents must have refused unless they are among the ``gone``, lost or
-    trimmed later. ``stragglers``: hosts whose agents a fault kept from running. ``watch``: what a Watch found, None of older runs and
-    where there is no machine. ``touched``: cables that faults took down or slowed, which have no rate to keep. ``on_the_way``: packets that
-    had not come to rest when the books were closed.
-    """
-    loops = [loop for loop in loops if loop.get("host") not in stragglers]
-    held_up = {f"h{host}" for host in stragglers}
+@dataclass(frozen=True)
+class Evidence:
+    """What is known of a run that says whether its figures are the transport's. Times in ns, ``window`` on the run's clock."""
+
+    samples: Sequence[Sequence[float]]
+    """(time, busy share of the machine)."""
+    window: tuple[int, int]
+    loops: Sequence[Mapping[str, Any]]
+    """How late each agent's loop was."""
+    causes: Mapping[str, int]
+    unexplained: int | None
+    """Packets without an account; None where the counters could not be read."""
+    base_rtt_ns: int
+    rejected: Mapping[str, int]
+    cables: Sequence[Mapping[str, Any]]
+    corrupted: int = 0
+    """Frames that faults changed: agents must have refused them, unless they are among the ``gone``."""
+    gone: int = 0
+    """Frames lost or trimmed later."""
+    stragglers: Collection[int] = ()
+    """Hosts whose agents a fault kept from running."""
+    wrong: int = 0
+    watch: Mapping[str, Any] | None = None
+    """What a Watch found; None of older runs and where there is no machine."""
+    touched: Collection[str] = ()
+    """Cables that faults took down or slowed: they have no rate to keep."""
+    on_the_way: int = 0
+    """Packets that had not come to rest when the books were closed."""
+
+
+def judge(run: Evidence) -> Judgement:
+    """What a run is worth, and why."""
+    loops = [loop for loop in run.loops if loop.get("host") not in run.stragglers]
+    held_up = {f"h{host}" for host in run.stragglers}
+    watch = run.watch
     invalid = [
-        *([f"{wrong} results are wrong"] if wrong else []),
-        *_packets(causes, unexplained, rejected, cables, corrupted, gone),
-        *(_ports(watch.get("ports", {}), set(touched)) if watch else ()),
+        *([f"{run.wrong} results are wrong"] if run.wrong else []),
+        *_packets(run),
+        *(_ports(watch.get("ports", {}), set(run.touched)) if watch else ()),
         *(_clock(watch) if watch else ()),
     ]
     doubtful = [
-        *(_suspended(watch, window) if watch else ()),
-        *_waiting(samples, window, watch or {}, base_rtt_ns, held_up),
-        *_late(loops, base_rtt_ns),
+        *(_suspended(watch, run.window) if watch else ()),
+        *_waiting(run.samples, run.window, watch or {}, run.base_rtt_ns, held_up),
+        *_late(loops, run.base_rtt_ns),
         *(_unwatched(watch) if watch else ()),
-        *(["the packet counters could not be read at the end"] if unexplained is None else []),
-        *([f"{on_the_way} packets were still on their way when the counters were read"] if on_the_way else []),
-        *_dropped(causes),
+        *(["the packet counters could not be read at the end"] if run.unexplained is None else []),
+        *([f"{run.on_the_way} packets were still on their way when the counters were read"] if run.on_the_way else []),
+        *_dropped(run.causes),
     ]
     return Judgement(tuple(invalid), tuple(doubtful))
 
@@ -114,23 +125,16 @@ def judge(
 # --- invalid ---------------------------------------------------------------------------------------------------------
 
 
-def _packets(
-    causes: Mapping[str, int],
-    unexplained: int | None,
-    rejected: Mapping[str, int],
-    cables: Sequence[Mapping[str, Any]],
-    corrupted: int,
-    gone: int,
-) -> Iterable[str]:
-    refused = rejected.get(BAD_CHECKSUM, 0)
-    if corrupted - refused > gone:
-        yield f"{corrupted - refused} of {corrupted} frames that a fault corrupted were accepted as good"
-    if unexplained:
-        yield f"{abs(unexplained)} packets {'unaccounted for' if unexplained > 0 else 'arrived that nobody sent'}"
-    for name, n in rejected.items():
-        if name != BAD_CHECKSUM or refused > corrupted:
+def _packets(run: Evidence) -> Iterable[str]:
+    refused = run.rejected.get(BAD_CHECKSUM, 0)
+    if run.corrupted - refused > run.gone:
+        yield f"{run.corrupted - refused} of {run.corrupted} frames that a fault corrupted were accepted as good"
+    if run.unexplained:
+        yield f"{abs(run.unexplained)} packets {'unaccounted for' if run.unexplained > 0 else 'arrived that nobody sent'}"
+    for name, n in run.rejected.items():
+        if name != BAD_CHECKSUM or refused > run.corrupted:
             yield f"agents refused {n} frames that arrived ({name})"
-    for gap in cables:
+    for gap in run.cables:
         yield f"the packet counts of {gap['where']} do not balance: {gap['packets']} packets, {gap['bytes']} bytes"
 
 

@@ -117,23 +117,24 @@ def judgement(run: Run, packets: Mapping[str, Any], wrong: int, expected: str) -
         return fidelity.Judgement((f"{wrong} results are wrong",) if wrong else ())
     record = run.record
     faults = run.of("fault")
-    made = fidelity.judge(
-        record.get("cpu", []),
-        run.window,
-        run.of("loop"),
-        packets["causes"],
-        packets["unexplained"],
-        run.fabric.base_rtt_ns,
-        packets["rejected"],
-        cable_gaps(record),
-        packets["corrupted"],
-        packets["lost"] + packets["trimmed"],
-        [run.fabric.host_number(line["on"]) for line in faults if kind_of(line["fault"]).stalls],
-        wrong,
-        record.get("watch"),
-        {link for line in faults for link in line.get("links", ())},
-        packets["on_the_way"],
+    evidence = fidelity.Evidence(
+        samples=record.get("cpu", []),
+        window=run.window,
+        loops=run.of("loop"),
+        causes=packets["causes"],
+        unexplained=packets["unexplained"],
+        base_rtt_ns=run.fabric.base_rtt_ns,
+        rejected=packets["rejected"],
+        cables=cable_gaps(record),
+        corrupted=packets["corrupted"],
+        gone=packets["lost"] + packets["trimmed"],
+        stragglers=[run.fabric.host_number(line["on"]) for line in faults if kind_of(line["fault"]).stalls],
+        wrong=wrong,
+        watch=record.get("watch"),
+        touched={link for line in faults for link in line.get("links", ())},
+        on_the_way=packets["on_the_way"],
     )
+    made = fidelity.judge(evidence)
     if lost := packets.get("background", {}).get("unexplained"):
         more = f"{abs(lost)} packets of background traffic {'unaccounted for' if lost > 0 else 'arrived that nobody sent'}"
         made = fidelity.Judgement((*made.invalid, more), made.doubtful)

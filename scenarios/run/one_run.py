@@ -426,7 +426,9 @@ class OneRun:
             world="simulated" if self.clock.virtual else "emulated",
             key=spec.key, transport=spec.transport.name, kind=spec.transport.kind, fabric=self.fabric.to_dict(), placement=spec.placement,
             settings=spec.settings, seed=spec.seed, ranks=self.hosts, workload=work.kind, message_bytes=work.message_bytes,
-            dtype=work.dtype, steps=work.steps, warmup_steps=work.warmup_steps, flows=[asdict(flow) for flow in self.flows], queue_ports=self.queues, reconvergence_ns=spec.transport.reconvergence_ns, qps=spec.transport.qps, options=spec.transport.options, controller=spec.transport.controller,  # noqa: E501
+            dtype=work.dtype, steps=work.steps, warmup_steps=work.warmup_steps, flows=[asdict(flow) for flow in self.flows],
+            queue_ports=self.queues, reconvergence_ns=spec.transport.reconvergence_ns, qps=spec.transport.qps,
+            options=spec.transport.options, controller=spec.transport.controller,
             clustermapper=spec.transport.clustermapper.to_dict() if spec.transport.clustermapper else None,
             outcome=self.outcome, reason=self.reason, window=self.window,
             fault_links=timeline.all_links(),

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -154,35 +155,37 @@ def label_of(spec: Spec) -> str:
     return f"{spec.transport.name} on {spec.transport.fabric.name}, {spec.placement}{at}, seed {spec.seed}"
 
 
+@dataclass(frozen=True)
+class How:
+    """How a scenario is run."""
+
+    progress: Progress | None = None
+    command_line: Sequence[str] = ()
+    switch: str = "ebpf"
+    """What forwards, for the manifest, like ``notes``."""
+    notes: Sequence[str] = ()
+    resume: bool = False
+    """Go on with what the directory holds."""
+    world: str = "emulated"
+    """In a simulated world every run has a fabric of its own, whose time begins anew: what was run before changes nothing."""
+    jobs: int = 1
+    """Processes that share the runs of a simulated world, whose factory must be picklable then."""
+    figures: bool = True
+    """Make tables and plots; without, ``mrcbed plot --tables`` makes them later."""
+
+
 class Runner:
     """One scenario into one directory."""
 
-    def __init__(
-        self,
-        scenario: Scenario,
-        directory: Path,
-        cluster_factory: WorldFactory,
-        *,
-        progress: Progress | None = None,
-        command_line: Sequence[str] = (),
-        switch: str = "ebpf",
-        notes: Sequence[str] = (),
-        resume: bool = False,
-        world: str = "emulated",
-        jobs: int = 1,
-        figures: bool = True,
-    ) -> None:
-        """``switch``: what forwards, for the manifest, like ``notes``. ``resume``: go on with what the directory holds. In a simulated
-        ``world`` every run has a fabric of its own, whose time begins anew: what was run before changes nothing. There ``jobs``
-        processes may share the runs; ``cluster_factory`` must be picklable then. Without ``figures`` there are neither tables nor plots:
-        ``mrcbed plot --tables`` makes them."""
-        self.scenario, self.directory, self.factory = scenario, directory, cluster_factory
-        self.progress = progress or (lambda what, share: None)
-        self.jobs, self.figures = jobs, figures
-        self.manifest = {**make_manifest(scenario, list(command_line), world), "switch": switch, "captures": []}
-        self.manifest["notes"] += notes
+    def __init__(self, scenario: Scenario, directory: Path, factory: WorldFactory, how: How | None = None) -> None:
+        how = how or How()
+        self.scenario, self.directory, self.factory = scenario, directory, factory
+        self.progress = how.progress or (lambda what, share: None)
+        self.jobs, self.figures = how.jobs, how.figures
+        self.manifest = {**make_manifest(scenario, list(how.command_line), how.world), "switch": how.switch, "captures": []}
+        self.manifest["notes"] += how.notes
         self.session = {key: self.manifest[key] for key in ("started", "command_line", "git")} | {"ended": None, "verdict": None}
-        self.former = former_manifest(directory, self.manifest) if resume and is_begun(directory) else None
+        self.former = former_manifest(directory, self.manifest) if how.resume and is_begun(directory) else None
         if self.former is not None:
             if self.former["git"] != self.manifest["git"]:
                 note = "Its sessions were not all made by the same version of mrcbed (sessions[].git)."
@@ -365,7 +368,8 @@ def run_scenario(
     said = switch if switch == "ebpf" else f"{switch} ({ovs.datapath()})"
     limits = ovs.limits(ovs.datapath()) if switch == "ovs" else None
     notes = [f"{limits}."] if limits else []
-    return Runner(scenario, directory, factory, progress=progress, command_line=command_line, switch=said, notes=notes, resume=resume).run()
+    how = How(progress=progress, command_line=command_line, switch=said, notes=notes, resume=resume)
+    return Runner(scenario, directory, factory, how).run()
 
 
 def check_pcap_links(scenario: Scenario, links: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.kernel.options import KINDS as KERNEL_KINDS
-from scenarios.run.runner import Progress, Runner
+from scenarios.run.runner import How, Progress, Runner
 from scenarios.schema.scenario import Scenario, ScenarioError
 from testbed.faults.kinds import KINDS
 from testbed.simulated import SIMULATED
@@ -44,7 +44,7 @@ def simulate(
     Raises as :func:`check_simulable`.
     """
     check_simulable(scenario)
-    return Runner(
-        scenario, directory, SimulatedCluster, progress=progress, command_line=command_line, switch=SIMULATED, resume=resume,
-        world=SIMULATED, jobs=jobs, figures=figures,
-    ).run()  # fmt: skip
+    how = How(
+        progress=progress, command_line=command_line, switch=SIMULATED, resume=resume, world=SIMULATED, jobs=jobs, figures=figures
+    )  # fmt: skip
+    return Runner(scenario, directory, SimulatedCluster, how).run()

@@ -25,7 +25,7 @@ from typing import Any
 
 from agents.collectives.steer import connect, wait_for_all
 from agents.mrc.config import Config
-from scenarios.figures.fidelity import judge
+from scenarios.figures.fidelity import Evidence, judge
 from scenarios.figures.measure import books, cable_gaps
 from testbed.faults.plan import Planned, back_after, plan, stuck_after, used
 from testbed.simulated.cluster import SimulatedCluster
@@ -209,11 +209,12 @@ class Schedule:
 
 def imbalance(record: dict[str, Any], base_rtt_ns: int) -> list[str]:
     """What is wrong with the books of agents, switches and cables, in words. ``record`` as a run's, with outcome ``done``."""
-    made = books(record)
-    return judge(
-        [], (0, 0), [], made["causes"], made["unexplained"], base_rtt_ns, made["rejected"], cable_gaps(record), made["corrupted"],
-        made["lost"] + made["trimmed"],
-    ).reasons  # fmt: skip
+    packets = books(record)
+    evidence = Evidence(
+        samples=[], window=(0, 0), loops=[], base_rtt_ns=base_rtt_ns, cables=cable_gaps(record), gone=packets["lost"] + packets["trimmed"],
+        **{key: packets[key] for key in ("causes", "unexplained", "rejected", "corrupted")},
+    )  # fmt: skip
+    return judge(evidence).reasons
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import pytest
 
 from scenarios.figures.measure import TABLES, load_runs, write_tables
 from scenarios.run.one_run import OneRun
-from scenarios.run.runner import Runner, plan, results_directory, run_apart
+from scenarios.run.runner import How, Runner, plan, results_directory, run_apart
 from scenarios.schema.scenario import load_scenario
 from testbed.simulated import SIMULATED
 from testbed.simulated.cluster import SimulatedCluster
@@ -117,7 +117,7 @@ def test_the_fabric_of_a_run_is_gone_before_the_next_is_made(tmp_path: Path, apa
         run_apart(factory, out, (), plan(scenario))
     else:
         with undrawn():
-            Runner(scenario, out, factory, world=SIMULATED).run()
+            Runner(scenario, out, factory, How(world=SIMULATED)).run()
     assert len(refs) == 3
 
 

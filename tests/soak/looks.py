@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from scenarios.figures.fidelity import BUSY, SAMPLE_S, judge
-from scenarios.figures.measure import books, cable_gaps
+from scenarios.figures.fidelity import BUSY, SAMPLE_S
 from scenarios.run.watch import Watch
+from scenarios.sets import schedules
 from testbed.emulated.cluster import Cluster
 from tests.emulated.ring import accounts
 
@@ -33,12 +33,7 @@ def resident(pid: int) -> int:
 
 def imbalance(cluster: Cluster, before: list[dict[str, Any]]) -> list[str]:
     """What is wrong with the books of agents, switches and cables since ``before``, in words; a packet may be on its way just now."""
-    record = {**accounts(cluster, before), "outcome": "done"}
-    made = books(record)
-    return judge(
-        [], (0, 0), [], made["causes"], made["unexplained"], cluster.fabric.base_rtt_ns, made["rejected"], cable_gaps(record),
-        made["corrupted"], made["lost"] + made["trimmed"],
-    ).reasons  # fmt: skip
+    return schedules.imbalance({**accounts(cluster, before), "outcome": "done"}, cluster.fabric.base_rtt_ns)
 
 
 def machine(watch: Watch, loops: Sequence[dict[str, Any]], base_rtt_ns: int) -> str:

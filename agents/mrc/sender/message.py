@@ -8,17 +8,16 @@ from agents.transport import FLUSHED, OK, WRITE, Completion
 
 
 class Message:
-    """One posted WRITE; it has PSNs ``first`` to ``last``. No behaviour."""
+    """One posted WRITE; ``psns`` are its first and last. No behaviour."""
 
-    def __init__(self, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int, first: int, last: int, msn: int, rqmsn: int) -> None:
+    def __init__(self, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int, psns: tuple[int, int], msn: int, rqmsn: int) -> None:
         self.wr_id = wr_id
         self.memory = memory
         self.length = len(memory)
         self.va = va
         self.rkey = rkey
         self.imm = imm
-        self.first = first
-        self.last = last
+        self.first, self.last = psns
         self.msn = msn
         self.rqmsn = rqmsn
 
@@ -42,7 +41,7 @@ class SendQueue:
 
     def post(self, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int, packets: int) -> None:
         """Queue a WRITE that takes so many PSNs."""
-        m = Message(wr_id, memory, va, rkey, imm, self.end, self.end + packets - 1, self.msn, self.immediates)
+        m = Message(wr_id, memory, va, rkey, imm, (self.end, self.end + packets - 1), self.msn, self.immediates)
         self.msn += 1
         if imm >= 0:
             self.immediates += 1

@@ -48,7 +48,7 @@ def judge(**changes: Any) -> Judgement:
         "cables": [],
         "watch": watch(),
     }
-    return fidelity.judge(**{**given, **changes})
+    return fidelity.judge(fidelity.Evidence(**{**given, **changes}))
 
 
 BUSY = [(t * S // 5, 0.95) for t in range(50)]

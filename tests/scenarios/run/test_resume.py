@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from scenarios.run.resume import held
-from scenarios.run.runner import Runner, results_directory
+from scenarios.run.runner import How, Runner, results_directory
 from scenarios.schema.scenario import ScenarioError
 from testbed.cli.run import parse_seeds
 from testbed.errors import UserError
@@ -36,7 +36,7 @@ def runner(directory: Path, clusters: list[FakeCluster], overrides: list[str] | 
         return clusters[-1]
 
     scenario = small(directory.parent, overrides=overrides or (), seeds=[1, 2])
-    return Runner(scenario, directory, factory, resume=resume)
+    return Runner(scenario, directory, factory, How(resume=resume))
 
 
 def agents(clusters: list[FakeCluster]) -> list[tuple[str, int]]:

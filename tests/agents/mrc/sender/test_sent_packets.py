@@ -12,7 +12,7 @@ from agents.mrc.sender.sent_packets import ACKED, CUT, LOST, SENT, SentPacket, S
 from agents.transport import NEVER
 
 FIRST = 0xFFFFFE
-MESSAGE = Message(1, memoryview(b""), 0, 1, -1, FIRST, FIRST + 1000, 0, 0)
+MESSAGE = Message(1, memoryview(b""), 0, 1, -1, (FIRST, FIRST + 1000), 0, 0)
 GAP = 10
 
 
