@@ -75,21 +75,37 @@ def busiest_edge(
 
 def resolve_used(
     fabric: Fabric, hosts: Sequence[int], edge: tuple[int, int], paths: Sequence[dict[str, Any]], seed: int, can_say: bool,
-    kind: str = "link",
+    kind: str = "link", flows: Edges = (),
 ) -> tuple[str, str]:
     """(what a fault of a kind is on, how that was found) for the QP between two ranks.
 
     ``paths`` is what the sender's agent answered; a transport on many paths cannot say, then one of those in use is drawn by ``seed``.
+    ``flows``: the run's, in order.
     """
     a, b = edge
     src, dst = hosts[a], hosts[b]
     on = KINDS[kind].used_on
     mine = [path for path in paths if path.get("peer") == dst and "plane" in path and "uplink" in path]
-    evs = [int(path["plane"]) << 16 | int(path["uplink"]) for path in mine if path.get("active", True)]
+    evs = [int(path["plane"]) << 16 | int(path["uplink"]) for path in _carrying(mine, flows, edge) if path.get("active", True)]
     if can_say and evs:
         return on(fabric, src, dst, evs[0]), f"path {evs[0]:#x} of the QP from h{src} to h{dst}"
     drawn = random.Random(seed).choice(list(dict.fromkeys(evs)) or path_evs(fabric, src, dst))
     return on(fabric, src, dst, drawn), f"path {drawn:#x} drawn by seed {seed}, from h{src} to h{dst}: no single-path transport in this run"
+
+
+def _carrying(paths: Sequence[dict[str, Any]], flows: Edges, edge: tuple[int, int]) -> Sequence[dict[str, Any]]:
+    """The paths of queue pairs that carry data along ``edge``.
+
+    Between two ranks each flow has queue pairs of its own, in the flows' order; those of a flow the other way only send its receiver's
+    words, on active paths of their own.
+    """
+    between = [flow for flow in flows if set(flow) == set(edge)]
+    if not between:
+        return paths
+    numbers = sorted({path["qpn"] for path in paths})
+    each = max(1, len(numbers) // len(between))
+    carrying = {number for i, number in enumerate(numbers) if between[i // each] == edge}
+    return [path for path in paths if path["qpn"] in carrying]
 
 
 @dataclass

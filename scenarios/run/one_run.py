@@ -189,8 +189,9 @@ class OneRun:
                 at = (self.fabric, self.hosts, fault, self.edges)
                 edge = busiest_edge(*at, paths) if can_say else fault_ranks(*at)
                 self.spec.used[i], how = resolve_used(
-                    self.fabric, self.hosts, edge, paths[self.hosts[edge[0]]], self.spec.seed, can_say, fault.kind
-                )
+                    self.fabric, self.hosts, edge, paths[self.hosts[edge[0]]], self.spec.seed, can_say, fault.kind,
+                    [(flow.src, flow.dst) for flow in self.flows],
+                )  # fmt: skip
             self.journal(self.clock.now(), "resolved", name=fault.name, on=self.spec.used[i], how=how)
             self.timeline.follow(i, self.spec.used[i])
 

@@ -377,3 +377,17 @@ def test_a_path_in_use_is_drawn_for_a_path_fault() -> None:
     assert {resolve_used(TINY, [0, 1, 2, 3], (0, 2), [], seed, False, "path-loss")[0] for seed in range(40)} == {
         f"h0>h2@p{p}/{u}" for p in (0, 1) for u in (0, 1)
     }
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_path_of_the_queue_pair_that_carries_data_is_drawn(seed: int) -> None:
+    """With a flow each way a host has two queue pairs to its peer, and the one of the other's flow sends next to nothing."""
+    told = [
+        {"qpn": qpn, "peer": 2, "plane": plane, "uplink": uplink, "active": (uplink == 1) == (qpn == 16)}
+        for qpn in (16, 17) for plane in (0, 1) for uplink in (0, 1)
+    ]  # fmt: skip
+    both = [(0, 2), (2, 0)]
+    on, _ = resolve_used(TINY, [0, 1, 2, 3], (0, 2), told, seed, False, "path-loss", both)
+    assert on in ("h0>h2@p0/1", "h0>h2@p1/1")
+    on, _ = resolve_used(TINY, [0, 1, 2, 3], (0, 2), told, seed, False, "path-loss", both[::-1])
+    assert on in ("h0>h2@p0/0", "h0>h2@p1/0")
