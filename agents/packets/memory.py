@@ -36,11 +36,6 @@ class Memory:
         self.bases[rkey] = va
         return Region(va, rkey, len(view))
 
-    def deregister(self, rkey: int) -> None:
-        """What still arrives for this rkey is refused."""
-        self.views.pop(rkey, None)
-        self.bases.pop(rkey, None)
-
     def allowed(self, rkey: int, va: int, length: int) -> bool:
         """Whether ``[va, va + length)`` lies inside the region of ``rkey``. A zero-length write needs no memory."""
         if length == 0:

@@ -309,7 +309,7 @@ class Agent:
         due = max(now, self.bin_end)
         return due if self.job is None else min(due, self.job.deadline())
 
-    def last_words(self, cpu_ns: int) -> None:
+    def write_final_log(self, cpu_ns: int) -> None:
         """Everything measured goes to the log. ``cpu_ns``: what its process took, 0 where there is none."""
         now = self.clock()
         self.record(self.bin_end)  # the bin that is not over yet, under its own time

@@ -76,7 +76,7 @@ class Host(Agent):
 
     def close(self) -> None:
         """Everything measured goes to the log."""
-        self.last_words(time.process_time_ns())
+        self.write_final_log(time.process_time_ns())
         self.file.close()
         self.server.close()
         self.device.close()

@@ -144,7 +144,7 @@ class OneRun:
                 return self.outcome
             self.outcome, self.reason = "died", f"{type(error).__name__}: {error}"
             if isinstance(error, AgentError):
-                self.say_who_died()
+                self.raise_if_process_died()
             raise
         finally:
             try:
@@ -377,7 +377,7 @@ class OneRun:
 
     # --- after -----------------------------------------------------------------------------------------------
 
-    def say_who_died(self) -> None:
+    def raise_if_process_died(self) -> None:
         """An agent is gone. Raises :class:`testbed.errors.ClusterDied` with who it was, and of what."""
         self.clock.sleep(0.2)  # until the kernel has told of its end
         self.cluster.check()
@@ -401,7 +401,7 @@ class OneRun:
             except (AgentError, OSError) as error:
                 self.journal(self.clock.now(), "uncounted", reason=str(error))
                 if not self.killed:  # unless the scenario wanted that: then it is somebody else's doing, and the run ends with it
-                    self.say_who_died()
+                    self.raise_if_process_died()
                 break
             agents = {host: c.get("counters", c) for host, c in agents.items()}
             self.record.update(agent_counters=agents, counters_after=self.cluster.counters())

@@ -471,14 +471,6 @@ class Cluster:
             self.fabric, self.net.counters.traffic, lambda port: queues.backlog(layout.PORT_BASE + port, bringup.DATA_QUEUE)
         )
 
-    def cpu(self) -> dict[str, Any]:
-        """{"wall": seconds on the monotonic clock, "busy": [busy seconds of each core]} since boot; callers take differences."""
-        tick = os.sysconf("SC_CLK_TCK")
-        with open("/proc/stat") as held:
-            cores = [line.split()[1:9] for line in held if line.startswith("cpu") and line[3].isdigit()]
-        # user nice system idle iowait irq softirq steal: all but idle and iowait is work (stolen time is not ours, and counts as lost)
-        return {"wall": time.monotonic(), "busy": [sum(int(v) for i, v in enumerate(core) if i not in (3, 4)) / tick for core in cores]}
-
     # --- watching ----------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
@@ -521,10 +513,10 @@ class Cluster:
                 for what, process in self._watched.values():
                     self._note(what, process)
             if self._died:
-                self._see_to_the_end()
+                self._force_shutdown()
                 return
 
-    def _see_to_the_end(self) -> None:
+    def _force_shutdown(self) -> None:
         if self._stop_begun.wait(NOTICE_S):
             return
         print(f"mrcbed: {self._died}: ending the run", file=sys.stderr, flush=True)

@@ -156,7 +156,7 @@ class SimulatedHost:
     def close(self) -> None:
         """Everything measured goes to the log. Idempotent."""
         if not self.over:
-            self.agent.last_words(cpu_ns=0)
+            self.agent.write_final_log(cpu_ns=0)
             self.kill()
 
 

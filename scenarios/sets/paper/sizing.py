@@ -9,8 +9,6 @@ from scenarios.sets.paper.claims import Claim, Evidence, Row, judged
 from scenarios.sets.paper.figure import PaperFigure
 from topologies.sizing import GBIT, NIC_RATE, PAPER_NICS, SWITCH_RATE, Size, splits
 
-LESS = "2/3 of the optics and 3/5 of the switches of three tiers"
-
 
 def paper_size(planes: int, tiers: int, nics: int = PAPER_NICS) -> Size:
     return Size(nics, NIC_RATE, SWITCH_RATE, planes, tiers)
