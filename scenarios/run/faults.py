@@ -103,7 +103,9 @@ def _carrying(paths: Sequence[dict[str, Any]], flows: Edges, edge: tuple[int, in
     if not between:
         return paths
     numbers = sorted({path["qpn"] for path in paths})
-    each = max(1, len(numbers) // len(between))
+    each, left = divmod(len(numbers), len(between))
+    if left:  # a kernel's connection whose path is not known yet has no row: which flow has which is not known either
+        return paths
     carrying = {number for i, number in enumerate(numbers) if between[i // each] == edge}
     return [path for path in paths if path["qpn"] in carrying]
 

@@ -391,3 +391,6 @@ def test_a_path_of_the_queue_pair_that_carries_data_is_drawn(seed: int) -> None:
     assert on in ("h0>h2@p0/1", "h0>h2@p1/1")
     on, _ = resolve_used(TINY, [0, 1, 2, 3], (0, 2), told, seed, False, "path-loss", both[::-1])
     assert on in ("h0>h2@p0/0", "h0>h2@p1/0")
+    three = [*told, {**told[0], "qpn": 18}]
+    on, _ = resolve_used(TINY, [0, 1, 2, 3], (0, 2), three, seed, False, "path-loss", both)
+    assert on.startswith("h0>h2@"), "a queue pair without a row: any path in use will do"
