@@ -56,7 +56,7 @@ NO_DELAY: Final = 12
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Nscc(Congestion):
-    """State of one QP. ``cwnd`` in [one packet, 1.5 BDP of the live planes]."""
+    """State of one QP. ``cwnd`` in [one packet, 1.5 BDP of the live planes + a SACK's worth of data]."""
 
     def __init__(self, config: Config, path_rtt: int) -> None:
         super().__init__(config, path_rtt)
@@ -99,7 +99,8 @@ class Nscc(Congestion):
         bdp = rates * self.cfg_rtt / 8e9
         a = bdp / REFERENCE_BDP
         b = self.target / (REFERENCE_RTT * self.config.scale)
-        self.max_wnd = max(MAX_BDP * rates * self.base_rtt / 8e9, float(self.mtu))
+        # 1.5 BDP may be on the way; what the peer has, and will only tell with its next SACK, is not [ours].
+        self.max_wnd = max(MAX_BDP * rates * self.base_rtt / 8e9, float(self.mtu)) + self.config.sack_bytes
         self.alpha = 4.0 * a * b * self.mtu / self.target
         self.fi = 5.0 * a * self.mtu
         self.fs = 0.25 * a

@@ -21,6 +21,7 @@ class Plain:
     scale: float
     trimming: bool
     planes: int = 1
+    sack_bytes: float = 16_384
     inc: float = 0.0
     received: float = 0.0
     last_adjust: float | None = None
@@ -50,7 +51,7 @@ class Plain:
 
     @property
     def max_wnd(self) -> float:
-        return max(self.mtu, 1.5 * self.planes * self.rate * self.base_rtt)
+        return max(self.mtu, 1.5 * self.planes * self.rate * self.base_rtt) + self.sack_bytes
 
     def clamp(self) -> None:
         self.window = max(self.mtu, min(self.window, self.max_wnd))

@@ -31,7 +31,9 @@ FULL = 225_000
 
 def config(**changes: Any) -> Config:
     values: dict[str, Any] = {
-        "base_rtt": RTT, "plane_bdp": 150_000, "port_rate": 10_000_000, "mtu": 3912, "scale": 10_000.0, "trimming": True, **changes,
+        "base_rtt": RTT, "plane_bdp": 150_000, "port_rate": 10_000_000, "mtu": 3912, "scale": 10_000.0, "trimming": True,
+        "sack_bytes": 0,  # what the peer holds until its next SACK has a test of its own
+        **changes,
     }  # fmt: skip
     return Config(**values)
 
@@ -77,6 +79,15 @@ def test_it_starts_with_one_and_a_half_bdp_of_the_live_planes() -> None:
     assert b.n.cwnd == FULL
     b.n.planes_changed(4)
     assert b.n.cwnd == 4 * FULL
+
+
+def test_what_the_peer_holds_until_its_next_sack_is_allowed_beyond_it() -> None:
+    """Or a sender whose BDP is a few SACKs' worth of data could not fill what is left of its ports."""
+    b = Bench(sack_bytes=16_384)
+    assert b.n.cwnd == FULL + 16_384
+    b.n.planes_changed(4)
+    b.sack(0, 4 * FULL)
+    assert b.n.max_wnd == 4 * FULL + 16_384  # once, not per plane
 
 
 def test_a_shorter_path_starts_with_less() -> None:
