@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from agents.nic.delay_line import DelayLine
 from agents.nic.receive_ring import ReceiveRing
+from agents.packets import rtnetlink
 from agents.transport import Engine
 
 ETH_P_IPV6: Final = 0x86DD
@@ -32,12 +33,8 @@ SEND_BUFFER: Final = 64 << 20
 """An skb charges its sender until the far end has it; a small buffer would make the fabric lossless by back-pressure."""
 BLOCK: Final = 1 << 18
 RING_BYTES: Final = 16 << 20
-RTMGRP_LINK: Final = 1
-RTM_NEWLINK: Final = 16
-IFF_UP: Final = 1
 IFF_RUNNING: Final = 1 << 6
 SIOCGIFFLAGS: Final = 0x8913
-IFF_LOWER_UP: Final = 1 << 16
 PR_CAPBSET_DROP: Final = 24
 PR_SET_NO_NEW_PRIVS: Final = 38
 
@@ -71,7 +68,7 @@ class PacketIO:
             s.bind((name, 0))
             self.out.append(s)
         self.links = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.NETLINK_ROUTE)
-        self.links.bind((0, RTMGRP_LINK))
+        self.links.bind((0, rtnetlink.RTMGRP_LINK))
         self.ring_drops = 0
 
     def _open_ring(self, frame_bytes: int, udp_ports: tuple[int, int], line: DelayLine) -> socket.socket:
@@ -123,7 +120,7 @@ class PacketIO:
         with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as s:
             for name in self.ports:
                 (flags,) = struct.unpack_from("=16xH", fcntl.ioctl(s, SIOCGIFFLAGS, struct.pack("=16s24x", name.encode())))
-                made.append(flags & IFF_UP != 0 and flags & IFF_RUNNING != 0)
+                made.append(flags & rtnetlink.IFF_UP != 0 and flags & IFF_RUNNING != 0)
         return made
 
     def port_changes(self) -> list[tuple[int, bool]]:
@@ -134,15 +131,12 @@ class PacketIO:
                 data = self.links.recv(65536)
             except OSError:
                 return made
-            at = 0
-            while at + 32 <= len(data):
-                length, kind = struct.unpack_from("=IH", data, at)
-                if kind == RTM_NEWLINK:
-                    index, flags = struct.unpack_from("=iI", data, at + 20)
-                    port = self.port_of.get(index)
+            for message in rtnetlink.messages(data):
+                if message.kind == rtnetlink.RTM_NEWLINK:
+                    state = rtnetlink.link_state(message.body)
+                    port = self.port_of.get(state.ifindex)
                     if port is not None:
-                        made.append((port, flags & IFF_UP != 0 and flags & IFF_LOWER_UP != 0))
-                at += max(16, length + 3 & ~3)
+                        made.append((port, state.carries))
 
     def waiting(self) -> int:
         """Frames that reached this host and are not due yet, those among them that nobody has looked at."""

@@ -24,7 +24,6 @@ DISTRIBUTIONS = (
     "mininet",
     "ryu",
     "eventlet",
-    "pyroute2",
     "numpy",
     "scipy",
     "pandas",

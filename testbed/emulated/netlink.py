@@ -13,37 +13,19 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
+
+from agents.packets import rtnetlink
+from agents.packets.rtnetlink import IFF_UP, LinkState
 
 T = TypeVar("T")
 
-IFF_UP: Final = 0x1
-IFF_LOWER_UP: Final = 0x10000
 OPER_UP: Final = 6
 
-_RTM_NEWLINK, _RTM_DELLINK, _RTM_GETLINK = 16, 17, 18
-_RTM_NEWQDISC, _RTM_GETQDISC = 36, 38
 _TCA_STATS2, _TCA_STATS_QUEUE = 7, 3
-_NLM_F_REQUEST, _NLM_F_ACK, _NLM_F_ECHO, _NLM_F_DUMP = 1, 4, 8, 0x300
-_NLMSG_ERROR, _NLMSG_DONE = 2, 3
-_IFLA_OPERSTATE = 16
-_RTMGRP_LINK = 1
 _CLONE_NEWNET = 0x40000000
 _SIOCETHTOOL = 0x8946
 _libc = ctypes.CDLL(None, use_errno=True)
-
-
-class LinkState(NamedTuple):
-    """What the kernel says of an interface."""
-
-    ifindex: int
-    flags: int
-    operstate: int
-
-    @property
-    def carries(self) -> bool:
-        """Administratively up, with carrier."""
-        return self.flags & (IFF_UP | IFF_LOWER_UP) == IFF_UP | IFF_LOWER_UP
 
 
 def in_namespace(fd: int, work: Callable[[], T]) -> T:
@@ -104,32 +86,32 @@ class LinkSocket:
     def _ask(self, kind: int, flags: int, body: bytes) -> list[LinkState]:
         with self._lock:
             self._serial += 1
-            self._sock.send(struct.pack("=IHHII", 16 + len(body), kind, _NLM_F_REQUEST | flags, self._serial, 0) + body)
+            self._sock.send(rtnetlink.request(kind, flags, self._serial, body))
             found: list[LinkState] = []
             while True:
-                for seen, serial, payload in _messages(self._sock.recv(1 << 18)):
-                    if serial != self._serial:
+                for answer in rtnetlink.messages(self._sock.recv(1 << 18)):
+                    if answer.serial != self._serial:
                         continue
-                    if seen == _NLMSG_ERROR:
-                        code = -struct.unpack_from("=i", payload)[0]
+                    if answer.kind == rtnetlink.NLMSG_ERROR:
+                        code = rtnetlink.error(answer)
                         if code:
                             raise OSError(code, os.strerror(code))
                         return found
-                    if seen == _NLMSG_DONE:
+                    if answer.kind == rtnetlink.NLMSG_DONE:
                         return found
-                    if seen == _RTM_NEWLINK:
-                        found.append(_state(payload))
+                    if answer.kind == rtnetlink.RTM_NEWLINK:
+                        found.append(rtnetlink.link_state(answer.body))
 
     def set_up(self, ifindex: int, up: bool) -> None:
         """`ip link set ... up` or `down`; returns when the kernel has done it."""
-        self._ask(_RTM_NEWLINK, _NLM_F_ACK, struct.pack("=BxHiII", 0, 0, ifindex, IFF_UP if up else 0, IFF_UP))
+        self._ask(rtnetlink.RTM_NEWLINK, rtnetlink.NLM_F_ACK, rtnetlink.link(ifindex, IFF_UP if up else 0, IFF_UP))
 
     def get(self, ifindex: int) -> LinkState:
-        return self._ask(_RTM_GETLINK, _NLM_F_ACK, struct.pack("=BxHiII", 0, 0, ifindex, 0, 0))[0]
+        return self._ask(rtnetlink.RTM_GETLINK, rtnetlink.NLM_F_ACK, rtnetlink.link(ifindex))[0]
 
     def dump(self) -> dict[int, LinkState]:
         """All interfaces by index."""
-        return {s.ifindex: s for s in self._ask(_RTM_GETLINK, _NLM_F_DUMP, struct.pack("=BxHiII", 0, 0, 0, 0, 0))}
+        return {s.ifindex: s for s in self._ask(rtnetlink.RTM_GETLINK, rtnetlink.NLM_F_DUMP, rtnetlink.link())}
 
     def close(self) -> None:
         self._sock.close()
@@ -149,13 +131,11 @@ class QueueSocket:
         self._serial += 1
         body = struct.pack("=BxxxiIII", 0, ifindex, handle << 16, 0, 0)  # struct tcmsg
         # ECHO: older kernels tell it to listeners alone, and to whoever asked only then.
-        flags = _NLM_F_REQUEST | _NLM_F_ECHO
-        self._sock.send(struct.pack("=IHHII", 16 + len(body), _RTM_GETQDISC, flags, self._serial, 0) + body)
+        self._sock.send(rtnetlink.request(rtnetlink.RTM_GETQDISC, rtnetlink.NLM_F_ECHO, self._serial, body))
         while True:
-            for kind, serial, payload in _messages(self._sock.recv(1 << 16)):
-                if serial != self._serial:
-                    continue
-                return _backlog(payload) if kind == _RTM_NEWQDISC else None
+            for answer in rtnetlink.messages(self._sock.recv(1 << 16)):
+                if answer.serial == self._serial:
+                    return _backlog(answer.body) if answer.kind == rtnetlink.RTM_NEWQDISC else None
 
     def close(self) -> None:
         self._sock.close()
@@ -163,21 +143,12 @@ class QueueSocket:
 
 def _backlog(payload: bytes) -> int | None:
     """Of a tcmsg with attributes: TCA_STATS2's TCA_STATS_QUEUE, struct gnet_stats_queue."""
-    for kind, value in _attributes(payload, 20):
+    for kind, value in rtnetlink.attributes(payload, 20):
         if kind == _TCA_STATS2:
-            for inner, stats in _attributes(value, 0):
+            for inner, stats in rtnetlink.attributes(value):
                 if inner == _TCA_STATS_QUEUE:
                     return int(struct.unpack_from("=II", stats)[1])
     return None
-
-
-def _attributes(data: bytes, at: int) -> Iterable[tuple[int, bytes]]:
-    while at + 4 <= len(data):
-        length, kind = struct.unpack_from("=HH", data, at)
-        if length < 4:
-            return
-        yield kind & 0x3FFF, data[at + 4 : at + length]
-        at += (length + 3) & ~3
 
 
 class LinkEvents:
@@ -186,7 +157,7 @@ class LinkEvents:
     def __init__(self, namespace: int) -> None:
         self._sock = in_namespace(namespace, _route_socket)
         self._sock.setsockopt(socket.SOL_SOCKET, 33, 1 << 22)  # SO_RCVBUFFORCE: a plane of links may go at once
-        self._sock.bind((0, _RTMGRP_LINK))
+        self._sock.bind((0, rtnetlink.RTMGRP_LINK))
         self._sock.setblocking(False)
 
     def fileno(self) -> int:
@@ -204,26 +175,10 @@ class LinkEvents:
                 if error.errno == errno.ENOBUFS:
                     return None
                 raise
-            found += [_state(payload) for kind, _, payload in _messages(data) if kind == _RTM_NEWLINK]
+            found += [rtnetlink.link_state(m.body) for m in rtnetlink.messages(data) if m.kind == rtnetlink.RTM_NEWLINK]
 
     def close(self) -> None:
         self._sock.close()
-
-
-def _messages(data: bytes) -> Iterable[tuple[int, int, bytes]]:
-    at = 0
-    while at + 16 <= len(data):
-        length, kind, _flags, serial, _pid = struct.unpack_from("=IHHII", data, at)
-        if length < 16:
-            return
-        yield kind, serial, data[at + 16 : at + length]
-        at += (length + 3) & ~3
-
-
-def _state(payload: bytes) -> LinkState:
-    _family, _type, ifindex, flags, _change = struct.unpack_from("=BxHiII", payload)
-    operstate = next((value[0] for kind, value in _attributes(payload, 16) if kind == _IFLA_OPERSTATE), 0)
-    return LinkState(ifindex, flags, operstate)
 
 
 _OFFLOADS = {"tx checksum": 0x17, "scatter-gather": 0x19, "tso": 0x1F, "gso": 0x24, "gro": 0x2C}

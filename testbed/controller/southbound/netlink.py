@@ -1,8 +1,7 @@
 """Hears about interfaces of another network namespace from a process that stays in its own.
 
-A raw netlink socket is made during a brief visit to the namespace; it keeps hearing from there. pyroute2 only parses: its own
-sockets do not work under eventlet's monkey-patch. The socket also keeps the namespace alive: whoever takes a
-fabric down must end the controller for the namespace to go.
+A raw netlink socket is made during a brief visit to the namespace; it keeps hearing from there. The socket also keeps the namespace alive:
+whoever takes a fabric down must end the controller for the namespace to go.
 """
 
 from __future__ import annotations
@@ -11,23 +10,17 @@ import ctypes
 import errno
 import os
 import socket
-import struct
 import time
 from collections.abc import Mapping
 
-from pyroute2.netlink import NLM_F_DUMP, NLM_F_REQUEST, NLMSG_DONE
-from pyroute2.netlink.rtnl import RTM_DELLINK, RTM_GETLINK, RTM_NEWLINK, RTMGRP_LINK
-from pyroute2.netlink.rtnl.ifinfmsg import IFF_LOWER_UP, IFF_UP, ifinfmsg
-
+from agents.packets import rtnetlink
 from testbed.controller.southbound.base import PortReport
 from testbed.errors import UserError
 
 CLONE_NEWNET = 0x40000000
 RECEIVE_BUFFER = 8 << 20
 """Bytes; a whole `wide` fabric going down at once is under 2 MB of messages [ours]."""
-HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence, port id: struct nlmsghdr
-REQUEST = struct.pack("=IHHII", 32, RTM_GETLINK, NLM_F_REQUEST | NLM_F_DUMP, 1, 0) + bytes(16)
-UP = IFF_UP | IFF_LOWER_UP
+REQUEST = rtnetlink.request(rtnetlink.RTM_GETLINK, rtnetlink.NLM_F_DUMP, 1, rtnetlink.link())
 
 
 def socket_in(netns: str) -> socket.socket:
@@ -70,7 +63,7 @@ class LinkWatcher:
             self._socket.setsockopt(socket.SOL_SOCKET, so_rcvbufforce, RECEIVE_BUFFER)
         except PermissionError:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
-        self._socket.bind((0, RTMGRP_LINK))
+        self._socket.bind((0, rtnetlink.RTMGRP_LINK))
 
     def snapshot(self) -> list[PortReport]:
         """The state of every port now (and of what changed meanwhile, in order)."""
@@ -97,22 +90,15 @@ class LinkWatcher:
 
     def _parse(self, data: bytes, now: int) -> list[PortReport]:
         reports: list[PortReport] = []
-        offset = 0
-        while offset + HEADER.size <= len(data):
-            length, kind = HEADER.unpack_from(data, offset)[:2]
-            if length < HEADER.size:
-                break
-            if kind in (RTM_NEWLINK, RTM_DELLINK):
-                message = ifinfmsg(data, offset=offset)
-                message.decode()
-                port = self._ports.get(message["index"])
+        for message in rtnetlink.messages(data):
+            if message.kind in (rtnetlink.RTM_NEWLINK, rtnetlink.RTM_DELLINK):
+                state = rtnetlink.link_state(message.body)
+                port = self._ports.get(state.ifindex)
                 if port is not None:
-                    up = kind == RTM_NEWLINK and message["flags"] & UP == UP
-                    reports.append(PortReport(port, up, now))
+                    reports.append(PortReport(port, message.kind == rtnetlink.RTM_NEWLINK and state.carries, now))
                     if self._seen is not None:
                         self._seen.add(port)
-            elif kind == NLMSG_DONE and self._seen is not None:
+            elif message.kind == rtnetlink.NLMSG_DONE and self._seen is not None:
                 reports += [PortReport(port, False, now) for port in self._ports.values() if port not in self._seen]
                 self._seen = None
-            offset += (length + 3) & ~3
         return reports

@@ -15,7 +15,8 @@ from agents.kernel.endpoint import Endpoint
 from agents.kernel.info import read_info, subflows, unacknowledged, unsent
 from agents.kernel.options import Options, congestion_controls
 from agents.kernel.ports import HEADERS, PortBytes, bad_checksums, split
-from agents.kernel.routes import RTM_NEWROUTE, Routes, first_segment, request
+from agents.kernel.routes import Routes, first_segment, request
+from agents.packets import rtnetlink
 from topologies import load_fabric
 from topologies.addressing import host_of_inner, host_of_plane, inner_address, path_address, plane_address
 
@@ -49,14 +50,15 @@ def route(ev: int, number: int) -> bytes:
     tunnel = struct.pack("=i", 2) + header[:8] + path_address(TINY, 0, 3, ev)
     encap = struct.pack("=HH", 4 + len(tunnel), 1) + tunnel
     body = bytes(12) + struct.pack("=HH", 4 + len(encap), 22 | 0x8000) + encap
-    return struct.pack("=IHHII", 16 + len(body), RTM_NEWROUTE, 0, number, 0) + body
+    return struct.pack("=IHHII", 16 + len(body), rtnetlink.RTM_NEWROUTE, 0, number, 0) + body
 
 
 def test_a_routes_segment_is_found() -> None:
-    segment, answer = path_address(TINY, 0, 3, 1), route(1, 1)
+    segment, (answer,) = path_address(TINY, 0, 3, 1), rtnetlink.messages(route(1, 1))
     assert first_segment(answer) == segment
-    for cut in range(len(answer)):
-        assert first_segment(answer[:cut]) in (b"", segment), "never an exception, never something else"
+    for cut in range(len(answer.body)):
+        shorter = answer._replace(body=answer.body[:cut])
+        assert first_segment(shorter) in (b"", segment), "never an exception, never something else"
     assert len(request((bytes(16), 1, bytes(16), 2), 3)) % 4 == 0
 
 
