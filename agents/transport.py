@@ -99,7 +99,7 @@ class Reports(Protocol):
     def hint(self, now: int, links: list[str]) -> None:
         """The complete list of links that somebody who watches the fabric knows to be down; a transport may make use of it."""
 
-    def rest(self) -> None:
+    def quiesce(self) -> None:
         """Send no data and no probe for good, and only answer: packets in flight drain and can be counted."""
 
     def completed(self) -> bool:

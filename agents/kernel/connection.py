@@ -51,7 +51,7 @@ class Connection:
         self.sock: socket.socket | None = None
         self.inbound = Inbound(memory)
         self.blocked = False  # the kernel's buffer is full, or the connection is not there yet
-        self.resting = False  # the kernel gets no more bytes
+        self.quiesced = False  # the kernel gets no more bytes
         self.leaving = False  # the peer said BYE
         self.counts = {"tx_messages": 0, "rx_messages": 0, "rx_refused_access": 0, "rx_bad_header": 0}
         self._made, self._told = made, told
@@ -113,7 +113,7 @@ class Connection:
     @property
     def writes(self) -> bool:
         """Whether to wait until the socket takes more."""
-        waiting = self.blocked and bool(self._unsent) and not self.resting
+        waiting = self.blocked and bool(self._unsent) and not self.quiesced
         return self.sock is not None and waiting and self.state in (CONNECTING, OPEN)
 
     @property
@@ -134,7 +134,7 @@ class Connection:
 
     def flush(self, now: int) -> None:
         """Give the kernel what it takes."""
-        while self._unsent and not self.blocked and not self.resting and self.state == OPEN and self.sock is not None:
+        while self._unsent and not self.blocked and not self.quiesced and self.state == OPEN and self.sock is not None:
             try:
                 count = self.sock.sendmsg(list(islice(self._unsent, IOV)))
             except BlockingIOError:

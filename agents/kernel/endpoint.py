@@ -99,10 +99,10 @@ class Endpoint:
     def deny(self, now: int, entries: list[str]) -> None:
         """The kernel cannot leave paths out for us."""
 
-    def rest(self) -> None:
+    def quiesce(self) -> None:
         """The kernel gets no more bytes; those it has it sends."""
         for connection in self.connections.values():
-            connection.resting = True
+            connection.quiesced = True
 
     def hint(self, now: int, links: list[str]) -> None:
         """Nor does it listen to hints."""

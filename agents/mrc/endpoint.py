@@ -61,7 +61,7 @@ class Endpoint:
         self.routes: dict[int, Route] = {}
         self.denials: list[str] = []
         self.hinted: frozenset[str] = frozenset()
-        self.resting = False
+        self.quiesced = False
         self.order: list[QueuePair] = []
         self.senders = self.order  # whose data may go: nobody's at rest
         self.advice = Advice(self.config)
@@ -195,7 +195,7 @@ class Endpoint:
 
     def timer(self, now: int) -> None:
         """Act on what is due."""
-        if self.neighbours.next_at <= now and not self.resting:
+        if self.neighbours.next_at <= now and not self.quiesced:
             self.neighbours.timer(now)
         for qp in self.order:
             if qp.state != RTS:
@@ -206,7 +206,7 @@ class Endpoint:
                 if not qp.listed:
                     qp.listed = True
                     self.out.control.append(qp)
-            if self.resting:
+            if self.quiesced:
                 continue
             if r.timers.starting:
                 r.timers.start(now)
@@ -256,7 +256,7 @@ class Endpoint:
 
     def deadline(self) -> int:
         """When to call again at the latest, ns."""
-        if self.resting:
+        if self.quiesced:
             return min(self.out.wait, *(qp.responder.flush_at for qp in self.order)) if self.order else self.out.wait
         at = min(self.out.wait, self.neighbours.next_at)
         for qp in self.order:
@@ -265,9 +265,9 @@ class Endpoint:
                 at = d
         return at
 
-    def rest(self) -> None:
+    def quiesce(self) -> None:
         """From now on no data, no probe, and nothing again by a timer: what comes is still answered."""
-        self.resting = True
+        self.quiesced = True
         self.senders = []
         for qp in self.order:
             qp.to_probe.clear()

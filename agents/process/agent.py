@@ -207,9 +207,9 @@ class Agent:
         """The network has converged around these links."""
         self.device.engine.reroute(self.clock(), dead_links)
 
-    def op_rest(self) -> None:
+    def op_quiesce(self) -> None:
         """Send no data and no probe for good, and only answer: packets in flight drain and can be counted."""
-        self.device.engine.rest()
+        self.device.engine.quiesce()
 
     def op_mapper_start(self, seed: int, options: dict[str, Any] | None = None, report: bool = True) -> None:
         """Begin to probe (docs/clustermapper.md). ``report``: counts go to whoever steers us, as notifications."""

@@ -152,9 +152,9 @@ class QueuePairs(Transmitter):
     def deny(self, now: int, entries: list[str]) -> None:
         """RoCE does not choose its paths: nothing to do."""
 
-    def rest(self) -> None:
+    def quiesce(self) -> None:
         """From now on no data and nothing again by a timer: what comes is still answered."""
-        self._resting = True
+        self._quiesced = True
         self._timer_at = NEVER
         for ready in self._ready:
             while ready:

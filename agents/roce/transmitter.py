@@ -69,7 +69,7 @@ class Transmitter:
         self._turn: int = 0  # the port to look at first
         self._answers: deque[QueuePair] = deque()
         self._timer_at: int = NEVER  # no queue pair has anything due before this
-        self._resting: bool = False
+        self._quiesced: bool = False
 
     def _answer(self, qp: QueuePair) -> None:
         if not qp.answering:
@@ -78,12 +78,12 @@ class Transmitter:
 
     def _schedule(self, qp: QueuePair) -> None:
         """Into its port's queue if it has something that the window lets go."""
-        if not qp.scheduled and not self._resting and qp.tx.may_send():
+        if not qp.scheduled and not self._quiesced and qp.tx.may_send():
             qp.scheduled = True
             self._ready[qp.port].append(qp)
 
     def _arm(self, qp: QueuePair) -> None:
-        if qp.state != RTS or self._resting:
+        if qp.state != RTS or self._quiesced:
             return
         tx = qp.tx
         due = tx.rto_at

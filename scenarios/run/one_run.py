@@ -391,7 +391,7 @@ class OneRun:
         self.background.end()  # nor has what would still be sent
         for agent in self.ranked():
             with contextlib.suppress(AgentError, OSError):  # the count below says so
-                agent.call("rest")  # else data of a run that has not ended, and probes of dead paths, are always on their way
+                agent.call("quiesce")  # else data of a run that has not ended, and probes of dead paths, are always on their way
         until = self.clock.now() + drain_ns(self.fabric, self.cluster.faults())
         tries = BOOKS_TRIES
         while tries:

@@ -195,11 +195,11 @@ class FakeAgent:
                 self.cluster.interrupted = True
         self.notify(event="done", rank=self.rank, wrong=int(self.cluster.wrong_at >= 0 and self.rank == 0))
 
-    def op_rest(self) -> None:
-        self.resting = True
+    def op_quiesce(self) -> None:
+        self.quiesced = True
 
     def op_counters(self) -> dict[str, Any]:
-        assert self.resting
+        assert self.quiesced
         return {
             "tx_packets": 100,
             "rx_packets": 99 - (self.cluster.vanished if self.host == 0 else 0),

@@ -190,10 +190,10 @@ def test_nobody_who_waits_for_nothing_times_out(pair: tuple[End, End]) -> None:
 def test_at_rest_the_kernel_gets_no_more_bytes(pair: tuple[End, End]) -> None:
     a, b = pair
     a.write(b, bytes(1 << 16), imm=1)
-    a.connection.resting = True
+    a.connection.quiesced = True
     for _ in range(3):
         a.turn()
     assert a.connection.payload_sent() == 0 and not a.connection.writes
-    a.connection.resting = False
+    a.connection.quiesced = False
     b.connection.post_recv(5)
     until(pair, lambda: b.made)

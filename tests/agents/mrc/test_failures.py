@@ -92,7 +92,7 @@ def test_at_rest_nothing_is_probed_and_what_comes_is_answered() -> None:
     rig.rtts(40)
     assert rig.given_up(rig.began) and len(rig.a.writes) == 2
     for side in (rig.a, rig.b):
-        side.engine.rest()
+        side.engine.quiesce()
     rig.rtts(4)
     frames = len(rig.sent)
     rig.rtts(200)
@@ -107,7 +107,7 @@ def test_at_rest_no_data_leaves_though_more_is_posted() -> None:
     """What a run that was stopped in the middle has in flight drains, and can be counted."""
     rig = Busy(writes=14)
     for side in (rig.a, rig.b):
-        side.engine.rest()
+        side.engine.quiesce()
     since = rig.net.now
     rig.rtts(4)
     quiet = len(rig.sent)

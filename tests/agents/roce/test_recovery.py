@@ -253,7 +253,7 @@ def test_at_rest_no_data_leaves_though_more_is_posted() -> None:
     a.post_write(qa, 1, memoryview(bytes(40 * 4096)), region.va, region.rkey, -1)
     net.run(done=lambda: a.counters()["data_tx"] == 12)
     for side in (a, b):
-        side.rest()
+        side.quiesce()
     before = len(net.sent)
     net.run()  # to quiet: no timer is left
     assert a.counters()["data_tx"] == 12 and not a._completions
