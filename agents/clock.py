@@ -34,6 +34,16 @@ class Clock(Protocol):
         """A function that waits until one of the agents has something to say, at most so many seconds; good inside the ``with``."""
 
 
+def run_until_completion(device: Any, timeout: float) -> list[Any]:
+    """Turn a device's loop until its engine has completions or ``timeout`` seconds went by; the completions."""
+    end = time.monotonic_ns() + int(timeout * 1e9)
+    while True:
+        device.turn(end)
+        completions: list[Any] = device.engine.completions()
+        if completions or time.monotonic_ns() >= end:
+            return completions
+
+
 class RealClock:
     """The machine's."""
 

@@ -14,6 +14,7 @@ import socket
 import time
 from typing import Any
 
+from agents.clock import run_until_completion
 from agents.kernel.connection import CONNECTING, INIT, OPEN, Connection
 from agents.kernel.endpoint import Endpoint
 from agents.kernel.framing import HEADER_BYTES, HELLO, FramingError, Header
@@ -157,12 +158,7 @@ class KernelDevice:
 
     def poll(self, timeout: float = 0.0) -> list[Completion]:
         """Run the loop until something completed or ``timeout`` seconds went by."""
-        end = time.monotonic_ns() + int(timeout * 1e9)
-        while True:
-            self.turn(end)
-            made = self.engine.completions()
-            if made or time.monotonic_ns() >= end:
-                return made
+        return run_until_completion(self, timeout)
 
     # --- the loop --------------------------------------------------------------------------------------------
 

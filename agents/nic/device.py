@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from agents.clock import run_until_completion
 from agents.clustermapper.mapper import Mapper
 from agents.clustermapper.options import Options
 from agents.clustermapper.probes import PROBE_PORT
@@ -207,12 +208,7 @@ class Device(Nic):
 
     def poll(self, timeout: float = 0.0) -> list[Completion]:
         """Run the loop until something completed or ``timeout`` seconds went by."""
-        end = time.monotonic_ns() + int(timeout * 1e9)
-        while True:
-            self.turn(end)
-            made = self.engine.completions()
-            if made or time.monotonic_ns() >= end:
-                return made
+        return run_until_completion(self, timeout)
 
     def turn(self, until: int, readers: list[Any] | None = None) -> list[Any]:
         """One turn: receive, act on what is due, send, then sleep until a frame, a deadline, ``until`` (ns) or a ready reader.

@@ -21,24 +21,11 @@ from scenarios.figures.background_books import of_host, take_out_background
 from scenarios.figures.writing import replacing
 from testbed.dataplane.counters import books as cable_books
 from testbed.dataplane.counters import mean_backlog
+from testbed.dataplane.layout import SWITCH_DROPS
 from topologies import Fabric
 from topologies.addressing import ev_fields
 
-DROPS = (
-    "drop_tail_packets",
-    "drop_link_down_packets",
-    "drop_trim_failed",
-    "drop_no_route",
-    "drop_not_mine",
-    "drop_malformed",
-    "drop_hop_limit",
-    "drop_switch_down",
-    "drop_silent",
-    "drop_fault_loss",
-    "drop_fault_path",
-    "drop_bridge",
-    "flushed_packets",
-)
+DROPS = ("drop_tail_packets", "drop_link_down_packets", "drop_trim_failed", *SWITCH_DROPS, "drop_bridge", "flushed_packets")
 """Port counters that say why a packet went no further. A trimmed packet goes on: it is none of them."""
 DROPS_AT_SENDING = ("drop_tail_packets", "drop_link_down_packets")
 """Those that the egress side counts, within the sender's system call."""

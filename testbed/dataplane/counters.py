@@ -164,10 +164,7 @@ def port_row(
     return row
 
 
-_NAMED_DROPS = (
-    "drop_trim_failed", "drop_no_route", "drop_not_mine", "drop_malformed", "drop_hop_limit", "drop_switch_down", "drop_silent",
-    "drop_fault_loss", "drop_fault_path",
-)  # fmt: skip
+_NAMED_DROPS = ("drop_trim_failed", *layout.SWITCH_DROPS)
 _PEAKS = ("backlog_peak_bytes", "backlog_high_peak_bytes")
 _MASK = (1 << 64) - 1
 _PAIRS = tuple((_S[f"admitted_{w}"], _S[f"arrived_{w}"]) for w in layout.FLUSHED_WORDS)

@@ -43,6 +43,17 @@ SWITCH_DEAD: Final = 1
 SWITCH_SILENT: Final = 2
 """What a switch does."""
 
+SWITCH_DROPS: Final = (
+    "drop_no_route",
+    "drop_not_mine",
+    "drop_malformed",
+    "drop_hop_limit",
+    "drop_switch_down",
+    "drop_silent",
+    "drop_fault_loss",
+    "drop_fault_path",
+)
+"""Why the uN program drops a frame, counted at the port where it arrived."""
 CONFIG_WORDS: Final = (  # u32 each
     "kind",
     "far",
@@ -73,14 +84,7 @@ STATS_WORDS: Final = (  # u64 each; those of two classes: data, high
     "peak_bytes_high",
     "drop_trim_failed",
     "drop_link_down",
-    "drop_no_route",
-    "drop_not_mine",
-    "drop_malformed",
-    "drop_hop_limit",
-    "drop_switch_down",
-    "drop_silent",
-    "drop_fault_loss",
-    "drop_fault_path",
+    *SWITCH_DROPS,
     "corrupted",
     "marked",
     "trimmed",
@@ -93,14 +97,7 @@ BACKGROUND_WORDS: Final = (  # u64 each
     "arrived",
     "drop_tail",
     "drop_link_down",
-    "drop_no_route",
-    "drop_not_mine",
-    "drop_malformed",
-    "drop_hop_limit",
-    "drop_switch_down",
-    "drop_silent",
-    "drop_fault_loss",
-    "drop_fault_path",
+    *SWITCH_DROPS,
     "corrupted",
 )
 FAULT_LOSS: Final = 1

@@ -38,8 +38,8 @@ from testbed.emulated.kernel_paths import KernelPaths
 from testbed.emulated.port_watch import PortWatch
 from testbed.emulated.rates import Rates
 from testbed.errors import ClusterDied, UserError
+from testbed.faults.injections import TakesFaults
 from testbed.faults.packet_faults import PacketFaults
-from testbed.faults.targets import FaultEvent, Injected
 from testbed.machine import running, sandbox
 from testbed.world import Stream
 from topologies.clos import Fabric
@@ -63,7 +63,7 @@ class InjectedCrash(RuntimeError):
     """What MRCBED_CRASH_AT raises."""
 
 
-class Cluster:
+class Cluster(TakesFaults):
     """``controller`` False writes the switches' tables without Ryu. ``progress(what, share)`` is told how bring-up goes."""
 
     def __init__(
@@ -393,46 +393,11 @@ class Cluster:
 
     # --- faults and counters ---------------------------------------------------------------------------------------
 
-    def set_link(self, name: str, up: bool) -> int:
-        """Plug or pull a cable; monotonic ns at which the kernel was told."""
-        return self.net.faults.set_link(name, up)
-
-    def set_switch(self, name: str, up: bool) -> int:
-        """Revive or kill a switch with all its cables; monotonic ns at which the kernel was first told."""
-        return self.net.faults.set_switch(name, up)
-
-    def inject(self, kind: str, on: str, *, run_seed: int = 0, **keys: Any) -> Injected:
-        """Any fault of the catalogue (testbed/faults/kinds, docs/faults.md): ``inject("loss", "h0:p0-t0-0", probability=0.01)``.
-
-        ``run_seed`` draws what is drawn unless the fault has a ``seed``. It is there until :meth:`clear`, :meth:`heal` or :meth:`stop`.
-        Raises FaultError and FabricError, and then nothing has happened.
-        """
-        return self._injector.inject(kind, on, keys, run_seed)
-
     @property
-    def _injector(self) -> Injector:
+    def injections(self) -> Injector:
         if self._faults is None:
             raise RuntimeError("the cluster is not up: start() comes first")
         return self._faults
-
-    def clear(self, number: int) -> int:
-        """Take one fault back, by its number; monotonic ns at which the kernel was told."""
-        return self._injector.clear(number)
-
-    def faults(self) -> list[Injected]:
-        """The injected faults that are there, oldest first."""
-        return self._injector.active()
-
-    def fault_events(self) -> list[FaultEvent]:
-        """What injected faults did since this was last asked, in order."""
-        return self._injector.events()
-
-    def link_states(self) -> dict[str, bool]:
-        return self.net.faults.link_states()
-
-    def heal(self) -> None:
-        """Every fault taken back, injected or by hand."""
-        self._injector.heal()
 
     def _process_of(self, host: int) -> subprocess.Popen[bytes] | None:
         """The agent of a host; -1: the controller."""

@@ -127,3 +127,47 @@ class Injections:
         self.packets.drop(fault.number)
         self.rates.drop(fault.number)
         return self.faults.hold(fault.number)
+
+
+class TakesFaults:
+    """The part of :class:`testbed.world.World` that breaks a fabric and mends it: the same in both worlds."""
+
+    @property
+    def injections(self) -> Injections:
+        raise NotImplementedError
+
+    def set_link(self, name: str, up: bool) -> int:
+        """Plug or pull a cable; when the data plane was told, ns."""
+        return self.injections.faults.set_link(name, up)
+
+    def set_switch(self, name: str, up: bool) -> int:
+        """Revive or kill a switch with all its cables; when the data plane was first told, ns."""
+        return self.injections.faults.set_switch(name, up)
+
+    def inject(self, kind: str, on: str, *, run_seed: int = 0, **keys: Any) -> Injected:
+        """Any fault of the catalogue (testbed/faults/kinds, docs/faults.md): ``inject("loss", "h0:p0-t0-0", probability=0.01)``.
+
+        ``run_seed`` draws what is drawn unless the fault has a ``seed``. It is there until :meth:`clear`, :meth:`heal` or the world's end.
+        Raises FaultError and FabricError, and then nothing has happened.
+        """
+        return self.injections.inject(kind, on, keys, run_seed)
+
+    def clear(self, number: int) -> int:
+        """Take one fault back, by its number; when the data plane was told, ns."""
+        return self.injections.clear(number)
+
+    def faults(self) -> list[Injected]:
+        """The injected faults that are there, oldest first."""
+        return self.injections.active()
+
+    def fault_events(self) -> list[FaultEvent]:
+        """What injected faults did since this was last asked, in order."""
+        return self.injections.events()
+
+    def link_states(self) -> dict[str, bool]:
+        """Whether each cable is up, by its name."""
+        return self.injections.faults.link_states()
+
+    def heal(self) -> None:
+        """Every fault taken back, injected or by hand."""
+        self.injections.heal()

@@ -14,7 +14,7 @@ from typing import Any
 from agents.kernel.options import KINDS as KERNEL_KINDS
 from testbed.controller.denylist import OPERATOR
 from testbed.errors import ClusterDied, UserError
-from testbed.faults.targets import FaultEvent, Injected
+from testbed.faults.injections import TakesFaults
 from testbed.simulated.controller import SimulatedController
 from testbed.simulated.faults import LinkFaults, SimulatedInjector
 from testbed.simulated.hosts import SimulatedAgent, SimulatedHost
@@ -49,7 +49,7 @@ class SimulatedClock:
         yield wait
 
 
-class SimulatedCluster:
+class SimulatedCluster(TakesFaults):
     """``progress(what, share)`` is told how bring-up goes."""
 
     def __init__(self, fabric: Fabric, *, progress: Callable[[str, float], None] | None = None) -> None:
@@ -142,36 +142,9 @@ class SimulatedCluster:
 
     # --- faults and counters -----------------------------------------------------------------------------------
 
-    def set_link(self, name: str, up: bool) -> int:
-        """Plug or pull a cable; ns."""
-        return self._links.set_link(name, up)
-
-    def set_switch(self, name: str, up: bool) -> int:
-        """Revive or kill a switch with all its cables; ns."""
-        return self._links.set_switch(name, up)
-
-    def inject(self, kind: str, on: str, *, run_seed: int = 0, **keys: Any) -> Injected:
-        """As testbed.emulated.cluster.Cluster.inject; there is no controller to kill."""
-        return self._injector.inject(kind, on, keys, run_seed)
-
-    def clear(self, number: int) -> int:
-        """Take one fault back, by its number; ns."""
-        return self._injector.clear(number)
-
-    def faults(self) -> list[Injected]:
-        """The injected faults that are there, oldest first."""
-        return self._injector.active()
-
-    def fault_events(self) -> list[FaultEvent]:
-        """What injected faults did since this was last asked, in order."""
-        return self._injector.events()
-
-    def link_states(self) -> dict[str, bool]:
-        return self._links.link_states()
-
-    def heal(self) -> None:
-        """Every fault taken back, injected or by hand."""
-        self._injector.heal()
+    @property
+    def injections(self) -> SimulatedInjector:
+        return self._injector
 
     def counters(self) -> list[dict[str, Any]]:
         """One row per port (testbed/dataplane/counters.py)."""

@@ -27,7 +27,7 @@ def agent_state(cluster: Cluster, host: int) -> str:
 
 def state(cluster: Cluster) -> dict[str, Any]:
     """Everything that a fault can change."""
-    packets, counters = cluster._injector.packets, cluster.net.counters
+    packets, counters = cluster.injections.packets, cluster.net.counters
     return {
         "links": cluster.link_states(),
         "gates": counters._gate.tolist(),

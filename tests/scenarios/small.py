@@ -11,15 +11,7 @@ import pytest
 
 from scenarios.schema.scenario import Scenario, load_scenario
 
-TEXT = """
-fabric = "tiny"
-timeout = "30s"
-[workload]
-kind = "ring-allreduce"
-placement = "interleaved"
-message_bytes = "40KiB"
-steps = 12
-warmup_steps = 0
+TRANSPORTS = """
 [[transport]]
 kind = "mrc"
 [[transport]]
@@ -28,7 +20,17 @@ kind = "roce"
 kind = "roce"
 name = "roce-1p"
 fabric = "twin"
-[[fault]]
+"""
+TEXT = f"""
+fabric = "tiny"
+timeout = "30s"
+[workload]
+kind = "ring-allreduce"
+placement = "interleaved"
+message_bytes = "40KiB"
+steps = 12
+warmup_steps = 0
+{TRANSPORTS}[[fault]]
 name = "cable pulled"
 kind = "link"
 on = "used-by-qp"

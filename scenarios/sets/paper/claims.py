@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -94,19 +94,6 @@ class Evidence:
             and (not ended or run["outcome"] == "done")
         ]
 
-    def values(
-        self,
-        part: str,
-        transport: str,
-        figure: Figure,
-        where: Mapping[str, Any] | None = None,
-        placement: str | None = None,
-        ended: bool = True,
-    ) -> list[float]:
-        """A figure of each of those runs that has it."""
-        found = [value_of(run, figure) for run in self.runs(part, transport, where, placement, ended)]
-        return [value for value in found if value is not None]
-
     def median(
         self,
         part: str,
@@ -117,7 +104,7 @@ class Evidence:
         ended: bool = True,
     ) -> float | None:
         """Over the seeds (and placements, unless one is given); None if no run has the figure."""
-        found = self.values(part, transport, figure, where, placement, ended)
+        found = values(self.runs(part, transport, where, placement, ended), figure)
         return statistics.median(found) if found else None
 
     def settings(self, part: str, key: str) -> list[Any]:
@@ -137,6 +124,12 @@ def value_of(run: Run, figure: Figure) -> float | None:
         except (KeyError, IndexError, TypeError, ValueError):
             return None
     return float(at) if isinstance(at, (int, float)) and not isinstance(at, bool) else None
+
+
+def values(runs: Iterable[Run], figure: Figure) -> list[float]:
+    """A figure of each run that has it."""
+    found = (value_of(run, figure) for run in runs)
+    return [value for value in found if value is not None]
 
 
 def bus_share(run: Run) -> float | None:

@@ -5,7 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from scenarios.sets.paper import plots
-from scenarios.sets.paper.claims import Claim, Evidence, Row, Run, all_hold, at_least, at_most, bus_share, judged, number, percent, value_of
+from scenarios.sets.paper.claims import (
+    Claim,
+    Evidence,
+    Row,
+    Run,
+    all_hold,
+    at_least,
+    at_most,
+    bus_share,
+    judged,
+    number,
+    percent,
+    value_of,
+    values,
+)
 from scenarios.sets.paper.figure import PaperFigure, Part
 
 SIZE, LOSS = "workload.message_bytes", "fault.0.probability"
@@ -72,7 +86,7 @@ def mild(e: Evidence, transport: str, size: Any, loss: float) -> str:
     """Why go-back-N suffers less here than there, with what these runs show."""
     where = {SIZE: size, LOSS: loss}
     lost, again, timeouts = (
-        sum(e.values("main", transport, key, where, ended=False)) for key in ("packets.lost", "packets.retransmitted", "timeouts.rto")
+        sum(values(e.runs("main", transport, where, ended=False), key)) for key in ("packets.lost", "packets.retransmitted", "timeouts.rto")
     )
     seen = f"{number(again / lost, '.1f')} retransmissions per lost packet" if lost else "no loss"
     step = e.median("main", transport, lambda run: _over_rtt(run, "typical_step_ns"), where, ended=False)

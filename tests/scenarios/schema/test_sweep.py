@@ -15,8 +15,9 @@ from scenarios.run.runner import Runner, plan
 from scenarios.schema.scenario import Scenario, ScenarioError, load_scenario
 from scenarios.schema.sweep import short_keys, suffix
 from tests.scenarios.fakes import FakeCluster
+from tests.scenarios.small import TRANSPORTS
 
-BODY = """
+BODY = f"""
 fabric = "tiny"
 seeds = [1, 2, 3]
 [workload]
@@ -24,15 +25,7 @@ kind = "ring-allreduce"
 placement = ["packed", "interleaved"]
 message_bytes = "64KiB"
 steps = 4
-[[transport]]
-kind = "mrc"
-[[transport]]
-kind = "roce"
-[[transport]]
-kind = "roce"
-name = "roce-1p"
-fabric = "twin"
-[[fault]]
+{TRANSPORTS}[[fault]]
 name = "lossy"
 kind = "loss"
 on = "p0-t0-0:p0-t1-0"
