@@ -150,27 +150,19 @@ class Agent:
         arguments = (collective, message_bytes, dtype, steps, warmup, seed)
         self.prepared = (arguments, find(collective)(self.groups[-1], self.slices, message_bytes, dtype, steps, warmup, seed))
 
-    def op_start(
-        self, collective: str, message_bytes: int, dtype: str = "int32", steps: int = 1, warmup: int = 0, seed: int = 0,
-        flows: list[dict[str, Any]] | None = None, outstanding: int = 4, at: int | None = None,
-    ) -> None:  # fmt: skip
-        """Begin; results come as notifications. ``flows``, ``outstanding`` and ``at`` (monotonic ns, now without) are for flows only."""
+    def op_start(self, collective: str, message_bytes: int, seed: int = 0, **more: Any) -> None:
+        """Begin; results come as notifications. ``more``: as :meth:`_flows` or :meth:`_collective` takes it."""
         if not self.groups or not self.groups[-1].connected:
             raise CollectiveError("setup and connect come before start")
         if self.job is not None:
             raise CollectiveError("a collective is running already")
-        group = self.groups[-1]
         job: Collective | Flows
         flow_log = None
         if collective == FLOWS:
-            job = Flows(group, parse(flows, group.n) if flows else self.flows, message_bytes, outstanding, seed, at)
+            job = self._flows(message_bytes, seed, **more)
             flow_log = FlowLog(self.device.engine, job, self.write, self.accounted)
         else:
-            ready, self.prepared = self.prepared, None
-            if ready is not None and ready[0] == (collective, message_bytes, dtype, steps, warmup, seed) and ready[1].group is group:
-                job = ready[1]
-            else:
-                job = find(collective)(group, self.slices, message_bytes, dtype, steps, warmup, seed)
+            job = self._collective(collective, message_bytes, seed, **more)
         self._end_flow_log()
         job.begin()
         self.flow_log = flow_log
@@ -179,6 +171,20 @@ class Agent:
         self._look_for_cut_off()
         pending, self.pending = self.pending, []
         job.completed(pending)
+
+    def _flows(
+        self, message_bytes: int, seed: int, flows: list[dict[str, Any]] | None = None, outstanding: int = 4, at: int | None = None
+    ) -> Flows:
+        """``flows``: other ones than those set up; ``outstanding``: messages of each at once; ``at``: monotonic ns, now without."""
+        group = self.groups[-1]
+        return Flows(group, parse(flows, group.n) if flows else self.flows, message_bytes, outstanding, seed, at)
+
+    def _collective(self, name: str, message_bytes: int, seed: int, dtype: str = "int32", steps: int = 1, warmup: int = 0) -> Collective:
+        """The one that was prepared, if it is the same."""
+        ready, self.prepared = self.prepared, None
+        if ready is not None and ready[0] == (name, message_bytes, dtype, steps, warmup, seed) and ready[1].group is self.groups[-1]:
+            return ready[1]
+        return find(name)(self.groups[-1], self.slices, message_bytes, dtype, steps, warmup, seed)
 
     def op_abort(self) -> None:
         """Forget the collective and all queue pairs; the next set-up makes new ones, the old ones run dry."""
