@@ -32,6 +32,10 @@ class Options:
             raise Refused("", f"= {data!r} must be true, false or a table")
         return cls(**given({} if data is True else data, _OPTIONS))
 
+    def __reduce__(self) -> tuple[type[Options], tuple[Any, ...]]:
+        """Made anew on unpickling, in the process of another run: the compiled class refuses pickle's way of setting a frozen value."""
+        return Options, tuple(self.to_dict().values())
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values that :meth:`read` turns back into an equal value."""
         return asdict(self)

@@ -150,8 +150,13 @@ class Agent:
         arguments = (collective, message_bytes, dtype, steps, warmup, seed)
         self.prepared = (arguments, find(collective)(self.groups[-1], self.slices, message_bytes, dtype, steps, warmup, seed))
 
-    def op_start(self, collective: str, message_bytes: int, seed: int = 0, **more: Any) -> None:
-        """Begin; results come as notifications. ``more``: as :meth:`_flows` or :meth:`_collective` takes it."""
+    def op_start(
+        self, collective: str, message_bytes: int, seed: int = 0, flows: list[dict[str, Any]] | None = None, outstanding: int = 4,
+        at: int | None = None, **more: Any,
+    ) -> None:  # fmt: skip
+        """Begin; results come as notifications. ``flows`` (other ones than those set up), ``outstanding`` (messages of each at once) and
+        ``at`` (monotonic ns, now without) are for flows only, ``more`` (see :meth:`_collective`) for collectives only.
+        """
         if not self.groups or not self.groups[-1].connected:
             raise CollectiveError("setup and connect come before start")
         if self.job is not None:
@@ -159,7 +164,8 @@ class Agent:
         job: Collective | Flows
         flow_log = None
         if collective == FLOWS:
-            job = self._flows(message_bytes, seed, **more)
+            group = self.groups[-1]
+            job = Flows(group, parse(flows, group.n) if flows else self.flows, message_bytes, outstanding, seed, at)
             flow_log = FlowLog(self.device.engine, job, self.write, self.accounted)
         else:
             job = self._collective(collective, message_bytes, seed, **more)
@@ -171,13 +177,6 @@ class Agent:
         self._look_for_cut_off()
         pending, self.pending = self.pending, []
         job.completed(pending)
-
-    def _flows(
-        self, message_bytes: int, seed: int, flows: list[dict[str, Any]] | None = None, outstanding: int = 4, at: int | None = None
-    ) -> Flows:
-        """``flows``: other ones than those set up; ``outstanding``: messages of each at once; ``at``: monotonic ns, now without."""
-        group = self.groups[-1]
-        return Flows(group, parse(flows, group.n) if flows else self.flows, message_bytes, outstanding, seed, at)
 
     def _collective(self, name: str, message_bytes: int, seed: int, dtype: str = "int32", steps: int = 1, warmup: int = 0) -> Collective:
         """The one that was prepared, if it is the same."""

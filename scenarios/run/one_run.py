@@ -200,25 +200,22 @@ class OneRun:
     def begin(self) -> int:
         """Tell every agent to start; returns when they do (monotonic ns)."""
         work, timeline = self.work, self.timeline
-        what: dict[str, Any] = {
-            "collective": self.collective, "message_bytes": work.message_bytes, "dtype": work.dtype, "steps": work.steps,
-            "warmup": work.warmup_steps, "seed": self.spec.seed,
-        }  # fmt: skip
+        what: dict[str, Any] = {"collective": self.collective, "message_bytes": work.message_bytes, "seed": self.spec.seed}
         if not self.flows:  # drawing inputs takes an agent a while: none is to wait for a peer that draws
+            what |= {"dtype": work.dtype, "steps": work.steps, "warmup": work.warmup_steps}
             for agent in self.ranked():
                 agent.call("prepare", **what)
         if self.watch is not None:
             self.watch.mark()
         start = self.clock.now() + (LEAD_NS if self.flows else 0)
-        more: dict[str, Any] = {}
         if self.flows:
-            more = {"flows": [flow.for_agents() for flow in self.flows], "outstanding": work.outstanding, "at": start}
+            what |= {"flows": [flow.for_agents() for flow in self.flows], "outstanding": work.outstanding, "at": start}
             self.record["t0"] = start
         self.window = [start, start]
         self.journal(start, "start", key=self.spec.key)
         self.background.start(start)
         for agent in self.ranked():
-            agent.call("start", **what, **more)
+            agent.call("start", **what)
         if work.is_pattern:
             timeline.measured_step_began(0, start)
         elif work.warmup_steps == 0:

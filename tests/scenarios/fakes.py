@@ -97,7 +97,7 @@ class FakeAgent:
         return {}
 
     def op_start(
-        self, collective: str, message_bytes: int, dtype: str, steps: int, warmup: int, seed: int,
+        self, collective: str, message_bytes: int, seed: int, dtype: str = "", steps: int = 0, warmup: int = 0,
         flows: list[dict[str, Any]] | None = None, outstanding: int = 0, at: int = 0,
     ) -> dict[str, Any]:  # fmt: skip
         if flows:

@@ -99,7 +99,7 @@ class Nscc(Congestion):
         bdp = rates * self.cfg_rtt / 8e9
         a = bdp / REFERENCE_BDP
         b = self.target / (REFERENCE_RTT * self.config.scale)
-        # 1.5 BDP may be on the way; what the peer has, and will only tell with its next SACK, is not [ours].
+        # 1.5 BDP may be on the way; what the peer holds until its next SACK is not [ours].
         self.max_wnd = max(MAX_BDP * rates * self.base_rtt / 8e9, float(self.mtu)) + self.config.sack_bytes
         self.alpha = 4.0 * a * b * self.mtu / self.target
         self.fi = 5.0 * a * self.mtu
