@@ -68,30 +68,30 @@ def compare(rows: pd.DataFrame, figures: Sequence[str] = FIGURES) -> pd.DataFram
     settings = settings_of(rows)
     keys = [key for key in VARIABLES if key != "seed"] + settings
     lines: list[dict[str, Any]] = []
-    wanted = {workload: _present(mine, figures) for workload, mine in rows.groupby("workload", sort=False)} if len(rows) else {}
-    for values, mine in rows.groupby(keys, sort=False, dropna=False) if len(rows) else ():
+    present = {workload: _present(group, figures) for workload, group in rows.groupby("workload", sort=False)} if len(rows) else {}
+    for values, group in rows.groupby(keys, sort=False, dropna=False) if len(rows) else ():
         variables = {key: _plain(value) for key, value in zip(keys, values, strict=True)}
-        good = mine[~mine["verdict"].isin(NOT_COMPARED)]
-        for figure in wanted[variables["workload"]]:
-            numbers = _numbers(good, figure)
+        counted = group[~group["verdict"].isin(NOT_COMPARED)]
+        for figure in present[variables["workload"]]:
+            numbers = _numbers(counted, figure)
             low, high = median_interval(numbers) or (None, None)
-            ideal, degraded = (_theory(good, source) for source in _theory_of(figure))
+            ideal, degraded = (_theory(counted, source) for source in _theory_of(figure))
             lines.append(
                 {
                     **variables, "figure": figure, "unit": unit_of(figure), "n": len(numbers),
                     "median": _median(numbers), "low": low, "high": high, "ideal": ideal,
-                    "degraded": None if degraded == ideal else degraded, "failed": len(mine) - len(good),
-                    "doubtful": int((good["verdict"] == "not trustworthy").sum()),
+                    "degraded": None if degraded == ideal else degraded, "failed": len(group) - len(counted),
+                    "doubtful": int((counted["verdict"] == "not trustworthy").sum()),
                 }
             )  # fmt: skip
-    found = table(lines, floats=("median", "low", "high", "ideal", "degraded"))
-    return found.reindex(columns=[*keys, *COLUMNS]) if len(lines) else pd.DataFrame(columns=[*keys, *COLUMNS])
+    frame = table(lines, floats=("median", "low", "high", "ideal", "degraded"))
+    return frame.reindex(columns=[*keys, *COLUMNS]) if len(lines) else pd.DataFrame(columns=[*keys, *COLUMNS])
 
 
 def _present(rows: pd.DataFrame, figures: Sequence[str]) -> list[str]:
     """Columns with some value that the figures name, in their order."""
-    found = [column for figure in figures for column in rows.columns if fnmatchcase(column, figure)]
-    return [column for column in dict.fromkeys(found) if rows[column].notna().any()]
+    columns = [column for figure in figures for column in rows.columns if fnmatchcase(column, figure)]
+    return [column for column in dict.fromkeys(columns) if rows[column].notna().any()]
 
 
 def _numbers(rows: pd.DataFrame, column: str) -> list[float]:

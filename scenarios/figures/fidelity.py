@@ -55,9 +55,9 @@ class Judgement:
 
 def verdict_of(entry: Mapping[str, Any]) -> str:
     """Of an entry of summary.json. One made before there were three is judged by what it tells: reasons, packets, sums."""
-    told = entry.get("fidelity", {}).get("verdict")
-    if told in (TRUSTWORTHY, DOUBTFUL, INVALID):
-        return str(told)
+    verdict = entry.get("fidelity", {}).get("verdict")
+    if verdict in (TRUSTWORTHY, DOUBTFUL, INVALID):
+        return str(verdict)
     if entry.get("wrong") or entry.get("packets", {}).get("unexplained"):
         return INVALID
     return DOUBTFUL if entry.get("distrust") else TRUSTWORTHY
@@ -102,7 +102,7 @@ class Evidence:
 def judge(run: Evidence) -> Judgement:
     """What a run is worth, and why."""
     loops = [loop for loop in run.loops if loop.get("host") not in run.stragglers]
-    held_up = {f"h{host}" for host in run.stragglers}
+    stalled_hosts = {f"h{host}" for host in run.stragglers}
     watch = run.watch
     invalid = [
         *([f"{run.wrong} results are wrong"] if run.wrong else []),
@@ -112,7 +112,7 @@ def judge(run: Evidence) -> Judgement:
     ]
     doubtful = [
         *(_suspended(watch, run.window) if watch else ()),
-        *_waiting(run.samples, run.window, watch or {}, run.base_rtt_ns, held_up),
+        *_waiting(run.samples, run.window, watch or {}, run.base_rtt_ns, stalled_hosts),
         *_late(loops, run.base_rtt_ns),
         *(_unwatched(watch) if watch else ()),
         *(["the packet counters could not be read at the end"] if run.unexplained is None else []),
@@ -138,9 +138,9 @@ def _packets(run: Evidence) -> Iterable[str]:
         yield f"the packet counts of {gap['where']} do not balance: {gap['packets']} packets, {gap['bytes']} bytes"
 
 
-def _ports(found: Mapping[str, Any], touched: set[str]) -> Iterable[str]:
-    frame = int(found.get("frame_bytes", 0))
-    for row in found.get("ports", ()):
+def _ports(report: Mapping[str, Any], touched: set[str]) -> Iterable[str]:
+    frame = int(report.get("frame_bytes", 0))
+    for row in report.get("ports", ()):
         if row["link"] in touched:
             continue
         rate = f"{row['rate_bps'] / 1e6:g} Mb/s"
@@ -173,33 +173,33 @@ def _suspended(watch: Mapping[str, Any], window: tuple[int, int]) -> Iterable[st
 
 
 def _waiting(
-    samples: Sequence[Sequence[float]], window: tuple[int, int], watch: Mapping[str, Any], base_rtt_ns: int, held_up: set[str]
+    samples: Sequence[Sequence[float]], window: tuple[int, int], watch: Mapping[str, Any], base_rtt_ns: int, stalled_hosts: set[str]
 ) -> Iterable[str]:
     """What agents waited for a core decides; a busy machine in which they did not is none of their business. Unknown, it counts."""
-    agents = agents_of(watch) - held_up
+    agents = agents_of(watch) - stalled_hosts
     waits = {row["name"]: row["delay_ns"] / row["turns"] for row in watch.get("processes", ()) if row["name"] in agents and row["turns"]}
     late = {name: wait for name, wait in waits.items() if wait > DELAY_RTTS * base_rtt_ns}
     if late:
         worst = max(late, key=lambda name: late[name])
         longest = f"up to {late[worst] / 1e6:.1f} ms for a core on average (tolerance {DELAY_RTTS:g} base RTTs)"
-        yield f"{_agents(late, waits, worst)} waited {longest}{_by(watch)}"
+        yield f"{_agents(late, waits, worst)} waited {longest}{_load_and_remedy(watch)}"
     if waits:
         return
     inside = [share for t, share in samples if window[0] <= t <= window[1] + SAMPLE_S * 1e9]
     busy_s = sum(share > BUSY for share in inside) * SAMPLE_S
     if busy_s > max(1.0, BUSY_SHARE * (window[1] - window[0]) / 1e9):
         unknown = "the agents' waiting times for a core are not known"
-        yield f"the machine was more than {BUSY:.0%} busy for {busy_s:.1f} s, {unknown}{_by(watch)}"
+        yield f"the machine was more than {BUSY:.0%} busy for {busy_s:.1f} s, {unknown}{_load_and_remedy(watch)}"
     pressure = watch.get("pressure")
     if pressure is not None and pressure > PRESSURE:
         yield f"a task on the machine waited for a core for {min(pressure, 1.0):.0%} of the time: free the machine"
 
 
-def _agents(late: Collection[str], of: Collection[str], worst: str) -> str:
-    return f"the agent of {worst}" if len(late) == 1 else f"{len(late)} of {len(of)} agents (worst: {worst})"
+def _agents(late: Collection[str], every: Collection[str], worst: str) -> str:
+    return f"the agent of {worst}" if len(late) == 1 else f"{len(late)} of {len(every)} agents (worst: {worst})"
 
 
-def _by(watch: Mapping[str, Any]) -> str:
+def _load_and_remedy(watch: Mapping[str, Any]) -> str:
     """By whom the machine was busy, and the remedy for the largest part that has one; "" of results that do not tell."""
     shares = watch.get("cpu_shares")
     if shares is None:
@@ -210,8 +210,8 @@ def _by(watch: Mapping[str, Any]) -> str:
         "steal": "give this virtual machine cores of its own",
     }
     names = {"own": "this run's processes", "others": "other processes", "interrupts": "interrupts", "steal": "stolen by the hypervisor"}
-    said = ", ".join(f"{shares[part]:.0%} {name}" for part, name in names.items())
-    return f": the machine was {shares['busy']:.0%} busy ({said}): {remedies[max(remedies, key=lambda part: shares[part])]}"
+    parts = ", ".join(f"{shares[part]:.0%} {name}" for part, name in names.items())
+    return f": the machine was {shares['busy']:.0%} busy ({parts}): {remedies[max(remedies, key=lambda part: shares[part])]}"
 
 
 def _late(loops: Sequence[Mapping[str, Any]], base_rtt_ns: int) -> Iterable[str]:
@@ -250,27 +250,27 @@ def agents_of(watch: Mapping[str, Any]) -> set[str]:
 
 
 def figures(
-    made: Judgement, loops: Sequence[Mapping[str, Any]], causes: Mapping[str, int], watch: Mapping[str, Any] | None
+    judgement: Judgement, loops: Sequence[Mapping[str, Any]], causes: Mapping[str, int], watch: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """``fidelity`` of an entry of summary.json: the verdict, the reasons, and what was measured; docs/results.md has the keys."""
-    out: dict[str, Any] = {"verdict": made.verdict, "invalid": list(made.invalid), "doubtful": list(made.doubtful)}
+    summary: dict[str, Any] = {"verdict": judgement.verdict, "invalid": list(judgement.invalid), "doubtful": list(judgement.doubtful)}
     if watch is None:
-        return out
+        return summary
     rows = watch.get("ports", {}).get("ports", [])
     busy = [row["busy_share"] for row in rows if row["busy_share"] is not None]
-    used = {row["name"]: row for row in watch.get("processes", ())}
+    by_name = {row["name"]: row for row in watch.get("processes", ())}
     window = watch.get("window_ns")
-    agents = [used[name] for name in agents_of(watch)]
+    agents = [by_name[name] for name in agents_of(watch)]
 
-    def percent(of: Iterable[Mapping[str, Any]], key: str = "cpu_ns") -> float | None:
+    def percent(processes: Iterable[Mapping[str, Any]], key: str = "cpu_ns") -> float | None:
         """Of one core."""
-        return round(100 * sum(row[key] for row in of) / window, 1) if window else None
+        return round(100 * sum(row[key] for row in processes) / window, 1) if window else None
 
-    return out | {
+    return summary | {
         "cpu": {
             "agents_percent": percent(agents), "agent_max_percent": max((percent([a]) or 0.0 for a in agents), default=None),
-            **{f"{name}_percent": percent([used[name]]) for name in ("controller", "runner") if name in used}, "cores": watch["cores"],
-            "machine_shares": watch.get("cpu_shares"),
+            **{f"{name}_percent": percent([by_name[name]]) for name in ("controller", "runner") if name in by_name},
+            "cores": watch["cores"], "machine_shares": watch.get("cpu_shares"),
         },
         "waiting": {
             "pressure": watch.get("pressure"),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from scenarios.figures.measure import Run
-from scenarios.figures.outages import LATE_RTTS, NO_LOSS, Outage, began, hit, outages, path_lines, peers_at_once, sending_pairs
+from scenarios.figures.outages import LATE_RTTS, NO_LOSS, Outage, hit, outages_of, path_lines, peers_at_once, sending_pairs, traffic_start
 from topologies.paths import path_evs
 
 Pair = tuple[int, int]
@@ -26,7 +26,7 @@ class Logs:
     """A run's lines that these figures need, picked once."""
 
     run: Run
-    found: list[Outage]
+    outages: list[Outage]
     pairs: list[Pair]
     verdicts: list[dict[str, Any]]  # EVs that became ASSUMED_BAD
     losses: list[dict[str, Any]]
@@ -36,7 +36,7 @@ class Logs:
     def of(cls, run: Run) -> Logs:
         # From DENIED it is none: the denial ended, and the path has to prove itself.
         verdicts = [line for line in path_lines(run, "ev") if line["to"] == "ASSUMED_BAD" and line.get("from") != "DENIED"]
-        return cls(run, outages(run), sending_pairs(run), verdicts, path_lines(run, "loss"), run.of("reroute"))
+        return cls(run, outages_of(run), sending_pairs(run), verdicts, path_lines(run, "loss"), run.of("reroute"))
 
     def dead(self, outage: Outage) -> dict[Pair, frozenset[int]]:
         """(sender, receiver) -> EVs that the outage hits; those with none are left out."""
@@ -65,9 +65,9 @@ def of_queue(line: Mapping[str, Any], pair: Pair, qpn: int | None) -> bool:
 
 def srtt_before(run: Run, pair: Pair, qpn: int | None, t: int, verdict: Mapping[str, Any] | None) -> int:
     """The smoothed RTT that a sender last logged before ``t``, else what its first verdict says, else the base RTT, ns."""
-    told = [line["srtt_ns"] for line in run.of("srtt", "cwnd") if line["t"] <= t and of_queue(line, pair, qpn) and line.get("srtt_ns")]
-    if told:
-        return int(told[-1])
+    samples = [line["srtt_ns"] for line in run.of("srtt", "cwnd") if line["t"] <= t and of_queue(line, pair, qpn) and line.get("srtt_ns")]
+    if samples:
+        return int(samples[-1])
     if verdict is not None and verdict.get("srtt_ns"):
         return int(verdict["srtt_ns"])
     local = run.fabric.t0_of(pair[0]) == run.fabric.t0_of(pair[1])
@@ -76,14 +76,14 @@ def srtt_before(run: Run, pair: Pair, qpn: int | None, t: int, verdict: Mapping[
 
 def packet_gap_ns(run: Run, pair: Pair, t: int) -> float | None:
     """Mean time between two data packets of a sender to one peer before ``t``; None if it had not sent."""
-    mine = run.evs[(run.evs["host"] == pair[0]) & (run.evs["peer"] == pair[1]) & (run.evs["t_ns"] + run.evs["bin_ns"] <= t)]
-    if len(mine):
-        counts = mine.groupby("t_ns")["tx_packets"].sum()
-        bin_ns = int(mine["bin_ns"].max())
+    bins = run.evs[(run.evs["host"] == pair[0]) & (run.evs["peer"] == pair[1]) & (run.evs["t_ns"] + run.evs["bin_ns"] <= t)]
+    if len(bins):
+        counts = bins.groupby("t_ns")["tx_packets"].sum()
+        bin_ns = int(bins["bin_ns"].max())
     else:
-        mine = run.goodput[(run.goodput["host"] == pair[0]) & (run.goodput["t_ns"] + run.goodput["bin_ns"] <= t)]
-        counts = mine.groupby("t_ns")["tx_bytes"].sum() / run.fabric.mtu / peers_at_once(run, pair[0])
-        bin_ns = int(mine["bin_ns"].max()) if len(mine) else 0
+        bins = run.goodput[(run.goodput["host"] == pair[0]) & (run.goodput["t_ns"] + run.goodput["bin_ns"] <= t)]
+        counts = bins.groupby("t_ns")["tx_bytes"].sum() / run.fabric.mtu / peers_at_once(run, pair[0])
+        bin_ns = int(bins["bin_ns"].max()) if len(bins) else 0
     busy = counts[counts > 0].iloc[-BUSY_BINS:]
     return bin_ns / statistics.median(busy) if len(busy) else None
 
@@ -104,9 +104,9 @@ def window_until(run: Run, pair: Pair, qpn: int | None, t: int, verdict: Mapping
     """
     until = t if verdict is None else int(verdict["t"])
     lines = [line for line in run.of("cwnd", "srtt") if line["t"] <= until and of_queue(line, pair, qpn)]
-    told = [(int(line["t"]), int(line[key])) for line in lines for key in ("cwnd", "window") if line.get(key)]
-    before = [window for at, window in told if at <= t][-1:]
-    later = [window for at, window in told if at > t]
+    windows = [(int(line["t"]), int(line[key])) for line in lines for key in ("cwnd", "window") if line.get(key)]
+    before = [window for at, window in windows if at <= t][-1:]
+    later = [window for at, window in windows if at > t]
     if verdict is not None and verdict.get("window"):
         later.append(int(verdict["window"]))
     return max(before + later, default=None)
@@ -117,8 +117,8 @@ def window_until(run: Run, pair: Pair, qpn: int | None, t: int, verdict: Mapping
 
 def queues_of(logs: Logs, pair: Pair) -> list[int | None]:
     """Queue pairs of a sender to a peer of whose paths there is a line; None stands for lines that name none."""
-    found = {line.get("qpn") for line in [*logs.verdicts, *logs.losses] if pair_of(line) == pair}
-    return sorted(found, key=lambda qpn: -1 if qpn is None else qpn)
+    qpns = {line.get("qpn") for line in [*logs.verdicts, *logs.losses] if pair_of(line) == pair}
+    return sorted(qpns, key=lambda qpn: -1 if qpn is None else qpn)
 
 
 def left_paths(logs: Logs, outage: Outage, pair: Pair, evs: frozenset[int], qpn: int | None) -> dict[str, Any] | None:
@@ -128,18 +128,18 @@ def left_paths(logs: Logs, outage: Outage, pair: Pair, evs: frozenset[int], qpn:
     (a rank that waited for another one), and could not know: its time counts from one rotation before that packet [ours].
     """
     run, rtt = logs.run, logs.run.fabric.base_rtt_ns
-    late = outage.end + LATE_RTTS * rtt
-    verdicts = [v for v in logs.verdicts if of_queue(v, pair, qpn) and v["ev"] in evs and outage.begin <= v["t"] <= late]
+    deadline = outage.end + LATE_RTTS * rtt
+    verdicts = [v for v in logs.verdicts if of_queue(v, pair, qpn) and v["ev"] in evs and outage.begin <= v["t"] <= deadline]
     losses = [x for x in logs.losses if of_queue(x, pair, qpn) and x["ev"] in evs and x["t"] >= outage.begin]
     losses = [x for x in losses if outage.begin - LATE_RTTS * rtt <= x["sent_ns"] <= outage.end]
     sent = [v["last_data_ns"] for v in verdicts if v.get("last_data_ns")] + [x["sent_ns"] for x in losses]
     sent = [min(t, outage.end) for t in sent]
     if not verdicts and not losses:
         return None
-    first = min(verdicts, key=lambda v: v["t"], default=None)
-    srtt = srtt_before(run, pair, qpn, outage.begin, first)
-    count = evs_of(run, pair, first)
-    gap, window = packet_gap_ns(run, pair, outage.begin), window_until(run, pair, qpn, outage.begin, first)
+    first_verdict = min(verdicts, key=lambda v: v["t"], default=None)
+    srtt = srtt_before(run, pair, qpn, outage.begin, first_verdict)
+    count = evs_of(run, pair, first_verdict)
+    gap, window = packet_gap_ns(run, pair, outage.begin), window_until(run, pair, qpn, outage.begin, first_verdict)
     rotation = None if gap is None else count * gap
     begin = max(outage.begin, min((x["sent_ns"] for x in losses), default=0) - round(rotation or 0))
     after = max(0, max(sent, default=begin) - begin)
@@ -157,25 +157,25 @@ def left_paths(logs: Logs, outage: Outage, pair: Pair, evs: frozenset[int], qpn:
     }
 
 
-def leaving(logs: Logs, mine: Sequence[Outage]) -> dict[str, Any]:
+def leaving(logs: Logs, outages: Sequence[Outage]) -> dict[str, Any]:
     """Over all senders and all outages of a fault that began under traffic: the worst of :func:`left_paths`."""
-    start = began(logs.run)
-    made = [
-        found
-        for outage in mine
+    start = traffic_start(logs.run)
+    departures = [
+        departure
+        for outage in outages
         if outage.kills and outage.begin > start
         for pair, evs in logs.dead(outage).items()
         for qpn in queues_of(logs, pair)
-        if (found := left_paths(logs, outage, pair, evs, qpn)) is not None
+        if (departure := left_paths(logs, outage, pair, evs, qpn)) is not None
     ]
-    most = max(made, key=lambda m: m["losses"], default=None)
+    most = max(departures, key=lambda m: m["losses"], default=None)
     return {
-        "left_queue_pairs": len(made),
-        "srtt_ns": int(statistics.median([m["srtt_ns"] for m in made])) if made else None,
-        "rotation_ns": max((m["rotation_ns"] for m in made if m["rotation_ns"] is not None), default=None),
-        "last_on_dead_rtts": worst_of([m["rtts"] for m in made]),
-        "last_on_dead_over_rotation": worst_of([m["over_rotation"] for m in made]),
+        "left_queue_pairs": len(departures),
+        "srtt_ns": int(statistics.median([m["srtt_ns"] for m in departures])) if departures else None,
+        "rotation_ns": max((m["rotation_ns"] for m in departures if m["rotation_ns"] is not None), default=None),
+        "last_on_dead_rtts": worst_of([m["rtts"] for m in departures]),
+        "last_on_dead_over_rotation": worst_of([m["over_rotation"] for m in departures]),
         "losses_per_ev": None if most is None else most["losses"],
         "losses_per_ev_bound": None if most is None else most["bound"],
-        "ev_loss_excess": worst_of([m["excess"] for m in made]),
+        "ev_loss_excess": worst_of([m["excess"] for m in departures]),
     }

@@ -110,8 +110,8 @@ class Run:
         frame = self.steps[~self.steps["warmup"].astype(bool)]
         if frame.empty:
             return pd.Series(dtype="int64")
-        took = (frame["end_ns"] - frame["start_ns"]).groupby(frame["step"]).agg(["max", "count"])
-        return took.loc[took["count"] == len(self.record["ranks"]), "max"].astype("int64")
+        durations = (frame["end_ns"] - frame["start_ns"]).groupby(frame["step"]).agg(["max", "count"])
+        return durations.loc[durations["count"] == len(self.record["ranks"]), "max"].astype("int64")
 
     @cached_property
     def window(self) -> tuple[int, int]:
@@ -234,14 +234,14 @@ def port_rows(record: dict[str, Any]) -> list[dict[str, Any]]:
     before = {row["port"]: row for row in record.get("counters_before", [])}
     rows = []
     for row in record.get("counters_after", []):
-        was = before.get(row["port"], {})
-        made = {k: v if k in _PORT_KEYS or k in _GAUGES else int(v) - int(was.get(k, 0)) for k, v in row.items()}
-        if "met_packets" in made:  # what this run's packets met
-            made["backlog_mean_bytes"] = mean_backlog(made)
-        if "backlog_peak_bytes" in made:  # kept for the fabric's life: known of this run only if it raised it
-            peak = int(made["backlog_peak_bytes"])
-            made["raised_peak_bytes"] = peak if peak > int(was.get("backlog_peak_bytes", 0)) else None
-        rows.append(made)
+        earlier = before.get(row["port"], {})
+        difference = {k: v if k in _PORT_KEYS or k in _GAUGES else int(v) - int(earlier.get(k, 0)) for k, v in row.items()}
+        if "met_packets" in difference:  # what this run's packets met
+            difference["backlog_mean_bytes"] = mean_backlog(difference)
+        if "backlog_peak_bytes" in difference:  # kept for the fabric's life: known of this run only if it raised it
+            peak = int(difference["backlog_peak_bytes"])
+            difference["raised_peak_bytes"] = peak if peak > int(earlier.get("backlog_peak_bytes", 0)) else None
+        rows.append(difference)
     return rows
 
 
@@ -277,8 +277,8 @@ def books(record: dict[str, Any]) -> dict[str, Any]:
     causes = {key.removesuffix("_packets"): sum(int(row.get(key, 0)) for row in ports) for key in DROPS}
     causes |= {key: total(key) for key in AGENT_DROPS}
     # What a host's own port drops, the kernel reports to the sending agent as well: one loss, told twice.
-    told = sum(int(row.get(key, 0)) for row in ports if of_host(row) for key in DROPS_AT_SENDING)
-    causes["tx_refused"] = max(0, causes["tx_refused"] - told)
+    refused_at_ports = sum(int(row.get(key, 0)) for row in ports if of_host(row) for key in DROPS_AT_SENDING)
+    causes["tx_refused"] = max(0, causes["tx_refused"] - refused_at_ports)
     sent, delivered, lost = total("tx_packets"), total("rx_packets"), sum(causes.values())
     if record.get("kind") in KERNEL_KINDS:
         sent, delivered = kernel_frames(port_rows(record))
@@ -337,10 +337,10 @@ def tables_of(run: Run) -> dict[str, pd.DataFrame]:
 
 def write_tables(runs: list[Run], directory: Path) -> None:
     """Every table as Parquet. One run's log is in memory at a time, and of the others their tables."""
-    read = [tables_of(run) for run in runs]
+    per_run = [tables_of(run) for run in runs]
     for name in TABLES:
-        every = [tables.pop(name) for tables in read]
-        frames = [frame for frame in every if not frame.empty]
-        table = pd.concat(frames, ignore_index=True) if frames else every[0] if every else pd.DataFrame()
+        all_frames = [tables.pop(name) for tables in per_run]
+        frames = [frame for frame in all_frames if not frame.empty]
+        table = pd.concat(frames, ignore_index=True) if frames else all_frames[0] if all_frames else pd.DataFrame()
         with replacing(directory / f"{name}.parquet") as part:
             table.to_parquet(part, index=False)

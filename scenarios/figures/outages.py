@@ -61,34 +61,34 @@ class Outage:
         return self.dead or (self.entry.loses and self.probability >= 1)
 
 
-def outages(run: Run) -> list[Outage]:
+def outages_of(run: Run) -> list[Outage]:
     """By begin. A fault's journal has begin and heal, and where it goes by cycles also down and up."""
     lines = run.of("fault")
     cycles = {line["name"] for line in lines if line["phase"] == "down"}
-    found = []
+    rows = []
     for i, line in enumerate(lines):
         cyclic = line["name"] in cycles
         if line["phase"] != ("down" if cyclic else "begin"):
             continue
-        over = ("up", "heal") if cyclic else ("heal",)
-        end = next((later["t"] for later in lines[i + 1 :] if later["name"] == line["name"] and later["phase"] in over), ENDLESS)
-        links = next((one["links"] for one in lines if one["name"] == line["name"] and one["phase"] == "begin"), ())
+        end_phases = ("up", "heal") if cyclic else ("heal",)
+        end = next((later["t"] for later in lines[i + 1 :] if later["name"] == line["name"] and later["phase"] in end_phases), ENDLESS)
+        links = next((other["links"] for other in lines if other["name"] == line["name"] and other["phase"] == "begin"), ())
         keys = line.get("keys", {})
         to, probability = str(keys.get("to", "")), float(keys.get("probability", 1.0))
-        way = str(keys.get("direction", "both"))
-        found.append(Outage(line["name"], line["fault"], line["on"], line["t"], end, tuple(links), to, probability, way))
-    return found
+        direction = str(keys.get("direction", "both"))
+        rows.append(Outage(line["name"], line["fault"], line["on"], line["t"], end, tuple(links), to, probability, direction))
+    return rows
 
 
 @lru_cache(maxsize=1024)
 def _cables(fabric: Fabric, src: int, dst: int, direction: str) -> dict[int, frozenset[str]]:
     """EV -> the cables that its path takes in a direction: the first half of a path goes up, the second down."""
-    made = {}
+    cables = {}
     for ev in path_evs(fabric, src, dst):
         names = [link.name for link in path_links(fabric, src, dst, ev)]
         half = len(names) // 2
-        made[ev] = frozenset({"up": names[:half], "down": names[half:]}.get(direction, names))
-    return made
+        cables[ev] = frozenset({"up": names[:half], "down": names[half:]}.get(direction, names))
+    return cables
 
 
 @lru_cache(maxsize=16384)
@@ -101,14 +101,14 @@ def hit(fabric: Fabric, outage: Outage, src: int, dst: int) -> frozenset[int]:
     return frozenset(ev for ev, cables in paths.items() if entry.hits(outage, src, dst, ev, cables))
 
 
-def dead_at(found: Iterable[Outage], t: int) -> frozenset[str]:
+def dead_at(outages: Iterable[Outage], t: int) -> frozenset[str]:
     """Cables that carry nothing at ``t``."""
-    return frozenset(link for outage in found if outage.dead and outage.begin <= t < outage.end for link in outage.links)
+    return frozenset(link for outage in outages if outage.dead and outage.begin <= t < outage.end for link in outage.links)
 
 
-def changes(found: Iterable[Outage]) -> list[int]:
+def changes(outages: Iterable[Outage]) -> list[int]:
     """When cables died or came back, in order."""
-    return sorted({t for outage in found if outage.dead for t in (outage.begin, outage.end) if t < ENDLESS})
+    return sorted({t for outage in outages if outage.dead for t in (outage.begin, outage.end) if t < ENDLESS})
 
 
 def sending_pairs(run: Run) -> list[tuple[int, int]]:
@@ -131,13 +131,13 @@ def peers_at_once(run: Run, host: int) -> int:
     return max(1, *counts)
 
 
-def began(run: Run, host: int | None = None) -> int:
+def traffic_start(run: Run, host: int | None = None) -> int:
     """When a host's traffic began, or anybody's, ns, warm-up included: its first flow or step, else when the agents were told."""
     if "t0" in run.record:
         hosts = run.record["ranks"]
         return int(run.record["t0"]) + min((f["start_ns"] for f in run.named_flows if host in (None, hosts[f["src"]])), default=0)
-    told = [line["start_ns"] for line in run.of("step") if host in (None, line["host"])]
-    return int(min(told or [line["t"] for line in run.of("start") if line["host"] == -1], default=run.record["window"][0]))
+    starts = [line["start_ns"] for line in run.of("step") if host in (None, line["host"])]
+    return int(min(starts or [line["t"] for line in run.of("start") if line["host"] == -1], default=run.record["window"][0]))
 
 
 def path_lines(run: Run, *kinds: str) -> list[dict[str, Any]]:

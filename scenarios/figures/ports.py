@@ -45,34 +45,34 @@ def live_planes(run: Run, host: int, dead: frozenset[str]) -> tuple[int, ...]:
     return tuple(link.plane for link in run.fabric.links if link.kind == "nic" and link.a.node == f"h{host}" and link.name not in dead)
 
 
-def phases(run: Run, found: Sequence[Outage], host: int) -> list[Phase]:
+def phases(run: Run, outages: Sequence[Outage], host: int) -> list[Phase]:
     """A host's phases while all flows send, those after the first change of its ports; [] if none changes."""
     window = all_on(run)
     if window is None:
         return []
     marks: list[tuple[int, tuple[int, ...]]] = []
-    for t in [window[0], *(t for t in changes(found) if window[0] < t < window[1])]:
-        live = live_planes(run, host, dead_at(found, t))
+    for t in [window[0], *(t for t in changes(outages) if window[0] < t < window[1])]:
+        live = live_planes(run, host, dead_at(outages, t))
         if not marks or marks[-1][1] != live:
             marks.append((t, live))
     ends = [t for t, _ in marks[1:]] + [window[1]]
-    out = []
-    for (_, was), (begin, live), end in zip(marks, marks[1:], ends[1:], strict=False):
-        down, up = tuple(p for p in was if p not in live), tuple(p for p in live if p not in was)
-        out.append(Phase(host, begin, end, live, down, up))
-    return out
+    rows = []
+    for (_, before), (begin, live), end in zip(marks, marks[1:], ends[1:], strict=False):
+        down, up = tuple(p for p in before if p not in live), tuple(p for p in live if p not in before)
+        rows.append(Phase(host, begin, end, live, down, up))
+    return rows
 
 
 def goodput_of(run: Run, names: Sequence[str]) -> pd.DataFrame:
     """Bytes per bin of some flows together, as their receivers counted: ``t_ns``, ``bin_ns``, ``rx_bytes``; silent bins included."""
-    mine = run.flows[run.flows["flow"].isin(list(names))]
-    if mine.empty:
+    flow_bins = run.flows[run.flows["flow"].isin(list(names))]
+    if flow_bins.empty:
         return pd.DataFrame({"t_ns": [], "bin_ns": [], "rx_bytes": []})
-    bin_ns = int(mine["bin_ns"].max())
-    total = mine.groupby("t_ns")["rx_bytes"].sum()
-    every = range(int(total.index.min()), int(total.index.max()) + 1, bin_ns)
-    grid = [t for t in every if t not in total.index]  # a bin without any byte has no line
-    total = pd.concat([total, pd.Series(0, index=grid)]).sort_index()
+    bin_ns = int(flow_bins["bin_ns"].max())
+    total = flow_bins.groupby("t_ns")["rx_bytes"].sum()
+    starts = range(int(total.index.min()), int(total.index.max()) + 1, bin_ns)
+    silent = [t for t in starts if t not in total.index]  # a bin without any byte has no line
+    total = pd.concat([total, pd.Series(0, index=silent)]).sort_index()
     return pd.DataFrame({"t_ns": total.index.to_numpy(), "bin_ns": bin_ns, "rx_bytes": total.to_numpy()})
 
 
@@ -98,40 +98,40 @@ def settled_ns(bins: pd.DataFrame, line_bps: float, expected: float, begin: int,
     return next((t - begin for t in starts if near(t, t + width) and near(t, end)), None)
 
 
-def rows_of(run: Run, found: Sequence[Outage]) -> list[dict[str, Any]]:
+def rows_of(run: Run, outages: Sequence[Outage]) -> list[dict[str, Any]]:
     """``ports``: per host, phase and direction of a run of flows."""
     hosts, fabric = run.record["ranks"], run.fabric
     line, rtt = fabric.host_rate * fabric.payload_share, fabric.base_rtt_ns
     rows: list[dict[str, Any]] = []
     for host in sorted(hosts):
-        made = phases(run, found, host)
-        for direction, end in (("sent", "src"), ("received", "dst")) if made else ():
-            names = [flow["name"] for flow in run.named_flows if hosts[flow[end]] == host and flow["for_ns"] is not None]
+        host_phases = phases(run, outages, host)
+        for direction, endpoint in (("sent", "src"), ("received", "dst")) if host_phases else ():
+            names = [flow["name"] for flow in run.named_flows if hosts[flow[endpoint]] == host and flow["for_ns"] is not None]
             bins = goodput_of(run, names)
             if bins.empty:
                 continue
-            for phase in made:
+            for phase in host_phases:
                 if phase.end - phase.begin < JUDGED_RTTS * rtt:
                     continue
                 expected = len(phase.live) / fabric.planes
                 share = mean_share(bins, line, phase.begin + SETTLE_RTTS * rtt, phase.end)
-                took = None
+                settled = None
                 if expected:
                     edge = len(phase.live) * fabric.mtu
-                    took = settled_ns(bins, line, expected, phase.begin, phase.end, SLIDING_RTTS * rtt, edge)
+                    settled = settled_ns(bins, line, expected, phase.begin, phase.end, SLIDING_RTTS * rtt, edge)
                 rows.append(
                     {
                         "host": f"h{host}", "direction": direction, "phase": "down" if phase.down else "up",
                         "planes": list(phase.down or phase.up), "at_ns": phase.begin, "until_ns": phase.end, "live": len(phase.live),
                         "expected": expected, "share": share,
                         "error": None if share is None or not expected else abs(share / expected - 1),
-                        "settled_rtts": None if took is None else took / rtt,
+                        "settled_rtts": None if settled is None else settled / rtt,
                     }
                 )  # fmt: skip
     return rows
 
 
-def plane_loads(run: Run, found: Sequence[Outage], pairs: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
+def plane_loads(run: Run, outages: Sequence[Outage], pairs: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
     """``plane_loads``: first transmissions per plane beside an equal share on each plane that was up, over phases with some port down.
 
     One row per host whose ports changed and host that sends: itself, and whoever sends to it alone. ``deviation`` is the largest
@@ -140,37 +140,37 @@ def plane_loads(run: Run, found: Sequence[Outage], pairs: Sequence[tuple[int, in
     fabric, rtt = run.fabric, run.fabric.base_rtt_ns
     rows = []
     for host in sorted(run.record["ranks"]):
-        partial = [p for p in phases(run, found, host) if 0 < len(p.live) < fabric.planes]
+        reduced_phases = [p for p in phases(run, outages, host) if 0 < len(p.live) < fabric.planes]
         senders = {a for a, _ in pairs if a == host} | {a for a, b in pairs if b == host and sum(x == a for x, _ in pairs) == 1}
-        for sender in sorted(senders) if partial else ():
+        for sender in sorted(senders) if reduced_phases else ():
             sent, equal = [0.0] * fabric.planes, [0.0] * fabric.planes
-            for phase in partial:
-                mine = run.goodput[(run.goodput["host"] == sender)]
-                inside = (mine["t_ns"] >= phase.begin + SETTLE_RTTS * rtt) & (mine["t_ns"] + mine["bin_ns"] <= phase.end)
-                packets = mine[inside].groupby("plane")["tx_bytes"].sum() / fabric.mtu
+            for phase in reduced_phases:
+                bins = run.goodput[(run.goodput["host"] == sender)]
+                inside = (bins["t_ns"] >= phase.begin + SETTLE_RTTS * rtt) & (bins["t_ns"] + bins["bin_ns"] <= phase.end)
+                packets = bins[inside].groupby("plane")["tx_bytes"].sum() / fabric.mtu
                 total = float(packets.sum())
                 for plane in range(fabric.planes):
                     sent[plane] += float(packets.get(plane, 0.0))
                 for plane in phase.live:
                     equal[plane] += total / len(phase.live)
-            enough = [abs(got / fair - 1) for got, fair in zip(sent, equal, strict=True) if fair >= FEWEST_PACKETS]
+            deviations = [abs(count / fair - 1) for count, fair in zip(sent, equal, strict=True) if fair >= FEWEST_PACKETS]
             rows.append(
                 {
                     "host": f"h{host}", "sender": f"h{sender}", "packets": [round(n) for n in sent], "equal": [round(n) for n in equal],
-                    "deviation": max(enough, default=None),
+                    "deviation": max(deviations, default=None),
                 }
             )  # fmt: skip
     return rows
 
 
-def figures(run: Run, found: Sequence[Outage], pairs: Sequence[tuple[int, int]]) -> dict[str, Any]:
+def figures(run: Run, outages: Sequence[Outage], pairs: Sequence[tuple[int, int]]) -> dict[str, Any]:
     """What a run of flows in which NIC ports changed adds to its entry in summary.json; nothing for other runs."""
     if not run.named_flows:
         return {}
-    rows = rows_of(run, found)
+    rows = rows_of(run, outages)
     if not rows:
         return {}
-    loads = plane_loads(run, found, pairs)
+    loads = plane_loads(run, outages, pairs)
     known = [row["deviation"] for row in loads if row["deviation"] is not None]
     down, up = ([row for row in rows if row["phase"] == phase] for phase in ("down", "up"))
     return {

@@ -28,17 +28,17 @@ def row(entry: Mapping[str, Any], scenario_name: str) -> dict[str, Scalar]:
     return {**first, **{key: value for key, value in figures.items() if key not in first}}
 
 
-def _flatten(tree: Mapping[str, Any], before: str, into: dict[str, Scalar]) -> None:
+def _flatten(tree: Mapping[str, Any], prefix: str, flat: dict[str, Scalar]) -> None:
     for key, value in tree.items():
         if isinstance(value, Mapping):
-            _flatten(value, f"{before}{key}.", into)
+            _flatten(value, f"{prefix}{key}.", flat)
         elif isinstance(value, (list, tuple)):
             if all(isinstance(item, str) for item in value):
-                into[f"{before}{key}"] = "; ".join(value)
+                flat[f"{prefix}{key}"] = "; ".join(value)
         else:
             plain = value.item() if hasattr(value, "item") else value  # of NumPy's own types, which figures are made with
             if plain is None or isinstance(plain, (str, int, float, bool)):
-                into[f"{before}{key}"] = plain
+                flat[f"{prefix}{key}"] = plain
 
 
 def settings_of(frame: pd.DataFrame) -> list[str]:
@@ -53,21 +53,21 @@ def table(rows: Sequence[Mapping[str, Scalar]], floats: Sequence[str] = ()) -> p
     ``floats``: columns that hold numbers with a fraction, whatever these happen to be.
     """
     keys = list(dict.fromkeys(key for r in rows for key in r))
-    made: dict[str, pd.Series[Any]] = {}
+    columns: dict[str, pd.Series[Any]] = {}
     for key in keys:
         values = pd.Series([r.get(key) for r in rows], dtype="object")
         known = values.dropna()
         types = {type(value) for value in known}
-        whole = len(known) == len(values)
+        complete = len(known) == len(values)
         if key in floats or (float in types and types <= {int, float}):
-            made[key] = values.astype("float64")
+            columns[key] = values.astype("float64")
         elif types == {int}:
-            made[key] = values.astype("int64" if whole else "Int64")
+            columns[key] = values.astype("int64" if complete else "Int64")
         elif types == {bool}:
-            made[key] = values.astype("bool" if whole else "boolean")
+            columns[key] = values.astype("bool" if complete else "boolean")
         else:
-            made[key] = values.map(str, na_action="ignore")
-    return pd.DataFrame(made, columns=keys)
+            columns[key] = values.map(str, na_action="ignore")
+    return pd.DataFrame(columns, columns=keys)
 
 
 def write_table(frame: pd.DataFrame, directory: Path, name: str) -> None:

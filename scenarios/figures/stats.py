@@ -25,8 +25,8 @@ def percentile(times: pd.Series[Any], q: float) -> int | None:
 
 def spread(times: pd.Series[Any]) -> dict[str, int | None]:
     """n, percentiles and maximum of durations, ns."""
-    shown = {name: percentile(times, q) for name, q in QUANTILES.items()}
-    return {"n": len(times), **shown, "max": int(times.max()) if len(times) else None}
+    percentiles = {name: percentile(times, q) for name, q in QUANTILES.items()}
+    return {"n": len(times), **percentiles, "max": int(times.max()) if len(times) else None}
 
 
 def jain(rates: Sequence[float]) -> float | None:

@@ -23,9 +23,9 @@ from topologies import Fabric
 SEEDS_SHOWN = 2
 """With more seeds, figures of single runs show the first seed's alone [ours]."""
 VERDICTS = ("ok", "failed", "not trustworthy", "interrupted")
-OF_A_RUN = ("run", "transport", "fabric", "placement", "seed", "outcome", "ranks", "steps", "step_time_ns", "failovers", "packets")
+RUN_KEYS = ("run", "transport", "fabric", "placement", "seed", "outcome", "ranks", "steps", "step_time_ns", "failovers", "packets")
 """What every entry of summary.json has, whatever ran."""
-EVERYWHERE = ("steps", "events", "counters", "goodput", "agents")
+RUN_TABLES = ("steps", "events", "counters", "goodput", "agents")
 """Tables that every run leaves."""
 
 
@@ -36,14 +36,14 @@ class ResultsError(UserError):
 def read_json(path: Path, fix: str) -> dict[str, Any]:
     """A file of results. Raises :class:`ResultsError` naming it if it is missing or no JSON."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ResultsError(f"{path.parent} holds no results (no {path.name}): give a directory that mrcbed run wrote") from None
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise ResultsError(f"{path} cannot be read ({error}): {fix}") from None
-    if not isinstance(found, dict):
+    if not isinstance(data, dict):
         raise ResultsError(f"{path} holds no results of mrcbed run: {fix}")
-    return found
+    return data
 
 
 @dataclass
@@ -59,17 +59,17 @@ class Stored:
         if self.whole is not None:
             return self.whole.summary
         path = self.directory / "summary.json"
-        found = read_json(path, "take it from a copy, or run the scenario again")
-        runs = found.get("runs", [])
+        data = read_json(path, "take it from a copy, or run the scenario again")
+        runs = data.get("runs", [])
         if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
             raise ResultsError(f"{path} has runs that are none: it is damaged, take it from a copy")
         for run in runs:
             if run.get("verdict") not in VERDICTS:
                 raise ResultsError(f"{path}: run {run.get('run')} has no verdict, nobody can say what its figures are worth: run it again")
         for key in ("scenario", "runs", "checks", "fabrics", "verdict"):
-            if key not in found:
+            if key not in data:
                 raise ResultsError(f"{path} holds no results of mrcbed run (no {key!r}): give a directory that mrcbed run wrote")
-        return found
+        return data
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
@@ -102,7 +102,7 @@ class Stored:
             raise self.fail("manifest.json", "has a scenario without transports: it is not complete, take it from a copy")
         if not isinstance(self.manifest.get("fidelity"), dict):
             raise self.fail("manifest.json", "has no fidelity verdicts: the run did not end, mrcbed run --resume --out goes on with it")
-        for name in EVERYWHERE if runs else ():
+        for name in RUN_TABLES if runs else ():
             if not (self.directory / f"{name}.parquet").is_file():
                 raise self.fail(f"{name}.parquet", f"is missing: mrcbed plot --tables {self.directory} makes it again from raw/")
             self.table(name)
@@ -110,16 +110,16 @@ class Stored:
             self._judge(run)
 
     def _judge(self, run: dict[str, Any]) -> None:
-        missing = next((key for key in OF_A_RUN if key not in run), None)
+        missing = next((key for key in RUN_KEYS if key not in run), None)
         if missing is not None:
             raise self.fail("summary.json", f"has a run without {missing!r}: it is not complete, take it from a copy")
         key = run["run"]
-        told = self.manifest["fidelity"].get(key, {})
-        if told.get("verdict") not in VERDICTS:
+        fidelity = self.manifest["fidelity"].get(key, {})
+        if fidelity.get("verdict") not in VERDICTS:
             what = f"has no fidelity verdict of run {key}, so nobody can say what its figures are worth"
             raise self.fail("manifest.json", f"{what}: run it again")
-        if told["verdict"] != run["verdict"]:
-            unlike = f"says {told['verdict']!r} of run {key}, summary.json {run['verdict']!r}"
+        if fidelity["verdict"] != run["verdict"]:
+            unlike = f"says {fidelity['verdict']!r} of run {key}, summary.json {run['verdict']!r}"
             raise self.fail("manifest.json", f"{unlike}: take both from one copy")
         if run["fabric"] not in self.manifest["fabrics"]:
             raise self.fail("manifest.json", f"does not know the fabric {run['fabric']!r} of run {key}: take it from a copy")
@@ -140,11 +140,11 @@ class Stored:
     @cached_property
     def variants(self) -> list[Stored]:
         """One for each of the scenario's settings, in order; itself alone if it sweeps nothing."""
-        found: list[dict[str, Any]] = []
+        settings: list[dict[str, Any]] = []
         for run in self.summary["runs"]:
-            if run.get("settings", {}) not in found:
-                found.append(run.get("settings", {}))
-        return [Stored(self.directory, one, self) for one in found] if any(found) else [self]
+            if run.get("settings", {}) not in settings:
+                settings.append(run.get("settings", {}))
+        return [Stored(self.directory, values, self) for values in settings] if any(settings) else [self]
 
     @property
     def tag(self) -> str:
@@ -213,8 +213,8 @@ class Stored:
     def ordered(self, placement: str, seed: int | None = None) -> list[dict[str, Any]]:
         """Runs of a placement in the scenario's order of transports."""
         names = [t["name"] for t in self.manifest["scenario"]["transports"]]
-        found = [r for r in self.runs if r["placement"] == placement and seed in (None, r["seed"])]
-        return sorted(found, key=lambda r: (names.index(r["transport"]) if r["transport"] in names else len(names), r["seed"]))
+        runs = [r for r in self.runs if r["placement"] == placement and seed in (None, r["seed"])]
+        return sorted(runs, key=lambda r: (names.index(r["transport"]) if r["transport"] in names else len(names), r["seed"]))
 
     def per_seed(self, wanted: Callable[[dict[str, Any]], Any]) -> Iterator[tuple[str, int, list[dict[str, Any]]]]:
         """(placement, seed, its runs for which ``wanted`` holds) in order; those without any are left out, and seeds that are too many."""
@@ -232,14 +232,14 @@ class Stored:
         """When the run's first measured step began; of flows, their t0."""
         if run.get("t0_ns") is not None:
             return int(run["t0_ns"])
-        mine = self.steps[self.steps["run"] == run["run"]] if len(self.steps) else self.steps
-        return int(mine["start_ns"].min()) if len(mine) else None
+        steps = self.steps[self.steps["run"] == run["run"]] if len(self.steps) else self.steps
+        return int(steps["start_ns"].min()) if len(steps) else None
 
     def step_times(self, run: dict[str, Any]) -> pd.Series[Any]:
         """Slowest rank's time per step that all ranks finished, ns."""
-        mine = self.steps[self.steps["run"] == run["run"]]
-        took = (mine["end_ns"] - mine["start_ns"]).groupby(mine["step"]).agg(["max", "count"])
-        times: pd.Series[Any] = took.loc[took["count"] == run["ranks"], "max"]
+        steps = self.steps[self.steps["run"] == run["run"]]
+        durations = (steps["end_ns"] - steps["start_ns"]).groupby(steps["step"]).agg(["max", "count"])
+        times: pd.Series[Any] = durations.loc[durations["count"] == run["ranks"], "max"]
         return times
 
     def faults(self, run: dict[str, Any]) -> list[dict[str, Any]]:
@@ -248,10 +248,10 @@ class Stored:
 
     def outages(self, run: dict[str, Any]) -> list[Outage]:
         """As scenarios.figures.outages found them; of results written before those were stored, one per fault."""
-        found = []
+        outages = []
         for f in run["failovers"]:
             links = tuple(f.get("links", [f["on"]] if ":" in f["on"] else []))
-            more = (f.get("to", ""), f.get("probability", 1.0), f.get("direction", "both"))
+            options = (f.get("to", ""), f.get("probability", 1.0), f.get("direction", "both"))
             for begin, end in f.get("outages_ns", [[f["at_ns"], f["healed_ns"]]]):
-                found.append(Outage(f["fault"], f.get("kind", "link"), f["on"], begin, ENDLESS if end is None else end, links, *more))
-        return sorted(found, key=lambda outage: outage.begin)
+                outages.append(Outage(f["fault"], f.get("kind", "link"), f["on"], begin, ENDLESS if end is None else end, links, *options))
+        return sorted(outages, key=lambda outage: outage.begin)

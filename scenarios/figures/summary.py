@@ -30,7 +30,7 @@ def collective_figures(run: Run) -> dict[str, Any]:
     """Steps and bandwidths, by nccl-tests' definitions; of a run of flows, which has no steps, all None or 0."""
     record, fabric, kind = run.record, run.fabric, run.record["workload"]
     hosts, size, times = record["ranks"], int(record["message_bytes"]), run.step_times
-    made: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "steps": len(times),
         "failed_steps": int(record["steps"]) - len(times),
         "step_time_ns": spread(times),
@@ -38,17 +38,17 @@ def collective_figures(run: Run) -> dict[str, Any]:
     }
     keys = ("algbw_bps", "busbw_bps", "ideal_busbw_bps", "degraded_busbw_bps", "ideal_step_ns", "degraded_step_ns")
     if kind not in COLLECTIVES:
-        return made | dict.fromkeys(keys)
+        return figures | dict.fromkeys(keys)
     ideal = bus_bandwidth(fabric, kind, hosts)
-    left = bus_bandwidth(fabric, kind, hosts, record["fault_links"]) if record["fault_links"] else ideal
+    degraded = bus_bandwidth(fabric, kind, hosts, record["fault_links"]) if record["fault_links"] else ideal
     algbw = size * 8 / (times.mean() / 1e9) if len(times) else None
-    return made | {
+    return figures | {
         "algbw_bps": algbw,
         "busbw_bps": None if algbw is None else algbw * bus_factor(kind, len(hosts)),
         "ideal_busbw_bps": ideal,
-        "degraded_busbw_bps": left,
+        "degraded_busbw_bps": degraded,
         "ideal_step_ns": collective_step_ns(kind, len(hosts), size, ideal),
-        "degraded_step_ns": collective_step_ns(kind, len(hosts), size, left) if left else None,
+        "degraded_step_ns": collective_step_ns(kind, len(hosts), size, degraded) if degraded else None,
     }
 
 
@@ -57,18 +57,18 @@ def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
     record, fabric = run.record, run.fabric
     packets, steps = books(record), collective_figures(run)
     measured = run.steps[~run.steps["warmup"].astype(bool)]
-    told = [int(n) for n in record.get("wrong", {}).values()], [int(note.get("wrong", 0)) for note in record.get("flow_notes", ())]
-    wrong = max(int((~run.steps["ok"].astype(bool)).sum()), *map(sum, told))
-    judged = judgement(run, packets, wrong, expected)
-    why = judged.reasons
+    wrong_counts = [int(n) for n in record.get("wrong", {}).values()], [int(note.get("wrong", 0)) for note in record.get("flow_notes", ())]
+    wrong = max(int((~run.steps["ok"].astype(bool)).sum()), *map(sum, wrong_counts))
+    assessment = judgement(run, packets, wrong, expected)
+    reasons = assessment.reasons
     if record["outcome"] == "interrupted":
-        verdict, why = INTERRUPTED, [record["reason"]]
+        verdict, reasons = INTERRUPTED, [record["reason"]]
     elif expected != "done":
         verdict = "ok" if record["outcome"] == expected and not wrong else "failed"
     elif record["outcome"] != "done" or wrong or steps["failed_steps"]:
         verdict = "failed"
     else:
-        verdict = NOT_TRUSTWORTHY if why else "ok"
+        verdict = NOT_TRUSTWORTHY if reasons else "ok"
     if run.named_flows:
         measured_ns = run.window[1] - run.window[0]
     else:
@@ -103,8 +103,8 @@ def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
         "measured_ns": measured_ns,
         "outcome": record["outcome"],
         "reason": record["reason"],
-        "distrust": why,
-        "fidelity": fidelity.figures(judged, run.of("loop"), packets["causes"], record.get("watch")),
+        "distrust": reasons,
+        "fidelity": fidelity.figures(assessment, run.of("loop"), packets["causes"], record.get("watch")),
         "notes": record.get("notes", []),
         "run": run.key,
         "verdict": verdict,
@@ -134,11 +134,11 @@ def judgement(run: Run, packets: Mapping[str, Any], wrong: int, expected: str) -
         touched={link for line in faults for link in line.get("links", ())},
         on_the_way=packets["on_the_way"],
     )
-    made = fidelity.judge(evidence)
+    result = fidelity.judge(evidence)
     if lost := packets.get("background", {}).get("unexplained"):
         more = f"{abs(lost)} packets of background traffic {'unaccounted for' if lost > 0 else 'arrived that nobody sent'}"
-        made = fidelity.Judgement((*made.invalid, more), made.doubtful)
-    return made
+        result = fidelity.Judgement((*result.invalid, more), result.doubtful)
+    return result
 
 
 def summarise(scenario: Scenario, runs: list[Run], known: Mapping[str, dict[str, Any]] | None = None) -> dict[str, Any]:
@@ -181,16 +181,16 @@ def checks_of(variant: Variant, entries: Sequence[dict[str, Any]]) -> list[dict[
     at = f", {spelled(variant.settings)}" if variant.settings else ""
     for expect in variant.scenario.expects:
         for placement in (place for place in places if expect.placement in (None, place)):
-            for asked in [seeds[placement]] if expect.median else [[seed] for seed in seeds[placement]]:
-                seen = [e for e in entries if e["placement"] == placement and e["seed"] in asked]
-                names = dict.fromkeys(e["transport"] for e in seen)
-                told = {name.replace("-", "_"): medians([e for e in seen if e["transport"] == name]) for name in names}
-                what = f"median of seeds {', '.join(map(str, asked))}" if expect.median else f"seed {asked[0]}"
-                suffix = f" [{placement}, {what}{at}]" if several else ""
-                worlds = {e["world"] for e in seen}
+            for seed_group in [seeds[placement]] if expect.median else [[seed] for seed in seeds[placement]]:
+                selected = [e for e in entries if e["placement"] == placement and e["seed"] in seed_group]
+                names = dict.fromkeys(e["transport"] for e in selected)
+                figures_of = {name.replace("-", "_"): medians([e for e in selected if e["transport"] == name]) for name in names}
+                scope = f"median of seeds {', '.join(map(str, seed_group))}" if expect.median else f"seed {seed_group[0]}"
+                suffix = f" [{placement}, {scope}{at}]" if several else ""
+                worlds = {e["world"] for e in selected}
                 unmeasured = {path: why for world in worlds for path, why in UNMEASURED[world].items()}
                 elsewhere = expect.only_in is not None and worlds != {expect.only_in}
-                checks.append(evaluate(expect.check, told, expect.name + suffix, unmeasured, expect.because if elsewhere else ""))
+                checks.append(evaluate(expect.check, figures_of, expect.name + suffix, unmeasured, expect.because if elsewhere else ""))
     return checks
 
 

@@ -44,10 +44,10 @@ def check_writable(directory: Path) -> None:
 def is_full(directory: Path) -> bool:
     """Whether its disk has no room left."""
     try:
-        found = os.statvfs(directory)
+        filesystem = os.statvfs(directory)
     except OSError:
         return False
-    return found.f_bavail * found.f_frsize < ROOM
+    return filesystem.f_bavail * filesystem.f_frsize < ROOM
 
 
 @contextmanager
@@ -68,11 +68,11 @@ def written_to(directory: Path) -> Iterator[None]:
 
 
 def _of_another_file(error: Exception, directory: Path) -> bool:
-    named = error.filename if isinstance(error, OSError) else None
-    return isinstance(named, (str, Path)) and directory.resolve() not in (Path(named).resolve(), *Path(named).resolve().parents)
+    filename = error.filename if isinstance(error, OSError) else None
+    return isinstance(filename, (str, Path)) and directory.resolve() not in (Path(filename).resolve(), *Path(filename).resolve().parents)
 
 
 def _line(directory: Path, number: int) -> str:
-    goes_on = f"what was finished is kept, --resume --out {directory} goes on with it"
-    what = "the run cannot go on" if number in (errno.ENOMEM, errno.EMFILE, errno.ENFILE) else "cannot write results"
-    return f"{directory}: {what} ({os.strerror(number)}): {FIXES[number]}; {goes_on}"
+    advice = f"what was finished is kept, --resume --out {directory} goes on with it"
+    problem = "the run cannot go on" if number in (errno.ENOMEM, errno.EMFILE, errno.ENFILE) else "cannot write results"
+    return f"{directory}: {problem} ({os.strerror(number)}): {FIXES[number]}; {advice}"

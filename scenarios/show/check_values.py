@@ -11,7 +11,7 @@ _TIME = re.compile(r"^([<>=!]+ (?:[\d.]+ \* )?[\w.]+_ns) \(([\d.e+]+)\)$")
 """A bound that is a time: a figure in ns, perhaps some times it, with its value as scenarios.schema.checks adds it."""
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A figure of any kind."""
     if isinstance(value, float):
         return f"{value:,.4g}"
@@ -21,7 +21,7 @@ def shown(value: Any) -> str:
 def bound_and_seen(check: dict[str, Any]) -> tuple[str, str]:
     """(expected, seen) of an entry of ``checks``; times in s or ms."""
     expected, seen = str(check["expected"]), check["seen"]
-    time = _TIME.match(expected)
-    if time is None or not isinstance(seen, (int, float)):
-        return expected, shown(seen)
-    return f"{time[1]} ({seconds(float(time[2]))})", seconds(seen)
+    bound = _TIME.match(expected)
+    if bound is None or not isinstance(seen, (int, float)):
+        return expected, format_value(seen)
+    return f"{bound[1]} ({seconds(float(bound[2]))})", seconds(seen)

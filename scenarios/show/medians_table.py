@@ -19,7 +19,7 @@ Line = dict[str, Any]
 Column = tuple[str, Callable[[Line], str]]
 
 
-def is_for(runs: Sequence[Line]) -> bool:
+def applies_to(runs: Sequence[Line]) -> bool:
     """Whether there are several seeds, or settings: then a line per run would be too many."""
     return len({r["seed"] for r in runs}) > 1 or any(r.get("settings") for r in runs)
 
@@ -29,29 +29,29 @@ def lines(runs: Sequence[Line]) -> list[Line]:
 
     ``runs``: its entries; ``figures``: name -> its row of the comparison, a group's without the group's name.
     """
-    kinds: list[tuple[Line, list[Line]]] = []
+    groups: list[tuple[Line, list[Line]]] = []
     for run in runs:
         key = {name: run[name] for name in ("transport", "fabric", "placement")} | {"settings": run.get("settings", {})}
-        mine = next((found for other, found in kinds if other == key), None)
-        if mine is None:
-            kinds.append((key, [run]))
+        members = next((value for other, value in groups if other == key), None)
+        if members is None:
+            groups.append((key, [run]))
         else:
-            mine.append(run)
-    out = []
-    for key, mine in kinds:
-        figures = compared(mine)
-        whole = {name: found for name, found in figures.items() if not name.startswith("groups.")}
-        for group in mine[0].get("groups", {"": None}):
+            members.append(run)
+    result = []
+    for key, members in groups:
+        figures = compared(members)
+        whole = {name: value for name, value in figures.items() if not name.startswith("groups.")}
+        for group in members[0].get("groups", {"": None}):
             head = f"groups.{group}."
-            own = {name.removeprefix(head): found for name, found in figures.items() if name.startswith(head)}
-            out.append({**key, "group": group, "runs": mine, "figures": {**whole, **own}})
-    return out
+            own = {name.removeprefix(head): value for name, value in figures.items() if name.startswith(head)}
+            result.append({**key, "group": group, "runs": members, "figures": {**whole, **own}})
+    return result
 
 
-def compared(mine: Sequence[Line]) -> dict[str, Line]:
+def compared(runs: Sequence[Line]) -> dict[str, Line]:
     """Figure -> its row of the comparison of these runs, None for what is missing."""
-    found = compare(table([row(run, "") for run in mine])).astype(object)
-    rows: list[Line] = [{str(key): value for key, value in line.items()} for line in found.where(found.notna(), None).to_dict("records")]
+    frame = compare(table([row(run, "") for run in runs])).astype(object)
+    rows: list[Line] = [{str(key): value for key, value in line.items()} for line in frame.where(frame.notna(), None).to_dict("records")]
     return {str(line["figure"]): line for line in rows}
 
 
@@ -84,13 +84,13 @@ def columns(runs: Sequence[Line]) -> list[Column]:
     """(head, cell of a line)."""
     several, world = len({r["placement"] for r in runs}) > 1, world_words(runs)
 
-    def who(line: Line) -> str:
+    def label(line: Line) -> str:
         short = short_keys(list(line["settings"]))
         at = [f"{short[key]} = {value}" for key, value in line["settings"].items()]
         where = [*world(line["runs"][0]), *([line["placement"]] if several else [])]
         return "\n".join([f"{line['transport']} on {line['fabric']}", *where, *at])
 
-    first: list[Column] = [("transport", who), ("n", lambda line: str(max(row["n"] for row in line["figures"].values())))]
+    first: list[Column] = [("transport", label), ("n", lambda line: str(max(row["n"] for row in line["figures"].values())))]
     if "groups" in runs[0]:
         rest: list[Column] = [
             ("flows", lambda line: str(line["group"])),
@@ -113,8 +113,8 @@ def columns(runs: Sequence[Line]) -> list[Column]:
 
 def table_of(title: str, runs: Sequence[Line]) -> Table:
     """For the terminal."""
-    shown = lines(runs)
-    intervals = interval_note([int(row["n"]) for line in shown for row in line["figures"].values()])
+    rows = lines(runs)
+    intervals = interval_note([int(row["n"]) for line in rows for row in line["figures"].values()])
     brackets = f", in brackets the {intervals}" if intervals else ""
     caption = f"Medians over the seeds{brackets}. Each run: runs.csv; each figure: comparison.csv."
-    return terminal_table(f"{title}, {len({r['seed'] for r in runs})} seeds", columns(runs), shown, caption)
+    return terminal_table(f"{title}, {len({r['seed'] for r in runs})} seeds", columns(runs), rows, caption)

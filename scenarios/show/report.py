@@ -28,7 +28,7 @@ from scenarios.show import medians_table
 from scenarios.show.background_table import COLUMNS as BACKGROUND_COLUMNS
 from scenarios.show.background_table import NOTE as BACKGROUND_NOTE
 from scenarios.show.background_table import background_rows
-from scenarios.show.check_values import bound_and_seen, shown
+from scenarios.show.check_values import bound_and_seen, format_value
 from scenarios.show.cost_table import columns as cost_columns
 from scenarios.show.cost_table import cost_groups, footnotes
 from scenarios.show.html import NAME as REPORT
@@ -79,13 +79,13 @@ def _trimming(fabric: tuple[str, dict[str, Any]]) -> str:
 def _identity(runs: Sequence[Run]) -> list[Column]:
     several, world = len({r["placement"] for r in runs}) > 1, world_words(runs)
 
-    def who(run: Run) -> Text:
+    def label(run: Run) -> Text:
         settings = run.get("settings", {})
         at = [f"{short} = {settings[key]}" for key, short in short_keys(list(settings)).items()]
         words = [f"on {run['fabric']}", *world(run), *([run["placement"]] if several else []), *at]
         return Text.assemble(str(run["transport"]), *((f"\n{word}", "dim") for word in words))
 
-    columns: list[Column] = [("transport", who)]
+    columns: list[Column] = [("transport", label)]
     if len({r["seed"] for r in runs}) > 1:
         columns.append(("seed", lambda r: str(r["seed"])))
     return columns
@@ -199,14 +199,14 @@ def queues_table(runs: Sequence[Run]) -> Table:
     return _table("Queues on the last hop (worst plane; counts over all planes)", columns, rows)
 
 
-def _parted(run: Run) -> list[str]:
+def _separation_lines(run: Run) -> list[str]:
     """How a flow left the EVs that another one uses, a line each."""
     lines = []
     for s in run["separations"]:
-        took = "never left them" if s["separated_rtts"] is None else f"left them within {s['separated_rtts']:.0f} base RTTs"
+        departure = "never left them" if s["separated_rtts"] is None else f"left them within {s['separated_rtts']:.0f} base RTTs"
         before, after = ("–" if s[key] is None else f"{s[key]:.0%}" for key in ("before", "after"))
         lines.append(
-            f"{run['run']}: {s['flow']} shares {len(s['shared_evs'])} of its {s['evs']} EVs with {s['from']} and {took}: "
+            f"{run['run']}: {s['flow']} shares {len(s['shared_evs'])} of its {s['evs']} EVs with {s['from']} and {departure}: "
             f"it sent {before} of a fair share of its packets on them before {s['from']} began, {after} after"
         )
     return lines
@@ -231,13 +231,13 @@ def faults_table(runs: Sequence[Run]) -> Table:
 def _costs(console: Console, runs: Sequence[Run]) -> None:
     """What the failure cost, a table per placement and variant; nothing where nothing broke."""
     costs: list[list[Run]] = []
-    for where, rows in cost_groups(runs):
+    for labels, rows in cost_groups(runs):
         world = world_words(rows)
         heads: list[Column] = [("transport", partial(_transport, world))]
         for head, cell in cost_columns(rows)[1:]:
             if head not in INTERVALS or console.width >= WIDE:
                 heads.append(("\n".join(textwrap.wrap(head, HEAD)), cell))
-        console.print(_table(", ".join(["What the failure cost", *where]), heads, rows))
+        console.print(_table(", ".join(["What the failure cost", *labels]), heads, rows))
         costs.append(rows)
     for line in footnotes([row for rows in costs for row in rows]) if costs else ():
         console.print(line, style="dim")
@@ -255,36 +255,38 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
     runs = summary["runs"]
     _costs(console, runs)
     console.print(fabrics_table(summary))
-    stepped, flowing = [r for r in runs if "groups" not in r], [r for r in runs if "groups" in r]
+    collective_runs, flow_runs = [r for r in runs if "groups" not in r], [r for r in runs if "groups" in r]
     scale = max((run["time_scale"] for run in runs), default=1)
-    slow = f"Links are up to {scale:,.0f} times slower than 100 Gb/s."
-    if stepped:
-        medians = medians_table.is_for(stepped)
-        console.print(medians_table.table_of(_title(summary, stepped), stepped) if medians else runs_table(summary, stepped))
-        what = WORDS.get(stepped[0]["workload"], stepped[0]["workload"])
+    scale_note = f"Links are up to {scale:,.0f} times slower than 100 Gb/s."
+    if collective_runs:
+        medians = medians_table.applies_to(collective_runs)
         console.print(
-            f"A step is one {what}; its time is the slowest rank's. Ideal: the payload rate of healthy links. {slow}",
+            medians_table.table_of(_title(summary, collective_runs), collective_runs) if medians else runs_table(summary, collective_runs)
+        )
+        step_name = WORDS.get(collective_runs[0]["workload"], collective_runs[0]["workload"])
+        console.print(
+            f"A step is one {step_name}; its time is the slowest rank's. Ideal: the payload rate of healthy links. {scale_note}",
             style="dim",
         )
-    if flowing:
-        if medians_table.is_for(flowing):
-            console.print(medians_table.table_of(_title(summary, flowing), flowing))
+    if flow_runs:
+        if medians_table.applies_to(flow_runs):
+            console.print(medians_table.table_of(_title(summary, flow_runs), flow_runs))
         else:
-            console.print(groups_table(summary, flowing))
-            console.print(packets_table(flowing))
-        if len({(r["placement"], r["seed"]) for r in flowing}) == 1:
-            console.print(flows_table(flowing))
-        if any("buffer_bytes" in group for r in flowing for group in r["groups"].values()):
-            console.print(queues_table(flowing))
+            console.print(groups_table(summary, flow_runs))
+            console.print(packets_table(flow_runs))
+        if len({(r["placement"], r["seed"]) for r in flow_runs}) == 1:
+            console.print(flows_table(flow_runs))
+        if any("buffer_bytes" in group for r in flow_runs for group in r["groups"].values()):
+            console.print(queues_table(flow_runs))
         console.print(
             "Mb/s: payload received while all flows send, from 20 base RTTs after the last one began; of flows that send a number of "
             "messages, from the first message to the last. Of line: as a share of what a host's links carry in payload; least, most: of "
-            f"the group's flows. {slow}",
+            f"the group's flows. {scale_note}",
             style="dim",
         )
-        for line in (line for r in flowing for line in _parted(r)):
+        for line in (line for r in flow_runs for line in _separation_lines(r)):
             console.print(line)
-    _roce(console, runs, scale)
+    _baseline_notes(console, runs, scale)
     if any(run["failovers"] for run in runs):
         console.print(faults_table(runs))
     if background := background_rows(runs):
@@ -296,12 +298,12 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
     for verdict in check_lines(summary["checks"]):
         console.print(verdict)
     simulated = sum(run.get("world") == "simulated" for run in runs)
-    which = "simulated" if simulated == len(runs) else f"{simulated} of {len(runs)} runs simulated"
-    world = f" ({which}, in virtual time: no machine was measured{'' if simulated == len(runs) else ' in these'})" if simulated else ""
+    extent = "simulated" if simulated == len(runs) else f"{simulated} of {len(runs)} runs simulated"
+    suffix = f" ({extent}, in virtual time: no machine was measured{'' if simulated == len(runs) else ' in these'})" if simulated else ""
     verdicts = [verdict_of(run) for run in runs]
-    worst = next((f": {verdicts.count(word)} of {len(runs)} {word}" for word in (INVALID, DOUBTFUL) if word in verdicts), "")
-    reason = worst if summary["verdict"] == NOT_TRUSTWORTHY else ""
-    console.print(Text.assemble("Verdict: ", (summary["verdict"], _STYLE.get(summary["verdict"], "")), f"{reason}{world}"))
+    worst_count = next((f": {verdicts.count(word)} of {len(runs)} {word}" for word in (INVALID, DOUBTFUL) if word in verdicts), "")
+    reason = worst_count if summary["verdict"] == NOT_TRUSTWORTHY else ""
+    console.print(Text.assemble("Verdict: ", (summary["verdict"], _STYLE.get(summary["verdict"], "")), f"{reason}{suffix}"))
     plots = len(list((directory / "plots").glob("*.png")))
     console.print(
         f"Data: {directory}/" + (f"  Plots: {directory / 'plots'}/ ({plots})" if plots else ""),
@@ -315,18 +317,18 @@ def check_lines(checks: Sequence[dict[str, Any]]) -> list[Text]:
     """Those that failed first, each; then a line per check, with how many of its runs it holds for, and those that do not apply."""
     failed = [check for check in checks if check["ok"] is False]
     lines = [Text.assemble(_MARKS[False], f" {c['name']}: expected {{}}, seen {{}}".format(*bound_and_seen(c))) for c in failed]
-    alike: dict[str, list[dict[str, Any]]] = {}
+    by_name: dict[str, list[dict[str, Any]]] = {}
     for check in checks:
-        alike.setdefault(_OF_RUNS.sub("", check["name"]), []).append(check)
-    for name, each in alike.items():
-        held = [check for check in each if check["ok"]]
-        if held:
-            mark = _mark(True, len(held), len(each))
-            bounds = dict.fromkeys(bound_and_seen(check)[0] for check in held)
-            bound = next(iter(bounds)) if len(bounds) == 1 else str(held[0]["expected"]).partition(" (")[0]
-            lines.append(Text.assemble(mark, f" {name}: expected {bound}, seen {_range(held)}"))
-        for why, n in Counter(shown(check["seen"]) for check in each if check["ok"] is None).items():
-            lines.append(Text.assemble(_mark(None, n, len(each)), f" {name}: {why}"))
+        by_name.setdefault(_OF_RUNS.sub("", check["name"]), []).append(check)
+    for name, group in by_name.items():
+        passed = [check for check in group if check["ok"]]
+        if passed:
+            mark = _mark(True, len(passed), len(group))
+            bounds = dict.fromkeys(bound_and_seen(check)[0] for check in passed)
+            bound = next(iter(bounds)) if len(bounds) == 1 else str(passed[0]["expected"]).partition(" (")[0]
+            lines.append(Text.assemble(mark, f" {name}: expected {bound}, seen {_range(passed)}"))
+        for reason, n in Counter(format_value(check["seen"]) for check in group if check["ok"] is None).items():
+            lines.append(Text.assemble(_mark(None, n, len(group)), f" {name}: {reason}"))
     return lines
 
 
@@ -340,29 +342,29 @@ def _range(checks: Sequence[dict[str, Any]]) -> str:
     """What was seen, from the least to the most."""
     numbers = all(isinstance(check["seen"], (int, float)) for check in checks)
     ordered = sorted(checks, key=lambda check: float(check["seen"])) if numbers else checks
-    alike = list(dict.fromkeys(bound_and_seen(check)[1] for check in ordered))
-    return f"{alike[0]} to {alike[-1]}" if numbers and len(alike) > 1 else ", ".join(alike)
+    values = list(dict.fromkeys(bound_and_seen(check)[1] for check in ordered))
+    return f"{values[0]} to {values[-1]}" if numbers and len(values) > 1 else ", ".join(values)
 
 
 def doubts(run: Run) -> list[str]:
     """Why a run is not trusted, each reason with what it makes of the figures; of older results the reasons alone."""
     fidelity = run.get("fidelity", {})
-    words = {reason: word for word in (INVALID, DOUBTFUL) for reason in fidelity.get(word, ())}
-    return [f"{words[reason]}: {reason}" if reason in words else reason for reason in run["distrust"]]
+    classes = {reason: word for word in (INVALID, DOUBTFUL) for reason in fidelity.get(word, ())}
+    return [f"{classes[reason]}: {reason}" if reason in classes else reason for reason in run["distrust"]]
 
 
-def _roce(console: Console, runs: Sequence[Run], scale: float) -> None:
+def _baseline_notes(console: Console, runs: Sequence[Run], scale: float) -> None:
     """Notes on what makes the baselines faster or slower here than in a real network."""
     if any(r["kind"] == "roce" for r in runs):
         console.print(NOTE, style="dim")
     if any(r["kind"] in KERNEL_KINDS for r in runs):
         console.print(KERNEL_NOTE, style="dim")
-    waits = [r for r in runs if r["reconvergence_ns"] is not None and r["failovers"]]
-    if waits:
-        wait = max(r["reconvergence_ns"] for r in waits)
-        who = ", ".join(dict.fromkeys(str(r["transport"]) for r in waits))
+    waiting = [r for r in runs if r["reconvergence_ns"] is not None and r["failovers"]]
+    if waiting:
+        delay = max(r["reconvergence_ns"] for r in waiting)
+        names = ", ".join(dict.fromkeys(str(r["transport"]) for r in waiting))
         console.print(
-            f"The network re-routes around a failure after {wait / 1e9:g} s, {wait / waits[0]['base_rtt_ns']:.0f} base RTTs ({who}). "
+            f"The network re-routes around a failure after {delay / 1e9:g} s, {delay / waiting[0]['base_rtt_ns']:.0f} base RTTs ({names}). "
             f"A real network takes as many seconds at RTTs {scale:,.0f} times shorter: waiting costs these transports far more there.",
             style="dim",
         )

@@ -72,58 +72,58 @@ def content(stored: Stored) -> dict[str, Any]:
 
 def cost_sections(stored: Stored) -> list[dict[str, Any]]:
     """Per placement and variant in which something broke: the sentence, the table."""
-    out = []
+    sections = []
     groups = cost_groups(stored.runs)
-    for where, rows in groups:
+    for labels, rows in groups:
         heads = columns(rows)
         marks = ["doubt" if row["doubtful"] else "" for row in rows]
         cells = [[cell(row) for _, cell in heads] for row in rows]
-        shown = table([head for head, _ in heads], cells, marks=marks)
-        out.append({"where": ", ".join(where), "sentence": headline(rows) if len(groups) <= SENTENCES else "", "table": shown})
-    return out
+        cost_table = table([head for head, _ in heads], cells, marks=marks)
+        sections.append({"where": ", ".join(labels), "sentence": headline(rows) if len(groups) <= SENTENCES else "", "table": cost_table})
+    return sections
 
 
 def plain_headline(stored: Stored) -> str:
     """Of runs in which nothing broke: what each transport carried."""
-    shares_of = []
+    phrases = []
     for transport in dict.fromkeys(r["transport"] for r in stored.runs):
-        mine = [r for r in stored.runs if r["transport"] == transport]
-        shares = [r["busbw_bps"] / r["ideal_busbw_bps"] for r in mine if r.get("busbw_bps") and r.get("ideal_busbw_bps")]
-        lines = [g["of_line"] for r in mine for g in r.get("groups", {}).values() if g.get("of_line") is not None]
-        if seen := shares or lines:
-            least, most = f"{min(seen):.0%}", f"{max(seen):.0%}"
-            shares_of.append(f"{transport} {least}" + (f" to {most}" if most != least else ""))
-    if not shares_of:
+        runs = [r for r in stored.runs if r["transport"] == transport]
+        busbw_shares = [r["busbw_bps"] / r["ideal_busbw_bps"] for r in runs if r.get("busbw_bps") and r.get("ideal_busbw_bps")]
+        line_shares = [g["of_line"] for r in runs for g in r.get("groups", {}).values() if g.get("of_line") is not None]
+        if values := busbw_shares or line_shares:
+            least, most = f"{min(values):.0%}", f"{max(values):.0%}"
+            phrases.append(f"{transport} {least}" + (f" to {most}" if most != least else ""))
+    if not phrases:
         return "No run got far enough to measure its goodput."
     what = "of the ideal bus bandwidth" if any(r.get("busbw_bps") for r in stored.runs) else "of a host's line, per group of flows"
-    return f"Nothing was broken. Goodput as a share {what}: {', '.join(shares_of)}."
+    return f"Nothing was broken. Goodput as a share {what}: {', '.join(phrases)}."
 
 
-def folded(whole: Table, words: str) -> dict[str, Any]:
+def folded(full: Table, description: str) -> dict[str, Any]:
     """A table of which, if it is long, only the rows that are marked stand open; ``words`` say what the others are."""
-    marked = [row for row in whole["rows"] if row["mark"]]
-    if len(whole["rows"]) <= LONG:
-        return {"open": whole, "all": None, "words": ""}
-    count = f"{len(whole['rows']) - len(marked)} of {len(whole['rows'])} {words}" if words else ""
-    return {"open": {**whole, "rows": marked}, "all": whole, "words": count}
+    marked = [row for row in full["rows"] if row["mark"]]
+    if len(full["rows"]) <= LONG:
+        return {"open": full, "all": None, "words": ""}
+    count = f"{len(full['rows']) - len(marked)} of {len(full['rows'])} {description}" if description else ""
+    return {"open": {**full, "rows": marked}, "all": full, "words": count}
 
 
 def trust(stored: Stored) -> Table:
     """Verdict and fidelity of each run."""
     rows, marks = [], []
     for r in stored.runs:
-        why = [*([r["reason"]] if r["outcome"] != "done" and r["reason"] else []), *r.get("distrust", []), *r.get("notes", [])]
+        reasons = [*([r["reason"]] if r["outcome"] != "done" and r["reason"] else []), *r.get("distrust", []), *r.get("notes", [])]
         unexplained = r["packets"]["unexplained"]
         cpu, lost = number(r["cpu_percent"], ".0f", " %"), number(unexplained, ",d")
-        rows.append([r["run"], r["verdict"], verdict_of(r), cpu, lost, "; ".join(why) or "–"])
+        rows.append([r["run"], r["verdict"], verdict_of(r), cpu, lost, "; ".join(reasons) or "–"])
         marks.append({"ok": "", "failed": "bad"}.get(r["verdict"], "doubt"))
     return table(["run", "verdict", "fidelity", "CPU", "packets unaccounted for", "why"], rows, (0, 1, 2, 5), marks)
 
 
-def checks(found: Sequence[dict[str, Any]]) -> Table:
+def checks(entries: Sequence[dict[str, Any]]) -> Table:
     words = {True: "ok", False: "FAILED", None: "–"}
-    rows = [[words[c["ok"]], str(c["name"]), *bound_and_seen(c)] for c in found]
-    return table(["", "check", "expected", "seen"], rows, range(4), ["bad" if c["ok"] is False else "" for c in found])
+    rows = [[words[c["ok"]], str(c["name"]), *bound_and_seen(c)] for c in entries]
+    return table(["", "check", "expected", "seen"], rows, range(4), ["bad" if c["ok"] is False else "" for c in entries])
 
 
 def runs_table(stored: Stored) -> Table:
@@ -154,46 +154,48 @@ def medians(stored: Stored) -> list[dict[str, Any]]:
     frame = stored.table("comparison")
     if not len(frame) or not {"transport", "fabric", "figure", "median", "low", "high", "n", "unit"} <= set(frame):
         return []
-    before = list(frame.columns[: list(frame.columns).index("figure")])
-    groups = [c for c in before if c not in ("transport", "kind", "fabric", "scenario", "workload")]
+    variables = list(frame.columns[: list(frame.columns).index("figure")])
+    groups = [c for c in variables if c not in ("transport", "kind", "fabric", "scenario", "workload")]
     world = world_words(stored.runs)
     worlds = {r["transport"]: world(r) for r in stored.runs}  # runs of two worlds never share a name
-    out = []
-    for where, mine in frame.groupby(groups, sort=False, dropna=False) if groups else [((), frame)]:
-        heads = list(dict.fromkeys(zip(mine["transport"], mine["fabric"], strict=True)))
-        rows, usual = [], int(mine["n"].max())
-        quiet = costs_within_noise(mine)
-        for (figure, unit), one in mine.groupby(["figure", "unit"], sort=False, dropna=False):
-            by_head = {(row["transport"], row["fabric"]): row for row in one.to_dict("records")}
+    tables = []
+    for values, group in frame.groupby(groups, sort=False, dropna=False) if groups else [((), frame)]:
+        heads = list(dict.fromkeys(zip(group["transport"], group["fabric"], strict=True)))
+        rows, usual_n = [], int(group["n"].max())
+        noise_cells = costs_within_noise(group)
+        for (figure, unit), records in group.groupby(["figure", "unit"], sort=False, dropna=False):
+            by_head = {(row["transport"], row["fabric"]): row for row in records.to_dict("records")}
             if any(known(row["median"]) for row in by_head.values()):
                 name = str(figure).removesuffix("_ns").removesuffix("_bps")
                 if known(unit) and unit not in ("", "ns"):
                     name += f" [{'Mb/s' if unit == 'bit/s' else unit}]"
-                cells = [_interval(by_head.get(head), str(unit), usual) for head in heads]
+                cells = [_interval(by_head.get(head), str(unit), usual_n) for head in heads]
                 if str(figure) in LOSSES:
-                    cells = [quiet.get(head, cell) for head, cell in zip(heads, cells, strict=True)]
+                    cells = [noise_cells.get(head, cell) for head, cell in zip(heads, cells, strict=True)]
                 rows.append([name, *cells])
-        words = ", ".join(f"{v} ranks" if k == "placement" else f"{k} = {v}" for k, v in zip(groups, where, strict=False))
-        words = ", ".join([words, f"n = {usual}"] if words else [f"n = {usual}"])
-        out.append({"where": words, "table": table(["figure", *(", ".join([f"{t} on {f}", *worlds.get(t, [])]) for t, f in heads)], rows)})
-    return out
+        title = ", ".join(f"{v} ranks" if k == "placement" else f"{k} = {v}" for k, v in zip(groups, values, strict=False))
+        title = ", ".join([title, f"n = {usual_n}"] if title else [f"n = {usual_n}"])
+        tables.append(
+            {"where": title, "table": table(["figure", *(", ".join([f"{t} on {f}", *worlds.get(t, [])]) for t, f in heads)], rows)}
+        )
+    return tables
 
 
 def costs_within_noise(compared: pd.DataFrame) -> dict[tuple[str, str], str]:
     """(transport, fabric) -> "within noise" and its size, of those whose extra time is no larger, from rows of comparison.parquet."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
-    for one in compared.to_dict("records"):
-        rows.setdefault((one["transport"], one["fabric"]), {})[str(one["figure"])] = one
-    out = {}
-    for head, found in rows.items():
-        extra, off = found.get("failure_cost.extra_ns"), found.get("failure_cost.noise_ns")
+    for record in compared.to_dict("records"):
+        rows.setdefault((record["transport"], record["fabric"]), {})[str(record["figure"])] = record
+    cells = {}
+    for head, by_figure in rows.items():
+        extra, noise = by_figure.get("failure_cost.extra_ns"), by_figure.get("failure_cost.noise_ns")
         if extra is None or not known(extra["median"]):
             continue
         row = {"extra_ns": extra["median"], "n": extra["n"], "extra_low_ns": extra["low"] if known(extra["low"]) else extra["median"]}
-        row["noise_ns"] = off["median"] if off is not None and known(off["median"]) else None
+        row["noise_ns"] = noise["median"] if noise is not None and known(noise["median"]) else None
         if within_noise(row):
-            out[head] = extra_time(row)
-    return out
+            cells[head] = extra_time(row)
+    return cells
 
 
 def known(value: Any) -> bool:
@@ -201,7 +203,7 @@ def known(value: Any) -> bool:
     return value is not None and value == value
 
 
-def _interval(row: Any, unit: str, usual: int) -> str:
+def _interval(row: Any, unit: str, usual_n: int) -> str:
     """A median, below it its interval and the ideal; how many runs it is of, if not as many as usual."""
 
     def show(value: Any) -> str:
@@ -213,12 +215,12 @@ def _interval(row: Any, unit: str, usual: int) -> str:
 
     if row is None or not known(row["median"]):
         return "–"
-    wide = known(row["low"]) and known(row["high"]) and row["low"] != row["high"]
-    more = [f"[{show(row['low'])}, {show(row['high'])}]"] if wide else []
-    more += [f"ideal {show(row['ideal'])}"] if known(row.get("ideal")) and row["ideal"] != row["median"] else []
-    more += [f"n = {int(row['n'])}"] if int(row["n"]) != usual else []
-    more += [f"{int(row['doubtful'])} not trustworthy"] if known(row.get("doubtful")) and row["doubtful"] else []
-    return "\n".join([show(row["median"]), *more])
+    has_interval = known(row["low"]) and known(row["high"]) and row["low"] != row["high"]
+    lines = [f"[{show(row['low'])}, {show(row['high'])}]"] if has_interval else []
+    lines += [f"ideal {show(row['ideal'])}"] if known(row.get("ideal")) and row["ideal"] != row["median"] else []
+    lines += [f"n = {int(row['n'])}"] if int(row["n"]) != usual_n else []
+    lines += [f"{int(row['doubtful'])} not trustworthy"] if known(row.get("doubtful")) and row["doubtful"] else []
+    return "\n".join([show(row["median"]), *lines])
 
 
 def background(stored: Stored) -> dict[str, Any] | None:
@@ -302,9 +304,9 @@ def options(manifest: dict[str, Any]) -> Table:
     rows = []
     for t in manifest["scenario"]["transports"]:
         rest = {k: v for k, v in t.items() if k not in ("kind", "name", "fabric", "options") and v not in (None, "none")}
-        given = {**t.get("options", {}), **rest}
+        settings = {**t.get("options", {}), **rest}
         words = ", ".join(
-            f"{k.removesuffix('_ns')} = {seconds(v) if k.endswith('_ns') else json.dumps(v, default=str)}" for k, v in given.items()
+            f"{k.removesuffix('_ns')} = {seconds(v) if k.endswith('_ns') else json.dumps(v, default=str)}" for k, v in settings.items()
         )
         rows.append([t["name"], t["kind"], t["fabric"]["name"], words or "–"])
     return table(["transport", "kind", "fabric", "options"], rows, range(4))

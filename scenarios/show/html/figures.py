@@ -65,44 +65,44 @@ class Figure:
 
 def prefix_of(name: str) -> str | None:
     """The kind of a figure, by the longest prefix that fits."""
-    found = [prefix for prefix, _, _ in KINDS if name.startswith(f"{prefix}-")]
-    return max(found, key=len, default=None)
+    prefixes = [prefix for prefix, _, _ in KINDS if name.startswith(f"{prefix}-")]
+    return max(prefixes, key=len, default=None)
 
 
 def runs_in(name: str, prefix: str, stored: Stored) -> list[dict[str, Any]]:
     """The runs that a figure shows."""
     rest = name.removeprefix(f"{prefix}-")
-    own = [r for r in stored.runs if r["run"] == rest]
-    if own:
-        return own
+    exact = [r for r in stored.runs if r["run"] == rest]
+    if exact:
+        return exact
     placement = next((p for p, _ in stored.groups() if re.match(rf"(busbw-|goodput-)?{re.escape(p)}(-|$)", rest)), None)
     if placement is None:
         return list(stored.runs)
     after = rest[rest.index(placement) + len(placement) :]
     seed = re.match(r"-s(\d+)", after)
     tail = after[seed.end() :] if seed else after
-    mine = [r for r in stored.runs if r["placement"] == placement and (seed is None or r["seed"] == int(seed[1]))]
+    candidates = [r for r in stored.runs if r["placement"] == placement and (seed is None or r["seed"] == int(seed[1]))]
     if prefix == "sweep":
-        return mine
+        return candidates
     variant = next((v for v in stored.variants if v.tag == tail), stored)
-    return [r for r in mine if r in variant.runs]
+    return [r for r in candidates if r in variant.runs]
 
 
 def figures(stored: Stored) -> list[Figure]:
     """All of a results directory. Raises :class:`ResultsError` if there are none though something ran, or one is broken."""
-    where = stored.directory / "plots"
-    paths = sorted(where.glob("*.png"))
+    plots = stored.directory / "plots"
+    paths = sorted(plots.glob("*.png"))
     if not paths and any(r["outcome"] == "done" for r in stored.runs):
-        raise ResultsError(f"{where} holds no figures: mrcbed plot {stored.directory} draws them")
+        raise ResultsError(f"{plots} holds no figures: mrcbed plot {stored.directory} draws them")
     order = [prefix for prefix, _, _ in KINDS]
     named = [(prefix, path) for path in paths if (prefix := prefix_of(path.stem))]
-    named.sort(key=lambda one: (order.index(one[0]), one[1].stem))
+    named.sort(key=lambda pair: (order.index(pair[0]), pair[1].stem))
     heads = {prefix: (heading, caption) for prefix, heading, caption in KINDS}
-    out = []
+    result = []
     for prefix, path in named:
         doubtful = tuple(r["run"] for r in runs_in(path.stem, prefix, stored) if r["verdict"] == "not trustworthy")
-        out.append(Figure(*heads[prefix], path.stem, source_of(path, stored.directory), doubtful))
-    return out
+        result.append(Figure(*heads[prefix], path.stem, source_of(path, stored.directory), doubtful))
+    return result
 
 
 def source_of(png: Path, directory: Path) -> str:
@@ -110,8 +110,8 @@ def source_of(png: Path, directory: Path) -> str:
     svg = png.with_suffix(".svg")
     path = svg if svg.is_file() and svg.stat().st_size <= LARGE else png
     data = path.read_bytes()
-    whole = data.rstrip().endswith(b"</svg>") if path is svg else data.startswith(b"\x89PNG") and data[-8:-4] == b"IEND"
-    if not whole:
+    complete = data.rstrip().endswith(b"</svg>") if path is svg else data.startswith(b"\x89PNG") and data[-8:-4] == b"IEND"
+    if not complete:
         raise ResultsError(f"{path} is cut short: mrcbed plot {directory} draws it again")
     kind = "svg+xml" if path is svg else "png"
     return f"data:image/{kind};base64,{base64.b64encode(data).decode('ascii')}"

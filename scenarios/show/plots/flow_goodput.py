@@ -18,13 +18,13 @@ POINTS = 140
 
 def series(stored: Stored, run: dict[str, Any], name: str, width_ns: int) -> tuple[Any, Any]:
     """(seconds since t0, % of line) of a flow: bin centres."""
-    mine = stored.rows("flows", run)
-    mine = mine[mine["flow"] == name]
+    bins = stored.rows("flows", run)
+    bins = bins[bins["flow"] == name]
     begin = stored.begin_ns(run) or 0
-    edges = np.arange(mine["t_ns"].min(), mine["t_ns"].max() + width_ns + 1, width_ns)
-    got, _ = np.histogram(mine["t_ns"] + mine["bin_ns"] // 2, bins=edges, weights=mine["rx_bytes"])
+    edges = np.arange(bins["t_ns"].min(), bins["t_ns"].max() + width_ns + 1, width_ns)
+    received, _ = np.histogram(bins["t_ns"] + bins["bin_ns"] // 2, bins=edges, weights=bins["rx_bytes"])
     line = run["flows"][name]["line_bps"] / 8e9 * width_ns
-    return (edges[:-1] + width_ns / 2 - begin) / 1e9, 100 * got / line
+    return (edges[:-1] + width_ns / 2 - begin) / 1e9, 100 * received / line
 
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
@@ -41,10 +41,10 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], name: s
     handles: dict[str, Any] = {}
     with figure(len(runs), 1.25 + 0.95 * len(runs), sharex=True, sharey=True, squeeze=False) as (fig, axes):
         for ax, run in zip(axes[:, 0], runs, strict=True):
-            own = int(stored.rows("flows", run)["bin_ns"].max())
-            width = own * max(1, round(span / POINTS / own))
+            bin_ns = int(stored.rows("flows", run)["bin_ns"].max())
+            width = bin_ns * max(1, round(span / POINTS / bin_ns))
             window = run["all_on_ns"]
-            for group, colour, style in _looks(run):
+            for group, colour, style in _line_styles(run):
                 names = [n for n, flow in run["flows"].items() if flow["group"] == group or n == group]
                 for flow in names:
                     x, y = series(stored, run, flow, width)
@@ -71,14 +71,14 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], name: s
 
         if any(r["all_on_ns"] for r in runs):
             handles["begin and end of measurement"] = Line2D([], [], color="#999999", linewidth=0.7, linestyle="--")
-        what = "line; fair share" if "incast" in runs[0]["groups"] else "line"
-        handles[what] = Line2D([], [], color="black", linewidth=0.7, linestyle=":")
+        line_label = "line; fair share" if "incast" in runs[0]["groups"] else "line"
+        handles[line_label] = Line2D([], [], color="black", linewidth=0.7, linestyle=":")
         fig.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=2, columnspacing=1.2, handlelength=1.8)
         fig.suptitle(f"Goodput per flow{stored.seed_words(seed)}", fontsize=8, fontweight="bold", x=0.01, ha="left")
         return save(fig, directory, name, runs)
 
 
-def _looks(run: dict[str, Any]) -> list[tuple[str, str, str]]:
+def _line_styles(run: dict[str, Any]) -> list[tuple[str, str, str]]:
     """(group or flow, colour, line style): groups of a cast are one colour each, flows of their own one each."""
     if "incast" in run["groups"]:
         return [("incast", FLOWS[0], "-")] + ([("victim", FLOWS[1], "-")] if "victim" in run["groups"] else [])

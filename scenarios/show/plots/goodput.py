@@ -37,33 +37,33 @@ def series(stored: Stored, run: dict[str, Any], span: int) -> tuple[Any, Any] | 
     begin, table = stored.begin_ns(run), stored.goodput
     if begin is None or not len(table) or not run["ideal_busbw_bps"]:
         return None
-    mine = table[table["run"] == run["run"]]
-    if mine.empty:
+    bins = table[table["run"] == run["run"]]
+    if bins.empty:
         return None
-    own = int(mine["bin_ns"].max())
+    bin_ns = int(bins["bin_ns"].max())
     end = begin + min(run["measured_ns"], span)
-    width = own * max(1, round(span / BINS / own))
+    width = bin_ns * max(1, round(span / BINS / bin_ns))
     edges = np.arange(begin, end + 1, width)
     if len(edges) < 3:
         return None
-    got, _ = np.histogram(mine["t_ns"] + own // 2, bins=edges, weights=mine["rx_bytes"])
+    received, _ = np.histogram(bins["t_ns"] + bin_ns // 2, bins=edges, weights=bins["rx_bytes"])
     ideal = run["ideal_busbw_bps"] / 8 * run["ranks"] * width / 1e9
-    return (edges[:-1] + width / 2 - begin) / 1e9, 100 * got / ideal
+    return (edges[:-1] + width / 2 - begin) / 1e9, 100 * received / ideal
 
 
 def capacity(stored: Stored, run: dict[str, Any], begin: int, last: float) -> tuple[list[float], list[float]]:
     """(seconds, % of ideal) of the corners of a step line: what theory leaves with the cables that are dead at the time."""
     outages, fabric = stored.outages(run), stored.fabric(run)
-    at = [begin, *(t for t in changes(outages) if begin < t < begin + last * 1e9)]
-    hosts, known = place_ranks(fabric, run["placement"]), dict[frozenset[str], float]()
+    times = [begin, *(t for t in changes(outages) if begin < t < begin + last * 1e9)]
+    hosts, cache = place_ranks(fabric, run["placement"]), dict[frozenset[str], float]()
     x: list[float] = []
     y: list[float] = []
-    for a, b in zip(at, [*at[1:], begin + int(last * 1e9)], strict=True):
+    for a, b in zip(times, [*times[1:], begin + int(last * 1e9)], strict=True):
         dead = dead_at(outages, a)
-        if dead not in known:
-            known[dead] = 100 * bus_bandwidth(fabric, run["workload"], hosts, sorted(dead)) / run["ideal_busbw_bps"]
+        if dead not in cache:
+            cache[dead] = 100 * bus_bandwidth(fabric, run["workload"], hosts, sorted(dead)) / run["ideal_busbw_bps"]
         x += [(a - begin) / 1e9, (b - begin) / 1e9]
-        y += [known[dead]] * 2
+        y += [cache[dead]] * 2
     return x, y
 
 
@@ -95,8 +95,8 @@ def _figure(
             ax.plot(left, share, color="black", linewidth=0.8, linestyle="--")
             ax.axhline(100, color="black", linewidth=0.8, linestyle=":")
             ax.plot(x, y, color=colour, linewidth=1.1)
-            took = run["measured_ns"] / 1e9
-            cut = f", first {span / 1e9:.1f} of {took:.0f} s" if run["measured_ns"] > 1.05 * span else ""
+            total_s = run["measured_ns"] / 1e9
+            cut = f", first {span / 1e9:.1f} of {total_s:.0f} s" if run["measured_ns"] > 1.05 * span else ""
             ax.set_title(f"{run['transport']} on {run['fabric']}{cut}", color=colour, pad=3)
             ax.set_ylim(0, 126)
             ax.set_yticks([0, 50, 100])

@@ -24,11 +24,11 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
 def stacked(bins: pd.DataFrame, column: str, edges: Any, planes: int, line_bps: float) -> Any:
     """% of the host's line per plane (row) and bin of ``edges`` (ns)."""
     width = edges[1] - edges[0]
-    out = np.zeros((planes, len(edges) - 1))
+    plane_bytes = np.zeros((planes, len(edges) - 1))
     for plane in range(planes):
-        mine = bins[bins["plane"] == plane]
-        out[plane], _ = np.histogram(mine["t_ns"] + mine["bin_ns"] // 2, bins=edges, weights=mine[column])
-    return 100 * out * 8e9 / width / line_bps
+        plane_bins = bins[bins["plane"] == plane]
+        plane_bytes[plane], _ = np.histogram(plane_bins["t_ns"] + plane_bins["bin_ns"] // 2, bins=edges, weights=plane_bins[column])
+    return 100 * plane_bytes * 8e9 / width / line_bps
 
 
 def expected_line(run: dict[str, Any], host: str, begin: int, end: int, planes: int) -> tuple[list[float], list[float]]:
@@ -50,21 +50,21 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any]) -> list[Path]:
     host = hosts[0]
     bins = stored.rows("goodput", run)
     bins = bins[bins["host"] == int(host[1:])]
-    own = int(bins["bin_ns"].max())
+    bin_ns = int(bins["bin_ns"].max())
     end = max(row["until_ns"] for row in run["ports"])
-    width = own * max(1, round((end - begin) / POINTS / own))
+    width = bin_ns * max(1, round((end - begin) / POINTS / bin_ns))
     edges = np.arange(begin, end + 1, width)
     line = fabric.host_rate * fabric.payload_share
     x = (edges[:-1] + width / 2 - begin) / 1e9
     last = (end - begin) / 1e9
     with figure(2, 3.5, sharex=True, sharey=True) as (fig, axes):
-        for ax, column, words in zip(axes, ("tx_bytes", "rx_bytes"), ("sends, without retransmissions", "receives"), strict=True):
+        for ax, column, label in zip(axes, ("tx_bytes", "rx_bytes"), ("sends, without retransmissions", "receives"), strict=True):
             fault_bands(ax, stored.outages(run), begin, last)
             shares = stacked(bins, column, edges, fabric.planes, line)
             colours = [PLANES[plane % len(PLANES)] for plane in range(fabric.planes)]
             ax.stackplot(x, shares, colors=colours, linewidth=0.3, edgecolor="white", zorder=2)
             ax.plot(*expected_line(run, host, begin, end, fabric.planes), color="black", linewidth=0.9, linestyle="--", zorder=3)
-            ax.set_title(f"{host} {words}", pad=3)
+            ax.set_title(f"{host} {label}", pad=3)
             ax.set_ylim(0, 112)
             ax.set_yticks([0, 25, 50, 75, 100])
             ax.set_xlim(0, last)

@@ -22,9 +22,9 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
 
 def loads(stored: Stored, runs: list[dict[str, Any]], transport: str) -> list[tuple[float, float, float]]:
     """Per plane (of all hosts, least host, most loaded host): payload sent in equal shares of a plane; [] if nothing was."""
-    mine = [r for r in runs if r["transport"] == transport]
-    planes = stored.fabric(mine[0]).planes
-    frames = [stored.rows("goodput", r) for r in mine]
+    own_runs = [r for r in runs if r["transport"] == transport]
+    planes = stored.fabric(own_runs[0]).planes
+    frames = [stored.rows("goodput", r) for r in own_runs]
     per_host = [f.pivot_table(index="host", columns="plane", values="tx_bytes", aggfunc="sum", fill_value=0) for f in frames if len(f)]
     tables = [t.reindex(columns=range(planes), fill_value=0) for t in per_host]
     tables = [t[t.sum(axis=1) > 0] for t in tables]

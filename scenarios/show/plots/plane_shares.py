@@ -23,8 +23,8 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
 
 def deviations(row: dict[str, Any]) -> list[tuple[int, float, bool]]:
     """(plane, deviation from an equal share in %, whether it is of enough packets) of the planes that were to carry any."""
-    both = enumerate(zip(row["packets"], row["equal"], strict=True))
-    return [(plane, 100 * (got / fair - 1), fair >= FEWEST) for plane, (got, fair) in both if fair > 0]
+    loads = enumerate(zip(row["packets"], row["equal"], strict=True))
+    return [(plane, 100 * (sent / fair - 1), fair >= FEWEST) for plane, (sent, fair) in loads if fair > 0]
 
 
 def _figure(directory: Path, run: dict[str, Any]) -> list[Path]:
@@ -36,12 +36,12 @@ def _figure(directory: Path, run: dict[str, Any]) -> list[Path]:
         for k, row in enumerate(rows):
             colour = FLOWS[k % len(FLOWS)]
             total = sum(row["packets"])
-            for plane, off, enough in deviations(row):
+            for plane, deviation, enough in deviations(row):
                 at = plane + (k - (len(rows) - 1) / 2) * width
                 # A stem and a dot: a bar of height zero, which is the best there can be, could not be seen.
-                ax.plot([at, at], [0, off], color=colour, linewidth=1.2, alpha=1.0 if enough else 0.35, zorder=2)
-                (dot,) = ax.plot(at, off, marker="os^D"[k % 4], color=colour, markersize=4, linestyle="none", alpha=1.0 if enough else 0.35, zorder=3)  # noqa: E501
-                most = max(most, 1.15 * abs(off)) if enough else most
+                ax.plot([at, at], [0, deviation], color=colour, linewidth=1.2, alpha=1.0 if enough else 0.35, zorder=2)
+                (dot,) = ax.plot(at, deviation, marker="os^D"[k % 4], color=colour, markersize=4, linestyle="none", alpha=1.0 if enough else 0.35, zorder=3)  # noqa: E501
+                most = max(most, 1.15 * abs(deviation)) if enough else most
             handles.append((dot, f"{row['sender']} sends {total:,} packets; ports of {row['host']} change"))
         ax.axhline(0, color="black", linewidth=0.7)
         for side in (-LIMIT, LIMIT):

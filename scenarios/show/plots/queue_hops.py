@@ -41,11 +41,11 @@ def ports(stored: Stored, runs: list[dict[str, Any]]) -> pd.DataFrame:
     frames = [f for f in frames if len(f) and "backlog_mean_bytes" in f and "met_packets" in f]
     if not frames:
         return pd.DataFrame()
-    both = pd.concat(frames)
-    both = both[both["met_packets"] > 0]
-    hop = both["port"].map(lambda name: next((i for i, (_, form) in enumerate(HOPS) if re.fullmatch(form, name)), -1))
-    raised = both["raised_peak_bytes"] if "raised_peak_bytes" in both else pd.Series(float("nan"), index=both.index)
-    frame = pd.DataFrame({"hop": hop, "mean": both["backlog_mean_bytes"] / 1e3, "peak": raised.astype(float) / 1e3})
+    rows = pd.concat(frames)
+    rows = rows[rows["met_packets"] > 0]
+    hop = rows["port"].map(lambda name: next((i for i, (_, form) in enumerate(HOPS) if re.fullmatch(form, name)), -1))
+    raised = rows["raised_peak_bytes"] if "raised_peak_bytes" in rows else pd.Series(float("nan"), index=rows.index)
+    frame = pd.DataFrame({"hop": hop, "mean": rows["backlog_mean_bytes"] / 1e3, "peak": raised.astype(float) / 1e3})
     return frame[frame["hop"] >= 0]
 
 
@@ -59,14 +59,14 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], drawn: 
         for k, (transport, frame) in enumerate(drawn.items()):
             colour, marker = colour_and_marker(transport)
             for place, hop in enumerate(hops):
-                mine = frame[frame["hop"] == hop].sort_values("mean")
+                group = frame[frame["hop"] == hop].sort_values("mean")
                 x = place + (k - (len(drawn) - 1) / 2) * width
-                if len(mine):
-                    least, middle, most = (max(float(v), FLOOR) for v in (mine["mean"].min(), mine["mean"].median(), mine["mean"].max()))
+                if len(group):
+                    least, middle, most = (max(float(v), FLOOR) for v in (group["mean"].min(), group["mean"].median(), group["mean"].max()))
                     ax.plot([x] * 2, [least, most], color=colour, linewidth=2.2, alpha=0.45, zorder=2)
                     ax.plot(x, middle, linestyle="none", marker=marker, markersize=4, color=colour, zorder=3, clip_on=False)
-                if mine["peak"].notna().any():
-                    ax.plot(x, mine["peak"].max(), linestyle="none", marker="_", markersize=7, markeredgewidth=1.3, color=colour, zorder=3)
+                if group["peak"].notna().any():
+                    ax.plot(x, group["peak"].max(), linestyle="none", marker="_", markersize=7, markeredgewidth=1.3, color=colour, zorder=3)
             n = sum(r["transport"] == transport for r in runs)
             handles.append(Line2D([], [], color=colour, marker=marker, linestyle="none", markersize=4, label=f"{transport}, n = {n}"))
         handles += [

@@ -46,8 +46,8 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], pooled:
     with figure(2 if tail else 1, height + (1.5 if tail else 0), sharex=True, squeeze=False) as (fig, axes):
         ax = axes[0, 0]
         handles = []
-        for one in axes[:, 0]:
-            one.axvline(ideal / unit, color="black", linewidth=0.8, linestyle=":")
+        for panel in axes[:, 0]:
+            panel.axvline(ideal / unit, color="black", linewidth=0.8, linestyle=":")
         at = (ideal / unit, 1.0)
         ax.annotate("ideal", at, xytext=(-3, 3), ha="right", textcoords="offset points", fontsize=6.5, annotation_clip=False)
         for k, (transport, times) in enumerate(pooled.items()):
@@ -56,11 +56,11 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], pooled:
             n = len(ordered)
             stats = spread(times)
             text = ", ".join(f"{q.replace('999', '99.9')} {seconds(stats[q])}" for q in (*QUANTILES, "max") if stats[q] is not None)
-            look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4, "clip_on": False, "drawstyle": "steps-post"}
-            look["markevery"] = [min(n, round((i + 0.5 + k / len(pooled)) * n / MARKERS)) for i in range(MARKERS - 1)] + [n]
-            ax.plot([ordered[0], *ordered], [i / n for i in range(n + 1)], **look)
+            style: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4, "clip_on": False, "drawstyle": "steps-post"}
+            style["markevery"] = [min(n, round((i + 0.5 + k / len(pooled)) * n / MARKERS)) for i in range(MARKERS - 1)] + [n]
+            ax.plot([ordered[0], *ordered], [i / n for i in range(n + 1)], **style)
             if tail:  # of the i-th shortest of n, n - i are longer; the longest has nothing above it and ends the curve
-                axes[1, 0].plot([ordered[0], *ordered], [(n - i) / n for i in range(n)] + [1 / n], **look)
+                axes[1, 0].plot([ordered[0], *ordered], [(n - i) / n for i in range(n)] + [1 / n], **style)
             handles.append(Line2D([], [], color=colour, marker=marker, markersize=4.5, label=f"{transport}, n = {n}: {text}"))
         if log:
             ax.set_xscale("log")

@@ -71,7 +71,7 @@ def colour_and_marker(transport: str) -> tuple[str, str]:
 
 def fault_bands(ax: Any, outages: Sequence[Any], begin: int, last: float, y: float | None = None) -> None:
     """Shades what was broken from ``begin`` (ns) to ``last`` (s); names each fault once at height ``y``, if given."""
-    named: list[str] = []
+    names: list[str] = []
     for outage in outages:
         a, b = (outage.begin - begin) / 1e9, min(last, (outage.end - begin) / 1e9)
         if b <= 0 or a >= last:
@@ -80,8 +80,8 @@ def fault_bands(ax: Any, outages: Sequence[Any], begin: int, last: float, y: flo
             ax.axvline(a, color="black", linewidth=0.9, linestyle="--", zorder=1)
         else:
             ax.axvspan(max(a, 0), b, color=FAULT, alpha=0.35, linewidth=0, zorder=0)
-        if y is not None and outage.fault not in named:
-            named.append(outage.fault)
+        if y is not None and outage.fault not in names:
+            names.append(outage.fault)
             late = a > LATE * last  # its name would leave the axes
             at, side = ((min(b, last), y), "right") if late else ((max(a, 0), y), "left")
             ax.annotate(outage.fault, at, xytext=(-2 if late else 2, 0), textcoords="offset points", fontsize=6, va="center", ha=side)
@@ -113,8 +113,8 @@ def save(fig: Any, directory: Path, name: str, runs: Sequence[Mapping[str, Any]]
         share = STRIP / (height + STRIP)
         fig.set_size_inches(width, height + STRIP)
         fig.get_layout_engine().set(rect=(0, share, 1, 1 - share))
-        words, colour = worth(runs)
-        line = fig.text(0.012, 0.35 * share, words, color=colour, fontsize=5.5, ha="left", va="center")
+        text, colour = worth(runs)
+        line = fig.text(0.012, 0.35 * share, text, color=colour, fontsize=5.5, ha="left", va="center")
         line.set_in_layout(False)
     fig.draw_without_rendering()
     if wrap_titles(fig):
@@ -132,13 +132,13 @@ def wrap_titles(fig: Any) -> bool:
     """Break titles that would leave the figure into lines, between words; whether there were any. The figure has been drawn."""
     right = fig.bbox.x1 - 2
     titles = [fig._suptitle, *(ax._left_title for ax in fig.axes)]
-    long = [text for text in titles if text is not None and text.get_window_extent().x1 > right]
-    for text in long:
+    too_long = [text for text in titles if text is not None and text.get_window_extent().x1 > right]
+    for text in too_long:
         box = text.get_window_extent()
         longest = max(map(len, text.get_text().split("\n")))
         room = max(10, int(longest * (right - box.x0) / box.width) - 1)
         text.set_text("\n".join(part for line in text.get_text().split("\n") for part in textwrap.wrap(line, room) or [""]))
-    return bool(long)
+    return bool(too_long)
 
 
 def title(run: dict[str, Any]) -> str:

@@ -41,11 +41,11 @@ def value_of(run: dict[str, Any], key: str) -> float | None:
     if key == "goodput_bps":
         rates = [g["goodput_bps"] for g in run.get("groups", {}).values() if g["goodput_bps"] is not None]
         return sum(rates) if rates else None
-    found = run.get(key)
-    return None if found is None else float(found)
+    value = run.get(key)
+    return None if value is None else float(value)
 
 
-def place(value: Any) -> float | None:
+def as_number(value: Any) -> float | None:
     """A swept value as a number: itself, or a size such as "64KiB"; None for words."""
     if isinstance(value, bool):
         return None
@@ -70,15 +70,15 @@ def intervals(stored: Stored) -> dict[tuple[Any, ...], tuple[float, float]]:
     needed = {"transport", "placement", "figure", "low", "high"}
     if not len(table) or not needed <= set(table):
         return {}
-    found = {}
+    bounds = {}
     for row in table.to_dict("records"):
         if row["low"] == row["low"] and row["low"] is not None:  # not NaN
-            name = (row["transport"], row["placement"], row["figure"], str({k: _word(row[k]) for k in keys}))
-            found[name] = (float(row["low"]), float(row["high"]))
-    return found
+            name = (row["transport"], row["placement"], row["figure"], str({k: _as_text(row[k]) for k in keys}))
+            bounds[name] = (float(row["low"]), float(row["high"]))
+    return bounds
 
 
-def _word(value: Any) -> str:
+def _as_text(value: Any) -> str:
     """A setting's value as text, whether a table holds it as a whole number or with a fraction."""
     return str(float(value)) if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
 
@@ -88,13 +88,13 @@ def _figure(
 ) -> list[Path]:
     from matplotlib.lines import Line2D
 
-    words, scale, ideal_key = ("goodput of all flows [Mb/s]", 1e6, None) if key == "goodput_bps" else FIGURES[key]
+    label, scale, ideal_key = ("goodput of all flows [Mb/s]", 1e6, None) if key == "goodput_bps" else FIGURES[key]
     values = list(dict.fromkeys(r["settings"][axis] for r in runs))
-    numbers = [place(v) for v in values]
+    numbers = [as_number(v) for v in values]
     numeric = None not in numbers and len(set(numbers)) == len(numbers)
-    at = {str(v): (n if numeric and n is not None else float(i)) for i, (v, n) in enumerate(zip(values, numbers, strict=True))}
-    log = numeric and min(at.values()) > 0 and max(at.values()) > 8 * min(at.values())
-    known = intervals(stored)
+    position = {str(v): (n if numeric and n is not None else float(i)) for i, (v, n) in enumerate(zip(values, numbers, strict=True))}
+    log = numeric and min(position.values()) > 0 and max(position.values()) > 8 * min(position.values())
+    bounds_of = intervals(stored)
     transports = list(dict.fromkeys(r["transport"] for r in runs))
     short = short_keys(list(runs[0]["settings"]))
     with figure(len(others), 0.95 + 1.55 * len(others) + 0.15 * ((len(transports) + 2) // 2), sharex=True, sharey=True, squeeze=False) as (fig, axes):  # noqa: E501
@@ -102,25 +102,25 @@ def _figure(
         bars = False
         count: dict[str, int] = {}
         for ax, rest in zip(axes[:, 0], others, strict=True):
-            here = [r for r in runs if all(r["settings"][k] == v for k, v in rest.items())]
+            panel_runs = [r for r in runs if all(r["settings"][k] == v for k, v in rest.items())]
             for k, transport in enumerate(transports):
                 colour, marker = colour_and_marker(transport)
                 x, y = [], []
                 for value in values:
-                    mine = [r for r in here if r["transport"] == transport and r["settings"][axis] == value]
-                    if (point := points(mine, key)) is None:
+                    point_runs = [r for r in panel_runs if r["transport"] == transport and r["settings"][axis] == value]
+                    if (point := points(point_runs, key)) is None:
                         continue
-                    x.append(at[str(value)])
+                    x.append(position[str(value)])
                     y.append(point[0] / scale)
                     most, count[transport] = max(most, point[2] / scale), max(count.get(transport, 0), point[3])
-                    name = (transport, placement, key, str({k: _word(v) for k, v in mine[0]["settings"].items()}))
-                    bounds = known.get(name)
+                    name = (transport, placement, key, str({k: _as_text(v) for k, v in point_runs[0]["settings"].items()}))
+                    bounds = bounds_of.get(name)
                     if bounds is not None:
                         bars = True
                         ax.plot([x[-1]] * 2, [bounds[0] / scale, bounds[1] / scale], color=colour, linewidth=0.9, marker="_", markersize=4)
                 ax.plot(x, y, color=colour, marker=marker, markersize=4, linewidth=1.1, zorder=3 + k)
             if ideal_key is not None:
-                ideal = {at[str(r["settings"][axis])]: r[ideal_key] / scale for r in here if r.get(ideal_key)}
+                ideal = {position[str(r["settings"][axis])]: r[ideal_key] / scale for r in panel_runs if r.get(ideal_key)}
                 ax.plot(sorted(ideal), [ideal[x] for x in sorted(ideal)], color="black", linewidth=0.8, linestyle=":")
                 most = max([most, *ideal.values()])
             if rest:
@@ -130,10 +130,10 @@ def _figure(
         last.set_ylim(0, 1.08 * most)
         if log:
             last.set_xscale("log")
-            plain_log(last, min(at.values()), max(at.values()))
-        last.set_xticks(list(at.values()), list(at), rotation=0 if sum(map(len, at)) < 45 else 45, ha="center" if sum(map(len, at)) < 45 else "right")  # noqa: E501
+            plain_log(last, min(position.values()), max(position.values()))
+        last.set_xticks(list(position.values()), list(position), rotation=0 if sum(map(len, position)) < 45 else 45, ha="center" if sum(map(len, position)) < 45 else "right")  # noqa: E501
         last.set_xlabel(f"{short[axis]}" + (", log scale" if log else ""))
-        fig.supylabel(words, fontsize=7.5)
+        fig.supylabel(label, fontsize=7.5)
         handles: list[Any] = [
             Line2D([], [], color=colour_and_marker(t)[0], marker=colour_and_marker(t)[1], markersize=4, label=f"{t}, n = {count[t]}")
             for t in transports

@@ -31,19 +31,19 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], name: s
             bdp = limits["plane_bdp_bytes"] * fabric.planes
             begin = stored.begin_ns(run) or 0
             count = 0
-            for _, mine in stored.rows("cwnd", run).groupby(["flow", "qpn"], sort=True):
-                flow = str(mine["flow"].iloc[0])
+            for _, samples in stored.rows("cwnd", run).groupby(["flow", "qpn"], sort=True):
+                flow = str(samples["flow"].iloc[0])
                 group = run["flows"][flow]["group"]
                 group = flow if group == "flows" else group
                 shown += [group] if group not in shown else []
                 count += 1
-                step = max(1, len(mine) // POINTS)
+                step = max(1, len(samples) // POINTS)
                 # DCQCN steers by rates, its window is a bound far away: shown is what the rate puts in flight within a base RTT.
-                rate = mine["rate_bps"].replace(0, fabric.nic_rate)  # 0: no limit but the port's
-                window = (rate * run["base_rtt_ns"] / 8e9).fillna(mine["cwnd_bytes"])
+                rate = samples["rate_bps"].replace(0, fabric.nic_rate)  # 0: no limit but the port's
+                window = (rate * run["base_rtt_ns"] / 8e9).fillna(samples["cwnd_bytes"])
                 y = window.astype(float).iloc[::step] / bdp
                 colour = FLOWS[shown.index(group) % len(FLOWS)]
-                ax.plot((mine["t_ns"].iloc[::step] - begin) / 1e9, y, color=colour, linewidth=0.7)
+                ax.plot((samples["t_ns"].iloc[::step] - begin) / 1e9, y, color=colour, linewidth=0.7)
                 most = max(most, float(y.max()))
             ax.axhline(1, color="black", linewidth=0.7, linestyle=":")
             by_rate = ", rate × base RTT" if run["kind"] == "roce" else ""

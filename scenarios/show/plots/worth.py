@@ -13,11 +13,11 @@ COLOURS = {TRUSTWORTHY: "#707070", DOUBTFUL: "#B25000", INVALID: "#C00000"}
 
 def worth(runs: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     """(words, colour) for runs of summary.json; each counts once."""
-    found = {str(run["run"]): run for run in runs}.values()
-    if not found:
+    distinct = {str(run["run"]): run for run in runs}.values()
+    if not distinct:
         return "computed: no run is in this figure", COLOURS[TRUSTWORTHY]
-    verdicts = [verdict_of(run) for run in found]
-    simulated = sum(run.get("world") == "simulated" for run in found)
+    verdicts = [verdict_of(run) for run in distinct]
+    simulated = sum(run.get("world") == "simulated" for run in distinct)
     count = f"{len(verdicts)} run{'s' if len(verdicts) != 1 else ''}"
     if simulated:
         count += ", simulated" if simulated == len(verdicts) else f", {simulated} of them simulated"

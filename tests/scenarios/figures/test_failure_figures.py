@@ -10,7 +10,7 @@ import pytest
 from scenarios.figures.failures import figures
 from scenarios.figures.flaps import flap_growth, flaps, given_up
 from scenarios.figures.leaving import Logs
-from scenarios.figures.outages import ENDLESS, Outage, changes, dead_at, hit, outages, peers_at_once, sending_pairs
+from scenarios.figures.outages import ENDLESS, Outage, changes, dead_at, hit, outages_of, peers_at_once, sending_pairs
 from scenarios.run.faults import resolve_used
 from scenarios.schema.workloads import Flow
 from tests.scenarios.broken import LINE, MS, RTT, TINY, S, at, fault, goodput, loss, steps, verdict, write
@@ -33,7 +33,7 @@ def test_a_flapping_link_is_broken_each_time_that_it_is_down(tmp_path: Path) -> 
     silent = fault("s", "silent", "p1-t1-0", ["p1-t0-0:p1-t1-0", "p1-t0-1:p1-t1-0"], ("begin", 3), ("reboot", 6), ("heal", 7))
     lasting = fault("l", "port", "h0-p0", [PORT], ("begin", 8), ("end", 30))
     run = write(tmp_path, sorted([*cycle, *silent, *lasting], key=lambda line: line["t"]), [])
-    found = outages(run)
+    found = outages_of(run)
     assert [(o.fault, o.begin, o.end) for o in found] == [
         ("f", at(1), at(2)), ("s", at(3), at(7)), ("f", at(4), at(5)), ("l", at(8), ENDLESS),
     ]  # fmt: skip
