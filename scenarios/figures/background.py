@@ -1,6 +1,6 @@
-"""What background traffic did, from the JSON that iperf3 left at both its ends, and what theory leaves a workload beside it.
+"""Figures of background traffic, from the JSON files of iperf3's client and server, and what theory leaves a workload beside it.
 
-Called by scenarios.figures.summary. Reads files; never a network.
+Called by scenarios.figures.summary. Reads files, never a network.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from topologies.theory import COLLECTIVES, bus_bandwidth
 
 
 def taken(fabric: Fabric, flows: list[dict[str, Any]]) -> dict[tuple[str, str], float]:
-    """(link, node that it leaves) -> bits/s that flows of a known rate take there, as on the wire."""
+    """(link, sending node) -> bits/s on the wire that the flows occupy there. All flows have a known rate."""
     rates: dict[tuple[str, str], float] = {}
     for flow in flows:
         node = f"h{flow['src']}"
@@ -26,8 +26,11 @@ def taken(fabric: Fabric, flows: list[dict[str, Any]]) -> dict[tuple[str, str], 
 
 
 def figures(record: dict[str, Any], fabric: Fabric, directory: Path) -> dict[str, Any]:
-    """``background``, one entry per flow, ``background_sent_share``, the least of what was sent over what was asked (None without a rate or
-    where one told nothing), and ``beside_background_busbw_bps``, of flows that all have a rate; {} of a run without any."""
+    """The keys of background traffic in a run's entry of summary.json; {} for a run without background traffic.
+
+    ``background``: one entry per flow. ``background_sent_share``: the least ratio of the sent to the configured rate; None if no flow has a
+    rate, or if a flow with a rate has no report. ``beside_background_busbw_bps``: the bus bandwidth that is left; None unless all flows
+    have a rate."""
     flows = record.get("background", [])
     if not flows:
         return {}

@@ -1,8 +1,8 @@
 """What failures cost a run: its slowest step, the goodput it kept, the extra time of its steps or the bytes its flows did not deliver.
 
-Theory: the cost expected if throughput fell in proportion to the fabric's capacity (the linear programme of topologies.theory with the
-cables that were dead at the time). :func:`figures` is called by scenarios.figures.summary on one run; :func:`costs` by whatever shows
-summaries, on entries of one placement and variant. Pure. docs/report.md says how to read it.
+Theory: the cost expected if throughput fell in proportion to the fabric's capacity (the linear programme of topologies.theory without the
+cables that were dead at the time). scenarios.figures.summary calls :func:`figures` on one run. The modules that show summaries call
+:func:`costs` on entries of one placement and variant. Pure. docs/report.md says how to read the figures.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from scenarios.figures.stats import median_interval
 from topologies.theory import COLLECTIVES, traffic_bandwidth
 
 BACK = 0.9
-"""A flow is back at this part of what theory leaves it."""
+"""A flow has recovered when it has this share of what theory leaves it ..."""
 BACK_RTTS = 20
-"""... over so many base RTTs, as ports are judged: a shorter window holds too few packets [ours]."""
+"""... over so many base RTTs, as for ports: a shorter window holds too few packets [ours]."""
 PART_RTTS = 10
-"""Base RTTs below which a part of the time before a failure is too short to say how even goodput was [ours]."""
+"""Base RTTs that a part of the time before a failure must have, so that it shows how even goodput was [ours]."""
 FEWEST_HEALTHY = 5
-"""Healthy steps that a cost needs: five of one pace hold its median between them with 94 %, three with 75 %, two with 50 %
+"""Healthy steps that a cost needs. The range of five steps of one pace holds its median with 94 %, of three with 75 %, of two with 50 %
 (1 - 2^(1-n), the order-statistic interval of a median) [ours]."""
 Share = Callable[[int], float]
-"""Time (ns) -> the part of the healthy capacity that theory leaves then, 0 to 1."""
+"""Time (ns) -> the share of the healthy capacity that theory leaves at that time, 0 to 1."""
 
 
 def figures(run: Run) -> dict[str, Any] | None:
-    """``failure_cost`` of a run's entry in summary.json; None where nothing broke while anything ran, or a kill ended it."""
+    """``failure_cost`` of a run's entry in summary.json; None if nothing broke during the run, or only a process was killed."""
     outages = [o for o in outages_of(run) if o.begin < run.window[1] and o.entry.heals]
     if not outages:
         return None
@@ -45,7 +45,7 @@ def figures(run: Run) -> dict[str, Any] | None:
 
 
 def paced(work_ns: float, begin: int, marks: Sequence[int], share: Share) -> float | None:
-    """How long ``work_ns`` at full pace takes from ``begin`` on, if the pace is ``share``, changing at ``marks``; None: for ever."""
+    """Duration, from ``begin``, of ``work_ns`` at full pace if the pace is ``share``, which changes at ``marks``; None: for ever."""
     remaining, now = work_ns, begin
     for mark in [*sorted(t for t in marks if t > begin), None]:
         pace = share(now)
@@ -58,7 +58,7 @@ def paced(work_ns: float, begin: int, marks: Sequence[int], share: Share) -> flo
 
 
 def broken_spans(outages: Sequence[Outage], end: int) -> list[tuple[int, int]]:
-    """Stretches of time, up to ``end``, in which something was broken: the outages, those that overlap joined."""
+    """Stretches of time, up to ``end``, in which something was broken: the outages, with overlapping ones joined."""
     spans: list[tuple[int, int]] = []
     for o in sorted(outages, key=lambda o: o.begin):
         if spans and o.begin <= spans[-1][1]:
@@ -69,7 +69,7 @@ def broken_spans(outages: Sequence[Outage], end: int) -> list[tuple[int, int]]:
 
 
 def goodput_kept(bins: pd.DataFrame, healthy: tuple[int, int], broken: Sequence[tuple[int, int]]) -> float | None:
-    """Goodput while something was broken, over that in ``healthy``; None without goodput there, or if nothing was broken for any time."""
+    """Goodput while something was broken, divided by that in ``healthy``; None if ``healthy`` has no goodput or the broken time is zero."""
     before, duration = rate_in(bins, healthy), sum(b - a for a, b in broken)
     if not before or not duration:
         return None
@@ -80,10 +80,10 @@ def goodput_kept(bins: pd.DataFrame, healthy: tuple[int, int], broken: Sequence[
 
 
 def periods(run: Run) -> tuple[list[int], list[int]]:
-    """(when each measured step was done, the time from the one before to that), ns, of the steps up to the first that not all finished.
+    """(end of each measured step, time from the end of the step before), ns, of the steps up to the first that some rank did not finish.
 
-    A step is done when its last rank is. The times add up to the clock's, where those of steps need not: ranks are a step apart at
-    times, and one stall then lengthens two steps.
+    A step ends when its last rank ends it. These times add up to the elapsed time. The step times themselves need not: ranks may be a step
+    apart, and one stall then lengthens two steps.
     """
     frame = run.steps[~run.steps["warmup"].astype(bool)]
     if frame.empty:
@@ -100,15 +100,16 @@ def periods(run: Run) -> tuple[list[int], list[int]]:
 
 
 def step_cost(run: Run, outages: Sequence[Outage]) -> dict[str, Any]:
-    """Of a collective. Healthy is the median step done before the first outage; if there is none, the median of those begun after the last.
+    """The cost for a collective. The healthy step is the median of the steps that ended before the first outage; if there are none, of the
+    steps that began after the last outage.
 
-    ``extra_ns``: time from the last healthy step before the outage to the last step of all, less as many healthy steps; None with fewer
-    than :data:`FEWEST_HEALTHY` of them, or if the run did not finish: ``unknown`` says why.
-    ``noise_ns``: as many times the furthest that a healthy step, or any quicker one, was off their median; ``noise_share``: that distance
-    over the median. A failure makes no step quicker: one that is quicker than all healthy ones shows that the pace was not settled. So no
-    gain is ever larger than the noise.
+    ``extra_ns``: time from the last step before the outage to the end of the last step, less as many healthy steps; None with fewer than
+    :data:`FEWEST_HEALTHY` healthy steps, or if the run did not finish (``unknown`` says why).
+    ``noise_ns``: the largest deviation of a healthy step, or of any quicker step, from the median, times the steps since the outage;
+    ``noise_share``: that deviation over the median. A failure makes no step quicker: a step quicker than all healthy ones shows that the
+    pace was not settled. So no gain is ever larger than the noise.
     ``slowdown``: the slowest step since the outage, in healthy steps. ``goodput_kept``: payload that arrived while something was broken,
-    over that of the healthy steps in as much time.
+    over the payload that healthy steps receive in the same time.
     """
     done, durations = periods(run)
     first, last = min(o.begin for o in outages), max(o.end for o in outages)
@@ -168,13 +169,14 @@ def _unknown(finished: bool, steps_since: int, healthy_steps: int) -> str | None
 
 
 def flow_cost(run: Run, outages: Sequence[Outage]) -> dict[str, Any] | None:
-    """Of the flows that end by the clock and have a path that some outage hits; None without any, or without goodput before the outage.
+    """The cost for the flows that end at a fixed time and have a path that some outage hits; None without such flows, or if one of them has
+    no goodput before the first outage.
 
-    ``undelivered_bytes``: what they would have delivered from the first outage on at their goodput before it, less what they did.
-    ``extra_ns``: that over their goodput before. ``back_ns``: from the first outage until the slowest of them had, for :data:`BACK_RTTS`,
-    :data:`BACK` of what theory left it; null if one never had. ``goodput_kept``: of all of them, while something was broken, over that
-    before. ``noise_share``: how far the goodput before, in :data:`FEWEST_HEALTHY` equal parts of that time, was off its mean at most
-    (None if such a part is shorter than :data:`PART_RTTS` base RTTs); ``noise_ns``: that over the time since the outage.
+    ``undelivered_bytes``: the bytes that they would have delivered since the first outage at their goodput before it, less those that they
+    did deliver. ``extra_ns``: that divided by their goodput before. ``back_ns``: from the first outage until the slowest of them had
+    :data:`BACK` of what theory left it, over :data:`BACK_RTTS`; null if one never had. ``goodput_kept``: their goodput while something was
+    broken, over that before. ``noise_share``: the largest deviation from the mean goodput before, over :data:`FEWEST_HEALTHY` equal parts
+    of that time (None if a part is shorter than :data:`PART_RTTS` base RTTs); ``noise_ns``: that times the time since the outage.
     """
     window = all_on(run)
     first = min((o.begin for o in outages), default=ENDLESS)
@@ -222,7 +224,7 @@ def flow_cost(run: Run, outages: Sequence[Outage]) -> dict[str, Any] | None:
 
 
 def flow_theory(run: Run, outages: Sequence[Outage]) -> Share:
-    """The part of their healthy goodput that theory leaves all flows in common."""
+    """The share of their healthy goodput that theory leaves all flows alike."""
     hosts = run.record["ranks"]
     traffic: dict[tuple[int, int], float] = {}
     for flow in run.named_flows:
@@ -240,7 +242,7 @@ def flow_theory(run: Run, outages: Sequence[Outage]) -> Share:
 
 
 def back_ns(bins: pd.DataFrame, before_bps: float, first: int, end: int, width: int, share: Share) -> int | None:
-    """From ``first`` to the first window of ``width`` that has :data:`BACK` of what theory leaves in it on average; None: there is none."""
+    """From ``first`` to the first window of ``width`` with :data:`BACK` of what theory leaves in it on average; None without one."""
     step = max(1, width // 10)
     for begin in range(first, end - width + 1, step):
         left = sum(share(begin + i * step) for i in range(10)) / 10
@@ -258,14 +260,13 @@ _NUMBERS = (
 
 
 def costs(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row per transport, in their order, of summary entries of one variant and placement; [] where nothing failed.
+    """One row per transport, in their order, from summary entries of one variant and placement; [] if nothing failed.
 
-    Each number is the median over the trustworthy runs for which it is known, or over the others if none of them is trustworthy (None: for
-    none); ``n`` of them have an ``extra_ns``, with ``extra_low_ns`` to ``extra_high_ns`` as its interval (scenarios.figures.stats).
-    ``kind`` is "steps" or "flows".
-    ``unfinished``: runs that did not end well, whose cost has no number. ``doubtful``: runs that are not trustworthy, of ``runs``;
-    ``trusted``: whether none of them is in the numbers.
-    ``unknown``: why there is no ``extra_ns``, None if there is one.
+    Each number is the median over the trustworthy runs for which it is known, or over all runs if no trustworthy run has an
+    ``extra_ns`` (None: known for no run). ``n``: number of these runs that have an ``extra_ns``; ``extra_low_ns`` to ``extra_high_ns``:
+    its interval (scenarios.figures.stats). ``kind``: "steps" or "flows". ``runs``: number of all runs. ``unfinished``: runs that did not
+    finish, whose cost has no number. ``doubtful``: runs that are not trustworthy. ``trusted``: whether none of these is in the numbers.
+    ``unknown``: why there is no ``extra_ns``; None if there is one.
     """
     rows: list[dict[str, Any]] = []
     for transport in dict.fromkeys(e["transport"] for e in entries):
@@ -302,9 +303,9 @@ def costs(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def noise(row: dict[str, Any]) -> float | None:
-    """Noise of a row's ``extra_ns``, ns: of the healthy pace, or how far the interval over its seeds reaches down, if that is more.
+    """Noise of a row's ``extra_ns``, ns: that of the healthy pace, or the distance to the lower end of the interval over seeds if larger.
 
-    At least as large as a gain: a failure makes nothing quicker. None: not known.
+    It is at least as large as a gain, because a failure makes nothing quicker. None: not known.
     """
     extra = row["extra_ns"]
     if extra is None:

@@ -1,6 +1,6 @@
-"""What failures did to a run: how soon senders left the paths that died, what was lost there, and what was given up without a cause.
+"""Effects of failures on a run: how soon senders left the dead paths, what was lost there, and which paths were given up without a cause.
 
-Called by scenarios.figures.summary on what scenarios.figures.measure read; the other modules of failure figures are called from here. Pure.
+Called by scenarios.figures.summary on what scenarios.figures.measure read; calls the other modules of failure figures. Pure.
 docs/results.md says what each key means.
 """
 
@@ -20,11 +20,11 @@ from scenarios.figures.measure import Run
 from scenarios.figures.outages import ENDLESS, LATE_RTTS, Outage, hit, kind_of, traffic_start
 
 SETTLE_RTTS = 20
-"""As long after a fault goodput is not yet what the rest carries (the issue's figure)."""
+"""Base RTTs after a change in which goodput has not yet settled (the issue's figure)."""
 
 
 def kept(logs: Logs, outages: Sequence[Outage]) -> dict[str, Any]:
-    """Of flows that a fault's paths concern: the least part of their goodput before it that they had during, late in and after it."""
+    """The least share of its earlier goodput that any flow with a path hit by the fault had during, late in and after the fault."""
     run, window = logs.run, all_on(logs.run)
     begin, end = min(o.begin for o in outages), max(o.end for o in outages)
     if not run.named_flows or window is None or not window[0] < begin < window[1]:
@@ -47,9 +47,9 @@ def kept(logs: Logs, outages: Sequence[Outage]) -> dict[str, Any]:
 
 
 def failovers(logs: Logs) -> list[dict[str, Any]]:
-    """``failovers``: per fault, when the last data packet left onto a path it killed, what was lost there, and what it cost.
+    """``failovers``: per fault, when the last data packet was sent on a path that it killed, what was lost there, and what it cost.
 
-    A path that comes back is used again, so the window ends where the fault was mended.
+    A path that comes back is used again, so only the time until the repair counts.
     """
     run = logs.run
     rows = []
@@ -99,7 +99,7 @@ def failovers(logs: Logs) -> list[dict[str, Any]]:
 
 
 def cost_ns(run: Run, at: int) -> int | None:
-    """How much longer than the run's undisturbed median the slowest step that was under way at or after ``at`` took."""
+    """Time, ns, by which the slowest step that ended at or after ``at`` exceeds the median of the undisturbed steps."""
     frame = run.steps[~run.steps["warmup"].astype(bool)]
     times = run.step_times
     if times.empty:
@@ -117,7 +117,7 @@ def cost_ns(run: Run, at: int) -> int | None:
 
 
 def false_bad(logs: Logs) -> list[dict[str, Any]]:
-    """Verdicts that no fault explains: nothing hit that path then, or shortly before, or while the packet was on it that they are for."""
+    """Verdicts that no fault explains: none hit the path at that time, shortly before, or while the lost packet was on its way."""
     late = LATE_RTTS * logs.run.fabric.base_rtt_ns
     sent: dict[tuple[int, int, int, int], list[tuple[int, int]]] = {}
     for line in logs.losses:
@@ -125,7 +125,7 @@ def false_bad(logs: Logs) -> list[dict[str, Any]]:
             sent.setdefault((*pair_of(line), line.get("qpn", -1), line["ev"]), []).append((line["t"], line["sent_ns"]))
 
     def explained(v: Mapping[str, Any]) -> bool:
-        # A lightly used path is judged late: what counts is when the packet left.
+        # The verdict on a lightly used path comes late: what counts is when the packet was sent.
         sent_times = [s for t, s in sent.get((*pair_of(v), v.get("qpn", -1), v["ev"]), ()) if v["t"] - 5 * late <= t <= v["t"]]
         return any(
             v["ev"] in hit(logs.run.fabric, o, *pair_of(v))
@@ -137,9 +137,9 @@ def false_bad(logs: Logs) -> list[dict[str, Any]]:
 
 
 def dead_at_start(logs: Logs) -> dict[str, Any]:
-    """Paths that data should take and that were dead before any was sent: how many, how many were found, and how long that took.
+    """Paths between sending pairs that were dead before any data was sent: how many, how many were detected, and how long that took.
 
-    From when the path's own sender began: ranks do so one after the other, as they get ready.
+    The time counts from when the sender of the path began, because ranks begin one after the other.
     """
     start = traffic_start(logs.run)
     dead = {
@@ -151,7 +151,7 @@ def dead_at_start(logs: Logs) -> dict[str, Any]:
         for ev in evs
     }
     detected: dict[tuple[int, int, int], int] = {}
-    for v in logs.verdicts:  # the first one of any queue pair of theirs
+    for v in logs.verdicts:  # the first verdict of any queue pair counts
         key = (*pair_of(v), v["ev"])
         if key in dead:
             detected.setdefault(key, v["t"] - traffic_start(logs.run, v["host"]))
@@ -159,7 +159,7 @@ def dead_at_start(logs: Logs) -> dict[str, Any]:
 
 
 def killed(run: Run) -> list[dict[str, Any]]:
-    """Processes of ours that a fault killed: how long after it the run ended, and whether its end names the rank."""
+    """Testbed processes that a fault killed: how long after it the run ended, and whether the reason of its end names the rank."""
     rows = []
     for line in run.of("fault"):
         if kind_of(line["fault"]).heals or line["phase"] != "begin":
@@ -178,7 +178,7 @@ def killed(run: Run) -> list[dict[str, Any]]:
 
 
 def figures(run: Run) -> dict[str, Any]:
-    """What a run's entry in summary.json says of failures. The worst over all faults, where a key is one number."""
+    """The keys on failures in a run's entry of summary.json. Where a key is one number, it is the worst over all faults."""
     logs = Logs.of(run)
     rows = failovers(logs)
     false_verdicts = false_bad(logs)

@@ -1,7 +1,8 @@
-"""What the figures of a run are worth: trustworthy, doubtful or invalid, and why. Pure; docs/time.md states the thresholds.
+"""The fidelity of a run: whether its figures are trustworthy, doubtful or invalid, and why. Pure; docs/time.md states the thresholds.
 
-**Invalid** is what cannot be right: sums or bytes wrong, packets that vanished, ports off their rate, a clock that stepped. **Doubtful** is
-what may be the machine's and not the transport's: it was busy, or late. Everything else is **trustworthy**. scenarios/run/watch.py samples.
+**Invalid**: something cannot be right, such as wrong sums or bytes, packets that vanished, ports off their rate, a clock that stepped.
+**Doubtful**: the figures may be those of the machine and not of the transport, because the machine was busy or late. **Trustworthy**:
+everything else. scenarios/run/watch.py takes the samples.
 """
 
 from __future__ import annotations
@@ -12,34 +13,34 @@ from typing import Any
 
 TRUSTWORTHY, DOUBTFUL, INVALID = "trustworthy", "doubtful", "invalid"
 SAMPLE_S = 0.2
-"""scenarios.run.watch samples the CPU and the clocks so often [ours]."""
+"""Interval at which scenarios.run.watch samples the CPU and the clocks [ours]."""
 BUSY = 0.90
-"""A machine busier than this shapes what it measures [ours]."""
+"""A machine that is busier than this affects what it measures [ours] ..."""
 BUSY_SHARE = 0.10
-"""... if it is so for longer than this share of the run, and than a second [ours]."""
+"""... if it is for longer than this share of the run and longer than a second [ours]."""
 STALL_RTTS, STALL_NS = 6, 40_000_000
-"""An agent that could not run for longer than so many base RTTs, and than so long at all, shows in what is measured [ours]."""
+"""An agent that could not run for longer than so many base RTTs, and longer than so many ns, affects what is measured [ours]."""
 PRESSURE = 0.95
-"""A machine in which some task waits for a core for a larger share of the time has none to spare [ours]."""
+"""A machine on which some task waits for a core for a larger share of the time than this is overloaded [ours]."""
 DELAY_RTTS = 0.25
-"""An agent that waits for a core longer than this, on average each time it wants one, answers late [ours]."""
+"""An agent that waits longer than this for a core, on average over its turns, answers late [ours]."""
 RATE_KEPT = 0.98
-"""The least of its rate that a port carries which always had something to send (the issue's figure)."""
+"""The least share of its rate that a port with a constant backlog must carry (the issue's figure)."""
 OFF_FRAMES = 1
-"""The counted queue and the kernel's own may differ by so many frames, beside those on the cable [ours]."""
+"""Frames by which the counted queue and the kernel's queue may differ, in addition to those on the cable [ours]."""
 STEP_NS = 1_000_000
-"""A clock that moves by more between two looks was set [ours]."""
+"""A clock that jumps by more than this between two samples was set [ours]."""
 SLOWER = "lower the fabric's rates (--set nic_rate=RATE, half of what it has, say)"
-"""What helps where a machine is too slow for a fabric."""
+"""The remedy if a machine is too slow for a fabric."""
 DRIFT_PPM = 1000.0
-"""A monotonic clock that is slewed by more than this is off by as much as what is measured with it [ours]."""
+"""A monotonic clock that is slewed by more than this makes measured times wrong by as much [ours]."""
 BAD_CHECKSUM = "rx_bad_icrc"
-"""The agents' counter of frames refused for their checksum."""
+"""The agents' counter of frames that were refused because of their checksum."""
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """``invalid`` and ``doubtful``: reasons, in words."""
+    """The reasons why a run is ``invalid`` or ``doubtful``, as text."""
 
     invalid: tuple[str, ...] = ()
     doubtful: tuple[str, ...] = ()
@@ -54,7 +55,7 @@ class Judgement:
 
 
 def verdict_of(entry: Mapping[str, Any]) -> str:
-    """Of an entry of summary.json. One made before there were three is judged by what it tells: reasons, packets, sums."""
+    """The fidelity verdict of an entry of summary.json; for older entries without one it follows from reasons, packets and sums."""
     verdict = entry.get("fidelity", {}).get("verdict")
     if verdict in (TRUSTWORTHY, DOUBTFUL, INVALID):
         return str(verdict)
@@ -71,36 +72,36 @@ def cpu_percent(samples: Sequence[Sequence[float]], begin_ns: int, end_ns: int) 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known of a run that says whether its figures are the transport's. Times in ns, ``window`` on the run's clock."""
+    """The facts about a run on which its fidelity verdict rests. Times in ns, ``window`` on the run's clock."""
 
     samples: Sequence[Sequence[float]]
     """(time, busy share of the machine)."""
     window: tuple[int, int]
     loops: Sequence[Mapping[str, Any]]
-    """How late each agent's loop was."""
+    """How late the loop of each agent was."""
     causes: Mapping[str, int]
     unexplained: int | None
-    """Packets without an account; None where the counters could not be read."""
+    """Packets that the books do not account for; None if the counters could not be read."""
     base_rtt_ns: int
     rejected: Mapping[str, int]
     cables: Sequence[Mapping[str, Any]]
     corrupted: int = 0
-    """Frames that faults changed: agents must have refused them, unless they are among the ``gone``."""
+    """Frames that faults corrupted: agents must refuse them, unless they are among the ``gone``."""
     gone: int = 0
-    """Frames lost or trimmed later."""
+    """Frames that were lost or trimmed."""
     stragglers: Collection[int] = ()
-    """Hosts whose agents a fault kept from running."""
+    """Hosts whose agents a fault stopped."""
     wrong: int = 0
     watch: Mapping[str, Any] | None = None
-    """What a Watch found; None of older runs and where there is no machine."""
+    """The report of the fidelity watch; None for older runs and in the simulated world."""
     touched: Collection[str] = ()
-    """Cables that faults took down or slowed: they have no rate to keep."""
+    """Cables that faults took down or slowed: their rate is not checked."""
     on_the_way: int = 0
-    """Packets that had not come to rest when the books were closed."""
+    """Packets still in queues or delay lines when the books were closed."""
 
 
 def judge(run: Evidence) -> Judgement:
-    """What a run is worth, and why."""
+    """Judge the fidelity of a run and give the reasons."""
     loops = [loop for loop in run.loops if loop.get("host") not in run.stragglers]
     stalled_hosts = {f"h{host}" for host in run.stragglers}
     watch = run.watch
@@ -175,7 +176,7 @@ def _suspended(watch: Mapping[str, Any], window: tuple[int, int]) -> Iterable[st
 def _waiting(
     samples: Sequence[Sequence[float]], window: tuple[int, int], watch: Mapping[str, Any], base_rtt_ns: int, stalled_hosts: set[str]
 ) -> Iterable[str]:
-    """What agents waited for a core decides; a busy machine in which they did not is none of their business. Unknown, it counts."""
+    """Reasons from the agents' waiting times for a core. A busy machine is a reason only if these times are not known."""
     agents = agents_of(watch) - stalled_hosts
     waits = {row["name"]: row["delay_ns"] / row["turns"] for row in watch.get("processes", ()) if row["name"] in agents and row["turns"]}
     late = {name: wait for name, wait in waits.items() if wait > DELAY_RTTS * base_rtt_ns}
@@ -200,7 +201,7 @@ def _agents(late: Collection[str], every: Collection[str], worst: str) -> str:
 
 
 def _load_and_remedy(watch: Mapping[str, Any]) -> str:
-    """By whom the machine was busy, and the remedy for the largest part that has one; "" of results that do not tell."""
+    """The load of the machine by cause, and the remedy for the largest cause that has one; a general remedy if shares are not known."""
     shares = watch.get("cpu_shares")
     if shares is None:
         return f": {SLOWER}, or free the machine"
@@ -252,7 +253,7 @@ def agents_of(watch: Mapping[str, Any]) -> set[str]:
 def figures(
     judgement: Judgement, loops: Sequence[Mapping[str, Any]], causes: Mapping[str, int], watch: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """``fidelity`` of an entry of summary.json: the verdict, the reasons, and what was measured; docs/results.md has the keys."""
+    """``fidelity`` of an entry of summary.json: the verdict, the reasons and the measurements; docs/results.md explains the keys."""
     summary: dict[str, Any] = {"verdict": judgement.verdict, "invalid": list(judgement.invalid), "doubtful": list(judgement.doubtful)}
     if watch is None:
         return summary
@@ -263,7 +264,7 @@ def figures(
     agents = [by_name[name] for name in agents_of(watch)]
 
     def percent(processes: Iterable[Mapping[str, Any]], key: str = "cpu_ns") -> float | None:
-        """Of one core."""
+        """Share of the window, in percent of one core."""
         return round(100 * sum(row[key] for row in processes) / window, 1) if window else None
 
     return summary | {

@@ -1,4 +1,4 @@
-"""How long a path stays out after each time that it was given up, and what a lossy path is put through.
+"""How long a path stays out of use each time that it is given up, and what senders do about a lossy path.
 
 Called by scenarios.figures.failures and, on stored events, by the plots. Pure. docs/results.md says what each key means.
 """
@@ -17,13 +17,14 @@ from topologies import Fabric
 from topologies.addressing import ev_fields
 
 REPLACED_RTTS = 20
-"""An EV that was idle before and carries packets within so many base RTTs has replaced the one given up [ours]."""
+"""An idle EV that begins to carry packets within so many base RTTs has replaced the EV that was given up [ours]."""
 
 
 def given_up(moves: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """From changes of EV states (``t host peer ev from to``, ``qpn`` if told), by time: one row per time that an EV became ASSUMED_BAD.
+    """One row for each time that an EV became ASSUMED_BAD, from its state changes in order of time (``t host peer ev from to``, perhaps
+    ``qpn``).
 
-    ``number`` counts an EV's times from 1; ``back_ns`` is when it was readmitted, None if it was not.
+    ``number`` counts these times per EV from 1; ``back_ns`` is when the EV was readmitted, None if it was not.
     """
     rows: list[dict[str, Any]] = []
     open_rows: dict[tuple[int, ...], dict[str, Any]] = {}
@@ -41,7 +42,7 @@ def given_up(moves: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def flap_rows(fabric: Fabric, rows: Iterable[Mapping[str, Any]], outages: Sequence[Outage]) -> list[dict[str, Any]]:
-    """Those of :func:`given_up` that an outage explains, with its ``fault`` and ``mended_ns``, when it was over (None: it was not)."""
+    """The rows of :func:`given_up` that an outage explains, with its ``fault`` and its end ``mended_ns`` (None: it did not end)."""
     late = LATE_RTTS * fabric.base_rtt_ns
     explained = []
     for row in rows:
@@ -53,7 +54,7 @@ def flap_rows(fabric: Fabric, rows: Iterable[Mapping[str, Any]], outages: Sequen
 
 
 def flaps(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """``flaps``: per number of the time, over all EVs that were given up so often: medians of how long they stayed out, ns."""
+    """``flaps``: for each n, the median time, ns, that EVs stayed out of use when they were given up for the n-th time."""
     table = []
     for number in sorted({row["number"] for row in rows}):
         group = [row for row in rows if row["number"] == number]
@@ -73,9 +74,9 @@ def flaps(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def flap_growth(table: Sequence[Mapping[str, Any]]) -> float | None:
-    """The least ratio of a time's median ``out_ns`` to that of the time before; None with fewer than two.
+    """The least ratio of the median ``out_ns`` of one ``number`` to that of the ``number`` before; None with fewer than two.
 
-    A time from which less than half of the EVs came back before the run ended is left out: those that did are the quick ones.
+    A ``number`` at which less than half of the EVs came back before the run ended is left out, because these are the quick ones.
     """
     medians = [row["out_ns"] for row in table if row["out_ns"] is not None and 2 * row["back"] >= row["n"]]
     return min((b / a for a, b in pairwise(medians)), default=None)
@@ -85,7 +86,7 @@ def flap_growth(table: Sequence[Mapping[str, Any]]) -> float | None:
 
 
 def replacements(run: Run, host: int, peer: int, t: int) -> list[int]:
-    """EVs from a host to a peer that carried nothing in the run's bins before ``t`` and something within 20 base RTTs after."""
+    """EVs from a host to a peer that carried no packets in the bins before ``t``, and some within 20 base RTTs after it."""
     packets = run.evs[(run.evs["host"] == host) & (run.evs["peer"] == peer)]
     used = set(packets.loc[packets["t_ns"] + packets["bin_ns"] <= t, "ev"])
     soon = packets[(packets["t_ns"] + packets["bin_ns"] > t) & (packets["t_ns"] <= t + REPLACED_RTTS * run.fabric.base_rtt_ns)]
@@ -93,7 +94,7 @@ def replacements(run: Run, host: int, peer: int, t: int) -> list[int]:
 
 
 def lossy_paths(run: Run, outages: Sequence[Outage], pairs: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
-    """``lossy_paths``: per path-loss fault and path that data take, what its sender did about it."""
+    """``lossy_paths``: one row per path-loss fault and path between a sending pair, with the sender's reaction."""
     rows = []
     rtt = run.fabric.base_rtt_ns
     moves, losses = path_lines(run, "ev"), [line for line in path_lines(run, "loss") if line.get("rule") not in NO_LOSS]
@@ -129,7 +130,7 @@ def lossy_paths(run: Run, outages: Sequence[Outage], pairs: Sequence[tuple[int, 
 
 
 def figures(run: Run, outages: Sequence[Outage], pairs: Sequence[tuple[int, int]]) -> dict[str, Any]:
-    """What goes into summary.json."""
+    """The keys that these figures add to summary.json."""
     table = flaps(flap_rows(run.fabric, given_up(path_lines(run, "ev")), outages))
     summary: dict[str, Any] = {"flaps": table, "flap_growth": flap_growth(table)}
     if run.named_flows and all_on(run):

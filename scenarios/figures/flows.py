@@ -1,4 +1,4 @@
-"""The figures of a run of flows: goodput in windows, fairness, what a victim keeps, queues, and how flows part on EVs.
+"""Figures of a run of flows: goodput in windows, fairness, what a victim keeps, queues, and how one flow leaves the EVs of another.
 
 Called by scenarios.figures.summary on what scenarios.figures.measure read. Pure. docs/results.md says what each key means.
 """
@@ -18,18 +18,18 @@ from topologies.paths import evs_over, path_links
 SETTLE_RTTS = 20
 """A window begins so many base RTTs after the flow that opens it [ours]."""
 SMOOTH_RTTS = 10
-"""EV shares are judged over so many base RTTs: a bin alone holds too few packets per EV [ours]."""
+"""EV shares are averaged over so many base RTTs: a single bin holds too few packets per EV [ours]."""
 SEPARATED = 0.85
-"""Flows have parted on some EVs when the one that has others puts less than this part of its fair share there [ours]. A mark makes a
-sender pass over an EV once, so at most half of the share can go; a spray that avoids nothing stays within 5 % of its own."""
+"""A flow has left shared EVs when it puts less than this part of its fair share on them [ours]. A mark makes a sender skip an EV only once,
+so the share falls to one half at the lowest. A spray that avoids no EV stays within 5 % of its fair share."""
 FEWEST_SAMPLES = 100
-"""For a 99th percentile of a queue [ours]."""
+"""Samples that a 99th percentile of a queue needs [ours]."""
 
 Window = tuple[int, int]
 
 
 def all_on(run: Run) -> Window | None:
-    """When every flow that ends by the clock sends, settled: from the latest start to the earliest end; None if that is never."""
+    """The window in which all flows with a fixed end send: from the latest start, plus settling, to the earliest end; None if empty."""
     ends = [f["start_ns"] + f["for_ns"] for f in run.named_flows if f["for_ns"] is not None]
     if not ends or "t0" not in run.record:
         return None
@@ -39,7 +39,7 @@ def all_on(run: Run) -> Window | None:
 
 
 def alone(run: Run, name: str) -> Window | None:
-    """When a flow is the only one, settled: until the next one starts; None if it never is."""
+    """The window in which a flow is the only one: from its start, plus settling, until the next flow starts; None if empty."""
     starts = {f["name"]: f["start_ns"] for f in run.named_flows}
     others = [start for other, start in starts.items() if other != name]
     begin = starts[name] + SETTLE_RTTS * run.fabric.base_rtt_ns
@@ -50,7 +50,7 @@ def alone(run: Run, name: str) -> Window | None:
 
 
 def rate_in(bins: pd.DataFrame, window: Window | None) -> float | None:
-    """Bits/s of a flow in a window; a bin that lies partly in it counts by that part. None without a window."""
+    """Bits/s of a flow in a window; a bin that lies partly in the window counts by that part. None without a window."""
     if window is None:
         return None
     begin, end = window
@@ -87,14 +87,14 @@ def flow_rows(run: Run) -> dict[str, dict[str, Any]]:
 
 
 def span_rate(sent: pd.DataFrame) -> float | None:
-    """Bits/s of complete messages from the first one's begin to the last one's end."""
+    """Bits/s of complete messages, from the begin of the first to the end of the last."""
     if sent.empty:
         return None
     return float(sent["bytes"].sum() * 8e9 / (sent["end_ns"].max() - sent["start_ns"].min()))
 
 
 def queue_rows(run: Run) -> dict[str, dict[str, Any]]:
-    """``queues`` of a run's summary: every port that was watched. Mean and p99 of samples, while all flows send if there is such a time."""
+    """``queues`` of a run's summary, one row per watched port. Mean and p99 cover the time in which all flows send, else the whole run."""
     window = all_on(run) or run.window
     counted = {row["port"]: row for row in port_rows(run.record)}
     peaks = port_peaks(run.record)
@@ -104,7 +104,7 @@ def queue_rows(run: Run) -> dict[str, dict[str, Any]]:
         in_window = samples.loc[(samples["t_ns"] >= window[0]) & (samples["t_ns"] <= window[1]), "bytes"].sort_values()
         enough = len(in_window) >= FEWEST_SAMPLES
         row = counted.get(port, {})
-        largest = max([peaks.get(port, 0), *samples["bytes"]])  # 0 where every sample fell between two bursts tells nothing
+        largest = max([peaks.get(port, 0), *samples["bytes"]])  # 0 only means that every sample fell between two bursts
         rows[port] = {
             "group": group,
             "mean_bytes": float(in_window.mean()) if len(in_window) else None,
@@ -119,7 +119,7 @@ def queue_rows(run: Run) -> dict[str, dict[str, Any]]:
 
 
 def group_rows(run: Run, flows: dict[str, dict[str, Any]], queues: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """``groups`` of a run's summary: the flows of one part in the play together, and the last hop they share."""
+    """``groups`` of a run's summary: all flows of a group together, and the last hop that they share."""
     rows: dict[str, dict[str, Any]] = {}
     for group in dict.fromkeys(flow["group"] for flow in flows.values()):
         named = {name: flow for name, flow in flows.items() if flow["group"] == group}
@@ -127,7 +127,7 @@ def group_rows(run: Run, flows: dict[str, dict[str, Any]], queues: dict[str, dic
         rates = [flow["goodput_bps"] for flow in members if flow["goodput_bps"] is not None]
         sent = run.messages[run.messages["flow"].isin(list(named))]
         counted = all(f["for_ns"] is None for f in run.named_flows if f["name"] in named)
-        total = span_rate(sent) if counted else sum(rates) if rates else None  # flows that count end at different times
+        total = span_rate(sent) if counted else sum(rates) if rates else None  # flows with a number of messages end at different times
         kept = [flow["goodput_bps"] / flow["alone_bps"] for flow in members if flow["alone_bps"] and flow["goodput_bps"] is not None]
         durations = sent["end_ns"] - sent["start_ns"]
         rows[group] = {
@@ -155,9 +155,9 @@ def group_rows(run: Run, flows: dict[str, dict[str, Any]], queues: dict[str, dic
 
 
 def shared_evs(run: Run, free: dict[str, Any], bound: dict[str, Any]) -> tuple[list[int], list[int]]:
-    """(EVs of flow ``free`` on whose cables between switches flow ``bound`` travels, all EVs that ``free`` uses).
+    """(EVs of flow ``free`` that share a cable between switches with an EV of flow ``bound``, all EVs that ``free`` uses).
 
-    From the paths that the agents told before the flows began. Empty if they did not, or nothing is shared.
+    Taken from the paths that the agents reported before the flows began. Empty without a report, or if nothing is shared.
     """
     hosts = run.record["ranks"]
     ends = [(hosts[flow["src"]], hosts[flow["dst"]]) for flow in (free, bound)]
@@ -171,9 +171,9 @@ def shared_evs(run: Run, free: dict[str, Any], bound: dict[str, Any]) -> tuple[l
 
 
 def ev_ratio(run: Run, free: dict[str, Any], shared: Sequence[int], all_evs: Sequence[int]) -> pd.DataFrame:
-    """Per bin of flow ``free``: ``end_ns`` and ``ratio``, its packets on the shared EVs over their fair part of its packets.
+    """Per bin of flow ``free``: ``end_ns`` and ``ratio``, its packets on the shared EVs over their fair share of its packets.
 
-    Over the last :data:`SMOOTH_RTTS` up to the bin's end; 1.0 is a spray that does not mind, 0.0 one that has left them.
+    The ratio covers the last :data:`SMOOTH_RTTS` up to the end of the bin. 1.0: the spray does not avoid these EVs; 0.0: it has left them.
     """
     hosts = run.record["ranks"]
     packets = run.evs[(run.evs["host"] == hosts[free["src"]]) & (run.evs["peer"] == hosts[free["dst"]])]
@@ -187,7 +187,7 @@ def ev_ratio(run: Run, free: dict[str, Any], shared: Sequence[int], all_evs: Seq
 
 
 def separations(run: Run) -> list[dict[str, Any]]:
-    """For every flow bound to some EVs and every earlier one that is not: how, and how soon, the latter leaves those EVs."""
+    """For each flow that is bound to some EVs and each earlier flow that is not: how far and how soon the latter leaves these EVs."""
     if "t0" not in run.record:
         return []
     rows = []
@@ -222,7 +222,7 @@ def separations(run: Run) -> list[dict[str, Any]]:
 
 
 def figures(run: Run) -> dict[str, Any]:
-    """What a run of flows adds to its entry in summary.json."""
+    """The keys that a run of flows adds to its entry in summary.json."""
     flows, queues = flow_rows(run), queue_rows(run)
     window = all_on(run)
     return {

@@ -1,4 +1,4 @@
-"""How a sender leaves the paths that an outage killed: how soon, and how much each of them swallowed.
+"""How a sender leaves the paths that an outage killed: how soon, and how many packets it loses on each of them.
 
 Called by scenarios.figures.failures. Pure. docs/results.md says what each key means.
 """
@@ -18,12 +18,12 @@ from topologies.paths import path_evs
 
 Pair = tuple[int, int]
 BUSY_BINS = 10
-"""A queue pair's packet rate is the median over so many bins before the fault in which it sent [ours]."""
+"""The packet rate of a queue pair is the median over so many bins, before the fault, in which it sent [ours]."""
 
 
 @dataclass
 class Logs:
-    """A run's lines that these figures need, picked once."""
+    """The log lines of a run that these figures need, selected once."""
 
     run: Run
     outages: list[Outage]
@@ -34,12 +34,12 @@ class Logs:
 
     @classmethod
     def of(cls, run: Run) -> Logs:
-        # From DENIED it is none: the denial ended, and the path has to prove itself.
+        # A change from DENIED is no verdict: the denial ended, and probes must now be answered on the path.
         verdicts = [line for line in path_lines(run, "ev") if line["to"] == "ASSUMED_BAD" and line.get("from") != "DENIED"]
         return cls(run, outages_of(run), sending_pairs(run), verdicts, path_lines(run, "loss"), run.of("reroute"))
 
     def dead(self, outage: Outage) -> dict[Pair, frozenset[int]]:
-        """(sender, receiver) -> EVs that the outage hits; those with none are left out."""
+        """(sender, receiver) -> EVs that the outage hits; pairs without such an EV are left out."""
         ranks = self.run.record["ranks"]
         every = {(a, b): hit(self.run.fabric, outage, a, b) for a in ranks for b in ranks if a != b}
         return {pair: evs for pair, evs in every.items() if evs}
@@ -50,7 +50,7 @@ def pair_of(line: Mapping[str, Any]) -> Pair:
 
 
 def worst_of(values: Sequence[float | None]) -> float | None:
-    """The largest; None if there is none, or if one of them is not known."""
+    """The largest value; None if there is no value, or if one of them is None."""
     known = [value for value in values if value is not None]
     return max(known) if known and len(known) == len(values) else None
 
@@ -59,12 +59,12 @@ def worst_of(values: Sequence[float | None]) -> float | None:
 
 
 def of_queue(line: Mapping[str, Any], pair: Pair, qpn: int | None) -> bool:
-    """Whether a line is of a pair's queue pair; one that names none is of all."""
+    """Whether a log line concerns a queue pair of a host pair; a line without a queue pair concerns all."""
     return pair_of(line) == pair and (qpn is None or line.get("qpn", qpn) == qpn)
 
 
 def srtt_before(run: Run, pair: Pair, qpn: int | None, t: int, verdict: Mapping[str, Any] | None) -> int:
-    """The smoothed RTT that a sender last logged before ``t``, else what its first verdict says, else the base RTT, ns."""
+    """The last smoothed RTT that a sender logged before ``t``, else that of its first verdict, else the base RTT, ns."""
     samples = [line["srtt_ns"] for line in run.of("srtt", "cwnd") if line["t"] <= t and of_queue(line, pair, qpn) and line.get("srtt_ns")]
     if samples:
         return int(samples[-1])
@@ -89,7 +89,7 @@ def packet_gap_ns(run: Run, pair: Pair, t: int) -> float | None:
 
 
 def evs_of(run: Run, pair: Pair, verdict: Mapping[str, Any] | None) -> int:
-    """EVs in use: as the verdict says, else all, up to what the transport's options allow."""
+    """Number of EVs in use: from the verdict, else all EVs, limited by the transport's option ``active_evs``."""
     if verdict is not None and verdict.get("evs"):
         return int(verdict["evs"])
     most = int(run.record.get("options", {}).get("active_evs", 128))
@@ -97,10 +97,10 @@ def evs_of(run: Run, pair: Pair, verdict: Mapping[str, Any] | None) -> int:
 
 
 def window_until(run: Run, pair: Pair, qpn: int | None, t: int, verdict: Mapping[str, Any] | None) -> int | None:
-    """The largest congestion window in force from the last one logged before ``t`` until the first verdict, bytes; None if nobody said.
+    """The largest congestion window, bytes, from the last one logged before ``t`` until the first verdict; None if none was logged.
 
-    Windows are logged every few RTTs and grow meanwhile: what the sender filled with the packets that it lost may be larger than what it
-    had said last, and the verdict says what it was by then.
+    Windows are logged every few RTTs and grow in between. So the window that held the lost packets may be larger than the last one that
+    was logged; the verdict contains the window at its time.
     """
     until = t if verdict is None else int(verdict["t"])
     lines = [line for line in run.of("cwnd", "srtt") if line["t"] <= until and of_queue(line, pair, qpn)]
@@ -116,16 +116,16 @@ def window_until(run: Run, pair: Pair, qpn: int | None, t: int, verdict: Mapping
 
 
 def queues_of(logs: Logs, pair: Pair) -> list[int | None]:
-    """Queue pairs of a sender to a peer of whose paths there is a line; None stands for lines that name none."""
+    """Queue pairs of a sender to a peer that occur in verdicts or losses; None stands for lines that name no queue pair."""
     qpns = {line.get("qpn") for line in [*logs.verdicts, *logs.losses] if pair_of(line) == pair}
     return sorted(qpns, key=lambda qpn: -1 if qpn is None else qpn)
 
 
 def left_paths(logs: Logs, outage: Outage, pair: Pair, evs: frozenset[int], qpn: int | None) -> dict[str, Any] | None:
-    """How a queue pair left the paths that an outage killed; None if it sent nothing there, from the outage on or ever.
+    """How a queue pair left the paths that an outage killed; None if it has no verdict and no loss on them.
 
-    A sender that is sending meets a dead EV within one rotation. If the first packet there left later, it had nothing to send in between
-    (a rank that waited for another one), and could not know: its time counts from one rotation before that packet [ours].
+    A sender that has data uses a dead EV within one rotation. If its first packet there is later, it had nothing to send in between (its
+    rank waited for another one) and could not notice: its time then counts from one rotation before that packet [ours].
     """
     run, rtt = logs.run, logs.run.fabric.base_rtt_ns
     deadline = outage.end + LATE_RTTS * rtt
@@ -158,7 +158,7 @@ def left_paths(logs: Logs, outage: Outage, pair: Pair, evs: frozenset[int], qpn:
 
 
 def leaving(logs: Logs, outages: Sequence[Outage]) -> dict[str, Any]:
-    """Over all senders and all outages of a fault that began under traffic: the worst of :func:`left_paths`."""
+    """The worst of :func:`left_paths` over all senders and all outages of a fault that began after the traffic."""
     start = traffic_start(logs.run)
     departures = [
         departure

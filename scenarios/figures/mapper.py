@@ -1,4 +1,4 @@
-"""What Clustermapper found in a run beside what was broken, for summary.json. Pure; scenarios.figures.measure read the lines."""
+"""What Clustermapper found in a run, compared with what was broken, for summary.json. Pure; scenarios.figures.measure reads the lines."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 from scenarios.figures.measure import Run
 
 LATE_RTTS = 60
-"""A verdict so long after a fault's end may still be about it: probes of its last moments have yet to be judged [ours]."""
+"""Base RTTs after the end of a fault in which a verdict may still concern it: the last probes have yet to be judged [ours]."""
 _NEVER = 1 << 62
 
 
 def figures(run: Run) -> dict[str, Any] | None:
-    """``faults``: per fault whether and when one of its links was named, denied, cleared; ``right`` and ``wrong``: links named that a fault
-    had at that time, or had not. None of a run without Clustermapper. Times in ns after the fault began."""
+    """``faults``: per fault, whether and when one of its links was named, denied and cleared. ``right`` and ``wrong``: number of verdicts
+    whose links a fault hit at that time, or did not hit. None for a run without Clustermapper. Times in ns after the fault began."""
     if not run.record.get("clustermapper"):
         return None
     verdicts = [line for line in run.of("mapper") if line["host"] < 0 and "state" in line]
@@ -46,7 +46,7 @@ def figures(run: Run) -> dict[str, Any] | None:
 
 
 def _faults(run: Run) -> list[dict[str, Any]]:
-    """Those that have links: name, links, begin and end."""
+    """The faults that have links: name, links, begin and end."""
     lines = run.of("fault")
     faults = []
     for line in lines:

@@ -1,6 +1,6 @@
-"""What plots and the report read: summary, manifest and the Parquet tables of a results directory, nothing else.
+"""Access of plots and the report to a results directory: they read its summary, manifest and Parquet tables, nothing else.
 
-A :class:`Stored` shows all runs, or with ``settings`` those of one variant of a scenario with a ``[sweep]``.
+A :class:`Stored` gives all runs, or with ``settings`` those of one variant of a scenario with a ``[sweep]``.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from testbed.errors import UserError, refusal
 from topologies import Fabric
 
 SEEDS_SHOWN = 2
-"""With more seeds, figures of single runs show the first seed's alone [ours]."""
+"""With more seeds than this, figures of single runs show only the first seed [ours]."""
 VERDICTS = ("ok", "failed", "not trustworthy", "interrupted")
 RUN_KEYS = ("run", "transport", "fabric", "placement", "seed", "outcome", "ranks", "steps", "step_time_ns", "failovers", "packets")
-"""What every entry of summary.json has, whatever ran."""
+"""Keys that every entry of summary.json has."""
 RUN_TABLES = ("steps", "events", "counters", "goodput", "agents")
-"""Tables that every run leaves."""
+"""Tables that every results directory has."""
 
 
 class ResultsError(UserError):
-    """Results that cannot be read: one line with the file and the fix."""
+    """Results cannot be read. The message is one line with the file and the fix."""
 
 
 def read_json(path: Path, fix: str) -> dict[str, Any]:
-    """A file of results. Raises :class:`ResultsError` naming it if it is missing or no JSON."""
+    """Read a JSON file of results. Raises :class:`ResultsError`, which names the file, if it is missing or not JSON."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -78,22 +78,22 @@ class Stored:
         return read_json(self.directory / "manifest.json", "take it from a copy, or run the scenario again")
 
     def table(self, name: str) -> pd.DataFrame:
-        """A Parquet table; empty if it is not there. Raises :class:`ResultsError` if it cannot be read."""
+        """Read a Parquet table; empty if the file does not exist. Raises :class:`ResultsError` if it cannot be read."""
         path = self.directory / f"{name}.parquet"
         if not path.is_file():
             return pd.DataFrame()
         try:
-            # In this thread alone: where Arrow cannot start one of its own (for lack of memory) it waits for ever, deaf to signals.
+            # Only in this thread: if Arrow cannot start a thread (for lack of memory), it waits for ever and ignores signals.
             with pq.ParquetFile(path, pre_buffer=False) as file:
                 return cast(pd.DataFrame, file.read(use_threads=False).to_pandas(use_threads=False))
-        except (OSError, ValueError) as error:  # pyarrow's own are either
+        except (OSError, ValueError) as error:  # pyarrow's own errors are subclasses of these
             if refusal(error) is not None:
                 raise
             first = (str(error).splitlines() or [""])[0]
             raise ResultsError(f"{path} cannot be read ({first}): mrcbed plot --tables {self.directory} makes it again from raw/") from None
 
     def judge(self) -> None:
-        """All that figures and report are made of is there and of one piece. Raises :class:`ResultsError` on what is not."""
+        """Check that all files behind figures and report exist and agree. Raises :class:`ResultsError` otherwise."""
         runs = self.summary["runs"]
         for key in ("scenario", "fabrics"):
             if not isinstance(self.manifest.get(key), dict):
@@ -127,7 +127,7 @@ class Stored:
             self.judge_rows("steps", run)
 
     def judge_rows(self, name: str, run: dict[str, Any]) -> None:
-        """The table knows the run. Raises :class:`ResultsError`."""
+        """Check that a table has rows of a run. Raises :class:`ResultsError` otherwise."""
         if not len(self.rows(name, run)):
             again = f"mrcbed plot --tables {self.directory} makes it again from raw/"
             raise self.fail(f"{name}.parquet", f"has no rows of run {run['run']}, which summary.json has: {again}")
@@ -139,7 +139,7 @@ class Stored:
 
     @cached_property
     def variants(self) -> list[Stored]:
-        """One for each of the scenario's settings, in order; itself alone if it sweeps nothing."""
+        """One object for each setting of the scenario, in order; only this object itself if the scenario sweeps nothing."""
         settings: list[dict[str, Any]] = []
         for run in self.summary["runs"]:
             if run.get("settings", {}) not in settings:
@@ -148,7 +148,7 @@ class Stored:
 
     @property
     def tag(self) -> str:
-        """What files of this variant's figures are named by, beside placement and seed."""
+        """The part of the names of figure files that tells this variant from others."""
         return suffix(self.settings or {})
 
     @cached_property
@@ -167,7 +167,7 @@ class Stored:
         return self.whole.goodput if self.whole else self.table("goodput")
 
     def rows(self, name: str, run: dict[str, Any]) -> pd.DataFrame:
-        """One run's rows of a table."""
+        """The rows of one run in a table."""
         if name not in self._tables:
             self._tables[name] = self.table(name)
         frame = self._tables[name]
@@ -183,7 +183,7 @@ class Stored:
 
     @property
     def shown_runs(self) -> list[dict[str, Any]]:
-        """Those that figures of single runs show."""
+        """The runs that figures of single runs show."""
         shown = {(placement, seed) for placement, seeds in self.groups() for seed in self.shown_seeds(seeds)}
         return [r for r in self.runs if (r["placement"], r["seed"]) in shown]
 
@@ -192,32 +192,32 @@ class Stored:
         return seeds if len(seeds) <= SEEDS_SHOWN else seeds[:1]
 
     def seed_words(self, seed: int) -> str:
-        """To end a title: which seed is shown, of how many if not all are, and what this variant's settings are."""
+        """The end of a title: the seed shown, the number of seeds if not all are shown, and this variant's settings."""
         count = len({r["seed"] for r in self.runs})
         which = f", seed {seed}" if count <= SEEDS_SHOWN else f"\nseed {seed}, one of {count}"
         return f"{which}{self.settings_words}"
 
     @property
     def settings_words(self) -> str:
-        """A line of a title: what this variant's settings are; empty without a sweep."""
+        """A line per setting of this variant, for a title; empty without a sweep."""
         names = short_keys(list(self.settings or {}))
         return "".join(f"\n{short} = {(self.settings or {})[key]}" for key, short in names.items())
 
     def groups(self) -> list[tuple[str, list[int]]]:
-        """(placement, its seeds) in order."""
+        """(placement, its seeds), in order."""
         return [
             (p, list(dict.fromkeys(r["seed"] for r in self.runs if r["placement"] == p)))
             for p in dict.fromkeys(r["placement"] for r in self.runs)
         ]
 
     def ordered(self, placement: str, seed: int | None = None) -> list[dict[str, Any]]:
-        """Runs of a placement in the scenario's order of transports."""
+        """Runs of a placement, in the scenario's order of transports."""
         names = [t["name"] for t in self.manifest["scenario"]["transports"]]
         runs = [r for r in self.runs if r["placement"] == placement and seed in (None, r["seed"])]
         return sorted(runs, key=lambda r: (names.index(r["transport"]) if r["transport"] in names else len(names), r["seed"]))
 
     def per_seed(self, wanted: Callable[[dict[str, Any]], Any]) -> Iterator[tuple[str, int, list[dict[str, Any]]]]:
-        """(placement, seed, its runs for which ``wanted`` holds) in order; those without any are left out, and seeds that are too many."""
+        """(placement, seed, its runs for which ``wanted`` holds), in order; only seeds that are shown and have such runs."""
         for placement, seeds in self.groups():
             for seed in self.shown_seeds(seeds):
                 runs = [run for run in self.ordered(placement, seed) if wanted(run)]
@@ -229,25 +229,25 @@ class Stored:
         return Fabric.from_dict({k: v for k, v in derived.items() if k in Fabric.__struct_fields__})
 
     def begin_ns(self, run: dict[str, Any]) -> int | None:
-        """When the run's first measured step began; of flows, their t0."""
+        """When the first measured step of a run began; for flows, their t0."""
         if run.get("t0_ns") is not None:
             return int(run["t0_ns"])
         steps = self.steps[self.steps["run"] == run["run"]] if len(self.steps) else self.steps
         return int(steps["start_ns"].min()) if len(steps) else None
 
     def step_times(self, run: dict[str, Any]) -> pd.Series[Any]:
-        """Slowest rank's time per step that all ranks finished, ns."""
+        """Time of the slowest rank, ns, per step that all ranks finished."""
         steps = self.steps[self.steps["run"] == run["run"]]
         durations = (steps["end_ns"] - steps["start_ns"]).groupby(steps["step"]).agg(["max", "count"])
         times: pd.Series[Any] = durations.loc[durations["count"] == run["ranks"], "max"]
         return times
 
     def faults(self, run: dict[str, Any]) -> list[dict[str, Any]]:
-        """[{name, on, begin, heal}] in ns; heal None if it lasted."""
+        """[{name, on, begin, heal}], times in ns; heal is None if the fault did not end."""
         return [{"name": f["fault"], "on": f["on"], "begin": f["at_ns"], "heal": f["healed_ns"]} for f in run["failovers"]]
 
     def outages(self, run: dict[str, Any]) -> list[Outage]:
-        """As scenarios.figures.outages found them; of results written before those were stored, one per fault."""
+        """The outages of scenarios.figures.outages; one per fault for older results, which do not contain them."""
         outages = []
         for f in run["failovers"]:
             links = tuple(f.get("links", [f["on"]] if ":" in f["on"] else []))

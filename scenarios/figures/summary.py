@@ -1,4 +1,4 @@
-"""``summary.json``: the figures of a scenario's runs and the checks on them. A contract: later versions add to it, never rename.
+"""``summary.json``: the figures of a scenario's runs and the checks on them. The keys are a contract: later versions add, never rename.
 
 Called by the runner on what scenarios.figures.measure read. Pure.
 """
@@ -27,7 +27,7 @@ NOT_TRUSTWORTHY, INTERRUPTED = "not trustworthy", "interrupted"
 
 
 def collective_figures(run: Run) -> dict[str, Any]:
-    """Steps and bandwidths, by nccl-tests' definitions; of a run of flows, which has no steps, all None or 0."""
+    """Steps and bandwidths, as nccl-tests defines them; all None or 0 for a run of flows, which has no steps."""
     record, fabric, kind = run.record, run.fabric, run.record["workload"]
     hosts, size, times = record["ranks"], int(record["message_bytes"]), run.step_times
     figures: dict[str, Any] = {
@@ -53,7 +53,7 @@ def collective_figures(run: Run) -> dict[str, Any]:
 
 
 def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
-    """One entry of ``runs``. ``expected``: how the scenario wants it to end; if not well, nothing is asked of its books and steps."""
+    """One entry of ``runs``. ``expected``: the outcome that the scenario wants; if it is not "done", books and steps are not judged."""
     record, fabric = run.record, run.fabric
     packets, steps = books(record), collective_figures(run)
     measured = run.steps[~run.steps["warmup"].astype(bool)]
@@ -112,7 +112,7 @@ def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
 
 
 def judgement(run: Run, packets: Mapping[str, Any], wrong: int, expected: str) -> fidelity.Judgement:
-    """What the run's figures are worth. Of one that the scenario wants to end badly nothing is asked but that its bytes are right."""
+    """The fidelity of a run. If the scenario wants it to end badly, only wrong results count."""
     if expected != "done":
         return fidelity.Judgement((f"{wrong} results are wrong",) if wrong else ())
     record = run.record
@@ -142,7 +142,7 @@ def judgement(run: Run, packets: Mapping[str, Any], wrong: int, expected: str) -
 
 
 def summarise(scenario: Scenario, runs: list[Run], known: Mapping[str, dict[str, Any]] | None = None) -> dict[str, Any]:
-    """The whole of summary.json, whose keys are a contract. ``known``: entries by run that were made before."""
+    """The content of summary.json, whose keys are a contract. ``known``: entries that were computed before, by run."""
     variants = scenario.variants
     entries = [(known or {}).get(run.key) or run_summary(run, expected_outcome(variants, run.record.get("settings", {}))) for run in runs]
     order = [t.name for t in scenario.transports]
@@ -168,12 +168,12 @@ def summarise(scenario: Scenario, runs: list[Run], known: Mapping[str, dict[str,
 
 
 def expected_outcome(variants: Sequence[Variant], settings: dict[str, Any]) -> str:
-    """How the scenario wants runs of these settings to end."""
+    """The outcome that the scenario wants for runs of these settings."""
     return next(v.scenario.expect_outcome for v in variants if v.settings == settings)
 
 
 def checks_of(variant: Variant, entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """``checks`` on the runs of one setting: each of its placements and seeds, or over the seeds."""
+    """``checks`` on the runs of one setting: per placement and seed, or per placement on the medians over the seeds."""
     checks = []
     places = list(dict.fromkeys(e["placement"] for e in entries))
     seeds = {place: list(dict.fromkeys(e["seed"] for e in entries if e["placement"] == place)) for place in places}
@@ -195,5 +195,5 @@ def checks_of(variant: Variant, entries: Sequence[dict[str, Any]]) -> list[dict[
 
 
 def exit_status(summary: dict[str, Any]) -> int:
-    """0 well, 1 a check or a sum failed, 3 not trustworthy, 130 stopped by the user (2 is for bad input)."""
+    """0: ok, 1: a run or a check failed, 3: not trustworthy, 130: interrupted by the user (2 is for bad input)."""
     return {"ok": 0, "failed": 1, NOT_TRUSTWORTHY: 3, INTERRUPTED: 130}[summary["verdict"]]

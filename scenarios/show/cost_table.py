@@ -1,4 +1,4 @@
-"""What failures cost, as people read it: the columns and the sentences that the terminal and report.html share.
+"""The table of what failures cost: the columns and the sentences that the terminal and report.html share.
 
 Rows come from :func:`scenarios.figures.cost.costs`. Pure.
 """
@@ -33,7 +33,7 @@ NOTES = {
 
 
 def rtts(row: Row) -> str:
-    """The extra time in base RTTs of its fabric."""
+    """The extra time in base RTTs of the row's fabric."""
     value = row["extra_rtts"]
     return number(value, ",.0f" if value is not None and abs(value) >= 10 else ",.1f")
 
@@ -43,7 +43,7 @@ def _unless_noise(cell: Callable[[Row], str]) -> Callable[[Row], str]:
 
 
 def extra_time(row: Row) -> str:
-    """The extra time with its noise, or "within noise" and its size: never a gain. Of a row that has one."""
+    """The extra time of a row that has one, with its noise; or "within noise" and the noise. Never a gain."""
     size = noise(row)
     if within_noise(row):
         return "none" if not size else f"within noise (±{seconds(size)})"
@@ -63,12 +63,12 @@ def _interval(row: Row) -> str:
 
 
 def slowdown(row: Row) -> str:
-    """How many times as long as a healthy step the slowest one took."""
+    """The slowest step, as a multiple of a healthy step."""
     return number(row.get("slowdown"), ",.1f", "×")
 
 
 def kept(row: Row) -> str:
-    """The share of goodput that was kept; one that a healthy goodput would reach as well is no loss and no gain."""
+    """The share of goodput that was kept; a share within the noise of the healthy goodput is neither a loss nor a gain."""
     share, noise_share = row.get("goodput_kept"), row.get("noise_share")
     if share is None:
         return "–"
@@ -84,8 +84,8 @@ def _healthy(row: Row) -> str:
 
 
 def cost_groups(entries: Sequence[dict[str, Any]]) -> list[tuple[list[str], list[Row]]]:
-    """(words that tell it from the others, rows of :func:`scenarios.figures.cost.costs`) per variant and placement of a summary's runs;
-    none where nothing broke.
+    """(labels of the group, rows of :func:`scenarios.figures.cost.costs`) per variant and placement of a summary's runs in which something
+    broke. A single group has no labels.
     """
     keys: list[tuple[dict[str, Any], str]] = []
     for e in entries:
@@ -101,7 +101,7 @@ def cost_groups(entries: Sequence[dict[str, Any]]) -> list[tuple[list[str], list
 
 
 def columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
-    """(head, cell of a row), what people ask first; what no row knows is left out."""
+    """(head, function: row -> cell), most important first; columns without a value in any row are left out."""
     world = world_words(rows)
     heads: list[tuple[str, Callable[[Row], str]]] = [("transport", lambda r: ", ".join([f"{r['transport']} on {r['fabric']}", *world(r)]))]
     heads.append(("n", lambda r: str(r["n"])))
@@ -136,7 +136,7 @@ def columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
 
 
 def footnotes(rows: Sequence[Row]) -> list[str]:
-    """What a reader of the table must know."""
+    """The notes that explain the table."""
     notes = [NOTES[kind] for kind in dict.fromkeys(r["kind"] for r in rows)]
     if intervals := interval_note([r["n"] for r in rows]):
         notes.append(f"Over seeds: medians, with the {intervals} of the extra time. ± then is at least as wide as that reaches down.")
@@ -156,9 +156,9 @@ def footnotes(rows: Sequence[Row]) -> list[str]:
 
 
 def headline(rows: Sequence[Row]) -> str:
-    """What people ask, a sentence each: the slowest step, the goodput kept, the extra time beside theory.
+    """The main results, a sentence each: the slowest step, the goodput kept, the extra time and what theory explains of it.
 
-    No figure in it is of runs that are not trustworthy.
+    Runs that are not trustworthy are in none of its figures.
     """
     trusted = [row for row in rows if row["trusted"]]
     slowdowns = [f"{row['transport']} {slowdown(row)}" for row in trusted if row.get("slowdown") is not None]

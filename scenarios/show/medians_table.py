@@ -1,5 +1,4 @@
-"""Runs with several seeds as people read them: per transport one line of medians with their intervals. Used by scenarios.show.report;
-pure."""
+"""The table of runs with several seeds: per transport one line of medians with their intervals. Used by scenarios.show.report; pure."""
 
 from __future__ import annotations
 
@@ -20,14 +19,14 @@ Column = tuple[str, Callable[[Line], str]]
 
 
 def applies_to(runs: Sequence[Line]) -> bool:
-    """Whether there are several seeds, or settings: then a line per run would be too many."""
+    """Whether there are several seeds or settings, so that a line per run would be too much."""
     return len({r["seed"] for r in runs}) > 1 or any(r.get("settings") for r in runs)
 
 
 def lines(runs: Sequence[Line]) -> list[Line]:
-    """One per transport, fabric, placement and setting, of flows also per group, in the runs' order.
+    """One line per transport, fabric, placement and setting, for flows also per group, in the order of the runs.
 
-    ``runs``: its entries; ``figures``: name -> its row of the comparison, a group's without the group's name.
+    ``runs``: the line's entries; ``figures``: name -> row of the comparison. The names of a group's figures omit the group.
     """
     groups: list[tuple[Line, list[Line]]] = []
     for run in runs:
@@ -49,14 +48,14 @@ def lines(runs: Sequence[Line]) -> list[Line]:
 
 
 def compared(runs: Sequence[Line]) -> dict[str, Line]:
-    """Figure -> its row of the comparison of these runs, None for what is missing."""
+    """Figure -> its row in the comparison of these runs; missing values are None."""
     frame = compare(table([row(run, "") for run in runs])).astype(object)
     rows: list[Line] = [{str(key): value for key, value in line.items()} for line in frame.where(frame.notna(), None).to_dict("records")]
     return {str(line["figure"]): line for line in rows}
 
 
 def figure(name: str, form: str, scale: float = 1.0, unit: str = "") -> Callable[[Line], str]:
-    """A cell: the median, and below it the interval or range."""
+    """A function: line -> cell with the median, and below it the interval or range."""
 
     def cell(line: Line) -> str:
         row = line["figures"].get(name)
@@ -74,14 +73,14 @@ def of_ideal(line: Line) -> str:
 
 
 def health(line: Line) -> str:
-    """What is wrong with which part of the runs."""
+    """The number of runs per verdict other than "ok"; "ok" if there are none."""
     verdicts = [r["verdict"] for r in line["runs"]]
     bad = [f"{verdicts.count(v)} {v}" + (", left out" if v in NOT_COMPARED else "") for v in dict.fromkeys(verdicts) if v != "ok"]
     return "; ".join(bad) or "ok"
 
 
 def columns(runs: Sequence[Line]) -> list[Column]:
-    """(head, cell of a line)."""
+    """(head, function: line -> cell)."""
     several, world = len({r["placement"] for r in runs}) > 1, world_words(runs)
 
     def label(line: Line) -> str:
@@ -112,7 +111,7 @@ def columns(runs: Sequence[Line]) -> list[Column]:
 
 
 def table_of(title: str, runs: Sequence[Line]) -> Table:
-    """For the terminal."""
+    """The table for the terminal."""
     rows = lines(runs)
     intervals = interval_note([int(row["n"]) for line in rows for row in line["figures"].values()])
     brackets = f", in brackets the {intervals}" if intervals else ""

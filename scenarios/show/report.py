@@ -1,4 +1,4 @@
-"""What a person sees at the end of a run: what failures cost, fabrics, results, checks, and where data and plots are.
+"""The report in the terminal at the end of a run: what failures cost, fabrics, results, checks, and where data and plots are.
 
 Called by the command line; reads summaries only.
 """
@@ -42,21 +42,21 @@ WORDS = {
     "all-to-all": "all-to-all", "send-recv": "send/recv", "incast": "incast", "permutation": "permutation", "flows": "flows",
 }  # fmt: skip
 _OF_RUNS = re.compile(r" \[[^\[\]]*\bseeds? \d[^\[\]]*\]$")
-"""What scenarios.figures.summary adds to a check's name to say which runs it was asked of."""
+"""The suffix that scenarios.figures.summary adds to the name of a check to say which runs it is on."""
 HEAD = 9
-"""Characters above which the heads of costs are broken into lines."""
+"""Characters above which the heads of the table of costs are broken into lines."""
 WIDE = 100
-"""Columns of a terminal below which the intervals of costs are left out."""
+"""Columns that a terminal needs for the intervals of costs."""
 INTERVALS = ("range", interval_name(FEWEST))
 _STYLE = {"ok": "green", "failed": "bold red", "not trustworthy": "yellow", "interrupted": "yellow"}
 
 
 _MARKS: dict[bool | None, tuple[str, str]] = {True: ("ok    ", "green"), False: ("FAILED", "bold red"), None: ("-     ", "dim")}
-"""Of a check that holds, that does not, and that does not apply."""
+"""Marks of a check that holds, that does not, and that does not apply."""
 
 
 def fabrics_table(summary: dict[str, Any]) -> Table:
-    """Base RTT, BDP and every threshold, in bytes, once per fabric."""
+    """Base RTT, BDP and all thresholds, in bytes, one row per fabric."""
     columns: list[Column] = [
         ("fabric", lambda f: str(f[0])),
         ("base RTT\nms", lambda f: f"{f[1]['base_rtt_ns'] / 1e6:.1f}"),
@@ -109,7 +109,7 @@ def _health(wrong: str) -> list[Column]:
 
 
 def runs_table(summary: dict[str, Any], runs: Sequence[Run]) -> Table:
-    """One row per run, in words that need no manual; columns that would say nothing are left out, to fit 80 characters."""
+    """One row per run of a collective. Columns without information are left out, to fit 80 characters."""
     columns = _identity(runs)
     columns.append(("steps", _steps))
     columns.append(("median\nms", lambda r: ms(r["typical_step_ns"])))
@@ -121,7 +121,7 @@ def runs_table(summary: dict[str, Any], runs: Sequence[Run]) -> Table:
 
 
 def _steps(run: Run) -> str:
-    """Done of planned."""
+    """Steps done, of those planned."""
     early = "" if run["outcome"] == "done" else "\nended early"
     return f"{run['steps']}/{run['steps'] + run['failed_steps']}{early}"
 
@@ -136,7 +136,7 @@ def _bandwidth(run: Run) -> str:
 
 
 def groups_table(summary: dict[str, Any], runs: Sequence[Run]) -> Table:
-    """One row per run and group of flows: what they got."""
+    """One row per run and group of flows, with its goodput."""
     rows = [{**r, "group": name, **group} for r in runs for name, group in r["groups"].items()]
     world = world_words(runs)
     columns: list[Column] = [("transport", lambda g: "\n".join([str(g["transport"]), *world(g)]))]
@@ -155,7 +155,7 @@ def groups_table(summary: dict[str, Any], runs: Sequence[Run]) -> Table:
 
 
 def packets_table(runs: Sequence[Run]) -> Table:
-    """One row per run of flows: what the network did, and whether it is to be believed."""
+    """One row per run of flows: packet counts of the network, and the verdict."""
     columns = _identity(runs)
     columns += [
         ("trims", lambda r: str(r["packets"]["trimmed"])),
@@ -167,7 +167,7 @@ def packets_table(runs: Sequence[Run]) -> Table:
 
 
 def flows_table(runs: Sequence[Run]) -> Table:
-    """Goodput of every flow, a column per transport, Mb/s and share of the line."""
+    """Goodput of each flow, a column per transport: Mb/s and share of the line."""
 
     def cell(run: Run) -> Callable[[str], str]:
         def show(name: str) -> str:
@@ -183,7 +183,7 @@ def flows_table(runs: Sequence[Run]) -> Table:
 
 
 def queues_table(runs: Sequence[Run]) -> Table:
-    """The last hops that were watched: of a group's ports the worst, counts over all of them."""
+    """The watched last hops, one row per run and group: the worst queue of its ports, and counts over all of them."""
     rows = [{**r, "group": name, **group} for r in runs for name, group in r["groups"].items() if "buffer_bytes" in group]
     columns = _identity(runs)
     columns += [
@@ -200,7 +200,7 @@ def queues_table(runs: Sequence[Run]) -> Table:
 
 
 def _separation_lines(run: Run) -> list[str]:
-    """How a flow left the EVs that another one uses, a line each."""
+    """A line per separation: how a flow left the EVs that another flow uses."""
     lines = []
     for s in run["separations"]:
         departure = "never left them" if s["separated_rtts"] is None else f"left them within {s['separated_rtts']:.0f} base RTTs"
@@ -213,7 +213,7 @@ def _separation_lines(run: Run) -> list[str]:
 
 
 def faults_table(runs: Sequence[Run]) -> Table:
-    """One row per run and fault: how soon the dead paths were left, what was lost on them, what flows kept."""
+    """One row per run and fault: how soon senders left the dead paths, what was lost on them, and the goodput that flows kept."""
     rows = [{**r, **fault} for r in runs for fault in r["failovers"]]
     columns = _identity(runs)
     columns += [
@@ -229,7 +229,7 @@ def faults_table(runs: Sequence[Run]) -> Table:
 
 
 def _costs(console: Console, runs: Sequence[Run]) -> None:
-    """What the failure cost, a table per placement and variant; nothing where nothing broke."""
+    """Print what the failure cost, a table per placement and variant in which something broke."""
     costs: list[list[Run]] = []
     for labels, rows in cost_groups(runs):
         world = world_words(rows)
@@ -251,7 +251,7 @@ def _transport(world: Callable[[Run], list[str]], row: Run) -> Text:
 
 
 def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
-    """Print it all."""
+    """Print the whole report."""
     runs = summary["runs"]
     _costs(console, runs)
     console.print(fabrics_table(summary))
@@ -314,7 +314,7 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
 
 
 def check_lines(checks: Sequence[dict[str, Any]]) -> list[Text]:
-    """Those that failed first, each; then a line per check, with how many of its runs it holds for, and those that do not apply."""
+    """First a line per failed check and run; then a line per check, with the number of runs for which it holds or does not apply."""
     failed = [check for check in checks if check["ok"] is False]
     lines = [Text.assemble(_MARKS[False], f" {c['name']}: expected {{}}, seen {{}}".format(*bound_and_seen(c))) for c in failed]
     by_name: dict[str, list[dict[str, Any]]] = {}
@@ -333,13 +333,13 @@ def check_lines(checks: Sequence[dict[str, Any]]) -> list[Text]:
 
 
 def _mark(ok: bool | None, n: int, of: int) -> tuple[str, str]:
-    """The mark of a check, with how many runs it is of where it was asked of several."""
+    """The mark of a check, with the number of its runs if it is on several."""
     word, style = _MARKS[ok]
     return (f"{word.strip():2} {n}/{of}" if of > 1 else word), style
 
 
 def _range(checks: Sequence[dict[str, Any]]) -> str:
-    """What was seen, from the least to the most."""
+    """The seen values, from the least to the largest."""
     numbers = all(isinstance(check["seen"], (int, float)) for check in checks)
     ordered = sorted(checks, key=lambda check: float(check["seen"])) if numbers else checks
     values = list(dict.fromkeys(bound_and_seen(check)[1] for check in ordered))
@@ -347,14 +347,14 @@ def _range(checks: Sequence[dict[str, Any]]) -> str:
 
 
 def doubts(run: Run) -> list[str]:
-    """Why a run is not trusted, each reason with what it makes of the figures; of older results the reasons alone."""
+    """The reasons why a run is not trustworthy, each with its class (invalid or doubtful); older results have only the reasons."""
     fidelity = run.get("fidelity", {})
     classes = {reason: word for word in (INVALID, DOUBTFUL) for reason in fidelity.get(word, ())}
     return [f"{classes[reason]}: {reason}" if reason in classes else reason for reason in run["distrust"]]
 
 
 def _baseline_notes(console: Console, runs: Sequence[Run], scale: float) -> None:
-    """Notes on what makes the baselines faster or slower here than in a real network."""
+    """Print notes on what makes the baselines faster or slower here than in a real network."""
     if any(r["kind"] == "roce" for r in runs):
         console.print(NOTE, style="dim")
     if any(r["kind"] in KERNEL_KINDS for r in runs):

@@ -1,4 +1,4 @@
-"""What stands in a report, as plain values for its template: every number as text, nothing decided in the template.
+"""The content of a report as plain values for its template: all numbers are text, and the template decides nothing.
 
 Called by :func:`scenarios.show.html.write_report`. Reads through :class:`scenarios.figures.stored.Stored` only.
 """
@@ -23,13 +23,13 @@ from scenarios.show.tables import world_words
 from testbed.terminal import number, seconds
 
 Table = dict[str, Any]
-"""head: [text], rows: [{cells: [text], mark: "" or a CSS class}], words: the columns that hold words; others hold numbers."""
+"""head: [text], rows: [{cells: [text], mark: "" or a CSS class}], words: indices of the columns with text; the others hold numbers."""
 LONG = 12
 """Rows above which a table is folded [ours]."""
 LOSSES = ("failure_cost.extra_ns", "failure_cost.extra_steps", "failure_cost.extra_rtts", "failure_cost.extra_percent")
 """Figures of the comparison that are a loss in time."""
 SENTENCES = 4
-"""More placements and variants than this have their tables of costs, not a sentence each [ours]."""
+"""With more placements and variants than this, their tables of costs come without a sentence each [ours]."""
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[int] = (0,), marks: Sequence[str] = ()) -> Table:
@@ -41,7 +41,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[in
 
 
 def content(stored: Stored) -> dict[str, Any]:
-    """Everything that the template asks for. Raises :class:`ResultsError`."""
+    """All values that the template uses. Raises :class:`ResultsError`."""
     summary, manifest = stored.summary, stored.manifest
     stored.judge()
     try:
@@ -71,7 +71,7 @@ def content(stored: Stored) -> dict[str, Any]:
 
 
 def cost_sections(stored: Stored) -> list[dict[str, Any]]:
-    """Per placement and variant in which something broke: the sentence, the table."""
+    """The sentence and the table of costs per placement and variant in which something broke."""
     sections = []
     groups = cost_groups(stored.runs)
     for labels, rows in groups:
@@ -84,7 +84,7 @@ def cost_sections(stored: Stored) -> list[dict[str, Any]]:
 
 
 def plain_headline(stored: Stored) -> str:
-    """Of runs in which nothing broke: what each transport carried."""
+    """The goodput of each transport in one sentence, for runs in which nothing broke."""
     phrases = []
     for transport in dict.fromkeys(r["transport"] for r in stored.runs):
         runs = [r for r in stored.runs if r["transport"] == transport]
@@ -100,7 +100,7 @@ def plain_headline(stored: Stored) -> str:
 
 
 def folded(full: Table, description: str) -> dict[str, Any]:
-    """A table of which, if it is long, only the rows that are marked stand open; ``words`` say what the others are."""
+    """A table that, if it is long, shows only its marked rows until it is opened; ``description`` says what the others are."""
     marked = [row for row in full["rows"] if row["mark"]]
     if len(full["rows"]) <= LONG:
         return {"open": full, "all": None, "words": ""}
@@ -127,7 +127,7 @@ def checks(entries: Sequence[dict[str, Any]]) -> Table:
 
 
 def runs_table(stored: Stored) -> Table:
-    """One row per run: what it did."""
+    """One row per run with its main results."""
     rows, world = [], world_words(stored.runs)
     for r in stored.runs:
         rate = r.get("busbw_bps") or sum(g["goodput_bps"] or 0 for g in r.get("groups", {}).values()) or None
@@ -150,7 +150,7 @@ def runs_table(stored: Stored) -> Table:
 
 
 def medians(stored: Stored) -> list[dict[str, Any]]:
-    """comparison.parquet as tables, one per placement and variant: a row per figure, a column per transport; [] without it."""
+    """Tables from comparison.parquet, one per placement and variant: a row per figure, a column per transport; [] without the file."""
     frame = stored.table("comparison")
     if not len(frame) or not {"transport", "fabric", "figure", "median", "low", "high", "n", "unit"} <= set(frame):
         return []
@@ -182,7 +182,7 @@ def medians(stored: Stored) -> list[dict[str, Any]]:
 
 
 def costs_within_noise(compared: pd.DataFrame) -> dict[tuple[str, str], str]:
-    """(transport, fabric) -> "within noise" and its size, of those whose extra time is no larger, from rows of comparison.parquet."""
+    """(transport, fabric) -> "within noise" and the noise, if the extra time is no larger than that, from rows of comparison.parquet."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for record in compared.to_dict("records"):
         rows.setdefault((record["transport"], record["fabric"]), {})[str(record["figure"])] = record
@@ -199,12 +199,12 @@ def costs_within_noise(compared: pd.DataFrame) -> dict[tuple[str, str], str]:
 
 
 def known(value: Any) -> bool:
-    """Neither missing nor NaN."""
+    """Whether a value is neither missing nor NaN."""
     return value is not None and value == value
 
 
 def _interval(row: Any, unit: str, usual_n: int) -> str:
-    """A median, below it its interval and the ideal; how many runs it is of, if not as many as usual."""
+    """A median; below it its interval, the ideal, and the number of runs if it is not the usual one."""
 
     def show(value: Any) -> str:
         if unit == "ns":
@@ -224,7 +224,7 @@ def _interval(row: Any, unit: str, usual_n: int) -> str:
 
 
 def background(stored: Stored) -> dict[str, Any] | None:
-    """Cross traffic that a scenario asked for, as iperf3 reports it; None without any."""
+    """Background traffic of the scenario, as iperf3 reports it; None without any."""
     rows = background_rows(stored.runs)
     if not rows:
         return None
@@ -234,7 +234,7 @@ def background(stored: Stored) -> dict[str, Any] | None:
 
 
 def faults(stored: Stored) -> Table | None:
-    """Faults as they happened, times from the first measured step or flow; None without any."""
+    """Faults as they happened, with times since the first measured step or flow; None without faults."""
     rows = []
     for r in stored.runs:
         begin = stored.begin_ns(r)
@@ -261,7 +261,7 @@ def faults(stored: Stored) -> Table | None:
 
 
 def facts(manifest: dict[str, Any]) -> Table:
-    """Each fabric: shape, rate, time scale, delay, buffer and thresholds."""
+    """One row per fabric: shape, rate, time scale, delay, buffer and thresholds."""
     rows = []
     for name, f in manifest["fabrics"].items():
         ecn = f["ecn_bytes"]
@@ -281,7 +281,7 @@ def facts(manifest: dict[str, Any]) -> Table:
 
 
 def machine(manifest: dict[str, Any]) -> Table:
-    """Versions, kernel, CPU: what the run stood on."""
+    """The environment of the run: versions, kernel, CPU."""
     git, m = manifest.get("git"), manifest["machine"]
     memory = m.get("memory_bytes")
     rows = [
@@ -300,7 +300,7 @@ def machine(manifest: dict[str, Any]) -> Table:
 
 
 def options(manifest: dict[str, Any]) -> Table:
-    """Each transport's options as the scenario resolved them."""
+    """The options of each transport, as the scenario resolved them."""
     rows = []
     for t in manifest["scenario"]["transports"]:
         rest = {k: v for k, v in t.items() if k not in ("kind", "name", "fabric", "options") and v not in (None, "none")}
@@ -313,7 +313,7 @@ def options(manifest: dict[str, Any]) -> Table:
 
 
 def reproduce(manifest: dict[str, Any]) -> dict[str, Any]:
-    """The command lines that led here, with the commit of each: of every session of a run, of every directory of a comparison."""
+    """The command lines that produced the results, with their commits: of all sessions of a run, of all directories of a comparison."""
     origins = manifest.get("compared") or manifest.get("sessions") or [manifest]
     lines = [(origin["command_line"], origin.get("git")) for origin in origins]
     if manifest.get("compared"):

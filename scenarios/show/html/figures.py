@@ -1,6 +1,6 @@
-"""The figures of a report: which there are, what each shows, whose runs are in it, and the file as text that a page can hold.
+"""The figures of a report: their kinds, captions, runs, and files as data: URIs.
 
-A figure's runs are told by its name, as scenarios.show.plots gives it: a run's own, a placement's and seed's, or a placement's.
+The name that scenarios.show.plots gives a figure says which runs it shows: one run, those of a placement and seed, or of a placement.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from scenarios.figures.stored import ResultsError, Stored
 
 LARGE = 300_000
-"""Bytes of an SVG above which the PNG is put in instead [ours]."""
+"""Bytes of an SVG above which the page holds the PNG instead [ours]."""
 KINDS = (
     (
         "sweep", "Effect of the swept variable",
@@ -51,7 +51,7 @@ KINDS = (
     ("losses", "Lost packets by cause", "Marked and trimmed packets are delivered, so a panel of their own shows them."),
     ("windows", "Congestion windows", "One line per sending queue pair."),
 )  # fmt: skip
-"""(prefix of the name, heading, caption), in the report's order."""
+"""(prefix of the name, heading, caption), in the order of the report."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,11 @@ class Figure:
     caption: str
     name: str
     source: str  # data: URI
-    doubtful: tuple[str, ...]  # runs in it that are not to be trusted
+    doubtful: tuple[str, ...]  # runs in it that are not trustworthy
 
 
 def prefix_of(name: str) -> str | None:
-    """The kind of a figure, by the longest prefix that fits."""
+    """The kind of a figure: the longest prefix of its name in :data:`KINDS`."""
     prefixes = [prefix for prefix, _, _ in KINDS if name.startswith(f"{prefix}-")]
     return max(prefixes, key=len, default=None)
 
@@ -89,7 +89,7 @@ def runs_in(name: str, prefix: str, stored: Stored) -> list[dict[str, Any]]:
 
 
 def figures(stored: Stored) -> list[Figure]:
-    """All of a results directory. Raises :class:`ResultsError` if there are none though something ran, or one is broken."""
+    """All figures of a results directory. Raises :class:`ResultsError` if runs are done but there is no figure, or if one is damaged."""
     plots = stored.directory / "plots"
     paths = sorted(plots.glob("*.png"))
     if not paths and any(r["outcome"] == "done" for r in stored.runs):
@@ -106,7 +106,7 @@ def figures(stored: Stored) -> list[Figure]:
 
 
 def source_of(png: Path, directory: Path) -> str:
-    """As a data: URI, an SVG unless it is large. Raises :class:`ResultsError` for a file that is cut short."""
+    """A figure as a data: URI, as SVG unless it is large. Raises :class:`ResultsError` if the file is cut short."""
     svg = png.with_suffix(".svg")
     path = svg if svg.is_file() and svg.stat().st_size <= LARGE else png
     data = path.read_bytes()

@@ -366,7 +366,7 @@ def test_a_lossy_path_that_is_used_on_and_replaced_by_another_planes(tmp_path: P
 
 def test_pairs_are_picked_once(tmp_path: Path) -> None:
     logs = Logs.of(write(tmp_path, CABLE, []))
-    assert set(logs.dead(logs.found[0])) == {(a, b) for a in (0, 1) for b in (2, 3)} | {(b, a) for a in (0, 1) for b in (2, 3)}
+    assert set(logs.dead(logs.outages[0])) == {(a, b) for a in (0, 1) for b in (2, 3)} | {(b, a) for a in (0, 1) for b in (2, 3)}
 
 
 def test_a_path_in_use_is_drawn_for_a_path_fault() -> None:
