@@ -199,7 +199,7 @@ def flow_cost(run: Run, outages: Sequence[Outage]) -> dict[str, Any] | None:
         return None
     edges = [first, *(t for t in changes(outages) if first < t < window[1]), window[1]]
     ideal = sum((1 - share(a)) * (b - a) for a, b in pairwise(edges))
-    known = not any(o.entry.slows for o in outages)
+    has_theory = not any(o.entry.slows for o in outages)
     extra = lost * 8e9 / healthy
     pooled = run.flows[run.flows["flow"].isin([f["name"] for f in flows])]
     part = (first - window[0]) // FEWEST_HEALTHY
@@ -217,9 +217,9 @@ def flow_cost(run: Run, outages: Sequence[Outage]) -> dict[str, Any] | None:
         "noise_ns": None if noise is None else noise * (window[1] - first),
         "noise_share": noise,
         "goodput_kept": goodput_kept(pooled, (window[0], first), broken_spans(outages, window[1])),
-        "back_ns": recovery if known else None,
-        "back_rtts": recovery / run.fabric.base_rtt_ns if known and recovery is not None else None,
-        "ideal_extra_ns": ideal if known else None,
+        "back_ns": recovery if has_theory else None,
+        "back_rtts": recovery / run.fabric.base_rtt_ns if has_theory and recovery is not None else None,
+        "ideal_extra_ns": ideal if has_theory else None,
     }
 
 
@@ -245,8 +245,8 @@ def back_ns(bins: pd.DataFrame, before_bps: float, first: int, end: int, width: 
     """From ``first`` to the first window of ``width`` with :data:`BACK` of what theory leaves in it on average; None without one."""
     step = max(1, width // 10)
     for begin in range(first, end - width + 1, step):
-        left = sum(share(begin + i * step) for i in range(10)) / 10
-        if (rate_in(bins, (begin, begin + width)) or 0.0) >= BACK * before_bps * left:
+        share_left = sum(share(begin + i * step) for i in range(10)) / 10
+        if (rate_in(bins, (begin, begin + width)) or 0.0) >= BACK * before_bps * share_left:
             return begin - first
     return None
 

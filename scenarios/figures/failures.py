@@ -118,7 +118,7 @@ def cost_ns(run: Run, at: int) -> int | None:
 
 def false_bad(logs: Logs) -> list[dict[str, Any]]:
     """Verdicts that no fault explains: none hit the path at that time, shortly before, or while the lost packet was on its way."""
-    late = LATE_RTTS * logs.run.fabric.base_rtt_ns
+    margin = LATE_RTTS * logs.run.fabric.base_rtt_ns
     sent: dict[tuple[int, int, int, int], list[tuple[int, int]]] = {}
     for line in logs.losses:
         if line.get("sent_ns"):
@@ -126,10 +126,10 @@ def false_bad(logs: Logs) -> list[dict[str, Any]]:
 
     def explained(v: Mapping[str, Any]) -> bool:
         # The verdict on a lightly used path comes late: what counts is when the packet was sent.
-        sent_times = [s for t, s in sent.get((*pair_of(v), v.get("qpn", -1), v["ev"]), ()) if v["t"] - 5 * late <= t <= v["t"]]
+        sent_times = [s for t, s in sent.get((*pair_of(v), v.get("qpn", -1), v["ev"]), ()) if v["t"] - 5 * margin <= t <= v["t"]]
         return any(
             v["ev"] in hit(logs.run.fabric, o, *pair_of(v))
-            and (o.begin <= v["t"] <= o.end + late or any(o.begin - late <= s <= o.end for s in sent_times))
+            and (o.begin <= v["t"] <= o.end + margin or any(o.begin - margin <= s <= o.end for s in sent_times))
             for o in logs.outages
         )
 

@@ -146,8 +146,8 @@ def _ports(report: Mapping[str, Any], touched: set[str]) -> Iterable[str]:
             continue
         rate = f"{row['rate_bps'] / 1e6:g} Mb/s"
         if row["excess_bytes"] > row["allowed_bytes"]:
-            most = f"{row['excess_bytes']:,} bytes more than {rate} allows, tolerance {row['allowed_bytes']:,}"
-            yield f"port {row['port']} exceeded its rate: {most}"
+            excess = f"{row['excess_bytes']:,} bytes more than {rate} allows, tolerance {row['allowed_bytes']:,}"
+            yield f"port {row['port']} exceeded its rate: {excess}"
         if row["busy_share"] is not None and row["busy_share"] < RATE_KEPT:
             yield f"port {row['port']} always had packets to send, but carried only {row['busy_share']:.1%} of its {rate}"
         if row["off_bytes"] > OFF_FRAMES * frame:
@@ -179,11 +179,11 @@ def _waiting(
     """Reasons from the agents' waiting times for a core. A busy machine is a reason only if these times are not known."""
     agents = agents_of(watch) - stalled_hosts
     waits = {row["name"]: row["delay_ns"] / row["turns"] for row in watch.get("processes", ()) if row["name"] in agents and row["turns"]}
-    late = {name: wait for name, wait in waits.items() if wait > DELAY_RTTS * base_rtt_ns}
-    if late:
-        worst = max(late, key=lambda name: late[name])
-        longest = f"up to {late[worst] / 1e6:.1f} ms for a core on average (tolerance {DELAY_RTTS:g} base RTTs)"
-        yield f"{_agents(late, waits, worst)} waited {longest}{_load_and_remedy(watch)}"
+    late_agents = {name: wait for name, wait in waits.items() if wait > DELAY_RTTS * base_rtt_ns}
+    if late_agents:
+        worst = max(late_agents, key=lambda name: late_agents[name])
+        longest = f"up to {late_agents[worst] / 1e6:.1f} ms for a core on average (tolerance {DELAY_RTTS:g} base RTTs)"
+        yield f"{_agents(late_agents, waits, worst)} waited {longest}{_load_and_remedy(watch)}"
     if waits:
         return
     inside = [share for t, share in samples if window[0] <= t <= window[1] + SAMPLE_S * 1e9]
@@ -196,8 +196,8 @@ def _waiting(
         yield f"a task on the machine waited for a core for {min(pressure, 1.0):.0%} of the time: free the machine"
 
 
-def _agents(late: Collection[str], every: Collection[str], worst: str) -> str:
-    return f"the agent of {worst}" if len(late) == 1 else f"{len(late)} of {len(every)} agents (worst: {worst})"
+def _agents(late: Collection[str], agents: Collection[str], worst: str) -> str:
+    return f"the agent of {worst}" if len(late) == 1 else f"{len(late)} of {len(agents)} agents (worst: {worst})"
 
 
 def _load_and_remedy(watch: Mapping[str, Any]) -> str:
@@ -236,10 +236,10 @@ def _unwatched(watch: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _dropped(causes: Mapping[str, int]) -> Iterable[str]:
-    if late := causes.get("drop_bridge", 0):
-        yield f"Open vSwitch dropped {late} packets that came faster than it could forward: {SLOWER}, or use eBPF"
-    if ring := sum(n for cause, n in causes.items() if "ring" in cause):
-        yield f"receive sockets dropped {ring} packets because agents were too slow"
+    if bridge_drops := causes.get("drop_bridge", 0):
+        yield f"Open vSwitch dropped {bridge_drops} packets that came faster than it could forward: {SLOWER}, or use eBPF"
+    if socket_drops := sum(n for cause, n in causes.items() if "ring" in cause):
+        yield f"receive sockets dropped {socket_drops} packets because agents were too slow"
 
 
 # --- figures ---------------------------------------------------------------------------------------------------------

@@ -33,8 +33,8 @@ def given_up(moves: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         key = (int(move["host"]), int(move["peer"]), int(move["ev"]), int(move.get("qpn") or 0))
         if move["to"] == "ASSUMED_BAD" and move.get("from") != "DENIED" and key not in open_rows:
             counts[key] = counts.get(key, 0) + 1
-            named = dict(zip(("host", "peer", "ev", "qpn"), key, strict=True))
-            open_rows[key] = {**named, "number": counts[key], "out_ns": int(move["t"]), "back_ns": None}
+            fields = dict(zip(("host", "peer", "ev", "qpn"), key, strict=True))
+            open_rows[key] = {**fields, "number": counts[key], "out_ns": int(move["t"]), "back_ns": None}
             rows.append(open_rows[key])
         elif move["to"] == "GOOD" and key in open_rows:
             open_rows.pop(key)["back_ns"] = int(move["t"])
@@ -43,10 +43,10 @@ def given_up(moves: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def flap_rows(fabric: Fabric, rows: Iterable[Mapping[str, Any]], outages: Sequence[Outage]) -> list[dict[str, Any]]:
     """The rows of :func:`given_up` that an outage explains, with its ``fault`` and its end ``mended_ns`` (None: it did not end)."""
-    late = LATE_RTTS * fabric.base_rtt_ns
+    margin = LATE_RTTS * fabric.base_rtt_ns
     explained = []
     for row in rows:
-        candidates = [o for o in outages if o.begin <= row["out_ns"] <= o.end + late]
+        candidates = [o for o in outages if o.begin <= row["out_ns"] <= o.end + margin]
         cause = next((o for o in candidates if row["ev"] in hit(fabric, o, row["host"], row["peer"])), None)
         if cause is not None:
             explained.append({**row, "fault": cause.fault, "mended_ns": cause.end if cause.end < 1 << 62 else None})

@@ -122,11 +122,11 @@ def group_rows(run: Run, flows: dict[str, dict[str, Any]], queues: dict[str, dic
     """``groups`` of a run's summary: all flows of a group together, and the last hop that they share."""
     rows: dict[str, dict[str, Any]] = {}
     for group in dict.fromkeys(flow["group"] for flow in flows.values()):
-        named = {name: flow for name, flow in flows.items() if flow["group"] == group}
-        members = list(named.values())
+        by_name = {name: flow for name, flow in flows.items() if flow["group"] == group}
+        members = list(by_name.values())
         rates = [flow["goodput_bps"] for flow in members if flow["goodput_bps"] is not None]
-        sent = run.messages[run.messages["flow"].isin(list(named))]
-        counted = all(f["for_ns"] is None for f in run.named_flows if f["name"] in named)
+        sent = run.messages[run.messages["flow"].isin(list(by_name))]
+        counted = all(f["for_ns"] is None for f in run.named_flows if f["name"] in by_name)
         total = span_rate(sent) if counted else sum(rates) if rates else None  # flows with a number of messages end at different times
         kept = [flow["goodput_bps"] / flow["alone_bps"] for flow in members if flow["alone_bps"] and flow["goodput_bps"] is not None]
         durations = sent["end_ns"] - sent["start_ns"]

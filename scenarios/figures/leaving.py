@@ -41,8 +41,8 @@ class Logs:
     def dead(self, outage: Outage) -> dict[Pair, frozenset[int]]:
         """(sender, receiver) -> EVs that the outage hits; pairs without such an EV are left out."""
         ranks = self.run.record["ranks"]
-        every = {(a, b): hit(self.run.fabric, outage, a, b) for a in ranks for b in ranks if a != b}
-        return {pair: evs for pair, evs in every.items() if evs}
+        evs_by_pair = {(a, b): hit(self.run.fabric, outage, a, b) for a in ranks for b in ranks if a != b}
+        return {pair: evs for pair, evs in evs_by_pair.items() if evs}
 
 
 def pair_of(line: Mapping[str, Any]) -> Pair:
@@ -92,8 +92,8 @@ def evs_of(run: Run, pair: Pair, verdict: Mapping[str, Any] | None) -> int:
     """Number of EVs in use: from the verdict, else all EVs, limited by the transport's option ``active_evs``."""
     if verdict is not None and verdict.get("evs"):
         return int(verdict["evs"])
-    most = int(run.record.get("options", {}).get("active_evs", 128))
-    return min(most, len(path_evs(run.fabric, *pair)))
+    limit = int(run.record.get("options", {}).get("active_evs", 128))
+    return min(limit, len(path_evs(run.fabric, *pair)))
 
 
 def window_until(run: Run, pair: Pair, qpn: int | None, t: int, verdict: Mapping[str, Any] | None) -> int | None:
@@ -142,18 +142,18 @@ def left_paths(logs: Logs, outage: Outage, pair: Pair, evs: frozenset[int], qpn:
     gap, window = packet_gap_ns(run, pair, outage.begin), window_until(run, pair, qpn, outage.begin, first_verdict)
     rotation = None if gap is None else count * gap
     begin = max(outage.begin, min((x["sent_ns"] for x in losses), default=0) - round(rotation or 0))
-    after = max(0, max(sent, default=begin) - begin)
+    delay = max(0, max(sent, default=begin) - begin)
     per_ev = Counter(x["ev"] for x in losses if x.get("rule") not in NO_LOSS)
     bound = None if window is None else math.ceil(window / run.fabric.frame_bytes / count) + 1
-    most = max(per_ev.values(), default=0)
+    largest = max(per_ev.values(), default=0)
     return {
         "srtt_ns": srtt,
         "rotation_ns": rotation,
-        "rtts": after / srtt,
-        "over_rotation": None if rotation is None else max(0.0, after - rotation) / srtt,
-        "losses": most,
+        "rtts": delay / srtt,
+        "over_rotation": None if rotation is None else max(0.0, delay - rotation) / srtt,
+        "losses": largest,
         "bound": bound,
-        "excess": None if bound is None else most - bound,
+        "excess": None if bound is None else largest - bound,
     }
 
 
@@ -168,14 +168,14 @@ def leaving(logs: Logs, outages: Sequence[Outage]) -> dict[str, Any]:
         for qpn in queues_of(logs, pair)
         if (departure := left_paths(logs, outage, pair, evs, qpn)) is not None
     ]
-    most = max(departures, key=lambda m: m["losses"], default=None)
+    worst = max(departures, key=lambda m: m["losses"], default=None)
     return {
         "left_queue_pairs": len(departures),
         "srtt_ns": int(statistics.median([m["srtt_ns"] for m in departures])) if departures else None,
         "rotation_ns": max((m["rotation_ns"] for m in departures if m["rotation_ns"] is not None), default=None),
         "last_on_dead_rtts": worst_of([m["rtts"] for m in departures]),
         "last_on_dead_over_rotation": worst_of([m["over_rotation"] for m in departures]),
-        "losses_per_ev": None if most is None else most["losses"],
-        "losses_per_ev_bound": None if most is None else most["bound"],
+        "losses_per_ev": None if worst is None else worst["losses"],
+        "losses_per_ev_bound": None if worst is None else worst["bound"],
         "ev_loss_excess": worst_of([m["excess"] for m in departures]),
     }

@@ -17,13 +17,13 @@ def figures(run: Run) -> dict[str, Any] | None:
     if not run.record.get("clustermapper"):
         return None
     verdicts = [line for line in run.of("mapper") if line["host"] < 0 and "state" in line]
-    named = [line for line in verdicts if line["state"] != "clear"]
+    named_lines = [line for line in verdicts if line["state"] != "clear"]
     decisions = [line for line in run.of("deny", "allow", "kept") if line["host"] < 0]
     faults = _faults(run)
-    correct = [any(_meets(fault, line["t"], line["links"]) for fault in faults) for line in named]
+    correct = [any(_meets(fault, line["t"], line["links"]) for fault in faults) for line in named_lines]
     rows = []
     for fault in faults:
-        matches = [line for line in named if _meets(fault, line["t"], line["links"])]
+        matches = [line for line in named_lines if _meets(fault, line["t"], line["links"])]
         entries = {line["on"] for line in matches}
         denied = [line["t"] for line in decisions if line["kind"] == "deny" and line["on"] in entries and line["t"] >= fault["begin"]]
         allowed = [line["t"] for line in decisions if line["kind"] == "allow" and line["on"] in entries and line["t"] >= fault["begin"]]

@@ -79,12 +79,12 @@ class Run:
     @cached_property
     def lines(self) -> list[dict[str, Any]]:
         """The lines of all agents' logs and of the runner's journal, by time. ``host`` -1 is the runner."""
-        out = [{"host": -1, **line} for line in read_lines(self.directory / "runner.jsonl")]
+        lines = [{"host": -1, **line} for line in read_lines(self.directory / "runner.jsonl")]
         for path in sorted(self.directory.glob("h*.jsonl")):
             host = int(path.stem[1:])
-            out += [{"host": host, **line} for line in read_lines(path)]
-        out.sort(key=lambda line: int(line.get("t", 0)))
-        return out
+            lines += [{"host": host, **line} for line in read_lines(path)]
+        lines.sort(key=lambda line: int(line.get("t", 0)))
+        return lines
 
     def of(self, *kinds: str) -> list[dict[str, Any]]:
         return [line for line in self.lines if line.get("kind") in kinds]

@@ -22,10 +22,10 @@ Scalar = str | int | float | bool | None
 
 def row(entry: Mapping[str, Any], scenario_name: str) -> dict[str, Scalar]:
     """One flat row. Nested figures get dotted names, lists of strings are joined by "; ", other lists are left out."""
-    first: dict[str, Scalar] = {"scenario": scenario_name, **{key: entry[key] for key in VARIABLES[1:]}, **entry.get("settings", {})}
+    variables: dict[str, Scalar] = {"scenario": scenario_name, **{key: entry[key] for key in VARIABLES[1:]}, **entry.get("settings", {})}
     figures: dict[str, Scalar] = {FIRST_FIGURE: entry[FIRST_FIGURE]}
     _flatten({key: value for key, value in entry.items() if key not in VARIABLES and key != "settings"}, "", figures)
-    return {**first, **{key: value for key, value in figures.items() if key not in first}}
+    return {**variables, **{key: value for key, value in figures.items() if key not in variables}}
 
 
 def _flatten(tree: Mapping[str, Any], prefix: str, flat: dict[str, Scalar]) -> None:

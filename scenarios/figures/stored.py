@@ -116,8 +116,8 @@ class Stored:
         key = run["run"]
         fidelity = self.manifest["fidelity"].get(key, {})
         if fidelity.get("verdict") not in VERDICTS:
-            what = f"has no fidelity verdict of run {key}, so nobody can say what its figures are worth"
-            raise self.fail("manifest.json", f"{what}: run it again")
+            problem = f"has no fidelity verdict of run {key}, so nobody can say what its figures are worth"
+            raise self.fail("manifest.json", f"{problem}: run it again")
         if fidelity["verdict"] != run["verdict"]:
             unlike = f"says {fidelity['verdict']!r} of run {key}, summary.json {run['verdict']!r}"
             raise self.fail("manifest.json", f"{unlike}: take both from one copy")
@@ -129,11 +129,11 @@ class Stored:
     def judge_rows(self, name: str, run: dict[str, Any]) -> None:
         """Check that a table has rows of a run. Raises :class:`ResultsError` otherwise."""
         if not len(self.rows(name, run)):
-            again = f"mrcbed plot --tables {self.directory} makes it again from raw/"
-            raise self.fail(f"{name}.parquet", f"has no rows of run {run['run']}, which summary.json has: {again}")
+            fix = f"mrcbed plot --tables {self.directory} makes it again from raw/"
+            raise self.fail(f"{name}.parquet", f"has no rows of run {run['run']}, which summary.json has: {fix}")
 
-    def fail(self, name: str, what: str) -> ResultsError:
-        return ResultsError(f"{self.directory / name} {what}")
+    def fail(self, name: str, problem: str) -> ResultsError:
+        return ResultsError(f"{self.directory / name} {problem}")
 
     # --- variants --------------------------------------------------------------------------------------------
 
@@ -184,8 +184,8 @@ class Stored:
     @property
     def shown_runs(self) -> list[dict[str, Any]]:
         """The runs that figures of single runs show."""
-        shown = {(placement, seed) for placement, seeds in self.groups() for seed in self.shown_seeds(seeds)}
-        return [r for r in self.runs if (r["placement"], r["seed"]) in shown]
+        keys = {(placement, seed) for placement, seeds in self.groups() for seed in self.shown_seeds(seeds)}
+        return [r for r in self.runs if (r["placement"], r["seed"]) in keys]
 
     @staticmethod
     def shown_seeds(seeds: list[int]) -> list[int]:
@@ -194,8 +194,8 @@ class Stored:
     def seed_words(self, seed: int) -> str:
         """The end of a title: the seed shown, the number of seeds if not all are shown, and this variant's settings."""
         count = len({r["seed"] for r in self.runs})
-        which = f", seed {seed}" if count <= SEEDS_SHOWN else f"\nseed {seed}, one of {count}"
-        return f"{which}{self.settings_words}"
+        label = f", seed {seed}" if count <= SEEDS_SHOWN else f"\nseed {seed}, one of {count}"
+        return f"{label}{self.settings_words}"
 
     @property
     def settings_words(self) -> str:

@@ -95,8 +95,8 @@ def cost_groups(entries: Sequence[dict[str, Any]]) -> list[tuple[list[str], list
     for settings, placement in keys:
         rows = costs([e for e in entries if e.get("settings", {}) == settings and e["placement"] == placement])
         if rows:
-            words = [f"{placement} ranks", *(f"{short} = {settings[key]}" for key, short in short_keys(list(settings)).items())]
-            groups.append((words if len(keys) > 1 else [], rows))
+            labels = [f"{placement} ranks", *(f"{short} = {settings[key]}" for key, short in short_keys(list(settings)).items())]
+            groups.append((labels if len(keys) > 1 else [], rows))
     return groups
 
 
@@ -150,7 +150,7 @@ def footnotes(rows: Sequence[Row]) -> list[str]:
             counts = doubtful.setdefault(r["transport"], [0, 0])
             counts[0], counts[1] = counts[0] + r["doubtful"], counts[1] + r["runs"]
     if doubtful:
-        names = ", ".join(f"{transport} ({some} of {runs} runs)" for transport, (some, runs) in doubtful.items())
+        names = ", ".join(f"{transport} ({count} of {runs} runs)" for transport, (count, runs) in doubtful.items())
         notes.append(f"Not trustworthy, because the machine was too busy or late: {names}.")
     return notes
 

@@ -85,9 +85,9 @@ def columns(runs: Sequence[Line]) -> list[Column]:
 
     def label(line: Line) -> str:
         short = short_keys(list(line["settings"]))
-        at = [f"{short[key]} = {value}" for key, value in line["settings"].items()]
-        where = [*world(line["runs"][0]), *([line["placement"]] if several else [])]
-        return "\n".join([f"{line['transport']} on {line['fabric']}", *where, *at])
+        settings = [f"{short[key]} = {value}" for key, value in line["settings"].items()]
+        placement = [*world(line["runs"][0]), *([line["placement"]] if several else [])]
+        return "\n".join([f"{line['transport']} on {line['fabric']}", *placement, *settings])
 
     first: list[Column] = [("transport", label), ("n", lambda line: str(max(row["n"] for row in line["figures"].values())))]
     if "groups" in runs[0]:

@@ -81,9 +81,9 @@ def _identity(runs: Sequence[Run]) -> list[Column]:
 
     def label(run: Run) -> Text:
         settings = run.get("settings", {})
-        at = [f"{short} = {settings[key]}" for key, short in short_keys(list(settings)).items()]
-        words = [f"on {run['fabric']}", *world(run), *([run["placement"]] if several else []), *at]
-        return Text.assemble(str(run["transport"]), *((f"\n{word}", "dim") for word in words))
+        values = [f"{short} = {settings[key]}" for key, short in short_keys(list(settings)).items()]
+        details = [f"on {run['fabric']}", *world(run), *([run["placement"]] if several else []), *values]
+        return Text.assemble(str(run["transport"]), *((f"\n{word}", "dim") for word in details))
 
     columns: list[Column] = [("transport", label)]
     if len({r["seed"] for r in runs}) > 1:
@@ -122,8 +122,8 @@ def runs_table(summary: dict[str, Any], runs: Sequence[Run]) -> Table:
 
 def _steps(run: Run) -> str:
     """Steps done, of those planned."""
-    early = "" if run["outcome"] == "done" else "\nended early"
-    return f"{run['steps']}/{run['steps'] + run['failed_steps']}{early}"
+    note = "" if run["outcome"] == "done" else "\nended early"
+    return f"{run['steps']}/{run['steps'] + run['failed_steps']}{note}"
 
 
 def _bandwidth(run: Run) -> str:

@@ -63,7 +63,7 @@ def content(stored: Stored) -> dict[str, Any]:
         "medians": medians(stored),
         "runs": folded(runs_table(stored), "runs are ok"),
         "background": background(stored),
-        "faults": folded(broken, "") if (broken := faults(stored)) else None,
+        "faults": folded(fault_table, "") if (fault_table := faults(stored)) else None,
         "notes": manifest.get("notes", []),
         "scenario_file": manifest.get("scenario_file", ""),
         **parts,
@@ -95,8 +95,8 @@ def plain_headline(stored: Stored) -> str:
             phrases.append(f"{transport} {least}" + (f" to {most}" if most != least else ""))
     if not phrases:
         return "No run got far enough to measure its goodput."
-    what = "of the ideal bus bandwidth" if any(r.get("busbw_bps") for r in stored.runs) else "of a host's line, per group of flows"
-    return f"Nothing was broken. Goodput as a share {what}: {', '.join(phrases)}."
+    reference = "of the ideal bus bandwidth" if any(r.get("busbw_bps") for r in stored.runs) else "of a host's line, per group of flows"
+    return f"Nothing was broken. Goodput as a share {reference}: {', '.join(phrases)}."
 
 
 def folded(full: Table, description: str) -> dict[str, Any]:
@@ -132,11 +132,11 @@ def runs_table(stored: Stored) -> Table:
     for r in stored.runs:
         rate = r.get("busbw_bps") or sum(g["goodput_bps"] or 0 for g in r.get("groups", {}).values()) or None
         ideal = r.get("ideal_busbw_bps")
-        early = "" if r["outcome"] == "done" else ", ended early"
+        note = "" if r["outcome"] == "done" else ", ended early"
         rows.append(
             [
                 ", ".join([r["run"], *world(r)]),
-                f"{r['steps']} of {r['steps'] + r['failed_steps']}" + early if "groups" not in r else "–",
+                f"{r['steps']} of {r['steps'] + r['failed_steps']}" + note if "groups" not in r else "–",
                 seconds(r["typical_step_ns"]),
                 seconds(r["step_time_ns"]["max"]),
                 number(None if rate is None else rate / 1e6, ",.2f") + (f" ({rate / ideal:.0%})" if rate and ideal else ""),
@@ -319,5 +319,5 @@ def reproduce(manifest: dict[str, Any]) -> dict[str, Any]:
     if manifest.get("compared"):
         lines.append((manifest["command_line"], None))
     unknown = "(started by a program, not by a command)"
-    commands = [{"line": shlex.join(words) or unknown, "commit": (git or {}).get("commit") or ""} for words, git in lines]
+    commands = [{"line": shlex.join(arguments) or unknown, "commit": (git or {}).get("commit") or ""} for arguments, git in lines]
     return {"commands": commands, "seeds": ", ".join(map(str, manifest["seeds"]))}

@@ -95,11 +95,11 @@ def figures(stored: Stored) -> list[Figure]:
     if not paths and any(r["outcome"] == "done" for r in stored.runs):
         raise ResultsError(f"{plots} holds no figures: mrcbed plot {stored.directory} draws them")
     order = [prefix for prefix, _, _ in KINDS]
-    named = [(prefix, path) for path in paths if (prefix := prefix_of(path.stem))]
-    named.sort(key=lambda pair: (order.index(pair[0]), pair[1].stem))
+    prefixed = [(prefix, path) for path in paths if (prefix := prefix_of(path.stem))]
+    prefixed.sort(key=lambda pair: (order.index(pair[0]), pair[1].stem))
     heads = {prefix: (heading, caption) for prefix, heading, caption in KINDS}
     result = []
-    for prefix, path in named:
+    for prefix, path in prefixed:
         doubtful = tuple(r["run"] for r in runs_in(path.stem, prefix, stored) if r["verdict"] == "not trustworthy")
         result.append(Figure(*heads[prefix], path.stem, source_of(path, stored.directory), doubtful))
     return result

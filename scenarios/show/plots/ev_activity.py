@@ -1,4 +1,4 @@
-"""Packets per EV over time where one path loses some: when it is left, what takes its place, and when it returns."""
+"""Packets per EV over time around a lossy path: when the sender leaves it, which EVs replace it, and when it returns."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from topologies.paths import path_evs
 
 COLUMNS = 160
 TALL = 2.2
-"""Inches for the rows of EVs."""
+"""Height of the rows of EVs, inches."""
 
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
-    """One figure per run with a lossy path that data took."""
+    """Draw one figure per run with a lossy path that data took."""
     files: list[Path] = []
     for run in stored.shown_runs:
         lossy = [row for row in run.get("lossy_paths", ()) if row["first_loss_ns"] is not None]

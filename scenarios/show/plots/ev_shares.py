@@ -1,4 +1,4 @@
-"""How two flows part on EVs: each flow's packets per EV over time, and how much of its fair share the free one leaves on the other's."""
+"""How a flow leaves the EVs of another: packets of both per EV over time, and the share that the free flow keeps on those EVs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST = 2.0
 
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
-    """One figure per run in which a flow was bound to some EVs."""
+    """Draw one figure per run in which a flow was bound to some EVs."""
     files: list[Path] = []
     for run in stored.shown_runs:
         if run.get("separations") and len(stored.rows("evs", run)):
@@ -27,7 +27,7 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
 
 
 def grid(packets: pd.DataFrame, evs: list[int], begin: int, width_ns: int, bins: int) -> Any:
-    """Packets per EV (row) and bin (column) in equal shares of that bin's packets; NaN where nothing was sent."""
+    """Packets per EV (row) and bin (column), as multiples of an equal share of the bin's packets; NaN where nothing was sent."""
     row_of = {ev: i for i, ev in enumerate(evs)}
     counts = np.zeros((len(evs), bins))
     column = ((packets["t_ns"] + packets["bin_ns"] // 2 - begin) // width_ns).to_numpy()

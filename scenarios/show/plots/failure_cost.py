@@ -1,4 +1,4 @@
-"""What the failures cost each transport: extra time beyond its own healthy pace with its noise, every seed, beside theory."""
+"""The cost of failures for each transport: extra time beyond its own healthy pace, with noise and all seeds, beside theory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BAND = "#DDDDDD"
 
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
-    """One figure per placement in which something broke and some cost is known."""
+    """Draw one figure per placement in which something broke and some cost is known."""
     paths: list[Path] = []
     for placement, _ in stored.groups():
         runs = stored.ordered(placement)

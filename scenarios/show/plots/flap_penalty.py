@@ -1,4 +1,4 @@
-"""How long a path stays out each time that it is given up: a flapping link costs less each time."""
+"""How long a path stays out of use each time that it is given up: a flapping link costs less each time."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from scenarios.figures.stored import Stored
 from scenarios.show.plots.style import colour_and_marker, fault_bands, figure, save
 
 MOST = 10
-"""Later times are left out of the upper panel."""
+"""Largest n in the upper panel, which shows the n-th time that a path is given up."""
 SPREAD = 0.34
-"""Dots of one number of the time lie side by side over so much of its room."""
+"""Width over which the dots of one n lie side by side, of the distance between two n."""
 
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
-    """One figure per run in which some path was given up more than once."""
+    """Draw one figure per run in which some path was given up more than once."""
     files: list[Path] = []
     for run in stored.shown_runs:
         if max((row["number"] for row in run.get("flaps", ())), default=0) > 1 and len(stored.rows("events", run)):
@@ -27,7 +27,7 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
 
 
 def rows_of(stored: Stored, run: dict[str, Any]) -> list[dict[str, Any]]:
-    """As scenarios.figures.flaps has them, from the stored events."""
+    """The rows of scenarios.figures.flaps, from the stored events."""
     events = stored.rows("events", run)
     moves = events[events["kind"] == "ev"].sort_values("t_ns", kind="stable")
     keys = ("t_ns", "host", "peer", "ev", "from", "to")

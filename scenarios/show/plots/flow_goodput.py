@@ -1,4 +1,4 @@
-"""Goodput of each flow over time, one panel per transport: who gets what when others begin, and who pays for it."""
+"""Goodput of each flow over time, one panel per transport: what each flow gets when others begin, and which flows lose."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from scenarios.figures.stored import Stored
 from scenarios.show.plots.style import FLOWS, colour_and_marker, figure, save, spell
 
 MOST = 20
-"""More flows than this are bars, not lines."""
+"""More flows than this are shown as bars, not as lines."""
 POINTS = 140
-"""About as many as a column can show."""
+"""Points over time: about as many as a column of text can show."""
 
 
 def series(stored: Stored, run: dict[str, Any], name: str, width_ns: int) -> tuple[Any, Any]:
-    """(seconds since t0, % of line) of a flow: bin centres."""
+    """(seconds since t0, % of line) of a flow, at the centres of the bins."""
     bins = stored.rows("flows", run)
     bins = bins[bins["flow"] == name]
     begin = stored.begin_ns(run) or 0
@@ -28,7 +28,7 @@ def series(stored: Stored, run: dict[str, Any], name: str, width_ns: int) -> tup
 
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
-    """One figure per placement and seed in which flows start and end by the clock."""
+    """Draw one figure per placement and seed of at most :data:`MOST` flows, except permutations (see flow_bars)."""
     files: list[Path] = []
     for placement, seed, runs in stored.per_seed(lambda r: r.get("flows") and len(stored.rows("flows", r))):
         if len(runs[0]["flows"]) <= MOST and runs[0]["workload"] != "permutation":
@@ -63,7 +63,7 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], name: s
         if highest > 50:
             axes[0, 0].set_ylim(0, 112)
             axes[0, 0].set_yticks([0, 50, 100])
-        else:  # many to one, nobody gets near the line
+        else:  # many to one: no flow comes near the line
             axes[0, 0].set_ylim(0, 1.1 * highest)
         axes[-1, 0].set_xlabel("time since the first flow began [s]")
         fig.supylabel("goodput, % of line", fontsize=7.5)
@@ -79,7 +79,7 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], name: s
 
 
 def _line_styles(run: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """(group or flow, colour, line style): groups of a cast are one colour each, flows of their own one each."""
+    """(group or flow, colour, line style): one colour for the incast and one for its victim, else one per flow."""
     if "incast" in run["groups"]:
         return [("incast", FLOWS[0], "-")] + ([("victim", FLOWS[1], "-")] if "victim" in run["groups"] else [])
     styles = ("-", "--", "-.", ":")

@@ -1,4 +1,4 @@
-"""What a host whose NIC ports change sends and receives over time, plane by plane, beside what its live ports carry."""
+"""The payload that a host whose NIC ports change sends and receives over time, per plane, beside what its live ports can carry."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from scenarios.figures.stored import Stored
 from scenarios.show.plots.style import FAULT, PLANES, fault_bands, figure, save
 
 POINTS = 160
-"""About as many as a column can show."""
+"""Points over time: about as many as a column of text can show."""
 
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
-    """One figure per run of flows in which NIC ports changed: of the first host that it concerns."""
+    """Draw one figure per run of flows in which NIC ports changed, for the first such host."""
     runs = [run for run in stored.shown_runs if run.get("ports") and len(stored.rows("goodput", run))]
     return [path for run in runs for path in _figure(stored, directory, run)]
 
@@ -32,7 +32,7 @@ def stacked(bins: pd.DataFrame, column: str, edges: Any, planes: int, line_bps: 
 
 
 def expected_line(run: dict[str, Any], host: str, begin: int, end: int, planes: int) -> tuple[list[float], list[float]]:
-    """(seconds, % of line) of the corners of a step line: the host's live ports, all of them until the first change."""
+    """(seconds, % of line) of the corners of a step line: the share of the host's ports that are live, all until the first change."""
     phases = sorted({(row["at_ns"], row["live"]) for row in run["ports"] if row["host"] == host})
     x, y = [0.0], [100.0]
     for at, live in phases:
@@ -76,7 +76,7 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any]) -> list[Path]:
             Patch(color=FAULT, alpha=0.35, label="fault"),
         ]
         fig.legend(handles=handles, loc="outside lower center", ncols=4 if fabric.planes > 4 else 3, columnspacing=1.2, handlelength=1.4)
-        more = f"; one of {len(hosts)} hosts whose ports change" if len(hosts) > 1 else ""
-        head = f"{run['transport']} on {run['fabric']}, seed {run['seed']}{more}"
+        suffix = f"; one of {len(hosts)} hosts whose ports change" if len(hosts) > 1 else ""
+        head = f"{run['transport']} on {run['fabric']}, seed {run['seed']}{suffix}"
         fig.suptitle(head, fontsize=8, fontweight="bold", x=0.01, ha="left")
         return save(fig, directory, f"ports-{run['run']}", [run])

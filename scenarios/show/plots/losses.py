@@ -1,4 +1,4 @@
-"""What was lost, by cause, per thousand packets sent; what switches marked and trimmed, which is no loss, in a panel of its own."""
+"""Lost packets by cause, per thousand sent; packets that switches marked or trimmed, which are not lost, in a panel of their own."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ CAUSES = {
     "tx_refused": ("refused at the sender", "#E69F00"),
     "rx_ring_drops": ("receive socket full", "#000000"),
 }
-"""Counter -> (words, colour). Others are drawn grey, by their own name."""
+"""Counter -> (label, colour). Other counters are drawn grey and labelled with their names."""
 
 SWITCHES = {"marked": "#999933", "trimmed": "#332288"}
 
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
-    """One figure per placement; the seeds of a transport are added up. None where nothing was lost, marked or trimmed."""
+    """Draw one figure per placement in which something was lost, marked or trimmed; the seeds of a transport are added up."""
     files: list[Path] = []
     for placement, _ in stored.groups():
         runs = stored.ordered(placement)
@@ -52,10 +52,10 @@ def totals(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], rows: list[dict[str, Any]], placement: str) -> list[Path]:
     from matplotlib.patches import Patch
 
-    shown = [c for c in CAUSES if any(c in row["causes"] for row in rows)]
+    known_causes = [c for c in CAUSES if any(c in row["causes"] for row in rows)]
     others = sorted({c for row in rows for c in row["causes"]} - set(CAUSES))
     greys = ("#777777", "#AAAAAA", "#CCCCCC")
-    styles = {c: CAUSES[c] for c in shown} | {c: (c.replace("_", " "), greys[i % 3]) for i, c in enumerate(others)}
+    styles = {c: CAUSES[c] for c in known_causes} | {c: (c.replace("_", " "), greys[i % 3]) for i, c in enumerate(others)}
     names = [f"{row['transport']}, n = {row['n']}" for row in rows]
     lost = any(row["causes"] for row in rows)
     altered = any(row["marked"] or row["trimmed"] for row in rows)
@@ -89,7 +89,7 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], rows: l
             most = max(p.get_x() + p.get_width() for p in ax.patches)
             ax.set_xlim(0, 1.16 * most)
         axes[-1, 0].set_xlabel("packets per 1,000 sent")
-        handles = [Patch(color=colour, label=words) for words, colour in styles.values()]
+        handles = [Patch(color=colour, label=text) for text, colour in styles.values()]
         if altered:
             handles += [Patch(color=SWITCHES["marked"], label="marked (ECN)"), Patch(color=SWITCHES["trimmed"], label="trimmed")]
         fig.legend(handles=handles, loc="outside lower left", ncols=2, handlelength=1.0, columnspacing=1.2)

@@ -1,4 +1,4 @@
-"""Bytes over every T0-T1 cable away from the T0s, a panel per transport: what a spray spreads and a hash piles up."""
+"""Bytes that T0s send over each cable to a T1, a panel per transport: a spray spreads them, a hash piles them up."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST = 3.0
 
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
-    """One figure per placement and seed with counters of uplinks."""
+    """Draw one figure per placement and seed with counters of uplinks."""
     files: list[Path] = []
     for placement, seed, runs in stored.per_seed(lambda r: uplinks(stored, r) is not None):
         files += _figure(stored, directory, runs, f"path-heat-{placement}-s{seed}{stored.tag}", stored.seed_words(seed))
@@ -25,7 +25,7 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
 
 
 def uplinks(stored: Stored, run: dict[str, Any]) -> Any:
-    """Bytes admitted by T0 (row) and uplink (column, plane by plane); None without counters of them, or if none carried any."""
+    """Bytes admitted per T0 (row) and uplink (column, plane by plane); None without such counters, or if all are 0."""
     rows, fabric = stored.rows("counters", run), stored.fabric(run)
     if not len(rows) or "admitted_bytes" not in rows:
         return None

@@ -19,18 +19,18 @@ WORDS = {"GOOD": "in use", "SKIP": "skipped once", "ASSUMED_BAD": "assumed bad, 
 
 
 MANY = 4
-"""More outages than this are drawn without words."""
+"""With more outages than this, their lines have no labels."""
 NAMED = 3
-"""Faults that the title names."""
+"""Faults that the title names; it only counts more."""
 
 
 def broken_evs(fabric: Fabric, outages: list[Outage], pair: tuple[int, int]) -> set[int]:
-    """Paths between two hosts that some fault hit."""
+    """The paths between two hosts that some fault hit."""
     return {ev for outage in outages for ev in hit(fabric, outage, *pair)}
 
 
 def pair_of(fabric: Fabric, events: pd.DataFrame, outages: list[Outage]) -> tuple[int, int] | None:
-    """The pair worth showing: that with most state changes, first among those whose paths the fault broke."""
+    """The pair to show: among the pairs whose paths most outages hit, that with most state changes."""
     changes = events[events["kind"] == "ev"]
     if changes.empty:
         return None
@@ -41,7 +41,7 @@ def pair_of(fabric: Fabric, events: pd.DataFrame, outages: list[Outage]) -> tupl
 
 
 def intervals(changes: pd.DataFrame, end: float) -> list[tuple[float, float, str]]:
-    """(from, to, state) in ns of one path; GOOD until the first change."""
+    """(from, to, state) of one path, times in ns; GOOD until the first change."""
     spans, start, state = [], 0.0, "GOOD"
     for t, new in zip(changes["t_ns"], changes["to"], strict=True):
         spans.append((start, float(t), state))
@@ -51,7 +51,7 @@ def intervals(changes: pd.DataFrame, end: float) -> list[tuple[float, float, str
 
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
-    """One figure per run that logged EV states."""
+    """Draw one figure per run that logged EV states."""
     files: list[Path] = []
     for run in stored.shown_runs:
         events = stored.events[stored.events["run"] == run["run"]] if len(stored.events) else stored.events
@@ -118,9 +118,9 @@ def draw_run(
             )
         ax.set_xlabel(f"time since the first {'flow began' if 'flows' in run else 'measured step'} [s]")
         fault_names = list(dict.fromkeys(f"{o.fault} ({o.on})" for o in outages))
-        more = f" and {len(fault_names) - NAMED} more" if len(fault_names) > NAMED else ""
+        suffix = f" and {len(fault_names) - NAMED} more" if len(fault_names) > NAMED else ""
         head = f"{run['transport']} on {run['fabric']}: {len(evs)} paths from h{pair[0]} to h{pair[1]}"
-        ax.set_title("\n".join([head, *([", ".join(fault_names[:NAMED]) + more] if fault_names else [])]), pad=11)
+        ax.set_title("\n".join([head, *([", ".join(fault_names[:NAMED]) + suffix] if fault_names else [])]), pad=11)
         ax.set_ylabel("one row per path")
         from matplotlib.patches import Patch
 

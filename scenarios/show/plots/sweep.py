@@ -1,4 +1,4 @@
-"""What a swept variable does: bandwidth or step time over it, a line per transport, with the intervals that the comparison gives."""
+"""The effect of a swept variable: bandwidth or step time over it, a line per transport, with the intervals of the comparison."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from scenarios.show.plots.style import colour_and_marker, figure, save
 from testbed.units import parse_size
 
 FIGURES = {"busbw_bps": ("bus bandwidth [Mb/s]", 1e6, "ideal_busbw_bps"), "typical_step_ns": ("median step time [s]", 1e9, "ideal_step_ns")}
-"""Key of a run's entry -> (words with the unit, scale, key of the ideal). The first is of collectives; flows have their own below."""
+"""Key of a run's entry -> (label with the unit, scale, key of the ideal). These are for collectives; flows are handled below."""
 PANELS = 4
-"""Values of the other variables that get a panel each; more are left to comparison.csv [ours]."""
+"""Settings of the other variables that get a panel each; further ones are only in comparison.csv [ours]."""
 
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
-    """Per placement and figure one file: over the variable with most values, a panel for each setting of the others."""
+    """Draw one figure per placement and key, over the variable with most values, with a panel for each setting of the others."""
     settings = [variant.settings or {} for variant in stored.variants]
     if len(settings) < 2:
         return []
@@ -37,7 +37,7 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
 
 
 def value_of(run: dict[str, Any], key: str) -> float | None:
-    """A run's figure; of flows, the goodput of all groups together."""
+    """The value of a key for a run; for flows, the goodput of all groups together."""
     if key == "goodput_bps":
         rates = [g["goodput_bps"] for g in run.get("groups", {}).values() if g["goodput_bps"] is not None]
         return sum(rates) if rates else None
@@ -46,7 +46,7 @@ def value_of(run: dict[str, Any], key: str) -> float | None:
 
 
 def as_number(value: Any) -> float | None:
-    """A swept value as a number: itself, or a size such as "64KiB"; None for words."""
+    """A swept value as a number: a number itself, or a size such as "64KiB"; None for other text."""
     if isinstance(value, bool):
         return None
     if isinstance(value, (int, float)):
@@ -58,13 +58,13 @@ def as_number(value: Any) -> float | None:
 
 
 def points(runs: list[dict[str, Any]], key: str) -> tuple[float, float, float, int] | None:
-    """(median, least, most, n) over seeds; None if nothing is known."""
+    """(median, least, largest, n) over seeds; None if no run has a value."""
     values = [v for r in runs if (v := value_of(r, key)) is not None]
     return (statistics.median(values), min(values), max(values), len(values)) if values else None
 
 
 def intervals(stored: Stored) -> dict[tuple[Any, ...], tuple[float, float]]:
-    """(transport, placement, figure, settings as text) -> bounds of the median, where comparison.parquet has them."""
+    """(transport, placement, figure, settings as text) -> interval of the median, if comparison.parquet has one."""
     table = stored.table("comparison")
     keys = [k for k in (stored.variants[0].settings or {}) if k in table]
     needed = {"transport", "placement", "figure", "low", "high"}
@@ -79,7 +79,7 @@ def intervals(stored: Stored) -> dict[tuple[Any, ...], tuple[float, float]]:
 
 
 def _as_text(value: Any) -> str:
-    """A setting's value as text, whether a table holds it as a whole number or with a fraction."""
+    """The value of a setting as text, which is the same whether a table stores it as an integer or as a float."""
     return str(float(value)) if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
 
 
@@ -144,6 +144,6 @@ def _figure(
         if bars:
             handles.append(Line2D([], [], color="#666666", marker="_", linewidth=0.9, markersize=4, label=interval_note(count.values())))
         fig.legend(handles=handles, loc="outside lower left", ncols=2, handlelength=1.8, columnspacing=1.2)
-        what = "Bandwidth" if key == "busbw_bps" else "Goodput"
-        fig.suptitle(f"{what} over {short[axis]}\n{placement} ranks, medians over seeds", fontsize=8, fontweight="bold", x=0.01, ha="left")
+        kind = "Bandwidth" if key == "busbw_bps" else "Goodput"
+        fig.suptitle(f"{kind} over {short[axis]}\n{placement} ranks, medians over seeds", fontsize=8, fontweight="bold", x=0.01, ha="left")
         return save(fig, directory, f"sweep-{key.removesuffix('_bps')}-{placement}", runs)
