@@ -14,7 +14,7 @@ from topologies.paths import path_links
 from topologies.theory import COLLECTIVES, bus_bandwidth
 
 
-def taken(fabric: Fabric, flows: list[dict[str, Any]]) -> dict[tuple[str, str], float]:
+def link_rates(fabric: Fabric, flows: list[dict[str, Any]]) -> dict[tuple[str, str], float]:
     """(link, sending node) -> bits/s on the wire that the flows occupy there. All flows have a known rate."""
     rates: dict[tuple[str, str], float] = {}
     for flow in flows:
@@ -43,7 +43,7 @@ def figures(record: dict[str, Any], fabric: Fabric, directory: Path) -> dict[str
     ]  # fmt: skip
     busbw_bps = None
     if record["workload"] in COLLECTIVES and all(flow["wire_bps"] is not None for flow in flows):
-        busbw_bps = bus_bandwidth(fabric, record["workload"], record["ranks"], taken=taken(fabric, flows))
+        busbw_bps = bus_bandwidth(fabric, record["workload"], record["ranks"], taken=link_rates(fabric, flows))
     rated = [f for f in rows if f["rate_bps"] is not None]
     incomplete = any(f["sent_bps"] is None for f in rated)
     sent_share = None if incomplete else min((f["sent_bps"] / f["rate_bps"] for f in rated), default=None)

@@ -17,7 +17,7 @@ import pandas as pd
 from scenarios.figures.capacity import theory_of
 from scenarios.figures.flows import all_on, rate_in
 from scenarios.figures.measure import Run
-from scenarios.figures.outages import ENDLESS, Outage, changes, dead_at, hit, outages_of
+from scenarios.figures.outages import ENDLESS, Outage, changes, dead_at, hit_evs, outages_of
 from scenarios.figures.stats import median_interval
 from topologies.theory import COLLECTIVES, traffic_bandwidth
 
@@ -44,7 +44,7 @@ def figures(run: Run) -> dict[str, Any] | None:
     return step_cost(run, outages) if run.record["workload"] in COLLECTIVES else None
 
 
-def paced(work_ns: float, begin: int, marks: Sequence[int], share: Share) -> float | None:
+def duration_at_pace(work_ns: float, begin: int, marks: Sequence[int], share: Share) -> float | None:
     """Duration, from ``begin``, of ``work_ns`` at full pace if the pace is ``share``, which changes at ``marks``; None: for ever."""
     remaining, now = work_ns, begin
     for mark in [*sorted(t for t in marks if t > begin), None]:
@@ -151,7 +151,7 @@ def step_cost(run: Run, outages: Sequence[Outage]) -> dict[str, Any]:
         }
     if not any(o.entry.slows for o in outages):
         theory = theory_of(run)
-        ideal = paced(hit_steps * healthy, begin, changes(outages), lambda t: theory(dead_at(outages, t)) / theory(frozenset()))
+        ideal = duration_at_pace(hit_steps * healthy, begin, changes(outages), lambda t: theory(dead_at(outages, t)) / theory(frozenset()))
         cost["ideal_extra_ns"] = None if ideal is None else ideal - hit_steps * healthy
     return cost
 
@@ -183,7 +183,7 @@ def flow_cost(run: Run, outages: Sequence[Outage]) -> dict[str, Any] | None:
     if window is None or not window[0] < first < window[1]:
         return None
     hosts = run.record["ranks"]
-    flows = [f for f in run.named_flows if any(hit(run.fabric, o, hosts[f["src"]], hosts[f["dst"]]) for o in outages)]
+    flows = [f for f in run.named_flows if any(hit_evs(run.fabric, o, hosts[f["src"]], hosts[f["dst"]]) for o in outages)]
     share = flow_theory(run, outages)
     healthy = lost = ideal = 0.0
     recoveries: list[int | None] = []

@@ -15,15 +15,15 @@ from scenarios.figures import capacity as capacity_figures
 from scenarios.figures import flaps as flap_figures
 from scenarios.figures import ports as port_figures
 from scenarios.figures.flows import all_on, rate_in
-from scenarios.figures.leaving import Logs, Pair, leaving, pair_of, worst_of
+from scenarios.figures.leaving import Logs, Pair, pair_of, worst_departure, worst_of
 from scenarios.figures.measure import Run
-from scenarios.figures.outages import ENDLESS, LATE_RTTS, Outage, hit, kind_of, traffic_start
+from scenarios.figures.outages import ENDLESS, LATE_RTTS, Outage, hit_evs, kind_of, traffic_start
 
 SETTLE_RTTS = 20
 """Base RTTs after a change in which goodput has not yet settled (the issue's figure)."""
 
 
-def kept(logs: Logs, outages: Sequence[Outage]) -> dict[str, Any]:
+def shares_kept(logs: Logs, outages: Sequence[Outage]) -> dict[str, Any]:
     """The least share of its earlier goodput that any flow with a path hit by the fault had during, late in and after the fault."""
     run, window = logs.run, all_on(logs.run)
     begin, end = min(o.begin for o in outages), max(o.end for o in outages)
@@ -36,7 +36,7 @@ def kept(logs: Logs, outages: Sequence[Outage]) -> dict[str, Any]:
     shares: dict[str, list[float]] = {name: [] for name, _, _ in spans}
     for flow in run.named_flows:
         pair = hosts[flow["src"]], hosts[flow["dst"]]
-        if not any(hit(run.fabric, o, *pair) for o in outages):
+        if not any(hit_evs(run.fabric, o, *pair) for o in outages):
             continue
         bins = run.flows[run.flows["flow"] == flow["name"]]
         before = rate_in(bins, (window[0], first))
@@ -91,8 +91,8 @@ def failovers(logs: Logs) -> list[dict[str, Any]]:
                 "detected_ns": max(detections, default=None),  # when the last sender had left the dead paths
                 "lost": sum(on_dead_path(line, line["ev"]) for line in logs.losses),
                 "cost_ns": cost_ns(run, fault["t"]),
-                **leaving(logs, outages),
-                **kept(logs, outages),
+                **worst_departure(logs, outages),
+                **shares_kept(logs, outages),
             }
         )
     return rows
@@ -128,7 +128,7 @@ def false_bad(logs: Logs) -> list[dict[str, Any]]:
         # The verdict on a lightly used path comes late: what counts is when the packet was sent.
         sent_times = [s for t, s in sent.get((*pair_of(v), v.get("qpn", -1), v["ev"]), ()) if v["t"] - 5 * margin <= t <= v["t"]]
         return any(
-            v["ev"] in hit(logs.run.fabric, o, *pair_of(v))
+            v["ev"] in hit_evs(logs.run.fabric, o, *pair_of(v))
             and (o.begin <= v["t"] <= o.end + margin or any(o.begin - margin <= s <= o.end for s in sent_times))
             for o in logs.outages
         )

@@ -12,7 +12,7 @@ from typing import Any
 
 from scenarios.figures.flows import all_on
 from scenarios.figures.measure import Run
-from scenarios.figures.outages import LATE_RTTS, NO_LOSS, Outage, hit, path_lines
+from scenarios.figures.outages import LATE_RTTS, NO_LOSS, Outage, hit_evs, path_lines
 from topologies import Fabric
 from topologies.addressing import ev_fields
 
@@ -47,7 +47,7 @@ def flap_rows(fabric: Fabric, rows: Iterable[Mapping[str, Any]], outages: Sequen
     explained = []
     for row in rows:
         candidates = [o for o in outages if o.begin <= row["out_ns"] <= o.end + margin]
-        cause = next((o for o in candidates if row["ev"] in hit(fabric, o, row["host"], row["peer"])), None)
+        cause = next((o for o in candidates if row["ev"] in hit_evs(fabric, o, row["host"], row["peer"])), None)
         if cause is not None:
             explained.append({**row, "fault": cause.fault, "mended_ns": cause.end if cause.end < 1 << 62 else None})
     return explained
@@ -100,7 +100,7 @@ def lossy_paths(run: Run, outages: Sequence[Outage], pairs: Sequence[tuple[int, 
     moves, losses = path_lines(run, "ev"), [line for line in path_lines(run, "loss") if line.get("rule") not in NO_LOSS]
     for outage in (o for o in outages if o.kind == "path-loss"):
         for host, peer in pairs:
-            for ev in sorted(hit(run.fabric, outage, host, peer)):
+            for ev in sorted(hit_evs(run.fabric, outage, host, peer)):
                 key = (host, peer, ev)
                 loss_times = [
                     line["t"]

@@ -38,7 +38,7 @@ def all_on(run: Run) -> Window | None:
     return (t0 + begin, t0 + min(ends)) if begin < min(ends) else None
 
 
-def alone(run: Run, name: str) -> Window | None:
+def alone_window(run: Run, name: str) -> Window | None:
     """The window in which a flow is the only one: from its start, plus settling, until the next flow starts; None if empty."""
     starts = {f["name"]: f["start_ns"] for f in run.named_flows}
     others = [start for other, start in starts.items() if other != name]
@@ -78,7 +78,7 @@ def flow_rows(run: Run) -> dict[str, dict[str, Any]]:
             "bytes": int(bins["rx_bytes"].sum()),
             "messages": len(sent),
             "goodput_bps": goodput,
-            "alone_bps": rate_in(bins, alone(run, flow["name"])),
+            "alone_bps": rate_in(bins, alone_window(run, flow["name"])),
             "line_bps": line,
             "share": None if goodput is None else goodput / line,
             "wrong": sum(int(note.get("wrong", 0)) for note in notes if note.get("flow") == number),

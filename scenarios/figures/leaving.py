@@ -13,7 +13,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from scenarios.figures.measure import Run
-from scenarios.figures.outages import LATE_RTTS, NO_LOSS, Outage, hit, outages_of, path_lines, peers_at_once, sending_pairs, traffic_start
+from scenarios.figures.outages import (
+    LATE_RTTS,
+    NO_LOSS,
+    Outage,
+    hit_evs,
+    outages_of,
+    path_lines,
+    peers_at_once,
+    sending_pairs,
+    traffic_start,
+)
 from topologies.paths import path_evs
 
 Pair = tuple[int, int]
@@ -41,7 +51,7 @@ class Logs:
     def dead(self, outage: Outage) -> dict[Pair, frozenset[int]]:
         """(sender, receiver) -> EVs that the outage hits; pairs without such an EV are left out."""
         ranks = self.run.record["ranks"]
-        evs_by_pair = {(a, b): hit(self.run.fabric, outage, a, b) for a in ranks for b in ranks if a != b}
+        evs_by_pair = {(a, b): hit_evs(self.run.fabric, outage, a, b) for a in ranks for b in ranks if a != b}
         return {pair: evs for pair, evs in evs_by_pair.items() if evs}
 
 
@@ -58,14 +68,14 @@ def worst_of(values: Sequence[float | None]) -> float | None:
 # --- before the failure --------------------------------------------------------------------------------------------
 
 
-def of_queue(line: Mapping[str, Any], pair: Pair, qpn: int | None) -> bool:
+def concerns(line: Mapping[str, Any], pair: Pair, qpn: int | None) -> bool:
     """Whether a log line concerns a queue pair of a host pair; a line without a queue pair concerns all."""
     return pair_of(line) == pair and (qpn is None or line.get("qpn", qpn) == qpn)
 
 
 def srtt_before(run: Run, pair: Pair, qpn: int | None, t: int, verdict: Mapping[str, Any] | None) -> int:
     """The last smoothed RTT that a sender logged before ``t``, else that of its first verdict, else the base RTT, ns."""
-    samples = [line["srtt_ns"] for line in run.of("srtt", "cwnd") if line["t"] <= t and of_queue(line, pair, qpn) and line.get("srtt_ns")]
+    samples = [line["srtt_ns"] for line in run.of("srtt", "cwnd") if line["t"] <= t and concerns(line, pair, qpn) and line.get("srtt_ns")]
     if samples:
         return int(samples[-1])
     if verdict is not None and verdict.get("srtt_ns"):
@@ -88,7 +98,7 @@ def packet_gap_ns(run: Run, pair: Pair, t: int) -> float | None:
     return bin_ns / statistics.median(busy) if len(busy) else None
 
 
-def evs_of(run: Run, pair: Pair, verdict: Mapping[str, Any] | None) -> int:
+def evs_in_use(run: Run, pair: Pair, verdict: Mapping[str, Any] | None) -> int:
     """Number of EVs in use: from the verdict, else all EVs, limited by the transport's option ``active_evs``."""
     if verdict is not None and verdict.get("evs"):
         return int(verdict["evs"])
@@ -103,7 +113,7 @@ def window_until(run: Run, pair: Pair, qpn: int | None, t: int, verdict: Mapping
     was logged; the verdict contains the window at its time.
     """
     until = t if verdict is None else int(verdict["t"])
-    lines = [line for line in run.of("cwnd", "srtt") if line["t"] <= until and of_queue(line, pair, qpn)]
+    lines = [line for line in run.of("cwnd", "srtt") if line["t"] <= until and concerns(line, pair, qpn)]
     windows = [(int(line["t"]), int(line[key])) for line in lines for key in ("cwnd", "window") if line.get(key)]
     before = [window for at, window in windows if at <= t][-1:]
     later = [window for at, window in windows if at > t]
@@ -121,7 +131,7 @@ def queues_of(logs: Logs, pair: Pair) -> list[int | None]:
     return sorted(qpns, key=lambda qpn: -1 if qpn is None else qpn)
 
 
-def left_paths(logs: Logs, outage: Outage, pair: Pair, evs: frozenset[int], qpn: int | None) -> dict[str, Any] | None:
+def departure_from(logs: Logs, outage: Outage, pair: Pair, evs: frozenset[int], qpn: int | None) -> dict[str, Any] | None:
     """How a queue pair left the paths that an outage killed; None if it has no verdict and no loss on them.
 
     A sender that has data uses a dead EV within one rotation. If its first packet there is later, it had nothing to send in between (its
@@ -129,8 +139,8 @@ def left_paths(logs: Logs, outage: Outage, pair: Pair, evs: frozenset[int], qpn:
     """
     run, rtt = logs.run, logs.run.fabric.base_rtt_ns
     deadline = outage.end + LATE_RTTS * rtt
-    verdicts = [v for v in logs.verdicts if of_queue(v, pair, qpn) and v["ev"] in evs and outage.begin <= v["t"] <= deadline]
-    losses = [x for x in logs.losses if of_queue(x, pair, qpn) and x["ev"] in evs and x["t"] >= outage.begin]
+    verdicts = [v for v in logs.verdicts if concerns(v, pair, qpn) and v["ev"] in evs and outage.begin <= v["t"] <= deadline]
+    losses = [x for x in logs.losses if concerns(x, pair, qpn) and x["ev"] in evs and x["t"] >= outage.begin]
     losses = [x for x in losses if outage.begin - LATE_RTTS * rtt <= x["sent_ns"] <= outage.end]
     sent = [v["last_data_ns"] for v in verdicts if v.get("last_data_ns")] + [x["sent_ns"] for x in losses]
     sent = [min(t, outage.end) for t in sent]
@@ -138,7 +148,7 @@ def left_paths(logs: Logs, outage: Outage, pair: Pair, evs: frozenset[int], qpn:
         return None
     first_verdict = min(verdicts, key=lambda v: v["t"], default=None)
     srtt = srtt_before(run, pair, qpn, outage.begin, first_verdict)
-    count = evs_of(run, pair, first_verdict)
+    count = evs_in_use(run, pair, first_verdict)
     gap, window = packet_gap_ns(run, pair, outage.begin), window_until(run, pair, qpn, outage.begin, first_verdict)
     rotation = None if gap is None else count * gap
     begin = max(outage.begin, min((x["sent_ns"] for x in losses), default=0) - round(rotation or 0))
@@ -157,8 +167,8 @@ def left_paths(logs: Logs, outage: Outage, pair: Pair, evs: frozenset[int], qpn:
     }
 
 
-def leaving(logs: Logs, outages: Sequence[Outage]) -> dict[str, Any]:
-    """The worst of :func:`left_paths` over all senders and all outages of a fault that began after the traffic."""
+def worst_departure(logs: Logs, outages: Sequence[Outage]) -> dict[str, Any]:
+    """The worst of :func:`departure_from` over all senders and all outages of a fault that began after the traffic."""
     start = traffic_start(logs.run)
     departures = [
         departure
@@ -166,7 +176,7 @@ def leaving(logs: Logs, outages: Sequence[Outage]) -> dict[str, Any]:
         if outage.kills and outage.begin > start
         for pair, evs in logs.dead(outage).items()
         for qpn in queues_of(logs, pair)
-        if (departure := left_paths(logs, outage, pair, evs, qpn)) is not None
+        if (departure := departure_from(logs, outage, pair, evs, qpn)) is not None
     ]
     worst = max(departures, key=lambda m: m["losses"], default=None)
     return {

@@ -92,7 +92,7 @@ def _cables(fabric: Fabric, src: int, dst: int, direction: str) -> dict[int, fro
 
 
 @lru_cache(maxsize=16384)
-def hit(fabric: Fabric, outage: Outage, src: int, dst: int) -> frozenset[int]:
+def hit_evs(fabric: Fabric, outage: Outage, src: int, dst: int) -> frozenset[int]:
     """The EVs from ``src`` to ``dst`` of which an outage drops some or all packets."""
     entry = outage.entry
     if src == dst or not (entry.takes or entry.loses) or not outage.probability:

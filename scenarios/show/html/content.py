@@ -165,9 +165,9 @@ def medians(stored: Stored) -> list[dict[str, Any]]:
         noise_cells = costs_within_noise(group)
         for (figure, unit), records in group.groupby(["figure", "unit"], sort=False, dropna=False):
             by_head = {(row["transport"], row["fabric"]): row for row in records.to_dict("records")}
-            if any(known(row["median"]) for row in by_head.values()):
+            if any(is_known(row["median"]) for row in by_head.values()):
                 name = str(figure).removesuffix("_ns").removesuffix("_bps")
-                if known(unit) and unit not in ("", "ns"):
+                if is_known(unit) and unit not in ("", "ns"):
                     name += f" [{'Mb/s' if unit == 'bit/s' else unit}]"
                 cells = [_interval(by_head.get(head), str(unit), usual_n) for head in heads]
                 if str(figure) in LOSSES:
@@ -189,16 +189,16 @@ def costs_within_noise(compared: pd.DataFrame) -> dict[tuple[str, str], str]:
     cells = {}
     for head, by_figure in rows.items():
         extra, noise = by_figure.get("failure_cost.extra_ns"), by_figure.get("failure_cost.noise_ns")
-        if extra is None or not known(extra["median"]):
+        if extra is None or not is_known(extra["median"]):
             continue
-        row = {"extra_ns": extra["median"], "n": extra["n"], "extra_low_ns": extra["low"] if known(extra["low"]) else extra["median"]}
-        row["noise_ns"] = noise["median"] if noise is not None and known(noise["median"]) else None
+        row = {"extra_ns": extra["median"], "n": extra["n"], "extra_low_ns": extra["low"] if is_known(extra["low"]) else extra["median"]}
+        row["noise_ns"] = noise["median"] if noise is not None and is_known(noise["median"]) else None
         if within_noise(row):
             cells[head] = extra_time(row)
     return cells
 
 
-def known(value: Any) -> bool:
+def is_known(value: Any) -> bool:
     """Whether a value is neither missing nor NaN."""
     return value is not None and value == value
 
@@ -213,13 +213,13 @@ def _interval(row: Any, unit: str, usual_n: int) -> str:
             return f"{float(value) / 1e6:,.2f}"
         return f"{float(value):,.4g}" if abs(value) < 1e5 else f"{float(value):,.0f}"
 
-    if row is None or not known(row["median"]):
+    if row is None or not is_known(row["median"]):
         return "–"
-    has_interval = known(row["low"]) and known(row["high"]) and row["low"] != row["high"]
+    has_interval = is_known(row["low"]) and is_known(row["high"]) and row["low"] != row["high"]
     lines = [f"[{show(row['low'])}, {show(row['high'])}]"] if has_interval else []
-    lines += [f"ideal {show(row['ideal'])}"] if known(row.get("ideal")) and row["ideal"] != row["median"] else []
+    lines += [f"ideal {show(row['ideal'])}"] if is_known(row.get("ideal")) and row["ideal"] != row["median"] else []
     lines += [f"n = {int(row['n'])}"] if int(row["n"]) != usual_n else []
-    lines += [f"{int(row['doubtful'])} not trustworthy"] if known(row.get("doubtful")) and row["doubtful"] else []
+    lines += [f"{int(row['doubtful'])} not trustworthy"] if is_known(row.get("doubtful")) and row["doubtful"] else []
     return "\n".join([show(row["median"]), *lines])
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from scenarios.figures.outages import Outage, hit
+from scenarios.figures.outages import Outage, hit_evs
 from scenarios.figures.stored import Stored
 from scenarios.show.plots.style import figure, save
 from topologies import Fabric
@@ -26,7 +26,7 @@ NAMED = 3
 
 def broken_evs(fabric: Fabric, outages: list[Outage], pair: tuple[int, int]) -> set[int]:
     """The paths between two hosts that some fault hit."""
-    return {ev for outage in outages for ev in hit(fabric, outage, *pair)}
+    return {ev for outage in outages for ev in hit_evs(fabric, outage, *pair)}
 
 
 def pair_of(fabric: Fabric, events: pd.DataFrame, outages: list[Outage]) -> tuple[int, int] | None:
@@ -35,7 +35,7 @@ def pair_of(fabric: Fabric, events: pd.DataFrame, outages: list[Outage]) -> tupl
     if changes.empty:
         return None
     counts = changes.groupby(["host", "peer"]).size()
-    hits = {pair: sum(bool(hit(fabric, outage, int(pair[0]), int(pair[1]))) for outage in outages) for pair in counts.index}
+    hits = {pair: sum(bool(hit_evs(fabric, outage, int(pair[0]), int(pair[1]))) for outage in outages) for pair in counts.index}
     best = max(counts.index, key=lambda pair: (hits[pair], counts[pair], -pair[0]))
     return int(best[0]), int(best[1])
 
@@ -96,7 +96,7 @@ def draw_run(
         ax.tick_params(axis="y", length=0)
         ax.set_ylim(len(evs) - 0.4, -0.6)
         ax.set_xlim(0, (end - begin) / 1e9)
-        for outage in (o for o in outages if hit(fabric, o, *pair)):
+        for outage in (o for o in outages if hit_evs(fabric, o, *pair)):
             labels = ("down", "up") if outage.kills else ("begins", "ends")
             for when, label in zip((outage.begin, outage.end), labels, strict=True):
                 if begin <= when <= end:
