@@ -65,7 +65,7 @@ def outages_of(run: Run) -> list[Outage]:
     """The outages of a run, by begin. A fault has the phases begin and heal in the journal; a cyclic fault also has down and up."""
     lines = run.of("fault")
     cycles = {line["name"] for line in lines if line["phase"] == "down"}
-    rows = []
+    outages = []
     for i, line in enumerate(lines):
         cyclic = line["name"] in cycles
         if line["phase"] != ("down" if cyclic else "begin"):
@@ -76,8 +76,8 @@ def outages_of(run: Run) -> list[Outage]:
         keys = line.get("keys", {})
         to, probability = str(keys.get("to", "")), float(keys.get("probability", 1.0))
         direction = str(keys.get("direction", "both"))
-        rows.append(Outage(line["name"], line["fault"], line["on"], line["t"], end, tuple(links), to, probability, direction))
-    return rows
+        outages.append(Outage(line["name"], line["fault"], line["on"], line["t"], end, tuple(links), to, probability, direction))
+    return outages
 
 
 @lru_cache(maxsize=1024)

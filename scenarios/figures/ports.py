@@ -56,11 +56,11 @@ def phases(run: Run, outages: Sequence[Outage], host: int) -> list[Phase]:
         if not marks or marks[-1][1] != live:
             marks.append((t, live))
     ends = [t for t, _ in marks[1:]] + [window[1]]
-    rows = []
+    result = []
     for (_, before), (begin, live), end in zip(marks, marks[1:], ends[1:], strict=False):
         down, up = tuple(p for p in before if p not in live), tuple(p for p in live if p not in before)
-        rows.append(Phase(host, begin, end, live, down, up))
-    return rows
+        result.append(Phase(host, begin, end, live, down, up))
+    return result
 
 
 def goodput_of(run: Run, names: Sequence[str]) -> pd.DataFrame:

@@ -178,7 +178,7 @@ def checks_of(variant: Variant, entries: Sequence[dict[str, Any]]) -> list[dict[
     places = list(dict.fromkeys(e["placement"] for e in entries))
     seeds = {place: list(dict.fromkeys(e["seed"] for e in entries if e["placement"] == place)) for place in places}
     several = sum(map(len, seeds.values())) > 1 or bool(variant.settings)
-    settings = f", {spelled(variant.settings)}" if variant.settings else ""
+    settings_text = f", {spelled(variant.settings)}" if variant.settings else ""
     for expect in variant.scenario.expects:
         for placement in (place for place in places if expect.placement in (None, place)):
             for seed_group in [seeds[placement]] if expect.median else [[seed] for seed in seeds[placement]]:
@@ -186,7 +186,7 @@ def checks_of(variant: Variant, entries: Sequence[dict[str, Any]]) -> list[dict[
                 names = dict.fromkeys(e["transport"] for e in selected)
                 figures_of = {name.replace("-", "_"): medians([e for e in selected if e["transport"] == name]) for name in names}
                 scope = f"median of seeds {', '.join(map(str, seed_group))}" if expect.median else f"seed {seed_group[0]}"
-                suffix = f" [{placement}, {scope}{settings}]" if several else ""
+                suffix = f" [{placement}, {scope}{settings_text}]" if several else ""
                 worlds = {e["world"] for e in selected}
                 unmeasured = {path: why for world in worlds for path, why in UNMEASURED[world].items()}
                 elsewhere = expect.only_in is not None and worlds != {expect.only_in}

@@ -31,7 +31,7 @@ def lines(runs: Sequence[Line]) -> list[Line]:
     groups: list[tuple[Line, list[Line]]] = []
     for run in runs:
         key = {name: run[name] for name in ("transport", "fabric", "placement")} | {"settings": run.get("settings", {})}
-        members = next((value for other, value in groups if other == key), None)
+        members = next((same_key for other, same_key in groups if other == key), None)
         if members is None:
             groups.append((key, [run]))
         else:
@@ -39,11 +39,11 @@ def lines(runs: Sequence[Line]) -> list[Line]:
     result = []
     for key, members in groups:
         figures = compared(members)
-        whole = {name: value for name, value in figures.items() if not name.startswith("groups.")}
+        common = {name: value for name, value in figures.items() if not name.startswith("groups.")}
         for group in members[0].get("groups", {"": None}):
             head = f"groups.{group}."
             own = {name.removeprefix(head): value for name, value in figures.items() if name.startswith(head)}
-            result.append({**key, "group": group, "runs": members, "figures": {**whole, **own}})
+            result.append({**key, "group": group, "runs": members, "figures": {**common, **own}})
     return result
 
 

@@ -121,8 +121,8 @@ def trust(stored: Stored) -> Table:
 
 
 def checks(entries: Sequence[dict[str, Any]]) -> Table:
-    words = {True: "ok", False: "FAILED", None: "–"}
-    rows = [[words[c["ok"]], str(c["name"]), *bound_and_seen(c)] for c in entries]
+    labels = {True: "ok", False: "FAILED", None: "–"}
+    rows = [[labels[c["ok"]], str(c["name"]), *bound_and_seen(c)] for c in entries]
     return table(["", "check", "expected", "seen"], rows, range(4), ["bad" if c["ok"] is False else "" for c in entries])
 
 

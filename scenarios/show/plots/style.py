@@ -120,7 +120,8 @@ def save(fig: Any, directory: Path, name: str, runs: Sequence[Mapping[str, Any]]
     if wrap_titles(fig):
         fig.draw_without_rendering()
     fig.set_layout_engine("none")  # the layout is done; repeating it for each file would only take time
-    for legend in fig.legends if runs is not None else ():  # the layout left room for it above the line
+    # The layout left room for the legend above the line on fidelity, but the legend would be drawn across that line.
+    for legend in fig.legends if runs is not None else ():
         legend.set_bbox_to_anchor((0, share, 1, 1 - share), fig.transFigure)
     paths = [directory / f"{name}.png", directory / f"{name}.svg"]
     for path in paths:
