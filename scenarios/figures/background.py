@@ -1,6 +1,6 @@
-"""What background traffic did, from the JSON that iperf3 left at both its ends, and what theory leaves a workload beside it.
+"""Figures of background traffic, from the JSON files of iperf3's client and server, and what theory leaves a workload beside it.
 
-Called by scenarios.figures.summary. Reads files; never a network.
+Called by scenarios.figures.summary. Reads files, never a network.
 """
 
 from __future__ import annotations
@@ -14,34 +14,37 @@ from topologies.paths import path_links
 from topologies.theory import COLLECTIVES, bus_bandwidth
 
 
-def taken(fabric: Fabric, flows: list[dict[str, Any]]) -> dict[tuple[str, str], float]:
-    """(link, node that it leaves) -> bits/s that flows of a known rate take there, as on the wire."""
-    made: dict[tuple[str, str], float] = {}
+def link_rates(fabric: Fabric, flows: list[dict[str, Any]]) -> dict[tuple[str, str], float]:
+    """(link, sending node) -> bits/s on the wire that the flows occupy there. All flows have a known rate."""
+    rates: dict[tuple[str, str], float] = {}
     for flow in flows:
-        at = f"h{flow['src']}"
+        node = f"h{flow['src']}"
         for link in path_links(fabric, flow["src"], flow["dst"], flow["ev"]):
-            made[link.name, at] = made.get((link.name, at), 0.0) + flow["wire_bps"]
-            at = link.b.node if at == link.a.node else link.a.node
-    return made
+            rates[link.name, node] = rates.get((link.name, node), 0.0) + flow["wire_bps"]
+            node = link.b.node if node == link.a.node else link.a.node
+    return rates
 
 
 def figures(record: dict[str, Any], fabric: Fabric, directory: Path) -> dict[str, Any]:
-    """``background``, one entry per flow, ``background_sent_share``, the least of what was sent over what was asked (None without a rate or
-    where one told nothing), and ``beside_background_busbw_bps``, of flows that all have a rate; {} of a run without any."""
+    """The keys of background traffic in a run's entry of summary.json; {} for a run without background traffic.
+
+    ``background``: one entry per flow. ``background_sent_share``: the least ratio of the sent to the configured rate; None if no flow has a
+    rate, or if a flow with a rate has no report. ``beside_background_busbw_bps``: the bus bandwidth that is left; None unless all flows
+    have a rate."""
     flows = record.get("background", [])
     if not flows:
         return {}
-    told = [
+    rows = [
         {
             "name": f["name"], "protocol": f["protocol"], "src": f"h{f['src']}", "dst": f"h{f['dst']}", "path": f["path"],
             **flow_figures(directory / f"iperf3-{f['name']}"), "rate_bps": f["rate_bps"],
         }
         for f in flows
     ]  # fmt: skip
-    left = None
+    busbw_bps = None
     if record["workload"] in COLLECTIVES and all(flow["wire_bps"] is not None for flow in flows):
-        left = bus_bandwidth(fabric, record["workload"], record["ranks"], taken=taken(fabric, flows))
-    rated = [f for f in told if f["rate_bps"] is not None]
-    silent = any(f["sent_bps"] is None for f in rated)
-    least = None if silent else min((f["sent_bps"] / f["rate_bps"] for f in rated), default=None)
-    return {"background": told, "background_sent_share": least, "beside_background_busbw_bps": left}
+        busbw_bps = bus_bandwidth(fabric, record["workload"], record["ranks"], taken=link_rates(fabric, flows))
+    rated = [f for f in rows if f["rate_bps"] is not None]
+    incomplete = any(f["sent_bps"] is None for f in rated)
+    sent_share = None if incomplete else min((f["sent_bps"] / f["rate_bps"] for f in rated), default=None)
+    return {"background": rows, "background_sent_share": sent_share, "beside_background_busbw_bps": busbw_bps}

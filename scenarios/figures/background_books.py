@@ -1,7 +1,7 @@
-"""Background traffic's part of the ports' counters, so that a run's books tell of its workload alone.
+"""The share of background traffic in the ports' counters, which is taken out so that a run's books cover only its workload.
 
-Switches and hosts' ports know its frames by their inner addresses and count them apart (testbed/dataplane/fabric.bpf.c). Called by
-scenarios.figures.measure on rows that are differences over a run. Pure.
+Switches and host ports recognise its frames by their inner addresses and count them separately (testbed/dataplane/fabric.bpf.c). Called by
+scenarios.figures.measure on counters over one run (end minus begin). Pure.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from testbed.dataplane.layout import BACKGROUND_WORDS
 _OF_ALL = {"drop_tail": "drop_tail_packets", "drop_link_down": "drop_link_down_packets"}
 _CAUSES = tuple(name for name in BACKGROUND_WORDS if name.startswith("drop_"))
 _BY_REMAINDER = ("flushed_packets", "drop_bridge", "drop_link_down_packets")
-"""Losses that nobody sees frame by frame: a queue that went with its link; an Open vSwitch bridge that was too slow, or that sent to a port
-which was down."""
+"""Counters of losses that do not distinguish background frames: a queue flushed when its link went down; an Open vSwitch bridge that was
+too slow, or that sent to a port which was down."""
 
 
 def of_host(row: dict[str, Any]) -> bool:
-    """Whether a row is of a host's own port."""
+    """Whether a row belongs to a port of a host."""
     return str(row.get("node", "")).startswith("h")
 
 
 def take_out_background(ports: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """An account of background traffic, in packets: sent = delivered + lost (by cause) + unexplained; None without any.
+    """An account of background traffic, in packets: sent = delivered + lost (by cause) + unexplained; None without background traffic.
 
-    Its drops are taken out of the rows. What nobody saw go is told by what is missing, up to what was lost in such ways at all: more is
-    unexplained, and frames of the workload that were taken for background's would be missing there.
+    Its drops are subtracted from the rows. Losses that the counters of :data:`_BY_REMAINDER` hold are the packets still missing, but no
+    more than these counters show; the rest is unexplained. Workload frames mistaken for background frames would be missing there.
     """
     if not any("background_left" in row for row in ports):
         return None
@@ -51,5 +51,5 @@ def take_out_background(ports: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def balanced(packets: dict[str, Any]) -> bool:
-    """Whether a run's books leave nothing open, background traffic's account included."""
+    """Whether a run's books leave no packet unexplained, in the account of background traffic as well."""
     return bool(packets["unexplained"] == 0) and not packets.get("background", {}).get("unexplained")

@@ -1,6 +1,6 @@
-"""Transports side by side: of each figure the median over the seeds, how sure it is, and what theory allows.
+"""Transports side by side: for each figure the median over the seeds, its interval, and what theory allows.
 
-Called by the runner at the end of a run, and by `mrcbed compare`. docs/comparison.md says how intervals are made and what is left out.
+Called by the runner at the end of a run, and by `mrcbed compare`. docs/comparison.md says how intervals are computed and what is left out.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _THEORY: dict[str, tuple[Theory, Theory]] = {
     "wrong": (0.0, None),
     "false_bad": (0.0, None),
 }
-"""Figure -> what theory allows it with everything whole, and with every cable that the scenario breaks gone: a column, or a number."""
+"""Figure -> what theory allows it with all cables up, and with all cables down that the scenario breaks: a column, or a number."""
 FIGURES = (
     "busbw_bps", "typical_step_ns", "step_time_ns.p99", "step_time_ns.max", "failure_cost.slowdown", "failure_cost.goodput_kept",
     "failure_cost.extra_ns", "failure_cost.noise_ns", "failure_cost.extra_steps", "failure_cost.extra_rtts",
@@ -42,56 +42,57 @@ FIGURES = (
     "groups.*.queue_p99_bytes", "kept_during", "kept_after", "last_on_dead_rtts", "packets.sent", "packets.lost", "packets.retransmitted",
     "packets.trimmed", "packets.marked", "timeouts.rto", "untrimmed_loss", "false_bad", "wrong", "cpu_percent",
 )  # fmt: skip
-"""What is compared, by column of the rows; ``*`` stands for a group's name."""
+"""The figures that are compared, as columns of the rows; ``*`` stands for the name of a group."""
 _UNITS = (
     ("_ns", "ns"), ("_ns.*", "ns"), ("_bps", "bit/s"), ("_bytes", "bytes"), ("_percent", "%"), ("_rtts", "base RTTs"), ("_steps", "steps"),
     ("slowdown", "healthy steps"), ("packets.*", "packets"), ("_loss", "packets"), ("timeouts.rto", "timeouts"), ("wrong", "elements"),
     ("false_bad", "verdicts"),
 )  # fmt: skip
 NOT_COMPARED = ("failed", "interrupted")
-"""Verdicts of runs whose figures say nothing: they ended early, or what came out was wrong."""
+"""Verdicts of runs whose figures mean nothing: the run ended early, or its results were wrong."""
 COLUMNS = ("figure", "unit", "n", "median", "low", "high", "ideal", "degraded", "failed", "doubtful")
 
 
 def unit_of(figure: str) -> str:
-    """By its name; a share has none."""
+    """The unit of a figure, by its name; "" for a share."""
     return next((unit for end, unit in _UNITS if fnmatchcase(figure, f"*{end}") or fnmatchcase(figure, end)), "")
 
 
 def compare(rows: pd.DataFrame, figures: Sequence[str] = FIGURES) -> pd.DataFrame:
-    """One row per (scenario, workload, fabric, placement, settings, transport, figure), from rows as scenarios.figures.rows makes them.
+    """One row per (scenario, workload, fabric, placement, settings, transport, figure), from rows of scenarios.figures.rows.
 
-    ``n`` runs have the figure, ``median`` is theirs; ``low`` and ``high`` are its interval, below six runs their range
-    (scenarios.figures.stats.median_interval); ``ideal`` and ``degraded`` are the medians of what theory allows them. ``failed`` runs of the
-    group are in no figure, ``doubtful`` ones (not trustworthy) are. A figure that no run of a workload has is left out.
+    ``n``: number of runs that have the figure. ``median``: their median. ``low`` and ``high``: its interval, below six runs the range
+    (scenarios.figures.stats.median_interval). ``ideal`` and ``degraded``: medians of what theory allows them. ``failed``: number of runs
+    that are left out of all figures. ``doubtful``: number of runs that are not trustworthy, but included. A figure that no run of a
+    workload has is left out.
     """
     settings = settings_of(rows)
     keys = [key for key in VARIABLES if key != "seed"] + settings
     lines: list[dict[str, Any]] = []
-    wanted = {workload: _present(mine, figures) for workload, mine in rows.groupby("workload", sort=False)} if len(rows) else {}
-    for values, mine in rows.groupby(keys, sort=False, dropna=False) if len(rows) else ():
+    present = {workload: _present(group, figures) for workload, group in rows.groupby("workload", sort=False)} if len(rows) else {}
+    for values, group in rows.groupby(keys, sort=False, dropna=False) if len(rows) else ():
         variables = {key: _plain(value) for key, value in zip(keys, values, strict=True)}
-        good = mine[~mine["verdict"].isin(NOT_COMPARED)]
-        for figure in wanted[variables["workload"]]:
-            numbers = _numbers(good, figure)
+        counted = group[~group["verdict"].isin(NOT_COMPARED)]
+        for figure in present[variables["workload"]]:
+            numbers = _numbers(counted, figure)
             low, high = median_interval(numbers) or (None, None)
-            ideal, degraded = (_theory(good, source) for source in _theory_of(figure))
+            ideal, degraded = (_theory(counted, source) for source in _theory_of(figure))
             lines.append(
                 {
                     **variables, "figure": figure, "unit": unit_of(figure), "n": len(numbers),
                     "median": _median(numbers), "low": low, "high": high, "ideal": ideal,
-                    "degraded": None if degraded == ideal else degraded, "failed": len(mine) - len(good),
-                    "doubtful": int((good["verdict"] == "not trustworthy").sum()),
+                    "degraded": None if degraded == ideal else degraded, "failed": len(group) - len(counted),
+                    "doubtful": int((counted["verdict"] == "not trustworthy").sum()),
                 }
             )  # fmt: skip
-    found = table(lines, floats=("median", "low", "high", "ideal", "degraded"))
-    return found.reindex(columns=[*keys, *COLUMNS]) if len(lines) else pd.DataFrame(columns=[*keys, *COLUMNS])
+    frame = table(lines, floats=("median", "low", "high", "ideal", "degraded"))
+    return frame.reindex(columns=[*keys, *COLUMNS]) if len(lines) else pd.DataFrame(columns=[*keys, *COLUMNS])
 
 
 def _present(rows: pd.DataFrame, figures: Sequence[str]) -> list[str]:
-    """Columns with some value that the figures name, in their order."""
-    found = [column for figure in figures for column in rows.columns if fnmatchcase(column, figure)]
-    return [column for column in dict.fromkeys(found) if rows[column].notna().any()]
+    """The columns that the figures name and that have some value, in the order of the figures."""
+    columns = [column for figure in figures for column in rows.columns if fnmatchcase(column, figure)]
+    return [column for column in dict.fromkeys(columns) if rows[column].notna().any()]
 
 
 def _numbers(rows: pd.DataFrame, column: str) -> list[float]:
@@ -111,14 +112,14 @@ def _theory(rows: pd.DataFrame, source: Theory) -> float | None:
 
 
 def _plain(value: Any) -> Any:
-    """NumPy's scalars as Python's, what is missing as None."""
+    """A NumPy scalar as a Python value, a missing value as None."""
     if pd.isna(value):
         return None
     return value.item() if hasattr(value, "item") else value
 
 
 def write_comparison(rows: pd.DataFrame, directory: Path) -> pd.DataFrame:
-    """``comparison.csv`` and ``comparison.parquet``; returns the table."""
+    """Write ``comparison.csv`` and ``comparison.parquet``; return the table."""
     frame = compare(rows)
     write_table(frame, directory, "comparison")
     return frame

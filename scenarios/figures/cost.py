@@ -1,8 +1,8 @@
 """What failures cost a run: its slowest step, the goodput it kept, the extra time of its steps or the bytes its flows did not deliver.
 
-Theory: the cost expected if throughput fell in proportion to the fabric's capacity (the linear programme of topologies.theory with the
-cables that were dead at the time). :func:`figures` is called by scenarios.figures.summary on one run; :func:`costs` by whatever shows
-summaries, on entries of one placement and variant. Pure. docs/report.md says how to read it.
+Theory: the cost expected if throughput fell in proportion to the fabric's capacity (the linear programme of topologies.theory without the
+cables that were dead at the time). scenarios.figures.summary calls :func:`figures` on one run. The modules that show summaries call
+:func:`costs` on entries of one placement and variant. Pure. docs/report.md says how to read the figures.
 """
 
 from __future__ import annotations
@@ -17,50 +17,50 @@ import pandas as pd
 from scenarios.figures.capacity import theory_of
 from scenarios.figures.flows import all_on, rate_in
 from scenarios.figures.measure import Run
-from scenarios.figures.outages import ENDLESS, Outage, changes, dead_at, hit, outages
+from scenarios.figures.outages import ENDLESS, Outage, changes, dead_at, hit_evs, outages_of
 from scenarios.figures.stats import median_interval
 from topologies.theory import COLLECTIVES, traffic_bandwidth
 
 BACK = 0.9
-"""A flow is back at this part of what theory leaves it."""
+"""A flow has recovered when it has this share of what theory leaves it ..."""
 BACK_RTTS = 20
-"""... over so many base RTTs, as ports are judged: a shorter window holds too few packets [ours]."""
+"""... over so many base RTTs, as for ports: a shorter window holds too few packets [ours]."""
 PART_RTTS = 10
-"""Base RTTs below which a part of the time before a failure is too short to say how even goodput was [ours]."""
+"""Base RTTs that a part of the time before a failure must have, so that it shows how even goodput was [ours]."""
 FEWEST_HEALTHY = 5
-"""Healthy steps that a cost needs: five of one pace hold its median between them with 94 %, three with 75 %, two with 50 %
+"""Healthy steps that a cost needs. The range of five steps of one pace holds its median with 94 %, of three with 75 %, of two with 50 %
 (1 - 2^(1-n), the order-statistic interval of a median) [ours]."""
 Share = Callable[[int], float]
-"""Time (ns) -> the part of the healthy capacity that theory leaves then, 0 to 1."""
+"""Time (ns) -> the share of the healthy capacity that theory leaves at that time, 0 to 1."""
 
 
 def figures(run: Run) -> dict[str, Any] | None:
-    """``failure_cost`` of a run's entry in summary.json; None where nothing broke while anything ran, or a kill ended it."""
-    found = [o for o in outages(run) if o.begin < run.window[1] and o.entry.heals]
-    if not found:
+    """``failure_cost`` of a run's entry in summary.json; None if nothing broke during the run, or only a process was killed."""
+    outages = [o for o in outages_of(run) if o.begin < run.window[1] and o.entry.heals]
+    if not outages:
         return None
     if run.named_flows:
-        return flow_cost(run, found)
-    return step_cost(run, found) if run.record["workload"] in COLLECTIVES else None
+        return flow_cost(run, outages)
+    return step_cost(run, outages) if run.record["workload"] in COLLECTIVES else None
 
 
-def paced(work_ns: float, begin: int, marks: Sequence[int], share: Share) -> float | None:
-    """How long ``work_ns`` at full pace takes from ``begin`` on, if the pace is ``share``, changing at ``marks``; None: for ever."""
-    left, at = work_ns, begin
+def duration_at_pace(work_ns: float, begin: int, marks: Sequence[int], share: Share) -> float | None:
+    """Duration, from ``begin``, of ``work_ns`` at full pace if the pace is ``share``, which changes at ``marks``; None: for ever."""
+    remaining, now = work_ns, begin
     for mark in [*sorted(t for t in marks if t > begin), None]:
-        pace = share(at)
-        if pace > 0 and (mark is None or left <= (mark - at) * pace):
-            return at - begin + left / pace
+        pace = share(now)
+        if pace > 0 and (mark is None or remaining <= (mark - now) * pace):
+            return now - begin + remaining / pace
         if mark is None:
             return None
-        left, at = left - (mark - at) * pace, mark
+        remaining, now = remaining - (mark - now) * pace, mark
     return None
 
 
-def broken_spans(found: Sequence[Outage], end: int) -> list[tuple[int, int]]:
-    """Stretches of time, up to ``end``, in which something was broken: the outages, those that overlap joined."""
+def broken_spans(outages: Sequence[Outage], end: int) -> list[tuple[int, int]]:
+    """Stretches of time, up to ``end``, in which something was broken: the outages, with overlapping ones joined."""
     spans: list[tuple[int, int]] = []
-    for o in sorted(found, key=lambda o: o.begin):
+    for o in sorted(outages, key=lambda o: o.begin):
         if spans and o.begin <= spans[-1][1]:
             spans[-1] = spans[-1][0], max(spans[-1][1], min(o.end, end))
         elif o.begin < end:
@@ -69,21 +69,21 @@ def broken_spans(found: Sequence[Outage], end: int) -> list[tuple[int, int]]:
 
 
 def goodput_kept(bins: pd.DataFrame, healthy: tuple[int, int], broken: Sequence[tuple[int, int]]) -> float | None:
-    """Goodput while something was broken, over that in ``healthy``; None without goodput there, or if nothing was broken for any time."""
-    before, took = rate_in(bins, healthy), sum(b - a for a, b in broken)
-    if not before or not took:
+    """Goodput while something was broken, divided by that in ``healthy``; None if ``healthy`` has no goodput or the broken time is zero."""
+    before, duration = rate_in(bins, healthy), sum(b - a for a, b in broken)
+    if not before or not duration:
         return None
-    return sum((rate_in(bins, span) or 0.0) * (span[1] - span[0]) for span in broken if span[0] < span[1]) / took / before
+    return sum((rate_in(bins, span) or 0.0) * (span[1] - span[0]) for span in broken if span[0] < span[1]) / duration / before
 
 
 # --- collectives ---------------------------------------------------------------------------------------------------
 
 
 def periods(run: Run) -> tuple[list[int], list[int]]:
-    """(when each measured step was done, the time from the one before to that), ns, of the steps up to the first that not all finished.
+    """(end of each measured step, time from the end of the step before), ns, of the steps up to the first that some rank did not finish.
 
-    A step is done when its last rank is. The times add up to the clock's, where those of steps need not: ranks are a step apart at
-    times, and one stall then lengthens two steps.
+    A step ends when its last rank ends it. These times add up to the elapsed time. The step times themselves need not: ranks may be a step
+    apart, and one stall then lengthens two steps.
     """
     frame = run.steps[~run.steps["warmup"].astype(bool)]
     if frame.empty:
@@ -99,58 +99,59 @@ def periods(run: Run) -> tuple[list[int], list[int]]:
     return done, [b - a for a, b in zip([begin, *done], done, strict=False)]
 
 
-def step_cost(run: Run, found: Sequence[Outage]) -> dict[str, Any]:
-    """Of a collective. Healthy is the median step done before the first outage; if there is none, the median of those begun after the last.
+def step_cost(run: Run, outages: Sequence[Outage]) -> dict[str, Any]:
+    """The cost for a collective. The healthy step is the median of the steps that ended before the first outage; if there are none, of the
+    steps that began after the last outage.
 
-    ``extra_ns``: time from the last healthy step before the outage to the last step of all, less as many healthy steps; None with fewer
-    than :data:`FEWEST_HEALTHY` of them, or if the run did not finish: ``unknown`` says why.
-    ``noise_ns``: as many times the furthest that a healthy step, or any quicker one, was off their median; ``noise_share``: that distance
-    over the median. A failure makes no step quicker: one that is quicker than all healthy ones shows that the pace was not settled. So no
-    gain is ever larger than the noise.
+    ``extra_ns``: time from the last step before the outage to the end of the last step, less as many healthy steps; None with fewer than
+    :data:`FEWEST_HEALTHY` healthy steps, or if the run did not finish (``unknown`` says why).
+    ``noise_ns``: the largest deviation of a healthy step, or of any quicker step, from the median, times the steps since the outage;
+    ``noise_share``: that deviation over the median. A failure makes no step quicker: a step quicker than all healthy ones shows that the
+    pace was not settled. So no gain is ever larger than the noise.
     ``slowdown``: the slowest step since the outage, in healthy steps. ``goodput_kept``: payload that arrived while something was broken,
-    over that of the healthy steps in as much time.
+    over the payload that healthy steps receive in the same time.
     """
-    done, took = periods(run)
-    first, last = min(o.begin for o in found), max(o.end for o in found)
-    before = [p for end, p in zip(done, took, strict=True) if end < first]
-    after = [p for end, p in zip(done, took, strict=True) if end - p >= last]
-    calm = before or after
-    since = len(before)
+    done, durations = periods(run)
+    first, last = min(o.begin for o in outages), max(o.end for o in outages)
+    before = [duration for end, duration in zip(done, durations, strict=True) if end < first]
+    after = [duration for end, duration in zip(done, durations, strict=True) if end - duration >= last]
+    healthy_times = before or after
+    first_hit = len(before)
     finished = run.record["outcome"] == "done" and len(done) == int(run.record["steps"])
-    healthy = statistics.median(calm) if calm else None
+    healthy = statistics.median(healthy_times) if healthy_times else None
     cost: dict[str, Any] = {
         "steps": len(done),
         "finished": finished,
         "healthy_from": "before" if before else "after" if after else None,
-        "healthy_steps": len(calm),
+        "healthy_steps": len(healthy_times),
         "healthy_step_ns": healthy, "extra_ns": None, "extra_steps": None, "extra_rtts": None, "extra_percent": None,
         "noise_ns": None, "noise_share": None, "slowdown": None, "goodput_kept": None,
         "worst_step_ns": int(run.step_times.max()) if len(run.step_times) else None,
         "ideal_extra_ns": None,
-        "unknown": _unknown(finished, len(done) - since, len(calm)),
+        "unknown": _unknown(finished, len(done) - first_hit, len(healthy_times)),
     }  # fmt: skip
-    if healthy is not None and len(calm) >= FEWEST_HEALTHY:
-        ends = [end for end, p in zip(done, took, strict=True) if (end < first if before else end - p >= last)]
-        span = (done[0] - took[0], ends[-1]) if before else (ends[0] - calm[0], ends[-1])
-        cost["goodput_kept"] = goodput_kept(run.goodput, span, broken_spans(found, run.window[1]))
-    if healthy is None or not finished or since == len(done):
+    if healthy is not None and len(healthy_times) >= FEWEST_HEALTHY:
+        ends = [end for end, duration in zip(done, durations, strict=True) if (end < first if before else end - duration >= last)]
+        span = (done[0] - durations[0], ends[-1]) if before else (ends[0] - healthy_times[0], ends[-1])
+        cost["goodput_kept"] = goodput_kept(run.goodput, span, broken_spans(outages, run.window[1]))
+    if healthy is None or not finished or first_hit == len(done):
         return cost
-    hit_steps, begin = len(done) - since, done[since] - took[since]
+    hit_steps, begin = len(done) - first_hit, done[first_hit] - durations[first_hit]
     if cost["unknown"] is None:
         extra = done[-1] - begin - hit_steps * healthy
-        off = max(max(calm) - healthy, healthy - min(took))
+        deviation = max(max(healthy_times) - healthy, healthy - min(durations))
         cost |= {
             "extra_ns": extra,
-            "noise_ns": off * hit_steps,
-            "noise_share": off / healthy,
-            "slowdown": max(took[since:]) / healthy,
+            "noise_ns": deviation * hit_steps,
+            "noise_share": deviation / healthy,
+            "slowdown": max(durations[first_hit:]) / healthy,
             "extra_steps": extra / healthy,
             "extra_rtts": extra / run.fabric.base_rtt_ns,
             "extra_percent": 100 * extra / (len(done) * healthy),
         }
-    if not any(o.entry.slows for o in found):
-        left = theory_of(run)
-        ideal = paced(hit_steps * healthy, begin, changes(found), lambda t: left(dead_at(found, t)) / left(frozenset()))
+    if not any(o.entry.slows for o in outages):
+        theory = theory_of(run)
+        ideal = duration_at_pace(hit_steps * healthy, begin, changes(outages), lambda t: theory(dead_at(outages, t)) / theory(frozenset()))
         cost["ideal_extra_ns"] = None if ideal is None else ideal - hit_steps * healthy
     return cost
 
@@ -167,24 +168,25 @@ def _unknown(finished: bool, steps_since: int, healthy_steps: int) -> str | None
 # --- flows ---------------------------------------------------------------------------------------------------------
 
 
-def flow_cost(run: Run, found: Sequence[Outage]) -> dict[str, Any] | None:
-    """Of the flows that end by the clock and have a path that some outage hits; None without any, or without goodput before the outage.
+def flow_cost(run: Run, outages: Sequence[Outage]) -> dict[str, Any] | None:
+    """The cost for the flows that end at a fixed time and have a path that some outage hits; None without such flows, or if one of them has
+    no goodput before the first outage.
 
-    ``undelivered_bytes``: what they would have delivered from the first outage on at their goodput before it, less what they did.
-    ``extra_ns``: that over their goodput before. ``back_ns``: from the first outage until the slowest of them had, for :data:`BACK_RTTS`,
-    :data:`BACK` of what theory left it; null if one never had. ``goodput_kept``: of all of them, while something was broken, over that
-    before. ``noise_share``: how far the goodput before, in :data:`FEWEST_HEALTHY` equal parts of that time, was off its mean at most
-    (None if such a part is shorter than :data:`PART_RTTS` base RTTs); ``noise_ns``: that over the time since the outage.
+    ``undelivered_bytes``: the bytes that they would have delivered since the first outage at their goodput before it, less those that they
+    did deliver. ``extra_ns``: that divided by their goodput before. ``back_ns``: from the first outage until the slowest of them had
+    :data:`BACK` of what theory left it, over :data:`BACK_RTTS`; null if one never had. ``goodput_kept``: their goodput while something was
+    broken, over that before. ``noise_share``: the largest deviation from the mean goodput before, over :data:`FEWEST_HEALTHY` equal parts
+    of that time (None if a part is shorter than :data:`PART_RTTS` base RTTs); ``noise_ns``: that times the time since the outage.
     """
     window = all_on(run)
-    first = min((o.begin for o in found), default=ENDLESS)
+    first = min((o.begin for o in outages), default=ENDLESS)
     if window is None or not window[0] < first < window[1]:
         return None
     hosts = run.record["ranks"]
-    flows = [f for f in run.named_flows if any(hit(run.fabric, o, hosts[f["src"]], hosts[f["dst"]]) for o in found)]
-    share = flow_theory(run, found)
+    flows = [f for f in run.named_flows if any(hit_evs(run.fabric, o, hosts[f["src"]], hosts[f["dst"]]) for o in outages)]
+    share = flow_theory(run, outages)
     healthy = lost = ideal = 0.0
-    backs: list[int | None] = []
+    recoveries: list[int | None] = []
     for flow in flows:
         bins = run.flows[run.flows["flow"] == flow["name"]]
         before = rate_in(bins, (window[0], first)) or 0.0
@@ -192,18 +194,18 @@ def flow_cost(run: Run, found: Sequence[Outage]) -> dict[str, Any] | None:
             return None
         healthy += before
         lost += before * (window[1] - first) / 8e9 - (rate_in(bins, (first, window[1])) or 0.0) * (window[1] - first) / 8e9
-        backs.append(back_ns(bins, before, first, window[1], BACK_RTTS * run.fabric.base_rtt_ns, share))
+        recoveries.append(back_ns(bins, before, first, window[1], BACK_RTTS * run.fabric.base_rtt_ns, share))
     if not flows:
         return None
-    edges = [first, *(t for t in changes(found) if first < t < window[1]), window[1]]
+    edges = [first, *(t for t in changes(outages) if first < t < window[1]), window[1]]
     ideal = sum((1 - share(a)) * (b - a) for a, b in pairwise(edges))
-    known = not any(o.entry.slows for o in found)
+    has_theory = not any(o.entry.slows for o in outages)
     extra = lost * 8e9 / healthy
-    every = run.flows[run.flows["flow"].isin([f["name"] for f in flows])]
+    pooled = run.flows[run.flows["flow"].isin([f["name"] for f in flows])]
     part = (first - window[0]) // FEWEST_HEALTHY
     parts = [(window[0] + i * part, window[0] + (i + 1) * part) for i in range(FEWEST_HEALTHY)]
-    noise = max(abs((rate_in(every, span) or 0.0) / healthy - 1) for span in parts) if part >= PART_RTTS * run.fabric.base_rtt_ns else None
-    back = None if None in backs else max(b for b in backs if b is not None)
+    noise = max(abs((rate_in(pooled, span) or 0.0) / healthy - 1) for span in parts) if part >= PART_RTTS * run.fabric.base_rtt_ns else None
+    recovery = None if None in recoveries else max(b for b in recoveries if b is not None)
     return {
         "flows": len(flows),
         "finished": run.record["outcome"] == "done",
@@ -214,37 +216,37 @@ def flow_cost(run: Run, found: Sequence[Outage]) -> dict[str, Any] | None:
         "extra_percent": 100 * extra / (window[1] - first),
         "noise_ns": None if noise is None else noise * (window[1] - first),
         "noise_share": noise,
-        "goodput_kept": goodput_kept(every, (window[0], first), broken_spans(found, window[1])),
-        "back_ns": back if known else None,
-        "back_rtts": back / run.fabric.base_rtt_ns if known and back is not None else None,
-        "ideal_extra_ns": ideal if known else None,
+        "goodput_kept": goodput_kept(pooled, (window[0], first), broken_spans(outages, window[1])),
+        "back_ns": recovery if has_theory else None,
+        "back_rtts": recovery / run.fabric.base_rtt_ns if has_theory and recovery is not None else None,
+        "ideal_extra_ns": ideal if has_theory else None,
     }
 
 
-def flow_theory(run: Run, found: Sequence[Outage]) -> Share:
-    """The part of their healthy goodput that theory leaves all flows in common."""
+def flow_theory(run: Run, outages: Sequence[Outage]) -> Share:
+    """The share of their healthy goodput that theory leaves all flows alike."""
     hosts = run.record["ranks"]
     traffic: dict[tuple[int, int], float] = {}
     for flow in run.named_flows:
         pair = hosts[flow["src"]], hosts[flow["dst"]]
         traffic[pair] = traffic.get(pair, 0.0) + 1.0
-    known: dict[frozenset[str], float] = {frozenset(): traffic_bandwidth(run.fabric, traffic)}
+    cache: dict[frozenset[str], float] = {frozenset(): traffic_bandwidth(run.fabric, traffic)}
 
     def share(t: int) -> float:
-        dead = dead_at(found, t)
-        if dead not in known:
-            known[dead] = traffic_bandwidth(run.fabric, traffic, sorted(dead))
-        return known[dead] / known[frozenset()]
+        dead = dead_at(outages, t)
+        if dead not in cache:
+            cache[dead] = traffic_bandwidth(run.fabric, traffic, sorted(dead))
+        return cache[dead] / cache[frozenset()]
 
     return share
 
 
 def back_ns(bins: pd.DataFrame, before_bps: float, first: int, end: int, width: int, share: Share) -> int | None:
-    """From ``first`` to the first window of ``width`` that has :data:`BACK` of what theory leaves in it on average; None: there is none."""
+    """From ``first`` to the first window of ``width`` with :data:`BACK` of what theory leaves in it on average; None without one."""
     step = max(1, width // 10)
     for begin in range(first, end - width + 1, step):
-        left = sum(share(begin + i * step) for i in range(10)) / 10
-        if (rate_in(bins, (begin, begin + width)) or 0.0) >= BACK * before_bps * left:
+        share_left = sum(share(begin + i * step) for i in range(10)) / 10
+        if (rate_in(bins, (begin, begin + width)) or 0.0) >= BACK * before_bps * share_left:
             return begin - first
     return None
 
@@ -258,43 +260,42 @@ _NUMBERS = (
 
 
 def costs(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row per transport, in their order, of summary entries of one variant and placement; [] where nothing failed.
+    """One row per transport, in their order, from summary entries of one variant and placement; [] if nothing failed.
 
-    Each number is the median over the trustworthy runs for which it is known, or over the others if none of them is trustworthy (None: for
-    none); ``n`` of them have an ``extra_ns``, with ``extra_low_ns`` to ``extra_high_ns`` as its interval (scenarios.figures.stats).
-    ``kind`` is "steps" or "flows".
-    ``unfinished``: runs that did not end well, whose cost has no number. ``doubtful``: runs that are not trustworthy, of ``runs``;
-    ``trusted``: whether none of them is in the numbers.
-    ``unknown``: why there is no ``extra_ns``, None if there is one.
+    Each number is the median over the trustworthy runs for which it is known, or over all runs if no trustworthy run has an
+    ``extra_ns`` (None: known for no run). ``n``: number of these runs that have an ``extra_ns``; ``extra_low_ns`` to ``extra_high_ns``:
+    its interval (scenarios.figures.stats). ``kind``: "steps" or "flows". ``runs``: number of all runs. ``unfinished``: runs that did not
+    finish, whose cost has no number. ``doubtful``: runs that are not trustworthy. ``trusted``: whether none of these is in the numbers.
+    ``unknown``: why there is no ``extra_ns``; None if there is one.
     """
     rows: list[dict[str, Any]] = []
     for transport in dict.fromkeys(e["transport"] for e in entries):
-        mine = [e for e in entries if e["transport"] == transport and e.get("failure_cost")]
-        if not mine:
+        group = [e for e in entries if e["transport"] == transport and e.get("failure_cost")]
+        if not group:
             continue
-        trusted = [e for e in mine if e["verdict"] != "not trustworthy"]
-        used = trusted if any(e["failure_cost"]["extra_ns"] is not None for e in trusted) else mine
-        found = [e["failure_cost"] for e in used]
-        row: dict[str, Any] = {"transport": transport, **{key: mine[0][key] for key in ("fabric", "world") if key in mine[0]}}
-        row["kind"] = "flows" if "flows" in found[0] else "steps"
+        trusted = [e for e in group if e["verdict"] != "not trustworthy"]
+        counted = trusted if any(e["failure_cost"]["extra_ns"] is not None for e in trusted) else group
+        run_costs = [e["failure_cost"] for e in counted]
+        row: dict[str, Any] = {"transport": transport, **{key: group[0][key] for key in ("fabric", "world") if key in group[0]}}
+        row["kind"] = "flows" if "flows" in run_costs[0] else "steps"
         for key in _NUMBERS:
-            known = [cost[key] for cost in found if cost.get(key) is not None]
-            row[key] = statistics.median(known) if known else None
-        extras = [cost["extra_ns"] for cost in found if cost["extra_ns"] is not None]
-        if row["kind"] == "flows" and any(cost["back_ns"] is None for cost in found):
+            values = [cost[key] for cost in run_costs if cost.get(key) is not None]
+            row[key] = statistics.median(values) if values else None
+        extras = [cost["extra_ns"] for cost in run_costs if cost["extra_ns"] is not None]
+        if row["kind"] == "flows" and any(cost["back_ns"] is None for cost in run_costs):
             row["back_ns"] = row["back_rtts"] = None
-        reasons = dict.fromkeys(cost.get("unknown") or "it did not finish" for cost in found if cost["extra_ns"] is None)
+        reasons = dict.fromkeys(cost.get("unknown") or "it did not finish" for cost in run_costs if cost["extra_ns"] is None)
         low, high = median_interval(extras) or (row["extra_ns"], row["extra_ns"])
         row |= {
             "n": len(extras),
-            "runs": len(mine),
+            "runs": len(group),
             "extra_low_ns": low,
             "extra_high_ns": high,
-            "unfinished": sum(not e["failure_cost"]["finished"] for e in mine),
-            "healthy_steps": min((cost["healthy_steps"] for cost in found if cost.get("healthy_steps")), default=None),
-            "healthy_from": "after" if any(cost.get("healthy_from") == "after" for cost in found) else "before",
-            "doubtful": len(mine) - len(trusted),
-            "trusted": used is trusted or not len(mine) - len(trusted),
+            "unfinished": sum(not e["failure_cost"]["finished"] for e in group),
+            "healthy_steps": min((cost["healthy_steps"] for cost in run_costs if cost.get("healthy_steps")), default=None),
+            "healthy_from": "after" if any(cost.get("healthy_from") == "after" for cost in run_costs) else "before",
+            "doubtful": len(group) - len(trusted),
+            "trusted": counted is trusted or not len(group) - len(trusted),
             "unknown": None if extras else "; ".join(reasons),
         }
         rows.append(row)
@@ -302,9 +303,9 @@ def costs(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def noise(row: dict[str, Any]) -> float | None:
-    """Noise of a row's ``extra_ns``, ns: of the healthy pace, or how far the interval over its seeds reaches down, if that is more.
+    """Noise of a row's ``extra_ns``, ns: that of the healthy pace, or the distance to the lower end of the interval over seeds if larger.
 
-    At least as large as a gain: a failure makes nothing quicker. None: not known.
+    It is at least as large as a gain, because a failure makes nothing quicker. None: not known.
     """
     extra = row["extra_ns"]
     if extra is None:

@@ -1,6 +1,6 @@
-"""What failures did to a run: how soon senders left the paths that died, what was lost there, and what was given up without a cause.
+"""Effects of failures on a run: how soon senders left the dead paths, what was lost there, and which paths were given up without a cause.
 
-Called by scenarios.figures.summary on what scenarios.figures.measure read; the other modules of failure figures are called from here. Pure.
+Called by scenarios.figures.summary on what scenarios.figures.measure read; calls the other modules of failure figures. Pure.
 docs/results.md says what each key means.
 """
 
@@ -15,88 +15,91 @@ from scenarios.figures import capacity as capacity_figures
 from scenarios.figures import flaps as flap_figures
 from scenarios.figures import ports as port_figures
 from scenarios.figures.flows import all_on, rate_in
-from scenarios.figures.leaving import Logs, Pair, leaving, pair_of, worst_of
+from scenarios.figures.leaving import Logs, Pair, pair_of, worst_departure, worst_of
 from scenarios.figures.measure import Run
-from scenarios.figures.outages import ENDLESS, LATE_RTTS, Outage, began, hit, kind_of
+from scenarios.figures.outages import ENDLESS, LATE_RTTS, Outage, hit_evs, kind_of, traffic_start
 
 SETTLE_RTTS = 20
-"""As long after a fault goodput is not yet what the rest carries (the issue's figure)."""
+"""Base RTTs after a change in which goodput has not yet settled (the issue's figure)."""
 
 
-def kept(logs: Logs, mine: Sequence[Outage]) -> dict[str, Any]:
-    """Of flows that a fault's paths concern: the least part of their goodput before it that they had during, late in and after it."""
+def shares_kept(logs: Logs, outages: Sequence[Outage]) -> dict[str, Any]:
+    """The least share of its earlier goodput that any flow with a path hit by the fault had during, late in and after the fault."""
     run, window = logs.run, all_on(logs.run)
-    begin, end = min(o.begin for o in mine), max(o.end for o in mine)
+    begin, end = min(o.begin for o in outages), max(o.end for o in outages)
     if not run.named_flows or window is None or not window[0] < begin < window[1]:
         return {"kept_during": None, "kept_late": None, "kept_after": None}
     hosts, settle = run.record["ranks"], SETTLE_RTTS * run.fabric.base_rtt_ns
-    first = min((o.begin for o in logs.found if o.begin > window[0]), default=begin)
-    over = min(end, window[1])
-    spans = (("during", begin + settle, over), ("late", (begin + over) // 2, over), ("after", end + settle, window[1]))
+    first = min((o.begin for o in logs.outages if o.begin > window[0]), default=begin)
+    last = min(end, window[1])
+    spans = (("during", begin + settle, last), ("late", (begin + last) // 2, last), ("after", end + settle, window[1]))
     shares: dict[str, list[float]] = {name: [] for name, _, _ in spans}
     for flow in run.named_flows:
         pair = hosts[flow["src"]], hosts[flow["dst"]]
-        if not any(hit(run.fabric, o, *pair) for o in mine):
+        if not any(hit_evs(run.fabric, o, *pair) for o in outages):
             continue
         bins = run.flows[run.flows["flow"] == flow["name"]]
         before = rate_in(bins, (window[0], first))
         for name, a, b in spans:
             if before and a < b and (rate := rate_in(bins, (a, b))) is not None:
                 shares[name].append(rate / before)
-    return {f"kept_{name}": min(found, default=None) for name, found in shares.items()}
+    return {f"kept_{name}": min(values, default=None) for name, values in shares.items()}
 
 
 def failovers(logs: Logs) -> list[dict[str, Any]]:
-    """``failovers``: per fault, when the last data packet left onto a path it killed, what was lost there, and what it cost.
+    """``failovers``: per fault, when the last data packet was sent on a path that it killed, what was lost there, and what it cost.
 
-    A path that comes back is used again, so the window ends where the fault was mended.
+    A path that comes back is used again, so only the time until the repair counts.
     """
     run = logs.run
-    out = []
+    rows = []
     lines = run.of("fault")
     for fault in (f for f in lines if f["phase"] == "begin"):
-        mine = [o for o in logs.found if o.fault == fault["name"] and o.begin >= fault["t"]]
-        if not mine:
+        outages = [o for o in logs.outages if o.fault == fault["name"] and o.begin >= fault["t"]]
+        if not outages:
             continue
         end = min((f["t"] for f in lines if f["phase"] == "heal" and f["name"] == fault["name"] and f["t"] > fault["t"]), default=ENDLESS)
-        mine = [o for o in mine if o.begin <= end]
+        outages = [o for o in outages if o.begin <= end]
         dead: dict[Pair, frozenset[int]] = {}
-        for outage in mine:
+        for outage in outages:
             for pair, evs in logs.dead(outage).items():
                 dead[pair] = dead.get(pair, frozenset()) | evs
 
-        def on_it(line: Mapping[str, Any], ev: Any, end: int = end, dead: Mapping[Pair, frozenset[int]] = dead, begin: int = fault["t"]) -> bool:  # noqa: E501
+        def on_dead_path(
+            line: Mapping[str, Any], ev: Any, end: int = end, dead: Mapping[Pair, frozenset[int]] = dead, begin: int = fault["t"]
+        ) -> bool:
             return begin <= line["t"] <= end and ev in dead.get((line["host"], line.get("peer", -1)), ())
 
-        last = [v["last_data_ns"] for v in logs.verdicts if v.get("last_data_ns") and on_it(v, v["ev"])]
-        last += [r["last_data_ns"] for r in logs.reroutes if r.get("last_data_ns") and on_it(r, r.get("old"))]  # it names the path it left
-        seen = [v["t"] for v in logs.verdicts if on_it(v, v["ev"])]
-        seen += [r["t"] for r in logs.reroutes if on_it(r, r.get("old"))]
-        out.append(
+        last_sent = [v["last_data_ns"] for v in logs.verdicts if v.get("last_data_ns") and on_dead_path(v, v["ev"])]
+        # A reroute names the path that it left as "old".
+        last_sent += [r["last_data_ns"] for r in logs.reroutes if r.get("last_data_ns") and on_dead_path(r, r.get("old"))]
+        detections = [v["t"] for v in logs.verdicts if on_dead_path(v, v["ev"])]
+        detections += [r["t"] for r in logs.reroutes if on_dead_path(r, r.get("old"))]
+        rows.append(
             {
                 "fault": fault["name"],
                 "kind": fault["fault"],
                 "on": fault["on"],
-                "links": list(mine[0].links),
-                "to": mine[0].to,
-                "probability": mine[0].probability,
-                "direction": mine[0].direction,
+                "links": list(outages[0].links),
+                "to": outages[0].to,
+                "probability": outages[0].probability,
+                "direction": outages[0].direction,
                 "at_ns": fault["t"],
                 "healed_ns": None if end == ENDLESS else end,
-                "outages_ns": [[o.begin, None if o.end == ENDLESS else o.end] for o in mine],
-                "last_on_dead_path_ns": max(last, default=None),
-                "detected_ns": max(seen, default=None),  # when the last sender had left the dead paths
-                "lost": sum(on_it(line, line["ev"]) for line in logs.losses),
+                "outages_ns": [[o.begin, None if o.end == ENDLESS else o.end] for o in outages],
+                "last_on_dead_path_ns": max(last_sent, default=None),
+                "detected_ns": max(detections, default=None),  # when the last sender had left the dead paths
+                "lost": sum(on_dead_path(line, line["ev"]) for line in logs.losses),
                 "cost_ns": cost_ns(run, fault["t"]),
-                **leaving(logs, mine),
-                **kept(logs, mine),
+                **worst_departure(logs, outages),
+                **shares_kept(logs, outages),
             }
         )
-    return out
+    return rows
 
 
 def cost_ns(run: Run, at: int) -> int | None:
-    """How much longer than the run's undisturbed median the slowest step that was under way at or after ``at`` took."""
+    """Time, ns, by which the slowest step that ended at or after ``at`` exceeds the median of the undisturbed steps."""
     frame = run.steps[~run.steps["warmup"].astype(bool)]
     times = run.step_times
     if times.empty:
@@ -105,58 +108,58 @@ def cost_ns(run: Run, at: int) -> int | None:
     before, after = times[ends.reindex(times.index) < at], times[ends.reindex(times.index) >= at]
     if after.empty:
         return None
-    first = [f["t"] for f in run.of("fault")]
-    calm = before if len(before) else times[starts.reindex(times.index) > max(first, default=0)]
-    return int(after.max() - (calm.median() if len(calm) else times.min()))
+    begins = [f["t"] for f in run.of("fault")]
+    undisturbed = before if len(before) else times[starts.reindex(times.index) > max(begins, default=0)]
+    return int(after.max() - (undisturbed.median() if len(undisturbed) else times.min()))
 
 
 # --- verdicts without a cause, and paths dead from the start -------------------------------------------------------
 
 
 def false_bad(logs: Logs) -> list[dict[str, Any]]:
-    """Verdicts that no fault explains: nothing hit that path then, or shortly before, or while the packet was on it that they are for."""
-    late = LATE_RTTS * logs.run.fabric.base_rtt_ns
+    """Verdicts that no fault explains: none hit the path at that time, shortly before, or while the lost packet was on its way."""
+    margin = LATE_RTTS * logs.run.fabric.base_rtt_ns
     sent: dict[tuple[int, int, int, int], list[tuple[int, int]]] = {}
     for line in logs.losses:
         if line.get("sent_ns"):
             sent.setdefault((*pair_of(line), line.get("qpn", -1), line["ev"]), []).append((line["t"], line["sent_ns"]))
 
     def explained(v: Mapping[str, Any]) -> bool:
-        # A lightly used path is judged late: what counts is when the packet left.
-        when = [s for t, s in sent.get((*pair_of(v), v.get("qpn", -1), v["ev"]), ()) if v["t"] - 5 * late <= t <= v["t"]]
+        # The verdict on a lightly used path comes late: what counts is when the packet was sent.
+        sent_times = [s for t, s in sent.get((*pair_of(v), v.get("qpn", -1), v["ev"]), ()) if v["t"] - 5 * margin <= t <= v["t"]]
         return any(
-            v["ev"] in hit(logs.run.fabric, o, *pair_of(v))
-            and (o.begin <= v["t"] <= o.end + late or any(o.begin - late <= s <= o.end for s in when))
-            for o in logs.found
+            v["ev"] in hit_evs(logs.run.fabric, o, *pair_of(v))
+            and (o.begin <= v["t"] <= o.end + margin or any(o.begin - margin <= s <= o.end for s in sent_times))
+            for o in logs.outages
         )
 
     return [v for v in logs.verdicts if not explained(v)]
 
 
 def dead_at_start(logs: Logs) -> dict[str, Any]:
-    """Paths that data should take and that were dead before any was sent: how many, how many were found, and how long that took.
+    """Paths between sending pairs that were dead before any data was sent: how many, how many were detected, and how long that took.
 
-    From when the path's own sender began: ranks do so one after the other, as they get ready.
+    The time counts from when the sender of the path began, because ranks begin one after the other.
     """
-    start = began(logs.run)
+    start = traffic_start(logs.run)
     dead = {
         (*pair, ev)
-        for outage in logs.found
+        for outage in logs.outages
         if outage.kills and outage.begin <= start
         for pair, evs in logs.dead(outage).items()
         if pair in logs.pairs
         for ev in evs
     }
-    found: dict[tuple[int, int, int], int] = {}
-    for v in logs.verdicts:  # the first one of any queue pair of theirs
+    detected: dict[tuple[int, int, int], int] = {}
+    for v in logs.verdicts:  # the first verdict of any queue pair counts
         key = (*pair_of(v), v["ev"])
         if key in dead:
-            found.setdefault(key, v["t"] - began(logs.run, v["host"]))
-    return {"evs": len(dead), "found": len(found), "missed": len(dead) - len(found), "found_ns": max(found.values(), default=None)}
+            detected.setdefault(key, v["t"] - traffic_start(logs.run, v["host"]))
+    return {"evs": len(dead), "found": len(detected), "missed": len(dead) - len(detected), "found_ns": max(detected.values(), default=None)}
 
 
 def killed(run: Run) -> list[dict[str, Any]]:
-    """Processes of ours that a fault killed: how long after it the run ended, and whether its end names the rank."""
+    """Testbed processes that a fault killed: how long after it the run ended, and whether the reason of its end names the rank."""
     rows = []
     for line in run.of("fault"):
         if kind_of(line["fault"]).heals or line["phase"] != "begin":
@@ -175,27 +178,27 @@ def killed(run: Run) -> list[dict[str, Any]]:
 
 
 def figures(run: Run) -> dict[str, Any]:
-    """What a run's entry in summary.json says of failures. The worst over all faults, where a key is one number."""
+    """The keys on failures in a run's entry of summary.json. Where a key is one number, it is the worst over all faults."""
     logs = Logs.of(run)
     rows = failovers(logs)
-    wrong = false_bad(logs)
-    left = [row for row in rows if row["left_queue_pairs"]]
+    false_verdicts = false_bad(logs)
+    affected = [row for row in rows if row["left_queue_pairs"]]
     return {
         "failovers": rows,
-        "last_on_dead_rtts": worst_of([row["last_on_dead_rtts"] for row in left]),
-        "last_on_dead_over_rotation": worst_of([row["last_on_dead_over_rotation"] for row in left]),
-        "ev_loss_excess": worst_of([row["ev_loss_excess"] for row in left]),
+        "last_on_dead_rtts": worst_of([row["last_on_dead_rtts"] for row in affected]),
+        "last_on_dead_over_rotation": worst_of([row["last_on_dead_over_rotation"] for row in affected]),
+        "ev_loss_excess": worst_of([row["ev_loss_excess"] for row in affected]),
         "kept_during": min((row["kept_during"] for row in rows if row["kept_during"] is not None), default=None),
         "kept_late": min((row["kept_late"] for row in rows if row["kept_late"] is not None), default=None),
         "kept_after": min((row["kept_after"] for row in rows if row["kept_after"] is not None), default=None),
         "bad_verdicts": len(logs.verdicts),
-        "false_bad": len(wrong),
-        "false_bad_evs": len({(*pair_of(v), v["ev"]) for v in wrong}),
-        "false_bad_causes": dict(sorted(Counter(str(v.get("cause")) for v in wrong).items())),
+        "false_bad": len(false_verdicts),
+        "false_bad_evs": len({(*pair_of(v), v["ev"]) for v in false_verdicts}),
+        "false_bad_causes": dict(sorted(Counter(str(v.get("cause")) for v in false_verdicts).items())),
         "qp_errors": sum(line.get("state") == "ERROR" for line in run.of("qp")),
         "dead_at_start": dead_at_start(logs),
         "killed": killed(run),
-        **capacity_figures.figures(run, logs.found),
-        **port_figures.figures(run, logs.found, logs.pairs),
-        **flap_figures.figures(run, logs.found, logs.pairs),
+        **capacity_figures.figures(run, logs.outages),
+        **port_figures.figures(run, logs.outages, logs.pairs),
+        **flap_figures.figures(run, logs.outages, logs.pairs),
     }

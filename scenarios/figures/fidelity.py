@@ -1,7 +1,8 @@
-"""What the figures of a run are worth: trustworthy, doubtful or invalid, and why. Pure; docs/time.md states the thresholds.
+"""The fidelity of a run: whether its figures are trustworthy, doubtful or invalid, and why. Pure; docs/time.md states the thresholds.
 
-**Invalid** is what cannot be right: sums or bytes wrong, packets that vanished, ports off their rate, a clock that stepped. **Doubtful** is
-what may be the machine's and not the transport's: it was busy, or late. Everything else is **trustworthy**. scenarios/run/watch.py samples.
+**Invalid**: something cannot be right, such as wrong sums or bytes, packets that vanished, ports off their rate, a clock that stepped.
+**Doubtful**: the figures may be those of the machine and not of the transport, because the machine was busy or late. **Trustworthy**:
+everything else. scenarios/run/watch.py takes the samples.
 """
 
 from __future__ import annotations
@@ -12,34 +13,34 @@ from typing import Any
 
 TRUSTWORTHY, DOUBTFUL, INVALID = "trustworthy", "doubtful", "invalid"
 SAMPLE_S = 0.2
-"""scenarios.run.watch samples the CPU and the clocks so often [ours]."""
+"""Interval at which scenarios.run.watch samples the CPU and the clocks [ours]."""
 BUSY = 0.90
-"""A machine busier than this shapes what it measures [ours]."""
+"""A machine that is busier than this affects what it measures [ours] ..."""
 BUSY_SHARE = 0.10
-"""... if it is so for longer than this share of the run, and than a second [ours]."""
+"""... if it is for longer than this share of the run and longer than a second [ours]."""
 STALL_RTTS, STALL_NS = 6, 40_000_000
-"""An agent that could not run for longer than so many base RTTs, and than so long at all, shows in what is measured [ours]."""
+"""An agent that could not run for longer than so many base RTTs, and longer than so many ns, affects what is measured [ours]."""
 PRESSURE = 0.95
-"""A machine in which some task waits for a core for a larger share of the time has none to spare [ours]."""
+"""A machine on which some task waits for a core for a larger share of the time than this is overloaded [ours]."""
 DELAY_RTTS = 0.25
-"""An agent that waits for a core longer than this, on average each time it wants one, answers late [ours]."""
+"""An agent that waits longer than this for a core, on average over its turns, answers late [ours]."""
 RATE_KEPT = 0.98
-"""The least of its rate that a port carries which always had something to send (the issue's figure)."""
+"""The least share of its rate that a port with a constant backlog must carry (the issue's figure)."""
 OFF_FRAMES = 1
-"""The counted queue and the kernel's own may differ by so many frames, beside those on the cable [ours]."""
+"""Frames by which the counted queue and the kernel's queue may differ, in addition to those on the cable [ours]."""
 STEP_NS = 1_000_000
-"""A clock that moves by more between two looks was set [ours]."""
+"""A clock that jumps by more than this between two samples was set [ours]."""
 SLOWER = "lower the fabric's rates (--set nic_rate=RATE, half of what it has, say)"
-"""What helps where a machine is too slow for a fabric."""
+"""The remedy if a machine is too slow for a fabric."""
 DRIFT_PPM = 1000.0
-"""A monotonic clock that is slewed by more than this is off by as much as what is measured with it [ours]."""
+"""A monotonic clock that is slewed by more than this makes measured times wrong by as much [ours]."""
 BAD_CHECKSUM = "rx_bad_icrc"
-"""The agents' counter of frames refused for their checksum."""
+"""The agents' counter of frames that were refused because of their checksum."""
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """``invalid`` and ``doubtful``: reasons, in words."""
+    """The reasons why a run is ``invalid`` or ``doubtful``, as text."""
 
     invalid: tuple[str, ...] = ()
     doubtful: tuple[str, ...] = ()
@@ -54,10 +55,10 @@ class Judgement:
 
 
 def verdict_of(entry: Mapping[str, Any]) -> str:
-    """Of an entry of summary.json. One made before there were three is judged by what it tells: reasons, packets, sums."""
-    told = entry.get("fidelity", {}).get("verdict")
-    if told in (TRUSTWORTHY, DOUBTFUL, INVALID):
-        return str(told)
+    """The fidelity verdict of an entry of summary.json; for older entries without one it follows from reasons, packets and sums."""
+    verdict = entry.get("fidelity", {}).get("verdict")
+    if verdict in (TRUSTWORTHY, DOUBTFUL, INVALID):
+        return str(verdict)
     if entry.get("wrong") or entry.get("packets", {}).get("unexplained"):
         return INVALID
     return DOUBTFUL if entry.get("distrust") else TRUSTWORTHY
@@ -71,38 +72,38 @@ def cpu_percent(samples: Sequence[Sequence[float]], begin_ns: int, end_ns: int) 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known of a run that says whether its figures are the transport's. Times in ns, ``window`` on the run's clock."""
+    """The facts about a run on which its fidelity verdict rests. Times in ns, ``window`` on the run's clock."""
 
     samples: Sequence[Sequence[float]]
     """(time, busy share of the machine)."""
     window: tuple[int, int]
     loops: Sequence[Mapping[str, Any]]
-    """How late each agent's loop was."""
+    """How late the loop of each agent was."""
     causes: Mapping[str, int]
     unexplained: int | None
-    """Packets without an account; None where the counters could not be read."""
+    """Packets that the books do not account for; None if the counters could not be read."""
     base_rtt_ns: int
     rejected: Mapping[str, int]
     cables: Sequence[Mapping[str, Any]]
     corrupted: int = 0
-    """Frames that faults changed: agents must have refused them, unless they are among the ``gone``."""
+    """Frames that faults corrupted: agents must refuse them, unless they are among the ``gone``."""
     gone: int = 0
-    """Frames lost or trimmed later."""
+    """Frames that were lost or trimmed."""
     stragglers: Collection[int] = ()
-    """Hosts whose agents a fault kept from running."""
+    """Hosts whose agents a fault stopped."""
     wrong: int = 0
     watch: Mapping[str, Any] | None = None
-    """What a Watch found; None of older runs and where there is no machine."""
+    """The report of the fidelity watch; None for older runs and in the simulated world."""
     touched: Collection[str] = ()
-    """Cables that faults took down or slowed: they have no rate to keep."""
+    """Cables that faults took down or slowed: their rate is not checked."""
     on_the_way: int = 0
-    """Packets that had not come to rest when the books were closed."""
+    """Packets still in queues or delay lines when the books were closed."""
 
 
 def judge(run: Evidence) -> Judgement:
-    """What a run is worth, and why."""
+    """Judge the fidelity of a run and give the reasons."""
     loops = [loop for loop in run.loops if loop.get("host") not in run.stragglers]
-    held_up = {f"h{host}" for host in run.stragglers}
+    stalled_hosts = {f"h{host}" for host in run.stragglers}
     watch = run.watch
     invalid = [
         *([f"{run.wrong} results are wrong"] if run.wrong else []),
@@ -112,7 +113,7 @@ def judge(run: Evidence) -> Judgement:
     ]
     doubtful = [
         *(_suspended(watch, run.window) if watch else ()),
-        *_waiting(run.samples, run.window, watch or {}, run.base_rtt_ns, held_up),
+        *_waiting(run.samples, run.window, watch or {}, run.base_rtt_ns, stalled_hosts),
         *_late(loops, run.base_rtt_ns),
         *(_unwatched(watch) if watch else ()),
         *(["the packet counters could not be read at the end"] if run.unexplained is None else []),
@@ -138,15 +139,15 @@ def _packets(run: Evidence) -> Iterable[str]:
         yield f"the packet counts of {gap['where']} do not balance: {gap['packets']} packets, {gap['bytes']} bytes"
 
 
-def _ports(found: Mapping[str, Any], touched: set[str]) -> Iterable[str]:
-    frame = int(found.get("frame_bytes", 0))
-    for row in found.get("ports", ()):
+def _ports(report: Mapping[str, Any], touched: set[str]) -> Iterable[str]:
+    frame = int(report.get("frame_bytes", 0))
+    for row in report.get("ports", ()):
         if row["link"] in touched:
             continue
         rate = f"{row['rate_bps'] / 1e6:g} Mb/s"
         if row["excess_bytes"] > row["allowed_bytes"]:
-            most = f"{row['excess_bytes']:,} bytes more than {rate} allows, tolerance {row['allowed_bytes']:,}"
-            yield f"port {row['port']} exceeded its rate: {most}"
+            excess = f"{row['excess_bytes']:,} bytes more than {rate} allows, tolerance {row['allowed_bytes']:,}"
+            yield f"port {row['port']} exceeded its rate: {excess}"
         if row["busy_share"] is not None and row["busy_share"] < RATE_KEPT:
             yield f"port {row['port']} always had packets to send, but carried only {row['busy_share']:.1%} of its {rate}"
         if row["off_bytes"] > OFF_FRAMES * frame:
@@ -173,34 +174,34 @@ def _suspended(watch: Mapping[str, Any], window: tuple[int, int]) -> Iterable[st
 
 
 def _waiting(
-    samples: Sequence[Sequence[float]], window: tuple[int, int], watch: Mapping[str, Any], base_rtt_ns: int, held_up: set[str]
+    samples: Sequence[Sequence[float]], window: tuple[int, int], watch: Mapping[str, Any], base_rtt_ns: int, stalled_hosts: set[str]
 ) -> Iterable[str]:
-    """What agents waited for a core decides; a busy machine in which they did not is none of their business. Unknown, it counts."""
-    agents = agents_of(watch) - held_up
+    """Reasons from the agents' waiting times for a core. A busy machine is a reason only if these times are not known."""
+    agents = agents_of(watch) - stalled_hosts
     waits = {row["name"]: row["delay_ns"] / row["turns"] for row in watch.get("processes", ()) if row["name"] in agents and row["turns"]}
-    late = {name: wait for name, wait in waits.items() if wait > DELAY_RTTS * base_rtt_ns}
-    if late:
-        worst = max(late, key=lambda name: late[name])
-        longest = f"up to {late[worst] / 1e6:.1f} ms for a core on average (tolerance {DELAY_RTTS:g} base RTTs)"
-        yield f"{_agents(late, waits, worst)} waited {longest}{_by(watch)}"
+    late_agents = {name: wait for name, wait in waits.items() if wait > DELAY_RTTS * base_rtt_ns}
+    if late_agents:
+        worst = max(late_agents, key=lambda name: late_agents[name])
+        longest = f"up to {late_agents[worst] / 1e6:.1f} ms for a core on average (tolerance {DELAY_RTTS:g} base RTTs)"
+        yield f"{_agents(late_agents, waits, worst)} waited {longest}{_load_and_remedy(watch)}"
     if waits:
         return
     inside = [share for t, share in samples if window[0] <= t <= window[1] + SAMPLE_S * 1e9]
     busy_s = sum(share > BUSY for share in inside) * SAMPLE_S
     if busy_s > max(1.0, BUSY_SHARE * (window[1] - window[0]) / 1e9):
         unknown = "the agents' waiting times for a core are not known"
-        yield f"the machine was more than {BUSY:.0%} busy for {busy_s:.1f} s, {unknown}{_by(watch)}"
+        yield f"the machine was more than {BUSY:.0%} busy for {busy_s:.1f} s, {unknown}{_load_and_remedy(watch)}"
     pressure = watch.get("pressure")
     if pressure is not None and pressure > PRESSURE:
         yield f"a task on the machine waited for a core for {min(pressure, 1.0):.0%} of the time: free the machine"
 
 
-def _agents(late: Collection[str], of: Collection[str], worst: str) -> str:
-    return f"the agent of {worst}" if len(late) == 1 else f"{len(late)} of {len(of)} agents (worst: {worst})"
+def _agents(late: Collection[str], agents: Collection[str], worst: str) -> str:
+    return f"the agent of {worst}" if len(late) == 1 else f"{len(late)} of {len(agents)} agents (worst: {worst})"
 
 
-def _by(watch: Mapping[str, Any]) -> str:
-    """By whom the machine was busy, and the remedy for the largest part that has one; "" of results that do not tell."""
+def _load_and_remedy(watch: Mapping[str, Any]) -> str:
+    """The load of the machine by cause, and the remedy for the largest cause that has one; a general remedy if shares are not known."""
     shares = watch.get("cpu_shares")
     if shares is None:
         return f": {SLOWER}, or free the machine"
@@ -210,8 +211,8 @@ def _by(watch: Mapping[str, Any]) -> str:
         "steal": "give this virtual machine cores of its own",
     }
     names = {"own": "this run's processes", "others": "other processes", "interrupts": "interrupts", "steal": "stolen by the hypervisor"}
-    said = ", ".join(f"{shares[part]:.0%} {name}" for part, name in names.items())
-    return f": the machine was {shares['busy']:.0%} busy ({said}): {remedies[max(remedies, key=lambda part: shares[part])]}"
+    parts = ", ".join(f"{shares[part]:.0%} {name}" for part, name in names.items())
+    return f": the machine was {shares['busy']:.0%} busy ({parts}): {remedies[max(remedies, key=lambda part: shares[part])]}"
 
 
 def _late(loops: Sequence[Mapping[str, Any]], base_rtt_ns: int) -> Iterable[str]:
@@ -235,10 +236,10 @@ def _unwatched(watch: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _dropped(causes: Mapping[str, int]) -> Iterable[str]:
-    if late := causes.get("drop_bridge", 0):
-        yield f"Open vSwitch dropped {late} packets that came faster than it could forward: {SLOWER}, or use eBPF"
-    if ring := sum(n for cause, n in causes.items() if "ring" in cause):
-        yield f"receive sockets dropped {ring} packets because agents were too slow"
+    if bridge_drops := causes.get("drop_bridge", 0):
+        yield f"Open vSwitch dropped {bridge_drops} packets that came faster than it could forward: {SLOWER}, or use eBPF"
+    if socket_drops := sum(n for cause, n in causes.items() if "ring" in cause):
+        yield f"receive sockets dropped {socket_drops} packets because agents were too slow"
 
 
 # --- figures ---------------------------------------------------------------------------------------------------------
@@ -250,27 +251,27 @@ def agents_of(watch: Mapping[str, Any]) -> set[str]:
 
 
 def figures(
-    made: Judgement, loops: Sequence[Mapping[str, Any]], causes: Mapping[str, int], watch: Mapping[str, Any] | None
+    judgement: Judgement, loops: Sequence[Mapping[str, Any]], causes: Mapping[str, int], watch: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """``fidelity`` of an entry of summary.json: the verdict, the reasons, and what was measured; docs/results.md has the keys."""
-    out: dict[str, Any] = {"verdict": made.verdict, "invalid": list(made.invalid), "doubtful": list(made.doubtful)}
+    """``fidelity`` of an entry of summary.json: the verdict, the reasons and the measurements; docs/results.md explains the keys."""
+    summary: dict[str, Any] = {"verdict": judgement.verdict, "invalid": list(judgement.invalid), "doubtful": list(judgement.doubtful)}
     if watch is None:
-        return out
+        return summary
     rows = watch.get("ports", {}).get("ports", [])
     busy = [row["busy_share"] for row in rows if row["busy_share"] is not None]
-    used = {row["name"]: row for row in watch.get("processes", ())}
+    by_name = {row["name"]: row for row in watch.get("processes", ())}
     window = watch.get("window_ns")
-    agents = [used[name] for name in agents_of(watch)]
+    agents = [by_name[name] for name in agents_of(watch)]
 
-    def percent(of: Iterable[Mapping[str, Any]], key: str = "cpu_ns") -> float | None:
-        """Of one core."""
-        return round(100 * sum(row[key] for row in of) / window, 1) if window else None
+    def percent(processes: Iterable[Mapping[str, Any]], key: str = "cpu_ns") -> float | None:
+        """Share of the window, in percent of one core."""
+        return round(100 * sum(row[key] for row in processes) / window, 1) if window else None
 
-    return out | {
+    return summary | {
         "cpu": {
             "agents_percent": percent(agents), "agent_max_percent": max((percent([a]) or 0.0 for a in agents), default=None),
-            **{f"{name}_percent": percent([used[name]]) for name in ("controller", "runner") if name in used}, "cores": watch["cores"],
-            "machine_shares": watch.get("cpu_shares"),
+            **{f"{name}_percent": percent([by_name[name]]) for name in ("controller", "runner") if name in by_name},
+            "cores": watch["cores"], "machine_shares": watch.get("cpu_shares"),
         },
         "waiting": {
             "pressure": watch.get("pressure"),

@@ -1,4 +1,4 @@
-"""The figures of a run of flows: goodput in windows, fairness, what a victim keeps, queues, and how flows part on EVs.
+"""Figures of a run of flows: goodput in windows, fairness, what a victim keeps, queues, and how one flow leaves the EVs of another.
 
 Called by scenarios.figures.summary on what scenarios.figures.measure read. Pure. docs/results.md says what each key means.
 """
@@ -18,18 +18,18 @@ from topologies.paths import evs_over, path_links
 SETTLE_RTTS = 20
 """A window begins so many base RTTs after the flow that opens it [ours]."""
 SMOOTH_RTTS = 10
-"""EV shares are judged over so many base RTTs: a bin alone holds too few packets per EV [ours]."""
+"""EV shares are averaged over so many base RTTs: a single bin holds too few packets per EV [ours]."""
 SEPARATED = 0.85
-"""Flows have parted on some EVs when the one that has others puts less than this part of its fair share there [ours]. A mark makes a
-sender pass over an EV once, so at most half of the share can go; a spray that avoids nothing stays within 5 % of its own."""
+"""A flow has left shared EVs when it puts less than this part of its fair share on them [ours]. A mark makes a sender skip an EV only once,
+so the share falls to one half at the lowest. A spray that avoids no EV stays within 5 % of its fair share."""
 FEWEST_SAMPLES = 100
-"""For a 99th percentile of a queue [ours]."""
+"""Samples that a 99th percentile of a queue needs [ours]."""
 
 Window = tuple[int, int]
 
 
 def all_on(run: Run) -> Window | None:
-    """When every flow that ends by the clock sends, settled: from the latest start to the earliest end; None if that is never."""
+    """The window in which all flows with a fixed end send: from the latest start, plus settling, to the earliest end; None if empty."""
     ends = [f["start_ns"] + f["for_ns"] for f in run.named_flows if f["for_ns"] is not None]
     if not ends or "t0" not in run.record:
         return None
@@ -38,8 +38,8 @@ def all_on(run: Run) -> Window | None:
     return (t0 + begin, t0 + min(ends)) if begin < min(ends) else None
 
 
-def alone(run: Run, name: str) -> Window | None:
-    """When a flow is the only one, settled: until the next one starts; None if it never is."""
+def alone_window(run: Run, name: str) -> Window | None:
+    """The window in which a flow is the only one: from its start, plus settling, until the next flow starts; None if empty."""
     starts = {f["name"]: f["start_ns"] for f in run.named_flows}
     others = [start for other, start in starts.items() if other != name]
     begin = starts[name] + SETTLE_RTTS * run.fabric.base_rtt_ns
@@ -50,7 +50,7 @@ def alone(run: Run, name: str) -> Window | None:
 
 
 def rate_in(bins: pd.DataFrame, window: Window | None) -> float | None:
-    """Bits/s of a flow in a window; a bin that lies partly in it counts by that part. None without a window."""
+    """Bits/s of a flow in a window; a bin that lies partly in the window counts by that part. None without a window."""
     if window is None:
         return None
     begin, end = window
@@ -61,13 +61,13 @@ def rate_in(bins: pd.DataFrame, window: Window | None) -> float | None:
 def flow_rows(run: Run) -> dict[str, dict[str, Any]]:
     """``flows`` of a run's summary, by name."""
     line = run.fabric.host_rate * run.fabric.payload_share
-    together, hosts, notes = all_on(run), run.record["ranks"], run.record.get("flow_notes", [])
+    window, hosts, notes = all_on(run), run.record["ranks"], run.record.get("flow_notes", [])
     rows = {}
     for number, flow in enumerate(run.named_flows):
         bins = run.flows[run.flows["flow"] == flow["name"]]
         sent = run.messages[run.messages["flow"] == flow["name"]]
         if flow["for_ns"] is not None:
-            goodput = rate_in(bins, together)
+            goodput = rate_in(bins, window)
         else:
             goodput = span_rate(sent)
         rows[flow["name"]] = {
@@ -78,7 +78,7 @@ def flow_rows(run: Run) -> dict[str, dict[str, Any]]:
             "bytes": int(bins["rx_bytes"].sum()),
             "messages": len(sent),
             "goodput_bps": goodput,
-            "alone_bps": rate_in(bins, alone(run, flow["name"])),
+            "alone_bps": rate_in(bins, alone_window(run, flow["name"])),
             "line_bps": line,
             "share": None if goodput is None else goodput / line,
             "wrong": sum(int(note.get("wrong", 0)) for note in notes if note.get("flow") == number),
@@ -87,28 +87,28 @@ def flow_rows(run: Run) -> dict[str, dict[str, Any]]:
 
 
 def span_rate(sent: pd.DataFrame) -> float | None:
-    """Bits/s of complete messages from the first one's begin to the last one's end."""
+    """Bits/s of complete messages, from the begin of the first to the end of the last."""
     if sent.empty:
         return None
     return float(sent["bytes"].sum() * 8e9 / (sent["end_ns"].max() - sent["start_ns"].min()))
 
 
 def queue_rows(run: Run) -> dict[str, dict[str, Any]]:
-    """``queues`` of a run's summary: every port that was watched. Mean and p99 of samples, while all flows send if there is such a time."""
+    """``queues`` of a run's summary, one row per watched port. Mean and p99 cover the time in which all flows send, else the whole run."""
     window = all_on(run) or run.window
     counted = {row["port"]: row for row in port_rows(run.record)}
     peaks = port_peaks(run.record)
     rows = {}
     for port, group in run.record.get("queue_ports", {}).items():
-        mine = run.queues[run.queues["port"] == port]
-        seen = mine.loc[(mine["t_ns"] >= window[0]) & (mine["t_ns"] <= window[1]), "bytes"].sort_values()
-        enough = len(seen) >= FEWEST_SAMPLES
+        samples = run.queues[run.queues["port"] == port]
+        in_window = samples.loc[(samples["t_ns"] >= window[0]) & (samples["t_ns"] <= window[1]), "bytes"].sort_values()
+        enough = len(in_window) >= FEWEST_SAMPLES
         row = counted.get(port, {})
-        largest = max([peaks.get(port, 0), *mine["bytes"]])  # 0 where every sample fell between two bursts tells nothing
+        largest = max([peaks.get(port, 0), *samples["bytes"]])  # 0 only means that every sample fell between two bursts
         rows[port] = {
             "group": group,
-            "mean_bytes": float(seen.mean()) if len(seen) else None,
-            "p99_bytes": int(seen.iloc[math.ceil(0.99 * len(seen)) - 1]) if enough else None,
+            "mean_bytes": float(in_window.mean()) if len(in_window) else None,
+            "p99_bytes": int(in_window.iloc[math.ceil(0.99 * len(in_window)) - 1]) if enough else None,
             "peak_bytes": largest if port in peaks or largest else None,
             "buffer_bytes": run.fabric.buffer_bytes,
             "trims": int(row.get("trimmed", 0)),
@@ -119,17 +119,17 @@ def queue_rows(run: Run) -> dict[str, dict[str, Any]]:
 
 
 def group_rows(run: Run, flows: dict[str, dict[str, Any]], queues: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """``groups`` of a run's summary: the flows of one part in the play together, and the last hop they share."""
+    """``groups`` of a run's summary: all flows of a group together, and the last hop that they share."""
     rows: dict[str, dict[str, Any]] = {}
     for group in dict.fromkeys(flow["group"] for flow in flows.values()):
-        named = {name: flow for name, flow in flows.items() if flow["group"] == group}
-        members = list(named.values())
+        by_name = {name: flow for name, flow in flows.items() if flow["group"] == group}
+        members = list(by_name.values())
         rates = [flow["goodput_bps"] for flow in members if flow["goodput_bps"] is not None]
-        sent = run.messages[run.messages["flow"].isin(list(named))]
-        counted = all(f["for_ns"] is None for f in run.named_flows if f["name"] in named)
-        total = span_rate(sent) if counted else sum(rates) if rates else None  # flows that count end at different times
+        sent = run.messages[run.messages["flow"].isin(list(by_name))]
+        counted = all(f["for_ns"] is None for f in run.named_flows if f["name"] in by_name)
+        total = span_rate(sent) if counted else sum(rates) if rates else None  # flows with a number of messages end at different times
         kept = [flow["goodput_bps"] / flow["alone_bps"] for flow in members if flow["alone_bps"] and flow["goodput_bps"] is not None]
-        took = sent["end_ns"] - sent["start_ns"]
+        durations = sent["end_ns"] - sent["start_ns"]
         rows[group] = {
             "flows": len(members),
             "goodput_bps": total,
@@ -138,16 +138,16 @@ def group_rows(run: Run, flows: dict[str, dict[str, Any]], queues: dict[str, dic
             "min_share": min((flow["share"] for flow in members if flow["share"] is not None), default=None),
             "max_share": max((flow["share"] for flow in members if flow["share"] is not None), default=None),
             "kept": min(kept, default=None),
-            "message_ns": spread(took),
+            "message_ns": spread(durations),
         }
-        mine = [queues[port] for port, whose in run.record.get("queue_ports", {}).items() if whose == group and port in queues]
-        if mine:
+        own_queues = [queues[port] for port, owner in run.record.get("queue_ports", {}).items() if owner == group and port in queues]
+        if own_queues:
             worst = {
-                f"queue_{key}_bytes": max((q[f"{key}_bytes"] for q in mine if q[f"{key}_bytes"] is not None), default=None)
+                f"queue_{key}_bytes": max((q[f"{key}_bytes"] for q in own_queues if q[f"{key}_bytes"] is not None), default=None)
                 for key in ("mean", "p99", "peak")
             }
             rows[group] |= {**worst, "buffer_bytes": run.fabric.buffer_bytes}
-            rows[group] |= {key: sum(q[key] for q in mine) for key in ("trims", "marks", "drops")}
+            rows[group] |= {key: sum(q[key] for q in own_queues) for key in ("trims", "marks", "drops")}
     return rows
 
 
@@ -155,9 +155,9 @@ def group_rows(run: Run, flows: dict[str, dict[str, Any]], queues: dict[str, dic
 
 
 def shared_evs(run: Run, free: dict[str, Any], bound: dict[str, Any]) -> tuple[list[int], list[int]]:
-    """(EVs of flow ``free`` on whose cables between switches flow ``bound`` travels, all EVs that ``free`` uses).
+    """(EVs of flow ``free`` that share a cable between switches with an EV of flow ``bound``, all EVs that ``free`` uses).
 
-    From the paths that the agents told before the flows began. Empty if they did not, or nothing is shared.
+    Taken from the paths that the agents reported before the flows began. Empty without a report, or if nothing is shared.
     """
     hosts = run.record["ranks"]
     ends = [(hosts[flow["src"]], hosts[flow["dst"]]) for flow in (free, bound)]
@@ -166,63 +166,63 @@ def shared_evs(run: Run, free: dict[str, Any], bound: dict[str, Any]) -> tuple[l
         for src, dst in ends
     ]
     cables = {link.name for ev in active[1] for link in path_links(run.fabric, *ends[1], ev) if link.kind == "fabric"}
-    on_them = {ev for cable in cables for ev in evs_over(run.fabric, *ends[0], cable)}
-    return sorted(on_them & set(active[0])), sorted(set(active[0]))
+    on_cables = {ev for cable in cables for ev in evs_over(run.fabric, *ends[0], cable)}
+    return sorted(on_cables & set(active[0])), sorted(set(active[0]))
 
 
-def ev_ratio(run: Run, free: dict[str, Any], shared: Sequence[int], every: Sequence[int]) -> pd.DataFrame:
-    """Per bin of flow ``free``: ``end_ns`` and ``ratio``, its packets on the shared EVs over their fair part of its packets.
+def ev_ratio(run: Run, free: dict[str, Any], shared: Sequence[int], all_evs: Sequence[int]) -> pd.DataFrame:
+    """Per bin of flow ``free``: ``end_ns`` and ``ratio``, its packets on the shared EVs over their fair share of its packets.
 
-    Over the last :data:`SMOOTH_RTTS` up to the bin's end; 1.0 is a spray that does not mind, 0.0 one that has left them.
+    The ratio covers the last :data:`SMOOTH_RTTS` up to the end of the bin. 1.0: the spray does not avoid these EVs; 0.0: it has left them.
     """
     hosts = run.record["ranks"]
-    mine = run.evs[(run.evs["host"] == hosts[free["src"]]) & (run.evs["peer"] == hosts[free["dst"]])]
-    if mine.empty or not shared:
+    packets = run.evs[(run.evs["host"] == hosts[free["src"]]) & (run.evs["peer"] == hosts[free["dst"]])]
+    if packets.empty or not shared:
         return pd.DataFrame(columns=["end_ns", "ratio"])
-    per_bin = mine.assign(on=mine["tx_packets"].where(mine["ev"].isin(shared), 0)).groupby("t_ns")[["tx_packets", "on"]].sum()
-    bin_ns = int(mine["bin_ns"].max())
+    per_bin = packets.assign(on=packets["tx_packets"].where(packets["ev"].isin(shared), 0)).groupby("t_ns")[["tx_packets", "on"]].sum()
+    bin_ns = int(packets["bin_ns"].max())
     smooth = per_bin.rolling(max(1, round(SMOOTH_RTTS * run.fabric.base_rtt_ns / bin_ns)), min_periods=1).sum()
-    ratio = smooth["on"] / smooth["tx_packets"] / (len(shared) / len(every))
+    ratio = smooth["on"] / smooth["tx_packets"] / (len(shared) / len(all_evs))
     return pd.DataFrame({"end_ns": per_bin.index + bin_ns, "ratio": ratio.to_numpy()})
 
 
 def separations(run: Run) -> list[dict[str, Any]]:
-    """For every flow bound to some EVs and every earlier one that is not: how, and how soon, the latter leaves those EVs."""
+    """For each flow that is bound to some EVs and each earlier flow that is not: how far and how soon the latter leaves these EVs."""
     if "t0" not in run.record:
         return []
-    out = []
+    rows = []
     t0, rtt = int(run.record["t0"]), run.fabric.base_rtt_ns
     for bound in (f for f in run.named_flows if f["evs"]):
         for free in (f for f in run.named_flows if not f["evs"] and f["start_ns"] < bound["start_ns"]):
-            shared, every = shared_evs(run, free, bound)
+            shared, all_evs = shared_evs(run, free, bound)
             if not shared:
                 continue
             at = t0 + bound["start_ns"]
             ends = [t0 + f["start_ns"] + f["for_ns"] for f in (free, bound) if f["for_ns"] is not None]
-            ratios = ev_ratio(run, free, shared, every)
+            ratios = ev_ratio(run, free, shared, all_evs)
             ratios = ratios[ratios["end_ns"] <= min(ends, default=1 << 62)]
             before, after = ratios[ratios["end_ns"] <= at], ratios[ratios["end_ns"] > at]
-            late = after.loc[after["ratio"] > SEPARATED, "end_ns"]
-            begin = after["end_ns"].min() if late.empty else after.loc[after["end_ns"] > late.max(), "end_ns"].min()
-            took = None if after.empty or pd.isna(begin) else int(begin) - at
+            too_high = after.loc[after["ratio"] > SEPARATED, "end_ns"]
+            begin = after["end_ns"].min() if too_high.empty else after.loc[after["end_ns"] > too_high.max(), "end_ns"].min()
+            delay_ns = None if after.empty or pd.isna(begin) else int(begin) - at
             settled = after[after["end_ns"] >= at + 2 * SETTLE_RTTS * rtt]
-            out.append(
+            rows.append(
                 {
                     "flow": free["name"],
                     "from": bound["name"],
                     "shared_evs": shared,
-                    "evs": len(every),
+                    "evs": len(all_evs),
                     "before": float(before["ratio"].iloc[-1]) if len(before) else None,
                     "after": float(settled["ratio"].mean()) if len(settled) else None,
-                    "separated_ns": took,
-                    "separated_rtts": None if took is None else took / rtt,
+                    "separated_ns": delay_ns,
+                    "separated_rtts": None if delay_ns is None else delay_ns / rtt,
                 }
             )
-    return out
+    return rows
 
 
 def figures(run: Run) -> dict[str, Any]:
-    """What a run of flows adds to its entry in summary.json."""
+    """The keys that a run of flows adds to its entry in summary.json."""
     flows, queues = flow_rows(run), queue_rows(run)
     window = all_on(run)
     return {

@@ -1,4 +1,4 @@
-"""How a sender leaves the paths that an outage killed: how soon, and how much each of them swallowed.
+"""How a sender leaves the paths that an outage killed: how soon, and how many packets it loses on each of them.
 
 Called by scenarios.figures.failures. Pure. docs/results.md says what each key means.
 """
@@ -13,20 +13,30 @@ from dataclasses import dataclass
 from typing import Any
 
 from scenarios.figures.measure import Run
-from scenarios.figures.outages import LATE_RTTS, NO_LOSS, Outage, began, hit, outages, path_lines, peers_at_once, sending_pairs
+from scenarios.figures.outages import (
+    LATE_RTTS,
+    NO_LOSS,
+    Outage,
+    hit_evs,
+    outages_of,
+    path_lines,
+    peers_at_once,
+    sending_pairs,
+    traffic_start,
+)
 from topologies.paths import path_evs
 
 Pair = tuple[int, int]
 BUSY_BINS = 10
-"""A queue pair's packet rate is the median over so many bins before the fault in which it sent [ours]."""
+"""The packet rate of a queue pair is the median over so many bins, before the fault, in which it sent [ours]."""
 
 
 @dataclass
 class Logs:
-    """A run's lines that these figures need, picked once."""
+    """The log lines of a run that these figures need, selected once."""
 
     run: Run
-    found: list[Outage]
+    outages: list[Outage]
     pairs: list[Pair]
     verdicts: list[dict[str, Any]]  # EVs that became ASSUMED_BAD
     losses: list[dict[str, Any]]
@@ -34,15 +44,15 @@ class Logs:
 
     @classmethod
     def of(cls, run: Run) -> Logs:
-        # From DENIED it is none: the denial ended, and the path has to prove itself.
+        # A change from DENIED is no verdict: the denial ended, and probes must now be answered on the path.
         verdicts = [line for line in path_lines(run, "ev") if line["to"] == "ASSUMED_BAD" and line.get("from") != "DENIED"]
-        return cls(run, outages(run), sending_pairs(run), verdicts, path_lines(run, "loss"), run.of("reroute"))
+        return cls(run, outages_of(run), sending_pairs(run), verdicts, path_lines(run, "loss"), run.of("reroute"))
 
     def dead(self, outage: Outage) -> dict[Pair, frozenset[int]]:
-        """(sender, receiver) -> EVs that the outage hits; those with none are left out."""
+        """(sender, receiver) -> EVs that the outage hits; pairs without such an EV are left out."""
         ranks = self.run.record["ranks"]
-        every = {(a, b): hit(self.run.fabric, outage, a, b) for a in ranks for b in ranks if a != b}
-        return {pair: evs for pair, evs in every.items() if evs}
+        evs_by_pair = {(a, b): hit_evs(self.run.fabric, outage, a, b) for a in ranks for b in ranks if a != b}
+        return {pair: evs for pair, evs in evs_by_pair.items() if evs}
 
 
 def pair_of(line: Mapping[str, Any]) -> Pair:
@@ -50,7 +60,7 @@ def pair_of(line: Mapping[str, Any]) -> Pair:
 
 
 def worst_of(values: Sequence[float | None]) -> float | None:
-    """The largest; None if there is none, or if one of them is not known."""
+    """The largest value; None if there is no value, or if one of them is None."""
     known = [value for value in values if value is not None]
     return max(known) if known and len(known) == len(values) else None
 
@@ -58,16 +68,16 @@ def worst_of(values: Sequence[float | None]) -> float | None:
 # --- before the failure --------------------------------------------------------------------------------------------
 
 
-def of_queue(line: Mapping[str, Any], pair: Pair, qpn: int | None) -> bool:
-    """Whether a line is of a pair's queue pair; one that names none is of all."""
+def concerns(line: Mapping[str, Any], pair: Pair, qpn: int | None) -> bool:
+    """Whether a log line concerns a queue pair of a host pair; a line without a queue pair concerns all."""
     return pair_of(line) == pair and (qpn is None or line.get("qpn", qpn) == qpn)
 
 
 def srtt_before(run: Run, pair: Pair, qpn: int | None, t: int, verdict: Mapping[str, Any] | None) -> int:
-    """The smoothed RTT that a sender last logged before ``t``, else what its first verdict says, else the base RTT, ns."""
-    told = [line["srtt_ns"] for line in run.of("srtt", "cwnd") if line["t"] <= t and of_queue(line, pair, qpn) and line.get("srtt_ns")]
-    if told:
-        return int(told[-1])
+    """The last smoothed RTT that a sender logged before ``t``, else that of its first verdict, else the base RTT, ns."""
+    samples = [line["srtt_ns"] for line in run.of("srtt", "cwnd") if line["t"] <= t and concerns(line, pair, qpn) and line.get("srtt_ns")]
+    if samples:
+        return int(samples[-1])
     if verdict is not None and verdict.get("srtt_ns"):
         return int(verdict["srtt_ns"])
     local = run.fabric.t0_of(pair[0]) == run.fabric.t0_of(pair[1])
@@ -76,37 +86,37 @@ def srtt_before(run: Run, pair: Pair, qpn: int | None, t: int, verdict: Mapping[
 
 def packet_gap_ns(run: Run, pair: Pair, t: int) -> float | None:
     """Mean time between two data packets of a sender to one peer before ``t``; None if it had not sent."""
-    mine = run.evs[(run.evs["host"] == pair[0]) & (run.evs["peer"] == pair[1]) & (run.evs["t_ns"] + run.evs["bin_ns"] <= t)]
-    if len(mine):
-        counts = mine.groupby("t_ns")["tx_packets"].sum()
-        bin_ns = int(mine["bin_ns"].max())
+    bins = run.evs[(run.evs["host"] == pair[0]) & (run.evs["peer"] == pair[1]) & (run.evs["t_ns"] + run.evs["bin_ns"] <= t)]
+    if len(bins):
+        counts = bins.groupby("t_ns")["tx_packets"].sum()
+        bin_ns = int(bins["bin_ns"].max())
     else:
-        mine = run.goodput[(run.goodput["host"] == pair[0]) & (run.goodput["t_ns"] + run.goodput["bin_ns"] <= t)]
-        counts = mine.groupby("t_ns")["tx_bytes"].sum() / run.fabric.mtu / peers_at_once(run, pair[0])
-        bin_ns = int(mine["bin_ns"].max()) if len(mine) else 0
+        bins = run.goodput[(run.goodput["host"] == pair[0]) & (run.goodput["t_ns"] + run.goodput["bin_ns"] <= t)]
+        counts = bins.groupby("t_ns")["tx_bytes"].sum() / run.fabric.mtu / peers_at_once(run, pair[0])
+        bin_ns = int(bins["bin_ns"].max()) if len(bins) else 0
     busy = counts[counts > 0].iloc[-BUSY_BINS:]
     return bin_ns / statistics.median(busy) if len(busy) else None
 
 
-def evs_of(run: Run, pair: Pair, verdict: Mapping[str, Any] | None) -> int:
-    """EVs in use: as the verdict says, else all, up to what the transport's options allow."""
+def evs_in_use(run: Run, pair: Pair, verdict: Mapping[str, Any] | None) -> int:
+    """Number of EVs in use: from the verdict, else all EVs, limited by the transport's option ``active_evs``."""
     if verdict is not None and verdict.get("evs"):
         return int(verdict["evs"])
-    most = int(run.record.get("options", {}).get("active_evs", 128))
-    return min(most, len(path_evs(run.fabric, *pair)))
+    limit = int(run.record.get("options", {}).get("active_evs", 128))
+    return min(limit, len(path_evs(run.fabric, *pair)))
 
 
 def window_until(run: Run, pair: Pair, qpn: int | None, t: int, verdict: Mapping[str, Any] | None) -> int | None:
-    """The largest congestion window in force from the last one logged before ``t`` until the first verdict, bytes; None if nobody said.
+    """The largest congestion window, bytes, from the last one logged before ``t`` until the first verdict; None if none was logged.
 
-    Windows are logged every few RTTs and grow meanwhile: what the sender filled with the packets that it lost may be larger than what it
-    had said last, and the verdict says what it was by then.
+    Windows are logged every few RTTs and grow in between. So the window that held the lost packets may be larger than the last one that
+    was logged; the verdict contains the window at its time.
     """
     until = t if verdict is None else int(verdict["t"])
-    lines = [line for line in run.of("cwnd", "srtt") if line["t"] <= until and of_queue(line, pair, qpn)]
-    told = [(int(line["t"]), int(line[key])) for line in lines for key in ("cwnd", "window") if line.get(key)]
-    before = [window for at, window in told if at <= t][-1:]
-    later = [window for at, window in told if at > t]
+    lines = [line for line in run.of("cwnd", "srtt") if line["t"] <= until and concerns(line, pair, qpn)]
+    windows = [(int(line["t"]), int(line[key])) for line in lines for key in ("cwnd", "window") if line.get(key)]
+    before = [window for at, window in windows if at <= t][-1:]
+    later = [window for at, window in windows if at > t]
     if verdict is not None and verdict.get("window"):
         later.append(int(verdict["window"]))
     return max(before + later, default=None)
@@ -116,66 +126,66 @@ def window_until(run: Run, pair: Pair, qpn: int | None, t: int, verdict: Mapping
 
 
 def queues_of(logs: Logs, pair: Pair) -> list[int | None]:
-    """Queue pairs of a sender to a peer of whose paths there is a line; None stands for lines that name none."""
-    found = {line.get("qpn") for line in [*logs.verdicts, *logs.losses] if pair_of(line) == pair}
-    return sorted(found, key=lambda qpn: -1 if qpn is None else qpn)
+    """Queue pairs of a sender to a peer that occur in verdicts or losses; None stands for lines that name no queue pair."""
+    qpns = {line.get("qpn") for line in [*logs.verdicts, *logs.losses] if pair_of(line) == pair}
+    return sorted(qpns, key=lambda qpn: -1 if qpn is None else qpn)
 
 
-def left_paths(logs: Logs, outage: Outage, pair: Pair, evs: frozenset[int], qpn: int | None) -> dict[str, Any] | None:
-    """How a queue pair left the paths that an outage killed; None if it sent nothing there, from the outage on or ever.
+def departure_from(logs: Logs, outage: Outage, pair: Pair, evs: frozenset[int], qpn: int | None) -> dict[str, Any] | None:
+    """How a queue pair left the paths that an outage killed; None if it has no verdict and no loss on them.
 
-    A sender that is sending meets a dead EV within one rotation. If the first packet there left later, it had nothing to send in between
-    (a rank that waited for another one), and could not know: its time counts from one rotation before that packet [ours].
+    A sender that has data uses a dead EV within one rotation. If its first packet there is later, it had nothing to send in between (its
+    rank waited for another one) and could not notice: its time then counts from one rotation before that packet [ours].
     """
     run, rtt = logs.run, logs.run.fabric.base_rtt_ns
-    late = outage.end + LATE_RTTS * rtt
-    verdicts = [v for v in logs.verdicts if of_queue(v, pair, qpn) and v["ev"] in evs and outage.begin <= v["t"] <= late]
-    losses = [x for x in logs.losses if of_queue(x, pair, qpn) and x["ev"] in evs and x["t"] >= outage.begin]
+    deadline = outage.end + LATE_RTTS * rtt
+    verdicts = [v for v in logs.verdicts if concerns(v, pair, qpn) and v["ev"] in evs and outage.begin <= v["t"] <= deadline]
+    losses = [x for x in logs.losses if concerns(x, pair, qpn) and x["ev"] in evs and x["t"] >= outage.begin]
     losses = [x for x in losses if outage.begin - LATE_RTTS * rtt <= x["sent_ns"] <= outage.end]
     sent = [v["last_data_ns"] for v in verdicts if v.get("last_data_ns")] + [x["sent_ns"] for x in losses]
     sent = [min(t, outage.end) for t in sent]
     if not verdicts and not losses:
         return None
-    first = min(verdicts, key=lambda v: v["t"], default=None)
-    srtt = srtt_before(run, pair, qpn, outage.begin, first)
-    count = evs_of(run, pair, first)
-    gap, window = packet_gap_ns(run, pair, outage.begin), window_until(run, pair, qpn, outage.begin, first)
+    first_verdict = min(verdicts, key=lambda v: v["t"], default=None)
+    srtt = srtt_before(run, pair, qpn, outage.begin, first_verdict)
+    count = evs_in_use(run, pair, first_verdict)
+    gap, window = packet_gap_ns(run, pair, outage.begin), window_until(run, pair, qpn, outage.begin, first_verdict)
     rotation = None if gap is None else count * gap
     begin = max(outage.begin, min((x["sent_ns"] for x in losses), default=0) - round(rotation or 0))
-    after = max(0, max(sent, default=begin) - begin)
+    delay = max(0, max(sent, default=begin) - begin)
     per_ev = Counter(x["ev"] for x in losses if x.get("rule") not in NO_LOSS)
     bound = None if window is None else math.ceil(window / run.fabric.frame_bytes / count) + 1
-    most = max(per_ev.values(), default=0)
+    largest = max(per_ev.values(), default=0)
     return {
         "srtt_ns": srtt,
         "rotation_ns": rotation,
-        "rtts": after / srtt,
-        "over_rotation": None if rotation is None else max(0.0, after - rotation) / srtt,
-        "losses": most,
+        "rtts": delay / srtt,
+        "over_rotation": None if rotation is None else max(0.0, delay - rotation) / srtt,
+        "losses": largest,
         "bound": bound,
-        "excess": None if bound is None else most - bound,
+        "excess": None if bound is None else largest - bound,
     }
 
 
-def leaving(logs: Logs, mine: Sequence[Outage]) -> dict[str, Any]:
-    """Over all senders and all outages of a fault that began under traffic: the worst of :func:`left_paths`."""
-    start = began(logs.run)
-    made = [
-        found
-        for outage in mine
+def worst_departure(logs: Logs, outages: Sequence[Outage]) -> dict[str, Any]:
+    """The worst of :func:`departure_from` over all senders and all outages of a fault that began after the traffic."""
+    start = traffic_start(logs.run)
+    departures = [
+        departure
+        for outage in outages
         if outage.kills and outage.begin > start
         for pair, evs in logs.dead(outage).items()
         for qpn in queues_of(logs, pair)
-        if (found := left_paths(logs, outage, pair, evs, qpn)) is not None
+        if (departure := departure_from(logs, outage, pair, evs, qpn)) is not None
     ]
-    most = max(made, key=lambda m: m["losses"], default=None)
+    worst = max(departures, key=lambda m: m["losses"], default=None)
     return {
-        "left_queue_pairs": len(made),
-        "srtt_ns": int(statistics.median([m["srtt_ns"] for m in made])) if made else None,
-        "rotation_ns": max((m["rotation_ns"] for m in made if m["rotation_ns"] is not None), default=None),
-        "last_on_dead_rtts": worst_of([m["rtts"] for m in made]),
-        "last_on_dead_over_rotation": worst_of([m["over_rotation"] for m in made]),
-        "losses_per_ev": None if most is None else most["losses"],
-        "losses_per_ev_bound": None if most is None else most["bound"],
-        "ev_loss_excess": worst_of([m["excess"] for m in made]),
+        "left_queue_pairs": len(departures),
+        "srtt_ns": int(statistics.median([m["srtt_ns"] for m in departures])) if departures else None,
+        "rotation_ns": max((m["rotation_ns"] for m in departures if m["rotation_ns"] is not None), default=None),
+        "last_on_dead_rtts": worst_of([m["rtts"] for m in departures]),
+        "last_on_dead_over_rotation": worst_of([m["over_rotation"] for m in departures]),
+        "losses_per_ev": None if worst is None else worst["losses"],
+        "losses_per_ev_bound": None if worst is None else worst["bound"],
+        "ev_loss_excess": worst_of([m["excess"] for m in departures]),
     }

@@ -1,7 +1,7 @@
-"""From a run's raw files to tables. The only module that reads agents' logs; it never touches a network.
+"""Tables from the raw files of a run. Only this module reads the agents' logs; it never uses a network.
 
-A run's directory holds ``run.json`` and ``runner.jsonl`` (scenarios.run.one_run) and one ``h<i>.jsonl`` per agent. Everything else in
-a results directory is computed from these, so a later version can compute it again. docs/results.md describes the columns.
+The directory of a run holds ``run.json`` and ``runner.jsonl`` (scenarios.run.one_run) and one ``h<i>.jsonl`` per agent. Everything else in
+a results directory is computed from these files, so that a later version can compute it again. docs/results.md describes the columns.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from topologies import Fabric
 from topologies.addressing import ev_fields
 
 DROPS = ("drop_tail_packets", "drop_link_down_packets", "drop_trim_failed", *SWITCH_DROPS, "drop_bridge", "flushed_packets")
-"""Port counters that say why a packet went no further. A trimmed packet goes on: it is none of them."""
+"""Port counters of dropped packets, by cause. A trimmed packet is forwarded, so it is not among them."""
 DROPS_AT_SENDING = ("drop_tail_packets", "drop_link_down_packets")
-"""Those that the egress side counts, within the sender's system call."""
+"""The drops that egress counts within the sender's system call."""
 DROPS_AT_ARRIVAL = ("drop_fault_loss", "drop_fault_path")
-"""What injected faults take from a host's port after it was counted as arrived there."""
+"""Packets that injected faults drop at a host port after they were counted as arrived there."""
 AGENT_DROPS = ("tx_refused", "rx_ring_drops")
-"""Agent counters that do: refused by the kernel (port down), dropped by the receive socket."""
+"""Agent counters of dropped packets: refused by the kernel (port down), dropped by the receive socket."""
 _PORT_KEYS = ("port", "node", "peer", "link", "plane", "kind")
 _GAUGES = ("backlog_bytes", "backlog_packets", "backlog_mean_bytes", "backlog_peak_bytes", "backlog_high_peak_bytes")
 _EVENT_KINDS = frozenset(
@@ -42,11 +42,11 @@ _EVENT_KINDS = frozenset(
 _COLUMNS = ("t", "kind", "host", "peer", "ev", "from", "to", "cause", "psn", "count", "name", "on", "phase")
 
 REFUSED = ("rx_bad", "rx_refused", "rx_foreign", "rx_too_many", "rx_unsupported", "rx_not_connected")
-"""Counters of frames that reached an agent and were refused; none has a place in a run where nobody injects any."""
+"""Counters of frames that reached an agent and were refused. They must be 0 in a run in which no such frames are injected."""
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Objects of a JSONL file; a half-written last line (the writer was killed) is left out."""
+    """The objects of a JSONL file; an incomplete last line (its writer was killed) is left out."""
     if not path.is_file():
         return
     decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -60,7 +60,7 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 @dataclass
 class Run:
-    """One run as its files tell it."""
+    """One run, read from its files."""
 
     directory: Path
 
@@ -78,13 +78,13 @@ class Run:
 
     @cached_property
     def lines(self) -> list[dict[str, Any]]:
-        """Every agent's log and the runner's journal, by time. ``host`` -1 is the runner."""
-        out = [{"host": -1, **line} for line in read_lines(self.directory / "runner.jsonl")]
+        """The lines of all agents' logs and of the runner's journal, by time. ``host`` -1 is the runner."""
+        lines = [{"host": -1, **line} for line in read_lines(self.directory / "runner.jsonl")]
         for path in sorted(self.directory.glob("h*.jsonl")):
             host = int(path.stem[1:])
-            out += [{"host": host, **line} for line in read_lines(path)]
-        out.sort(key=lambda line: int(line.get("t", 0)))
-        return out
+            lines += [{"host": host, **line} for line in read_lines(path)]
+        lines.sort(key=lambda line: int(line.get("t", 0)))
+        return lines
 
     def of(self, *kinds: str) -> list[dict[str, Any]]:
         return [line for line in self.lines if line.get("kind") in kinds]
@@ -106,16 +106,16 @@ class Run:
 
     @cached_property
     def step_times(self) -> pd.Series[Any]:
-        """Time of each measured step that every rank finished: the slowest rank's, ns, by step."""
+        """The time of the slowest rank, ns, for each measured step that all ranks finished."""
         frame = self.steps[~self.steps["warmup"].astype(bool)]
         if frame.empty:
             return pd.Series(dtype="int64")
-        took = (frame["end_ns"] - frame["start_ns"]).groupby(frame["step"]).agg(["max", "count"])
-        return took.loc[took["count"] == len(self.record["ranks"]), "max"].astype("int64")
+        durations = (frame["end_ns"] - frame["start_ns"]).groupby(frame["step"]).agg(["max", "count"])
+        return durations.loc[durations["count"] == len(self.record["ranks"]), "max"].astype("int64")
 
     @cached_property
     def window(self) -> tuple[int, int]:
-        """First measured step's begin to last step's end, ns; the run's own window if no step was measured, or it has none."""
+        """From the begin of the first measured step to the end of the last, ns; the window of ``run.json`` if there are no steps."""
         frame = self.steps[~self.steps["warmup"].astype(bool)]
         if frame.empty:
             begin, end = self.record["window"]
@@ -126,7 +126,7 @@ class Run:
 
     @cached_property
     def events(self) -> pd.DataFrame:
-        """Faults, EV state changes, losses, retransmissions on one monotonic clock; rarer fields as JSON in ``detail``."""
+        """Faults, EV state changes, losses and retransmissions on one monotonic clock; rare fields as JSON in ``detail``."""
         rows = []
         for line in self.of(*_EVENT_KINDS):
             detail = {k: v for k, v in line.items() if k not in _COLUMNS}
@@ -173,14 +173,14 @@ class Run:
 
     @cached_property
     def flows(self) -> pd.DataFrame:
-        """Payload bytes placed per flow and bin, as its receiver counted: ``t_ns`` (bin start), ``bin_ns``, ``rx_bytes``."""
+        """Payload bytes per flow and bin, as counted by the receiver: ``t_ns`` (bin start), ``bin_ns``, ``rx_bytes``."""
         names = [flow["name"] for flow in self.named_flows]
         rows = [(self.key, line["host"], names[line["flow"]], line["t"], line["bin_ns"], line["rx"]) for line in self.of("flow")]
         return pd.DataFrame(rows, columns=["run", "host", "flow", "t_ns", "bin_ns", "rx_bytes"])
 
     @cached_property
     def messages(self) -> pd.DataFrame:
-        """One row per message, written by its sender when it was complete."""
+        """One row per message, which its sender wrote when the message was complete."""
         names = [flow["name"] for flow in self.named_flows]
         keys = ("number", "bytes", "start_ns", "end_ns")
         rows = [(self.key, line["host"], names[line["flow"]], *(line[k] for k in keys)) for line in self.of("message")]
@@ -188,13 +188,13 @@ class Run:
 
     @cached_property
     def queues(self) -> pd.DataFrame:
-        """Samples of the backlog of the ports that were watched, bytes of the data class."""
+        """Samples of the backlog of the watched ports, bytes of the data class."""
         rows = [(self.key, line["t"], line["port"], line["bytes"]) for line in read_lines(self.directory / "queues.jsonl")]
         return pd.DataFrame(rows, columns=["run", "t_ns", "port", "bytes"])
 
     @cached_property
     def evs(self) -> pd.DataFrame:
-        """Packets per EV and bin, as their sender counted; an EV that sent nothing in a bin has no row."""
+        """Packets per EV and bin, as counted by the sender; there is no row for an EV without packets in a bin."""
         rows = [
             (self.key, line["host"], line["peer"], line["t"], line["bin_ns"], int(ev), *ev_fields(int(ev)), packets)
             for line in self.of("evs")
@@ -204,7 +204,7 @@ class Run:
 
     @cached_property
     def cwnd(self) -> pd.DataFrame:
-        """Window, bytes in flight and smoothed RTT per sending queue pair, once per bin; ``rate_bps`` where it has a rate."""
+        """Window, bytes in flight and smoothed RTT per sending queue pair and bin; ``rate_bps`` for queue pairs with a rate."""
         names = [flow["name"] for flow in self.named_flows]
         keys = ("peer", "qpn", "cwnd", "in_flight", "srtt_ns", "rate_bps")
         rows = [(self.key, line["host"], names[line["flow"]], line["t"], *(line.get(k) for k in keys)) for line in self.of("cwnd")]
@@ -215,14 +215,14 @@ class Run:
 
     @cached_property
     def counters(self) -> pd.DataFrame:
-        """Every port's counters over this run (gauges as they stood at its end)."""
+        """Counters of all ports over this run (gauges: their values at its end)."""
         frame = pd.DataFrame(port_rows(self.record))
         frame.insert(0, "run", self.key)
         return frame
 
     @cached_property
     def agents(self) -> pd.DataFrame:
-        """Engine counters at the end: run, host, counter, value."""
+        """Engine counters at the end of the run: run, host, counter, value."""
         rows = [
             {"run": self.key, "host": int(h), "counter": k, "value": int(v)} for h, c in agent_counters(self).items() for k, v in c.items()
         ]
@@ -230,25 +230,25 @@ class Run:
 
 
 def port_rows(record: dict[str, Any]) -> list[dict[str, Any]]:
-    """Port counters of a run: after minus before, matched by port."""
+    """Counters of each port over a run: the value after it, less the value before it."""
     before = {row["port"]: row for row in record.get("counters_before", [])}
     rows = []
     for row in record.get("counters_after", []):
-        was = before.get(row["port"], {})
-        made = {k: v if k in _PORT_KEYS or k in _GAUGES else int(v) - int(was.get(k, 0)) for k, v in row.items()}
-        if "met_packets" in made:  # what this run's packets met
-            made["backlog_mean_bytes"] = mean_backlog(made)
-        if "backlog_peak_bytes" in made:  # kept for the fabric's life: known of this run only if it raised it
-            peak = int(made["backlog_peak_bytes"])
-            made["raised_peak_bytes"] = peak if peak > int(was.get("backlog_peak_bytes", 0)) else None
-        rows.append(made)
+        earlier = before.get(row["port"], {})
+        difference = {k: v if k in _PORT_KEYS or k in _GAUGES else int(v) - int(earlier.get(k, 0)) for k, v in row.items()}
+        if "met_packets" in difference:  # the mean is over packets of this run
+            difference["backlog_mean_bytes"] = mean_backlog(difference)
+        if "backlog_peak_bytes" in difference:  # of the fabric's whole life: known for this run only if it raised it
+            peak = int(difference["backlog_peak_bytes"])
+            difference["raised_peak_bytes"] = peak if peak > int(earlier.get("backlog_peak_bytes", 0)) else None
+        rows.append(difference)
     return rows
 
 
 def port_peaks(record: dict[str, Any]) -> dict[str, int]:
-    """Port -> largest backlog that its counters saw in this run, bytes.
+    """Port -> largest backlog in this run, bytes, from the counters.
 
-    Counters keep it over a fabric's whole life, so a port is left out if an earlier run had a backlog as large.
+    Counters keep the peak for the fabric's whole life, so a port is left out if an earlier run had a backlog as large.
     """
     before = {row["port"]: int(row.get("backlog_peak_bytes", 0)) for row in record.get("counters_before", [])}
     after = {row["port"]: int(row.get("backlog_peak_bytes", 0)) for row in record.get("counters_after", [])}
@@ -256,7 +256,7 @@ def port_peaks(record: dict[str, Any]) -> dict[str, int]:
 
 
 def agent_counters(run: Run) -> dict[str, dict[str, int]]:
-    """Engine counters by host: as asked at the end, else the last the agent logged itself."""
+    """Engine counters by host: the values read at the end, else the last values that the agent logged itself."""
     if "agent_counters" in run.record:
         return dict(run.record["agent_counters"])
     skip = ("t", "kind", "host")
@@ -264,7 +264,7 @@ def agent_counters(run: Run) -> dict[str, dict[str, int]]:
 
 
 def books(record: dict[str, Any]) -> dict[str, Any]:
-    """Where every packet of a run went: sent = delivered + lost (by cause) + on_the_way + unexplained. ``on_the_way``: in a port's queue or
+    """The books of a run, in packets: sent = delivered + lost (by cause) + on_the_way + unexplained. ``on_the_way``: in a port's queue or
     in a delay line when the books were closed. Background traffic has an account of its own.
     """
     agents = list(record.get("agent_counters", {}).values())
@@ -276,9 +276,9 @@ def books(record: dict[str, Any]) -> dict[str, Any]:
 
     causes = {key.removesuffix("_packets"): sum(int(row.get(key, 0)) for row in ports) for key in DROPS}
     causes |= {key: total(key) for key in AGENT_DROPS}
-    # What a host's own port drops, the kernel reports to the sending agent as well: one loss, told twice.
-    told = sum(int(row.get(key, 0)) for row in ports if of_host(row) for key in DROPS_AT_SENDING)
-    causes["tx_refused"] = max(0, causes["tx_refused"] - told)
+    # The kernel reports a drop at a host's port to the sending agent as well: that loss is in both counters.
+    refused_at_ports = sum(int(row.get(key, 0)) for row in ports if of_host(row) for key in DROPS_AT_SENDING)
+    causes["tx_refused"] = max(0, causes["tx_refused"] - refused_at_ports)
     sent, delivered, lost = total("tx_packets"), total("rx_packets"), sum(causes.values())
     if record.get("kind") in KERNEL_KINDS:
         sent, delivered = kernel_frames(port_rows(record))
@@ -300,8 +300,8 @@ def books(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def kernel_frames(rows: list[dict[str, Any]]) -> tuple[int, int]:
-    """(sent, delivered) of a run on the kernel's sockets, whose agents see no frames: what the hosts' kernels handed to their ports and got
-    from them. ``rows`` with background traffic in them: a frame of that which a fault drops at a host's port has arrived nowhere.
+    """(sent, delivered) of a run on the kernel's sockets, whose agents see no frames: the frames that the hosts' kernels handed to their
+    ports and received from them. ``rows`` include background traffic, whose frames do not arrive if a fault drops them at a host port.
     """
     sent = delivered = 0
     for row in filter(of_host, rows):
@@ -313,7 +313,7 @@ def kernel_frames(rows: list[dict[str, Any]]) -> tuple[int, int]:
 
 
 def cable_gaps(record: dict[str, Any]) -> list[dict[str, Any]]:
-    """Cables and switches whose own books do not balance over a run that ended quietly; [] if all do, or if nobody counted."""
+    """Cables and switches whose books do not balance over a run that ended well; [] if all balance, or without counters."""
     rows = port_rows(record)
     if record.get("outcome") != "done" or not all("admitted_bytes" in row and "peer" in row for row in rows):
         return []
@@ -321,7 +321,7 @@ def cable_gaps(record: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def load_runs(directory: Path) -> list[Run]:
-    """The runs of a results directory, in the order they ran; simulated ones begin at one time, and come by their names."""
+    """The runs of a results directory, in the order in which they ran; simulated ones, which all begin at one time, by name."""
     runs = [Run(path.parent) for path in (directory / "raw").glob("*/run.json")]
     return sorted(runs, key=lambda run: (int(run.record["window"][0]), run.key))
 
@@ -330,17 +330,17 @@ TABLES = ("steps", "events", "counters", "goodput", "agents", "flows", "messages
 
 
 def tables_of(run: Run) -> dict[str, pd.DataFrame]:
-    """Every table of a run, by name; what was read for them is not kept."""
+    """All tables of a run, by name; the log lines that were read for them are released."""
     fresh = Run(run.directory)
     return {name: getattr(fresh, name) for name in TABLES}
 
 
 def write_tables(runs: list[Run], directory: Path) -> None:
-    """Every table as Parquet. One run's log is in memory at a time, and of the others their tables."""
-    read = [tables_of(run) for run in runs]
+    """Write all tables as Parquet. Only one run's log is in memory at a time, beside the tables of all runs."""
+    per_run = [tables_of(run) for run in runs]
     for name in TABLES:
-        every = [tables.pop(name) for tables in read]
-        frames = [frame for frame in every if not frame.empty]
-        table = pd.concat(frames, ignore_index=True) if frames else every[0] if every else pd.DataFrame()
+        all_frames = [tables.pop(name) for tables in per_run]
+        frames = [frame for frame in all_frames if not frame.empty]
+        table = pd.concat(frames, ignore_index=True) if frames else all_frames[0] if all_frames else pd.DataFrame()
         with replacing(directory / f"{name}.parquet") as part:
             table.to_parquet(part, index=False)

@@ -1,6 +1,6 @@
-"""What was broken when, as a run's journal tells it: the ground that all figures of failures stand on.
+"""Outages of a run, from its journal: what was broken when. All figures of failures build on them.
 
-Called by the modules of figures. Pure: a run's files in, stretches of time and sets of cables and EVs out.
+Called by the modules of figures. Pure: turns the files of a run into stretches of time and sets of cables and EVs.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from topologies.theory import COLLECTIVES, collective_phases
 
 ENDLESS = 1 << 62
 LATE_RTTS = 4
-"""A verdict may fall so many base RTTs after a fault was mended, on what was sent before [ours]."""
+"""Base RTTs after the end of a fault in which a verdict may still concern packets sent before [ours]."""
 NO_LOSS = frozenset(("trim", "trimmed", "nack", "port", "no room"))
-"""Rules of ``loss`` events that tell of no packet lost on the way: it was trimmed, or never left its host."""
+"""Rules of ``loss`` events for packets that were not lost on the way: they were trimmed, or never left their host."""
 
 
 def kind_of(name: str) -> Kind:
-    """Its entry in the catalogue; for a kind that only another version has, one that does nothing."""
+    """The entry of a kind of fault in the catalogue; for a kind of another version, an entry without effects."""
     return KINDS.get(name, Kind())
 
 
 @dataclass(frozen=True)
 class Outage:
-    """One stretch of time in which something was broken; of a flapping link each time that it was down."""
+    """One stretch of time in which something was broken; for a flapping link, one for each time that it was down."""
 
     fault: str
     kind: str
@@ -38,9 +38,9 @@ class Outage:
     begin: int
     end: int  # ENDLESS: not mended in this run
     links: tuple[str, ...]
-    to: str = ""  # of destination-loss: the host
+    to: str = ""  # for destination-loss: the host
     probability: float = 1.0
-    direction: str = "both"  # up: what goes away from the hosts
+    direction: str = "both"  # up: packets that travel away from the hosts
 
     @property
     def entry(self) -> Kind:
@@ -52,48 +52,48 @@ class Outage:
 
     @property
     def dead(self) -> bool:
-        """Whether its cables carry nothing meanwhile."""
+        """Whether its cables carry nothing during the outage."""
         return self.entry.takes
 
     @property
     def kills(self) -> bool:
-        """Whether a path that it hits delivers nothing."""
+        """Whether a path that the outage hits delivers nothing."""
         return self.dead or (self.entry.loses and self.probability >= 1)
 
 
-def outages(run: Run) -> list[Outage]:
-    """By begin. A fault's journal has begin and heal, and where it goes by cycles also down and up."""
+def outages_of(run: Run) -> list[Outage]:
+    """The outages of a run, by begin. A fault has the phases begin and heal in the journal; a cyclic fault also has down and up."""
     lines = run.of("fault")
     cycles = {line["name"] for line in lines if line["phase"] == "down"}
-    found = []
+    outages = []
     for i, line in enumerate(lines):
         cyclic = line["name"] in cycles
         if line["phase"] != ("down" if cyclic else "begin"):
             continue
-        over = ("up", "heal") if cyclic else ("heal",)
-        end = next((later["t"] for later in lines[i + 1 :] if later["name"] == line["name"] and later["phase"] in over), ENDLESS)
-        links = next((one["links"] for one in lines if one["name"] == line["name"] and one["phase"] == "begin"), ())
+        end_phases = ("up", "heal") if cyclic else ("heal",)
+        end = next((later["t"] for later in lines[i + 1 :] if later["name"] == line["name"] and later["phase"] in end_phases), ENDLESS)
+        links = next((other["links"] for other in lines if other["name"] == line["name"] and other["phase"] == "begin"), ())
         keys = line.get("keys", {})
         to, probability = str(keys.get("to", "")), float(keys.get("probability", 1.0))
-        way = str(keys.get("direction", "both"))
-        found.append(Outage(line["name"], line["fault"], line["on"], line["t"], end, tuple(links), to, probability, way))
-    return found
+        direction = str(keys.get("direction", "both"))
+        outages.append(Outage(line["name"], line["fault"], line["on"], line["t"], end, tuple(links), to, probability, direction))
+    return outages
 
 
 @lru_cache(maxsize=1024)
 def _cables(fabric: Fabric, src: int, dst: int, direction: str) -> dict[int, frozenset[str]]:
-    """EV -> the cables that its path takes in a direction: the first half of a path goes up, the second down."""
-    made = {}
+    """EV -> the cables of its path in a direction: the first half of a path goes up, the second half goes down."""
+    cables = {}
     for ev in path_evs(fabric, src, dst):
         names = [link.name for link in path_links(fabric, src, dst, ev)]
         half = len(names) // 2
-        made[ev] = frozenset({"up": names[:half], "down": names[half:]}.get(direction, names))
-    return made
+        cables[ev] = frozenset({"up": names[:half], "down": names[half:]}.get(direction, names))
+    return cables
 
 
 @lru_cache(maxsize=16384)
-def hit(fabric: Fabric, outage: Outage, src: int, dst: int) -> frozenset[int]:
-    """The EVs from ``src`` to ``dst`` whose packets it drops, all or some."""
+def hit_evs(fabric: Fabric, outage: Outage, src: int, dst: int) -> frozenset[int]:
+    """The EVs from ``src`` to ``dst`` of which an outage drops some or all packets."""
     entry = outage.entry
     if src == dst or not (entry.takes or entry.loses) or not outage.probability:
         return frozenset()
@@ -101,18 +101,18 @@ def hit(fabric: Fabric, outage: Outage, src: int, dst: int) -> frozenset[int]:
     return frozenset(ev for ev, cables in paths.items() if entry.hits(outage, src, dst, ev, cables))
 
 
-def dead_at(found: Iterable[Outage], t: int) -> frozenset[str]:
+def dead_at(outages: Iterable[Outage], t: int) -> frozenset[str]:
     """Cables that carry nothing at ``t``."""
-    return frozenset(link for outage in found if outage.dead and outage.begin <= t < outage.end for link in outage.links)
+    return frozenset(link for outage in outages if outage.dead and outage.begin <= t < outage.end for link in outage.links)
 
 
-def changes(found: Iterable[Outage]) -> list[int]:
-    """When cables died or came back, in order."""
-    return sorted({t for outage in found if outage.dead for t in (outage.begin, outage.end) if t < ENDLESS})
+def changes(outages: Iterable[Outage]) -> list[int]:
+    """The times at which cables went down or came back, in order."""
+    return sorted({t for outage in outages if outage.dead for t in (outage.begin, outage.end) if t < ENDLESS})
 
 
 def sending_pairs(run: Run) -> list[tuple[int, int]]:
-    """(sender, receiver) hosts between which the run's data flow."""
+    """The pairs (sending host, receiving host) of the run's data."""
     hosts = run.record["ranks"]
     if run.named_flows:
         return list(dict.fromkeys((hosts[flow["src"]], hosts[flow["dst"]]) for flow in run.named_flows))
@@ -123,7 +123,7 @@ def sending_pairs(run: Run) -> list[tuple[int, int]]:
 
 
 def peers_at_once(run: Run, host: int) -> int:
-    """To how many others a host sends at the same time."""
+    """Number of hosts to which a host sends at the same time."""
     hosts = run.record["ranks"]
     if run.named_flows:
         return max(1, len({flow["dst"] for flow in run.named_flows if hosts[flow["src"]] == host}))
@@ -131,15 +131,15 @@ def peers_at_once(run: Run, host: int) -> int:
     return max(1, *counts)
 
 
-def began(run: Run, host: int | None = None) -> int:
-    """When a host's traffic began, or anybody's, ns, warm-up included: its first flow or step, else when the agents were told."""
+def traffic_start(run: Run, host: int | None = None) -> int:
+    """When the traffic of a host, or of any host, began, ns, with warm-up: its first flow or step, else when the agents started."""
     if "t0" in run.record:
         hosts = run.record["ranks"]
         return int(run.record["t0"]) + min((f["start_ns"] for f in run.named_flows if host in (None, hosts[f["src"]])), default=0)
-    told = [line["start_ns"] for line in run.of("step") if host in (None, line["host"])]
-    return int(min(told or [line["t"] for line in run.of("start") if line["host"] == -1], default=run.record["window"][0]))
+    starts = [line["start_ns"] for line in run.of("step") if host in (None, line["host"])]
+    return int(min(starts or [line["t"] for line in run.of("start") if line["host"] == -1], default=run.record["window"][0]))
 
 
 def path_lines(run: Run, *kinds: str) -> list[dict[str, Any]]:
-    """Lines of an agent's log that name a peer and an EV."""
+    """The log lines of some kinds that name a peer and an EV."""
     return [line for line in run.of(*kinds) if line.get("peer") is not None and line.get("ev") is not None]

@@ -1,4 +1,4 @@
-"""NIC ports that go down and come back under flows: what both directions settle at, how soon, and whether planes stay equally loaded.
+"""NIC ports that go down and come back under flows: the goodput to which both directions settle, how soon, and the load of the planes.
 
 Called by scenarios.figures.failures. Pure. docs/results.md says what each key means.
 """
@@ -17,77 +17,77 @@ from scenarios.figures.measure import Run
 from scenarios.figures.outages import Outage, changes, dead_at
 
 SETTLE_RTTS = 20
-"""What passes sooner after a change is not part of what it settles at (the issue's figure)."""
+"""Base RTTs after a change that are left out of the goodput to which it settles (the issue's figure)."""
 SLIDING_RTTS = 20
-"""Goodput is judged over windows of so many base RTTs: a bin of two holds some 20 packets per plane, too few to tell 3 % [ours]."""
+"""Goodput is judged over windows of so many base RTTs: a bin of two has about 20 packets per plane, too few to resolve 3 % [ours]."""
 TOLERANCE = 0.03
-"""Settled is what stays within this of what is expected (the issue's figure); see :func:`settled_ns` for a packet more."""
+"""Goodput has settled if it stays this close to what is expected (the issue's figure); :func:`settled_ns` allows a packet more."""
 JUDGED_RTTS = 40
-"""A phase shorter than this is not judged [ours]."""
+"""Base RTTs that a phase must last to be judged [ours]."""
 FEWEST_PACKETS = 1000
-"""Per plane, for the comparison of planes (the issue's figure)."""
+"""Packets per plane that the comparison of planes needs (the issue's figure)."""
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A stretch in which a host has the same NIC ports; it begins with a change of them."""
+    """A stretch of time in which the set of a host's live NIC ports does not change; it begins with such a change."""
 
     host: int
     begin: int
     end: int
     live: tuple[int, ...]  # planes
-    down: tuple[int, ...]  # planes whose port went down when it began
-    up: tuple[int, ...]  # and those whose port came back
+    down: tuple[int, ...]  # planes whose port went down when the phase began
+    up: tuple[int, ...]  # planes whose port came back when the phase began
 
 
 def live_planes(run: Run, host: int, dead: frozenset[str]) -> tuple[int, ...]:
-    """Planes whose NIC port of a host has a carrier."""
+    """Planes on which a host's NIC port has a carrier."""
     return tuple(link.plane for link in run.fabric.links if link.kind == "nic" and link.a.node == f"h{host}" and link.name not in dead)
 
 
-def phases(run: Run, found: Sequence[Outage], host: int) -> list[Phase]:
-    """A host's phases while all flows send, those after the first change of its ports; [] if none changes."""
+def phases(run: Run, outages: Sequence[Outage], host: int) -> list[Phase]:
+    """The phases of a host after the first change of its ports, while all flows send; [] if no port changes."""
     window = all_on(run)
     if window is None:
         return []
     marks: list[tuple[int, tuple[int, ...]]] = []
-    for t in [window[0], *(t for t in changes(found) if window[0] < t < window[1])]:
-        live = live_planes(run, host, dead_at(found, t))
+    for t in [window[0], *(t for t in changes(outages) if window[0] < t < window[1])]:
+        live = live_planes(run, host, dead_at(outages, t))
         if not marks or marks[-1][1] != live:
             marks.append((t, live))
     ends = [t for t, _ in marks[1:]] + [window[1]]
-    out = []
-    for (_, was), (begin, live), end in zip(marks, marks[1:], ends[1:], strict=False):
-        down, up = tuple(p for p in was if p not in live), tuple(p for p in live if p not in was)
-        out.append(Phase(host, begin, end, live, down, up))
-    return out
+    result = []
+    for (_, before), (begin, live), end in zip(marks, marks[1:], ends[1:], strict=False):
+        down, up = tuple(p for p in before if p not in live), tuple(p for p in live if p not in before)
+        result.append(Phase(host, begin, end, live, down, up))
+    return result
 
 
 def goodput_of(run: Run, names: Sequence[str]) -> pd.DataFrame:
-    """Bytes per bin of some flows together, as their receivers counted: ``t_ns``, ``bin_ns``, ``rx_bytes``; silent bins included."""
-    mine = run.flows[run.flows["flow"].isin(list(names))]
-    if mine.empty:
+    """Bytes per bin of some flows together, as counted by their receivers: ``t_ns``, ``bin_ns``, ``rx_bytes``. Empty bins have 0."""
+    flow_bins = run.flows[run.flows["flow"].isin(list(names))]
+    if flow_bins.empty:
         return pd.DataFrame({"t_ns": [], "bin_ns": [], "rx_bytes": []})
-    bin_ns = int(mine["bin_ns"].max())
-    total = mine.groupby("t_ns")["rx_bytes"].sum()
-    every = range(int(total.index.min()), int(total.index.max()) + 1, bin_ns)
-    grid = [t for t in every if t not in total.index]  # a bin without any byte has no line
-    total = pd.concat([total, pd.Series(0, index=grid)]).sort_index()
+    bin_ns = int(flow_bins["bin_ns"].max())
+    total = flow_bins.groupby("t_ns")["rx_bytes"].sum()
+    starts = range(int(total.index.min()), int(total.index.max()) + 1, bin_ns)
+    silent = [t for t in starts if t not in total.index]  # agents log no line for an empty bin
+    total = pd.concat([total, pd.Series(0, index=silent)]).sort_index()
     return pd.DataFrame({"t_ns": total.index.to_numpy(), "bin_ns": bin_ns, "rx_bytes": total.to_numpy()})
 
 
 def mean_share(bins: pd.DataFrame, line_bps: float, begin: int, end: int) -> float | None:
-    """Of the line between two times; None if nothing lies between them."""
+    """Mean goodput between two times, as a share of the line; None if the interval is empty."""
     rate = rate_in(bins, (begin, end)) if begin < end else None
     return None if rate is None else rate / line_bps
 
 
 def settled_ns(bins: pd.DataFrame, line_bps: float, expected: float, begin: int, end: int, width: int, edge_bytes: int = 0) -> int | None:
-    """Time from ``begin`` to the first window of ``width`` ns that is within 3 % of ``expected`` (of the line), as is all that follows, up
-    to ``end``, on average [ours]: a stall of the machine long afterwards is no part of settling.
+    """Time from ``begin`` to the first window of ``width`` ns whose goodput is within 3 % of ``expected`` (a share of the line), if the
+    mean from that window to ``end`` is too [ours]: a stall of the machine long afterwards is no part of settling.
 
-    Windows begin where bins do. None if there is no such window. ``edge_bytes``: what the edges of a window may cut off, a packet on each
-    plane; so much more a window may be off [ours].
+    Windows begin where bins begin. None if there is no such window. ``edge_bytes``: what the edges of a window may cut off, a packet on
+    each plane; a window may deviate by so much more [ours].
     """
 
     def near(t: int, until: int) -> bool:
@@ -98,79 +98,79 @@ def settled_ns(bins: pd.DataFrame, line_bps: float, expected: float, begin: int,
     return next((t - begin for t in starts if near(t, t + width) and near(t, end)), None)
 
 
-def rows_of(run: Run, found: Sequence[Outage]) -> list[dict[str, Any]]:
-    """``ports``: per host, phase and direction of a run of flows."""
+def rows_of(run: Run, outages: Sequence[Outage]) -> list[dict[str, Any]]:
+    """``ports``: one row per host, direction and phase of a run of flows."""
     hosts, fabric = run.record["ranks"], run.fabric
     line, rtt = fabric.host_rate * fabric.payload_share, fabric.base_rtt_ns
     rows: list[dict[str, Any]] = []
     for host in sorted(hosts):
-        made = phases(run, found, host)
-        for direction, end in (("sent", "src"), ("received", "dst")) if made else ():
-            names = [flow["name"] for flow in run.named_flows if hosts[flow[end]] == host and flow["for_ns"] is not None]
+        host_phases = phases(run, outages, host)
+        for direction, endpoint in (("sent", "src"), ("received", "dst")) if host_phases else ():
+            names = [flow["name"] for flow in run.named_flows if hosts[flow[endpoint]] == host and flow["for_ns"] is not None]
             bins = goodput_of(run, names)
             if bins.empty:
                 continue
-            for phase in made:
+            for phase in host_phases:
                 if phase.end - phase.begin < JUDGED_RTTS * rtt:
                     continue
                 expected = len(phase.live) / fabric.planes
                 share = mean_share(bins, line, phase.begin + SETTLE_RTTS * rtt, phase.end)
-                took = None
+                settled = None
                 if expected:
                     edge = len(phase.live) * fabric.mtu
-                    took = settled_ns(bins, line, expected, phase.begin, phase.end, SLIDING_RTTS * rtt, edge)
+                    settled = settled_ns(bins, line, expected, phase.begin, phase.end, SLIDING_RTTS * rtt, edge)
                 rows.append(
                     {
                         "host": f"h{host}", "direction": direction, "phase": "down" if phase.down else "up",
                         "planes": list(phase.down or phase.up), "at_ns": phase.begin, "until_ns": phase.end, "live": len(phase.live),
                         "expected": expected, "share": share,
                         "error": None if share is None or not expected else abs(share / expected - 1),
-                        "settled_rtts": None if took is None else took / rtt,
+                        "settled_rtts": None if settled is None else settled / rtt,
                     }
                 )  # fmt: skip
     return rows
 
 
-def plane_loads(run: Run, found: Sequence[Outage], pairs: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
-    """``plane_loads``: first transmissions per plane beside an equal share on each plane that was up, over phases with some port down.
+def plane_loads(run: Run, outages: Sequence[Outage], pairs: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
+    """``plane_loads``: first transmissions per plane, and an equal share for each plane that was up, over the phases with some port down.
 
-    One row per host whose ports changed and host that sends: itself, and whoever sends to it alone. ``deviation`` is the largest
-    over planes of which an equal share is 1,000 packets or more; None if there is none.
+    One row for each host whose ports changed and each sender: the host itself, and the hosts that send only to it. ``deviation``: the
+    largest over planes whose equal share is 1,000 packets or more; None without such a plane.
     """
     fabric, rtt = run.fabric, run.fabric.base_rtt_ns
     rows = []
     for host in sorted(run.record["ranks"]):
-        partial = [p for p in phases(run, found, host) if 0 < len(p.live) < fabric.planes]
+        reduced_phases = [p for p in phases(run, outages, host) if 0 < len(p.live) < fabric.planes]
         senders = {a for a, _ in pairs if a == host} | {a for a, b in pairs if b == host and sum(x == a for x, _ in pairs) == 1}
-        for sender in sorted(senders) if partial else ():
+        for sender in sorted(senders) if reduced_phases else ():
             sent, equal = [0.0] * fabric.planes, [0.0] * fabric.planes
-            for phase in partial:
-                mine = run.goodput[(run.goodput["host"] == sender)]
-                inside = (mine["t_ns"] >= phase.begin + SETTLE_RTTS * rtt) & (mine["t_ns"] + mine["bin_ns"] <= phase.end)
-                packets = mine[inside].groupby("plane")["tx_bytes"].sum() / fabric.mtu
+            for phase in reduced_phases:
+                bins = run.goodput[(run.goodput["host"] == sender)]
+                inside = (bins["t_ns"] >= phase.begin + SETTLE_RTTS * rtt) & (bins["t_ns"] + bins["bin_ns"] <= phase.end)
+                packets = bins[inside].groupby("plane")["tx_bytes"].sum() / fabric.mtu
                 total = float(packets.sum())
                 for plane in range(fabric.planes):
                     sent[plane] += float(packets.get(plane, 0.0))
                 for plane in phase.live:
                     equal[plane] += total / len(phase.live)
-            enough = [abs(got / fair - 1) for got, fair in zip(sent, equal, strict=True) if fair >= FEWEST_PACKETS]
+            deviations = [abs(count / fair - 1) for count, fair in zip(sent, equal, strict=True) if fair >= FEWEST_PACKETS]
             rows.append(
                 {
                     "host": f"h{host}", "sender": f"h{sender}", "packets": [round(n) for n in sent], "equal": [round(n) for n in equal],
-                    "deviation": max(enough, default=None),
+                    "deviation": max(deviations, default=None),
                 }
             )  # fmt: skip
     return rows
 
 
-def figures(run: Run, found: Sequence[Outage], pairs: Sequence[tuple[int, int]]) -> dict[str, Any]:
-    """What a run of flows in which NIC ports changed adds to its entry in summary.json; nothing for other runs."""
+def figures(run: Run, outages: Sequence[Outage], pairs: Sequence[tuple[int, int]]) -> dict[str, Any]:
+    """The keys that a run of flows in which NIC ports changed adds to its entry in summary.json; {} for other runs."""
     if not run.named_flows:
         return {}
-    rows = rows_of(run, found)
+    rows = rows_of(run, outages)
     if not rows:
         return {}
-    loads = plane_loads(run, found, pairs)
+    loads = plane_loads(run, outages, pairs)
     known = [row["deviation"] for row in loads if row["deviation"] is not None]
     down, up = ([row for row in rows if row["phase"] == phase] for phase in ("down", "up"))
     return {

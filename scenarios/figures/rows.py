@@ -1,6 +1,6 @@
-"""Runs as rows of one flat table: independent variables first, then every figure. ``runs.csv`` and ``runs.parquet``, as the runs go.
+"""Runs as rows of one flat table: independent variables first, then all figures. Written to ``runs.csv`` and ``runs.parquet``.
 
-Called by the runner after each run, and by whoever compares. A row comes from a run's entry in summary.json and nothing else.
+Called by the runner after each run, and by comparisons. A row depends only on the run's entry in summary.json.
 """
 
 from __future__ import annotations
@@ -14,64 +14,64 @@ import pandas as pd
 from scenarios.figures.writing import replacing
 
 VARIABLES = ("scenario", "transport", "kind", "fabric", "workload", "placement", "seed")
-"""Columns that say what was run; one per key of the sweep follows. All others say what came of it."""
+"""Columns of the independent variables; one column per key of the sweep follows. All other columns are results."""
 FIRST_FIGURE = "ranks"
-"""The column after them: what lies between is the sweep's."""
+"""The first column of results: the columns between ``seed`` and this one are keys of the sweep."""
 Scalar = str | int | float | bool | None
 
 
 def row(entry: Mapping[str, Any], scenario_name: str) -> dict[str, Scalar]:
-    """One flat row. Nested figures have dotted names, lists of words are joined by "; ", lists of anything else are left out."""
-    first: dict[str, Scalar] = {"scenario": scenario_name, **{key: entry[key] for key in VARIABLES[1:]}, **entry.get("settings", {})}
+    """One flat row. Nested figures get dotted names, lists of strings are joined by "; ", other lists are left out."""
+    variables: dict[str, Scalar] = {"scenario": scenario_name, **{key: entry[key] for key in VARIABLES[1:]}, **entry.get("settings", {})}
     figures: dict[str, Scalar] = {FIRST_FIGURE: entry[FIRST_FIGURE]}
     _flatten({key: value for key, value in entry.items() if key not in VARIABLES and key != "settings"}, "", figures)
-    return {**first, **{key: value for key, value in figures.items() if key not in first}}
+    return {**variables, **{key: value for key, value in figures.items() if key not in variables}}
 
 
-def _flatten(tree: Mapping[str, Any], before: str, into: dict[str, Scalar]) -> None:
+def _flatten(tree: Mapping[str, Any], prefix: str, flat: dict[str, Scalar]) -> None:
     for key, value in tree.items():
         if isinstance(value, Mapping):
-            _flatten(value, f"{before}{key}.", into)
+            _flatten(value, f"{prefix}{key}.", flat)
         elif isinstance(value, (list, tuple)):
             if all(isinstance(item, str) for item in value):
-                into[f"{before}{key}"] = "; ".join(value)
+                flat[f"{prefix}{key}"] = "; ".join(value)
         else:
-            plain = value.item() if hasattr(value, "item") else value  # of NumPy's own types, which figures are made with
+            plain = value.item() if hasattr(value, "item") else value  # a NumPy scalar, as some figures are
             if plain is None or isinstance(plain, (str, int, float, bool)):
-                into[f"{before}{key}"] = plain
+                flat[f"{prefix}{key}"] = plain
 
 
 def settings_of(frame: pd.DataFrame) -> list[str]:
-    """The sweep's keys, of a frame of rows."""
+    """The keys of the sweep, from a frame of rows."""
     columns = [str(column) for column in frame.columns]
     return columns[columns.index("seed") + 1 : columns.index(FIRST_FIGURE)] if FIRST_FIGURE in columns else []
 
 
 def table(rows: Sequence[Mapping[str, Scalar]], floats: Sequence[str] = ()) -> pd.DataFrame:
-    """The rows as a frame that Parquet takes: columns by order of appearance, one type each (text where runs differ in type).
+    """The rows as a frame that Parquet accepts: columns in order of appearance, with one type each (text if runs differ in type).
 
-    ``floats``: columns that hold numbers with a fraction, whatever these happen to be.
+    ``floats``: columns that are floating-point, even if all their values are whole.
     """
     keys = list(dict.fromkeys(key for r in rows for key in r))
-    made: dict[str, pd.Series[Any]] = {}
+    columns: dict[str, pd.Series[Any]] = {}
     for key in keys:
         values = pd.Series([r.get(key) for r in rows], dtype="object")
         known = values.dropna()
         types = {type(value) for value in known}
-        whole = len(known) == len(values)
+        complete = len(known) == len(values)
         if key in floats or (float in types and types <= {int, float}):
-            made[key] = values.astype("float64")
+            columns[key] = values.astype("float64")
         elif types == {int}:
-            made[key] = values.astype("int64" if whole else "Int64")
+            columns[key] = values.astype("int64" if complete else "Int64")
         elif types == {bool}:
-            made[key] = values.astype("bool" if whole else "boolean")
+            columns[key] = values.astype("bool" if complete else "boolean")
         else:
-            made[key] = values.map(str, na_action="ignore")
-    return pd.DataFrame(made, columns=keys)
+            columns[key] = values.map(str, na_action="ignore")
+    return pd.DataFrame(columns, columns=keys)
 
 
 def write_table(frame: pd.DataFrame, directory: Path, name: str) -> None:
-    """``name``.csv and ``name``.parquet, each whole or not at all: whoever is stopped in the middle leaves the one before."""
+    """Write ``name``.csv and ``name``.parquet, each whole or not at all: an interruption leaves the earlier file."""
     for ending in ("csv", "parquet"):
         with replacing(directory / f"{name}.{ending}") as part:
             if ending == "csv":
@@ -81,7 +81,7 @@ def write_table(frame: pd.DataFrame, directory: Path, name: str) -> None:
 
 
 def write_rows(entries: Sequence[Mapping[str, Any]], scenario_name: str, directory: Path) -> pd.DataFrame:
-    """``runs.csv`` and ``runs.parquet`` of these entries; returns the table."""
+    """Write ``runs.csv`` and ``runs.parquet`` from summary entries; return the table."""
     frame = table([row(entry, scenario_name) for entry in entries])
     write_table(frame, directory, "runs")
     return frame

@@ -1,4 +1,4 @@
-"""Percentiles that their samples can carry, medians with their intervals, and fairness. Pure."""
+"""Percentiles with enough samples, medians with their intervals, and fairness. Pure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pandas as pd
 CONFIDENCE = 0.95
 """Probability with which an interval must hold the median."""
 FEWEST = 6
-"""Values that an interval of that confidence needs: the range of five holds the median with 93.75 %, that of six with 96.9 %."""
+"""Values that an interval of this confidence needs: the range of five holds the median with 93.75 %, that of six with 96.9 %."""
 QUANTILES = {"p50": 0.5, "p99": 0.99, "p999": 0.999}
 
 
 def percentile(times: pd.Series[Any], q: float) -> int | None:
-    """Nearest-rank percentile, or None below 10 / (1 - q) samples: fewer cannot carry it."""
+    """Nearest-rank percentile; None below 10 / (1 - q) samples, which are too few for it."""
     if len(times) < round(10 / (1 - q)):
         return None
     return int(times.sort_values().iloc[math.ceil(q * len(times)) - 1])
@@ -25,18 +25,18 @@ def percentile(times: pd.Series[Any], q: float) -> int | None:
 
 def spread(times: pd.Series[Any]) -> dict[str, int | None]:
     """n, percentiles and maximum of durations, ns."""
-    shown = {name: percentile(times, q) for name, q in QUANTILES.items()}
-    return {"n": len(times), **shown, "max": int(times.max()) if len(times) else None}
+    percentiles = {name: percentile(times, q) for name, q in QUANTILES.items()}
+    return {"n": len(times), **percentiles, "max": int(times.max()) if len(times) else None}
 
 
 def jain(rates: Sequence[float]) -> float | None:
-    """Jain's fairness index: 1 if all are equal, 1/n if one has everything. None without rates, or if all are 0."""
+    """Jain's fairness index: 1 if all rates are equal, 1/n if one of n has everything. None without rates, or if all are 0."""
     squares = sum(x * x for x in rates)
     return sum(rates) ** 2 / (len(rates) * squares) if squares else None
 
 
 def coverage(n: int, cut: int = 0) -> float:
-    """Probability that the range of ``n`` values without the ``cut`` least and ``cut`` largest holds the median they were drawn around.
+    """Probability that the range of ``n`` values, without the ``cut`` least and ``cut`` largest, holds the median of their distribution.
 
     Exact for any continuous distribution: each value is above the median with probability 1/2, so this is 1 - 2 P(Binomial(n, 1/2) <= cut).
     """
@@ -44,11 +44,11 @@ def coverage(n: int, cut: int = 0) -> float:
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """(low, high) around the median of ``values``, two of them; None below two values.
+    """(low, high): two of ``values`` that form an interval around their median; None below two values.
 
     From :data:`FEWEST` values on it is the narrowest order-statistic interval that holds the median with 95 % or more: the range of 6 to 8
     values (96.9, 98.4, 99.2 %), without one value at each end for 9 to 11 (96.1, 97.9, 98.8 %), and so on. Below that it is the range,
-    which holds the median with 50, 75, 87.5 and 93.75 % for 2 to 5 values: call it so (:func:`interval_name`).
+    which holds the median with 50, 75, 87.5 and 93.75 % for 2 to 5 values; :func:`interval_name` gives the right name.
     """
     n = len(values)
     if n < 2:
@@ -60,18 +60,18 @@ def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 
 def interval_name(n: int) -> str:
-    """What the interval around the median of ``n`` values is called."""
+    """The name of the interval around the median of ``n`` values."""
     return "95 % interval" if n >= FEWEST else "range"
 
 
 def interval_note(counts: Iterable[int]) -> str:
-    """Name of the intervals around medians of so many values each, for a caption; "" where none has an interval."""
+    """Name, for a caption, of the intervals around medians of ``counts`` values; "" if none has an interval."""
     names = {interval_name(n) for n in counts if n > 1}
     return f"95 % interval (range below {FEWEST} seeds)" if len(names) > 1 else next(iter(names), "")
 
 
 def medians(trees: Sequence[Any]) -> Any:
-    """Of several summaries one whose numbers are the medians; what is no number, or not everywhere, is kept only where all agree."""
+    """Merge several summaries into one whose numbers are the medians. Other values are kept only if all summaries agree."""
     first = trees[0]
     if all(isinstance(tree, dict) for tree in trees):
         return {key: medians([tree[key] for tree in trees]) for key in first if all(key in tree for tree in trees)}

@@ -1,6 +1,6 @@
-"""What plots and the report read: summary, manifest and the Parquet tables of a results directory, nothing else.
+"""Access of plots and the report to a results directory: they read its summary, manifest and Parquet tables, nothing else.
 
-A :class:`Stored` shows all runs, or with ``settings`` those of one variant of a scenario with a ``[sweep]``.
+A :class:`Stored` gives all runs, or with ``settings`` those of one variant of a scenario with a ``[sweep]``.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from testbed.errors import UserError, refusal
 from topologies import Fabric
 
 SEEDS_SHOWN = 2
-"""With more seeds, figures of single runs show the first seed's alone [ours]."""
+"""With more seeds than this, figures of single runs show only the first seed [ours]."""
 VERDICTS = ("ok", "failed", "not trustworthy", "interrupted")
-OF_A_RUN = ("run", "transport", "fabric", "placement", "seed", "outcome", "ranks", "steps", "step_time_ns", "failovers", "packets")
-"""What every entry of summary.json has, whatever ran."""
-EVERYWHERE = ("steps", "events", "counters", "goodput", "agents")
-"""Tables that every run leaves."""
+RUN_KEYS = ("run", "transport", "fabric", "placement", "seed", "outcome", "ranks", "steps", "step_time_ns", "failovers", "packets")
+"""Keys that every entry of summary.json has."""
+RUN_TABLES = ("steps", "events", "counters", "goodput", "agents")
+"""Tables that every results directory has."""
 
 
 class ResultsError(UserError):
-    """Results that cannot be read: one line with the file and the fix."""
+    """Results cannot be read. The message is one line with the file and the fix."""
 
 
 def read_json(path: Path, fix: str) -> dict[str, Any]:
-    """A file of results. Raises :class:`ResultsError` naming it if it is missing or no JSON."""
+    """Read a JSON file of results. Raises :class:`ResultsError`, which names the file, if it is missing or not JSON."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ResultsError(f"{path.parent} holds no results (no {path.name}): give a directory that mrcbed run wrote") from None
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise ResultsError(f"{path} cannot be read ({error}): {fix}") from None
-    if not isinstance(found, dict):
+    if not isinstance(data, dict):
         raise ResultsError(f"{path} holds no results of mrcbed run: {fix}")
-    return found
+    return data
 
 
 @dataclass
@@ -59,17 +59,17 @@ class Stored:
         if self.whole is not None:
             return self.whole.summary
         path = self.directory / "summary.json"
-        found = read_json(path, "take it from a copy, or run the scenario again")
-        runs = found.get("runs", [])
+        data = read_json(path, "take it from a copy, or run the scenario again")
+        runs = data.get("runs", [])
         if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
             raise ResultsError(f"{path} has runs that are none: it is damaged, take it from a copy")
         for run in runs:
             if run.get("verdict") not in VERDICTS:
                 raise ResultsError(f"{path}: run {run.get('run')} has no verdict, nobody can say what its figures are worth: run it again")
         for key in ("scenario", "runs", "checks", "fabrics", "verdict"):
-            if key not in found:
+            if key not in data:
                 raise ResultsError(f"{path} holds no results of mrcbed run (no {key!r}): give a directory that mrcbed run wrote")
-        return found
+        return data
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
@@ -78,22 +78,22 @@ class Stored:
         return read_json(self.directory / "manifest.json", "take it from a copy, or run the scenario again")
 
     def table(self, name: str) -> pd.DataFrame:
-        """A Parquet table; empty if it is not there. Raises :class:`ResultsError` if it cannot be read."""
+        """Read a Parquet table; empty if the file does not exist. Raises :class:`ResultsError` if it cannot be read."""
         path = self.directory / f"{name}.parquet"
         if not path.is_file():
             return pd.DataFrame()
         try:
-            # In this thread alone: where Arrow cannot start one of its own (for lack of memory) it waits for ever, deaf to signals.
+            # Only in this thread: if Arrow cannot start a thread (for lack of memory), it waits for ever and ignores signals.
             with pq.ParquetFile(path, pre_buffer=False) as file:
                 return cast(pd.DataFrame, file.read(use_threads=False).to_pandas(use_threads=False))
-        except (OSError, ValueError) as error:  # pyarrow's own are either
+        except (OSError, ValueError) as error:  # pyarrow's own errors are subclasses of these
             if refusal(error) is not None:
                 raise
             first = (str(error).splitlines() or [""])[0]
             raise ResultsError(f"{path} cannot be read ({first}): mrcbed plot --tables {self.directory} makes it again from raw/") from None
 
     def judge(self) -> None:
-        """All that figures and report are made of is there and of one piece. Raises :class:`ResultsError` on what is not."""
+        """Check that all files behind figures and report exist and agree. Raises :class:`ResultsError` otherwise."""
         runs = self.summary["runs"]
         for key in ("scenario", "fabrics"):
             if not isinstance(self.manifest.get(key), dict):
@@ -102,7 +102,7 @@ class Stored:
             raise self.fail("manifest.json", "has a scenario without transports: it is not complete, take it from a copy")
         if not isinstance(self.manifest.get("fidelity"), dict):
             raise self.fail("manifest.json", "has no fidelity verdicts: the run did not end, mrcbed run --resume --out goes on with it")
-        for name in EVERYWHERE if runs else ():
+        for name in RUN_TABLES if runs else ():
             if not (self.directory / f"{name}.parquet").is_file():
                 raise self.fail(f"{name}.parquet", f"is missing: mrcbed plot --tables {self.directory} makes it again from raw/")
             self.table(name)
@@ -110,16 +110,16 @@ class Stored:
             self._judge(run)
 
     def _judge(self, run: dict[str, Any]) -> None:
-        missing = next((key for key in OF_A_RUN if key not in run), None)
+        missing = next((key for key in RUN_KEYS if key not in run), None)
         if missing is not None:
             raise self.fail("summary.json", f"has a run without {missing!r}: it is not complete, take it from a copy")
         key = run["run"]
-        told = self.manifest["fidelity"].get(key, {})
-        if told.get("verdict") not in VERDICTS:
-            what = f"has no fidelity verdict of run {key}, so nobody can say what its figures are worth"
-            raise self.fail("manifest.json", f"{what}: run it again")
-        if told["verdict"] != run["verdict"]:
-            unlike = f"says {told['verdict']!r} of run {key}, summary.json {run['verdict']!r}"
+        fidelity = self.manifest["fidelity"].get(key, {})
+        if fidelity.get("verdict") not in VERDICTS:
+            problem = f"has no fidelity verdict of run {key}, so nobody can say what its figures are worth"
+            raise self.fail("manifest.json", f"{problem}: run it again")
+        if fidelity["verdict"] != run["verdict"]:
+            unlike = f"says {fidelity['verdict']!r} of run {key}, summary.json {run['verdict']!r}"
             raise self.fail("manifest.json", f"{unlike}: take both from one copy")
         if run["fabric"] not in self.manifest["fabrics"]:
             raise self.fail("manifest.json", f"does not know the fabric {run['fabric']!r} of run {key}: take it from a copy")
@@ -127,28 +127,28 @@ class Stored:
             self.judge_rows("steps", run)
 
     def judge_rows(self, name: str, run: dict[str, Any]) -> None:
-        """The table knows the run. Raises :class:`ResultsError`."""
+        """Check that a table has rows of a run. Raises :class:`ResultsError` otherwise."""
         if not len(self.rows(name, run)):
-            again = f"mrcbed plot --tables {self.directory} makes it again from raw/"
-            raise self.fail(f"{name}.parquet", f"has no rows of run {run['run']}, which summary.json has: {again}")
+            fix = f"mrcbed plot --tables {self.directory} makes it again from raw/"
+            raise self.fail(f"{name}.parquet", f"has no rows of run {run['run']}, which summary.json has: {fix}")
 
-    def fail(self, name: str, what: str) -> ResultsError:
-        return ResultsError(f"{self.directory / name} {what}")
+    def fail(self, name: str, problem: str) -> ResultsError:
+        return ResultsError(f"{self.directory / name} {problem}")
 
     # --- variants --------------------------------------------------------------------------------------------
 
     @cached_property
     def variants(self) -> list[Stored]:
-        """One for each of the scenario's settings, in order; itself alone if it sweeps nothing."""
-        found: list[dict[str, Any]] = []
+        """One object for each setting of the scenario, in order; only this object itself if the scenario sweeps nothing."""
+        settings: list[dict[str, Any]] = []
         for run in self.summary["runs"]:
-            if run.get("settings", {}) not in found:
-                found.append(run.get("settings", {}))
-        return [Stored(self.directory, one, self) for one in found] if any(found) else [self]
+            if run.get("settings", {}) not in settings:
+                settings.append(run.get("settings", {}))
+        return [Stored(self.directory, values, self) for values in settings] if any(settings) else [self]
 
     @property
     def tag(self) -> str:
-        """What files of this variant's figures are named by, beside placement and seed."""
+        """The part of the names of figure files that tells this variant from others."""
         return suffix(self.settings or {})
 
     @cached_property
@@ -167,7 +167,7 @@ class Stored:
         return self.whole.goodput if self.whole else self.table("goodput")
 
     def rows(self, name: str, run: dict[str, Any]) -> pd.DataFrame:
-        """One run's rows of a table."""
+        """The rows of one run in a table."""
         if name not in self._tables:
             self._tables[name] = self.table(name)
         frame = self._tables[name]
@@ -183,41 +183,41 @@ class Stored:
 
     @property
     def shown_runs(self) -> list[dict[str, Any]]:
-        """Those that figures of single runs show."""
-        shown = {(placement, seed) for placement, seeds in self.groups() for seed in self.shown_seeds(seeds)}
-        return [r for r in self.runs if (r["placement"], r["seed"]) in shown]
+        """The runs that figures of single runs show."""
+        keys = {(placement, seed) for placement, seeds in self.groups() for seed in self.shown_seeds(seeds)}
+        return [r for r in self.runs if (r["placement"], r["seed"]) in keys]
 
     @staticmethod
     def shown_seeds(seeds: list[int]) -> list[int]:
         return seeds if len(seeds) <= SEEDS_SHOWN else seeds[:1]
 
     def seed_words(self, seed: int) -> str:
-        """To end a title: which seed is shown, of how many if not all are, and what this variant's settings are."""
+        """The end of a title: the seed shown, the number of seeds if not all are shown, and this variant's settings."""
         count = len({r["seed"] for r in self.runs})
-        which = f", seed {seed}" if count <= SEEDS_SHOWN else f"\nseed {seed}, one of {count}"
-        return f"{which}{self.settings_words}"
+        label = f", seed {seed}" if count <= SEEDS_SHOWN else f"\nseed {seed}, one of {count}"
+        return f"{label}{self.settings_words}"
 
     @property
     def settings_words(self) -> str:
-        """A line of a title: what this variant's settings are; empty without a sweep."""
+        """A line per setting of this variant, for a title; empty without a sweep."""
         names = short_keys(list(self.settings or {}))
         return "".join(f"\n{short} = {(self.settings or {})[key]}" for key, short in names.items())
 
     def groups(self) -> list[tuple[str, list[int]]]:
-        """(placement, its seeds) in order."""
+        """(placement, its seeds), in order."""
         return [
             (p, list(dict.fromkeys(r["seed"] for r in self.runs if r["placement"] == p)))
             for p in dict.fromkeys(r["placement"] for r in self.runs)
         ]
 
     def ordered(self, placement: str, seed: int | None = None) -> list[dict[str, Any]]:
-        """Runs of a placement in the scenario's order of transports."""
+        """Runs of a placement, in the scenario's order of transports."""
         names = [t["name"] for t in self.manifest["scenario"]["transports"]]
-        found = [r for r in self.runs if r["placement"] == placement and seed in (None, r["seed"])]
-        return sorted(found, key=lambda r: (names.index(r["transport"]) if r["transport"] in names else len(names), r["seed"]))
+        runs = [r for r in self.runs if r["placement"] == placement and seed in (None, r["seed"])]
+        return sorted(runs, key=lambda r: (names.index(r["transport"]) if r["transport"] in names else len(names), r["seed"]))
 
     def per_seed(self, wanted: Callable[[dict[str, Any]], Any]) -> Iterator[tuple[str, int, list[dict[str, Any]]]]:
-        """(placement, seed, its runs for which ``wanted`` holds) in order; those without any are left out, and seeds that are too many."""
+        """(placement, seed, its runs for which ``wanted`` holds), in order; only seeds that are shown and have such runs."""
         for placement, seeds in self.groups():
             for seed in self.shown_seeds(seeds):
                 runs = [run for run in self.ordered(placement, seed) if wanted(run)]
@@ -229,29 +229,29 @@ class Stored:
         return Fabric.from_dict({k: v for k, v in derived.items() if k in Fabric.__struct_fields__})
 
     def begin_ns(self, run: dict[str, Any]) -> int | None:
-        """When the run's first measured step began; of flows, their t0."""
+        """When the first measured step of a run began; for flows, their t0."""
         if run.get("t0_ns") is not None:
             return int(run["t0_ns"])
-        mine = self.steps[self.steps["run"] == run["run"]] if len(self.steps) else self.steps
-        return int(mine["start_ns"].min()) if len(mine) else None
+        steps = self.steps[self.steps["run"] == run["run"]] if len(self.steps) else self.steps
+        return int(steps["start_ns"].min()) if len(steps) else None
 
     def step_times(self, run: dict[str, Any]) -> pd.Series[Any]:
-        """Slowest rank's time per step that all ranks finished, ns."""
-        mine = self.steps[self.steps["run"] == run["run"]]
-        took = (mine["end_ns"] - mine["start_ns"]).groupby(mine["step"]).agg(["max", "count"])
-        times: pd.Series[Any] = took.loc[took["count"] == run["ranks"], "max"]
+        """Time of the slowest rank, ns, per step that all ranks finished."""
+        steps = self.steps[self.steps["run"] == run["run"]]
+        durations = (steps["end_ns"] - steps["start_ns"]).groupby(steps["step"]).agg(["max", "count"])
+        times: pd.Series[Any] = durations.loc[durations["count"] == run["ranks"], "max"]
         return times
 
     def faults(self, run: dict[str, Any]) -> list[dict[str, Any]]:
-        """[{name, on, begin, heal}] in ns; heal None if it lasted."""
+        """[{name, on, begin, heal}], times in ns; heal is None if the fault did not end."""
         return [{"name": f["fault"], "on": f["on"], "begin": f["at_ns"], "heal": f["healed_ns"]} for f in run["failovers"]]
 
     def outages(self, run: dict[str, Any]) -> list[Outage]:
-        """As scenarios.figures.outages found them; of results written before those were stored, one per fault."""
-        found = []
+        """The outages of scenarios.figures.outages; one per fault for older results, which do not contain them."""
+        outages = []
         for f in run["failovers"]:
             links = tuple(f.get("links", [f["on"]] if ":" in f["on"] else []))
-            more = (f.get("to", ""), f.get("probability", 1.0), f.get("direction", "both"))
+            options = (f.get("to", ""), f.get("probability", 1.0), f.get("direction", "both"))
             for begin, end in f.get("outages_ns", [[f["at_ns"], f["healed_ns"]]]):
-                found.append(Outage(f["fault"], f.get("kind", "link"), f["on"], begin, ENDLESS if end is None else end, links, *more))
-        return sorted(found, key=lambda outage: outage.begin)
+                outages.append(Outage(f["fault"], f.get("kind", "link"), f["on"], begin, ENDLESS if end is None else end, links, *options))
+        return sorted(outages, key=lambda outage: outage.begin)

@@ -1,4 +1,4 @@
-"""``summary.json``: the figures of a scenario's runs and the checks on them. A contract: later versions add to it, never rename.
+"""``summary.json``: the figures of a scenario's runs and the checks on them. The keys are a contract: later versions add, never rename.
 
 Called by the runner on what scenarios.figures.measure read. Pure.
 """
@@ -27,10 +27,10 @@ NOT_TRUSTWORTHY, INTERRUPTED = "not trustworthy", "interrupted"
 
 
 def collective_figures(run: Run) -> dict[str, Any]:
-    """Steps and bandwidths, by nccl-tests' definitions; of a run of flows, which has no steps, all None or 0."""
+    """Steps and bandwidths, as nccl-tests defines them; all None or 0 for a run of flows, which has no steps."""
     record, fabric, kind = run.record, run.fabric, run.record["workload"]
     hosts, size, times = record["ranks"], int(record["message_bytes"]), run.step_times
-    made: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "steps": len(times),
         "failed_steps": int(record["steps"]) - len(times),
         "step_time_ns": spread(times),
@@ -38,37 +38,37 @@ def collective_figures(run: Run) -> dict[str, Any]:
     }
     keys = ("algbw_bps", "busbw_bps", "ideal_busbw_bps", "degraded_busbw_bps", "ideal_step_ns", "degraded_step_ns")
     if kind not in COLLECTIVES:
-        return made | dict.fromkeys(keys)
+        return figures | dict.fromkeys(keys)
     ideal = bus_bandwidth(fabric, kind, hosts)
-    left = bus_bandwidth(fabric, kind, hosts, record["fault_links"]) if record["fault_links"] else ideal
+    degraded = bus_bandwidth(fabric, kind, hosts, record["fault_links"]) if record["fault_links"] else ideal
     algbw = size * 8 / (times.mean() / 1e9) if len(times) else None
-    return made | {
+    return figures | {
         "algbw_bps": algbw,
         "busbw_bps": None if algbw is None else algbw * bus_factor(kind, len(hosts)),
         "ideal_busbw_bps": ideal,
-        "degraded_busbw_bps": left,
+        "degraded_busbw_bps": degraded,
         "ideal_step_ns": collective_step_ns(kind, len(hosts), size, ideal),
-        "degraded_step_ns": collective_step_ns(kind, len(hosts), size, left) if left else None,
+        "degraded_step_ns": collective_step_ns(kind, len(hosts), size, degraded) if degraded else None,
     }
 
 
 def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
-    """One entry of ``runs``. ``expected``: how the scenario wants it to end; if not well, nothing is asked of its books and steps."""
+    """One entry of ``runs``. ``expected``: the outcome that the scenario wants; if it is not "done", books and steps are not judged."""
     record, fabric = run.record, run.fabric
     packets, steps = books(record), collective_figures(run)
     measured = run.steps[~run.steps["warmup"].astype(bool)]
-    told = [int(n) for n in record.get("wrong", {}).values()], [int(note.get("wrong", 0)) for note in record.get("flow_notes", ())]
-    wrong = max(int((~run.steps["ok"].astype(bool)).sum()), *map(sum, told))
-    judged = judgement(run, packets, wrong, expected)
-    why = judged.reasons
+    wrong_counts = [int(n) for n in record.get("wrong", {}).values()], [int(note.get("wrong", 0)) for note in record.get("flow_notes", ())]
+    wrong = max(int((~run.steps["ok"].astype(bool)).sum()), *map(sum, wrong_counts))
+    assessment = judgement(run, packets, wrong, expected)
+    reasons = assessment.reasons
     if record["outcome"] == "interrupted":
-        verdict, why = INTERRUPTED, [record["reason"]]
+        verdict, reasons = INTERRUPTED, [record["reason"]]
     elif expected != "done":
         verdict = "ok" if record["outcome"] == expected and not wrong else "failed"
     elif record["outcome"] != "done" or wrong or steps["failed_steps"]:
         verdict = "failed"
     else:
-        verdict = NOT_TRUSTWORTHY if why else "ok"
+        verdict = NOT_TRUSTWORTHY if reasons else "ok"
     if run.named_flows:
         measured_ns = run.window[1] - run.window[0]
     else:
@@ -103,8 +103,8 @@ def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
         "measured_ns": measured_ns,
         "outcome": record["outcome"],
         "reason": record["reason"],
-        "distrust": why,
-        "fidelity": fidelity.figures(judged, run.of("loop"), packets["causes"], record.get("watch")),
+        "distrust": reasons,
+        "fidelity": fidelity.figures(assessment, run.of("loop"), packets["causes"], record.get("watch")),
         "notes": record.get("notes", []),
         "run": run.key,
         "verdict": verdict,
@@ -112,7 +112,7 @@ def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
 
 
 def judgement(run: Run, packets: Mapping[str, Any], wrong: int, expected: str) -> fidelity.Judgement:
-    """What the run's figures are worth. Of one that the scenario wants to end badly nothing is asked but that its bytes are right."""
+    """The fidelity of a run. If the scenario wants it to end badly, only wrong results count."""
     if expected != "done":
         return fidelity.Judgement((f"{wrong} results are wrong",) if wrong else ())
     record = run.record
@@ -134,15 +134,15 @@ def judgement(run: Run, packets: Mapping[str, Any], wrong: int, expected: str) -
         touched={link for line in faults for link in line.get("links", ())},
         on_the_way=packets["on_the_way"],
     )
-    made = fidelity.judge(evidence)
+    result = fidelity.judge(evidence)
     if lost := packets.get("background", {}).get("unexplained"):
-        more = f"{abs(lost)} packets of background traffic {'unaccounted for' if lost > 0 else 'arrived that nobody sent'}"
-        made = fidelity.Judgement((*made.invalid, more), made.doubtful)
-    return made
+        reason = f"{abs(lost)} packets of background traffic {'unaccounted for' if lost > 0 else 'arrived that nobody sent'}"
+        result = fidelity.Judgement((*result.invalid, reason), result.doubtful)
+    return result
 
 
 def summarise(scenario: Scenario, runs: list[Run], known: Mapping[str, dict[str, Any]] | None = None) -> dict[str, Any]:
-    """The whole of summary.json, whose keys are a contract. ``known``: entries by run that were made before."""
+    """The content of summary.json, whose keys are a contract. ``known``: entries that were computed before, by run."""
     variants = scenario.variants
     entries = [(known or {}).get(run.key) or run_summary(run, expected_outcome(variants, run.record.get("settings", {}))) for run in runs]
     order = [t.name for t in scenario.transports]
@@ -168,32 +168,32 @@ def summarise(scenario: Scenario, runs: list[Run], known: Mapping[str, dict[str,
 
 
 def expected_outcome(variants: Sequence[Variant], settings: dict[str, Any]) -> str:
-    """How the scenario wants runs of these settings to end."""
+    """The outcome that the scenario wants for runs of these settings."""
     return next(v.scenario.expect_outcome for v in variants if v.settings == settings)
 
 
 def checks_of(variant: Variant, entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """``checks`` on the runs of one setting: each of its placements and seeds, or over the seeds."""
+    """``checks`` on the runs of one setting: per placement and seed, or per placement on the medians over the seeds."""
     checks = []
     places = list(dict.fromkeys(e["placement"] for e in entries))
     seeds = {place: list(dict.fromkeys(e["seed"] for e in entries if e["placement"] == place)) for place in places}
     several = sum(map(len, seeds.values())) > 1 or bool(variant.settings)
-    at = f", {spelled(variant.settings)}" if variant.settings else ""
+    settings_text = f", {spelled(variant.settings)}" if variant.settings else ""
     for expect in variant.scenario.expects:
         for placement in (place for place in places if expect.placement in (None, place)):
-            for asked in [seeds[placement]] if expect.median else [[seed] for seed in seeds[placement]]:
-                seen = [e for e in entries if e["placement"] == placement and e["seed"] in asked]
-                names = dict.fromkeys(e["transport"] for e in seen)
-                told = {name.replace("-", "_"): medians([e for e in seen if e["transport"] == name]) for name in names}
-                what = f"median of seeds {', '.join(map(str, asked))}" if expect.median else f"seed {asked[0]}"
-                suffix = f" [{placement}, {what}{at}]" if several else ""
-                worlds = {e["world"] for e in seen}
+            for seed_group in [seeds[placement]] if expect.median else [[seed] for seed in seeds[placement]]:
+                selected = [e for e in entries if e["placement"] == placement and e["seed"] in seed_group]
+                names = dict.fromkeys(e["transport"] for e in selected)
+                figures_of = {name.replace("-", "_"): medians([e for e in selected if e["transport"] == name]) for name in names}
+                scope = f"median of seeds {', '.join(map(str, seed_group))}" if expect.median else f"seed {seed_group[0]}"
+                suffix = f" [{placement}, {scope}{settings_text}]" if several else ""
+                worlds = {e["world"] for e in selected}
                 unmeasured = {path: why for world in worlds for path, why in UNMEASURED[world].items()}
                 elsewhere = expect.only_in is not None and worlds != {expect.only_in}
-                checks.append(evaluate(expect.check, told, expect.name + suffix, unmeasured, expect.because if elsewhere else ""))
+                checks.append(evaluate(expect.check, figures_of, expect.name + suffix, unmeasured, expect.because if elsewhere else ""))
     return checks
 
 
 def exit_status(summary: dict[str, Any]) -> int:
-    """0 well, 1 a check or a sum failed, 3 not trustworthy, 130 stopped by the user (2 is for bad input)."""
+    """0: ok, 1: a run or a check failed, 3: not trustworthy, 130: interrupted by the user (2 is for bad input)."""
     return {"ok": 0, "failed": 1, NOT_TRUSTWORTHY: 3, INTERRUPTED: 130}[summary["verdict"]]

@@ -1,7 +1,7 @@
-"""Files of results: whole or not at all, and one clear line when they cannot be written.
+"""Writing of result files: whole or not at all, with a one-line error if they cannot be written.
 
-Called by whatever writes into a results directory. A disk may be full, or become read-only, at any moment of a run that took hours: what
-was finished stays as it is, and the person is told what to do.
+Called by all that writes into a results directory. A disk may be full, or become read-only, at any moment of a run that took hours: what
+was finished stays as it is, and the error says what to do.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from pathlib import Path
 from testbed.errors import FIXES, ClusterDied, UserError, refusal
 
 ROOM = 1 << 16
-"""A disk with less room than this, bytes, is full: agents write so much at a time [ours]."""
+"""A disk with less free space than this, in bytes, counts as full: agents write so much at a time [ours]."""
 
 
 class Unwritable(UserError):
-    """Results cannot be written. One line: where, why, what to do."""
+    """Results cannot be written. The message is one line: where, why, what to do."""
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Gives a file to write, which then takes the place of ``path``. Whoever is stopped in the middle leaves ``path`` as it was."""
+    """Yield a file to write, which then replaces ``path``. An interruption leaves ``path`` as it was."""
     part = path.with_name(f".{path.name}.part")
     try:
         yield part
@@ -36,24 +36,24 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def check_writable(directory: Path) -> None:
-    """Before anything is built. Raises :class:`Unwritable`."""
+    """Check, before a run begins, that a directory can be written. Raises :class:`Unwritable` otherwise."""
     if not os.access(directory, os.W_OK | os.X_OK):
         raise Unwritable(f"--out {directory}: nothing can be written there: {FIXES[errno.EROFS]}")
 
 
 def is_full(directory: Path) -> bool:
-    """Whether its disk has no room left."""
+    """Whether the disk of a directory has no space left."""
     try:
-        found = os.statvfs(directory)
+        filesystem = os.statvfs(directory)
     except OSError:
         return False
-    return found.f_bavail * found.f_frsize < ROOM
+    return filesystem.f_bavail * filesystem.f_frsize < ROOM
 
 
 @contextmanager
 def written_to(directory: Path) -> Iterator[None]:
-    """Whatever runs, and writes its results into a directory. Raises :class:`Unwritable` if the machine refuses room, memory or files, also
-    where an agent died of it."""
+    """Context for code that writes results into a directory. Raises :class:`Unwritable` if the machine refuses disk space, memory or files,
+    also if an agent died for this reason."""
     try:
         yield
     except ClusterDied as error:
@@ -68,11 +68,11 @@ def written_to(directory: Path) -> Iterator[None]:
 
 
 def _of_another_file(error: Exception, directory: Path) -> bool:
-    named = error.filename if isinstance(error, OSError) else None
-    return isinstance(named, (str, Path)) and directory.resolve() not in (Path(named).resolve(), *Path(named).resolve().parents)
+    filename = error.filename if isinstance(error, OSError) else None
+    return isinstance(filename, (str, Path)) and directory.resolve() not in (Path(filename).resolve(), *Path(filename).resolve().parents)
 
 
 def _line(directory: Path, number: int) -> str:
-    goes_on = f"what was finished is kept, --resume --out {directory} goes on with it"
-    what = "the run cannot go on" if number in (errno.ENOMEM, errno.EMFILE, errno.ENFILE) else "cannot write results"
-    return f"{directory}: {what} ({os.strerror(number)}): {FIXES[number]}; {goes_on}"
+    advice = f"what was finished is kept, --resume --out {directory} goes on with it"
+    problem = "the run cannot go on" if number in (errno.ENOMEM, errno.EMFILE, errno.ENFILE) else "cannot write results"
+    return f"{directory}: {problem} ({os.strerror(number)}): {FIXES[number]}; {advice}"

@@ -1,1 +1,1 @@
-"""What people see: tables in a terminal, plots and the report page. Draws what scenarios.figures computed, computes nothing."""
+"""Output for people: tables in a terminal, plots and the report page. Shows what scenarios.figures computed, and computes nothing."""

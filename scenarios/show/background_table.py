@@ -1,4 +1,4 @@
-"""Background traffic as people read it: one line per flow and run. Used by scenarios.show.report; reads summaries only."""
+"""The table of background traffic: one line per flow and run. Used by the terminal and report.html; reads summaries only."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ COLUMNS: list[tuple[str, Callable[[Row], str]]] = [
 
 
 def background_rows(runs: Sequence[Row]) -> list[Row]:
-    """Every flow of every run, with the run's transport; several seeds one after the other."""
+    """All background flows of all runs, in their order, with the transport of the run."""
     return [{"transport": run["transport"], **flow} for run in runs for flow in run.get("background", [])]

@@ -1,4 +1,4 @@
-"""A check's bound and what was seen, as people read them. Called by scenarios.show.report and scenarios.show.html. Pure."""
+"""The bound and the seen value of a check, as text for people. Called by scenarios.show.report and scenarios.show.html. Pure."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 from testbed.terminal import seconds
 
 _TIME = re.compile(r"^([<>=!]+ (?:[\d.]+ \* )?[\w.]+_ns) \(([\d.e+]+)\)$")
-"""A bound that is a time: a figure in ns, perhaps some times it, with its value as scenarios.schema.checks adds it."""
+"""A bound that is a time: a figure in ns, perhaps with a factor, and its value in brackets, which scenarios.schema.checks adds."""
 
 
-def shown(value: Any) -> str:
-    """A figure of any kind."""
+def format_value(value: Any) -> str:
+    """A value of any kind as text."""
     if isinstance(value, float):
         return f"{value:,.4g}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 def bound_and_seen(check: dict[str, Any]) -> tuple[str, str]:
-    """(expected, seen) of an entry of ``checks``; times in s or ms."""
+    """(expected, seen) of an entry of ``checks``, as text; times in s or ms."""
     expected, seen = str(check["expected"]), check["seen"]
-    time = _TIME.match(expected)
-    if time is None or not isinstance(seen, (int, float)):
-        return expected, shown(seen)
-    return f"{time[1]} ({seconds(float(time[2]))})", seconds(seen)
+    bound = _TIME.match(expected)
+    if bound is None or not isinstance(seen, (int, float)):
+        return expected, format_value(seen)
+    return f"{bound[1]} ({seconds(float(bound[2]))})", seconds(seen)

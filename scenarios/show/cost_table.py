@@ -1,4 +1,4 @@
-"""What failures cost, as people read it: the columns and the sentences that the terminal and report.html share.
+"""The table of what failures cost: the columns and the sentences that the terminal and report.html share.
 
 Rows come from :func:`scenarios.figures.cost.costs`. Pure.
 """
@@ -33,7 +33,7 @@ NOTES = {
 
 
 def rtts(row: Row) -> str:
-    """The extra time in base RTTs of its fabric."""
+    """The extra time in base RTTs of the row's fabric."""
     value = row["extra_rtts"]
     return number(value, ",.0f" if value is not None and abs(value) >= 10 else ",.1f")
 
@@ -43,7 +43,7 @@ def _unless_noise(cell: Callable[[Row], str]) -> Callable[[Row], str]:
 
 
 def extra_time(row: Row) -> str:
-    """The extra time with its noise, or "within noise" and its size: never a gain. Of a row that has one."""
+    """The extra time of a row that has one, with its noise; or "within noise" and the noise. Never a gain."""
     size = noise(row)
     if within_noise(row):
         return "none" if not size else f"within noise (±{seconds(size)})"
@@ -51,11 +51,11 @@ def extra_time(row: Row) -> str:
 
 
 def _extra(row: Row) -> str:
-    missing = f"{row['unfinished']} of {row['runs']} unfinished" if row["unfinished"] else ""
+    unfinished = f"{row['unfinished']} of {row['runs']} unfinished" if row["unfinished"] else ""
     if row["extra_ns"] is None:
-        return missing or row["unknown"]
-    words = [extra_time(row).replace(" (", "\n("), missing, "" if row["trusted"] else "doubtful"]
-    return ", ".join(filter(None, words))
+        return unfinished or row["unknown"]
+    parts = [extra_time(row).replace(" (", "\n("), unfinished, "" if row["trusted"] else "doubtful"]
+    return ", ".join(filter(None, parts))
 
 
 def _interval(row: Row) -> str:
@@ -63,17 +63,17 @@ def _interval(row: Row) -> str:
 
 
 def slowdown(row: Row) -> str:
-    """How many times as long as a healthy step the slowest one took."""
+    """The slowest step, as a multiple of a healthy step."""
     return number(row.get("slowdown"), ",.1f", "×")
 
 
 def kept(row: Row) -> str:
-    """The share of goodput that was kept; one that a healthy goodput would reach as well is no loss and no gain."""
-    share, off = row.get("goodput_kept"), row.get("noise_share")
+    """The share of goodput that was kept; a share within the noise of the healthy goodput is neither a loss nor a gain."""
+    share, noise_share = row.get("goodput_kept"), row.get("noise_share")
     if share is None:
         return "–"
-    if share >= 1 / (1 + (off or 0)):
-        return f"within noise (±{100 * off:.0f} %)" if off and round(100 * off) else "all"
+    if share >= 1 / (1 + (noise_share or 0)):
+        return f"within noise (±{100 * noise_share:.0f} %)" if noise_share and round(100 * noise_share) else "all"
     return f"{100 * share:.0f} %"
 
 
@@ -84,8 +84,8 @@ def _healthy(row: Row) -> str:
 
 
 def cost_groups(entries: Sequence[dict[str, Any]]) -> list[tuple[list[str], list[Row]]]:
-    """(words that tell it from the others, rows of :func:`scenarios.figures.cost.costs`) per variant and placement of a summary's runs;
-    none where nothing broke.
+    """(labels of the group, rows of :func:`scenarios.figures.cost.costs`) per variant and placement of a summary's runs in which something
+    broke. A single group has no labels.
     """
     keys: list[tuple[dict[str, Any], str]] = []
     for e in entries:
@@ -95,27 +95,27 @@ def cost_groups(entries: Sequence[dict[str, Any]]) -> list[tuple[list[str], list
     for settings, placement in keys:
         rows = costs([e for e in entries if e.get("settings", {}) == settings and e["placement"] == placement])
         if rows:
-            words = [f"{placement} ranks", *(f"{short} = {settings[key]}" for key, short in short_keys(list(settings)).items())]
-            groups.append((words if len(keys) > 1 else [], rows))
+            labels = [f"{placement} ranks", *(f"{short} = {settings[key]}" for key, short in short_keys(list(settings)).items())]
+            groups.append((labels if len(keys) > 1 else [], rows))
     return groups
 
 
 def columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
-    """(head, cell of a row), what people ask first; what no row knows is left out."""
+    """(head, function: row -> cell), most important first; columns without a value in any row are left out."""
     world = world_words(rows)
-    shown: list[tuple[str, Callable[[Row], str]]] = [("transport", lambda r: ", ".join([f"{r['transport']} on {r['fabric']}", *world(r)]))]
-    shown.append(("n", lambda r: str(r["n"])))
+    heads: list[tuple[str, Callable[[Row], str]]] = [("transport", lambda r: ", ".join([f"{r['transport']} on {r['fabric']}", *world(r)]))]
+    heads.append(("n", lambda r: str(r["n"])))
     flows = rows[0]["kind"] == "flows"
     if any(r.get("slowdown") is not None for r in rows):
-        shown.append(("slowest step", slowdown))
+        heads.append(("slowest step", slowdown))
     if any(r.get("goodput_kept") is not None for r in rows):
-        shown.append(("goodput kept", lambda r: kept(r).replace(" (", "\n(")))
-    shown.append(("extra time", _extra))
+        heads.append(("goodput kept", lambda r: kept(r).replace(" (", "\n(")))
+    heads.append(("extra time", _extra))
     if several := [r["n"] for r in rows if r["n"] > 1]:
-        shown.append((interval_name(min(several)), _interval))
+        heads.append((interval_name(min(several)), _interval))
     in_rtts = ("in base RTTs", _unless_noise(rtts))
     if flows:
-        return shown + [
+        return heads + [
             in_rtts,
             ("of the time", _unless_noise(lambda r: number(r["extra_percent"], ",.1f", " %"))),
             ("recovered after", lambda r: seconds(r["back_ns"])),
@@ -126,7 +126,7 @@ def columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
                 _unless_noise(lambda r: number(None if r["undelivered_bytes"] is None else r["undelivered_bytes"] / 1e6, ",.2f", " MB")),
             ),
         ]
-    return shown + [
+    return heads + [
         ("in steps", _unless_noise(lambda r: number(r["extra_steps"], ",.2f"))),
         in_rtts,
         ("job longer", _unless_noise(lambda r: number(r["extra_percent"], ",.1f", " %"))),
@@ -136,7 +136,7 @@ def columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
 
 
 def footnotes(rows: Sequence[Row]) -> list[str]:
-    """What a reader of the table must know."""
+    """The notes that explain the table."""
     notes = [NOTES[kind] for kind in dict.fromkeys(r["kind"] for r in rows)]
     if intervals := interval_note([r["n"] for r in rows]):
         notes.append(f"Over seeds: medians, with the {intervals} of the extra time. ± then is at least as wide as that reaches down.")
@@ -147,24 +147,24 @@ def footnotes(rows: Sequence[Row]) -> list[str]:
     doubtful: dict[str, list[int]] = {}
     for r in rows:
         if r["doubtful"]:
-            both = doubtful.setdefault(r["transport"], [0, 0])
-            both[0], both[1] = both[0] + r["doubtful"], both[1] + r["runs"]
+            counts = doubtful.setdefault(r["transport"], [0, 0])
+            counts[0], counts[1] = counts[0] + r["doubtful"], counts[1] + r["runs"]
     if doubtful:
-        names = ", ".join(f"{transport} ({some} of {runs} runs)" for transport, (some, runs) in doubtful.items())
+        names = ", ".join(f"{transport} ({count} of {runs} runs)" for transport, (count, runs) in doubtful.items())
         notes.append(f"Not trustworthy, because the machine was too busy or late: {names}.")
     return notes
 
 
 def headline(rows: Sequence[Row]) -> str:
-    """What people ask, a sentence each: the slowest step, the goodput kept, the extra time beside theory.
+    """The main results, a sentence each: the slowest step, the goodput kept, the extra time and what theory explains of it.
 
-    No figure in it is of runs that are not trustworthy.
+    Runs that are not trustworthy are in none of its figures.
     """
-    known = [row for row in rows if row["trusted"]]
-    slow = [f"{row['transport']} {slowdown(row)}" for row in known if row.get("slowdown") is not None]
-    share = [f"{row['transport']} {kept(row)}" for row in known if row.get("goodput_kept") is not None]
-    sentences = [f"Slowest step, in healthy steps: {', '.join(slow)}."] if slow else []
-    sentences += [f"Goodput kept during the failure: {', '.join(share)}."] if share else []
+    trusted = [row for row in rows if row["trusted"]]
+    slowdowns = [f"{row['transport']} {slowdown(row)}" for row in trusted if row.get("slowdown") is not None]
+    shares = [f"{row['transport']} {kept(row)}" for row in trusted if row.get("goodput_kept") is not None]
+    sentences = [f"Slowest step, in healthy steps: {', '.join(slowdowns)}."] if slowdowns else []
+    sentences += [f"Goodput kept during the failure: {', '.join(shares)}."] if shares else []
     sentences.append(f"Extra time: {'; '.join(_in_words(row) for row in rows)}.")
     ideals = [row["ideal_extra_ns"] for row in rows if row["ideal_extra_ns"] is not None]
     if ideals:
@@ -177,11 +177,11 @@ def headline(rows: Sequence[Row]) -> str:
 def _in_words(row: Row) -> str:
     if row["extra_ns"] is None or not row["trusted"]:
         return f"{row['transport']} not known ({row['unknown'] or 'not trustworthy'})"
-    some = f"{row['unfinished']} of {row['runs']} runs did not finish" if row["unfinished"] else ""
+    unfinished = f"{row['unfinished']} of {row['runs']} runs did not finish" if row["unfinished"] else ""
     if within_noise(row):
-        return f"{row['transport']} {extra_time(row)}" + (f", {some}" if some else "")
+        return f"{row['transport']} {extra_time(row)}" + (f", {unfinished}" if unfinished else "")
     if row["kind"] == "flows":
         share = f"{number(row['extra_percent'])} % of the time since" if row["extra_percent"] is not None else ""
     else:
         share = f"{number(row['extra_steps'], '.2f')} steps"
-    return f"{row['transport']} {extra_time(row)} ({', '.join(filter(None, [share, f'{rtts(row)} base RTTs', some]))})"
+    return f"{row['transport']} {extra_time(row)} ({', '.join(filter(None, [share, f'{rtts(row)} base RTTs', unfinished]))})"

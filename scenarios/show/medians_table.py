@@ -1,5 +1,4 @@
-"""Runs with several seeds as people read them: per transport one line of medians with their intervals. Used by scenarios.show.report;
-pure."""
+"""The table of runs with several seeds: per transport one line of medians with their intervals. Used by scenarios.show.report; pure."""
 
 from __future__ import annotations
 
@@ -19,44 +18,44 @@ Line = dict[str, Any]
 Column = tuple[str, Callable[[Line], str]]
 
 
-def is_for(runs: Sequence[Line]) -> bool:
-    """Whether there are several seeds, or settings: then a line per run would be too many."""
+def applies_to(runs: Sequence[Line]) -> bool:
+    """Whether there are several seeds or settings, so that a line per run would be too much."""
     return len({r["seed"] for r in runs}) > 1 or any(r.get("settings") for r in runs)
 
 
 def lines(runs: Sequence[Line]) -> list[Line]:
-    """One per transport, fabric, placement and setting, of flows also per group, in the runs' order.
+    """One line per transport, fabric, placement and setting, for flows also per group, in the order of the runs.
 
-    ``runs``: its entries; ``figures``: name -> its row of the comparison, a group's without the group's name.
+    ``runs``: the line's entries; ``figures``: name -> row of the comparison. The names of a group's figures omit the group.
     """
-    kinds: list[tuple[Line, list[Line]]] = []
+    groups: list[tuple[Line, list[Line]]] = []
     for run in runs:
         key = {name: run[name] for name in ("transport", "fabric", "placement")} | {"settings": run.get("settings", {})}
-        mine = next((found for other, found in kinds if other == key), None)
-        if mine is None:
-            kinds.append((key, [run]))
+        members = next((same_key for other, same_key in groups if other == key), None)
+        if members is None:
+            groups.append((key, [run]))
         else:
-            mine.append(run)
-    out = []
-    for key, mine in kinds:
-        figures = compared(mine)
-        whole = {name: found for name, found in figures.items() if not name.startswith("groups.")}
-        for group in mine[0].get("groups", {"": None}):
+            members.append(run)
+    result = []
+    for key, members in groups:
+        figures = compared(members)
+        common = {name: value for name, value in figures.items() if not name.startswith("groups.")}
+        for group in members[0].get("groups", {"": None}):
             head = f"groups.{group}."
-            own = {name.removeprefix(head): found for name, found in figures.items() if name.startswith(head)}
-            out.append({**key, "group": group, "runs": mine, "figures": {**whole, **own}})
-    return out
+            own = {name.removeprefix(head): value for name, value in figures.items() if name.startswith(head)}
+            result.append({**key, "group": group, "runs": members, "figures": {**common, **own}})
+    return result
 
 
-def compared(mine: Sequence[Line]) -> dict[str, Line]:
-    """Figure -> its row of the comparison of these runs, None for what is missing."""
-    found = compare(table([row(run, "") for run in mine])).astype(object)
-    rows: list[Line] = [{str(key): value for key, value in line.items()} for line in found.where(found.notna(), None).to_dict("records")]
+def compared(runs: Sequence[Line]) -> dict[str, Line]:
+    """Figure -> its row in the comparison of these runs; missing values are None."""
+    frame = compare(table([row(run, "") for run in runs])).astype(object)
+    rows: list[Line] = [{str(key): value for key, value in line.items()} for line in frame.where(frame.notna(), None).to_dict("records")]
     return {str(line["figure"]): line for line in rows}
 
 
 def figure(name: str, form: str, scale: float = 1.0, unit: str = "") -> Callable[[Line], str]:
-    """A cell: the median, and below it the interval or range."""
+    """A function: line -> cell with the median, and below it the interval or range."""
 
     def cell(line: Line) -> str:
         row = line["figures"].get(name)
@@ -74,23 +73,23 @@ def of_ideal(line: Line) -> str:
 
 
 def health(line: Line) -> str:
-    """What is wrong with which part of the runs."""
+    """The number of runs per verdict other than "ok"; "ok" if there are none."""
     verdicts = [r["verdict"] for r in line["runs"]]
     bad = [f"{verdicts.count(v)} {v}" + (", left out" if v in NOT_COMPARED else "") for v in dict.fromkeys(verdicts) if v != "ok"]
     return "; ".join(bad) or "ok"
 
 
 def columns(runs: Sequence[Line]) -> list[Column]:
-    """(head, cell of a line)."""
+    """(head, function: line -> cell)."""
     several, world = len({r["placement"] for r in runs}) > 1, world_words(runs)
 
-    def who(line: Line) -> str:
+    def label(line: Line) -> str:
         short = short_keys(list(line["settings"]))
-        at = [f"{short[key]} = {value}" for key, value in line["settings"].items()]
-        where = [*world(line["runs"][0]), *([line["placement"]] if several else [])]
-        return "\n".join([f"{line['transport']} on {line['fabric']}", *where, *at])
+        settings = [f"{short[key]} = {value}" for key, value in line["settings"].items()]
+        placement = [*world(line["runs"][0]), *([line["placement"]] if several else [])]
+        return "\n".join([f"{line['transport']} on {line['fabric']}", *placement, *settings])
 
-    first: list[Column] = [("transport", who), ("n", lambda line: str(max(row["n"] for row in line["figures"].values())))]
+    first: list[Column] = [("transport", label), ("n", lambda line: str(max(row["n"] for row in line["figures"].values())))]
     if "groups" in runs[0]:
         rest: list[Column] = [
             ("flows", lambda line: str(line["group"])),
@@ -112,9 +111,9 @@ def columns(runs: Sequence[Line]) -> list[Column]:
 
 
 def table_of(title: str, runs: Sequence[Line]) -> Table:
-    """For the terminal."""
-    shown = lines(runs)
-    intervals = interval_note([int(row["n"]) for line in shown for row in line["figures"].values()])
+    """The table for the terminal."""
+    rows = lines(runs)
+    intervals = interval_note([int(row["n"]) for line in rows for row in line["figures"].values()])
     brackets = f", in brackets the {intervals}" if intervals else ""
     caption = f"Medians over the seeds{brackets}. Each run: runs.csv; each figure: comparison.csv."
-    return terminal_table(f"{title}, {len({r['seed'] for r in runs})} seeds", columns(runs), shown, caption)
+    return terminal_table(f"{title}, {len({r['seed'] for r in runs})} seeds", columns(runs), rows, caption)

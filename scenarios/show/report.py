@@ -1,4 +1,4 @@
-"""What a person sees at the end of a run: what failures cost, fabrics, results, checks, and where data and plots are.
+"""The report in the terminal at the end of a run: what failures cost, fabrics, results, checks, and where data and plots are.
 
 Called by the command line; reads summaries only.
 """
@@ -28,7 +28,7 @@ from scenarios.show import medians_table
 from scenarios.show.background_table import COLUMNS as BACKGROUND_COLUMNS
 from scenarios.show.background_table import NOTE as BACKGROUND_NOTE
 from scenarios.show.background_table import background_rows
-from scenarios.show.check_values import bound_and_seen, shown
+from scenarios.show.check_values import bound_and_seen, format_value
 from scenarios.show.cost_table import columns as cost_columns
 from scenarios.show.cost_table import cost_groups, footnotes
 from scenarios.show.html import NAME as REPORT
@@ -42,21 +42,21 @@ WORDS = {
     "all-to-all": "all-to-all", "send-recv": "send/recv", "incast": "incast", "permutation": "permutation", "flows": "flows",
 }  # fmt: skip
 _OF_RUNS = re.compile(r" \[[^\[\]]*\bseeds? \d[^\[\]]*\]$")
-"""What scenarios.figures.summary adds to a check's name to say which runs it was asked of."""
+"""The suffix that scenarios.figures.summary adds to the name of a check to say which runs it is on."""
 HEAD = 9
-"""Characters above which the heads of costs are broken into lines."""
+"""Characters above which the heads of the table of costs are broken into lines."""
 WIDE = 100
-"""Columns of a terminal below which the intervals of costs are left out."""
+"""Columns that a terminal needs for the intervals of costs."""
 INTERVALS = ("range", interval_name(FEWEST))
 _STYLE = {"ok": "green", "failed": "bold red", "not trustworthy": "yellow", "interrupted": "yellow"}
 
 
 _MARKS: dict[bool | None, tuple[str, str]] = {True: ("ok    ", "green"), False: ("FAILED", "bold red"), None: ("-     ", "dim")}
-"""Of a check that holds, that does not, and that does not apply."""
+"""Marks of a check that holds, that does not, and that does not apply."""
 
 
 def fabrics_table(summary: dict[str, Any]) -> Table:
-    """Base RTT, BDP and every threshold, in bytes, once per fabric."""
+    """Base RTT, BDP and all thresholds, in bytes, one row per fabric."""
     columns: list[Column] = [
         ("fabric", lambda f: str(f[0])),
         ("base RTT\nms", lambda f: f"{f[1]['base_rtt_ns'] / 1e6:.1f}"),
@@ -79,13 +79,13 @@ def _trimming(fabric: tuple[str, dict[str, Any]]) -> str:
 def _identity(runs: Sequence[Run]) -> list[Column]:
     several, world = len({r["placement"] for r in runs}) > 1, world_words(runs)
 
-    def who(run: Run) -> Text:
+    def label(run: Run) -> Text:
         settings = run.get("settings", {})
-        at = [f"{short} = {settings[key]}" for key, short in short_keys(list(settings)).items()]
-        words = [f"on {run['fabric']}", *world(run), *([run["placement"]] if several else []), *at]
-        return Text.assemble(str(run["transport"]), *((f"\n{word}", "dim") for word in words))
+        values = [f"{short} = {settings[key]}" for key, short in short_keys(list(settings)).items()]
+        details = [f"on {run['fabric']}", *world(run), *([run["placement"]] if several else []), *values]
+        return Text.assemble(str(run["transport"]), *((f"\n{word}", "dim") for word in details))
 
-    columns: list[Column] = [("transport", who)]
+    columns: list[Column] = [("transport", label)]
     if len({r["seed"] for r in runs}) > 1:
         columns.append(("seed", lambda r: str(r["seed"])))
     return columns
@@ -109,7 +109,7 @@ def _health(wrong: str) -> list[Column]:
 
 
 def runs_table(summary: dict[str, Any], runs: Sequence[Run]) -> Table:
-    """One row per run, in words that need no manual; columns that would say nothing are left out, to fit 80 characters."""
+    """One row per run of a collective. Columns without information are left out, to fit 80 characters."""
     columns = _identity(runs)
     columns.append(("steps", _steps))
     columns.append(("median\nms", lambda r: ms(r["typical_step_ns"])))
@@ -121,9 +121,9 @@ def runs_table(summary: dict[str, Any], runs: Sequence[Run]) -> Table:
 
 
 def _steps(run: Run) -> str:
-    """Done of planned."""
-    early = "" if run["outcome"] == "done" else "\nended early"
-    return f"{run['steps']}/{run['steps'] + run['failed_steps']}{early}"
+    """Steps done, of those planned."""
+    note = "" if run["outcome"] == "done" else "\nended early"
+    return f"{run['steps']}/{run['steps'] + run['failed_steps']}{note}"
 
 
 def _bandwidth(run: Run) -> str:
@@ -136,7 +136,7 @@ def _bandwidth(run: Run) -> str:
 
 
 def groups_table(summary: dict[str, Any], runs: Sequence[Run]) -> Table:
-    """One row per run and group of flows: what they got."""
+    """One row per run and group of flows, with its goodput."""
     rows = [{**r, "group": name, **group} for r in runs for name, group in r["groups"].items()]
     world = world_words(runs)
     columns: list[Column] = [("transport", lambda g: "\n".join([str(g["transport"]), *world(g)]))]
@@ -155,7 +155,7 @@ def groups_table(summary: dict[str, Any], runs: Sequence[Run]) -> Table:
 
 
 def packets_table(runs: Sequence[Run]) -> Table:
-    """One row per run of flows: what the network did, and whether it is to be believed."""
+    """One row per run of flows: packet counts of the network, and the verdict."""
     columns = _identity(runs)
     columns += [
         ("trims", lambda r: str(r["packets"]["trimmed"])),
@@ -167,7 +167,7 @@ def packets_table(runs: Sequence[Run]) -> Table:
 
 
 def flows_table(runs: Sequence[Run]) -> Table:
-    """Goodput of every flow, a column per transport, Mb/s and share of the line."""
+    """Goodput of each flow, a column per transport: Mb/s and share of the line."""
 
     def cell(run: Run) -> Callable[[str], str]:
         def show(name: str) -> str:
@@ -183,7 +183,7 @@ def flows_table(runs: Sequence[Run]) -> Table:
 
 
 def queues_table(runs: Sequence[Run]) -> Table:
-    """The last hops that were watched: of a group's ports the worst, counts over all of them."""
+    """The watched last hops, one row per run and group: the worst queue of its ports, and counts over all of them."""
     rows = [{**r, "group": name, **group} for r in runs for name, group in r["groups"].items() if "buffer_bytes" in group]
     columns = _identity(runs)
     columns += [
@@ -199,21 +199,21 @@ def queues_table(runs: Sequence[Run]) -> Table:
     return _table("Queues on the last hop (worst plane; counts over all planes)", columns, rows)
 
 
-def _parted(run: Run) -> list[str]:
-    """How a flow left the EVs that another one uses, a line each."""
+def _separation_lines(run: Run) -> list[str]:
+    """A line per separation: how a flow left the EVs that another flow uses."""
     lines = []
     for s in run["separations"]:
-        took = "never left them" if s["separated_rtts"] is None else f"left them within {s['separated_rtts']:.0f} base RTTs"
+        departure = "never left them" if s["separated_rtts"] is None else f"left them within {s['separated_rtts']:.0f} base RTTs"
         before, after = ("–" if s[key] is None else f"{s[key]:.0%}" for key in ("before", "after"))
         lines.append(
-            f"{run['run']}: {s['flow']} shares {len(s['shared_evs'])} of its {s['evs']} EVs with {s['from']} and {took}: "
+            f"{run['run']}: {s['flow']} shares {len(s['shared_evs'])} of its {s['evs']} EVs with {s['from']} and {departure}: "
             f"it sent {before} of a fair share of its packets on them before {s['from']} began, {after} after"
         )
     return lines
 
 
 def faults_table(runs: Sequence[Run]) -> Table:
-    """One row per run and fault: how soon the dead paths were left, what was lost on them, what flows kept."""
+    """One row per run and fault: how soon senders left the dead paths, what was lost on them, and the goodput that flows kept."""
     rows = [{**r, **fault} for r in runs for fault in r["failovers"]]
     columns = _identity(runs)
     columns += [
@@ -229,15 +229,15 @@ def faults_table(runs: Sequence[Run]) -> Table:
 
 
 def _costs(console: Console, runs: Sequence[Run]) -> None:
-    """What the failure cost, a table per placement and variant; nothing where nothing broke."""
+    """Print what the failure cost, a table per placement and variant in which something broke."""
     costs: list[list[Run]] = []
-    for where, rows in cost_groups(runs):
+    for labels, rows in cost_groups(runs):
         world = world_words(rows)
         heads: list[Column] = [("transport", partial(_transport, world))]
         for head, cell in cost_columns(rows)[1:]:
             if head not in INTERVALS or console.width >= WIDE:
                 heads.append(("\n".join(textwrap.wrap(head, HEAD)), cell))
-        console.print(_table(", ".join(["What the failure cost", *where]), heads, rows))
+        console.print(_table(", ".join(["What the failure cost", *labels]), heads, rows))
         costs.append(rows)
     for line in footnotes([row for rows in costs for row in rows]) if costs else ():
         console.print(line, style="dim")
@@ -251,40 +251,42 @@ def _transport(world: Callable[[Run], list[str]], row: Run) -> Text:
 
 
 def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
-    """Print it all."""
+    """Print the whole report."""
     runs = summary["runs"]
     _costs(console, runs)
     console.print(fabrics_table(summary))
-    stepped, flowing = [r for r in runs if "groups" not in r], [r for r in runs if "groups" in r]
+    collective_runs, flow_runs = [r for r in runs if "groups" not in r], [r for r in runs if "groups" in r]
     scale = max((run["time_scale"] for run in runs), default=1)
-    slow = f"Links are up to {scale:,.0f} times slower than 100 Gb/s."
-    if stepped:
-        medians = medians_table.is_for(stepped)
-        console.print(medians_table.table_of(_title(summary, stepped), stepped) if medians else runs_table(summary, stepped))
-        what = WORDS.get(stepped[0]["workload"], stepped[0]["workload"])
+    scale_note = f"Links are up to {scale:,.0f} times slower than 100 Gb/s."
+    if collective_runs:
+        medians = medians_table.applies_to(collective_runs)
         console.print(
-            f"A step is one {what}; its time is the slowest rank's. Ideal: the payload rate of healthy links. {slow}",
+            medians_table.table_of(_title(summary, collective_runs), collective_runs) if medians else runs_table(summary, collective_runs)
+        )
+        step_name = WORDS.get(collective_runs[0]["workload"], collective_runs[0]["workload"])
+        console.print(
+            f"A step is one {step_name}; its time is the slowest rank's. Ideal: the payload rate of healthy links. {scale_note}",
             style="dim",
         )
-    if flowing:
-        if medians_table.is_for(flowing):
-            console.print(medians_table.table_of(_title(summary, flowing), flowing))
+    if flow_runs:
+        if medians_table.applies_to(flow_runs):
+            console.print(medians_table.table_of(_title(summary, flow_runs), flow_runs))
         else:
-            console.print(groups_table(summary, flowing))
-            console.print(packets_table(flowing))
-        if len({(r["placement"], r["seed"]) for r in flowing}) == 1:
-            console.print(flows_table(flowing))
-        if any("buffer_bytes" in group for r in flowing for group in r["groups"].values()):
-            console.print(queues_table(flowing))
+            console.print(groups_table(summary, flow_runs))
+            console.print(packets_table(flow_runs))
+        if len({(r["placement"], r["seed"]) for r in flow_runs}) == 1:
+            console.print(flows_table(flow_runs))
+        if any("buffer_bytes" in group for r in flow_runs for group in r["groups"].values()):
+            console.print(queues_table(flow_runs))
         console.print(
             "Mb/s: payload received while all flows send, from 20 base RTTs after the last one began; of flows that send a number of "
             "messages, from the first message to the last. Of line: as a share of what a host's links carry in payload; least, most: of "
-            f"the group's flows. {slow}",
+            f"the group's flows. {scale_note}",
             style="dim",
         )
-        for line in (line for r in flowing for line in _parted(r)):
+        for line in (line for r in flow_runs for line in _separation_lines(r)):
             console.print(line)
-    _roce(console, runs, scale)
+    _baseline_notes(console, runs, scale)
     if any(run["failovers"] for run in runs):
         console.print(faults_table(runs))
     if background := background_rows(runs):
@@ -296,12 +298,12 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
     for verdict in check_lines(summary["checks"]):
         console.print(verdict)
     simulated = sum(run.get("world") == "simulated" for run in runs)
-    which = "simulated" if simulated == len(runs) else f"{simulated} of {len(runs)} runs simulated"
-    world = f" ({which}, in virtual time: no machine was measured{'' if simulated == len(runs) else ' in these'})" if simulated else ""
+    extent = "simulated" if simulated == len(runs) else f"{simulated} of {len(runs)} runs simulated"
+    suffix = f" ({extent}, in virtual time: no machine was measured{'' if simulated == len(runs) else ' in these'})" if simulated else ""
     verdicts = [verdict_of(run) for run in runs]
-    worst = next((f": {verdicts.count(word)} of {len(runs)} {word}" for word in (INVALID, DOUBTFUL) if word in verdicts), "")
-    reason = worst if summary["verdict"] == NOT_TRUSTWORTHY else ""
-    console.print(Text.assemble("Verdict: ", (summary["verdict"], _STYLE.get(summary["verdict"], "")), f"{reason}{world}"))
+    worst_count = next((f": {verdicts.count(word)} of {len(runs)} {word}" for word in (INVALID, DOUBTFUL) if word in verdicts), "")
+    reason = worst_count if summary["verdict"] == NOT_TRUSTWORTHY else ""
+    console.print(Text.assemble("Verdict: ", (summary["verdict"], _STYLE.get(summary["verdict"], "")), f"{reason}{suffix}"))
     plots = len(list((directory / "plots").glob("*.png")))
     console.print(
         f"Data: {directory}/" + (f"  Plots: {directory / 'plots'}/ ({plots})" if plots else ""),
@@ -312,57 +314,57 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
 
 
 def check_lines(checks: Sequence[dict[str, Any]]) -> list[Text]:
-    """Those that failed first, each; then a line per check, with how many of its runs it holds for, and those that do not apply."""
+    """First a line per failed check and run; then a line per check, with the number of runs for which it holds or does not apply."""
     failed = [check for check in checks if check["ok"] is False]
     lines = [Text.assemble(_MARKS[False], f" {c['name']}: expected {{}}, seen {{}}".format(*bound_and_seen(c))) for c in failed]
-    alike: dict[str, list[dict[str, Any]]] = {}
+    by_name: dict[str, list[dict[str, Any]]] = {}
     for check in checks:
-        alike.setdefault(_OF_RUNS.sub("", check["name"]), []).append(check)
-    for name, each in alike.items():
-        held = [check for check in each if check["ok"]]
-        if held:
-            mark = _mark(True, len(held), len(each))
-            bounds = dict.fromkeys(bound_and_seen(check)[0] for check in held)
-            bound = next(iter(bounds)) if len(bounds) == 1 else str(held[0]["expected"]).partition(" (")[0]
-            lines.append(Text.assemble(mark, f" {name}: expected {bound}, seen {_range(held)}"))
-        for why, n in Counter(shown(check["seen"]) for check in each if check["ok"] is None).items():
-            lines.append(Text.assemble(_mark(None, n, len(each)), f" {name}: {why}"))
+        by_name.setdefault(_OF_RUNS.sub("", check["name"]), []).append(check)
+    for name, group in by_name.items():
+        passed = [check for check in group if check["ok"]]
+        if passed:
+            mark = _mark(True, len(passed), len(group))
+            bounds = dict.fromkeys(bound_and_seen(check)[0] for check in passed)
+            bound = next(iter(bounds)) if len(bounds) == 1 else str(passed[0]["expected"]).partition(" (")[0]
+            lines.append(Text.assemble(mark, f" {name}: expected {bound}, seen {_range(passed)}"))
+        for reason, n in Counter(format_value(check["seen"]) for check in group if check["ok"] is None).items():
+            lines.append(Text.assemble(_mark(None, n, len(group)), f" {name}: {reason}"))
     return lines
 
 
 def _mark(ok: bool | None, n: int, of: int) -> tuple[str, str]:
-    """The mark of a check, with how many runs it is of where it was asked of several."""
+    """The mark of a check, with the number of its runs if it is on several."""
     word, style = _MARKS[ok]
     return (f"{word.strip():2} {n}/{of}" if of > 1 else word), style
 
 
 def _range(checks: Sequence[dict[str, Any]]) -> str:
-    """What was seen, from the least to the most."""
+    """The seen values, from the least to the largest."""
     numbers = all(isinstance(check["seen"], (int, float)) for check in checks)
     ordered = sorted(checks, key=lambda check: float(check["seen"])) if numbers else checks
-    alike = list(dict.fromkeys(bound_and_seen(check)[1] for check in ordered))
-    return f"{alike[0]} to {alike[-1]}" if numbers and len(alike) > 1 else ", ".join(alike)
+    values = list(dict.fromkeys(bound_and_seen(check)[1] for check in ordered))
+    return f"{values[0]} to {values[-1]}" if numbers and len(values) > 1 else ", ".join(values)
 
 
 def doubts(run: Run) -> list[str]:
-    """Why a run is not trusted, each reason with what it makes of the figures; of older results the reasons alone."""
+    """The reasons why a run is not trustworthy, each with its class (invalid or doubtful); older results have only the reasons."""
     fidelity = run.get("fidelity", {})
-    words = {reason: word for word in (INVALID, DOUBTFUL) for reason in fidelity.get(word, ())}
-    return [f"{words[reason]}: {reason}" if reason in words else reason for reason in run["distrust"]]
+    classes = {reason: word for word in (INVALID, DOUBTFUL) for reason in fidelity.get(word, ())}
+    return [f"{classes[reason]}: {reason}" if reason in classes else reason for reason in run["distrust"]]
 
 
-def _roce(console: Console, runs: Sequence[Run], scale: float) -> None:
-    """Notes on what makes the baselines faster or slower here than in a real network."""
+def _baseline_notes(console: Console, runs: Sequence[Run], scale: float) -> None:
+    """Print notes on what makes the baselines faster or slower here than in a real network."""
     if any(r["kind"] == "roce" for r in runs):
         console.print(NOTE, style="dim")
     if any(r["kind"] in KERNEL_KINDS for r in runs):
         console.print(KERNEL_NOTE, style="dim")
-    waits = [r for r in runs if r["reconvergence_ns"] is not None and r["failovers"]]
-    if waits:
-        wait = max(r["reconvergence_ns"] for r in waits)
-        who = ", ".join(dict.fromkeys(str(r["transport"]) for r in waits))
+    waiting = [r for r in runs if r["reconvergence_ns"] is not None and r["failovers"]]
+    if waiting:
+        delay = max(r["reconvergence_ns"] for r in waiting)
+        names = ", ".join(dict.fromkeys(str(r["transport"]) for r in waiting))
         console.print(
-            f"The network re-routes around a failure after {wait / 1e9:g} s, {wait / waits[0]['base_rtt_ns']:.0f} base RTTs ({who}). "
+            f"The network re-routes around a failure after {delay / 1e9:g} s, {delay / waiting[0]['base_rtt_ns']:.0f} base RTTs ({names}). "
             f"A real network takes as many seconds at RTTs {scale:,.0f} times shorter: waiting costs these transports far more there.",
             style="dim",
         )

@@ -1,4 +1,4 @@
-"""Tables of runs: columns that compute their cells from a row. Called by scenarios.show.report and its neighbours."""
+"""Tables of runs: columns that compute their cells from a row. Called by the other modules of scenarios.show."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from rich.table import Table
 from testbed import terminal
 
 Column = tuple[str, Callable[[Any], terminal.Cell]]
-"""(head, cell of a row)."""
+"""(head, function: row -> cell)."""
 
 
 def world_words(rows: Sequence[Mapping[str, Any]]) -> Callable[[Mapping[str, Any]], list[str]]:
-    """Row -> its world, where rows are of more than one; else nothing. Results from before there were two are emulated."""
+    """A function: row -> [its world] if the rows have different worlds, else []. Older results without a world are emulated."""
     mixed = len({row.get("world", "emulated") for row in rows}) > 1
     return lambda row: [str(row.get("world", "emulated"))] if mixed else []
 
 
 def table(title: str, columns: Sequence[Column], rows: Sequence[Any], caption: str = "") -> Table:
-    """For the terminal. The first column holds names, a verdict is text, the others hold numbers."""
+    """A table for the terminal. The first column holds names, a verdict is text, the others hold numbers."""
     cells = [[cell(row) for _, cell in columns] for row in rows]
     return terminal.table([head for head, _ in columns], cells, title=title, caption=caption, words=("verdict",))

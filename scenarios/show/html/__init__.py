@@ -1,6 +1,6 @@
-"""``report.html``: all that a results directory says, in one file that needs no network. Called by the runner and by ``mrcbed report``.
+"""``report.html``: all results of a directory in one file that needs no network. Called by the runner and by ``mrcbed report``.
 
-It reads files only: the summary, the manifest, the tables and the figures that scenarios.show.plots drew. The same files give the same
+It reads only files: the summary, the manifest, the tables and the figures that scenarios.show.plots drew. The same files give the same
 bytes. docs/report.md says how to read it.
 """
 
@@ -14,7 +14,7 @@ NAME = "report.html"
 
 
 def rendered(template: Path, **values: Any) -> str:
-    """A page from a template, which gets the one ``style`` that all pages have."""
+    """Render a page from a template, with the ``style`` that all pages share."""
     import jinja2
 
     loader = jinja2.FileSystemLoader(template.parent)
@@ -24,7 +24,7 @@ def rendered(template: Path, **values: Any) -> str:
 
 
 def embedded(image: Path) -> str:
-    """A PNG as a page's own data: it needs no file beside it."""
+    """A PNG as a data: URI, so that the page needs no other file."""
     return "data:image/png;base64," + base64.b64encode(image.read_bytes()).decode("ascii")
 
 

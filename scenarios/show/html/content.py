@@ -1,4 +1,4 @@
-"""What stands in a report, as plain values for its template: every number as text, nothing decided in the template.
+"""The content of a report as plain values for its template: all numbers are text, and the template decides nothing.
 
 Called by :func:`scenarios.show.html.write_report`. Reads through :class:`scenarios.figures.stored.Stored` only.
 """
@@ -23,13 +23,13 @@ from scenarios.show.tables import world_words
 from testbed.terminal import number, seconds
 
 Table = dict[str, Any]
-"""head: [text], rows: [{cells: [text], mark: "" or a CSS class}], words: the columns that hold words; others hold numbers."""
+"""head: [text], rows: [{cells: [text], mark: "" or a CSS class}], words: indices of the columns with text; the others hold numbers."""
 LONG = 12
 """Rows above which a table is folded [ours]."""
 LOSSES = ("failure_cost.extra_ns", "failure_cost.extra_steps", "failure_cost.extra_rtts", "failure_cost.extra_percent")
 """Figures of the comparison that are a loss in time."""
 SENTENCES = 4
-"""More placements and variants than this have their tables of costs, not a sentence each [ours]."""
+"""With more placements and variants than this, their tables of costs come without a sentence each [ours]."""
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[int] = (0,), marks: Sequence[str] = ()) -> Table:
@@ -41,7 +41,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[in
 
 
 def content(stored: Stored) -> dict[str, Any]:
-    """Everything that the template asks for. Raises :class:`ResultsError`."""
+    """All values that the template uses. Raises :class:`ResultsError`."""
     summary, manifest = stored.summary, stored.manifest
     stored.judge()
     try:
@@ -63,7 +63,7 @@ def content(stored: Stored) -> dict[str, Any]:
         "medians": medians(stored),
         "runs": folded(runs_table(stored), "runs are ok"),
         "background": background(stored),
-        "faults": folded(broken, "") if (broken := faults(stored)) else None,
+        "faults": folded(fault_table, "") if (fault_table := faults(stored)) else None,
         "notes": manifest.get("notes", []),
         "scenario_file": manifest.get("scenario_file", ""),
         **parts,
@@ -71,72 +71,72 @@ def content(stored: Stored) -> dict[str, Any]:
 
 
 def cost_sections(stored: Stored) -> list[dict[str, Any]]:
-    """Per placement and variant in which something broke: the sentence, the table."""
-    out = []
+    """The sentence and the table of costs per placement and variant in which something broke."""
+    sections = []
     groups = cost_groups(stored.runs)
-    for where, rows in groups:
+    for labels, rows in groups:
         heads = columns(rows)
         marks = ["doubt" if row["doubtful"] else "" for row in rows]
         cells = [[cell(row) for _, cell in heads] for row in rows]
-        shown = table([head for head, _ in heads], cells, marks=marks)
-        out.append({"where": ", ".join(where), "sentence": headline(rows) if len(groups) <= SENTENCES else "", "table": shown})
-    return out
+        cost_table = table([head for head, _ in heads], cells, marks=marks)
+        sections.append({"where": ", ".join(labels), "sentence": headline(rows) if len(groups) <= SENTENCES else "", "table": cost_table})
+    return sections
 
 
 def plain_headline(stored: Stored) -> str:
-    """Of runs in which nothing broke: what each transport carried."""
-    shares_of = []
+    """The goodput of each transport in one sentence, for runs in which nothing broke."""
+    phrases = []
     for transport in dict.fromkeys(r["transport"] for r in stored.runs):
-        mine = [r for r in stored.runs if r["transport"] == transport]
-        shares = [r["busbw_bps"] / r["ideal_busbw_bps"] for r in mine if r.get("busbw_bps") and r.get("ideal_busbw_bps")]
-        lines = [g["of_line"] for r in mine for g in r.get("groups", {}).values() if g.get("of_line") is not None]
-        if seen := shares or lines:
-            least, most = f"{min(seen):.0%}", f"{max(seen):.0%}"
-            shares_of.append(f"{transport} {least}" + (f" to {most}" if most != least else ""))
-    if not shares_of:
+        runs = [r for r in stored.runs if r["transport"] == transport]
+        busbw_shares = [r["busbw_bps"] / r["ideal_busbw_bps"] for r in runs if r.get("busbw_bps") and r.get("ideal_busbw_bps")]
+        line_shares = [g["of_line"] for r in runs for g in r.get("groups", {}).values() if g.get("of_line") is not None]
+        if values := busbw_shares or line_shares:
+            least, most = f"{min(values):.0%}", f"{max(values):.0%}"
+            phrases.append(f"{transport} {least}" + (f" to {most}" if most != least else ""))
+    if not phrases:
         return "No run got far enough to measure its goodput."
-    what = "of the ideal bus bandwidth" if any(r.get("busbw_bps") for r in stored.runs) else "of a host's line, per group of flows"
-    return f"Nothing was broken. Goodput as a share {what}: {', '.join(shares_of)}."
+    reference = "of the ideal bus bandwidth" if any(r.get("busbw_bps") for r in stored.runs) else "of a host's line, per group of flows"
+    return f"Nothing was broken. Goodput as a share {reference}: {', '.join(phrases)}."
 
 
-def folded(whole: Table, words: str) -> dict[str, Any]:
-    """A table of which, if it is long, only the rows that are marked stand open; ``words`` say what the others are."""
-    marked = [row for row in whole["rows"] if row["mark"]]
-    if len(whole["rows"]) <= LONG:
-        return {"open": whole, "all": None, "words": ""}
-    count = f"{len(whole['rows']) - len(marked)} of {len(whole['rows'])} {words}" if words else ""
-    return {"open": {**whole, "rows": marked}, "all": whole, "words": count}
+def folded(full: Table, description: str) -> dict[str, Any]:
+    """A table that, if it is long, shows only its marked rows until it is opened; ``description`` says what the others are."""
+    marked = [row for row in full["rows"] if row["mark"]]
+    if len(full["rows"]) <= LONG:
+        return {"open": full, "all": None, "words": ""}
+    count = f"{len(full['rows']) - len(marked)} of {len(full['rows'])} {description}" if description else ""
+    return {"open": {**full, "rows": marked}, "all": full, "words": count}
 
 
 def trust(stored: Stored) -> Table:
     """Verdict and fidelity of each run."""
     rows, marks = [], []
     for r in stored.runs:
-        why = [*([r["reason"]] if r["outcome"] != "done" and r["reason"] else []), *r.get("distrust", []), *r.get("notes", [])]
+        reasons = [*([r["reason"]] if r["outcome"] != "done" and r["reason"] else []), *r.get("distrust", []), *r.get("notes", [])]
         unexplained = r["packets"]["unexplained"]
         cpu, lost = number(r["cpu_percent"], ".0f", " %"), number(unexplained, ",d")
-        rows.append([r["run"], r["verdict"], verdict_of(r), cpu, lost, "; ".join(why) or "–"])
+        rows.append([r["run"], r["verdict"], verdict_of(r), cpu, lost, "; ".join(reasons) or "–"])
         marks.append({"ok": "", "failed": "bad"}.get(r["verdict"], "doubt"))
     return table(["run", "verdict", "fidelity", "CPU", "packets unaccounted for", "why"], rows, (0, 1, 2, 5), marks)
 
 
-def checks(found: Sequence[dict[str, Any]]) -> Table:
-    words = {True: "ok", False: "FAILED", None: "–"}
-    rows = [[words[c["ok"]], str(c["name"]), *bound_and_seen(c)] for c in found]
-    return table(["", "check", "expected", "seen"], rows, range(4), ["bad" if c["ok"] is False else "" for c in found])
+def checks(entries: Sequence[dict[str, Any]]) -> Table:
+    labels = {True: "ok", False: "FAILED", None: "–"}
+    rows = [[labels[c["ok"]], str(c["name"]), *bound_and_seen(c)] for c in entries]
+    return table(["", "check", "expected", "seen"], rows, range(4), ["bad" if c["ok"] is False else "" for c in entries])
 
 
 def runs_table(stored: Stored) -> Table:
-    """One row per run: what it did."""
+    """One row per run with its main results."""
     rows, world = [], world_words(stored.runs)
     for r in stored.runs:
         rate = r.get("busbw_bps") or sum(g["goodput_bps"] or 0 for g in r.get("groups", {}).values()) or None
         ideal = r.get("ideal_busbw_bps")
-        early = "" if r["outcome"] == "done" else ", ended early"
+        note = "" if r["outcome"] == "done" else ", ended early"
         rows.append(
             [
                 ", ".join([r["run"], *world(r)]),
-                f"{r['steps']} of {r['steps'] + r['failed_steps']}" + early if "groups" not in r else "–",
+                f"{r['steps']} of {r['steps'] + r['failed_steps']}" + note if "groups" not in r else "–",
                 seconds(r["typical_step_ns"]),
                 seconds(r["step_time_ns"]["max"]),
                 number(None if rate is None else rate / 1e6, ",.2f") + (f" ({rate / ideal:.0%})" if rate and ideal else ""),
@@ -150,59 +150,61 @@ def runs_table(stored: Stored) -> Table:
 
 
 def medians(stored: Stored) -> list[dict[str, Any]]:
-    """comparison.parquet as tables, one per placement and variant: a row per figure, a column per transport; [] without it."""
+    """Tables from comparison.parquet, one per placement and variant: a row per figure, a column per transport; [] without the file."""
     frame = stored.table("comparison")
     if not len(frame) or not {"transport", "fabric", "figure", "median", "low", "high", "n", "unit"} <= set(frame):
         return []
-    before = list(frame.columns[: list(frame.columns).index("figure")])
-    groups = [c for c in before if c not in ("transport", "kind", "fabric", "scenario", "workload")]
+    variables = list(frame.columns[: list(frame.columns).index("figure")])
+    groups = [c for c in variables if c not in ("transport", "kind", "fabric", "scenario", "workload")]
     world = world_words(stored.runs)
     worlds = {r["transport"]: world(r) for r in stored.runs}  # runs of two worlds never share a name
-    out = []
-    for where, mine in frame.groupby(groups, sort=False, dropna=False) if groups else [((), frame)]:
-        heads = list(dict.fromkeys(zip(mine["transport"], mine["fabric"], strict=True)))
-        rows, usual = [], int(mine["n"].max())
-        quiet = costs_within_noise(mine)
-        for (figure, unit), one in mine.groupby(["figure", "unit"], sort=False, dropna=False):
-            by_head = {(row["transport"], row["fabric"]): row for row in one.to_dict("records")}
-            if any(known(row["median"]) for row in by_head.values()):
+    tables = []
+    for values, group in frame.groupby(groups, sort=False, dropna=False) if groups else [((), frame)]:
+        heads = list(dict.fromkeys(zip(group["transport"], group["fabric"], strict=True)))
+        rows, usual_n = [], int(group["n"].max())
+        noise_cells = costs_within_noise(group)
+        for (figure, unit), records in group.groupby(["figure", "unit"], sort=False, dropna=False):
+            by_head = {(row["transport"], row["fabric"]): row for row in records.to_dict("records")}
+            if any(is_known(row["median"]) for row in by_head.values()):
                 name = str(figure).removesuffix("_ns").removesuffix("_bps")
-                if known(unit) and unit not in ("", "ns"):
+                if is_known(unit) and unit not in ("", "ns"):
                     name += f" [{'Mb/s' if unit == 'bit/s' else unit}]"
-                cells = [_interval(by_head.get(head), str(unit), usual) for head in heads]
+                cells = [_interval(by_head.get(head), str(unit), usual_n) for head in heads]
                 if str(figure) in LOSSES:
-                    cells = [quiet.get(head, cell) for head, cell in zip(heads, cells, strict=True)]
+                    cells = [noise_cells.get(head, cell) for head, cell in zip(heads, cells, strict=True)]
                 rows.append([name, *cells])
-        words = ", ".join(f"{v} ranks" if k == "placement" else f"{k} = {v}" for k, v in zip(groups, where, strict=False))
-        words = ", ".join([words, f"n = {usual}"] if words else [f"n = {usual}"])
-        out.append({"where": words, "table": table(["figure", *(", ".join([f"{t} on {f}", *worlds.get(t, [])]) for t, f in heads)], rows)})
-    return out
+        title = ", ".join(f"{v} ranks" if k == "placement" else f"{k} = {v}" for k, v in zip(groups, values, strict=False))
+        title = ", ".join([title, f"n = {usual_n}"] if title else [f"n = {usual_n}"])
+        tables.append(
+            {"where": title, "table": table(["figure", *(", ".join([f"{t} on {f}", *worlds.get(t, [])]) for t, f in heads)], rows)}
+        )
+    return tables
 
 
 def costs_within_noise(compared: pd.DataFrame) -> dict[tuple[str, str], str]:
-    """(transport, fabric) -> "within noise" and its size, of those whose extra time is no larger, from rows of comparison.parquet."""
+    """(transport, fabric) -> "within noise" and the noise, if the extra time is no larger than that, from rows of comparison.parquet."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
-    for one in compared.to_dict("records"):
-        rows.setdefault((one["transport"], one["fabric"]), {})[str(one["figure"])] = one
-    out = {}
-    for head, found in rows.items():
-        extra, off = found.get("failure_cost.extra_ns"), found.get("failure_cost.noise_ns")
-        if extra is None or not known(extra["median"]):
+    for record in compared.to_dict("records"):
+        rows.setdefault((record["transport"], record["fabric"]), {})[str(record["figure"])] = record
+    cells = {}
+    for head, by_figure in rows.items():
+        extra, noise = by_figure.get("failure_cost.extra_ns"), by_figure.get("failure_cost.noise_ns")
+        if extra is None or not is_known(extra["median"]):
             continue
-        row = {"extra_ns": extra["median"], "n": extra["n"], "extra_low_ns": extra["low"] if known(extra["low"]) else extra["median"]}
-        row["noise_ns"] = off["median"] if off is not None and known(off["median"]) else None
+        row = {"extra_ns": extra["median"], "n": extra["n"], "extra_low_ns": extra["low"] if is_known(extra["low"]) else extra["median"]}
+        row["noise_ns"] = noise["median"] if noise is not None and is_known(noise["median"]) else None
         if within_noise(row):
-            out[head] = extra_time(row)
-    return out
+            cells[head] = extra_time(row)
+    return cells
 
 
-def known(value: Any) -> bool:
-    """Neither missing nor NaN."""
+def is_known(value: Any) -> bool:
+    """Whether a value is neither missing nor NaN."""
     return value is not None and value == value
 
 
-def _interval(row: Any, unit: str, usual: int) -> str:
-    """A median, below it its interval and the ideal; how many runs it is of, if not as many as usual."""
+def _interval(row: Any, unit: str, usual_n: int) -> str:
+    """A median; below it its interval, the ideal, and the number of runs if it is not the usual one."""
 
     def show(value: Any) -> str:
         if unit == "ns":
@@ -211,18 +213,18 @@ def _interval(row: Any, unit: str, usual: int) -> str:
             return f"{float(value) / 1e6:,.2f}"
         return f"{float(value):,.4g}" if abs(value) < 1e5 else f"{float(value):,.0f}"
 
-    if row is None or not known(row["median"]):
+    if row is None or not is_known(row["median"]):
         return "–"
-    wide = known(row["low"]) and known(row["high"]) and row["low"] != row["high"]
-    more = [f"[{show(row['low'])}, {show(row['high'])}]"] if wide else []
-    more += [f"ideal {show(row['ideal'])}"] if known(row.get("ideal")) and row["ideal"] != row["median"] else []
-    more += [f"n = {int(row['n'])}"] if int(row["n"]) != usual else []
-    more += [f"{int(row['doubtful'])} not trustworthy"] if known(row.get("doubtful")) and row["doubtful"] else []
-    return "\n".join([show(row["median"]), *more])
+    has_interval = is_known(row["low"]) and is_known(row["high"]) and row["low"] != row["high"]
+    lines = [f"[{show(row['low'])}, {show(row['high'])}]"] if has_interval else []
+    lines += [f"ideal {show(row['ideal'])}"] if is_known(row.get("ideal")) and row["ideal"] != row["median"] else []
+    lines += [f"n = {int(row['n'])}"] if int(row["n"]) != usual_n else []
+    lines += [f"{int(row['doubtful'])} not trustworthy"] if is_known(row.get("doubtful")) and row["doubtful"] else []
+    return "\n".join([show(row["median"]), *lines])
 
 
 def background(stored: Stored) -> dict[str, Any] | None:
-    """Cross traffic that a scenario asked for, as iperf3 reports it; None without any."""
+    """Background traffic of the scenario, as iperf3 reports it; None without any."""
     rows = background_rows(stored.runs)
     if not rows:
         return None
@@ -232,7 +234,7 @@ def background(stored: Stored) -> dict[str, Any] | None:
 
 
 def faults(stored: Stored) -> Table | None:
-    """Faults as they happened, times from the first measured step or flow; None without any."""
+    """Faults as they happened, with times since the first measured step or flow; None without faults."""
     rows = []
     for r in stored.runs:
         begin = stored.begin_ns(r)
@@ -259,7 +261,7 @@ def faults(stored: Stored) -> Table | None:
 
 
 def facts(manifest: dict[str, Any]) -> Table:
-    """Each fabric: shape, rate, time scale, delay, buffer and thresholds."""
+    """One row per fabric: shape, rate, time scale, delay, buffer and thresholds."""
     rows = []
     for name, f in manifest["fabrics"].items():
         ecn = f["ecn_bytes"]
@@ -279,7 +281,7 @@ def facts(manifest: dict[str, Any]) -> Table:
 
 
 def machine(manifest: dict[str, Any]) -> Table:
-    """Versions, kernel, CPU: what the run stood on."""
+    """The environment of the run: versions, kernel, CPU."""
     git, m = manifest.get("git"), manifest["machine"]
     memory = m.get("memory_bytes")
     rows = [
@@ -298,24 +300,24 @@ def machine(manifest: dict[str, Any]) -> Table:
 
 
 def options(manifest: dict[str, Any]) -> Table:
-    """Each transport's options as the scenario resolved them."""
+    """The options of each transport, as the scenario resolved them."""
     rows = []
     for t in manifest["scenario"]["transports"]:
         rest = {k: v for k, v in t.items() if k not in ("kind", "name", "fabric", "options") and v not in (None, "none")}
-        given = {**t.get("options", {}), **rest}
+        settings = {**t.get("options", {}), **rest}
         words = ", ".join(
-            f"{k.removesuffix('_ns')} = {seconds(v) if k.endswith('_ns') else json.dumps(v, default=str)}" for k, v in given.items()
+            f"{k.removesuffix('_ns')} = {seconds(v) if k.endswith('_ns') else json.dumps(v, default=str)}" for k, v in settings.items()
         )
         rows.append([t["name"], t["kind"], t["fabric"]["name"], words or "–"])
     return table(["transport", "kind", "fabric", "options"], rows, range(4))
 
 
 def reproduce(manifest: dict[str, Any]) -> dict[str, Any]:
-    """The command lines that led here, with the commit of each: of every session of a run, of every directory of a comparison."""
+    """The command lines that produced the results, with their commits: of all sessions of a run, of all directories of a comparison."""
     origins = manifest.get("compared") or manifest.get("sessions") or [manifest]
     lines = [(origin["command_line"], origin.get("git")) for origin in origins]
     if manifest.get("compared"):
         lines.append((manifest["command_line"], None))
     unknown = "(started by a program, not by a command)"
-    commands = [{"line": shlex.join(words) or unknown, "commit": (git or {}).get("commit") or ""} for words, git in lines]
+    commands = [{"line": shlex.join(arguments) or unknown, "commit": (git or {}).get("commit") or ""} for arguments, git in lines]
     return {"commands": commands, "seeds": ", ".join(map(str, manifest["seeds"]))}

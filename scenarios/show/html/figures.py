@@ -1,6 +1,6 @@
-"""The figures of a report: which there are, what each shows, whose runs are in it, and the file as text that a page can hold.
+"""The figures of a report: their kinds, captions, runs, and files as data: URIs.
 
-A figure's runs are told by its name, as scenarios.show.plots gives it: a run's own, a placement's and seed's, or a placement's.
+The name that scenarios.show.plots gives a figure says which runs it shows: one run, those of a placement and seed, or of a placement.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from scenarios.figures.stored import ResultsError, Stored
 
 LARGE = 300_000
-"""Bytes of an SVG above which the PNG is put in instead [ours]."""
+"""Bytes of an SVG above which the page holds the PNG instead [ours]."""
 KINDS = (
     (
         "sweep", "Effect of the swept variable",
@@ -51,7 +51,7 @@ KINDS = (
     ("losses", "Lost packets by cause", "Marked and trimmed packets are delivered, so a panel of their own shows them."),
     ("windows", "Congestion windows", "One line per sending queue pair."),
 )  # fmt: skip
-"""(prefix of the name, heading, caption), in the report's order."""
+"""(prefix of the name, heading, caption), in the order of the report."""
 
 
 @dataclass(frozen=True)
@@ -60,58 +60,58 @@ class Figure:
     caption: str
     name: str
     source: str  # data: URI
-    doubtful: tuple[str, ...]  # runs in it that are not to be trusted
+    doubtful: tuple[str, ...]  # runs in it that are not trustworthy
 
 
 def prefix_of(name: str) -> str | None:
-    """The kind of a figure, by the longest prefix that fits."""
-    found = [prefix for prefix, _, _ in KINDS if name.startswith(f"{prefix}-")]
-    return max(found, key=len, default=None)
+    """The kind of a figure: the longest prefix of its name in :data:`KINDS`."""
+    prefixes = [prefix for prefix, _, _ in KINDS if name.startswith(f"{prefix}-")]
+    return max(prefixes, key=len, default=None)
 
 
 def runs_in(name: str, prefix: str, stored: Stored) -> list[dict[str, Any]]:
     """The runs that a figure shows."""
     rest = name.removeprefix(f"{prefix}-")
-    own = [r for r in stored.runs if r["run"] == rest]
-    if own:
-        return own
+    exact = [r for r in stored.runs if r["run"] == rest]
+    if exact:
+        return exact
     placement = next((p for p, _ in stored.groups() if re.match(rf"(busbw-|goodput-)?{re.escape(p)}(-|$)", rest)), None)
     if placement is None:
         return list(stored.runs)
     after = rest[rest.index(placement) + len(placement) :]
     seed = re.match(r"-s(\d+)", after)
     tail = after[seed.end() :] if seed else after
-    mine = [r for r in stored.runs if r["placement"] == placement and (seed is None or r["seed"] == int(seed[1]))]
+    candidates = [r for r in stored.runs if r["placement"] == placement and (seed is None or r["seed"] == int(seed[1]))]
     if prefix == "sweep":
-        return mine
+        return candidates
     variant = next((v for v in stored.variants if v.tag == tail), stored)
-    return [r for r in mine if r in variant.runs]
+    return [r for r in candidates if r in variant.runs]
 
 
 def figures(stored: Stored) -> list[Figure]:
-    """All of a results directory. Raises :class:`ResultsError` if there are none though something ran, or one is broken."""
-    where = stored.directory / "plots"
-    paths = sorted(where.glob("*.png"))
+    """All figures of a results directory. Raises :class:`ResultsError` if runs are done but there is no figure, or if one is damaged."""
+    plots = stored.directory / "plots"
+    paths = sorted(plots.glob("*.png"))
     if not paths and any(r["outcome"] == "done" for r in stored.runs):
-        raise ResultsError(f"{where} holds no figures: mrcbed plot {stored.directory} draws them")
+        raise ResultsError(f"{plots} holds no figures: mrcbed plot {stored.directory} draws them")
     order = [prefix for prefix, _, _ in KINDS]
-    named = [(prefix, path) for path in paths if (prefix := prefix_of(path.stem))]
-    named.sort(key=lambda one: (order.index(one[0]), one[1].stem))
+    prefixed = [(prefix, path) for path in paths if (prefix := prefix_of(path.stem))]
+    prefixed.sort(key=lambda pair: (order.index(pair[0]), pair[1].stem))
     heads = {prefix: (heading, caption) for prefix, heading, caption in KINDS}
-    out = []
-    for prefix, path in named:
+    result = []
+    for prefix, path in prefixed:
         doubtful = tuple(r["run"] for r in runs_in(path.stem, prefix, stored) if r["verdict"] == "not trustworthy")
-        out.append(Figure(*heads[prefix], path.stem, source_of(path, stored.directory), doubtful))
-    return out
+        result.append(Figure(*heads[prefix], path.stem, source_of(path, stored.directory), doubtful))
+    return result
 
 
 def source_of(png: Path, directory: Path) -> str:
-    """As a data: URI, an SVG unless it is large. Raises :class:`ResultsError` for a file that is cut short."""
+    """A figure as a data: URI, as SVG unless it is large. Raises :class:`ResultsError` if the file is cut short."""
     svg = png.with_suffix(".svg")
     path = svg if svg.is_file() and svg.stat().st_size <= LARGE else png
     data = path.read_bytes()
-    whole = data.rstrip().endswith(b"</svg>") if path is svg else data.startswith(b"\x89PNG") and data[-8:-4] == b"IEND"
-    if not whole:
+    complete = data.rstrip().endswith(b"</svg>") if path is svg else data.startswith(b"\x89PNG") and data[-8:-4] == b"IEND"
+    if not complete:
         raise ResultsError(f"{path} is cut short: mrcbed plot {directory} draws it again")
     kind = "svg+xml" if path is svg else "png"
     return f"data:image/{kind};base64,{base64.b64encode(data).decode('ascii')}"

@@ -1,4 +1,4 @@
-"""Packets per EV over time where one path loses some: when it is left, what takes its place, and when it returns."""
+"""Packets per EV over time around a lossy path: when the sender leaves it, which EVs replace it, and when it returns."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from topologies.paths import path_evs
 
 COLUMNS = 160
 TALL = 2.2
-"""Inches for the rows of EVs."""
+"""Height of the rows of EVs, inches."""
 
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
-    """One figure per run with a lossy path that data took."""
+    """Draw one figure per run with a lossy path that data took."""
     files: list[Path] = []
     for run in stored.shown_runs:
         lossy = [row for row in run.get("lossy_paths", ()) if row["first_loss_ns"] is not None]
@@ -31,13 +31,13 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
 def _figure(stored: Stored, directory: Path, run: dict[str, Any], lossy: dict[str, Any]) -> list[Path]:
     packets, fabric = stored.rows("evs", run), stored.fabric(run)
     pair = int(lossy["host"][1:]), int(lossy["peer"][1:])
-    mine = packets[(packets["host"] == pair[0]) & (packets["peer"] == pair[1])]
-    begin, own = stored.begin_ns(run) or 0, int(mine["bin_ns"].max())
-    span = int(mine["t_ns"].max()) + own - begin
-    width = own * max(1, round(span / COLUMNS / own))
+    pair_packets = packets[(packets["host"] == pair[0]) & (packets["peer"] == pair[1])]
+    begin, bin_ns = stored.begin_ns(run) or 0, int(pair_packets["bin_ns"].max())
+    span = int(pair_packets["t_ns"].max()) + bin_ns - begin
+    width = bin_ns * max(1, round(span / COLUMNS / bin_ns))
     evs = list(path_evs(fabric, *pair))
     columns = -(-span // width)
-    shares = grid(mine, evs, begin, width, columns)
+    shares = grid(pair_packets, evs, begin, width, columns)
     active = int(np.median((np.nan_to_num(shares) > 0).sum(axis=0))) or 1
     shares = np.where(shares > 0, shares * active / len(evs), np.nan)  # in shares of the EVs in use
     with figure(1, TALL + 1.25) as (fig, ax):
@@ -51,16 +51,16 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any], lossy: dict[st
         per_plane = len(evs) // fabric.planes
         ax.set_yticks([p * per_plane + (per_plane - 1) / 2 for p in range(fabric.planes)], [f"plane {p}" for p in range(fabric.planes)])
         ax.tick_params(axis="y", length=0)
-        row = evs.index(lossy["ev"])
-        ax.annotate("◂ lossy", (1.0, row), xycoords=("axes fraction", "data"), xytext=(2, 0), textcoords="offset points", fontsize=6.5, va="center", color="#D55E00", annotation_clip=False)  # noqa: E501
+        lossy_row = evs.index(lossy["ev"])
+        ax.annotate("◂ lossy", (1.0, lossy_row), xycoords=("axes fraction", "data"), xytext=(2, 0), textcoords="offset points", fontsize=6.5, va="center", color="#D55E00", annotation_clip=False)  # noqa: E501
         for other in lossy["replaced_by"]:
             ax.annotate("◂ replaces it", (1.0, evs.index(other)), xycoords=("axes fraction", "data"), xytext=(2, 0), textcoords="offset points", fontsize=6.5, va="center", annotation_clip=False)  # noqa: E501
         for outage in stored.outages(run):
-            for when, words in ((outage.begin, f"loses {outage.probability:.0%}"), (outage.end, "clean")):
+            for when, label in ((outage.begin, f"loses {outage.probability:.0%}"), (outage.end, "clean")):
                 if begin <= when <= begin + span:
                     ax.axvline((when - begin) / 1e9, color="#D55E00", linewidth=0.9, linestyle="--")
                     at = ((when - begin) / 1e9, -0.5)
-                    ax.annotate(words, at, xytext=(2, 3), textcoords="offset points", fontsize=6.5, annotation_clip=False)
+                    ax.annotate(label, at, xytext=(2, 3), textcoords="offset points", fontsize=6.5, annotation_clip=False)
         plane, uplink = ev_fields(lossy["ev"])
         head = f"{run['transport']} on {run['fabric']}, seed {run['seed']}: h{pair[0]} → h{pair[1]}"
         ax.set_title(f"{head}\npath {uplink} of plane {plane} is lossy", pad=12)

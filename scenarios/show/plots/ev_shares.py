@@ -1,4 +1,4 @@
-"""How two flows part on EVs: each flow's packets per EV over time, and how much of its fair share the free one leaves on the other's."""
+"""How a flow leaves the EVs of another: packets of both per EV over time, and the share that the free flow keeps on those EVs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST = 2.0
 
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
-    """One figure per run in which a flow was bound to some EVs."""
+    """Draw one figure per run in which a flow was bound to some EVs."""
     files: list[Path] = []
     for run in stored.shown_runs:
         if run.get("separations") and len(stored.rows("evs", run)):
@@ -27,66 +27,66 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
 
 
 def grid(packets: pd.DataFrame, evs: list[int], begin: int, width_ns: int, bins: int) -> Any:
-    """Packets per EV (row) and bin (column) in equal shares of that bin's packets; NaN where nothing was sent."""
-    place = {ev: i for i, ev in enumerate(evs)}
-    out = np.zeros((len(evs), bins))
+    """Packets per EV (row) and bin (column), as multiples of an equal share of the bin's packets; NaN where nothing was sent."""
+    row_of = {ev: i for i, ev in enumerate(evs)}
+    counts = np.zeros((len(evs), bins))
     column = ((packets["t_ns"] + packets["bin_ns"] // 2 - begin) // width_ns).to_numpy()
-    for ev, at, n in zip(packets["ev"], column, packets["tx_packets"], strict=True):
-        if ev in place and 0 <= at < bins:
-            out[place[ev], int(at)] += n
-    total = out.sum(axis=0)
-    return np.divide(out * len(evs), total, out=np.full_like(out, np.nan), where=total > 0)
+    for ev, index, n in zip(packets["ev"], column, packets["tx_packets"], strict=True):
+        if ev in row_of and 0 <= index < bins:
+            counts[row_of[ev], int(index)] += n
+    total = counts.sum(axis=0)
+    return np.divide(counts * len(evs), total, out=np.full_like(counts, np.nan), where=total > 0)
 
 
 def _figure(stored: Stored, directory: Path, run: dict[str, Any]) -> list[Path]:
-    parted = run["separations"][0]
+    separation = run["separations"][0]
     packets = stored.rows("evs", run)
     begin, rtt = stored.begin_ns(run) or 0, run["base_rtt_ns"]
-    own = int(packets["bin_ns"].max())
-    width = own * max(1, round(SMOOTH_RTTS * rtt / own))
-    names = [parted["flow"], parted["from"]]
+    bin_ns = int(packets["bin_ns"].max())
+    width = bin_ns * max(1, round(SMOOTH_RTTS * rtt / bin_ns))
+    names = [separation["flow"], separation["from"]]
     start = run["flows"][names[1]]["start_ns"]
     origin = begin + start - -(-start // width) * width  # a column begins with the second flow
-    bins = int((packets["t_ns"].max() + own - origin) // width)
+    bins = int((packets["t_ns"].max() + bin_ns - origin) // width)
     x = ((np.arange(bins) + 0.5) * width + origin - begin) / 1e9
     ends = [(int(run["flows"][n]["src"][1:]), int(run["flows"][n]["dst"][1:])) for n in names]
-    mine = [packets[(packets["host"] == a) & (packets["peer"] == b)] for a, b in ends]
-    evs = [sorted(set(m["ev"])) for m in mine]
-    shares = [grid(m, e, origin, width, bins) for m, e in zip(mine, evs, strict=True)]
-    on = [i for i, ev in enumerate(evs[0]) if ev in parted["shared_evs"]]
-    off = [i for i in range(len(evs[0])) if i not in on]
+    pair_packets = [packets[(packets["host"] == a) & (packets["peer"] == b)] for a, b in ends]
+    evs = [sorted(set(m["ev"])) for m in pair_packets]
+    shares = [grid(m, e, origin, width, bins) for m, e in zip(pair_packets, evs, strict=True)]
+    shared = [i for i, ev in enumerate(evs[0]) if ev in separation["shared_evs"]]
+    others = [i for i in range(len(evs[0])) if i not in shared]
     with figure(3, 4.7, sharex=True, gridspec_kw={"height_ratios": [1.1, 2.2, 0.6]}) as (fig, axes):
         top = axes[0]
-        top.plot(x, shares[0][on].mean(axis=0), color=FLOWS[0], label=f"on {names[1]}'s {len(on)} EVs")
-        top.plot(x, shares[0][off].mean(axis=0), color=FLOWS[0], linestyle="--", label=f"on the {len(off)} others")
+        top.plot(x, shares[0][shared].mean(axis=0), color=FLOWS[0], label=f"on {names[1]}'s {len(shared)} EVs")
+        top.plot(x, shares[0][others].mean(axis=0), color=FLOWS[0], linestyle="--", label=f"on the {len(others)} others")
         top.axhline(SEPARATED, color="black", linewidth=0.7, linestyle=":")
         top.annotate(f"{SEPARATED:g}", (1.0, SEPARATED), xycoords=("axes fraction", "data"), xytext=(2, 0), textcoords="offset points", fontsize=6, va="center", annotation_clip=False)  # noqa: E501
         top.set_ylim(0, 1.35)
         top.set_yticks([0, 0.5, 1])
         top.set_ylabel(f"{names[0]}'s packets per EV\n[fair shares]")
-        took = f"does not leave {names[1]}'s EVs"
-        if parted["separated_rtts"] is not None:
-            took = f"leaves {names[1]}'s EVs within {parted['separated_rtts']:.0f} base RTTs"
-        top.set_title(f"{names[0]} {took}", pad=11)
+        statement = f"does not leave {names[1]}'s EVs"
+        if separation["separated_rtts"] is not None:
+            statement = f"leaves {names[1]}'s EVs within {separation['separated_rtts']:.0f} base RTTs"
+        top.set_title(f"{names[0]} {statement}", pad=11)
         top.annotate(
             f"{names[1]} begins", (start / 1e9, 1.35), xytext=(2, 2), textcoords="offset points", fontsize=6.5, annotation_clip=False
         )
         top.legend(loc="lower left", fontsize=6.5, handlelength=2.0, borderaxespad=0.2, frameon=True, framealpha=1, edgecolor="none")
-        for ax, name, share, used, (a, b) in zip(axes[1:], names, shares, evs, ends, strict=True):
+        for ax, name, share, flow_evs, (a, b) in zip(axes[1:], names, shares, evs, ends, strict=True):
             picture = ax.imshow(
                 np.ma.masked_invalid(share), aspect="auto", interpolation="nearest", cmap="RdBu_r", vmin=0, vmax=MOST,
-                extent=((origin - begin) / 1e9, (origin - begin + bins * width) / 1e9, len(used) - 0.5, -0.5),
+                extent=((origin - begin) / 1e9, (origin - begin + bins * width) / 1e9, len(flow_evs) - 0.5, -0.5),
             )  # fmt: skip
             ax.set_facecolor("#DDDDDD")
-            planes = [ev_fields(ev)[0] for ev in used]
+            planes = [ev_fields(ev)[0] for ev in flow_evs]
             rows = [planes.index(p) for p in dict.fromkeys(planes)]
-            if len(rows) < len(used):
-                ax.set_yticks([r + (len(used) / len(rows) - 1) / 2 for r in rows], [f"plane {planes[r]}" for r in rows], fontsize=6)
+            if len(rows) < len(flow_evs):
+                ax.set_yticks([r + (len(flow_evs) / len(rows) - 1) / 2 for r in rows], [f"plane {planes[r]}" for r in rows], fontsize=6)
             else:
-                ax.set_yticks([0, len(used) - 1], [f"plane {planes[0]}", f"plane {planes[-1]}"], fontsize=6)
+                ax.set_yticks([0, len(flow_evs) - 1], [f"plane {planes[0]}", f"plane {planes[-1]}"], fontsize=6)
             ax.tick_params(axis="y", length=0)
-            ax.set_title(f"{name}: h{a} → h{b}, {len(used)} EVs" + (f"  (◂ {names[1]}'s)" if name == names[0] else ""), pad=3)
-        for row in on:
+            ax.set_title(f"{name}: h{a} → h{b}, {len(flow_evs)} EVs" + (f"  (◂ {names[1]}'s)" if name == names[0] else ""), pad=3)
+        for row in shared:
             axes[1].annotate("◂", (1.0, row), xycoords=("axes fraction", "data"), fontsize=5, va="center", annotation_clip=False)
         for ax in axes:
             ax.axvline(start / 1e9, color="black", linewidth=0.8, linestyle="--")

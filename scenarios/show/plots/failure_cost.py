@@ -1,4 +1,4 @@
-"""What the failures cost each transport: extra time beyond its own healthy pace with its noise, every seed, beside theory."""
+"""The cost of failures for each transport: extra time beyond its own healthy pace, with noise and all seeds, beside theory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BAND = "#DDDDDD"
 
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
-    """One figure per placement in which something broke and some cost is known."""
+    """Draw one figure per placement in which something broke and some cost is known."""
     paths: list[Path] = []
     for placement, _ in stored.groups():
         runs = stored.ordered(placement)
@@ -34,17 +34,17 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], rows: l
             colour, marker = colour_and_marker(row["transport"])
             extras = [r["failure_cost"]["extra_ns"] for r in runs if r["transport"] == row["transport"] and r.get("failure_cost")]
             extras = [extra / 1e9 for extra in extras if extra is not None]
-            size, quiet = (noise(row) or 0.0) / 1e9, within_noise(row)
+            size, is_noise = (noise(row) or 0.0) / 1e9, within_noise(row)
             ax.barh(y, 2 * size, 0.62, left=-size, color=BAND, linewidth=0, zorder=1)
-            if not quiet:  # within noise there is neither a loss nor a gain to draw
+            if not is_noise:  # within noise there is neither a loss nor a gain to draw
                 ax.plot([0, row["extra_ns"] / 1e9], [y, y], color=colour, linewidth=4, solid_capstyle="butt", alpha=0.45, zorder=2)
-            look = {"color": colour, "markerfacecolor": "white" if quiet else colour, "markersize": 4.5, "zorder": 3, "clip_on": False}
-            ax.plot(extras, [y] * len(extras), linestyle="none", marker=marker, **look)
+            style = {"color": colour, "markerfacecolor": "white" if is_noise else colour, "markersize": 4.5, "zorder": 3, "clip_on": False}
+            ax.plot(extras, [y] * len(extras), linestyle="none", marker=marker, **style)
             if row["ideal_extra_ns"] is not None:
                 ax.plot([row["ideal_extra_ns"] / 1e9] * 2, [y - 0.32, y + 0.32], color="black", linewidth=1.4, zorder=4)
         names = [row["transport"] + ("" if row["fabric"] == rows[0]["fabric"] else f" on {row['fabric']}") for row in rows]
-        words = [f"{name}, n = {row['n']}\n{extra_time(row)}" for name, row in zip(names, rows, strict=True)]
-        ax.set_yticks(range(len(rows)), words, fontsize=6.5)
+        labels = [f"{name}, n = {row['n']}\n{extra_time(row)}" for name, row in zip(names, rows, strict=True)]
+        ax.set_yticks(range(len(rows)), labels, fontsize=6.5)
         ax.tick_params(axis="y", length=0)
         ax.set_ylim(len(rows) - 0.5, -0.5)
         ax.axvline(0, color="black", linewidth=0.6)

@@ -1,4 +1,4 @@
-"""How long a path stays out each time that it is given up: a flapping link costs less each time."""
+"""How long a path stays out of use each time that it is given up: a flapping link costs less each time."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from scenarios.figures.stored import Stored
 from scenarios.show.plots.style import colour_and_marker, fault_bands, figure, save
 
 MOST = 10
-"""Later times are left out of the upper panel."""
+"""Largest n in the upper panel, which shows the n-th time that a path is given up."""
 SPREAD = 0.34
-"""Dots of one number of the time lie side by side over so much of its room."""
+"""Width over which the dots of one n lie side by side, of the distance between two n."""
 
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
-    """One figure per run in which some path was given up more than once."""
+    """Draw one figure per run in which some path was given up more than once."""
     files: list[Path] = []
     for run in stored.shown_runs:
         if max((row["number"] for row in run.get("flaps", ())), default=0) > 1 and len(stored.rows("events", run)):
@@ -27,7 +27,7 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
 
 
 def rows_of(stored: Stored, run: dict[str, Any]) -> list[dict[str, Any]]:
-    """As scenarios.figures.flaps has them, from the stored events."""
+    """The rows of scenarios.figures.flaps, from the stored events."""
     events = stored.rows("events", run)
     moves = events[events["kind"] == "ev"].sort_values("t_ns", kind="stable")
     keys = ("t_ns", "host", "peer", "ev", "from", "to")
@@ -46,18 +46,18 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any]) -> list[Path]:
 
     rows, begin = rows_of(stored, run), stored.begin_ns(run) or 0
     colour, marker = colour_and_marker(run["transport"])
-    every = sorted({row["number"] for row in rows})
-    numbers = every[:MOST]
+    all_numbers = sorted({row["number"] for row in rows})
+    numbers = all_numbers[:MOST]
     end = begin + int(run["measured_ns"])
     paths = sorted({_path(row) for row in rows})
     with figure(2, 3.9, gridspec_kw={"height_ratios": [1.25, 1]}) as (fig, axes):
         top, bottom = axes
         medians = []
         for number in numbers:
-            mine = sorted((r for r in rows if r["number"] == number), key=lambda r: r["out_ns"])
-            back = [(r["back_ns"] - r["out_ns"]) / 1e9 for r in mine if r["back_ns"] is not None]
-            still = [(end - r["out_ns"]) / 1e9 for r in mine if r["back_ns"] is None]
-            for values, style in ((back, {"color": colour}), (still, {"markerfacecolor": "white", "markeredgecolor": colour})):
+            group = sorted((r for r in rows if r["number"] == number), key=lambda r: r["out_ns"])
+            back = [(r["back_ns"] - r["out_ns"]) / 1e9 for r in group if r["back_ns"] is not None]
+            still_out = [(end - r["out_ns"]) / 1e9 for r in group if r["back_ns"] is None]
+            for values, style in ((back, {"color": colour}), (still_out, {"markerfacecolor": "white", "markeredgecolor": colour})):
                 step = SPREAD / max(1, len(values) - 1)
                 at = [number - SPREAD / 2 + i * step if len(values) > 1 else number for i in range(len(values))]
                 top.plot(at, values, linestyle="none", marker=marker if values is back else "^", markersize=2.8, alpha=0.8, **style)
@@ -68,7 +68,7 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any]) -> list[Path]:
         top.set_xlim(0.5, numbers[-1] + 0.5)
         top.set_ylim(bottom=0)
         top.set_ylabel("out of use for [s]")
-        first = f"\n(the first {MOST} of {len(every)} times)" if len(every) > MOST else ""
+        first = f"\n(the first {MOST} of {len(all_numbers)} times)" if len(all_numbers) > MOST else ""
         top.set_xlabel("n-th time that a path is given up (below: paths)" + first)
         top.set_title(f"{run['transport']} on {run['fabric']}, seed {run['seed']}: time that flapping paths stay out of use", pad=5)
         for k, path in enumerate(paths):

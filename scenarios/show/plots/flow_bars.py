@@ -1,4 +1,4 @@
-"""Goodput of each flow of a permutation, a bar per transport side by side: where a hash puts two flows on one path, bars are short."""
+"""Goodput of each flow of a permutation, with a bar per transport: where a hash puts two flows on one path, the bars are short."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scenarios.show.plots.style import colour_and_marker, figure, save
 
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
-    """One figure per placement and seed."""
+    """Draw one figure per placement and seed."""
     files: list[Path] = []
     for placement, seed, runs in stored.per_seed(lambda r: r["workload"] == "permutation" and _shares(r)):
         files += _figure(directory, runs, f"permutation-{placement}-s{seed}{stored.tag}", stored.seed_words(seed))

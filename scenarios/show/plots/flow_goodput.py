@@ -1,4 +1,4 @@
-"""Goodput of each flow over time, one panel per transport: who gets what when others begin, and who pays for it."""
+"""Goodput of each flow over time, one panel per transport: what each flow gets when others begin, and which flows lose."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from scenarios.figures.stored import Stored
 from scenarios.show.plots.style import FLOWS, colour_and_marker, figure, save, spell
 
 MOST = 20
-"""More flows than this are bars, not lines."""
+"""More flows than this are shown as bars, not as lines."""
 POINTS = 140
-"""About as many as a column can show."""
+"""Points over time: about as many as a column of text can show."""
 
 
 def series(stored: Stored, run: dict[str, Any], name: str, width_ns: int) -> tuple[Any, Any]:
-    """(seconds since t0, % of line) of a flow: bin centres."""
-    mine = stored.rows("flows", run)
-    mine = mine[mine["flow"] == name]
+    """(seconds since t0, % of line) of a flow, at the centres of the bins."""
+    bins = stored.rows("flows", run)
+    bins = bins[bins["flow"] == name]
     begin = stored.begin_ns(run) or 0
-    edges = np.arange(mine["t_ns"].min(), mine["t_ns"].max() + width_ns + 1, width_ns)
-    got, _ = np.histogram(mine["t_ns"] + mine["bin_ns"] // 2, bins=edges, weights=mine["rx_bytes"])
+    edges = np.arange(bins["t_ns"].min(), bins["t_ns"].max() + width_ns + 1, width_ns)
+    received, _ = np.histogram(bins["t_ns"] + bins["bin_ns"] // 2, bins=edges, weights=bins["rx_bytes"])
     line = run["flows"][name]["line_bps"] / 8e9 * width_ns
-    return (edges[:-1] + width_ns / 2 - begin) / 1e9, 100 * got / line
+    return (edges[:-1] + width_ns / 2 - begin) / 1e9, 100 * received / line
 
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
-    """One figure per placement and seed in which flows start and end by the clock."""
+    """Draw one figure per placement and seed of at most :data:`MOST` flows, except permutations (see flow_bars)."""
     files: list[Path] = []
     for placement, seed, runs in stored.per_seed(lambda r: r.get("flows") and len(stored.rows("flows", r))):
         if len(runs[0]["flows"]) <= MOST and runs[0]["workload"] != "permutation":
@@ -41,10 +41,10 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], name: s
     handles: dict[str, Any] = {}
     with figure(len(runs), 1.25 + 0.95 * len(runs), sharex=True, sharey=True, squeeze=False) as (fig, axes):
         for ax, run in zip(axes[:, 0], runs, strict=True):
-            own = int(stored.rows("flows", run)["bin_ns"].max())
-            width = own * max(1, round(span / POINTS / own))
+            bin_ns = int(stored.rows("flows", run)["bin_ns"].max())
+            width = bin_ns * max(1, round(span / POINTS / bin_ns))
             window = run["all_on_ns"]
-            for group, colour, style in _looks(run):
+            for group, colour, style in _line_styles(run):
                 names = [n for n, flow in run["flows"].items() if flow["group"] == group or n == group]
                 for flow in names:
                     x, y = series(stored, run, flow, width)
@@ -63,7 +63,7 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], name: s
         if highest > 50:
             axes[0, 0].set_ylim(0, 112)
             axes[0, 0].set_yticks([0, 50, 100])
-        else:  # many to one, nobody gets near the line
+        else:  # many to one: no flow comes near the line
             axes[0, 0].set_ylim(0, 1.1 * highest)
         axes[-1, 0].set_xlabel("time since the first flow began [s]")
         fig.supylabel("goodput, % of line", fontsize=7.5)
@@ -71,15 +71,15 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], name: s
 
         if any(r["all_on_ns"] for r in runs):
             handles["begin and end of measurement"] = Line2D([], [], color="#999999", linewidth=0.7, linestyle="--")
-        what = "line; fair share" if "incast" in runs[0]["groups"] else "line"
-        handles[what] = Line2D([], [], color="black", linewidth=0.7, linestyle=":")
+        line_label = "line; fair share" if "incast" in runs[0]["groups"] else "line"
+        handles[line_label] = Line2D([], [], color="black", linewidth=0.7, linestyle=":")
         fig.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=2, columnspacing=1.2, handlelength=1.8)
         fig.suptitle(f"Goodput per flow{stored.seed_words(seed)}", fontsize=8, fontweight="bold", x=0.01, ha="left")
         return save(fig, directory, name, runs)
 
 
-def _looks(run: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """(group or flow, colour, line style): groups of a cast are one colour each, flows of their own one each."""
+def _line_styles(run: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """(group or flow, colour, line style): one colour for the incast and one for its victim, else one per flow."""
     if "incast" in run["groups"]:
         return [("incast", FLOWS[0], "-")] + ([("victim", FLOWS[1], "-")] if "victim" in run["groups"] else [])
     styles = ("-", "--", "-.", ":")

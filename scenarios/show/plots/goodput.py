@@ -13,13 +13,13 @@ from scenarios.show.plots.style import FAULT, colour_and_marker, fault_bands, fi
 from topologies.theory import bus_bandwidth, place_ranks
 
 BINS = 120
-"""About as many points as a column can show."""
+"""Points over time: about as many as a column of text can show."""
 
 
 def shown_ns(stored: Stored, runs: list[dict[str, Any]]) -> int:
-    """How much of the runs to show, ns: all, or with faults until the last is mended and as long again (at least 2 s).
+    """Duration of the runs to show, ns: all, or with faults up to the last repair plus the duration of that fault (at least 2 s).
 
-    Otherwise a slow transport's minutes squeeze the seconds that matter into a corner.
+    Otherwise the minutes of a slow transport would squeeze the seconds that matter into a corner.
     """
     longest = max(int(r["measured_ns"]) for r in runs)
     ends = []
@@ -33,61 +33,61 @@ def shown_ns(stored: Stored, runs: list[dict[str, Any]]) -> int:
 
 
 def series(stored: Stored, run: dict[str, Any], span: int) -> tuple[Any, Any] | None:
-    """(seconds since the first measured step, payload received by all hosts in % of ideal), bin centres; None without data."""
+    """(seconds since the first measured step, payload received by all hosts in % of ideal), at the centres of bins; None without data."""
     begin, table = stored.begin_ns(run), stored.goodput
     if begin is None or not len(table) or not run["ideal_busbw_bps"]:
         return None
-    mine = table[table["run"] == run["run"]]
-    if mine.empty:
+    bins = table[table["run"] == run["run"]]
+    if bins.empty:
         return None
-    own = int(mine["bin_ns"].max())
+    bin_ns = int(bins["bin_ns"].max())
     end = begin + min(run["measured_ns"], span)
-    width = own * max(1, round(span / BINS / own))
+    width = bin_ns * max(1, round(span / BINS / bin_ns))
     edges = np.arange(begin, end + 1, width)
     if len(edges) < 3:
         return None
-    got, _ = np.histogram(mine["t_ns"] + own // 2, bins=edges, weights=mine["rx_bytes"])
+    received, _ = np.histogram(bins["t_ns"] + bin_ns // 2, bins=edges, weights=bins["rx_bytes"])
     ideal = run["ideal_busbw_bps"] / 8 * run["ranks"] * width / 1e9
-    return (edges[:-1] + width / 2 - begin) / 1e9, 100 * got / ideal
+    return (edges[:-1] + width / 2 - begin) / 1e9, 100 * received / ideal
 
 
 def capacity(stored: Stored, run: dict[str, Any], begin: int, last: float) -> tuple[list[float], list[float]]:
-    """(seconds, % of ideal) of the corners of a step line: what theory leaves with the cables that are dead at the time."""
+    """(seconds, % of ideal) of the corners of a step line: the bandwidth that theory leaves, given the dead cables at each time."""
     outages, fabric = stored.outages(run), stored.fabric(run)
-    at = [begin, *(t for t in changes(outages) if begin < t < begin + last * 1e9)]
-    hosts, known = place_ranks(fabric, run["placement"]), dict[frozenset[str], float]()
+    times = [begin, *(t for t in changes(outages) if begin < t < begin + last * 1e9)]
+    hosts, cache = place_ranks(fabric, run["placement"]), dict[frozenset[str], float]()
     x: list[float] = []
     y: list[float] = []
-    for a, b in zip(at, [*at[1:], begin + int(last * 1e9)], strict=True):
+    for a, b in zip(times, [*times[1:], begin + int(last * 1e9)], strict=True):
         dead = dead_at(outages, a)
-        if dead not in known:
-            known[dead] = 100 * bus_bandwidth(fabric, run["workload"], hosts, sorted(dead)) / run["ideal_busbw_bps"]
+        if dead not in cache:
+            cache[dead] = 100 * bus_bandwidth(fabric, run["workload"], hosts, sorted(dead)) / run["ideal_busbw_bps"]
         x += [(a - begin) / 1e9, (b - begin) / 1e9]
-        y += [known[dead]] * 2
+        y += [cache[dead]] * 2
     return x, y
 
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
-    """One figure per placement and seed."""
+    """Draw one figure per placement and seed."""
     files: list[Path] = []
     for placement, seed, runs in stored.per_seed(lambda run: True):
         span = shown_ns(stored, runs)
-        drawn = [(r, s) for r in runs if (s := series(stored, r, span)) is not None]
-        if drawn:
+        curves = [(r, s) for r in runs if (s := series(stored, r, span)) is not None]
+        if curves:
             head = f"{title(runs[0])} goodput, {placement} ranks{stored.seed_words(seed)}"
-            files += _figure(stored, directory, drawn, span, head, f"goodput-{placement}-s{seed}{stored.tag}")
+            files += _figure(stored, directory, curves, span, head, f"goodput-{placement}-s{seed}{stored.tag}")
     return files
 
 
 def _figure(
-    stored: Stored, directory: Path, drawn: list[tuple[dict[str, Any], tuple[Any, Any]]], span: int, head: str, name: str
+    stored: Stored, directory: Path, curves: list[tuple[dict[str, Any], tuple[Any, Any]]], span: int, head: str, name: str
 ) -> list[Path]:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    with figure(len(drawn), 1.15 + 1.05 * len(drawn), sharex=True, sharey=True, squeeze=False) as (fig, axes):
-        last = max(float(x[-1]) for _, (x, _) in drawn)
-        for ax, (run, (x, y)) in zip(axes[:, 0], drawn, strict=True):
+    with figure(len(curves), 1.15 + 1.05 * len(curves), sharex=True, sharey=True, squeeze=False) as (fig, axes):
+        last = max(float(x[-1]) for _, (x, _) in curves)
+        for ax, (run, (x, y)) in zip(axes[:, 0], curves, strict=True):
             colour, _ = colour_and_marker(run["transport"])
             begin = stored.begin_ns(run) or 0
             fault_bands(ax, stored.outages(run), begin, last * 1.02, 118)
@@ -95,8 +95,8 @@ def _figure(
             ax.plot(left, share, color="black", linewidth=0.8, linestyle="--")
             ax.axhline(100, color="black", linewidth=0.8, linestyle=":")
             ax.plot(x, y, color=colour, linewidth=1.1)
-            took = run["measured_ns"] / 1e9
-            cut = f", first {span / 1e9:.1f} of {took:.0f} s" if run["measured_ns"] > 1.05 * span else ""
+            total_s = run["measured_ns"] / 1e9
+            cut = f", first {span / 1e9:.1f} of {total_s:.0f} s" if run["measured_ns"] > 1.05 * span else ""
             ax.set_title(f"{run['transport']} on {run['fabric']}{cut}", color=colour, pad=3)
             ax.set_ylim(0, 126)
             ax.set_yticks([0, 50, 100])
@@ -104,11 +104,11 @@ def _figure(
         axes[-1, 0].set_xlabel("time since the first measured step [s]")
         fig.supylabel("payload received, % of ideal", fontsize=7.5)
         lines: list[Any] = [Line2D([], [], color="black", linewidth=0.8, linestyle=":", label="ideal, all links")]
-        if any(stored.faults(r) for r, _ in drawn):
+        if any(stored.faults(r) for r, _ in curves):
             lines += [
                 Line2D([], [], color="black", linewidth=0.8, linestyle="--", label="ideal, links that are up"),
                 Patch(color=FAULT, alpha=0.35, label="fault"),
             ]
         fig.legend(handles=lines, loc="outside lower center", ncols=3, columnspacing=1.0, handlelength=1.6)
         fig.suptitle(head, fontsize=8, fontweight="bold", x=0.01, ha="left")
-        return save(fig, directory, name, [run for run, _ in drawn])
+        return save(fig, directory, name, [run for run, _ in curves])

@@ -1,4 +1,4 @@
-"""What a host whose NIC ports change sends and receives over time, plane by plane, beside what its live ports carry."""
+"""The payload that a host whose NIC ports change sends and receives over time, per plane, beside what its live ports can carry."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from scenarios.figures.stored import Stored
 from scenarios.show.plots.style import FAULT, PLANES, fault_bands, figure, save
 
 POINTS = 160
-"""About as many as a column can show."""
+"""Points over time: about as many as a column of text can show."""
 
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
-    """One figure per run of flows in which NIC ports changed: of the first host that it concerns."""
+    """Draw one figure per run of flows in which NIC ports changed, for the first such host."""
     runs = [run for run in stored.shown_runs if run.get("ports") and len(stored.rows("goodput", run))]
     return [path for run in runs for path in _figure(stored, directory, run)]
 
@@ -24,15 +24,15 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
 def stacked(bins: pd.DataFrame, column: str, edges: Any, planes: int, line_bps: float) -> Any:
     """% of the host's line per plane (row) and bin of ``edges`` (ns)."""
     width = edges[1] - edges[0]
-    out = np.zeros((planes, len(edges) - 1))
+    plane_bytes = np.zeros((planes, len(edges) - 1))
     for plane in range(planes):
-        mine = bins[bins["plane"] == plane]
-        out[plane], _ = np.histogram(mine["t_ns"] + mine["bin_ns"] // 2, bins=edges, weights=mine[column])
-    return 100 * out * 8e9 / width / line_bps
+        plane_bins = bins[bins["plane"] == plane]
+        plane_bytes[plane], _ = np.histogram(plane_bins["t_ns"] + plane_bins["bin_ns"] // 2, bins=edges, weights=plane_bins[column])
+    return 100 * plane_bytes * 8e9 / width / line_bps
 
 
 def expected_line(run: dict[str, Any], host: str, begin: int, end: int, planes: int) -> tuple[list[float], list[float]]:
-    """(seconds, % of line) of the corners of a step line: the host's live ports, all of them until the first change."""
+    """(seconds, % of line) of the corners of a step line: the share of the host's ports that are live, all until the first change."""
     phases = sorted({(row["at_ns"], row["live"]) for row in run["ports"] if row["host"] == host})
     x, y = [0.0], [100.0]
     for at, live in phases:
@@ -50,21 +50,21 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any]) -> list[Path]:
     host = hosts[0]
     bins = stored.rows("goodput", run)
     bins = bins[bins["host"] == int(host[1:])]
-    own = int(bins["bin_ns"].max())
+    bin_ns = int(bins["bin_ns"].max())
     end = max(row["until_ns"] for row in run["ports"])
-    width = own * max(1, round((end - begin) / POINTS / own))
+    width = bin_ns * max(1, round((end - begin) / POINTS / bin_ns))
     edges = np.arange(begin, end + 1, width)
     line = fabric.host_rate * fabric.payload_share
     x = (edges[:-1] + width / 2 - begin) / 1e9
     last = (end - begin) / 1e9
     with figure(2, 3.5, sharex=True, sharey=True) as (fig, axes):
-        for ax, column, words in zip(axes, ("tx_bytes", "rx_bytes"), ("sends, without retransmissions", "receives"), strict=True):
+        for ax, column, label in zip(axes, ("tx_bytes", "rx_bytes"), ("sends, without retransmissions", "receives"), strict=True):
             fault_bands(ax, stored.outages(run), begin, last)
             shares = stacked(bins, column, edges, fabric.planes, line)
             colours = [PLANES[plane % len(PLANES)] for plane in range(fabric.planes)]
             ax.stackplot(x, shares, colors=colours, linewidth=0.3, edgecolor="white", zorder=2)
             ax.plot(*expected_line(run, host, begin, end, fabric.planes), color="black", linewidth=0.9, linestyle="--", zorder=3)
-            ax.set_title(f"{host} {words}", pad=3)
+            ax.set_title(f"{host} {label}", pad=3)
             ax.set_ylim(0, 112)
             ax.set_yticks([0, 25, 50, 75, 100])
             ax.set_xlim(0, last)
@@ -76,7 +76,7 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any]) -> list[Path]:
             Patch(color=FAULT, alpha=0.35, label="fault"),
         ]
         fig.legend(handles=handles, loc="outside lower center", ncols=4 if fabric.planes > 4 else 3, columnspacing=1.2, handlelength=1.4)
-        more = f"; one of {len(hosts)} hosts whose ports change" if len(hosts) > 1 else ""
-        head = f"{run['transport']} on {run['fabric']}, seed {run['seed']}{more}"
+        suffix = f"; one of {len(hosts)} hosts whose ports change" if len(hosts) > 1 else ""
+        head = f"{run['transport']} on {run['fabric']}, seed {run['seed']}{suffix}"
         fig.suptitle(head, fontsize=8, fontweight="bold", x=0.01, ha="left")
         return save(fig, directory, f"ports-{run['run']}", [run])

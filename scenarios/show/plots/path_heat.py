@@ -1,4 +1,4 @@
-"""Bytes over every T0-T1 cable away from the T0s, a panel per transport: what a spray spreads and a hash piles up."""
+"""Bytes that T0s send over each cable to a T1, a panel per transport: a spray spreads them, a hash piles them up."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST = 3.0
 
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
-    """One figure per placement and seed with counters of uplinks."""
+    """Draw one figure per placement and seed with counters of uplinks."""
     files: list[Path] = []
     for placement, seed, runs in stored.per_seed(lambda r: uplinks(stored, r) is not None):
         files += _figure(stored, directory, runs, f"path-heat-{placement}-s{seed}{stored.tag}", stored.seed_words(seed))
@@ -25,16 +25,16 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
 
 
 def uplinks(stored: Stored, run: dict[str, Any]) -> Any:
-    """Bytes admitted by T0 (row) and uplink (column, plane by plane); None without counters of them, or if none carried any."""
+    """Bytes admitted per T0 (row) and uplink (column, plane by plane); None without such counters, or if all are 0."""
     rows, fabric = stored.rows("counters", run), stored.fabric(run)
     if not len(rows) or "admitted_bytes" not in rows:
         return None
-    out = np.zeros((fabric.t0_per_plane, fabric.planes * fabric.t1_per_plane))
+    totals = np.zeros((fabric.t0_per_plane, fabric.planes * fabric.t1_per_plane))
     for port, n in zip(rows["port"], rows["admitted_bytes"], strict=True):
-        if found := _UPLINK.fullmatch(port):
-            plane, t0, up = map(int, found.groups())
-            out[t0, plane * fabric.t1_per_plane + up] += float(n)
-    return out if out.sum() > 0 else None
+        if match := _UPLINK.fullmatch(port):
+            plane, t0, uplink = map(int, match.groups())
+            totals[t0, plane * fabric.t1_per_plane + uplink] += float(n)
+    return totals if totals.sum() > 0 else None
 
 
 def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], name: str, seed: str) -> list[Path]:
@@ -44,10 +44,10 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], name: s
             fabric, sent = stored.fabric(run), uplinks(stored, run)
             heat = sent / sent.mean()
             picture = ax.imshow(heat, aspect="auto", interpolation="nearest", cmap="cividis", vmin=0, vmax=MOST)
-            per = fabric.t1_per_plane
+            per_plane = fabric.t1_per_plane
             for plane in range(1, fabric.planes):
-                ax.axvline(plane * per - 0.5, color="white", linewidth=1.5)
-            ax.set_xticks([p * per + (per - 1) / 2 for p in range(fabric.planes)], [f"plane {p}" if fabric.planes <= 4 else str(p) for p in range(fabric.planes)], fontsize=6.5)  # noqa: E501
+                ax.axvline(plane * per_plane - 0.5, color="white", linewidth=1.5)
+            ax.set_xticks([p * per_plane + (per_plane - 1) / 2 for p in range(fabric.planes)], [f"plane {p}" if fabric.planes <= 4 else str(p) for p in range(fabric.planes)], fontsize=6.5)  # noqa: E501
             ax.set_yticks([0, fabric.t0_per_plane - 1] if fabric.t0_per_plane > 1 else [0])
             ax.set_yticklabels([f"T0 {i}" for i in ax.get_yticks()], fontsize=6)
             ax.tick_params(length=0, pad=1.5)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from scenarios.figures.outages import Outage, hit
+from scenarios.figures.outages import Outage, hit_evs
 from scenarios.figures.stored import Stored
 from scenarios.show.plots.style import figure, save
 from topologies import Fabric
@@ -19,39 +19,39 @@ WORDS = {"GOOD": "in use", "SKIP": "skipped once", "ASSUMED_BAD": "assumed bad, 
 
 
 MANY = 4
-"""More outages than this are drawn without words."""
+"""With more outages than this, their lines have no labels."""
 NAMED = 3
-"""Faults that the title names."""
+"""Faults that the title names; it only counts more."""
 
 
 def broken_evs(fabric: Fabric, outages: list[Outage], pair: tuple[int, int]) -> set[int]:
-    """Paths between two hosts that some fault hit."""
-    return {ev for outage in outages for ev in hit(fabric, outage, *pair)}
+    """The paths between two hosts that some fault hit."""
+    return {ev for outage in outages for ev in hit_evs(fabric, outage, *pair)}
 
 
 def pair_of(fabric: Fabric, events: pd.DataFrame, outages: list[Outage]) -> tuple[int, int] | None:
-    """The pair worth showing: that with most state changes, first among those whose paths the fault broke."""
+    """The pair to show: among the pairs whose paths most outages hit, that with most state changes."""
     changes = events[events["kind"] == "ev"]
     if changes.empty:
         return None
     counts = changes.groupby(["host", "peer"]).size()
-    struck = {pair: sum(bool(hit(fabric, outage, int(pair[0]), int(pair[1]))) for outage in outages) for pair in counts.index}
-    best = max(counts.index, key=lambda pair: (struck[pair], counts[pair], -pair[0]))
+    hits = {pair: sum(bool(hit_evs(fabric, outage, int(pair[0]), int(pair[1]))) for outage in outages) for pair in counts.index}
+    best = max(counts.index, key=lambda pair: (hits[pair], counts[pair], -pair[0]))
     return int(best[0]), int(best[1])
 
 
 def intervals(changes: pd.DataFrame, end: float) -> list[tuple[float, float, str]]:
-    """(from, to, state) in ns of one path; GOOD until the first change."""
-    out, at, state = [], 0.0, "GOOD"
+    """(from, to, state) of one path, times in ns; GOOD until the first change."""
+    spans, start, state = [], 0.0, "GOOD"
     for t, new in zip(changes["t_ns"], changes["to"], strict=True):
-        out.append((at, float(t), state))
-        at, state = float(t), str(new)
-    out.append((at, end, state))
-    return out
+        spans.append((start, float(t), state))
+        start, state = float(t), str(new)
+    spans.append((start, end, state))
+    return spans
 
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
-    """One figure per run that logged EV states."""
+    """Draw one figure per run that logged EV states."""
     files: list[Path] = []
     for run in stored.shown_runs:
         events = stored.events[stored.events["run"] == run["run"]] if len(stored.events) else stored.events
@@ -68,19 +68,19 @@ def draw_run(
     stored: Stored, directory: Path, run: dict[str, Any], events: pd.DataFrame, fabric: Fabric, pair: tuple[int, int], begin: int
 ) -> list[Path]:
     evs = path_evs(fabric, *pair)
-    mine = events[(events["kind"] == "ev") & (events["host"] == pair[0]) & (events["peer"] == pair[1])].sort_values("t_ns")
+    changes = events[(events["kind"] == "ev") & (events["host"] == pair[0]) & (events["peer"] == pair[1])].sort_values("t_ns")
     end = float(begin + run["measured_ns"])
     outages = stored.outages(run)
     broken = broken_evs(fabric, outages, pair)
     height = min(6.5, 1.35 + max(0.055, min(0.14, 2.6 / len(evs))) * len(evs))
     with figure(1, height) as (fig, ax):
-        seen: set[str] = {"GOOD"}
+        states: set[str] = {"GOOD"}
         for row, ev in enumerate(evs):
-            for a, b, state in intervals(mine[mine["ev"] == ev], end):
+            for a, b, state in intervals(changes[changes["ev"] == ev], end):
                 a, b = max(a, float(begin)), min(b, end)
                 if b <= a:
                     continue
-                seen.add(state)
+                states.add(state)
                 ax.barh(
                     row,
                     (b - a) / 1e9,
@@ -96,14 +96,14 @@ def draw_run(
         ax.tick_params(axis="y", length=0)
         ax.set_ylim(len(evs) - 0.4, -0.6)
         ax.set_xlim(0, (end - begin) / 1e9)
-        for outage in (o for o in outages if hit(fabric, o, *pair)):
-            words = ("down", "up") if outage.kills else ("begins", "ends")
-            for when, what in zip((outage.begin, outage.end), words, strict=True):
+        for outage in (o for o in outages if hit_evs(fabric, o, *pair)):
+            labels = ("down", "up") if outage.kills else ("begins", "ends")
+            for when, label in zip((outage.begin, outage.end), labels, strict=True):
                 if begin <= when <= end:
                     ax.axvline((when - begin) / 1e9, color="black", linewidth=0.9 if len(outages) <= MANY else 0.5, linestyle="--")
                     at = ((when - begin) / 1e9, -0.6)
                     if len(outages) <= MANY:
-                        ax.annotate(what, at, xytext=(2, 2), textcoords="offset points", fontsize=6.5, annotation_clip=False)
+                        ax.annotate(label, at, xytext=(2, 2), textcoords="offset points", fontsize=6.5, annotation_clip=False)
         for ev in sorted(broken) if len(broken) <= len(evs) // 2 else ():
             plane, uplink = ev_fields(ev)
             ax.annotate(
@@ -117,16 +117,18 @@ def draw_run(
                 annotation_clip=False,
             )
         ax.set_xlabel(f"time since the first {'flow began' if 'flows' in run else 'measured step'} [s]")
-        where = list(dict.fromkeys(f"{o.fault} ({o.on})" for o in outages))
-        more = f" and {len(where) - NAMED} more" if len(where) > NAMED else ""
+        fault_names = list(dict.fromkeys(f"{o.fault} ({o.on})" for o in outages))
+        suffix = f" and {len(fault_names) - NAMED} more" if len(fault_names) > NAMED else ""
         head = f"{run['transport']} on {run['fabric']}: {len(evs)} paths from h{pair[0]} to h{pair[1]}"
-        ax.set_title("\n".join([head, *([", ".join(where[:NAMED]) + more] if where else [])]), pad=11)
+        ax.set_title("\n".join([head, *([", ".join(fault_names[:NAMED]) + suffix] if fault_names else [])]), pad=11)
         ax.set_ylabel("one row per path")
         from matplotlib.patches import Patch
 
         fig.legend(
             handles=[
-                Patch(color=COLOURS.get(s, "#999999"), label=WORDS.get(s, s)) for s in [*COLOURS, *sorted(seen - set(COLOURS))] if s in seen
+                Patch(color=COLOURS.get(s, "#999999"), label=WORDS.get(s, s))
+                for s in [*COLOURS, *sorted(states - set(COLOURS))]
+                if s in states
             ],
             loc="outside lower center",
             ncols=4,

@@ -1,4 +1,4 @@
-"""How evenly hosts spread what they send over planes: the share of each plane, all hosts together, and from least to most of them."""
+"""How evenly hosts spread their payload over planes: the share of each plane, for all hosts together and from least to most loaded."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from scenarios.show.plots.style import colour_and_marker, figure, save
 
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
-    """One figure per placement, of the transports on fabrics of several planes; the seeds are pooled."""
+    """Draw one figure per placement, with the transports on fabrics of several planes; the seeds are pooled."""
     files: list[Path] = []
     for placement, _ in stored.groups():
         runs = [r for r in stored.ordered(placement) if stored.fabric(r).planes > 1]
-        drawn = {t: rows for t in dict.fromkeys(r["transport"] for r in runs) if (rows := loads(stored, runs, t))}
-        if drawn:
-            files += _figure(stored, directory, runs, drawn, placement)
+        by_transport = {t: rows for t in dict.fromkeys(r["transport"] for r in runs) if (rows := loads(stored, runs, t))}
+        if by_transport:
+            files += _figure(stored, directory, runs, by_transport, placement)
     return files
 
 
 def loads(stored: Stored, runs: list[dict[str, Any]], transport: str) -> list[tuple[float, float, float]]:
-    """Per plane (of all hosts, least host, most loaded host): payload sent in equal shares of a plane; [] if nothing was."""
-    mine = [r for r in runs if r["transport"] == transport]
-    planes = stored.fabric(mine[0]).planes
-    frames = [stored.rows("goodput", r) for r in mine]
+    """Payload sent per plane, in equal shares of a plane: (all hosts, least loaded host, most loaded host); [] if nothing was sent."""
+    own_runs = [r for r in runs if r["transport"] == transport]
+    planes = stored.fabric(own_runs[0]).planes
+    frames = [stored.rows("goodput", r) for r in own_runs]
     per_host = [f.pivot_table(index="host", columns="plane", values="tx_bytes", aggfunc="sum", fill_value=0) for f in frames if len(f)]
     tables = [t.reindex(columns=range(planes), fill_value=0) for t in per_host]
     tables = [t[t.sum(axis=1) > 0] for t in tables]
@@ -38,16 +38,16 @@ def loads(stored: Stored, runs: list[dict[str, Any]], transport: str) -> list[tu
     return rows
 
 
-def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], drawn: dict[str, Any], placement: str) -> list[Path]:
+def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], by_transport: dict[str, Any], placement: str) -> list[Path]:
     from matplotlib.lines import Line2D
 
-    planes = max(map(len, drawn.values()))
-    width = 0.8 / len(drawn)
-    with figure(1, 2.25 + 0.16 * ((len(drawn) + 1) // 2)) as (fig, ax):
+    planes = max(map(len, by_transport.values()))
+    width = 0.8 / len(by_transport)
+    with figure(1, 2.25 + 0.16 * ((len(by_transport) + 1) // 2)) as (fig, ax):
         handles = []
-        for k, (transport, rows) in enumerate(drawn.items()):
+        for k, (transport, rows) in enumerate(by_transport.items()):
             colour, marker = colour_and_marker(transport)
-            at = [plane + (k - (len(drawn) - 1) / 2) * width for plane in range(len(rows))]
+            at = [plane + (k - (len(by_transport) - 1) / 2) * width for plane in range(len(rows))]
             for x, (_, low, high) in zip(at, rows, strict=True):
                 ax.plot([x, x], [low, high], color=colour, linewidth=2.2, alpha=0.4, solid_capstyle="butt", zorder=2)
             ax.plot(at, [mean for mean, _, _ in rows], linestyle="none", marker=marker, markersize=4, color=colour, zorder=3, clip_on=False)
@@ -55,7 +55,7 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], drawn: 
             handles.append(Line2D([], [], color=colour, marker=marker, linestyle="none", markersize=4, label=f"{transport}, n = {n}"))
         handles.append(Line2D([], [], color="#666666", linewidth=2.2, alpha=0.5, label="least to most loaded host"))
         ax.axhline(1, color="black", linewidth=0.8, linestyle=":", zorder=1)
-        top = max(high for rows in drawn.values() for _, _, high in rows)
+        top = max(high for rows in by_transport.values() for _, _, high in rows)
         ax.set_ylim(0, max(1.3, 1.08 * top))
         ax.set_xlim(-0.5, planes - 0.5)
         for edge in range(1, planes):

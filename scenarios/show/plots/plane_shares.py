@@ -1,4 +1,4 @@
-"""First transmissions per plane while some port was down, in equal shares: do the planes that are up carry the same?"""
+"""First transmissions per plane while some port was down, in equal shares: whether the planes that are up carry the same."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from scenarios.show.plots.style import FLOWS, figure, save
 LIMIT = 1.0
 """Percent, the issue's figure."""
 FEWEST = 1000
-"""Packets of an equal share below which a plane is drawn pale: too few to tell 1 %."""
+"""Packets of an equal share below which a plane is drawn pale: they are too few to resolve 1 %."""
 MOST = 4
-"""Senders shown."""
+"""Largest number of senders shown."""
 
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
-    """One figure per run in which NIC ports changed and enough was sent."""
+    """Draw one figure per run in which NIC ports changed and enough was sent."""
     return [path for run in stored.shown_runs if run.get("plane_deviation") is not None for path in _figure(directory, run)]
 
 
 def deviations(row: dict[str, Any]) -> list[tuple[int, float, bool]]:
-    """(plane, deviation from an equal share in %, whether it is of enough packets) of the planes that were to carry any."""
-    both = enumerate(zip(row["packets"], row["equal"], strict=True))
-    return [(plane, 100 * (got / fair - 1), fair >= FEWEST) for plane, (got, fair) in both if fair > 0]
+    """(plane, deviation from an equal share in %, whether there are enough packets) of the planes with an equal share above 0."""
+    loads = enumerate(zip(row["packets"], row["equal"], strict=True))
+    return [(plane, 100 * (sent / fair - 1), fair >= FEWEST) for plane, (sent, fair) in loads if fair > 0]
 
 
 def _figure(directory: Path, run: dict[str, Any]) -> list[Path]:
@@ -36,12 +36,12 @@ def _figure(directory: Path, run: dict[str, Any]) -> list[Path]:
         for k, row in enumerate(rows):
             colour = FLOWS[k % len(FLOWS)]
             total = sum(row["packets"])
-            for plane, off, enough in deviations(row):
+            for plane, deviation, enough in deviations(row):
                 at = plane + (k - (len(rows) - 1) / 2) * width
-                # A stem and a dot: a bar of height zero, which is the best there can be, could not be seen.
-                ax.plot([at, at], [0, off], color=colour, linewidth=1.2, alpha=1.0 if enough else 0.35, zorder=2)
-                (dot,) = ax.plot(at, off, marker="os^D"[k % 4], color=colour, markersize=4, linestyle="none", alpha=1.0 if enough else 0.35, zorder=3)  # noqa: E501
-                most = max(most, 1.15 * abs(off)) if enough else most
+                # A stem and a dot, because a bar of height zero, the best result, would be invisible.
+                ax.plot([at, at], [0, deviation], color=colour, linewidth=1.2, alpha=1.0 if enough else 0.35, zorder=2)
+                (dot,) = ax.plot(at, deviation, marker="os^D"[k % 4], color=colour, markersize=4, linestyle="none", alpha=1.0 if enough else 0.35, zorder=3)  # noqa: E501
+                most = max(most, 1.15 * abs(deviation)) if enough else most
             handles.append((dot, f"{row['sender']} sends {total:,} packets; ports of {row['host']} change"))
         ax.axhline(0, color="black", linewidth=0.7)
         for side in (-LIMIT, LIMIT):

@@ -1,4 +1,4 @@
-"""What waits at the last hop over time, a panel per transport, with the thresholds at which the switch marks, trims and drops."""
+"""The queue on the last hop over time, a panel per transport, with the thresholds at which the switch marks, trims and drops."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ POINTS = 400
 
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
-    """One figure per placement and seed with sampled queues."""
+    """Draw one figure per placement and seed with sampled queues."""
     files: list[Path] = []
     for placement, seed, runs in stored.per_seed(lambda r: r.get("queues") and len(stored.rows("queues", r))):
         files += _figure(stored, directory, runs, f"queues-{placement}-s{seed}{stored.tag}", seed)
@@ -31,11 +31,11 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], name: s
             samples = stored.rows("queues", run)
             begin = stored.begin_ns(run) or 0
             for port, queue in run["queues"].items():
-                mine = samples[samples["port"] == port]
-                step = max(1, len(mine) // POINTS)
-                # The largest of every few samples: a peak must not fall between two points.
-                peaks = mine["bytes"].rolling(step, min_periods=1).max().iloc[step - 1 :: step]
-                times = mine["t_ns"].iloc[step - 1 :: step]
+                port_samples = samples[samples["port"] == port]
+                step = max(1, len(port_samples) // POINTS)
+                # Each point is the largest of several samples, so that no peak falls between two points.
+                peaks = port_samples["bytes"].rolling(step, min_periods=1).max().iloc[step - 1 :: step]
+                times = port_samples["t_ns"].iloc[step - 1 :: step]
                 ax.plot((times - begin) / 1e9, peaks / 1e3, color=FLOWS[groups.index(queue["group"])], linewidth=0.6)
             if limits["ecn_bytes"] is not None and (limits["last_hop_ecn"] or run["kind"] == "roce"):  # RoCE is marked on every hop
                 low, high = limits["ecn_bytes"]

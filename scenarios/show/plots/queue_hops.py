@@ -1,4 +1,4 @@
-"""How deep queues were on each kind of hop: the mean backlog that packets met at every port, and the peaks that are known."""
+"""Queues on each kind of hop: the mean backlog that packets met at each port, and the peaks that are known."""
 
 from __future__ import annotations
 
@@ -15,58 +15,58 @@ HOPS = (
     ("host to T0", r"h\d+-p\d+"), ("T0 to T1", r"p\d+-t0-\d+-u\d+"), ("T1 to T0", r"p\d+-t1-\d+-d\d+"),
     ("T0 to host", r"p\d+-t0-\d+-d\d+"),
 )  # fmt: skip
-"""(hop, name of the ports that send over it)."""
+"""(hop, pattern of the names of the ports that send over it)."""
 FLOOR = 0.1
-"""kB: less than this, which is next to nothing, is drawn here."""
+"""kB: smaller queues are drawn at this value."""
 
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
-    """One figure per placement whose counters tell of backlogs; the seeds of a transport are pooled."""
+    """Draw one figure per placement with counters of backlogs; the seeds of a transport are pooled."""
     files: list[Path] = []
     for placement, _ in stored.groups():
         runs = stored.ordered(placement)
         names = dict.fromkeys(r["transport"] for r in runs)
-        drawn = {t: f for t in names if len(f := ports(stored, [r for r in runs if r["transport"] == t]))}
-        if drawn:
-            files += _figure(stored, directory, runs, drawn, placement)
+        frames = {t: f for t in names if len(f := ports(stored, [r for r in runs if r["transport"] == t]))}
+        if frames:
+            files += _figure(stored, directory, runs, frames, placement)
     return files
 
 
 def ports(stored: Stored, runs: list[dict[str, Any]]) -> pd.DataFrame:
-    """One row per run and port that carried data: ``hop`` (place in :data:`HOPS`), ``mean`` and ``peak`` kB; NaN is a peak not known.
+    """One row per run and port that carried data: ``hop`` (index in :data:`HOPS`), ``mean`` and ``peak`` in kB; an unknown peak is NaN.
 
-    Counters keep a peak for the fabric's life, so it is known only of the run that raised it.
+    Counters keep a peak for the fabric's whole life, so it is known only for the run that raised it.
     """
     frames = [stored.rows("counters", r) for r in runs]
     frames = [f for f in frames if len(f) and "backlog_mean_bytes" in f and "met_packets" in f]
     if not frames:
         return pd.DataFrame()
-    both = pd.concat(frames)
-    both = both[both["met_packets"] > 0]
-    hop = both["port"].map(lambda name: next((i for i, (_, form) in enumerate(HOPS) if re.fullmatch(form, name)), -1))
-    raised = both["raised_peak_bytes"] if "raised_peak_bytes" in both else pd.Series(float("nan"), index=both.index)
-    frame = pd.DataFrame({"hop": hop, "mean": both["backlog_mean_bytes"] / 1e3, "peak": raised.astype(float) / 1e3})
+    rows = pd.concat(frames)
+    rows = rows[rows["met_packets"] > 0]
+    hop = rows["port"].map(lambda name: next((i for i, (_, form) in enumerate(HOPS) if re.fullmatch(form, name)), -1))
+    raised = rows["raised_peak_bytes"] if "raised_peak_bytes" in rows else pd.Series(float("nan"), index=rows.index)
+    frame = pd.DataFrame({"hop": hop, "mean": rows["backlog_mean_bytes"] / 1e3, "peak": raised.astype(float) / 1e3})
     return frame[frame["hop"] >= 0]
 
 
-def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], drawn: dict[str, pd.DataFrame], placement: str) -> list[Path]:
+def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], frames: dict[str, pd.DataFrame], placement: str) -> list[Path]:
     from matplotlib.lines import Line2D
 
-    width = 0.8 / len(drawn)
-    hops = sorted({int(h) for frame in drawn.values() for h in frame["hop"]})
-    with figure(1, 2.35 + 0.16 * ((len(drawn) + 3) // 2)) as (fig, ax):
+    width = 0.8 / len(frames)
+    hops = sorted({int(h) for frame in frames.values() for h in frame["hop"]})
+    with figure(1, 2.35 + 0.16 * ((len(frames) + 3) // 2)) as (fig, ax):
         handles = []
-        for k, (transport, frame) in enumerate(drawn.items()):
+        for k, (transport, frame) in enumerate(frames.items()):
             colour, marker = colour_and_marker(transport)
             for place, hop in enumerate(hops):
-                mine = frame[frame["hop"] == hop].sort_values("mean")
-                x = place + (k - (len(drawn) - 1) / 2) * width
-                if len(mine):
-                    least, middle, most = (max(float(v), FLOOR) for v in (mine["mean"].min(), mine["mean"].median(), mine["mean"].max()))
+                group = frame[frame["hop"] == hop].sort_values("mean")
+                x = place + (k - (len(frames) - 1) / 2) * width
+                if len(group):
+                    least, middle, most = (max(float(v), FLOOR) for v in (group["mean"].min(), group["mean"].median(), group["mean"].max()))
                     ax.plot([x] * 2, [least, most], color=colour, linewidth=2.2, alpha=0.45, zorder=2)
                     ax.plot(x, middle, linestyle="none", marker=marker, markersize=4, color=colour, zorder=3, clip_on=False)
-                if mine["peak"].notna().any():
-                    ax.plot(x, mine["peak"].max(), linestyle="none", marker="_", markersize=7, markeredgewidth=1.3, color=colour, zorder=3)
+                if group["peak"].notna().any():
+                    ax.plot(x, group["peak"].max(), linestyle="none", marker="_", markersize=7, markeredgewidth=1.3, color=colour, zorder=3)
             n = sum(r["transport"] == transport for r in runs)
             handles.append(Line2D([], [], color=colour, marker=marker, linestyle="none", markersize=4, label=f"{transport}, n = {n}"))
         handles += [

@@ -1,4 +1,4 @@
-"""How long collectives took: the share of steps done within a time, and below it the tail, those that took longer, on a log scale."""
+"""Step times of collectives: the share of steps done within a time, and below it the tail, the share that took longer, on a log scale."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from scenarios.show.plots.style import colour_and_marker, figure, save, title
 from testbed.terminal import seconds
 
 FEWEST_FOR_TAIL = 20
-"""Steps of one transport, from which on the tail is drawn: fewer show nothing that the upper panel does not [ours]."""
+"""Steps that some transport must have for a tail: fewer show no more than the upper panel [ours]."""
 MARKERS = 5
-"""Along a curve, so that it is known without its colour."""
+"""Markers along a curve, so that it can be told without its colour."""
 
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
-    """One figure per placement; the seeds of a transport are pooled."""
+    """Draw one figure per placement; the seeds of a transport are pooled."""
     files: list[Path] = []
     for placement, _ in stored.groups():
         runs = stored.ordered(placement) if len(stored.steps) else []
@@ -46,8 +46,8 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], pooled:
     with figure(2 if tail else 1, height + (1.5 if tail else 0), sharex=True, squeeze=False) as (fig, axes):
         ax = axes[0, 0]
         handles = []
-        for one in axes[:, 0]:
-            one.axvline(ideal / unit, color="black", linewidth=0.8, linestyle=":")
+        for panel in axes[:, 0]:
+            panel.axvline(ideal / unit, color="black", linewidth=0.8, linestyle=":")
         at = (ideal / unit, 1.0)
         ax.annotate("ideal", at, xytext=(-3, 3), ha="right", textcoords="offset points", fontsize=6.5, annotation_clip=False)
         for k, (transport, times) in enumerate(pooled.items()):
@@ -56,11 +56,11 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], pooled:
             n = len(ordered)
             stats = spread(times)
             text = ", ".join(f"{q.replace('999', '99.9')} {seconds(stats[q])}" for q in (*QUANTILES, "max") if stats[q] is not None)
-            look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4, "clip_on": False, "drawstyle": "steps-post"}
-            look["markevery"] = [min(n, round((i + 0.5 + k / len(pooled)) * n / MARKERS)) for i in range(MARKERS - 1)] + [n]
-            ax.plot([ordered[0], *ordered], [i / n for i in range(n + 1)], **look)
-            if tail:  # of the i-th shortest of n, n - i are longer; the longest has nothing above it and ends the curve
-                axes[1, 0].plot([ordered[0], *ordered], [(n - i) / n for i in range(n)] + [1 / n], **look)
+            style: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4, "clip_on": False, "drawstyle": "steps-post"}
+            style["markevery"] = [min(n, round((i + 0.5 + k / len(pooled)) * n / MARKERS)) for i in range(MARKERS - 1)] + [n]
+            ax.plot([ordered[0], *ordered], [i / n for i in range(n + 1)], **style)
+            if tail:  # n - i steps are longer than the i-th shortest of n; the curve ends at the longest
+                axes[1, 0].plot([ordered[0], *ordered], [(n - i) / n for i in range(n)] + [1 / n], **style)
             handles.append(Line2D([], [], color=colour, marker=marker, markersize=4.5, label=f"{transport}, n = {n}: {text}"))
         if log:
             ax.set_xscale("log")
@@ -88,7 +88,7 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], pooled:
 
 
 def plain_log(ax: object, low: float, high: float) -> None:
-    """Ticks a person reads: 0.5 1 2 5 10, not 10^0."""
+    """Set ticks in plain numbers: 0.5 1 2 5 10, not 10^0."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     ticks = [m * 10.0**e for e in range(-6, 7) for m in (1, 2, 5) if low * 0.6 <= m * 10.0**e <= high * 1.5]

@@ -1,4 +1,4 @@
-"""One look for every figure: fixed colour and marker per transport, column width, Agg. Knows nothing about how data was made."""
+"""The style of all figures: fixed colour and marker per transport, column width, Agg. Knows nothing about how data was produced."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 from scenarios.show.plots.worth import worth
 
 WIDTH = 3.6
-"""Inches: one column of a paper."""
+"""Width of a figure, inches: one column of a paper."""
 LATE = 0.7
-"""Faults that begin in the last part of a figure are named to the left of their end."""
+"""A fault that begins after this share of a figure has its name to the left of its end."""
 STRIP = 0.15
-"""Inches below every figure for the line on the fidelity of its runs."""
+"""Height, inches, of the line below every figure on the fidelity of its runs."""
 _FIXED = {
     "mrc": ("#0072B2", "o"),
     "mrc-1p": ("#56B4E9", "^"),
@@ -35,12 +35,12 @@ _FIXED = {
     "mptcp": ("#CC79A7", "v"),
 }
 _SPARE = (("#000000", "X"), ("#999999", "*"), ("#332288", "h"), ("#999933", "p"))
-"""Okabe and Ito's colours, which the colour-blind tell apart."""
+"""Colours of Okabe and Ito, which colour-blind people can tell apart."""
 FAULT = "#B0B0B0"
 FLOWS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-"""Of flows and their groups, where a panel is one transport's."""
+"""Colours of flows and their groups, in panels of one transport."""
 PLANES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
-"""Of planes, stacked."""
+"""Colours of planes, stacked."""
 _RC: Any = {
     "font.size": 7.5,
     "axes.titlesize": 8,
@@ -57,7 +57,7 @@ _RC: Any = {
     "ytick.major.width": 0.6,
     "lines.linewidth": 1.3,
     "legend.frameon": False,
-    "text.parse_math": False,  # a fault may be called anything
+    "text.parse_math": False,  # the name of a fault may contain any characters
     "svg.hashsalt": "mrcbed",
     "savefig.dpi": 240,
     "figure.constrained_layout.use": True,
@@ -65,13 +65,13 @@ _RC: Any = {
 
 
 def colour_and_marker(transport: str) -> tuple[str, str]:
-    """The same in every figure; a name of the user's own gets one of the spare ones by its letters."""
+    """Colour and marker of a transport, the same in all figures; a name that the user chose gets a spare pair, by its letters."""
     return _FIXED.get(transport) or _SPARE[sum(transport.encode()) % len(_SPARE)]
 
 
 def fault_bands(ax: Any, outages: Sequence[Any], begin: int, last: float, y: float | None = None) -> None:
-    """Shades what was broken from ``begin`` (ns) to ``last`` (s); names each fault once at height ``y``, if given."""
-    named: list[str] = []
+    """Shade the outages from ``begin`` (ns) to ``last`` (s after it); write the name of each fault once at height ``y``, if given."""
+    names: list[str] = []
     for outage in outages:
         a, b = (outage.begin - begin) / 1e9, min(last, (outage.end - begin) / 1e9)
         if b <= 0 or a >= last:
@@ -80,16 +80,16 @@ def fault_bands(ax: Any, outages: Sequence[Any], begin: int, last: float, y: flo
             ax.axvline(a, color="black", linewidth=0.9, linestyle="--", zorder=1)
         else:
             ax.axvspan(max(a, 0), b, color=FAULT, alpha=0.35, linewidth=0, zorder=0)
-        if y is not None and outage.fault not in named:
-            named.append(outage.fault)
-            late = a > LATE * last  # its name would leave the axes
+        if y is not None and outage.fault not in names:
+            names.append(outage.fault)
+            late = a > LATE * last  # to the right, its name would leave the axes
             at, side = ((min(b, last), y), "right") if late else ((max(a, 0), y), "left")
             ax.annotate(outage.fault, at, xytext=(-2 if late else 2, 0), textcoords="offset points", fontsize=6, va="center", ha=side)
 
 
 @contextmanager
 def figure(rows: int, height: float, **options: Any) -> Iterator[tuple[Any, Any]]:
-    """(figure, axes) in the house style, closed afterwards."""
+    """Yield (figure, axes) in the common style; close the figure afterwards."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -104,8 +104,8 @@ def figure(rows: int, height: float, **options: Any) -> Iterator[tuple[Any, Any]
 
 
 def save(fig: Any, directory: Path, name: str, runs: Sequence[Mapping[str, Any]] | None = None) -> list[Path]:
-    """Write PNG and SVG; returns both. ``runs``: those that the figure shows, as in summary.json: a line below it says how far they can be
-    trusted. None: the figure says so itself.
+    """Write PNG and SVG; return both paths. ``runs``: the runs in the figure, as in summary.json; a line below it states their fidelity.
+    None: the figure states it itself.
     """
     directory.mkdir(parents=True, exist_ok=True)
     if runs is not None:
@@ -113,14 +113,15 @@ def save(fig: Any, directory: Path, name: str, runs: Sequence[Mapping[str, Any]]
         share = STRIP / (height + STRIP)
         fig.set_size_inches(width, height + STRIP)
         fig.get_layout_engine().set(rect=(0, share, 1, 1 - share))
-        words, colour = worth(runs)
-        line = fig.text(0.012, 0.35 * share, words, color=colour, fontsize=5.5, ha="left", va="center")
+        text, colour = worth(runs)
+        line = fig.text(0.012, 0.35 * share, text, color=colour, fontsize=5.5, ha="left", va="center")
         line.set_in_layout(False)
     fig.draw_without_rendering()
     if wrap_titles(fig):
         fig.draw_without_rendering()
-    fig.set_layout_engine("none")  # it is laid out: the same again for each file would only take time
-    for legend in fig.legends if runs is not None else ():  # the layout left room for it above the line, but would draw it across
+    fig.set_layout_engine("none")  # the layout is done; repeating it for each file would only take time
+    # The layout left room for the legend above the line on fidelity, but the legend would be drawn across that line.
+    for legend in fig.legends if runs is not None else ():
         legend.set_bbox_to_anchor((0, share, 1, 1 - share), fig.transFigure)
     paths = [directory / f"{name}.png", directory / f"{name}.svg"]
     for path in paths:
@@ -129,24 +130,24 @@ def save(fig: Any, directory: Path, name: str, runs: Sequence[Mapping[str, Any]]
 
 
 def wrap_titles(fig: Any) -> bool:
-    """Break titles that would leave the figure into lines, between words; whether there were any. The figure has been drawn."""
+    """Break titles that are wider than the figure into lines, between words; return whether there were any. The figure must be drawn."""
     right = fig.bbox.x1 - 2
     titles = [fig._suptitle, *(ax._left_title for ax in fig.axes)]
-    long = [text for text in titles if text is not None and text.get_window_extent().x1 > right]
-    for text in long:
+    too_long = [text for text in titles if text is not None and text.get_window_extent().x1 > right]
+    for text in too_long:
         box = text.get_window_extent()
         longest = max(map(len, text.get_text().split("\n")))
         room = max(10, int(longest * (right - box.x0) / box.width) - 1)
         text.set_text("\n".join(part for line in text.get_text().split("\n") for part in textwrap.wrap(line, room) or [""]))
-    return bool(long)
+    return bool(too_long)
 
 
 def title(run: dict[str, Any]) -> str:
-    """The collective of a run, to begin a title."""
+    """The name of a run's collective, as the first word of a title."""
     kind = str(run["workload"])
     return {"ring-allreduce": "All-reduce", "tree-allreduce": "Tree all-reduce"}.get(kind, kind.capitalize())
 
 
 def spell(group: str) -> str:
-    """A group of flows in a legend."""
+    """The name of a group of flows in a legend."""
     return {"incast": "incast", "victim": "victim flow", "permutation": "permutation"}.get(group, group)

@@ -1,4 +1,4 @@
-"""What a swept variable does: bandwidth or step time over it, a line per transport, with the intervals that the comparison gives."""
+"""The effect of a swept variable: bandwidth or step time over it, a line per transport, with the intervals of the comparison."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from scenarios.show.plots.style import colour_and_marker, figure, save
 from testbed.units import parse_size
 
 FIGURES = {"busbw_bps": ("bus bandwidth [Mb/s]", 1e6, "ideal_busbw_bps"), "typical_step_ns": ("median step time [s]", 1e9, "ideal_step_ns")}
-"""Key of a run's entry -> (words with the unit, scale, key of the ideal). The first is of collectives; flows have their own below."""
+"""Key of a run's entry -> (label with the unit, scale, key of the ideal). These are for collectives; flows are handled below."""
 PANELS = 4
-"""Values of the other variables that get a panel each; more are left to comparison.csv [ours]."""
+"""Settings of the other variables that get a panel each; further ones are only in comparison.csv [ours]."""
 
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
-    """Per placement and figure one file: over the variable with most values, a panel for each setting of the others."""
+    """Draw one figure per placement and key, over the variable with most values, with a panel for each setting of the others."""
     settings = [variant.settings or {} for variant in stored.variants]
     if len(settings) < 2:
         return []
@@ -37,16 +37,16 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
 
 
 def value_of(run: dict[str, Any], key: str) -> float | None:
-    """A run's figure; of flows, the goodput of all groups together."""
+    """The value of a key for a run; for flows, the goodput of all groups together."""
     if key == "goodput_bps":
         rates = [g["goodput_bps"] for g in run.get("groups", {}).values() if g["goodput_bps"] is not None]
         return sum(rates) if rates else None
-    found = run.get(key)
-    return None if found is None else float(found)
+    value = run.get(key)
+    return None if value is None else float(value)
 
 
-def place(value: Any) -> float | None:
-    """A swept value as a number: itself, or a size such as "64KiB"; None for words."""
+def as_number(value: Any) -> float | None:
+    """A swept value as a number: a number itself, or a size such as "64KiB"; None for other text."""
     if isinstance(value, bool):
         return None
     if isinstance(value, (int, float)):
@@ -58,28 +58,28 @@ def place(value: Any) -> float | None:
 
 
 def points(runs: list[dict[str, Any]], key: str) -> tuple[float, float, float, int] | None:
-    """(median, least, most, n) over seeds; None if nothing is known."""
+    """(median, least, largest, n) over seeds; None if no run has a value."""
     values = [v for r in runs if (v := value_of(r, key)) is not None]
     return (statistics.median(values), min(values), max(values), len(values)) if values else None
 
 
 def intervals(stored: Stored) -> dict[tuple[Any, ...], tuple[float, float]]:
-    """(transport, placement, figure, settings as text) -> bounds of the median, where comparison.parquet has them."""
+    """(transport, placement, figure, settings as text) -> interval of the median, if comparison.parquet has one."""
     table = stored.table("comparison")
     keys = [k for k in (stored.variants[0].settings or {}) if k in table]
     needed = {"transport", "placement", "figure", "low", "high"}
     if not len(table) or not needed <= set(table):
         return {}
-    found = {}
+    bounds = {}
     for row in table.to_dict("records"):
         if row["low"] == row["low"] and row["low"] is not None:  # not NaN
-            name = (row["transport"], row["placement"], row["figure"], str({k: _word(row[k]) for k in keys}))
-            found[name] = (float(row["low"]), float(row["high"]))
-    return found
+            name = (row["transport"], row["placement"], row["figure"], str({k: _as_text(row[k]) for k in keys}))
+            bounds[name] = (float(row["low"]), float(row["high"]))
+    return bounds
 
 
-def _word(value: Any) -> str:
-    """A setting's value as text, whether a table holds it as a whole number or with a fraction."""
+def _as_text(value: Any) -> str:
+    """The value of a setting as text, which is the same whether a table stores it as an integer or as a float."""
     return str(float(value)) if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
 
 
@@ -88,13 +88,13 @@ def _figure(
 ) -> list[Path]:
     from matplotlib.lines import Line2D
 
-    words, scale, ideal_key = ("goodput of all flows [Mb/s]", 1e6, None) if key == "goodput_bps" else FIGURES[key]
+    label, scale, ideal_key = ("goodput of all flows [Mb/s]", 1e6, None) if key == "goodput_bps" else FIGURES[key]
     values = list(dict.fromkeys(r["settings"][axis] for r in runs))
-    numbers = [place(v) for v in values]
+    numbers = [as_number(v) for v in values]
     numeric = None not in numbers and len(set(numbers)) == len(numbers)
-    at = {str(v): (n if numeric and n is not None else float(i)) for i, (v, n) in enumerate(zip(values, numbers, strict=True))}
-    log = numeric and min(at.values()) > 0 and max(at.values()) > 8 * min(at.values())
-    known = intervals(stored)
+    position = {str(v): (n if numeric and n is not None else float(i)) for i, (v, n) in enumerate(zip(values, numbers, strict=True))}
+    log = numeric and min(position.values()) > 0 and max(position.values()) > 8 * min(position.values())
+    bounds_of = intervals(stored)
     transports = list(dict.fromkeys(r["transport"] for r in runs))
     short = short_keys(list(runs[0]["settings"]))
     with figure(len(others), 0.95 + 1.55 * len(others) + 0.15 * ((len(transports) + 2) // 2), sharex=True, sharey=True, squeeze=False) as (fig, axes):  # noqa: E501
@@ -102,25 +102,25 @@ def _figure(
         bars = False
         count: dict[str, int] = {}
         for ax, rest in zip(axes[:, 0], others, strict=True):
-            here = [r for r in runs if all(r["settings"][k] == v for k, v in rest.items())]
+            panel_runs = [r for r in runs if all(r["settings"][k] == v for k, v in rest.items())]
             for k, transport in enumerate(transports):
                 colour, marker = colour_and_marker(transport)
                 x, y = [], []
                 for value in values:
-                    mine = [r for r in here if r["transport"] == transport and r["settings"][axis] == value]
-                    if (point := points(mine, key)) is None:
+                    point_runs = [r for r in panel_runs if r["transport"] == transport and r["settings"][axis] == value]
+                    if (point := points(point_runs, key)) is None:
                         continue
-                    x.append(at[str(value)])
+                    x.append(position[str(value)])
                     y.append(point[0] / scale)
                     most, count[transport] = max(most, point[2] / scale), max(count.get(transport, 0), point[3])
-                    name = (transport, placement, key, str({k: _word(v) for k, v in mine[0]["settings"].items()}))
-                    bounds = known.get(name)
+                    name = (transport, placement, key, str({k: _as_text(v) for k, v in point_runs[0]["settings"].items()}))
+                    bounds = bounds_of.get(name)
                     if bounds is not None:
                         bars = True
                         ax.plot([x[-1]] * 2, [bounds[0] / scale, bounds[1] / scale], color=colour, linewidth=0.9, marker="_", markersize=4)
                 ax.plot(x, y, color=colour, marker=marker, markersize=4, linewidth=1.1, zorder=3 + k)
             if ideal_key is not None:
-                ideal = {at[str(r["settings"][axis])]: r[ideal_key] / scale for r in here if r.get(ideal_key)}
+                ideal = {position[str(r["settings"][axis])]: r[ideal_key] / scale for r in panel_runs if r.get(ideal_key)}
                 ax.plot(sorted(ideal), [ideal[x] for x in sorted(ideal)], color="black", linewidth=0.8, linestyle=":")
                 most = max([most, *ideal.values()])
             if rest:
@@ -130,10 +130,10 @@ def _figure(
         last.set_ylim(0, 1.08 * most)
         if log:
             last.set_xscale("log")
-            plain_log(last, min(at.values()), max(at.values()))
-        last.set_xticks(list(at.values()), list(at), rotation=0 if sum(map(len, at)) < 45 else 45, ha="center" if sum(map(len, at)) < 45 else "right")  # noqa: E501
+            plain_log(last, min(position.values()), max(position.values()))
+        last.set_xticks(list(position.values()), list(position), rotation=0 if sum(map(len, position)) < 45 else 45, ha="center" if sum(map(len, position)) < 45 else "right")  # noqa: E501
         last.set_xlabel(f"{short[axis]}" + (", log scale" if log else ""))
-        fig.supylabel(words, fontsize=7.5)
+        fig.supylabel(label, fontsize=7.5)
         handles: list[Any] = [
             Line2D([], [], color=colour_and_marker(t)[0], marker=colour_and_marker(t)[1], markersize=4, label=f"{t}, n = {count[t]}")
             for t in transports
@@ -144,6 +144,6 @@ def _figure(
         if bars:
             handles.append(Line2D([], [], color="#666666", marker="_", linewidth=0.9, markersize=4, label=interval_note(count.values())))
         fig.legend(handles=handles, loc="outside lower left", ncols=2, handlelength=1.8, columnspacing=1.2)
-        what = "Bandwidth" if key == "busbw_bps" else "Goodput"
-        fig.suptitle(f"{what} over {short[axis]}\n{placement} ranks, medians over seeds", fontsize=8, fontweight="bold", x=0.01, ha="left")
+        kind = "Bandwidth" if key == "busbw_bps" else "Goodput"
+        fig.suptitle(f"{kind} over {short[axis]}\n{placement} ranks, medians over seeds", fontsize=8, fontweight="bold", x=0.01, ha="left")
         return save(fig, directory, f"sweep-{key.removesuffix('_bps')}-{placement}", runs)

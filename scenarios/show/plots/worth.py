@@ -1,4 +1,4 @@
-"""One line below every figure: what the runs in it are worth, as scenarios.figures.fidelity judged them. Called by
+"""The line below every figure: the fidelity of its runs, as scenarios.figures.fidelity judged it. Called by
 scenarios.show.plots.style.save."""
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ COLOURS = {TRUSTWORTHY: "#707070", DOUBTFUL: "#B25000", INVALID: "#C00000"}
 
 
 def worth(runs: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
-    """(words, colour) for runs of summary.json; each counts once."""
-    found = {str(run["run"]): run for run in runs}.values()
-    if not found:
+    """(text, colour) for runs of summary.json; each run counts once."""
+    distinct = {str(run["run"]): run for run in runs}.values()
+    if not distinct:
         return "computed: no run is in this figure", COLOURS[TRUSTWORTHY]
-    verdicts = [verdict_of(run) for run in found]
-    simulated = sum(run.get("world") == "simulated" for run in found)
+    verdicts = [verdict_of(run) for run in distinct]
+    simulated = sum(run.get("world") == "simulated" for run in distinct)
     count = f"{len(verdicts)} run{'s' if len(verdicts) != 1 else ''}"
     if simulated:
         count += ", simulated" if simulated == len(verdicts) else f", {simulated} of them simulated"

@@ -143,7 +143,7 @@ def test_without_faults_there_is_no_cost(tmp_path: Path) -> None:
     ],
 )
 def test_paced(work: float, begin: int, marks: list[int], paces: list[float], took_ns: float | None) -> None:
-    assert cost.paced(work, begin, marks, lambda t: paces[sum(t >= mark for mark in marks)]) == took_ns
+    assert cost.duration_at_pace(work, begin, marks, lambda t: paces[sum(t >= mark for mark in marks)]) == took_ns
 
 
 # --- flows ---------------------------------------------------------------------------------------------------------

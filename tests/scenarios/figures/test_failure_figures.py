@@ -10,7 +10,7 @@ import pytest
 from scenarios.figures.failures import figures
 from scenarios.figures.flaps import flap_growth, flaps, given_up
 from scenarios.figures.leaving import Logs
-from scenarios.figures.outages import ENDLESS, Outage, changes, dead_at, hit, outages, peers_at_once, sending_pairs
+from scenarios.figures.outages import ENDLESS, Outage, changes, dead_at, hit_evs, outages_of, peers_at_once, sending_pairs
 from scenarios.run.faults import resolve_used
 from scenarios.schema.workloads import Flow
 from tests.scenarios.broken import LINE, MS, RTT, TINY, S, at, fault, goodput, loss, steps, verdict, write
@@ -33,7 +33,7 @@ def test_a_flapping_link_is_broken_each_time_that_it_is_down(tmp_path: Path) -> 
     silent = fault("s", "silent", "p1-t1-0", ["p1-t0-0:p1-t1-0", "p1-t0-1:p1-t1-0"], ("begin", 3), ("reboot", 6), ("heal", 7))
     lasting = fault("l", "port", "h0-p0", [PORT], ("begin", 8), ("end", 30))
     run = write(tmp_path, sorted([*cycle, *silent, *lasting], key=lambda line: line["t"]), [])
-    found = outages(run)
+    found = outages_of(run)
     assert [(o.fault, o.begin, o.end) for o in found] == [
         ("f", at(1), at(2)), ("s", at(3), at(7)), ("f", at(4), at(5)), ("l", at(8), ENDLESS),
     ]  # fmt: skip
@@ -46,17 +46,18 @@ def test_what_an_outage_hits() -> None:
     def one(kind: str, on: str, links: tuple[str, ...] = (), to: str = "", probability: float = 1.0) -> Outage:
         return Outage("x", kind, on, 0, 1, links, to, probability)
 
-    assert hit(TINY, one("link", CUT, (CUT,)), 1, 2) == {0} and hit(TINY, one("link", CUT, (CUT,)), 2, 1) == {0}
-    assert hit(TINY, one("link", CUT, (CUT,)), 0, 1) == frozenset()  # under one T0
-    assert hit(TINY, one("port", "h0-p0", (PORT,)), 0, 2) == {0, 1} and hit(TINY, one("port", "h0-p0", (PORT,)), 1, 2) == frozenset()
+    assert hit_evs(TINY, one("link", CUT, (CUT,)), 1, 2) == {0} and hit_evs(TINY, one("link", CUT, (CUT,)), 2, 1) == {0}
+    assert hit_evs(TINY, one("link", CUT, (CUT,)), 0, 1) == frozenset()  # under one T0
+    assert hit_evs(TINY, one("port", "h0-p0", (PORT,)), 0, 2) == {0, 1}
+    assert hit_evs(TINY, one("port", "h0-p0", (PORT,)), 1, 2) == frozenset()
     path = one("path-loss", "h1>h2@p1/1", ("p1-t0-0:p1-t1-1",), probability=0.2)
-    assert hit(TINY, path, 1, 2) == {1 << 16 | 1} and hit(TINY, path, 1, 3) == frozenset() and not path.kills and not path.dead
+    assert hit_evs(TINY, path, 1, 2) == {1 << 16 | 1} and hit_evs(TINY, path, 1, 3) == frozenset() and not path.kills and not path.dead
     there = one("destination-loss", "p0-t1-1", (), "h2")
-    assert hit(TINY, there, 0, 2) == {1} and hit(TINY, there, 0, 3) == frozenset() and there.kills
-    assert hit(TINY, one("slow", CUT, (CUT,)), 1, 2) == frozenset()
+    assert hit_evs(TINY, there, 0, 2) == {1} and hit_evs(TINY, there, 0, 3) == frozenset() and there.kills
+    assert hit_evs(TINY, one("slow", CUT, (CUT,)), 1, 2) == frozenset()
     up, down = (Outage("x", "loss", PORT, 0, 1, (PORT,), probability=0.1, direction=way) for way in ("up", "down"))
-    assert (hit(TINY, up, 0, 2), hit(TINY, up, 2, 0)) == ({0, 1}, frozenset())
-    assert (hit(TINY, down, 0, 2), hit(TINY, down, 2, 0)) == (frozenset(), {0, 1})
+    assert (hit_evs(TINY, up, 0, 2), hit_evs(TINY, up, 2, 0)) == ({0, 1}, frozenset())
+    assert (hit_evs(TINY, down, 0, 2), hit_evs(TINY, down, 2, 0)) == (frozenset(), {0, 1})
 
 
 def test_who_sends_to_whom(tmp_path: Path) -> None:
@@ -366,7 +367,7 @@ def test_a_lossy_path_that_is_used_on_and_replaced_by_another_planes(tmp_path: P
 
 def test_pairs_are_picked_once(tmp_path: Path) -> None:
     logs = Logs.of(write(tmp_path, CABLE, []))
-    assert set(logs.dead(logs.found[0])) == {(a, b) for a in (0, 1) for b in (2, 3)} | {(b, a) for a in (0, 1) for b in (2, 3)}
+    assert set(logs.dead(logs.outages[0])) == {(a, b) for a in (0, 1) for b in (2, 3)} | {(b, a) for a in (0, 1) for b in (2, 3)}
 
 
 def test_a_path_in_use_is_drawn_for_a_path_fault() -> None:

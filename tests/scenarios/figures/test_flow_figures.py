@@ -11,7 +11,7 @@ import msgspec
 import pandas as pd
 import pytest
 
-from scenarios.figures.flows import SETTLE_RTTS, all_on, alone, rate_in
+from scenarios.figures.flows import SETTLE_RTTS, all_on, alone_window, rate_in
 from scenarios.figures.measure import Run, port_peaks, port_rows
 from scenarios.figures.stats import jain
 from scenarios.figures.summary import exit_status, run_summary, summarise
@@ -52,8 +52,8 @@ def test_windows_open_twenty_rtts_after_the_start_that_opens_them(tmp_path: Path
     run = one(tmp_path, load_scenario("incast-victim", overrides=["workload.duration=8s"]), Play())
     settle = SETTLE_RTTS * run.fabric.base_rtt_ns
     assert all_on(run) == (T0 + 4 * S + settle, T0 + 12 * S)
-    assert alone(run, "victim") == (T0 + settle, T0 + 4 * S)
-    assert alone(run, "h0-h8") is None  # six others begin when it does
+    assert alone_window(run, "victim") == (T0 + settle, T0 + 4 * S)
+    assert alone_window(run, "h0-h8") is None  # six others begin when it does
 
 
 def shares(flow: Flow, fabric: Fabric, t: float) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agents.clock import REAL
-from scenarios.figures.background import figures, taken
+from scenarios.figures.background import figures, link_rates
 from scenarios.run.background import BackgroundRun
 from scenarios.schema.scenario import ScenarioError, load_scenario
 from scenarios.show.background_table import COLUMNS, background_rows
@@ -185,7 +185,7 @@ def flow(src: int, dst: int, value: int, wire: float | None, **more: Any) -> dic
 
 
 def test_taken_is_per_direction_and_adds_up() -> None:
-    made = taken(TINY, [flow(0, 2, ev(0, 1), 1e6), flow(1, 3, ev(0, 1), 2e6)])
+    made = link_rates(TINY, [flow(0, 2, ev(0, 1), 1e6), flow(1, 3, ev(0, 1), 2e6)])
     assert made == {
         ("h0:p0-t0-0", "h0"): 1e6, ("h1:p0-t0-0", "h1"): 2e6, ("p0-t0-0:p0-t1-1", "p0-t0-0"): 3e6, ("p0-t0-1:p0-t1-1", "p0-t1-1"): 3e6,
         ("h2:p0-t0-1", "p0-t0-1"): 1e6, ("h3:p0-t0-1", "p0-t0-1"): 2e6,
@@ -196,12 +196,12 @@ def test_theory_beside_background_by_hand() -> None:
     """h0 alone sends to h2, 10 Mbit/s per plane. 4 of them are taken on plane 0, and planes stay equal: 6 per plane are left."""
     one = {(0, 2): 1.0}
     payload = TINY.payload_share
-    assert traffic_bandwidth(TINY, one, taken=taken(TINY, [flow(0, 3, ev(0, 1), 4e6)])) == pytest.approx(12e6 * payload)
+    assert traffic_bandwidth(TINY, one, taken=link_rates(TINY, [flow(0, 3, ev(0, 1), 4e6)])) == pytest.approx(12e6 * payload)
     # From another host the same 4 only narrow one of two uplinks: the other takes what is left over.
-    assert traffic_bandwidth(TINY, one, taken=taken(TINY, [flow(1, 3, ev(0, 1), 4e6)])) == pytest.approx(20e6 * payload)
+    assert traffic_bandwidth(TINY, one, taken=link_rates(TINY, [flow(1, 3, ev(0, 1), 4e6)])) == pytest.approx(20e6 * payload)
     # In the other direction nothing is in the way; more than there is leaves nothing.
-    assert traffic_bandwidth(TINY, one, taken=taken(TINY, [flow(3, 0, ev(0, 1), 4e6)])) == pytest.approx(20e6 * payload)
-    assert traffic_bandwidth(TINY, one, taken=taken(TINY, [flow(0, 2, ev(0, 1), 12e6)])) == pytest.approx(0)
+    assert traffic_bandwidth(TINY, one, taken=link_rates(TINY, [flow(3, 0, ev(0, 1), 4e6)])) == pytest.approx(20e6 * payload)
+    assert traffic_bandwidth(TINY, one, taken=link_rates(TINY, [flow(0, 2, ev(0, 1), 12e6)])) == pytest.approx(0)
 
 
 def test_figures_of_a_run() -> None:

@@ -22,7 +22,7 @@ from scenarios.show.html.figures import KINDS, prefix_of, runs_in
 from scenarios.show.plots import draw_all
 from scenarios.show.plots.losses import totals
 from scenarios.show.plots.plane_loads import loads
-from scenarios.show.plots.sweep import place, points
+from scenarios.show.plots.sweep import as_number, points
 from testbed.cli import execute
 from tests.scenarios.fakes import FakeCluster
 from tests.scenarios.plays import collide
@@ -388,7 +388,7 @@ def test_losses_are_per_thousand_sent() -> None:
 
 @pytest.mark.parametrize(("value", "number"), [("64KiB", 65536.0), (0.01, 0.01), (8, 8.0), (True, None), ("bbr", None)])
 def test_swept_values_as_numbers(value: Any, number: float | None) -> None:
-    assert place(value) == number
+    assert as_number(value) == number
 
 
 def test_points_are_medians() -> None:

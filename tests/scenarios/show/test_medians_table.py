@@ -34,7 +34,7 @@ def test_medians_intervals_and_what_was_left_out() -> None:
 
 def test_settings_have_lines_of_their_own_whatever_type_their_values_have() -> None:
     runs = [entry("mrc", 1, 1e6 * k, "ok" if k else "failed", settings={"fault.0.probability": v}) for k, v in enumerate((0, 0.5, "1"))]
-    assert medians_table.is_for(runs)
+    assert medians_table.applies_to(runs)
     shown = cells(runs)
     assert [c["transport"].splitlines()[1] for c in shown] == ["probability = 0", "probability = 0.5", "probability = 1"]
     assert [c["verdict"] for c in shown] == ["1 failed, left out", "ok", "ok"] and [c["bus Mb/s"] for c in shown] == ["–", "1.0", "2.0"]
