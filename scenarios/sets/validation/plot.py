@@ -29,7 +29,8 @@ def points(conclusions: Sequence[Mapping[str, Any]]) -> list[tuple[str, float, d
             if row["unit"] == "%" or not base:
                 continue
             prefix = case["id"] + (f" {row['where'].rpartition('= ')[2]}" if row["where"] else "")
-            rows.append((f"{prefix}: {row['title']}", float(row["bound"]), {name: row[name] / base for name in LOOKS if row[name] is not None}))
+            ratios = {name: row[name] / base for name in LOOKS if row[name] is not None}
+            rows.append((f"{prefix}: {row['title']}", float(row["bound"]), ratios))
     return rows
 
 
