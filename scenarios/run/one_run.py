@@ -90,14 +90,14 @@ class OneRun:
         self.outcome, self.reason = "done", ""
         self.cut_off = CutOff(self.hosts)
         self.window = [0, 0]
-        self.done: set[int] = set()
-        self.ended = 0  # steps, of each rank
-        self.began = -1  # latest measured step that any rank began
+        self.finished_ranks: set[int] = set()
+        self.step_count = 0  # steps that have ended, summed over ranks
+        self.latest_step = -1  # the latest measured step that a rank has begun
         self.reroutes: list[tuple[int, list[str]]] = []
         self.timeline = Timeline(self.fabric, spec.scenario.faults, spec.seed)
         self.injected: dict[int, Injected] = {}  # by the fault's place in the scenario
-        self.killed: list[int] = []  # hosts whose agents a fault has killed
-        self.dead: list[str] = []  # cables that were down when last looked at
+        self.killed_hosts: list[int] = []  # hosts whose agents a fault has killed
+        self.down_cables: list[str] = []  # cables that were down at the last check
         self.record: dict[str, Any] = {"kind": spec.transport.kind}
         directory.mkdir(parents=True, exist_ok=True)
         self.journal_file = open(directory / "runner.jsonl", "w", encoding="utf-8", buffering=1)
@@ -137,8 +137,8 @@ class OneRun:
             self.outcome, self.reason = "interrupted", "stopped by the user"
             raise
         except Exception as error:
-            if self.killed and isinstance(error, (UserError, AgentError, OSError)):
-                host = self.killed[0]  # the scenario asked for it: the run has ended, and this program has no error
+            if self.killed_hosts and isinstance(error, (UserError, AgentError, OSError)):
+                host = self.killed_hosts[0]  # a fault of the scenario killed the agent: the run ends without an error of ours
                 self.window[1] = self.clock.now()
                 self.end("failed", f"rank {self.hosts.index(host)} (h{host}) is gone: {error}")
                 self.journal(self.window[1], "end", outcome=self.outcome, reason=self.reason)
@@ -223,7 +223,7 @@ class OneRun:
         if work.is_pattern:
             timeline.measured_step_began(0, start)
         elif work.warmup_steps == 0:
-            self.note_begin(0, start)
+            self.note_step_begin(0, start)
         return start
 
     def workload(self) -> None:
@@ -236,7 +236,7 @@ class OneRun:
             if closed_ranks:
                 self.cluster.check()  # raises with the name of the dead process
                 self.end("failed", f"the agent of rank {closed_ranks[0]} (h{self.hosts[closed_ranks[0]]}) hung up")
-            pending = [rank for rank in range(len(agents)) if rank not in self.done]
+            pending = [rank for rank in range(len(agents)) if rank not in self.finished_ranks]
             advice = self.cut_off.line or "raise 'timeout' or make the workload shorter"
             self.end("timeout", f"no end after {timeout / 1e9:g} s: ranks {pending} not done; {advice}")
         self.window[1] = self.clock.now()
@@ -299,9 +299,9 @@ class OneRun:
         kind = note.get("event")
         if kind == "step":
             step = int(note["step"])
-            self.ended += 1
-            self.note_begin(step + 1 - self.work.warmup_steps, int(note["end_ns"]))
-            self.progress(self.ended / (len(self.hosts) * (self.work.steps + self.work.warmup_steps)))
+            self.step_count += 1
+            self.note_step_begin(step + 1 - self.work.warmup_steps, int(note["end_ns"]))
+            self.progress(self.step_count / (len(self.hosts) * (self.work.steps + self.work.warmup_steps)))
         elif kind == "cut-off":
             self.cut_off.hear(note)
         elif kind == "mapper":
@@ -309,17 +309,17 @@ class OneRun:
         elif kind == "flow":
             self.record.setdefault("flow_notes", []).append({k: v for k, v in note.items() if k != "event"})
         elif kind == "done":
-            self.done.add(rank)
+            self.finished_ranks.add(rank)
             self.record.setdefault("wrong", {})[str(rank)] = int(note.get("wrong", 0))
         elif kind == "failed":
             self.journal(self.clock.now(), "failed", **{k: v for k, v in note.items() if k != "event"})
             cut_off = f" ({self.cut_off.line})" if self.cut_off.line else ""
             self.end("failed", f"rank {note.get('rank', rank)} lost rank {note.get('peer_rank')}: {note.get('reason')}{cut_off}")
 
-    def note_begin(self, step: int, at: int) -> None:
-        if self.began < step < self.work.steps:
-            self.began = step
-            self.timeline.measured_step_began(step, at)
+    def note_step_begin(self, step: int, begin_ns: int) -> None:
+        if self.latest_step < step < self.work.steps:
+            self.latest_step = step
+            self.timeline.measured_step_began(step, begin_ns)
 
     def check_controller(self, now: int) -> None:
         """Note the loss of the controller. It changes nothing for traffic, but a reader of the results should know."""
@@ -347,7 +347,7 @@ class OneRun:
             return
         self.injected[action.number] = self.cluster.inject(fault.kind, target.on, run_seed=self.spec.seed, **fault.keys)
         if target.host >= 0 and not KINDS[fault.kind].heals:
-            self.killed.append(target.host)
+            self.killed_hosts.append(target.host)
 
     def journal_faults(self, over: bool = False) -> None:
         """Journal what faults did; with ``over``, that they end with the run. A network that re-routes reacts to cables only."""
@@ -361,10 +361,10 @@ class OneRun:
                 event.t, "fault", name=fault.name, fault=fault.kind, on=target.on, phase="end" if over else event.phase,
                 links=list(event.links), keys=target.keys,
             )  # fmt: skip
-            dead = [link for link, up in self.cluster.link_states().items() if not up]
-            if self.spec.transport.reconvergence_ns is not None and dead != self.dead:
-                self.reroutes.append((event.t + self.spec.transport.reconvergence_ns, dead))
-            self.dead = dead
+            down_cables = [link for link, up in self.cluster.link_states().items() if not up]
+            if self.spec.transport.reconvergence_ns is not None and down_cables != self.down_cables:
+                self.reroutes.append((event.t + self.spec.transport.reconvergence_ns, down_cables))
+            self.down_cables = down_cables
 
     def heal(self) -> None:
         """Clear every fault of the run, whatever its outcome. A fault that lasted until the end of the run ends in phase "end"."""
@@ -401,7 +401,7 @@ class OneRun:
                 agents = {str(host): dict(agent.call("counters")) for host, agent in zip(self.hosts, self.ranked(), strict=True)}
             except (AgentError, OSError) as error:
                 self.journal(self.clock.now(), "uncounted", reason=str(error))
-                if not self.killed:  # if the scenario killed it, the run ends without an error
+                if not self.killed_hosts:  # if the scenario killed it, the run ends without an error
                     self.raise_if_process_died()
                 break
             agents = {host: counters.get("counters", counters) for host, counters in agents.items()}

@@ -45,7 +45,7 @@ def directory_lock(directory: Path) -> Iterator[None]:
         os.close(fd)
 
 
-def is_begun(directory: Path) -> bool:
+def holds_run(directory: Path) -> bool:
     """Whether the directory holds a run to resume. Raises :class:`ScenarioError` if it holds something else."""
     if (directory / "manifest.json").is_file():
         return True
@@ -84,12 +84,12 @@ def _request_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
 def first_difference(then: Any, now: Any, where: str = "") -> tuple[str, str, str] | None:
     """Return (dotted key, value then, value now) of the first value that differs; None if none does."""
     if isinstance(then, dict) and isinstance(now, dict):
-        inner = [(str(key), then.get(key), now.get(key)) for key in {**then, **now}]
+        children = [(str(key), then.get(key), now.get(key)) for key in {**then, **now}]
     elif isinstance(then, list) and isinstance(now, list) and len(then) == len(now):
-        inner = [(str(i), *pair) for i, pair in enumerate(zip(then, now, strict=True))]
+        children = [(str(i), *pair) for i, pair in enumerate(zip(then, now, strict=True))]
     else:
         return None if then == now else (where, _brief(then), _brief(now))
-    return next((difference for key, a, b in inner if (difference := first_difference(a, b, f"{where}.{key}" if where else key))), None)
+    return next((difference for key, a, b in children if (difference := first_difference(a, b, f"{where}.{key}" if where else key))), None)
 
 
 def _brief(value: Any) -> str:
@@ -108,8 +108,8 @@ def is_finished(directory: Path, spec: Spec) -> bool:
 
 def interruption_notice(directory: Path, specs: Sequence[Spec]) -> str:
     """Return one line for a user who stopped a run: how many runs are finished, and how to resume."""
-    done = sum(is_finished(directory, spec) for spec in specs)
-    progress = f"{done} of {len(specs)} runs are finished and kept in {directory}"
+    finished_count = sum(is_finished(directory, spec) for spec in specs)
+    progress = f"{finished_count} of {len(specs)} runs are finished and kept in {directory}"
     return f"interrupted: {progress}; the same command with --resume --out {directory} goes on"
 
 

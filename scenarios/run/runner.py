@@ -1,6 +1,6 @@
 """Runs a scenario: builds fabrics, carries out the runs, and writes the results whatever happens.
 
-Called by ``mrcbed run`` inside the sandbox, and by tests with a cluster of their own. It never loses measurements: after Ctrl-C, a
+Called by ``mrcbed run`` inside the sandbox, and by tests with their own cluster. It never loses measurements: after Ctrl-C, a
 dead process or a bug it stops the network, writes everything that was measured and marks the run.
 """
 
@@ -25,7 +25,7 @@ from scenarios.run.faults import check_used_edge
 from scenarios.run.manifest import make_manifest
 from scenarios.run.one_run import OneRun, Spec
 from scenarios.run.processes import at_once
-from scenarios.run.resume import directory_lock, former_manifest, interruption_notice, is_begun, sort_out, write_json
+from scenarios.run.resume import directory_lock, former_manifest, holds_run, interruption_notice, sort_out, write_json
 from scenarios.schema.scenario import SINGLE_PATH, USED_BY_QP, Scenario, ScenarioError, Transport
 from scenarios.schema.sweep import short_keys
 from scenarios.schema.workloads import edges_of
@@ -50,7 +50,7 @@ def results_directory(scenario: str, out: str | None, resume: bool = False) -> P
     if resume and out is None:
         raise ScenarioError("--resume needs --out DIR, the directory of the run to go on with")
     path = Path(out) if out else Path("results") / f"{scenario}-{time.strftime('%Y%m%d-%H%M%S')}"
-    if resume and is_begun(path):
+    if resume and holds_run(path):
         check_writable(path)
         return path
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
@@ -185,7 +185,7 @@ class Runner:
         self.manifest = {**make_manifest(scenario, list(options.command_line), options.world), "switch": options.switch, "captures": []}
         self.manifest["notes"] += options.notes
         self.session = {key: self.manifest[key] for key in ("started", "command_line", "git")} | {"ended": None, "verdict": None}
-        self.former_manifest = former_manifest(directory, self.manifest) if options.resume and is_begun(directory) else None
+        self.former_manifest = former_manifest(directory, self.manifest) if options.resume and holds_run(directory) else None
         if self.former_manifest is not None:
             if self.former_manifest["git"] != self.manifest["git"]:
                 note = "Its sessions were not all made by the same version of mrcbed (sessions[].git)."

@@ -90,11 +90,11 @@ class Watch(threading.Thread):
     def mark(self) -> None:
         """Mark the begin or end of the measured part: record what every process has used so far."""
         processes = self._processes()
-        own = time_namespace()
+        own_namespace = time_namespace()
         self._strangers += [
             name
             for name, pid in processes.items()
-            if (namespace := time_namespace(pid)) is not None and namespace != own and name not in self._strangers
+            if (namespace := time_namespace(pid)) is not None and namespace != own_namespace and name not in self._strangers
         ]
         work = {name: read_work(pid) for name, pid in processes.items()}
         self._marks.append({"t": time.monotonic_ns(), "pressure_us": read_pressure(), "work": work, "cpu": read_cpu()})

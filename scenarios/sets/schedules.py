@@ -34,7 +34,7 @@ from topologies.theory import place_ranks
 
 FABRIC = "rack16"
 STORM_S = 6.0
-"""Virtual time in which faults come and go."""
+"""Virtual time during which faults begin and end."""
 RING = "ring-allreduce"
 STEPS = 2
 """Steps per start of the workload, which is started again and again while the storm lasts."""
