@@ -1,1 +1,1 @@
-"""Runs: one scenario carried out in either world, and what is written while it goes."""
+"""Runs: carries out a scenario in either world and writes its records."""

@@ -1,7 +1,7 @@
-"""Background traffic in a run: prepared before the workload, begun when due, ended with the run, and what became of it noted.
+"""Background traffic of a run: prepares flows before the workload, starts them when due, and ends them with the run.
 
-Made by scenarios.run.one_run, which calls it as time goes by. It journals (kind ``background``) when each flow began and ended; what they
-measured lies in iperf3's own files, which testbed.emulated.iperf_report reads. A flow that fails is noted and fails nothing else.
+scenarios.run.one_run creates it and calls it as time passes. It journals (kind ``background``) when each flow began and ended. What the
+flows measured is in iperf3's own files, which testbed.emulated.iperf_report reads. A flow that fails is noted and fails nothing else.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from testbed.emulated.iperf_report import complaint
 from testbed.world import Background as Flow
 from testbed.world import World
 
-LOOK_EVERY_NS = 300_000_000
+CHECK_EVERY_NS = 300_000_000
 
 
 @dataclass
-class _One:
+class _FlowState:
     entry: Background
     flow: Flow
     began_ns: int = 0
@@ -30,77 +30,77 @@ class _One:
 
 
 class BackgroundRun:
-    """One run's. ``journal(t, kind, **fields)`` takes a line. Files go to ``directory``."""
+    """The background flows of one run. ``journal(t, kind, **fields)`` writes a line. Files go to ``directory``."""
 
     def __init__(
         self, cluster: World, entries: Sequence[Background], timeout_ns: int, directory: Path, journal: Callable[..., None]
     ) -> None:
         self.cluster, self.entries, self.directory, self.journal = cluster, entries, directory, journal
         self.longest_s = timeout_ns // 10**9 + 1
-        self.made: list[_One] = []
+        self.flows: list[_FlowState] = []
         self.t0 = 0
-        self.look_at = NEVER
+        self.next_check_ns = NEVER
 
     def prepare(self) -> None:
-        """Every flow gets its path and its server. Raises UserError where that cannot be."""
+        """Give every flow its path and its server. Raises UserError if one cannot have them."""
         for number, entry in enumerate(self.entries):
             stem = self.directory / f"iperf3-{entry.name}"
-            self.made.append(_One(entry, self.cluster.background(entry.stream(self.cluster.fabric, number, self.longest_s), stem)))
-            self.made[-1].flow.prepare()
+            self.flows.append(_FlowState(entry, self.cluster.background(entry.stream(self.cluster.fabric, number, self.longest_s), stem)))
+            self.flows[-1].flow.prepare()
 
     def start(self, t0: int) -> None:
-        """The workload begins at ``t0``: starts count from there."""
+        """Note that the workload begins at ``t0``; the flows' start times count from it."""
         self.t0 = t0
-        self.look_at = t0 if self.made else NEVER
+        self.next_check_ns = t0 if self.flows else NEVER
 
     def tick(self, now: int) -> None:
-        """Begin what is due; note what has ended by itself."""
-        if now < self.look_at:
+        """Start the flows that are due; note those that have ended by themselves."""
+        if now < self.next_check_ns:
             return
-        for one in self.made:
-            if not one.flow.begun and now >= self.t0 + one.entry.start_ns:
-                one.flow.begin()
-                one.began_ns = self.cluster.clock.now()
-                self.tell(one, one.began_ns, "begin")
-            if one.flow.over and not one.ended_ns:
-                one.ended_ns = now
-                self.tell(one, now, "end")
-        waiting = [self.t0 + one.entry.start_ns for one in self.made if not one.flow.begun]
-        running = any(not one.ended_ns for one in self.made)
-        self.look_at = min([*waiting, now + LOOK_EVERY_NS]) if running else NEVER
+        for state in self.flows:
+            if not state.flow.begun and now >= self.t0 + state.entry.start_ns:
+                state.flow.begin()
+                state.began_ns = self.cluster.clock.now()
+                self._journal_phase(state, state.began_ns, "begin")
+            if state.flow.over and not state.ended_ns:
+                state.ended_ns = now
+                self._journal_phase(state, now, "end")
+        waiting = [self.t0 + state.entry.start_ns for state in self.flows if not state.flow.begun]
+        running = any(not state.ended_ns for state in self.flows)
+        self.next_check_ns = min([*waiting, now + CHECK_EVERY_NS]) if running else NEVER
 
-    def tell(self, one: _One, t: int, phase: str) -> None:
-        self.journal(t, "background", name=one.entry.name, phase=phase, on=one.entry.path_on(self.cluster.fabric))
+    def _journal_phase(self, state: _FlowState, t: int, phase: str) -> None:
+        self.journal(t, "background", name=state.entry.name, phase=phase, on=state.entry.path_on(self.cluster.fabric))
 
     def end(self) -> None:
-        """Nothing of it sends any longer, and nothing of it is left. Idempotent."""
-        for one in self.made:
-            one.flow.ask()
-        for one in self.made:
-            one.flow.end()
-            if one.began_ns and not one.ended_ns:
-                one.ended_ns = self.cluster.clock.now()
-                self.tell(one, one.ended_ns, "end")
+        """Stop all flows and remove what they left. Idempotent."""
+        for state in self.flows:
+            state.flow.ask()
+        for state in self.flows:
+            state.flow.end()
+            if state.began_ns and not state.ended_ns:
+                state.ended_ns = self.cluster.clock.now()
+                self._journal_phase(state, state.ended_ns, "end")
 
     def records(self) -> list[dict[str, Any]]:
-        """For run.json, one of each in the scenario's order."""
+        """Return the entries of run.json, one per flow, in the scenario's order."""
         fabric = self.cluster.fabric
         return [
             {
-                "name": e.name, "tool": e.tool, "protocol": e.protocol, "src": e.src, "dst": e.dst, "path": e.path_on(fabric),
-                "ev": e.ev_on(fabric), "rate_bps": e.rate_bps, "parallel": e.parallel, "congestion": e.congestion,
-                "wire_bps": None if e.rate_bps is None else wire_rate(fabric, e.rate_bps),
-                "began_ns": one.began_ns or None, "ended_ns": one.ended_ns or None, "cut": one.flow.cut,
+                "name": entry.name, "tool": entry.tool, "protocol": entry.protocol, "src": entry.src, "dst": entry.dst,
+                "path": entry.path_on(fabric), "ev": entry.ev_on(fabric), "rate_bps": entry.rate_bps, "parallel": entry.parallel,
+                "congestion": entry.congestion, "wire_bps": None if entry.rate_bps is None else wire_rate(fabric, entry.rate_bps),
+                "began_ns": state.began_ns or None, "ended_ns": state.ended_ns or None, "cut": state.flow.cut,
             }
-            for one in self.made for e in [one.entry]
+            for state in self.flows for entry in [state.entry]
         ]  # fmt: skip
 
     def complaints(self) -> list[str]:
-        """What went wrong, one line each, for the run's notes."""
-        found = []
-        for one in self.made:
-            stem = self.directory / f"iperf3-{one.entry.name}"
-            why = complaint(stem, one.flow.cut) if one.began_ns else "it was never begun, the run had ended"
-            if why:
-                found.append(f"background {one.entry.name}: {why}")
-        return found
+        """Return what went wrong, one line per flow, for the run's notes."""
+        complaints = []
+        for state in self.flows:
+            stem = self.directory / f"iperf3-{state.entry.name}"
+            problem = complaint(stem, state.flow.cut) if state.began_ns else "it was never begun, the run had ended"
+            if problem:
+                complaints.append(f"background {state.entry.name}: {problem}")
+        return complaints

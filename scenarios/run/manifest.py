@@ -1,6 +1,6 @@
-"""``manifest.json``: everything about how a run came to be, so that its directory stands alone.
+"""``manifest.json``: everything about how a run was made, so that its directory can be understood alone.
 
-Called by the runner at the start (so that a crash leaves it too) and again at the end. Reads versions and git; changes nothing.
+The runner calls it at the start (so that a crash leaves the file too) and again at the end. Reads versions and git; changes nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TOOLS = (("clang", "--version"), ("bpftool", "version"), ("tc", "-V"), ("ip", "-
 
 
 FORMAT = 2
-"""Of a results directory: figures of two that differ in it are not to be put side by side. 2: runs have settings, and are rows."""
+"""Format of a results directory. Figures of two formats must not be compared. 2: runs have settings, and are rows."""
 
 _SCALE = "Links run slower than real ones by time_scale; durations are as measured."
 _KIND = "Reconvergence is wall-clock time: at this time scale it is far kinder than a real fabric's."
@@ -61,10 +61,10 @@ NOTES = {
 
 def _output(*command: str) -> str | None:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=5, cwd=ROOT, check=False)
+        process = subprocess.run(command, capture_output=True, text=True, timeout=5, cwd=ROOT, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.strip() if done.returncode == 0 else None
+    return process.stdout.strip() if process.returncode == 0 else None
 
 
 def _version(distribution: str) -> str | None:
@@ -108,7 +108,7 @@ def _engine() -> str:
 
 
 def make_manifest(scenario: Scenario, command_line: list[str], world: str = "emulated") -> dict[str, Any]:
-    """The part known before anything runs. The runner adds ``runs`` (with fidelity verdicts), ``verdict`` and durations."""
+    """Return the part that is known before anything runs. The runner adds ``runs`` (with fidelity verdicts), ``verdict`` and durations."""
     return {
         "format": FORMAT,
         "world": world,

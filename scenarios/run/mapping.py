@@ -1,6 +1,6 @@
-"""Clustermapper in a run: the agents' counts together, what they say of links, and the denylist entries that follow.
+"""Clustermapper in a run: adds up the agents' counts, judges links by them, and sets the denylist entries that follow.
 
-Made by scenarios.run.one_run, which passes it the agents' reports and calls it as time goes by. It journals every change: kind ``mapper``
+scenarios.run.one_run creates it, passes it the agents' reports and calls it as time passes. It journals every change: kind ``mapper``
 for a link's or switch's state, ``deny``, ``allow`` and ``kept`` for the policy's decisions.
 """
 
@@ -25,7 +25,7 @@ class _Agent(Protocol):
 
 
 class _Cluster(Protocol):
-    """What is asked of testbed.emulated.cluster.Cluster."""
+    """What the mapper needs of testbed.emulated.cluster.Cluster."""
 
     fabric: Fabric
 
@@ -38,7 +38,7 @@ class _Cluster(Protocol):
 
 
 class Mapping:
-    """One run's mapper. ``journal(t, kind, **fields)`` takes a line. With ``options`` None there is none, and nothing happens."""
+    """The mapper of one run. ``journal(t, kind, **fields)`` writes a line. With ``options`` None it does nothing."""
 
     def __init__(self, cluster: _Cluster, options: Options | None, seed: int, journal: Callable[..., None]) -> None:
         self.cluster, self.options, self.seed, self.journal = cluster, options, seed, journal
@@ -46,12 +46,12 @@ class Mapping:
         if options is not None:
             self.localiser = Localiser(self.fabric, options, range(self.fabric.host_count))
             self.policy = Policy(self.fabric, options)
-        self.found: dict[str, Finding] = {}
-        self.fading: dict[str, Finding] = {}  # no longer found as such, and not known to be clear
-        self.news = False
+        self.findings: dict[str, Finding] = {}
+        self.fading: dict[str, Finding] = {}  # no longer in ``findings``, but not known to be clear
+        self.has_reports = False
 
     def start(self) -> None:
-        """Every agent begins to probe."""
+        """Make every agent probe."""
         if self.options is None:
             return
         for agent in self.cluster.agents:
@@ -59,37 +59,37 @@ class Mapping:
         self.journal(self.cluster.clock.now(), "mapper", phase="start", options=self.options.to_dict())
 
     def hear(self, note: dict[str, Any]) -> None:
-        """An agent's report."""
+        """Add an agent's report."""
         if self.options is not None:
             self.localiser.add(note["host"], note["bucket"], note["sent"], note["lost"], note["carrier"])
-            self.news = True
+            self.has_reports = True
 
     def tick(self, now: int) -> None:
-        """Judge what came since the last call; tell the denylist."""
-        if self.options is None or not self.news:
+        """Judge the reports since the last call and update the denylist."""
+        if self.options is None or not self.has_reports:
             return
-        self.news = False
+        self.has_reports = False
         self.localiser.judge(now)
         findings = {f.name: f for f in self.localiser.findings()}
         for name, finding in findings.items():
-            before = self.found.get(name)
+            before = self.findings.get(name)
             if before is None or (before.state, before.carrier) != (finding.state, finding.carrier):
-                self._tell(now, finding, finding.state)
+                self._journal_state(now, finding, finding.state)
         blamed = {link for finding in findings.values() for link in finding.links}
-        self.fading |= {name: finding for name, finding in self.found.items() if name not in findings}
+        self.fading |= {name: finding for name, finding in self.findings.items() if name not in findings}
         for name, finding in list(self.fading.items()):
-            # A link may have become part of a switch that is to blame, or a switch left some of its links behind: neither is clear.
+            # A link may now be blamed as part of a switch, or some links of a switch may still be blamed: neither is clear.
             if blamed.isdisjoint(finding.links):
-                self._tell(now, finding, CLEAR_STATE)
+                self._journal_state(now, finding, CLEAR_STATE)
                 del self.fading[name]
             elif name in findings:
                 del self.fading[name]
-        self.found = findings
-        for what, entry, reason in self.policy.decide(now, list(findings.values())):
-            self._change(what, entry, reason)
+        self.findings = findings
+        for action, entry, reason in self.policy.decide(now, list(findings.values())):
+            self._change(action, entry, reason)
 
     def stop(self) -> None:
-        """Silence, so that the books can be closed; the entries go, agents that are gone do not matter."""
+        """Stop all probing, so that the books can be closed, and remove the entries. Agents that are gone are passed over."""
         if self.options is None:
             return
         for agent in self.cluster.agents:
@@ -98,28 +98,28 @@ class Mapping:
         self.release()
 
     def release(self) -> None:
-        """No entry of the policy's outlives the run."""
+        """Remove all entries of the policy, so that none outlives the run."""
         if self.options is None:
             return
         for entry in list(self.policy.denied):
             del self.policy.denied[entry]
             self._change("allow", entry, "the run is over")
 
-    def _tell(self, now: int, finding: Finding, state: str) -> None:
+    def _journal_state(self, now: int, finding: Finding, state: str) -> None:
         counts = [self.localiser.verdicts[link] for link in finding.links]
         self.journal(
             now, "mapper", on=finding.name, state=state, links=list(finding.links), rate=max(v.rate for v in counts),
             sent=sum(v.sent for v in counts), lost=sum(v.lost for v in counts), carrier=any(v.carrier for v in counts),
         )  # fmt: skip
 
-    def _change(self, what: str, entry: str, reason: str) -> None:
-        """Tell the denylist; a refusal is journalled and changes nothing else."""
+    def _change(self, action: str, entry: str, reason: str) -> None:
+        """Change the denylist. A refusal is journalled and changes nothing else."""
         fields: dict[str, Any] = {"on": entry, "by": CLUSTERMAPPER, "reason": reason}
         try:
-            if what == "deny":
+            if action == "deny":
                 self.cluster.deny(entry, f"clustermapper: {reason}", CLUSTERMAPPER)
-            elif what == "allow":
+            elif action == "allow":
                 self.cluster.allow(entry, CLUSTERMAPPER)
         except (UserError, FabricError, AgentError, OSError) as error:
             fields["refused"] = str(error)
-        self.journal(self.cluster.clock.now(), what, **fields)
+        self.journal(self.cluster.clock.now(), action, **fields)

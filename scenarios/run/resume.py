@@ -1,6 +1,6 @@
-"""Going on with a run that was interrupted, in its own directory: what is finished there stays, what is half done goes and is done again.
+"""Resumes an interrupted run in its own directory: finished runs stay, unfinished ones are removed and run again.
 
-Called by the runner. Refuses a directory that was begun for anything else than what is asked now: a table must not mix two things.
+Called by the runner. It refuses a directory that was begun for another scenario or other options: a table must not mix two things.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from scenarios.run.one_run import Spec
 from scenarios.schema.scenario import USED_BY_QP, ScenarioError
 
 FINISHED = ("done", "failed", "timeout")
-"""Outcomes of runs that are over. Those of others say that somebody stopped them, or that something of ours did."""
+"""Outcomes of finished runs. Any other outcome says that the user or an error of this program stopped the run."""
 FIXED = ("format", "world", "switch", "engine", "kernel")
-"""Of the manifest: what would make the runs of two sessions unlike."""
+"""Keys of the manifest that must be the same in all sessions of a run."""
 
 
 def write_json(path: Path, data: Any, indent: int | None = 2) -> None:
-    """Whole or not at all: whoever is killed in the middle leaves the file as it was."""
+    """Write a file whole or not at all: if the process is killed while it writes, the file stays as it was."""
     with replacing(path) as part:
         part.write_text(json.dumps(data, indent=indent, default=str) + "\n", encoding="utf-8")
 
 
 @contextmanager
-def held(directory: Path) -> Iterator[None]:
-    """Nobody else runs into this directory meanwhile; the kernel lets go when we die. Raises :class:`ScenarioError`."""
+def directory_lock(directory: Path) -> Iterator[None]:
+    """Lock a directory against other runs; the kernel unlocks it when we die. Raises :class:`ScenarioError` if another run has it."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         try:
@@ -45,8 +45,8 @@ def held(directory: Path) -> Iterator[None]:
         os.close(fd)
 
 
-def is_begun(directory: Path) -> bool:
-    """Whether there is something to go on with. Raises :class:`ScenarioError` if there is something, but no run's."""
+def holds_run(directory: Path) -> bool:
+    """Whether the directory holds a run to resume. Raises :class:`ScenarioError` if it holds something else."""
     if (directory / "manifest.json").is_file():
         return True
     if directory.is_dir() and any(directory.iterdir()):
@@ -55,25 +55,25 @@ def is_begun(directory: Path) -> bool:
 
 
 def former_manifest(directory: Path, now: Mapping[str, Any]) -> dict[str, Any]:
-    """The manifest that the run began with. Raises :class:`ScenarioError` if it is not ``now``'s run."""
+    """Return the manifest that the run began with. Raises :class:`ScenarioError` if it differs from ``now`` in what was requested."""
     path = directory / "manifest.json"
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        then_run, now_run = _what_was_asked(found), _what_was_asked(json.loads(json.dumps(now, default=str)))
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        former_request, present_request = _request_of(manifest), _request_of(json.loads(json.dumps(now, default=str)))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        first = (str(error).splitlines() or [""])[0]
-        raise ScenarioError(f"--resume: {path} cannot be read ({first}): begin again with a new --out") from None
-    different = first_difference(then_run, now_run)
-    if different:
-        key, then, here = different
+        reason = (str(error).splitlines() or [""])[0]
+        raise ScenarioError(f"--resume: {path} cannot be read ({reason}): begin again with a new --out") from None
+    difference = first_difference(former_request, present_request)
+    if difference:
+        key, then, present = difference
         raise ScenarioError(
-            f"--resume: {directory} was begun with {key} = {then}, now it is {here}: give the same scenario and options, or a new --out"
+            f"--resume: {directory} was begun with {key} = {then}, now it is {present}: give the same scenario and options, or a new --out"
         )
-    return dict(found)
+    return dict(manifest)
 
 
-def _what_was_asked(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """What two sessions of one run must have in common; where the scenario's file lies is not of it."""
+def _request_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what two sessions of one run must have in common; the place of the scenario's file may differ."""
     scenario = {key: value for key, value in manifest["scenario"].items() if key != "text"}
     for part in (scenario, *(variant["scenario"] for variant in scenario.get("variants", ()))):
         for key in ("file", "text"):
@@ -82,14 +82,14 @@ def _what_was_asked(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def first_difference(then: Any, now: Any, where: str = "") -> tuple[str, str, str] | None:
-    """(dotted key, value then, value now) of the first thing that is not equal."""
+    """Return (dotted key, value then, value now) of the first value that differs; None if none does."""
     if isinstance(then, dict) and isinstance(now, dict):
-        inner = [(str(key), then.get(key), now.get(key)) for key in {**then, **now}]
+        children = [(str(key), then.get(key), now.get(key)) for key in {**then, **now}]
     elif isinstance(then, list) and isinstance(now, list) and len(then) == len(now):
-        inner = [(str(i), *pair) for i, pair in enumerate(zip(then, now, strict=True))]
+        children = [(str(i), *pair) for i, pair in enumerate(zip(then, now, strict=True))]
     else:
         return None if then == now else (where, _brief(then), _brief(now))
-    return next((found for key, a, b in inner if (found := first_difference(a, b, f"{where}.{key}" if where else key))), None)
+    return next((difference for key, a, b in children if (difference := first_difference(a, b, f"{where}.{key}" if where else key))), None)
 
 
 def _brief(value: Any) -> str:
@@ -98,7 +98,7 @@ def _brief(value: Any) -> str:
 
 
 def is_finished(directory: Path, spec: Spec) -> bool:
-    """Whether this run is over, and all of it lies there."""
+    """Whether this run has ended and all its files are there."""
     try:
         record = json.loads((directory / "raw" / spec.key / "run.json").read_text(encoding="utf-8"))
         return record["outcome"] in FINISHED and bool(record["key"] == spec.key)
@@ -106,30 +106,30 @@ def is_finished(directory: Path, spec: Spec) -> bool:
         return False
 
 
-def kept(directory: Path, specs: Sequence[Spec]) -> str:
-    """For a user who stopped a run: what is finished there, and how to go on. One line."""
-    done = sum(is_finished(directory, spec) for spec in specs)
-    there = f"{done} of {len(specs)} runs are finished and kept in {directory}"
-    return f"interrupted: {there}; the same command with --resume --out {directory} goes on"
+def interruption_notice(directory: Path, specs: Sequence[Spec]) -> str:
+    """Return one line for a user who stopped a run: how many runs are finished, and how to resume."""
+    finished_count = sum(is_finished(directory, spec) for spec in specs)
+    progress = f"{finished_count} of {len(specs)} runs are finished and kept in {directory}"
+    return f"interrupted: {progress}; the same command with --resume --out {directory} goes on"
 
 
 def sort_out(directory: Path, specs: Sequence[Spec]) -> set[str]:
-    """Keys of finished runs; what is left of others is removed. Cables that finished runs found in use are told to the rest."""
+    """Return the keys of finished runs and remove the files of others. The others get the fault targets that finished runs resolved."""
     finished = set()
-    for part in directory.rglob(".*.part"):  # whoever was killed was writing it
-        part.unlink()
+    for temporary in directory.rglob(".*.part"):  # a process was killed while it wrote this file
+        temporary.unlink()
     for spec in specs:
         raw = directory / "raw" / spec.key
         if is_finished(directory, spec):
             finished.add(spec.key)
-            _tell(spec, raw)
+            _restore_targets(spec, raw)
         elif raw.exists():
             shutil.rmtree(raw)
     return finished
 
 
-def _tell(spec: Spec, raw: Path) -> None:
+def _restore_targets(spec: Spec, raw: Path) -> None:
     numbers = [i for i, fault in enumerate(spec.scenario.faults) if fault.on == USED_BY_QP]
-    found = [line["on"] for line in read_lines(raw / "runner.jsonl") if line.get("kind") == "resolved"]
-    for number, on in zip(numbers, found, strict=False):
+    targets = [line["on"] for line in read_lines(raw / "runner.jsonl") if line.get("kind") == "resolved"]
+    for number, on in zip(numbers, targets, strict=False):
         spec.used.setdefault(number, on)

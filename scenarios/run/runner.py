@@ -1,7 +1,7 @@
-"""Runs a scenario: fabrics up, runs on them, results written, whatever happens on the way.
+"""Runs a scenario: builds fabrics, carries out the runs, and writes the results whatever happens.
 
-Called by ``mrcbed run`` inside the sandbox, and by tests with a cluster of their own. It never loses what was measured: on Ctrl-C, a dead
-process or a bug the network goes down first, then everything there is gets written and the run is marked.
+Called by ``mrcbed run`` inside the sandbox, and by tests with their own cluster. It never loses measurements: after Ctrl-C, a
+dead process or a bug it stops the network, writes everything that was measured and marks the run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from scenarios.run.faults import check_used_edge
 from scenarios.run.manifest import make_manifest
 from scenarios.run.one_run import OneRun, Spec
 from scenarios.run.processes import at_once
-from scenarios.run.resume import former_manifest, held, is_begun, kept, sort_out, write_json
+from scenarios.run.resume import directory_lock, former_manifest, holds_run, interruption_notice, sort_out, write_json
 from scenarios.schema.scenario import SINGLE_PATH, USED_BY_QP, Scenario, ScenarioError, Transport
 from scenarios.schema.sweep import short_keys
 from scenarios.schema.workloads import edges_of
@@ -35,22 +35,22 @@ from topologies import Fabric
 from topologies.theory import place_ranks
 
 MAX_KEY = 200
-"""Bytes of a run's name, which is part of files' names; those may have 255 (NAME_MAX) [ours]."""
+"""The most bytes of a run's name. It is part of file names, which may have 255 (NAME_MAX) [ours]."""
 WorldFactory = Callable[[Fabric], World]
-"""Gives a world that has not been started."""
+"""Returns a world that has not been started."""
 Progress = Callable[[str, float], None]
-"""(what is under way, share done from 0 to 1)."""
+"""(current activity, share done from 0 to 1)."""
 
 
 def results_directory(scenario: str, out: str | None, resume: bool = False) -> Path:
-    """A new directory for results: ``out``, or results/<scenario>-<time> in the working directory. Raises :class:`ScenarioError`.
+    """Make a new directory for results: ``out``, or results/<scenario>-<time> in the working directory. Raises :class:`ScenarioError`.
 
-    With ``resume`` one where a run was begun; a new or empty one will do, too.
+    With ``resume`` it may also be one where a run was begun.
     """
     if resume and out is None:
         raise ScenarioError("--resume needs --out DIR, the directory of the run to go on with")
     path = Path(out) if out else Path("results") / f"{scenario}-{time.strftime('%Y%m%d-%H%M%S')}"
-    if resume and is_begun(path):
+    if resume and holds_run(path):
         check_writable(path)
         return path
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
@@ -66,43 +66,43 @@ def results_directory(scenario: str, out: str | None, resume: bool = False) -> P
 
 
 def plan(scenario: Scenario) -> list[Spec]:
-    """All runs: by seed, setting, placement, fabric, and transport, so that a drift of the machine hits all transports alike.
+    """Return all runs, ordered by seed, setting, placement, fabric and transport: a drift of the machine hits all transports alike.
 
-    Every other time fabrics come in reverse, so that the one that stands is used first; transports take turns in being first, seed by seed.
-    Of those on one fabric the first that can say which cable its QP uses goes before those that lose the same one.
+    Fabrics come in reverse order every other time, so that the one that is up is used first. Transports take turns in being first, seed by
+    seed. On each fabric a transport that can say which cable its QP uses runs before those that lose the same cable.
     """
     for variant in scenario.variants:
         check_used_edges(variant.scenario)
     specs: list[Spec] = []
-    places = [(variant, placement) for variant in scenario.variants for placement in variant.scenario.workload.placement]
-    blocks = ((turn, seed, *place) for turn, seed in enumerate(scenario.seeds) for place in places)
+    cases = [(variant, placement) for variant in scenario.variants for placement in variant.scenario.workload.placement]
+    blocks = ((turn, seed, *case) for turn, seed in enumerate(scenario.seeds) for case in cases)
     for number, (turn, seed, variant, placement) in enumerate(blocks):
-        followed = any(fault.on == USED_BY_QP for fault in variant.scenario.faults)
+        follows_qp = any(fault.on == USED_BY_QP for fault in variant.scenario.faults)
         fabrics = list(dict.fromkeys(t.fabric for t in variant.scenario.transports))
         for fabric in reversed(fabrics) if number % 2 else fabrics:
-            here = [t for t in variant.scenario.transports if t.fabric == fabric]
-            here = in_turns(here, turn, followed)
+            transports = [t for t in variant.scenario.transports if t.fabric == fabric]
+            transports = rotate(transports, turn, follows_qp)
             used: dict[int, str] = {}
-            specs += [Spec(variant.scenario, transport, placement, seed, used, variant.settings) for transport in here]
+            specs += [Spec(variant.scenario, transport, placement, seed, used, variant.settings) for transport in transports]
     longest = max((spec.key.encode() for spec in specs), key=len)
     if len(longest) > MAX_KEY:
-        words = f"a run's name would have {len(longest)} bytes, more than {MAX_KEY}"
-        raise ScenarioError(f"{scenario.file}: {words}: shorten names or swept values")
+        problem = f"a run's name would have {len(longest)} bytes, more than {MAX_KEY}"
+        raise ScenarioError(f"{scenario.file}: {problem}: shorten names or swept values")
     return specs
 
 
-def in_turns(here: Sequence[Transport], turn: int, followed: bool) -> list[Transport]:
-    """Transports of a fabric in the order of seed number ``turn``. If a fault follows a QP, the same one always says which cable."""
-    if not followed:
-        at = turn % len(here)
-        return [*here[at:], *here[:at]]
-    told = [t for t in here if t.kind in SINGLE_PATH]
-    rest = [t for t in here if t.kind not in SINGLE_PATH]
-    return told[:1] + [t for part in (told[1:], rest) if part for t in in_turns(part, turn, False)]
+def rotate(transports: Sequence[Transport], turn: int, follows_qp: bool) -> list[Transport]:
+    """Order a fabric's transports for seed number ``turn``. If a fault follows a QP, the same transport always names the cable."""
+    if not follows_qp:
+        offset = turn % len(transports)
+        return [*transports[offset:], *transports[:offset]]
+    single_path = [t for t in transports if t.kind in SINGLE_PATH]
+    multipath = [t for t in transports if t.kind not in SINGLE_PATH]
+    return single_path[:1] + [t for group in (single_path[1:], multipath) if group for t in rotate(group, turn, False)]
 
 
 def check_used_edges(scenario: Scenario) -> None:
-    """Every fault on what a QP uses needs a pair of ranks that has one, wherever the scenario runs. Raises :class:`ScenarioError`."""
+    """Check that every "used-by-qp" fault has a pair of ranks with a QP, wherever the scenario runs. Raises :class:`ScenarioError`."""
     for fault in scenario.faults:
         if fault.on == USED_BY_QP:
             for fabric in dict.fromkeys(t.fabric for t in scenario.transports):
@@ -112,17 +112,17 @@ def check_used_edges(scenario: Scenario) -> None:
                         check_used_edge(fabric, hosts, fault, edges_of(scenario.workload, fabric, hosts, seed))
 
 
-def together(specs: Sequence[Spec]) -> list[list[Spec]]:
-    """Runs in the order of the plan, those in one list of which one says which cable the others lose."""
+def group_by_target(specs: Sequence[Spec]) -> list[list[Spec]]:
+    """Group runs in the order of the plan: runs that lose the cable that one of them names are in one list."""
     groups: dict[int, list[Spec]] = {}
     for spec in specs:
-        followed = any(fault.on == USED_BY_QP for fault in spec.scenario.faults)
-        groups.setdefault(id(spec.used if followed else spec), []).append(spec)
+        follows_qp = any(fault.on == USED_BY_QP for fault in spec.scenario.faults)
+        groups.setdefault(id(spec.used if follows_qp else spec), []).append(spec)
     return list(groups.values())
 
 
-def run_apart(factory: WorldFactory, directory: Path, finished: Collection[str], specs: Sequence[Spec]) -> dict[str, dict[str, Any]]:
-    """Those of ``specs`` that are not finished, one after the other, and the rows of all, by key."""
+def run_group(factory: WorldFactory, directory: Path, finished: Collection[str], specs: Sequence[Spec]) -> dict[str, dict[str, Any]]:
+    """Carry out those of ``specs`` that are not finished, one after the other; return the entries of all, by key."""
     entries: dict[str, dict[str, Any]] = {}
     for spec in specs:
         if spec.key not in finished:
@@ -139,125 +139,125 @@ def run_apart(factory: WorldFactory, directory: Path, finished: Collection[str],
 
 
 def entry_of(spec: Spec, directory: Path) -> dict[str, dict[str, Any]]:
-    """A run's entry of ``runs``, by its key; none if its figures cannot be computed: the runs after it are made, and the end says why."""
+    """Return a run's entry of ``runs``, by its key; none if its figures cannot be computed: later runs go on, and the end reports why."""
     try:
         return {spec.key: run_summary(Run(directory / "raw" / spec.key), spec.scenario.expect_outcome)}
     except Exception as error:
-        if refusal(error) is not None:  # nor can the runs after it be written
+        if refusal(error) is not None:  # the results of later runs could not be written either
             raise
         print(f"no row of {spec.key} yet: {type(error).__name__}: {error}", file=sys.stderr)
         return {}
 
 
 def label_of(spec: Spec) -> str:
-    """A run for people."""
-    at = "".join(f", {short} {spec.settings[key]}" for key, short in short_keys(list(spec.settings)).items())
-    return f"{spec.transport.name} on {spec.transport.fabric.name}, {spec.placement}{at}, seed {spec.seed}"
+    """Name a run for people."""
+    details = "".join(f", {short} {spec.settings[key]}" for key, short in short_keys(list(spec.settings)).items())
+    return f"{spec.transport.name} on {spec.transport.fabric.name}, {spec.placement}{details}, seed {spec.seed}"
 
 
 @dataclass(frozen=True)
-class How:
-    """How a scenario is run."""
+class RunOptions:
+    """Options of how a scenario is run."""
 
     progress: Progress | None = None
     command_line: Sequence[str] = ()
     switch: str = "ebpf"
-    """What forwards, for the manifest, like ``notes``."""
+    """What forwards packets, for the manifest, like ``notes``."""
     notes: Sequence[str] = ()
     resume: bool = False
-    """Go on with what the directory holds."""
+    """Resume the run in the directory."""
     world: str = "emulated"
-    """In a simulated world every run has a fabric of its own, whose time begins anew: what was run before changes nothing."""
+    """In a simulated world every run has its own fabric, whose time begins anew: earlier runs change nothing."""
     jobs: int = 1
-    """Processes that share the runs of a simulated world, whose factory must be picklable then."""
+    """Processes that share the runs of a simulated world. With several, its factory must be picklable."""
     figures: bool = True
-    """Make tables and plots; without, ``mrcbed plot --tables`` makes them later."""
+    """Make tables and plots; if False, ``mrcbed plot --tables`` makes them later."""
 
 
 class Runner:
-    """One scenario into one directory."""
+    """Runs one scenario into one directory."""
 
-    def __init__(self, scenario: Scenario, directory: Path, factory: WorldFactory, how: How | None = None) -> None:
-        how = how or How()
+    def __init__(self, scenario: Scenario, directory: Path, factory: WorldFactory, options: RunOptions | None = None) -> None:
+        options = options or RunOptions()
         self.scenario, self.directory, self.factory = scenario, directory, factory
-        self.progress = how.progress or (lambda what, share: None)
-        self.jobs, self.figures = how.jobs, how.figures
-        self.manifest = {**make_manifest(scenario, list(how.command_line), how.world), "switch": how.switch, "captures": []}
-        self.manifest["notes"] += how.notes
+        self.progress = options.progress or (lambda what, share: None)
+        self.jobs, self.figures = options.jobs, options.figures
+        self.manifest = {**make_manifest(scenario, list(options.command_line), options.world), "switch": options.switch, "captures": []}
+        self.manifest["notes"] += options.notes
         self.session = {key: self.manifest[key] for key in ("started", "command_line", "git")} | {"ended": None, "verdict": None}
-        self.former = former_manifest(directory, self.manifest) if how.resume and is_begun(directory) else None
-        if self.former is not None:
-            if self.former["git"] != self.manifest["git"]:
+        self.former_manifest = former_manifest(directory, self.manifest) if options.resume and holds_run(directory) else None
+        if self.former_manifest is not None:
+            if self.former_manifest["git"] != self.manifest["git"]:
                 note = "Its sessions were not all made by the same version of mrcbed (sessions[].git)."
-                self.former["notes"] = [*(n for n in self.former["notes"] if n != note), note]
-            self.manifest = {key: value for key, value in self.former.items() if key not in ("ended", "verdict", "stopped_by")}
+                self.former_manifest["notes"] = [*(n for n in self.former_manifest["notes"] if n != note), note]
+            self.manifest = {key: value for key, value in self.former_manifest.items() if key not in ("ended", "verdict", "stopped_by")}
         self.manifest["sessions"] = [*self.manifest.get("sessions", ()), self.session]
         self.cluster: Any = None
-        self.built: Fabric | None = None
-        self.entries: dict[str, dict[str, Any]] = {}  # of runs that are over, by their key
+        self.built_fabric: Fabric | None = None
+        self.entries: dict[str, dict[str, Any]] = {}  # of finished runs, by key
 
     def run(self) -> dict[str, Any]:
-        """Everything, and the summary that was written. Raises what stopped it, after writing, unless that was the user;
-        :class:`testbed.errors.Interrupted` if the user did not wait for that; :class:`scenarios.figures.writing.Unwritable` if it cannot
-        write."""
-        with written_to(self.directory), held(self.directory):
+        """Run everything and return the summary. Raises what stopped it, after writing, unless it was the user; then
+        :class:`testbed.errors.Interrupted` if the user did not wait for the writing; :class:`scenarios.figures.writing.Unwritable` if it
+        cannot write."""
+        with written_to(self.directory), directory_lock(self.directory):
             try:
                 return self.all_runs()
-            except KeyboardInterrupt:  # stopped again while it wrote what was measured
-                raise Interrupted(kept(self.directory, plan(self.scenario))) from None
+            except KeyboardInterrupt:  # stopped again while it wrote the results
+                raise Interrupted(interruption_notice(self.directory, plan(self.scenario))) from None
 
     def all_runs(self) -> dict[str, Any]:
         specs = plan(self.scenario)
-        finished = sort_out(self.directory, specs) if self.former is not None else set()
+        finished = sort_out(self.directory, specs) if self.former_manifest is not None else set()
         self.write("manifest.json", self.manifest)
         stopped: BaseException | None = None
         try:
-            if self.jobs > 1 and len(together(specs)) > 1:
-                self.at_once(specs, finished)
+            if self.jobs > 1 and len(group_by_target(specs)) > 1:
+                self.run_in_parallel(specs, finished)
             else:
-                self.one_by_one(specs, finished)
-        except BaseException as error:  # written down first, raised below
+                self.run_in_sequence(specs, finished)
+        except BaseException as error:  # recorded first, raised below
             stopped = error
         finally:
-            self.down()
+            self.stop_cluster()
         summary = self.finish(stopped)
         if stopped is not None and not isinstance(stopped, KeyboardInterrupt):
             raise stopped
         return summary
 
-    def one_by_one(self, specs: Sequence[Spec], finished: Collection[str]) -> None:
+    def run_in_sequence(self, specs: Sequence[Spec], finished: Collection[str]) -> None:
         for spec in specs:
             if spec.key in finished:
                 self.progress(f"{spec.key}: finished before", 1.0)
-                self.note(spec)
+                self.add_row(spec)
         for number, spec in enumerate(specs):
             if spec.key not in finished:
-                self.one(spec, number, len(specs))
+                self.run_spec(spec, number, len(specs))
                 if self.cluster is None:
-                    gc.collect()  # as in run_apart
+                    gc.collect()  # as in run_group
 
-    def at_once(self, specs: Sequence[Spec], finished: Collection[str]) -> None:
-        """The same over ``jobs`` processes: each run on a cluster of its own."""
+    def run_in_parallel(self, specs: Sequence[Spec], finished: Collection[str]) -> None:
+        """Do the same in ``jobs`` processes, each run on its own cluster."""
         self.progress(f"{len(specs)} runs, {self.jobs} at once", 0.0)
-        work = partial(run_apart, self.factory, self.directory, finished)
-        over = 0
-        tasks = together(specs)
-        for number, entries in at_once(work, tasks, self.jobs, lambda task: ", ".join(spec.key for spec in task)):
+        task_function = partial(run_group, self.factory, self.directory, finished)
+        finished_count = 0
+        tasks = group_by_target(specs)
+        for number, entries in at_once(task_function, tasks, self.jobs, lambda task: ", ".join(spec.key for spec in task)):
             for spec in tasks[number]:
-                over += 1
-                before = " before" if spec.key in finished else ""
-                self.progress(f"{label_of(spec)}: finished{before} ({over} of {len(specs)})", over / len(specs))
+                finished_count += 1
+                earlier = " before" if spec.key in finished else ""
+                self.progress(f"{label_of(spec)}: finished{earlier} ({finished_count} of {len(specs)})", finished_count / len(specs))
             self.entries |= entries
             write_rows(list(self.entries.values()), self.scenario.name, self.directory)
 
-    def one(self, spec: Spec, number: int, count: int) -> None:
+    def run_spec(self, spec: Spec, number: int, count: int) -> None:
         label = f"{label_of(spec)} ({number + 1} of {count})"
-        if self.built != spec.transport.fabric:
-            self.down()
+        if self.built_fabric != spec.transport.fabric:
+            self.stop_cluster()
             self.progress(f"building {spec.transport.fabric.name}", 0.0)
             self.cluster = self.factory(spec.transport.fabric)
             self.cluster.start()
-            self.built = spec.transport.fabric
+            self.built_fabric = spec.transport.fabric
         self.progress(label, 0.0)
         cluster: World = self.cluster
 
@@ -268,16 +268,16 @@ class Runner:
         if outcome == "done" and not cluster.controller_lost and not cluster.clock.virtual:
             cluster.heal()
         else:
-            self.down()  # agents may hang in it, or a controller is missing: the next run gets a new one
-        self.note(spec)
+            self.stop_cluster()  # agents may hang in it, or its controller is missing: the next run gets a new cluster
+        self.add_row(spec)
 
-    def note(self, spec: Spec) -> None:
-        """A row more."""
+    def add_row(self, spec: Spec) -> None:
+        """Add the row of a run."""
         self.entries |= entry_of(spec, self.directory)
         write_rows(list(self.entries.values()), self.scenario.name, self.directory)
 
-    def down(self) -> None:
-        cluster, self.cluster, self.built = self.cluster, None, None
+    def stop_cluster(self) -> None:
+        cluster, self.cluster, self.built_fabric = self.cluster, None, None
         if cluster is not None:
             cluster.stop()
             self.manifest["captures"] += [
@@ -285,7 +285,7 @@ class Runner:
                     "file": str(capture.path.relative_to(self.directory)),
                     "link": capture.link,
                     "packets": None if capture.captured < 0 else capture.captured,
-                    "dropped": None if capture.dropped < 0 else capture.dropped,  # by the kernel, before they were in the file
+                    "dropped": None if capture.dropped < 0 else capture.dropped,  # by the kernel, before they reached the file
                 }
                 for capture in cluster.captures
             ]
@@ -294,9 +294,9 @@ class Runner:
         write_json(self.directory / name, data)
 
     def finish(self, stopped: BaseException | None) -> dict[str, Any]:
-        """Tables, summary, manifest, plots, from what lies in the directory."""
-        again = " (interrupt again to leave at once)" if isinstance(stopped, KeyboardInterrupt) else ""
-        self.progress(f"writing results{again}", 0.0)
+        """Write tables, summary, manifest and plots from the files in the directory."""
+        hint = " (interrupt again to leave at once)" if isinstance(stopped, KeyboardInterrupt) else ""
+        self.progress(f"writing results{hint}", 0.0)
         runs = load_runs(self.directory)
         summary = summarise(self.scenario, runs, self.entries)
         if isinstance(stopped, KeyboardInterrupt):
@@ -329,7 +329,7 @@ class Runner:
 
                 draw_all(self.directory)
                 write_report(self.directory)
-            except Exception as error:  # figures can be drawn again; the data must not be lost with them
+            except Exception as error:  # plots can be drawn again; the data must not be lost
                 if stopped is None:
                     raise
                 print(f"plots and report not made: {error}", file=sys.stderr)
@@ -347,7 +347,7 @@ def run_scenario(
     switch: str = "ebpf",
     resume: bool = False,
 ) -> dict[str, Any]:
-    """Run for real, on Mininet; ``resume`` goes on with what ``directory`` holds. Needs root, inside the sandbox."""
+    """Run a scenario in the emulated world, on Mininet; ``resume`` goes on with the run in ``directory``. Needs root and the sandbox."""
     from testbed.emulated import ovs
     from testbed.emulated.background import require_iperf3
     from testbed.emulated.cluster import Cluster
@@ -356,24 +356,24 @@ def run_scenario(
         require_iperf3()
 
     def factory(fabric: Fabric) -> Any:
-        here = [link for link in pcap_links if link in fabric.links_by_name or ":".join(reversed(link.split(":"))) in fabric.links_by_name]
-        where = directory / "pcap" / fabric.name
+        links = [link for link in pcap_links if link in fabric.links_by_name or ":".join(reversed(link.split(":"))) in fabric.links_by_name]
+        pcap_dir = directory / "pcap" / fabric.name
         number = 2
-        while here and where.exists():  # the fabric was built before, and its captures are to stay
-            where, number = directory / "pcap" / f"{fabric.name}-{number}", number + 1
-        if here:
-            where.mkdir(parents=True, exist_ok=True)
-        return Cluster(fabric, switch=switch, pcap_links=here, pcap_dir=where if here else None, progress=progress)
+        while links and pcap_dir.exists():  # the fabric was built before, and its captures must stay
+            pcap_dir, number = directory / "pcap" / f"{fabric.name}-{number}", number + 1
+        if links:
+            pcap_dir.mkdir(parents=True, exist_ok=True)
+        return Cluster(fabric, switch=switch, pcap_links=links, pcap_dir=pcap_dir if links else None, progress=progress)
 
-    said = switch if switch == "ebpf" else f"{switch} ({ovs.datapath()})"
+    switch_name = switch if switch == "ebpf" else f"{switch} ({ovs.datapath()})"
     limits = ovs.limits(ovs.datapath()) if switch == "ovs" else None
     notes = [f"{limits}."] if limits else []
-    how = How(progress=progress, command_line=command_line, switch=said, notes=notes, resume=resume)
-    return Runner(scenario, directory, factory, how).run()
+    options = RunOptions(progress=progress, command_line=command_line, switch=switch_name, notes=notes, resume=resume)
+    return Runner(scenario, directory, factory, options).run()
 
 
 def check_pcap_links(scenario: Scenario, links: Sequence[str]) -> None:
-    """Every link to capture must exist on some fabric of the scenario. Raises :class:`topologies.FabricError`."""
+    """Check that every link to capture exists on some fabric of the scenario. Raises :class:`topologies.FabricError`."""
     for link in links:
         fabrics = list(scenario.fabrics.values())
         if not any(link in f.links_by_name or ":".join(reversed(link.split(":"))) in f.links_by_name for f in fabrics):

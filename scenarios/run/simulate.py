@@ -1,4 +1,4 @@
-"""Scenarios in the simulated world: what can be, and how they run. Called by ``mrcbed run --world simulated`` and by tests.
+"""Runs scenarios in the simulated world, and refuses those that it cannot run. Called by ``mrcbed run --world simulated`` and by tests.
 
 Needs no root and no sandbox. docs/simulated.md is the manual.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.kernel.options import KINDS as KERNEL_KINDS
-from scenarios.run.runner import How, Progress, Runner
+from scenarios.run.runner import Progress, Runner, RunOptions
 from scenarios.schema.scenario import Scenario, ScenarioError
 from testbed.faults.kinds import KINDS
 from testbed.simulated import SIMULATED
@@ -20,7 +20,7 @@ NO_PROGRAMS = "the simulated world runs no programs and has no kernel"
 
 
 def check_simulable(scenario: Scenario) -> None:
-    """Refuse what there is only in the emulated world. Raises :class:`ScenarioError`, one line."""
+    """Refuse what only the emulated world has. Raises :class:`ScenarioError`, one line."""
     for variant in scenario.variants:
         kernel = [t.name for t in variant.scenario.transports if t.kind in KERNEL_KINDS]
         if kernel:
@@ -31,20 +31,20 @@ def check_simulable(scenario: Scenario) -> None:
             name = variant.scenario.backgrounds[0].name
             raise ScenarioError(f"{scenario.name}: background {name!r} is iperf3's, {NO_PROGRAMS}: leave it out, or emulate it")
         for fault in variant.scenario.faults:
-            if does := KINDS[fault.kind].not_simulated(fault.on):
-                raise ScenarioError(f"{scenario.name}: fault {fault.name!r} {does}, {NO_PROGRAMS}: emulate it")
+            if problem := KINDS[fault.kind].not_simulated(fault.on):
+                raise ScenarioError(f"{scenario.name}: fault {fault.name!r} {problem}, {NO_PROGRAMS}: emulate it")
 
 
 def simulate(
     scenario: Scenario, directory: Path, *, progress: Progress | None = None, command_line: Sequence[str] = (), resume: bool = False,
     jobs: int = 1, figures: bool = True,
 ) -> dict[str, Any]:  # fmt: skip
-    """Run it in virtual time, in ``jobs`` processes, without tables and plots if not ``figures``; the summary that was written.
+    """Run a scenario in virtual time in ``jobs`` processes and return the summary. Without ``figures`` there are no tables and plots.
 
     Raises as :func:`check_simulable`.
     """
     check_simulable(scenario)
-    how = How(
+    options = RunOptions(
         progress=progress, command_line=command_line, switch=SIMULATED, resume=resume, world=SIMULATED, jobs=jobs, figures=figures
     )  # fmt: skip
-    return Runner(scenario, directory, SimulatedCluster, how).run()
+    return Runner(scenario, directory, SimulatedCluster, options).run()

@@ -1,4 +1,4 @@
-"""Samples the machine, its clocks and the emulated ports while a run goes. What it finds is judged by scenarios.figures.fidelity.
+"""Samples the machine, its clocks and the emulated ports during a run. scenarios.figures.fidelity judges the samples.
 
 The runner starts a :class:`Watch` around each emulated run and marks where the measured part begins and ends.
 """
@@ -16,15 +16,15 @@ from testbed.machine.load import Clocks, Cpu, read_clocks, read_cpu, read_pressu
 from testbed.world import Ports
 
 GAP_NS = 1_000_000_000
-"""A look that came later than this without waiting for a core as long: the process did not run because something stopped it [ours]."""
+"""A sample that is later than this, beyond the time of waiting for a core: something stopped the process [ours]."""
 LOOKS_PER_RTT, LOOK_S = 2, 0.01
-"""The ports are, so often per base RTT, but not more often than this [ours]: a look costs some 0.1 ms."""
+"""Samples of the ports per base RTT, and the shortest interval between them [ours]: a sample costs some 0.1 ms."""
 
 
 class Watch(threading.Thread):
-    """``processes`` gives the run's processes by name; ``ports`` looks at its ports, every ``look_s`` seconds.
+    """``processes`` returns the run's processes by name; ``ports`` samples its ports, every ``look_s`` seconds.
 
-    ``samples``: (monotonic ns, busy share). ``delay_max_ns``: the latest it woke, a sign of a starved machine.
+    ``samples``: (monotonic ns, busy share). ``delay_max_ns``: the latest wake-up, a sign of a starved machine.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Watch(threading.Thread):
     def run(self) -> None:
         try:
             self._sample()
-        except Exception as error:  # told in the results: nobody saw to the run any more
+        except Exception as error:  # the results report it: the run was no longer watched
             self.failure = f"{type(error).__name__}: {error}"
 
     def _sample(self) -> None:
@@ -79,22 +79,24 @@ class Watch(threading.Thread):
             busy, total = new_busy, new_total
 
     def _look_at_clocks(self) -> None:
-        """How long the machine slept, in which the monotonic clock stands, and the largest step of the clock of the day beside that."""
-        was, now = self._last, self._read_clocks()
-        width = was.width + now.width
-        slept = (now.boot - now.monotonic) - (was.boot - was.monotonic)
+        """Update how long the machine slept, while the monotonic clock stood still, and the largest other step of the clock of the day."""
+        former, now = self._last, self._read_clocks()
+        width = former.width + now.width
+        slept = (now.boot - now.monotonic) - (former.boot - former.monotonic)
         self._slept += slept if slept > width else 0
-        self._step = max(self._step, abs((now.real - now.boot) - (was.real - was.boot)) - width)
+        self._step = max(self._step, abs((now.real - now.boot) - (former.real - former.boot)) - width)
         self._last = now
 
     def mark(self) -> None:
-        """Here the measured part begins, or ends: what every process has used up to now."""
-        found = self._processes()
-        own = time_namespace()
+        """Mark the begin or end of the measured part: record what every process has used so far."""
+        processes = self._processes()
+        own_namespace = time_namespace()
         self._strangers += [
-            name for name, pid in found.items() if (held := time_namespace(pid)) is not None and held != own and name not in self._strangers
+            name
+            for name, pid in processes.items()
+            if (namespace := time_namespace(pid)) is not None and namespace != own_namespace and name not in self._strangers
         ]
-        work = {name: read_work(pid) for name, pid in found.items()}
+        work = {name: read_work(pid) for name, pid in processes.items()}
         self._marks.append({"t": time.monotonic_ns(), "pressure_us": read_pressure(), "work": work, "cpu": read_cpu()})
 
     def stop(self) -> None:
@@ -103,12 +105,12 @@ class Watch(threading.Thread):
             self.join(2)
 
     def result(self) -> dict[str, Any]:
-        """For run.json, after :meth:`stop`; docs/results.md has the keys."""
+        """Return the entry of run.json, after :meth:`stop`; docs/results.md has the keys."""
         self._look_at_clocks()
         first, last = self._first, self._last
-        passed = last.raw - first.raw
-        drift = ((last.monotonic - first.monotonic) / passed - 1) * 1e6 if passed > 0 else 0.0
-        made: dict[str, Any] = {
+        elapsed = last.raw - first.raw
+        drift = ((last.monotonic - first.monotonic) / elapsed - 1) * 1e6 if elapsed > 0 else 0.0
+        summary: dict[str, Any] = {
             "clock": {
                 "step_ns": max(0, self._step), "slept_ns": self._slept, "drift_ppm": round(drift, 1), "strangers": self._strangers
             },
@@ -117,34 +119,34 @@ class Watch(threading.Thread):
             "failure": self.failure,
         }  # fmt: skip
         if self._ports is not None:
-            made["ports"] = self._ports.result()
+            summary["ports"] = self._ports.result()
         if len(self._marks) >= 2:
-            made |= _between(self._marks[0], self._marks[-1])
-        return made
+            summary |= _between(self._marks[0], self._marks[-1])
+        return summary
 
 
 def _between(begin: dict[str, Any], end: dict[str, Any]) -> dict[str, Any]:
-    """What processes used between two marks; those that were there at both."""
+    """Return what processes used between two marks, for those that existed at both."""
     window = end["t"] - begin["t"]
     waited = None if None in (begin["pressure_us"], end["pressure_us"]) else (end["pressure_us"] - begin["pressure_us"]) * 1000 / window
     rows = []
-    for name, was in begin["work"].items():
+    for name, former in begin["work"].items():
         now = end["work"].get(name)
-        if was is not None and now is not None and now.cpu_ns >= was.cpu_ns:  # else another process goes by this name now
-            used = {"cpu_ns": now.cpu_ns - was.cpu_ns, "delay_ns": now.delay_ns - was.delay_ns, "turns": now.turns - was.turns}
-            rows.append({"name": name, **used})
-    made: dict[str, Any] = {"window_ns": window, "pressure": None if waited is None else round(waited, 4), "processes": rows}
+        if former is not None and now is not None and now.cpu_ns >= former.cpu_ns:  # else another process has this name now
+            usage = {"cpu_ns": now.cpu_ns - former.cpu_ns, "delay_ns": now.delay_ns - former.delay_ns, "turns": now.turns - former.turns}
+            rows.append({"name": name, **usage})
+    summary: dict[str, Any] = {"window_ns": window, "pressure": None if waited is None else round(waited, 4), "processes": rows}
     ticks = Cpu(*(b - a for a, b in zip(begin["cpu"], end["cpu"], strict=True)))
     if ticks.total > 0:
         shares = {name: ticks[i] / ticks.total for i, name in enumerate(Cpu._fields)}
         own = sum(row["cpu_ns"] for row in rows) / window / (os.cpu_count() or 1)
         others = max(0.0, shares["busy"] - own - shares["interrupts"] - shares["steal"])
         parts = {"busy": shares["busy"], "own": own, "others": others, "interrupts": shares["interrupts"], "steal": shares["steal"]}
-        made["cpu_shares"] = {name: round(share, 4) for name, share in parts.items()}
-    return made
+        summary["cpu_shares"] = {name: round(share, 4) for name, share in parts.items()}
+    return summary
 
 
 def _waited_ns() -> int:
-    """How long this thread was ready to run without a core, since it began; 0 where the kernel does not tell."""
+    """Return how long this thread has waited for a core since it began; 0 if the kernel does not report it."""
     work = read_thread("/proc/thread-self")
     return 0 if work is None else work.delay_ns

@@ -1,1 +1,1 @@
-"""Scenario files: what may stand in one, read and checked before anything is built."""
+"""Scenario files: reads and checks them before anything is built."""

@@ -1,6 +1,6 @@
-"""The ``[[background]]`` entries of a scenario file: traffic of an ordinary program that the workload has to share the fabric with.
+"""Reads the ``[[background]]`` entries of a scenario file: traffic of an ordinary program that shares the fabric with the workload.
 
-Used by scenarios.schema.scenario. Pure; docs/scenarios.md is the manual. scenarios/run/background.py runs what is read here.
+Used by scenarios.schema.scenario. Pure; docs/scenarios.md is the manual. scenarios/run/background.py runs these flows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from topologies.structs import Refused, Written, one_of, text
 
 TOOLS = ("iperf3",)
 MAX_FLOWS = 32
-"""Each is two processes for the length of a run [ours]."""
+"""Each flow takes two processes for the length of a run [ours]."""
 
 
 Host = Annotated[str, text(r"h\d{1,9}", "a host, like 'h3'")]
@@ -65,18 +65,18 @@ class Background:
     congestion: str
 
     def ev_on(self, fabric: Fabric) -> int:
-        """The EV that it is pinned to, in both directions. Raises :class:`FabricError` if the fabric has no such path."""
+        """Return the EV that the flow is pinned to, in both directions. Raises :class:`FabricError` if the fabric has no such path."""
         value = spread(fabric, self.src, self.dst) if self.path is None else ev(*self.path)
         sid_list(fabric, self.src, self.dst, value)
         return value
 
     def stream(self, fabric: Fabric, number: int, longest_s: int) -> Stream:
-        """What testbed.emulated.background is to do; ``longest_s``: how long if nothing else ends it."""
+        """Return the order for testbed.emulated.background; ``longest_s``: its duration if nothing else ends it."""
         seconds = longest_s if self.for_s is None else self.for_s
         return Stream(number, self.src, self.dst, self.protocol, self.rate_bps, seconds, self.ev_on(fabric), self.parallel, self.congestion)
 
     def path_on(self, fabric: Fabric) -> str:
-        """Its path as scenarios write it."""
+        """Return its path as scenario files write it."""
         return "p{}/{}".format(*ev_fields(self.ev_on(fabric)))
 
 
@@ -108,7 +108,7 @@ Entries = Annotated[
 
 
 def read_backgrounds(entries: Sequence[_Entry], fabrics: Sequence[Fabric]) -> tuple[Background, ...]:
-    """All of a scenario whose transports run on ``fabrics``: each must fit on every one. Raises :class:`topologies.structs.Refused`."""
+    """Read all flows of a scenario. Each must fit on all ``fabrics`` of its transports. Raises :class:`topologies.structs.Refused`."""
     flows = tuple(_resolve(entry, f"background[{i}]", fabrics) for i, entry in enumerate(entries))
     if len({b.name for b in flows}) < len(flows):
         raise Refused("background", f"names are not unique ({', '.join(b.name for b in flows)}): give each its own name")
@@ -147,7 +147,7 @@ def _host_on_all(name: str, where: str, fabrics: Sequence[Fabric]) -> int:
 
 
 def _check_fits(flow: Background, fabric: Fabric, where: str) -> None:
-    """It has its path on this fabric, and its rate goes through a port."""
+    """Check that the flow has its path on this fabric, and that a port carries its rate."""
     try:
         flow.ev_on(fabric)
     except FabricError as error:

@@ -1,4 +1,4 @@
-"""Checks on a run's figures: ``mrc.busbw_bps / mrc.ideal_busbw_bps >= 0.9``. A whitelist of Python's syntax, nothing is executed.
+"""Checks on the figures of a run: ``mrc.busbw_bps / mrc.ideal_busbw_bps >= 0.9``. The syntax is a subset of Python's; no code is executed.
 
 The schema asks which transports an expression names; the runner evaluates it on the runs of one placement and seed.
 """
@@ -33,7 +33,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 class CheckError(ValueError):
-    """An expression that is no check, or a figure that is not there. One line."""
+    """An expression that is not a check, or a missing figure. One line."""
 
 
 def _parse(text: str) -> ast.Compare:
@@ -43,35 +43,35 @@ def _parse(text: str) -> ast.Compare:
         raise CheckError("is not an expression") from None
     if not isinstance(tree, ast.Compare) or len(tree.ops) != 1 or type(tree.ops[0]) not in _COMPARE:
         raise CheckError("must compare two things once, like mrc.wrong == 0")
-    _admit(tree.left)
-    _admit(tree.comparators[0])
+    _check_syntax(tree.left)
+    _check_syntax(tree.comparators[0])
     return tree
 
 
-def _admit(node: ast.expr) -> None:
+def _check_syntax(node: ast.expr) -> None:
     match node:
         case ast.Constant(value=int() | float() | str() | bool()):
             return
         case ast.Name() | ast.Attribute(value=ast.Name()):
             return
         case ast.Attribute(value=inner):
-            _admit(inner)
+            _check_syntax(inner)
         case ast.Subscript(value=inner, slice=ast.Constant(value=int() | str())):
-            _admit(inner)
+            _check_syntax(inner)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-            _admit(left)
-            _admit(right)
+            _check_syntax(left)
+            _check_syntax(right)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            _admit(operand)
+            _check_syntax(operand)
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _FUNCTIONS:
             for arg in args:
-                _admit(arg)
+                _check_syntax(arg)
         case _:
             raise CheckError(f"{ast.unparse(node)!r} is not allowed: figures, numbers, + - * /, {', '.join(_FUNCTIONS)}")
 
 
 def names_in(text: str) -> set[str]:
-    """The transports an expression names. Raises :class:`CheckError` if it is no check."""
+    """Return the transports that an expression names. Raises :class:`CheckError` if it is not a check."""
     return {n.id for n in ast.walk(_parse(text)) if isinstance(n, ast.Name)} - set(_FUNCTIONS)
 
 
@@ -80,28 +80,28 @@ def _value(node: ast.expr, figures: Mapping[str, Any]) -> Any:
         case ast.Constant(value=value):
             return value
         case ast.Name(id=name):
-            return _take(figures, name, name)
+            return _item(figures, name, name)
         case ast.Attribute(value=inner, attr=key):
-            return _take(_value(inner, figures), key, ast.unparse(node))
+            return _item(_value(inner, figures), key, ast.unparse(node))
         case ast.Subscript(value=inner, slice=ast.Constant(value=key)):
-            return _take(_value(inner, figures), key, ast.unparse(node))
+            return _item(_value(inner, figures), key, ast.unparse(node))
         case ast.BinOp(left=left, op=op, right=right):
             return _BINARY[type(op)](_number(left, figures), _number(right, figures))
         case ast.UnaryOp(operand=operand):
             return -_number(operand, figures)
         case ast.Call(func=ast.Name(id=name), args=args):
             return _call(name, [_value(arg, figures) for arg in args], ast.unparse(node))
-    raise CheckError("is not an expression")  # _admit let nothing else through
+    raise CheckError("is not an expression")  # cannot happen: _check_syntax refuses everything else
 
 
 def _call(name: str, args: list[Any], path: str) -> Any:
     try:
         return _FUNCTIONS[name](*args)
     except (TypeError, ValueError, OverflowError):
-        raise CheckError(f"{path} of {', '.join(map(_shown, args))} is unknown") from None
+        raise CheckError(f"{path} of {', '.join(map(_formatted, args))} is unknown") from None
 
 
-def _take(container: Any, key: Any, path: str) -> Any:
+def _item(container: Any, key: Any, path: str) -> Any:
     try:
         return container[key]
     except (KeyError, IndexError, TypeError):
@@ -115,12 +115,12 @@ def _number(node: ast.expr, figures: Mapping[str, Any]) -> Any:
     return value
 
 
-def _shown(value: Any) -> str:
+def _formatted(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _paths(node: ast.AST) -> Iterator[ast.expr]:
-    """The figures that an expression names, each as a whole."""
+    """Yield the figures that an expression names, each with its whole dotted path."""
     match node:
         case ast.Name() | ast.Attribute() | ast.Subscript():
             yield node
@@ -132,36 +132,36 @@ def _paths(node: ast.AST) -> Iterator[ast.expr]:
                 yield from _paths(child)
 
 
-def _why_not(tree: ast.Compare, figures: Mapping[str, Any], unmeasured: Mapping[str, str]) -> str:
-    """Why a check cannot be asked, "" if it can. Raises :class:`CheckError` if another figure that it names is not there."""
-    why = ""
+def _obstacle(tree: ast.Compare, figures: Mapping[str, Any], unmeasured: Mapping[str, str]) -> str:
+    """Return why a check does not apply, "" if it does. Raises :class:`CheckError` if another figure that it names is missing."""
+    obstacle = ""
     for path in _paths(tree):
         transport, _, figure = ast.unparse(path).partition(".")
         reason = next((reason for name, reason in unmeasured.items() if f"{figure}.".startswith(f"{name}.")), "")
         if reason and transport in figures:
-            why = why or reason
+            obstacle = obstacle or reason
         else:
             _value(path, figures)
-    return why
+    return obstacle
 
 
 def evaluate(
     text: str, figures: Mapping[str, Any], name: str | None = None, unmeasured: Mapping[str, str] = MappingProxyType({}), exempt: str = ""
 ) -> dict[str, Any]:
-    """One entry of summary.json's ``checks``: {"name", "expected", "seen", "ok"}. A figure that is missing fails the check.
+    """Return one entry of summary.json's ``checks``: {"name", "expected", "seen", "ok"}. A missing figure fails the check.
 
-    ``unmeasured``: figures that the world of the runs cannot have (a dotted path below the transport), with the reason. A check that names
-    one does not apply: ``ok`` is None, ``seen`` says why. Nor does one that is ``exempt``, for the reason given.
+    ``unmeasured``: dotted path below the transport -> why the world of the runs cannot have this figure. A check that names such a figure
+    does not apply: ``ok`` is None, and ``seen`` says why. Neither does a check with ``exempt``, a reason.
     """
     tree = _parse(text)
     op, right = tree.ops[0], tree.comparators[0]
     expected = f"{_SIGNS[type(op)]} {ast.unparse(right)}"
     try:
-        if why := _why_not(tree, figures, unmeasured) or exempt:
-            return {"name": name or text, "expected": expected, "seen": f"not applicable: {why}", "ok": None}
+        if obstacle := _obstacle(tree, figures, unmeasured) or exempt:
+            return {"name": name or text, "expected": expected, "seen": f"not applicable: {obstacle}", "ok": None}
         seen, bound = _value(tree.left, figures), _value(right, figures)
         if not isinstance(right, ast.Constant):
-            expected += f" ({_shown(bound)})"
+            expected += f" ({_formatted(bound)})"
         ok = seen is not None and bound is not None and bool(_COMPARE[type(op)](seen, bound))
     except (CheckError, ZeroDivisionError, TypeError, ValueError) as error:
         return {"name": name or text, "expected": expected, "seen": f"nothing: {error}", "ok": False}

@@ -1,4 +1,4 @@
-"""Fabrics derived for a scenario, and the figures of a fabric that every run is printed with.
+"""Derives fabrics for a scenario, and computes the figures of a fabric that are printed with every run.
 
 Called by the schema, the manifest and the summary. Pure.
 """
@@ -15,7 +15,7 @@ from topologies.fabrics import Delay
 
 
 class QueueOptions(Struct, frozen=True, forbid_unknown_fields=True):
-    """A transport's ``fabric_options``: how queues behave, never the shape. None: as in the fabric, which knows the bounds."""
+    """A transport's ``fabric_options``: how queues behave, never the shape. None: as in the fabric. The fabric checks the bounds."""
 
     delay_ns: Delay | None = field(name="delay", default=None)
     buffer_bdp: float | None = None
@@ -29,27 +29,27 @@ class QueueOptions(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def twin_of(fabric: Fabric) -> Fabric:
-    """The same hosts and switches on a single plane with the same rate per host."""
+    """Return the same hosts and switches on a single plane with the same rate per host."""
     return fabric.with_(
         name=f"{fabric.name}-1p", planes=1, nic_rate=fabric.nic_rate * fabric.planes, fabric_rate=fabric.fabric_rate * fabric.planes
     )
 
 
 def at_rate(fabric: Fabric, nic_rate: int) -> Fabric:
-    """The fabric with NIC ports of ``nic_rate`` bits/s, other rates in proportion and the delay inversely, so that BDPs stay.
+    """Return the fabric with NIC ports of ``nic_rate`` bits/s; other rates scale with it and the delay inversely, so that BDPs stay.
 
     Raises :class:`topologies.FabricError`.
     """
     if nic_rate == fabric.nic_rate:
         return fabric
     name = f"{fabric.name}-{nic_rate / 1e6:g}Mbit".replace(".", "_")
-    made = fabric.with_(name=name, nic_rate=nic_rate, fabric_rate=0, delay_ns=0)  # judges the rate
+    scaled = fabric.with_(name=name, nic_rate=nic_rate, fabric_rate=0, delay_ns=0)  # checks the rate
     rate, delay = fabric.fabric_rate * nic_rate // fabric.nic_rate, fabric.delay_ns * fabric.nic_rate // nic_rate
-    return made.with_(fabric_rate=rate, delay_ns=delay)
+    return scaled.with_(fabric_rate=rate, delay_ns=delay)
 
 
 def variant_of(fabric: Fabric, options: QueueOptions) -> Fabric:
-    """The fabric with these options, named after what differs; itself if nothing does.
+    """Return the fabric with these options, named after those that differ; the same fabric if none does.
 
     Raises :class:`topologies.FabricError`.
     """
@@ -66,7 +66,7 @@ def _suffix(change: tuple[str, Any]) -> str:
 
 
 def figures(fabric: Fabric) -> dict[str, Any]:
-    """Times and thresholds that follow from a fabric, ns and bytes; None for what is off."""
+    """Return the times and thresholds that follow from a fabric, in ns and bytes; None for what is off."""
     low, high = fabric.ecn_bytes
     return {
         "time_scale": fabric.time_scale,

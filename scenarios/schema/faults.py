@@ -1,4 +1,4 @@
-"""The ``[[fault]]`` entries of a scenario file: when, for how long, and the keys of the kind, which are the catalogue's.
+"""Reads the ``[[fault]]`` entries of a scenario file: when, for how long, and the keys of the kind, which the catalogue defines.
 
 Used by scenarios.schema.scenario. Pure; docs/faults.md is the manual.
 """
@@ -23,17 +23,17 @@ from topologies.structs import Refused, convert, join, nearest, one_of
 class Fault:
     name: str
     kind: str  # of the catalogue, testbed/faults/kinds
-    on: str  # what the kind asks for, by name, or "used-by-qp"
+    on: str  # the target that the kind needs, by name, or "used-by-qp"
     at_ns: int | None  # after the first measured step began; None: by step, or before
     step: int | None  # begins with this measured step, from 0
     for_ns: int | None  # None: until the run ends
     ranks: tuple[int, int] | None = None  # whose QP, for "used-by-qp"; None: the first ring edge across T0s
-    before: bool = False  # there before the agents start; then ``for_ns`` counts from the first measured step
+    before: bool = False  # begins before the agents start; then ``for_ns`` counts from the first measured step
     keys: dict[str, Any] = dataclasses.field(default_factory=dict)  # the kind's own, as written
 
 
 class _Entry(Struct, frozen=True, forbid_unknown_fields=True):
-    """What every kind of ``[[fault]]`` has, beside the keys of the kind."""
+    """The keys that every ``[[fault]]`` has, beside those of its kind."""
 
     kind: str
     on: str
@@ -51,7 +51,7 @@ class _Entry(Struct, frozen=True, forbid_unknown_fields=True):
         if self.for_ is not None and not KINDS[self.kind].heals:
             raise Refused("for", f"is not for kind {self.kind!r}, which cannot be taken back")
         if self.before and (self.on == USED_BY_QP or not KINDS[self.kind].heals):
-            lasting = ", ".join(repr(name) for name, each in KINDS.items() if not each.heals)
+            lasting = ", ".join(repr(name) for name, entry in KINDS.items() if not entry.heals)
             raise Refused("before", f"is not for {USED_BY_QP!r} or kind {lasting}: before the agents there is nothing to look at")
 
 
@@ -63,7 +63,7 @@ _COMMON = _Entry.__struct_encode_fields__
 
 
 def read_faults(entries: Sequence[dict[str, Any]], fabrics: Sequence[Fabric], workload: Workload) -> tuple[Fault, ...]:
-    """All of a scenario whose transports run on ``fabrics``. Raises :class:`topologies.structs.Refused`."""
+    """Read all faults of a scenario whose transports run on ``fabrics``. Raises :class:`topologies.structs.Refused`."""
     faults = tuple(_read(entry, f"fault[{i}]", fabrics, workload) for i, entry in enumerate(entries))
     if len({fault.name for fault in faults}) < len(faults):
         raise Refused("fault", f"names are not unique ({', '.join(fault.name for fault in faults)}): give each its own name")
@@ -82,8 +82,8 @@ def _read(data: dict[str, Any], where: str, fabrics: Sequence[Fabric], workload:
         raise Refused(f"{where}.step", f"is for collectives, {workload.kind} has no steps: say 'at' (seconds after its flows' t0)")
     if entry.step is not None and entry.step >= workload.steps:
         raise Refused(f"{where}.step", f"= {entry.step} must be a whole number in 0..{workload.steps - 1}")
-    if entry.for_ is None and (what := kind.needs_for(keys)):
-        raise Refused(where, f"needs 'for', {what}")
+    if entry.for_ is None and (reason := kind.needs_for(keys)):
+        raise Refused(where, f"needs 'for', {reason}")
     if entry.ranks is not None:
         fewest = min(fabric.host_count for fabric in fabrics)
         a, b = entry.ranks
@@ -104,21 +104,21 @@ def _read(data: dict[str, Any], where: str, fabrics: Sequence[Fabric], workload:
 
 
 def _check_fits(kind: str, on: str, keys: dict[str, Any], where: str, fabrics: Sequence[Fabric]) -> None:
-    """Its keys must be right, and what it is on must exist in one fabric at least."""
-    lacking: FabricError | None = None
+    """Check that its keys are right, and that its target exists in at least one fabric."""
+    first_error: FabricError | None = None
     try:
         if on == USED_BY_QP:
             read_keys(kind, keys)
             if not KINDS[kind].used:
-                following = ", ".join(name for name, entry in KINDS.items() if entry.used)
-                raise Refused(f"{where}.on", f"= {USED_BY_QP!r} is for kinds {following}")
+                kinds = ", ".join(name for name, entry in KINDS.items() if entry.used)
+                raise Refused(f"{where}.on", f"= {USED_BY_QP!r} is for kinds {kinds}")
             return
         for fabric in fabrics:
             try:
                 resolve(fabric, kind, on, keys, 0)
                 return
             except FabricError as error:
-                lacking = lacking or error
+                first_error = first_error or error
     except FaultError as error:
         raise Refused(f"{where}.{error.key}", error.text) from None
-    raise Refused(f"{where}.on", f": {lacking}")
+    raise Refused(f"{where}.on", f": {first_error}")

@@ -1,4 +1,4 @@
-"""Scenario files: TOML in, one frozen :class:`Scenario` out, or one clear line about what is wrong.
+"""Reads scenario files: TOML in, one frozen :class:`Scenario` out, or one line about what is wrong.
 
 Called by the command line and the runner. It reads files and nothing else: no network, no root. docs/scenarios.md is the manual.
 """
@@ -37,9 +37,9 @@ from topologies.toml_files import MAX_WHOLE, find_file, read_toml
 HERE = Path(__file__).parents[1]
 KINDS = ("mrc", "roce", *KERNEL_KINDS)
 SINGLE_PATH = ("roce", "tcp")
-"""Kinds whose queue pairs have one path each, and can say which."""
+"""Kinds whose queue pairs have one path each and can name it."""
 OUTCOMES = ("done", "failed")
-"""How a scenario may want its runs to end: "failed" where a fault takes away what no run can do without."""
+"""How a scenario may expect its runs to end: "failed" if a fault takes something that every run needs."""
 TIMEOUT_NS = 120 * 10**9
 RECONVERGENCE_NS = 500_000_000
 _FabricName = Annotated[str, Meta(description="a fabric's name or file")]
@@ -50,11 +50,11 @@ class Transport:
     kind: str
     name: str
     fabric: Fabric
-    reconvergence_ns: int | None  # after which a network that re-routes has done so; None for MRC, which needs none
-    qps: int = 1  # per pair of ranks that talk
-    options: dict[str, Any] = field(default_factory=dict)  # the engine's own
-    controller: str = "none"  # what the controller tells its agents: one of testbed.controller.steering.POLICIES
-    clustermapper: Options | None = None  # how its agents probe; None: not at all
+    reconvergence_ns: int | None  # until a network that re-routes has done so; None for MRC, which does not need it
+    qps: int = 1  # per pair of ranks that communicate
+    options: dict[str, Any] = field(default_factory=dict)  # those of the engine
+    controller: str = "none"  # what the controller tells the agents: one of testbed.controller.steering.POLICIES
+    clustermapper: Options | None = None  # how the agents probe; None: they do not
 
 
 class Expect(Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,11 +62,11 @@ class Expect(Struct, frozen=True, forbid_unknown_fields=True):
 
     check: str
     name: str = ""  # default: the check
-    placement: Annotated[str, one_of(PLACEMENTS)] | None = None  # only there; None: everywhere
-    median: bool = False  # over the seeds, once, instead of for each of them
-    setting: Settings = {}  # asked only where the sweep's keys have these values
-    only_in: Annotated[str, one_of(WORLDS)] | None = None  # asked only in this world; None: in both
-    because: str = ""  # why not in the other
+    placement: Annotated[str, one_of(PLACEMENTS)] | None = None  # the only placement that it applies to; None: all
+    median: bool = False  # once on the median over the seeds, instead of on each seed
+    setting: Settings = {}  # applies only where the sweep's keys have these values
+    only_in: Annotated[str, one_of(WORLDS)] | None = None  # applies only in this world; None: in both
+    because: str = ""  # why it does not apply in the other world
 
     def __post_init__(self) -> None:
         try:
@@ -105,11 +105,11 @@ class Scenario:
 
     @property
     def variants(self) -> tuple[Variant, ...]:
-        """One per setting; without a sweep this scenario itself, with settings {}."""
+        """One variant per setting; without a sweep this scenario itself, with settings {}."""
         return self.swept or (Variant({}, self),)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for the manifest, everything resolved: the first setting's, and each one's under "variants" if any key is swept."""
+        """Return plain, resolved values for the manifest: those of the first setting, and those of all under "variants" in a sweep."""
         data = plain(replace(self, swept=()))
         data["variants"] = [{"settings": v.settings, "scenario": v.scenario.to_dict()} for v in self.swept]
         return data
@@ -121,7 +121,7 @@ class Scenario:
 
 
 def named_scenarios() -> tuple[str, ...]:
-    """Names that :func:`load_scenario` knows."""
+    """Return the names that :func:`load_scenario` knows."""
     return tuple(sorted(path.stem for path in HERE.glob("*.toml")))
 
 
@@ -133,7 +133,7 @@ def load_scenario(
     overrides: Sequence[str] = (),
     seeds: Sequence[int] = (),
 ) -> Scenario:
-    """A named scenario or a TOML file, with the command line's changes applied. Raises :class:`ScenarioError`."""
+    """Load a named scenario or a TOML file, with the command line's changes applied. Raises :class:`ScenarioError`."""
     path = find_file(name_or_file, HERE)
     if path is None:
         raise ScenarioError(f"no scenario {name_or_file!r}: there are {', '.join(named_scenarios())}, or give a .toml file")
@@ -142,39 +142,39 @@ def load_scenario(
     except ValueError as error:
         raise ScenarioError(f"scenario file {path} {error}") from None
     data.setdefault("name", path.stem)
-    in_file = copy.deepcopy(data.get("sweep", {}))
+    file_sweep = copy.deepcopy(data.get("sweep", {}))
     for item in overrides:
         override(data, item)
     if fabric is not None:
         pin(data, "fabric", fabric, "--fabric")
     if seeds:
         data["seeds"] = list(seeds)
-    shown = path.name if path.parent == HERE else str(path)
-    settings, varied = read_sweep(shown, data.pop("sweep", {}), in_file)
-    made = []
+    file = path.name if path.parent == HERE else str(path)
+    settings, swept_values = read_sweep(file, data.pop("sweep", {}), file_sweep)
+    scenarios = []
     for setting in settings:
-        here = copy.deepcopy(data)
+        table = copy.deepcopy(data)
         try:
             for key, value in setting.items():
-                assign(here, key, value, f'{shown}: sweep."{key}"')
-            made.append(_Reader(shown, varied, path.parent, fabric).scenario(here, str(path), text, transports))
+                assign(table, key, value, f'{file}: sweep."{key}"')
+            scenarios.append(_Reader(file, swept_values, path.parent, fabric).scenario(table, str(path), text, transports))
         except (ScenarioError, Refused) as error:
             where = f" (in [sweep], at {spelled(setting)})" if setting else ""
-            raise ScenarioError(f"{'' if isinstance(error, ScenarioError) else f'{shown}: '}{error}{where}") from None
-    return with_variants(shown, settings, made)
+            raise ScenarioError(f"{'' if isinstance(error, ScenarioError) else f'{file}: '}{error}{where}") from None
+    return with_variants(file, settings, scenarios)
 
 
-def with_variants(file: str, settings: Sequence[Settings], made: Sequence[Scenario]) -> Scenario:
-    """The first setting's scenario, with every check of the file and all settings as ``variants``."""
+def with_variants(file: str, settings: Sequence[Settings], scenarios: Sequence[Scenario]) -> Scenario:
+    """Return the scenario of the first setting, with every check of the file, and with all settings as ``variants``."""
     variants = []
     fabrics: dict[str, Fabric] = {}
-    for setting, scenario in zip(settings, made, strict=True):
-        asked = tuple(e for e in scenario.expects if e.setting.items() <= setting.items())
-        variants.append(Variant(setting, replace(scenario, expects=asked)))
+    for setting, scenario in zip(settings, scenarios, strict=True):
+        expects = tuple(e for e in scenario.expects if e.setting.items() <= setting.items())
+        variants.append(Variant(setting, replace(scenario, expects=expects)))
         for transport in scenario.transports:
             if fabrics.setdefault(transport.fabric.name, transport.fabric) != transport.fabric:
                 raise ScenarioError(f"{file}: two different fabrics are named {transport.fabric.name!r}: give each its own name")
-    return replace(made[0], swept=tuple(variants)) if settings[0] else made[0]
+    return replace(scenarios[0], swept=tuple(variants)) if settings[0] else scenarios[0]
 
 
 class _Transport(Struct, frozen=True, forbid_unknown_fields=True):
@@ -198,7 +198,7 @@ class _Transport(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _CommonOptions(Struct, frozen=True):
-    """Options that every transport has; the others are the engine's own, which checks them."""
+    """Options that every transport has. The engine defines and checks all others."""
 
     qps: Annotated[int, Meta(ge=1, le=64)] = 1
     reconvergence: Duration | None = None
@@ -226,21 +226,21 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class _Reader:
-    """Resolves what a file says. ``varied``: swept keys and every value they may have in checks."""
+    """Resolves the content of a file. ``swept_values``: swept key -> every value that a check may name."""
 
-    def __init__(self, file: str, varied: dict[str, Any], folder: Path, given: str | None) -> None:
-        """``folder``: of the file, where fabrics' files are looked for first, but not ``given``, the command line's."""
-        self.file, self.varied, self.folder, self.given = file, varied, folder, given
+    def __init__(self, file: str, swept_values: dict[str, Any], folder: Path, fabric_override: str | None) -> None:
+        """``folder``: that of the file, searched first for fabric files, except for ``fabric_override``, the command line's fabric."""
+        self.file, self.swept_values, self.folder, self.fabric_override = file, swept_values, folder, fabric_override
 
     def fabric(self, value: str, where: str, base: Fabric | None = None) -> Fabric:
         if value == "twin" and base is not None:
             return twin_of(base)
         try:
-            return load_fabric(value, None if value == self.given else self.folder)
+            return load_fabric(value, None if value == self.fabric_override else self.folder)
         except FabricError as error:
             raise Refused(where, f": {error}") from None
 
-    def scenario(self, data: Any, file: str, text: str, wanted: Sequence[str]) -> Scenario:
+    def scenario(self, data: Any, file: str, text: str, names: Sequence[str]) -> Scenario:
         table = convert(data, _File)
         base = self.fabric(table.fabric, "fabric")
         if table.nic_rate is not None:
@@ -249,19 +249,19 @@ class _Reader:
             except FabricError as error:
                 raise Refused("nic_rate", f": {error}") from None
         workload = read_workload(table.workload, "workload")
-        every = [self.transport(t, f"transport[{i}]", base) for i, t in enumerate(table.transport)]
-        if len({t.name for t in every}) < len(every):
-            raise Refused("transport", f"names are not unique ({', '.join(t.name for t in every)}): give each its own name")
-        chosen = self.chosen(every, wanted, base)
-        for transport in chosen:
+        transports = [self.transport(t, f"transport[{i}]", base) for i, t in enumerate(table.transport)]
+        if len({t.name for t in transports}) < len(transports):
+            raise Refused("transport", f"names are not unique ({', '.join(t.name for t in transports)}): give each its own name")
+        selected = self.select(transports, names, base)
+        for transport in selected:
             try:
                 check_fits(workload, transport.fabric, table.seeds)
             except WorkloadError as error:
                 raise ScenarioError(f"{self.file}: {error}") from None
         for i, expect in enumerate(table.expect):
-            self.check_names(expect, f"expect[{i}]", [*every, *chosen])
-        names = {t.name.replace("-", "_") for t in chosen}
-        fabrics = [t.fabric for t in chosen]
+            self.check_names(expect, f"expect[{i}]", [*transports, *selected])
+        known = {t.name.replace("-", "_") for t in selected}
+        fabrics = [t.fabric for t in selected]
         return Scenario(
             name=table.name,
             description=table.description.strip(),
@@ -269,27 +269,27 @@ class _Reader:
             timeout_ns=table.timeout or TIMEOUT_NS,
             expect_outcome=table.expect_outcome,
             workload=workload,
-            transports=tuple(chosen),
+            transports=tuple(selected),
             faults=read_faults(table.fault, fabrics, workload),
             backgrounds=read_backgrounds(table.background, fabrics),
-            expects=tuple(e for e in table.expect if names_in(e.check) <= names),  # those of transports left out are not asked
+            expects=tuple(e for e in table.expect if names_in(e.check) <= known),  # checks on transports that are left out do not apply
             file=file,
             text=text,
             fabric=base,
         )
 
-    def chosen(self, every: list[Transport], wanted: Sequence[str], base: Fabric) -> list[Transport]:
-        out: list[Transport] = []
-        for name in wanted:
-            found = [t for t in every if t.name == name] or [t for t in every if t.kind == name]
-            if not found:
+    def select(self, transports: list[Transport], names: Sequence[str], base: Fabric) -> list[Transport]:
+        selected: list[Transport] = []
+        for name in names:
+            matches = [t for t in transports if t.name == name] or [t for t in transports if t.kind == name]
+            if not matches:
                 if name not in KINDS:
                     raise ScenarioError(
-                        f"--transport {name}: {self.file} has {', '.join(t.name for t in every)}; kinds are {', '.join(KINDS)}"
+                        f"--transport {name}: {self.file} has {', '.join(t.name for t in transports)}; kinds are {', '.join(KINDS)}"
                     )
-                found = [self.transport(_Transport(name), f"--transport {name}", base)]
-            out += [t for t in found if t not in out]
-        return out or every
+                matches = [self.transport(_Transport(name), f"--transport {name}", base)]
+            selected += [t for t in matches if t not in selected]
+        return selected or transports
 
     def transport(self, table: _Transport, where: str, base: Fabric) -> Transport:
         kind = table.kind
@@ -300,15 +300,15 @@ class _Reader:
             raise Refused(f"{where}.fabric_options", f": {error}") from None
         common = convert(table.options, _CommonOptions, f"{where}.options")
         options = {key: value for key, value in table.options.items() if key not in ("qps", "reconvergence")}
-        try:  # the engine checks its own options, now rather than once a fabric stands
+        try:  # the engine checks its options now, before a fabric is built
             check_options(kind, fabric, options)
         except Refused as error:
             raise Refused(f"{where}.options.{error.key}", error.text) from None
         except ValueError as error:
             raise Refused(f"{where}.options", f"- {error}") from None
-        waits = None if kind == "mrc" else RECONVERGENCE_NS if common.reconvergence is None else common.reconvergence
+        reconvergence_ns = None if kind == "mrc" else RECONVERGENCE_NS if common.reconvergence is None else common.reconvergence
         mapper = self.mapper(table.clustermapper, f"{where}.clustermapper", kind)
-        return Transport(kind, table.name or kind, fabric, waits, common.qps, options, table.controller, mapper)
+        return Transport(kind, table.name or kind, fabric, reconvergence_ns, common.qps, options, table.controller, mapper)
 
     def mapper(self, options: bool | dict[str, Any], where: str, kind: str) -> Options | None:
         if options is False:
@@ -322,16 +322,16 @@ class _Reader:
         return mapper
 
     def check_names(self, expect: Expect, where: str, transports: list[Transport]) -> None:
-        """The check names transports, and its setting keys and values, that there are."""
+        """Check that the transports of the check exist, and the keys and values of its setting."""
         known = {t.name.replace("-", "_") for t in transports}
         for name in sorted(names_in(expect.check) - known):
             raise Refused(f"{where}.check", f"= {expect.check!r}: no transport {name!r}, there are {', '.join(sorted(known))}")
         for key, value in expect.setting.items():
-            if key not in self.varied:
-                raise Refused(f"{where}.setting.{key}", nearest(key, self.varied or ("a key of [sweep]",)))
-            if value not in self.varied[key]:
-                there = ", ".join(map(str, self.varied[key]))
-                raise Refused(f'{where}.setting."{key}"', f"= {value!r} is not in [sweep], which has {there}")
+            if key not in self.swept_values:
+                raise Refused(f"{where}.setting.{key}", nearest(key, self.swept_values or ("a key of [sweep]",)))
+            if value not in self.swept_values[key]:
+                values = ", ".join(map(str, self.swept_values[key]))
+                raise Refused(f'{where}.setting."{key}"', f"= {value!r} is not in [sweep], which has {values}")
 
 
 __all__ = [

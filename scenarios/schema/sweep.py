@@ -1,6 +1,6 @@
-"""Settings of a scenario: what its ``[sweep]`` varies, key by key, and the short names that runs get from it.
+"""Settings of a scenario: the keys that its ``[sweep]`` varies, and the short names that runs get from them.
 
-Called by scenarios.schema.scenario, which reads a scenario once per setting, and by the runner for the names. Pure. docs/scenarios.md is
+Called by scenarios.schema.scenario, which reads a scenario once per setting, and by the runner, for the names. Pure. docs/scenarios.md is
 the manual.
 """
 
@@ -20,9 +20,9 @@ from topologies.structs import Refused, convert
 from topologies.toml_files import MAX_DEPTH, parse_toml
 
 MAX_SETTINGS = 1000
-"""More are a mistake in the file rather than a wish [ours]."""
+"""A file with more settings is probably wrong [ours]."""
 FIXED = ("name", "description", "seeds", "transport", "expect", "sweep", "workload.placement")
-"""What a sweep cannot vary as a whole: it is varied elsewhere already, or runs of different settings could not be told apart."""
+"""Keys that a sweep cannot vary as a whole: they vary elsewhere, or runs of different settings would have the same name."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
 
 _VALUES: Any = Annotated[
@@ -34,39 +34,39 @@ Settings = dict[str, Any]
 """Dotted key -> value."""
 
 
-def assign(data: dict[str, Any], dotted: str, value: Any, said: str) -> None:
+def assign(data: dict[str, Any], dotted: str, value: Any, source: str) -> None:
     """Set ``workload.steps``, ``transport.roce.options.qps``, ``fault.0.at``: lists by number, name or kind.
 
-    ``said`` begins the error: whoever asked for it, as written. Raises :class:`ScenarioError`.
+    ``source`` begins the error: the option or table that sets the key, as written. Raises :class:`ScenarioError`.
     """
     *parents, last = dotted.split(".")
     if len(parents) >= MAX_DEPTH:
-        raise ScenarioError(f"{_brief(said)}: a key has at most {MAX_DEPTH} parts")
-    at: Any = data
+        raise ScenarioError(f"{_shortened(source)}: a key has at most {MAX_DEPTH} parts")
+    table: Any = data
     for key in parents:
-        if isinstance(at, list):
-            at = _of_list(at, key, said)
-        elif isinstance(at, dict):
-            at = at.setdefault(key, {})
-    if isinstance(at, list):
-        raise ScenarioError(f"{said}: say which one, like {'.'.join(parents)}.0.{last}")
-    if not isinstance(at, dict):
-        raise ScenarioError(f"{said}: {'.'.join(parents)!r} holds no further keys")
-    at[last] = value
+        if isinstance(table, list):
+            table = _list_entry(table, key, source)
+        elif isinstance(table, dict):
+            table = table.setdefault(key, {})
+    if isinstance(table, list):
+        raise ScenarioError(f"{source}: say which one, like {'.'.join(parents)}.0.{last}")
+    if not isinstance(table, dict):
+        raise ScenarioError(f"{source}: {'.'.join(parents)!r} holds no further keys")
+    table[last] = value
 
 
-def _of_list(entries: list[Any], key: str, said: str) -> Any:
+def _list_entry(entries: list[Any], key: str, source: str) -> Any:
     if key.isdigit() and int(key) < len(entries):
         return entries[int(key)]
-    for which in ("name", "kind"):
+    for field in ("name", "kind"):
         for entry in entries:
-            if isinstance(entry, dict) and entry.get(which) == key:
+            if isinstance(entry, dict) and entry.get(field) == key:
                 return entry
-    raise ScenarioError(f"{said}: there is no {key!r} in a list of {len(entries)}")
+    raise ScenarioError(f"{source}: there is no {key!r} in a list of {len(entries)}")
 
 
 def override(data: dict[str, Any], item: str) -> None:
-    """One ``--set``: ``KEY=VALUE``. A key that the scenario sweeps has that one value then. Raises :class:`ScenarioError`."""
+    """One ``--set``: ``KEY=VALUE``. A key that the scenario sweeps then has only this value. Raises :class:`ScenarioError`."""
     dotted, equals, raw = item.partition("=")
     if not equals:
         raise ScenarioError(f"--set {item}: write it like --set workload.steps=3")
@@ -75,32 +75,33 @@ def override(data: dict[str, Any], item: str) -> None:
     except tomllib.TOMLDecodeError:
         value = raw
     except ValueError as error:
-        raise ScenarioError(f"--set {_brief(item)}: {error}") from None
+        raise ScenarioError(f"--set {_shortened(item)}: {error}") from None
     pin(data, dotted, value, f"--set {item}")
 
 
-def pin(data: dict[str, Any], dotted: str, value: Any, said: str) -> None:
-    """Set a key for all settings: as :func:`assign`, but if it is swept, by leaving that one value."""
+def pin(data: dict[str, Any], dotted: str, value: Any, source: str) -> None:
+    """Set a key for all settings, as :func:`assign`; a swept key keeps this one value."""
     swept = data.get("sweep")
     if isinstance(swept, dict) and dotted in swept:
         swept[dotted] = [value]
     else:
-        assign(data, dotted, value, said)
+        assign(data, dotted, value, source)
 
 
-def read_sweep(file: str, data: Any, in_file: Any) -> tuple[list[Settings], dict[str, list[Any]]]:
-    """(every setting of a ``[sweep]`` table, the last key varying fastest, or one without keys; key -> values that checks may name).
+def read_sweep(file: str, data: Any, file_table: Any) -> tuple[list[Settings], dict[str, list[Any]]]:
+    """Return (every setting of a ``[sweep]`` table, or one setting without keys; key -> values that checks may name).
 
-    ``in_file``: the table before the command line changed it; its values stay known to checks, which are then not asked.
+    The last key varies fastest. ``file_table``: the table before the command line changed it. Checks may still name its values; such
+    checks then do not apply.
     Raises :class:`ScenarioError`.
     """
-    for table in (in_file, data):
+    for table in (file_table, data):
         _check(file, table)
     count = math.prod(map(len, data.values()))
     if count > MAX_SETTINGS:
         raise ScenarioError(f"{file}: sweep makes {count} settings, the limit is {MAX_SETTINGS}: shorten a list")
-    varied = {key: list(dict.fromkeys([*data.get(key, ()), *in_file.get(key, ())])) for key in {**in_file, **data}}
-    return [dict(zip(data, values, strict=True)) for values in itertools.product(*data.values())], varied
+    known_values = {key: list(dict.fromkeys([*data.get(key, ()), *file_table.get(key, ())])) for key in {**file_table, **data}}
+    return [dict(zip(data, values, strict=True)) for values in itertools.product(*data.values())], known_values
 
 
 def _check(file: str, data: Any) -> None:
@@ -109,50 +110,50 @@ def _check(file: str, data: Any) -> None:
     for key, values in data.items():
         where = f'{file}: sweep."{key}"'
         if isinstance(values, dict):
-            whole = f"{key}.{next(iter(values), 'x')}"
-            raise ScenarioError(f'{file}: sweep.{key} holds a table: write the whole key in quotes, like "{whole}" = [1, 2]')
+            dotted = f"{key}.{next(iter(values), 'x')}"
+            raise ScenarioError(f'{file}: sweep.{key} holds a table: write the whole key in quotes, like "{dotted}" = [1, 2]')
         if key in FIXED or re.fullmatch(r"(transport|expect)\.[^.]+(\.name|\.kind)?", key):
             raise ScenarioError(f"{where} cannot be swept: seeds, placements, transports and checks have lists of their own")
         try:
             convert(values, _VALUES, where)
         except Refused as error:
             raise ScenarioError(str(error)) from None
-        same = next((value for i, value in enumerate(values) if value in values[:i]), None)
-        if same is not None:  # 2 and 2.0, or 1 and true: tables take them for one setting
-            raise ScenarioError(f"{where} has {_plain(same)} twice: each setting stands in a sweep once, seeds repeat it")
-        names = [_shown(value) for value in values]
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            raise ScenarioError(f"{where} has {twice!r} twice, as a file's name would say it: runs could not be told apart")
+        duplicate = next((value for i, value in enumerate(values) if value in values[:i]), None)
+        if duplicate is not None:  # 2 and 2.0, or 1 and true: tables would merge them into one setting
+            raise ScenarioError(f"{where} has {_plain_text(duplicate)} twice: each setting stands in a sweep once, seeds repeat it")
+        names = [_file_name_part(value) for value in values]
+        duplicate_name = next((name for name in names if names.count(name) > 1), None)
+        if duplicate_name is not None:
+            raise ScenarioError(f"{where} has {duplicate_name!r} twice, as a file's name would say it: runs could not be told apart")
 
 
 def spelled(settings: Mapping[str, Any]) -> str:
-    """For an error or a title: ``workload.message_bytes = 1MiB, fault.0.probability = 0.01``."""
-    return ", ".join(f"{key} = {_plain(value)}" for key, value in settings.items())
+    """Write settings for an error or a title: ``workload.message_bytes = 1MiB, fault.0.probability = 0.01``."""
+    return ", ".join(f"{key} = {_plain_text(value)}" for key, value in settings.items())
 
 
 def suffix(settings: Mapping[str, Any]) -> str:
-    """For file names: ``-message_bytes=1MiB-probability=0.01``; as many words of a key as tell it from the others."""
-    return "".join(f"-{_UNSAFE.sub('_', short)}={_shown(settings[key])}" for key, short in short_keys(list(settings)).items())
+    """Write settings for file names: ``-message_bytes=1MiB-probability=0.01``, with :func:`short_keys`."""
+    return "".join(f"-{_UNSAFE.sub('_', short)}={_file_name_part(settings[key])}" for key, short in short_keys(list(settings)).items())
 
 
 def short_keys(keys: Sequence[str]) -> dict[str, str]:
-    """Dotted key -> the least of its last words that no other key ends in."""
-    out = {}
+    """Return dotted key -> the fewest of its last parts that no other key ends in."""
+    short = {}
     for key in keys:
-        words = key.split(".")
-        tails = [".".join(words[-n:]) for n in range(1, len(words) + 1)]
-        out[key] = next((t for t in tails if sum(other == t or other.endswith(f".{t}") for other in keys) == 1), key)
-    return out
+        parts = key.split(".")
+        tails = [".".join(parts[-n:]) for n in range(1, len(parts) + 1)]
+        short[key] = next((t for t in tails if sum(other == t or other.endswith(f".{t}") for other in keys) == 1), key)
+    return short
 
 
-def _brief(text: str) -> str:
+def _shortened(text: str) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _plain(value: Any) -> str:
+def _plain_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _shown(value: Any) -> str:
-    return _UNSAFE.sub("_", _plain(value))
+def _file_name_part(value: Any) -> str:
+    return _UNSAFE.sub("_", _plain_text(value))

@@ -1,4 +1,4 @@
-"""What a scenario's ``[workload]`` says: a collective in steps, or a pattern of flows, and who sends to whom.
+"""Reads the ``[workload]`` of a scenario: a collective in steps, or a pattern of flows, and who sends to whom.
 
 Called by scenarios.schema.scenario to read it and by the runner to resolve it on a fabric. Pure: a fabric and a seed give the same flows
 everywhere. docs/scenarios.md is the manual.
@@ -24,7 +24,7 @@ from topologies.theory import COLLECTIVES, PLACEMENTS, collective_phases, place_
 PATTERNS = ("incast", "permutation", "flows")
 DTYPES = ("float32", "int32")
 SLOTS_PER_MESSAGE = 2
-"""Slots that a receiver has per message that its sender may have in flight (agents.collectives.flows)."""
+"""Slots of a receiver per message that its sender may have in flight (agents.collectives.flows)."""
 SWAPS = 20
 """Random swaps per flow that mix a permutation [ours]."""
 
@@ -41,8 +41,8 @@ class NamedFlow:
     src: str
     dst: str
     start_ns: int
-    for_ns: int | None  # posts messages for so long,
-    messages: int | None  # or so many of them
+    for_ns: int | None  # posts messages for this time,
+    messages: int | None  # or this many messages
     evs: int = 0  # EVs per plane that its queue pairs may use; 0: all
 
 
@@ -61,13 +61,13 @@ class Flow:
 
     @property
     def end_ns(self) -> int | None:
-        """When it posts its last message; None if it counts them."""
+        """When it posts its last message; None if it posts a number of messages."""
         return None if self.for_ns is None else self.start_ns + self.for_ns
 
     def for_agents(self) -> dict[str, Any]:
-        """What agents are told."""
-        told = {k: v for k, v in asdict(self).items() if k not in ("group", "evs")}
-        return {**told, "evs": self.evs} if self.evs else told
+        """Return the flow as agents receive it."""
+        fields = {k: v for k, v in asdict(self).items() if k not in ("group", "evs")}
+        return {**fields, "evs": self.evs} if self.evs else fields
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class _Flow(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Table(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What all kinds of ``[workload]`` have."""
+    """The keys that all kinds of ``[workload]`` have."""
 
     kind: str
     message_bytes: Size
@@ -213,13 +213,13 @@ class _Kind(Struct):
 
 
 def read_workload(data: Any, where: str) -> Workload:
-    """The ``[workload]`` table. Raises :class:`topologies.structs.Refused`."""
+    """Read the ``[workload]`` table. Raises :class:`topologies.structs.Refused`."""
     kind = convert(data, _Kind, where).kind
-    own = _TABLES[kind].__struct_encode_fields__
-    every = {key for table in _TABLES.values() for key in table.__struct_encode_fields__}
+    own_keys = _TABLES[kind].__struct_encode_fields__
+    all_keys = {key for table in _TABLES.values() for key in table.__struct_encode_fields__}
     for key in data:
-        if key in every and key not in own:
-            raise Refused(join(where, key), f"is not for kind = {kind!r}, which has {', '.join(own[2:])}")
+        if key in all_keys and key not in own_keys:
+            raise Refused(join(where, key), f"is not for kind = {kind!r}, which has {', '.join(own_keys[2:])}")
     return convert(data, _TABLES[kind], where).workload()
 
 
@@ -227,15 +227,15 @@ def read_workload(data: Any, where: str) -> Workload:
 
 
 def check_fits(work: Workload, fabric: Fabric, seeds: Sequence[int]) -> None:
-    """Raises :class:`WorkloadError` or :class:`topologies.FabricError` if the fabric, or an agent's memory, cannot carry it."""
+    """Raise :class:`WorkloadError` or :class:`topologies.FabricError` if the fabric, or the memory of an agent, cannot carry it."""
     size = work.message_bytes
     if work.is_pattern:
         for seed in seeds:
             flows = resolve_flows(work, fabric, place_ranks(fabric, "packed"), seed)
-            told = parse([flow.for_agents() for flow in flows], fabric.host_count)
+            flow_list = parse([flow.for_agents() for flow in flows], fabric.host_count)
             try:
                 for rank in range(fabric.host_count):
-                    places(told, rank, size, SLOTS_PER_MESSAGE * work.outstanding)
+                    places(flow_list, rank, size, SLOTS_PER_MESSAGE * work.outstanding)
             except CollectiveError as error:
                 raise WorkloadError(f"workload.message_bytes = {size} : {error}") from None
         return
@@ -251,12 +251,12 @@ def check_fits(work: Workload, fabric: Fabric, seeds: Sequence[int]) -> None:
 
 
 def resolve_flows(work: Workload, fabric: Fabric, hosts: Sequence[int], seed: int) -> list[Flow]:
-    """The flows of a pattern between ranks (``hosts`` in rank order); [] for a collective. Raises :class:`WorkloadError`."""
+    """Return the flows of a pattern between ranks (``hosts`` in rank order); [] for a collective. Raises :class:`WorkloadError`."""
     if work.kind == "incast":
         flows = _incast(work, fabric)
     elif work.kind == "permutation":
-        to = _permutation(fabric, seed)
-        flows = [Flow(f"h{a}-h{b}", "permutation", a, b, 0, work.duration_ns, work.messages) for a, b in enumerate(to)]
+        receivers = _permutation(fabric, seed)
+        flows = [Flow(f"h{a}-h{b}", "permutation", a, b, 0, work.duration_ns, work.messages) for a, b in enumerate(receivers)]
     else:
         flows = [_between(f, fabric, f"workload.flow[{i}]") for i, f in enumerate(work.flows)]
     rank_of = {host: rank for rank, host in enumerate(hosts)}
@@ -274,7 +274,8 @@ def _between(flow: NamedFlow, fabric: Fabric, where: str) -> Flow:
 
 
 def _incast(work: Workload, fabric: Fabric) -> list[Flow]:
-    """Cast [ours]: the target is the first host under the last T0, senders are hosts under other T0s first, then its neighbours.
+    """Return the flows of an incast. Roles [ours]: the target is the first host under the last T0; senders are first hosts under other T0s,
+    then neighbours of the target.
 
     The victim flow goes from a host under another T0 that sends no incast to a neighbour of the target: it shares T0s, T1s and
     every path's switches with the incast, but not its last hop.
@@ -288,32 +289,32 @@ def _incast(work: Workload, fabric: Fabric) -> list[Flow]:
         )
     if work.senders > len(far) + len(near):
         raise WorkloadError(f"workload.senders = {work.senders}: fabric {fabric.name!r} has {len(far) + len(near)} hosts beside the target")
-    alone = work.victim_alone_ns
-    flows = [Flow(f"h{h}-h{target}", "incast", h, target, alone, work.duration_ns, work.messages) for h in (far + near)[: work.senders]]
+    start_ns = work.victim_alone_ns
+    flows = [Flow(f"h{h}-h{target}", "incast", h, target, start_ns, work.duration_ns, work.messages) for h in (far + near)[: work.senders]]
     if work.victim:
         assert work.duration_ns is not None
-        flows.append(Flow("victim", "victim", far[work.senders], near[0], 0, alone + work.duration_ns, None))
+        flows.append(Flow("victim", "victim", far[work.senders], near[0], 0, start_ns + work.duration_ns, None))
     return flows
 
 
 def _permutation(fabric: Fabric, seed: int) -> list[int]:
-    """Host -> host it sends to: nobody to itself, and with several T0s nobody under his own T0. Drawn by the seed."""
+    """Draw by the seed: host -> the host that it sends to, never itself and, with several T0s, never one under the same T0."""
     n, rng = fabric.host_count, random.Random(seed)
     shift = fabric.hosts_per_t0 if fabric.t0_per_plane > 1 else 1
-    to = [(h + shift) % n for h in range(n)]
+    receivers = [(h + shift) % n for h in range(n)]
 
     def allowed(a: int, b: int) -> bool:
         return fabric.t0_of(a) != fabric.t0_of(b) if fabric.t0_per_plane > 1 else a != b
 
     for _ in range(SWAPS * n):
         a, b = rng.randrange(n), rng.randrange(n)
-        if a != b and allowed(a, to[b]) and allowed(b, to[a]):
-            to[a], to[b] = to[b], to[a]
-    return to
+        if a != b and allowed(a, receivers[b]) and allowed(b, receivers[a]):
+            receivers[a], receivers[b] = receivers[b], receivers[a]
+    return receivers
 
 
 def edges_of(work: Workload, fabric: Fabric, hosts: Sequence[int], seed: int) -> list[tuple[int, int]]:
-    """(sender rank, receiver rank) of every pair that has a queue pair, ring neighbours in rank order first."""
+    """Return (sender rank, receiver rank) of every pair that has a queue pair, ring neighbours in rank order first."""
     if work.is_pattern:
         return list(dict.fromkeys((f.src, f.dst) for f in resolve_flows(work, fabric, hosts, seed)))
     ranks = range(len(hosts))
@@ -322,6 +323,8 @@ def edges_of(work: Workload, fabric: Fabric, hosts: Sequence[int], seed: int) ->
 
 
 def watched_ports(flows: Sequence[Flow], fabric: Fabric, hosts: Sequence[int]) -> dict[str, str]:
-    """Last-hop switch ports whose queue is worth sampling -> group: those of an incast's target and of its victim's destination."""
-    ends = {hosts[f.dst]: f.group for f in flows if f.group in ("incast", "victim")}
-    return {link.b.name: ends[h] for h in sorted(ends) for link in fabric.links if link.kind == "nic" and link.a.node == f"h{h}"}
+    """Return last-hop switch port -> group, for queues to sample: those of an incast's target and of its victim's destination."""
+    groups = {hosts[f.dst]: f.group for f in flows if f.group in ("incast", "victim")}
+    return {
+        link.b.name: groups[host] for host in sorted(groups) for link in fabric.links if link.kind == "nic" and link.a.node == f"h{host}"
+    }

@@ -1,6 +1,6 @@
-"""Many random fault schedules over several processes, and what to say of them. Used by ``mrcbed bench schedules`` and the soak.
+"""Runs many random fault schedules in several processes, and sums them up. Used by ``mrcbed bench schedules`` and the soak.
 
-A process runs one schedule after the other; none shares anything with another, so the outcomes do not depend on the number of processes.
+Each process runs one schedule after the other. Schedules share nothing, so the outcomes do not depend on the number of processes.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from scenarios.sets.schedules import FABRIC, Outcome, run_schedule
 
 def run_many(
     seeds: Iterable[int], jobs: int = 2, fabric: str = FABRIC, keep: Path | None = None,
-    told: Callable[[Outcome], None] = lambda outcome: None,
+    report: Callable[[Outcome], None] = lambda outcome: None,
 ) -> list[Outcome]:  # fmt: skip
-    """Outcomes in the order of ``seeds``; ``told`` hears of each as it comes. Whatever ends us ends the processes."""
-    made: dict[int, Outcome] = {}
+    """Return outcomes in the order of ``seeds``; ``report`` gets each one at its end. Whatever ends us ends the processes."""
+    outcomes: dict[int, Outcome] = {}
     for number, outcome in at_once(partial(run_schedule, fabric=fabric, keep=keep), list(seeds), jobs, "schedule {}".format):
-        made[number] = outcome
-        told(outcome)
-    return [made[number] for number in sorted(made)]
+        outcomes[number] = outcome
+        report(outcome)
+    return [outcomes[number] for number in sorted(outcomes)]
 
 
 def figures(outcomes: Sequence[Outcome], wall_s: float, jobs: int) -> dict[str, Any]:
-    """Of all outcomes together. ``hops_per_s``: frames that took a link, per second of CPU time."""
+    """Return totals of all outcomes. ``hops_per_s``: frames that crossed a link, per second of CPU time."""
     cpu = sum(o.cpu_s for o in outcomes)
     hops = sum(o.hops for o in outcomes)
     kinds: Counter[str] = Counter()
@@ -42,20 +42,20 @@ def figures(outcomes: Sequence[Outcome], wall_s: float, jobs: int) -> dict[str, 
     }  # fmt: skip
 
 
-def told_of(made: dict[str, Any]) -> str:
-    """The figures for people."""
-    listed = ", ".join(f"{n} {kind}" for kind, n in made["kinds"].items())
-    count = max(1, made["schedules"])
+def describe(totals: dict[str, Any]) -> str:
+    """Write the totals for people."""
+    kinds = ", ".join(f"{n} {kind}" for kind, n in totals["kinds"].items())
+    count = max(1, totals["schedules"])
     return (
-        f"{made['schedules']:,} schedules, {made['broken']} broken: {made['faults']:,} faults under {made['steps']:,} all-reduces, "
-        f"{made['retransmitted']:,} packets retransmitted, {made['virtual_s']:,.0f} s of virtual time\n"
-        f"faults: {listed}\n"
-        f"{made['wall_s']:.1f} s with {made['jobs']} processes, {made['schedules'] / max(made['wall_s'], 1e-9):.2f} schedules/s; "
-        f"{made['cpu_s'] / count:.2f} s of CPU each, {made['slowest_s']:.2f} s at most; "
-        f"{made['hops_per_s']:,.0f} packet-hops per second of CPU"
+        f"{totals['schedules']:,} schedules, {totals['broken']} broken: {totals['faults']:,} faults under {totals['steps']:,} all-reduces, "
+        f"{totals['retransmitted']:,} packets retransmitted, {totals['virtual_s']:,.0f} s of virtual time\n"
+        f"faults: {kinds}\n"
+        f"{totals['wall_s']:.1f} s with {totals['jobs']} processes, {totals['schedules'] / max(totals['wall_s'], 1e-9):.2f} schedules/s; "
+        f"{totals['cpu_s'] / count:.2f} s of CPU each, {totals['slowest_s']:.2f} s at most; "
+        f"{totals['hops_per_s']:,.0f} packet-hops per second of CPU"
     )
 
 
-def repeated_by(outcome: Outcome, fabric: str = FABRIC) -> str:
-    """The command that shows a schedule again."""
+def repeat_command(outcome: Outcome, fabric: str = FABRIC) -> str:
+    """Return the command that repeats a schedule."""
     return f"mrcbed bench schedules --first {outcome.seed} --count 1" + (f" --fabric {fabric}" if fabric != FABRIC else "")

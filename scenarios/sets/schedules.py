@@ -1,11 +1,11 @@
-"""Random fault schedules in virtual time: all-reduces on a simulated fabric while a drawn plan of faults comes and goes.
+"""Random fault schedules in virtual time: all-reduces on a simulated fabric while a random plan of faults is carried out.
 
 A schedule is one number. From it follow the plan (testbed/faults/plan.py), the ring, its sizes and the transport's settings, so that the
-number is all that is needed to see a failure again: ``mrcbed bench schedules --first N --count 1``. Asked of every schedule:
+number is enough to repeat a failure: ``mrcbed bench schedules --first N --count 1``. Every schedule must meet these conditions:
 
 1. every sum of every all-reduce is exact, and no queue pair fails;
-2. a step ends within a stated time after anything last broke or mended;
-3. once all is mended every path and plane is used again within a stated time, and then a healthy fabric loses nothing more;
+2. a step ends within a stated time after the last begin or end of a fault;
+3. after the last fault every path and plane is used again within a stated time, and then the healthy fabric loses nothing more;
 4. the books of hosts, cables and switches balance, and every corrupted frame was refused.
 """
 
@@ -34,16 +34,16 @@ from topologies.theory import place_ranks
 
 FABRIC = "rack16"
 STORM_S = 6.0
-"""Virtual time in which faults come and go."""
+"""Virtual time during which faults begin and end."""
 RING = "ring-allreduce"
 STEPS = 2
-"""In one go; goes follow each other as long as the storm lasts."""
+"""Steps per start of the workload, which is started again and again while the storm lasts."""
 LIMIT_S = 120.0
 """CPU time after which a schedule is given up: one takes about a second, so only an endless loop gets there."""
 
 
 class BrokenError(AssertionError):
-    """What a schedule showed to be wrong, in words."""
+    """An error that a schedule showed, in words."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Setting:
 
 @dataclass
 class Outcome:
-    """What came of one schedule. ``broken`` is empty if all was right; times in seconds, of CPU and virtual."""
+    """Result of one schedule. ``broken`` is empty if there was no error; times are seconds of CPU time and of virtual time."""
 
     seed: int
     kinds: dict[str, int] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class Outcome:
 
 
 def setting(seed: int) -> Setting:
-    """Drawn, small: a storm has to be cheap, and a ring of 16 sends 480 messages a step at least."""
+    """Draw a small setting: a storm has to be cheap, and a ring of 16 sends at least 480 messages a step."""
     rng = random.Random(f"setting {seed}")
     slices = rng.choice([1, 1, 2])
     return Setting(
@@ -87,55 +87,55 @@ def setting(seed: int) -> Setting:
 
 
 class Storm:
-    """A plan being carried out on a cluster, in its virtual time."""
+    """Carries out a plan on a cluster, in its virtual time."""
 
     def __init__(self, cluster: SimulatedCluster, faults: list[Planned]) -> None:
         self.cluster = cluster
-        self.begun = self.changed = cluster.clock.now()  # ``changed``: when something last began or ended
-        acts = [(fault.at, 1, fault) for fault in faults] + [(fault.until, 0, fault) for fault in faults]
-        self.todo = sorted(acts, key=lambda act: act[:2])
-        self.there: dict[int, int] = {}  # id of a planned fault -> number of the injected one
+        self.begin_ns = self.changed_ns = cluster.clock.now()  # ``changed_ns``: when something last began or ended
+        actions = [(fault.at, 1, fault) for fault in faults] + [(fault.until, 0, fault) for fault in faults]
+        self.pending = sorted(actions, key=lambda action: action[:2])
+        self.active: dict[int, int] = {}  # id of a planned fault -> number of the injected one
 
-    def due(self) -> float | None:
-        """Do what is due; in how many seconds there is more to do, None: nothing any more."""
+    def apply_due(self) -> float | None:
+        """Do what is due; return the seconds until something is due again, None if nothing is."""
         now = self.cluster.clock.now()
-        while self.todo and now >= self._when():
-            _, begins, fault = self.todo.pop(0)
+        while self.pending and now >= self._next_ns():
+            _, begins, fault = self.pending.pop(0)
             if begins:
-                self.there[id(fault)] = self.cluster.inject(fault.kind, fault.on, **fault.keys).number
+                self.active[id(fault)] = self.cluster.inject(fault.kind, fault.on, **fault.keys).number
             else:
-                self.cluster.clear(self.there.pop(id(fault)))
-            self.changed = now
+                self.cluster.clear(self.active.pop(id(fault)))
+            self.changed_ns = now
         if self.cluster.fault_events():
-            self.changed = now
-        return (self._when() - now) / 1e9 if self.todo else None
+            self.changed_ns = now
+        return (self._next_ns() - now) / 1e9 if self.pending else None
 
-    def _when(self) -> int:
-        return self.begun + round(self.todo[0][0] * 1e9)
+    def _next_ns(self) -> int:
+        return self.begin_ns + round(self.pending[0][0] * 1e9)
 
     @property
     def over(self) -> bool:
-        return not self.todo and not self.cluster.faults()
+        return not self.pending and not self.cluster.faults()
 
 
 class Schedule:
     """One schedule on one cluster. :meth:`run` raises :class:`BrokenError`."""
 
-    def __init__(self, seed: int, fabric: Fabric, cluster: SimulatedCluster, how: Setting, outcome: Outcome) -> None:
-        self.cluster, self.how, self.outcome = cluster, how, outcome
+    def __init__(self, seed: int, fabric: Fabric, cluster: SimulatedCluster, setting: Setting, outcome: Outcome) -> None:
+        self.cluster, self.setting, self.outcome = cluster, setting, outcome
         self.clock = cluster.clock
         self.seed = seed
-        self.config = Config.from_fabric(cluster.fabric, how.options)
-        self.hosts = place_ranks(fabric, how.placement)
+        self.config = Config.from_fabric(cluster.fabric, setting.options)
+        self.hosts = place_ranks(fabric, setting.placement)
         self.agents = [cluster.agents[host] for host in self.hosts]
         self.faults = plan(fabric, seed, STORM_S)
-        self.said: list[str] = []  # what ranks said that they should not
+        self.errors: list[str] = []  # errors that ranks reported
         self.latest = 0  # end of a step
         outcome.kinds = dict(Counter(fault.kind for fault in self.faults))
 
     def run(self) -> None:
         before = self.cluster.counters()
-        connect(self.agents, self.hosts, RING, slices=self.how.slices)
+        connect(self.agents, self.hosts, RING, slices=self.setting.slices)
         storm = Storm(self.cluster, self.faults)
         while not storm.over:
             self.go(STEPS, storm)
@@ -147,68 +147,68 @@ class Schedule:
         self.settle(before)
 
     def go(self, steps: int, storm: Storm) -> None:
-        """So many steps; each has to end before it counts as stuck."""
-        begun = self.clock.now()
-        bound = stuck_after(self.config)
+        """Run this many steps; each has to end before it counts as stuck."""
+        begin_ns = self.clock.now()
+        limit_s = stuck_after(self.config)
 
         def check() -> float | None:
             self.cluster.check()
-            sooner = storm.due()
-            waited = (self.clock.now() - max(begun, storm.changed, self.latest)) / 1e9
-            if waited > bound:
-                raise BrokenError(f"no step ended for {waited:.1f} s of virtual time, and no fault began or ended")
-            return sooner
+            delay_s = storm.apply_due()
+            waited_s = (self.clock.now() - max(begin_ns, storm.changed_ns, self.latest)) / 1e9
+            if waited_s > limit_s:
+                raise BrokenError(f"no step ended for {waited_s:.1f} s of virtual time, and no fault began or ended")
+            return delay_s
 
         for agent in self.agents:
-            agent.call("start", collective=RING, message_bytes=self.how.message_bytes, steps=steps, seed=self.seed)
-        ended = wait_for_all(self.agents, self._hear, check, 3600.0, self.clock)
-        if not ended or self.said:
-            raise BrokenError(self.said[0] if self.said else "the ring did not come to its end")
+            agent.call("start", collective=RING, message_bytes=self.setting.message_bytes, steps=steps, seed=self.seed)
+        ended = wait_for_all(self.agents, self._handle_note, check, 3600.0, self.clock)
+        if not ended or self.errors:
+            raise BrokenError(self.errors[0] if self.errors else "the ring did not come to its end")
         self.outcome.steps += steps
 
-    def _hear(self, rank: int, note: dict[str, Any]) -> None:
+    def _handle_note(self, rank: int, note: dict[str, Any]) -> None:
         if note["event"] == "step":
             self.latest = max(self.latest, note["end_ns"])
             if not note["ok"]:
-                self.said.append(f"rank {rank} (h{self.hosts[rank]}) had a wrong sum in step {note['step']}")
+                self.errors.append(f"rank {rank} (h{self.hosts[rank]}) had a wrong sum in step {note['step']}")
         elif note["event"] == "failed":
-            self.said.append(f"rank {rank} (h{self.hosts[rank]}) failed: {note.get('reason')}")
+            self.errors.append(f"rank {rank} (h{self.hosts[rank]}) failed: {note.get('reason')}")
         elif note["event"] == "done" and note["wrong"]:
-            self.said.append(f"rank {rank} (h{self.hosts[rank]}) had {note['wrong']} wrong elements")
+            self.errors.append(f"rank {rank} (h{self.hosts[rank]}) had {note['wrong']} wrong elements")
 
     def recover(self) -> None:
-        """Let time pass until every path is in use. Raises if that takes longer than the longest hold-down and proof."""
-        begun, bound = self.clock.now(), back_after(self.config)
+        """Let time pass until every path is in use. Raises if this takes longer than the longest hold-down and proof."""
+        begin_ns, limit_s = self.clock.now(), back_after(self.config)
         while idle := [row for agent in self.agents for row in agent.host.nic.engine.paths() if not self._used(row)]:
-            took = (self.clock.now() - begun) / 1e9
-            if took > bound:
-                raise BrokenError(f"{len(idle)} paths not in use {took:.0f} s after the last fault, the first {idle[0]}")
+            elapsed_s = (self.clock.now() - begin_ns) / 1e9
+            if elapsed_s > limit_s:
+                raise BrokenError(f"{len(idle)} paths not in use {elapsed_s:.0f} s after the last fault, the first {idle[0]}")
             self.clock.sleep(4 * self.config.base_rtt / 1e9)
         if not all(self.cluster.link_states().values()):
             raise BrokenError("faults left a cable down")
 
     def _used(self, row: dict[str, Any]) -> bool:
-        """Where a path stands by, it is enough that it might be used."""
-        return used(row if "active_evs" not in self.how.options else {**row, "active": True})
+        """Whether a path is in use; if paths may be backups, whether it could be used."""
+        return used(row if "active_evs" not in self.setting.options else {**row, "active": True})
 
     def lost(self) -> int:
-        """Verdicts of loss so far."""
+        """Return the number of verdicts of loss so far."""
         return sum(n for agent in self.agents for name, n in agent.call("counters").items() if name.startswith("lost_by_"))
 
     def settle(self, before: list[dict[str, Any]]) -> None:
-        """Every packet has to be accounted for."""
+        """Check that every packet is accounted for."""
         if not self.cluster.quiesce(10.0):
             raise BrokenError("the fabric did not come to rest within 10 s")
-        counted = {str(host): agent.call("counters") for host, agent in zip(self.hosts, self.agents, strict=True)}
-        self.outcome.retransmitted = sum(counters["retransmitted"] for counters in counted.values())
-        record = {"outcome": "done", "agent_counters": counted, "counters_before": before, "counters_after": self.cluster.counters()}
-        wrong = imbalance(record, self.config.base_rtt)
-        if wrong:
-            raise BrokenError("; ".join(wrong))
+        agent_counters = {str(host): agent.call("counters") for host, agent in zip(self.hosts, self.agents, strict=True)}
+        self.outcome.retransmitted = sum(counters["retransmitted"] for counters in agent_counters.values())
+        record = {"outcome": "done", "agent_counters": agent_counters, "counters_before": before, "counters_after": self.cluster.counters()}
+        discrepancies = imbalance(record, self.config.base_rtt)
+        if discrepancies:
+            raise BrokenError("; ".join(discrepancies))
 
 
 def imbalance(record: dict[str, Any], base_rtt_ns: int) -> list[str]:
-    """What is wrong with the books of agents, switches and cables, in words. ``record`` as a run's, with outcome ``done``."""
+    """Return the errors in the books of agents, switches and cables, in words. ``record``: as of a run, with outcome ``done``."""
     packets = books(record)
     evidence = Evidence(
         samples=[], window=(0, 0), loops=[], base_rtt_ns=base_rtt_ns, cables=cable_gaps(record), gone=packets["lost"] + packets["trimmed"],
@@ -219,7 +219,7 @@ def imbalance(record: dict[str, Any], base_rtt_ns: int) -> list[str]:
 
 @contextmanager
 def limited(seconds: float) -> Iterator[None]:
-    """Raises BrokenError after so many seconds of this process's CPU time. For the main thread."""
+    """Raise BrokenError after this many seconds of the process's CPU time. For the main thread."""
 
     def over(number: int, frame: Any) -> None:
         raise BrokenError(f"it took more than {seconds:g} s of CPU time: an endless loop?")
@@ -234,23 +234,23 @@ def limited(seconds: float) -> Iterator[None]:
 
 
 def run_schedule(seed: int, fabric: str = FABRIC, keep: Path | None = None) -> Outcome:
-    """One schedule, from its number to its outcome; nothing is raised. ``keep``: where agents' logs go, else they are not kept."""
-    outcome, how = Outcome(seed), setting(seed)
-    begun = time.process_time()
+    """Run one schedule and return its outcome; nothing is raised. ``keep``: directory for the agents' logs; None: they are not kept."""
+    outcome, drawn = Outcome(seed), setting(seed)
+    cpu_start = time.process_time()
     with tempfile.TemporaryDirectory(prefix="mrcbed-schedule-") as scratch:
-        shape = load_fabric(fabric)
-        cluster = SimulatedCluster(shape.with_(trimming=how.trimming))
-        since = cluster.clock.now()
+        topology = load_fabric(fabric)
+        cluster = SimulatedCluster(topology.with_(trimming=drawn.trimming))
+        start_ns = cluster.clock.now()
         try:
             with limited(LIMIT_S), cluster:
-                cluster.start_agents("mrc", how.options, Path(scratch) if keep is None else keep / f"{seed}", seed, how.policy)
-                Schedule(seed, shape, cluster, how, outcome).run()
+                cluster.start_agents("mrc", drawn.options, Path(scratch) if keep is None else keep / f"{seed}", seed, drawn.policy)
+                Schedule(seed, topology, cluster, drawn, outcome).run()
         except BrokenError as error:
             outcome.broken = str(error)
-        except Exception as error:  # a bug of ours is a finding, too, and the others' schedules are to go on
+        except Exception as error:  # a bug of this program is a result, too, and the other schedules must go on
             where = traceback.extract_tb(error.__traceback__)[-1]
             outcome.broken = f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
         outcome.hops = cluster.network.hops
-        outcome.virtual_s = (cluster.clock.now() - since) / 1e9
-    outcome.cpu_s = time.process_time() - begun
+        outcome.virtual_s = (cluster.clock.now() - start_ns) / 1e9
+    outcome.cpu_s = time.process_time() - cpu_start
     return outcome

@@ -1,7 +1,7 @@
-"""The shipped scenarios over many seeds in the simulated world: does each keep its own checks? Used by ``mrcbed bench seeds``.
+"""Runs the shipped scenarios over many seeds in the simulated world: does each pass its own checks? Used by ``mrcbed bench seeds``.
 
-Only MRC runs, and of its transports those that a check names: the checks are what is asked. Results lie in one directory per scenario, as
-``mrcbed run`` leaves them but without tables and plots; what is finished there is kept when the set is resumed.
+Only MRC transports that a check names are run. Each scenario has its own results directory, as ``mrcbed run`` writes it but without
+tables and plots. Finished runs are kept when the set is resumed.
 """
 
 from __future__ import annotations
@@ -29,43 +29,43 @@ NOT_SIMULATED, OK, FAILED, UNFINISHED = "not simulated", "ok", "failed", "unfini
 
 @dataclass(frozen=True)
 class Seeds:
-    """One scenario over its seeds, as scenarios.sets.series wants its items; it is its own only part."""
+    """One scenario over its seeds, an item of scenarios.sets.series. Its only part is itself."""
 
     name: str
 
     @property
     def id(self) -> str:
-        """Its name, and that of its directory."""
+        """Name of the scenario and of its directory."""
         return self.name
 
     @property
     def title(self) -> str:
-        """What progress says of it."""
+        """Title for the progress lines."""
         return load_scenario(self.name).description
 
     @property
     def count(self) -> int:
-        """How many seeds it takes by itself."""
+        """Number of seeds by default."""
         return MANY if self.name in MANY_OF else FEW
 
     @property
     def parts(self) -> Sequence[Seeds]:
-        """Itself; nothing if it cannot be simulated."""
+        """The item itself; empty if it cannot be simulated."""
         return () if self.obstacle() else (self,)
 
     def directory(self, part: Seeds, out: Path) -> Path:
-        """Where its results go."""
+        """Directory of its results."""
         return out / self.name
 
     def load(self, quick: bool = False, seeds: tuple[int, ...] = ()) -> Scenario:
-        """The scenario under the MRC transports that its checks name."""
-        whole = load_scenario(self.name)
-        named = {name for expect in whole.expects for name in names_in(expect.check)}
-        asked = [t.name for t in whole.transports if t.kind == "mrc" and t.name.replace("-", "_") in named]
-        return load_scenario(self.name, transports=asked, seeds=seeds or range(1, self.count + 1))
+        """Load the scenario with the MRC transports that its checks name."""
+        scenario = load_scenario(self.name)
+        checked_names = {name for expect in scenario.expects for name in names_in(expect.check)}
+        transports = [t.name for t in scenario.transports if t.kind == "mrc" and t.name.replace("-", "_") in checked_names]
+        return load_scenario(self.name, transports=transports, seeds=seeds or range(1, self.count + 1))
 
     def obstacle(self) -> str:
-        """Why it cannot be simulated, or nothing."""
+        """Return why it cannot be simulated; "" if it can."""
         try:
             check_simulable(self.load())
         except ScenarioError as error:
@@ -74,7 +74,7 @@ class Seeds:
 
 
 def chosen(names: Sequence[str]) -> list[Seeds]:
-    """Those named, or all that are shipped, the long sets last. Raises :class:`ScenarioError` for a name that is none."""
+    """Return the named scenarios, or all that are shipped, the longest last. Raises :class:`ScenarioError` for an unknown name."""
     for name in names:
         if name not in named_scenarios():
             raise ScenarioError(f"no scenario {name!r}: there are {', '.join(named_scenarios())}")
@@ -82,29 +82,33 @@ def chosen(names: Sequence[str]) -> list[Seeds]:
 
 
 def conclude(item: Seeds, out: Path) -> None:
-    """Write what became of a scenario: its verdict, its runs, and every check and run that failed."""
+    """Write the result of a scenario: its verdict, its runs, and every check and run that failed."""
     directory = out / item.id
     directory.mkdir(exist_ok=True)
     write_json(directory / VERDICT, conclusion(item, directory))
 
 
 def conclusion(item: Seeds, directory: Path) -> dict[str, Any]:
-    """The content of ``verdict.json``: scenario, verdict, reason, runs, checks held, and ``failed``, a line each."""
-    made: dict[str, Any] = {"scenario": item.name, "verdict": NOT_SIMULATED, "reason": item.obstacle()}
-    made |= {"runs": 0, "checks": 0, "held": 0, "failed": []}
-    if made["reason"]:
-        return made
+    """Return the content of ``verdict.json``: scenario, verdict, reason, runs, checks that held, and a line per failure in ``failed``."""
+    result: dict[str, Any] = {"scenario": item.name, "verdict": NOT_SIMULATED, "reason": item.obstacle()}
+    result |= {"runs": 0, "checks": 0, "held": 0, "failed": []}
+    if result["reason"]:
+        return result
     try:
         summary = json.loads((directory / "summary.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return made | {"verdict": UNFINISHED, "reason": "no summary"}
+        return result | {"verdict": UNFINISHED, "reason": "no summary"}
     runs = summary["runs"]
-    broken = [f"{run['run']}: {run['outcome']}: {run['reason'] or '; '.join(run['distrust'])}" for run in runs if run["verdict"] != "ok"]
-    missed = [f"{check['name']}: expected {check['expected']}, seen {check['seen']}" for check in summary["checks"] if check["ok"] is False]
-    held = sum(bool(check["ok"]) for check in summary["checks"])
-    asked = sum(check["ok"] is not None for check in summary["checks"])
-    counts = {"runs": len(runs), "checks": asked, "held": held}
+    failed_runs = [
+        f"{run['run']}: {run['outcome']}: {run['reason'] or '; '.join(run['distrust'])}" for run in runs if run["verdict"] != "ok"
+    ]
+    failed_checks = [
+        f"{check['name']}: expected {check['expected']}, seen {check['seen']}" for check in summary["checks"] if check["ok"] is False
+    ]
+    passed = sum(bool(check["ok"]) for check in summary["checks"])
+    checks = sum(check["ok"] is not None for check in summary["checks"])
+    counts = {"runs": len(runs), "checks": checks, "held": passed}
     if summary["verdict"] == INTERRUPTED or "stopped_by" in summary:
         reason = summary.get("stopped_by", "stopped by the user")
-        return made | counts | {"verdict": UNFINISHED, "reason": reason, "failed": missed}
-    return made | counts | {"verdict": FAILED if broken or missed else OK, "failed": broken + missed}
+        return result | counts | {"verdict": UNFINISHED, "reason": reason, "failed": failed_checks}
+    return result | counts | {"verdict": FAILED if failed_runs or failed_checks else OK, "failed": failed_runs + failed_checks}

@@ -1,7 +1,7 @@
-"""A set of scenarios run into one directory, one after the other: what is finished is kept, what fails is told and left behind.
+"""Runs a set of scenarios into one directory, one after the other. It keeps what is finished, reports what fails, and goes on.
 
-``mrcbed paper`` and ``mrcbed validate`` are such sets, of figures and of cases. Nothing here needs root: whoever calls says how a
-scenario is run, and what follows from an item's files.
+``mrcbed paper`` and ``mrcbed validate`` are such sets, of figures and of cases. Nothing here needs root: the caller passes functions that
+run a scenario and that conclude an item from its files.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class PartLike(Protocol):
 
 
 class Item(Protocol):
-    """A figure, or a case: scenarios to run, and something to conclude from them."""
+    """A figure or a case: scenarios to run, and conclusions to draw from them."""
 
     @property
     def id(self) -> str: ...
@@ -42,13 +42,13 @@ class Item(Protocol):
 
 AnItem = TypeVar("AnItem", bound=Item)
 RunOne = Callable[[Scenario, Path, bool], int]
-"""(scenario, directory, whether to go on there) -> exit status of what ran it; 130: the user stopped it."""
+"""(scenario, directory, whether to resume there) -> exit status of the run; 130: the user stopped it."""
 Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Form:
-    """Which set a directory holds."""
+    """Form of the set in a directory: quick or full, and its seeds."""
 
     quick: bool = False
     seeds: tuple[int, ...] = ()
@@ -63,7 +63,8 @@ class Form:
 
 @dataclass(frozen=True)
 class Kind:
-    """What a command's directories are known by. ``file`` holds the form; the rest is for people: an item, items, items of what."""
+    """How the directories of a command are recognised. ``file`` holds the form; the other fields are words for messages: an item, items,
+    items of what, and the command."""
 
     file: str
     item: str
@@ -72,12 +73,12 @@ class Kind:
     command: str
 
     def open_directory(self, out: Path, form: Form, resume: bool) -> None:
-        """Make it, or go on in it. Raises :class:`ScenarioError` if it holds anything else than this set."""
-        known = out / self.file
-        if known.is_file():
-            was = self.read_form(out)
-            if was != form:
-                raise ScenarioError(f"--out {out} holds {was.words()}, not {form.words()}: give a new directory")
+        """Make the directory, or resume in it. Raises :class:`ScenarioError` if it holds anything other than this set."""
+        form_file = out / self.file
+        if form_file.is_file():
+            former = self.read_form(out)
+            if former != form:
+                raise ScenarioError(f"--out {out} holds {former.words()}, not {form.words()}: give a new directory")
             if not resume:
                 raise ScenarioError(f"--out {out} holds {self.items} already: add --resume to go on there, or give a new directory")
             return
@@ -85,18 +86,18 @@ class Kind:
             raise ScenarioError(f"--out {out}: it exists and is not empty, and holds no {self.items} of {self.of}: give a new directory")
         try:
             out.mkdir(parents=True, exist_ok=True)
-            write_json(known, form.to_dict())
+            write_json(form_file, form.to_dict())
         except OSError as error:
             raise ScenarioError(f"cannot make the results directory {out}: {error.strerror}") from None
 
     def read_form(self, out: Path) -> Form:
-        """Raises :class:`ScenarioError` if the directory is not one of this command's."""
+        """Read the form. Raises :class:`ScenarioError` if this command did not write the directory."""
         path = out / self.file
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-            if found["format"] != FORMAT:
-                raise ScenarioError(f"{path} is of format {found['format']}, this version writes {FORMAT}: run the {self.items} again")
-            return Form(bool(found["quick"]), tuple(int(seed) for seed in found["seeds"]))
+            data = json.loads(path.read_text(encoding="utf-8"))
+            if data["format"] != FORMAT:
+                raise ScenarioError(f"{path} is of format {data['format']}, this version writes {FORMAT}: run the {self.items} again")
+            return Form(bool(data["quick"]), tuple(int(seed) for seed in data["seeds"]))
         except FileNotFoundError:
             raise ScenarioError(f"{out} holds no {self.items} (no {self.file}): give a directory that {self.command} wrote") from None
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -104,7 +105,7 @@ class Kind:
 
 
 def finished(directory: Path, scenario: Scenario) -> bool:
-    """Whether all runs of a part are over, and its summary written."""
+    """Whether all runs of a part have ended and its summary is written."""
     try:
         summary = json.loads((directory / "summary.json").read_text(encoding="utf-8"))
         over = summary["verdict"] != "interrupted" and "stopped_by" not in summary
@@ -114,18 +115,18 @@ def finished(directory: Path, scenario: Scenario) -> bool:
 
 
 def run_part(item: Item, part: PartLike, out: Path, form: Form, run: RunOne) -> tuple[int, str]:
-    """(exit status, what went wrong in words, if anything)."""
+    """Run one part; return (exit status, what went wrong in words, or "")."""
     directory = item.directory(part, out)
     try:
         scenario = part.load(form.quick, form.seeds)
         if finished(directory, scenario):
             return 0, ""
-        begun = (directory / "manifest.json").is_file()
+        resume = (directory / "manifest.json").is_file()
         directory.mkdir(parents=True, exist_ok=True)
-        status = run(scenario, directory, begun)
+        status = run(scenario, directory, resume)
     except Exception as error:
-        first = (str(error).splitlines() or [""])[0]
-        return 1, f"{part.name}: {type(error).__name__}: {first}"
+        reason = (str(error).splitlines() or [""])[0]
+        return 1, f"{part.name}: {type(error).__name__}: {reason}"
     if status == INTERRUPTED:
         return status, "stopped by the user"
     if not finished(directory, scenario):
@@ -142,40 +143,40 @@ def run_series(
     conclude: Callable[[AnItem, Path], Any],
     tell: Tell = lambda line: None,
 ) -> int:
-    """Run what is missing, item by item, and conclude each. 0: all there; 1: some item is not; 130: stopped."""
-    worst = 0
+    """Run the missing parts, item by item, and conclude each item. Returns 0: all complete; 1: some item is not; 130: stopped."""
+    status = 0
     for number, item in enumerate(items):
         tell(f"{kind.item} {item.id} ({number + 1} of {len(items)}): {item.title}")
-        said = []
+        problems = []
         for part in item.parts:
-            status, why = run_part(item, part, out, form, run)
-            if why:
-                said.append(why)
-                tell(f"{kind.item} {item.id}: {why}")
-            if status == INTERRUPTED:
+            part_status, problem = run_part(item, part, out, form, run)
+            if problem:
+                problems.append(problem)
+                tell(f"{kind.item} {item.id}: {problem}")
+            if part_status == INTERRUPTED:
                 conclude(item, out)
                 return INTERRUPTED
-        worst = max(worst, 1 if said else 0)
+        status = max(status, 1 if problems else 0)
         try:
             conclude(item, out)
         except Exception as error:
-            worst = 1
+            status = 1
             tell(f"{kind.item} {item.id}: {type(error).__name__}: {error}")
-    return worst
+    return status
 
 
 def concluded(out: Path, items: Sequence[Item], name: str) -> list[dict[str, Any]]:
-    """What was concluded of each item, in order: its file ``name``. Those that are missing or cannot be read are left out."""
-    found = []
+    """Return the conclusions on items, in order, from their files ``name``. Missing and unreadable files are left out."""
+    conclusions = []
     for item in items:
         try:
-            found.append(json.loads((out / item.id / name).read_text(encoding="utf-8")))
+            conclusions.append(json.loads((out / item.id / name).read_text(encoding="utf-8")))
         except (OSError, ValueError):
             continue
-    return found
+    return conclusions
 
 
 def doubts_of(runs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """In words: why which runs are not to be believed, and how those ended that did not end well."""
+    """Return in words why runs are not trustworthy, and how runs ended that did not complete."""
     doubts = [f"{run['run']}: {reason}" for run in runs for reason in run["distrust"]]
     return doubts + [f"{run['run']}: {run['outcome']}: {run['reason']}" for run in runs if run["outcome"] != "done"]

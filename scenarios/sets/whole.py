@@ -1,6 +1,6 @@
-"""Results directories that can be believed to be whole: everything that figures are made of is there, readable and of one piece.
+"""Checks that results directories are complete: all files behind the figures exist, are readable and belong together.
 
-Called before runs made apart are put side by side. Reads only. Whatever is wrong is one line with the file and the fix.
+Called before separate runs are compared. It only reads. Each error is one line with the file and the fix.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from scenarios.figures.stored import ResultsError, Stored, read_json
 from scenarios.run.manifest import FORMAT
 
 NEEDED = ("scenario", "fabrics", "seeds", "machine", "versions", "started", "switch", "engine", "kernel", "notes")
-"""Of the manifest, beside the format and the verdicts."""
+"""Required keys of the manifest, beside the format and the verdicts."""
 OF_A_SCENARIO = ("name", "fabric", "transports", "faults", "variants")
 OF_A_RUN = ("kind", "workload", "settings")
-"""Of an entry of summary.json, beside what figures need."""
+"""Required keys of an entry of summary.json, beside those that figures need."""
 
 
 class Whole:
-    """One directory. Making it reads and judges everything; raises :class:`ResultsError`."""
+    """One directory. The constructor reads and checks everything; it raises :class:`ResultsError`."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -48,25 +48,25 @@ class Whole:
         return self.stored.fail(name, what)
 
     def _manifest(self) -> dict[str, Any]:
-        found = self.stored.manifest
-        if found.get("format") != FORMAT:
-            told = found.get("format", "none, as of earlier versions")
-            raise self.fail("manifest.json", f"has format {told}, this mrcbed compares format {FORMAT}: run it again")
-        missing = next((key for key in NEEDED if key not in found), None)
+        manifest = self.stored.manifest
+        if manifest.get("format") != FORMAT:
+            format_name = manifest.get("format", "none, as of earlier versions")
+            raise self.fail("manifest.json", f"has format {format_name}, this mrcbed compares format {FORMAT}: run it again")
+        missing = next((key for key in NEEDED if key not in manifest), None)
         if missing is not None:
             raise self.fail("manifest.json", f"has no {missing!r}: it is not complete, take it from a copy")
-        lacks = next((key for key in OF_A_SCENARIO if key not in found["scenario"]), None)
-        if lacks is not None:
-            raise self.fail("manifest.json", f"has a scenario without {lacks!r}, as of an earlier version: run it again")
-        return found
+        missing_key = next((key for key in OF_A_SCENARIO if key not in manifest["scenario"]), None)
+        if missing_key is not None:
+            raise self.fail("manifest.json", f"has a scenario without {missing_key!r}, as of an earlier version: run it again")
+        return manifest
 
     def _summary(self) -> dict[str, Any]:
         if not (self.directory / "summary.json").is_file() and (self.directory / "manifest.json").is_file():
             raise self.fail("summary.json", "is missing: if the run was killed, mrcbed run --resume --out goes on with it")
-        found = self.stored.summary
-        if not found["runs"]:
+        summary = self.stored.summary
+        if not summary["runs"]:
             raise self.fail("summary.json", "has no runs: there is nothing to compare")
-        return found
+        return summary
 
     def _table(self, name: str) -> pd.DataFrame:
         if not (self.directory / f"{name}.parquet").is_file():
@@ -81,14 +81,14 @@ class Whole:
             self.stored.judge_rows("flows", run)
         key = run["run"]
         raw = self.directory / "raw"
-        if raw.is_dir():  # where only tables were copied there is none
+        if raw.is_dir():  # absent if only tables were copied
             record = read_whole(raw / key / "run.json")
             if record.get("key") != key or record.get("outcome") != run["outcome"]:
                 raise self.fail(f"raw/{key}/run.json", "is of another run than summary.json: take both from one copy")
 
 
 def read_whole(path: Path) -> dict[str, Any]:
-    """A JSON file that must be there. Raises :class:`ResultsError`."""
+    """Read a JSON file that must exist. Raises :class:`ResultsError`."""
     if not path.is_file():
         raise ResultsError(f"{path} is missing: take it from a copy, or do that run again with mrcbed run --resume --out")
     return read_json(path, "take it from a copy, or do that run again with mrcbed run --resume --out")

@@ -87,7 +87,7 @@ def command(context: click.Context, rounds: int, seconds: float, as_json: bool) 
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 def schedules(count: int, first: int, jobs: int, fabric: str, keep: Path | None, as_json: bool) -> None:
     """One line per broken schedule on stderr, with the command that repeats it."""
-    from scenarios.sets.many_schedules import figures, repeated_by, run_many, told_of
+    from scenarios.sets.many_schedules import describe, figures, repeat_command, run_many
     from scenarios.sets.schedules import Outcome
     from testbed.cli.run import ProgressBar
     from topologies import load_fabric
@@ -102,11 +102,11 @@ def schedules(count: int, first: int, jobs: int, fabric: str, keep: Path | None,
             seen += 1
             progress(f"schedules ({outcome.seed})", seen / count)
             if outcome.broken:
-                print(f"schedule {outcome.seed}: {outcome.broken}; again: {repeated_by(outcome, fabric)}", file=sys.stderr)
+                print(f"schedule {outcome.seed}: {outcome.broken}; again: {repeat_command(outcome, fabric)}", file=sys.stderr)
 
         outcomes = run_many(range(first, first + count), jobs, fabric, keep, told)
     made = figures(outcomes, time.monotonic() - begun, jobs)
-    print(json.dumps(made, indent=2) if as_json else told_of(made))
+    print(json.dumps(made, indent=2) if as_json else describe(made))
     sys.exit(1 if made["broken"] else 0)
 
 

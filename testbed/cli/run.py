@@ -135,7 +135,7 @@ def command(
 
     def work() -> int:
         from scenarios.figures.summary import INTERRUPTED, exit_status
-        from scenarios.run.resume import kept
+        from scenarios.run.resume import interruption_notice
         from scenarios.show.report import show
 
         with ProgressBar() as progress:
@@ -151,7 +151,7 @@ def command(
             show(terminal.console(120), summary, directory)
         give_back(directory)
         if summary["verdict"] == INTERRUPTED:
-            print(f"mrcbed: {kept(directory, plan(loaded))}", file=sys.stderr)
+            print(f"mrcbed: {interruption_notice(directory, plan(loaded))}", file=sys.stderr)
         return exit_status(summary)
 
     if world == SIMULATED:

@@ -66,11 +66,11 @@ def show_list(items: Sequence[Any], seeds: tuple[int, ...], heads: tuple[str, st
     times = {quick: estimate.seconds(items, quick, seeds) for quick in (False, True)}
     for item in items:
         cells = [
-            f"{estimate.runs(item, quick, seeds)}, {estimate.shown(times[quick][item.id])}" if item.parts else "computed"
+            f"{estimate.runs(item, quick, seeds)}, {estimate.format_duration(times[quick][item.id])}" if item.parts else "computed"
             for quick in (False, True)
         ]
         rows.append([item.id, item.title, scenarios(item), *cells])
-    rows += [None, ["", "all of these", "", *(estimate.shown(sum(times[quick].values())) for quick in (False, True))]]
+    rows += [None, ["", "all of these", "", *(estimate.format_duration(sum(times[quick].values())) for quick in (False, True))]]
     shown = (heads[0], "what", heads[1], "full\nruns, about", "--quick\nruns, about")
     terminal.console(120).print(terminal.table(shown, rows, words=("what", heads[1])))
     click.echo(note)

@@ -12,7 +12,7 @@ import pytest
 
 from scenarios.figures.measure import TABLES, load_runs, write_tables
 from scenarios.run.one_run import OneRun
-from scenarios.run.runner import How, Runner, plan, results_directory, run_apart
+from scenarios.run.runner import Runner, RunOptions, plan, results_directory, run_group
 from scenarios.schema.scenario import load_scenario
 from testbed.simulated import SIMULATED
 from testbed.simulated.cluster import SimulatedCluster
@@ -114,16 +114,16 @@ def test_the_fabric_of_a_run_is_gone_before_the_next_is_made(tmp_path: Path, apa
 
     scenario, out = small(tmp_path, seeds=[1], overrides=["workload.steps=1"]), results_directory("small", str(tmp_path / "out"))
     if apart:
-        run_apart(factory, out, (), plan(scenario))
+        run_group(factory, out, (), plan(scenario))
     else:
         with undrawn():
-            Runner(scenario, out, factory, How(world=SIMULATED)).run()
+            Runner(scenario, out, factory, RunOptions(world=SIMULATED)).run()
     assert len(refs) == 3
 
 
 def test_tables_keep_nothing_of_the_logs_that_they_came_from(tmp_path: Path) -> None:
     out = results_directory("small", str(tmp_path / "out"))
-    run_apart(SimulatedCluster, out, (), plan(small(tmp_path, seeds=[1], overrides=["workload.steps=1"])))
+    run_group(SimulatedCluster, out, (), plan(small(tmp_path, seeds=[1], overrides=["workload.steps=1"])))
     runs = load_runs(out)
     write_tables(runs, out)
     assert all((out / f"{name}.parquet").stat().st_size for name in TABLES)

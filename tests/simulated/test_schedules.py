@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from scenarios.sets import schedules
-from scenarios.sets.many_schedules import figures, repeated_by, run_many, told_of
+from scenarios.sets.many_schedules import describe, figures, repeat_command, run_many
 from scenarios.sets.schedules import Outcome, run_schedule, setting
 from testbed import cli
 from testbed.dataplane import layout
@@ -103,10 +103,10 @@ def test_the_command_names_the_schedule_that_broke(monkeypatch: pytest.MonkeyPat
 
 def test_processes_bring_outcomes_in_order() -> None:
     heard: list[int] = []
-    made = run_many([4, 3], 2, SMALL, told=lambda outcome: heard.append(outcome.seed))
+    made = run_many([4, 3], 2, SMALL, report=lambda outcome: heard.append(outcome.seed))
     assert [o.seed for o in made] == heard == [4, 3] and not any(o.broken for o in made)
-    assert figures(made, 1.0, 2)["schedules"] == 2 and "2 schedules, 0 broken" in told_of(figures(made, 1.0, 2))
-    assert repeated_by(made[0]) == "mrcbed bench schedules --first 4 --count 1"
+    assert figures(made, 1.0, 2)["schedules"] == 2 and "2 schedules, 0 broken" in describe(figures(made, 1.0, 2))
+    assert repeat_command(made[0]) == "mrcbed bench schedules --first 4 --count 1"
 
 
 def with_kind(kind: str) -> int:

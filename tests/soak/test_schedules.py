@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from scenarios.sets.many_schedules import figures, repeated_by, run_many, told_of
+from scenarios.sets.many_schedules import describe, figures, repeat_command, run_many
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(0)]
 
@@ -19,5 +19,5 @@ def test_every_schedule_ends_well() -> None:
     count, first = int(os.environ.get("MRCBED_SOAK_SCHEDULES", "1000")), int(os.environ.get("MRCBED_SOAK_SEED", "1"))
     begun = time.monotonic()
     outcomes = run_many(range(first, first + count), 2)
-    print(told_of(figures(outcomes, time.monotonic() - begun, 2)))
-    assert [f"{o.broken}; again: {repeated_by(o)}" for o in outcomes if o.broken] == []
+    print(describe(figures(outcomes, time.monotonic() - begun, 2)))
+    assert [f"{o.broken}; again: {repeat_command(o)}" for o in outcomes if o.broken] == []

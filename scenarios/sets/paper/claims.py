@@ -1,4 +1,4 @@
-"""What the paper claims, what is seen, and the verdict; and the figures of stored summaries that verdicts rest on. Pure."""
+"""The paper's claims, the results here, and the verdicts; and the figures of stored summaries that verdicts depend on. Pure."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ class Claim:
 
 @dataclass(frozen=True)
 class Row:
-    """One claim beside what was seen. ``asked``: how we read the claim, thresholds [ours]; ``why``: of a verdict that is not "agrees"."""
+    """One claim with its result. ``asked``: how we read the claim, thresholds [ours]; ``why``: reason for a verdict other than "agrees"."""
 
     claim: Claim
     asked: str
     seen: str
     verdict: str
-    ideal: str = ""  # what theory says, where it does
+    ideal: str = ""  # the value of theory, if there is one
     why: str = ""
     value: float | None = None
     unit: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for paper.json."""
+        """Return plain values for paper.json."""
         return {
             "claim": self.claim.text,
             "source": self.claim.source,
@@ -58,33 +58,33 @@ class Row:
 def judged(
     claim: Claim, asked: str, seen: str, ok: bool | None, *, ideal: str = "", why: str = "", value: float | None = None, unit: str = ""
 ) -> Row:
-    """``ok`` None: there is no figure to judge by. ``why`` is told where the verdict is not "agrees"."""
+    """Make a row with its verdict. ``ok`` None: there is no figure to judge. ``why`` is kept if the verdict is not "agrees"."""
     if ok is None:
         return Row(claim, asked, seen or "–", NO_DATA, ideal, "no run that ended well has this figure", value, unit)
     return Row(claim, asked, seen, AGREES if ok else DIFFERS, ideal, "" if ok else why, value, unit)
 
 
 def cannot(claim: Claim, why: str, seen: str = "–", ideal: str = "", value: float | None = None, unit: str = "") -> Row:
-    """What this testbed cannot show; ``seen`` says what it does show, if anything."""
+    """Make a row for what this testbed cannot show; ``seen`` says what it does show, if anything."""
     return Row(claim, "", seen, CANNOT, ideal, why, value, unit)
 
 
 def overall(rows: Sequence[Row]) -> str:
-    """Of a figure: "differs" if any row does, else "no data" if any lacks it, else "agrees" if any does."""
+    """Return the verdict of a figure: "differs" if any row differs, else "no data" if any lacks data, else "agrees" if any agrees."""
     verdicts = {row.verdict for row in rows}
     return next((v for v in (DIFFERS, NO_DATA, AGREES) if v in verdicts), CANNOT if rows else NO_DATA)
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Summaries of a figure's parts, those that are there."""
+    """Available summaries of a figure's parts."""
 
     parts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def runs(
         self, part: str, transport: str, where: Mapping[str, Any] | None = None, placement: str | None = None, ended: bool = True
     ) -> list[Run]:
-        """Of a transport at a setting (those keys that ``where`` has). ``ended``: only those that ended well."""
+        """Return the runs of a transport at a setting (the keys in ``where``). ``ended``: only those that ended well."""
         return [
             run
             for run in self.parts.get(part, {}).get("runs", ())
@@ -103,37 +103,37 @@ class Evidence:
         placement: str | None = None,
         ended: bool = True,
     ) -> float | None:
-        """Over the seeds (and placements, unless one is given); None if no run has the figure."""
-        found = values(self.runs(part, transport, where, placement, ended), figure)
-        return statistics.median(found) if found else None
+        """Return the median over the seeds (and placements, unless one is given); None if no run has the figure."""
+        samples = values(self.runs(part, transport, where, placement, ended), figure)
+        return statistics.median(samples) if samples else None
 
     def settings(self, part: str, key: str) -> list[Any]:
-        """The values that a swept key has in a part's runs, in order."""
-        found = [run.get("settings", {}).get(key) for run in self.parts.get(part, {}).get("runs", ())]
-        return [value for value in dict.fromkeys(found) if value is not None]
+        """Return the values of a swept key in a part's runs, in order."""
+        swept_values = [run.get("settings", {}).get(key) for run in self.parts.get(part, {}).get("runs", ())]
+        return [value for value in dict.fromkeys(swept_values) if value is not None]
 
 
 def value_of(run: Run, figure: Figure) -> float | None:
-    """A figure of a run; None where it has none."""
+    """Return a figure of a run; None if it has none."""
     if callable(figure):
         return figure(run)
-    at: Any = run
+    node: Any = run
     for key in figure.split("."):
         try:
-            at = at[int(key)] if isinstance(at, list) else at[key]
+            node = node[int(key)] if isinstance(node, list) else node[key]
         except (KeyError, IndexError, TypeError, ValueError):
             return None
-    return float(at) if isinstance(at, (int, float)) and not isinstance(at, bool) else None
+    return float(node) if isinstance(node, (int, float)) and not isinstance(node, bool) else None
 
 
 def values(runs: Iterable[Run], figure: Figure) -> list[float]:
-    """A figure of each run that has it."""
-    found = (value_of(run, figure) for run in runs)
-    return [value for value in found if value is not None]
+    """Return the figure of each run that has it."""
+    candidates = (value_of(run, figure) for run in runs)
+    return [value for value in candidates if value is not None]
 
 
 def bus_share(run: Run) -> float | None:
-    """Bus bandwidth over what theory allows on the healthy fabric; of a run that ran out of time that of the steps it did finish, or 0."""
+    """Return bus bandwidth over what theory allows on the healthy fabric. A run out of time counts with its finished steps, or 0."""
     if not run.get("ideal_busbw_bps"):
         return None
     if run["busbw_bps"] is None:
@@ -142,7 +142,7 @@ def bus_share(run: Run) -> float | None:
 
 
 def all_hold(values: Sequence[bool | None]) -> bool | None:
-    """Whether all hold; None if any is not known and none fails."""
+    """Whether all conditions hold; None if one is unknown and none fails."""
     if any(value is False for value in values):
         return False
     return None if not values or any(value is None for value in values) else True
@@ -167,5 +167,5 @@ def number(value: float | None, form: str = ".1f") -> str:
 
 
 def or_never(value: float | None, awaited: bool) -> float | None:
-    """A time that something took: infinite if it was awaited and did not come, None if nobody waited for it."""
+    """Return a duration: infinite if the event was awaited but did not happen, None if it was not awaited."""
     return math.inf if value is None and awaited else value

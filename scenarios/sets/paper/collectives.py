@@ -56,7 +56,7 @@ NCCL_RTTS = 115_000
 
 
 def share(e: Evidence, transport: str, size: Any, loss: float, part: str = "main") -> float | None:
-    """Of the ideal bus bandwidth, median of the seeds; a run out of time counts with what it did."""
+    """Return the share of the ideal bus bandwidth, median over the seeds. A run out of time counts with its finished steps."""
     return e.median(part, transport, bus_share, {SIZE: size, LOSS: loss}, ended=False)
 
 
@@ -64,31 +64,31 @@ def ratio(a: float | None, b: float | None) -> float | None:
     return None if a is None or not b else a / b
 
 
-def kept(e: Evidence, transport: str, size: Any, loss: float) -> float | None:
-    """Under loss, over the same without."""
+def kept_share(e: Evidence, transport: str, size: Any, loss: float) -> float | None:
+    """Return the share under loss over that without loss."""
     return ratio(share(e, transport, size, loss), share(e, transport, size, 0.0))
 
 
-def ends(e: Evidence, part: str = "main") -> tuple[Any, Any]:
-    """The smallest and the largest size, as written."""
+def size_range(e: Evidence, part: str = "main") -> tuple[Any, Any]:
+    """Return the smallest and the largest size, as written in the sweep."""
     sizes = e.settings(part, SIZE)
     return (sizes[0], sizes[-1]) if sizes else (None, None)
 
 
-def late(e: Evidence, transport: str, size: Any, loss: float) -> str:
-    """How many runs did not end in time."""
+def out_of_time(e: Evidence, transport: str, size: Any, loss: float) -> str:
+    """Write how many runs did not end in time."""
     runs = e.runs("main", transport, {SIZE: size, LOSS: loss}, ended=False)
-    over = sum(run["outcome"] != "done" for run in runs)
-    return f" ({over} of {len(runs)} runs out of time)" if over else ""
+    count = sum(run["outcome"] != "done" for run in runs)
+    return f" ({count} of {len(runs)} runs out of time)" if count else ""
 
 
-def mild(e: Evidence, transport: str, size: Any, loss: float) -> str:
-    """Why go-back-N suffers less here than there, with what these runs show."""
+def why_mild(e: Evidence, transport: str, size: Any, loss: float) -> str:
+    """Explain why go-back-N suffers less here than in the paper, with figures of these runs."""
     where = {SIZE: size, LOSS: loss}
-    lost, again, timeouts = (
+    lost, resent, timeouts = (
         sum(values(e.runs("main", transport, where, ended=False), key)) for key in ("packets.lost", "packets.retransmitted", "timeouts.rto")
     )
-    seen = f"{number(again / lost, '.1f')} retransmissions per lost packet" if lost else "no loss"
+    seen = f"{number(resent / lost, '.1f')} retransmissions per lost packet" if lost else "no loss"
     step = e.median("main", transport, lambda run: _over_rtt(run, "typical_step_ns"), where, ended=False)
     return (
         f"go-back-N repeats what is in flight, a few packets here ({seen}), up to a hundred and more there; and a lost tail waits for the "
@@ -106,18 +106,18 @@ def _over_rtt(run: Run, key: str) -> float | None:
 
 
 def ring(e: Evidence) -> list[Row]:
-    small, large = ends(e)
-    mrc, one, many = (share(e, name, large, 0.0) for name in ("mrc", "roce-1p", "roce-16"))
-    eight, sixteen = (share(e, name, ends(e, "qps")[1], 0.0, "qps") for name in ("roce-8", "roce-16"))
-    half, gain = ratio(one, mrc), ratio(sixteen, eight)
+    small, large = size_range(e)
+    mrc, one_qp, many_qps = (share(e, name, large, 0.0) for name in ("mrc", "roce-1p", "roce-16"))
+    eight, sixteen = (share(e, name, size_range(e, "qps")[1], 0.0, "qps") for name in ("roce-8", "roce-16"))
+    half, gain = ratio(one_qp, mrc), ratio(sixteen, eight)
     sizes = e.settings("main", SIZE)
-    better = all_hold([beats(share(e, "mrc", s, 0.0), share(e, "roce-16", s, 0.0)) for s in sizes])
+    better = all_hold([is_more(share(e, "mrc", s, 0.0), share(e, "roce-16", s, 0.0)) for s in sizes])
     ahead = ", ".join(f"{s}: {percent(share(e, 'mrc', s, 0.0))} against {percent(share(e, 'roce-16', s, 0.0))}" for s in sizes)
     return [
         judged(
             HALF,
             "35 to 65 % of MRC's bus bandwidth at the largest size",
-            f"{percent(half)} of MRC's ({percent(one)} of ideal)",
+            f"{percent(half)} of MRC's ({percent(one_qp)} of ideal)",
             all_hold([at_least(half, 0.35), at_most(half, 0.65)]),
             ideal="how far flows collide is a draw of ECMP's hash",
             value=half,
@@ -138,7 +138,7 @@ def ring(e: Evidence) -> list[Row]:
             "MRC ahead at every size, without loss",
             f"of ideal, {ahead}",
             better,
-            value=ratio(mrc, many),
+            value=ratio(mrc, many_qps),
             unit="times at the largest",
             why="small messages last a few RTTs: latency decides, not paths, and one plane's serialisation is shorter",
         ),
@@ -149,7 +149,7 @@ def ring(e: Evidence) -> list[Row]:
 
 
 def _chunk_rtts(e: Evidence, size: Any) -> float | None:
-    """How long a ring step's chunk takes on the wire, in base RTTs, under MRC."""
+    """Return how long a chunk of a ring step takes on the wire, in base RTTs, under MRC."""
 
     def chunk(run: Run) -> float | None:
         ideal = _over_rtt(run, "ideal_step_ns")
@@ -158,38 +158,38 @@ def _chunk_rtts(e: Evidence, size: Any) -> float | None:
     return e.median("main", "mrc", chunk, {SIZE: size})
 
 
-def beats(a: float | None, b: float | None) -> bool | None:
+def is_more(a: float | None, b: float | None) -> bool | None:
     return None if a is None or b is None else a > b
 
 
 def _one_per_mille(e: Evidence, small: Any, large: Any) -> list[Row]:
-    ours, theirs = share(e, "mrc", large, 0.0), share(e, "roce-16", large, 0.0)
-    big, little, roce = (kept(e, *at, 0.001) for at in (("mrc", large), ("mrc", small), ("roce-16", large)))
+    mrc_share, roce_share = share(e, "mrc", large, 0.0), share(e, "roce-16", large, 0.0)
+    large_kept, small_kept, roce_kept = (kept_share(e, *point, 0.001) for point in (("mrc", large), ("mrc", small), ("roce-16", large)))
     return [
         judged(
             RESILIENT,
             "0.1 % loss leaves MRC 90 % at the largest size",
-            f"keeps {percent(big)} at {large}",
-            at_least(big, 0.9),
-            value=big,
+            f"keeps {percent(large_kept)} at {large}",
+            at_least(large_kept, 0.9),
+            value=large_kept,
             unit="of lossless",
             why=f"{large} are {number(_chunk_rtts(e, large), '.1f')} RTTs of sending per ring step here, too few to hide a repetition",
         ),
         judged(
             MORE_RESILIENT,
             "MRC keeps more than RoCE does of its own",
-            f"MRC keeps {percent(big)} of its {percent(ours)} of ideal, RoCE {percent(roce)} of its {percent(theirs)}",
-            beats(big, roce),
-            value=ratio(big, roce),
+            f"MRC keeps {percent(large_kept)} of its {percent(mrc_share)} of ideal, RoCE {percent(roce_kept)} of its {percent(roce_share)}",
+            is_more(large_kept, roce_kept),
+            value=ratio(large_kept, roce_kept),
             unit="times",
-            why=f"what RoCE repeats fits into what it leaves unused without loss; {mild(e, 'roce-16', large, 0.001)}",
+            why=f"what RoCE repeats fits into what it leaves unused without loss; {why_mild(e, 'roce-16', large, 0.001)}",
         ),
         judged(
             SMALL_COSTS,
             f"less is kept at {small} than at {large}",
-            f"{percent(little)} against {percent(big)}",
-            beats(big, little),
-            value=little,
+            f"{percent(small_kept)} against {percent(large_kept)}",
+            is_more(large_kept, small_kept),
+            value=small_kept,
             unit="of lossless",
             why=f"at {small} a step has few packets: most steps lose none",
         ),
@@ -197,28 +197,28 @@ def _one_per_mille(e: Evidence, small: Any, large: Any) -> list[Row]:
 
 
 def far_ahead(e: Evidence, large: Any, other: str) -> Row:
-    """MRC beside RoCE at 1 % loss, both as bus bandwidth."""
-    ours, theirs = share(e, "mrc", large, 0.01), share(e, other, large, 0.01)
+    """Compare the bus bandwidth of MRC and RoCE at 1 % loss."""
+    mrc_share, roce_share = share(e, "mrc", large, 0.01), share(e, other, large, 0.01)
     return judged(
         FAR_AHEAD,
         "MRC has at least twice RoCE's bus bandwidth at the largest size",
-        f"MRC {percent(ours)} of ideal, RoCE {percent(theirs)}{late(e, other, large, 0.01)}",
-        None if ours is None or theirs is None else ours >= 2 * theirs,
-        value=ours,
+        f"MRC {percent(mrc_share)} of ideal, RoCE {percent(roce_share)}{out_of_time(e, other, large, 0.01)}",
+        None if mrc_share is None or roce_share is None else mrc_share >= 2 * roce_share,
+        value=mrc_share,
         unit="of ideal",
-        why=mild(e, other, large, 0.01),
+        why=why_mild(e, other, large, 0.01),
     )
 
 
 def _one_percent(e: Evidence, large: Any) -> list[Row]:
-    mrc, roce, one = (kept(e, name, large, 0.01) for name in ("mrc", "roce-16", "roce-1p"))
-    rest = share(e, "roce-16", large, 0.01)
-    slow = e.median("timer", "roce-16", bus_share, ended=False)
+    mrc, roce, roce_one_qp = (kept_share(e, name, large, 0.01) for name in ("mrc", "roce-16", "roce-1p"))
+    roce_share = share(e, "roce-16", large, 0.01)
+    slow_timer = e.median("timer", "roce-16", bus_share, ended=False)
     return [
         judged(
             THIRD,
             "a fifth to a half of MRC's own without loss",
-            f"{percent(mrc)}{late(e, 'mrc', large, 0.01)}",
+            f"{percent(mrc)}{out_of_time(e, 'mrc', large, 0.01)}",
             all_hold([at_least(mrc, 0.2), at_most(mrc, 0.5)]),
             value=mrc,
             unit="of lossless",
@@ -227,12 +227,12 @@ def _one_percent(e: Evidence, large: Any) -> list[Row]:
         judged(
             UNUSABLE,
             "RoCE keeps less than a fifth, and less than MRC, with 1 QP and with 16",
-            f"16 QPs: {percent(roce)} of its own without loss, {percent(rest)} of ideal{late(e, 'roce-16', large, 0.01)}; "
-            f"1 QP: {percent(one)}; 16 QPs with a timer of {SLOW_RTTS} base RTTs: {percent(slow)} of ideal",
-            all_hold([at_most(roce, 0.2), at_most(one, 0.2), beats(mrc, roce)]),
+            f"16 QPs: {percent(roce)} of its own without loss, {percent(roce_share)} of ideal{out_of_time(e, 'roce-16', large, 0.01)}; "
+            f"1 QP: {percent(roce_one_qp)}; 16 QPs with a timer of {SLOW_RTTS} base RTTs: {percent(slow_timer)} of ideal",
+            all_hold([at_most(roce, 0.2), at_most(roce_one_qp, 0.2), is_more(mrc, roce)]),
             value=roce,
             unit="of lossless",
-            why=mild(e, "roce-16", large, 0.01),
+            why=why_mild(e, "roce-16", large, 0.01),
         ),
     ]
 
@@ -241,26 +241,26 @@ def _one_percent(e: Evidence, large: Any) -> list[Row]:
 
 
 def all_to_all(e: Evidence) -> list[Row]:
-    small, large = ends(e)
-    big, little, mrc = (kept(e, *at, 0.001) for at in (("roce-1p", large), ("roce-1p", small), ("mrc", small)))
-    one, many = share(e, "roce-1p", large, 0.0), share(e, "roce-16", large, 0.0)
-    gain = ratio(many, one)
+    small, large = size_range(e)
+    large_kept, small_kept, mrc = (kept_share(e, *point, 0.001) for point in (("roce-1p", large), ("roce-1p", small), ("mrc", small)))
+    one_qp, many_qps = share(e, "roce-1p", large, 0.0), share(e, "roce-16", large, 0.0)
+    gain = ratio(many_qps, one_qp)
     return [
         judged(
             A2A_LARGE,
             "RoCE with 1 QP keeps 90 % at the largest size",
-            f"{percent(big)}{late(e, 'roce-1p', large, 0.001)}",
-            at_least(big, 0.9),
-            value=big,
+            f"{percent(large_kept)}{out_of_time(e, 'roce-1p', large, 0.001)}",
+            at_least(large_kept, 0.9),
+            value=large_kept,
             unit="of lossless",
             why="its flows are an eighth of a message each, too short to hide a timeout",
         ),
         judged(
             A2A_SMALL,
             f"at {small} RoCE keeps less than MRC",
-            f"RoCE {percent(little)}, MRC {percent(mrc)}",
-            beats(mrc, little),
-            value=little,
+            f"RoCE {percent(small_kept)}, MRC {percent(mrc)}",
+            is_more(mrc, small_kept),
+            value=small_kept,
             unit="of lossless",
             why="few packets a step: most steps lose none under either",
         ),

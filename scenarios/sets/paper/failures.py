@@ -1,4 +1,4 @@
-"""Fig 5-8 and 9c-11: what a job keeps while links and switches fail. The scenarios are the shipped ones, and two of a job."""
+"""Fig 5-8 and 9c-11: how much performance a job keeps while links and switches fail. Shipped scenarios, and two of a job."""
 
 from __future__ import annotations
 
@@ -50,27 +50,27 @@ T0 = Claim(
 T1 = Claim("If a path fails, MRC simply stops using it", f"{ANNOUNCED}; Fig 11", True)
 
 FEW_TENS_US = 50.0
-"""What "a few tens of microseconds" is held to [ours]."""
+"""The bound that stands for "a few tens of microseconds" [ours]."""
 OF_THEORY, WHOLE, OVER = 0.95, 0.92, 0.05
-"""Of what theory leaves, 20 base RTTs after each loss of capacity; of the whole fabric, 60 after each return; time lost beyond
-theory [ours]."""
+"""Share of what theory leaves, from 20 base RTTs after each loss of capacity; share of the whole fabric, from 60 after each return; time
+lost beyond theory [ours]."""
 CABLE_NOTE = (
     "One T0-T1 cable is a quarter of a T0's uplinks in its plane on demo, 1/256 in the paper's fabric: theory for demo is the yardstick."
 )
 
 
 def scaled_us(run: Run) -> float | None:
-    """From a path's death to the last packet that any sender put on it, worst over the run, as if ports had 100 Gb/s: us."""
-    found = [
+    """Return the time from a path's failure to the last packet on it, the longest of the run, scaled to 100 Gb/s ports, in us."""
+    durations_us = [
         f["last_on_dead_rtts"] * f["srtt_ns"] / run["time_scale"] / 1e3
         for f in run.get("failovers", ())
         if f.get("last_on_dead_rtts") is not None and f.get("srtt_ns")
     ]
-    return max(found, default=None)
+    return max(durations_us, default=None)
 
 
 def beyond_theory(run: Run) -> float | None:
-    """Time lost to failures beyond what the lost capacity costs, as a part of the healthy time of all steps."""
+    """Return the time lost to failures beyond the cost of the lost capacity, as a share of the healthy time of all steps."""
     cost = run.get("failure_cost") or {}
     if cost.get("extra_ns") is None or cost.get("ideal_extra_ns") is None or not cost.get("healthy_step_ns"):
         return None
@@ -78,18 +78,18 @@ def beyond_theory(run: Run) -> float | None:
 
 
 def lost_share(run: Run) -> float | None:
-    """Time lost to failures, as a part of the healthy time of all steps."""
+    """Return the time lost to failures, as a share of the healthy time of all steps."""
     cost = run.get("failure_cost") or {}
     return None if cost.get("extra_percent") is None else float(cost["extra_percent"]) / 100
 
 
 def ride(e: Evidence, part: str, transport: str = "mrc") -> Row:
-    """No wrong result, no failed step, no queue pair in error, in any run that was let to its end."""
+    """Judge whether any run that was not interrupted has a wrong result, a failed step or a queue pair in error."""
     runs = [run for run in e.runs(part, transport, ended=False) if run["outcome"] in FINISHED]
     bad = sum(run["wrong"] + run.get("failed_steps", 0) + run.get("qp_errors", 0) + (run["outcome"] != "done") for run in runs)
     steps = sum(run.get("steps") or 0 for run in runs)
-    what = f"{steps} steps" if steps else f"{len(runs)} runs of flows"
-    seen = f"{what}, {bad} wrong, failed or in error" if runs else ""
+    workload = f"{steps} steps" if steps else f"{len(runs)} runs of flows"
+    seen = f"{workload}, {bad} wrong, failed or in error" if runs else ""
     asked = "no wrong result, no failed step, no queue pair in error"
     return judged(RIDE, asked, seen, bad == 0 if runs else None, value=float(bad), unit="failures", why="see the run's own checks")
 
@@ -112,12 +112,12 @@ def at_once(e: Evidence, part: str) -> Row:
 
 
 def least_left(run: Run) -> float | None:
-    """What theory leaves of the bus bandwidth at the worst time."""
+    """Return the share of the bus bandwidth that theory leaves at the worst time."""
     return min((row["theory_bps"] / run["ideal_busbw_bps"] for row in run.get("outside_busbw", ())), default=None)
 
 
 def keeps(e: Evidence, part: str, claim: Claim, whole: bool = True) -> Row:
-    """The bus bandwidth beside theory while something is dead, and once all is whole again."""
+    """Compare the bus bandwidth with theory during outages and, if ``whole``, after them."""
     broken, after = e.median(part, "mrc", "outside_busbw_share"), e.median(part, "mrc", "whole_busbw_share")
     left = e.median(part, "mrc", least_left)
     seen = f"{percent(broken)} of what theory leaves" + (f", {percent(after)} of the whole fabric once all is back" if whole else "")
@@ -130,7 +130,7 @@ def keeps(e: Evidence, part: str, claim: Claim, whole: bool = True) -> Row:
 
 
 def negligible(e: Evidence, part: str, claim: Claim, placement: str | None = None) -> Row:
-    """What failures cost a job beyond the capacity that they took."""
+    """Judge what failures cost a job beyond the lost capacity."""
     beyond = e.median(part, "mrc", beyond_theory, placement=placement)
     lost = e.median(part, "mrc", lost_share, placement=placement)
     seen = f"job {percent(lost, 1)} longer, {percent(beyond, 1)} beyond what the lost capacity explains"
@@ -181,28 +181,28 @@ def sequential(e: Evidence) -> list[Row]:
     return [ride(e, "main"), keeps(e, "main", ONE_LINK), at_once(e, "main"), bypass(e, "main")]
 
 
-def out_rtts(run: Run, at: int) -> float | None:
-    """How long EVs stayed out the first (0) or last (-1) time that they were given up, base RTTs, median."""
-    told = [row["out_ns"] for row in run.get("flaps", ()) if row["out_ns"] is not None]
-    return told[at] / run["base_rtt_ns"] if told else None
+def out_rtts(run: Run, index: int) -> float | None:
+    """Return how long EVs stayed out of use the first (0) or last (-1) time they were given up: median, in base RTTs."""
+    out_ns = [row["out_ns"] for row in run.get("flaps", ()) if row["out_ns"] is not None]
+    return out_ns[index] / run["base_rtt_ns"] if out_ns else None
 
 
 def flapping(e: Evidence) -> list[Row]:
     slowest = e.median("main", "mrc", "step_p99_over_theory")
     asked = "slowest step at most 1.25 times one without the cable"
     seen = f"{number(slowest, '.2f')} times"
-    back = e.median("main", "mrc", lambda run: run["flaps"][0]["back"] / run["flaps"][0]["n"] if run.get("flaps") else None)
-    first, last = (e.median("main", "mrc", partial(out_rtts, at=at)) for at in (0, -1))
-    out = f"{percent(back)} of them return; out for {number(first, '.0f')} base RTTs the first time, {number(last, '.0f')} the last"
+    returned = e.median("main", "mrc", lambda run: run["flaps"][0]["back"] / run["flaps"][0]["n"] if run.get("flaps") else None)
+    first, last = (e.median("main", "mrc", partial(out_rtts, index=index)) for index in (0, -1))
+    flaps = f"{percent(returned)} of them return; out for {number(first, '.0f')} base RTTs the first time, {number(last, '.0f')} the last"
     return [
         ride(e, "main"),
         judged(NEGLIGIBLE, asked, seen, at_most(slowest, 1.25), value=slowest, unit="of theory", why="a flap falls into every step"),
         judged(
             NOT_USED_AGAIN,
             "most EVs of the cable return after its first flap",
-            out,
-            at_least(back, 0.5),
-            value=back,
+            flaps,
+            at_least(returned, 0.5),
+            value=returned,
             unit="of the EVs",
             why="the cable is down again before enough probes have come back",
         ),
@@ -224,7 +224,7 @@ def _job(scenario: str, *quick: str) -> tuple[Part, ...]:
 
 
 def _switch(scenario: str) -> tuple[Part, ...]:
-    """A switch fails from the third second on, for four, in half the bytes."""
+    """Make a part; in quick form a switch fails 3 s after the start for 4 s, with half the bytes."""
     return _job(scenario, "workload.message_bytes=8MiB", "workload.steps=3", "fault.0.at=3s", "fault.0.for=4s")
 
 
@@ -249,8 +249,8 @@ SEQUENTIAL_QUICK = (
     "fault.2.at=10s",
     "fault.2.for=2s",
 )
-_Made = tuple[str, str, Callable[[Evidence], list[Row]], Any, tuple[Part, ...], str]
-_ALL: tuple[_Made, ...] = (
+_Definition = tuple[str, str, Callable[[Evidence], list[Row]], Any, tuple[Part, ...], str]
+_ALL: tuple[_Definition, ...] = (
     (
         "5-7",
         "Link flaps under a job: T0-T1 cables, and half of a host's NIC links",

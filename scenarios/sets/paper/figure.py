@@ -1,4 +1,4 @@
-"""A figure of the paper as data: its claims' evaluation, the scenarios it needs in full and in short, and how it is drawn."""
+"""A figure of the paper as data: how its claims are evaluated, its scenarios in full and quick form, and how it is drawn."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ Draw = Callable[[Mapping[str, Any], Path, str], list[Path]]
 
 @dataclass(frozen=True)
 class Part:
-    """One scenario of a figure. ``quick`` may shorten steps, durations, sizes and seeds, and nothing else of what is run."""
+    """One scenario of a figure. ``quick`` may reduce steps, durations, sizes and seeds, but change nothing else."""
 
     name: str
     scenario: str  # a shipped scenario's name, or a file beside this module
-    full: tuple[str, ...] = ()  # as --set has them
+    full: tuple[str, ...] = ()  # values of --set
     quick: tuple[str, ...] = ()
     seeds: tuple[int, ...] = (1, 2, 3)
     quick_seeds: tuple[int, ...] = (1,)
-    transports: tuple[str, ...] = ()  # of the scenario's; (): all
+    transports: tuple[str, ...] = ()  # those of the scenario to run; (): all
     fabric: str | None = None
-    home: str = ""  # the figure that it is run for, if another one: both draw on one directory
+    home: str = ""  # the figure whose directory holds the runs, if another figure shares them
 
     def load(self, quick: bool = False, seeds: tuple[int, ...] = ()) -> Scenario:
-        """Raises :class:`scenarios.schema.values.ScenarioError`."""
-        where = str(HERE / self.scenario) if self.scenario.endswith(".toml") else self.scenario
+        """Load the scenario. Raises :class:`scenarios.schema.values.ScenarioError`."""
+        source = str(HERE / self.scenario) if self.scenario.endswith(".toml") else self.scenario
         return load_scenario(
-            where,
+            source,
             fabric=self.fabric,
             transports=self.transports,
             overrides=self.overrides(quick),
@@ -46,7 +46,7 @@ class Part:
 
 @dataclass(frozen=True)
 class PaperFigure:
-    """``parts`` is empty for what is computed. ``note``: what a reader must know of the emulation."""
+    """A figure. ``parts`` is empty if it is computed. ``note``: what a reader must know about the emulation."""
 
     id: str
     title: str

@@ -1,4 +1,4 @@
-"""The registry: every figure of the paper that is looked at here, in the paper's order."""
+"""The registry: every figure of the paper that is reproduced here, in the paper's order."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ ORDER = (
     "17",
     "18",
 )
-_MADE = {
+_BY_ID = {
     f.id: f for module in (sizing, one_path, failures, nic_ports, point_to_point, send_recv, collectives, incast) for f in module.FIGURES
 }
-FIGURES: tuple[PaperFigure, ...] = tuple(_MADE[id] for id in ORDER)
+FIGURES: tuple[PaperFigure, ...] = tuple(_BY_ID[id] for id in ORDER)
 
 
 def chosen(ids: Sequence[str]) -> list[PaperFigure]:
-    """Those asked for, in the paper's order; all of them without any. ``9`` means 9a to 9d, ``6`` the figure that holds it.
+    """Return the named figures in the paper's order, or all if there are no names. ``9`` means 9a to 9d, ``6`` means 5-7.
 
-    Raises :class:`testbed.errors.UserError` naming the nearest.
+    Raises :class:`testbed.errors.UserError`, which names the nearest figure.
     """
     if not ids:
         return list(FIGURES)
-    wanted: set[str] = set()
-    for asked in ids:
-        id = asked.lower().removeprefix("fig").lstrip(" .-")
-        found = [f.id for f in FIGURES if f.id == id or (f.id[:-1] == id and f.id[-1].isalpha()) or id in _range(f.id)]
-        if not found:
-            near = difflib.get_close_matches(id, ORDER, n=1)
-            hint = f", did you mean {near[0]}?" if near else ""
-            raise UserError(f"there is no figure {asked!r} here: there are {', '.join(ORDER)}{hint}")
-        wanted |= set(found)
-    return [f for f in FIGURES if f.id in wanted]
+    selected: set[str] = set()
+    for text in ids:
+        id = text.lower().removeprefix("fig").lstrip(" .-")
+        matches = [f.id for f in FIGURES if f.id == id or (f.id[:-1] == id and f.id[-1].isalpha()) or id in _range(f.id)]
+        if not matches:
+            nearest = difflib.get_close_matches(id, ORDER, n=1)
+            hint = f", did you mean {nearest[0]}?" if nearest else ""
+            raise UserError(f"there is no figure {text!r} here: there are {', '.join(ORDER)}{hint}")
+        selected |= set(matches)
+    return [f for f in FIGURES if f.id in selected]
 
 
 def _range(id: str) -> set[str]:

@@ -24,8 +24,8 @@ NO_PFC = "RoCE loses packets here that PFC would hold back, and go-back-N repeat
 def victim(e: Evidence) -> list[Row]:
     of_line, jain, kept = (e.median("main", "mrc", key) for key in ("groups.incast.of_line", "groups.incast.jain", "groups.victim.kept"))
     one_plane = e.median("main", "mrc-1p", "groups.victim.kept")
-    one, eight = e.median("main", "roce-1p", "groups.victim.kept"), e.median("main", "roce-8", "groups.victim.kept")
-    collided = "its path collides with the incast's, or does not, by ECMP's hash; "
+    one_qp, eight_qps = e.median("main", "roce-1p", "groups.victim.kept"), e.median("main", "roce-8", "groups.victim.kept")
+    collision = "its path collides with the incast's, or does not, by ECMP's hash; "
     return [
         judged(
             SHARES,
@@ -50,18 +50,18 @@ def victim(e: Evidence) -> list[Row]:
         judged(
             ONE_QP,
             "the victim loses 10 to 40 %",
-            f"keeps {percent(one)} of what it gets alone",
-            None if one is None else 0.6 <= one <= 0.9,
-            value=one,
+            f"keeps {percent(one_qp)} of what it gets alone",
+            None if one_qp is None else 0.6 <= one_qp <= 0.9,
+            value=one_qp,
             unit="of alone",
-            why=collided + NO_PFC,
+            why=collision + NO_PFC,
         ),
         judged(
             EIGHT_QPS,
             "the victim loses half or more",
-            f"keeps {percent(eight)} of what it gets alone, on average over the incast",
-            at_most(eight, 0.5),
-            value=eight,
+            f"keeps {percent(eight_qps)} of what it gets alone, on average over the incast",
+            at_most(eight_qps, 0.5),
+            value=eight_qps,
             unit="of alone",
             why="the paper's figure is of its worst one-second intervals, ours a mean; " + NO_PFC,
         ),

@@ -25,13 +25,15 @@ def ports(e: Evidence) -> list[Row]:
 
 
 def settled(run: Run, key: str, phase: str) -> float | None:
-    """The slowest of a kind of phases until it was steady at what the live ports carry, base RTTs; infinite if one never was."""
+    """Return the longest time until goodput was steady at what the live ports carry, over phases of a kind, in base RTTs; infinite if one
+    never was."""
     return or_never(value_of(run, key), any(row["phase"] == phase for row in run.get("ports", ())))
 
 
 def port_rows(e: Evidence) -> list[Row]:
-    error, down = e.median("main", "mrc", "port_down_error"), e.median("main", "mrc", partial(settled, key="port_down_rtts", phase="down"))
-    back = e.median("main", "mrc", partial(settled, key="port_back_rtts", phase="up"))
+    error = e.median("main", "mrc", "port_down_error")
+    down_rtts = e.median("main", "mrc", partial(settled, key="port_down_rtts", phase="down"))
+    up_rtts = e.median("main", "mrc", partial(settled, key="port_back_rtts", phase="up"))
     shares = {
         (row["live"], row["expected"]): row["share"]
         for run in e.runs("main", "mrc")
@@ -39,7 +41,7 @@ def port_rows(e: Evidence) -> list[Row]:
         if row["phase"] == "down" and row["share"] is not None
     }
     ladder = ", ".join(f"{live} ports: {percent(share, 1)}" for (live, _), share in sorted(shares.items(), reverse=True))
-    ideal = ", ".join(f"{live} ports: {percent(want, 1)}" for live, want in sorted(shares, reverse=True))
+    ideal = ", ".join(f"{live} ports: {percent(expected, 1)}" for live, expected in sorted(shares, reverse=True))
     asked = "both directions within 3 % of what the live ports carry"
     why = "short phases: what a window's edges cut off counts more than 3 %"
     return [
@@ -50,9 +52,9 @@ def port_rows(e: Evidence) -> list[Row]:
         judged(
             PORT_BACK,
             "full rate within 50 RTTs of the link's return",
-            f"{number(back, '.0f')} base RTTs (loss: settled after {number(down, '.0f')})",
-            at_most(back, 50),
-            value=back,
+            f"{number(up_rtts, '.0f')} base RTTs (loss: settled after {number(down_rtts, '.0f')})",
+            at_most(up_rtts, 50),
+            value=up_rtts,
             unit="base RTTs",
             why="windows regrow by a packet or two per RTT",
         ),

@@ -1,4 +1,4 @@
-"""Fig 4 and 12-14: what a sender does with single EVs, dead from the start, lossy, or shared with another flow."""
+"""Fig 4 and 12-14: how a sender treats single EVs that are dead from the start, lossy, or shared with another flow."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ AVOIDS = Claim(
 
 
 def losses_per_qp(run: Run) -> float | None:
-    """Of a ring: one sending queue pair per rank."""
+    """Return the losses per queue pair of a ring, which has one sending queue pair per rank."""
     return run["untrimmed_loss"] / run["ranks"] if run["ranks"] else None
 
 
@@ -54,33 +54,35 @@ def per_dead_path(run: Run) -> float | None:
 
 
 def start_up(e: Evidence) -> list[Row]:
-    per_qp, each = e.median("main", "mrc", losses_per_qp), e.median("main", "mrc", per_dead_path)
+    per_qp, per_path = e.median("main", "mrc", losses_per_qp), e.median("main", "mrc", per_dead_path)
     dead, missed = e.median("main", "mrc", "dead_at_start.evs"), e.median("main", "mrc", "dead_at_start.missed")
-    found = e.median("main", "mrc", lambda run: (run["dead_at_start"]["found_ns"] or 0) / run["base_rtt_ns"] or None)
+    rtts = e.median("main", "mrc", lambda run: (run["dead_at_start"]["found_ns"] or 0) / run["base_rtt_ns"] or None)
     seconds = e.median("main", "mrc", "dead_at_start.found_ns")
     why = (
         "one path in ten is dead here, so that each QP has 1 or 2 of its 16 dead, with a sixteenth of its window on each when it starts; "
         "the paper's QPs spread theirs over 128-256 EVs, and how many paths were dead is not told"
     )
-    late = "all found" if not missed else f"{number(missed, '.0f')} never found"
+    result = "all found" if not missed else f"{number(missed, '.0f')} never found"
     return [
         ride(e, "main"),
-        judged(FEW, "below 5 packets per QP", f"{number(per_qp)} per QP", _below(per_qp, 5), value=per_qp, unit="packets per QP", why=why),
+        judged(
+            FEW, "below 5 packets per QP", f"{number(per_qp)} per QP", _is_below(per_qp, 5), value=per_qp, unit="packets per QP", why=why
+        ),
         judged(
             AT_ONCE,
             "below 6 packets per dead path: a window's part and one more",
-            f"{number(each)} per dead path, of {number(dead, '.0f')}",
-            _below(each, 6),
-            value=each,
+            f"{number(per_path)} per dead path, of {number(dead, '.0f')}",
+            _is_below(per_path, 6),
+            value=per_path,
             unit="packets per path",
             why="a window's part on each path is larger here",
         ),
         judged(
             BELOW,
             "every dead path found; none is used again while it is dead",
-            f"{late} within {number(None if seconds is None else seconds / 1e9)} s of traffic, {number(found, '.0f')} base RTTs",
+            f"{result} within {number(None if seconds is None else seconds / 1e9)} s of traffic, {number(rtts, '.0f')} base RTTs",
             None if missed is None else missed == 0,
-            value=found,
+            value=rtts,
             unit="base RTTs",
             why="a path that carried nothing was not noticed",
         ),
@@ -91,7 +93,7 @@ def start_up(e: Evidence) -> list[Row]:
     ]
 
 
-def _below(value: float | None, bound: float) -> bool | None:
+def _is_below(value: float | None, bound: float) -> bool | None:
     return None if value is None else value < bound
 
 
@@ -106,32 +108,32 @@ def throughput(e: Evidence) -> list[Row]:
 
 
 def activity(e: Evidence) -> list[Row]:
-    used = e.median("main", "mrc", used_after_loss)
-    lost = e.median("main", "mrc", lambda run: first_lossy(run, "losses_before_inactive"))
-    other = e.median("main", "mrc", lambda run: first_lossy(run, "other_plane"))
-    new = e.median("main", "mrc", lambda run: len(run["lossy_paths"][0]["replaced_by"]) if run.get("lossy_paths") else None)
-    stopped = f"{number(lost, '.0f')} losses before it is out of use, then no packet for {number(used, '.0f')} ns"
-    replaced = f"{number(new, '.0f')} EVs take over, {number(other, '.0f')} of another plane"
-    ok = all_hold([at_least(new, 1), at_most(other, 0)])
-    probed = e.median("main", "mrc", lambda run: run["flaps"][0]["back"] if run.get("flaps") else None)
-    back = Claim("background path probes: if enough of them succeed, the EV is resurrected", "section 2.1, Fig 13")
+    used_ns = e.median("main", "mrc", used_after_loss)
+    losses = e.median("main", "mrc", lambda run: first_lossy(run, "losses_before_inactive"))
+    other_plane = e.median("main", "mrc", lambda run: first_lossy(run, "other_plane"))
+    added = e.median("main", "mrc", lambda run: len(run["lossy_paths"][0]["replaced_by"]) if run.get("lossy_paths") else None)
+    stop_text = f"{number(losses, '.0f')} losses before it is out of use, then no packet for {number(used_ns, '.0f')} ns"
+    backups = f"{number(added, '.0f')} EVs take over, {number(other_plane, '.0f')} of another plane"
+    ok = all_hold([at_least(added, 1), at_most(other_plane, 0)])
+    returned = e.median("main", "mrc", lambda run: run["flaps"][0]["back"] if run.get("flaps") else None)
+    claim = Claim("background path probes: if enough of them succeed, the EV is resurrected", "section 2.1, Fig 13")
     return [
         judged(
             AT_ONCE,
             "no packet on it after its first loss was found",
-            stopped,
-            at_most(used, 0),
-            value=used,
+            stop_text,
+            at_most(used_ns, 0),
+            value=used_ns,
             unit="ns",
             why="a packet was on its way out already",
         ),
-        judged(BACKUP, "one EV or more of the same plane", replaced, ok, value=new, unit="EVs", why="the plane had no idle EV left"),
+        judged(BACKUP, "one EV or more of the same plane", backups, ok, value=added, unit="EVs", why="the plane had no idle EV left"),
         judged(
-            back,
+            claim,
             "the EV returns at least once in the run",
-            f"{number(probed, '.0f')} EVs returned",
-            at_least(probed, 1),
-            value=probed,
+            f"{number(returned, '.0f')} EVs returned",
+            at_least(returned, 1),
+            value=returned,
             unit="EVs",
             why="with 20 % loss few rounds of probes come back clean, and each time lost asks for more of them",
         ),
@@ -144,26 +146,26 @@ def first_lossy(run: Run, key: str) -> float | None:
 
 
 def used_after_loss(run: Run) -> float | None:
-    """How long the lossy path was still used after its first loss was found, ns; infinite if it was never given up."""
+    """Return how long the lossy path was used after its first loss was found, in ns; infinite if it was never given up."""
     return or_never(first_lossy(run, "used_after_loss_ns"), bool(first_lossy(run, "losses")))
 
 
-def parted(run: Run) -> float | None:
-    """Base RTTs until the free flow had left the shared EVs; infinite if it never did."""
+def separation_time(run: Run) -> float | None:
+    """Return the base RTTs until the free flow had left the shared EVs; infinite if it never did."""
     return or_never(value_of(run, "separations.0.separated_rtts"), bool(run.get("separations")))
 
 
 def balance(e: Evidence) -> list[Row]:
-    least = e.median("main", "mrc", "groups.flows.min_share")
-    took, after = e.median("main", "mrc", parted), e.median("main", "mrc", "separations.0.after")
+    least_share = e.median("main", "mrc", "groups.flows.min_share")
+    separation_rtts, remaining_share = e.median("main", "mrc", separation_time), e.median("main", "mrc", "separations.0.after")
     return [
         ride(e, "main"),
         judged(
             REBALANCE,
             "both flows keep 90 % of line rate",
-            f"{percent(least)} at least",
-            at_least(least, 0.9),
-            value=least,
+            f"{percent(least_share)} at least",
+            at_least(least_share, 0.9),
+            value=least_share,
             unit="of line",
             ideal="100 %",
             why="the shared EVs' cables are oversubscribed until one flow has left them",
@@ -171,19 +173,19 @@ def balance(e: Evidence) -> list[Row]:
         judged(
             AVOIDS,
             "the free flow puts less than 85 % of a fair share on the shared EVs within 50 base RTTs",
-            f"{percent(after)} of a fair share, below 85 % after {number(took, '.0f')} base RTTs",
-            at_most(took, 50),
-            value=took,
+            f"{percent(remaining_share)} of a fair share, below 85 % after {number(separation_rtts, '.0f')} base RTTs",
+            at_most(separation_rtts, 50),
+            value=separation_rtts,
             unit="base RTTs",
             why="a mark makes a sender pass over an EV once: at most half of its share can go",
         ),
     ]
 
 
-_MEET = ("workload.flow.A.for=12s", "workload.flow.B.start=4s", "workload.flow.B.for=8s")
-_SHORT = ("workload.flow.0.for=12s", "workload.flow.1.for=12s", "fault.0.at=4s", "fault.0.for=6s")
-_LOSSY = Part("main", "ev-loss-20", quick=_SHORT, home="12")
-"""Fig 12 and 13 look at the same runs."""
+_QUICK_BALANCE = ("workload.flow.A.for=12s", "workload.flow.B.start=4s", "workload.flow.B.for=8s")
+_QUICK_LOSSY = ("workload.flow.0.for=12s", "workload.flow.1.for=12s", "fault.0.at=4s", "fault.0.for=6s")
+_LOSSY = Part("main", "ev-loss-20", quick=_QUICK_LOSSY, home="12")
+"""Fig 12 and 13 use the same runs."""
 
 FIGURES = (
     PaperFigure(
@@ -195,5 +197,5 @@ FIGURES = (
     ),
     PaperFigure("12", "20 % loss on one EV: throughput", throughput, plots.lossy_throughput, (_LOSSY,)),
     PaperFigure("13", "20 % loss on one EV: activity of EVs", activity, plots.ev_activity, (_LOSSY,)),
-    PaperFigure("14", "Load balancing between EVs", balance, plots.ev_shares, (Part("main", "ev-balance", quick=_MEET),)),
+    PaperFigure("14", "Load balancing between EVs", balance, plots.ev_shares, (Part("main", "ev-balance", quick=_QUICK_BALANCE),)),
 )

@@ -1,4 +1,4 @@
-"""What a person sees: ``paper.html``, self-contained, and a table for the terminal. From ``figure.json`` files alone."""
+"""Writes ``paper.html``, self-contained, and a table for the terminal, from ``figure.json`` files only."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _STYLE = {AGREES: "green", DIFFERS: "yellow", CANNOT: "dim", NO_DATA: "red"}
 WORDS = {AGREES: "agree", DIFFERS: "differ", CANNOT: "cannot be emulated here", NO_DATA: "without data"}
 MARKS = {AGREES: "good", DIFFERS: "doubt", CANNOT: "soft", NO_DATA: "bad"}
 
-Made = Mapping[str, Any]
+Conclusion = Mapping[str, Any]
 
 
-def trust(figure: Made) -> str:
-    """One line: runs, seeds, time scale, base RTT, fidelity."""
+def trust(figure: Conclusion) -> str:
+    """Write one line: runs, seeds, time scale, base RTT, fidelity."""
     if not figure["parts"]:
         return "computed, nothing was run" if not figure["trouble"] else "; ".join(figure["trouble"])
     runs = sum(part["runs"] for part in figure["parts"])
@@ -33,16 +33,16 @@ def trust(figure: Made) -> str:
     return f"{runs} run{'s' if runs != 1 else ''}, {seeds} seed{'s' if seeds != 1 else ''}, {fidelity}; {where}"
 
 
-def doubtful(figure: Made) -> bool:
+def doubtful(figure: Conclusion) -> bool:
     return any(part["not_trustworthy"] for part in figure["parts"])
 
 
-def table(made: Sequence[Made]) -> Any:
-    """A row per claim, for the terminal."""
+def table(conclusions: Sequence[Conclusion]) -> Any:
+    """Return a table for the terminal, one row per claim."""
     from rich.text import Text
 
     rows: list[list[terminal.Cell] | None] = []
-    for figure in made:
+    for figure in conclusions:
         for number, row in enumerate(figure["rows"]):
             flag = "\nnot trustworthy" if doubtful(figure) and row["verdict"] in (AGREES, DIFFERS) else ""
             seen = Text.assemble(row["seen"], (f"\n{row['why']}" if row["why"] else "", "dim"))
@@ -53,19 +53,19 @@ def table(made: Sequence[Made]) -> Any:
     return terminal.table(heads, rows, title="The MRC paper's figures", words=heads[1:])
 
 
-def summary_line(made: Sequence[Made]) -> str:
-    told = ", ".join(f"{number} {WORDS[verdict]}" for verdict, number in counts(made).items())
-    figures = f"{len(made)} figure{'s' if len(made) != 1 else ''}"
-    return f"{sum(counts(made).values())} claims in {figures}: {told}"
+def summary_line(conclusions: Sequence[Conclusion]) -> str:
+    verdicts = ", ".join(f"{number} {WORDS[verdict]}" for verdict, number in counts(conclusions).items())
+    figures = f"{len(conclusions)} figure{'s' if len(conclusions) != 1 else ''}"
+    return f"{sum(counts(conclusions).values())} claims in {figures}: {verdicts}"
 
 
 def write_page(out: Path) -> Path:
-    """Write ``paper.html`` and ``paper.json`` from what is concluded in a directory. The same files give the same bytes."""
+    """Write ``paper.html`` and ``paper.json`` from the conclusions in a directory. The same files give the same bytes."""
     from scenarios.show.html import embedded, rendered
 
-    made = concluded(out)
+    conclusions = concluded(out)
     form = read_form(out)
-    write_json(out / DATA, {"format": FORMAT, **form.to_dict(), "counts": counts(made), "figures": made})
+    write_json(out / DATA, {"format": FORMAT, **form.to_dict(), "counts": counts(conclusions), "figures": conclusions})
     figures = [
         {
             **figure,
@@ -73,9 +73,9 @@ def write_page(out: Path) -> Path:
             "doubtful": doubtful(figure),
             "images": [embedded(out / name) for name in figure["plots"] if name.endswith(".png") and (out / name).is_file()],
         }
-        for figure in made
+        for figure in conclusions
     ]
-    values = {"figures": figures, "line": summary_line(made), "quick": form.quick, "marks": MARKS}
+    values = {"figures": figures, "line": summary_line(conclusions), "quick": form.quick, "marks": MARKS}
     text = rendered(Path(__file__).parent / "paper.html.j2", verdicts=(AGREES, DIFFERS, CANNOT, NO_DATA), **values)
     path = out / NAME
     path.write_text(text, encoding="utf-8")

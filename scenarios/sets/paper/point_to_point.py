@@ -17,12 +17,12 @@ OF_PEAK = 0.91
 def pair(e: Evidence) -> list[Row]:
     local, across = (e.median("latency", "mrc", "groups.flows.message_ns.p50", where) for where in (LOCAL, ACROSS))
     rtt = e.median("latency", "mrc", "base_rtt_ns")
-    near, far = (e.median("bandwidth", "mrc", "groups.flows.of_line", where) for where in (LOCAL, ACROSS))
-    in_rtts = None if across is None or not rtt else across / rtt
-    extra = None if local is None or across is None else across / local
+    local_share, across_share = (e.median("bandwidth", "mrc", "groups.flows.of_line", where) for where in (LOCAL, ACROSS))
+    rtts = None if across is None or not rtt else across / rtt
+    ratio = None if local is None or across is None else across / local
     seen = (
-        f"post to completion, a round trip: {number(_ms(local))} ms and {number(_ms(across))} ms, {number(extra, '.2f')} times; "
-        f"{number(in_rtts, '.2f')} base RTTs"
+        f"post to completion, a round trip: {number(_ms(local))} ms and {number(_ms(across))} ms, {number(ratio, '.2f')} times; "
+        f"{number(rtts, '.2f')} base RTTs"
     )
     return [
         cannot(
@@ -30,16 +30,16 @@ def pair(e: Evidence) -> list[Row]:
             "microseconds are the hardware's: hops here have the delay that the fabric file gives them",
             seen,
             ideal="6.54 / 5.09 = 1.28 times; times of full frames set ours",
-            value=extra,
+            value=ratio,
             unit="times",
         ),
         judged(
             BANDWIDTH,
             f"{percent(OF_PEAK)} of the line's payload rate or more, in both",
-            f"{percent(near, 1)} under one T0, {percent(far, 1)} across",
-            all_hold([at_least(near, OF_PEAK), at_least(far, OF_PEAK)]),
+            f"{percent(local_share, 1)} under one T0, {percent(across_share, 1)} across",
+            all_hold([at_least(local_share, OF_PEAK), at_least(across_share, OF_PEAK)]),
             ideal="99 %: ports are paced there",
-            value=far,
+            value=across_share,
             unit="of line",
             why="messages of 8 packets on 4 planes, each completed by itself",
         ),

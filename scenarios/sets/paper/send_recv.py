@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scenarios.sets.paper import plots
 from scenarios.sets.paper.claims import Claim, Evidence, Row, at_least, bus_share, cannot, judged, number, percent
-from scenarios.sets.paper.collectives import SIZE, beats, ends
+from scenarios.sets.paper.collectives import SIZE, is_more, size_range
 from scenarios.sets.paper.figure import PaperFigure, Part
 
 NCCL = Claim("NCCL over MRC achieves up to 92 GBytes/s for large message sizes at 42K GPUs", "section 5.2.6, Fig 15", True)
@@ -16,16 +16,16 @@ PAPER_NIC_GB = 100.0
 
 
 def send_recv(e: Evidence) -> list[Row]:
-    small, large = ends(e)
-    seen, little = (e.median("main", "mrc", bus_share, {SIZE: at}) for at in (large, small))
-    raw = None if seen is None else seen * PAYLOAD
+    small, large = size_range(e)
+    large_share, small_share = (e.median("main", "mrc", bus_share, {SIZE: size}) for size in (large, small))
+    raw_share = None if large_share is None else large_share * PAYLOAD
     return [
         judged(
             NCCL,
             "within 7 points of 92 % of the NIC's raw rate, or above",
-            f"{percent(raw)} of it at {large}",
-            at_least(raw, 0.85),
-            value=raw,
+            f"{percent(raw_share)} of it at {large}",
+            at_least(raw_share, 0.85),
+            value=raw_share,
             ideal=f"{percent(PAYLOAD, 1)}: headers of a 4 KiB packet",
             unit="of raw rate",
             why="every step begins anew, with an RTT of silence",
@@ -33,16 +33,16 @@ def send_recv(e: Evidence) -> list[Row]:
         judged(
             SMALL_SENDS,
             f"more at {large} than at {small}",
-            f"{percent(little)} of ideal at {small}, {percent(seen)} at {large}",
-            beats(seen, little),
-            value=little,
+            f"{percent(small_share)} of ideal at {small}, {percent(large_share)} at {large}",
+            is_more(large_share, small_share),
+            value=small_share,
             unit="of ideal",
             why="large steps were disturbed: see the runs' fidelity",
         ),
         cannot(
             Claim("92 GBytes/s at 42K GPUs", "section 5.2.6, Fig 15"),
             "8 hosts at megabits: neither the scale nor gigabytes per second",
-            f"as a share of the NIC: {number(None if raw is None else raw * PAPER_NIC_GB, '.0f')} of {PAPER_NIC_GB:.0f} GB/s",
+            f"as a share of the NIC: {number(None if raw_share is None else raw_share * PAPER_NIC_GB, '.0f')} of {PAPER_NIC_GB:.0f} GB/s",
         ),
     ]
 

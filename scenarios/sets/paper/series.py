@@ -1,5 +1,4 @@
-"""Concludes figures from their files: verdicts, drawing, ``figure.json``. How they are run, and what a directory holds:
-scenarios.sets.series.
+"""Concludes figures from their files: verdicts, drawing, ``figure.json``. scenarios.sets.series runs them and defines the directory.
 
 Called by ``mrcbed paper``.
 """
@@ -28,31 +27,31 @@ run_series = partial(series.run_series, PAPER)
 
 
 def conclude(figure: PaperFigure, out: Path) -> dict[str, Any]:
-    """Judge and draw a figure from its files, write its ``figure.json`` and return it. What is missing or unreadable is told in it."""
+    """Judge and draw a figure from its files, write its ``figure.json`` and return it. It also lists what is missing or unreadable."""
     from scenarios.figures.stored import Stored
 
     stored: dict[str, Stored] = {}
     trouble = []
     for part in figure.parts:
-        directory = figure.directory(part, out)
-        if not (directory / "summary.json").is_file():
+        part_directory = figure.directory(part, out)
+        if not (part_directory / "summary.json").is_file():
             trouble.append(f"{part.name}: not run")
             continue
         try:
-            one = Stored(directory)
-            assert one.summary and one.manifest
-            stored[part.name] = one
+            results = Stored(part_directory)
+            assert results.summary and results.manifest
+            stored[part.name] = results
         except Exception as error:
             trouble.append(f"{part.name}: {error}")
-    rows = figure.evaluate(Evidence({name: one.summary for name, one in stored.items()}))
-    where = out / figure.id
-    where.mkdir(parents=True, exist_ok=True)
+    rows = figure.evaluate(Evidence({name: results.summary for name, results in stored.items()}))
+    directory = out / figure.id
+    directory.mkdir(parents=True, exist_ok=True)
     plots: list[Path] = []
     try:
-        plots = figure.draw(stored, where, f"fig-{figure.id}") if stored or not figure.parts else []
-    except Exception as error:  # a drawing must not take the verdicts with it
+        plots = figure.draw(stored, directory, f"fig-{figure.id}") if stored or not figure.parts else []
+    except Exception as error:  # the verdicts must be kept if drawing fails
         trouble.append(f"not drawn: {type(error).__name__}: {error}")
-    made = {
+    conclusion = {
         "format": FORMAT,
         "id": figure.id,
         "title": figure.title,
@@ -60,15 +59,15 @@ def conclude(figure: PaperFigure, out: Path) -> dict[str, Any]:
         "verdict": overall(rows),
         "rows": [row.to_dict() for row in rows],
         "trouble": trouble,
-        "parts": [part_figures(name, one.summary, figure) for name, one in stored.items()],
+        "parts": [part_figures(name, results.summary, figure) for name, results in stored.items()],
         "plots": [str(path.relative_to(out)) for path in plots],
     }
-    write_json(where / FIGURE, made)
-    return made
+    write_json(directory / FIGURE, conclusion)
+    return conclusion
 
 
 def part_figures(name: str, summary: Mapping[str, Any], figure: PaperFigure) -> dict[str, Any]:
-    """What a reader needs to weigh a part's figures: time scale, base RTTs, and how far its runs can be trusted."""
+    """Return what a reader needs to weigh a part's figures: time scale, base RTTs, and how far its runs can be trusted."""
     runs = summary["runs"]
     part = next(part for part in figure.parts if part.name == name)
     return {
@@ -87,17 +86,17 @@ def part_figures(name: str, summary: Mapping[str, Any], figure: PaperFigure) -> 
 
 
 def concluded(out: Path, figures: Sequence[PaperFigure] = FIGURES) -> list[dict[str, Any]]:
-    """Every ``figure.json`` that there is, in the paper's order; those that cannot be read are left out."""
+    """Return every existing ``figure.json``, in the paper's order; unreadable ones are left out."""
     return series.concluded(out, figures, FIGURE)
 
 
-def counts(made: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Verdict -> rows, over all figures."""
-    out: dict[str, int] = {AGREES: 0, DIFFERS: 0}
-    for figure in made:
+def counts(conclusions: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Return verdict -> number of rows, over all figures."""
+    totals: dict[str, int] = {AGREES: 0, DIFFERS: 0}
+    for figure in conclusions:
         for row in figure["rows"]:
-            out[row["verdict"]] = out.get(row["verdict"], 0) + 1
-    return {verdict: number for verdict, number in out.items() if number or verdict != NO_DATA}
+            totals[row["verdict"]] = totals.get(row["verdict"], 0) + 1
+    return {verdict: number for verdict, number in totals.items() if number or verdict != NO_DATA}
 
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Section 2: what splitting the NIC into planes saves, computed by topologies.sizing; nothing is run."""
+"""Section 2: what a split of the NIC into planes saves, computed by topologies.sizing; nothing is run."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def paper_size(planes: int, tiers: int, nics: int = PAPER_NICS) -> Size:
 
 
 def rows(_: Evidence) -> list[Row]:
-    """The claims of section 2 against the formulae."""
+    """Compare the claims of section 2 with the formulae."""
     two, three = paper_size(8, 2), paper_size(1, 3)
-    most = three.most_nics  # compared where both exist
-    small = paper_size(8, 2, most), paper_size(1, 3, most)
-    optics = Fraction(small[0].optics, small[1].optics)
-    switches = Fraction(small[0].switches, small[1].switches)
+    most_nics = three.most_nics  # compared at a size that both reach
+    sizes = paper_size(8, 2, most_nics), paper_size(1, 3, most_nics)
+    optics = Fraction(sizes[0].optics, sizes[1].optics)
+    switches = Fraction(sizes[0].switches, sizes[1].switches)
     links = 100 * float(two.uplink_share), 100 * float(three.uplink_share)
     return [
         judged(
@@ -34,15 +34,15 @@ def rows(_: Evidence) -> list[Row]:
         judged(
             Claim("three tiers of 64 x 800 Gb/s switches connect 64K NICs", "section 2"),
             "the same number",
-            f"{most:,} NICs",
-            most == 65_536,
-            value=float(most),
+            f"{most_nics:,} NICs",
+            most_nics == 65_536,
+            value=float(most_nics),
             unit="NICs",
         ),
         judged(
             Claim("2/3 of the optics", "section 2"),
             "the same ratio",
-            f"{optics} at {most:,} NICs",
+            f"{optics} at {most_nics:,} NICs",
             optics == Fraction(2, 3),
             value=float(optics),
             unit="of three tiers",
@@ -50,7 +50,7 @@ def rows(_: Evidence) -> list[Row]:
         judged(
             Claim("3/5 of the switches", "section 2"),
             "the same ratio",
-            f"{switches} at {most:,} NICs",
+            f"{switches} at {most_nics:,} NICs",
             switches == Fraction(3, 5),
             value=float(switches),
             unit="of three tiers",
@@ -87,7 +87,7 @@ def rows(_: Evidence) -> list[Row]:
 
 
 def table() -> tuple[list[str], list[list[str]]]:
-    """(heads, rows): the paper's NICs, split in 1, 2, 4 and 8, each with as few tiers as it takes; three tiers of one plane beside them."""
+    """Return (heads, rows): the paper's NICs, split in 1, 2, 4 and 8, each with the fewest tiers possible, and three tiers of one plane."""
     heads = [
         "planes",
         "port",
@@ -103,7 +103,7 @@ def table() -> tuple[list[str], list[list[str]]]:
         "NIC link",
     ]
     three = paper_size(1, 3, paper_size(1, 3).most_nics)
-    made = [
+    table_rows = [
         [
             str(size.planes),
             f"{size.port_rate // GBIT} Gb/s",
@@ -120,7 +120,7 @@ def table() -> tuple[list[str], list[list[str]]]:
         ]
         for size in [three, *splits()]
     ]
-    return heads, made
+    return heads, table_rows
 
 
 FIGURES = (

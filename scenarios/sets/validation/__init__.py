@@ -1,5 +1,5 @@
-"""``mrcbed validate``: the same scenarios in both worlds, beside theory, and a cause wherever they part.
+"""``mrcbed validate``: the same scenarios in both worlds, compared with theory, and a cause for every difference.
 
-``cases`` is the registry; ``observed`` reads a world's results, ``expected`` says what theory does, ``agreement`` holds them against each
-other, ``causes`` knows why some part, ``page`` shows it. docs/fidelity.md is the manual.
+``cases`` is the registry; ``observed`` reads a world's results, ``expected`` computes theory, ``agreement`` compares them, ``causes``
+lists the known causes of differences, ``page`` shows the result. docs/fidelity.md is the manual.
 """

@@ -1,7 +1,7 @@
-"""Holds columns against each other: theory beside simulation, simulation beside emulation. A row per figure, a verdict per row. Pure.
+"""Compares columns: theory with simulation, simulation with emulation. A row per figure, a verdict per row. Pure.
 
-The bounds are the issue's and fixed: 5 % for medians, 15 % for tails. A row within them agrees, whatever is known about it; one beyond
-them needs a cause that ``causes`` knows, for this figure, this pair of columns and this direction.
+The bounds are those of the issue and fixed: 5 % for medians, 15 % for tails. A row within them agrees, whatever is known about it. A row
+beyond them needs a cause from ``causes`` for this figure, this pair of columns and this direction.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from testbed.simulated import EMULATED, SIMULATED
 THEORY = "theory"
 AGREES, CHANCE, EXPLAINED, DIFFERS = "agrees", "by chance", "explained", "DIFFERS"
 ALONE, NO_DATA = "alone", "no data"
-"""One column has nothing to be held against; a world that was asked for lacks the figure."""
+"""ALONE: there is only one column, nothing to compare it with. NO_DATA: a requested world lacks the figure."""
 VERDICTS = (AGREES, CHANCE, EXPLAINED, DIFFERS, ALONE, NO_DATA)
 SIGMAS = 2
-"""Counts of packets, and figures of a failure, that lie nearer than so many standard deviations are not told apart [ours]."""
+"""Counts of packets, and figures of a failure, count as equal if they differ by at most this many standard deviations [ours]."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One figure of a case at a setting. ``partings``: those of its pairs of columns that were held against each other."""
+    """One figure of a case at a setting. ``partings``: the differences of its compared pairs of columns."""
 
     case: str
     where: str
     figure: Figure
-    columns: dict[str, Seen]  # THEORY and worlds, those that are there
+    columns: dict[str, Seen]  # THEORY and worlds, as far as available
     partings: tuple[Parting, ...]
     verdict: str
     causes: tuple[Cause, ...] = ()
@@ -41,7 +41,7 @@ class Row:
         return self.columns[column].value if column in self.columns else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for validation.json."""
+        """Return plain values for validation.json."""
         return {
             "case": self.case,
             "where": self.where,
@@ -63,58 +63,58 @@ class Row:
 def rows_of(
     case: str, where: str, columns: Mapping[str, Mapping[str, Seen]], wanted: Sequence[str], causes: Sequence[Cause] = CAUSES
 ) -> list[Row]:
-    """``columns``: THEORY and worlds -> figures. ``wanted``: worlds that should be there. Rows in the order of :data:`FIGURES`."""
+    """``columns``: THEORY and worlds -> figures. ``wanted``: worlds that must have the figure. Rows in the order of :data:`FIGURES`."""
     rows = []
     for id, figure in FIGURES.items():
-        here = {name: figures[id] for name, figures in columns.items() if id in figures}
-        if set(here) & set(wanted) and not _too_few(figure, columns, wanted, here):
-            rows.append(_row(case, where, figure, here, wanted, causes))
+        available = {name: figures[id] for name, figures in columns.items() if id in figures}
+        if set(available) & set(wanted) and not _too_few(figure, columns, wanted, available):
+            rows.append(_row(case, where, figure, available, wanted, causes))
     return rows
 
 
-def _too_few(figure: Figure, columns: Mapping[str, Mapping[str, Seen]], wanted: Sequence[str], here: Mapping[str, Seen]) -> bool:
-    """A percentile that one world has just not the samples for, though it has the median, is left out in all."""
-    return figure.id in ("p90", "p99") and any(world not in here and "p50" in columns.get(world, {}) for world in wanted)
+def _too_few(figure: Figure, columns: Mapping[str, Mapping[str, Seen]], wanted: Sequence[str], available: Mapping[str, Seen]) -> bool:
+    """Whether a world has too few samples for this percentile, though enough for the median. Then all columns leave it out."""
+    return figure.id in ("p90", "p99") and any(world not in available and "p50" in columns.get(world, {}) for world in wanted)
 
 
-def _row(case: str, where: str, figure: Figure, here: dict[str, Seen], wanted: Sequence[str], causes: Sequence[Cause]) -> Row:
-    partings = tuple(_parting(case, figure, of, against, here[of], here[against]) for of, against in pairs(here))
+def _row(case: str, where: str, figure: Figure, available: dict[str, Seen], wanted: Sequence[str], causes: Sequence[Cause]) -> Row:
+    partings = tuple(_parting(case, figure, a, b, available[a], available[b]) for a, b in pairs(available))
     beyond = [p for p in partings if p.beyond]
-    if any(world not in here for world in wanted):
-        return Row(case, where, figure, here, partings, NO_DATA)
+    if any(world not in available for world in wanted):
+        return Row(case, where, figure, available, partings, NO_DATA)
     if not partings:
-        return Row(case, where, figure, here, partings, ALONE)
+        return Row(case, where, figure, available, partings, ALONE)
     if not beyond:
-        return Row(case, where, figure, here, partings, CHANCE if any(p.chance for p in partings) else AGREES)
-    found = [cause_of(p, causes) for p in beyond]
-    known = tuple(cause for cause in found if cause is not None)
-    return Row(case, where, figure, here, partings, EXPLAINED if len(known) == len(beyond) else DIFFERS, known)
+        return Row(case, where, figure, available, partings, CHANCE if any(p.chance for p in partings) else AGREES)
+    matches = [cause_of(p, causes) for p in beyond]
+    known_causes = tuple(cause for cause in matches if cause is not None)
+    return Row(case, where, figure, available, partings, EXPLAINED if len(known_causes) == len(beyond) else DIFFERS, known_causes)
 
 
-def pairs(here: Mapping[str, Seen]) -> list[tuple[str, str]]:
-    """(column, what it is held against). Each world is held against theory where that says zero, or where it is the only world."""
-    there = [world for world in (SIMULATED, EMULATED) if world in here]
-    out = []
-    if THEORY in here:
-        alone = there if here[THEORY].value == 0 else there[:1]
-        out += [(world, THEORY) for world in alone]
-    if len(there) == 2:
-        out.append((EMULATED, SIMULATED))
-    return out
+def pairs(columns: Mapping[str, Seen]) -> list[tuple[str, str]]:
+    """Return (column, reference) of each comparison. Both worlds are compared with theory where it says zero, else the first world only."""
+    worlds = [world for world in (SIMULATED, EMULATED) if world in columns]
+    result = []
+    if THEORY in columns:
+        compared = worlds if columns[THEORY].value == 0 else worlds[:1]
+        result += [(world, THEORY) for world in compared]
+    if len(worlds) == 2:
+        result.append((EMULATED, SIMULATED))
+    return result
 
 
-def _parting(case: str, figure: Figure, of: str, against: str, a: Seen, b: Seen) -> Parting:
-    by = a.value / b.value - 1 if b.value else (0.0 if not a.value else math.inf)
-    beyond = abs(by) > BOUNDS[figure.kind]
+def _parting(case: str, figure: Figure, column: str, reference: str, a: Seen, b: Seen) -> Parting:
+    deviation = a.value / b.value - 1 if b.value else (0.0 if not a.value else math.inf)
+    beyond = abs(deviation) > BOUNDS[figure.kind]
     chance = beyond and (by_chance(a.counts, b.counts) if figure.kind == COUNT else alike(a.values, b.values))
-    return Parting(case, figure.id, of, against, by, beyond and not chance, chance)
+    return Parting(case, figure.id, column, reference, deviation, beyond and not chance, chance)
 
 
 def by_chance(a: Sequence[int], b: Sequence[int]) -> bool:
-    """Whether two worlds' counts of packets, over as many runs, may be of one process: then their difference says nothing.
+    """Whether the packet counts of two worlds, over equally many runs, may come from one random process: then they do not differ.
 
-    Sums of both are held against the deviation that independent events have, or that the runs of a world show among themselves if that is
-    more: what comes in bursts varies more than events that do not know of each other.
+    The difference of the sums is compared with the standard deviation of independent events, or with that among the runs of a world if it
+    is larger: bursts vary more than independent events.
     """
     if not a or len(a) != len(b):
         return False
@@ -123,7 +123,7 @@ def by_chance(a: Sequence[int], b: Sequence[int]) -> bool:
 
 
 def alike(a: Sequence[float], b: Sequence[float]) -> bool:
-    """The same for a figure that a run has once: whether two worlds' means are as near as their seeds' spread lets them be told apart."""
+    """The same for a figure that each run has once: whether the spread over seeds explains the difference of the means of two worlds."""
     if len(a) < 2 or len(b) < 2:
         return False
     error = math.sqrt(sum(statistics.variance(values) / len(values) for values in (a, b)))
@@ -135,5 +135,5 @@ def _variance(counts: Sequence[int]) -> float:
 
 
 def counts_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Verdict -> rows, of plain ones."""
+    """Return verdict -> number of rows, for rows as plain values."""
     return {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in VERDICTS}

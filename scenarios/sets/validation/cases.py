@@ -1,4 +1,4 @@
-"""The set: scenarios of a few seconds, each run in both worlds. What a case is for stands in its title."""
+"""The cases of validation: scenarios of a few seconds, each run in both worlds. The title of a case says what it is for."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ class Case:
     @property
     def parts(self) -> tuple[Part, ...]:
         """One per world, by its name: the same scenario with the same seeds."""
-        what = (self.full, (*self.full, *self.quick), SEEDS, SEEDS[:1], (self.transport,))
-        return tuple(Part(world, str(HERE / self.scenario), *what) for world in self.worlds)
+        form = (self.full, (*self.full, *self.quick), SEEDS, SEEDS[:1], (self.transport,))
+        return tuple(Part(world, str(HERE / self.scenario), *form) for world in self.worlds)
 
     def directory(self, part: Part, out: Path) -> Path:
         return out / self.id / part.name
 
 
 _FEWER = ("workload.steps=21",)
-"""As many as a median in the data needs."""
+"""As many steps as a median needs."""
 
 
 def _ring(id: str, title: str, size: str, transport: str = "mrc", steps: int = 34) -> Case:
@@ -59,26 +59,26 @@ CASES = (
 
 
 def chosen(names: Sequence[str], worlds: Sequence[str] = WORLDS) -> list[Case]:
-    """Those asked for, in order; all without any. ``ring`` means all that begin with ``ring-``.
+    """Return the named cases in order, or all if there are no names. ``ring`` means all that begin with ``ring-``.
 
-    Raises :class:`UserError` naming the nearest.
+    Raises :class:`UserError`, which names the nearest case.
     """
-    wanted: set[str] = set()
-    every = [case.id for case in CASES]
+    selected: set[str] = set()
+    ids = [case.id for case in CASES]
     for name in names:
-        found = [id for id in every if id == name or (name and id.startswith(f"{name}-"))]
-        if not found:
-            near = difflib.get_close_matches(name, every, n=1)
-            hint = f", did you mean {near[0]}?" if near else ""
-            raise UserError(f"there is no case {name!r}: there are {', '.join(every)}{hint}")
-        wanted |= set(found)
-    return [replace(case, worlds=tuple(worlds)) for case in CASES if not names or case.id in wanted]
+        matches = [id for id in ids if id == name or (name and id.startswith(f"{name}-"))]
+        if not matches:
+            nearest = difflib.get_close_matches(name, ids, n=1)
+            hint = f", did you mean {nearest[0]}?" if nearest else ""
+            raise UserError(f"there is no case {name!r}: there are {', '.join(ids)}{hint}")
+        selected |= set(matches)
+    return [replace(case, worlds=tuple(worlds)) for case in CASES if not names or case.id in selected]
 
 
 def parse_worlds(text: str) -> tuple[str, ...]:
-    """``simulated`` or ``emulated,simulated``, in this order. Raises :class:`UserError`."""
-    asked = [word.strip() for word in text.split(",")]
-    unknown = [word for word in asked if word not in WORLDS]
+    """Parse ``simulated`` or ``emulated,simulated``; return the worlds in this order. Raises :class:`UserError`."""
+    names = [name.strip() for name in text.split(",")]
+    unknown = [name for name in names if name not in WORLDS]
     if unknown:
         raise UserError(f"--worlds {text}: there is no world {unknown[0]!r}: write {' or '.join(WORLDS)}, or both with a comma between")
-    return tuple(world for world in WORLDS if world in asked)
+    return tuple(world for world in WORLDS if world in names)

@@ -1,7 +1,7 @@
-"""Why columns part where they do: what was looked into and found. docs/fidelity.md argues each; a section here is a heading there.
+"""The known causes of differences between columns. docs/fidelity.md argues each; ``section`` is a heading there.
 
-A cause holds for the figures, columns and direction it names, and up to a size: beyond that something else is at work, and the row is
-unexplained again. No bound is touched.
+A cause holds for the figures, columns and direction that it names, and up to a size. Beyond it another cause must be at work, and the row
+is unexplained again. Causes change no bound.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 
 @dataclass(frozen=True)
 class Parting:
-    """Column ``of`` is ``by`` (relative) off column ``against``; ``beyond`` the bound, unless it is by ``chance``."""
+    """Column ``of`` deviates from ``against`` by ``by`` (relative). ``beyond``: by more than the bound, and not by ``chance``."""
 
     case: str
     figure: str
@@ -26,7 +26,8 @@ class Parting:
 
 @dataclass(frozen=True)
 class Cause:
-    """``cases``, ``figures`` and ``of``: shell patterns with "|" between. ``low`` to ``high``: how far off ``against`` it puts ``of``."""
+    """``cases``, ``figures`` and ``of``: shell patterns with "|" between. ``low`` to ``high``: the deviation of ``of`` from
+    ``against`` that it explains."""
 
     cases: str
     figures: str
@@ -75,9 +76,9 @@ CAUSES: tuple[Cause, ...] = (
         "where the hash puts two flows on one cable, DCQCN cuts their rates and needs some steps to recover", "DCQCN's saw",
     ),
 )  # fmt: skip
-"""Sizes are what was measured, with little to spare."""
+"""Sizes are as measured, with a small margin."""
 
 
 def cause_of(parting: Parting, causes: Sequence[Cause] = CAUSES) -> Cause | None:
-    """The first that explains it."""
+    """Return the first cause that explains the difference, if any."""
     return next((cause for cause in causes if cause.explains(parting)), None)

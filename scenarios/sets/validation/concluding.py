@@ -1,4 +1,4 @@
-"""Concludes a case from its files, ``case.json``: rows with verdicts, and how far its runs can be trusted.
+"""Concludes a case from its files and writes ``case.json``: rows with verdicts, and how far its runs can be trusted.
 
 Called by ``mrcbed validate``.
 """
@@ -28,14 +28,14 @@ run_series = partial(series.run_series, VALIDATION)
 
 
 def conclude(case: Case, out: Path, form: series.Form) -> dict[str, Any]:
-    """Judge a case from what lies in ``out``, write its ``case.json`` and return it. What is missing or unreadable is told in it.
+    """Judge a case from the files in ``out``, write its ``case.json`` and return it. It also lists what is missing or unreadable.
 
-    A world counts as wanted if it was asked for, or if its results are there from before.
+    A world is wanted if it was requested, or if it has earlier results.
     """
     trouble: list[str] = []
-    seen: dict[str, list[Point]] = {}
-    runs: dict[str, list[Mapping[str, Any]]] = {}
-    ideal: dict[str, dict[str, Seen]] = {}
+    points_of: dict[str, list[Point]] = {}
+    runs_of: dict[str, list[Mapping[str, Any]]] = {}
+    ideals: dict[str, dict[str, Seen]] = {}
     wanted = [world for world in WORLDS if world in case.worlds or (out / case.id / world / "summary.json").is_file()]
     for part in replace(case, worlds=tuple(wanted)).parts:
         directory = case.directory(part, out)
@@ -44,46 +44,47 @@ def conclude(case: Case, out: Path, form: series.Form) -> dict[str, Any]:
             continue
         try:
             stored = Stored(directory)
-            runs[part.name] = list(stored.summary["runs"])
-            seen[part.name] = points(stored)
-            if part.name == SIMULATED or not ideal:
-                ideal = theory(directory, seen[part.name], part.load(form.quick, form.seeds))
+            runs_of[part.name] = list(stored.summary["runs"])
+            points_of[part.name] = points(stored)
+            if part.name == SIMULATED or not ideals:
+                ideals = theory(directory, points_of[part.name], part.load(form.quick, form.seeds))
         except Exception as error:
             trouble.append(f"{part.name}: {type(error).__name__}: {error}")
-    places = list(dict.fromkeys(point.where for found in seen.values() for point in found))
+    settings = list(dict.fromkeys(point.where for world_points in points_of.values() for point in world_points))
     rows = []
-    for where in places:
-        columns = {world: point.figures for world, found in seen.items() for point in found if point.where == where}
-        rows += rows_of(case.id, where, {THEORY: ideal.get(where, {}), **columns}, wanted)
-    made = {
+    for setting in settings:
+        columns = {world: point.figures for world, world_points in points_of.items() for point in world_points if point.where == setting}
+        rows += rows_of(case.id, setting, {THEORY: ideals.get(setting, {}), **columns}, wanted)
+    conclusion = {
         "format": series.FORMAT,
         "id": case.id,
         "title": case.title,
         "transport": case.transport,
         "rows": [row.to_dict() for row in rows],
         "trouble": trouble,
-        "worlds": {world: _trust(found) for world, found in runs.items()},
+        "worlds": {world: _trust(runs) for world, runs in runs_of.items()},
     }
     (out / case.id).mkdir(parents=True, exist_ok=True)
-    write_json(out / case.id / CASE, made)
-    return made
+    write_json(out / case.id / CASE, conclusion)
+    return conclusion
 
 
-def theory(directory: Path, found: Sequence[Point], scenario: Scenario) -> dict[str, dict[str, Seen]]:
-    """Setting in words -> ideals. Of runs whose paths differ by seed the median run's: it stands beside medians."""
-    made = {}
-    for point in found:
+def theory(directory: Path, world_points: Sequence[Point], scenario: Scenario) -> dict[str, dict[str, Seen]]:
+    """Return setting in words -> ideals. If the ideals of runs differ by seed, it takes the median, since it is compared with medians."""
+    ideals_of = {}
+    for point in world_points:
         ideals: list[dict[str, Seen]] = []
         for run in point.runs:
             record = read_json(directory / "raw" / run["run"] / "run.json", "take it from a copy, or run the case again")
             ideals.append(expected(record, scenario.workload.slices, scenario.workload.outstanding, run))
-        common = [id for id in (ideals[0] if ideals else {}) if all(id in one for one in ideals)]
-        made[point.where] = {id: sorted((one[id] for one in ideals), key=lambda seen: seen.value)[len(ideals) // 2] for id in common}
-    return made
+        common = [id for id in (ideals[0] if ideals else {}) if all(id in ideal for ideal in ideals)]
+        middle = len(ideals) // 2
+        ideals_of[point.where] = {id: sorted((ideal[id] for ideal in ideals), key=lambda seen: seen.value)[middle] for id in common}
+    return ideals_of
 
 
 def _trust(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What a reader needs to weigh a world's figures."""
+    """Return what a reader needs to weigh the figures of a world."""
     return {
         "runs": len(runs),
         "seeds": len({run["seed"] for run in runs}),
@@ -94,14 +95,14 @@ def _trust(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def concluded(out: Path) -> list[dict[str, Any]]:
-    """Every ``case.json`` that there is, in the order of the set."""
+    """Return every existing ``case.json``, in the order of the set."""
     return series.concluded(out, CASES, CASE)
 
 
-def exit_status(made: Sequence[Mapping[str, Any]], asked: Sequence[str] = ()) -> int:
-    """1 if a row of these cases (all without any) differs without a cause or lacks data, if a run failed, or if nothing could be judged."""
-    mine = [case for case in made if not asked or case["id"] in asked]
-    bad = any(row["verdict"] in (DIFFERS, NO_DATA) for case in mine for row in case["rows"])
-    bad = bad or any(case["trouble"] or not case["rows"] for case in mine)
-    bad = bad or any(world["failed"] for case in mine for world in case["worlds"].values())
-    return int(bad or not mine)
+def exit_status(conclusions: Sequence[Mapping[str, Any]], ids: Sequence[str] = ()) -> int:
+    """Return 1 if, in the cases ``ids`` (default: all), a row differs without a cause or lacks data, a run failed, or rows are missing."""
+    selected = [case for case in conclusions if not ids or case["id"] in ids]
+    bad = any(row["verdict"] in (DIFFERS, NO_DATA) for case in selected for row in case["rows"])
+    bad = bad or any(case["trouble"] or not case["rows"] for case in selected)
+    bad = bad or any(world["failed"] for case in selected for world in case["worlds"].values())
+    return int(bad or not selected)

@@ -1,6 +1,6 @@
-"""What a world showed: the figures of a case, over its seeds, from a results directory. Theory comes in the same shape.
+"""Reads the figures of a case in one world, over its seeds, from a results directory. Theory's figures have the same form.
 
-Times are pooled over the seeds, so that a percentile has the samples it needs; all else is the median over them.
+Times are pooled over the seeds, so that a percentile has enough samples. Every other figure is the median over the seeds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from scenarios.sets.paper.claims import Run, value_of
 
 MEDIAN, TAIL, COUNT = "median", "tail", "count"
 BOUNDS = {MEDIAN: 0.05, TAIL: 0.15, COUNT: 0.05}
-"""How far two columns may part, by kind of figure (the issue's; a count is held to a median's)."""
+"""How far two columns may differ, by kind of figure (from the issue; the bound of a count is that of a median)."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,14 @@ FIGURES = {
         Figure("lost", "packets lost", "%", COUNT),
     )
 }
-"""In the order of the table. ``p50`` to ``p99`` are of steps, or of messages where there are no steps."""
+"""In the order of the table. ``p50`` to ``p99`` are times of steps, or of messages if there are no steps."""
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A figure. ``n``: samples that it is of. ``counts``: of each run, where it is a share of packets; ``values``: of each run, where it is
-    one of a failure, of which a run has but one."""
+    """A figure. ``n``: its number of samples. ``counts``: those of each run, for a share of packets. ``values``: those of each run, for a
+    figure of a failure, which a run has once."""
 
     value: float
     n: int = 0
@@ -66,62 +66,62 @@ class Seen:
 
 @dataclass(frozen=True)
 class Point:
-    """A case at one setting: figure -> what was seen."""
+    """The figures of a case at one setting."""
 
     where: str  # the setting in words; "" without a sweep
     figures: dict[str, Seen]
-    runs: tuple[Run, ...] = ()  # that ended well
+    runs: tuple[Run, ...] = ()  # those that ended well
 
 
 def points(stored: Stored) -> list[Point]:
-    """One per setting, in the scenario's order; of runs that ended well. Raises :class:`scenarios.figures.stored.ResultsError`."""
-    made = []
+    """Return one point per setting, in order, from runs that ended well. Raises :class:`scenarios.figures.stored.ResultsError`."""
+    result = []
     for variant in stored.variants:
         runs = [run for run in variant.runs if run["outcome"] == "done" and not run["wrong"]]
-        where = variant.settings_words.strip().replace("\n", ", ")
-        made.append(Point(where, figures_of(runs, times_of(variant, runs)) if runs else {}, tuple(runs)))
-    return made
+        setting = variant.settings_words.strip().replace("\n", ", ")
+        result.append(Point(setting, figures_of(runs, times_of(variant, runs)) if runs else {}, tuple(runs)))
+    return result
 
 
 def times_of(stored: Stored, runs: Sequence[Run]) -> pd.Series[Any]:
-    """Of all steps of all runs, or of all messages but each flow's first, as many as it has in flight: those are posted at once, before
-    anything waits, and take less than any after them. ns.
+    """Return the times of all steps, or of all messages, in ns. The first messages of a flow, as many as it has in flight, are left out:
+    they are posted before any queue builds up, and take less time than later ones.
     """
-    found: list[pd.Series[Any]] = []
+    series: list[pd.Series[Any]] = []
     first = int(stored.manifest["scenario"].get("workload", {}).get("outstanding", 0))
     for run in runs:
         if run["steps"]:
-            found.append(stored.step_times(dict(run)))
+            series.append(stored.step_times(dict(run)))
         else:
             rows = stored.rows("messages", dict(run))
             rows = rows[rows["number"] >= first]
-            found.append(rows["end_ns"] - rows["start_ns"])
-    return pd.concat(found, ignore_index=True)
+            series.append(rows["end_ns"] - rows["start_ns"])
+    return pd.concat(series, ignore_index=True)
 
 
 def figures_of(runs: Sequence[Run], times: pd.Series[Any]) -> dict[str, Seen]:
-    """What these runs, which differ in their seeds alone, can say."""
-    made: dict[str, Seen] = {}
-    broken = any(run.get("failovers") for run in runs)
-    if not broken:  # times with and without a cable are two things: no percentile is of both
+    """Return the figures of runs that differ in their seeds alone."""
+    result: dict[str, Seen] = {}
+    has_failure = any(run.get("failovers") for run in runs)
+    if not has_failure:  # times with and without a cable must not be mixed in a percentile
         for id, q in PERCENTILES.items():
             value = percentile(times, q)
             if value is not None:
-                made[id] = Seen(float(value), len(times))
-    told: dict[str, Key] = _OF_FAILURES if broken else {"goodput": goodput}  # broken, it is of both things as well
-    for id, figure in told.items():
+                result[id] = Seen(float(value), len(times))
+    single_figures: dict[str, Key] = _FAILURE_FIGURES if has_failure else {"goodput": goodput}  # a failure mixes goodput, too
+    for id, figure in single_figures.items():
         values = [value for value in (value_of(run, figure) for run in runs) if value is not None]
-        if len(values) == len(runs):  # a median of what some runs lack would be of other runs than the rest
-            made[id] = Seen(statistics.median(values), len(values), values=tuple(values) if broken else ())
+        if len(values) == len(runs):  # if runs lack the figure, its median would be of other runs than those of other figures
+            result[id] = Seen(statistics.median(values), len(values), values=tuple(values) if has_failure else ())
     for id in ("marked", "trimmed", "lost"):
         counts = tuple(int(run["packets"][id]) for run in runs)
         share = statistics.median(100 * n / run["packets"]["sent"] for n, run in zip(counts, runs, strict=True))
-        made[id] = Seen(share, sum(int(run["packets"]["sent"]) for run in runs), counts)
-    return made
+        result[id] = Seen(share, sum(int(run["packets"]["sent"]) for run in runs), counts)
+    return result
 
 
 def goodput(run: Run) -> float | None:
-    """Bus bandwidth of a collective, payload of all flows together; bits/s."""
+    """Return the bus bandwidth of a collective, or the payload rate of all flows together, in bits/s."""
     if run["steps"]:
         return value_of(run, "busbw_bps")
     rates = [group["goodput_bps"] for group in run.get("groups", {}).values()]
@@ -129,16 +129,16 @@ def goodput(run: Run) -> float | None:
 
 
 def since(key: str) -> Callable[[Run], float | None]:
-    """From the first fault to what ``failovers`` says under ``key``, ns."""
+    """Make a figure: time from the first fault to the value of ``key`` in ``failovers``, ns."""
 
-    def took(run: Run) -> float | None:
-        at, then = value_of(run, "failovers.0.at_ns"), value_of(run, f"failovers.0.{key}")
-        return None if at is None or then is None else then - at
+    def duration_ns(run: Run) -> float | None:
+        fault_ns, event_ns = value_of(run, "failovers.0.at_ns"), value_of(run, f"failovers.0.{key}")
+        return None if fault_ns is None or event_ns is None else event_ns - fault_ns
 
-    return took
+    return duration_ns
 
 
-_OF_FAILURES: dict[str, Key] = {
+_FAILURE_FIGURES: dict[str, Key] = {
     "healthy": "failure_cost.healthy_step_ns",
     "slowest": "step_time_ns.max",
     "left": since("last_on_dead_path_ns"),

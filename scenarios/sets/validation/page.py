@@ -1,6 +1,6 @@
-"""What a person sees of a validation: a table for the terminal, ``validation.html`` (self-contained), ``.json``, ``.csv`` and one plot.
+"""Writes the output of a validation: a table for the terminal, ``validation.html`` (self-contained), ``.json``, ``.csv`` and one plot.
 
-From ``case.json`` files alone: the same files give the same bytes.
+It reads ``case.json`` files only: the same files give the same bytes.
 """
 
 from __future__ import annotations
@@ -32,76 +32,76 @@ WORDS = {
 }
 _UNITS = {"ns": (1e-6, "ms", ",.1f"), "bit/s": (1e-6, "Mb/s", ".2f"), "%": (1.0, "%", ".3g")}
 
-Made = Mapping[str, Any]
+Conclusion = Mapping[str, Any]
 
 
-def shown(value: float | None, unit: str) -> str:
-    """A figure for people, with its unit; a dash where there is none."""
+def format_value(value: float | None, unit: str) -> str:
+    """Write a figure with its unit; a dash if there is none."""
     if value is None:
         return "–"
     factor, name, form = _UNITS[unit]
     return f"{format(value * factor, form)} {name}"
 
 
-def off(row: Made, of: str, against: str) -> str:
-    """How far one column is off another; "" where they are not held against each other."""
+def deviation(row: Conclusion, of: str, against: str) -> str:
+    """Write how far one column deviates from another; "" if they are not compared."""
     for parting in row["partings"]:
         if (parting["of"], parting["from"]) == (of, against):
             return "from zero" if parting["by"] is None else f"{100 * parting['by']:+.1f} %"
     return ""
 
 
-def place(case: Made, row: Made) -> str:
+def place(case: Conclusion, row: Conclusion) -> str:
     return str(case["id"]) + (f", {row['where']}" if row["where"] else "")
 
 
-def doubtful(case: Made) -> bool:
+def doubtful(case: Conclusion) -> bool:
     return any(world["not_trustworthy"] for world in case["worlds"].values())
 
 
-def table(made: Sequence[Made]) -> Any:
-    """A row per figure, for the terminal."""
+def table(conclusions: Sequence[Conclusion]) -> Any:
+    """Return a table for the terminal, one row per figure."""
     from rich.text import Text
 
     rows: list[list[terminal.Cell] | None] = []
-    for case in made:
-        last = ""
+    for case in conclusions:
+        last_label = ""
         for row in case["rows"]:
-            at = place(case, row)
+            label = place(case, row)
             verdict = Text.assemble((row["verdict"], _STYLE[row["verdict"]]), (f"\n{row['why']}" if row["why"] else "", "dim"))
-            values = [shown(row[column], row["unit"]) for column in COLUMNS]
-            parted = [off(row, SIMULATED, THEORY), off(row, EMULATED, SIMULATED) or off(row, EMULATED, THEORY)]
-            rows.append(["" if at == last else at, row["title"], *values, *parted, verdict])
-            last = at
+            values = [format_value(row[column], row["unit"]) for column in COLUMNS]
+            deviations = [deviation(row, SIMULATED, THEORY), deviation(row, EMULATED, SIMULATED) or deviation(row, EMULATED, THEORY)]
+            rows.append(["" if label == last_label else label, row["title"], *values, *deviations, verdict])
+            last_label = label
         rows.append(None)
     heads = ("case", "figure", "theory", "simulated", "emulated", "sim. off\ntheory", "emu. off\nsim.", "verdict")
     return terminal.table(heads, rows, title="Theory, simulation, emulation", words=("case", "figure", "verdict"))
 
 
-def notes(made: Sequence[Made]) -> list[str]:
-    """What is to be told beside the rows: what could not be read, and runs that are not to be believed."""
-    out = [f"{case['id']}: {line}" for case in made for line in case["trouble"]]
-    for case in made:
+def notes(conclusions: Sequence[Conclusion]) -> list[str]:
+    """Return lines to show beside the rows: files that could not be read, and runs that are not trustworthy."""
+    lines = [f"{case['id']}: {line}" for case in conclusions for line in case["trouble"]]
+    for case in conclusions:
         for name, world in case["worlds"].items():
-            out += [f"{case['id']}, {name}: {line}" for line in world["doubts"]]
-    return out
+            lines += [f"{case['id']}, {name}: {line}" for line in world["doubts"]]
+    return lines
 
 
-def summary_line(made: Sequence[Made]) -> str:
-    rows = [row for case in made for row in case["rows"]]
-    told = ", ".join(f"{number} {WORDS[verdict]}" for verdict, number in counts_of(rows).items() if number or verdict in (AGREES, DIFFERS))
-    return f"{len(rows)} figures in {len(made)} case{'s' if len(made) != 1 else ''}: {told}"
+def summary_line(conclusions: Sequence[Conclusion]) -> str:
+    rows = [row for case in conclusions for row in case["rows"]]
+    counts = ", ".join(f"{n} {WORDS[verdict]}" for verdict, n in counts_of(rows).items() if n or verdict in (AGREES, DIFFERS))
+    return f"{len(rows)} figures in {len(conclusions)} case{'s' if len(conclusions) != 1 else ''}: {counts}"
 
 
 def write_page(out: Path) -> Path:
-    """Write page, data, table and plot from what is concluded in a directory; returns the page."""
+    """Write page, data, table and plot from the conclusions in a directory; return the path of the page."""
     from scenarios.figures.rows import table as frame_of
     from scenarios.show.html import embedded, rendered
 
-    made, form = concluded(out), read_form(out)
-    rows = [row for case in made for row in case["rows"]]
+    conclusions, form = concluded(out), read_form(out)
+    rows = [row for case in conclusions for row in case["rows"]]
     bounds = dict(BOUNDS)
-    write_json(out / DATA, {"format": FORMAT, **form.to_dict(), "bounds": bounds, "counts": counts_of(rows), "cases": made})
+    write_json(out / DATA, {"format": FORMAT, **form.to_dict(), "bounds": bounds, "counts": counts_of(rows), "cases": conclusions})
     flat = [
         {
             **{key: row[key] for key in ("case", "where", "figure", "unit", *COLUMNS, "bound", "verdict", "why")},
@@ -110,18 +110,21 @@ def write_page(out: Path) -> Path:
         for row in rows
     ]
     frame_of(flat, floats=COLUMNS).to_csv(out / TABLE, index=False)
-    images = [embedded(path) for path in plot.draw(made, out) if path.suffix == ".png"]
-    cases = [{**case, "doubtful": doubtful(case), "shown": [_shown(row) for row in case["rows"]], "told": notes([case])} for case in made]
-    values = {"cases": cases, "line": summary_line(made), "quick": form.quick, "marks": MARKS, "images": images, "bounds": bounds}
+    images = [embedded(path) for path in plot.draw(conclusions, out) if path.suffix == ".png"]
+    cases = [
+        {**case, "doubtful": doubtful(case), "shown": [_formatted_row(row) for row in case["rows"]], "told": notes([case])}
+        for case in conclusions
+    ]
+    values = {"cases": cases, "line": summary_line(conclusions), "quick": form.quick, "marks": MARKS, "images": images, "bounds": bounds}
     text = rendered(Path(__file__).parent / "validation.html.j2", **values)
     path = out / NAME
     path.write_text(text, encoding="utf-8")
     return path
 
 
-def _shown(row: Made) -> dict[str, Any]:
+def _formatted_row(row: Conclusion) -> dict[str, Any]:
     return {
         **row,
-        "values": [shown(row[column], row["unit"]) for column in COLUMNS],
-        "parted": [off(row, SIMULATED, THEORY), off(row, EMULATED, SIMULATED) or off(row, EMULATED, THEORY)],
+        "values": [format_value(row[column], row["unit"]) for column in COLUMNS],
+        "parted": [deviation(row, SIMULATED, THEORY), deviation(row, EMULATED, SIMULATED) or deviation(row, EMULATED, THEORY)],
     }

@@ -106,7 +106,7 @@ def test_a_dead_t1_is_told_link_by_link_then_as_a_switch_and_denied_by_nobody() 
     assert world.cluster.entries == set()
     world.model.rate.clear()
     world.play(80)
-    assert world.mapping.found == {} == world.mapping.fading
+    assert world.mapping.findings == {} == world.mapping.fading
     after = [said for said in world.said() if said[2] == "clear"]
     assert sorted(on for _, on, _ in after) == ["p2-t0-0:p2-t1-1", "p2-t0-1:p2-t1-1", "p2-t1-1"] and world.said()[-1][2] == "clear"
     assert all(line["lost"] == 0 < line["sent"] for line in world.lines if line.get("state") == "clear")

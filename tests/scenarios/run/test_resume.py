@@ -13,8 +13,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from scenarios.run.resume import held
-from scenarios.run.runner import How, Runner, results_directory
+from scenarios.run.resume import directory_lock
+from scenarios.run.runner import Runner, RunOptions, results_directory
 from scenarios.schema.scenario import ScenarioError
 from testbed.cli.run import parse_seeds
 from testbed.errors import UserError
@@ -36,7 +36,7 @@ def runner(directory: Path, clusters: list[FakeCluster], overrides: list[str] | 
         return clusters[-1]
 
     scenario = small(directory.parent, overrides=overrides or (), seeds=[1, 2])
-    return Runner(scenario, directory, factory, How(resume=resume))
+    return Runner(scenario, directory, factory, RunOptions(resume=resume))
 
 
 def agents(clusters: list[FakeCluster]) -> list[tuple[str, int]]:
@@ -143,7 +143,7 @@ def test_where_nothing_was_begun(tmp_path: Path) -> None:
 
 
 def _hold(directory: str, ready: Any) -> None:
-    with held(Path(directory)):
+    with directory_lock(Path(directory)):
         ready.set()
         os.kill(os.getpid(), 19)  # stopped, until it is killed
 
@@ -160,7 +160,7 @@ def test_two_do_not_write_into_one_directory_and_a_killed_one_lets_go(tmp_path: 
     finally:
         other.kill()
         other.join()
-    with held(tmp_path):
+    with directory_lock(tmp_path):
         pass
 
 

@@ -160,7 +160,7 @@ def test_flows_begin_when_due_and_end_with_the_run(tmp_path: Path) -> None:
     run.start(10**9)
     second = 10**9
     run.tick(second)
-    assert [flow.begun for flow in cluster.flows] == [True, False, False] and run.look_at <= 2 * second
+    assert [flow.begun for flow in cluster.flows] == [True, False, False] and run.next_check_ns <= 2 * second
     run.tick(3 * second - 1)
     assert not cluster.flows[1].begun
     run.tick(3 * second)

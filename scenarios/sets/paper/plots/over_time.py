@@ -17,19 +17,19 @@ from scenarios.show.plots.goodput import capacity, series
 from scenarios.show.plots.style import FAULT, FLOWS, colour_and_marker, fault_bands, figure, save
 
 BINS = 100
-"""About as many points as a column can show."""
+"""About as many points as the width of a column can show."""
 
 
 def loss_times(stored: Stored, run: dict[str, Any]) -> Any:
-    """When packets were found lost on the way, seconds since the run's first measured step or t0, as an array in order."""
+    """Return when packets were found lost on the way, in seconds since the first measured step or t0, as a sorted array."""
     events = stored.events
     begin = stored.begin_ns(run)
     if begin is None or not len(events):
         return np.array([])
-    mine = events[(events["run"] == run["run"]) & (events["kind"] == "loss")]
-    rules = [json.loads(detail or "{}").get("rule") for detail in mine["detail"]]
-    found = mine.loc[[rule not in NO_LOSS for rule in rules], "t_ns"] if len(mine) else mine["t_ns"]
-    return np.sort((found.to_numpy(dtype="int64") - begin) / 1e9)
+    run_events = events[(events["run"] == run["run"]) & (events["kind"] == "loss")]
+    rules = [json.loads(detail or "{}").get("rule") for detail in run_events["detail"]]
+    times_ns = run_events.loc[[rule not in NO_LOSS for rule in rules], "t_ns"] if len(run_events) else run_events["t_ns"]
+    return np.sort((times_ns.to_numpy(dtype="int64") - begin) / 1e9)
 
 
 def _legend(fig: Any, colour: str, theory: str) -> None:
@@ -45,50 +45,50 @@ def _legend(fig: Any, colour: str, theory: str) -> None:
 
 
 def _first_runs(stored: Mapping[str, Stored]) -> list[tuple[Stored, dict[str, Any]]]:
-    """Of every part and placement the first seed's run of MRC."""
-    out = []
-    for one in stored.values():
-        seen: set[str] = set()
-        for run in one.runs:
-            if run["transport"] == "mrc" and run["placement"] not in seen:
-                seen.add(run["placement"])
-                out.append((one, run))
-    return out
+    """Return the first seed's run of MRC for every part and placement."""
+    runs = []
+    for results in stored.values():
+        placements: set[str] = set()
+        for run in results.runs:
+            if run["transport"] == "mrc" and run["placement"] not in placements:
+                placements.add(run["placement"])
+                runs.append((results, run))
+    return runs
 
 
 def jobs(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
-    """Per part and placement: a job's goodput in % of ideal with what theory leaves, and packets found lost, over time."""
-    drawn = [(one, run, s) for one, run in _first_runs(stored) if (s := series(one, run, int(run["measured_ns"]))) is not None]
-    if not drawn:
+    """Draw, per part and placement, a job's goodput in % of ideal with what theory leaves, and packets found lost, over time."""
+    panels = [(part, run, xy) for part, run in _first_runs(stored) if (xy := series(part, run, int(run["measured_ns"]))) is not None]
+    if not panels:
         return []
     colour = colour_and_marker("mrc")[0]
-    ratios = [2.0, 1.0] * len(drawn)
-    with figure(2 * len(drawn), 0.9 + 1.75 * len(drawn), squeeze=False, gridspec_kw={"height_ratios": ratios}) as (fig, axes):
-        for at, (one, run, (x, y)) in enumerate(drawn):
-            top, low = axes[2 * at, 0], axes[2 * at + 1, 0]
-            last = float(x[-1]) * 1.02
-            begin = one.begin_ns(run) or 0
-            for ax in (top, low):
-                fault_bands(ax, one.outages(run), begin, last)
-                ax.set_xlim(0, last)
-            left, share = capacity(one, run, begin, last)
-            top.plot(left, share, color="black", linewidth=0.8, linestyle="--")
+    ratios = [2.0, 1.0] * len(panels)
+    with figure(2 * len(panels), 0.9 + 1.75 * len(panels), squeeze=False, gridspec_kw={"height_ratios": ratios}) as (fig, axes):
+        for number, (part, run, (x, y)) in enumerate(panels):
+            top, bottom = axes[2 * number, 0], axes[2 * number + 1, 0]
+            end_s = float(x[-1]) * 1.02
+            begin = part.begin_ns(run) or 0
+            for ax in (top, bottom):
+                fault_bands(ax, part.outages(run), begin, end_s)
+                ax.set_xlim(0, end_s)
+            capacity_s, capacity_share = capacity(part, run, begin, end_s)
+            top.plot(capacity_s, capacity_share, color="black", linewidth=0.8, linestyle="--")
             top.plot(x, y, color=colour, linewidth=1.1)
             top.set_ylim(0, 118)
             top.set_yticks([0, 50, 100])
             top.tick_params(labelbottom=False)
             top.set_ylabel("goodput\n[% of ideal]")
-            faults = list(dict.fromkeys(f["name"] for f in one.faults(run)))
-            what = f"{len(faults)} faults" if len(faults) > 1 else "".join(faults)
-            top.set_title(f"{what}: {run['placement']} ranks, seed {run['seed']}", pad=3, fontsize=7.5)
-            lost, _ = np.histogram(loss_times(one, run), bins=np.linspace(0, last, BINS + 1))
-            low.bar(np.linspace(0, last, BINS + 1)[:-1], lost, width=last / BINS, align="edge", color="black", linewidth=0)
-            low.set_ylabel(f"lost per\n{_shown_s(last / BINS)}")
-            low.set_ylim(0, max(4, 1.1 * lost.max(initial=0)))
-            low.yaxis.get_major_locator().set_params(integer=True, nbins=3)
+            faults = list(dict.fromkeys(f["name"] for f in part.faults(run)))
+            title = f"{len(faults)} faults" if len(faults) > 1 else "".join(faults)
+            top.set_title(f"{title}: {run['placement']} ranks, seed {run['seed']}", pad=3, fontsize=7.5)
+            lost, _ = np.histogram(loss_times(part, run), bins=np.linspace(0, end_s, BINS + 1))
+            bottom.bar(np.linspace(0, end_s, BINS + 1)[:-1], lost, width=end_s / BINS, align="edge", color="black", linewidth=0)
+            bottom.set_ylabel(f"lost per\n{_shown_s(end_s / BINS)}")
+            bottom.set_ylim(0, max(4, 1.1 * lost.max(initial=0)))
+            bottom.yaxis.get_major_locator().set_params(integer=True, nbins=3)
         axes[-1, 0].set_xlabel("time since the first measured step [s]")
         _legend(fig, colour, "what theory leaves")
-        return save(fig, directory, name, [run for _, run, _ in drawn])
+        return save(fig, directory, name, [run for _, run, _ in panels])
 
 
 def _shown_s(seconds: float) -> str:
@@ -99,14 +99,14 @@ def _shown_s(seconds: float) -> str:
 
 
 def rates(stored: Stored, run: dict[str, Any], names: Sequence[str], span_s: float) -> tuple[Any, Any]:
-    """(seconds since t0, bits/s) of some flows together, as their receivers counted."""
+    """Return (seconds since t0, bits/s) of some flows together, as counted by their receivers."""
     table = stored.rows("flows", run)
-    mine = table[table["flow"].isin(list(names))]
-    begin, own = stored.begin_ns(run) or 0, int(mine["bin_ns"].max()) if len(mine) else 1
-    width = own * max(1, round(span_s * 1e9 / BINS / own))
-    edges = np.arange(begin, begin + span_s * 1e9 + 1, width)
-    got, _ = np.histogram(mine["t_ns"] + own // 2, bins=edges, weights=mine["rx_bytes"])
-    return (edges[:-1] + width / 2 - begin) / 1e9, got * 8e9 / width
+    bins = table[table["flow"].isin(list(names))]
+    begin_ns, bin_ns = stored.begin_ns(run) or 0, int(bins["bin_ns"].max()) if len(bins) else 1
+    width_ns = bin_ns * max(1, round(span_s * 1e9 / BINS / bin_ns))
+    edges = np.arange(begin_ns, begin_ns + span_s * 1e9 + 1, width_ns)
+    received_bytes, _ = np.histogram(bins["t_ns"] + bin_ns // 2, bins=edges, weights=bins["rx_bytes"])
+    return (edges[:-1] + width_ns / 2 - begin_ns) / 1e9, received_bytes * 8e9 / width_ns
 
 
 def _span_s(run: dict[str, Any]) -> float:
@@ -115,18 +115,18 @@ def _span_s(run: dict[str, Any]) -> float:
 
 
 def host_ports(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
-    """What the host whose ports fail sends and receives, beside what its live ports carry."""
-    made = [(one, run) for one, run in _first_runs(stored) if run.get("ports")]
-    if not made:
+    """Draw what the host with failing ports sends and receives, and what its live ports carry."""
+    runs = [(results, run) for results, run in _first_runs(stored) if run.get("ports")]
+    if not runs:
         return []
-    one, run = made[0]
-    host, fabric = run["ports"][0]["host"], one.fabric(run)
+    results, run = runs[0]
+    host, fabric = run["ports"][0]["host"], results.fabric(run)
     line, span = next(iter(run["flows"].values()))["line_bps"], _span_s(run)
-    begin, outages = one.begin_ns(run) or 0, one.outages(run)
+    begin, outages = results.begin_ns(run) or 0, results.outages(run)
     with figure(2, 3.1, sharex=True, sharey=True) as (fig, axes):
         for ax, direction, end in zip(axes, ("sends", "receives"), ("src", "dst"), strict=True):
             names = [flow for flow, row in run["flows"].items() if row[end] == host]
-            x, y = rates(one, run, names, span)
+            x, y = rates(results, run, names, span)
             fault_bands(ax, outages, begin, span)
             edges = [0.0, *sorted({(t - begin) / 1e9 for o in outages for t in (o.begin, o.end) if 0 < (t - begin) / 1e9 < span}), span]
             for a, b in pairwise(edges):
@@ -142,22 +142,22 @@ def host_ports(stored: Mapping[str, Stored], directory: Path, name: str) -> list
 
 
 def _live(fabric: Any, host: str, dead: frozenset[str]) -> float:
-    """Share of a host's NIC ports that are up."""
-    mine = [link.name for link in fabric.links if link.kind == "nic" and link.a.node == host]
-    return sum(link not in dead for link in mine) / len(mine)
+    """Return the share of a host's NIC ports that are up."""
+    ports = [link.name for link in fabric.links if link.kind == "nic" and link.a.node == host]
+    return sum(link not in dead for link in ports) / len(ports)
 
 
 def lossy_throughput(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
-    """Goodput of every flow while one path loses packets."""
-    made = [(one, run) for one, run in _first_runs(stored) if run.get("flows")]
-    if not made:
+    """Draw the goodput of every flow while one path loses packets."""
+    runs = [(results, run) for results, run in _first_runs(stored) if run.get("flows")]
+    if not runs:
         return []
-    one, run = made[0]
-    span, begin = _span_s(run), one.begin_ns(run) or 0
+    results, run = runs[0]
+    span, begin = _span_s(run), results.begin_ns(run) or 0
     with figure(1, 2.2) as (fig, ax):
-        fault_bands(ax, one.outages(run), begin, span)
+        fault_bands(ax, results.outages(run), begin, span)
         for (flow, row), colour in zip(run["flows"].items(), FLOWS, strict=False):
-            x, y = rates(one, run, [flow], span)
+            x, y = rates(results, run, [flow], span)
             ax.plot(x, 100 * y / row["line_bps"], color=colour, linewidth=1.1, label=f"{row['src']} to {row['dst']}")
         for fault in run["failovers"]:
             ax.annotate(
@@ -180,37 +180,37 @@ def lossy_throughput(stored: Mapping[str, Stored], directory: Path, name: str) -
 
 
 def start_up(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
-    """Packets lost so far, per queue pair, since traffic began: a line per seed."""
-    one = stored["main"]
-    made = [(run, _since_traffic(one, run)) for run in one.runs if run["transport"] == "mrc"]
-    made = [(run, times) for run, times in made if len(times)]
-    if not made:
+    """Draw packets lost so far, per queue pair, since traffic began: a line per seed."""
+    results = stored["main"]
+    runs = [(run, _since_traffic(results, run)) for run in results.runs if run["transport"] == "mrc"]
+    runs = [(run, times) for run, times in runs if len(times)]
+    if not runs:
         return []
     colour = colour_and_marker("mrc")[0]
     styles = ("-", "--", ":", "-.")
     with figure(1, 2.3) as (fig, ax):
-        end = 1.15 * max(float(times[-1]) for _, times in made)
-        for number, (run, times) in enumerate(made):
+        end = 1.15 * max(float(times[-1]) for _, times in runs)
+        for number, (run, times) in enumerate(runs):
             y = np.arange(1, len(times) + 1) / run["ranks"]
             dead, found = run["dead_at_start"]["evs"], run["dead_at_start"]["found"]
-            said = f"seed {run['seed']}: {found} of {dead} dead paths found"
-            ax.step([0, *times, end], [0, *y, y[-1]], where="post", color=colour, linestyle=styles[number % 4], linewidth=1.1, label=said)
+            label = f"seed {run['seed']}: {found} of {dead} dead paths found"
+            ax.step([0, *times, end], [0, *y, y[-1]], where="post", color=colour, linestyle=styles[number % 4], linewidth=1.1, label=label)
         ax.axhline(5, color="black", linewidth=0.8, linestyle=":")
         ax.annotate("paper: less than 5", (0, 5), xytext=(3, 2), textcoords="offset points", fontsize=6.5)
         ax.set_xlim(0, end)
         ax.set_ylim(0, None)
         ax.set_xlabel("time since traffic began [s]")
         ax.set_ylabel("packets lost so far\nper queue pair")
-        ax.set_title(f"Start of a job with dead paths, {made[0][0]['ranks']} queue pairs", pad=3)
+        ax.set_title(f"Start of a job with dead paths, {runs[0][0]['ranks']} queue pairs", pad=3)
         fig.legend(loc="outside lower left", fontsize=6.5)
-        return save(fig, directory, name, [run for run, _ in made])
+        return save(fig, directory, name, [run for run, _ in runs])
 
 
 def _since_traffic(stored: Stored, run: dict[str, Any]) -> Any:
-    """Times of losses since the first packet of any rank, warm-up included, s."""
+    """Return times of losses since the first packet of any rank, warm-up included, in s."""
     steps: pd.DataFrame = stored.table("steps")
-    mine = steps[steps["run"] == run["run"]]
+    run_steps = steps[steps["run"] == run["run"]]
     times, begin = loss_times(stored, run), stored.begin_ns(run)
-    if begin is None or mine.empty:
+    if begin is None or run_steps.empty:
         return times
-    return times + (begin - int(mine["start_ns"].min())) / 1e9
+    return times + (begin - int(run_steps["start_ns"].min())) / 1e9

@@ -1,4 +1,4 @@
-"""Figures of points: bandwidth over message sizes, an incast's shares, two hosts, and the sizes of fabrics. From summaries alone."""
+"""Figures of points: bandwidth over message sizes, an incast's shares, two hosts, and the sizes of fabrics. From summaries only."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from scenarios.show.plots.style import FLOWS, colour_and_marker, figure, save
 SIZE, LOSS = "workload.message_bytes", "fault.0.probability"
 
 
-def middle(values: Sequence[float]) -> tuple[float, list[list[float]]]:
-    """(median, error bar down to the least and up to the largest)."""
+def median_and_error(values: Sequence[float]) -> tuple[float, list[list[float]]]:
+    """Return (median, error bar from the least to the largest value)."""
     median = statistics.median(values)
     return median, [[median - min(values)], [max(values) - median]]
 
 
-def seeds_words(runs: Sequence[Mapping[str, Any]]) -> str:
-    """``n = 3 seeds``."""
+def seeds_text(runs: Sequence[Mapping[str, Any]]) -> str:
+    """Write the number of seeds: ``n = 3 seeds``."""
     n = len({run["seed"] for run in runs})
     return f"n = {n} seed{'s' if n != 1 else ''}"
 
 
 def sizes(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
-    """Bus bandwidth in % of ideal over message sizes, a line per transport; a panel per loss rate if one is swept."""
+    """Draw bus bandwidth in % of ideal over message sizes, a line per transport; a panel per loss rate if it is swept."""
     runs = stored["main"].runs
     losses = list(dict.fromkeys(run["settings"].get(LOSS) for run in runs))
     transports = list(dict.fromkeys(run["transport"] for run in runs))
@@ -40,22 +40,22 @@ def sizes(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path
                 colour, marker = colour_and_marker(transport)
                 points = []
                 for size in dict.fromkeys(run["settings"][SIZE] for run in runs):
-                    mine = [r for r in runs if (r["transport"], r["settings"][SIZE], r["settings"].get(LOSS)) == (transport, size, loss)]
-                    told = [100 * s for r in mine if (s := bus_share(r)) is not None]
-                    if told:
-                        points.append((parse_size(size), *middle(told), any(r["outcome"] != "done" for r in mine)))
+                    group = [r for r in runs if (r["transport"], r["settings"][SIZE], r["settings"].get(LOSS)) == (transport, size, loss)]
+                    shares = [100 * s for r in group if (s := bus_share(r)) is not None]
+                    if shares:
+                        points.append((parse_size(size), *median_and_error(shares), any(r["outcome"] != "done" for r in group)))
                 if not points:
                     continue
                 points.sort(key=lambda p: p[0])
                 x, y = [p[0] for p in points], [p[1] for p in points]
                 ax.plot(x, y, color=colour, marker=marker, markersize=4, linewidth=1.1, label=transport, clip_on=False, zorder=3)
-                for size, value, bar, late in points:
+                for size, value, bar, out_of_time in points:
                     ax.errorbar([size], [value], yerr=bar, color=colour, linewidth=0.7, capsize=1.5)
-                    if late:
+                    if out_of_time:
                         ax.annotate(
                             "out of time", (size, value), xytext=(0, 4), textcoords="offset points", fontsize=5.5, color=colour, ha="right"
                         )
-            ax.set_title((f"{100 * loss:g} % loss, " if loss is not None else "") + seeds_words(runs), pad=3, fontsize=7.5)
+            ax.set_title((f"{100 * loss:g} % loss, " if loss is not None else "") + seeds_text(runs), pad=3, fontsize=7.5)
             ax.set_xscale("log", base=2)
             ticks = sorted({parse_size(run["settings"][SIZE]) for run in runs})
             ax.set_xticks(ticks, [_shown(tick) for tick in ticks])
@@ -74,45 +74,45 @@ def _shown(size: int) -> str:
 
 
 def incast(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
-    """Per transport: what each of the incast's flows got of an equal share, and what the victim kept of what it has alone."""
+    """Draw, per transport, goodput of the incast's flows in equal shares, and of the victim as a share of what it has alone."""
     runs = [run for run in stored["main"].runs if run.get("groups", {}).get("victim")]
     if not runs:
         return []
     transports = list(dict.fromkeys(run["transport"] for run in runs))
-    with figure(2, 3.2, sharex=True) as (fig, (top, low)):
-        for at, transport in enumerate(transports):
+    with figure(2, 3.2, sharex=True) as (fig, (top, bottom)):
+        for x, transport in enumerate(transports):
             colour, marker = colour_and_marker(transport)
-            mine = [run for run in runs if run["transport"] == transport]
-            for run in mine:
-                got = [f["share"] for f in run["flows"].values() if f["group"] == "incast" and f["share"] is not None]
+            transport_runs = [run for run in runs if run["transport"] == transport]
+            for run in transport_runs:
+                shares = [f["share"] for f in run["flows"].values() if f["group"] == "incast" and f["share"] is not None]
                 top.plot(
-                    [at + 0.06 * (i - (len(got) - 1) / 2) for i in range(len(got))],
-                    [100 * g * len(got) for g in sorted(got)],
+                    [x + 0.06 * (i - (len(shares) - 1) / 2) for i in range(len(shares))],
+                    [100 * share * len(shares) for share in sorted(shares)],
                     linestyle="none",
                     marker=marker,
                     markersize=3,
                     color=colour,
                     alpha=0.8,
                 )
-            kept = [100 * run["groups"]["victim"]["kept"] for run in mine if run["groups"]["victim"]["kept"] is not None]
-            if kept:
-                value, bar = middle(kept)
-                low.bar([at], [value], width=0.55, color=colour)
-                low.errorbar([at], [value], yerr=bar, color="black", linewidth=0.8, capsize=2)
-                low.annotate(f"{value:.0f} %", (at, value), xytext=(0, 3), textcoords="offset points", ha="center", fontsize=6.5)
-        for ax in (top, low):
+            kept_percents = [100 * run["groups"]["victim"]["kept"] for run in transport_runs if run["groups"]["victim"]["kept"] is not None]
+            if kept_percents:
+                value, bar = median_and_error(kept_percents)
+                bottom.bar([x], [value], width=0.55, color=colour)
+                bottom.errorbar([x], [value], yerr=bar, color="black", linewidth=0.8, capsize=2)
+                bottom.annotate(f"{value:.0f} %", (x, value), xytext=(0, 3), textcoords="offset points", ha="center", fontsize=6.5)
+        for ax in (top, bottom):
             ax.axhline(100, color="black", linewidth=0.7, linestyle=":")
             ax.set_xticks(range(len(transports)), transports)
         top.set_ylabel("incast flow\n[% of an equal share]")
         top.set_ylim(0, None)
-        low.set_ylabel("victim\n[% of alone]")
-        low.set_ylim(0, 122)
-        top.set_title(f"7 to 1, with a victim flow; {seeds_words(runs)}", pad=3)
+        bottom.set_ylabel("victim\n[% of alone]")
+        bottom.set_ylim(0, 122)
+        top.set_title(f"7 to 1, with a victim flow; {seeds_text(runs)}", pad=3)
         return save(fig, directory, name, runs)
 
 
 def pair(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
-    """Latency of a small message in base RTTs, and bandwidth with 32 KiB messages, under one T0 and across T1s."""
+    """Draw the latency of a small message in base RTTs, and bandwidth with 32 KiB messages, under one T0 and across T1s."""
     panels = (
         ("latency", "post to completion\n[base RTTs]", "groups.flows.message_ns.p50", "base_rtt_ns"),
         ("bandwidth", "goodput\n[share of line]", "groups.flows.of_line", ""),
@@ -120,36 +120,38 @@ def pair(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]
     with figure(2, 2.9, sharex=True) as (fig, axes):
         for ax, (part, label, figure_of, unit) in zip(axes, panels, strict=True):
             runs = stored[part].runs if part in stored else []
-            for at, dst in enumerate(("h1", "h4")):
-                mine = [run for run in runs if run["settings"].get("workload.flow.pair.dst") == dst]
-                seen = [(value_of(run, figure_of), value_of(run, unit) if unit else 1.0) for run in mine]
-                told = [value / of for value, of in seen if value is not None and of]
-                if told:
-                    shown, bar = middle(told)
-                    ax.errorbar([at], [shown], yerr=bar, color=FLOWS[0], marker="o", markersize=4, linewidth=0.8, capsize=2)
-                    ax.annotate(f"{shown:.2f}", (at, shown), xytext=(6, -9), textcoords="offset points", fontsize=6.5)
+            for x, dst in enumerate(("h1", "h4")):
+                pair_runs = [run for run in runs if run["settings"].get("workload.flow.pair.dst") == dst]
+                samples = [(value_of(run, figure_of), value_of(run, unit) if unit else 1.0) for run in pair_runs]
+                ratios = [value / base for value, base in samples if value is not None and base]
+                if ratios:
+                    median, bar = median_and_error(ratios)
+                    ax.errorbar([x], [median], yerr=bar, color=FLOWS[0], marker="o", markersize=4, linewidth=0.8, capsize=2)
+                    ax.annotate(f"{median:.2f}", (x, median), xytext=(6, -9), textcoords="offset points", fontsize=6.5)
             ax.axhline(1, color="black", linewidth=0.7, linestyle=":")
             ax.set_ylim(0, 1.2)
             ax.set_ylabel(label)
             ax.set_xlim(-0.5, 1.5)
             ax.set_xticks([0, 1], ["under one T0", "across T1s"])
-            ax.set_title(f"{part.capitalize()}, {seeds_words(runs)}", pad=3, fontsize=7.5)
+            ax.set_title(f"{part.capitalize()}, {seeds_text(runs)}", pad=3, fontsize=7.5)
         return save(fig, directory, name, [run for part, *_ in panels if part in stored for run in stored[part].runs])
 
 
 def sizing(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
-    """Switches and transceivers for the paper's NICs, by how the NIC is split."""
+    """Draw switches and transceivers for the paper's NICs, by the split of the NIC."""
     from topologies.sizing import GBIT, PAPER_NICS, splits
 
-    found = splits()
-    labels = [f"{s.planes} × {s.port_rate // GBIT} Gb/s\n{s.tiers} tiers" for s in found]
+    choices = splits()
+    labels = [f"{s.planes} × {s.port_rate // GBIT} Gb/s\n{s.tiers} tiers" for s in choices]
     with figure(2, 3.2, sharex=True) as (fig, axes):
-        for ax, what, of in zip(axes, ("switches", "transceivers"), ([s.switches for s in found], [s.optics for s in found]), strict=True):
-            ax.bar(range(len(found)), [v / 1000 for v in of], width=0.6, color=[FLOWS[0] if s.tiers == 2 else "#999999" for s in found])
-            for at, value in enumerate(of):
-                ax.annotate(f"{value:,}", (at, value / 1000), xytext=(0, 2), textcoords="offset points", ha="center", fontsize=6.5)
+        columns = ([s.switches for s in choices], [s.optics for s in choices])
+        for ax, what, counts in zip(axes, ("switches", "transceivers"), columns, strict=True):
+            colours = [FLOWS[0] if s.tiers == 2 else "#999999" for s in choices]
+            ax.bar(range(len(choices)), [count / 1000 for count in counts], width=0.6, color=colours)
+            for x, value in enumerate(counts):
+                ax.annotate(f"{value:,}", (x, value / 1000), xytext=(0, 2), textcoords="offset points", ha="center", fontsize=6.5)
             ax.set_ylabel(f"{what}\n[thousands]")
-            ax.set_ylim(0, 1.18 * max(of) / 1000)
-            ax.set_xticks(range(len(found)), labels)
+            ax.set_ylim(0, 1.18 * max(counts) / 1000)
+            ax.set_xticks(range(len(choices)), labels)
         axes[0].set_title(f"Full bisection for {PAPER_NICS:,} NICs of 800 Gb/s", pad=3)
         return save(fig, directory, name, [])
