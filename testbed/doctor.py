@@ -103,8 +103,8 @@ def _open_vswitch() -> Iterator[Check]:
 def _probed() -> Iterator[Check]:
     program = ROOT / "testbed/dataplane/fabric.bpf.o"
     command = [sys.executable, "-m", "testbed.machine.probes", *([str(program)] if os.path.exists(program) else [])]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-    verdicts: dict[str, str] = json.loads(done.stdout) if done.returncode == 0 else {}
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    verdicts: dict[str, str] = json.loads(process.stdout) if process.returncode == 0 else {}
     for name, (lacking, why) in FEATURES.items():
         if name not in verdicts:
             yield Check("kernel", name, "unknown", "could not be tried", why, "first install what is missing above and below")
@@ -143,9 +143,9 @@ def tools() -> Iterator[Check]:
 
 def packages() -> Iterator[Check]:
     """Every pinned package: there, and at the version tested."""
-    want = sys.version_info[:2] >= (3, 11)
-    yield _check("Python", "python", want, platform.python_version(), "3.11 or later", "sudo make install uses Debian 12's python3")
-    wrong = []
+    recent = sys.version_info[:2] >= (3, 11)
+    yield _check("Python", "python", recent, platform.python_version(), "3.11 or later", "sudo make install uses Debian 12's python3")
+    odd = []
     pins = list(_pins())
     for name, version in pins:
         try:
@@ -154,11 +154,11 @@ def packages() -> Iterator[Check]:
             yield Check("Python", name, "missing", "not installed", f"version {version} was tested", "sudo make install")
             continue
         if have != version:
-            wrong.append(f"{name} {have} (tested: {version})")
+            odd.append(f"{name} {have} (tested: {version})")
     found = (
-        "; ".join(wrong) if wrong else f"{len(pins)} packages at the versions tested" if pins else "no requirements.txt beside the package"
+        "; ".join(odd) if odd else f"{len(pins)} packages at the versions tested" if pins else "no requirements.txt beside the package"
     )
-    yield _check("Python", "versions", not wrong, found, "other versions may behave differently", "sudo make install", "limited")
+    yield _check("Python", "versions", not odd, found, "other versions may behave differently", "sudo make install", "limited")
 
 
 def _pins() -> Iterator[tuple[str, str]]:
@@ -172,10 +172,10 @@ def engine_state() -> tuple[bool, str]:
     """(compiled, what was found) of the protocol engine as this process would import it."""
     import agents
 
-    asked = os.environ.get("MRCBED_INTERPRETED", "")
-    if asked == "stale":
+    setting = os.environ.get("MRCBED_INTERPRETED", "")
+    if setting == "stale":
         return False, "interpreted: the compiled engine is older than its source"
-    if asked not in ("", "0"):
+    if setting not in ("", "0"):
         return False, "interpreted, as MRCBED_INTERPRETED asks"
     folder = Path(agents.__path__[0], "mrc")
     modules = [f"agents.mrc.{path.stem}" for path in sorted(folder.glob("*.py")) if path.stem != "__init__" and path.stat().st_size]
@@ -188,9 +188,9 @@ def engine_state() -> tuple[bool, str]:
 
 def require_compiled() -> None:
     """End the process with one line if the engine is interpreted though this machine could compile it."""
-    compiled, found = engine_state()
+    compiled, state = engine_state()
     if not compiled and not os.environ.get("MRCBED_NO_COMPILE") and shutil.which("gcc", path=PATH):
-        sys.exit(f"mrcbed: the engine is {found}, though a C compiler is here: see build/engine.log")
+        sys.exit(f"mrcbed: the engine is {state}, though a C compiler is here: see build/engine.log")
 
 
 def built() -> Iterator[Check]:
@@ -201,10 +201,11 @@ def built() -> Iterator[Check]:
     except OSError as error:
         yield Check("build", "engine", "unknown", f"cannot be read: {error.strerror}", why, "use sudo")
     program = ROOT / "testbed/dataplane/fabric.bpf.o"
-    there = os.path.exists(program)
+    present = os.path.exists(program)
     why = "the switches' programs"
     lacking: Status = "limited" if shutil.which("clang", path=PATH) else "missing"  # a run can compile it itself, with clang
-    yield _check("build", "eBPF object", there, str(program.relative_to(ROOT)) if there else "not built", why, "sudo make install", lacking)
+    where = str(program.relative_to(ROOT)) if present else "not built"
+    yield _check("build", "eBPF object", present, where, why, "sudo make install", lacking)
     isal = importlib.util.find_spec("isal") is not None
     yield _check(
         "build", "isal", isal, "present" if isal else "absent", "checksums in an eighth of zlib's time", "sudo make install", "limited"
@@ -301,16 +302,16 @@ GROUPS: tuple[Callable[[], Iterator[Check]], ...] = (machine, kernel, tools, pac
 
 def examine() -> list[Check]:
     """Every check. Never raises."""
-    found: list[Check] = []
+    checks: list[Check] = []
     for group in GROUPS:
         try:
-            found.extend(group())
+            checks.extend(group())
         except Exception as error:  # a doctor that dies of a symptom helps nobody
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            found.append(
+            checks.append(
                 Check(group.__name__, "(check failed)", "unknown", reason, "the rest of this group was not checked", "please report it")
             )
-    return found
+    return checks
 
 
 def well(checks: list[Check]) -> bool:

@@ -53,7 +53,7 @@ def refusal(error: BaseException) -> int | None:
     """The errno, one of :data:`FIXES`, of the machine's refusal that ``error`` comes from; None if it comes from anything else."""
     if isinstance(error, OSError) and error.errno in FIXES:
         return error.errno
-    if isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY):
+    if isinstance(error, MemoryError) or any(text in str(error) for text in _NO_MEMORY):
         return errno.ENOMEM
     return None
 
@@ -68,6 +68,6 @@ def explain(error: BaseException) -> tuple[str, int]:
         return str(error), error.exit_status
     number = refusal(error)
     if number is not None:
-        where = f"{error.filename}: " if isinstance(error, OSError) and error.filename is not None else ""
-        return f"{where}{os.strerror(number)}: {FIXES[number]}", UserError.status
+        location = f"{error.filename}: " if isinstance(error, OSError) and error.filename is not None else ""
+        return f"{location}{os.strerror(number)}: {FIXES[number]}", UserError.status
     return internal(error), 70

@@ -32,10 +32,10 @@ def told(entry: dict[str, Any]) -> str:
     """An entry as people read it: the time of day, then what happened."""
     at = time.time() + (entry["t_ns"] - time.monotonic_ns()) / 1e9
     clock = time.strftime("%H:%M:%S", time.localtime(at)) + f".{int(at % 1 * 1000):03d}"
-    return f"{clock}  {entry['event']:<15}  {_rest(entry)}".rstrip()
+    return f"{clock}  {entry['event']:<15}  {_details(entry)}".rstrip()
 
 
-def _rest(entry: dict[str, Any]) -> str:
+def _details(entry: dict[str, Any]) -> str:
     match entry["event"]:
         case "link-down" | "link-up":
             return f"{entry['link']} (heard at {entry['port']})"

@@ -49,12 +49,12 @@ class ProgressBar:
             self.bar.start()
         return self.report
 
-    def report(self, what: str, share: float) -> None:
+    def report(self, stage: str, share: float) -> None:
         if self.live:
-            self.bar.update(self.task, description=what, completed=share)
-        elif what != self.last:
-            print(what, file=sys.stderr, flush=True)
-        self.last = what
+            self.bar.update(self.task, description=stage, completed=share)
+        elif stage != self.last:
+            print(stage, file=sys.stderr, flush=True)
+        self.last = stage
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self.live:
@@ -114,9 +114,9 @@ def command(
     from scenarios.run.simulate import check_simulable, simulate
     from testbed.machine import sandbox
 
-    wanted = list(dict.fromkeys([*seeds, *(parse_seeds(seed_range) if seed_range else ())]))
+    all_seeds = list(dict.fromkeys([*seeds, *(parse_seeds(seed_range) if seed_range else ())]))
     try:
-        loaded = load_scenario(scenario, fabric=fabric, transports=transports, overrides=overrides, seeds=wanted)
+        loaded = load_scenario(scenario, fabric=fabric, transports=transports, overrides=overrides, seeds=all_seeds)
         check_pcap_links(loaded, pcap)
         plan(loaded)
         if world == SIMULATED:
@@ -139,12 +139,12 @@ def command(
         from scenarios.show.report import show
 
         with ProgressBar() as progress:
-            words = ["mrcbed", *sys.argv[1:]]
-            how: dict[str, Any] = {"progress": progress, "command_line": words, "resume": resume}
+            command_line = ["mrcbed", *sys.argv[1:]]
+            settings: dict[str, Any] = {"progress": progress, "command_line": command_line, "resume": resume}
             if world == SIMULATED:
-                summary = simulate(loaded, directory, jobs=jobs or cores(), **how)
+                summary = simulate(loaded, directory, jobs=jobs or cores(), **settings)
             else:
-                summary = run_scenario(loaded, directory, pcap_links=pcap, switch=switch, **how)
+                summary = run_scenario(loaded, directory, pcap_links=pcap, switch=switch, **settings)
         if as_json:
             print(json.dumps(summary, indent=2))
         else:

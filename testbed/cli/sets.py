@@ -21,8 +21,8 @@ from testbed.machine.exclusive import measuring
 from testbed.simulated import SIMULATED
 
 
-def run_one(scenario: Any, where: Path, resume: bool, world: str = "emulated", apart: bool = True) -> int:
-    """Run it into ``where``; the exit status, 130 if the user stopped it. ``apart``: in a sandbox, for which it takes root."""
+def run_one(scenario: Any, directory: Path, resume: bool, world: str = "emulated", apart: bool = True) -> int:
+    """Run it into ``directory``; the exit status, 130 if the user stopped it. ``apart``: in a sandbox, for which it takes root."""
     from testbed.machine import sandbox
 
     def work() -> int:
@@ -30,14 +30,14 @@ def run_one(scenario: Any, where: Path, resume: bool, world: str = "emulated", a
         from scenarios.run.simulate import simulate
 
         with ProgressBar() as progress:
-            words = ["mrcbed", *sys.argv[1:]]
-            how = simulate if world == SIMULATED else run_scenario
-            summary = how(scenario, where, progress=progress, command_line=words, resume=resume)
+            command_line = ["mrcbed", *sys.argv[1:]]
+            run = simulate if world == SIMULATED else run_scenario
+            summary = run(scenario, directory, progress=progress, command_line=command_line, resume=resume)
         return INTERRUPTED if summary["verdict"] == "interrupted" else 0
 
     if not apart:
         return work()
-    with measuring(where):
+    with measuring(directory):
         return sandbox.run(work)
 
 
@@ -71,8 +71,8 @@ def show_list(items: Sequence[Any], seeds: tuple[int, ...], heads: tuple[str, st
         ]
         rows.append([item.id, item.title, scenarios(item), *cells])
     rows += [None, ["", "all of these", "", *(estimate.shown(sum(times[quick].values())) for quick in (False, True))]]
-    shown = (heads[0], "what", heads[1], "full\nruns, about", "--quick\nruns, about")
-    terminal.console(120).print(terminal.table(shown, rows, words=("what", heads[1])))
+    columns = (heads[0], "what", heads[1], "full\nruns, about", "--quick\nruns, about")
+    terminal.console(120).print(terminal.table(columns, rows, words=("what", heads[1])))
     click.echo(note)
 
 

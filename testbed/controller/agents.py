@@ -101,7 +101,7 @@ class AgentLinks:
         for message in agent.lines.read():
             agent.ending = agent.ending or message.get("event") == "bye"
             number = message.get("id")
-            op = next((op for op, asked in agent.asked.items() if asked == number), None)
+            op = next((op for op, request in agent.asked.items() if request == number), None)
             if op is None or not isinstance(number, int):
                 continue
             del agent.asked[op]

@@ -68,10 +68,10 @@ class FabricController(RyuApp):
         try:
             rest_port = serve(self.rest, self.config.rest_host, self.config.rest_port)
         except OSError as error:
-            where = f"{self.config.rest_host}:{self.config.rest_port}"
-            raise UserError(f"controller: cannot serve on {where}: {error.strerror}: set rest_port to 0 for a free one") from None
-        told_by = os.dup(0)  # eventlet's select never reports descriptor 0: it takes it for none
-        spawn(lambda: follow_owner(self.steering, spawn, told_by))
+            address = f"{self.config.rest_host}:{self.config.rest_port}"
+            raise UserError(f"controller: cannot serve on {address}: {error.strerror}: set rest_port to 0 for a free one") from None
+        owner_fd = os.dup(0)  # eventlet's select never reports descriptor 0: it takes it for none
+        spawn(lambda: follow_owner(self.steering, spawn, owner_fd))
         gc.freeze()  # a full collection walks all of Ryu and holds an event up for 25-45 ms, measured
         print(f"ready {rest_port}", flush=True)
         for report in self.southbound.port_reports():

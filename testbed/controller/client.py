@@ -61,7 +61,7 @@ class ControllerClient:
         try:
             return opener.open(request, timeout=None if endless else self._timeout)
         except urllib.error.HTTPError as error:
-            raise UserError(_said(error)) from None
+            raise UserError(_error_text(error)) from None
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)
             raise UserError(f"no controller answers at {self.url} ({getattr(reason, 'strerror', None) or reason})") from None
@@ -73,7 +73,7 @@ class ControllerClient:
             raise UserError(f"what answers at {self.url} is no controller of ours") from None
 
 
-def _said(error: urllib.error.HTTPError) -> str:
+def _error_text(error: urllib.error.HTTPError) -> str:
     try:
         data = json.load(error)
         near = f": did you mean {' or '.join(data['near'])}?" if data.get("near") else ""

@@ -42,11 +42,11 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             if type(number) is not int or number <= 0:
                 raise Refused(f"ports.{name}", f"= {number!r} is no interface's index")
         switches = set(self.fabric.switches)
-        ours = [port.name for port in self.fabric.ports if port.node in switches]
-        lacking = sorted(name for name in ours if name not in self.ports)
+        switch_ports = [port.name for port in self.fabric.ports if port.node in switches]
+        lacking = sorted(name for name in switch_ports if name not in self.ports)
         if lacking:
             raise Refused("ports", f"lacks the ifindex of {len(lacking)} switch ports, {lacking[0]!r} among them")
-        force_setattr(self, "ports", {name: self.ports[name] for name in self.ports if name in set(ours)})
+        force_setattr(self, "ports", {name: self.ports[name] for name in self.ports if name in set(switch_ports)})
 
     def __repr__(self) -> str:
         """Without the token."""

@@ -44,13 +44,13 @@ class Denylist:
     def deny(self, text: str, reason: str, by: str, now: int) -> tuple[Denial, bool]:
         """The denial in force, and whether it is new; saying it twice changes nothing. Raises :class:`topologies.FabricError`, one line."""
         entry = check_entry(self._fabric, text)
-        held = self._denials.get((entry, by))
-        if held is not None:
-            return held, False
+        existing = self._denials.get((entry, by))
+        if existing is not None:
+            return existing, False
         if len(self._denials) >= MAX_ENTRIES:
             raise FabricError(f"the denylist is full ({MAX_ENTRIES} entries): remove some, or deny a switch or a plane instead")
-        made = self._denials[entry, by] = Denial(entry, by, reason, now)
-        return made, True
+        denial = self._denials[entry, by] = Denial(entry, by, reason, now)
+        return denial, True
 
     def allow(self, text: str, by: str | None = None) -> list[Denial]:
         """Take an entry off: one party's word, or with None everybody's. The denials that were there. Raises as :meth:`deny`."""

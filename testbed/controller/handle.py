@@ -44,7 +44,7 @@ class ControllerHandle:
         self.over = False
         """Whether the controller has said its last."""
         self._process = process
-        self._said = b""
+        self._buffer = b""
         self._agents: Sequence[Agent] = ()
         self._fabric = fabric
         self._own = Denylist(fabric)  # as far as this process knows; in force where no controller is
@@ -61,15 +61,15 @@ class ControllerHandle:
         """What the controller says next; empty if it ended, or said nothing within ``timeout`` seconds."""
         assert self._process is not None and self._process.stdout is not None
         until = time.monotonic() + timeout
-        while b"\n" not in self._said:
+        while b"\n" not in self._buffer:
             if not select.select([self._process.stdout], [], [], max(0.0, until - time.monotonic()))[0]:
                 return ""
             data = os.read(self._process.stdout.fileno(), 4096)
             if not data:
                 self.over = True
                 return ""
-            self._said += data
-        line, _, self._said = self._said.partition(b"\n")
+            self._buffer += data
+        line, _, self._buffer = self._buffer.partition(b"\n")
         return line.decode(errors="replace").strip()
 
     def begin(self, agents: Sequence[Agent], sockets: Mapping[str, str], policy: str) -> str:
@@ -79,15 +79,15 @@ class ControllerHandle:
             if self._own.entries:
                 self._tell_agents()
             return ""
-        said = self._say({"agents": dict(sockets), "policy": policy})
-        if said.startswith("error"):
-            raise RuntimeError(f"the controller refused its agents: {said}")
-        return said
+        answer = self._request({"agents": dict(sockets), "policy": policy})
+        if answer.startswith("error"):
+            raise RuntimeError(f"the controller refused its agents: {answer}")
+        return answer
 
     def end(self) -> None:
         """The agents are about to go."""
         if self._agents and self.alive:
-            self._say({"agents": {}, "policy": "none"})
+            self._request({"agents": {}, "policy": "none"})
         self._agents = ()
 
     def close(self) -> None:
@@ -98,7 +98,7 @@ class ControllerHandle:
             except OSError:
                 pass
 
-    def _say(self, message: dict[str, Any]) -> str:
+    def _request(self, message: dict[str, Any]) -> str:
         assert self._process is not None and self._process.stdin is not None
         while self.line(0):
             pass  # answers that came too late
@@ -134,16 +134,16 @@ class ControllerHandle:
     def allow(self, entry: str, by: str | None = None) -> bool:
         """Whether it was there. Raises as :meth:`deny`."""
         if self.alive:
-            held = self._client.get("denylist")
+            denials = self._client.get("denylist")
             self._own.allow(entry, by)
-            known = any(d["entry"] == check_entry(self._fabric, entry) and by in (None, d["by"]) for d in held)
-            if known:
+            listed = any(d["entry"] == check_entry(self._fabric, entry) and by in (None, d["by"]) for d in denials)
+            if listed:
                 self._client.allow(entry, by)
-            return known
+            return listed
         self._adopt()
-        gone = self._own.allow(entry, by)
+        removed = self._own.allow(entry, by)
         self._tell_agents()
-        return bool(gone)
+        return bool(removed)
 
     def denied(self) -> list[dict[str, Any]]:
         """The denials in force."""
@@ -156,12 +156,12 @@ class ControllerHandle:
         """After the controller's death: what it had told the agents is in force, whoever had told the controller."""
         if self._process is None or not self._agents:
             return
-        held = list(self._agents[0].call("denied"))
-        for entry in held:
+        entries = list(self._agents[0].call("denied"))
+        for entry in entries:
             if entry not in self._own.entries:
                 self._own.deny(entry, "in force when the controller went", OPERATOR, time.monotonic_ns())
         for entry in self._own.entries:
-            if entry not in held:
+            if entry not in entries:
                 self._own.allow(entry)
 
     def _tell_agents(self) -> None:

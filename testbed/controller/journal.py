@@ -84,20 +84,20 @@ class Reader:
 
     def take(self) -> list[Entry]:
         """What waits, with a line that stands for what was lost behind it."""
-        taken, self._waiting = self._replay + self._waiting, []
+        entries, self._waiting = self._replay + self._waiting, []
         self._replay = []
         if self._missed:
-            after = taken[-1]["t_ns"]
-            taken.append({"t_ns": after, "event": "missed", "count": self._missed})
+            after = entries[-1]["t_ns"]
+            entries.append({"t_ns": after, "event": "missed", "count": self._missed})
             self._missed = 0
         self._news.clear()
-        return taken
+        return entries
 
     def __iter__(self) -> Iterator[bytes]:
         while True:
-            taken = self.take()
-            if taken:
-                yield b"".join(json.dumps(entry).encode() + b"\n" for entry in taken)
+            entries = self.take()
+            if entries:
+                yield b"".join(json.dumps(entry).encode() + b"\n" for entry in entries)
             elif not self._news.wait(KEEPALIVE_S):
                 yield b"\n"
 

@@ -24,21 +24,21 @@ def follow_owner(steering: Steering, spawn: Callable[[Callable[[], None]], None]
     mode = os.fstat(read_fd).st_mode
     if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
         return
-    held = b""
+    partial = b""
     while True:
         select.select([read_fd], [], [])
         data = os.read(read_fd, 1 << 16)
         if not data:
             return
-        *lines, held = (held + data).split(b"\n")
+        *lines, partial = (partial + data).split(b"\n")
         for line in lines:
             print(_answer(steering, spawn, line), flush=True)
 
 
 def _answer(steering: Steering, spawn: Callable[[Callable[[], None]], None], line: bytes) -> str:
     try:
-        said: Any = json.loads(line)
-        sockets, policy = said["agents"], said["policy"]
+        request: Any = json.loads(line)
+        sockets, policy = request["agents"], request["policy"]
         joined = steering.set_agents(sockets, policy)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         return f"error {type(error).__name__}: {error}".replace("\n", " ")

@@ -115,16 +115,16 @@ class Rest:
             if request.method == "POST" and parts == ["denylist"]:
                 return self._post(request)
             if request.method == "DELETE" and parts[:1] == ["denylist"] and len(parts) > 1:
-                given = {key: value for key, value in request.query.items() if key == "by"}
-                allowed = convert({"allow": "/".join(parts[1:]), **given}, _Allow)
+                filters = {key: value for key, value in request.query.items() if key == "by"}
+                allowed = convert({"allow": "/".join(parts[1:]), **filters}, _Allow)
                 return self._allow(allowed)
         except (BadRequest, Refused, FabricError) as error:
             return 400, {"error": str(error)}
         except TooManyReaders:
             return 503, {"error": "too many readers follow the events already: end one"}
         if not shows:
-            what = "only POST /denylist and DELETE /denylist/ENTRY change something"
-            return 405, {"error": f"{request.method} {request.path} is not served: {what}", "pages": PAGES}
+            changes = "only POST /denylist and DELETE /denylist/ENTRY change something"
+            return 405, {"error": f"{request.method} {request.path} is not served: {changes}", "pages": PAGES}
         return self._views.answer("/".join(["v1", *parts]))
 
     def _stream(self, request: Request) -> Reader | list[Any]:
@@ -163,8 +163,8 @@ class Rest:
         return (201 if new else 200), {**asdict(denial), "new": new}
 
     def _allow(self, allowed: _Allow) -> Answer:
-        gone = self._steering.allow(allowed.allow, allowed.by, allowed.by or OPERATOR)
-        if not gone:
-            whose = f" by {allowed.by}" if allowed.by else ""
-            return 404, {"error": f"{allowed.allow} is not on the denylist{whose}", "denylist": self._steering.denylist.entries}
-        return 200, {"entry": gone[0].entry, "removed": [asdict(denial) for denial in gone]}
+        removed = self._steering.allow(allowed.allow, allowed.by, allowed.by or OPERATOR)
+        if not removed:
+            author = f" by {allowed.by}" if allowed.by else ""
+            return 404, {"error": f"{allowed.allow} is not on the denylist{author}", "denylist": self._steering.denylist.entries}
+        return 200, {"entry": removed[0].entry, "removed": [asdict(denial) for denial in removed]}

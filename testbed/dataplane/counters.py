@@ -62,11 +62,11 @@ class Counters:
 
     @staticmethod
     def _words(name: str) -> memoryview:
-        held = BpfMap(PINS / name)
+        bpf_map = BpfMap(PINS / name)
         try:
-            return held.memory().cast("Q")
+            return bpf_map.memory().cast("Q")
         finally:
-            held.close()
+            bpf_map.close()
 
     # --- what user space tells the programs ------------------------------------------------------------------
 
@@ -81,24 +81,24 @@ class Counters:
     def flush(self, port: int) -> None:
         """Declare what was admitted here and has not arrived by now as lost in the queue. Only for a port whose queue is known to
         be empty and that admits nothing. Absolute, not added up, so that doing it again after a late arrival corrects it."""
-        here, far, out = port * _STATS, self._far[port] * _STATS, port * _FLUSHED
-        for word, (sent, seen) in enumerate(_PAIRS):
-            self._flushed[out + word] = (self._stats[here + sent] - self._stats[far + seen]) & _MASK
+        near, far, flushed = port * _STATS, self._far[port] * _STATS, port * _FLUSHED
+        for word, (sent, arrived) in enumerate(_PAIRS):
+            self._flushed[flushed + word] = (self._stats[near + sent] - self._stats[far + arrived]) & _MASK
 
     # --- reading ---------------------------------------------------------------------------------------------
 
     def backlog(self, port: int) -> tuple[int, int]:
         """(bytes, packets) counted as waiting at a port or on its cable. Arrivals are read first, so it is never too small."""
-        far, out, here = self._far[port] * _STATS, port * _FLUSHED, port * _STATS
-        gone = [self._stats[far + seen] for _, seen in _PAIRS]
-        sent = [self._stats[here + word] for word, _ in _PAIRS]
-        left = [_signed(s - g - f) for s, g, f in zip(sent, gone, self._flushed[out : out + _FLUSHED], strict=True)]
-        return left[0] + left[1], left[2] + left[3]
+        far, flushed, near = self._far[port] * _STATS, port * _FLUSHED, port * _STATS
+        arrived = [self._stats[far + word] for _, word in _PAIRS]
+        sent = [self._stats[near + word] for word, _ in _PAIRS]
+        waiting = [_signed(s - g - f) for s, g, f in zip(sent, arrived, self._flushed[flushed : flushed + _FLUSHED], strict=True)]
+        return waiting[0] + waiting[1], waiting[2] + waiting[3]
 
     def data_backlog(self, port: int) -> int:
         """Bytes of the data class counted as waiting at a port or on its cable: what marking, trimming and the buffer go by."""
-        seen, gone = self._stats[self._far[port] * _STATS + _PAIRS[0][1]], self._flushed[port * _FLUSHED]
-        return max(0, _signed(self._stats[port * _STATS + _PAIRS[0][0]] - seen - gone))
+        arrived, flushed = self._stats[self._far[port] * _STATS + _PAIRS[0][1]], self._flushed[port * _FLUSHED]
+        return max(0, _signed(self._stats[port * _STATS + _PAIRS[0][0]] - arrived - flushed))
 
     def traffic(self) -> Traffic:
         """Bytes of all ports at once, arrivals read first."""
@@ -106,10 +106,10 @@ class Counters:
         stats = np.frombuffer(self._stats, dtype=np.uint64)[: count * _STATS].reshape(count, _STATS)
         flushed = np.frombuffer(self._flushed, dtype=np.uint64)[: count * _FLUSHED].reshape(count, _FLUSHED)
         far = [self._far[number] for number in range(count)]
-        seen = stats[:, [_S["arrived_bytes_data"], _S["arrived_bytes_high"]]].astype(np.float64)[far]
+        arrived = stats[:, [_S["arrived_bytes_data"], _S["arrived_bytes_high"]]].astype(np.float64)[far]
         admitted = stats[:, _S["admitted_bytes_data"]].astype(np.float64)
-        gone = flushed[:, layout.FLUSHED_WORDS.index("bytes_data")].astype(np.int64).astype(np.float64)
-        return Traffic(seen.sum(axis=1), seen[:, 0], admitted, gone)
+        data_flushed = flushed[:, layout.FLUSHED_WORDS.index("bytes_data")].astype(np.int64).astype(np.float64)
+        return Traffic(arrived.sum(axis=1), arrived[:, 0], admitted, data_flushed)
 
     def quiet(self) -> bool:
         """Whether nothing waits anywhere."""
@@ -154,8 +154,8 @@ def port_row(
     row["drop_high_packets"] = s[_S["drop_tail_packets_high"]]
     row["drop_bridge"], forwarded = bridge
     # What a bridge sends to a port that is down, the kernel refuses before the program sees it.
-    seen = row["admitted_packets"] + row["drop_tail_packets"] + s[_S["drop_trim_failed"]]
-    row["drop_link_down_packets"] = max(s[_S["drop_link_down"]], forwarded - seen)
+    handled = row["admitted_packets"] + row["drop_tail_packets"] + s[_S["drop_trim_failed"]]
+    row["drop_link_down_packets"] = max(s[_S["drop_link_down"]], forwarded - handled)
     row |= {name: s[_S[name]] for name in _NAMED_DROPS}
     row |= {"flushed_packets": f[2] + f[3], "flushed_bytes": f[0] + f[1]}
     row |= {name: s[_S[name]] for name in ("marked", "trimmed", "corrupted", "met_bytes", "met_packets")}
@@ -189,20 +189,20 @@ def books(rows: Iterable[Row]) -> list[dict[str, Any]]:
     Each difference is {"where", "kind": "cable"|"switch", "packets", "bytes"}; positive means missing.
     """
     by_port = {row["port"]: row for row in rows}
-    found: list[dict[str, Any]] = []
+    differences: list[dict[str, Any]] = []
     balance: dict[str, int] = defaultdict(int)
     for row in by_port.values():
         peer = by_port[row["peer"]]
         packets = row["admitted_packets"] - peer["arrived_packets"] - row["flushed_packets"]
         size = row["admitted_bytes"] - peer["arrived_bytes"] - row["flushed_bytes"]
         if packets or size:
-            found.append({"where": f"{row['port']} -> {row['peer']}", "kind": "cable", "packets": packets, "bytes": size})
+            differences.append({"where": f"{row['port']} -> {row['peer']}", "kind": "cable", "packets": packets, "bytes": size})
         if row["node"].startswith("p"):  # switches are p<plane>-t<tier>-<n>, hosts h<n>
             inside = sum(row.get(name, 0) for name in (*_NAMED_DROPS, "drop_bridge"))  # rows of older results lack the younger names
             balance[row["node"]] += row["arrived_packets"] - inside
             balance[row["node"]] -= row["admitted_packets"] + row["drop_tail_packets"] + row["drop_link_down_packets"]
-    found += [{"where": node, "kind": "switch", "packets": packets, "bytes": 0} for node, packets in balance.items() if packets]
-    return found
+    differences += [{"where": node, "kind": "switch", "packets": packets, "bytes": 0} for node, packets in balance.items() if packets]
+    return differences
 
 
 def totals(rows: Iterable[Row]) -> dict[str, int]:

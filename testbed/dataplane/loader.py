@@ -71,11 +71,11 @@ def describe(fabric: Fabric, seed: int = 0, switch_kind: int = layout.KIND_SWITC
     numbers = {name: i for i, name in enumerate(fabric.switches)}
     far = {end.number: other.number for link in fabric.links for end, other in ((link.a, link.b), (link.b, link.a))}
     ends_at_host = {p.number for link in fabric.links if link.kind == "nic" for p in (link.a, link.b)}
-    held = BpfMap(PINS / "port_config")
+    config_map = BpfMap(PINS / "port_config")
     for port in fabric.ports:
         is_switch = port.node in numbers
         last_hop = is_switch and port.number in ends_at_host
-        held.update(
+        config_map.update(
             struct.pack("=I", port.number),
             struct.pack(
                 f"={len(layout.CONFIG_WORDS)}I",
@@ -90,7 +90,7 @@ def describe(fabric: Fabric, seed: int = 0, switch_kind: int = layout.KIND_SWITC
                 seed & _NEVER,
             ),
         )
-    held.close()
+    config_map.close()
 
 
 def flags(fabric: Fabric, last_hop: bool) -> int:

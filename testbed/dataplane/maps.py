@@ -44,8 +44,8 @@ class BpfMap:
     def _element(self, command: int, key: bytes, value: int, flags: int = 0) -> None:
         if len(key) != self.key_size:
             raise ValueError(f"{self.path}: keys have {self.key_size} bytes, not {len(key)}")
-        where = ctypes.create_string_buffer(key, len(key))
-        _bpf(command, struct.pack("=I4xQQQ", self.fd, ctypes.addressof(where), value, flags))
+        key_buffer = ctypes.create_string_buffer(key, len(key))
+        _bpf(command, struct.pack("=I4xQQQ", self.fd, ctypes.addressof(key_buffer), value, flags))
 
     def lookup(self, key: bytes) -> bytes | None:
         """The value at ``key``, or None."""
@@ -62,8 +62,8 @@ class BpfMap:
         """Set ``key`` to ``value``."""
         if len(value) != self.value_size:
             raise ValueError(f"{self.path}: values have {self.value_size} bytes, not {len(value)}")
-        held = ctypes.create_string_buffer(value, len(value))
-        self._element(_UPDATE, key, ctypes.addressof(held))
+        value_buffer = ctypes.create_string_buffer(value, len(value))
+        self._element(_UPDATE, key, ctypes.addressof(value_buffer))
 
     def delete(self, key: bytes) -> bool:
         """Remove ``key``; False if it was not there."""
@@ -87,11 +87,11 @@ class BpfMap:
                 if error.errno == errno.ENOENT:
                     return
                 raise
-            found = following.raw
-            value = self.lookup(found)
+            current = following.raw
+            value = self.lookup(current)
             if value is not None:
-                yield found, value
-            previous = ctypes.create_string_buffer(found, len(found))
+                yield current, value
+            previous = ctypes.create_string_buffer(current, len(current))
 
     def memory(self) -> memoryview:
         """An array map made with BPF_F_MMAPABLE as live, writable memory: entry i starts at i * value_size rounded up to 8.

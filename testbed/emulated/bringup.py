@@ -35,10 +35,10 @@ def link_mtu(fabric: Fabric) -> int:
 def veth_lines(fabric: Fabric, namespaces: dict[str, str]) -> list[str]:
     """`ip link add` lines for every cable. ``namespaces``: host -> what iproute2 takes after `netns`; switches share the batch's own."""
 
-    def end(port: Port, words: str) -> str:
+    def end(port: Port, prefix: str) -> str:
         host = port.node in namespaces
         mac = addressing.HOST_MAC if host else bytes.fromhex("0a6d7263") + port.number.to_bytes(2, "big")
-        text = f"{words} {port.name} index {layout.PORT_BASE + port.number} mtu {link_mtu(fabric)} address {mac.hex(':')}"
+        text = f"{prefix} {port.name} index {layout.PORT_BASE + port.number} mtu {link_mtu(fabric)} address {mac.hex(':')}"
         text += f" txqueuelen {TX_QUEUE} numtxqueues 1 numrxqueues 1 gso_max_segs 1"
         return text + (f" netns {namespaces[port.node]}" if host else "")
 

@@ -131,8 +131,8 @@ class FabricNet(Mininet):
             try:
                 while waiting := [s for s in sock.dump().values() if s.ifindex >= layout.PORT_BASE and s.operstate != netlink.OPER_UP]:
                     if time.monotonic() > until:
-                        whose = node or "the switches"
-                        raise UserError(f"{len(waiting)} ports of {whose} got no carrier within 5 s: use a smaller fabric on this machine")
+                        owner = node or "the switches"
+                        raise UserError(f"{len(waiting)} ports of {owner} got no carrier within 5 s: use a smaller fabric on this machine")
                     time.sleep(0.001)
             finally:
                 sock.close()
@@ -146,8 +146,8 @@ class FabricNet(Mininet):
         """What forwards, for people."""
         if self.ovs is None:
             return "eBPF programs"
-        where = "in user space" if self.ovs.datapath == "netdev" else "in the kernel"
-        return f"Open vSwitch bridges, forwarding {where}; ovs-vsctl --db=unix:{self.ovs.run}/db.sock show"
+        place = "in user space" if self.ovs.datapath == "netdev" else "in the kernel"
+        return f"Open vSwitch bridges, forwarding {place}; ovs-vsctl --db=unix:{self.ovs.run}/db.sock show"
 
     @property
     def come_twice(self) -> bool:
@@ -207,10 +207,10 @@ class FabricNet(Mininet):
         output(f"*** Iperf: testing {l4Type} bandwidth between {client} and {server}\n")
         daemon = server.popen(["iperf3", "-s", "-1", "-p", str(port)])
         try:
-            words = ["iperf3", "-J", "-c", server.IP(), "-p", str(port), "-t", str(seconds)]
-            words += ["-u", "-b", udpBw] if l4Type == "UDP" else []
+            command = ["iperf3", "-J", "-c", server.IP(), "-p", str(port), "-t", str(seconds)]
+            command += ["-u", "-b", udpBw] if l4Type == "UDP" else []
             for _ in range(20):  # until the server listens
-                text = client.pexec(words)[0]
+                text = client.pexec(command)[0]
                 report = json.loads(text or "{}")
                 if "unable to connect" not in str(report.get("error", "")):
                     break

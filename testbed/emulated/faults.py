@@ -95,8 +95,8 @@ class Faults(Holders):
 
     def _watch(self) -> None:
         while True:
-            ready, _, _ = select.select([self._events.fileno(), self._wake], [], [])
-            if self._wake in ready:
+            readable, _, _ = select.select([self._events.fileno(), self._wake], [], [])
+            if self._wake in readable:
                 return
             changed = self._events.read()
             if changed is None:

@@ -59,10 +59,10 @@ class Injector(Injections):
             process.send_signal(signal.SIGSTOP if stop else signal.SIGCONT)
 
     def kill(self, host: int) -> int:
-        what = "controller" if host < 0 else f"agent of h{host}"
+        name = "controller" if host < 0 else f"agent of h{host}"
         process = self.process_of(host)
         if process is None or process.poll() is not None:
-            raise UserError(f"kill: there is no {what} running")
+            raise UserError(f"kill: there is no {name} running")
         t = time.monotonic_ns()
         process.send_signal(signal.SIGKILL)
         return t

@@ -40,17 +40,17 @@ def shares(evs: Iterable[int], dead: Collection[int]) -> list[tuple[int, int]]:
     ordered = sorted(evs, key=lambda value: tuple(reversed(addressing.ev_fields(value))))
     if all(value in dead for value in ordered):
         return [(value, 1) for value in ordered]
-    made: list[list[int]] = []
+    weights: list[list[int]] = []
     early = 0  # dead ones before the first living one: theirs go to it
     for value in ordered:
         if value not in dead:
-            made.append([value, 1])
-        elif made:
-            made[-1][1] += 1
+            weights.append([value, 1])
+        elif weights:
+            weights[-1][1] += 1
         else:
             early += 1
-    made[0][1] += early
-    return [(value, weight) for value, weight in made]
+    weights[0][1] += early
+    return [(value, weight) for value, weight in weights]
 
 
 def dead_evs(fabric: Fabric, src: int, dst: int, dead_links: Collection[str]) -> set[int]:
@@ -86,8 +86,8 @@ def routes(fabric: Fabric, host: int, kind: str, congestion: str, dead_links: Co
             lines.append(route(fabric, host, peer, shares(evs, dead), -1, congestion))
             continue
         for plane in range(fabric.planes):
-            here = [value for value in evs if addressing.ev_fields(value)[0] == plane]
-            lines.append(route(fabric, host, peer, shares(here, dead), plane, congestion))
+            plane_evs = [value for value in evs if addressing.ev_fields(value)[0] == plane]
+            lines.append(route(fabric, host, peer, shares(plane_evs, dead), plane, congestion))
     return lines
 
 
@@ -129,9 +129,9 @@ class KernelPaths:
         """Raises UserError, with everything put back."""
         try:
             for number, name in enumerate(self.fabric.hosts):
-                wanted = {**SYSCTLS, SEED: str(self.seed & 0x7FFFFFFF or 1), **(MPTCP_SYSCTLS if self.kind == MPTCP else {})}
-                before = self.before[name] = netlink.read_sysctls(self.namespaces[name], wanted)
-                netlink.write_sysctls(self.namespaces[name], {path: value for path, value in wanted.items() if path in before})
+                sysctls = {**SYSCTLS, SEED: str(self.seed & 0x7FFFFFFF or 1), **(MPTCP_SYSCTLS if self.kind == MPTCP else {})}
+                before = self.before[name] = netlink.read_sysctls(self.namespaces[name], sysctls)
+                netlink.write_sysctls(self.namespaces[name], {path: value for path, value in sysctls.items() if path in before})
                 self.lines[name] = []
                 run_batch("ip", begin_lines(self.fabric, number, self.kind), self.path_of(name))
             self.reroute(())
@@ -143,14 +143,14 @@ class KernelPaths:
         """The network has converged around these links; how many hosts' routes changed. All hosts at once, as far as the machine can."""
         new: dict[str, list[str]] = {}
         for number, name in enumerate(self.fabric.hosts):
-            wanted = routes(self.fabric, number, self.kind, self.congestion, dead_links)
-            there = set(self.lines[name])
-            if changed := [line for line in wanted if line not in there]:
+            host_routes = routes(self.fabric, number, self.kind, self.congestion, dead_links)
+            installed = set(self.lines[name])
+            if changed := [line for line in host_routes if line not in installed]:
                 new[name] = changed
-            self.lines[name] = wanted
+            self.lines[name] = host_routes
         with ThreadPoolExecutor(max_workers=8) as workers:
-            for done in [workers.submit(run_batch, "ip", lines, self.path_of(name)) for name, lines in new.items()]:
-                done.result()
+            for job in [workers.submit(run_batch, "ip", lines, self.path_of(name)) for name, lines in new.items()]:
+                job.result()
         return len(new)
 
     def remove(self, strict: bool = True) -> None:

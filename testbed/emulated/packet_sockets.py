@@ -53,8 +53,8 @@ def see(sock: socket.socket, handed_over: bool) -> None:
     """Let a packet socket see only frames that were handed over, or all others: each frame once, in place of any filter it has."""
     verdicts = (_ALL, 0) if handed_over else (0, _ALL)
     steps = b"".join(struct.pack("=HBBI", *step) for step in (_LOAD_MARK, _IF_EQUAL, *((*_RETURN, verdict) for verdict in verdicts)))
-    held = ctypes.create_string_buffer(steps, len(steps))
-    sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("=HxxxxxxQ", len(steps) // 8, ctypes.addressof(held)))
+    program = ctypes.create_string_buffer(steps, len(steps))
+    sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("=HxxxxxxQ", len(steps) // 8, ctypes.addressof(program)))
 
 
 def newly_dropped(sock: socket.socket) -> int:

@@ -147,12 +147,12 @@ class Cycle(Kind):
 
     def begin(self, fault: Injected, machine: Machine) -> None:
         links = fault.target.links
-        fault.told_ns, gone = self.strike(fault, machine)
+        fault.told_ns, changed = self.strike(fault, machine)
         machine.tell(fault.told_ns, fault, "begin", links)
         if "period" in fault.target.keys:
             fault.due_ns = fault.told_ns + self._lasts(fault)
             if links:
-                machine.tell(fault.told_ns, fault, "down", gone)
+                machine.tell(fault.told_ns, fault, "down", changed)
 
     def advance(self, fault: Injected, machine: Machine) -> None:
         """The next part of a cycle. One that came late does not shift those after it."""

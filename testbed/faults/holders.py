@@ -18,7 +18,7 @@ BY_HAND = 0
 """The holder behind set_link and set_switch; faults have numbers from 1 on."""
 
 
-class _Held(NamedTuple):
+class _Hold(NamedTuple):
     """What one holder keeps down."""
 
     links: frozenset[str] = frozenset()
@@ -35,7 +35,7 @@ class Holders:
         self._switch_numbers = {name: i for i, name in enumerate(fabric.switches)}
         self._lock = threading.RLock()
         self._up = {link.name: True for link in fabric.links}  # as it is
-        self._held: dict[int, _Held] = {}  # who keeps what down
+        self._holds: dict[int, _Hold] = {}  # who keeps what down
 
     # --- what a world does -----------------------------------------------------------------------------------
 
@@ -60,31 +60,31 @@ class Holders:
         A thing is down while anybody holds it. Returns the monotonic ns at which the first change was made, and the cables that went or
         came, in the fabric's order. Raises :class:`FabricError` for a name that is not there, and then changes nothing.
         """
-        wanted = _Held(frozenset(self.fabric.link(name).name for name in links), frozenset(dead), frozenset(silent))
-        for name in wanted.dead | wanted.silent:
+        hold = _Hold(frozenset(self.fabric.link(name).name for name in links), frozenset(dead), frozenset(silent))
+        for name in hold.dead | hold.silent:
             self._number(name)
         with self._lock:
-            return self._change(holder, wanted)
+            return self._change(holder, hold)
 
     def set_link(self, name: str, up: bool) -> int:
         """Pull or plug a cable by hand; returns the monotonic ns at which the world was told. One that a fault holds stays down."""
         link = self.fabric.link(name).name
         with self._lock:
-            mine = self._held.get(BY_HAND, _Held())
-            return self._change(BY_HAND, mine._replace(links=mine.links - {link} if up else mine.links | {link}), (link,))[0]
+            current = self._holds.get(BY_HAND, _Hold())
+            return self._change(BY_HAND, current._replace(links=current.links - {link} if up else current.links | {link}), (link,))[0]
 
     def set_switch(self, name: str, up: bool) -> int:
         """Kill or revive a switch with all its cables by hand; returns the monotonic ns at which the first change was made."""
         self._number(name)
         with self._lock:
-            mine = self._held.get(BY_HAND, _Held())
-            wanted = mine._replace(dead=mine.dead - {name} if up else mine.dead | {name})
-            return self._change(BY_HAND, wanted, links_of_switch(self.fabric, name))[0]
+            current = self._holds.get(BY_HAND, _Hold())
+            hold = current._replace(dead=current.dead - {name} if up else current.dead | {name})
+            return self._change(BY_HAND, hold, links_of_switch(self.fabric, name))[0]
 
     def heal(self) -> None:
         """Everything up again, also what was taken down by hand at a switch's end."""
         with self._lock:
-            self._held.clear()
+            self._holds.clear()
             self._apply(self._up)
 
     def link_states(self) -> dict[str, bool]:
@@ -100,32 +100,32 @@ class Holders:
             raise FabricError(f"fabric {self.fabric.name!r} has no switch {switch!r}: they are {first}..{last}")
         return self._switch_numbers[switch]
 
-    def _change(self, holder: int, wanted: _Held, also: Iterable[str] = ()) -> tuple[int, tuple[str, ...]]:
-        before, was = dict(self._up), self._held.get(holder, _Held())
-        if any(wanted):
-            self._held[holder] = wanted
+    def _change(self, holder: int, hold: _Hold, also: Iterable[str] = ()) -> tuple[int, tuple[str, ...]]:
+        before, was = dict(self._up), self._holds.get(holder, _Hold())
+        if any(hold):
+            self._holds[holder] = hold
         else:
-            self._held.pop(holder, None)
-        switches = was.dead | wanted.dead
-        touched = was.links | wanted.links | {li.name for li in self.fabric.links if switches & {li.a.node, li.b.node}}
-        told = self._clock()
+            self._holds.pop(holder, None)
+        switches = was.dead | hold.dead
+        touched = was.links | hold.links | {li.name for li in self.fabric.links if switches & {li.a.node, li.b.node}}
+        told_ns = self._clock()
         self._apply(touched.union(also))
-        return told, tuple(name for name, up in self._up.items() if up != before[name])
+        return told_ns, tuple(name for name, up in self._up.items() if up != before[name])
 
     def _apply(self, touched: Container[str]) -> None:
         """Make switches and the cables in ``touched`` what the holders want. Gates first: what goes together goes at one moment."""
-        pulled = {name for held in self._held.values() for name in held.links}
-        dead = {name for held in self._held.values() for name in held.dead}
-        silent = {name for held in self._held.values() for name in held.silent}
+        pulled = {name for hold in self._holds.values() for name in hold.links}
+        dead = {name for hold in self._holds.values() for name in hold.dead}
+        silent = {name for hold in self._holds.values() for name in hold.silent}
         for name in self._switch_numbers:
             self._switch(name, SWITCH_DEAD if name in dead else SWITCH_SILENT if name in silent else SWITCH_WORKS)
-        wanted = {link.name: link.name not in pulled and not dead & {link.a.node, link.b.node} for link in self.fabric.links}
-        changing = [link for link in self.fabric.links if link.name in touched and wanted[link.name] != self._up[link.name]]
+        goal = {link.name: link.name not in pulled and not dead & {link.a.node, link.b.node} for link in self.fabric.links}
+        changing = [link for link in self.fabric.links if link.name in touched and goal[link.name] != self._up[link.name]]
         for link in changing:
-            if not wanted[link.name]:
+            if not goal[link.name]:
                 self._close(link)
         for link in changing:
-            self._settle(link, wanted[link.name])
+            self._settle(link, goal[link.name])
 
 
 class SlowPorts:

@@ -79,8 +79,8 @@ class Injections:
         with self._lock:
             fault = self._active.get(number)
             if fault is None:
-                there = ", ".join(map(str, self._active)) or "none"
-                raise UserError(f"there is no fault number {number}: those that are there: {there}")
+                numbers = ", ".join(map(str, self._active)) or "none"
+                raise UserError(f"there is no fault number {number}: those that are there: {numbers}")
             t = KINDS[fault.target.kind].clear(fault, self)
             if number in self._active:
                 self._look_again()

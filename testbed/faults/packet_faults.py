@@ -54,9 +54,9 @@ class PacketFaults:
     def __init__(self, words: MutableSequence[int] | None = None, paths: Paths | None = None) -> None:
         self._words: Any = words
         if words is None:
-            held = BpfMap(PINS / "port_fault")
-            self._words = held.memory().cast("Q")
-            held.close()
+            bpf_map = BpfMap(PINS / "port_fault")
+            self._words = bpf_map.memory().cast("Q")
+            bpf_map.close()
         self._paths: Paths = BpfMap(PINS / "path_fault") if paths is None else paths
         self._at_port: dict[tuple[int, str], _Odds] = {}
         self._on_path: dict[Path, _Odds] = {}

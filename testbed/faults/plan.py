@@ -95,19 +95,19 @@ def paths_of(fabric: Fabric) -> Paths:
 def plan(fabric: Fabric, seed: int, seconds: float) -> list[Planned]:
     """Faults that all begin and end within so many seconds, by their begin. The same arguments give the same plan."""
     rng, paths = random.Random(f"{fabric.name} {seed}"), paths_of(fabric)
-    made: list[Planned] = []
+    faults: list[Planned] = []
     at = 0.0
-    left: list[str] = []
+    kinds: list[str] = []
     while (at := at + rng.expovariate(1 / MEAN_GAP_S)) < seconds:
-        if not left:  # every kind has its turn
-            left = list(EVERY_KIND)
-            rng.shuffle(left)
-        fault = _draw(fabric, rng, left.pop(), at, seconds)
-        overlapping = [other for other in made if other.over > at - MOST_CUT_S]
+        if not kinds:  # every kind has its turn
+            kinds = list(EVERY_KIND)
+            rng.shuffle(kinds)
+        fault = _draw(fabric, rng, kinds.pop(), at, seconds)
+        overlapping = [other for other in faults if other.over > at - MOST_CUT_S]
         most = max(sum(o.at <= t < o.over for o in overlapping) for t in [at, *(o.at for o in overlapping if o.at > at)])
         if fault.over <= seconds and most < MOST_AT_ONCE and paths.longest_cut([*overlapping, fault]) <= MOST_CUT_S:
-            made.append(fault)
-    return made
+            faults.append(fault)
+    return faults
 
 
 def _draw(fabric: Fabric, rng: random.Random, kind: str, at: float, seconds: float) -> Planned:

@@ -57,12 +57,12 @@ class FaultEvent:
 
 def nic_link(fabric: Fabric, port: str) -> Link:
     """The cable of a NIC port."""
-    found = next((link for link in fabric.links if link.a.name == port and link.kind == "nic"), None)
-    if found is None:
+    nic = next((link for link in fabric.links if link.a.name == port and link.kind == "nic"), None)
+    if nic is None:
         ports = [link.a.name for link in fabric.links if link.kind == "nic"]
         near = difflib.get_close_matches(port, ports, n=3, cutoff=0.0)
         raise FabricError(f"fabric {fabric.name!r} has no NIC port {port!r}; near it: {', '.join(near)}")
-    return found
+    return nic
 
 
 def cable(fabric: Fabric, on: str) -> tuple[str, Link]:

@@ -29,21 +29,21 @@ class Measuring(UserError):
 def measuring(directory: Path, name: str = "") -> Iterator[None]:
     """The machine is ours for the time. Raises :class:`Measuring` if it is not. ``name``: another than :data:`NAME`."""
     name = name or NAME
-    held = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-    told = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    lock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    notice = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
         try:
-            held.bind(f"\0{name}")
+            lock.bind(f"\0{name}")
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
             raise Measuring(_refusal(name)) from None
-        words = f"{name}:{os.getpid()}:{directory.resolve()}".encode()
-        told.bind(b"\0" + (words if len(words) < ROOM else words[: ROOM - 4] + b"..."))
+        text = f"{name}:{os.getpid()}:{directory.resolve()}".encode()
+        notice.bind(b"\0" + (text if len(text) < ROOM else text[: ROOM - 4] + b"..."))
         yield
     finally:
-        told.close()
-        held.close()
+        notice.close()
+        lock.close()
 
 
 def refuse_if_measuring(name: str = "") -> None:
@@ -54,9 +54,9 @@ def refuse_if_measuring(name: str = "") -> None:
 
 
 def _refusal(name: str) -> str:
-    told = next((line.split(":", 2)[1:] for line in _names() if line.startswith(f"@{name}:")), None)
-    who = f" (process {told[0]}, results in {told[1]})" if told is not None and len(told) == 2 else ""
-    return f"another run is measuring on this machine{who}: wait for its end, or use --world simulated, which disturbs nobody's figures"
+    holder = next((line.split(":", 2)[1:] for line in _names() if line.startswith(f"@{name}:")), None)
+    detail = f" (process {holder[0]}, results in {holder[1]})" if holder is not None and len(holder) == 2 else ""
+    return f"another run is measuring on this machine{detail}: wait for its end, or use --world simulated, which disturbs nobody's figures"
 
 
 def _names() -> list[str]:
@@ -65,4 +65,4 @@ def _names() -> list[str]:
         lines = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace").splitlines()[1:]
     except OSError:
         return []
-    return [words[7] for line in lines if len(words := line.split(maxsplit=7)) == 8]
+    return [fields[7] for line in lines if len(fields := line.split(maxsplit=7)) == 8]

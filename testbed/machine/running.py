@@ -46,15 +46,15 @@ def withdraw() -> None:
 
 def find() -> list[Running]:
     """Every fabric that is up on this machine with a controller, as far as we may see."""
-    found: dict[str, Running] = {}
+    fabrics: dict[str, Running] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit() and mark_of(int(entry)):
             try:
                 data = json.loads(_read(f"/proc/{entry}/root{NOTE}"))
-                found[data["url"]] = Running(str(data["url"]), str(data["fabric"]), str(data["token"]))
+                fabrics[data["url"]] = Running(str(data["url"]), str(data["fabric"]), str(data["token"]))
             except (OSError, ValueError, KeyError, TypeError):
                 continue
-    return list(found.values())
+    return list(fabrics.values())
 
 
 def _read(path: str) -> bytes:

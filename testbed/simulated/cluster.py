@@ -50,7 +50,7 @@ class SimulatedClock:
 
 
 class SimulatedCluster(TakesFaults):
-    """``progress(what, share)`` is told how bring-up goes."""
+    """``progress(stage, share)`` is told how bring-up goes."""
 
     def __init__(self, fabric: Fabric, *, progress: Callable[[str, float], None] | None = None) -> None:
         self.fabric = fabric
@@ -64,7 +64,7 @@ class SimulatedCluster(TakesFaults):
         self._links = LinkFaults(fabric, self.network, self.control.link_changed)
         self._injector = SimulatedInjector(fabric, self.network, self._links, self._host)
         self._numbers = {port.name: port.number for port in fabric.ports}
-        self._progress = progress or (lambda what, share: None)
+        self._progress = progress or (lambda stage, share: None)
 
     def _host(self, number: int) -> SimulatedHost | None:
         return self._hosts[number] if 0 <= number < len(self._hosts) else None
@@ -173,6 +173,6 @@ class SimulatedCluster(TakesFaults):
 
     def check(self) -> None:
         """Raises :class:`ClusterDied` if an agent was killed."""
-        gone = next((host.number for host in self._hosts if host.over), None)
-        if gone is not None:
-            raise ClusterDied(f"the agent of h{gone} was killed: run again without a fault that kills it")
+        dead = next((host.number for host in self._hosts if host.over), None)
+        if dead is not None:
+            raise ClusterDied(f"the agent of h{dead} was killed: run again without a fault that kills it")

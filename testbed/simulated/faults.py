@@ -77,9 +77,9 @@ class SimulatedInjector(Injections):
         self._booked: int | None = None  # when the network will call
 
     def inject(self, kind: str, on: str, keys: Any, run_seed: int) -> Injected:
-        made = super().inject(kind, on, keys, run_seed)
+        fault = super().inject(kind, on, keys, run_seed)
         self.network.halted = True  # somebody may want to hear of it
-        return made
+        return fault
 
     def _look_again(self) -> None:
         self._book(self._next_due())
@@ -97,13 +97,13 @@ class SimulatedInjector(Injections):
             self._book(due)
 
     def pause(self, host: int, stop: bool) -> None:
-        found = self.host_of(host)
-        if found is not None:
-            found.pause(stop)
+        target = self.host_of(host)
+        if target is not None:
+            target.pause(stop)
 
     def kill(self, host: int) -> int:
-        found = self.host_of(host)
-        if found is None or found.over:
+        target = self.host_of(host)
+        if target is None or target.over:
             raise UserError(f"kill: there is no {'controller' if host < 0 else f'agent of h{host}'} running")
-        found.kill()
+        target.kill()
         return self.network.time

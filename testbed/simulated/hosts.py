@@ -77,7 +77,7 @@ class SimulatedHost:
         self.notes: list[dict[str, Any]] = []
         self.over = False  # it was closed or killed
         self.paused = False
-        self._held: list[tuple[int, bytearray]] = []  # what came meanwhile
+        self._waiting: list[tuple[int, bytearray]] = []  # what came meanwhile
         self._due = NEVER  # when it has to run again,
         self._event = NEVER  # and when it will be looked at
         network.stations[number] = self
@@ -92,7 +92,7 @@ class SimulatedHost:
     def take(self, plane: int, frame: bytearray) -> None:
         """A frame has arrived."""
         if self.paused:
-            self._held.append((plane, frame))
+            self._waiting.append((plane, frame))
             return
         self.nic.taker.receive(self.network.time, plane, frame, 0, len(frame))
         self.turn()
@@ -141,8 +141,8 @@ class SimulatedHost:
         """Stop running, as a process that gets no CPU; frames wait. Or go on."""
         self.paused = stop and not self.over
         if not self.paused and not self.over:
-            held, self._held = self._held, []
-            for plane, frame in held:
+            frames, self._waiting = self._waiting, []
+            for plane, frame in frames:
                 self.nic.taker.receive(self.network.time, plane, frame, 0, len(frame))
             self.turn()
 
@@ -188,8 +188,8 @@ class SimulatedAgent:
         return self._ask(op, args)
 
     def _ask(self, op: str, args: dict[str, Any]) -> Any:
-        told = json.loads(json.dumps(args))
-        answer = json.loads(json.dumps(self.host.agent.answer({"id": 1, "op": op, **told})))
+        plain_args = json.loads(json.dumps(args))
+        answer = json.loads(json.dumps(self.host.agent.answer({"id": 1, "op": op, **plain_args})))
         if "error" in answer:
             raise AgentError(answer["error"])
         self.host.turn()
@@ -197,8 +197,8 @@ class SimulatedAgent:
 
     def notifications(self) -> list[dict[str, Any]]:
         """What the host said unasked since the last call."""
-        made, self.host.notes = self.host.notes, []
-        return made
+        notes, self.host.notes = self.host.notes, []
+        return notes
 
     def close(self) -> None:
         """Hang up."""

@@ -85,13 +85,13 @@ class Network:
             self.ports[-1].far, self.ports[-2].far = self.ports[-2], self.ports[-1]
         by_name = {port.name: self.ports[port.number] for port in fabric.ports}
         tables = static_tables(fabric)
-        for port, made in zip(fabric.ports, self.ports, strict=True):
+        for port, sim_port in zip(fabric.ports, self.ports, strict=True):
             if port.node in numbers:
-                made.switch_number = numbers[port.node]
-                made.prefix = BLOCK + switch_usid(port.node).to_bytes(2, "big")
-                made.table = {usid: by_name[name] for usid, name in tables[port.node].items()}
+                sim_port.switch_number = numbers[port.node]
+                sim_port.prefix = BLOCK + switch_usid(port.node).to_bytes(2, "big")
+                sim_port.table = {usid: by_name[name] for usid, name in tables[port.node].items()}
             else:
-                made.host = fabric.host_number(port.node)
+                sim_port.host = fabric.host_number(port.node)
         self.nics = [[by_name[f"{host}-p{plane}"] for plane in range(fabric.planes)] for host in fabric.hosts]
 
     # --- time ------------------------------------------------------------------------------------------------
@@ -100,10 +100,10 @@ class Network:
         """Virtual time, ns: it stands still while anything is done."""
         return self.time
 
-    def at(self, when: int, what: Callable[[Any, Any], None], a: Any = None, b: Any = None) -> None:
+    def at(self, when: int, action: Callable[[Any, Any], None], a: Any = None, b: Any = None) -> None:
         """``what(a, b)`` at a time, or now if that is over."""
         self._serial += 1
-        heapq.heappush(self._events, (when, self._serial, what, a, b))
+        heapq.heappush(self._events, (when, self._serial, action, a, b))
 
     def run(self, until: int) -> bool:
         """Let happen what happens up to and including ``until``; False if somebody halted it before."""
@@ -111,10 +111,10 @@ class Network:
         pop = heapq.heappop
         self.halted = False
         while events and events[0][0] <= until:
-            when, _, what, a, b = pop(events)
+            when, _, action, a, b = pop(events)
             if when > self.time:
                 self.time = when
-            what(a, b)
+            action(a, b)
             if self.halted:
                 return False
         if until > self.time:
@@ -197,7 +197,7 @@ class Network:
         """What injected faults do to a frame that has come over the cable: whether it is gone."""
         words, at = self.fault_words, number * _WORDS
         flags = words[at]
-        if flags & layout.FAULT_LOSS and self._drawn(number, at + _LOSS):
+        if flags & layout.FAULT_LOSS and self._chance_hits(number, at + _LOSS):
             port.stats[FAULT_LOSS] += 1
             return True
         if flags & layout.FAULT_PATH and self._lost_on_path(port, number, frame):
@@ -205,11 +205,11 @@ class Network:
             return True
         if flags & layout.FAULT_CORRUPT:
             count, seed = words[at + _CORRUPT + 2], words[at + _CORRUPT + 1]
-            if self._drawn(number, at + _CORRUPT) and corrupt(frame, draw(seed, number, ~count & (1 << 64) - 1)):
+            if self._chance_hits(number, at + _CORRUPT) and corrupt(frame, draw(seed, number, ~count & (1 << 64) - 1)):
                 port.stats[CORRUPTED] += 1
         return False
 
-    def _drawn(self, number: int, at: int) -> bool:
+    def _chance_hits(self, number: int, at: int) -> bool:
         """One draw of a chance whose words (chance, seed, draws so far) begin at ``at``."""
         words = self.fault_words
         count = words[at + 2]
@@ -274,10 +274,10 @@ class Network:
         for link in self.fabric.links:
             for near, peer in ((link.a, link.b), (link.b, link.a)):
                 port = self.ports[near.number]
-                seen = port.far.stats
+                far_stats = port.far.stats
                 left = [
-                    port.stats[sent] - seen[there] - gone
-                    for sent, there, gone in zip(range(4), range(ARRIVED_BYTES, ARRIVED_BYTES + 4), port.flushed, strict=True)
+                    port.stats[sent] - far_stats[arrived] - flushed
+                    for sent, arrived, flushed in zip(range(4), range(ARRIVED_BYTES, ARRIVED_BYTES + 4), port.flushed, strict=True)
                 ]
                 rows.append(port_row(link, near, peer, port.stats, port.flushed, (left[0] + left[1], left[2] + left[3])))
         return rows

@@ -192,10 +192,10 @@ class SimPort:
         self.high.clear()
         self.waiting = self.waiting_high = 0
         self.wire = None
-        mine, there = self.stats, self.far.stats
+        own, far = self.stats, self.far.stats
         for klass in (0, 1):
-            self.flushed[klass] = mine[ADMITTED_BYTES + klass] - there[ARRIVED_BYTES + klass]
-            self.flushed[2 + klass] = mine[ADMITTED_PACKETS + klass] - there[ARRIVED_PACKETS + klass]
+            self.flushed[klass] = own[ADMITTED_BYTES + klass] - far[ARRIVED_BYTES + klass]
+            self.flushed[2 + klass] = own[ADMITTED_PACKETS + klass] - far[ARRIVED_PACKETS + klass]
 
 
 def trim(frame: bytearray, to: int) -> None:

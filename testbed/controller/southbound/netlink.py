@@ -33,11 +33,11 @@ def socket_in(netns: str) -> socket.socket:
     own = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
         try:
-            there = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
+            target = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             raise UserError(f"controller: no network namespace at {netns}: {error.strerror}") from None
         try:
-            if libc.setns(there, CLONE_NEWNET):
+            if libc.setns(target, CLONE_NEWNET):
                 raise UserError(f"controller: cannot enter network namespace {netns}: {os.strerror(ctypes.get_errno())} (root is needed)")
             try:
                 return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
@@ -45,7 +45,7 @@ def socket_in(netns: str) -> socket.socket:
                 if libc.setns(own, CLONE_NEWNET):
                     raise RuntimeError("cannot return to the own network namespace")
         finally:
-            os.close(there)
+            os.close(target)
     finally:
         os.close(own)
 
@@ -56,7 +56,7 @@ class LinkWatcher:
     def __init__(self, netns: str, ports: Mapping[int, str]) -> None:
         """Raises UserError if the namespace cannot be entered."""
         self._ports = ports
-        self._seen: set[str] | None = None  # ports met in the dump under way, None outside of one
+        self._reported: set[str] | None = None  # ports met in the dump under way, None outside of one
         self._socket = socket_in(netns)
         so_rcvbufforce = 33  # not in Python's socket module; goes past rmem_max, which needs root
         try:
@@ -69,7 +69,7 @@ class LinkWatcher:
         """The state of every port now (and of what changed meanwhile, in order)."""
         self._ask()
         reports: list[PortReport] = []
-        while self._seen is not None:
+        while self._reported is not None:
             reports += self.wait()
         return reports
 
@@ -86,7 +86,7 @@ class LinkWatcher:
 
     def _ask(self) -> None:
         self._socket.send(REQUEST)
-        self._seen = set()
+        self._reported = set()
 
     def _parse(self, data: bytes, now: int) -> list[PortReport]:
         reports: list[PortReport] = []
@@ -96,9 +96,9 @@ class LinkWatcher:
                 port = self._ports.get(state.ifindex)
                 if port is not None:
                     reports.append(PortReport(port, message.kind == rtnetlink.RTM_NEWLINK and state.carries, now))
-                    if self._seen is not None:
-                        self._seen.add(port)
-            elif message.kind == rtnetlink.NLMSG_DONE and self._seen is not None:
-                reports += [PortReport(port, False, now) for port in self._ports.values() if port not in self._seen]
-                self._seen = None
+                    if self._reported is not None:
+                        self._reported.add(port)
+            elif message.kind == rtnetlink.NLMSG_DONE and self._reported is not None:
+                reports += [PortReport(port, False, now) for port in self._ports.values() if port not in self._reported]
+                self._reported = None
         return reports
