@@ -19,10 +19,10 @@ class Lateness:
     def figures(self) -> dict[str, int]:
         """Largest and 99th percentile (rounded up to a power of two), and of how many."""
         total = sum(self._bins)
-        seen = p99 = 0
+        cumulated = p99 = 0
         for k, count in enumerate(self._bins):
-            seen += count
-            if total and seen >= 0.99 * total:
+            cumulated += count
+            if total and cumulated >= 0.99 * total:
                 p99 = 1 << k
                 break
         return {"lag_max_ns": self.max, "lag_p99_ns": p99, "timers": total}

@@ -103,12 +103,12 @@ class Mapper:
         """Judge what is overdue, choose what is to be sent, close the bucket."""
         if not self.running:
             return
-        late = now - self.deadline()
+        lag = now - self.deadline()
         self.checked = now
-        if late > self.fabric.base_rtt_ns:
+        if lag > self.fabric.base_rtt_ns:
             # This process was held up; frames that came meanwhile are still to be read, and their probes are not to be judged before.
             for entry in self.probes.values():
-                entry[0] += late
+                entry[0] += lag
         while self.waiting and self.probes[self.waiting[0]][0] <= now:
             self._judge(self.waiting.popleft())
         number = now // self.interval
@@ -166,12 +166,12 @@ class Mapper:
             self.frames.foreign += 1
             return
         entry = self.probes.get(probe.sequence)
-        mine = entry is not None and entry[1] == probe.cell and self.paths[probe.cell].plane == port
+        expected = entry is not None and entry[1] == probe.cell and self.paths[probe.cell].plane == port
         if not probe.sound:
             self.frames.corrupt += 1
-            if entry is not None and mine and probe.nonce == self.nonce and entry[2] == _OUT:  # the damage is elsewhere in it
+            if entry is not None and expected and probe.nonce == self.nonce and entry[2] == _OUT:  # the damage is elsewhere in it
                 entry[2] = _CORRUPT
-        elif entry is not None and mine:
+        elif entry is not None and expected:
             if entry[2] == _OUT:
                 entry[2] = _BACK
         elif self.missed.pop(probe.sequence, -1) == probe.cell:
@@ -224,13 +224,13 @@ class Mapper:
 
     def events(self) -> list[Event]:
         """For the log, since the last call."""
-        made, self.made = self.made, []
-        return made
+        events, self.made = self.made, []
+        return events
 
     def told(self) -> list[dict[str, Any]]:
         """A report per bucket since the last call: changed links, cumulative counts by cell, carriers."""
-        made, self.reports = self.reports, []
-        return made
+        reports, self.reports = self.reports, []
+        return reports
 
     def table(self) -> dict[str, Any]:
         """Everything as of now."""

@@ -61,16 +61,16 @@ def upper_link(plane: int, t0: int, t1: int) -> str:
 
 def paths(fabric: Fabric, host: int) -> tuple[Path, ...]:
     """Every path that a host probes, by cell."""
-    made: list[Path] = []
+    result: list[Path] = []
     me = inner_address(host)
     for plane in range(fabric.planes):
         t0, down = usid(plane, TIER_T0, fabric.t0_of(host)), host_usid(fabric, plane, host)
         for t1 in range(-1, fabric.t1_per_plane):
             sids = (t0, down) if t1 < 0 else (t0, usid(plane, TIER_T1, t1), t0, down)
-            there = ev(plane, max(t1, 0))
-            front = head((me, outer_address(sids)), (me, me), there, dscp.NO_TRIM, dscp.NOT_ECT, LENGTH - HEAD, PROBE_PORT)
-            made.append(Path(len(made), plane, t1, front))
-    return tuple(made)
+            value = ev(plane, max(t1, 0))
+            front = head((me, outer_address(sids)), (me, me), value, dscp.NO_TRIM, dscp.NOT_ECT, LENGTH - HEAD, PROBE_PORT)
+            result.append(Path(len(result), plane, t1, front))
+    return tuple(result)
 
 
 # --- frames ------------------------------------------------------------------------------------------------------

@@ -241,8 +241,8 @@ class Collective:
         """A peer is believed what it may send, once: anything else is its failure, not ours."""
         key = (peer, stage, j)
         if j >= self.slices or not self.sends(peer, stage) or key in self.heard.get(step, ()):
-            said = f"it sent slice {j} of stage {stage} of step {step}, which is not its to send, or twice"
-            self.failure = {"peer_rank": peer, "reason": said}
+            reason = f"it sent slice {j} of stage {stage} of step {step}, which is not its to send, or twice"
+            self.failure = {"peer_rank": peer, "reason": reason}
             return
         if step == self.step and self.remaining:
             if self.to_check >= 0 and self.remaining <= self.arrivals // 2:

@@ -20,14 +20,14 @@ ALL = slice(None)
 
 def draw(ranks: int, count: int, dtype: str, seed: int) -> list[Array]:
     """Base arrays of ``count`` elements, by rank."""
-    made: list[Array] = []
+    arrays: list[Array] = []
     for rank in range(ranks):
         rng = numpy.random.default_rng((seed, rank))
         if dtype == "float32":
-            made.append(rng.uniform(-1.0, 1.0, count).astype(np.float32))
+            arrays.append(rng.uniform(-1.0, 1.0, count).astype(np.float32))
         else:
-            made.append(rng.integers(-(1 << 30), 1 << 30, count, dtype=np.int32))
-    return made
+            arrays.append(rng.integers(-(1 << 30), 1 << 30, count, dtype=np.int32))
+    return arrays
 
 
 class StepData:

@@ -51,7 +51,7 @@ class Flow:
 
 def parse(tables: Sequence[dict[str, Any]] | None, n: int) -> list[Flow]:
     """Flows from plain tables, over ``n`` ranks. Raises :class:`CollectiveError` with the fix."""
-    made: list[Flow] = []
+    result: list[Flow] = []
     for i, table in enumerate(tables or ()):
         try:
             flow = Flow(**table)
@@ -66,10 +66,10 @@ def parse(tables: Sequence[dict[str, Any]] | None, n: int) -> list[Flow]:
             raise CollectiveError(f"flow {i} ({flow.name}): give one of for_ns and messages")
         if 0 in (flow.for_ns, flow.messages) or (flow.messages or 0) > _NUMBER:
             raise CollectiveError(f"flow {i} ({flow.name}): for_ns and messages are at least 1, messages at most {_NUMBER}")
-        made.append(flow)
-    if not made:
+        result.append(flow)
+    if not result:
         raise CollectiveError("flows: there are none; give at least one")
-    return made
+    return result
 
 
 def mine(flows: Sequence[Flow], rank: int) -> list[int]:
@@ -87,15 +87,15 @@ def places(flows: Sequence[Flow], rank: int, message_bytes: int, slots: int) -> 
 
     Both ends of a flow compute both. Raises :class:`CollectiveError` if the arena is too small.
     """
-    made: dict[int, int] = {}
+    offsets: dict[int, int] = {}
     at = 0
     for i in mine(flows, rank):
-        made[i] = at
+        offsets[i] = at
         size = slots * (message_bytes if flows[i].dst == rank else WORD)
         at += -(-size // _ALIGN) * _ALIGN
     if at > ARENA:
         raise CollectiveError(f"the flows of rank {rank} need {at} bytes of slots: there are {ARENA}; lower message_bytes or outstanding")
-    return made
+    return offsets
 
 
 class Content:
@@ -109,12 +109,12 @@ class Content:
         """Message ``number``."""
         np.bitwise_xor(self.base, np.uint32((number + 1) * _SPREAD & 0xFFFFFFFF), out=out)
 
-    def wrong(self, number: int, got: Words) -> int:
+    def wrong(self, number: int, data: Words) -> int:
         """How many bytes differ from message ``number``."""
         self.fill(number, self.expected)
-        if np.array_equal(got, self.expected):
+        if np.array_equal(data, self.expected):
             return 0
-        return int(np.count_nonzero(got.view(np.uint8) != self.expected.view(np.uint8)))
+        return int(np.count_nonzero(data.view(np.uint8) != self.expected.view(np.uint8)))
 
 
 class Sender:
@@ -190,9 +190,9 @@ class Sender:
         self.buffer_free[number % self.job.outstanding] = True
         self.acknowledged += 1
         self.last_ns = now
-        began = self.posted_ns.pop(number)
-        said = {"flow": self.number, "number": number, "bytes": self.job.message_bytes, "start_ns": began, "end_ns": now}
-        self.job.logged.append((now, "message", said))
+        posted = self.posted_ns.pop(number)
+        record = {"flow": self.number, "number": number, "bytes": self.job.message_bytes, "start_ns": posted, "end_ns": now}
+        self.job.logged.append((now, "message", record))
 
     def heard(self, imm: int) -> bool:
         """A verdict; False if it is none, or of a message that waits for none."""
@@ -277,14 +277,14 @@ class Flows:
         self.senders: list[Sender] = []
         self.receivers: list[Receiver] = []
         self.ends: dict[Bundle, Sender | Receiver] = {}
-        here = places(flows, rank, message_bytes, self.slots)
+        own_offsets = places(flows, rank, message_bytes, self.slots)
         for i, bundle in zip(mine(flows, rank), group.bundles, strict=True):
-            there = places(flows, bundle.peer, message_bytes, self.slots)[i]
+            peer_offset = places(flows, bundle.peer, message_bytes, self.slots)[i]
             if flows[i].src == rank:
-                self.senders.append(Sender(self, i, flows[i], bundle, there, here[i]))
+                self.senders.append(Sender(self, i, flows[i], bundle, peer_offset, own_offsets[i]))
                 self.ends[bundle] = self.senders[-1]
             else:
-                self.receivers.append(Receiver(self, i, flows[i], bundle, here[i], there))
+                self.receivers.append(Receiver(self, i, flows[i], bundle, own_offsets[i], peer_offset))
                 self.ends[bundle] = self.receivers[-1]
         self.logged: list[tuple[int, str, dict[str, Any]]] = []
         self.told: list[dict[str, Any]] = []
@@ -308,8 +308,8 @@ class Flows:
             end = self.ends[self.group.bundle_of[c.qpn]]
             if c.kind == RECEIVE:
                 if not end.heard(c.imm):
-                    said = f"it sent the immediate {c.imm:#010x}, which is nothing that can come now"
-                    self.failure = {"peer_rank": self.group.bundle_of[c.qpn].peer, "reason": said}
+                    reason = f"it sent the immediate {c.imm:#010x}, which is nothing that can come now"
+                    self.failure = {"peer_rank": self.group.bundle_of[c.qpn].peer, "reason": reason}
                     return
             else:
                 end.write_done(now, c.wr_id)

@@ -84,12 +84,12 @@ class Group:
         self.bundle_of: dict[int, Bundle] = {}
         self.local: dict[str, list[dict[str, Any]]] = {}
         for peer, evs in wanted:
-            made = [device.create_qp(ranks[peer], evs) for _ in range(qps)]
-            bundle = Bundle(peer, [q["qpn"] for q in made])
+            own_qps = [device.create_qp(ranks[peer], evs) for _ in range(qps)]
+            bundle = Bundle(peer, [q["qpn"] for q in own_qps])
             self.bundles.append(bundle)
-            for q in made:
+            for q in own_qps:
                 self.bundle_of[q["qpn"]] = bundle
-            self.local.setdefault(str(peer), []).extend({**q, "arena": list(self.region)} for q in made)
+            self.local.setdefault(str(peer), []).extend({**q, "arena": list(self.region)} for q in own_qps)
 
     def is_for(self, ranks: list[int], rank: int, wanted: Sequence[Wanted], qps: int) -> bool:
         """Whether it serves as asked."""
@@ -99,12 +99,12 @@ class Group:
         """Connect every queue pair with what the peers' :attr:`local` say of theirs to us, by the peer's rank."""
         # All of them before the first queue pair is connected, which is for good.
         regions = {bundle.peer: [_region(remote["arena"]) for remote in remotes[str(bundle.peer)]] for bundle in self.bundles}
-        taken: dict[int, int] = {}
+        used: dict[int, int] = {}
         for bundle in self.bundles:
-            first = taken.get(bundle.peer, 0)
-            theirs = remotes[str(bundle.peer)][first : first + self.qps]
-            taken[bundle.peer] = first + self.qps
-            for qpn, remote in zip(bundle.qpns, theirs, strict=True):
+            first = used.get(bundle.peer, 0)
+            remote_qps = remotes[str(bundle.peer)][first : first + self.qps]
+            used[bundle.peer] = first + self.qps
+            for qpn, remote in zip(bundle.qpns, remote_qps, strict=True):
                 self.device.connect_qp(qpn, remote)
                 for _ in range(RECEIVES):
                     self.device.post_recv(qpn, 0)
@@ -118,11 +118,11 @@ class Group:
 
     def take(self, completions: list[Completion]) -> list[Completion]:
         """Those of this group (not of one that was given up), with their receive requests replaced."""
-        ours = [c for c in completions if c.qpn in self.bundle_of]
-        for c in ours:
+        own = [c for c in completions if c.qpn in self.bundle_of]
+        for c in own:
             if c.kind == RECEIVE and c.status == OK:
                 self.device.post_recv(c.qpn, 0)
-        return ours
+        return own
 
     def failure(self, completions: list[Completion]) -> dict[str, Any] | None:
         """Which peer was lost and why, if a request failed."""

@@ -56,23 +56,23 @@ def connect(
     """
 
     def set_up() -> list[dict[str, Any]]:
-        given = {"flows": flows} if flows else {}
-        return [a.call("setup", collective=collective, ranks=hosts, rank=i, qps=qps, slices=slices, **given) for i, a in enumerate(agents)]
+        extra = {"flows": flows} if flows else {}
+        return [a.call("setup", collective=collective, ranks=hosts, rank=i, qps=qps, slices=slices, **extra) for i, a in enumerate(agents)]
 
-    made = set_up()
-    if all(m["connected"] for m in made):
+    answers = set_up()
+    if all(m["connected"] for m in answers):
         return
-    if any(m["connected"] for m in made):
+    if any(m["connected"] for m in answers):
         for agent in agents:
             agent.call("abort")
-        made = set_up()
+        answers = set_up()
     for i, agent in enumerate(agents):
-        agent.call("connect", remotes={peer: made[int(peer)]["qps"][str(i)] for peer in made[i]["qps"]})
+        agent.call("connect", remotes={peer: answers[int(peer)]["qps"][str(i)] for peer in answers[i]["qps"]})
 
 
 def wait_for_all(
     agents: Sequence[Agent],
-    heard: Callable[[int, dict[str, Any]], None],
+    on_note: Callable[[int, dict[str, Any]], None],
     check: Callable[[], float | None],
     timeout: float,
     clock: Clock = REAL,
@@ -91,7 +91,7 @@ def wait_for_all(
             wait(CHECK_S if sooner is None else max(0.0, min(sooner, CHECK_S)))
             for rank, agent in enumerate(agents):  # all of them: a call's answer may have brought others' notes along
                 for note in agent.notifications():
-                    heard(rank, note)
+                    on_note(rank, note)
                     if note["event"] == "failed":
                         return False
                     if note["event"] == "done":

@@ -44,7 +44,7 @@ class Connection:
     """One queue pair. ``token``: what a peer has to know to connect to it. ``made`` takes completions, ``told`` events."""
 
     def __init__(
-        self, qpn: int, peer: int, token: int, memory: Memory, timeout_ns: int, made: list[Completion], told: Callable[[Event], None]
+        self, qpn: int, peer: int, token: int, memory: Memory, timeout_ns: int, completions: list[Completion], log: Callable[[Event], None]
     ) -> None:
         self.qpn, self.peer, self.token, self.timeout_ns = qpn, peer, token, timeout_ns
         self.state = INIT
@@ -54,11 +54,11 @@ class Connection:
         self.quiesced = False  # the kernel gets no more bytes
         self.leaving = False  # the peer said BYE
         self.counts = {"tx_messages": 0, "rx_messages": 0, "rx_refused_access": 0, "rx_bad_header": 0}
-        self._made, self._told = made, told
+        self._completions, self._log = completions, log
         self._unsent: deque[memoryview] = deque()
         self._outgoing: deque[Outgoing] = deque()
         self._recvs: deque[int] = deque()
-        self._held: deque[tuple[int, int]] = deque()  # (imm, length) without a receive request
+        self._immediates: deque[tuple[int, int]] = deque()  # (imm, length) without a receive request
         self._written = self._posted = self._acked = 0  # bytes of the stream
         self._acked_payload = 0
         self._progress_at = LONG_AGO
@@ -67,9 +67,9 @@ class Connection:
 
     def post_recv(self, wr_id: int) -> None:
         if self.state in (ERROR, CLOSED):
-            self._made.append(Completion(self.qpn, wr_id, RECEIVE, FLUSHED, -1, 0))
-        elif self._held:
-            self._arrived(wr_id, *self._held.popleft())
+            self._completions.append(Completion(self.qpn, wr_id, RECEIVE, FLUSHED, -1, 0))
+        elif self._immediates:
+            self._arrived(wr_id, *self._immediates.popleft())
         else:
             self._recvs.append(wr_id)
 
@@ -108,7 +108,7 @@ class Connection:
 
     @property
     def reads(self) -> bool:
-        return self.sock is not None and self.state == OPEN and len(self._held) < HELD
+        return self.sock is not None and self.state == OPEN and len(self._immediates) < HELD
 
     @property
     def writes(self) -> bool:
@@ -188,10 +188,10 @@ class Connection:
         if self._recvs:
             self._arrived(self._recvs.popleft(), message.imm, message.length)
         else:
-            self._held.append((message.imm, message.length))
+            self._immediates.append((message.imm, message.length))
 
     def _arrived(self, wr_id: int, imm: int, length: int) -> None:
-        self._made.append(Completion(self.qpn, wr_id, RECEIVE, OK, imm, length))
+        self._completions.append(Completion(self.qpn, wr_id, RECEIVE, OK, imm, length))
 
     def look(self, now: int) -> None:
         """Complete what was acknowledged meanwhile; give up what makes no progress."""
@@ -209,10 +209,10 @@ class Connection:
             if acked > self._acked:
                 self._acked, self._progress_at = acked, now
             while self._outgoing and self._outgoing[0].end <= self._acked:
-                done = self._outgoing.popleft()
-                self._acked_payload += done.length
+                request = self._outgoing.popleft()
+                self._acked_payload += request.length
                 self.counts["tx_messages"] += 1
-                self._made.append(Completion(self.qpn, done.wr_id, WRITE_DONE, OK, done.imm, done.length))
+                self._completions.append(Completion(self.qpn, request.wr_id, WRITE_DONE, OK, request.imm, request.length))
         if self.waits and now - self._progress_at > self.timeout_ns:
             self.fail(now, f"no progress for {self.timeout_ns / 1e9:g} s")
 
@@ -224,11 +224,11 @@ class Connection:
             return
         self.state = CLOSED if self.leaving and not self._outgoing else ERROR
         if self.state == ERROR:
-            self._told((now, "qp", {"peer": self.peer, "qpn": self.qpn, "state": "ERROR", "cause": reason}))
-        for i, lost in enumerate(self._outgoing):
-            self._made.append(Completion(self.qpn, lost.wr_id, WRITE_DONE, FLUSHED if i else status, lost.imm, lost.length))
+            self._log((now, "qp", {"peer": self.peer, "qpn": self.qpn, "state": "ERROR", "cause": reason}))
+        for i, request in enumerate(self._outgoing):
+            self._completions.append(Completion(self.qpn, request.wr_id, WRITE_DONE, FLUSHED if i else status, request.imm, request.length))
         for wr_id in self._recvs:
-            self._made.append(Completion(self.qpn, wr_id, RECEIVE, FLUSHED, -1, 0))
+            self._completions.append(Completion(self.qpn, wr_id, RECEIVE, FLUSHED, -1, 0))
         self._outgoing.clear()
         self._unsent.clear()
         self._recvs.clear()
@@ -259,7 +259,7 @@ class Connection:
         if self.sock is None or self.state != OPEN:
             return self._acked_payload
         try:
-            gone = self._written - unsent(self.sock)
+            departed = self._written - unsent(self.sock)
         except OSError:
             return self._acked_payload
-        return self._acked_payload + sum(max(0, min(o.length, gone - (o.end - o.length))) for o in self._outgoing)
+        return self._acked_payload + sum(max(0, min(o.length, departed - (o.end - o.length))) for o in self._outgoing)

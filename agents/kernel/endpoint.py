@@ -51,7 +51,7 @@ class Endpoint:
         self.known: dict[int, Known] = {}
         self.made: list[Completion] = []
         self.strangers = 0
-        self._told: list[Event] = []
+        self._log: list[Event] = []
         self._routes: Routes | None = None
         self._ports: PortBytes | None = None
         self._bad_before = 0
@@ -70,10 +70,10 @@ class Endpoint:
             self._routes.close()
 
     def new(self, qpn: int, peer: int, token: int) -> Connection:
-        made = Connection(qpn, peer, token, self.memory, self.options.user_timeout_ns, self.made, self._told.append)
-        self.connections[qpn] = made
+        connection = Connection(qpn, peer, token, self.memory, self.options.user_timeout_ns, self.made, self._log.append)
+        self.connections[qpn] = connection
         self.known[qpn] = Known()
-        return made
+        return connection
 
     # --- what the host process asks ---------------------------------------------------------------------------
 
@@ -87,14 +87,14 @@ class Endpoint:
 
     def events(self) -> list[Event]:
         self._sample()
-        told, self._told[:] = self._told[:], []
-        return told
+        events, self._log[:] = self._log[:], []
+        return events
 
     def reroute(self, now: int, dead_links: list[str]) -> None:
         """The hosts' routes have changed (testbed/emulated/kernel_paths.py)."""
         if self._routes is not None:
             self._routes.forget()
-        self._told.append((now, "reroute", {"dead_links": list(dead_links)}))
+        self._log.append((now, "reroute", {"dead_links": list(dead_links)}))
 
     def deny(self, now: int, entries: list[str]) -> None:
         """The kernel cannot leave paths out for us."""
@@ -110,16 +110,16 @@ class Endpoint:
     def counters(self) -> dict[str, int]:
         """Messages and what TCP_INFO sums up. Frames are not counted here: the ports count them."""
         self._sample()
-        made = {"connections": len(self.connections), "failed": 0, "rx_foreign": self.strangers}
+        counters = {"connections": len(self.connections), "failed": 0, "rx_foreign": self.strangers}
         for connection in self.connections.values():
-            made["failed"] += connection.state == ERROR
+            counters["failed"] += connection.state == ERROR
             for name, count in connection.counts.items():
-                made[name] = made.get(name, 0) + count
+                counters[name] = counters.get(name, 0) + count
         for name, field in (("retransmitted", "total_retrans"), ("rto", "total_rto"), ("tx_segments", "segs_out")):
-            made[name] = sum(known.total(field) for known in self.known.values())
-        made["rx_bad_icrc"] = bad_checksums() - self._bad_before  # by the name that frames refused for a checksum have everywhere
-        made["subflows"] = sum(len(known.seen) for known in self.known.values())
-        return made
+            counters[name] = sum(known.total(field) for known in self.known.values())
+        counters["rx_bad_icrc"] = bad_checksums() - self._bad_before  # by the name that frames refused for a checksum have everywhere
+        counters["subflows"] = sum(len(known.seen) for known in self.known.values())
+        return counters
 
     def goodput(self) -> tuple[list[int], list[int]]:
         """Payload bytes per plane since the start: (sent for the first time, placed).
@@ -167,8 +167,8 @@ class Endpoint:
             connection = self.connections[qpn]
             if self.kind == MPTCP:
                 for plane in range(self.fabric.planes):
-                    here = [flow for flow, value in known.evs.items() if ev_fields(value)[0] == plane]
-                    rows.append(self._row(connection, known, here, make_ev(plane, 0)))
+                    flows = [flow for flow, value in known.evs.items() if ev_fields(value)[0] == plane]
+                    rows.append(self._row(connection, known, flows, make_ev(plane, 0)))
             elif known.evs:
                 rows.append(self._row(connection, known, list(known.evs), -1))
         return rows
@@ -197,36 +197,36 @@ class Endpoint:
 
     def _look(self, now: int, connection: Connection, known: Known) -> None:
         before = {field: known.total(field) for field in ("total_retrans", "total_rto", "retransmits")}
-        found: list[Flow] = []
+        flows: list[Flow] = []
         if connection.sock is not None and connection.state == OPEN:
             try:
                 for flow, info in ((_flow(s.local, s.remote), s.info) for s in subflows(connection.sock, self.kind == MPTCP)):
-                    found.append(flow)
+                    flows.append(flow)
                     known.seen[flow] = info
                 if self.kind == MPTCP and fell_back(connection.sock):
                     connection.fail(now, "MPTCP fell back to TCP: the peer's kernel, or net.mptcp.enabled, refuses it")
             except OSError:
-                found = []  # it is going; whoever reads from it is told
+                flows = []  # it is going; whoever reads from it is told
             known.expected = None
         if self._routes is not None:
-            for flow in [*found, *([known.expected] if known.expected else [])]:
+            for flow in [*flows, *([known.expected] if known.expected else [])]:
                 value = self._routes.ev(flow)
                 if value >= 0:
                     known.evs[flow] = value
         peer = {"peer": connection.peer, "qpn": connection.qpn}
         if self.kind == MPTCP and connection.state == OPEN:
-            for flow in sorted(set(found) ^ set(known.alive)):
+            for flow in sorted(set(flows) ^ set(known.alive)):
                 plane = ev_fields(known.evs[flow])[0] if flow in known.evs else -1
-                self._told.append((now, "subflow", {**peer, "plane": plane, "phase": "begin" if flow in found else "end"}))
-        known.alive = found
+                self._log.append((now, "subflow", {**peer, "plane": plane, "phase": "begin" if flow in flows else "end"}))
+        known.alive = flows
         retransmitted = known.total("total_retrans") - before["total_retrans"]
         if retransmitted > 0:
-            self._told.append((now, "rtx", {**peer, "count": retransmitted}))
+            self._log.append((now, "rtx", {**peer, "count": retransmitted}))
         has_total = all(info.total_rto >= 0 for info in known.seen.values())
         field = "total_rto" if has_total else "retransmits"
         fired = known.total(field) - before[field]
         if fired > 0:
-            self._told.append((now, "rto", {**peer, "count": fired}))
+            self._log.append((now, "rto", {**peer, "count": fired}))
 
 
 def _flow(local: tuple[bytes, int], remote: tuple[bytes, int]) -> Flow:

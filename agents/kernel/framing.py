@@ -74,10 +74,10 @@ class Memory:
 
     def at(self, va: int, rkey: int, length: int) -> memoryview:
         """The bytes that a WRITE means. Raises :class:`FramingError` unless all of them are in that region."""
-        found = self._regions.get(rkey)
-        if found is None:
+        entry = self._regions.get(rkey)
+        if entry is None:
             raise FramingError("rx_refused_access", f"no region has the key {rkey:#x}")
-        region, memory = found
+        region, memory = entry
         start = va - region.va
         if start < 0 or start + length > region.length:
             raise FramingError("rx_refused_access", f"{length} bytes at {va:#x} are not within {region.length} at {region.va:#x}")
@@ -106,15 +106,15 @@ class Inbound:
 
         Raises :class:`FramingError` when a header is refused: nothing was placed for it.
         """
-        done: list[Header] = []
+        complete: list[Header] = []
         if self._message is not None:
             part = min(count, len(self._rest))
             self._rest = self._rest[part:]
             self.placed += part
             count -= part
             if self._rest:
-                return done
-            done.append(self._message)
+                return complete
+            complete.append(self._message)
             self._message = None
         self._have += count
         if self._have == HEADER_BYTES:
@@ -126,5 +126,5 @@ class Inbound:
             else:
                 if message.kind == WRITE:
                     self._memory.at(message.va, message.rkey, 0)
-                done.append(message)
-        return done
+                complete.append(message)
+        return complete

@@ -72,12 +72,12 @@ def subflows(sock: socket.socket, mptcp: bool) -> list[Subflow]:
         info = read_info(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES))
         return [Subflow(_pair(local), _pair(remote), info)]
     infos = _each(sock, MPTCP_TCPINFO, _INFO_BYTES)
-    made = []
+    result = []
     for raw, addrs in zip(infos, _each(sock, MPTCP_SUBFLOW_ADDRS, _ADDRS_BYTES), strict=False):  # one may end between the calls
         info = read_info(raw)
         if info.state == ESTABLISHED:  # not an attempt, nor what is left of one
-            made.append(Subflow(_sockaddr(addrs[:128]), _sockaddr(addrs[128:]), info))
-    return made
+            result.append(Subflow(_sockaddr(addrs[:128]), _sockaddr(addrs[128:]), info))
+    return result
 
 
 def fell_back(sock: socket.socket) -> bool:

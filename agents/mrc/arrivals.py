@@ -100,8 +100,8 @@ class Arrivals:
         if shigh != self.net_high or smid != self.net_mid or slow != self.net_low or not 0 < src <= self.hosts:
             self.foreign += 1
             return None
-        cut = word >> 22 & 0x3F
-        trimmed = cut == dscp.TRIMMED or cut == dscp.TRIMMED_LASTHOP
+        klass = word >> 22 & 0x3F
+        trimmed = klass == dscp.TRIMMED or klass == dscp.TRIMMED_LASTHOP
         if olen != length - 54 or ulen != ilen or (ilen != olen - 40 and not (trimmed and ilen > olen - 40)):
             self.bad_length += 1
             return None
@@ -113,8 +113,8 @@ class Arrivals:
         qp = self.qps.get(qpn)
         if qp is None or qp.peer != src - 1 or qp.state < RTS:
             if qpn == wire.ENDPOINT_QPN:
-                there = ev if ev >> 16 == port else -1
-                self._endpoint_operation(now, buffer, start, length, -1 if trimmed else op, src - 1, there, pword)
+                valid_ev = ev if ev >> 16 == port else -1
+                self._endpoint_operation(now, buffer, start, length, -1 if trimmed else op, src - 1, valid_ev, pword)
             else:
                 self.bad_qp += 1
             return None
@@ -143,7 +143,7 @@ class Arrivals:
             p.imm = -1
             p.rqmsn, p.msn, p.ts, _, p.va, p.rkey, p.dmalen = wire.S_WRITE_EXT.unpack_from(buffer, start + wire.AFTER_BTH)
             if trimmed:
-                return self._trimmed(now, qp, p, cut == dscp.TRIMMED_LASTHOP)
+                return self._trimmed(now, qp, p, klass == dscp.TRIMMED_LASTHOP)
             return self._write(now, qp, p, buffer, start, length - (flags >> 4 & 3))
         if op not in wire.EXT_LENGTH or (trimmed and op != wire.PROBE):
             self.bad_opcode += 1
@@ -190,18 +190,18 @@ class Arrivals:
             self.neighbours.receiving(now, qp)
         if p.marked:
             self.marked_rx += 1
-        what = d.data(now, p, buffer, at, payload)
-        if what == NEW:
+        outcome = d.data(now, p, buffer, at, payload)
+        if outcome == NEW:
             self.data_rx += 1
             self.payload_rx[p.ev >> 16] += payload
             qp.placed += payload
-        elif what == DUPLICATE:
+        elif outcome == DUPLICATE:
             self.duplicate += 1
-        elif what == BEYOND:
+        elif outcome == BEYOND:
             self.beyond += 1
             if len(qp.nacks) < _MAX_OWED:
                 qp.nacks.append((wire.PSN_OOR_WINDOW, p.psn, p.ev, p.ts))
-        elif what == REFUSED:
+        elif outcome == REFUSED:
             self.refused += 1
         return qp
 
@@ -230,9 +230,9 @@ class Arrivals:
         m = w >> 5 & 3
         sample = -1
         if w >> 1 & 1:
-            known = qp.probes.pop(offset & 0xFFFF, None)  # an answer may take several SACKs and counts once
-            if known is not None:
-                path, seq, at = known
+            probe = qp.probes.pop(offset & 0xFFFF, None)  # an answer may take several SACKs and counts once
+            if probe is not None:
+                path, seq, at = probe
                 qp.health.answered(now, path.plane, at)
                 r.probe_answered(now, path, seq, at, r.rtt.as_full(rtt, PROBE_BYTES, r.full) if m == wire.M_NONE else -1)
         else:

@@ -191,8 +191,8 @@ class Departures:
             base = max(qp.answer_bases.pop(0), d.expected)  # the edge may have moved since the list was made
             if not qp.answer_bases:
                 qp.answers.pop(0)
-            held = now - at >> self.framer.shift
-            return self._sack(now, qp, ev, base, Echo(pid, True, ev, ts + held, wire.M_SKIP_ONCE if marked else wire.M_NONE, False))
+            delay = now - at >> self.framer.shift
+            return self._sack(now, qp, ev, base, Echo(pid, True, ev, ts + delay, wire.M_SKIP_ONCE if marked else wire.M_NONE, False))
         if qp.nacks:
             reason, psn, ev, ts = qp.nacks.pop(0)
             psn &= headers.PSN_MASK

@@ -90,8 +90,8 @@ class Endpoint:
             raise ValueError(f"h{self.host} cannot have a queue pair with host number {peer}")
         qpn = FIRST_QPN + len(self.qps)
         psn = self.rng.getrandbits(24)
-        known = list(path_evs(self.fabric, self.host, peer))
-        every = [e for e in known if evs <= 0 or ev_fields(e)[1] < evs]
+        values = list(path_evs(self.fabric, self.host, peer))
+        every = [e for e in values if evs <= 0 or ev_fields(e)[1] < evs]
         paths = PathSet(self.config, peer, every, [ev_fields(e)[0] for e in every], self.rng, self.log, qpn)
         health = PlaneHealth(self.config, peer, paths, self.rng, self.log)
         local = self.fabric.t0_of(self.host) == self.fabric.t0_of(peer)
@@ -105,7 +105,7 @@ class Endpoint:
         qp = QueuePair(qpn, peer, psn, self.routes[peer], health, requester, responder, self.log)
         self.qps[qpn] = qp
         self.order.append(qp)
-        self.neighbours.add(qp, known)
+        self.neighbours.add(qp, values)
         return {"host": self.host, "qpn": qpn, "psn": psn, "mpr": self.config.mpr}
 
     def connect_qp(self, now: int, qpn: int, remote: dict[str, Any]) -> None:
@@ -149,14 +149,14 @@ class Endpoint:
 
     def completions(self) -> list[Completion]:
         """Finished requests since the last call, receives first in PSN order."""
-        made = self.finished
+        completions = self.finished
         self.finished = []
         for qp in self.order:
             if qp.responder.completions:
-                made.extend(qp.responder.take())
+                completions.extend(qp.responder.take())
             if qp.requester.queue.completions:
-                made.extend(qp.requester.queue.take())
-        return made
+                completions.extend(qp.requester.queue.take())
+        return completions
 
     # --- frames ----------------------------------------------------------------------------------------------
 
@@ -342,9 +342,9 @@ class Endpoint:
 
     def events(self) -> list[Event]:
         """Events since the last call."""
-        made = self.log[:]
+        events = self.log[:]
         self.log.clear()
-        return made
+        return events
 
     def goodput(self) -> tuple[list[int], list[int]]:
         """Payload bytes per plane since the start: (sent for the first time, placed)."""
@@ -364,22 +364,22 @@ class Endpoint:
 
     def counters(self) -> dict[str, int]:
         """Cumulative counters by name; tx_packets and rx_packets count every frame once."""
-        made = self.arrivals.counters()
-        made.update(self.out.counters())
-        made.update(self.neighbours.counters())
-        made["data_tx"] = sum(q.requester.data_tx for q in self.order)
-        made["retransmitted"] = sum(q.requester.retransmitted for q in self.order)
+        counters = self.arrivals.counters()
+        counters.update(self.out.counters())
+        counters.update(self.neighbours.counters())
+        counters["data_tx"] = sum(q.requester.data_tx for q in self.order)
+        counters["retransmitted"] = sum(q.requester.retransmitted for q in self.order)
         for k, name in enumerate(("order", "time", "rto", "port", "count")):
-            made[f"lost_by_{name}"] = sum(q.requester.lost_by[k] for q in self.order)
+            counters[f"lost_by_{name}"] = sum(q.requester.lost_by[k] for q in self.order)
         for name in ("trims", "trims_last_hop", "acquitted"):
-            made[name] = sum(getattr(q.requester, name) for q in self.order)
-        made["spurious"] = sum(q.requester.spurious for q in self.order)
-        made["bad_sacks"] = sum(q.requester.bad_sacks for q in self.order)
-        made["in_flight_bytes"] = sum(q.requester.sent.in_flight for q in self.order)
+            counters[name] = sum(getattr(q.requester, name) for q in self.order)
+        counters["spurious"] = sum(q.requester.spurious for q in self.order)
+        counters["bad_sacks"] = sum(q.requester.bad_sacks for q in self.order)
+        counters["in_flight_bytes"] = sum(q.requester.sent.in_flight for q in self.order)
         rtts = [q.requester.rtt for q in self.order if q.requester.rtt.samples]
-        made["min_rtt_ns"] = min((r.min_rtt for r in rtts), default=0)
-        made["srtt_ns"] = sum(r.srtt for r in rtts) // len(rtts) if rtts else 0
-        return made
+        counters["min_rtt_ns"] = min((r.min_rtt for r in rtts), default=0)
+        counters["srtt_ns"] = sum(r.srtt for r in rtts) // len(rtts) if rtts else 0
+        return counters
 
     def paths(self) -> list[dict[str, Any]]:
         """One row per QP and EV, with its plane's state."""

@@ -37,10 +37,10 @@ class Route:
         if len(self.heads) >= MOST_HEADS:
             self.heads.clear()
             self.sums.clear()
-        made = headers.head((me, outer), (me, you), ev, klass, ecn, after_udp)
-        self.heads[key] = made
-        self.sums[key] = headers.icrc_of_head(made)
-        return made
+        head = headers.head((me, outer), (me, you), ev, klass, ecn, after_udp)
+        self.heads[key] = head
+        self.sums[key] = headers.icrc_of_head(head)
+        return head
 
 
 class Framer:

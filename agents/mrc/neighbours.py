@@ -227,12 +227,12 @@ class Neighbours:
     def response(self, peer: Neighbour, now: int, number: int) -> None:
         """The answer to one of ours; what answers nothing is counted."""
         if number & EV_PROBE:
-            known = peer.probes.pop(number, None)
-            if known is not None:
+            probe = peer.probes.pop(number, None)
+            if probe is not None:
                 self.responses_rx += 1
                 for qp in self._connected(peer):
-                    if known[0] in qp.requester.paths.by_ev:  # else this queue pair is kept to fewer paths
-                        qp.responder.reverse.confirmed(now, known[0])
+                    if probe[0] in qp.requester.paths.by_ev:  # else this queue pair is kept to fewer paths
+                        qp.responder.reverse.confirmed(now, probe[0])
                 return
         elif peer.pending and number == peer.serial:
             self.responses_rx += 1

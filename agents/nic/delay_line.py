@@ -78,13 +78,13 @@ class DelayLine:
         last link: a port that was idle lets some go closer than they fit on a wire.
         """
         due = arrival + self.transit(length, hop_limit)
-        which = self.fifo_of[klass]
-        if which == CUT_FIFO:
+        lane = self.fifo_of[klass]
+        if lane == CUT_FIFO:
             due += self.before_cut(missing, klass, hop_limit)
-        k = FIFOS * port + which
-        whole = self.ends[k] + length * 8_000_000_000 // self.nic_rate
-        if due < whole:
-            due = whole
+        k = FIFOS * port + lane
+        earliest = self.ends[k] + length * 8_000_000_000 // self.nic_rate
+        if due < earliest:
+            due = earliest
         self.ends[k] = due
         fifo = self.fifos[k]
         if not fifo:

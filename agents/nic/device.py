@@ -171,21 +171,21 @@ class Nic:
 
     def events(self) -> list[Event]:
         """What happened since the last call, for the log: the engine's, and the mapper's verdicts."""
-        made = self.engine.events()
-        return made if self.mapper is None else made + list(self.mapper.events())
+        events = self.engine.events()
+        return events if self.mapper is None else events + list(self.mapper.events())
 
     def counters(self) -> dict[str, int]:
         """The engine's counters, the receive ring's, and the mapper's, whose frames are in the sums of all frames too."""
         waiting = self.io.waiting()
-        made = {
+        counters = {
             **self.engine.counters(), "rx_waiting": waiting, "rx_ring_drops": self.io.drops(), "rx_not_a_port": self.io.ring.not_ours,
         }  # fmt: skip
         if self.mapper is not None:
             own: dict[str, int] = self.mapper.counters()
-            made.update(own)
+            counters.update(own)
             for total, part in _IN_SUMS:
-                made[total] = made.get(total, 0) + own[part]
-        return made
+                counters[total] = counters.get(total, 0) + own[part]
+        return counters
 
     def close(self) -> None:
         """Close the ports."""
@@ -218,8 +218,8 @@ class Device(Nic):
         engine = self.engine
         io = self.io
         now = time.monotonic_ns()
-        got = io.receive(self.taker, now, BATCH)
-        if got:
+        received = io.receive(self.taker, now, BATCH)
+        if received:
             self.lateness.add(now - io.ring.first_due)
         engine.timer(now)
         sent = io.send(engine, now, BATCH)
@@ -237,20 +237,20 @@ class Device(Nic):
             # comes after the last look is not due before `next_look`. A wake-up per due frame, then, and none per arrival.
             sources = self._without_ring
             wake = min(wake, io.ring.next_look())
-        if got == BATCH or sent == BATCH or engine.completed():
+        if received == BATCH or sent == BATCH or engine.completed():
             wait = 0  # what completed may be what somebody waits for who then posts the next: it does not wait for the next frame to come
         else:
             wait = min(max(wake - time.monotonic_ns(), 0), MAX_WAIT)
         # select: microseconds of resolution, where poll and epoll round up to a millisecond.
-        ready, _, _ = select.select(sources + (readers or []), [], [], wait / 1e9)
+        readable, _, _ = select.select(sources + (readers or []), [], [], wait / 1e9)
         self.wakeups += 1
-        if not ready and wait and wake == due and due != NEVER:
+        if not readable and wait and wake == due and due != NEVER:
             self.lateness.add(time.monotonic_ns() - due)
-        if io.links in ready:
+        if io.links in readable:
             now = time.monotonic_ns()
             for port, up in io.port_changes():
                 self.port_state(now, port, up)
-        return [r for r in ready if r is not io.receiver and r is not io.links]
+        return [r for r in readable if r is not io.receiver and r is not io.links]
 
 
 def make_device(fabric: Fabric, host: int, transport: str, options: dict[str, Any], seed: int) -> Device | KernelDevice:

@@ -181,9 +181,13 @@ class Agent:
 
     def _collective(self, name: str, message_bytes: int, seed: int, dtype: str = "int32", steps: int = 1, warmup: int = 0) -> Collective:
         """The one that was prepared, if it is the same."""
-        ready, self.prepared = self.prepared, None
-        if ready is not None and ready[0] == (name, message_bytes, dtype, steps, warmup, seed) and ready[1].group is self.groups[-1]:
-            return ready[1]
+        prepared, self.prepared = self.prepared, None
+        if (
+            prepared is not None
+            and prepared[0] == (name, message_bytes, dtype, steps, warmup, seed)
+            and prepared[1].group is self.groups[-1]
+        ):
+            return prepared[1]
         return find(name)(self.groups[-1], self.slices, message_bytes, dtype, steps, warmup, seed)
 
     def op_abort(self) -> None:
@@ -275,15 +279,15 @@ class Agent:
     def advance(self) -> None:
         """Give the collective what completed; tell what it did."""
         self._report()
-        made = self.device.engine.completions()
-        if made:
-            made = self.groups[-1].take(made) if self.groups else []
+        completions = self.device.engine.completions()
+        if completions:
+            completions = self.groups[-1].take(completions) if self.groups else []
         job = self.job
         if job is None:
-            self.pending += made[: MOST_KEPT - len(self.pending)]  # a peer began before us
+            self.pending += completions[: MOST_KEPT - len(self.pending)]  # a peer began before us
             return
-        if made:
-            job.completed(made)
+        if completions:
+            job.completed(completions)
         job.idle()
         for t, kind, fields in job.logged:
             self.write(t, kind, fields)
@@ -295,9 +299,9 @@ class Agent:
             job.warm = False
             self.device.forget_lag()  # what start-up cost is not the run's
         if job.failure is not None:
-            said = {"rank": job.group.rank, **job.failure}
-            self.write(self.clock(), "failed", said)
-            self.notify({"event": "failed", **said})
+            failure = {"rank": job.group.rank, **job.failure}
+            self.write(self.clock(), "failed", failure)
+            self.notify({"event": "failed", **failure})
             self.job = None
         elif job.finished:
             self.notify(job.done())

@@ -53,18 +53,18 @@ class Lines:
                 self.closed = True
                 break
             self.incoming += data
-        made: list[dict[str, Any]] = []
+        messages: list[dict[str, Any]] = []
         while (end := self.incoming.find(b"\n")) >= 0:
             line = bytes(self.incoming[:end])
             del self.incoming[: end + 1]
             try:
-                made.append(msgspec.json.decode(line, type=dict[str, Any]))
+                messages.append(msgspec.json.decode(line, type=dict[str, Any]))
             except (msgspec.DecodeError, UnicodeDecodeError):
                 self.closed = True  # whoever this is does not speak our language
                 break
         if len(self.incoming) > MAX_LINE:
             self.closed = True
-        return made
+        return messages
 
     def write(self, message: dict[str, Any]) -> None:
         """Send a line; the far side reads promptly, so a short wait for room is enough."""
@@ -121,12 +121,12 @@ class AgentServer:
     def requests(self) -> list[tuple[Lines, dict[str, Any]]]:
         """Requests that have arrived, each with who asked; accepts clients, and forgets those that hung up."""
         self._accept()
-        made: list[tuple[Lines, dict[str, Any]]] = []
+        requests: list[tuple[Lines, dict[str, Any]]] = []
         for client in self.clients:
             for request in client.read():
                 if request.pop("quiet", False):
                     self.quiet.add(client)
-                made.append((client, request))
+                requests.append((client, request))
         if any(client.closed for client in self.clients):
             for client in self.clients:
                 if client.closed:
@@ -134,7 +134,7 @@ class AgentServer:
                     self.quiet.discard(client)
             self.clients = [client for client in self.clients if not client.closed]
             self.sockets = [self.listener, *(client.sock for client in self.clients)]
-        return made
+        return requests
 
     def _accept(self) -> None:
         while True:
@@ -231,9 +231,9 @@ class AgentClient:
 
     def notifications(self) -> list[dict[str, Any]]:
         """What the agent said unasked since the last call."""
-        made = self.waiting + [m for m in self.lines.read() if "id" not in m]
+        notes = self.waiting + [m for m in self.lines.read() if "id" not in m]
         self.waiting = []
-        return made
+        return notes
 
     def close(self) -> None:
         """Hang up."""

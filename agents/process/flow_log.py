@@ -41,7 +41,7 @@ class FlowLog:
 
         The k-th row of a queue pair is the same path each time, or the one path of a queue pair that was re-routed meanwhile.
         """
-        made: dict[int, dict[int, int]] = {}
+        counts: dict[int, dict[int, int]] = {}
         rows: dict[int, int] = {}
         for row in self.engine.paths() if self.senders else ():
             qpn = row["qpn"]
@@ -52,9 +52,9 @@ class FlowLog:
             new = total - self.sent.get((qpn, k), 0)
             if new:
                 self.sent[qpn, k] = total
-                by_ev = made.setdefault(row["peer"], {})
+                by_ev = counts.setdefault(row["peer"], {})
                 by_ev[row["ev"]] = by_ev.get(row["ev"], 0) + new
-        return made
+        return counts
 
     def bin(self, t: int, bin_ns: int) -> None:
         """The bin that began at ``t`` is over."""

@@ -62,8 +62,8 @@ class Host(Agent):
         """Until told to stop."""
         while self.running:
             now = time.monotonic_ns()
-            ready = self.device.turn(self.wake_at(now), self.server.readers())
-            if ready:
+            readers = self.device.turn(self.wake_at(now), self.server.readers())
+            if readers:
                 self.serve()
             self.advance()
             now = time.monotonic_ns()

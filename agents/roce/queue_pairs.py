@@ -156,9 +156,9 @@ class QueuePairs(Transmitter):
         """From now on no data and nothing again by a timer: what comes is still answered."""
         self._quiesced = True
         self._timer_at = NEVER
-        for ready in self._ready:
-            while ready:
-                ready.pop().scheduled = False
+        for queue in self._ready:
+            while queue:
+                queue.pop().scheduled = False
 
     def hint(self, now: int, links: list[str]) -> None:
         """Its network re-routes by itself, see :meth:`reroute`: nothing to do."""
@@ -188,9 +188,9 @@ class QueuePairs(Transmitter):
         return done
 
     def events(self) -> list[Event]:
-        seen = self._events
+        events = self._events
         self._events = []
-        return seen
+        return events
 
     def goodput(self) -> tuple[list[int], list[int]]:
         return self._payload_tx[:], self._payload_rx[:]

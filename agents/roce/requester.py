@@ -150,8 +150,8 @@ class Requester:
         self._since_ack += 1
         # The last one the window lets go must ask, too, or nothing would ever open it again; so must the last one within a
         # quarter of the timeout, or a slow rate would look like a loss.
-        late = self.congestion.next_send_ns - self._asked_ns > self.rto_ns >> 2
-        if last or late or self._since_ack >= self.ack_every or not self.may_send():
+        silent = self.congestion.next_send_ns - self._asked_ns > self.rto_ns >> 2
+        if last or silent or self._since_ack >= self.ack_every or not self.may_send():
             self._since_ack = 0
             self._asked_ns = now
             return True

@@ -96,8 +96,8 @@ class Transmitter:
 
     def deadline(self) -> int:
         due = self._timer_at
-        for port, ready in enumerate(self._ready):
-            if ready:
+        for port, queue in enumerate(self._ready):
+            if queue:
                 at = self._free_ns[port] - self._ahead_ns
                 if at < due:
                     due = at
@@ -120,11 +120,11 @@ class Transmitter:
         planes = len(self._ready)
         for i in range(planes):
             port = (self._turn + i) % planes
-            ready = self._ready[port]
+            queue = self._ready[port]
             if self._free_ns[port] > horizon:
                 continue
-            while ready:
-                qp = ready.popleft()
+            while queue:
+                qp = queue.popleft()
                 qp.scheduled = False
                 tx = qp.tx
                 if not tx.may_send():

@@ -93,15 +93,15 @@ class Path:
 
     def overtaken(self) -> list[SentPacket]:
         """Take from the queue what is in flight and left before something that has arrived: a path is one FIFO."""
-        late: list[SentPacket] = []
+        packets: list[SentPacket] = []
         q = self.outstanding
         while q:
             if q[0].in_flight:
                 if q[0].seq >= self.seq_high:
                     break
-                late.append(q[0])
+                packets.append(q[0])
             q.popleft()
-        return late
+        return packets
 
     def heard(self, seq: int) -> bool:
         """Transmission ``seq``, a packet or a probe, is known to have arrived; True if none sent later was known before."""

@@ -52,8 +52,8 @@ class PathSet:
         for p in range(self.planes):
             lap = [path for path in self.all if path.plane == p]
             rng.shuffle(lap)
-            here = per_plane if not self.few or (p - first) % self.planes < config.active_evs else 0
-            self.active[p], self.backup[p] = lap[:here], lap[here:]
+            count = per_plane if not self.few or (p - first) % self.planes < config.active_evs else 0
+            self.active[p], self.backup[p] = lap[:count], lap[count:]
             for path in self.active[p]:
                 path.in_use = True
             self.usable[p] = len(self.active[p])
@@ -89,11 +89,11 @@ class PathSet:
         """Fewest paths that verdicts of loss may leave in use: ``ev_min_active``, or a quarter of those wanted on open planes."""
         if self.config.ev_min_active:
             return self.config.ev_min_active
-        wanted = 0
+        count = 0
         for p in range(self.planes):
             if self.open[p]:
-                wanted += self.wanted[p]
-        return max(1, wanted // 4)
+                count += self.wanted[p]
+        return max(1, count // 4)
 
     def pick(self, now: int, plane: int, avoid: Path | None) -> Path | None:
         """The plane's next path that may carry data, or None. ``avoid`` is passed over if there is another.

@@ -38,15 +38,15 @@ class PlaneHealth:
         self.gap = [0] * n
         self.next_at = NEVER
 
-    def set_ports(self, now: int, plane: int, ours: bool, peers: bool, srtt: int) -> bool:
+    def set_ports(self, now: int, plane: int, own: bool, peers: bool, srtt: int) -> bool:
         """What is known of the ports at both ends; True if the plane closed just now."""
         self.peer_up[plane] = peers
         old = self.state[plane]
-        if not (ours and peers):
+        if not (own and peers):
             if old != DOWN:
                 if old == USED:
                     self._flap(now, plane)
-                self._to(now, plane, next_state(old, CLOSED), "port down" if not ours else "peer's port down")
+                self._to(now, plane, next_state(old, CLOSED), "port down" if not own else "peer's port down")
                 self.probe_at[plane] = NEVER
                 self._hurry(now)
                 return old == USED

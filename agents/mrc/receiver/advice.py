@@ -41,9 +41,9 @@ class Advice:
         self.look_at = LONG_AGO  # when shares are taken anew
 
     def new_inflow(self) -> Inflow:
-        made = Inflow()
-        self.inflows.append(made)
-        return made
+        inflow = Inflow()
+        self.inflows.append(inflow)
+        return inflow
 
     def trimmed_on_last_hop(self, now: int, flow: Inflow) -> None:
         """A packet of ``flow`` was cut in front of this host: a penalty for a base RTT, unless it has less than its share."""

@@ -117,25 +117,25 @@ class Requester:
         paths.share_window(self.congestion.cwnd, self.full)
         avoid_plane = avoid.plane if avoid is not None and paths.live_planes() > 1 else -1
         plane = self.plane
-        chosen: Path | None = None
+        path: Path | None = None
         for _ in range(n):
             if plane != avoid_plane and paths.open[plane] and paths.usable[plane] > 0:
                 if free[plane] > now + slack:
                     self.wait = free[plane] - slack
                     return None
-                chosen = paths.pick(now, plane, avoid)
-                if chosen is not None:
+                path = paths.pick(now, plane, avoid)
+                if path is not None:
                     break
                 if paths.full:
                     return None
             plane = plane + 1 if plane + 1 < n else 0
-        if chosen is None and avoid_plane >= 0 and free[avoid_plane] <= now + slack:
+        if path is None and avoid_plane >= 0 and free[avoid_plane] <= now + slack:
             plane = avoid_plane  # no other plane can take it now; another path of the same one, else the same
             if paths.open[plane]:
-                chosen = paths.pick(now, plane, avoid)
-        if chosen is not None:
+                path = paths.pick(now, plane, avoid)
+        if path is not None:
             self.plane = plane + 1 if plane + 1 < n else 0
-        return chosen
+        return path
 
     def _send(self, now: int, path: Path) -> SentPacket:
         """The next new packet."""

@@ -187,15 +187,15 @@ class SentPackets:
 
     def overdue(self, now: int, limit: int) -> list[SentPacket]:
         """Take what left before something that has arrived, and at least ``limit`` ns ago; each transmission is taken once."""
-        late: list[SentPacket] = []
+        packets: list[SentPacket] = []
         while self.by_time:
             packet = self.by_time[0]
             if packet.in_flight:
                 if packet.seq >= self.seq_high or now - packet.sent_ns < limit:
                     break
-                late.append(packet)
+                packets.append(packet)
             self.by_time.popleft()
-        return late
+        return packets
 
     def flush(self) -> None:
         """The queue pair has failed: nothing is in flight, nothing goes again."""
