@@ -74,7 +74,7 @@ class Mapper:
         self.sent_by, self.lost_by, self.late_by, self.corrupt_by = [0] * n, [0] * n, [0] * n, [0] * n
         self.frames = Frames()
         self.localiser = Localiser(fabric, options, [host])
-        self.made: list[Event] = []
+        self.log: list[Event] = []
         self.reports: list[dict[str, Any]] = []
 
     # --- the loop's side -------------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ class Mapper:
         self.localiser.add(self.host, self.bucket, self.sent_by, self.lost_by, carrier)
         changed = [verdict.row() for verdict in self.localiser.judge(now)]
         for row in changed:
-            self.made.append((now, "mapper", row))
+            self.log.append((now, "mapper", row))
         del self.reports[:-KEPT]
         self.reports.append(
             {
@@ -224,10 +224,10 @@ class Mapper:
 
     def events(self) -> list[Event]:
         """For the log, since the last call."""
-        events, self.made = self.made, []
+        events, self.log = self.log, []
         return events
 
-    def told(self) -> list[dict[str, Any]]:
+    def take_reports(self) -> list[dict[str, Any]]:
         """A report per bucket since the last call: changed links, cumulative counts by cell, carriers."""
         reports, self.reports = self.reports, []
         return reports

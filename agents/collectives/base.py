@@ -140,7 +140,7 @@ class Collective:
         self.open_writes = [0, 0]
         self.checked = 0  # steps that the one we send to has checked, with CREDIT
         self.early: dict[int, list[tuple[int, int, int]]] = {}  # peer, stage, slice that came for a step not begun here
-        self.heard: dict[int, set[tuple[int, int, int]]] = {}  # by step: what came, so that nothing is taken twice
+        self.accepted: dict[int, set[tuple[int, int, int]]] = {}  # by step: what came, so that nothing is taken twice
         self.filled = 0  # elements of the next step's input that are there
         self.to_check = -1  # the step whose result is being compared; -1: none
         self.checked_to = 0  # elements of it that have been
@@ -151,7 +151,7 @@ class Collective:
         self.finished = False  # and the peers have everything
         self.leftover: list[Completion] = []  # receives that belong to the next collective
         self.logged: list[tuple[int, str, dict[str, Any]]] = []  # for the log
-        self.told: list[dict[str, Any]] = []  # for whoever steers
+        self.notes: list[dict[str, Any]] = []  # for whoever steers
         self.warm = False  # the warm-up just ended; for the host to reset
         self.failure: dict[str, Any] | None = None
 
@@ -200,7 +200,7 @@ class Collective:
     def begin(self) -> None:
         """Start the next step."""
         self.step += 1
-        self.heard.pop(self.step - 1, None)
+        self.accepted.pop(self.step - 1, None)
         self._fill(self.step, len(self.data.base))
         self.filled = 0
         self.remaining = self.arrivals
@@ -240,7 +240,7 @@ class Collective:
     def _received(self, peer: int, step: int, stage: int, j: int) -> None:
         """A peer is believed what it may send, once: anything else is its failure, not ours."""
         key = (peer, stage, j)
-        if j >= self.slices or not self.sends(peer, stage) or key in self.heard.get(step, ()):
+        if j >= self.slices or not self.sends(peer, stage) or key in self.accepted.get(step, ()):
             reason = f"it sent slice {j} of stage {stage} of step {step}, which is not its to send, or twice"
             self.failure = {"peer_rank": peer, "reason": reason}
             return
@@ -248,10 +248,10 @@ class Collective:
             if self.to_check >= 0 and self.remaining <= self.arrivals // 2:
                 self._check(len(self.data.expected))
             self.remaining -= 1
-            self.heard.setdefault(step, set()).add(key)
+            self.accepted.setdefault(step, set()).add(key)
             self.arrived(peer, stage, j)
         elif self.step < step <= self.step + 1 + self.CREDIT:
-            self.heard.setdefault(step, set()).add(key)
+            self.accepted.setdefault(step, set()).add(key)
             self.early.setdefault(step, []).append(key)
         else:
             self.failure = {"peer_rank": peer, "reason": f"it sent step {step} while this rank is at step {self.step}"}
@@ -299,7 +299,7 @@ class Collective:
         self.wrong += self.bad
         record = {**self.record, "ok": self.bad == 0}
         self.logged.append((record["end_ns"], "step", record))
-        self.told.append({"event": "step", **record})
+        self.notes.append({"event": "step", **record})
         self.to_check = -1
         if self.CREDIT:
             self.send_checked()

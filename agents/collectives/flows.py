@@ -72,14 +72,14 @@ def parse(tables: Sequence[dict[str, Any]] | None, n: int) -> list[Flow]:
     return result
 
 
-def mine(flows: Sequence[Flow], rank: int) -> list[int]:
+def flows_at(flows: Sequence[Flow], rank: int) -> list[int]:
     """The flows that begin or end at a rank, by number; their bundles come in this order."""
     return [i for i, flow in enumerate(flows) if rank in (flow.src, flow.dst)]
 
 
-def wanted(flows: Sequence[Flow], rank: int) -> list[Wanted]:
+def bundles_for(flows: Sequence[Flow], rank: int) -> list[Wanted]:
     """The bundles that a group must have for them."""
-    return [Wanted(flows[i].dst if flows[i].src == rank else flows[i].src, flows[i].evs) for i in mine(flows, rank)]
+    return [Wanted(flows[i].dst if flows[i].src == rank else flows[i].src, flows[i].evs) for i in flows_at(flows, rank)]
 
 
 def places(flows: Sequence[Flow], rank: int, message_bytes: int, slots: int) -> dict[int, int]:
@@ -89,7 +89,7 @@ def places(flows: Sequence[Flow], rank: int, message_bytes: int, slots: int) -> 
     """
     offsets: dict[int, int] = {}
     at = 0
-    for i in mine(flows, rank):
+    for i in flows_at(flows, rank):
         offsets[i] = at
         size = slots * (message_bytes if flows[i].dst == rank else WORD)
         at += -(-size // _ALIGN) * _ALIGN
@@ -137,7 +137,7 @@ class Sender:
         self.wrong = 0
         self.first_ns = 0
         self.last_ns = 0
-        self.end_said = False
+        self.end_sent = False
         self.open_writes = 0
         self.complete = False
 
@@ -171,13 +171,13 @@ class Sender:
             self.posted += 1
             self.open_writes += 1
             job.group.write(self.bundle, n, n, self.views[buffer], self.to + slot * job.message_bytes, n)
-        if self.enough(now) and not self.end_said:
-            self.end_said = True
+        if self.enough(now) and not self.end_sent:
+            self.end_sent = True
             self.open_writes += 1
             job.group.write(self.bundle, 0, _NOT_DATA, memoryview(b""), self.to, _END | self.posted)
-        if self.end_said and self.open_writes == 0 and self.checked == self.posted:
+        if self.end_sent and self.open_writes == 0 and self.checked == self.posted:
             self.complete = True
-            job.told.append(
+            job.notes.append(
                 {"event": "flow", "flow": self.number, "rank": job.group.rank, "messages": self.posted,
                  "bytes": self.posted * job.message_bytes, "wrong": self.wrong, "start_ns": self.first_ns, "end_ns": self.last_ns}
             )  # fmt: skip
@@ -194,7 +194,7 @@ class Sender:
         record = {"flow": self.number, "number": number, "bytes": self.job.message_bytes, "start_ns": posted, "end_ns": now}
         self.job.logged.append((now, "message", record))
 
-    def heard(self, imm: int) -> bool:
+    def on_immediate(self, imm: int) -> bool:
         """A verdict; False if it is none, or of a message that waits for none."""
         number = imm & _NUMBER
         slot = number % self.job.slots
@@ -207,7 +207,7 @@ class Sender:
 
     def due(self) -> int:
         """When something is to be done that no completion brings."""
-        if self.end_said:
+        if self.end_sent:
             return NEVER
         return self.stop if self.posted else self.start
 
@@ -232,7 +232,7 @@ class Receiver:
     def complete(self) -> bool:
         return self.received == self.total and self.open_writes == 0
 
-    def heard(self, imm: int) -> bool:
+    def on_immediate(self, imm: int) -> bool:
         """A message is in its slot, or the sender says how many there were; False if neither can be."""
         number = imm & _NUMBER
         if imm == _END | number:
@@ -266,7 +266,7 @@ class Flows:
         if not 1 <= outstanding <= 256:
             raise CollectiveError(f"outstanding = {outstanding}: 1 to 256")
         rank = group.rank
-        if [bundle[0] for bundle in group.wanted] != [bundle.peer for bundle in wanted(flows, rank)]:
+        if [bundle[0] for bundle in group.wanted] != [bundle.peer for bundle in bundles_for(flows, rank)]:
             raise CollectiveError("these are not the flows that were set up: set up again")
         self.group = group
         self.message_bytes = message_bytes
@@ -278,7 +278,7 @@ class Flows:
         self.receivers: list[Receiver] = []
         self.ends: dict[Bundle, Sender | Receiver] = {}
         own_offsets = places(flows, rank, message_bytes, self.slots)
-        for i, bundle in zip(mine(flows, rank), group.bundles, strict=True):
+        for i, bundle in zip(flows_at(flows, rank), group.bundles, strict=True):
             peer_offset = places(flows, bundle.peer, message_bytes, self.slots)[i]
             if flows[i].src == rank:
                 self.senders.append(Sender(self, i, flows[i], bundle, peer_offset, own_offsets[i]))
@@ -287,7 +287,7 @@ class Flows:
                 self.receivers.append(Receiver(self, i, flows[i], bundle, own_offsets[i], peer_offset))
                 self.ends[bundle] = self.receivers[-1]
         self.logged: list[tuple[int, str, dict[str, Any]]] = []
-        self.told: list[dict[str, Any]] = []
+        self.notes: list[dict[str, Any]] = []
         self.leftover: list[Completion] = []
         self.warm = False
         self.finished = False
@@ -307,7 +307,7 @@ class Flows:
         for c in completions:
             end = self.ends[self.group.bundle_of[c.qpn]]
             if c.kind == RECEIVE:
-                if not end.heard(c.imm):
+                if not end.on_immediate(c.imm):
                     reason = f"it sent the immediate {c.imm:#010x}, which is nothing that can come now"
                     self.failure = {"peer_rank": self.group.bundle_of[c.qpn].peer, "reason": reason}
                     return

@@ -77,7 +77,7 @@ def wait_for_all(
     timeout: float,
     clock: Clock = REAL,
 ) -> bool:
-    """Pass every notification to ``heard(rank, note)`` until each rank is done (True).
+    """Pass every notification to ``on_note(rank, note)`` until each rank is done (True).
 
     False if one failed, an agent hung up, or ``timeout`` seconds went by.
 

@@ -41,7 +41,7 @@ class Outgoing(NamedTuple):
 
 
 class Connection:
-    """One queue pair. ``token``: what a peer has to know to connect to it. ``made`` takes completions, ``told`` events."""
+    """One queue pair. ``token``: what a peer has to know to connect to it. ``completions`` and ``log`` take what it reports."""
 
     def __init__(
         self, qpn: int, peer: int, token: int, memory: Memory, timeout_ns: int, completions: list[Completion], log: Callable[[Event], None]

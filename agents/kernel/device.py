@@ -146,7 +146,7 @@ class KernelDevice:
             if number not in (0, errno.EINPROGRESS):
                 connection.fail(now, f"cannot connect: {OSError(number, 'error').strerror} ({errno.errorcode.get(number, number)})")
         pack = socket.inet_pton
-        self.engine.known[qpn].expected = (
+        self.engine.observed[qpn].expected = (
             pack(socket.AF_INET6, own_address),
             local,
             pack(socket.AF_INET6, peer_address),

@@ -24,17 +24,17 @@ FRESH_NS = 5_000_000
 """A look at the kernel's figures is good for so long: several figures of one bin come from one look [ours]."""
 
 
-class Known:
+class Observed:
     """What was seen of a queue pair's flows: of those that are over the last, of the others the latest."""
 
     def __init__(self) -> None:
-        self.seen: dict[Flow, TcpInfo] = {}
+        self.infos: dict[Flow, TcpInfo] = {}
         self.evs: dict[Flow, int] = {}
         self.alive: list[Flow] = []
         self.expected: Flow | None = None  # of TCP, before the connection stands
 
     def total(self, field: str) -> int:
-        return sum(max(0, int(getattr(info, field))) for info in self.seen.values())
+        return sum(max(0, int(getattr(info, field))) for info in self.infos.values())
 
 
 class Endpoint:
@@ -48,8 +48,8 @@ class Endpoint:
         self.options = Options(kind, fabric, options)
         self.memory = Memory()
         self.connections: dict[int, Connection] = {}
-        self.known: dict[int, Known] = {}
-        self.made: list[Completion] = []
+        self.observed: dict[int, Observed] = {}
+        self.finished: list[Completion] = []
         self.strangers = 0
         self._log: list[Event] = []
         self._routes: Routes | None = None
@@ -70,20 +70,20 @@ class Endpoint:
             self._routes.close()
 
     def new(self, qpn: int, peer: int, token: int) -> Connection:
-        connection = Connection(qpn, peer, token, self.memory, self.options.user_timeout_ns, self.made, self._log.append)
+        connection = Connection(qpn, peer, token, self.memory, self.options.user_timeout_ns, self.finished, self._log.append)
         self.connections[qpn] = connection
-        self.known[qpn] = Known()
+        self.observed[qpn] = Observed()
         return connection
 
     # --- what the host process asks ---------------------------------------------------------------------------
 
     def completed(self) -> bool:
-        return bool(self.made)
+        return bool(self.finished)
 
     def completions(self) -> list[Completion]:
-        done = self.made[:]
-        self.made.clear()
-        return done
+        completions = self.finished[:]
+        self.finished.clear()
+        return completions
 
     def events(self) -> list[Event]:
         self._sample()
@@ -116,9 +116,9 @@ class Endpoint:
             for name, count in connection.counts.items():
                 counters[name] = counters.get(name, 0) + count
         for name, field in (("retransmitted", "total_retrans"), ("rto", "total_rto"), ("tx_segments", "segs_out")):
-            counters[name] = sum(known.total(field) for known in self.known.values())
+            counters[name] = sum(observed.total(field) for observed in self.observed.values())
         counters["rx_bad_icrc"] = bad_checksums() - self._bad_before  # by the name that frames refused for a checksum have everywhere
-        counters["subflows"] = sum(len(known.seen) for known in self.known.values())
+        counters["subflows"] = sum(len(observed.infos) for observed in self.observed.values())
         return counters
 
     def goodput(self) -> tuple[list[int], list[int]]:
@@ -143,8 +143,8 @@ class Endpoint:
         """Bytes of segments' payload; of MPTCP the sum of the windows, and the fastest subflow's RTT."""
         self._sample()
         rows = []
-        for qpn, known in self.known.items():
-            alive = [known.seen[flow] for flow in known.alive]
+        for qpn, observed in self.observed.items():
+            alive = [observed.infos[flow] for flow in observed.alive]
             rows.append(
                 {
                     "qpn": qpn,
@@ -163,21 +163,21 @@ class Endpoint:
         """
         self._sample(0)
         rows = []
-        for qpn, known in self.known.items():
+        for qpn, observed in self.observed.items():
             connection = self.connections[qpn]
             if self.kind == MPTCP:
                 for plane in range(self.fabric.planes):
-                    flows = [flow for flow, value in known.evs.items() if ev_fields(value)[0] == plane]
-                    rows.append(self._row(connection, known, flows, make_ev(plane, 0)))
-            elif known.evs:
-                rows.append(self._row(connection, known, list(known.evs), -1))
+                    flows = [flow for flow, value in observed.evs.items() if ev_fields(value)[0] == plane]
+                    rows.append(self._row(connection, observed, flows, make_ev(plane, 0)))
+            elif observed.evs:
+                rows.append(self._row(connection, observed, list(observed.evs), -1))
         return rows
 
-    def _row(self, connection: Connection, known: Known, flows: list[Flow], otherwise: int) -> dict[str, Any]:
-        value = known.evs[flows[-1]] if flows else otherwise
+    def _row(self, connection: Connection, observed: Observed, flows: list[Flow], otherwise: int) -> dict[str, Any]:
+        value = observed.evs[flows[-1]] if flows else otherwise
         plane, uplink = ev_fields(value)
-        infos = [known.seen[flow] for flow in flows if flow in known.seen]
-        active = any(flow in known.alive for flow in flows) or known.expected in flows
+        infos = [observed.infos[flow] for flow in flows if flow in observed.infos]
+        active = any(flow in observed.alive for flow in flows) or observed.expected in flows
         return {
             "peer": connection.peer, "qpn": connection.qpn, "qp_state": STATES[connection.state], "plane": plane, "uplink": uplink,
             "ev": value, "state": "GOOD", "dead": not active, "active": active, "data_tx": sum(info.data_segs_out for info in infos),
@@ -193,38 +193,38 @@ class Endpoint:
             return
         self._sampled_ns = now
         for qpn, connection in self.connections.items():
-            self._look(now, connection, self.known[qpn])
+            self._look(now, connection, self.observed[qpn])
 
-    def _look(self, now: int, connection: Connection, known: Known) -> None:
-        before = {field: known.total(field) for field in ("total_retrans", "total_rto", "retransmits")}
+    def _look(self, now: int, connection: Connection, observed: Observed) -> None:
+        before = {field: observed.total(field) for field in ("total_retrans", "total_rto", "retransmits")}
         flows: list[Flow] = []
         if connection.sock is not None and connection.state == OPEN:
             try:
                 for flow, info in ((_flow(s.local, s.remote), s.info) for s in subflows(connection.sock, self.kind == MPTCP)):
                     flows.append(flow)
-                    known.seen[flow] = info
+                    observed.infos[flow] = info
                 if self.kind == MPTCP and fell_back(connection.sock):
                     connection.fail(now, "MPTCP fell back to TCP: the peer's kernel, or net.mptcp.enabled, refuses it")
             except OSError:
                 flows = []  # it is going; whoever reads from it is told
-            known.expected = None
+            observed.expected = None
         if self._routes is not None:
-            for flow in [*flows, *([known.expected] if known.expected else [])]:
+            for flow in [*flows, *([observed.expected] if observed.expected else [])]:
                 value = self._routes.ev(flow)
                 if value >= 0:
-                    known.evs[flow] = value
+                    observed.evs[flow] = value
         peer = {"peer": connection.peer, "qpn": connection.qpn}
         if self.kind == MPTCP and connection.state == OPEN:
-            for flow in sorted(set(flows) ^ set(known.alive)):
-                plane = ev_fields(known.evs[flow])[0] if flow in known.evs else -1
+            for flow in sorted(set(flows) ^ set(observed.alive)):
+                plane = ev_fields(observed.evs[flow])[0] if flow in observed.evs else -1
                 self._log.append((now, "subflow", {**peer, "plane": plane, "phase": "begin" if flow in flows else "end"}))
-        known.alive = flows
-        retransmitted = known.total("total_retrans") - before["total_retrans"]
+        observed.alive = flows
+        retransmitted = observed.total("total_retrans") - before["total_retrans"]
         if retransmitted > 0:
             self._log.append((now, "rtx", {**peer, "count": retransmitted}))
-        has_total = all(info.total_rto >= 0 for info in known.seen.values())
+        has_total = all(info.total_rto >= 0 for info in observed.infos.values())
         field = "total_rto" if has_total else "retransmits"
-        fired = known.total(field) - before[field]
+        fired = observed.total(field) - before[field]
         if fired > 0:
             self._log.append((now, "rto", {**peer, "count": fired}))
 

@@ -71,9 +71,9 @@ def subflows(sock: socket.socket, mptcp: bool) -> list[Subflow]:
         local, remote = sock.getsockname(), sock.getpeername()
         info = read_info(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES))
         return [Subflow(_pair(local), _pair(remote), info)]
-    infos = _each(sock, MPTCP_TCPINFO, _INFO_BYTES)
+    infos = _subflow_entries(sock, MPTCP_TCPINFO, _INFO_BYTES)
     result = []
-    for raw, addrs in zip(infos, _each(sock, MPTCP_SUBFLOW_ADDRS, _ADDRS_BYTES), strict=False):  # one may end between the calls
+    for raw, addrs in zip(infos, _subflow_entries(sock, MPTCP_SUBFLOW_ADDRS, _ADDRS_BYTES), strict=False):  # one may end between the calls
         info = read_info(raw)
         if info.state == ESTABLISHED:  # not an attempt, nor what is left of one
             result.append(Subflow(_sockaddr(addrs[:128]), _sockaddr(addrs[128:]), info))
@@ -86,7 +86,7 @@ def fell_back(sock: socket.socket) -> bool:
     return bool(struct.unpack_from("=I", data, 8)[0] & MPTCP_INFO_FLAG_FALLBACK)
 
 
-def _each(sock: socket.socket, option: int, size: int) -> list[bytes]:
+def _subflow_entries(sock: socket.socket, option: int, size: int) -> list[bytes]:
     """An array that the kernel fills, one entry per subflow. The buffer says its own layout, which socket.getsockopt cannot."""
     head = _DATA.pack(_DATA.size, 0, 0, size)
     buffer = ctypes.create_string_buffer(head, _DATA.size + MAX_SUBFLOWS * size)

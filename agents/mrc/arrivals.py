@@ -41,7 +41,7 @@ class Arrivals:
         self.qps = qps
         self.out = out
         self.neighbours = neighbours
-        self.told: Neighbour | None = None  # whose ports changed, by the frame just read
+        self.changed_peer: Neighbour | None = None  # whose ports changed, by the frame just read
         self.packet = WritePacket()
         self.shift = config.ts_shift
         a = inner_address(host)
@@ -120,8 +120,8 @@ class Arrivals:
             return None
         if qp.state == ERROR:
             self.unexpected += 1
-            if op != wire.NACK and now - qp.told_unexpected > self.config.base_rtt:
-                qp.told_unexpected = now
+            if op != wire.NACK and now - qp.unexpected_nack_ns > self.config.base_rtt:
+                qp.unexpected_nack_ns = now
                 qp.nacks.append((wire.UNEXP_EVENT, pword & headers.PSN_MASK, ev, 0))
                 return qp
             return None
@@ -252,7 +252,7 @@ class Arrivals:
         return qp
 
     def _endpoint_operation(self, now: int, buffer: Any, start: int, length: int, op: int, src: int, ev: int, pword: int) -> None:
-        """A request or response of another endpoint; sets ``told`` if its ports changed.
+        """A request or response of another endpoint; sets ``changed_peer`` if its ports changed.
 
         ``op`` -1: a frame that a switch cut; ``ev`` -1: one that came by another plane than it names.
         """
@@ -266,7 +266,7 @@ class Arrivals:
         if length != wire.AFTER_BTH + wire.EXT_LENGTH[op] + headers.ICRC:
             self.bad_length += 1
             return
-        if ev not in peer.known:
+        if ev not in peer.ev_set:
             self.bad_ev += 1
             return
         number = pword & 0xFFFF
@@ -277,7 +277,7 @@ class Arrivals:
         if word & 3 != number >> 15:
             self.unsupported += 1  # an operation that nobody defined, or one under the other's kind of id
         elif self.neighbours.request(now, peer, ev, number, word & 3, mask, stamp):
-            self.told = peer
+            self.changed_peer = peer
 
     def _ack(self, now: int, qp: QueuePair, syndrome: int, psn: int) -> QueuePair | None:
         if syndrome == wire.SYNDROME_OK:

@@ -205,7 +205,7 @@ class Departures:
             echo = d.echo(now, self.framer.shift)
             back = self._reverse(qp)
             self._sack(now, qp, back, d.bitmap_base(), echo)
-            d.told()
+            d.sack_built()
             return back
         if d.ack_due:
             d.ack_due = False

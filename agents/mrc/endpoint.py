@@ -163,8 +163,8 @@ class Endpoint:
     def receive(self, now: int, port: int, buffer: Any, start: int, length: int) -> None:
         """A frame arrived on NIC port ``port``; may scribble on the buffer, never raises."""
         qp = self.arrivals.frame(now, port, buffer, start, length)
-        if self.arrivals.told is not None:
-            peer, self.arrivals.told = self.arrivals.told, None
+        if self.arrivals.changed_peer is not None:
+            peer, self.arrivals.changed_peer = self.arrivals.changed_peer, None
             self._ports_changed(now, peer)
         if qp is not None:
             if qp.cause >= 0 and qp.state != ERROR:

@@ -56,22 +56,22 @@ class Neighbour:
         self.peer = peer
         self.route = route
         self.evs: list[list[int]] = [[e for e in evs if e >> 16 == p] for p in range(planes)]
-        self.known = frozenset(evs)
+        self.ev_set = frozenset(evs)
         self.qps: list[QueuePair] = []
         # What it told us.
         self.mask = ALL_PORTS
-        self.heard = 0  # serial of that
+        self.mask_serial = 0  # of the update that said so
         # What we tell it.
         self.serial = 0
         self.pending = False
         self.tries = 0
         self.gap = 0
-        self.tell_at = NEVER
+        self.update_at = NEVER
         # EV Probes.
         self.probe_at = NEVER
         self.number = 0
         self.probes: dict[int, tuple[int, int]] = {}  # request id -> (EV, sent ns)
-        self.owed = 0  # operations queued for it
+        self.queued = 0  # operations queued for it
 
 
 class Neighbours:
@@ -124,7 +124,7 @@ class Neighbours:
         peer.pending = True
         peer.tries = 0
         peer.gap = self.config.base_rtt
-        peer.tell_at = now
+        peer.update_at = now
         self.next_at = min(self.next_at, now)
 
     def _tell(self, now: int, peer: Neighbour) -> None:
@@ -136,7 +136,7 @@ class Neighbours:
         peer.tries += 1
         if peer.tries > FAST_TRIES:
             peer.gap = min(2 * peer.gap, 1024 * self.config.base_rtt)
-        peer.tell_at = now + peer.gap
+        peer.update_at = now + peer.gap
 
     @staticmethod
     def _connected(peer: Neighbour) -> list[QueuePair]:
@@ -192,17 +192,17 @@ class Neighbours:
     # --- frames ----------------------------------------------------------------------------------------------
 
     def _queue(self, peer: Neighbour, operation: Operation) -> None:
-        if peer.owed >= MOST_OWED:
+        if peer.queued >= MOST_OWED:
             self.too_many += 1
             return
-        peer.owed += 1
+        peer.queued += 1
         self.queue.append((peer, operation))
 
     def take(self) -> Operation | None:
         """The next one that can leave; those whose local port went down meanwhile are dropped."""
         while self.queue:
             peer, operation = self.queue.popleft()
-            peer.owed -= 1
+            peer.queued -= 1
             if self.port_up[operation.ev >> 16]:
                 return operation
         return None
@@ -214,10 +214,10 @@ class Neighbours:
             self.ev_probes_rx += 1
             return False
         self.updates_rx += 1
-        ahead = (number - peer.heard & SERIALS ^ 0x4000) - 0x4000
+        ahead = (number - peer.mask_serial & SERIALS ^ 0x4000) - 0x4000
         if ahead <= 0:
             return False
-        peer.heard = number
+        peer.mask_serial = number
         if mask == peer.mask:
             return False
         peer.mask = mask
@@ -237,7 +237,7 @@ class Neighbours:
         elif peer.pending and number == peer.serial:
             self.responses_rx += 1
             peer.pending = False
-            peer.tell_at = NEVER
+            peer.update_at = NEVER
             return
         self.stale += 1  # also every second copy's answer
 
@@ -245,11 +245,11 @@ class Neighbours:
         """Do what is due."""
         self.next_at = NEVER
         for peer in self.peers.values():
-            if peer.tell_at <= now:
+            if peer.update_at <= now:
                 self._tell(now, peer)
             if peer.probe_at <= now:
                 self._probe(now, peer)
-            self.next_at = min(self.next_at, peer.tell_at, peer.probe_at)
+            self.next_at = min(self.next_at, peer.update_at, peer.probe_at)
 
     def counters(self) -> dict[str, int]:
         """``endpoint_operations_rx`` counts every request and response; updates told count once per try, whatever the number of copies."""

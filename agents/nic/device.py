@@ -153,7 +153,7 @@ class Nic:
 
     def mapper_reports(self) -> list[dict[str, Any]]:
         """Its counts, one report a bucket, since the last call."""
-        return [] if self.mapper is None else list(self.mapper.told())
+        return [] if self.mapper is None else list(self.mapper.take_reports())
 
     # What is told of it.
 

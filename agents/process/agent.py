@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from agents.collectives.base import Collective
-from agents.collectives.flows import Flow, Flows, parse, wanted
+from agents.collectives.flows import Flow, Flows, bundles_for, parse
 from agents.collectives.group import MOST_KEPT, CollectiveError, Group
 from agents.collectives.registry import FLOWS, find
 from agents.process.flow_log import FlowLog
@@ -115,7 +115,7 @@ class Agent:
         self.slices = slices
         if collective == FLOWS:
             self.flows = parse(flows, len(ranks))
-            needed = wanted(self.flows, rank)
+            needed = bundles_for(self.flows, rank)
         else:
             needed = find(collective).wanted(len(ranks), rank)
         self._end_flow_log()
@@ -292,9 +292,9 @@ class Agent:
         for t, kind, fields in job.logged:
             self.write(t, kind, fields)
         job.logged.clear()
-        for note in job.told:
+        for note in job.notes:
             self.notify(note)
-        job.told.clear()
+        job.notes.clear()
         if job.warm:
             job.warm = False
             self.device.forget_lag()  # what start-up cost is not the run's

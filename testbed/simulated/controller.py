@@ -66,9 +66,9 @@ class SimulatedController:
         self.links = FailedLinks(fabric, network.time)
         self.ports = PortStates(fabric)
         self.end_of = {link.name: link.b.name for link in fabric.links}
-        self.told = DirectLinks(self.journal, network)
+        self.direct_links = DirectLinks(self.journal, network)
         self.steering = Steering(fabric, self.links, self.journal, network.now)
-        self.steering.agents = self.told
+        self.steering.agents = self.direct_links
 
     def link_changed(self, name: str, up: bool) -> None:
         """A cable went or came. Agents hear of it after all that happens at this moment."""
@@ -82,8 +82,8 @@ class SimulatedController:
 
     def begin(self, agents: Sequence[SimulatedAgent], policy: str) -> None:
         """Agents run. Raises ValueError on an unknown policy."""
-        self.told.reached = {f"h{agent.host.number}": agent for agent in agents}
-        self.steering.set_agents(dict.fromkeys(self.told.reached, ""), policy)
+        self.direct_links.reached = {f"h{agent.host.number}": agent for agent in agents}
+        self.steering.set_agents(dict.fromkeys(self.direct_links.reached, ""), policy)
 
     def end(self) -> None:
         """They are about to go."""

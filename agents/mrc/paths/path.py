@@ -103,7 +103,7 @@ class Path:
             q.popleft()
         return packets
 
-    def heard(self, seq: int) -> bool:
+    def arrived(self, seq: int) -> bool:
         """Transmission ``seq``, a packet or a probe, is known to have arrived; True if none sent later was known before."""
         if seq <= self.seq_high:
             return False
@@ -122,7 +122,7 @@ class Path:
         """One such loss is explained, or is a verdict now."""
         self.doubts -= 1
 
-    def held(self, now: int, limit: int) -> bool:
+    def on_hold(self, now: int, limit: int) -> bool:
         """Whether the path gets no new data for the moment; reversible, no verdict [ours]. A loss on it waits for its verdict, or its
         oldest packet is overdue: later than ``limit``, its plane's recent RTT, plus one of the path's own gaps between packets.
         """

@@ -127,7 +127,7 @@ class PathSet:
                     path.meet(ROTATED)
                     restored = path
                 continue
-            if path is restored or path.held(now, limit):
+            if path is restored or path.on_hold(now, limit):
                 continue
             if path is avoid:
                 second = path
@@ -141,7 +141,7 @@ class PathSet:
             return None
         if second is not None:
             return second
-        if restored is not None and not restored.held(now, limit):
+        if restored is not None and not restored.on_hold(now, limit):
             return restored
         return None
 

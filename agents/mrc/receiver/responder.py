@@ -245,7 +245,7 @@ class Responder:
         t = self.trigger
         return Echo(t.psn - (self.expected - 1), False, t.ev, t.ts + (now - t.at >> shift), t.m, t.rtx)
 
-    def told(self) -> None:
+    def sack_built(self) -> None:
         """A SACK was built: reset what asks for one."""
         self.sack_due = len(self.bases) > 0
         self.since_sack = 0

@@ -48,7 +48,7 @@ class LossDetection:
         self.overdue: list[SentPacket] = []  # too late, likewise
         self.patience = 0  # ns; grows with wrong verdicts
 
-    def heard(self, path: Path) -> None:
+    def newer_arrived(self, path: Path) -> None:
         """Something newer than all before it arrived by this path."""
         self.news.append(path)
 
@@ -57,7 +57,7 @@ class LossDetection:
         self.suspects.clear()
         self.overdue.clear()
 
-    def was_wrong(self) -> None:
+    def was_spurious(self) -> None:
         """What was called lost had arrived: the next verdicts wait longer."""
         self.patience = min(self.patience + (self.config.base_rtt >> 2), 4 * self.config.base_rtt)
 

@@ -49,7 +49,7 @@ class SendQueue:
         self.messages.append(m)
         self.sending.append(m)
 
-    def left(self, psn: int) -> None:
+    def packet_sent(self, psn: int) -> None:
         """PSN ``psn`` was sent for the first time."""
         if psn == self.sending[0].last:
             self.sending.popleft()

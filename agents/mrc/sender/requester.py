@@ -142,8 +142,8 @@ class Requester:
         m = self.queue.sending[0]
         at = (self.sent.next - m.first) * self.config.mtu
         packet = self.sent.sent(now, path, m, min(self.config.mtu, m.length - at) + wire.COUNTED)
-        self.queue.left(packet.psn)
-        self._left(now, packet)
+        self.queue.packet_sent(packet.psn)
+        self._first_sent(now, packet)
         return packet
 
     def _send_again(self, now: int, path: Path, lost: SentPacket) -> SentPacket:
@@ -152,10 +152,10 @@ class Requester:
         if lost.state == LOST:  # those of trimmed packets are counted only: there may be thousands a second
             fields = {"peer": self.peer, "qpn": self.qpn, "ev": path.ev, "psn": packet.psn & headers.PSN_MASK, "count": packet.count}
             self.log.append((now, "rtx", fields))
-        self._left(now, packet)
+        self._first_sent(now, packet)
         return packet
 
-    def _left(self, now: int, packet: SentPacket) -> None:
+    def _first_sent(self, now: int, packet: SentPacket) -> None:
         packet.path.sent(now, packet, self.config.base_rtt)
         self.data_tx += 1
         self.last_ns = now
@@ -172,21 +172,21 @@ class Requester:
         path = packet.path
         self.suspicion.arrived(path.plane, packet.sent_ns)
         if packet.count == 1:
-            if path.heard(packet.seq):
-                self.loss.heard(path)
+            if path.arrived(packet.seq):
+                self.loss.newer_arrived(path)
                 path.delivered()
-            self.sent.heard(packet.seq)
+            self.sent.arrived(packet.seq)
         if packet.blamed is not None:  # some path was; not so for what a dead port or a full peer sent back
             if before == LOST:
                 if packet.count == 1:
-                    self._wrong(now, packet, path)
+                    self._spurious(now, packet, path)
             elif now - packet.sent_ns < self.rtt.soonest(packet.size, self.full):
-                self._wrong(now, packet, packet.blamed)
+                self._spurious(now, packet, packet.blamed)
 
-    def _wrong(self, now: int, packet: SentPacket, path: Path) -> None:
+    def _spurious(self, now: int, packet: SentPacket, path: Path) -> None:
         """It had arrived after all: the verdict is undone and the next ones wait longer."""
         self.spurious += 1
-        self.loss.was_wrong()
+        self.loss.was_spurious()
         self.log.append((now, "spurious", {"peer": self.peer, "ev": path.ev, "psn": packet.psn & headers.PSN_MASK}))
         if packet.psn in self.doubts.open:
             self.doubts.drop(packet.psn)  # the verdict had not fallen yet
@@ -216,7 +216,7 @@ class Requester:
         before = sent.una
         progress = False
         if bitmap:
-            new = bitmap & ~sent.known(base)
+            new = bitmap & ~sent.arrived_bitmap(base)
             while new:
                 low = new & -new
                 psn = base + low.bit_length() - 1
@@ -265,9 +265,9 @@ class Requester:
         self.planes_changed()
         if rtt >= 0:
             self.measured(now, path.plane, rtt)
-            if path.heard(seq):
-                self.loss.heard(path)
-            self.sent.heard(seq)
+            if path.arrived(seq):
+                self.loss.newer_arrived(path)
+            self.sent.arrived(seq)
 
     def on_ack(self, now: int, psn: int) -> bool:
         """D1: all messages up to PSN ``psn`` are complete at the peer. False if it says nothing new."""

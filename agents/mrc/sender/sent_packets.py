@@ -128,12 +128,12 @@ class SentPackets:
 
     # --- in --------------------------------------------------------------------------------------------------
 
-    def heard(self, seq: int) -> None:
+    def arrived(self, seq: int) -> None:
         """A packet's first transmission, or a probe, is known to have arrived."""
         if seq > self.seq_high:
             self.seq_high = seq
 
-    def known(self, base: int) -> int:
+    def arrived_bitmap(self, base: int) -> int:
         """A bitmap of what is known to have arrived from PSN ``base`` on."""
         if base >= self.una:
             return self.received >> (base - self.una)
