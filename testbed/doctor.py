@@ -1,7 +1,7 @@
-"""What this machine can and cannot do for the testbed: each thing with what was found, why it matters, and the fix.
+"""What this machine can and cannot do for the testbed: each with what was found, why it matters, and the fix.
 
 ``mrcbed doctor`` shows it; ``make test`` asks it whether the engine is compiled. It changes nothing on the machine, never
-raises on what it finds (a check that fails itself becomes "unknown"), and needs no root, though it then knows less.
+raises on what it finds (a check that itself fails becomes "unknown"), and needs no root, although without root it can check less.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def tools() -> Iterator[Check]:
 
 
 def packages() -> Iterator[Check]:
-    """Every pinned package: there, and at the version tested."""
+    """Whether every pinned package is installed, in the version that was tested."""
     recent = sys.version_info[:2] >= (3, 11)
     yield _check("Python", "python", recent, platform.python_version(), "3.11 or later", "sudo make install uses Debian 12's python3")
     odd = []
@@ -169,7 +169,7 @@ def _pins() -> Iterator[tuple[str, str]]:
 
 
 def engine_state() -> tuple[bool, str]:
-    """(compiled, what was found) of the protocol engine as this process would import it."""
+    """(compiled, state as text) of the protocol engine as this process would import it."""
     import agents
 
     setting = os.environ.get("MRCBED_INTERPRETED", "")
@@ -237,7 +237,7 @@ def machine() -> Iterator[Check]:
 
 
 def _leftovers() -> Iterator[Check]:
-    """Other namespaces (for information), runs under way, and what a run should have taken with it."""
+    """Other namespaces (for information), current runs, and what a run should have removed."""
     spaces: set[str] = set()
     running: set[str] = set()
     orphans: list[int] = []
@@ -248,7 +248,7 @@ def _leftovers() -> Iterator[Check]:
             spaces.add(os.readlink(entry / "ns/net"))
             variables = dict(v.partition(b"=")[::2] for v in (entry / "environ").read_bytes().split(b"\0"))
         except OSError:
-            continue  # gone meanwhile, or not ours to look at
+            continue  # the process has ended, or we may not look at it
         mark = variables.get(b"MRCBED_RUN", b"").decode(errors="replace")
         if mark and _alive(mark):
             running.add(mark)
@@ -270,7 +270,8 @@ def _leftovers() -> Iterator[Check]:
 
 
 def _alive(mark: str) -> bool:
-    """Whether the front of the run so marked (sandbox.RUN_MARK) still is; one of another PID namespace is that one's business."""
+    """Whether the front process of the run with this mark (sandbox.RUN_MARK) is alive; true for marks of another PID namespace, which are
+    not ours to judge."""
     space, pid, start = (mark.split(".") + ["", ""])[:3]
     if space != str(os.stat("/proc/self/ns/pid").st_ino):
         return True
@@ -315,7 +316,7 @@ def examine() -> list[Check]:
 
 
 def well(checks: list[Check]) -> bool:
-    """Whether all that is required is there, as far as could be checked."""
+    """Whether everything required is present, as far as could be checked."""
     return not any(check.status == "missing" for check in checks)
 
 

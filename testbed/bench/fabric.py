@@ -30,7 +30,7 @@ ENGINE_OPTIONS = {"mpr": 4096, "timeout": 12}
 
 
 def blast(cluster: Cluster, seconds: float) -> dict[str, float]:
-    """Full-size frames from h0 to h1 over every EV, from one core, through nobody's protocol: frames/s sent and arrived."""
+    """Full-size frames from h0 to h1 over every EV, from one core, without any protocol: frames/s sent and arrived."""
     fabric = cluster.fabric
     compiler = shutil.which("cc") or shutil.which("clang")
     if compiler is None:
@@ -39,7 +39,7 @@ def blast(cluster: Cluster, seconds: float) -> dict[str, float]:
     evs = sorted(path_evs(fabric, 0, 1), key=lambda e: (e & 0xFFFF, e >> 16))  # EV k leaves by plane k mod planes
     after = fabric.frame_bytes - headers.HEAD
     frames = b"".join(
-        # A UDP port that is nobody's, in the data class: switches treat it as data, the far end's kernel drops it.
+        # An unused UDP port, in the data class: switches treat it as data, the far end's kernel drops it.
         headers.head((me, path_address(fabric, 0, 1, e)), (me, you), e, dscp.NO_TRIM, 0, after).ljust(
             fabric.frame_bytes, b"\0"
         )

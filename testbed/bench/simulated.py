@@ -18,8 +18,8 @@ MESSAGE = 256 << 10
 
 
 def simulated_rates(seconds: float = 1.0) -> dict[str, Any]:
-    """MRC on all hosts of `demo`, each sending to one under the other T0 with all it has. ``slowdown``: seconds that one of virtual time
-    takes."""
+    """MRC on all hosts of `demo`, each sending as fast as it can to a host under the other T0. ``slowdown``: seconds that one of virtual
+    time takes."""
     fabric = load_fabric("demo")
     hosts = list(range(fabric.host_count))
     half = fabric.hosts_per_t0

@@ -103,7 +103,7 @@ def main() -> NoReturn:
     """The console script."""
     take_standard_streams()
     raise_open_files()
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # nothing here has use for more, and each would take a core from an agent
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # nothing here needs more threads, and each would take a core from an agent
     status = execute()
     with suppress(KeyboardInterrupt):
         sys.stdout.flush()

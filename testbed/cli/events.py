@@ -29,7 +29,7 @@ def command(replay: bool, since: int | None, url: str | None, as_json: bool) -> 
 
 
 def told(entry: dict[str, Any]) -> str:
-    """An entry as people read it: the time of day, then what happened."""
+    """An entry as text for people: the time of day, then what happened."""
     at = time.time() + (entry["t_ns"] - time.monotonic_ns()) / 1e9
     clock = time.strftime("%H:%M:%S", time.localtime(at)) + f".{int(at % 1 * 1000):03d}"
     return f"{clock}  {entry['event']:<15}  {_details(entry)}".rstrip()

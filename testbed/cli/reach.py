@@ -33,7 +33,7 @@ def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def reach(url: str | None) -> ControllerClient:
-    """The one fabric's controller that is up here, or the one asked for. Raises :class:`UserError`."""
+    """The controller of the one fabric that is up on this machine, or of the one that ``url`` names. Raises :class:`UserError`."""
     fabrics = running.find()
     if url is not None:
         token = next((r.token for r in fabrics if r.url == url.rstrip("/")), "")
@@ -52,7 +52,7 @@ def console() -> Console:
 
 
 def ago(since_ns: int) -> str:
-    """A monotonic time of this machine as people read it."""
+    """A monotonic time of this machine, as text for people."""
     seconds = max(0.0, (time.monotonic_ns() - since_ns) / 1e9)
     if seconds < 120:
         return f"{seconds:.1f} s"

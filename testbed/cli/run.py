@@ -178,7 +178,7 @@ def parse_seeds(text: str) -> list[int]:
 
 
 def check_nothing_emulated(pcap: Sequence[str], switch: str) -> None:
-    """What belongs to the emulated world alone is not asked of the simulated one. Raises :class:`UserError`."""
+    """Refuse options of the emulated world for the simulated one. Raises :class:`UserError`."""
     if pcap:
         raise UserError(f"--pcap {pcap[0]}: in the simulated world there is nothing to capture: leave --pcap or --world {SIMULATED} away")
     if switch != SWITCHES[0]:
@@ -186,7 +186,7 @@ def check_nothing_emulated(pcap: Sequence[str], switch: str) -> None:
 
 
 def check_switch(switch: str) -> None:
-    """Refuse Open vSwitch where it is not installed; say what it cannot do where it is. Raises :class:`UserError`."""
+    """Refuse Open vSwitch where it is not installed; otherwise print what it cannot do. Raises :class:`UserError`."""
     if switch == "ovs":
         ovs.require()
         if limits := ovs.limits(ovs.datapath()):
@@ -194,7 +194,7 @@ def check_switch(switch: str) -> None:
 
 
 def give_back(directory: Path) -> None:
-    """Under sudo, results belong to who called it."""
+    """Under sudo, give the results to the user who called it."""
     try:
         uid, gid = int(os.environ["SUDO_UID"]), int(os.environ["SUDO_GID"])
     except (KeyError, ValueError):

@@ -1,6 +1,6 @@
-"""How commands that run a set of scenarios run each: in a sandbox of its own where it is emulated. Shared by ``paper`` and ``validate``.
+"""How commands that run a set of scenarios run each of them: emulated ones in a sandbox of their own. Shared by ``paper`` and ``validate``.
 
-What reads tables runs in a process of its own, too: nothing that has threads is to be loaded in the front before it forks again.
+Code that reads tables runs in a separate process, too: the front process must not load anything with threads before it forks again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from testbed.simulated import SIMULATED
 
 
 def run_one(scenario: Any, directory: Path, resume: bool, world: str = "emulated", apart: bool = True) -> int:
-    """Run it into ``directory``; the exit status, 130 if the user stopped it. ``apart``: in a sandbox, for which it takes root."""
+    """Run it into ``directory``; the exit status, 130 if the user stopped it. ``apart``: in a sandbox, which needs root."""
     from testbed.machine import sandbox
 
     def work() -> int:
@@ -42,7 +42,7 @@ def run_one(scenario: Any, directory: Path, resume: bool, world: str = "emulated
 
 
 def conclude_apart(conclude: Callable[[Any, Path], Any]) -> Callable[[Any, Path], None]:
-    """The same, in a sandbox if that can be had."""
+    """The same, in a sandbox where that is possible."""
     from testbed.machine import sandbox
 
     def apart(item: Any, out: Path) -> None:
@@ -59,7 +59,8 @@ def conclude_apart(conclude: Callable[[Any, Path], Any]) -> Callable[[Any, Path]
 
 
 def show_list(items: Sequence[Any], seeds: tuple[int, ...], heads: tuple[str, str], scenarios: Callable[[Any], str], note: str) -> None:
-    """What a command's set holds and how long it takes. ``heads``: of the items and of what they run; ``scenarios``: an item's."""
+    """Print the items of a command's set and how long they take. ``heads``: headings of the items and of what they run; ``scenarios``:
+    those of an item."""
     from scenarios.sets import estimate
 
     rows: list[list[terminal.Cell] | None] = []
@@ -77,5 +78,5 @@ def show_list(items: Sequence[Any], seeds: tuple[int, ...], heads: tuple[str, st
 
 
 def tell(line: str) -> None:
-    """On stderr, at once."""
+    """Print a line on stderr, at once."""
     print(line, file=sys.stderr, flush=True)

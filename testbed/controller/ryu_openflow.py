@@ -1,4 +1,4 @@
-"""Every touch point with Ryu's OpenFlow, as ryu_base.py is for the rest of Ryu: uN tables as OpenFlow 1.3 flows, port events, counters.
+"""Everything that touches Ryu's OpenFlow, as ryu_base.py is for the rest of Ryu: uN tables as OpenFlow 1.3 flows, port events, counters.
 
 Used by southbound/openflow.py alone. Switches do not call us, we call them, at the UNIX socket that Open vSwitch opens for every bridge:
 they live in another network namespace, and Ryu's own listener would take whoever comes, on every interface.
@@ -48,7 +48,7 @@ ETH_P_IPV6 = 0x86DD
 MASK_48 = "ffff:ffff:ffff::"
 SHIFT, DROP = "shift", "drop"
 Action = int | str
-"""A port's OpenFlow number to send out of, SHIFT, DROP, or of a flow that is none of ours, to the bit, all it says."""
+"""The OpenFlow number of an output port, SHIFT, DROP, or, for a flow that is not exactly one of ours, its text."""
 
 
 class Flow(NamedTuple):
@@ -80,7 +80,7 @@ class _Handshake(OFPHandler):
 
 
 class _Ear(RyuApp):
-    """What switches say goes to whoever asked, by transaction, and news of ports to one queue."""
+    """Passes replies of switches to the caller that asked, by transaction, and reports on ports to one queue."""
 
     OFP_VERSIONS = [ofp.OFP_VERSION]  # noqa: RUF012  (Ryu's own way)
 
@@ -150,15 +150,15 @@ class Bridges:
         self.each(news)
 
     def each(self, work: Callable[[str], T]) -> dict[str, T]:
-        """``work(switch)`` for every switch, all under way at once, since an answer takes a round of Open vSwitch's one loop. Raises what
-        any of them raises."""
+        """``work(switch)`` for all switches at once, since an answer takes one round of Open vSwitch's single loop. Raises what any of the
+        calls raises."""
         results: dict[str, T] = {}
         failed: list[Exception] = []
 
         def run(switch: str) -> None:
             try:
                 results[switch] = work(switch)
-            except Exception as error:  # raised below: a green thread's own end tells nobody
+            except Exception as error:  # raised below: nobody sees an exception that ends a green thread
                 failed.append(error)
 
         hub.joinall([hub.spawn(run, switch) for switch in self._datapaths])
@@ -179,13 +179,13 @@ class Bridges:
         return {p.name.decode(): (int(p.port_no), _up(p)) for p in descriptions if p.port_no <= ofp.OFPP_MAX}
 
     def read(self, switch: str) -> dict[Flow, Count]:
-        """Every flow of tables 0 and 1, as the switch holds it now, and what went by it. Raises UserError."""
+        """Every flow of tables 0 and 1, as the switch holds it now, and its counters. Raises UserError."""
         datapath = self._datapaths[switch]
         flows = [flow for msg in self._ask(switch, parser.OFPFlowStatsRequest(datapath)) for flow in msg.body]
         return {_flow_of(stats): Count(stats.packet_count, stats.byte_count) for stats in flows if stats.table_id in (0, 1)}
 
     def write(self, switch: str, flows: Iterable[Flow], afresh: bool) -> None:
-        """Add flows, ``afresh`` after taking away all that there are; returns when the switch has done it. Raises UserError."""
+        """Add flows, with ``afresh`` after removing all existing ones; returns when the switch has done it. Raises UserError."""
         datapath = self._datapaths[switch]
         anything = {"out_port": ofp.OFPP_ANY, "out_group": ofp.OFPG_ANY}
         away = parser.OFPFlowMod(datapath, table_id=ofp.OFPTT_ALL, command=ofp.OFPFC_DELETE, match=parser.OFPMatch(), **anything)
@@ -193,7 +193,7 @@ class Bridges:
         self._ask(switch, *([away] if afresh else []), *messages, parser.OFPBarrierRequest(datapath))
 
     def next_report(self) -> PortReport:
-        """Wait for news of a port. Raises UserError when a switch has hung up."""
+        """Wait for a report on a port. Raises UserError when a switch has hung up."""
         report = self._ear.news.get()
         if report is None:
             raise UserError("controller: a switch hung up: Open vSwitch has ended")
@@ -201,7 +201,7 @@ class Bridges:
         return report
 
     def _ask(self, switch: str, *messages: Any) -> list[Any]:
-        """Send, and wait for the last one's answer, of all its parts. Raises UserError if the switch refuses any of them."""
+        """Send the messages, and wait for all parts of the answer to the last one. Raises UserError if the switch refuses any of them."""
         datapath = self._datapaths[switch]
         queue = hub.Queue()
         keys = []
@@ -277,4 +277,4 @@ def _up(port: Any) -> bool:
     return not port.state & ofp.OFPPS_LINK_DOWN and not port.config & ofp.OFPPC_PORT_DOWN
 
 
-assert ryu_base  # imported for what it does
+assert ryu_base  # imported for its side effects

@@ -1,4 +1,4 @@
-"""What the controller does about news: keeps the denylist, and tells the agents what the policy says. Plain logic: no Ryu.
+"""What the controller does about events: it keeps the denylist, and tells the agents what the policy says. Plain logic: no Ryu.
 
 Policies, chosen per run, since endpoints recover alone and help is what a scenario compares:
 
@@ -27,10 +27,10 @@ class Steering:
         self.agents = AgentLinks(journal, clock)
         self.policy = POLICIES[0]
         self.after_push: Callable[[], None] = lambda: None
-        """Called when something went out to agents; whoever owns threads sees to it that ``agents.expire`` is called in time."""
+        """Called when something was sent to agents; the owner of the threads then calls ``agents.expire`` in time."""
 
     def set_agents(self, sockets: Mapping[str, str], policy: str) -> list[Agent]:
-        """These agents instead of those before (none: they are stopped), under this policy. Raises ValueError on an unknown one."""
+        """Replace the agents (none: they are stopped) and set the policy. Raises ValueError on an unknown one."""
         if policy not in POLICIES:
             raise ValueError(f"no policy {policy!r}: there are {', '.join(POLICIES)}")
         if self.agents.agents:
@@ -66,7 +66,7 @@ class Steering:
                 self._push("deny", self.denylist.entries, change.heard_ns)
 
     def deny(self, text: str, reason: str, by: str) -> tuple[Denial, bool]:
-        """Somebody's word; the denial, and whether it is new. Raises :class:`topologies.FabricError`."""
+        """Deny an entry; returns the denial, and whether it is new. Raises :class:`topologies.FabricError`."""
         heard_ns = self._clock()
         denial, new = self._deny(text, reason, by)
         if new:
@@ -74,7 +74,7 @@ class Steering:
         return denial, new
 
     def allow(self, text: str, by: str | None, actor: str) -> list[Denial]:
-        """Somebody (``actor``) takes back one party's word, or with None everybody's. Raises :class:`topologies.FabricError`."""
+        """``actor`` removes one party's denial, or with ``by`` None everybody's. Raises :class:`topologies.FabricError`."""
         heard_ns = self._clock()
         removed = self._allow(text, by, actor)
         if removed:

@@ -33,7 +33,7 @@ PAGES = {
 
 
 class NotFound(Exception):
-    """Nothing of that name; carries the payload."""
+    """There is nothing of that name; has the payload of the answer."""
 
     def __init__(self, kind: str, name: str, existing: Iterable[str]) -> None:
         names = list(existing)
@@ -43,7 +43,7 @@ class NotFound(Exception):
 
 
 def paths_over(fabric: Fabric, link: Link) -> int:
-    """How many paths, over all ordered pairs of hosts, take a link."""
+    """The number of paths, over all ordered pairs of hosts, that use a link."""
     under, others = fabric.hosts_per_t0, fabric.host_count - fabric.hosts_per_t0
     if link.kind == "nic":  # to and from one host: one path to each neighbour, one per T1 to all others
         return 2 * (under - 1 + others * fabric.t1_per_plane)
@@ -60,8 +60,8 @@ class Views:
         denied: Callable[[], list[str]] = list,
         counts: Callable[[], dict[str, Counts] | None] = lambda: None,
     ) -> None:
-        """``read`` gives the tables as the switches hold them at that moment, ``denied`` the denylist's entries, ``counts`` what went by
-        each route, where switches count that."""
+        """``read`` gives the tables as the switches hold them at that moment, ``denied`` the denylist's entries, ``counts`` the traffic of
+        each route, where switches count it."""
         self._counts = counts
         self._fabric, self._expected, self._read, self._links, self._denied = fabric, expected, read, links, denied
 

@@ -1,6 +1,6 @@
 """BPF maps from Python: bpf(2) by ctypes, and plain memory for maps that allow it.
 
-Used by the loader, the counters and the controller's eBPF southbound. Knows nothing of what a map means. Map objects
+Used by the loader, the counters and the controller's eBPF southbound. Does not know what a map means. Map objects
 close their file descriptor when they are closed or collected.
 """
 
@@ -30,7 +30,7 @@ def _bpf(command: int, attr: bytes | bytearray) -> int:
 
 
 class BpfMap:
-    """A pinned map. Keys and values are bytes in the host's byte order. Raises OSError where the kernel does."""
+    """A pinned map. Keys and values are bytes in the host's byte order. Raises OSError when the kernel refuses."""
 
     def __init__(self, path: str | Path) -> None:
         self.fd = -1
@@ -76,7 +76,7 @@ class BpfMap:
         return True
 
     def items(self) -> Iterator[tuple[bytes, bytes]]:
-        """All entries; one changed meanwhile may be missed or seen twice."""
+        """All entries; an entry that changes meanwhile may be missed or returned twice."""
         following = ctypes.create_string_buffer(self.key_size)
         previous: ctypes.Array[ctypes.c_char] | None = None
         while True:

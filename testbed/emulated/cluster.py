@@ -1,7 +1,7 @@
 """A cluster that can be broken: fabric, controller and agents of one emulated run as one object.
 
-Made by the runner, `mrcbed up` and the tests, inside the sandbox only. Owns every process it starts and watches them: when one dies that
-must not (any but the controller), :meth:`Cluster.check` says so, and if nobody tears the cluster down within a second it is done here.
+The runner, `mrcbed up` and the tests make it, inside the sandbox only. It owns and watches every process that it starts: when any but the
+controller dies, :meth:`Cluster.check` raises, and if nobody tears the cluster down within a second, the watcher does.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from topologies.clos import Fabric
 CRASH_POINTS = (*STEPS, "controller", "captures", "started", "agents", "agents-started")
 """Where the environment variable MRCBED_CRASH_AT makes bring-up fail: ``<point>`` raises there, ``<point>:kill`` kills this process."""
 MAX_HOSTS = 64
-"""Every host is processes, and every pair of hosts a route: more come up in minutes, not seconds [ours]."""
+"""Every host needs processes, and every pair of hosts a route: more hosts would come up in minutes, not seconds [ours]."""
 CONTROLLER_S = 20.0
 AGENTS_S = 20.0
 FLUSH_S = 0.4
@@ -55,7 +55,7 @@ KERNEL_DRAIN_S = 1.0
 NOTICE_S, FORCE_S = 0.6, 1.2
 """After a death: when the main thread is interrupted if it has not begun to tear down, and when all is ended without it."""
 DRAIN_S = 0.05
-"""Between the senders' end and the captures', so that the last frames are in the files."""
+"""The wait between the end of the senders and that of the captures, so that the files contain the last frames."""
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -64,7 +64,7 @@ class InjectedCrash(RuntimeError):
 
 
 class Cluster(TakesFaults):
-    """``controller`` False writes the switches' tables without Ryu. ``progress(stage, share)`` is told how bring-up goes."""
+    """``controller`` False writes the switches' tables without Ryu. ``progress(stage, share)`` reports how far bring-up has come."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class Cluster(TakesFaults):
     def start(self) -> None:
         """Bring everything but the agents up.
 
-        On any failure tears down what stood and raises it, :class:`UserError` for what people can fix.
+        After a failure it tears down what is up and raises the error: :class:`UserError` for what people can fix.
         """
         started = time.monotonic_ns()
         try:
@@ -146,13 +146,13 @@ class Cluster(TakesFaults):
         except BaseException as error:
             ended = [host.name for host in self.net.hosts if host.shell and host.shell.poll() is not None]
             self.stop()
-            if ended and isinstance(error, UserError):  # which says what failed without it, and would send people to the doctor
+            if ended and isinstance(error, UserError):  # its text names only what failed for want of the shell, and refers to the doctor
                 raise UserError(f"the shell of {ended[0]} was ended from outside: start again") from error
             raise
         self.booted_ns = time.monotonic_ns() - started
 
     def stop(self) -> None:
-        """Everything down, network first to go with its users. Idempotent, under two seconds, not interrupted by signals."""
+        """Take everything down. Idempotent, under two seconds, not interrupted by signals."""
         if self._stopping.is_set():
             return
         self._stopping.set()
@@ -176,7 +176,7 @@ class Cluster(TakesFaults):
                 time.sleep(DRAIN_S)
             for capture in self.captures:
                 capture.stop(0.5)
-            if self._queues is not None:  # it would keep the switches' namespace
+            if self._queues is not None:  # an open socket keeps the switches' namespace alive
                 self._queues.close()
             self.net.stop()
             for process in [*self._agents, *([self._controller] if self._controller else [])]:
@@ -206,7 +206,7 @@ class Cluster(TakesFaults):
         self.stop()
 
     def _reach(self, point: str) -> None:
-        """A named point of bring-up: tell progress, crash if the tests want that."""
+        """Pass a named point of bring-up: report progress, and crash if a test asks for it."""
         if point in CRASH_POINTS:
             self._progress(f"bringing up {self.fabric.name}: {point.replace('-', ' ')}", CRASH_POINTS.index(point) / len(CRASH_POINTS))
         crash_point, _, mode = os.environ.get("MRCBED_CRASH_AT", "").partition(":")
@@ -322,7 +322,7 @@ class Cluster(TakesFaults):
             raise
 
     def stop_agents(self, timeout: float = 2.0) -> None:
-        """End all agents, those that have ended themselves included; they flush their logs."""
+        """End all agents, including those that have already ended; they flush their logs."""
         self.control.end()
         for agent in self.agents:
             agent.close()
@@ -375,15 +375,15 @@ class Cluster(TakesFaults):
         return self.control.allow(entry, by)
 
     def controller_journal(self, since_ns: int) -> list[dict[str, Any]]:
-        """What the controller saw and did after a time (docs/controller.md); nothing where there is none, or it is gone."""
+        """What the controller saw and did after a time (docs/controller.md); empty without a living controller."""
         return self.control.journal(since_ns)
 
     def denied(self) -> list[dict[str, Any]]:
-        """The denylist: ``{"entry", "by", "reason", "since_ns"}``, one for everybody who denies it."""
+        """The denylist: ``{"entry", "by", "reason", "since_ns"}``, one row per party that denies it."""
         return self.control.denied()
 
     def background(self, stream: Stream, stem: Path) -> Iperf:
-        """One flow of iperf3, not yet prepared; its JSON goes to ``<stem>.json`` and ``<stem>-server.json``. Whoever asked ends it."""
+        """One flow of iperf3, not yet prepared; its JSON goes to ``<stem>.json`` and ``<stem>-server.json``. The caller ends it."""
 
         def popen(host: str, command: list[str], **keys: Any) -> subprocess.Popen[bytes]:
             process: subprocess.Popen[bytes] = self.net[host].popen(command, env=_environment(), **keys)
@@ -423,7 +423,8 @@ class Cluster(TakesFaults):
         return True
 
     def processes(self) -> dict[str, int]:
-        """Pids of what works while a run goes, by name: agents by their host's, ``controller``, and this one, ``runner``."""
+        """Pids of the processes that work during a run, by name: agents by the host's name, ``controller``, and ``runner`` for this
+        process."""
         pids = {name: process.pid for name, process in zip(self.fabric.hosts, list(self._agents), strict=False)}
         return pids | ({"controller": self.controller_pid} if self.controller_alive else {}) | {"runner": os.getpid()}
 
@@ -460,7 +461,7 @@ class Cluster(TakesFaults):
             self._died = self._died or f"{name} (process {process.pid}) {ended}" + (f", saying {complaint!r}" if complaint else "")
 
     def _watch(self) -> None:
-        """Sleep until a process dies; then give the main thread a moment to notice, and see to the end if it does not."""
+        """Sleep until a process dies; then give the main thread a moment to notice, and shut down if it does not."""
         while True:
             with self._watch_lock:
                 live = dict(self._watched)
@@ -502,7 +503,7 @@ def _uninterrupted() -> Iterator[None]:
 
 
 def _environment() -> dict[str, str]:
-    """Ours, so that the run's mark is in it, with the project importable from anywhere."""
+    """Our own environment, which contains the run's mark; the project can be imported from anywhere."""
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     return {**os.environ, "PYTHONPATH": path}
 

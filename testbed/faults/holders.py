@@ -1,7 +1,7 @@
-"""Who keeps which cables and switches down, and which ports slow: the rules that both worlds share.
+"""Which holder keeps which cables and switches down, and which ports slow: the rules that both worlds share.
 
-Several may keep one thing down; it comes back when the last lets go. How a cable really goes and comes, or slows, is the world's own
-affair (testbed/emulated/{faults,rates}.py, testbed/simulated/faults.py).
+Several holders may keep one thing down; it comes back when the last releases it. Each world decides how a cable goes down, comes up or
+slows (testbed/emulated/{faults,rates}.py, testbed/simulated/faults.py).
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ class _Hold(NamedTuple):
 
 
 class Holders:
-    """``clock`` gives ns. A world says how: :meth:`_switch`, :meth:`_close`, :meth:`_settle`."""
+    """``clock`` gives ns. A world implements :meth:`_switch`, :meth:`_close` and :meth:`_settle`."""
 
     def __init__(self, fabric: Fabric, clock: Callable[[], int]) -> None:
         self.fabric = fabric
         self._clock = clock
         self._switch_numbers = {name: i for i, name in enumerate(fabric.switches)}
         self._lock = threading.RLock()
-        self._up = {link.name: True for link in fabric.links}  # as it is
-        self._holds: dict[int, _Hold] = {}  # who keeps what down
+        self._up = {link.name: True for link in fabric.links}  # the present state
+        self._holds: dict[int, _Hold] = {}  # what each holder keeps down
 
     # --- what a world does -----------------------------------------------------------------------------------
 
     def _switch(self, name: str, state: int) -> None:
-        """``state``: layout.SWITCH_WORKS, SWITCH_DEAD or SWITCH_SILENT. Said again at every change."""
+        """``state``: layout.SWITCH_WORKS, SWITCH_DEAD or SWITCH_SILENT. Called for every switch at each change."""
         raise NotImplementedError
 
     def _close(self, link: Link) -> None:
-        """A cable is about to go, with others at the same moment: it takes nothing more in."""
+        """A cable is about to go down, together with others: it accepts no more frames."""
 
     def _settle(self, link: Link, up: bool) -> None:
-        """A cable goes or comes. Keeps ``_up`` right."""
+        """Take a cable down or bring it up; updates ``_up``."""
         raise NotImplementedError
 
     # --- what callers use ------------------------------------------------------------------------------------
@@ -55,10 +55,10 @@ class Holders:
     def hold(
         self, holder: int, links: Iterable[str] = (), dead: Iterable[str] = (), silent: Iterable[str] = ()
     ) -> tuple[int, tuple[str, ...]]:
-        """What ``holder`` keeps down from now on, all of it: cables, dead switches, silent switches. Nothing: it lets go.
+        """Set everything that ``holder`` keeps down from now on: cables, dead switches, silent switches. With nothing it releases all.
 
-        A thing is down while anybody holds it. Returns the monotonic ns at which the first change was made, and the cables that went or
-        came, in the fabric's order. Raises :class:`FabricError` for a name that is not there, and then changes nothing.
+        A thing is down while any holder keeps it down. Returns the monotonic ns at which the first change was made, and the cables that
+        changed, in the fabric's order. Raises :class:`FabricError` for an unknown name, and then changes nothing.
         """
         hold = _Hold(frozenset(self.fabric.link(name).name for name in links), frozenset(dead), frozenset(silent))
         for name in hold.dead | hold.silent:
@@ -67,7 +67,8 @@ class Holders:
             return self._change(holder, hold)
 
     def set_link(self, name: str, up: bool) -> int:
-        """Pull or plug a cable by hand; returns the monotonic ns at which the world was told. One that a fault holds stays down."""
+        """Pull or plug a cable by hand; returns the monotonic ns at which the world was told. A cable that a fault keeps down stays
+        down."""
         link = self.fabric.link(name).name
         with self._lock:
             current = self._holds.get(BY_HAND, _Hold())
@@ -82,7 +83,7 @@ class Holders:
             return self._change(BY_HAND, hold, links_of_switch(self.fabric, name))[0]
 
     def heal(self) -> None:
-        """Everything up again, also what was taken down by hand at a switch's end."""
+        """Bring everything up again, including what was taken down by hand at a switch's end."""
         with self._lock:
             self._holds.clear()
             self._apply(self._up)
@@ -113,7 +114,8 @@ class Holders:
         return told_ns, tuple(name for name, up in self._up.items() if up != before[name])
 
     def _apply(self, touched: Container[str]) -> None:
-        """Make switches and the cables in ``touched`` what the holders want. Gates first: what goes together goes at one moment."""
+        """Put the switches and the cables in ``touched`` into the state that the holders demand. Gates close first, so that all changes
+        happen at one moment."""
         pulled = {name for hold in self._holds.values() for name in hold.links}
         dead = {name for hold in self._holds.values() for name in hold.dead}
         silent = {name for hold in self._holds.values() for name in hold.silent}
@@ -129,7 +131,7 @@ class Holders:
 
 
 class SlowPorts:
-    """Several may slow a port: the slowest counts. A world says how: :meth:`_set`."""
+    """Several holders may slow a port: the slowest rate counts. A world implements :meth:`_set`."""
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
@@ -137,18 +139,18 @@ class SlowPorts:
         self._shares: dict[int, dict[int, float]] = {}  # port -> holder -> share of the rate left
 
     def _set(self, rates: Iterable[tuple[int, int]]) -> None:
-        """(port, bits/s) of each port that may have changed. Raises UserError where the world refuses."""
+        """(port, bits/s) of each port that may have changed. Raises UserError if the world refuses."""
         raise NotImplementedError
 
     def slow(self, holder: int, ports: Iterable[int], share: float) -> None:
-        """What these ports send goes at ``share`` of the rate they were built with. Raises as :meth:`_set`."""
+        """These ports send at ``share`` of the rate that they were built with. Raises as :meth:`_set`."""
         changed = list(ports)
         for port in changed:
             self._shares.setdefault(port, {})[holder] = share
         self._write(changed)
 
     def drop(self, holder: int) -> None:
-        """Whatever ``holder`` slowed is as fast as the others let it be."""
+        """Release all ports that ``holder`` slowed; other holders may still slow them."""
         changed = [port for port, shares in self._shares.items() if shares.pop(holder, None) is not None]
         self._write(changed)
         for port in changed:
@@ -156,7 +158,7 @@ class SlowPorts:
                 del self._shares[port]
 
     def reset(self) -> None:
-        """Every port at the rate it was built with."""
+        """Restore the rate of every port."""
         changed = list(self._shares)
         for port in changed:
             self._shares[port].clear()

@@ -1,7 +1,7 @@
-"""Hears about interfaces of another network namespace from a process that stays in its own.
+"""Receives events of interfaces in another network namespace, in a process that stays in its own.
 
-A raw netlink socket is made during a brief visit to the namespace; it keeps hearing from there. The socket also keeps the namespace alive:
-whoever takes a fabric down must end the controller for the namespace to go.
+A raw netlink socket is opened during a brief visit to the namespace and stays connected to it. The socket also keeps the namespace alive:
+to remove the namespace, end the controller.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ REQUEST = rtnetlink.request(rtnetlink.RTM_GETLINK, rtnetlink.NLM_F_DUMP, 1, rtne
 
 
 def socket_in(netns: str) -> socket.socket:
-    """A route netlink socket that belongs to another namespace; the caller's thread is back in its own on return.
+    """A route netlink socket that belongs to another namespace; on return the caller's thread is back in its own namespace.
 
-    Raises UserError if the namespace cannot be entered. A thread that could not get back would act on the wrong
-    namespace from then on: that raises RuntimeError and must end the process.
+    Raises UserError if the namespace cannot be entered. If the thread cannot return, it would act on the wrong namespace from then on: that
+    raises RuntimeError and must end the process.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     own = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
@@ -66,7 +66,7 @@ class LinkWatcher:
         self._socket.bind((0, rtnetlink.RTMGRP_LINK))
 
     def snapshot(self) -> list[PortReport]:
-        """The state of every port now (and of what changed meanwhile, in order)."""
+        """The state of every port now (and changes meanwhile, in order)."""
         self._ask()
         reports: list[PortReport] = []
         while self._reported is not None:
@@ -74,13 +74,13 @@ class LinkWatcher:
         return reports
 
     def wait(self) -> list[PortReport]:
-        """Block until the kernel says something; reports for the ports it spoke of, often none."""
+        """Block until the kernel sends a message; returns reports on its ports, often none."""
         try:
             data = self._socket.recv(1 << 18)
         except OSError as error:
             if error.errno != errno.ENOBUFS:
                 raise UserError(f"controller: lost the kernel's link events: {error.strerror}") from None
-            self._ask()  # messages were lost: ask for the whole truth
+            self._ask()  # messages were lost: ask for the state of all interfaces
             return []
         return self._parse(data, time.monotonic_ns())
 

@@ -18,14 +18,14 @@ def prefix_of(usid: int) -> bytes:
 
 class OpenFlowSouthbound:
     def __init__(self, config: Config) -> None:
-        """Touches nothing yet."""
+        """Opens no connection yet."""
         self._switches = config.fabric.switches
         self._port_numbers = config.ports
         self._bridges = Bridges({switch: config.bridges / f"{switch}.mgmt" for switch in self._switches})
         self._names: dict[str, dict[int, str]] = {}  # switch -> OpenFlow number -> port
 
     def program(self, tables: Tables) -> None:
-        """Flows that are as they must be stay, counters and all: a switch that carries traffic does not notice."""
+        """Correct flows stay, with their counters: a switch that carries traffic is not disturbed."""
         self._bridges.connect()
         self._names = self._bridges.each(lambda s: {number: port for port, (number, _) in self._bridges.ports(s).items()})
         lacking = sorted(set(self._port_numbers) - {port for names in self._names.values() for port in names.values()})
@@ -45,11 +45,11 @@ class OpenFlowSouthbound:
 
     @staticmethod
     def _fixed(switch: str) -> tuple[Flow, ...]:
-        """What a switch does whatever its table says: shift what is its own, drop what no table knows."""
+        """The flows of a switch that do not depend on its table: shift its own packets, drop what matches no table."""
         return Flow(0, prefix_of(switch_usid(switch)), SHIFT), Flow(0, b"", DROP), Flow(1, b"", DROP)
 
     def read(self) -> dict[str, dict[int, str]]:
-        """Whatever in a switch is not as it must be to forward shows as uSID 0, which no table has."""
+        """Anything in a switch that is not as forwarding requires appears as uSID 0, which no table has."""
         tables: dict[str, dict[int, str]] = {}
         for switch, switch_flows in self._bridges.each(self._bridges.read).items():
             table: dict[int, str] = {}
@@ -67,7 +67,7 @@ class OpenFlowSouthbound:
         return tables
 
     def counts(self) -> dict[str, Counts]:
-        """What went by each route, and what each switch dropped of itself. Open vSwitch's flows count with a delay."""
+        """The traffic of each route, and the packets that each switch dropped by itself. Open vSwitch's flows count with a delay."""
         counters = {}
         for switch, flows in self._bridges.each(self._bridges.read).items():
             own, foreign, unrouted = (flows[flow].packets if flow in flows else 0 for flow in self._fixed(switch))

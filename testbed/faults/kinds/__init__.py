@@ -1,4 +1,4 @@
-"""The fault catalogue: every kind of fault that a module of this room defines, found here by itself.
+"""The fault catalogue: every kind of fault that a module of this package defines, discovered automatically.
 
 One catalogue for scenario files, the prompt and :meth:`testbed.emulated.cluster.Cluster.inject`. Pure. docs/faults.md is the manual: it
 repeats the line of each kind, and says how to add one.
@@ -23,7 +23,7 @@ from topologies.structs import Refused, convert, there_are
 __all__ = ["KEYS", "KINDS", "USED_BY_QP", "FaultError", "Kind", "kind_named", "read_keys", "resolve"]
 
 USED_BY_QP = "used-by-qp"
-"""What a scenario may say instead of a link or path: the one that a queue pair of the run uses."""
+"""What a scenario may write instead of a link or path: the one that a queue pair of the run uses."""
 _FIRST = (
     "link", "port", "flap", "transceiver", "switch", "silent", "plane", "dead-paths", "loss", "corrupt", "path-loss", "destination-loss",
     "slow", "straggler", "kill",
@@ -54,7 +54,7 @@ def kind_named(name: Any) -> Kind:
 
 
 def read_keys(kind: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of a kind, read, with defaults filled in; those left out have no entry. Raises :class:`FaultError`."""
+    """The parsed parameters of a kind, with defaults; parameters without a value have no entry. Raises :class:`FaultError`."""
     entry = kind_named(kind)
     merged = {key.name: key.default for key in entry.keys} | dict(values)
     try:
@@ -70,9 +70,9 @@ def read_keys(kind: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def resolve(fabric: Fabric, kind: str, on: str, values: Mapping[str, Any], seed: int) -> Target:
-    """A fault as written, on a fabric. ``seed`` stands in where ``values`` has none.
+    """Resolve a fault, as written, on a fabric. ``seed`` is used where ``values`` has none.
 
-    Raises :class:`FaultError` for a bad parameter and FabricError for a thing that this fabric lacks.
+    Raises :class:`FaultError` for a bad parameter and FabricError for a target that this fabric does not have.
     """
     keys = read_keys(kind, values)
     if any(key.name == "seed" for key in KINDS[kind].keys):
