@@ -8,10 +8,10 @@ class Lateness:
 
     def __init__(self) -> None:
         self.max = 0
-        self._bins = [0] * 64  # how often something waited 2^k ns
+        self._bins = [0] * 64  # how often something waited up to 2^k ns
 
     def add(self, ns: int) -> None:
-        """A timer or a frame had to wait so long for this process."""
+        """Count a timer or frame that had to wait this long for the process."""
         if ns > 0:
             self._bins[ns.bit_length()] += 1
             self.max = max(self.max, ns)

@@ -61,7 +61,7 @@ CLEAR_STATE, LOSSY, DEAD = "clear", "lossy", "dead"
 
 @dataclass
 class Verdict:
-    """What is held of one link. ``since`` ns; ``sent`` and ``lost`` in the window that decided; ``rate`` there and back together."""
+    """The verdict on one link. ``since`` in ns; ``sent`` and ``lost`` in the window that decided; ``rate`` for both directions together."""
 
     link: str
     plane: int
@@ -70,11 +70,11 @@ class Verdict:
     t1: int  # -1: a NIC-T0 link
     state: str = CLEAR_STATE
     carrier: bool = True
-    unplugged: bool = False  # dead for want of a carrier
+    unplugged: bool = False  # dead because it has no carrier
     rate: float = 0.0
     sent: int = 0
     lost: int = 0
-    since: int = LONG_AGO  # of its state; it was never another one
+    since: int = LONG_AGO  # no change of state so far
     floor: int = 0  # buckets before this one say nothing about this link any more
 
     def row(self) -> dict[str, Any]:
@@ -87,7 +87,8 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Finding:
-    """A link or a switch that is to blame. ``links``: the link, or those of the switch; ``sent``, ``lost``: probes that tell so."""
+    """A link or a switch that is to blame. ``links``: the link, or those of the switch; ``sent``, ``lost``: the probes behind this
+    finding."""
 
     name: str
     state: str
@@ -104,7 +105,8 @@ def _number(entry: tuple[int, Counts]) -> int:
 
 
 class _Evidence(NamedTuple):
-    """By window and host: probes over the link, and T0 probes, which tell of the hosts' own links. ``newest``: the last bucket."""
+    """By window and host: probes over the link, and T0 probes, which show the state of the hosts' own links. ``newest``: the last
+    bucket."""
 
     sent: Floats
     lost: Floats
@@ -169,7 +171,7 @@ class Localiser:
             self.verdicts[nic_link(self.fabric, p, host)].carrier = bool(up)
 
     def _open(self) -> Iterator[Verdict]:
-        """Verdicts worth a look: not clear, no carrier, or something was lost there."""
+        """Verdicts that need to be judged again: the link is not clear, has no carrier, or has lost probes."""
         lossy = set()
         for host, (_, counts) in self.windows.items():
             for cell in np.flatnonzero(counts[-1][1]):
@@ -206,13 +208,13 @@ class Localiser:
     # --- verdicts --------------------------------------------------------------------------------------------
 
     def judge(self, now: int) -> list[Verdict]:
-        """Look at everything again; returns the verdicts whose state changed."""
+        """Judge all links again; returns the verdicts whose state changed."""
         changed = []
         for verdict in self._open():
             before = verdict.state
             if not verdict.carrier:
                 verdict.state, verdict.unplugged, verdict.rate, verdict.sent, verdict.lost = DEAD, True, 1.0, 0, 0
-            elif verdict.unplugged:  # the port is back: what was known of it before is worth nothing
+            elif verdict.unplugged:  # the port is back: earlier counts of it no longer apply
                 verdict.state, verdict.unplugged, verdict.rate = CLEAR_STATE, False, 0.0
                 verdict.floor = self.history[verdict.host][-1][0]
             else:
@@ -246,7 +248,7 @@ class Localiser:
             verdict.rate = float(self.rates[int(likelihood[window].argmax())])
             verdict.sent, verdict.lost = int(sent[window]), int(lost[window])
         none_back = (sent >= DEAD_RUN) & (sent == lost)
-        if verdict.host < 0:  # and the hosts' own links did bring some back
+        if verdict.host < 0:  # and some probes came back over the hosts' own links
             none_back &= evidence.own_lost.sum(axis=1) < evidence.own_sent.sum(axis=1)
         latest = int((sent > 0).argmax())  # the shortest window with probes in it
         if none_back.any():
@@ -257,7 +259,7 @@ class Localiser:
     # --- results ---------------------------------------------------------------------------------------------
 
     def table(self) -> list[dict[str, Any]]:
-        """Links that are not clear, or were not once, by name."""
+        """Links that are or were not clear, by name."""
         return [v.row() for _, v in sorted(self.verdicts.items()) if v.since != LONG_AGO]
 
     def findings(self) -> list[Finding]:

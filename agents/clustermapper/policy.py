@@ -1,7 +1,8 @@
-"""From links that are to blame to entries of the denylist, and off it again. Pure; used by the runner, which has every host's counts.
+"""Turns findings into entries of the denylist, and removes them again. Pure; used by the runner, which has every host's counts.
 
 A lossy NIC-T0 link is what MRC cannot attribute by itself, so that plane of that host is denied (MRC paper). T0-T1 links are left to MRC
-unless one asks for more. A denial never takes the last path between two hosts: a lossy path is better than none. All numbers are [ours].
+unless the options say otherwise. A denial never takes the last path between two hosts: a lossy path is better than none. All numbers are
+[ours].
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class Policy:
                 denial.clear_since = now
             elif now - denial.clear_since >= self._hold_of(entry):
                 decisions.append(self._allow(entry, f"clear for {self._hold_of(entry) / self.fabric.base_rtt_ns:.0f} base RTTs"))
-        unreachable = cut(self.fabric, dead)  # by no doing of ours
+        unreachable = cut(self.fabric, dead)  # not caused by denials
         if cut(self.fabric, dead | self._links()) != unreachable:
             worst = sorted(self.denied, key=lambda e: self.denied[e].rate, reverse=True)
             staying: set[str] = set()  # the worst that leave everybody a path stay

@@ -40,7 +40,7 @@ class StepData:
         self.floating = base.dtype == np.float32
 
     def fill(self, step: int, out: Array, part: slice = ALL) -> None:
-        """A part of this rank's input of a step, into the same part of ``out``."""
+        """Fill a part of ``out`` with the same part of this rank's input of a step."""
         if self.floating:
             np.multiply(self.base[part], np.float32(2.0 ** (step % 8 - 4)), out=out[part])
         else:

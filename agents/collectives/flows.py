@@ -4,11 +4,11 @@ A sender posts messages of ``message_bytes`` back to back, up to ``outstanding``
 one WRITE with immediate (its number) into a slot of the receiver's arena. Its bytes follow from seed, flow and number: a base array
 of random words, each XORed with a word that no other number gives, so no message looks like another in any word.
 
-The receiver compares every byte, then says so: a *verdict*, a WRITE with immediate of one word (how many bytes were wrong) into the
-sender's arena. A slot is written again only after its verdict came, so nothing is overwritten unchecked, and a source buffer is filled
+The receiver compares every byte and reports the result: a *verdict*, a WRITE with immediate of one word (how many bytes were wrong) into
+the sender's arena. A slot is written again only after its verdict came, so nothing is overwritten unchecked, and a source buffer is filled
 again only after its write was acknowledged. There are twice as many slots as messages in flight: the verdicts' way back costs no
-throughput. At the end the sender says how many messages there were (an empty WRITE with immediate); verdicts and this may overtake
-each other between the queue pairs of a flow, so both sides count.
+throughput. At the end the sender says how many messages there were (an empty WRITE with immediate); verdicts and this may overtake each
+other between the queue pairs of a flow, so both sides count.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def flows_at(flows: Sequence[Flow], rank: int) -> list[int]:
 
 
 def bundles_for(flows: Sequence[Flow], rank: int) -> list[Wanted]:
-    """The bundles that a group must have for them."""
+    """The bundles that these flows need in a group."""
     return [Wanted(flows[i].dst if flows[i].src == rank else flows[i].src, flows[i].evs) for i in flows_at(flows, rank)]
 
 
@@ -147,13 +147,13 @@ class Sender:
         return self.posted > 0 and not self.complete
 
     def enough(self, now: int) -> bool:
-        """Whether nothing more is to be posted. A timed flow sends at least one message, however late its host looks at the clock."""
+        """Whether all messages are posted. A timed flow sends at least one message, however late its host looks at the clock."""
         if self.flow.messages is not None:
             return self.posted == self.flow.messages
         return now >= self.stop and self.posted > 0
 
     def go_on(self, now: int) -> None:
-        """Post what may go; say the end."""
+        """Post what may be sent now; announce the end of the flow."""
         if now < self.start or self.complete:
             return
         job = self.job
@@ -195,7 +195,7 @@ class Sender:
         self.job.logged.append((now, "message", record))
 
     def on_immediate(self, imm: int) -> bool:
-        """A verdict; False if it is none, or of a message that waits for none."""
+        """Take a verdict; False if it is none, or if its message expects none."""
         number = imm & _NUMBER
         slot = number % self.job.slots
         if imm != _VERDICT | number or self.in_slot[slot] != number:
@@ -206,7 +206,7 @@ class Sender:
         return True
 
     def due(self) -> int:
-        """When something is to be done that no completion brings."""
+        """When something is due that no completion triggers."""
         if self.end_sent:
             return NEVER
         return self.stop if self.posted else self.start
@@ -224,7 +224,7 @@ class Receiver:
         self.views = self.verdicts.data.cast("B")
         self.received = 0
         self.awaited = list(range(job.slots))  # by slot: the message that comes next; the sender waits for our verdict before another
-        self.total = -1  # messages of the flow, once said
+        self.total = -1  # messages of the flow, -1 until the sender says it
         self.wrong = 0
         self.open_writes = 0
 
@@ -233,7 +233,7 @@ class Receiver:
         return self.received == self.total and self.open_writes == 0
 
     def on_immediate(self, imm: int) -> bool:
-        """A message is in its slot, or the sender says how many there were; False if neither can be."""
+        """A message is in its slot, or the sender reports the number of messages; False if neither is possible."""
         number = imm & _NUMBER
         if imm == _END | number:
             fits = self.total < 0 and max(self.awaited) - self.job.slots < number
@@ -326,5 +326,5 @@ class Flows:
         return min((s.due() for s in self.senders), default=NEVER)
 
     def done(self) -> dict[str, Any]:
-        """What to tell at the end: bytes that arrived wrong here."""
+        """The notification at the end: bytes that arrived wrong here."""
         return {"event": "done", "rank": self.group.rank, "wrong": sum(r.wrong for r in self.receivers)}

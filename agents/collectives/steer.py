@@ -21,9 +21,9 @@ class Agent(Protocol):
 
 
 class CutOff:
-    """Which hosts the denylist leaves without a path to one that they send to, as their agents tell it. ``hosts`` in rank order.
+    """The hosts that the denylist leaves without a path to one of their receivers, as their agents report it. ``hosts`` in rank order.
 
-    Nobody fails of that: an entry may go again. But nothing arrives until then, and people must hear why."""
+    This is no failure, because an entry may be removed again. But nothing arrives until then, and people must learn why."""
 
     def __init__(self, hosts: Sequence[int]) -> None:
         self._hosts = hosts
@@ -52,7 +52,7 @@ def connect(
 ) -> None:
     """Make and connect the queue pairs that a collective needs, or ``flows`` (with ``collective`` = "flows").
 
-    ``agents`` in rank order, ``hosts`` their host numbers. What stands from before is kept if it stands on all of them.
+    ``agents`` in rank order, ``hosts`` their host numbers. Existing queue pairs are kept if they exist on all agents.
     """
 
     def set_up() -> list[dict[str, Any]]:
@@ -79,7 +79,7 @@ def wait_for_all(
 ) -> bool:
     """Pass every notification to ``on_note(rank, note)`` until each rank is done (True).
 
-    False if one failed, an agent hung up, or ``timeout`` seconds went by.
+    False if a rank failed, an agent hung up, or ``timeout`` seconds have passed.
 
     ``check`` is called every 0.3 s and after notifications; it may raise, and return in how many seconds it wants to be called sooner.
     """
@@ -97,7 +97,7 @@ def wait_for_all(
                     if note["event"] == "done":
                         done.add(rank)
                 if getattr(agent, "closed", False) and rank not in done:
-                    clock.sleep(0.2)  # until the kernel has told of its end
+                    clock.sleep(0.2)  # until the kernel has reported its end
                     check()
                     return False
     return len(done) == len(agents)

@@ -2,8 +2,8 @@
 
 States: INIT (made), CONNECTING (requests are taken and wait), OPEN, ERROR, CLOSED (both ends meant it). A WRITE is complete when the peer's
 *kernel* has acknowledged all its bytes: the peer's agent then reads and places them whatever becomes of us, which is what the completion of
-an RDMA WRITE says of a NIC. An answer of the peer's agent would say more than a NIC does and cost a message each; the moment the
-local kernel took the bytes would say that they lie in a buffer here.
+an RDMA WRITE says of a NIC. An answer of the peer's agent would say more than a NIC does and cost one message each; the moment at which the
+local kernel accepts the bytes would only say that they are in a local buffer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ IOV = 16
 MOST = 1 << 18
 """Bytes received from one connection before another gets its turn [ours]."""
 HELD = 1024
-"""Immediates kept that found no receive request; with so many nothing more is read [ours]."""
+"""Immediates kept for want of a receive request; at this number nothing more is read [ours]."""
 
 
 class Outgoing(NamedTuple):
@@ -41,7 +41,7 @@ class Outgoing(NamedTuple):
 
 
 class Connection:
-    """One queue pair. ``token``: what a peer has to know to connect to it. ``completions`` and ``log`` take what it reports."""
+    """One queue pair. ``token``: what a peer must know to connect. ``completions`` and ``log`` take what it reports."""
 
     def __init__(
         self, qpn: int, peer: int, token: int, memory: Memory, timeout_ns: int, completions: list[Completion], log: Callable[[Event], None]
@@ -103,7 +103,7 @@ class Connection:
             self.state, self.blocked, self._progress_at = CONNECTING, True, now
 
     def adopt(self, now: int, sock: socket.socket) -> None:
-        """The peer did, and its HELLO was right."""
+        """The peer has connected, and its HELLO was right."""
         self.sock, self.state, self.blocked, self._progress_at = sock, OPEN, False, now
 
     @property
@@ -112,17 +112,17 @@ class Connection:
 
     @property
     def writes(self) -> bool:
-        """Whether to wait until the socket takes more."""
+        """Whether to wait until the socket accepts more bytes."""
         waiting = self.blocked and bool(self._unsent) and not self.quiesced
         return self.sock is not None and waiting and self.state in (CONNECTING, OPEN)
 
     @property
     def waits(self) -> bool:
-        """Whether something sent is not acknowledged, or the connection not there."""
+        """Whether something sent is not acknowledged, or the connection is not established."""
         return self.state in (CONNECTING, OPEN) and (bool(self._outgoing) or self.state == CONNECTING)
 
     def writable(self, now: int) -> None:
-        """The socket takes bytes, or the attempt to connect is over."""
+        """The socket accepts bytes, or the attempt to connect is over."""
         assert self.sock is not None
         if self.state == CONNECTING:
             number = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
@@ -133,7 +133,7 @@ class Connection:
         self.blocked = False
 
     def flush(self, now: int) -> None:
-        """Give the kernel what it takes."""
+        """Give the kernel as many bytes as it accepts."""
         while self._unsent and not self.blocked and not self.quiesced and self.state == OPEN and self.sock is not None:
             try:
                 count = self.sock.sendmsg(list(islice(self._unsent, IOV)))
@@ -153,7 +153,7 @@ class Connection:
                 self._unsent.popleft()
 
     def readable(self, now: int) -> None:
-        """Receive and place."""
+        """Receive bytes and place them."""
         left = MOST
         while left > 0 and self.reads:
             assert self.sock is not None
@@ -194,7 +194,7 @@ class Connection:
         self._completions.append(Completion(self.qpn, wr_id, RECEIVE, OK, imm, length))
 
     def look(self, now: int) -> None:
-        """Complete what was acknowledged meanwhile; give up what makes no progress."""
+        """Complete acknowledged requests; fail if there is no progress."""
         if self.sock is not None and self.state == OPEN and self._outgoing:
             try:
                 acked = self._written - unacknowledged(self.sock)
@@ -219,7 +219,7 @@ class Connection:
     # --- the end ---------------------------------------------------------------------------------------------
 
     def fail(self, now: int, reason: str, status: int = RETRY_EXCEEDED) -> None:
-        """To ERROR; the first outstanding WRITE has the cause, everything else is flushed. After a BYE nobody is told."""
+        """To ERROR; the first outstanding WRITE has the cause, everything else is flushed. After a BYE nothing is logged."""
         if self.state in (ERROR, CLOSED):
             return
         self.state = CLOSED if self.leaving and not self._outgoing else ERROR
@@ -235,7 +235,7 @@ class Connection:
         self.drop()
 
     def bye(self) -> None:
-        """Say that the end is meant, if nothing is under way."""
+        """Tell the peer that the end is intended, if nothing is under way."""
         if self.state == OPEN and not self._unsent and self.sock is not None:
             try:
                 self.sock.send(Header(BYE, 0, 0, 0, -1).pack())
@@ -255,7 +255,7 @@ class Connection:
     # --- figures ---------------------------------------------------------------------------------------------
 
     def payload_sent(self) -> int:
-        """Payload bytes that have left for the first time: what the kernel holds back is not counted."""
+        """Payload bytes sent for the first time; bytes that wait in the kernel do not count."""
         if self.sock is None or self.state != OPEN:
             return self._acked_payload
         try:

@@ -30,12 +30,12 @@ SOURCE_PORTS, SOURCE_TRIES = (10_000, 30_000), 64
 """Connecting ports: below those that the kernel hands out itself (32768 on) [ours]."""
 LOOKS_PER_RTT = 8
 LOOK_NS = (1_000_000, 10_000_000)
-"""While something is unacknowledged the kernel is asked so often per base RTT, within these bounds: no event tells of an ACK [ours]."""
+"""While something is unacknowledged the kernel is asked this often per base RTT, within these bounds: no event reports an ACK [ours]."""
 GREETING_NS = 5_000_000_000
 MAX_GREETINGS = 1024
 MAX_WAIT = 1_000_000_000
 MAX_SOCKETS = 900
-"""Of one host; select takes descriptors up to 1023."""
+"""Sockets of one host; select accepts descriptors up to 1023."""
 
 
 class KernelDevice:
@@ -58,7 +58,7 @@ class KernelDevice:
     # --- sockets ---------------------------------------------------------------------------------------------
 
     def address(self, host: int, plane: int) -> str:
-        """Where a host listens."""
+        """The address at which a host listens."""
         return text(plane_address(plane, host) if self.kind == MPTCP else inner_address(host))
 
     def _socket(self) -> socket.socket:
@@ -128,7 +128,7 @@ class KernelDevice:
         return {"qpn": qpn, "port": port, "token": token, "plane": self._first_plane(peer, index)}
 
     def connect_qp(self, qpn: int, remote: dict[str, Any]) -> None:
-        """To CONNECTING: requests can be posted and go once the connection stands."""
+        """Move to CONNECTING: requests can be posted, and are sent when the connection is established."""
         connection = self.engine.connections[qpn]
         if connection.state not in (INIT, OPEN):
             raise ValueError(f"queue pair {qpn} was connected before")
@@ -220,7 +220,7 @@ class KernelDevice:
                 self._turn_away(sock)
 
     def _greet(self, now: int, sock: socket.socket) -> None:
-        """A stranger's first bytes; only the right ones for a queue pair that waits for this host make it a peer."""
+        """Read the first bytes of an accepted socket; only the right HELLO for a queue pair that waits for this host makes it a peer."""
         have, host, _ = self._greetings[sock]
         try:
             more = sock.recv(HEADER_BYTES - len(have))
@@ -253,7 +253,7 @@ class KernelDevice:
         sock.close()
 
     def _check_congestion(self, now: int, connection: Connection) -> None:
-        """The hosts' routes choose the algorithm; results must not be another's."""
+        """The hosts' routes choose the algorithm; results must not come from another one."""
         if connection.sock is None or connection.state != OPEN:
             return
         has = connection.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0").decode()
@@ -267,7 +267,7 @@ class KernelDevice:
         raise ValueError(f"no clustermapper beside {self.kind}: its agents have no raw sockets")
 
     def stop_mapper(self) -> None:
-        """There is none."""
+        """Do nothing: there is no mapper."""
 
     def mapper_reports(self) -> list[dict[str, Any]]:
         return []

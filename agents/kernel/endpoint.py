@@ -21,17 +21,17 @@ from topologies.addressing import ev_fields
 from topologies.clos import Fabric
 
 FRESH_NS = 5_000_000
-"""A look at the kernel's figures is good for so long: several figures of one bin come from one look [ours]."""
+"""A sample of the kernel's figures is valid for this time, so that the figures of one bin come from one sample [ours]."""
 
 
 class Observed:
-    """What was seen of a queue pair's flows: of those that are over the last, of the others the latest."""
+    """The figures of a queue pair's flows: the last ones of ended flows, the latest ones of the others."""
 
     def __init__(self) -> None:
         self.infos: dict[Flow, TcpInfo] = {}
         self.evs: dict[Flow, int] = {}
         self.alive: list[Flow] = []
-        self.expected: Flow | None = None  # of TCP, before the connection stands
+        self.expected: Flow | None = None  # for TCP, until the connection is established
 
     def total(self, field: str) -> int:
         return sum(max(0, int(getattr(info, field))) for info in self.infos.values())
@@ -97,18 +97,18 @@ class Endpoint:
         self._log.append((now, "reroute", {"dead_links": list(dead_links)}))
 
     def deny(self, now: int, entries: list[str]) -> None:
-        """The kernel cannot leave paths out for us."""
+        """Do nothing: the kernel cannot avoid single paths."""
 
     def quiesce(self) -> None:
-        """The kernel gets no more bytes; those it has it sends."""
+        """Give the kernel no more bytes; it sends those that it has."""
         for connection in self.connections.values():
             connection.quiesced = True
 
     def hint(self, now: int, links: list[str]) -> None:
-        """Nor does it listen to hints."""
+        """Do nothing: the kernel does not use hints."""
 
     def counters(self) -> dict[str, int]:
-        """Messages and what TCP_INFO sums up. Frames are not counted here: the ports count them."""
+        """Counts of messages, and sums of TCP_INFO. Frames are not counted here: the ports count them."""
         self._sample()
         counters = {"connections": len(self.connections), "failed": 0, "rx_foreign": self.strangers}
         for connection in self.connections.values():
@@ -124,8 +124,8 @@ class Endpoint:
     def goodput(self) -> tuple[list[int], list[int]]:
         """Payload bytes per plane since the start: (sent for the first time, placed).
 
-        A connection's bytes are its own, which plane carried them the kernel does not say: what is new since the last call is split over
-        the planes in proportion to what the NIC ports' byte counters grew by meanwhile, headers left out [ours].
+        The kernel counts a connection's bytes, but does not say which plane carried them: the bytes since the last call are split over the
+        planes in proportion to the growth of the NIC ports' byte counters, without headers [ours].
         """
         tx = sum(c.payload_sent() for c in self.connections.values()) - sum(self._tx)
         rx = sum(self.placed().values()) - sum(self._rx)
@@ -159,7 +159,7 @@ class Endpoint:
     def paths(self) -> list[dict[str, Any]]:
         """One row per queue pair, of MPTCP one per plane: the path of the flow there, by the kernel's routing table.
 
-        Looked up anew: whoever has just connected asks where data will go, and a connection may be younger than the last look.
+        Looked up anew: a caller that has just connected asks which path data will take, and a connection may be newer than the last sample.
         """
         self._sample(0)
         rows = []
@@ -206,7 +206,7 @@ class Endpoint:
                 if self.kind == MPTCP and fell_back(connection.sock):
                     connection.fail(now, "MPTCP fell back to TCP: the peer's kernel, or net.mptcp.enabled, refuses it")
             except OSError:
-                flows = []  # it is going; whoever reads from it is told
+                flows = []  # the connection is ending; its reader gets the error
             observed.expected = None
         if self._routes is not None:
             for flow in [*flows, *([observed.expected] if observed.expected else [])]:

@@ -66,7 +66,7 @@ def read_info(data: bytes) -> TcpInfo:
 
 
 def subflows(sock: socket.socket, mptcp: bool) -> list[Subflow]:
-    """Those that stand; one for TCP. Raises OSError, also for a TCP connection that is over."""
+    """The established subflows; one for TCP. Raises OSError, also for a TCP connection that is over."""
     if not mptcp:
         local, remote = sock.getsockname(), sock.getpeername()
         info = read_info(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES))
@@ -75,7 +75,7 @@ def subflows(sock: socket.socket, mptcp: bool) -> list[Subflow]:
     result = []
     for raw, addrs in zip(infos, _subflow_entries(sock, MPTCP_SUBFLOW_ADDRS, _ADDRS_BYTES), strict=False):  # one may end between the calls
         info = read_info(raw)
-        if info.state == ESTABLISHED:  # not an attempt, nor what is left of one
+        if info.state == ESTABLISHED:  # not a connection attempt or its remains
             result.append(Subflow(_sockaddr(addrs[:128]), _sockaddr(addrs[128:]), info))
     return result
 

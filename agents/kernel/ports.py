@@ -1,4 +1,4 @@
-"""How much each NIC port carried, by the kernel's own counters, in bytes of TCP payload: what a frame's headers are is known."""
+"""The traffic of each NIC port by the kernel's own counters, in bytes of TCP payload: the length of a frame's headers is known."""
 
 from __future__ import annotations
 

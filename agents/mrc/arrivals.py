@@ -1,6 +1,6 @@
 """What arrives at an endpoint: checked, counted, handed to its QP. Sans-IO; used by the endpoint only.
 
-Nothing is believed before the iCRC fits, and a QP believes only its own peer. Everything refused is counted under its own name:
+Nothing is used before the iCRC is verified, and a QP accepts only frames of its own peer. Everything refused is counted under its own name:
 no frame raises, and no byte of memory is touched by one that failed a check.
 """
 
@@ -41,7 +41,7 @@ class Arrivals:
         self.qps = qps
         self.out = out
         self.neighbours = neighbours
-        self.changed_peer: Neighbour | None = None  # whose ports changed, by the frame just read
+        self.changed_peer: Neighbour | None = None  # the peer whose ports changed, according to the frame just read
         self.packet = WritePacket()
         self.shift = config.ts_shift
         a = inner_address(host)
@@ -71,7 +71,7 @@ class Arrivals:
         self.payload_rx = [0] * fabric.planes
 
     def counters(self) -> dict[str, int]:
-        """What arrived, and why some of it was refused."""
+        """Counts of what arrived, and of what was refused, by reason."""
         return {
             "rx_packets": self.rx_packets, "data_rx": self.data_rx, "sacks_rx": self.sacks_rx, "acks_rx": self.acks_rx,
             "nacks_rx": self.nacks_rx, "probes_rx": self.probes_rx, "marked_rx": self.marked_rx, "trimmed_rx": self.trimmed_rx,
@@ -82,7 +82,7 @@ class Arrivals:
         }  # fmt: skip
 
     def frame(self, now: int, port: int, buffer: Any, start: int, length: int) -> QueuePair | None:
-        """A frame; the QP it concerned, if that may owe something now or has failed."""
+        """Handle a frame; returns its QP, if that may have something to send now or has failed."""
         self.rx_packets += 1
         if length < _SHORTEST:
             self.bad_length += 1
@@ -254,7 +254,7 @@ class Arrivals:
     def _endpoint_operation(self, now: int, buffer: Any, start: int, length: int, op: int, src: int, ev: int, pword: int) -> None:
         """A request or response of another endpoint; sets ``changed_peer`` if its ports changed.
 
-        ``op`` -1: a frame that a switch cut; ``ev`` -1: one that came by another plane than it names.
+        ``op`` -1: a frame that a switch trimmed; ``ev`` -1: a frame that came by another plane than its EV names.
         """
         if op not in (wire.ENDPOINT_REQUEST, wire.ENDPOINT_RESPONSE):
             self.bad_opcode += 1
@@ -275,7 +275,7 @@ class Arrivals:
             return
         word, mask, stamp, _ = wire.S_ERTH.unpack_from(buffer, start + wire.AFTER_BTH)
         if word & 3 != number >> 15:
-            self.unsupported += 1  # an operation that nobody defined, or one under the other's kind of id
+            self.unsupported += 1  # an undefined operation, or an id of the other kind of operation
         elif self.neighbours.request(now, peer, ev, number, word & 3, mask, stamp):
             self.changed_peer = peer
 
@@ -287,7 +287,7 @@ class Arrivals:
         if syndrome in _STATUS:
             self.acks_rx += 1
             if not qp.requester.may_end_at(psn):
-                return None  # not the peer's word: it would know how far it is
+                return None  # not from the peer: it would know how far it is
             qp.requester.on_ack(now, psn)  # what was complete before the failure is complete
             qp.cause = _STATUS[syndrome]
             return qp

@@ -119,7 +119,7 @@ class Endpoint:
         qp.responder.start(remote["psn"], first)
         qp.requester.start(now, qp.first_psn, remote["mpr"])
         peer = self.neighbours.peers[qp.peer]
-        self._ports_changed(now, peer)  # what is known of ports and paths holds for it, too
+        self._ports_changed(now, peer)  # the known state of ports and paths applies to it, too
         self._apply_denials(now, qp)
         qp.to(now, RTS, "connected")
         self.neighbours.connected(now, peer)
@@ -189,7 +189,7 @@ class Endpoint:
         return port
 
     def sent(self, now: int, port: int, ok: bool) -> None:
-        """What became of the frame; refused ones count as sent and lost and are never retried by themselves."""
+        """Report whether the kernel took the frame; refused frames count as sent and lost, and are not retried as such."""
         if not ok:
             self.out.tx_refused += 1
 
@@ -218,7 +218,7 @@ class Endpoint:
                         self._fail(now, qp, RETRY_EXCEEDED)
                         continue
                     if r.sent.una >= r.sent.next:
-                        self._tail_probe(now, qp)  # only a D1 is missing: there is no packet to send again
+                        self._tail_probe(now, qp)  # only an ACK is missing: there is no packet to send again
             if r.doubts.at <= now:
                 r.settle_doubts(now)
             if r.paths.next_probe <= now:
@@ -255,7 +255,7 @@ class Endpoint:
         r.timers.probed()
 
     def deadline(self) -> int:
-        """When to call again at the latest, ns."""
+        """The latest time for the next call, ns."""
         if self.quiesced:
             return min(self.out.wait, *(qp.responder.flush_at for qp in self.order)) if self.order else self.out.wait
         at = min(self.out.wait, self.neighbours.next_at)
@@ -266,7 +266,7 @@ class Endpoint:
         return at
 
     def quiesce(self) -> None:
-        """From now on no data, no probe, and nothing again by a timer: what comes is still answered."""
+        """From now on send no data and no probe, and retransmit nothing by timer; what arrives is still answered."""
         self.quiesced = True
         self.senders = []
         for qp in self.order:
@@ -275,7 +275,7 @@ class Endpoint:
     # --- the world -------------------------------------------------------------------------------------------
 
     def port_state(self, now: int, port: int, up: bool) -> None:
-        """A local NIC port changed: its EVs leave use or return, and what was in flight on it goes again at once."""
+        """A local NIC port changed: its EVs leave use or return, and packets in flight on it are sent again at once."""
         self.neighbours.local_port(now, port, up)
         for peer in self.neighbours.peers.values():
             self._ports_changed(now, peer)
@@ -294,7 +294,8 @@ class Endpoint:
         """MRC's paths are static; nothing to do."""
 
     def deny(self, now: int, entries: list[str]) -> None:
-        """An operator's or controller's word: EVs that an entry forbids are DENIED until it goes, then prove themselves before use."""
+        """Apply the denylist of an operator or controller: EVs that an entry forbids are DENIED until it is removed, then must be proved
+        before use."""
         self.denials = entries
         for qp in self.order:
             self._apply_denials(now, qp)
@@ -315,7 +316,8 @@ class Endpoint:
         return [path for path in qp.requester.paths.all if path.ev in over]
 
     def hint(self, now: int, links: list[str]) -> None:
-        """Links newly known to be down: what is in flight over them goes again, their EVs are given up and probed back [ours]."""
+        """Links are newly known to be down: packets in flight over them are sent again, their EVs are given up and return by probes
+        [ours]."""
         before, self.hinted = self.hinted, frozenset(links)
         for qp in self.order:
             r = qp.requester
@@ -355,7 +357,7 @@ class Endpoint:
         return {q.qpn: q.placed for q in self.order}
 
     def windows(self) -> list[dict[str, Any]]:
-        """What each QP may have and has in flight, bytes, and its smoothed RTT."""
+        """The window and the bytes in flight of each QP, and its smoothed RTT."""
         return [
             {"qpn": q.qpn, "peer": q.peer, "cwnd": q.requester.congestion.cwnd, "in_flight": q.requester.sent.in_flight,
              "srtt_ns": q.requester.rtt.srtt}

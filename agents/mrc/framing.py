@@ -16,7 +16,7 @@ from topologies.addressing import inner_address, path_address
 from topologies.clos import Fabric
 
 MOST_HEADS: Final = 4096
-"""Heads kept per peer; one is of a path, a class and a length, and messages may end in packets of any length [ours]."""
+"""Heads kept per peer: there is one per path, class and length, and messages may end in packets of any length [ours]."""
 
 
 class Route:

@@ -58,10 +58,10 @@ class Neighbour:
         self.evs: list[list[int]] = [[e for e in evs if e >> 16 == p] for p in range(planes)]
         self.ev_set = frozenset(evs)
         self.qps: list[QueuePair] = []
-        # What it told us.
+        # What the peer has told us.
         self.mask = ALL_PORTS
         self.mask_serial = 0  # of the update that said so
-        # What we tell it.
+        # What we tell the peer.
         self.serial = 0
         self.pending = False
         self.tries = 0
@@ -103,14 +103,14 @@ class Neighbours:
         return peer
 
     def connected(self, now: int, peer: Neighbour) -> None:
-        """A queue pair with it came up: it has to know of ports that are down."""
+        """A queue pair with the peer came up: the peer must learn which ports are down."""
         if not all(self.port_up) and peer.serial == 0:
             self._announce(now, peer)
 
     # --- our ports -------------------------------------------------------------------------------------------
 
     def local_port(self, now: int, port: int, up: bool) -> None:
-        """A local port changed: every peer is to hear of it."""
+        """A local port changed: every peer must be told."""
         if self.port_up[port] == up:
             return
         self.port_up[port] = up
@@ -143,11 +143,11 @@ class Neighbours:
         return [qp for qp in peer.qps if qp.state == RTS]
 
     def _mask(self) -> int:
-        """Our ports that are up. An EV Probe carries it, too, and nobody acts on that: it has no serial."""
+        """Our ports that are up. An EV Probe carries it, too, but nobody acts on it there: it has no serial."""
         return sum(1 << p for p in range(self.planes) if self.port_up[p])
 
     def _any_ev(self, peer: Neighbour, plane: int) -> int:
-        """Drawn at random among what the first queue pair holds for good, else among all."""
+        """An EV drawn at random among those that are GOOD for the first queue pair, otherwise among all."""
         paths = peer.qps[0].requester.paths
         lap = paths.active[plane]
         if lap:
@@ -178,7 +178,7 @@ class Neighbours:
             return
         peer.probe_at = now + self.config.base_rtt
         if any(qp.requester.last_ns > limit for qp in peer.qps):
-            return  # its own data tells
+            return  # its own data shows which EVs work
         planes = [p for p in range(self.planes) if self.port_up[p] and peer.mask >> p & 1]
         if not planes:
             return
@@ -199,7 +199,7 @@ class Neighbours:
         self.queue.append((peer, operation))
 
     def take(self) -> Operation | None:
-        """The next one that can leave; those whose local port went down meanwhile are dropped."""
+        """The next operation that can leave; those whose local port has gone down meanwhile are dropped."""
         while self.queue:
             peer, operation = self.queue.popleft()
             peer.queued -= 1
@@ -208,7 +208,7 @@ class Neighbours:
         return None
 
     def request(self, now: int, peer: Neighbour, ev: int, number: int, op: int, mask: int, stamp: int) -> bool:
-        """One arrived, to be answered on its plane; True if it is news of the peer's ports, which ``peer.mask`` then has."""
+        """A request arrived and must be answered on its plane; True if it changed the state of the peer's ports, ``peer.mask``."""
         self._queue(peer, Operation(peer.route, ev, False, number, op, 0, stamp, now))
         if number & EV_PROBE:
             self.ev_probes_rx += 1
@@ -225,13 +225,13 @@ class Neighbours:
         return True
 
     def response(self, peer: Neighbour, now: int, number: int) -> None:
-        """The answer to one of ours; what answers nothing is counted."""
+        """A response to one of our requests arrived; a response to no request is counted."""
         if number & EV_PROBE:
             probe = peer.probes.pop(number, None)
             if probe is not None:
                 self.responses_rx += 1
                 for qp in self._connected(peer):
-                    if probe[0] in qp.requester.paths.by_ev:  # else this queue pair is kept to fewer paths
+                    if probe[0] in qp.requester.paths.by_ev:  # otherwise this queue pair may use fewer paths
                         qp.responder.reverse.confirmed(now, probe[0])
                 return
         elif peer.pending and number == peer.serial:
@@ -239,7 +239,7 @@ class Neighbours:
             peer.pending = False
             peer.update_at = NEVER
             return
-        self.stale += 1  # also every second copy's answer
+        self.stale += 1  # includes the answers to further copies
 
     def timer(self, now: int) -> None:
         """Do what is due."""

@@ -30,7 +30,7 @@ class PlaneHealth:
         self.paths = paths
         self.rng = rng
         self.log = log
-        self.peer_up = [True] * n  # by the peer's word
+        self.peer_up = [True] * n  # as the peer reports
         self.state = [USED] * n
         self.since_ns = [LONG_AGO] * n  # of the state
         self.flaps = [0] * n
@@ -39,7 +39,7 @@ class PlaneHealth:
         self.next_at = NEVER
 
     def set_ports(self, now: int, plane: int, own: bool, peers: bool, srtt: int) -> bool:
-        """What is known of the ports at both ends; True if the plane closed just now."""
+        """Set the state of the ports at both ends; returns True if this closed the plane."""
         self.peer_up[plane] = peers
         old = self.state[plane]
         if not (own and peers):
@@ -60,7 +60,7 @@ class PlaneHealth:
         return False
 
     def _hurry(self, now: int) -> None:
-        """No plane carries data: hold-downs are a luxury."""
+        """No plane carries data: shorten all hold-downs."""
         if USED in self.state:
             return
         for p in range(len(self.state)):

@@ -55,7 +55,7 @@ class SendQueue:
             self.sending.popleft()
 
     def complete(self, last: int) -> bool:
-        """The peer has completed all up to PSN ``last``; False if no message was among it."""
+        """The peer has completed all up to PSN ``last``; False if that completes no message."""
         news = False
         while self.messages and self.messages[0].last <= last:
             m = self.messages.popleft()
