@@ -1,7 +1,7 @@
-"""Consoles, tables and numbers for people. Every console and table of ours is made here, so that all look alike and show text as it is.
+"""Consoles, tables and numbers for people. All consoles and tables of ours are made here, so that they look alike and show text literally.
 
 A file name, a typed word or an error message may hold brackets or colons, which rich would read as markup or emoji. Style is given by
-``style=`` or a :class:`rich.text.Text`, never inside a string. Called by whatever prints: the command line, the prompt, scenarios.
+``style=`` or a :class:`rich.text.Text`, never inside a string. Used by all that print: the command line, the prompt, scenarios.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ BATCH = 64
 """Most frames received or sent before the other direction gets its turn."""
 MAX_WAIT = 1_000_000_000
 TRANSPORTS = ("mrc", "roce")
-"""Those with an engine of ours; the kernel's are in agents/kernel."""
+"""The transports with an engine of ours; the kernel's are in agents/kernel."""
 
 
 def make_engine(transport: str, fabric: Fabric, host: int, options: dict[str, Any], seed: int) -> Engine:
@@ -48,7 +48,7 @@ def make_engine(transport: str, fabric: Fabric, host: int, options: dict[str, An
 
 
 def check_options(transport: str, fabric: Fabric, options: dict[str, Any]) -> None:
-    """Whether a transport would take them there. Raises ValueError as :func:`make_engine`; opens nothing."""
+    """Check that a transport accepts these options on this fabric. Raises ValueError as :func:`make_engine`; opens nothing."""
     if transport in KINDS:
         KernelOptions(transport, fabric, options)
     else:
@@ -62,14 +62,15 @@ _IN_SUMS = (
 
 
 class _Sorter:
-    """Probes to the mapper, all else to the engine. The socket's filter let nothing through but tunnelled UDP to one of two ports."""
+    """Passes probes to the mapper, and all other frames to the engine. The socket's filter let nothing through but tunnelled UDP to one of
+    two ports."""
 
     def __init__(self, engine: Engine, mapper: Any) -> None:
         self.engine = engine
         self.mapper = mapper
 
     def receive(self, now: int, port: int, buffer: Any, start: int, length: int) -> None:
-        """A frame arrived; both judge it themselves."""
+        """Pass on a frame; mapper and engine check it themselves."""
         if length >= UDP + 8 and buffer[start + UDP + 2] << 8 | buffer[start + UDP + 3] == PROBE_PORT:
             self.mapper.receive(now, port, buffer, start, length)
         else:
@@ -77,7 +78,7 @@ class _Sorter:
 
 
 class Nic:
-    """A host's engine, and a mapper beside it, on ports that somebody else works: verbs, counters, events.
+    """A host's engine, and a mapper beside it, on ports that other code drives: verbs, counters, events.
 
     ``io`` says which ports are up, which frames wait and what it dropped (agents.nic.packet_io.PacketIO, or a simulated host's); ``clock``
     gives monotonic ns.
@@ -100,7 +101,7 @@ class Nic:
 
     @property
     def taker(self) -> Any:
-        """Whose :meth:`receive` takes what arrives."""
+        """The object whose :meth:`receive` gets arriving frames."""
         return self.engine if self._sorter is None else self._sorter
 
     def port_state(self, now: int, port: int, up: bool) -> None:
@@ -147,12 +148,12 @@ class Nic:
         mapper.start(now)
 
     def stop_mapper(self) -> None:
-        """Send no more probes; what was found stays. Without one nothing happens."""
+        """Stop the probes; the findings stay. Without a mapper nothing happens."""
         if self.mapper is not None:
             self.mapper.stop()
 
     def mapper_reports(self) -> list[dict[str, Any]]:
-        """Its counts, one report a bucket, since the last call."""
+        """The mapper's counts since the last call, one report per bucket."""
         return [] if self.mapper is None else list(self.mapper.take_reports())
 
     # What is told of it.
@@ -166,7 +167,7 @@ class Nic:
         return {**self.lateness.figures(), "wakeups": self.wakeups}
 
     def housekeeping(self) -> None:
-        """A few times a second: the receive ring's drops, which the kernel forgets once it has told them."""
+        """Called a few times a second: reads the receive ring's drops, which the kernel resets when it reports them."""
         self.io.drops()
 
     def events(self) -> list[Event]:
@@ -238,7 +239,7 @@ class Device(Nic):
             sources = self._without_ring
             wake = min(wake, io.ring.next_look())
         if received == BATCH or sent == BATCH or engine.completed():
-            wait = 0  # what completed may be what somebody waits for who then posts the next: it does not wait for the next frame to come
+            wait = 0  # a completion may let its user post the next request: do not wait for the next frame
         else:
             wait = min(max(wake - time.monotonic_ns(), 0), MAX_WAIT)
         # select: microseconds of resolution, where poll and epoll round up to a millisecond.
@@ -254,7 +255,7 @@ class Device(Nic):
 
 
 def make_device(fabric: Fabric, host: int, transport: str, options: dict[str, Any], seed: int) -> Device | KernelDevice:
-    """The :class:`Device` of a transport, or the :class:`agents.kernel.device.KernelDevice`, which has the same face."""
+    """The :class:`Device` of a transport, or the :class:`agents.kernel.device.KernelDevice`, which has the same interface."""
     if transport in KINDS:
         return KernelDevice(fabric, host, transport, options, seed)
     return Device(fabric, host, transport, options, seed)

@@ -1,4 +1,4 @@
-"""What a host writes down of its flows once per goodput bin: bytes that arrived, packets per EV, windows (docs/results.md).
+"""What a host logs of its flows once per goodput bin: bytes that arrived, packets per EV, windows (docs/results.md).
 
 All from the engine's cumulative figures, so a bin that came late loses nothing. Used by the host process alone.
 """
@@ -57,7 +57,7 @@ class FlowLog:
         return counts
 
     def bin(self, t: int, bin_ns: int) -> None:
-        """The bin that began at ``t`` is over."""
+        """Log the bin that began at ``t`` and is over now."""
         placed = self._placed()
         for receiver, now, before in zip(self.job.receivers, placed, self.placed, strict=True):
             if now != before:

@@ -63,7 +63,7 @@ class QueuePair:
         self.port: int = 0
         self.dead: bool = False  # the network knows no living path for it
         self.scheduled: bool = False  # in its port's queue
-        self.wake_at: int = NEVER  # it waits for its rate or its receiver, and goes into its port's queue then
+        self.wake_at: int = NEVER  # when its rate or its receiver lets it return to its port's queue
         self.answering: bool = False  # in the queue of answers
         self.cnp_due: bool = False  # a CNP is among them
         self.refused_at: int = LONG_AGO  # last NAK from ERROR

@@ -50,7 +50,7 @@ class SimulatedClock:
 
 
 class SimulatedCluster(TakesFaults):
-    """``progress(stage, share)`` is told how bring-up goes."""
+    """``progress(stage, share)`` reports how far bring-up has come."""
 
     def __init__(self, fabric: Fabric, *, progress: Callable[[str, float], None] | None = None) -> None:
         self.fabric = fabric
@@ -72,10 +72,10 @@ class SimulatedCluster(TakesFaults):
     # --- life ------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """The network is there from the first."""
+        """Nothing to do: the network exists from the beginning."""
 
     def stop(self) -> None:
-        """Logs are written and closed. Idempotent."""
+        """Write and close the logs. Idempotent."""
         self.stop_agents()
 
     def __enter__(self) -> SimulatedCluster:
@@ -88,7 +88,7 @@ class SimulatedCluster(TakesFaults):
     # --- agents ----------------------------------------------------------------------------------------------
 
     def start_agents(self, transport: str, options: dict[str, Any], log_dir: Path, seed: int, policy: str = "none") -> None:
-        """One simulated host per host. Raises :class:`UserError` for what cannot be simulated, or for bad options."""
+        """Start one simulated host per host. Raises :class:`UserError` for what cannot be simulated, or for bad options."""
         if self._hosts:
             raise RuntimeError("agents are running already: stop_agents comes first")
         if transport in KERNEL_KINDS:
@@ -117,7 +117,7 @@ class SimulatedCluster(TakesFaults):
         self._hosts, self.agents = [], []
 
     def reroute(self, dead_links: Sequence[str]) -> None:
-        """Hosts' kernels have no routes here; the transports are told by whoever steers."""
+        """Nothing to do: hosts' kernels have no routes here, and the runner tells the transports."""
 
     def background(self, stream: Any, stem: Path) -> Any:
         raise UserError(f"background traffic is iperf3's: the simulated world runs no programs; {EMULATED}")
@@ -151,11 +151,11 @@ class SimulatedCluster(TakesFaults):
         return self.network.rows()
 
     def processes(self) -> dict[str, int]:
-        """There are none."""
+        """Empty: there are no processes."""
         return {}
 
     def port_watch(self) -> None:
-        """Nobody has to watch ports that a model moves."""
+        """None: a model's ports need no watch."""
 
     def backlog(self, port: str) -> int:
         """Bytes of the data class waiting at a port, by its name. Raises KeyError for a port that is not there."""

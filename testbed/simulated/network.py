@@ -3,8 +3,8 @@
 A frame takes its path's links one after the other: each puts whole frames on the wire at its rate, out of the queue of its egress port
 (:mod:`testbed.simulated.port`), and a switch has a frame when all of it is there. The fabric's propagation delay passes once, at the end of
 the path, as in the emulated world: an idle path's round trip is the fabric's base RTT. drop_malformed stays 0: engines alone send here, and
-no fault touches an outer header. Everything happens in the order of its time,
-and what happens at one time in the order in which it was foreseen: same seed, same bytes.
+no fault touches an outer header. Events happen in the order of their times, and events of the same time in the order in which they were
+scheduled: same seed, same bytes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from topologies.clos import Fabric, Link
 from topologies.paths import static_tables
 
 BEGIN_NS: Final = 1_000_000_000
-"""Virtual time at the start [ours]: engines work from any."""
+"""Virtual time at the start [ours]: engines work from any time."""
 _WORDS: Final = len(layout.FAULT_WORDS)
 _FAULT: Final = {name: i for i, name in enumerate(layout.FAULT_WORDS)}
 _LOSS, _CORRUPT = _FAULT["loss"], _FAULT["corrupt"]
@@ -47,21 +47,22 @@ class Station(Protocol):
     """A host, as the network sees it."""
 
     def take(self, plane: int, frame: bytearray) -> None:
-        """A frame is there, after all its delay."""
+        """A frame arrives, after all its delay."""
 
     def port_state(self, plane: int, up: bool) -> None:
         """A NIC port lost or found its carrier."""
 
 
 class Network:
-    """A fabric with nobody on it. ``stations``: host number -> who takes its frames; those of a host without one end there."""
+    """A fabric without hosts at first. ``stations``: host number -> the receiver of its frames; frames to a host without a station are
+    discarded."""
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
         self.time = BEGIN_NS
         self.stations: dict[int, Station] = {}
         self.halted = False
-        """Set by whoever wants :meth:`run` to return after what happens now."""
+        """Set it to make :meth:`run` return after the current event."""
         self.hops = 0  # frames that took a link
         self.fault_words = [0] * (_WORDS * len(fabric.ports))
         """As the map port_fault: testbed.faults.packet_faults writes it, draws are counted here."""
@@ -101,12 +102,12 @@ class Network:
         return self.time
 
     def at(self, when: int, action: Callable[[Any, Any], None], a: Any = None, b: Any = None) -> None:
-        """``what(a, b)`` at a time, or now if that is over."""
+        """Schedule ``action(a, b)`` at a time, or now if that is past."""
         self._serial += 1
         heapq.heappush(self._events, (when, self._serial, action, a, b))
 
     def run(self, until: int) -> bool:
-        """Let happen what happens up to and including ``until``; False if somebody halted it before."""
+        """Process the events up to and including ``until``; False if it was halted before."""
         events = self._events
         pop = heapq.heappop
         self.halted = False
@@ -124,7 +125,7 @@ class Network:
     # --- frames ----------------------------------------------------------------------------------------------
 
     def send(self, host: int, plane: int, frame: bytearray) -> bool:
-        """A host's frame to its NIC port; False if the port did not take it. The frame is the network's from here on."""
+        """A host's frame to its NIC port; False if the port did not take it. From here on the frame belongs to the network."""
         port = self.nics[host][plane]
         if not port.offer(frame):
             return False
@@ -194,7 +195,7 @@ class Network:
             station.take(port.plane, frame)
 
     def _faulted(self, port: SimPort, number: int, frame: bytearray) -> bool:
-        """What injected faults do to a frame that has come over the cable: whether it is gone."""
+        """Apply injected faults to a frame that has come over the cable; returns whether it is lost."""
         words, at = self.fault_words, number * _WORDS
         flags = words[at]
         if flags & layout.FAULT_LOSS and self._chance_hits(number, at + _LOSS):
@@ -210,7 +211,7 @@ class Network:
         return False
 
     def _chance_hits(self, number: int, at: int) -> bool:
-        """One draw of a chance whose words (chance, seed, draws so far) begin at ``at``."""
+        """One draw against a probability whose words (probability, seed, draws so far) begin at ``at``."""
         words = self.fault_words
         count = words[at + 2]
         words[at + 2] = count + 1
@@ -254,7 +255,7 @@ class Network:
             self.ports[number].set_rate(rate)
 
     def describe(self, fabric: Fabric, seed: int) -> None:
-        """Other thresholds, or another seed of marking's draws (32 bits)."""
+        """Set other thresholds, or another seed for random marking (32 bits)."""
         for port in self.ports:
             port.describe(fabric, seed)
 
