@@ -1,7 +1,7 @@
 """Background traffic: one iperf3 flow between two hosts of a running fabric, on one path, on addresses of its own.
 
-Made by testbed.emulated.cluster for scenarios, and by the prompt. Owns what it starts and adds, two processes, two addresses and two
-routes, and takes exactly these away again. Its frames are told from all others by their inner addresses (topologies/addressing.py).
+testbed.emulated.cluster makes it for scenarios, and the prompt does. It owns two processes, two addresses and two routes, and removes
+exactly these again. Its frames are told from all others by their inner addresses (topologies/addressing.py).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ HEADERS = 14 + 40 + 40 + 8
 LISTEN_S = 3.0
 CONNECT_MS = 3000
 ANSWER_S = 1.5
-"""How long either end may take to write down what it measured, once it is told to end [ours]."""
+"""How long either end may take to write its report, once it is told to end [ours]."""
 POLL_S = 0.005
 
 Popen = Callable[..., "subprocess.Popen[bytes]"]
@@ -98,10 +98,10 @@ class Iperf:
         self._files: list[IO[bytes]] = []
         self._added: list[tuple[int, str]] = []
         self._end_requested_at: float | None = None
-        self.cut = False  # told to end before its time
+        self.cut = False  # ended by us before its time
 
     def prepare(self) -> None:
-        """Addresses, routes, and a server that listens. Raises :class:`UserError`, and then nothing is left."""
+        """Add addresses and routes, and start a server that listens. After :class:`UserError` nothing is left."""
         require_iperf3()
         try:
             for host, lines in zip((self.stream.src, self.stream.dst), route_lines(self.fabric, self.stream), strict=True):
@@ -144,11 +144,11 @@ class Iperf:
 
     @property
     def over(self) -> bool:
-        """Whether the client has come to its end by itself, well or not."""
+        """Whether the client has ended by itself, successfully or not."""
         return self._client is not None and self._client.poll() is not None
 
     def ask(self) -> None:
-        """The client, if it still sends, is to end. Several flows are asked first and waited for then, so that they end together."""
+        """Ask the client to end, if it still sends. To end several flows together, ask all of them first, and then wait."""
         if self._end_requested_at is not None:
             return
         self._end_requested_at = time.monotonic()
@@ -157,7 +157,7 @@ class Iperf:
             self._client.send_signal(signal.SIGTERM)
 
     def end(self) -> None:
-        """What still runs is told to write down what it has and to end, is killed if it does not; routes, addresses go. Idempotent."""
+        """Tell running processes to write their reports and to end, and kill those that do not; remove routes and addresses. Idempotent."""
         self.ask()
         until = (self._end_requested_at or 0.0) + ANSWER_S
         if self._client is not None:
@@ -169,14 +169,14 @@ class Iperf:
         self._files = []
         for host, line in reversed(self._added):
             parts = line.split()
-            with suppress(UserError):  # it may have gone with its host
+            with suppress(UserError):  # it may have disappeared with its host
                 deletion = f"{parts[0]} del {parts[2]} dev {parts[parts.index('dev') + 1]}"
                 bringup.run_batch("ip", [deletion], self._path_of(f"h{host}"))
         self._added = []
 
 
 def _end(process: Any, until: float) -> None:
-    """Wait for a process to end by itself until a time (monotonic, s); then it is told to, and at last killed."""
+    """Wait until a time (monotonic, s) for a process to end by itself; then terminate it, and at last kill it."""
     with suppress(subprocess.TimeoutExpired):
         process.wait(max(0.0, until - time.monotonic()))
         return

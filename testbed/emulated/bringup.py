@@ -125,7 +125,7 @@ def host_lines(fabric: Fabric, host: int) -> list[str]:
 
 SWITCH_SYSCTLS = {"net/ipv6/conf/default/disable_ipv6": "1", "net/ipv6/conf/all/disable_ipv6": "1"}
 HOST_SYSCTLS = {
-    # Not one frame of the kernel's own on a fabric port: no link-local address, so no DAD, MLD or router solicitation.
+    # The kernel must send no frame of its own on a fabric port: no link-local address, so no DAD, MLD or router solicitation.
     "net/ipv6/conf/default/addr_gen_mode": "1",
     "net/ipv6/conf/default/accept_ra": "0",
     "net/ipv6/conf/default/accept_dad": "0",

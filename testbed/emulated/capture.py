@@ -28,7 +28,7 @@ class Capture:
     """One link's capture; ``path`` is a pcap file with nanosecond timestamps."""
 
     def __init__(self, fabric: Fabric, link: str, directory: Path, switch_namespace: str, come_twice: bool = False) -> None:
-        """``come_twice``: frames do come in twice (packet_sockets.py); the file has them once.
+        """``come_twice``: frames come in twice (packet_sockets.py); the file contains them once.
 
         Returns when frames are being captured. Raises :class:`UserError` if they cannot be.
         """

@@ -2,7 +2,7 @@
 rated cables.
 
 Used by testbed.emulated.cluster, inside the sandbox only. Mininet's API and prompt work on it. Nothing appears in the machine's own network
-namespace, and no sysctl of the machine changes. The fabric is gone when its last process and descriptor are.
+namespace, and no sysctl of the machine changes. The fabric disappears with its last process and descriptor.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class FabricNet(Mininet):
 
     @property
     def switches_are(self) -> str:
-        """What forwards, for people."""
+        """What forwards packets, as text for people."""
         if self.ovs is None:
             return "eBPF programs"
         place = "in user space" if self.ovs.datapath == "netdev" else "in the kernel"
@@ -155,7 +155,7 @@ class FabricNet(Mininet):
         return self.switch_kind == layout.KIND_TAPPED
 
     def program(self) -> None:
-        """Every switch's static table, where no controller does it."""
+        """Write every switch's static table, without a controller."""
         if self.ovs is not None:
             self.ovs.program()
         else:
@@ -164,7 +164,7 @@ class FabricNet(Mininet):
     # --- removing --------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Everything away: processes in the hosts, whoever started them, namespaces with all that is in them, pins. Idempotent."""
+        """Remove everything: all processes in the hosts, namespaces with all their contents, pins. Idempotent."""
         if self._stopped:
             return
         self._stopped = True
@@ -231,7 +231,7 @@ class FabricNet(Mininet):
 
 
 def end_processes_in(namespaces: set[int]) -> None:
-    """Kill every process whose network namespace is one of ours (inodes). Ours alone: they were made for this fabric."""
+    """Kill every process whose network namespace is one of ours (inodes). Only ours: they were made for this fabric."""
     own = os.getpid()
     for entry in os.listdir("/proc"):
         if not entry.isdigit() or int(entry) == own:

@@ -28,7 +28,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def complaint(stem: Path, cut: bool) -> str:
-    """Why a flow's figures are missing or not what was asked; "" if all is well. ``cut``: it was we who ended it."""
+    """Why a flow's figures are missing or incomplete; "" if all is well. ``cut``: we ended the flow."""
     for ending, role in (("", "client"), ("-server", "server")):
         message = str(read_json(Path(f"{stem}{ending}.json")).get("error", ""))
         if message and not (cut and message.startswith(CUT)):
@@ -38,7 +38,7 @@ def complaint(stem: Path, cut: bool) -> str:
 
 def flow_figures(stem: Path) -> dict[str, Any]:
     """``sent_bps``, ``received_bps`` (payload over the sender's seconds), ``lost_percent`` and ``jitter_ms`` (UDP), ``retransmits``
-    (TCP), ``seconds``; None where iperf3 told nothing.
+    (TCP), ``seconds``; None where iperf3 reports nothing.
 
     Lost is what was sent and did not arrive, in bytes: iperf3's own count leaves out what is missing at the end.
     """

@@ -1,7 +1,7 @@
 """The kernel's own routing in the hosts while a kernel transport runs: flows spread over all paths for TCP, an address per plane for MPTCP.
 
-Called by testbed.emulated.cluster. Installed before such agents start and put back when they have ended, so that whoever uses a fabric by
-hand (ping, iperf3) keeps one path per pair of hosts. The text builders are pure and tested without root.
+Called by testbed.emulated.cluster. Installed before such agents start and removed when they have ended, so that programs run by hand (ping,
+iperf3) use one path per pair of hosts. The text builders are pure and tested without root.
 
 **TCP.** A route to each peer with one next hop per path, on which the flow's hash chooses (`fib_multipath_hash_policy` 1: addresses, ports,
 protocol). The kernel maps the hash to next hops by weight, in their order; a dead one's share goes to the living one before it. So only the
@@ -36,12 +36,12 @@ SEED = "net/ipv4/fib_multipath_hash_seed"
 
 
 def shares(evs: Iterable[int], dead: Collection[int]) -> list[tuple[int, int]]:
-    """(EV, weight) of the living ones in the order of the next hops. All of them where none lives: frames then vanish in the fault."""
+    """(EV, weight) of the living paths in the order of the next hops; all paths if none lives: frames are then lost in the fault."""
     ordered = sorted(evs, key=lambda value: tuple(reversed(addressing.ev_fields(value))))
     if all(value in dead for value in ordered):
         return [(value, 1) for value in ordered]
     weights: list[list[int]] = []
-    early = 0  # dead ones before the first living one: theirs go to it
+    early = 0  # dead paths before the first living one, which gets their shares
     for value in ordered:
         if value not in dead:
             weights.append([value, 1])
@@ -92,7 +92,7 @@ def routes(fabric: Fabric, host: int, kind: str, congestion: str, dead_links: Co
 
 
 def begin_lines(fabric: Fabric, host: int, kind: str) -> list[str]:
-    """What a host needs before its routes: for MPTCP its addresses, signalled, and room for a subflow on each."""
+    """What a host needs before its routes: for MPTCP its addresses, which it signals, and room for a subflow on each."""
     if kind != MPTCP:
         return []
     own = [addressing.text(addressing.plane_address(plane, host)) for plane in range(fabric.planes)]
@@ -103,7 +103,7 @@ def begin_lines(fabric: Fabric, host: int, kind: str) -> list[str]:
 
 
 def end_lines(fabric: Fabric, host: int, kind: str) -> list[str]:
-    """Back to what bringup.host_lines made."""
+    """Restore what bringup.host_lines made."""
     peers = [peer for peer in range(fabric.host_count) if peer != host]
     if kind != MPTCP:
         return [f"route replace {peer_route(fabric, host, peer)}" for peer in peers]
@@ -126,7 +126,7 @@ class KernelPaths:
         self.before: dict[str, dict[str, str]] = {}  # host -> its sysctls before
 
     def install(self) -> None:
-        """Raises UserError, with everything put back."""
+        """Raises UserError after everything is restored."""
         try:
             for number, name in enumerate(self.fabric.hosts):
                 sysctls = {**SYSCTLS, SEED: str(self.seed & 0x7FFFFFFF or 1), **(MPTCP_SYSCTLS if self.kind == MPTCP else {})}
@@ -154,7 +154,7 @@ class KernelPaths:
         return len(new)
 
     def remove(self, strict: bool = True) -> None:
-        """Everything as before. ``strict`` False: as far as it goes."""
+        """Restore everything. ``strict`` False: as far as possible."""
         for number, name in enumerate(self.fabric.hosts):
             if name not in self.lines:
                 continue

@@ -118,7 +118,7 @@ class LinkSocket:
 
 
 class QueueSocket:
-    """What waits in single queues of one namespace. For one thread."""
+    """Reads the backlog of single queues of one namespace. For one thread."""
 
     def __init__(self, namespace: int) -> None:
         self._sock = in_namespace(namespace, _route_socket)
@@ -164,7 +164,7 @@ class LinkEvents:
         return self._sock.fileno()
 
     def read(self) -> list[LinkState] | None:
-        """What changed since the last call; None if some were lost and the caller must ask for everything."""
+        """The changes since the last call; None if some were lost and the caller must read the state of all interfaces."""
         states: list[LinkState] = []
         while True:
             try:
@@ -185,7 +185,7 @@ _OFFLOADS = {"tx checksum": 0x17, "scatter-gather": 0x19, "tso": 0x1F, "gso": 0x
 
 
 def offloads_off(namespace: int, names: Iterable[str]) -> None:
-    """Turn off what would put frames on a veth that no wire carries: unfilled checksums, giant and merged frames.
+    """Turn off offloads that put frames on a veth that no wire could carry: unfilled checksums, giant and merged frames.
 
     Raises OSError naming the interface if the kernel refuses.
     """

@@ -1,4 +1,4 @@
-"""Open vSwitch as a run's switches: a private instance, one bridge per switch, in the namespace that holds the switches' ports.
+"""Open vSwitch as a run's switches: a private instance, one bridge per switch, in the namespace that contains the switches' ports.
 
 Made by fabric.py for `--switch ovs`. Database, sockets and logs lie in the run's own tmpfs, both daemons are our children inside the run's
 PID namespace, and nothing of the machine's own Open vSwitch is touched or needed. Where the kernel module is loaded the kernel forwards
@@ -33,7 +33,7 @@ from topologies.clos import Fabric, Port
 from topologies.paths import static_tables
 
 SWITCHES = ("ebpf", "ovs")
-"""Who forwards on the switches."""
+"""What forwards on the switches."""
 TOOLS = ("ovs-vswitchd", "ovsdb-server", "ovsdb-tool", "ovs-vsctl", "ovs-ofctl")
 SCHEMAS = (Path("/usr/share/openvswitch/vswitch.ovsschema"), Path("/usr/local/share/openvswitch/vswitch.ovsschema"))
 MODULE = Path("/sys/module/openvswitch")
@@ -136,7 +136,8 @@ class OpenVSwitch:
         self._overruns: dict[str, int] = {}
 
     def start(self, namespace: str) -> None:
-        """Daemons and bridges up, in the network namespace at path ``namespace``, whose ports are there. Raises :class:`UserError`."""
+        """Start daemons and bridges in the network namespace at path ``namespace``, which must contain the ports. Raises
+        :class:`UserError`."""
         self.run = Path(tempfile.mkdtemp(prefix="ovs-", dir=sandbox.RUN_DIR))
         schema = next(path for path in SCHEMAS if path.exists())
         self._tool("ovsdb-tool", "create", str(self.run / "conf.db"), str(schema))
@@ -153,7 +154,7 @@ class OpenVSwitch:
             self._hurry()
 
     def program(self) -> None:
-        """Every switch's flows, without a controller. Raises :class:`UserError`."""
+        """Write every switch's flows, without a controller. Raises :class:`UserError`."""
 
         def one(switch: str) -> None:
             lines = "\n".join(flow_lines(self.fabric, switch)) + "\n"
@@ -180,7 +181,7 @@ class OpenVSwitch:
         return counts
 
     def control(self, method: str, *arguments: str) -> str:
-        """A command to ovs-vswitchd, as `ovs-appctl` gives it; its answer. Raises :class:`UserError`."""
+        """Send a command to ovs-vswitchd, as `ovs-appctl` does; returns its answer. Raises :class:`UserError`."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
             sock.settimeout(START_S)
             try:

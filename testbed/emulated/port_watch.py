@@ -1,7 +1,7 @@
 """Do the emulated ports keep their rates, and does the counted queue hold what the kernel's own queue holds? Watched while a run goes.
 
-One :class:`PortWatch` per run, fed by scenarios/run/watch.py twice per base RTT. Pure: what it reads is given to it. What it finds is
-judged by scenarios/figures/fidelity.py.
+One :class:`PortWatch` per run, fed by scenarios/run/watch.py twice per base RTT. Pure: its inputs are arguments.
+scenarios/figures/fidelity.py judges its findings.
 
 **Too fast.** A token bucket of B bytes lets at most rate * t + B bytes pass in any stretch of time t. The most that any stretch had beyond
 rate * t is found in one pass: what is too much so far, begun anew where it would be less than nothing (Kadane's maximum sum).
@@ -90,7 +90,7 @@ class PortWatch:
 
     def _judge(self, was: Look, now: Look) -> None:
         departed = now.traffic.left - was.traffic.left
-        # Whoever begins at `was` may have begun as early as before the reading of it: that makes the time longer, the excess smaller.
+        # A stretch that begins at `was` may have begun before that was read: so its time is longer, and its excess smaller.
         self._sum = np.maximum(self._sum, -self.rate * (was.after - was.before)) + departed - self.rate * (now.after - was.after)
         self.excess = np.maximum(self.excess, self._sum)
         data_departed = now.traffic.data_left - was.traffic.data_left

@@ -1,4 +1,4 @@
-"""Finds and ends what a run of ours left behind: normally nothing, since a run's processes end with each other (sandbox.py).
+"""Finds and ends what a run of ours left behind: normally nothing, since a run's processes end together (sandbox.py).
 
 Used by `mrcbed clean` and the tests. A process is ours only if it carries the mark of a run (sandbox.RUN_MARK) whose front process is
 gone, or shares the private PID namespace of one that does. Processes go by their own pid (as a pidfd, so never a stranger who got the
@@ -47,7 +47,7 @@ def find() -> list[Leftover]:
     leftovers = []
     for pid, space in spaces.items():
         mark = marks.get(pid, "") if marks.get(pid) in dead else by_space.get(space, "")
-        # A mark of its own that is alive wins over a dead neighbour: never end a run that somebody still watches.
+        # A living mark of its own takes precedence over a dead neighbour's: never end a run that somebody still watches.
         if not mark or (pid in marks and marks[pid] not in dead) or pid == os.getpid():
             continue
         try:
@@ -68,7 +68,7 @@ def end(leftovers: list[Leftover], timeout: float = END_S) -> list[Leftover]:
         except OSError:
             continue
     for item, fd in handles:
-        if _lives(item):  # still that process, not a stranger with its number: and the descriptor was opened before we looked
+        if _lives(item):  # still the same process, not another with its number: the descriptor was opened before this check
             try:
                 signal.pidfd_send_signal(fd, signal.SIGKILL)
             except ProcessLookupError:
@@ -89,7 +89,8 @@ def as_data(leftovers: list[Leftover]) -> list[dict[str, Any]]:
 
 
 def _alive(mark: str, own_pid_ns: int) -> bool:
-    """Whether the front that a mark names is there. Marks of another PID namespace (a run inside a run) are their own run's business."""
+    """Whether the front process that a mark names is alive; true for marks of another PID namespace (a run inside a run), which are not
+    ours to judge."""
     try:
         space, pid, started = mark.split(".")
         return int(space) != own_pid_ns or start_time(int(pid)) == started

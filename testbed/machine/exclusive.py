@@ -1,8 +1,9 @@
-"""One measurement at a time on a machine: two would each measure what the other leaves.
+"""One measurement at a time on a machine: two would disturb each other.
 
 Used by the commands that emulate runs, in the front process, which lives as long as the run. It binds an abstract Unix socket, which the
-kernel takes away with it, however it ends: nothing can be left behind, and nothing has to be cleaned up. A second socket's name says who it
-is. Only runs whose fronts share a PID namespace keep each other off: who puts runs into sandboxes side by side, as the tests do, means it.
+kernel takes away with it, however it ends: nothing can be left behind, and nothing has to be cleaned up. The name of a second socket says
+which run it is. Only runs whose front processes share a PID namespace exclude each other: running sandboxes side by side, as the tests do,
+is intended.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ ROOM = 107
 
 
 class Measuring(UserError):
-    """Somebody else measures on this machine. One line: who, where to, what to do."""
+    """Another run measures on this machine. One line: which process, its results, what to do."""
 
 
 @contextmanager
 def measuring(directory: Path, name: str = "") -> Iterator[None]:
-    """The machine is ours for the time. Raises :class:`Measuring` if it is not. ``name``: another than :data:`NAME`."""
+    """Reserve the machine for the duration. Raises :class:`Measuring` if another run has it. ``name``: another than :data:`NAME`."""
     name = name or NAME
     lock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     notice = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
@@ -47,7 +48,7 @@ def measuring(directory: Path, name: str = "") -> Iterator[None]:
 
 
 def refuse_if_measuring(name: str = "") -> None:
-    """For whoever wants to know before it begins anything. Raises :class:`Measuring`."""
+    """Check before anything begins. Raises :class:`Measuring`."""
     name = name or NAME
     if any(line == f"@{name}" for line in _names()):
         raise Measuring(_refusal(name))

@@ -1,6 +1,6 @@
-"""What the kernel tells of the machine and of processes: CPU, waiting for it, clocks. Reads /proc and clocks, changes nothing.
+"""The kernel's figures on the machine and on processes: CPU, waiting for it, clocks. Reads /proc and clocks, changes nothing.
 
-Used by scenarios/run/watch.py. Whatever a kernel does not tell is None, never a guess.
+Used by scenarios/run/watch.py. What a kernel does not report is None, never a guess.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Cpu(NamedTuple):
 
 
 class Clocks(NamedTuple):
-    """One look at the clocks, ns. ``width``: how long the look took, so how far apart the readings may be."""
+    """One reading of the clocks, ns. ``width``: how long it took, so how far apart the single readings may be."""
 
     monotonic: int
     real: int

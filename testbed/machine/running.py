@@ -1,4 +1,4 @@
-"""Where the fabrics that are up can be asked: `mrcbed denylist` and its like find a running fabric's controller by this.
+"""Finds the controllers of running fabrics, for `mrcbed denylist` and similar commands.
 
 The note lies in the run's own tmpfs, which only its processes have mounted: it is read through one of them (/proc/PID/root), so that a run
 that is killed leaves nothing behind. It holds the token that changes need, so it is root's alone, and only a note of root's is believed.
@@ -39,7 +39,7 @@ def write_secret(path: Path, text: str) -> None:
 
 
 def withdraw() -> None:
-    """Take it away again: another fabric may follow in the same sandbox."""
+    """Remove the note: another fabric may follow in the same sandbox."""
     with contextlib.suppress(OSError):
         NOTE.unlink()
 

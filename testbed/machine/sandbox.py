@@ -6,7 +6,7 @@
 passes the worker's exit status on. Init reaps and forwards. Each dies with its parent, and when init goes the kernel ends every
 process of the namespace, those that users started in hosts included; with the last of them go the network namespaces, and with
 these every interface, qdisc and filter. In the private mount namespace lie the bpffs that holds our pins and the tmpfs that holds
-our sockets, so these vanish too. Nothing has to be cleaned up by anyone.
+our sockets, so these vanish too. Nothing has to be cleaned up.
 
 Init has a session of its own: a terminal's Ctrl-C reaches the front alone and so comes down the chain once, never three times.
 Must stay free of heavy imports, and must never leave a mount in the machine's own mount namespace.
@@ -81,7 +81,7 @@ def run(work: Callable[[], int]) -> int:
     own_pid_ns = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
     alive, alive_writer = os.pipe()  # init reads `alive`: end of file means that the front is gone
     signals_before = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
-    stop_before = signal.signal(signal.SIGTSTP, signal.SIG_IGN)  # half a cluster suspended is no use to anyone
+    stop_before = signal.signal(signal.SIGTSTP, signal.SIG_IGN)  # a half-suspended cluster is of no use
     try:
         _check(_libc.unshare(_CLONE_NEWPID), "a private PID namespace")
         try:

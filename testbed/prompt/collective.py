@@ -21,7 +21,7 @@ from topologies.theory import COLLECTIVES, bus_bandwidth, bus_factor, place_rank
 
 DEFAULTS = {"steps": "10", "bytes": str(1 << 20), "placement": "packed", "dtype": "int32", "qps": "1", "slices": "4"}
 PATIENCE_S = 60
-"""A step may take so long; what has not ended by then is given up [ours]."""
+"""The longest time of a step; after it the collective is given up [ours]."""
 _NUMBERS = ("steps", "bytes", "qps", "slices")
 
 
@@ -118,6 +118,6 @@ def run(cluster: Cluster, console: Console, command: str, kind: type[Collective]
         ideal = bus_bandwidth(cluster.fabric, kind.name, hosts, [k for k, up in cluster.link_states().items() if not up])
         summary += f"bus bandwidth {bus / 1e6:.2f} Mb/s ({100 * bus / ideal if ideal else 0:.1f} % of what the links that are up allow), "
     else:
-        summary += f"{rate / 1e6:.2f} Mb/s, "  # one of the user's own: theory has no figure for it
+        summary += f"{rate / 1e6:.2f} Mb/s, "  # a user's own collective: theory has no figure for it
     right = "every sum right" if kind.name.endswith("allreduce") else "every element right"
     console.print(Text.assemble(summary, (f"{wrong} wrong elements", "red") if wrong else right))

@@ -34,7 +34,7 @@ NUMBER = 0xFFFF
 @click.option("-P", "parallel", type=click.IntRange(1, MAX_STREAMS), default=1)
 @click.option("--path", "path")
 def _arguments(**_values: object) -> None:
-    """What may be said."""
+    """The options of the prompt's iperf3."""
 
 
 class IperfCommands:
@@ -81,7 +81,7 @@ class IperfCommands:
         self.console.print(f"{head}: {', '.join(parts)}")
 
     def _stream(self, line: str) -> Stream:
-        """The line read. Raises :class:`UserError` and FabricError."""
+        """Parse the line. Raises :class:`UserError` and FabricError."""
         fabric = self.cluster.fabric
         try:
             options = _arguments.make_context("iperf3", line.split()).params

@@ -60,8 +60,8 @@ def trace(
 ) -> list[Hop]:
     """Send one packet from host ``src`` to ``dst`` on ``ev`` and return where it was seen, in order.
 
-    ``namespaces(node)`` gives a network namespace's descriptor, "" for the switches'. ``come_twice``: frames do come in twice
-    there (testbed/emulated/packet_sockets.py), and are shown once. Raises FabricError if the EV names no path.
+    ``namespaces(node)`` gives a network namespace's descriptor, "" for the switches'. ``come_twice``: frames come in twice there
+    (testbed/emulated/packet_sockets.py), and are shown once. Raises FabricError if the EV names no path.
     """
     mark = os.urandom(16)
     outer = path_address(fabric, src, dst, ev)

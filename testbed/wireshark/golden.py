@@ -122,7 +122,7 @@ def _with_class(frame: bytes, klass: int, ecn: int) -> bytes:
 
 
 def trimmed(frame: bytes, klass: int) -> bytes:
-    """What a switch makes of a WRITE too many: headers kept, payload and iCRC cut, only outer length and DSCP changed."""
+    """What a switch makes of a WRITE that it trims: headers kept, payload and iCRC cut, only outer length and DSCP changed."""
     keep = min(len(frame), wire.TRIM_BYTES)
     shortened = bytearray(_with_class(frame, klass, dscp.ECT0)[:keep])
     struct.pack_into("!H", shortened, headers.OUTER + 4, keep - headers.INNER)
