@@ -60,7 +60,7 @@ FEATURES: dict[str, tuple[Status, str]] = {  # name -> status when lacking, why
     "seg6 encap.red": ("limited", "as above: routes without a routing header"),
     "seg6local End.DT6": ("limited", "as above: the receiving side"),
     "seg6local next-csid": ("optional", "only an independent check of the uSID shift"),
-    "MPTCP": ("optional", "only for scenarios with kind = \"mptcp\""),
+    "MPTCP": ("optional", 'only for scenarios with kind = "mptcp"'),
     "AF_XDP": ("optional", "not used"),
     "netem": ("optional", "not needed: the agents delay frames"),
     "RED": ("optional", "not needed: queues are managed by eBPF"),
@@ -155,9 +155,7 @@ def packages() -> Iterator[Check]:
             continue
         if have != version:
             odd.append(f"{name} {have} (tested: {version})")
-    found = (
-        "; ".join(odd) if odd else f"{len(pins)} packages at the versions tested" if pins else "no requirements.txt beside the package"
-    )
+    found = "; ".join(odd) if odd else f"{len(pins)} packages at the versions tested" if pins else "no requirements.txt beside the package"
     yield _check("Python", "versions", not odd, found, "other versions may behave differently", "sudo make install", "limited")
 
 
@@ -204,8 +202,9 @@ def built() -> Iterator[Check]:
     present = os.path.exists(program)
     why = "the switches' programs"
     lacking: Status = "limited" if shutil.which("clang", path=PATH) else "missing"  # a run can compile it itself, with clang
-    where = str(program.relative_to(ROOT)) if present else "not built"
-    yield _check("build", "eBPF object", present, where, why, "sudo make install", lacking)
+    yield _check(
+        "build", "eBPF object", present, str(program.relative_to(ROOT)) if present else "not built", why, "sudo make install", lacking
+    )
     isal = importlib.util.find_spec("isal") is not None
     yield _check(
         "build", "isal", isal, "present" if isal else "absent", "checksums in an eighth of zlib's time", "sudo make install", "limited"

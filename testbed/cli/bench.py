@@ -76,9 +76,7 @@ def command(context: click.Context, rounds: int, seconds: float, as_json: bool) 
     sys.exit(sandbox.run(work))
 
 
-@command.command(
-    name="schedules", help="Run random fault schedules in virtual time, without root. Exit status 1 if one breaks a rule."
-)
+@command.command(name="schedules", help="Run random fault schedules in virtual time, without root. Exit status 1 if one breaks a rule.")
 @click.option("--count", type=click.IntRange(1, 1_000_000), default=1000, show_default=True, help="Number of schedules.")
 @click.option("--first", type=click.IntRange(0), default=1, show_default=True, help="First number; a number is a schedule.")
 @click.option("--jobs", type=click.IntRange(1, 256), default=2, show_default=True, help="Number of processes.")
@@ -135,8 +133,9 @@ def seeds(names: tuple[str, ...], seed_range: str | None, jobs: int | None, out:
 
     def run_one(scenario: Any, target: Path, resuming: bool) -> int:
         with ProgressBar() as progress:
-            options: dict[str, Any] = {"progress": progress, "command_line": sys.argv, "resume": resuming, "jobs": jobs or cores()}
-            summary = simulate(scenario, target, figures=False, **options)
+            summary = simulate(
+                scenario, target, progress=progress, command_line=sys.argv, resume=resuming, jobs=jobs or cores(), figures=False
+            )
         return 130 if summary["verdict"] == "interrupted" else 0
 
     status = run_series(sets.SET, selection, directory, form, run_one, sets.conclude, tell)
