@@ -156,12 +156,12 @@ class OpenVSwitch:
     def program(self) -> None:
         """Write every switch's flows, without a controller. Raises :class:`UserError`."""
 
-        def one(switch: str) -> None:
+        def write(switch: str) -> None:
             lines = "\n".join(flow_lines(self.fabric, switch)) + "\n"
             self._tool("ovs-ofctl", "-O", "OpenFlow13", "add-flows", f"unix:{self.run}/{switch}.mgmt", "-", stdin=lines)
 
         with ThreadPoolExecutor(16) as several:  # each takes some rounds of the daemon's one loop
-            list(several.map(one, self.fabric.switches))
+            list(several.map(write, self.fabric.switches))
 
     def accounts(self) -> dict[str, tuple[int, int]]:
         """Port -> (packets that came in faster than the daemon took them, packets that the tables sent out there), so far.
