@@ -33,12 +33,12 @@ def _stale() -> bool:
     for room in {path.relative_to(__path__[0]).parts[0] for path in Path(__path__[0]).rglob("*.so")}:
         place = Path(__path__[0], room)
         built, sources = place.rglob("*.so"), place.rglob("*.py")
-        if min(map(_written, built)) < max(map(_written, sources), default=0):
+        if min(map(_newest_write, built)) < max(map(_newest_write, sources), default=0):
             return True
     return False
 
 
-def _written(path: Path) -> int:
+def _newest_write(path: Path) -> int:
     return path.stat().st_mtime_ns
 
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 
 class Heard(Protocol):
-    """What is asked of an agent here: something that selectors wait on."""
+    """The part of an agent that is used here: selectors can wait on it."""
 
     def fileno(self) -> int: ...
 
@@ -22,16 +22,16 @@ class Clock(Protocol):
     """All times monotonic ns."""
 
     virtual: bool
-    """Whether this time has nothing to do with the machine's: then its load is nobody's concern."""
+    """Whether this time is independent of the machine's: then the machine's load does not matter."""
 
     def now(self) -> int:
-        """What time it is."""
+        """The present time."""
 
     def sleep(self, seconds: float) -> None:
         """Let time pass."""
 
     def waiter(self, agents: Sequence[Any]) -> AbstractContextManager[Callable[[float], None]]:
-        """A function that waits until one of the agents has something to say, at most so many seconds; good inside the ``with``."""
+        """A function that waits until one of the agents has sent something, at most so many seconds; valid inside the ``with``."""
 
 
 def run_until_completion(device: Any, timeout: float) -> list[Any]:

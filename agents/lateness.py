@@ -8,10 +8,10 @@ class Lateness:
 
     def __init__(self) -> None:
         self.max = 0
-        self._bins = [0] * 64  # how often something waited 2^k ns
+        self._bins = [0] * 64  # how often something waited up to 2^k ns
 
     def add(self, ns: int) -> None:
-        """A timer or a frame had to wait so long for this process."""
+        """Count a timer or frame that had to wait this long for the process."""
         if ns > 0:
             self._bins[ns.bit_length()] += 1
             self.max = max(self.max, ns)
@@ -19,10 +19,10 @@ class Lateness:
     def figures(self) -> dict[str, int]:
         """Largest and 99th percentile (rounded up to a power of two), and of how many."""
         total = sum(self._bins)
-        seen = p99 = 0
+        cumulated = p99 = 0
         for k, count in enumerate(self._bins):
-            seen += count
-            if total and seen >= 0.99 * total:
+            cumulated += count
+            if total and cumulated >= 0.99 * total:
                 p99 = 1 << k
                 break
         return {"lag_max_ns": self.max, "lag_p99_ns": p99, "timers": total}

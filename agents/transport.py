@@ -77,7 +77,7 @@ def check_target(va: int, rkey: int, length: int, imm: int) -> None:
 
 
 def known_ns(t: int) -> int | None:
-    """A time for those outside the engine: None for one that has not been yet."""
+    """A time as shown outside the engine: None for one that has not come yet."""
     return None if t == LONG_AGO else t
 
 
@@ -86,7 +86,7 @@ Event = tuple[int, str, dict[str, Any]]
 
 
 class Reports(Protocol):
-    """What is asked of every transport, whoever moves its packets. All times are monotonic nanoseconds."""
+    """What every transport must offer, however its packets are carried. All times are monotonic nanoseconds."""
 
     def reroute(self, now: int, dead_links: list[str]) -> None:
         """The network has converged around ``dead_links`` (a network that re-routes; MRC ignores it)."""
@@ -97,13 +97,13 @@ class Reports(Protocol):
         """
 
     def hint(self, now: int, links: list[str]) -> None:
-        """The complete list of links that somebody who watches the fabric knows to be down; a transport may make use of it."""
+        """The complete list of links that the controller knows to be down; a transport may use it."""
 
     def quiesce(self) -> None:
         """Send no data and no probe for good, and only answer: packets in flight drain and can be counted."""
 
     def completed(self) -> bool:
-        """Whether :meth:`completions` has any."""
+        """Whether :meth:`completions` would return any."""
 
     def completions(self) -> list[Completion]:
         """Finished requests since the last call."""
@@ -131,7 +131,7 @@ class Reports(Protocol):
 
 
 class Engine(Reports, Protocol):
-    """What a transport of ours must offer: frames in, frames out."""
+    """What a transport of ours must offer in addition: frames in, frames out."""
 
     tx_frame: bytearray
     """The frame :meth:`transmit` built, headers only: bytes ``[0:tx_length]``, Ethernet header included."""
@@ -171,7 +171,7 @@ class Engine(Reports, Protocol):
         """Build the next frame that may go now into ``tx_*`` and return its NIC port, or -1 for none."""
 
     def sent(self, now: int, port: int, ok: bool) -> None:
-        """What became of the frame; ``ok`` False when the kernel refused it (port down)."""
+        """Report whether the kernel took the frame; ``ok`` False when it refused (port down)."""
 
     def timer(self, now: int) -> None:
         """Act on what is due. Cheap when nothing is."""

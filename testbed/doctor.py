@@ -1,7 +1,7 @@
-"""What this machine can and cannot do for the testbed: each thing with what was found, why it matters, and the fix.
+"""What this machine can and cannot do for the testbed: each with what was found, why it matters, and the fix.
 
 ``mrcbed doctor`` shows it; ``make test`` asks it whether the engine is compiled. It changes nothing on the machine, never
-raises on what it finds (a check that fails itself becomes "unknown"), and needs no root, though it then knows less.
+raises on what it finds (a check that itself fails becomes "unknown"), and needs no root, although without root it can check less.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ FEATURES: dict[str, tuple[Status, str]] = {  # name -> status when lacking, why
     "seg6 encap.red": ("limited", "as above: routes without a routing header"),
     "seg6local End.DT6": ("limited", "as above: the receiving side"),
     "seg6local next-csid": ("optional", "only an independent check of the uSID shift"),
-    "MPTCP": ("optional", "only for scenarios with kind = \"mptcp\""),
+    "MPTCP": ("optional", 'only for scenarios with kind = "mptcp"'),
     "AF_XDP": ("optional", "not used"),
     "netem": ("optional", "not needed: the agents delay frames"),
     "RED": ("optional", "not needed: queues are managed by eBPF"),
@@ -103,8 +103,8 @@ def _open_vswitch() -> Iterator[Check]:
 def _probed() -> Iterator[Check]:
     program = ROOT / "testbed/dataplane/fabric.bpf.o"
     command = [sys.executable, "-m", "testbed.machine.probes", *([str(program)] if os.path.exists(program) else [])]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-    verdicts: dict[str, str] = json.loads(done.stdout) if done.returncode == 0 else {}
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    verdicts: dict[str, str] = json.loads(process.stdout) if process.returncode == 0 else {}
     for name, (lacking, why) in FEATURES.items():
         if name not in verdicts:
             yield Check("kernel", name, "unknown", "could not be tried", why, "first install what is missing above and below")
@@ -142,10 +142,10 @@ def tools() -> Iterator[Check]:
 
 
 def packages() -> Iterator[Check]:
-    """Every pinned package: there, and at the version tested."""
-    want = sys.version_info[:2] >= (3, 11)
-    yield _check("Python", "python", want, platform.python_version(), "3.11 or later", "sudo make install uses Debian 12's python3")
-    wrong = []
+    """Whether every pinned package is installed, in the version that was tested."""
+    recent = sys.version_info[:2] >= (3, 11)
+    yield _check("Python", "python", recent, platform.python_version(), "3.11 or later", "sudo make install uses Debian 12's python3")
+    odd = []
     pins = list(_pins())
     for name, version in pins:
         try:
@@ -154,11 +154,9 @@ def packages() -> Iterator[Check]:
             yield Check("Python", name, "missing", "not installed", f"version {version} was tested", "sudo make install")
             continue
         if have != version:
-            wrong.append(f"{name} {have} (tested: {version})")
-    found = (
-        "; ".join(wrong) if wrong else f"{len(pins)} packages at the versions tested" if pins else "no requirements.txt beside the package"
-    )
-    yield _check("Python", "versions", not wrong, found, "other versions may behave differently", "sudo make install", "limited")
+            odd.append(f"{name} {have} (tested: {version})")
+    found = "; ".join(odd) if odd else f"{len(pins)} packages at the versions tested" if pins else "no requirements.txt beside the package"
+    yield _check("Python", "versions", not odd, found, "other versions may behave differently", "sudo make install", "limited")
 
 
 def _pins() -> Iterator[tuple[str, str]]:
@@ -169,13 +167,13 @@ def _pins() -> Iterator[tuple[str, str]]:
 
 
 def engine_state() -> tuple[bool, str]:
-    """(compiled, what was found) of the protocol engine as this process would import it."""
+    """(compiled, state as text) of the protocol engine as this process would import it."""
     import agents
 
-    asked = os.environ.get("MRCBED_INTERPRETED", "")
-    if asked == "stale":
+    setting = os.environ.get("MRCBED_INTERPRETED", "")
+    if setting == "stale":
         return False, "interpreted: the compiled engine is older than its source"
-    if asked not in ("", "0"):
+    if setting not in ("", "0"):
         return False, "interpreted, as MRCBED_INTERPRETED asks"
     folder = Path(agents.__path__[0], "mrc")
     modules = [f"agents.mrc.{path.stem}" for path in sorted(folder.glob("*.py")) if path.stem != "__init__" and path.stat().st_size]
@@ -188,9 +186,9 @@ def engine_state() -> tuple[bool, str]:
 
 def require_compiled() -> None:
     """End the process with one line if the engine is interpreted though this machine could compile it."""
-    compiled, found = engine_state()
+    compiled, state = engine_state()
     if not compiled and not os.environ.get("MRCBED_NO_COMPILE") and shutil.which("gcc", path=PATH):
-        sys.exit(f"mrcbed: the engine is {found}, though a C compiler is here: see build/engine.log")
+        sys.exit(f"mrcbed: the engine is {state}, though a C compiler is here: see build/engine.log")
 
 
 def built() -> Iterator[Check]:
@@ -201,10 +199,12 @@ def built() -> Iterator[Check]:
     except OSError as error:
         yield Check("build", "engine", "unknown", f"cannot be read: {error.strerror}", why, "use sudo")
     program = ROOT / "testbed/dataplane/fabric.bpf.o"
-    there = os.path.exists(program)
+    present = os.path.exists(program)
     why = "the switches' programs"
     lacking: Status = "limited" if shutil.which("clang", path=PATH) else "missing"  # a run can compile it itself, with clang
-    yield _check("build", "eBPF object", there, str(program.relative_to(ROOT)) if there else "not built", why, "sudo make install", lacking)
+    yield _check(
+        "build", "eBPF object", present, str(program.relative_to(ROOT)) if present else "not built", why, "sudo make install", lacking
+    )
     isal = importlib.util.find_spec("isal") is not None
     yield _check(
         "build", "isal", isal, "present" if isal else "absent", "checksums in an eighth of zlib's time", "sudo make install", "limited"
@@ -236,7 +236,7 @@ def machine() -> Iterator[Check]:
 
 
 def _leftovers() -> Iterator[Check]:
-    """Other namespaces (for information), runs under way, and what a run should have taken with it."""
+    """Other namespaces (for information), current runs, and what a run should have removed."""
     spaces: set[str] = set()
     running: set[str] = set()
     orphans: list[int] = []
@@ -247,7 +247,7 @@ def _leftovers() -> Iterator[Check]:
             spaces.add(os.readlink(entry / "ns/net"))
             variables = dict(v.partition(b"=")[::2] for v in (entry / "environ").read_bytes().split(b"\0"))
         except OSError:
-            continue  # gone meanwhile, or not ours to look at
+            continue  # the process has ended, or we may not look at it
         mark = variables.get(b"MRCBED_RUN", b"").decode(errors="replace")
         if mark and _alive(mark):
             running.add(mark)
@@ -269,7 +269,8 @@ def _leftovers() -> Iterator[Check]:
 
 
 def _alive(mark: str) -> bool:
-    """Whether the front of the run so marked (sandbox.RUN_MARK) still is; one of another PID namespace is that one's business."""
+    """Whether the front process of the run with this mark (sandbox.RUN_MARK) is alive; true for marks of another PID namespace, which are
+    not ours to judge."""
     space, pid, start = (mark.split(".") + ["", ""])[:3]
     if space != str(os.stat("/proc/self/ns/pid").st_ino):
         return True
@@ -301,20 +302,20 @@ GROUPS: tuple[Callable[[], Iterator[Check]], ...] = (machine, kernel, tools, pac
 
 def examine() -> list[Check]:
     """Every check. Never raises."""
-    found: list[Check] = []
+    checks: list[Check] = []
     for group in GROUPS:
         try:
-            found.extend(group())
+            checks.extend(group())
         except Exception as error:  # a doctor that dies of a symptom helps nobody
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            found.append(
+            checks.append(
                 Check(group.__name__, "(check failed)", "unknown", reason, "the rest of this group was not checked", "please report it")
             )
-    return found
+    return checks
 
 
 def well(checks: list[Check]) -> bool:
-    """Whether all that is required is there, as far as could be checked."""
+    """Whether everything required is present, as far as could be checked."""
     return not any(check.status == "missing" for check in checks)
 
 

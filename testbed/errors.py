@@ -1,7 +1,7 @@
 """The one exception that people see: a single line with what is wrong, where, and the fix.
 
-Raised anywhere in the testbed; the command line prints it without a traceback and exits with its ``status``. :func:`explain` turns any
-other exception into such a line, too: the machine's refusals by their reason, and what is left as a bug.
+Any part of the testbed may raise it; the command line prints it without a traceback and exits with its ``status``. :func:`explain` turns
+any other exception into such a line, too: the machine's refusals by their reason, and what is left as a bug.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ FIXES = {
     errno.ENFILE: "close other programs, the whole machine is out of open files",
     errno.ENOMEM: "free memory, or raise the limit (ulimit -v)",
 }
-"""What a person can do about each refusal of the machine's."""
+"""What a person can do about each error that the machine returns."""
 _NO_MEMORY = ("can't start new thread", "failed to map segment", "cannot allocate memory", "Cannot allocate memory")
-"""How Python, its importer and libraries say ENOMEM where they do not raise MemoryError."""
+"""How Python, its importer and libraries report ENOMEM where they do not raise MemoryError."""
 
 
 class UserError(Exception):
@@ -50,10 +50,10 @@ class Interrupted(KeyboardInterrupt):
 
 
 def refusal(error: BaseException) -> int | None:
-    """The errno, one of :data:`FIXES`, of the machine's refusal that ``error`` comes from; None if it comes from anything else."""
+    """The errno, one of :data:`FIXES`, of the system error behind ``error``; None if there is none."""
     if isinstance(error, OSError) and error.errno in FIXES:
         return error.errno
-    if isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY):
+    if isinstance(error, MemoryError) or any(text in str(error) for text in _NO_MEMORY):
         return errno.ENOMEM
     return None
 
@@ -68,6 +68,6 @@ def explain(error: BaseException) -> tuple[str, int]:
         return str(error), error.exit_status
     number = refusal(error)
     if number is not None:
-        where = f"{error.filename}: " if isinstance(error, OSError) and error.filename is not None else ""
-        return f"{where}{os.strerror(number)}: {FIXES[number]}", UserError.status
+        location = f"{error.filename}: " if isinstance(error, OSError) and error.filename is not None else ""
+        return f"{location}{os.strerror(number)}: {FIXES[number]}", UserError.status
     return internal(error), 70

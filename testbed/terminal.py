@@ -1,7 +1,7 @@
-"""Consoles, tables and numbers for people. Every console and table of ours is made here, so that all look alike and show text as it is.
+"""Consoles, tables and numbers for people. All consoles and tables of ours are made here, so that they look alike and show text literally.
 
 A file name, a typed word or an error message may hold brackets or colons, which rich would read as markup or emoji. Style is given by
-``style=`` or a :class:`rich.text.Text`, never inside a string. Called by whatever prints: the command line, the prompt, scenarios.
+``style=`` or a :class:`rich.text.Text`, never inside a string. Used by all that print: the command line, the prompt, scenarios.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ def table(
     The first column and those in ``names`` hold names: flush left, never broken. Those in ``words`` hold text, which is wrapped. All others
     hold numbers: flush right, never broken.
     """
-    out = Table(
+    result = Table(
         title=title or None, title_justify="left", caption=caption or None, caption_justify="left", box=box.SIMPLE_HEAD, pad_edge=False,
         padding=(0, 1, 0, 0), show_header=any(map(str.strip, heads)),
     )  # fmt: skip
     for number, head in enumerate(heads):
         text = head in words
         left = text or number == 0 or head in names
-        out.add_column(head, justify="left" if left else "right", no_wrap=not text, overflow="fold" if text else "ellipsis")
+        result.add_column(head, justify="left" if left else "right", no_wrap=not text, overflow="fold" if text else "ellipsis")
     for row in rows:
         if row is None:
-            out.add_section()
+            result.add_section()
         else:
-            out.add_row(*row)
-    return out
+            result.add_row(*row)
+    return result
 
 
 # --- numbers; a dash is what is not known --------------------------------------------------------------------------

@@ -21,7 +21,8 @@ class Agent(Protocol):
     """The agent of one host, as agents.process.control.AgentClient shows it."""
 
     def call(self, op: str, **args: Any) -> Any:
-        """One operation and its answer. Raises :class:`agents.process.control.AgentError` if the agent refuses it or is gone."""
+        """Perform one operation and return its answer. Raises :class:`agents.process.control.AgentError` if the agent refuses it or is
+        gone."""
 
     def fileno(self) -> int: ...
     def notifications(self) -> list[dict[str, Any]]: ...
@@ -50,7 +51,7 @@ class Stream:
 
 
 class Background(Protocol):
-    """One flow of background traffic while it lives: :meth:`prepare`, :meth:`begin`, :meth:`ask` for its report, :meth:`end`."""
+    """One running flow of background traffic: :meth:`prepare`, :meth:`begin`, :meth:`ask` for its report, :meth:`end`."""
 
     cut: bool
 
@@ -65,7 +66,7 @@ class Background(Protocol):
 
 
 class World(Protocol):
-    """A built fabric. What has "raises" in its text raises testbed.errors.UserError, FaultError or FabricError: one line for people."""
+    """A built fabric. A method whose text says "Raises" raises testbed.errors.UserError, FaultError or FabricError: one line for people."""
 
     fabric: Fabric
 
@@ -81,13 +82,13 @@ class World(Protocol):
         """By host; empty before :meth:`start_agents`."""
 
     def start(self) -> None:
-        """Build the fabric. Raises if this machine cannot, and then leaves nothing behind."""
+        """Build the fabric. Raises if this machine cannot; then nothing stays behind."""
 
     def stop(self) -> None:
         """Take everything down. Idempotent."""
 
     def start_agents(self, transport: str, options: dict[str, Any], log_dir: Path, seed: int, policy: str = "none") -> None:
-        """One agent per host, all answering. ``policy``: what the controller tells them of link events. Raises."""
+        """Start one agent per host; returns when all answer. ``policy``: what the controller tells them about link events. Raises."""
 
     def stop_agents(self) -> None:
         """End all agents; they flush their logs."""
@@ -105,13 +106,14 @@ class World(Protocol):
         """Take an entry off the denylist, or with ``by`` only that party's word; whether it was there. Raises."""
 
     def inject(self, kind: str, on: str, *, run_seed: int = 0, **keys: Any) -> Injected:
-        """Begin a fault of the catalogue (docs/faults.md), drawn by ``run_seed`` unless it has one. Raises, and then nothing began."""
+        """Begin a fault of the catalogue (docs/faults.md); ``run_seed`` is its seed unless it has its own. If this raises, nothing has
+        begun."""
 
     def clear(self, number: int) -> int:
-        """Take one fault back, by its number; when. Raises if it is not there."""
+        """Take one fault back, by its number; returns the time. Raises if there is no such fault."""
 
     def faults(self) -> Sequence[Injected]:
-        """The injected faults that are there, oldest first."""
+        """The active injected faults, oldest first."""
 
     def fault_events(self) -> Sequence[FaultEvent]:
         """What injected faults did since this was last asked, in order."""
@@ -129,7 +131,7 @@ class World(Protocol):
         """Bytes of the data class waiting at a port, by its name. Raises KeyError for a port that is not there."""
 
     def quiesce(self, timeout: float) -> bool:
-        """Wait until no port has anything queued or on its way, at most ``timeout`` seconds; whether it came to that."""
+        """Wait until no port has anything queued or on its way, at most ``timeout`` seconds; returns whether that happened."""
 
     def check(self) -> None:
         """Raises :class:`testbed.errors.ClusterDied` if something that the world needs has died."""
@@ -138,7 +140,7 @@ class World(Protocol):
         """Pids of what works while a run goes, by name; empty where there are no processes."""
 
     def port_watch(self) -> Ports | None:
-        """A new watch over rates and queues of all ports; None where a model moves them."""
+        """A new watch over rates and queues of all ports; None where a model moves the packets."""
 
     def background(self, stream: Stream, stem: Path) -> Background:
         """A flow of background traffic, not yet prepared; the caller ends it. Its reports are ``<stem>*.json``. Raises."""

@@ -61,7 +61,7 @@ CLEAR_STATE, LOSSY, DEAD = "clear", "lossy", "dead"
 
 @dataclass
 class Verdict:
-    """What is held of one link. ``since`` ns; ``sent`` and ``lost`` in the window that decided; ``rate`` there and back together."""
+    """The verdict on one link. ``since`` in ns; ``sent`` and ``lost`` in the window that decided; ``rate`` for both directions together."""
 
     link: str
     plane: int
@@ -70,11 +70,11 @@ class Verdict:
     t1: int  # -1: a NIC-T0 link
     state: str = CLEAR_STATE
     carrier: bool = True
-    unplugged: bool = False  # dead for want of a carrier
+    unplugged: bool = False  # dead because it has no carrier
     rate: float = 0.0
     sent: int = 0
     lost: int = 0
-    since: int = LONG_AGO  # of its state; it was never another one
+    since: int = LONG_AGO  # no change of state so far
     floor: int = 0  # buckets before this one say nothing about this link any more
 
     def row(self) -> dict[str, Any]:
@@ -87,7 +87,8 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Finding:
-    """A link or a switch that is to blame. ``links``: the link, or those of the switch; ``sent``, ``lost``: probes that tell so."""
+    """A link or a switch that is to blame. ``links``: the link, or those of the switch; ``sent``, ``lost``: the probes behind this
+    finding."""
 
     name: str
     state: str
@@ -104,7 +105,8 @@ def _number(entry: tuple[int, Counts]) -> int:
 
 
 class _Evidence(NamedTuple):
-    """By window and host: probes over the link, and T0 probes, which tell of the hosts' own links. ``newest``: the last bucket."""
+    """By window and host: probes over the link, and T0 probes, which show the state of the hosts' own links. ``newest``: the last
+    bucket."""
 
     sent: Floats
     lost: Floats
@@ -126,7 +128,7 @@ class Localiser:
         self.rates = np.array([0.0, *lossy])  # of the link that is judged
         self.others = np.array([background, *(r for r in RATES if r > background)])  # of the NIC-T0 links in its way
         both = 1 - (1 - self.others[:, None]) * (1 - self.rates[None, :])
-        self.log_lost, self.log_kept = np.log(both), np.log1p(-both)
+        self.log_lost, self.log_arrived = np.log(both), np.log1p(-both)
         self.threshold = options.threshold
         self.history: dict[int, deque[tuple[int, Counts]]] = {h: deque(maxlen=WINDOWS[-1] + 1) for h in self.hosts}
         self.windows: dict[int, tuple[list[int], Counts]] = {}
@@ -169,10 +171,10 @@ class Localiser:
             self.verdicts[nic_link(self.fabric, p, host)].carrier = bool(up)
 
     def _open(self) -> Iterator[Verdict]:
-        """Verdicts worth a look: not clear, no carrier, or something was lost there."""
+        """Verdicts that need to be judged again: the link is not clear, has no carrier, or has lost probes."""
         lossy = set()
-        for host, (_, made) in self.windows.items():
-            for cell in np.flatnonzero(made[-1][1]):
+        for host, (_, counts) in self.windows.items():
+            for cell in np.flatnonzero(counts[-1][1]):
                 plane, t1 = divmod(int(cell), self.fabric.t1_per_plane + 1)
                 lossy.add(upper_link(plane, self.fabric.t0_of(host), t1 - 1) if t1 else nic_link(self.fabric, plane, host))
         for verdict in self.verdicts.values():
@@ -190,15 +192,15 @@ class Localiser:
         newest = max(self.history[h][-1][0] for h in hosts)
         return _Evidence(picked[:, :, 0, over], picked[:, :, 1, over], picked[:, :, 0, own], picked[:, :, 1, own], newest)
 
-    def _likelihood(self, verdict: Verdict, seen: _Evidence) -> Floats:
+    def _likelihood(self, verdict: Verdict, evidence: _Evidence) -> Floats:
         """Log-likelihood by window and rate of the link."""
-        k, kept = seen.lost, seen.sent - seen.lost
+        k, arrived = evidence.lost, evidence.sent - evidence.lost
         if verdict.host >= 0:
-            made: Floats = k * self.log_lost[0] + kept * self.log_kept[0]  # one host: (windows, 1) with (rates,)
-            return made
+            single: Floats = k * self.log_lost[0] + arrived * self.log_arrived[0]  # one host: (windows, 1) with (rates,)
+            return single
         four = (..., None, None)
-        own = seen.own_lost[four] * self.log_lost[:, :1] + (seen.own_sent - seen.own_lost)[four] * self.log_kept[:, :1]
-        joint = k[four] * self.log_lost + kept[four] * self.log_kept + own  # window, host, rate of the NIC-T0 link, rate of the link
+        own = evidence.own_lost[four] * self.log_lost[:, :1] + (evidence.own_sent - evidence.own_lost)[four] * self.log_arrived[:, :1]
+        joint = k[four] * self.log_lost + arrived[four] * self.log_arrived + own  # window, host, rate of the NIC-T0 link, rate of the link
         joint[:, :, 1:] -= ANOTHER
         summed: Floats = joint.max(axis=2).sum(axis=1)
         return summed
@@ -206,48 +208,48 @@ class Localiser:
     # --- verdicts --------------------------------------------------------------------------------------------
 
     def judge(self, now: int) -> list[Verdict]:
-        """Look at everything again; returns the verdicts whose state changed."""
+        """Judge all links again; returns the verdicts whose state changed."""
         changed = []
         for verdict in self._open():
             before = verdict.state
             if not verdict.carrier:
                 verdict.state, verdict.unplugged, verdict.rate, verdict.sent, verdict.lost = DEAD, True, 1.0, 0, 0
-            elif verdict.unplugged:  # the port is back: what was known of it before is worth nothing
+            elif verdict.unplugged:  # the port is back: earlier counts of it no longer apply
                 verdict.state, verdict.unplugged, verdict.rate = CLEAR_STATE, False, 0.0
                 verdict.floor = self.history[verdict.host][-1][0]
             else:
-                seen = self._counts(verdict)
-                if seen is not None:
-                    self._judge(verdict, seen)
+                evidence = self._counts(verdict)
+                if evidence is not None:
+                    self._judge(verdict, evidence)
             if verdict.state != before:
                 verdict.since = now
                 changed.append(verdict)
         return changed
 
-    def _judge(self, verdict: Verdict, seen: _Evidence) -> None:
-        sent, lost = seen.sent.sum(axis=1), seen.lost.sum(axis=1)
-        likelihood = self._likelihood(verdict, seen)
+    def _judge(self, verdict: Verdict, evidence: _Evidence) -> None:
+        sent, lost = evidence.sent.sum(axis=1), evidence.lost.sum(axis=1)
+        likelihood = self._likelihood(verdict, evidence)
         ratio = np.where(lost >= MIN_LOSSES, likelihood.max(axis=1) - likelihood[:, 0], 0.0)
         window = int(ratio.argmax())
         if verdict.state == CLEAR_STATE:
             if ratio[window] < ACCEPT:
                 return
-            verdict.state, verdict.floor, verdict.rate = LOSSY, seen.newest - WINDOWS[window], 0.0
+            verdict.state, verdict.floor, verdict.rate = LOSSY, evidence.newest - WINDOWS[window], 0.0
         else:
             least = min(max(self.threshold, verdict.rate / 3), MOST_TO_CLEAR)
             first = min(int(np.searchsorted(self.rates, least)), len(self.rates) - 1)
             relief = likelihood[:, 0] - likelihood[:, first:].max(axis=1)
             best = int(relief.argmax())
             if relief[best] >= CLEAR:
-                verdict.state, verdict.floor, verdict.rate = CLEAR_STATE, seen.newest - WINDOWS[best], 0.0
+                verdict.state, verdict.floor, verdict.rate = CLEAR_STATE, evidence.newest - WINDOWS[best], 0.0
                 verdict.sent, verdict.lost = int(sent[best]), int(lost[best])
                 return
         if ratio[window] >= ACCEPT and (lost[0] or not verdict.rate):  # good times do not lower the rate of bad ones
             verdict.rate = float(self.rates[int(likelihood[window].argmax())])
             verdict.sent, verdict.lost = int(sent[window]), int(lost[window])
         none_back = (sent >= DEAD_RUN) & (sent == lost)
-        if verdict.host < 0:  # and the hosts' own links did bring some back
-            none_back &= seen.own_lost.sum(axis=1) < seen.own_sent.sum(axis=1)
+        if verdict.host < 0:  # and some probes came back over the hosts' own links
+            none_back &= evidence.own_lost.sum(axis=1) < evidence.own_sent.sum(axis=1)
         latest = int((sent > 0).argmax())  # the shortest window with probes in it
         if none_back.any():
             verdict.state = DEAD
@@ -257,14 +259,14 @@ class Localiser:
     # --- results ---------------------------------------------------------------------------------------------
 
     def table(self) -> list[dict[str, Any]]:
-        """Links that are not clear, or were not once, by name."""
+        """Links that are or were not clear, by name."""
         return [v.row() for _, v in sorted(self.verdicts.items()) if v.since != LONG_AGO]
 
     def findings(self) -> list[Finding]:
         """Who is to blame now: switches whose links are all dead (seen by more than one), and every other link that is not clear."""
         fabric = self.fabric
         bad = {name: v for name, v in self.verdicts.items() if v.state != CLEAR_STATE}
-        made = []
+        findings = []
         for p in range(fabric.planes):
             switches: list[tuple[str, list[str]]] = [
                 (t0_name(p, t0), [nic_link(fabric, p, h) for h in range(t0 * fabric.hosts_per_t0, (t0 + 1) * fabric.hosts_per_t0)])
@@ -273,9 +275,9 @@ class Localiser:
             switches += [(t1_name(p, j), [upper_link(p, t0, j) for t0 in range(fabric.t0_per_plane)]) for j in range(fabric.t1_per_plane)]
             for switch, links in switches:
                 if len(links) > 1 and all(name in bad and bad[name].state == DEAD for name in links):
-                    its = [bad.pop(name) for name in links]
-                    made.append(_finding(switch, DEAD, its))
-        return made + [_finding(name, v.state, [v]) for name, v in bad.items()]
+                    verdicts = [bad.pop(name) for name in links]
+                    findings.append(_finding(switch, DEAD, verdicts))
+        return findings + [_finding(name, v.state, [v]) for name, v in bad.items()]
 
 
 def _finding(name: str, state: str, its: Sequence[Verdict]) -> Finding:

@@ -1,8 +1,8 @@
 """The prober of one host: sends its probes, judges those that do not come back, and localises on its own counts. Sans-IO.
 
-Driven by agents.nic.device beside the transport's engine, with the same methods; the virtual network of the tests takes it as an engine.
-Time is monotonic ns. A probe is judged at its deadline and not before, those that came back too: counts then mean the same whatever
-their fate. What comes even later is late, and no loss.
+agents.nic.device drives it beside the transport's engine, through the same methods; the virtual network of the tests uses it as an engine.
+Time is monotonic ns. A probe is judged at its deadline and not before, even if it came back earlier: so counts are comparable whatever a
+probe's fate. A probe that comes after its deadline counts as late, not as lost.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from agents.transport import LONG_AGO, NEVER, Event
 from topologies.clos import Fabric
 
 BUCKET_ROUNDS: Final = 2
-"""Counts are looked at so often, in intervals [ours]."""
+"""Counts are judged once per so many intervals [ours]."""
 REMEMBERED: Final = 4096
-"""Lost probes that are still known when they come after all."""
+"""Lost probes that are remembered, in case they arrive after all."""
 KEPT: Final = 16
-"""Reports that nobody has fetched."""
+"""Reports kept until they are fetched."""
 _OUT, _BACK, _CORRUPT, _VOID = 0, 1, 2, 3
 
 
 class Frames:
-    """What left, what arrived, and why some of it counts for nothing."""
+    """Frames sent and received, and why some of them do not count."""
 
     def __init__(self) -> None:
         self.tx = 0
@@ -39,7 +39,8 @@ class Frames:
 
 
 class Mapper:
-    """``nonce`` (64 bits) tells this run's probes from any other's; ``seed`` must be the same on all hosts, their shares agree by it."""
+    """``nonce`` (64 bits) distinguishes this run's probes from all others; ``seed`` must be the same on all hosts, so that their shares fit
+    together."""
 
     def __init__(self, fabric: Fabric, host: int, options: Options, seed: int, nonce: int) -> None:
         self.fabric = fabric
@@ -74,7 +75,7 @@ class Mapper:
         self.sent_by, self.lost_by, self.late_by, self.corrupt_by = [0] * n, [0] * n, [0] * n, [0] * n
         self.frames = Frames()
         self.localiser = Localiser(fabric, options, [host])
-        self.made: list[Event] = []
+        self.log: list[Event] = []
         self.reports: list[dict[str, Any]] = []
 
     # --- the loop's side -------------------------------------------------------------------------------------
@@ -88,11 +89,11 @@ class Mapper:
         self.slots = []
 
     def count_on(self, before: Mapper) -> None:
-        """Take over the counters of frames from the mapper that was here before."""
+        """Take over the frame counters of the previous mapper."""
         self.frames = before.frames
 
     def stop(self) -> None:
-        """Send no more; what is on its way is not judged."""
+        """Stop sending; probes on the way are not judged."""
         self.running = False
         self.due = []
         self.slots = []
@@ -103,12 +104,12 @@ class Mapper:
         """Judge what is overdue, choose what is to be sent, close the bucket."""
         if not self.running:
             return
-        late = now - self.deadline()
+        lag = now - self.deadline()
         self.checked = now
-        if late > self.fabric.base_rtt_ns:
-            # This process was held up; frames that came meanwhile are still to be read, and their probes are not to be judged before.
+        if lag > self.fabric.base_rtt_ns:
+            # This process was delayed; frames that came meanwhile have not been read yet, and their probes must not be judged before.
             for entry in self.probes.values():
-                entry[0] += late
+                entry[0] += lag
         while self.waiting and self.probes[self.waiting[0]][0] <= now:
             self._judge(self.waiting.popleft())
         number = now // self.interval
@@ -136,7 +137,7 @@ class Mapper:
         return -1
 
     def sent(self, now: int, port: int, ok: bool) -> None:
-        """What became of it. A probe that the kernel refused tells of the port alone."""
+        """Report whether the kernel took the frame. A refused probe says something about the port only."""
         self.frames.tx += 1
         self.refused[port] = not ok
         if ok:
@@ -166,12 +167,12 @@ class Mapper:
             self.frames.foreign += 1
             return
         entry = self.probes.get(probe.sequence)
-        mine = entry is not None and entry[1] == probe.cell and self.paths[probe.cell].plane == port
+        expected = entry is not None and entry[1] == probe.cell and self.paths[probe.cell].plane == port
         if not probe.sound:
             self.frames.corrupt += 1
-            if entry is not None and mine and probe.nonce == self.nonce and entry[2] == _OUT:  # the damage is elsewhere in it
+            if entry is not None and expected and probe.nonce == self.nonce and entry[2] == _OUT:  # the damage is in other fields
                 entry[2] = _CORRUPT
-        elif entry is not None and mine:
+        elif entry is not None and expected:
             if entry[2] == _OUT:
                 entry[2] = _BACK
         elif self.missed.pop(probe.sequence, -1) == probe.cell:
@@ -180,7 +181,7 @@ class Mapper:
             self.lost_by[probe.cell] -= 1
 
     def port_state(self, now: int, port: int, up: bool) -> None:
-        """The carrier of a NIC port. Of what was on its way through a port that lost it nothing is to be learnt."""
+        """The carrier of a NIC port. Probes on the way through a port that loses its carrier are not judged."""
         self.up[port] = up
         self.refused[port] = False
         if not up:
@@ -206,12 +207,12 @@ class Mapper:
             del self.missed[next(iter(self.missed))]
 
     def _look(self, now: int) -> None:
-        """A bucket is full: what do the counts say, and tell those who know more."""
+        """A bucket is complete: judge its counts, and report them."""
         carrier = [up and not refused for up, refused in zip(self.up, self.refused, strict=True)]
         self.localiser.add(self.host, self.bucket, self.sent_by, self.lost_by, carrier)
         changed = [verdict.row() for verdict in self.localiser.judge(now)]
         for row in changed:
-            self.made.append((now, "mapper", row))
+            self.log.append((now, "mapper", row))
         del self.reports[:-KEPT]
         self.reports.append(
             {
@@ -224,13 +225,13 @@ class Mapper:
 
     def events(self) -> list[Event]:
         """For the log, since the last call."""
-        made, self.made = self.made, []
-        return made
+        events, self.log = self.log, []
+        return events
 
-    def told(self) -> list[dict[str, Any]]:
+    def take_reports(self) -> list[dict[str, Any]]:
         """A report per bucket since the last call: changed links, cumulative counts by cell, carriers."""
-        made, self.reports = self.reports, []
-        return made
+        reports, self.reports = self.reports, []
+        return reports
 
     def table(self) -> dict[str, Any]:
         """Everything as of now."""
@@ -241,7 +242,7 @@ class Mapper:
         }  # fmt: skip
 
     def counters(self) -> dict[str, int]:
-        """Frames out and in, and what became of them."""
+        """Frames sent and received, by outcome."""
         return {
             "mapper_tx": self.frames.tx, "mapper_rx": self.frames.rx, "mapper_refused": self.frames.refused,
             "mapper_sent": sum(self.sent_by), "mapper_lost": sum(self.lost_by), "mapper_late": self.frames.late,

@@ -1,4 +1,4 @@
-"""What a Clustermapper is told, one frozen value: how often to probe, what counts as lossy, what is done about it.
+"""The options of a Clustermapper, one frozen value: how often to probe, what counts as lossy, what is done about it.
 
 Called by the host process (what an agent needs) and by scenarios (the same, and the policy). Every default is [ours].
 """

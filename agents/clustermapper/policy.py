@@ -1,7 +1,8 @@
-"""From links that are to blame to entries of the denylist, and off it again. Pure; used by the runner, which has every host's counts.
+"""Turns findings into entries of the denylist, and removes them again. Pure; used by the runner, which has every host's counts.
 
 A lossy NIC-T0 link is what MRC cannot attribute by itself, so that plane of that host is denied (MRC paper). T0-T1 links are left to MRC
-unless one asks for more. A denial never takes the last path between two hosts: a lossy path is better than none. All numbers are [ours].
+unless the options say otherwise. A denial never takes the last path between two hosts: a lossy path is better than none. All numbers are
+[ours].
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ class _Denied:
 
 def cut(fabric: Fabric, bad: Iterable[str]) -> set[tuple[int, int]]:
     """Pairs of hosts without a path that has no link in ``bad``."""
-    gone = set(bad)
+    dead = set(bad)
     planes = range(fabric.planes)
     t0s = range(fabric.t0_per_plane)
-    nic = [{p for p in planes if nic_link(fabric, p, h) not in gone} for h in range(fabric.host_count)]
-    ups = [[{j for j in range(fabric.t1_per_plane) if upper_link(p, i, j) not in gone} for i in t0s] for p in planes]
+    nic = [{p for p in planes if nic_link(fabric, p, h) not in dead} for h in range(fabric.host_count)]
+    ups = [[{j for j in range(fabric.t1_per_plane) if upper_link(p, i, j) not in dead} for i in t0s] for p in planes]
     across = {(a, b): {p for p in planes if a == b or ups[p][a] & ups[p][b]} for a in t0s for b in t0s}
     hosts = range(fabric.host_count)
     return {(a, b) for a in hosts for b in hosts if a < b and not nic[a] & nic[b] & across[fabric.t0_of(a), fabric.t0_of(b)]}
@@ -60,41 +61,41 @@ class Policy:
 
     def decide(self, now: int, findings: Sequence[Finding]) -> list[Decision]:
         """What to change, given everything that is to blame now."""
-        made: list[Decision] = []
-        wanted = {f.name: f for f in findings if self._concerns(f)}
+        decisions: list[Decision] = []
+        concerned = {f.name: f for f in findings if self._concerns(f)}
         dead = {link for f in findings if f.state == DEAD for link in f.links}
-        for entry, held in list(self.denied.items()):
-            if entry in wanted:
-                held.clear_since = NEVER
-                held.rate = wanted[entry].rate
-            elif held.clear_since == NEVER:
-                held.clear_since = now
-            elif now - held.clear_since >= self._hold_of(entry):
-                made.append(self._allow(entry, f"clear for {self._hold_of(entry) / self.fabric.base_rtt_ns:.0f} base RTTs"))
-        lost = cut(self.fabric, dead)  # by no doing of ours
-        if cut(self.fabric, dead | self._links()) != lost:
+        for entry, denial in list(self.denied.items()):
+            if entry in concerned:
+                denial.clear_since = NEVER
+                denial.rate = concerned[entry].rate
+            elif denial.clear_since == NEVER:
+                denial.clear_since = now
+            elif now - denial.clear_since >= self._hold_of(entry):
+                decisions.append(self._allow(entry, f"clear for {self._hold_of(entry) / self.fabric.base_rtt_ns:.0f} base RTTs"))
+        unreachable = cut(self.fabric, dead)  # not caused by denials
+        if cut(self.fabric, dead | self._links()) != unreachable:
             worst = sorted(self.denied, key=lambda e: self.denied[e].rate, reverse=True)
-            held_on: set[str] = set()  # the worst that leave everybody a path stay
+            staying: set[str] = set()  # the worst that leave everybody a path stay
             for entry in worst:
-                if cut(self.fabric, dead | held_on | set(self.denied[entry].links)) == lost:
-                    held_on |= set(self.denied[entry].links)
+                if cut(self.fabric, dead | staying | set(self.denied[entry].links)) == unreachable:
+                    staying |= set(self.denied[entry].links)
                 else:
-                    made.append(self._allow(entry, "what else there was is dead: a lossy path is better than none"))
-        for entry, finding in wanted.items():
+                    decisions.append(self._allow(entry, "what else there was is dead: a lossy path is better than none"))
+        for entry, finding in concerned.items():
             if entry in self.denied:
                 continue
-            why = f"{finding.state}, {finding.lost} of {finding.sent} probes lost"
-            if cut(self.fabric, dead | self._links() | set(finding.links)) != lost:
+            reason = f"{finding.state}, {finding.lost} of {finding.sent} probes lost"
+            if cut(self.fabric, dead | self._links() | set(finding.links)) != unreachable:
                 if entry not in self.kept:
                     self.kept.add(entry)
-                    made.append(Decision("kept", entry, f"{why}, but without it two hosts would have no path left"))
+                    decisions.append(Decision("kept", entry, f"{reason}, but without it two hosts would have no path left"))
                 continue
             self.kept.discard(entry)
             self.denied[entry] = _Denied(finding.links, finding.rate)
             self.times[entry] = self.times.get(entry, 0) + 1
-            made.append(Decision("deny", entry, why))
-        self.kept &= set(wanted)
-        return made
+            decisions.append(Decision("deny", entry, reason))
+        self.kept &= set(concerned)
+        return decisions
 
     def _concerns(self, finding: Finding) -> bool:
         if self.mode == "report" or not finding.carrier:
@@ -102,7 +103,7 @@ class Policy:
         return self.mode == "all" or finding.name.startswith("h")
 
     def _links(self) -> set[str]:
-        return {link for held in self.denied.values() for link in held.links}
+        return {link for denial in self.denied.values() for link in denial.links}
 
     def _hold_of(self, entry: str) -> int:
         return self.hold << min(self.times[entry] - 1, MOST_HOLDS)

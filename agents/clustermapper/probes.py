@@ -1,9 +1,9 @@
-"""Which probes a host sends, when it is whose turn, and the frames: pure, used by agents.clustermapper.mapper and by tests.
+"""Which probes a host sends, in which round, and their frames: pure, used by agents.clustermapper.mapper and by tests.
 
 A probe is source-routed to its sender: uSIDs (T0, own downlink) see the NIC-T0 link, (T0, T1, T0, own downlink) that and one T0-T1
-link, each of them both ways. It is MRC's encapsulation with a UDP port of its own, in the class of data that is not trimmed, so that
-what happens to it happens to data; not ECN-capable, so that it takes no mark from data. It proves no more than the cables and queues it
-passed: a probe ends in the agent of the host that sent it.
+link, each of them both ways. It is MRC's encapsulation with a UDP port of its own, in the class of data that is not trimmed, so that it
+meets the same fate as data; not ECN-capable, so that it uses up no mark of data. It proves only the cables and queues that it passed: a
+probe ends in the agent of the host that sent it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ PAYLOAD: Final = Struct("!IQIIQ")  # magic, nonce of the sender's run, cell, seq
 CRC: Final = Struct("!I")
 LENGTH: Final = HEAD + PAYLOAD.size + CRC.size
 MOST_OF_A_PORT: Final = 0.01
-"""Of its rate that a host's probes may take, at most: where packets are small, the interval grows instead."""
+"""The largest share of a port's rate that a host's probes may use: where packets are small, the interval grows instead."""
 TURNS: Final = 8
-"""How often a host goes through its share of T1s before the shares move on by one [ours]."""
+"""How often a host probes its share of T1s before the shares move on by one [ours]."""
 SLACK_RTTS: Final = 1
 
 
@@ -61,23 +61,23 @@ def upper_link(plane: int, t0: int, t1: int) -> str:
 
 def paths(fabric: Fabric, host: int) -> tuple[Path, ...]:
     """Every path that a host probes, by cell."""
-    made: list[Path] = []
+    result: list[Path] = []
     me = inner_address(host)
     for plane in range(fabric.planes):
         t0, down = usid(plane, TIER_T0, fabric.t0_of(host)), host_usid(fabric, plane, host)
         for t1 in range(-1, fabric.t1_per_plane):
             sids = (t0, down) if t1 < 0 else (t0, usid(plane, TIER_T1, t1), t0, down)
-            there = ev(plane, max(t1, 0))
-            front = head((me, outer_address(sids)), (me, me), there, dscp.NO_TRIM, dscp.NOT_ECT, LENGTH - HEAD, PROBE_PORT)
-            made.append(Path(len(made), plane, t1, front))
-    return tuple(made)
+            value = ev(plane, max(t1, 0))
+            front = head((me, outer_address(sids)), (me, me), value, dscp.NO_TRIM, dscp.NOT_ECT, LENGTH - HEAD, PROBE_PORT)
+            result.append(Path(len(result), plane, t1, front))
+    return tuple(result)
 
 
 # --- frames ------------------------------------------------------------------------------------------------------
 
 
 class Probe(NamedTuple):
-    """What came back. ``sound`` False: the checksum does not fit, and the rest may be wrong."""
+    """A probe as received. ``sound`` False: the checksum is wrong, and so may be all other fields."""
 
     sound: bool
     nonce: int
@@ -95,7 +95,7 @@ def write(frame: bytearray, path: Path, nonce: int, sequence: int, now: int) -> 
 
 
 def read(buffer: Any, start: int, length: int) -> Probe | None:
-    """The probe in a received frame; None for what is none. Never raises on hostile input."""
+    """The probe in a received frame; None if the frame is no probe. Never raises on hostile input."""
     if length != LENGTH:
         return None
     at = start + HEAD

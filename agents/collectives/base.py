@@ -59,7 +59,7 @@ class Collective:
     """Whether a rank may run ahead of those it sends to; see above."""
 
     OVERLAP = False
-    """Whether a step may begin before the last one's result is compared; see above."""
+    """Whether a step may begin before the result of the last step is compared; see above."""
 
     @property
     def item(self) -> int:
@@ -73,12 +73,12 @@ class Collective:
 
     @staticmethod
     def parts(n: int) -> int:
-        """Into how many equal parts the message falls, each of ``slices`` slices."""
+        """The number of equal parts of the message, each of ``slices`` slices."""
         return n
 
     @classmethod
     def check_ranks(cls, n: int) -> None:
-        """Raises :class:`CollectiveError` for a number of ranks that it cannot serve."""
+        """Raises :class:`CollectiveError` for a number of ranks that it does not support."""
         if not 2 <= n <= MAX_RANKS:
             raise CollectiveError(f"{cls.name} over {n} ranks: 2 to {MAX_RANKS}")
 
@@ -105,7 +105,7 @@ class Collective:
 
     @classmethod
     def wanted(cls, n: int, rank: int) -> list[Wanted]:
-        """The bundles that a group must have for it."""
+        """The bundles that the collective needs in its group."""
         cls.check_ranks(n)
         return [Wanted(peer) for peer in sorted(cls.peers(n, rank))]
 
@@ -140,18 +140,18 @@ class Collective:
         self.open_writes = [0, 0]
         self.checked = 0  # steps that the one we send to has checked, with CREDIT
         self.early: dict[int, list[tuple[int, int, int]]] = {}  # peer, stage, slice that came for a step not begun here
-        self.heard: dict[int, set[tuple[int, int, int]]] = {}  # by step: what came, so that nothing is taken twice
+        self.accepted: dict[int, set[tuple[int, int, int]]] = {}  # by step: what was accepted, so that nothing is used twice
         self.filled = 0  # elements of the next step's input that are there
         self.to_check = -1  # the step whose result is being compared; -1: none
         self.checked_to = 0  # elements of it that have been
         self.bad = 0  # of them
-        self.record: dict[str, Any] = {}  # what to tell of it
+        self.record: dict[str, Any] = {}  # its log entry
         self.waiting = False  # for what the next step needs of the step whose buffers it reuses
         self.ended = False  # the last result is there
         self.finished = False  # and the peers have everything
-        self.leftover: list[Completion] = []  # receives that belong to the next collective
+        self.leftover: list[Completion] = []  # receive completions that belong to the next collective
         self.logged: list[tuple[int, str, dict[str, Any]]] = []  # for the log
-        self.told: list[dict[str, Any]] = []  # for whoever steers
+        self.notes: list[dict[str, Any]] = []  # notifications to the runner or prompt
         self.warm = False  # the warm-up just ended; for the host to reset
         self.failure: dict[str, Any] | None = None
 
@@ -170,7 +170,7 @@ class Collective:
         raise NotImplementedError
 
     def arrived(self, peer: int, stage: int, j: int) -> None:
-        """Slice ``j`` that ``peer`` sent in ``stage`` is in memory: use it, send what it was needed for."""
+        """Slice ``j`` that ``peer`` sent in ``stage`` is in memory: use it, and send what depends on it."""
         raise NotImplementedError
 
     def placed(self, count: int, offset: int) -> list[Array]:
@@ -200,7 +200,7 @@ class Collective:
     def begin(self) -> None:
         """Start the next step."""
         self.step += 1
-        self.heard.pop(self.step - 1, None)
+        self.accepted.pop(self.step - 1, None)
         self._fill(self.step, len(self.data.base))
         self.filled = 0
         self.remaining = self.arrivals
@@ -222,7 +222,7 @@ class Collective:
             peer = self.group.bundle_of[c.qpn].peer
             stage, j = c.imm >> SLICE_BITS & (1 << STAGE_BITS) - 1, c.imm & (1 << SLICE_BITS) - 1
             if stage == _CHECKED and self.CREDIT and peer == self.next and self.checked < self.total_steps:
-                self.checked += 1  # in order: all of them take one queue pair
+                self.checked += 1  # in order: all of them use one queue pair
             elif self.ended:
                 if len(self.leftover) < MOST_KEPT:
                     self.leftover.append(c)
@@ -238,20 +238,20 @@ class Collective:
         return self.step + ((step - self.step + half) & (1 << STEP_BITS) - 1) - half
 
     def _received(self, peer: int, step: int, stage: int, j: int) -> None:
-        """A peer is believed what it may send, once: anything else is its failure, not ours."""
+        """Accept from a peer only what it may send, and only once: anything else is its failure, not ours."""
         key = (peer, stage, j)
-        if j >= self.slices or not self.sends(peer, stage) or key in self.heard.get(step, ()):
-            said = f"it sent slice {j} of stage {stage} of step {step}, which is not its to send, or twice"
-            self.failure = {"peer_rank": peer, "reason": said}
+        if j >= self.slices or not self.sends(peer, stage) or key in self.accepted.get(step, ()):
+            reason = f"it sent slice {j} of stage {stage} of step {step}, which is not its to send, or twice"
+            self.failure = {"peer_rank": peer, "reason": reason}
             return
         if step == self.step and self.remaining:
             if self.to_check >= 0 and self.remaining <= self.arrivals // 2:
                 self._check(len(self.data.expected))
             self.remaining -= 1
-            self.heard.setdefault(step, set()).add(key)
+            self.accepted.setdefault(step, set()).add(key)
             self.arrived(peer, stage, j)
         elif self.step < step <= self.step + 1 + self.CREDIT:
-            self.heard.setdefault(step, set()).add(key)
+            self.accepted.setdefault(step, set()).add(key)
             self.early.setdefault(step, []).append(key)
         else:
             self.failure = {"peer_rank": peer, "reason": f"it sent step {step} while this rank is at step {self.step}"}
@@ -262,7 +262,7 @@ class Collective:
         return (self.OVERLAP or self.to_check < 0) and self.open_writes[s & 1] == 0 and (not self.CREDIT or self.checked >= s - 1)
 
     def _go_on(self) -> None:
-        """End steps and begin the next as long as that is possible: a step may be complete as soon as it begins."""
+        """End steps and begin the next ones as long as possible: a step may be complete as soon as it begins."""
         while not self.ended and not self.failure:
             if self.waiting:
                 if not self._may_begin():
@@ -290,7 +290,7 @@ class Collective:
         self.send(self.previous, _NOTHING, 0, _CHECKED, 0)
 
     def _check(self, most: int) -> None:
-        """Compare up to ``most`` further elements of the last result; tell of the step when that was all."""
+        """Compare up to ``most`` further elements of the last result; report the step after the last of them."""
         part = slice(self.checked_to, min(self.checked_to + most, len(self.data.expected)))
         self.bad += self.data.wrong(self.to_check, self.result[self.to_check & 1], part)
         self.checked_to = part.stop
@@ -299,19 +299,19 @@ class Collective:
         self.wrong += self.bad
         record = {**self.record, "ok": self.bad == 0}
         self.logged.append((record["end_ns"], "step", record))
-        self.told.append({"event": "step", **record})
+        self.notes.append({"event": "step", **record})
         self.to_check = -1
         if self.CREDIT:
             self.send_checked()
 
     def _fill(self, step: int, most: int) -> None:
-        """Up to ``most`` further elements of a step's input."""
+        """Fill up to ``most`` further elements of the next step's input."""
         part = slice(self.filled, min(self.filled + most, len(self.data.base)))
         self.data.fill(step, self.input[step & 1], part)
         self.filled = part.stop
 
     def idle(self) -> None:
-        """Do a little of the work beside the network; go on once what the next step, or the end, waits for is there."""
+        """Do a small piece of the work beside the network; continue when the next step, or the end, need not wait any longer."""
         if self.to_check >= 0:
             self._check(CHUNK)
         elif self.step + 1 < self.total_steps and self.filled < len(self.data.base) and self.open_writes[self.step + 1 & 1] == 0:
@@ -325,5 +325,5 @@ class Collective:
         return LONG_AGO if self.to_check >= 0 and (self.waiting or self.ended) else NEVER
 
     def done(self) -> dict[str, Any]:
-        """What to tell at the end."""
+        """The notification at the end."""
         return {"event": "done", "rank": self.rank, "wrong": self.wrong}

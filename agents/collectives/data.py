@@ -20,14 +20,14 @@ ALL = slice(None)
 
 def draw(ranks: int, count: int, dtype: str, seed: int) -> list[Array]:
     """Base arrays of ``count`` elements, by rank."""
-    made: list[Array] = []
+    arrays: list[Array] = []
     for rank in range(ranks):
         rng = numpy.random.default_rng((seed, rank))
         if dtype == "float32":
-            made.append(rng.uniform(-1.0, 1.0, count).astype(np.float32))
+            arrays.append(rng.uniform(-1.0, 1.0, count).astype(np.float32))
         else:
-            made.append(rng.integers(-(1 << 30), 1 << 30, count, dtype=np.int32))
-    return made
+            arrays.append(rng.integers(-(1 << 30), 1 << 30, count, dtype=np.int32))
+    return arrays
 
 
 class StepData:
@@ -40,7 +40,7 @@ class StepData:
         self.floating = base.dtype == np.float32
 
     def fill(self, step: int, out: Array, part: slice = ALL) -> None:
-        """A part of this rank's input of a step, into the same part of ``out``."""
+        """Fill a part of ``out`` with the same part of this rank's input of a step."""
         if self.floating:
             np.multiply(self.base[part], np.float32(2.0 ** (step % 8 - 4)), out=out[part])
         else:

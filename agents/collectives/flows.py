@@ -4,11 +4,11 @@ A sender posts messages of ``message_bytes`` back to back, up to ``outstanding``
 one WRITE with immediate (its number) into a slot of the receiver's arena. Its bytes follow from seed, flow and number: a base array
 of random words, each XORed with a word that no other number gives, so no message looks like another in any word.
 
-The receiver compares every byte, then says so: a *verdict*, a WRITE with immediate of one word (how many bytes were wrong) into the
-sender's arena. A slot is written again only after its verdict came, so nothing is overwritten unchecked, and a source buffer is filled
+The receiver compares every byte and reports the result: a *verdict*, a WRITE with immediate of one word (how many bytes were wrong) into
+the sender's arena. A slot is written again only after its verdict came, so nothing is overwritten unchecked, and a source buffer is filled
 again only after its write was acknowledged. There are twice as many slots as messages in flight: the verdicts' way back costs no
-throughput. At the end the sender says how many messages there were (an empty WRITE with immediate); verdicts and this may overtake
-each other between the queue pairs of a flow, so both sides count.
+throughput. At the end the sender says how many messages there were (an empty WRITE with immediate); verdicts and this may overtake each
+other between the queue pairs of a flow, so both sides count.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Flow:
 
 def parse(tables: Sequence[dict[str, Any]] | None, n: int) -> list[Flow]:
     """Flows from plain tables, over ``n`` ranks. Raises :class:`CollectiveError` with the fix."""
-    made: list[Flow] = []
+    result: list[Flow] = []
     for i, table in enumerate(tables or ()):
         try:
             flow = Flow(**table)
@@ -66,20 +66,20 @@ def parse(tables: Sequence[dict[str, Any]] | None, n: int) -> list[Flow]:
             raise CollectiveError(f"flow {i} ({flow.name}): give one of for_ns and messages")
         if 0 in (flow.for_ns, flow.messages) or (flow.messages or 0) > _NUMBER:
             raise CollectiveError(f"flow {i} ({flow.name}): for_ns and messages are at least 1, messages at most {_NUMBER}")
-        made.append(flow)
-    if not made:
+        result.append(flow)
+    if not result:
         raise CollectiveError("flows: there are none; give at least one")
-    return made
+    return result
 
 
-def mine(flows: Sequence[Flow], rank: int) -> list[int]:
+def flows_at(flows: Sequence[Flow], rank: int) -> list[int]:
     """The flows that begin or end at a rank, by number; their bundles come in this order."""
     return [i for i, flow in enumerate(flows) if rank in (flow.src, flow.dst)]
 
 
-def wanted(flows: Sequence[Flow], rank: int) -> list[Wanted]:
-    """The bundles that a group must have for them."""
-    return [Wanted(flows[i].dst if flows[i].src == rank else flows[i].src, flows[i].evs) for i in mine(flows, rank)]
+def bundles_for(flows: Sequence[Flow], rank: int) -> list[Wanted]:
+    """The bundles that these flows need in a group."""
+    return [Wanted(flows[i].dst if flows[i].src == rank else flows[i].src, flows[i].evs) for i in flows_at(flows, rank)]
 
 
 def places(flows: Sequence[Flow], rank: int, message_bytes: int, slots: int) -> dict[int, int]:
@@ -87,15 +87,15 @@ def places(flows: Sequence[Flow], rank: int, message_bytes: int, slots: int) -> 
 
     Both ends of a flow compute both. Raises :class:`CollectiveError` if the arena is too small.
     """
-    made: dict[int, int] = {}
+    offsets: dict[int, int] = {}
     at = 0
-    for i in mine(flows, rank):
-        made[i] = at
+    for i in flows_at(flows, rank):
+        offsets[i] = at
         size = slots * (message_bytes if flows[i].dst == rank else WORD)
         at += -(-size // _ALIGN) * _ALIGN
     if at > ARENA:
         raise CollectiveError(f"the flows of rank {rank} need {at} bytes of slots: there are {ARENA}; lower message_bytes or outstanding")
-    return made
+    return offsets
 
 
 class Content:
@@ -109,12 +109,12 @@ class Content:
         """Message ``number``."""
         np.bitwise_xor(self.base, np.uint32((number + 1) * _SPREAD & 0xFFFFFFFF), out=out)
 
-    def wrong(self, number: int, got: Words) -> int:
+    def wrong(self, number: int, data: Words) -> int:
         """How many bytes differ from message ``number``."""
         self.fill(number, self.expected)
-        if np.array_equal(got, self.expected):
+        if np.array_equal(data, self.expected):
             return 0
-        return int(np.count_nonzero(got.view(np.uint8) != self.expected.view(np.uint8)))
+        return int(np.count_nonzero(data.view(np.uint8) != self.expected.view(np.uint8)))
 
 
 class Sender:
@@ -137,7 +137,7 @@ class Sender:
         self.wrong = 0
         self.first_ns = 0
         self.last_ns = 0
-        self.end_said = False
+        self.end_sent = False
         self.open_writes = 0
         self.complete = False
 
@@ -147,13 +147,13 @@ class Sender:
         return self.posted > 0 and not self.complete
 
     def enough(self, now: int) -> bool:
-        """Whether nothing more is to be posted. A timed flow sends at least one message, however late its host looks at the clock."""
+        """Whether all messages are posted. A timed flow sends at least one message, however late its host looks at the clock."""
         if self.flow.messages is not None:
             return self.posted == self.flow.messages
         return now >= self.stop and self.posted > 0
 
     def go_on(self, now: int) -> None:
-        """Post what may go; say the end."""
+        """Post what may be sent now; announce the end of the flow."""
         if now < self.start or self.complete:
             return
         job = self.job
@@ -171,13 +171,13 @@ class Sender:
             self.posted += 1
             self.open_writes += 1
             job.group.write(self.bundle, n, n, self.views[buffer], self.to + slot * job.message_bytes, n)
-        if self.enough(now) and not self.end_said:
-            self.end_said = True
+        if self.enough(now) and not self.end_sent:
+            self.end_sent = True
             self.open_writes += 1
             job.group.write(self.bundle, 0, _NOT_DATA, memoryview(b""), self.to, _END | self.posted)
-        if self.end_said and self.open_writes == 0 and self.checked == self.posted:
+        if self.end_sent and self.open_writes == 0 and self.checked == self.posted:
             self.complete = True
-            job.told.append(
+            job.notes.append(
                 {"event": "flow", "flow": self.number, "rank": job.group.rank, "messages": self.posted,
                  "bytes": self.posted * job.message_bytes, "wrong": self.wrong, "start_ns": self.first_ns, "end_ns": self.last_ns}
             )  # fmt: skip
@@ -190,12 +190,12 @@ class Sender:
         self.buffer_free[number % self.job.outstanding] = True
         self.acknowledged += 1
         self.last_ns = now
-        began = self.posted_ns.pop(number)
-        said = {"flow": self.number, "number": number, "bytes": self.job.message_bytes, "start_ns": began, "end_ns": now}
-        self.job.logged.append((now, "message", said))
+        posted = self.posted_ns.pop(number)
+        record = {"flow": self.number, "number": number, "bytes": self.job.message_bytes, "start_ns": posted, "end_ns": now}
+        self.job.logged.append((now, "message", record))
 
-    def heard(self, imm: int) -> bool:
-        """A verdict; False if it is none, or of a message that waits for none."""
+    def on_immediate(self, imm: int) -> bool:
+        """Take a verdict; False if it is none, or if its message expects none."""
         number = imm & _NUMBER
         slot = number % self.job.slots
         if imm != _VERDICT | number or self.in_slot[slot] != number:
@@ -206,8 +206,8 @@ class Sender:
         return True
 
     def due(self) -> int:
-        """When something is to be done that no completion brings."""
-        if self.end_said:
+        """When something is due that no completion triggers."""
+        if self.end_sent:
             return NEVER
         return self.stop if self.posted else self.start
 
@@ -224,7 +224,7 @@ class Receiver:
         self.views = self.verdicts.data.cast("B")
         self.received = 0
         self.awaited = list(range(job.slots))  # by slot: the message that comes next; the sender waits for our verdict before another
-        self.total = -1  # messages of the flow, once said
+        self.total = -1  # messages of the flow, -1 until the sender says it
         self.wrong = 0
         self.open_writes = 0
 
@@ -232,8 +232,8 @@ class Receiver:
     def complete(self) -> bool:
         return self.received == self.total and self.open_writes == 0
 
-    def heard(self, imm: int) -> bool:
-        """A message is in its slot, or the sender says how many there were; False if neither can be."""
+    def on_immediate(self, imm: int) -> bool:
+        """A message is in its slot, or the sender reports the number of messages; False if neither is possible."""
         number = imm & _NUMBER
         if imm == _END | number:
             fits = self.total < 0 and max(self.awaited) - self.job.slots < number
@@ -266,7 +266,7 @@ class Flows:
         if not 1 <= outstanding <= 256:
             raise CollectiveError(f"outstanding = {outstanding}: 1 to 256")
         rank = group.rank
-        if [bundle[0] for bundle in group.wanted] != [bundle.peer for bundle in wanted(flows, rank)]:
+        if [bundle[0] for bundle in group.wanted] != [bundle.peer for bundle in bundles_for(flows, rank)]:
             raise CollectiveError("these are not the flows that were set up: set up again")
         self.group = group
         self.message_bytes = message_bytes
@@ -277,17 +277,17 @@ class Flows:
         self.senders: list[Sender] = []
         self.receivers: list[Receiver] = []
         self.ends: dict[Bundle, Sender | Receiver] = {}
-        here = places(flows, rank, message_bytes, self.slots)
-        for i, bundle in zip(mine(flows, rank), group.bundles, strict=True):
-            there = places(flows, bundle.peer, message_bytes, self.slots)[i]
+        own_offsets = places(flows, rank, message_bytes, self.slots)
+        for i, bundle in zip(flows_at(flows, rank), group.bundles, strict=True):
+            peer_offset = places(flows, bundle.peer, message_bytes, self.slots)[i]
             if flows[i].src == rank:
-                self.senders.append(Sender(self, i, flows[i], bundle, there, here[i]))
+                self.senders.append(Sender(self, i, flows[i], bundle, peer_offset, own_offsets[i]))
                 self.ends[bundle] = self.senders[-1]
             else:
-                self.receivers.append(Receiver(self, i, flows[i], bundle, here[i], there))
+                self.receivers.append(Receiver(self, i, flows[i], bundle, own_offsets[i], peer_offset))
                 self.ends[bundle] = self.receivers[-1]
         self.logged: list[tuple[int, str, dict[str, Any]]] = []
-        self.told: list[dict[str, Any]] = []
+        self.notes: list[dict[str, Any]] = []
         self.leftover: list[Completion] = []
         self.warm = False
         self.finished = False
@@ -307,9 +307,9 @@ class Flows:
         for c in completions:
             end = self.ends[self.group.bundle_of[c.qpn]]
             if c.kind == RECEIVE:
-                if not end.heard(c.imm):
-                    said = f"it sent the immediate {c.imm:#010x}, which is nothing that can come now"
-                    self.failure = {"peer_rank": self.group.bundle_of[c.qpn].peer, "reason": said}
+                if not end.on_immediate(c.imm):
+                    reason = f"it sent the immediate {c.imm:#010x}, which is nothing that can come now"
+                    self.failure = {"peer_rank": self.group.bundle_of[c.qpn].peer, "reason": reason}
                     return
             else:
                 end.write_done(now, c.wr_id)
@@ -326,5 +326,5 @@ class Flows:
         return min((s.due() for s in self.senders), default=NEVER)
 
     def done(self) -> dict[str, Any]:
-        """What to tell at the end: bytes that arrived wrong here."""
+        """The notification at the end: bytes that arrived wrong here."""
         return {"event": "done", "rank": self.group.rank, "wrong": sum(r.wrong for r in self.receivers)}

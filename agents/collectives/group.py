@@ -19,7 +19,7 @@ ARENA = 1 << 28
 """Bytes of registered memory per group; the kernel commits only what is touched."""
 MAX_QPS = 64
 MOST_KEPT = 1 << 16
-"""Immediates kept that came before what they are for had begun here: more than any collective or flow has under way [ours]."""
+"""Immediates kept until their collective or flow begins here: more than any of them has under way [ours]."""
 RECEIVES = 1024
 """Receive requests kept posted per queue pair: as many immediates as MRC lets be in flight (its ``max_wimm``)."""
 
@@ -29,7 +29,7 @@ class CollectiveError(ValueError):
 
 
 class Verbs(Protocol):
-    """What this package asks of :class:`agents.nic.device.Device`."""
+    """The methods of :class:`agents.nic.device.Device` that this package uses."""
 
     @property
     def host(self) -> int: ...
@@ -84,27 +84,27 @@ class Group:
         self.bundle_of: dict[int, Bundle] = {}
         self.local: dict[str, list[dict[str, Any]]] = {}
         for peer, evs in wanted:
-            made = [device.create_qp(ranks[peer], evs) for _ in range(qps)]
-            bundle = Bundle(peer, [q["qpn"] for q in made])
+            own_qps = [device.create_qp(ranks[peer], evs) for _ in range(qps)]
+            bundle = Bundle(peer, [q["qpn"] for q in own_qps])
             self.bundles.append(bundle)
-            for q in made:
+            for q in own_qps:
                 self.bundle_of[q["qpn"]] = bundle
-            self.local.setdefault(str(peer), []).extend({**q, "arena": list(self.region)} for q in made)
+            self.local.setdefault(str(peer), []).extend({**q, "arena": list(self.region)} for q in own_qps)
 
     def is_for(self, ranks: list[int], rank: int, wanted: Sequence[Wanted], qps: int) -> bool:
-        """Whether it serves as asked."""
+        """Whether this group fits these arguments."""
         return (self.ranks, self.rank, self.wanted, self.qps) == (ranks, rank, list(wanted), qps)
 
     def connect(self, remotes: dict[str, list[dict[str, Any]]]) -> None:
-        """Connect every queue pair with what the peers' :attr:`local` say of theirs to us, by the peer's rank."""
-        # All of them before the first queue pair is connected, which is for good.
+        """Connect every queue pair with the parameters in the peers' :attr:`local`, by the peer's rank."""
+        # All regions are read before the first queue pair is connected, because connecting is final.
         regions = {bundle.peer: [_region(remote["arena"]) for remote in remotes[str(bundle.peer)]] for bundle in self.bundles}
-        taken: dict[int, int] = {}
+        used: dict[int, int] = {}
         for bundle in self.bundles:
-            first = taken.get(bundle.peer, 0)
-            theirs = remotes[str(bundle.peer)][first : first + self.qps]
-            taken[bundle.peer] = first + self.qps
-            for qpn, remote in zip(bundle.qpns, theirs, strict=True):
+            first = used.get(bundle.peer, 0)
+            remote_qps = remotes[str(bundle.peer)][first : first + self.qps]
+            used[bundle.peer] = first + self.qps
+            for qpn, remote in zip(bundle.qpns, remote_qps, strict=True):
                 self.device.connect_qp(qpn, remote)
                 for _ in range(RECEIVES):
                     self.device.post_recv(qpn, 0)
@@ -117,12 +117,12 @@ class Group:
         self.device.post_write(qpn, wr_id, memory, bundle.remote.va + offset, bundle.remote.rkey, imm)
 
     def take(self, completions: list[Completion]) -> list[Completion]:
-        """Those of this group (not of one that was given up), with their receive requests replaced."""
-        ours = [c for c in completions if c.qpn in self.bundle_of]
-        for c in ours:
+        """Select the completions of this group (not of an abandoned one) and replace their receive requests."""
+        own = [c for c in completions if c.qpn in self.bundle_of]
+        for c in own:
             if c.kind == RECEIVE and c.status == OK:
                 self.device.post_recv(c.qpn, 0)
-        return ours
+        return own
 
     def failure(self, completions: list[Completion]) -> dict[str, Any] | None:
         """Which peer was lost and why, if a request failed."""
@@ -135,7 +135,7 @@ class Group:
 
 
 def _region(values: Sequence[int]) -> Region:
-    """A peer's arena as it tells it. Raises :class:`CollectiveError` if WRITEs at whatever place of an arena would fit no header."""
+    """A peer's arena, as the peer describes it. Raises :class:`CollectiveError` if addresses in it do not fit a WRITE's header."""
     va, rkey, length = values
     if not all(isinstance(value, int) for value in (va, rkey, length)):
         raise CollectiveError(f"arena = {list(values)}: whole numbers, as the peer's setup told them")

@@ -17,19 +17,19 @@ def collectives() -> dict[str, type[Collective]]:
     """All there are. Imports every module of the package: call it before root is dropped."""
     for module in pkgutil.iter_modules(agents.collectives.__path__):
         importlib.import_module(f"{agents.collectives.__name__}.{module.name}")
-    made: dict[str, type[Collective]] = {}
+    kinds: dict[str, type[Collective]] = {}
     waiting = Collective.__subclasses__()
     while waiting:
         kind = waiting.pop()
         waiting.extend(kind.__subclasses__())
         if kind.name:
-            made[kind.name] = kind
-    return dict(sorted(made.items()))
+            kinds[kind.name] = kind
+    return dict(sorted(kinds.items()))
 
 
 def find(name: str) -> type[Collective]:
     """Raises :class:`CollectiveError` naming all that there are."""
-    known = collectives()
-    if name not in known:
-        raise CollectiveError(f"no collective {name!r}: there are {', '.join(known)} and {FLOWS}")
-    return known[name]
+    kinds = collectives()
+    if name not in kinds:
+        raise CollectiveError(f"no collective {name!r}: there are {', '.join(kinds)} and {FLOWS}")
+    return kinds[name]

@@ -69,8 +69,8 @@ class RingAllReduce(Collective):
         k = self.step & 1
         if stage < self.n - 1:
             chunk = (self.rank - 1 - stage) % self.n
-            mine = self.elements(chunk * self.part + j * self.slice, self.slice)
-            theirs = self.elements(stage * self.part + j * self.slice, self.slice)
-            np.add(self.input[k][mine], self.scratch[k][theirs], out=self.result[k][mine])
+            own = self.elements(chunk * self.part + j * self.slice, self.slice)
+            incoming = self.elements(stage * self.part + j * self.slice, self.slice)
+            np.add(self.input[k][own], self.scratch[k][incoming], out=self.result[k][own])
         if stage + 1 < 2 * (self.n - 1):
             self._pass_on(stage + 1, j)

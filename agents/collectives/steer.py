@@ -21,9 +21,9 @@ class Agent(Protocol):
 
 
 class CutOff:
-    """Which hosts the denylist leaves without a path to one that they send to, as their agents tell it. ``hosts`` in rank order.
+    """The hosts that the denylist leaves without a path to one of their receivers, as their agents report it. ``hosts`` in rank order.
 
-    Nobody fails of that: an entry may go again. But nothing arrives until then, and people must hear why."""
+    This is no failure, because an entry may be removed again. But nothing arrives until then, and people must learn why."""
 
     def __init__(self, hosts: Sequence[int]) -> None:
         self._hosts = hosts
@@ -52,34 +52,34 @@ def connect(
 ) -> None:
     """Make and connect the queue pairs that a collective needs, or ``flows`` (with ``collective`` = "flows").
 
-    ``agents`` in rank order, ``hosts`` their host numbers. What stands from before is kept if it stands on all of them.
+    ``agents`` in rank order, ``hosts`` their host numbers. Existing queue pairs are kept if they exist on all agents.
     """
 
     def set_up() -> list[dict[str, Any]]:
-        given = {"flows": flows} if flows else {}
-        return [a.call("setup", collective=collective, ranks=hosts, rank=i, qps=qps, slices=slices, **given) for i, a in enumerate(agents)]
+        extra = {"flows": flows} if flows else {}
+        return [a.call("setup", collective=collective, ranks=hosts, rank=i, qps=qps, slices=slices, **extra) for i, a in enumerate(agents)]
 
-    made = set_up()
-    if all(m["connected"] for m in made):
+    answers = set_up()
+    if all(m["connected"] for m in answers):
         return
-    if any(m["connected"] for m in made):
+    if any(m["connected"] for m in answers):
         for agent in agents:
             agent.call("abort")
-        made = set_up()
+        answers = set_up()
     for i, agent in enumerate(agents):
-        agent.call("connect", remotes={peer: made[int(peer)]["qps"][str(i)] for peer in made[i]["qps"]})
+        agent.call("connect", remotes={peer: answers[int(peer)]["qps"][str(i)] for peer in answers[i]["qps"]})
 
 
 def wait_for_all(
     agents: Sequence[Agent],
-    heard: Callable[[int, dict[str, Any]], None],
+    on_note: Callable[[int, dict[str, Any]], None],
     check: Callable[[], float | None],
     timeout: float,
     clock: Clock = REAL,
 ) -> bool:
-    """Pass every notification to ``heard(rank, note)`` until each rank is done (True).
+    """Pass every notification to ``on_note(rank, note)`` until each rank is done (True).
 
-    False if one failed, an agent hung up, or ``timeout`` seconds went by.
+    False if a rank failed, an agent hung up, or ``timeout`` seconds have passed.
 
     ``check`` is called every 0.3 s and after notifications; it may raise, and return in how many seconds it wants to be called sooner.
     """
@@ -91,13 +91,13 @@ def wait_for_all(
             wait(CHECK_S if sooner is None else max(0.0, min(sooner, CHECK_S)))
             for rank, agent in enumerate(agents):  # all of them: a call's answer may have brought others' notes along
                 for note in agent.notifications():
-                    heard(rank, note)
+                    on_note(rank, note)
                     if note["event"] == "failed":
                         return False
                     if note["event"] == "done":
                         done.add(rank)
                 if getattr(agent, "closed", False) and rank not in done:
-                    clock.sleep(0.2)  # until the kernel has told of its end
+                    clock.sleep(0.2)  # until the kernel has reported its end
                     check()
                     return False
     return len(done) == len(agents)

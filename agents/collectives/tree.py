@@ -73,9 +73,9 @@ class TreeAllReduce(Collective):
         """Send what ``stage`` sends of slice ``j``."""
         if stage < self.levels:
             size = self.whole >> stage + 1
-            kept = self.window[stage + 1]
-            given = 2 * self.window[stage] + size - kept  # the window's other half
-            at = j * self.whole + given
+            keep = self.window[stage + 1]
+            give = 2 * self.window[stage] + size - keep  # the window's other half
+            at = j * self.whole + give
             memory = self.in_set(at, size) if stage else self.views[self.step & 1][at : at + size]
             self.send(self.rank ^ self.n >> stage + 1, memory, self.message_bytes + self._scratch_at(stage, j), stage, j)
         else:
@@ -97,8 +97,8 @@ class TreeAllReduce(Collective):
         if stage < self.levels:
             k = self.step & 1
             size = self.whole >> stage + 1
-            kept = self.elements(j * self.whole + self.window[stage + 1], size)
-            mine = self.result[k] if stage else self.input[k]
-            np.add(mine[kept], self.scratch[k][self.elements(self._scratch_at(stage, j), size)], out=self.result[k][kept])
+            keep = self.elements(j * self.whole + self.window[stage + 1], size)
+            operand = self.result[k] if stage else self.input[k]
+            np.add(operand[keep], self.scratch[k][self.elements(self._scratch_at(stage, j), size)], out=self.result[k][keep])
         if stage + 1 < 2 * self.levels:
             self._exchange(stage + 1, j)

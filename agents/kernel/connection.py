@@ -2,8 +2,8 @@
 
 States: INIT (made), CONNECTING (requests are taken and wait), OPEN, ERROR, CLOSED (both ends meant it). A WRITE is complete when the peer's
 *kernel* has acknowledged all its bytes: the peer's agent then reads and places them whatever becomes of us, which is what the completion of
-an RDMA WRITE says of a NIC. An answer of the peer's agent would say more than a NIC does and cost a message each; the moment the
-local kernel took the bytes would say that they lie in a buffer here.
+an RDMA WRITE says of a NIC. An answer of the peer's agent would say more than a NIC does and cost one message each; the moment at which the
+local kernel accepts the bytes would only say that they are in a local buffer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ IOV = 16
 MOST = 1 << 18
 """Bytes received from one connection before another gets its turn [ours]."""
 HELD = 1024
-"""Immediates kept that found no receive request; with so many nothing more is read [ours]."""
+"""Immediates kept for want of a receive request; at this number nothing more is read [ours]."""
 
 
 class Outgoing(NamedTuple):
@@ -41,10 +41,10 @@ class Outgoing(NamedTuple):
 
 
 class Connection:
-    """One queue pair. ``token``: what a peer has to know to connect to it. ``made`` takes completions, ``told`` events."""
+    """One queue pair. ``token``: what a peer must know to connect. ``completions`` and ``log`` take what it reports."""
 
     def __init__(
-        self, qpn: int, peer: int, token: int, memory: Memory, timeout_ns: int, made: list[Completion], told: Callable[[Event], None]
+        self, qpn: int, peer: int, token: int, memory: Memory, timeout_ns: int, completions: list[Completion], log: Callable[[Event], None]
     ) -> None:
         self.qpn, self.peer, self.token, self.timeout_ns = qpn, peer, token, timeout_ns
         self.state = INIT
@@ -54,11 +54,11 @@ class Connection:
         self.quiesced = False  # the kernel gets no more bytes
         self.leaving = False  # the peer said BYE
         self.counts = {"tx_messages": 0, "rx_messages": 0, "rx_refused_access": 0, "rx_bad_header": 0}
-        self._made, self._told = made, told
+        self._completions, self._log = completions, log
         self._unsent: deque[memoryview] = deque()
         self._outgoing: deque[Outgoing] = deque()
         self._recvs: deque[int] = deque()
-        self._held: deque[tuple[int, int]] = deque()  # (imm, length) without a receive request
+        self._immediates: deque[tuple[int, int]] = deque()  # (imm, length) without a receive request
         self._written = self._posted = self._acked = 0  # bytes of the stream
         self._acked_payload = 0
         self._progress_at = LONG_AGO
@@ -67,9 +67,9 @@ class Connection:
 
     def post_recv(self, wr_id: int) -> None:
         if self.state in (ERROR, CLOSED):
-            self._made.append(Completion(self.qpn, wr_id, RECEIVE, FLUSHED, -1, 0))
-        elif self._held:
-            self._arrived(wr_id, *self._held.popleft())
+            self._completions.append(Completion(self.qpn, wr_id, RECEIVE, FLUSHED, -1, 0))
+        elif self._immediates:
+            self._arrived(wr_id, *self._immediates.popleft())
         else:
             self._recvs.append(wr_id)
 
@@ -103,26 +103,26 @@ class Connection:
             self.state, self.blocked, self._progress_at = CONNECTING, True, now
 
     def adopt(self, now: int, sock: socket.socket) -> None:
-        """The peer did, and its HELLO was right."""
+        """The peer has connected, and its HELLO was right."""
         self.sock, self.state, self.blocked, self._progress_at = sock, OPEN, False, now
 
     @property
     def reads(self) -> bool:
-        return self.sock is not None and self.state == OPEN and len(self._held) < HELD
+        return self.sock is not None and self.state == OPEN and len(self._immediates) < HELD
 
     @property
     def writes(self) -> bool:
-        """Whether to wait until the socket takes more."""
+        """Whether to wait until the socket accepts more bytes."""
         waiting = self.blocked and bool(self._unsent) and not self.quiesced
         return self.sock is not None and waiting and self.state in (CONNECTING, OPEN)
 
     @property
     def waits(self) -> bool:
-        """Whether something sent is not acknowledged, or the connection not there."""
+        """Whether something sent is not acknowledged, or the connection is not established."""
         return self.state in (CONNECTING, OPEN) and (bool(self._outgoing) or self.state == CONNECTING)
 
     def writable(self, now: int) -> None:
-        """The socket takes bytes, or the attempt to connect is over."""
+        """The socket accepts bytes, or the attempt to connect is over."""
         assert self.sock is not None
         if self.state == CONNECTING:
             number = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
@@ -133,7 +133,7 @@ class Connection:
         self.blocked = False
 
     def flush(self, now: int) -> None:
-        """Give the kernel what it takes."""
+        """Give the kernel as many bytes as it accepts."""
         while self._unsent and not self.blocked and not self.quiesced and self.state == OPEN and self.sock is not None:
             try:
                 count = self.sock.sendmsg(list(islice(self._unsent, IOV)))
@@ -153,7 +153,7 @@ class Connection:
                 self._unsent.popleft()
 
     def readable(self, now: int) -> None:
-        """Receive and place."""
+        """Receive bytes and place them."""
         left = MOST
         while left > 0 and self.reads:
             assert self.sock is not None
@@ -188,13 +188,13 @@ class Connection:
         if self._recvs:
             self._arrived(self._recvs.popleft(), message.imm, message.length)
         else:
-            self._held.append((message.imm, message.length))
+            self._immediates.append((message.imm, message.length))
 
     def _arrived(self, wr_id: int, imm: int, length: int) -> None:
-        self._made.append(Completion(self.qpn, wr_id, RECEIVE, OK, imm, length))
+        self._completions.append(Completion(self.qpn, wr_id, RECEIVE, OK, imm, length))
 
     def look(self, now: int) -> None:
-        """Complete what was acknowledged meanwhile; give up what makes no progress."""
+        """Complete acknowledged requests; fail if there is no progress."""
         if self.sock is not None and self.state == OPEN and self._outgoing:
             try:
                 acked = self._written - unacknowledged(self.sock)
@@ -209,33 +209,33 @@ class Connection:
             if acked > self._acked:
                 self._acked, self._progress_at = acked, now
             while self._outgoing and self._outgoing[0].end <= self._acked:
-                done = self._outgoing.popleft()
-                self._acked_payload += done.length
+                request = self._outgoing.popleft()
+                self._acked_payload += request.length
                 self.counts["tx_messages"] += 1
-                self._made.append(Completion(self.qpn, done.wr_id, WRITE_DONE, OK, done.imm, done.length))
+                self._completions.append(Completion(self.qpn, request.wr_id, WRITE_DONE, OK, request.imm, request.length))
         if self.waits and now - self._progress_at > self.timeout_ns:
             self.fail(now, f"no progress for {self.timeout_ns / 1e9:g} s")
 
     # --- the end ---------------------------------------------------------------------------------------------
 
     def fail(self, now: int, reason: str, status: int = RETRY_EXCEEDED) -> None:
-        """To ERROR; the first outstanding WRITE has the cause, everything else is flushed. After a BYE nobody is told."""
+        """To ERROR; the first outstanding WRITE has the cause, everything else is flushed. After a BYE nothing is logged."""
         if self.state in (ERROR, CLOSED):
             return
         self.state = CLOSED if self.leaving and not self._outgoing else ERROR
         if self.state == ERROR:
-            self._told((now, "qp", {"peer": self.peer, "qpn": self.qpn, "state": "ERROR", "cause": reason}))
-        for i, lost in enumerate(self._outgoing):
-            self._made.append(Completion(self.qpn, lost.wr_id, WRITE_DONE, FLUSHED if i else status, lost.imm, lost.length))
+            self._log((now, "qp", {"peer": self.peer, "qpn": self.qpn, "state": "ERROR", "cause": reason}))
+        for i, request in enumerate(self._outgoing):
+            self._completions.append(Completion(self.qpn, request.wr_id, WRITE_DONE, FLUSHED if i else status, request.imm, request.length))
         for wr_id in self._recvs:
-            self._made.append(Completion(self.qpn, wr_id, RECEIVE, FLUSHED, -1, 0))
+            self._completions.append(Completion(self.qpn, wr_id, RECEIVE, FLUSHED, -1, 0))
         self._outgoing.clear()
         self._unsent.clear()
         self._recvs.clear()
         self.drop()
 
     def bye(self) -> None:
-        """Say that the end is meant, if nothing is under way."""
+        """Tell the peer that the end is intended, if nothing is under way."""
         if self.state == OPEN and not self._unsent and self.sock is not None:
             try:
                 self.sock.send(Header(BYE, 0, 0, 0, -1).pack())
@@ -255,11 +255,11 @@ class Connection:
     # --- figures ---------------------------------------------------------------------------------------------
 
     def payload_sent(self) -> int:
-        """Payload bytes that have left for the first time: what the kernel holds back is not counted."""
+        """Payload bytes sent for the first time; bytes that wait in the kernel do not count."""
         if self.sock is None or self.state != OPEN:
             return self._acked_payload
         try:
-            gone = self._written - unsent(self.sock)
+            departed = self._written - unsent(self.sock)
         except OSError:
             return self._acked_payload
-        return self._acked_payload + sum(max(0, min(o.length, gone - (o.end - o.length))) for o in self._outgoing)
+        return self._acked_payload + sum(max(0, min(o.length, departed - (o.end - o.length))) for o in self._outgoing)

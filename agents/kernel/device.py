@@ -30,12 +30,12 @@ SOURCE_PORTS, SOURCE_TRIES = (10_000, 30_000), 64
 """Connecting ports: below those that the kernel hands out itself (32768 on) [ours]."""
 LOOKS_PER_RTT = 8
 LOOK_NS = (1_000_000, 10_000_000)
-"""While something is unacknowledged the kernel is asked so often per base RTT, within these bounds: no event tells of an ACK [ours]."""
+"""While something is unacknowledged the kernel is asked this often per base RTT, within these bounds: no event reports an ACK [ours]."""
 GREETING_NS = 5_000_000_000
 MAX_GREETINGS = 1024
 MAX_WAIT = 1_000_000_000
 MAX_SOCKETS = 900
-"""Of one host; select takes descriptors up to 1023."""
+"""Sockets of one host; select accepts descriptors up to 1023."""
 
 
 class KernelDevice:
@@ -49,7 +49,7 @@ class KernelDevice:
         self.wakeups = 0
         self._look_ns = min(max(fabric.base_rtt_ns // LOOKS_PER_RTT, LOOK_NS[0]), LOOK_NS[1])
         self._look_at = LONG_AGO
-        self._made: dict[int, int] = {}  # queue pairs so far, by peer
+        self._qp_counts: dict[int, int] = {}  # queue pairs so far, by peer
         self._bound: dict[int, socket.socket] = {}  # of queue pairs that will connect
         self._greetings: dict[socket.socket, tuple[bytearray, int, int]] = {}  # accepted: bytes of the HELLO, from whom, until when
         self._listeners = self._listen()
@@ -58,28 +58,28 @@ class KernelDevice:
     # --- sockets ---------------------------------------------------------------------------------------------
 
     def address(self, host: int, plane: int) -> str:
-        """Where a host listens."""
+        """The address at which a host listens."""
         return text(plane_address(plane, host) if self.kind == MPTCP else inner_address(host))
 
     def _socket(self) -> socket.socket:
-        made = socket.socket(socket.AF_INET6, socket.SOCK_STREAM, IPPROTO_MPTCP if self.kind == MPTCP else 0)
-        made.setblocking(False)
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return made
+        sock = socket.socket(socket.AF_INET6, socket.SOCK_STREAM, IPPROTO_MPTCP if self.kind == MPTCP else 0)
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return sock
 
     def _listen(self) -> list[socket.socket]:
         planes = range(self.fabric.planes) if self.kind == MPTCP else range(1)
         for port in range(LISTEN_PORT, LISTEN_PORT + LISTEN_TRIES):
-            made: list[socket.socket] = []
+            sockets: list[socket.socket] = []
             try:
                 for plane in planes:
-                    made.append(self._socket())
-                    made[-1].bind((self.address(self.host, plane), port))
-                    made[-1].listen(MAX_SOCKETS)
+                    sockets.append(self._socket())
+                    sockets[-1].bind((self.address(self.host, plane), port))
+                    sockets[-1].listen(MAX_SOCKETS)
                 self.port = port
-                return made
+                return sockets
             except OSError as error:
-                for sock in made:
+                for sock in sockets:
                     sock.close()
                 if error.errno != errno.EADDRINUSE:
                     raise OSError(error.errno, f"cannot listen on {self.address(self.host, 0)} port {port}: {error.strerror}") from None
@@ -91,9 +91,9 @@ class KernelDevice:
         first, last = SOURCE_PORTS
         plane = self._first_plane(peer, index)
         for attempt in range(SOURCE_TRIES):
-            drawn = hashlib.blake2b(f"{self.engine.seed} {self.host} {peer} {index} {attempt}".encode(), digest_size=8).digest()
+            digest = hashlib.blake2b(f"{self.engine.seed} {self.host} {peer} {index} {attempt}".encode(), digest_size=8).digest()
             try:
-                sock.bind((self.address(self.host, plane), first + int.from_bytes(drawn, "big") % (last - first)))
+                sock.bind((self.address(self.host, plane), first + int.from_bytes(digest, "big") % (last - first)))
                 return sock
             except OSError as error:
                 if error.errno != errno.EADDRINUSE:
@@ -118,8 +118,8 @@ class KernelDevice:
         if len(self.engine.connections) >= MAX_SOCKETS:
             raise ValueError(f"more than {MAX_SOCKETS} connections on a host: use fewer qps")
         qpn = len(self.engine.connections) + 1
-        index = self._made.get(peer, 0)
-        self._made[peer] = index + 1
+        index = self._qp_counts.get(peer, 0)
+        self._qp_counts[peer] = index + 1
         port = self.port
         if self.host < peer:
             self._bound[qpn] = self._source(peer, index)
@@ -128,13 +128,13 @@ class KernelDevice:
         return {"qpn": qpn, "port": port, "token": token, "plane": self._first_plane(peer, index)}
 
     def connect_qp(self, qpn: int, remote: dict[str, Any]) -> None:
-        """To CONNECTING: requests can be posted and go once the connection stands."""
+        """Move to CONNECTING: requests can be posted, and are sent when the connection is established."""
         connection = self.engine.connections[qpn]
         if connection.state not in (INIT, OPEN):
             raise ValueError(f"queue pair {qpn} was connected before")
         now = time.monotonic_ns()
         plane = int(remote["plane"])
-        theirs, mine = self.address(connection.peer, plane), self.address(self.host, plane)
+        peer_address, own_address = self.address(connection.peer, plane), self.address(self.host, plane)
         local = self.port
         if self.host > connection.peer:
             connection.expect(now)
@@ -142,11 +142,16 @@ class KernelDevice:
             sock = self._bound.pop(qpn)
             local = sock.getsockname()[1]
             connection.connecting(now, sock, Header(HELLO, int(remote["token"]), int(remote["qpn"]), 0, self.host))
-            number = sock.connect_ex((theirs, int(remote["port"])))
+            number = sock.connect_ex((peer_address, int(remote["port"])))
             if number not in (0, errno.EINPROGRESS):
                 connection.fail(now, f"cannot connect: {OSError(number, 'error').strerror} ({errno.errorcode.get(number, number)})")
         pack = socket.inet_pton
-        self.engine.known[qpn].expected = (pack(socket.AF_INET6, mine), local, pack(socket.AF_INET6, theirs), int(remote["port"]))
+        self.engine.observed[qpn].expected = (
+            pack(socket.AF_INET6, own_address),
+            local,
+            pack(socket.AF_INET6, peer_address),
+            int(remote["port"]),
+        )
 
     def post_recv(self, qpn: int, wr_id: int) -> None:
         """Offer one receive request for an immediate."""
@@ -175,17 +180,17 @@ class KernelDevice:
             due = min(due, max(now, self._look_at))
         wait = 0 if self.engine.completed() else min(max(due - time.monotonic_ns(), 0), MAX_WAIT)
         sources: list[Any] = [*reading, *self._listeners, *self._greetings, *(readers or [])]
-        ready, able, _ = select.select(sources, list(writing), [], wait / 1e9)
+        readable, writable, _ = select.select(sources, list(writing), [], wait / 1e9)
         self.wakeups += 1
         now = time.monotonic_ns()
-        if not ready and not able and wait and wait < MAX_WAIT:
+        if not readable and not writable and wait and wait < MAX_WAIT:
             self.lateness.add(now - due)
-        for sock in able:
+        for sock in writable:
             writing[sock].writable(now)
             self._check_congestion(now, writing[sock])
             writing[sock].flush(now)
-        others = []
-        for source in ready:
+        ready_readers = []
+        for source in readable:
             if source in reading:
                 reading[source].readable(now)
             elif source in self._greetings:
@@ -193,14 +198,14 @@ class KernelDevice:
             elif source in self._listeners:
                 self._accept(now, source)
             else:
-                others.append(source)
-        if now >= self._look_at or ready:
+                ready_readers.append(source)
+        if now >= self._look_at or readable:
             self._look_at = now + self._look_ns
             for connection in connections:
                 connection.look(now)
             for sock in [sock for sock, (_, _, end) in self._greetings.items() if now > end]:
                 self._turn_away(sock)
-        return others
+        return ready_readers
 
     def _accept(self, now: int, listener: socket.socket) -> None:
         while True:
@@ -215,7 +220,7 @@ class KernelDevice:
                 self._turn_away(sock)
 
     def _greet(self, now: int, sock: socket.socket) -> None:
-        """A stranger's first bytes; only the right ones for a queue pair that waits for this host make it a peer."""
+        """Read the first bytes of an accepted socket; only the right HELLO for a queue pair that waits for this host makes it a peer."""
         have, host, _ = self._greetings[sock]
         try:
             more = sock.recv(HEADER_BYTES - len(have))
@@ -230,17 +235,17 @@ class KernelDevice:
             hello = Header.unpack(have) if len(have) == HEADER_BYTES else None
         except FramingError:
             hello = None
-        wanted = self.engine.connections.get(hello.rkey) if hello is not None and hello.kind == HELLO else None
+        connection = self.engine.connections.get(hello.rkey) if hello is not None and hello.kind == HELLO else None
         if (
-            hello is None or wanted is None or wanted.token != hello.va or wanted.peer != host or wanted.peer != hello.imm
-            or self.host < wanted.peer or wanted.sock is not None or wanted.state not in (INIT, CONNECTING)
+            hello is None or connection is None or connection.token != hello.va or connection.peer != host or connection.peer != hello.imm
+            or self.host < connection.peer or connection.sock is not None or connection.state not in (INIT, CONNECTING)
         ):  # fmt: skip
             self._turn_away(sock)
             return
         del self._greetings[sock]
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        wanted.adopt(now, sock)
-        self._check_congestion(now, wanted)
+        connection.adopt(now, sock)
+        self._check_congestion(now, connection)
 
     def _turn_away(self, sock: socket.socket) -> None:
         del self._greetings[sock]
@@ -248,7 +253,7 @@ class KernelDevice:
         sock.close()
 
     def _check_congestion(self, now: int, connection: Connection) -> None:
-        """The hosts' routes choose the algorithm; results must not be another's."""
+        """The hosts' routes choose the algorithm; results must not come from another one."""
         if connection.sock is None or connection.state != OPEN:
             return
         has = connection.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0").decode()
@@ -262,7 +267,7 @@ class KernelDevice:
         raise ValueError(f"no clustermapper beside {self.kind}: its agents have no raw sockets")
 
     def stop_mapper(self) -> None:
-        """There is none."""
+        """Do nothing: there is no mapper."""
 
     def mapper_reports(self) -> list[dict[str, Any]]:
         return []

@@ -21,20 +21,20 @@ from topologies.addressing import ev_fields
 from topologies.clos import Fabric
 
 FRESH_NS = 5_000_000
-"""A look at the kernel's figures is good for so long: several figures of one bin come from one look [ours]."""
+"""A sample of the kernel's figures is valid for this time, so that the figures of one bin come from one sample [ours]."""
 
 
-class Known:
-    """What was seen of a queue pair's flows: of those that are over the last, of the others the latest."""
+class Observed:
+    """The figures of a queue pair's flows: the last ones of ended flows, the latest ones of the others."""
 
     def __init__(self) -> None:
-        self.seen: dict[Flow, TcpInfo] = {}
+        self.infos: dict[Flow, TcpInfo] = {}
         self.evs: dict[Flow, int] = {}
         self.alive: list[Flow] = []
-        self.expected: Flow | None = None  # of TCP, before the connection stands
+        self.expected: Flow | None = None  # for TCP, until the connection is established
 
     def total(self, field: str) -> int:
-        return sum(max(0, int(getattr(info, field))) for info in self.seen.values())
+        return sum(max(0, int(getattr(info, field))) for info in self.infos.values())
 
 
 class Endpoint:
@@ -48,10 +48,10 @@ class Endpoint:
         self.options = Options(kind, fabric, options)
         self.memory = Memory()
         self.connections: dict[int, Connection] = {}
-        self.known: dict[int, Known] = {}
-        self.made: list[Completion] = []
+        self.observed: dict[int, Observed] = {}
+        self.finished: list[Completion] = []
         self.strangers = 0
-        self._told: list[Event] = []
+        self._log: list[Event] = []
         self._routes: Routes | None = None
         self._ports: PortBytes | None = None
         self._bad_before = 0
@@ -70,62 +70,62 @@ class Endpoint:
             self._routes.close()
 
     def new(self, qpn: int, peer: int, token: int) -> Connection:
-        made = Connection(qpn, peer, token, self.memory, self.options.user_timeout_ns, self.made, self._told.append)
-        self.connections[qpn] = made
-        self.known[qpn] = Known()
-        return made
+        connection = Connection(qpn, peer, token, self.memory, self.options.user_timeout_ns, self.finished, self._log.append)
+        self.connections[qpn] = connection
+        self.observed[qpn] = Observed()
+        return connection
 
     # --- what the host process asks ---------------------------------------------------------------------------
 
     def completed(self) -> bool:
-        return bool(self.made)
+        return bool(self.finished)
 
     def completions(self) -> list[Completion]:
-        done = self.made[:]
-        self.made.clear()
-        return done
+        completions = self.finished[:]
+        self.finished.clear()
+        return completions
 
     def events(self) -> list[Event]:
         self._sample()
-        told, self._told[:] = self._told[:], []
-        return told
+        events, self._log[:] = self._log[:], []
+        return events
 
     def reroute(self, now: int, dead_links: list[str]) -> None:
         """The hosts' routes have changed (testbed/emulated/kernel_paths.py)."""
         if self._routes is not None:
             self._routes.forget()
-        self._told.append((now, "reroute", {"dead_links": list(dead_links)}))
+        self._log.append((now, "reroute", {"dead_links": list(dead_links)}))
 
     def deny(self, now: int, entries: list[str]) -> None:
-        """The kernel cannot leave paths out for us."""
+        """Do nothing: the kernel cannot avoid single paths."""
 
     def quiesce(self) -> None:
-        """The kernel gets no more bytes; those it has it sends."""
+        """Give the kernel no more bytes; it sends those that it has."""
         for connection in self.connections.values():
             connection.quiesced = True
 
     def hint(self, now: int, links: list[str]) -> None:
-        """Nor does it listen to hints."""
+        """Do nothing: the kernel does not use hints."""
 
     def counters(self) -> dict[str, int]:
-        """Messages and what TCP_INFO sums up. Frames are not counted here: the ports count them."""
+        """Counts of messages, and sums of TCP_INFO. Frames are not counted here: the ports count them."""
         self._sample()
-        made = {"connections": len(self.connections), "failed": 0, "rx_foreign": self.strangers}
+        counters = {"connections": len(self.connections), "failed": 0, "rx_foreign": self.strangers}
         for connection in self.connections.values():
-            made["failed"] += connection.state == ERROR
+            counters["failed"] += connection.state == ERROR
             for name, count in connection.counts.items():
-                made[name] = made.get(name, 0) + count
+                counters[name] = counters.get(name, 0) + count
         for name, field in (("retransmitted", "total_retrans"), ("rto", "total_rto"), ("tx_segments", "segs_out")):
-            made[name] = sum(known.total(field) for known in self.known.values())
-        made["rx_bad_icrc"] = bad_checksums() - self._bad_before  # by the name that frames refused for a checksum have everywhere
-        made["subflows"] = sum(len(known.seen) for known in self.known.values())
-        return made
+            counters[name] = sum(observed.total(field) for observed in self.observed.values())
+        counters["rx_bad_icrc"] = bad_checksums() - self._bad_before  # by the name that frames refused for a checksum have everywhere
+        counters["subflows"] = sum(len(observed.infos) for observed in self.observed.values())
+        return counters
 
     def goodput(self) -> tuple[list[int], list[int]]:
         """Payload bytes per plane since the start: (sent for the first time, placed).
 
-        A connection's bytes are its own, which plane carried them the kernel does not say: what is new since the last call is split over
-        the planes in proportion to what the NIC ports' byte counters grew by meanwhile, headers left out [ours].
+        The kernel counts a connection's bytes, but does not say which plane carried them: the bytes since the last call are split over the
+        planes in proportion to the growth of the NIC ports' byte counters, without headers [ours].
         """
         tx = sum(c.payload_sent() for c in self.connections.values()) - sum(self._tx)
         rx = sum(self.placed().values()) - sum(self._rx)
@@ -143,8 +143,8 @@ class Endpoint:
         """Bytes of segments' payload; of MPTCP the sum of the windows, and the fastest subflow's RTT."""
         self._sample()
         rows = []
-        for qpn, known in self.known.items():
-            alive = [known.seen[flow] for flow in known.alive]
+        for qpn, observed in self.observed.items():
+            alive = [observed.infos[flow] for flow in observed.alive]
             rows.append(
                 {
                     "qpn": qpn,
@@ -159,25 +159,25 @@ class Endpoint:
     def paths(self) -> list[dict[str, Any]]:
         """One row per queue pair, of MPTCP one per plane: the path of the flow there, by the kernel's routing table.
 
-        Looked up anew: whoever has just connected asks where data will go, and a connection may be younger than the last look.
+        Looked up anew: a caller that has just connected asks which path data will take, and a connection may be newer than the last sample.
         """
         self._sample(0)
         rows = []
-        for qpn, known in self.known.items():
+        for qpn, observed in self.observed.items():
             connection = self.connections[qpn]
             if self.kind == MPTCP:
                 for plane in range(self.fabric.planes):
-                    here = [flow for flow, value in known.evs.items() if ev_fields(value)[0] == plane]
-                    rows.append(self._row(connection, known, here, make_ev(plane, 0)))
-            elif known.evs:
-                rows.append(self._row(connection, known, list(known.evs), -1))
+                    flows = [flow for flow, value in observed.evs.items() if ev_fields(value)[0] == plane]
+                    rows.append(self._row(connection, observed, flows, make_ev(plane, 0)))
+            elif observed.evs:
+                rows.append(self._row(connection, observed, list(observed.evs), -1))
         return rows
 
-    def _row(self, connection: Connection, known: Known, flows: list[Flow], otherwise: int) -> dict[str, Any]:
-        value = known.evs[flows[-1]] if flows else otherwise
+    def _row(self, connection: Connection, observed: Observed, flows: list[Flow], otherwise: int) -> dict[str, Any]:
+        value = observed.evs[flows[-1]] if flows else otherwise
         plane, uplink = ev_fields(value)
-        infos = [known.seen[flow] for flow in flows if flow in known.seen]
-        active = any(flow in known.alive for flow in flows) or known.expected in flows
+        infos = [observed.infos[flow] for flow in flows if flow in observed.infos]
+        active = any(flow in observed.alive for flow in flows) or observed.expected in flows
         return {
             "peer": connection.peer, "qpn": connection.qpn, "qp_state": STATES[connection.state], "plane": plane, "uplink": uplink,
             "ev": value, "state": "GOOD", "dead": not active, "active": active, "data_tx": sum(info.data_segs_out for info in infos),
@@ -193,40 +193,40 @@ class Endpoint:
             return
         self._sampled_ns = now
         for qpn, connection in self.connections.items():
-            self._look(now, connection, self.known[qpn])
+            self._look(now, connection, self.observed[qpn])
 
-    def _look(self, now: int, connection: Connection, known: Known) -> None:
-        before = {field: known.total(field) for field in ("total_retrans", "total_rto", "retransmits")}
-        found: list[Flow] = []
+    def _look(self, now: int, connection: Connection, observed: Observed) -> None:
+        before = {field: observed.total(field) for field in ("total_retrans", "total_rto", "retransmits")}
+        flows: list[Flow] = []
         if connection.sock is not None and connection.state == OPEN:
             try:
                 for flow, info in ((_flow(s.local, s.remote), s.info) for s in subflows(connection.sock, self.kind == MPTCP)):
-                    found.append(flow)
-                    known.seen[flow] = info
+                    flows.append(flow)
+                    observed.infos[flow] = info
                 if self.kind == MPTCP and fell_back(connection.sock):
                     connection.fail(now, "MPTCP fell back to TCP: the peer's kernel, or net.mptcp.enabled, refuses it")
             except OSError:
-                found = []  # it is going; whoever reads from it is told
-            known.expected = None
+                flows = []  # the connection is ending; its reader gets the error
+            observed.expected = None
         if self._routes is not None:
-            for flow in [*found, *([known.expected] if known.expected else [])]:
+            for flow in [*flows, *([observed.expected] if observed.expected else [])]:
                 value = self._routes.ev(flow)
                 if value >= 0:
-                    known.evs[flow] = value
+                    observed.evs[flow] = value
         peer = {"peer": connection.peer, "qpn": connection.qpn}
         if self.kind == MPTCP and connection.state == OPEN:
-            for flow in sorted(set(found) ^ set(known.alive)):
-                plane = ev_fields(known.evs[flow])[0] if flow in known.evs else -1
-                self._told.append((now, "subflow", {**peer, "plane": plane, "phase": "begin" if flow in found else "end"}))
-        known.alive = found
-        retransmitted = known.total("total_retrans") - before["total_retrans"]
+            for flow in sorted(set(flows) ^ set(observed.alive)):
+                plane = ev_fields(observed.evs[flow])[0] if flow in observed.evs else -1
+                self._log.append((now, "subflow", {**peer, "plane": plane, "phase": "begin" if flow in flows else "end"}))
+        observed.alive = flows
+        retransmitted = observed.total("total_retrans") - before["total_retrans"]
         if retransmitted > 0:
-            self._told.append((now, "rtx", {**peer, "count": retransmitted}))
-        has_total = all(info.total_rto >= 0 for info in known.seen.values())
+            self._log.append((now, "rtx", {**peer, "count": retransmitted}))
+        has_total = all(info.total_rto >= 0 for info in observed.infos.values())
         field = "total_rto" if has_total else "retransmits"
-        fired = known.total(field) - before[field]
+        fired = observed.total(field) - before[field]
         if fired > 0:
-            self._told.append((now, "rto", {**peer, "count": fired}))
+            self._log.append((now, "rto", {**peer, "count": fired}))
 
 
 def _flow(local: tuple[bytes, int], remote: tuple[bytes, int]) -> Flow:

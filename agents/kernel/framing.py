@@ -22,7 +22,7 @@ RKEY_STEP = 0x9E3779B1
 
 
 class FramingError(ValueError):
-    """What came is not what a peer sends, or not where it may write. ``cause``: the counter that it belongs to."""
+    """The stream contains what no peer sends, or a WRITE to where none is allowed. ``cause``: the name of its counter."""
 
     def __init__(self, cause: str, text: str) -> None:
         super().__init__(text)
@@ -73,11 +73,11 @@ class Memory:
         return region
 
     def at(self, va: int, rkey: int, length: int) -> memoryview:
-        """The bytes that a WRITE means. Raises :class:`FramingError` unless all of them are in that region."""
-        found = self._regions.get(rkey)
-        if found is None:
+        """The memory that a WRITE addresses. Raises :class:`FramingError` unless all of them are in that region."""
+        entry = self._regions.get(rkey)
+        if entry is None:
             raise FramingError("rx_refused_access", f"no region has the key {rkey:#x}")
-        region, memory = found
+        region, memory = entry
         start = va - region.va
         if start < 0 or start + length > region.length:
             raise FramingError("rx_refused_access", f"{length} bytes at {va:#x} are not within {region.length} at {region.va:#x}")
@@ -85,7 +85,8 @@ class Memory:
 
 
 class Inbound:
-    """Puts a stream where its headers say. Give :meth:`buffers` to a receive call, and the number of bytes to :meth:`took`."""
+    """Places the payload of a stream where its headers say. Give :meth:`buffers` to a receive call, and the number of bytes to
+    :meth:`took`."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
@@ -98,7 +99,7 @@ class Inbound:
         """Payload bytes so far."""
 
     def buffers(self) -> list[memoryview]:
-        """Where the next bytes belong; with the rest of a payload the next header, which spares a call."""
+        """The buffers for the next bytes: the rest of a payload and the next header together, which saves a call."""
         return [self._rest, self._header] if self._message is not None and self._rest else [self._header[self._have :]]
 
     def took(self, count: int) -> list[Header]:
@@ -106,15 +107,15 @@ class Inbound:
 
         Raises :class:`FramingError` when a header is refused: nothing was placed for it.
         """
-        done: list[Header] = []
+        complete: list[Header] = []
         if self._message is not None:
             part = min(count, len(self._rest))
             self._rest = self._rest[part:]
             self.placed += part
             count -= part
             if self._rest:
-                return done
-            done.append(self._message)
+                return complete
+            complete.append(self._message)
             self._message = None
         self._have += count
         if self._have == HEADER_BYTES:
@@ -126,5 +127,5 @@ class Inbound:
             else:
                 if message.kind == WRITE:
                     self._memory.at(message.va, message.rkey, 0)
-                done.append(message)
-        return done
+                complete.append(message)
+        return complete

@@ -66,18 +66,18 @@ def read_info(data: bytes) -> TcpInfo:
 
 
 def subflows(sock: socket.socket, mptcp: bool) -> list[Subflow]:
-    """Those that stand; one for TCP. Raises OSError, also for a TCP connection that is over."""
+    """The established subflows; one for TCP. Raises OSError, also for a TCP connection that is over."""
     if not mptcp:
         local, remote = sock.getsockname(), sock.getpeername()
         info = read_info(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES))
         return [Subflow(_pair(local), _pair(remote), info)]
-    infos = _each(sock, MPTCP_TCPINFO, _INFO_BYTES)
-    made = []
-    for raw, addrs in zip(infos, _each(sock, MPTCP_SUBFLOW_ADDRS, _ADDRS_BYTES), strict=False):  # one may end between the calls
+    infos = _subflow_entries(sock, MPTCP_TCPINFO, _INFO_BYTES)
+    result = []
+    for raw, addrs in zip(infos, _subflow_entries(sock, MPTCP_SUBFLOW_ADDRS, _ADDRS_BYTES), strict=False):  # one may end between the calls
         info = read_info(raw)
-        if info.state == ESTABLISHED:  # not an attempt, nor what is left of one
-            made.append(Subflow(_sockaddr(addrs[:128]), _sockaddr(addrs[128:]), info))
-    return made
+        if info.state == ESTABLISHED:  # not a connection attempt or its remains
+            result.append(Subflow(_sockaddr(addrs[:128]), _sockaddr(addrs[128:]), info))
+    return result
 
 
 def fell_back(sock: socket.socket) -> bool:
@@ -86,7 +86,7 @@ def fell_back(sock: socket.socket) -> bool:
     return bool(struct.unpack_from("=I", data, 8)[0] & MPTCP_INFO_FLAG_FALLBACK)
 
 
-def _each(sock: socket.socket, option: int, size: int) -> list[bytes]:
+def _subflow_entries(sock: socket.socket, option: int, size: int) -> list[bytes]:
     """An array that the kernel fills, one entry per subflow. The buffer says its own layout, which socket.getsockopt cannot."""
     head = _DATA.pack(_DATA.size, 0, 0, size)
     buffer = ctypes.create_string_buffer(head, _DATA.size + MAX_SUBFLOWS * size)

@@ -19,7 +19,7 @@ MPTCP_ENABLED = Path("/proc/sys/net/mptcp/enabled")
 
 
 def congestion_controls() -> tuple[str, ...]:
-    """What this kernel has by now, modules not loaded left out; () where it does not say."""
+    """The congestion controls that this kernel has loaded; () where the kernel does not list them."""
     try:
         return tuple(AVAILABLE.read_text(encoding="ascii").split())
     except OSError:

@@ -1,4 +1,4 @@
-"""How much each NIC port carried, by the kernel's own counters, in bytes of TCP payload: what a frame's headers are is known."""
+"""The traffic of each NIC port by the kernel's own counters, in bytes of TCP payload: the length of a frame's headers is known."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class PortBytes:
 
     def _read(self) -> list[tuple[int, int]]:
         """(received, sent) bytes of each, headers left out."""
-        found = {}
+        counts = {}
         for line in self._file.read_text(encoding="ascii").splitlines()[2:]:
-            name, _, rest = line.partition(":")
-            n = [int(word) for word in rest.split()]
-            found[name.strip()] = (max(0, n[0] - HEADERS * n[1]), max(0, n[8] - HEADERS * n[9]))
-        missing = [port for port in self._ports if port not in found]
+            name, _, fields = line.partition(":")
+            n = [int(word) for word in fields.split()]
+            counts[name.strip()] = (max(0, n[0] - HEADERS * n[1]), max(0, n[8] - HEADERS * n[9]))
+        missing = [port for port in self._ports if port not in counts]
         if missing:
             raise ValueError(f"no interface {missing[0]} in this network namespace")
-        return [found[port] for port in self._ports]
+        return [counts[port] for port in self._ports]
 
     def growth(self) -> tuple[list[int], list[int]]:
         """(sent, received) per port since the last call."""

@@ -1,6 +1,6 @@
-"""Which path the kernel's hash gives a flow: asked of its routing table, as `ip route get ... sport ... dport` does. Needs no root.
+"""The path to which the kernel's hash maps a flow: a query of its routing table, as `ip route get ... sport ... dport`. Needs no root.
 
-The one place where a host learns what the network (here: its own kernel's next hops) chose for it.
+Only here does a host learn which path the network (here: its own kernel's next hops) chose.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Routes:
         self._socket.send(request(flow, self._number))
         try:
             answer = self._receive()
-            while answer.serial < self._number:  # what an earlier question gave up waiting for
+            while answer.serial < self._number:  # the late answer to an earlier request
                 answer = self._receive()
         except TimeoutError:
             return -1

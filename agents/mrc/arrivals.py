@@ -1,6 +1,6 @@
 """What arrives at an endpoint: checked, counted, handed to its QP. Sans-IO; used by the endpoint only.
 
-Nothing is believed before the iCRC fits, and a QP believes only its own peer. Everything refused is counted under its own name:
+Nothing is used before the iCRC is verified, and a QP accepts only frames of its own peer. Everything refused is counted under its own name:
 no frame raises, and no byte of memory is touched by one that failed a check.
 """
 
@@ -41,7 +41,7 @@ class Arrivals:
         self.qps = qps
         self.out = out
         self.neighbours = neighbours
-        self.told: Neighbour | None = None  # whose ports changed, by the frame just read
+        self.changed_peer: Neighbour | None = None  # the peer whose ports changed, according to the frame just read
         self.packet = WritePacket()
         self.shift = config.ts_shift
         a = inner_address(host)
@@ -71,7 +71,7 @@ class Arrivals:
         self.payload_rx = [0] * fabric.planes
 
     def counters(self) -> dict[str, int]:
-        """What arrived, and why some of it was refused."""
+        """Counts of what arrived, and of what was refused, by reason."""
         return {
             "rx_packets": self.rx_packets, "data_rx": self.data_rx, "sacks_rx": self.sacks_rx, "acks_rx": self.acks_rx,
             "nacks_rx": self.nacks_rx, "probes_rx": self.probes_rx, "marked_rx": self.marked_rx, "trimmed_rx": self.trimmed_rx,
@@ -82,7 +82,7 @@ class Arrivals:
         }  # fmt: skip
 
     def frame(self, now: int, port: int, buffer: Any, start: int, length: int) -> QueuePair | None:
-        """A frame; the QP it concerned, if that may owe something now or has failed."""
+        """Handle a frame; returns its QP, if that may have something to send now or has failed."""
         self.rx_packets += 1
         if length < _SHORTEST:
             self.bad_length += 1
@@ -100,8 +100,8 @@ class Arrivals:
         if shigh != self.net_high or smid != self.net_mid or slow != self.net_low or not 0 < src <= self.hosts:
             self.foreign += 1
             return None
-        cut = word >> 22 & 0x3F
-        trimmed = cut == dscp.TRIMMED or cut == dscp.TRIMMED_LASTHOP
+        klass = word >> 22 & 0x3F
+        trimmed = klass == dscp.TRIMMED or klass == dscp.TRIMMED_LASTHOP
         if olen != length - 54 or ulen != ilen or (ilen != olen - 40 and not (trimmed and ilen > olen - 40)):
             self.bad_length += 1
             return None
@@ -113,15 +113,15 @@ class Arrivals:
         qp = self.qps.get(qpn)
         if qp is None or qp.peer != src - 1 or qp.state < RTS:
             if qpn == wire.ENDPOINT_QPN:
-                there = ev if ev >> 16 == port else -1
-                self._endpoint_operation(now, buffer, start, length, -1 if trimmed else op, src - 1, there, pword)
+                valid_ev = ev if ev >> 16 == port else -1
+                self._endpoint_operation(now, buffer, start, length, -1 if trimmed else op, src - 1, valid_ev, pword)
             else:
                 self.bad_qp += 1
             return None
         if qp.state == ERROR:
             self.unexpected += 1
-            if op != wire.NACK and now - qp.told_unexpected > self.config.base_rtt:
-                qp.told_unexpected = now
+            if op != wire.NACK and now - qp.unexpected_nack_ns > self.config.base_rtt:
+                qp.unexpected_nack_ns = now
                 qp.nacks.append((wire.UNEXP_EVENT, pword & headers.PSN_MASK, ev, 0))
                 return qp
             return None
@@ -143,7 +143,7 @@ class Arrivals:
             p.imm = -1
             p.rqmsn, p.msn, p.ts, _, p.va, p.rkey, p.dmalen = wire.S_WRITE_EXT.unpack_from(buffer, start + wire.AFTER_BTH)
             if trimmed:
-                return self._trimmed(now, qp, p, cut == dscp.TRIMMED_LASTHOP)
+                return self._trimmed(now, qp, p, klass == dscp.TRIMMED_LASTHOP)
             return self._write(now, qp, p, buffer, start, length - (flags >> 4 & 3))
         if op not in wire.EXT_LENGTH or (trimmed and op != wire.PROBE):
             self.bad_opcode += 1
@@ -190,18 +190,18 @@ class Arrivals:
             self.neighbours.receiving(now, qp)
         if p.marked:
             self.marked_rx += 1
-        what = d.data(now, p, buffer, at, payload)
-        if what == NEW:
+        outcome = d.data(now, p, buffer, at, payload)
+        if outcome == NEW:
             self.data_rx += 1
             self.payload_rx[p.ev >> 16] += payload
             qp.placed += payload
-        elif what == DUPLICATE:
+        elif outcome == DUPLICATE:
             self.duplicate += 1
-        elif what == BEYOND:
+        elif outcome == BEYOND:
             self.beyond += 1
             if len(qp.nacks) < _MAX_OWED:
                 qp.nacks.append((wire.PSN_OOR_WINDOW, p.psn, p.ev, p.ts))
-        elif what == REFUSED:
+        elif outcome == REFUSED:
             self.refused += 1
         return qp
 
@@ -230,9 +230,9 @@ class Arrivals:
         m = w >> 5 & 3
         sample = -1
         if w >> 1 & 1:
-            known = qp.probes.pop(offset & 0xFFFF, None)  # an answer may take several SACKs and counts once
-            if known is not None:
-                path, seq, at = known
+            probe = qp.probes.pop(offset & 0xFFFF, None)  # an answer may take several SACKs and counts once
+            if probe is not None:
+                path, seq, at = probe
                 qp.health.answered(now, path.plane, at)
                 r.probe_answered(now, path, seq, at, r.rtt.as_full(rtt, PROBE_BYTES, r.full) if m == wire.M_NONE else -1)
         else:
@@ -252,9 +252,9 @@ class Arrivals:
         return qp
 
     def _endpoint_operation(self, now: int, buffer: Any, start: int, length: int, op: int, src: int, ev: int, pword: int) -> None:
-        """A request or response of another endpoint; sets ``told`` if its ports changed.
+        """A request or response of another endpoint; sets ``changed_peer`` if its ports changed.
 
-        ``op`` -1: a frame that a switch cut; ``ev`` -1: one that came by another plane than it names.
+        ``op`` -1: a frame that a switch trimmed; ``ev`` -1: a frame that came by another plane than its EV names.
         """
         if op not in (wire.ENDPOINT_REQUEST, wire.ENDPOINT_RESPONSE):
             self.bad_opcode += 1
@@ -266,7 +266,7 @@ class Arrivals:
         if length != wire.AFTER_BTH + wire.EXT_LENGTH[op] + headers.ICRC:
             self.bad_length += 1
             return
-        if ev not in peer.known:
+        if ev not in peer.ev_set:
             self.bad_ev += 1
             return
         number = pword & 0xFFFF
@@ -275,9 +275,9 @@ class Arrivals:
             return
         word, mask, stamp, _ = wire.S_ERTH.unpack_from(buffer, start + wire.AFTER_BTH)
         if word & 3 != number >> 15:
-            self.unsupported += 1  # an operation that nobody defined, or one under the other's kind of id
+            self.unsupported += 1  # an undefined operation, or an id of the other kind of operation
         elif self.neighbours.request(now, peer, ev, number, word & 3, mask, stamp):
-            self.told = peer
+            self.changed_peer = peer
 
     def _ack(self, now: int, qp: QueuePair, syndrome: int, psn: int) -> QueuePair | None:
         if syndrome == wire.SYNDROME_OK:
@@ -287,7 +287,7 @@ class Arrivals:
         if syndrome in _STATUS:
             self.acks_rx += 1
             if not qp.requester.may_end_at(psn):
-                return None  # not the peer's word: it would know how far it is
+                return None  # not from the peer: it would know how far it is
             qp.requester.on_ack(now, psn)  # what was complete before the failure is complete
             qp.cause = _STATUS[syndrome]
             return qp

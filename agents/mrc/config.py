@@ -1,4 +1,4 @@
-"""What an MRC endpoint is told: the fabric's figures and the knobs, one frozen value.
+"""The configuration of an MRC endpoint, one frozen value: the fabric's figures and the knobs.
 
 Times are nanoseconds, sizes bytes. Real MRC's time constants belong to 100 Gb/s ports; here everything that is a time is
 derived from the fabric's own base RTT or multiplied by its time scale (docs/time.md).

@@ -1,7 +1,7 @@
 """What leaves an endpoint, and when: control first, then probes, then data, QPs taking turns. Sans-IO; used by the endpoint only.
 
 Ports are paced here at line rate: a port is free when its last packet has left, give or take ``lookahead`` packets against timer
-slack. Otherwise a whole window would sit in the host's own queue and look like congestion in the network.
+slack. Without pacing a whole window would wait in the host's own queue and look like congestion in the network.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Departures:
         self.payload_tx = [0] * planes
 
     def next(self, now: int, qps: list[QueuePair]) -> int:
-        """Build the next frame that may go; returns its port, or -1 and ``wait`` says until when nothing may."""
+        """Build the next frame that may leave; returns its port, or -1 and sets ``wait`` to the time until which nothing may leave."""
         self.payload = None
         if self.neighbours.queue:
             ev = self._endpoint_operation(now)
@@ -126,7 +126,7 @@ class Departures:
         return ev
 
     def _probe(self, now: int, qp: QueuePair) -> int:
-        """A Reliability Probe on the path that has waited for one longest, in the data class."""
+        """Build a Reliability Probe, in the data class, on the path that has waited longest for one."""
         path = qp.to_probe.pop(0)
         while not self.port_up[path.plane]:
             if not qp.to_probe:
@@ -156,7 +156,7 @@ class Departures:
         return o.ev
 
     def _reverse(self, qp: QueuePair) -> int:
-        """The reverse EV whose turn it is, on a plane whose ports are up; another of its plane if our own data was lost on it."""
+        """The next reverse EV in rotation, on a plane whose ports are up; another EV of its plane if our own data was lost on it."""
         paths = qp.requester.paths
         fallback = -1
         for _ in range(len(self.port_up)):
@@ -176,7 +176,7 @@ class Departures:
         return next((ev for ev in qp.responder.reverse.evs if self.port_up[ev >> 16]), qp.responder.reverse.evs[0])
 
     def _control(self, now: int, qp: QueuePair) -> int:
-        """The next control packet that a QP owes; its EV, or -1 when it owes none."""
+        """Build the next control packet that a QP has to send; returns its EV, or -1 for none."""
         d = qp.responder
         if d.nak:
             syndrome = d.nak
@@ -191,8 +191,8 @@ class Departures:
             base = max(qp.answer_bases.pop(0), d.expected)  # the edge may have moved since the list was made
             if not qp.answer_bases:
                 qp.answers.pop(0)
-            held = now - at >> self.framer.shift
-            return self._sack(now, qp, ev, base, Echo(pid, True, ev, ts + held, wire.M_SKIP_ONCE if marked else wire.M_NONE, False))
+            delay = now - at >> self.framer.shift
+            return self._sack(now, qp, ev, base, Echo(pid, True, ev, ts + delay, wire.M_SKIP_ONCE if marked else wire.M_NONE, False))
         if qp.nacks:
             reason, psn, ev, ts = qp.nacks.pop(0)
             psn &= headers.PSN_MASK
@@ -205,7 +205,7 @@ class Departures:
             echo = d.echo(now, self.framer.shift)
             back = self._reverse(qp)
             self._sack(now, qp, back, d.bitmap_base(), echo)
-            d.told()
+            d.sack_built()
             return back
         if d.ack_due:
             d.ack_due = False
@@ -236,7 +236,7 @@ class Departures:
         return back
 
     def counters(self) -> dict[str, int]:
-        """What left, by kind."""
+        """Counts of what was sent, by kind."""
         return {
             "tx_packets": self.tx_packets, "tx_refused": self.tx_refused, "sacks_tx": self.sacks_tx, "acks_tx": self.acks_tx,
             "nacks_tx": self.nacks_tx, "probes_tx": self.probes_tx,

@@ -90,8 +90,8 @@ class Endpoint:
             raise ValueError(f"h{self.host} cannot have a queue pair with host number {peer}")
         qpn = FIRST_QPN + len(self.qps)
         psn = self.rng.getrandbits(24)
-        known = list(path_evs(self.fabric, self.host, peer))
-        every = [e for e in known if evs <= 0 or ev_fields(e)[1] < evs]
+        values = list(path_evs(self.fabric, self.host, peer))
+        every = [e for e in values if evs <= 0 or ev_fields(e)[1] < evs]
         paths = PathSet(self.config, peer, every, [ev_fields(e)[0] for e in every], self.rng, self.log, qpn)
         health = PlaneHealth(self.config, peer, paths, self.rng, self.log)
         local = self.fabric.t0_of(self.host) == self.fabric.t0_of(peer)
@@ -105,7 +105,7 @@ class Endpoint:
         qp = QueuePair(qpn, peer, psn, self.routes[peer], health, requester, responder, self.log)
         self.qps[qpn] = qp
         self.order.append(qp)
-        self.neighbours.add(qp, known)
+        self.neighbours.add(qp, values)
         return {"host": self.host, "qpn": qpn, "psn": psn, "mpr": self.config.mpr}
 
     def connect_qp(self, now: int, qpn: int, remote: dict[str, Any]) -> None:
@@ -119,7 +119,7 @@ class Endpoint:
         qp.responder.start(remote["psn"], first)
         qp.requester.start(now, qp.first_psn, remote["mpr"])
         peer = self.neighbours.peers[qp.peer]
-        self._ports_changed(now, peer)  # what is known of ports and paths holds for it, too
+        self._ports_changed(now, peer)  # the known state of ports and paths applies to it, too
         self._apply_denials(now, qp)
         qp.to(now, RTS, "connected")
         self.neighbours.connected(now, peer)
@@ -149,22 +149,22 @@ class Endpoint:
 
     def completions(self) -> list[Completion]:
         """Finished requests since the last call, receives first in PSN order."""
-        made = self.finished
+        completions = self.finished
         self.finished = []
         for qp in self.order:
             if qp.responder.completions:
-                made.extend(qp.responder.take())
+                completions.extend(qp.responder.take())
             if qp.requester.queue.completions:
-                made.extend(qp.requester.queue.take())
-        return made
+                completions.extend(qp.requester.queue.take())
+        return completions
 
     # --- frames ----------------------------------------------------------------------------------------------
 
     def receive(self, now: int, port: int, buffer: Any, start: int, length: int) -> None:
         """A frame arrived on NIC port ``port``; may scribble on the buffer, never raises."""
         qp = self.arrivals.frame(now, port, buffer, start, length)
-        if self.arrivals.told is not None:
-            peer, self.arrivals.told = self.arrivals.told, None
+        if self.arrivals.changed_peer is not None:
+            peer, self.arrivals.changed_peer = self.arrivals.changed_peer, None
             self._ports_changed(now, peer)
         if qp is not None:
             if qp.cause >= 0 and qp.state != ERROR:
@@ -189,7 +189,7 @@ class Endpoint:
         return port
 
     def sent(self, now: int, port: int, ok: bool) -> None:
-        """What became of the frame; refused ones count as sent and lost and are never retried by themselves."""
+        """Report whether the kernel took the frame; refused frames count as sent and lost, and are not retried as such."""
         if not ok:
             self.out.tx_refused += 1
 
@@ -218,7 +218,7 @@ class Endpoint:
                         self._fail(now, qp, RETRY_EXCEEDED)
                         continue
                     if r.sent.una >= r.sent.next:
-                        self._tail_probe(now, qp)  # only a D1 is missing: there is no packet to send again
+                        self._tail_probe(now, qp)  # only an ACK is missing: there is no packet to send again
             if r.doubts.at <= now:
                 r.settle_doubts(now)
             if r.paths.next_probe <= now:
@@ -255,7 +255,7 @@ class Endpoint:
         r.timers.probed()
 
     def deadline(self) -> int:
-        """When to call again at the latest, ns."""
+        """The latest time for the next call, ns."""
         if self.quiesced:
             return min(self.out.wait, *(qp.responder.flush_at for qp in self.order)) if self.order else self.out.wait
         at = min(self.out.wait, self.neighbours.next_at)
@@ -266,7 +266,7 @@ class Endpoint:
         return at
 
     def quiesce(self) -> None:
-        """From now on no data, no probe, and nothing again by a timer: what comes is still answered."""
+        """From now on send no data and no probe, and retransmit nothing by timer; what arrives is still answered."""
         self.quiesced = True
         self.senders = []
         for qp in self.order:
@@ -275,7 +275,7 @@ class Endpoint:
     # --- the world -------------------------------------------------------------------------------------------
 
     def port_state(self, now: int, port: int, up: bool) -> None:
-        """A local NIC port changed: its EVs leave use or return, and what was in flight on it goes again at once."""
+        """A local NIC port changed: its EVs leave use or return, and packets in flight on it are sent again at once."""
         self.neighbours.local_port(now, port, up)
         for peer in self.neighbours.peers.values():
             self._ports_changed(now, peer)
@@ -294,7 +294,8 @@ class Endpoint:
         """MRC's paths are static; nothing to do."""
 
     def deny(self, now: int, entries: list[str]) -> None:
-        """An operator's or controller's word: EVs that an entry forbids are DENIED until it goes, then prove themselves before use."""
+        """Apply the denylist of an operator or controller: EVs that an entry forbids are DENIED until it is removed, then must be proved
+        before use."""
         self.denials = entries
         for qp in self.order:
             self._apply_denials(now, qp)
@@ -315,7 +316,8 @@ class Endpoint:
         return [path for path in qp.requester.paths.all if path.ev in over]
 
     def hint(self, now: int, links: list[str]) -> None:
-        """Links newly known to be down: what is in flight over them goes again, their EVs are given up and probed back [ours]."""
+        """Links are newly known to be down: packets in flight over them are sent again, their EVs are given up and return by probes
+        [ours]."""
         before, self.hinted = self.hinted, frozenset(links)
         for qp in self.order:
             r = qp.requester
@@ -342,9 +344,9 @@ class Endpoint:
 
     def events(self) -> list[Event]:
         """Events since the last call."""
-        made = self.log[:]
+        events = self.log[:]
         self.log.clear()
-        return made
+        return events
 
     def goodput(self) -> tuple[list[int], list[int]]:
         """Payload bytes per plane since the start: (sent for the first time, placed)."""
@@ -355,7 +357,7 @@ class Endpoint:
         return {q.qpn: q.placed for q in self.order}
 
     def windows(self) -> list[dict[str, Any]]:
-        """What each QP may have and has in flight, bytes, and its smoothed RTT."""
+        """The window and the bytes in flight of each QP, and its smoothed RTT."""
         return [
             {"qpn": q.qpn, "peer": q.peer, "cwnd": q.requester.congestion.cwnd, "in_flight": q.requester.sent.in_flight,
              "srtt_ns": q.requester.rtt.srtt}
@@ -364,22 +366,22 @@ class Endpoint:
 
     def counters(self) -> dict[str, int]:
         """Cumulative counters by name; tx_packets and rx_packets count every frame once."""
-        made = self.arrivals.counters()
-        made.update(self.out.counters())
-        made.update(self.neighbours.counters())
-        made["data_tx"] = sum(q.requester.data_tx for q in self.order)
-        made["retransmitted"] = sum(q.requester.retransmitted for q in self.order)
+        counters = self.arrivals.counters()
+        counters.update(self.out.counters())
+        counters.update(self.neighbours.counters())
+        counters["data_tx"] = sum(q.requester.data_tx for q in self.order)
+        counters["retransmitted"] = sum(q.requester.retransmitted for q in self.order)
         for k, name in enumerate(("order", "time", "rto", "port", "count")):
-            made[f"lost_by_{name}"] = sum(q.requester.lost_by[k] for q in self.order)
+            counters[f"lost_by_{name}"] = sum(q.requester.lost_by[k] for q in self.order)
         for name in ("trims", "trims_last_hop", "acquitted"):
-            made[name] = sum(getattr(q.requester, name) for q in self.order)
-        made["spurious"] = sum(q.requester.spurious for q in self.order)
-        made["bad_sacks"] = sum(q.requester.bad_sacks for q in self.order)
-        made["in_flight_bytes"] = sum(q.requester.sent.in_flight for q in self.order)
+            counters[name] = sum(getattr(q.requester, name) for q in self.order)
+        counters["spurious"] = sum(q.requester.spurious for q in self.order)
+        counters["bad_sacks"] = sum(q.requester.bad_sacks for q in self.order)
+        counters["in_flight_bytes"] = sum(q.requester.sent.in_flight for q in self.order)
         rtts = [q.requester.rtt for q in self.order if q.requester.rtt.samples]
-        made["min_rtt_ns"] = min((r.min_rtt for r in rtts), default=0)
-        made["srtt_ns"] = sum(r.srtt for r in rtts) // len(rtts) if rtts else 0
-        return made
+        counters["min_rtt_ns"] = min((r.min_rtt for r in rtts), default=0)
+        counters["srtt_ns"] = sum(r.srtt for r in rtts) // len(rtts) if rtts else 0
+        return counters
 
     def paths(self) -> list[dict[str, Any]]:
         """One row per QP and EV, with its plane's state."""

@@ -16,7 +16,7 @@ from topologies.addressing import inner_address, path_address
 from topologies.clos import Fabric
 
 MOST_HEADS: Final = 4096
-"""Heads kept per peer; one is of a path, a class and a length, and messages may end in packets of any length [ours]."""
+"""Heads kept per peer: there is one per path, class and length, and messages may end in packets of any length [ours]."""
 
 
 class Route:
@@ -37,10 +37,10 @@ class Route:
         if len(self.heads) >= MOST_HEADS:
             self.heads.clear()
             self.sums.clear()
-        made = headers.head((me, outer), (me, you), ev, klass, ecn, after_udp)
-        self.heads[key] = made
-        self.sums[key] = headers.icrc_of_head(made)
-        return made
+        head = headers.head((me, outer), (me, you), ev, klass, ecn, after_udp)
+        self.heads[key] = head
+        self.sums[key] = headers.icrc_of_head(head)
+        return head
 
 
 class Framer:

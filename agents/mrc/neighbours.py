@@ -56,22 +56,22 @@ class Neighbour:
         self.peer = peer
         self.route = route
         self.evs: list[list[int]] = [[e for e in evs if e >> 16 == p] for p in range(planes)]
-        self.known = frozenset(evs)
+        self.ev_set = frozenset(evs)
         self.qps: list[QueuePair] = []
-        # What it told us.
+        # What the peer has told us.
         self.mask = ALL_PORTS
-        self.heard = 0  # serial of that
-        # What we tell it.
+        self.mask_serial = 0  # of the update that said so
+        # What we tell the peer.
         self.serial = 0
         self.pending = False
         self.tries = 0
         self.gap = 0
-        self.tell_at = NEVER
+        self.update_at = NEVER
         # EV Probes.
         self.probe_at = NEVER
         self.number = 0
         self.probes: dict[int, tuple[int, int]] = {}  # request id -> (EV, sent ns)
-        self.owed = 0  # operations queued for it
+        self.queued = 0  # operations queued for it
 
 
 class Neighbours:
@@ -103,14 +103,14 @@ class Neighbours:
         return peer
 
     def connected(self, now: int, peer: Neighbour) -> None:
-        """A queue pair with it came up: it has to know of ports that are down."""
+        """A queue pair with the peer came up: the peer must learn which ports are down."""
         if not all(self.port_up) and peer.serial == 0:
             self._announce(now, peer)
 
     # --- our ports -------------------------------------------------------------------------------------------
 
     def local_port(self, now: int, port: int, up: bool) -> None:
-        """A local port changed: every peer is to hear of it."""
+        """A local port changed: every peer must be told."""
         if self.port_up[port] == up:
             return
         self.port_up[port] = up
@@ -124,7 +124,7 @@ class Neighbours:
         peer.pending = True
         peer.tries = 0
         peer.gap = self.config.base_rtt
-        peer.tell_at = now
+        peer.update_at = now
         self.next_at = min(self.next_at, now)
 
     def _tell(self, now: int, peer: Neighbour) -> None:
@@ -136,18 +136,18 @@ class Neighbours:
         peer.tries += 1
         if peer.tries > FAST_TRIES:
             peer.gap = min(2 * peer.gap, 1024 * self.config.base_rtt)
-        peer.tell_at = now + peer.gap
+        peer.update_at = now + peer.gap
 
     @staticmethod
     def _connected(peer: Neighbour) -> list[QueuePair]:
         return [qp for qp in peer.qps if qp.state == RTS]
 
     def _mask(self) -> int:
-        """Our ports that are up. An EV Probe carries it, too, and nobody acts on that: it has no serial."""
+        """Our ports that are up. An EV Probe carries it, too, but nobody acts on it there: it has no serial."""
         return sum(1 << p for p in range(self.planes) if self.port_up[p])
 
     def _any_ev(self, peer: Neighbour, plane: int) -> int:
-        """Drawn at random among what the first queue pair holds for good, else among all."""
+        """An EV drawn at random among those that are GOOD for the first queue pair, otherwise among all."""
         paths = peer.qps[0].requester.paths
         lap = paths.active[plane]
         if lap:
@@ -178,7 +178,7 @@ class Neighbours:
             return
         peer.probe_at = now + self.config.base_rtt
         if any(qp.requester.last_ns > limit for qp in peer.qps):
-            return  # its own data tells
+            return  # its own data shows which EVs work
         planes = [p for p in range(self.planes) if self.port_up[p] and peer.mask >> p & 1]
         if not planes:
             return
@@ -192,32 +192,32 @@ class Neighbours:
     # --- frames ----------------------------------------------------------------------------------------------
 
     def _queue(self, peer: Neighbour, operation: Operation) -> None:
-        if peer.owed >= MOST_OWED:
+        if peer.queued >= MOST_OWED:
             self.too_many += 1
             return
-        peer.owed += 1
+        peer.queued += 1
         self.queue.append((peer, operation))
 
     def take(self) -> Operation | None:
-        """The next one that can leave; those whose local port went down meanwhile are dropped."""
+        """The next operation that can leave; those whose local port has gone down meanwhile are dropped."""
         while self.queue:
             peer, operation = self.queue.popleft()
-            peer.owed -= 1
+            peer.queued -= 1
             if self.port_up[operation.ev >> 16]:
                 return operation
         return None
 
     def request(self, now: int, peer: Neighbour, ev: int, number: int, op: int, mask: int, stamp: int) -> bool:
-        """One arrived, to be answered on its plane; True if it is news of the peer's ports, which ``peer.mask`` then has."""
+        """A request arrived and must be answered on its plane; True if it changed the state of the peer's ports, ``peer.mask``."""
         self._queue(peer, Operation(peer.route, ev, False, number, op, 0, stamp, now))
         if number & EV_PROBE:
             self.ev_probes_rx += 1
             return False
         self.updates_rx += 1
-        ahead = (number - peer.heard & SERIALS ^ 0x4000) - 0x4000
+        ahead = (number - peer.mask_serial & SERIALS ^ 0x4000) - 0x4000
         if ahead <= 0:
             return False
-        peer.heard = number
+        peer.mask_serial = number
         if mask == peer.mask:
             return False
         peer.mask = mask
@@ -225,31 +225,31 @@ class Neighbours:
         return True
 
     def response(self, peer: Neighbour, now: int, number: int) -> None:
-        """The answer to one of ours; what answers nothing is counted."""
+        """A response to one of our requests arrived; a response to no request is counted."""
         if number & EV_PROBE:
-            known = peer.probes.pop(number, None)
-            if known is not None:
+            probe = peer.probes.pop(number, None)
+            if probe is not None:
                 self.responses_rx += 1
                 for qp in self._connected(peer):
-                    if known[0] in qp.requester.paths.by_ev:  # else this queue pair is kept to fewer paths
-                        qp.responder.reverse.confirmed(now, known[0])
+                    if probe[0] in qp.requester.paths.by_ev:  # otherwise this queue pair may use fewer paths
+                        qp.responder.reverse.confirmed(now, probe[0])
                 return
         elif peer.pending and number == peer.serial:
             self.responses_rx += 1
             peer.pending = False
-            peer.tell_at = NEVER
+            peer.update_at = NEVER
             return
-        self.stale += 1  # also every second copy's answer
+        self.stale += 1  # includes the answers to further copies
 
     def timer(self, now: int) -> None:
         """Do what is due."""
         self.next_at = NEVER
         for peer in self.peers.values():
-            if peer.tell_at <= now:
+            if peer.update_at <= now:
                 self._tell(now, peer)
             if peer.probe_at <= now:
                 self._probe(now, peer)
-            self.next_at = min(self.next_at, peer.tell_at, peer.probe_at)
+            self.next_at = min(self.next_at, peer.update_at, peer.probe_at)
 
     def counters(self) -> dict[str, int]:
         """``endpoint_operations_rx`` counts every request and response; updates told count once per try, whatever the number of copies."""

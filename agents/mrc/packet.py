@@ -1,10 +1,10 @@
-"""Records of what a packet says, between those who read or write the wire and those who act on it. No behaviour."""
+"""Records of a packet's contents, between the modules that read or write the wire and those that act on it. No behaviour."""
 
 from __future__ import annotations
 
 
 class WritePacket:
-    """One WRITE packet. Endpoints reuse one for all packets: whoever fills it in sets every field."""
+    """One WRITE packet. Endpoints reuse one for all packets: the code that fills it in sets every field."""
 
     def __init__(self) -> None:
         self.op = 0

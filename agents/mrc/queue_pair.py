@@ -44,7 +44,7 @@ class QueuePair:
         self.probes: dict[int, tuple[Path, int, int]] = {}  # Reliability Probes out: id -> (path, seq, sent ns)
         self.next_probe_id = 1
         self.to_probe: list[Path] = []  # now
-        self.told_unexpected = LONG_AGO
+        self.unexpected_nack_ns = LONG_AGO
         self.watched = False  # the neighbours see to EV Probes while it receives
 
     def to(self, now: int, state: int, cause: str) -> None:

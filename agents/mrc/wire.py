@@ -66,7 +66,8 @@ M_ALWAYS_SKIP: Final = 2
 F_ACKREQ: Final = 1 << 31
 F_RTX: Final = 1 << 29
 F_TS: Final = 1 << 28
-"""A TSETH follows: of WRITEs alone. What has its timestamp in a header of its own (SACK, NACK, probe, endpoint operations) has it clear."""
+"""A TSETH follows: of WRITEs alone. Packets that carry their timestamp in another header (SACK, NACK, probe, endpoint operations) have it
+clear."""
 PKEY: Final = 0xFFFF
 """Default partition [ours]."""
 FTYPE: Final = 1

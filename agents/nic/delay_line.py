@@ -1,8 +1,8 @@
-"""When each frame that reached a host may be handed to its engine: what the emulated cables lack. Sans-IO.
+"""Decides when each frame that reached a host may be handed to its engine: the delay that the emulated cables lack. Sans-IO.
 
 Used by :mod:`agents.nic.receive_ring`. A shaped veth lets a frame go whole when its turn *begins* and carries it at once, so a frame is
-here too early by its time on the wire of every link and by the propagation delay. Both are made up for once, at the end of its path; the
-transport sees nothing of it. A trimmed frame was whole on the links before the switch that cut it, and took as long there. Each port is
+here too early by its time on the wire of every link and by the propagation delay. Both are added once, at the end of its path; the
+transport does not notice this. A trimmed frame was whole on the links before the switch that cut it, and took as long there. Each port is
 three FIFOs: control does not wait for data that takes longer on the wire, nor for headers that were data, and none changes its order.
 """
 
@@ -78,13 +78,13 @@ class DelayLine:
         last link: a port that was idle lets some go closer than they fit on a wire.
         """
         due = arrival + self.transit(length, hop_limit)
-        which = self.fifo_of[klass]
-        if which == CUT_FIFO:
+        lane = self.fifo_of[klass]
+        if lane == CUT_FIFO:
             due += self.before_cut(missing, klass, hop_limit)
-        k = FIFOS * port + which
-        whole = self.ends[k] + length * 8_000_000_000 // self.nic_rate
-        if due < whole:
-            due = whole
+        k = FIFOS * port + lane
+        earliest = self.ends[k] + length * 8_000_000_000 // self.nic_rate
+        if due < earliest:
+            due = earliest
         self.ends[k] = due
         fifo = self.fifos[k]
         if not fifo:

@@ -36,7 +36,7 @@ BATCH = 64
 """Most frames received or sent before the other direction gets its turn."""
 MAX_WAIT = 1_000_000_000
 TRANSPORTS = ("mrc", "roce")
-"""Those with an engine of ours; the kernel's are in agents/kernel."""
+"""The transports with an engine of ours; the kernel's are in agents/kernel."""
 
 
 def make_engine(transport: str, fabric: Fabric, host: int, options: dict[str, Any], seed: int) -> Engine:
@@ -48,7 +48,7 @@ def make_engine(transport: str, fabric: Fabric, host: int, options: dict[str, An
 
 
 def check_options(transport: str, fabric: Fabric, options: dict[str, Any]) -> None:
-    """Whether a transport would take them there. Raises ValueError as :func:`make_engine`; opens nothing."""
+    """Check that a transport accepts these options on this fabric. Raises ValueError as :func:`make_engine`; opens nothing."""
     if transport in KINDS:
         KernelOptions(transport, fabric, options)
     else:
@@ -62,14 +62,15 @@ _IN_SUMS = (
 
 
 class _Sorter:
-    """Probes to the mapper, all else to the engine. The socket's filter let nothing through but tunnelled UDP to one of two ports."""
+    """Passes probes to the mapper, and all other frames to the engine. The socket's filter let nothing through but tunnelled UDP to one of
+    two ports."""
 
     def __init__(self, engine: Engine, mapper: Any) -> None:
         self.engine = engine
         self.mapper = mapper
 
     def receive(self, now: int, port: int, buffer: Any, start: int, length: int) -> None:
-        """A frame arrived; both judge it themselves."""
+        """Pass on a frame; mapper and engine check it themselves."""
         if length >= UDP + 8 and buffer[start + UDP + 2] << 8 | buffer[start + UDP + 3] == PROBE_PORT:
             self.mapper.receive(now, port, buffer, start, length)
         else:
@@ -77,7 +78,7 @@ class _Sorter:
 
 
 class Nic:
-    """A host's engine, and a mapper beside it, on ports that somebody else works: verbs, counters, events.
+    """A host's engine, and a mapper beside it, on ports that other code drives: verbs, counters, events.
 
     ``io`` says which ports are up, which frames wait and what it dropped (agents.nic.packet_io.PacketIO, or a simulated host's); ``clock``
     gives monotonic ns.
@@ -100,7 +101,7 @@ class Nic:
 
     @property
     def taker(self) -> Any:
-        """Whose :meth:`receive` takes what arrives."""
+        """The object whose :meth:`receive` gets arriving frames."""
         return self.engine if self._sorter is None else self._sorter
 
     def port_state(self, now: int, port: int, up: bool) -> None:
@@ -147,13 +148,13 @@ class Nic:
         mapper.start(now)
 
     def stop_mapper(self) -> None:
-        """Send no more probes; what was found stays. Without one nothing happens."""
+        """Stop the probes; the findings stay. Without a mapper nothing happens."""
         if self.mapper is not None:
             self.mapper.stop()
 
     def mapper_reports(self) -> list[dict[str, Any]]:
-        """Its counts, one report a bucket, since the last call."""
-        return [] if self.mapper is None else list(self.mapper.told())
+        """The mapper's counts since the last call, one report per bucket."""
+        return [] if self.mapper is None else list(self.mapper.take_reports())
 
     # What is told of it.
 
@@ -166,26 +167,26 @@ class Nic:
         return {**self.lateness.figures(), "wakeups": self.wakeups}
 
     def housekeeping(self) -> None:
-        """A few times a second: the receive ring's drops, which the kernel forgets once it has told them."""
+        """Called a few times a second: reads the receive ring's drops, which the kernel resets when it reports them."""
         self.io.drops()
 
     def events(self) -> list[Event]:
         """What happened since the last call, for the log: the engine's, and the mapper's verdicts."""
-        made = self.engine.events()
-        return made if self.mapper is None else made + list(self.mapper.events())
+        events = self.engine.events()
+        return events if self.mapper is None else events + list(self.mapper.events())
 
     def counters(self) -> dict[str, int]:
         """The engine's counters, the receive ring's, and the mapper's, whose frames are in the sums of all frames too."""
         waiting = self.io.waiting()
-        made = {
+        counters = {
             **self.engine.counters(), "rx_waiting": waiting, "rx_ring_drops": self.io.drops(), "rx_not_a_port": self.io.ring.not_ours,
         }  # fmt: skip
         if self.mapper is not None:
             own: dict[str, int] = self.mapper.counters()
-            made.update(own)
+            counters.update(own)
             for total, part in _IN_SUMS:
-                made[total] = made.get(total, 0) + own[part]
-        return made
+                counters[total] = counters.get(total, 0) + own[part]
+        return counters
 
     def close(self) -> None:
         """Close the ports."""
@@ -218,8 +219,8 @@ class Device(Nic):
         engine = self.engine
         io = self.io
         now = time.monotonic_ns()
-        got = io.receive(self.taker, now, BATCH)
-        if got:
+        received = io.receive(self.taker, now, BATCH)
+        if received:
             self.lateness.add(now - io.ring.first_due)
         engine.timer(now)
         sent = io.send(engine, now, BATCH)
@@ -237,24 +238,24 @@ class Device(Nic):
             # comes after the last look is not due before `next_look`. A wake-up per due frame, then, and none per arrival.
             sources = self._without_ring
             wake = min(wake, io.ring.next_look())
-        if got == BATCH or sent == BATCH or engine.completed():
-            wait = 0  # what completed may be what somebody waits for who then posts the next: it does not wait for the next frame to come
+        if received == BATCH or sent == BATCH or engine.completed():
+            wait = 0  # a completion may let its user post the next request: do not wait for the next frame
         else:
             wait = min(max(wake - time.monotonic_ns(), 0), MAX_WAIT)
         # select: microseconds of resolution, where poll and epoll round up to a millisecond.
-        ready, _, _ = select.select(sources + (readers or []), [], [], wait / 1e9)
+        readable, _, _ = select.select(sources + (readers or []), [], [], wait / 1e9)
         self.wakeups += 1
-        if not ready and wait and wake == due and due != NEVER:
+        if not readable and wait and wake == due and due != NEVER:
             self.lateness.add(time.monotonic_ns() - due)
-        if io.links in ready:
+        if io.links in readable:
             now = time.monotonic_ns()
             for port, up in io.port_changes():
                 self.port_state(now, port, up)
-        return [r for r in ready if r is not io.receiver and r is not io.links]
+        return [r for r in readable if r is not io.receiver and r is not io.links]
 
 
 def make_device(fabric: Fabric, host: int, transport: str, options: dict[str, Any], seed: int) -> Device | KernelDevice:
-    """The :class:`Device` of a transport, or the :class:`agents.kernel.device.KernelDevice`, which has the same face."""
+    """The :class:`Device` of a transport, or the :class:`agents.kernel.device.KernelDevice`, which has the same interface."""
     if transport in KINDS:
         return KernelDevice(fabric, host, transport, options, seed)
     return Device(fabric, host, transport, options, seed)

@@ -116,27 +116,27 @@ class PacketIO:
 
     def port_states(self) -> list[bool]:
         """Whether each port is up and has its carrier now; later changes come from :meth:`port_changes`."""
-        made = []
+        states = []
         with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as s:
             for name in self.ports:
                 (flags,) = struct.unpack_from("=16xH", fcntl.ioctl(s, SIOCGIFFLAGS, struct.pack("=16s24x", name.encode())))
-                made.append(flags & rtnetlink.IFF_UP != 0 and flags & IFF_RUNNING != 0)
-        return made
+                states.append(flags & rtnetlink.IFF_UP != 0 and flags & IFF_RUNNING != 0)
+        return states
 
     def port_changes(self) -> list[tuple[int, bool]]:
         """(port, up) for every change the kernel told since the last call, in order."""
-        made: list[tuple[int, bool]] = []
+        changes: list[tuple[int, bool]] = []
         while True:
             try:
                 data = self.links.recv(65536)
             except OSError:
-                return made
+                return changes
             for message in rtnetlink.messages(data):
                 if message.kind == rtnetlink.RTM_NEWLINK:
                     state = rtnetlink.link_state(message.body)
                     port = self.port_of.get(state.ifindex)
                     if port is not None:
-                        made.append((port, state.carries))
+                        changes.append((port, state.carries))
 
     def waiting(self) -> int:
         """Frames that reached this host and are not due yet, those among them that nobody has looked at."""

@@ -55,7 +55,7 @@ class ReceiveRing:
         offset = self.offsets[at]
         behind = mono - real
         while words[offset >> 2] & _NEW:
-            _, length, kept, mac, _, seconds, fraction, ifindex = _HEADER.unpack_from(view, offset)
+            _, length, captured, mac, _, seconds, fraction, ifindex = _HEADER.unpack_from(view, offset)
             port = self.port_of.get(ifindex, -1)
             if port >= 0:
                 arrival = seconds * 1_000_000_000 + fraction + behind
@@ -70,7 +70,7 @@ class ReceiveRing:
                     missing = (view[begin + INNER_LENGTH] << 8 | view[begin + INNER_LENGTH + 1]) + UNCOUNTED - length
                 self.line.put(at, arrival, port, klass, view[begin + _HOP_LIMIT], length, missing)
                 self.starts[at] = begin
-                self.lengths[at] = kept
+                self.lengths[at] = captured
                 self.ports[at] = port
                 self.held += 1
                 words[offset >> 2] = _HELD

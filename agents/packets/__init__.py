@@ -1,4 +1,4 @@
-"""What MRC and RoCE share, and neither owns.
+"""What MRC and RoCE share.
 
 DSCPs, the headers before the BTH, the invariant CRC, PSN arithmetic, registered memory. No state of a transport.
 """

@@ -46,7 +46,7 @@ def psn_delta(psn: int, reference: int) -> int:
 
 
 def s24(value: int) -> int:
-    """A 24-bit difference as a signed number."""
+    """Convert a 24-bit difference to a signed number."""
     return ((value + 0x800000) & PSN_MASK) - 0x800000
 
 

@@ -23,7 +23,7 @@ RTM_GETROUTE: Final = 26
 RTM_NEWQDISC: Final = 36
 RTM_GETQDISC: Final = 38
 RTMGRP_LINK: Final = 1
-"""Multicast group that hears of changed interfaces."""
+"""Multicast group of interface changes."""
 IFF_UP: Final = 0x1
 IFF_LOWER_UP: Final = 0x10000
 IFLA_OPERSTATE: Final = 16
@@ -42,7 +42,7 @@ class Message(NamedTuple):
 
 
 class LinkState(NamedTuple):
-    """What the kernel says of an interface."""
+    """The state of an interface, as the kernel reports it."""
 
     ifindex: int
     flags: int
@@ -60,7 +60,7 @@ def request(kind: int, flags: int, serial: int, body: bytes) -> bytes:
 
 
 def messages(data: bytes) -> list[Message]:
-    """What one read of a netlink socket gave; a message that is cut short ends the list."""
+    """The messages in one read of a netlink socket; a truncated message ends the list."""
     out = []
     at = 0
     while at + _HEADER <= len(data):

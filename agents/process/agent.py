@@ -1,4 +1,5 @@
-"""What a host does, whoever moves its packets and its words: collectives and flows over one device, their log, and what it answers.
+"""What a host does, independent of how its packets and messages are carried: collectives and flows over one device, their log, and its
+answers.
 
 The host process (agents.process.host) runs one over sockets, a simulated host (testbed.simulated.hosts) one in virtual time. No socket,
 file or clock of its own.
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from agents.collectives.base import Collective
-from agents.collectives.flows import Flow, Flows, parse, wanted
+from agents.collectives.flows import Flow, Flows, bundles_for, parse
 from agents.collectives.group import MOST_KEPT, CollectiveError, Group
 from agents.collectives.registry import FLOWS, find
 from agents.process.flow_log import FlowLog
@@ -24,11 +25,11 @@ BIN_RTTS = 2
 
 
 _NOT_ARGUMENTS = (ValueError, LookupError, TypeError, AttributeError, OverflowError, MemoryError)
-"""What arguments of a wrong kind or size show as: an answer, not the end of the process."""
+"""The exceptions that wrong arguments raise: they become an answer, and do not end the process."""
 
 
 class Agent:
-    """``device`` is an agents.nic.device.Device or the like; ``log`` takes a line, ``notify`` what nobody asked for; ``clock`` gives ns."""
+    """``device`` is an agents.nic.device.Device or the like; ``log`` takes a line, ``notify`` a notification; ``clock`` gives ns."""
 
     def __init__(
         self,
@@ -59,16 +60,16 @@ class Agent:
         self.last_rx = [0] * fabric.planes
         self.denied: list[str] = []
         self.cut_off: list[int] = []  # hosts that the job sends to, and that the denylist leaves no path to
-        self.reports = False  # whether the mapper's counts go to whoever steers us
+        self.reports = False  # whether the mapper's counts are sent as notifications
 
     # --- log -------------------------------------------------------------------------------------------------
 
     def write(self, t: int, kind: str, fields: dict[str, Any]) -> None:
-        """One line of the log."""
+        """Write one line to the log."""
         self.log(json.dumps({"t": t, "kind": kind, "host": self.number, **fields}, separators=(",", ":")).encode() + b"\n")
 
     def record(self, now: int) -> None:
-        """Move what happened to the log."""
+        """Write new events to the log."""
         for t, kind, fields in self.device.events():
             self.write(t, kind, fields)
         if now >= self.bin_end:
@@ -95,7 +96,7 @@ class Agent:
     # --- what it answers -------------------------------------------------------------------------------------
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Do what was asked: ``{"id", "ok": ...}``, or ``{"id", "error": "one line"}``."""
+        """Perform a request; returns ``{"id", "ok": ...}``, or ``{"id", "error": "one line"}``."""
         op = str(request.pop("op", ""))
         number = request.pop("id", 0)
         handler = getattr(self, f"op_{op}", None)
@@ -109,17 +110,17 @@ class Agent:
     def op_setup(
         self, collective: str, ranks: list[int], rank: int, qps: int = 1, slices: int = 4, flows: list[dict[str, Any]] | None = None
     ) -> dict[str, Any]:
-        """Make the queue pairs that a collective or the flows need, or take those that stand: then ``connected`` is true."""
+        """Make the queue pairs that a collective or the flows need, or use existing ones: then ``connected`` is true."""
         if self.job is not None:
             raise CollectiveError("a collective is running")
         self.slices = slices
         if collective == FLOWS:
             self.flows = parse(flows, len(ranks))
-            needed = wanted(self.flows, rank)
+            needed = bundles_for(self.flows, rank)
         else:
             needed = find(collective).wanted(len(ranks), rank)
         self._end_flow_log()
-        self.accounted = dict(self.device.engine.placed())  # what comes from now on is the next flows', even before they are started here
+        self.accounted = dict(self.device.engine.placed())  # bytes from now on belong to the next flows, even before these are started here
         before = self.groups[-1] if self.groups else None
         self.groups = [g for g in self.groups if g.connected]
         group = next((g for g in self.groups if g.is_for(ranks, rank, needed, qps)), None)
@@ -142,8 +143,8 @@ class Agent:
     def op_prepare(
         self, collective: str, message_bytes: int, dtype: str = "int32", steps: int = 1, warmup: int = 0, seed: int = 0
     ) -> None:  # fmt: skip
-        """Draw inputs and expected results for the :meth:`op_start` that follows with the same arguments: hundreds of milliseconds in which
-        this agent answers nobody. Whoever steers several agents has all of them do it before any begins.
+        """Draw inputs and expected results for the :meth:`op_start` that follows with the same arguments: this takes hundreds of
+        milliseconds, during which this agent answers nobody. A runner of several agents lets all of them prepare before any begins.
         """
         if not self.groups or self.job is not None:
             raise CollectiveError("prepare comes after setup and connect, before start")
@@ -154,8 +155,10 @@ class Agent:
         self, collective: str, message_bytes: int, seed: int = 0, flows: list[dict[str, Any]] | None = None, outstanding: int = 4,
         at: int | None = None, **more: Any,
     ) -> None:  # fmt: skip
-        """Begin; results come as notifications. ``flows`` (other ones than those set up), ``outstanding`` (messages of each at once) and
-        ``at`` (monotonic ns, now without) are for flows only, ``more`` (see :meth:`_collective`) for collectives only.
+        """Start a collective or flows; results come as notifications.
+
+        Only flows take ``flows`` (other ones than those set up), ``outstanding`` (messages of each at once) and ``at`` (monotonic ns; None:
+        now). Only collectives take ``more``: see :meth:`_collective`.
         """
         if not self.groups or not self.groups[-1].connected:
             raise CollectiveError("setup and connect come before start")
@@ -179,14 +182,18 @@ class Agent:
         job.completed(pending)
 
     def _collective(self, name: str, message_bytes: int, seed: int, dtype: str = "int32", steps: int = 1, warmup: int = 0) -> Collective:
-        """The one that was prepared, if it is the same."""
-        ready, self.prepared = self.prepared, None
-        if ready is not None and ready[0] == (name, message_bytes, dtype, steps, warmup, seed) and ready[1].group is self.groups[-1]:
-            return ready[1]
+        """The prepared collective, if it has these arguments; otherwise a new one."""
+        prepared, self.prepared = self.prepared, None
+        if (
+            prepared is not None
+            and prepared[0] == (name, message_bytes, dtype, steps, warmup, seed)
+            and prepared[1].group is self.groups[-1]
+        ):
+            return prepared[1]
         return find(name)(self.groups[-1], self.slices, message_bytes, dtype, steps, warmup, seed)
 
     def op_abort(self) -> None:
-        """Forget the collective and all queue pairs; the next set-up makes new ones, the old ones run dry."""
+        """Forget the collective and all queue pairs; the next set-up makes new ones, and the old ones finish what is in flight."""
         self.job = None
         self.prepared = None
         self._end_flow_log()
@@ -194,7 +201,7 @@ class Agent:
         self.pending = []
 
     def _end_flow_log(self) -> None:
-        """What the last flows did in the bin that is not over yet belongs to the log, too."""
+        """Log the last flows' figures of the current bin, too."""
         if self.flow_log is not None:
             self.flow_log.bin(self.bin_end - self.bin_ns, self.bin_ns)
             self.accounted = dict(self.device.engine.placed())
@@ -227,7 +234,7 @@ class Agent:
         self._report()
 
     def op_mapper(self) -> dict[str, Any]:
-        """What the probes found so far; empty if none were sent."""
+        """The findings of the probes so far; empty if none were sent."""
         return {} if self.device.mapper is None else dict(self.device.mapper.table())
 
     def op_deny(self, entries: list[str]) -> int:
@@ -241,7 +248,7 @@ class Agent:
         return now
 
     def _look_for_cut_off(self) -> None:
-        """Tell whoever steers us when the denylist has left the job without any path to a peer, and when it gives one back."""
+        """Notify the runner when the denylist leaves the job without any path to a peer, and when a path is allowed again."""
         if self.job is None or not (self.denied or self.cut_off):
             return
         group = self.job.group
@@ -257,7 +264,7 @@ class Agent:
         return self.denied
 
     def op_hint(self, links: list[str]) -> int:
-        """The complete list of links that somebody else knows to be down; monotonic ns at which the engine knew."""
+        """The complete list of links that the controller knows to be down; returns the monotonic ns at which the engine got it."""
         links = [self.fabric.link(link).name for link in links]
         now = self.clock()
         self.device.engine.hint(now, links)
@@ -272,31 +279,31 @@ class Agent:
     # --- as time goes by -------------------------------------------------------------------------------------
 
     def advance(self) -> None:
-        """Give the collective what completed; tell what it did."""
+        """Give the collective its completions; log and notify what it did."""
         self._report()
-        made = self.device.engine.completions()
-        if made:
-            made = self.groups[-1].take(made) if self.groups else []
+        completions = self.device.engine.completions()
+        if completions:
+            completions = self.groups[-1].take(completions) if self.groups else []
         job = self.job
         if job is None:
-            self.pending += made[: MOST_KEPT - len(self.pending)]  # a peer began before us
+            self.pending += completions[: MOST_KEPT - len(self.pending)]  # a peer has begun earlier
             return
-        if made:
-            job.completed(made)
+        if completions:
+            job.completed(completions)
         job.idle()
         for t, kind, fields in job.logged:
             self.write(t, kind, fields)
         job.logged.clear()
-        for note in job.told:
+        for note in job.notes:
             self.notify(note)
-        job.told.clear()
+        job.notes.clear()
         if job.warm:
             job.warm = False
-            self.device.forget_lag()  # what start-up cost is not the run's
+            self.device.forget_lag()  # lateness of the start-up does not belong to the run
         if job.failure is not None:
-            said = {"rank": job.group.rank, **job.failure}
-            self.write(self.clock(), "failed", said)
-            self.notify({"event": "failed", **said})
+            failure = {"rank": job.group.rank, **job.failure}
+            self.write(self.clock(), "failed", failure)
+            self.notify({"event": "failed", **failure})
             self.job = None
         elif job.finished:
             self.notify(job.done())
@@ -304,7 +311,7 @@ class Agent:
             self.job = None
 
     def _report(self) -> None:
-        """Pass on what the mapper counted."""
+        """Pass on the mapper's counts."""
         if self.reports:
             for note in self.device.mapper_reports():
                 self.notify(note)
@@ -315,7 +322,7 @@ class Agent:
         return due if self.job is None else min(due, self.job.deadline())
 
     def write_final_log(self, cpu_ns: int) -> None:
-        """Everything measured goes to the log. ``cpu_ns``: what its process took, 0 where there is none."""
+        """Write all measurements to the log. ``cpu_ns``: CPU time of its process, 0 without a process."""
         now = self.clock()
         self.record(self.bin_end)  # the bin that is not over yet, under its own time
         self.write(now, "counters", self.device.counters())

@@ -1,6 +1,6 @@
 """The control channel of a host process: JSON lines over a Unix socket that only its owner can open.
 
-The server half runs in the agent, the client half wherever agents are steered from. A request is ``{"id", "op", ...}``, its answer
+The server half runs in the agent, the client half in the program that steers agents. A request is ``{"id", "op", ...}``, its answer
 ``{"id", "ok": ...}`` or ``{"id", "error": "one line"}``; lines without an id are notifications, ``{"event": ...}``. Several clients may be
 connected at once: the runner or the prompt, and the controller.
 """
@@ -18,11 +18,11 @@ from typing import Any
 import msgspec
 
 MAX_CLIENTS = 8
-"""Whoever steers, a controller, and people who look; more are turned away [ours]."""
+"""A runner or prompt, a controller, and some spare ones; more clients are rejected [ours]."""
 
 
 MAX_LINE = 1 << 26
-"""Bytes of a line; whoever sends more without an end is hung up on [ours]."""
+"""Bytes of a line; a client that sends a longer one is disconnected [ours]."""
 _CREDENTIALS = struct.Struct("iII")  # pid, uid, gid: struct ucred
 
 
@@ -53,21 +53,21 @@ class Lines:
                 self.closed = True
                 break
             self.incoming += data
-        made: list[dict[str, Any]] = []
+        messages: list[dict[str, Any]] = []
         while (end := self.incoming.find(b"\n")) >= 0:
             line = bytes(self.incoming[:end])
             del self.incoming[: end + 1]
             try:
-                made.append(msgspec.json.decode(line, type=dict[str, Any]))
+                messages.append(msgspec.json.decode(line, type=dict[str, Any]))
             except (msgspec.DecodeError, UnicodeDecodeError):
-                self.closed = True  # whoever this is does not speak our language
+                self.closed = True  # this client does not speak our protocol
                 break
         if len(self.incoming) > MAX_LINE:
             self.closed = True
-        return made
+        return messages
 
     def write(self, message: dict[str, Any]) -> None:
-        """Send a line; the far side reads promptly, so a short wait for room is enough."""
+        """Send a line; the peer reads promptly, so a short wait for room is enough."""
         data = memoryview(msgspec.json.encode(message) + b"\n")
         end = time.monotonic() + 5.0
         while data and not self.closed:
@@ -82,7 +82,7 @@ class Lines:
 
 
 def peer_uid(sock: socket.socket) -> int:
-    """User of the process at the other end as it connected, by the kernel's word."""
+    """User of the process at the other end when it connected, as the kernel reports it."""
     _, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     return int(uid)
 
@@ -90,10 +90,11 @@ def peer_uid(sock: socket.socket) -> int:
 class AgentServer:
     """Listens at ``path`` (mode 0600, made before root is dropped). Every client gets the answers to its own requests.
 
-    For its owner, whoever made it, and root: the folder must be closed to others, and the kernel is asked who connects. Raises OSError.
+    It serves its owner (the user who made it) and root: the folder must be closed to others, and the kernel is asked who connects. Raises
+    OSError.
 
-    Notifications go to the oldest client that has not said ``"quiet": true`` with a request: that is whoever steers the collective; a
-    controller, which only brings news, is quiet.
+    Notifications go to the oldest client that has not said ``"quiet": true`` with a request: that client steers the collective; a
+    controller, which only sends lists, is quiet.
     """
 
     def __init__(self, path: str) -> None:
@@ -119,14 +120,14 @@ class AgentServer:
         return self.sockets
 
     def requests(self) -> list[tuple[Lines, dict[str, Any]]]:
-        """Requests that have arrived, each with who asked; accepts clients, and forgets those that hung up."""
+        """Requests that have arrived, each with its client; accepts new clients, and forgets those that hung up."""
         self._accept()
-        made: list[tuple[Lines, dict[str, Any]]] = []
+        requests: list[tuple[Lines, dict[str, Any]]] = []
         for client in self.clients:
             for request in client.read():
                 if request.pop("quiet", False):
                     self.quiet.add(client)
-                made.append((client, request))
+                requests.append((client, request))
         if any(client.closed for client in self.clients):
             for client in self.clients:
                 if client.closed:
@@ -134,7 +135,7 @@ class AgentServer:
                     self.quiet.discard(client)
             self.clients = [client for client in self.clients if not client.closed]
             self.sockets = [self.listener, *(client.sock for client in self.clients)]
-        return made
+        return requests
 
     def _accept(self) -> None:
         while True:
@@ -153,19 +154,19 @@ class AgentServer:
             self.sockets = [*self.sockets, sock]
 
     def answer(self, client: Lines, message: dict[str, Any]) -> None:
-        """The answer to a request of this client's, if it is still there."""
+        """Send the answer to a request of this client, if it is still connected."""
         if not client.closed:
             client.write(message)
 
     def notify(self, message: dict[str, Any]) -> None:
-        """What nobody asked for."""
+        """Send a notification."""
         for client in self.clients:
             if client not in self.quiet and not client.closed:
                 client.write(message)
                 return
 
     def close(self) -> None:
-        """Close the sockets. Quiet clients are told that this is how it should be; whoever steers has asked for it."""
+        """Close the sockets. Quiet clients are told that this is intended; the client that steers has asked for it."""
         for client in self.quiet:
             if not client.closed:
                 client.write({"event": "bye"})
@@ -230,10 +231,10 @@ class AgentClient:
             select.select([self.lines.sock], [], [], left)
 
     def notifications(self) -> list[dict[str, Any]]:
-        """What the agent said unasked since the last call."""
-        made = self.waiting + [m for m in self.lines.read() if "id" not in m]
+        """The agent's notifications since the last call."""
+        notes = self.waiting + [m for m in self.lines.read() if "id" not in m]
         self.waiting = []
-        return made
+        return notes
 
     def close(self) -> None:
         """Hang up."""

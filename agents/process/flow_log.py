@@ -1,4 +1,4 @@
-"""What a host writes down of its flows once per goodput bin: bytes that arrived, packets per EV, windows (docs/results.md).
+"""What a host logs of its flows once per goodput bin: bytes that arrived, packets per EV, windows (docs/results.md).
 
 All from the engine's cumulative figures, so a bin that came late loses nothing. Used by the host process alone.
 """
@@ -41,7 +41,7 @@ class FlowLog:
 
         The k-th row of a queue pair is the same path each time, or the one path of a queue pair that was re-routed meanwhile.
         """
-        made: dict[int, dict[int, int]] = {}
+        counts: dict[int, dict[int, int]] = {}
         rows: dict[int, int] = {}
         for row in self.engine.paths() if self.senders else ():
             qpn = row["qpn"]
@@ -52,12 +52,12 @@ class FlowLog:
             new = total - self.sent.get((qpn, k), 0)
             if new:
                 self.sent[qpn, k] = total
-                by_ev = made.setdefault(row["peer"], {})
+                by_ev = counts.setdefault(row["peer"], {})
                 by_ev[row["ev"]] = by_ev.get(row["ev"], 0) + new
-        return made
+        return counts
 
     def bin(self, t: int, bin_ns: int) -> None:
-        """The bin that began at ``t`` is over."""
+        """Log the bin that began at ``t`` and is over now."""
         placed = self._placed()
         for receiver, now, before in zip(self.job.receivers, placed, self.placed, strict=True):
             if now != before:

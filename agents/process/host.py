@@ -40,7 +40,7 @@ class Host(Agent):
         fabric = Fabric.from_dict(config["fabric"])
         self.file = open(config["log"], "ab", buffering=1 << 16)
         device = make_device(fabric, config["host"], config["transport"], config.get("options", {}), config.get("seed", 0))
-        # Whatever is imported on first use must be in before root is dropped: the clone may lie in a home that only root may read.
+        # Modules imported on first use must be imported before root is dropped: the clone may be in a home that only root may read.
         zeros = np.zeros(4, np.float32)
         StepData(zeros, zeros, 1).wrong(0, zeros)
         collectives()
@@ -49,21 +49,21 @@ class Host(Agent):
         self.housekeeping_at = LONG_AGO
 
     def serve(self) -> None:
-        """Answer what was asked."""
+        """Answer requests."""
         for client, request in self.server.requests():
             self.server.answer(client, self.answer(request))
 
     def op_hello(self) -> dict[str, Any]:
-        """Who is there."""
+        """Identify the host."""
         module = sys.modules[type(self.device.engine).__module__]
         return {"host": self.name, "pid": os.getpid(), "uid": os.geteuid(), "compiled": not str(module.__file__).endswith(".py")}
 
     def loop(self) -> None:
-        """Until told to stop."""
+        """Run until told to stop."""
         while self.running:
             now = time.monotonic_ns()
-            ready = self.device.turn(self.wake_at(now), self.server.readers())
-            if ready:
+            readers = self.device.turn(self.wake_at(now), self.server.readers())
+            if readers:
                 self.serve()
             self.advance()
             now = time.monotonic_ns()
@@ -75,7 +75,7 @@ class Host(Agent):
                 self.file.flush()
 
     def close(self) -> None:
-        """Everything measured goes to the log."""
+        """Write all measurements to the log."""
         self.write_final_log(time.process_time_ns())
         self.file.close()
         self.server.close()
@@ -90,7 +90,7 @@ def main() -> int:
     os.closerange(3, 1024)  # mnexec leaves the namespaces that it entered open
     libc = ctypes.CDLL(None, use_errno=True)
     parent = os.getppid()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever steers us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program that steers us
     try:
         with open(args.config, encoding="utf-8") as file:
             config = json.load(file)

@@ -7,4 +7,4 @@ from typing import Final
 NOTE: Final = (
     "RoCE runs without PFC, which veth links cannot emulate: where a lossless fabric would pause its senders, a full buffer here drops."
 )
-"""One line that belongs beside every result of this baseline."""
+"""One line to print beside every result of this baseline."""

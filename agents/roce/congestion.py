@@ -1,7 +1,7 @@
 """How much a queue pair may have in the network, and how fast it may send: what every congestion control offers.
 
-The requester asks and reports here and nowhere else. A congestion control never sees a packet: it hears of bytes, of CNPs
-and of the time. Another one is a subclass in a file of its own and a name in ``agents.roce.options``.
+The requester uses this interface only. A congestion control never sees a packet: it is told of bytes, CNPs and the time. Another one is a
+subclass in a file of its own and a name in ``agents.roce.options``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from agents.transport import LONG_AGO, NEVER
 
 
 class Congestion:
-    """A window that never changes, and a rate that nothing changes either unless a subclass does.
+    """A constant window, and a rate that is constant unless a subclass changes it.
 
     ``window`` in bytes of frames; ``rate`` in bits/s, 0 for no limit but the port's; ``slack_ns`` is how much lateness of
     the host's own timers is made up for: a packet that left so much after its time does not delay the next [ours].
@@ -29,7 +29,7 @@ class Congestion:
         """A data frame of this many bytes left: first transmission or not."""
         if self.rate:
             start = self.next_send_ns
-            if start < now - self.slack_ns:  # idle, or held back by others: that is no credit
+            if start < now - self.slack_ns:  # idle time, or time blocked by others, gives no credit
                 start = now
             self.next_send_ns = start + frame_bytes * 8_000_000_000 // self.rate
 

@@ -1,8 +1,8 @@
 """The endpoint's counters, by name.
 
 Books: tx_packets = data_tx + acks_tx + naks_tx + cnps_tx (tx_refused and retransmitted are parts of those), and rx_packets is the sum
-of ``RX_PARTS``: every frame with our UDP port lies in exactly one. Frames of others lie in rx_other alone. marked_rx are those
-of the WRITE packets to a living queue pair that came with a congestion mark, whatever became of them.
+of ``RX_PARTS``: every frame with our UDP port lies in exactly one. Frames with another port are counted in rx_other alone. marked_rx are
+those of the WRITE packets to a living queue pair that came with a congestion mark, whatever became of them.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The host process hands in frames and the time and takes frames and deadlines out. This module finds the queue pair that a
 frame belongs to and refuses what is broken or hostile. What a packet means is decided by ``requester`` and ``responder``, what
-leaves when by ``transmitter``, how fast by ``congestion``; queue pairs are made, moved and told of in ``queue_pairs``. It never
+leaves when by ``transmitter``, how fast by ``congestion``; queue pairs are made, moved and reported in ``queue_pairs``. It never
 raises on what arrives, and never touches memory outside a registered region.
 """
 
@@ -44,7 +44,7 @@ from agents.roce.wire import (
 )
 from agents.transport import FLUSHED, NEVER, REMOTE_ACCESS, REMOTE_INVALID, REMOTE_OPERATION, RETRY_EXCEEDED
 
-_UDP_PORT_END: Final = BTH_AT  # a shorter frame does not show its UDP port
+_UDP_PORT_END: Final = BTH_AT  # a shorter frame does not contain its UDP port
 
 
 class Endpoint(QueuePairs):
@@ -132,7 +132,7 @@ class Endpoint(QueuePairs):
             self._refuse_in_error(now, qp, word & PSN_MASK)
         elif kind == KIND_UNSUPPORTED:
             counters.rx_bad_opcode += 1
-            # an answer to what we never asked is dropped; a request that is not served here is refused when its turn comes
+            # an answer without a request of ours is dropped; an unsupported request is refused when its turn comes
             if not 0x0D <= opcode <= 0x12 and (word & PSN_MASK) == qp.rx.expected:
                 qp.rx.refuse(NAK_INVALID)
                 self._fail_here(now, qp)

@@ -59,10 +59,10 @@ def living_paths(fabric: Fabric, src: int, dst: int, evs: list[int], dead_links:
         return list(evs)
     living: list[int] = []
     for value in evs:
-        whole = True
+        intact = True
         for link in path_links(fabric, src, dst, value):
             if link.name in dead_links:
-                whole = False
-        if whole:
+                intact = False
+        if intact:
             living.append(value)
     return living

@@ -63,7 +63,7 @@ class QueuePair:
         self.port: int = 0
         self.dead: bool = False  # the network knows no living path for it
         self.scheduled: bool = False  # in its port's queue
-        self.wake_at: int = NEVER  # it waits for its rate or its receiver, and goes into its port's queue then
+        self.wake_at: int = NEVER  # when its rate or its receiver lets it return to its port's queue
         self.answering: bool = False  # in the queue of answers
         self.cnp_due: bool = False  # a CNP is among them
         self.refused_at: int = LONG_AGO  # last NAK from ERROR
@@ -84,15 +84,15 @@ class QueuePair:
     def head(self, dscp: int, after_udp: int) -> tuple[bytes, int]:
         """The 102 bytes before the BTH and their CRC state, for ``after_udp`` bytes from the BTH to the iCRC inclusive."""
         key = after_udp << 1 | (dscp == DATA_DSCP)
-        found = self._heads.get(key)
-        if found is None:
+        entry = self._heads.get(key)
+        if entry is None:
             if len(self._heads) >= _CACHE:
                 self._heads = {}
             ecn = ECT0 if dscp == DATA_DSCP else NOT_ECT
-            made = head((self.address, self._outer), (self.address, self.peer_address), self.sport, dscp, ecn, after_udp)
-            found = (made, icrc_of_head(made))
-            self._heads[key] = found
-        return found
+            frame_head = head((self.address, self._outer), (self.address, self.peer_address), self.sport, dscp, ecn, after_udp)
+            entry = (frame_head, icrc_of_head(frame_head))
+            self._heads[key] = entry
+        return entry
 
     def seed_from_peer(self, after_udp: int) -> int:
         """CRC state before the BTH of a packet from the peer's own source port."""
@@ -100,7 +100,7 @@ class QueuePair:
         if seed is None:
             if len(self._seeds) >= _CACHE:
                 self._seeds = {}
-            made = head((self.peer_address, self.address), (self.peer_address, self.address), self.remote_sport, 0, 0, after_udp)
-            seed = icrc_of_head(made)
+            frame_head = head((self.peer_address, self.address), (self.peer_address, self.address), self.remote_sport, 0, 0, after_udp)
+            seed = icrc_of_head(frame_head)
             self._seeds[after_udp] = seed
         return seed

@@ -1,4 +1,4 @@
-"""The queue pairs of one host: the verbs on them, the states and paths they are in, and what is told of them.
+"""The queue pairs of one host: the verbs on them, their states and paths, and their reports.
 
 The middle of the endpoint, between ``transmitter``, which it builds on, and ``endpoint``, which handles frames and time.
 It never looks at a packet.
@@ -145,23 +145,23 @@ class QueuePairs(Transmitter):
         return old
 
     def port_state(self, now: int, port: int, up: bool) -> None:
-        """Only remembered: a flow does not leave its port until the network re-routes it."""
+        """The state is only stored: a flow does not leave its port until the network re-routes it."""
         if 0 <= port < len(self._up):
             self._up[port] = up
 
     def deny(self, now: int, entries: list[str]) -> None:
-        """RoCE does not choose its paths: nothing to do."""
+        """Do nothing: RoCE does not choose its paths."""
 
     def quiesce(self) -> None:
-        """From now on no data and nothing again by a timer: what comes is still answered."""
+        """From now on send no data and retransmit nothing by timer; what arrives is still answered."""
         self._quiesced = True
         self._timer_at = NEVER
-        for ready in self._ready:
-            while ready:
-                ready.pop().scheduled = False
+        for queue in self._ready:
+            while queue:
+                queue.pop().scheduled = False
 
     def hint(self, now: int, links: list[str]) -> None:
-        """Its network re-routes by itself, see :meth:`reroute`: nothing to do."""
+        """Do nothing: its network re-routes by itself, see :meth:`reroute`."""
 
     def reroute(self, now: int, dead_links: list[str]) -> None:
         """``dead_links`` are all that are dead now. Every flow is hashed over what lives."""
@@ -188,9 +188,9 @@ class QueuePairs(Transmitter):
         return done
 
     def events(self) -> list[Event]:
-        seen = self._events
+        events = self._events
         self._events = []
-        return seen
+        return events
 
     def goodput(self) -> tuple[list[int], list[int]]:
         return self._payload_tx[:], self._payload_rx[:]

@@ -1,4 +1,4 @@
-"""The sending half of a queue pair: segments WRITEs, remembers what is out, goes back N.
+"""The sending half of a queue pair: segments WRITEs, remembers what is outstanding, goes back N.
 
 Called by the endpoint, which asks for the next packet's shape, builds and sends it, and hands in ACKs, NAKs and the
 time. It knows no frame and no port.
@@ -71,7 +71,7 @@ class Requester:
         self.hold_until: int = LONG_AGO  # receiver not ready
         self.last_nak: int = -1  # PSN of the last sequence NAK acted upon
         self.retransmitted: int = 0
-        self.srtt_ns: int = 0  # from a packet's departure to its ACK, smoothed by 1/8; told to people, used for nothing
+        self.srtt_ns: int = 0  # from a packet's departure to its ACK, smoothed by 1/8; for people only
         self._since_ack: int = 0  # packets since the last one with the AckReq bit
         self._asked_ns: int = LONG_AGO  # when that one left
         self._repeated: int = first_psn  # PSNs below it may have been sent twice: no RTT sample
@@ -148,10 +148,10 @@ class Requester:
             self._current = work.after
         self.congestion.on_sent(now, frame_bytes)
         self._since_ack += 1
-        # The last one the window lets go must ask, too, or nothing would ever open it again; so must the last one within a
+        # The last packet that the window admits must ask, too, or nothing would ever open the window again; so must the last one within a
         # quarter of the timeout, or a slow rate would look like a loss.
-        late = self.congestion.next_send_ns - self._asked_ns > self.rto_ns >> 2
-        if last or late or self._since_ack >= self.ack_every or not self.may_send():
+        silent = self.congestion.next_send_ns - self._asked_ns > self.rto_ns >> 2
+        if last or silent or self._since_ack >= self.ack_every or not self.may_send():
             self._since_ack = 0
             self._asked_ns = now
             return True

@@ -63,7 +63,7 @@ class Responder:
         self._arriving: bool = False  # between a message's first packet and its last
         self._rkey: int = 0
         self._va: int = 0
-        self._left: int = 0
+        self._remaining: int = 0
         self._length: int = 0
 
     def request(self, kind: int, psn: int, ack_requested: bool, view: memoryview, at: int, end: int, pad: int) -> int:
@@ -90,17 +90,17 @@ class Responder:
         size = end - pad - payload_at
         if size < 0 or first == self._arriving:
             return self._reject(NAK_INVALID)
-        rkey, va, left, length = self._rkey, self._va, self._left, self._length
+        rkey, va, remaining, length = self._rkey, self._va, self._remaining, self._length
         if first:
             va, rkey, length = RETH.unpack_from(view, at)
-            left = length
+            remaining = length
             if length > MAX_MESSAGE:
                 return self._reject(NAK_INVALID)
         # all that is still to come, so that nothing of a message which cannot fit is placed
-        if not self.memory.allowed(rkey, va, left):
+        if not self.memory.allowed(rkey, va, remaining):
             return self._reject(NAK_ACCESS)
         # a packet that is not its message's last is full, and something must be left for the last
-        if (size != left or size > self.mtu or (not first and size == 0)) if last else (size != self.mtu or size >= left):
+        if (size != remaining or size > self.mtu or (not first and size == 0)) if last else (size != self.mtu or size >= remaining):
             return self._reject(NAK_INVALID)
         if kind & KIND_IMM:
             if not self.receives:
@@ -125,7 +125,7 @@ class Responder:
             self._arriving = True
             self._rkey = rkey
             self._va = va + size
-            self._left = left - size
+            self._remaining = remaining - size
             self._length = length
         if self.nak_sent:
             self.nak_sent = False

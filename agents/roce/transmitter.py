@@ -96,8 +96,8 @@ class Transmitter:
 
     def deadline(self) -> int:
         due = self._timer_at
-        for port, ready in enumerate(self._ready):
-            if ready:
+        for port, queue in enumerate(self._ready):
+            if queue:
                 at = self._free_ns[port] - self._ahead_ns
                 if at < due:
                     due = at
@@ -120,11 +120,11 @@ class Transmitter:
         planes = len(self._ready)
         for i in range(planes):
             port = (self._turn + i) % planes
-            ready = self._ready[port]
+            queue = self._ready[port]
             if self._free_ns[port] > horizon:
                 continue
-            while ready:
-                qp = ready.popleft()
+            while queue:
+                qp = queue.popleft()
                 qp.scheduled = False
                 tx = qp.tx
                 if not tx.may_send():
@@ -168,7 +168,7 @@ class Transmitter:
         return self._finish_answer(now, qp, CNP_FRAME, crc, BECN)
 
     def _finish_answer(self, now: int, qp: QueuePair, length: int, crc: int, fifth: int) -> int:
-        """The iCRC, from its state ``crc`` before the BTH, BTH byte 4, and the books."""
+        """Complete a frame: the iCRC, from its state ``crc`` before the BTH, BTH byte 4, and the counters."""
         frame = self.tx_frame
         at = length - ICRC_BYTES
         crc = crc32(self._tx_view[BTH_AT:at], crc)
@@ -247,5 +247,5 @@ class Transmitter:
         self._free_ns[port] = (free if free > now else now) + self._wire_ns(frame_bytes)
 
     def sent(self, now: int, port: int, ok: bool) -> None:
-        if not ok:  # lost like any other: NAK or RTO will tell
+        if not ok:  # lost like any other packet: NAK or RTO will detect it
             self._counters.tx_refused += 1

@@ -55,7 +55,7 @@ def _kinds() -> list[int]:
     """What an opcode is, by its number; 0 for one that is reserved or not of the RC service, which is dropped."""
     kinds = [0] * 256
     for opcode in (*range(0x06), *range(0x0C, 0x11), 0x12, 0x13, 0x14, 0x16, 0x17):
-        kinds[opcode] = KIND_UNSUPPORTED  # SEND, READ, ATOMIC: RC requests (and answers to them) that nobody here makes
+        kinds[opcode] = KIND_UNSUPPORTED  # SEND, READ, ATOMIC: RC requests (and answers to them) that nothing here sends
     kinds[WRITE_FIRST] = KIND_WRITE | KIND_START
     kinds[WRITE_MIDDLE] = KIND_WRITE
     kinds[WRITE_LAST] = KIND_WRITE | KIND_END

@@ -24,8 +24,8 @@ def codec_rates(seconds: float = 1.0) -> dict[str, Any]:
     packets = control = 0
     now = 1_000_000
     clock = time.perf_counter
-    begun = clock()
-    while clock() - begun < seconds:
+    started = clock()
+    while clock() - started < seconds:
         ends[0].post_write(a["qpn"], 1, data, region.va, region.rkey, -1)
         open_write = True
         while open_write:

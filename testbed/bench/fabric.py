@@ -30,7 +30,7 @@ ENGINE_OPTIONS = {"mpr": 4096, "timeout": 12}
 
 
 def blast(cluster: Cluster, seconds: float) -> dict[str, float]:
-    """Full-size frames from h0 to h1 over every EV, from one core, through nobody's protocol: frames/s sent and arrived."""
+    """Full-size frames from h0 to h1 over every EV, from one core, without any protocol: frames/s sent and arrived."""
     fabric = cluster.fabric
     compiler = shutil.which("cc") or shutil.which("clang")
     if compiler is None:
@@ -39,7 +39,7 @@ def blast(cluster: Cluster, seconds: float) -> dict[str, float]:
     evs = sorted(path_evs(fabric, 0, 1), key=lambda e: (e & 0xFFFF, e >> 16))  # EV k leaves by plane k mod planes
     after = fabric.frame_bytes - headers.HEAD
     frames = b"".join(
-        # A UDP port that is nobody's, in the data class: switches treat it as data, the far end's kernel drops it.
+        # An unused UDP port, in the data class: switches treat it as data, the far end's kernel drops it.
         headers.head((me, path_address(fabric, 0, 1, e)), (me, you), e, dscp.NO_TRIM, 0, after).ljust(
             fabric.frame_bytes, b"\0"
         )
@@ -51,15 +51,15 @@ def blast(cluster: Cluster, seconds: float) -> dict[str, float]:
         data.write_bytes(frames)
         before = arrived(cluster)
         ports = [f"h0-p{p}" for p in range(fabric.planes)]
-        out = (
+        output = (
             cluster.net["h0"]
             .popen([str(program), str(seconds), str(fabric.frame_bytes), str(data), *ports])
             .communicate(timeout=seconds + 30)[0]
         )
-        sent, refused, ns = map(int, out.split())
+        sent, refused, ns = map(int, output.split())
         time.sleep(0.2)
-        got = arrived(cluster) - before
-    return {"sent_per_s": sent / (ns / 1e9), "arrived_per_s": got / (ns / 1e9), "lost": sent - got, "refused": refused}
+        received = arrived(cluster) - before
+    return {"sent_per_s": sent / (ns / 1e9), "arrived_per_s": received / (ns / 1e9), "lost": sent - received, "refused": refused}
 
 
 def arrived(cluster: Cluster) -> int:
@@ -81,11 +81,11 @@ def stream(cluster: Cluster, seconds: float, congestion: str) -> dict[str, Any]:
         }
         argv = [sys.executable, "-m", "testbed.bench.stream", json.dumps(config)]
         ends.append(cluster.net[f"h{host}"].popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
-    said = [e.stdout.readline() for e in ends]
-    if not all(said):
+    qp_lines = [e.stdout.readline() for e in ends]
+    if not all(qp_lines):
         raise UserError(f"the stream's ends did not start: {''.join(e.communicate()[1] or '' for e in ends)[-200:]}")
-    for end, other in zip(ends, reversed(said), strict=True):
-        end.stdin.write(other)
+    for end, peer_line in zip(ends, reversed(qp_lines), strict=True):
+        end.stdin.write(peer_line)
         end.stdin.flush()
     result = [json.loads(e.stdout.readline()) for e in ends]
     for end in ends:
@@ -104,17 +104,17 @@ def stream(cluster: Cluster, seconds: float, congestion: str) -> dict[str, Any]:
 
 def engine_ratio(rounds: int, seconds: float, progress: Any) -> dict[str, Any]:
     """Bare sender and engine, under NSCC and with a fixed window, in turns on one fabric; ratios of medians and every round."""
-    made: list[dict[str, Any]] = []
+    measurements: list[dict[str, Any]] = []
     with Cluster(BENCH, controller=False) as cluster:
         for k in range(rounds):
             progress(f"bare sender and engine, round {k + 1} of {rounds}", k / rounds)
             bare = blast(cluster, seconds)
-            made.append({"bare": bare, "engine": stream(cluster, seconds, "nscc"), "fixed": stream(cluster, seconds, "fixed")})
-    per_s = statistics.median(m["bare"]["arrived_per_s"] for m in made)
-    engine, fixed = (statistics.median(m[which]["packets_per_s"] for m in made) for which in ("engine", "fixed"))
+            measurements.append({"bare": bare, "engine": stream(cluster, seconds, "nscc"), "fixed": stream(cluster, seconds, "fixed")})
+    per_s = statistics.median(m["bare"]["arrived_per_s"] for m in measurements)
+    engine, fixed = (statistics.median(m[kind]["packets_per_s"] for m in measurements) for kind in ("engine", "fixed"))
     return {
         "bare_per_s": per_s, "engine_per_s": engine, "ratio": engine / per_s, "fixed_per_s": fixed, "fixed_ratio": fixed / per_s,
-        "nscc_cost": 1 - engine / fixed, "rounds": made,
+        "nscc_cost": 1 - engine / fixed, "rounds": measurements,
     }  # fmt: skip
 
 
@@ -129,11 +129,11 @@ def bring_up(names: tuple[str, ...], rounds: int, progress: Any) -> list[dict[st
             cluster = Cluster(fabric)
             cluster.start()
             watcher = netlink.LinkSocket(cluster.net.namespaces["h0"])  # its NIC ports go when the switches' namespace is really gone
-            begun = time.monotonic()
+            started = time.monotonic()
             cluster.stop()
-            while any(state.ifindex >= layout.PORT_BASE for state in watcher.dump().values()) and time.monotonic() - begun < 10:
+            while any(state.ifindex >= layout.PORT_BASE for state in watcher.dump().values()) and time.monotonic() - started < 10:
                 time.sleep(0.002)
-            down.append(time.monotonic() - begun)
+            down.append(time.monotonic() - started)
             watcher.close()
             up.append(cluster.booted_ns / 1e9)
         rows.append({"fabric": name, "links": len(fabric.links), "up_s": statistics.median(up), "down_s": statistics.median(down)})

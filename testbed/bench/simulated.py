@@ -18,8 +18,8 @@ MESSAGE = 256 << 10
 
 
 def simulated_rates(seconds: float = 1.0) -> dict[str, Any]:
-    """MRC on all hosts of `demo`, each sending to one under the other T0 with all it has. ``slowdown``: seconds that one of virtual time
-    takes."""
+    """MRC on all hosts of `demo`, each sending as fast as it can to a host under the other T0. ``slowdown``: seconds that one of virtual
+    time takes."""
     fabric = load_fabric("demo")
     hosts = list(range(fabric.host_count))
     half = fabric.hosts_per_t0
@@ -33,9 +33,9 @@ def simulated_rates(seconds: float = 1.0) -> dict[str, Any]:
             agent.call("start", collective=FLOWS, message_bytes=MESSAGE, flows=flows, outstanding=4, at=cluster.clock.now())
         cluster.clock.sleep(4 * fabric.base_rtt_ns / 1e9)  # windows are full
         hops, virtual = cluster.network.hops, cluster.clock.now()
-        begun = time.perf_counter()
-        while time.perf_counter() - begun < seconds:
+        started = time.perf_counter()
+        while time.perf_counter() - started < seconds:
             cluster.clock.sleep(STEP_S)
-        took = time.perf_counter() - begun
+        took = time.perf_counter() - started
         hops, virtual = cluster.network.hops - hops, cluster.clock.now() - virtual
     return {"fabric": fabric.name, "hops": hops, "hops_per_s": hops / took, "slowdown": took * 1e9 / virtual}

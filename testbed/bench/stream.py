@@ -23,32 +23,35 @@ def main() -> int:
     device = Device(fabric, config["host"], config.get("transport", "mrc"), config.get("options", {}), 1)
     memory = bytearray(MESSAGE)
     region = device.register(memory)
-    mine = device.create_qp(config["peer"])
-    print(json.dumps({**mine, "region": list(region)}), flush=True)
-    theirs = json.loads(sys.stdin.readline())
-    device.connect_qp(mine["qpn"], theirs)
-    va, rkey, _ = theirs["region"]
+    own_qp = device.create_qp(config["peer"])
+    print(json.dumps({**own_qp, "region": list(region)}), flush=True)
+    peer_qp = json.loads(sys.stdin.readline())
+    device.connect_qp(own_qp["qpn"], peer_qp)
+    va, rkey, _ = peer_qp["region"]
     gc.freeze()
     gc.disable()
-    begun = time.monotonic()
-    end = begun + config["seconds"]
+    started = time.monotonic()
+    end = started + config["seconds"]
     view = memoryview(memory)
-    done = 0
+    sent_bytes = 0
     if config["role"] == "send":
         for k in range(POSTED):
-            device.post_write(mine["qpn"], k, view, va, rkey)
+            device.post_write(own_qp["qpn"], k, view, va, rkey)
         while time.monotonic() < end:
             for c in device.poll(0.05):
-                done += c.length
+                sent_bytes += c.length
                 if c.status:
                     print(json.dumps({"error": f"write failed with status {c.status}"}), flush=True)
                     return 1
-                device.post_write(mine["qpn"], c.wr_id, view, va, rkey)
+                device.post_write(own_qp["qpn"], c.wr_id, view, va, rkey)
     else:
         while time.monotonic() < end + 0.2:
             device.poll(0.05)
     counters = device.counters()
-    print(json.dumps({"bytes": done, "seconds": time.monotonic() - begun, "cpu": time.process_time(), "counters": counters}), flush=True)
+    print(
+        json.dumps({"bytes": sent_bytes, "seconds": time.monotonic() - started, "cpu": time.process_time(), "counters": counters}),
+        flush=True,
+    )
     device.close()
     return 0
 

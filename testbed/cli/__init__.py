@@ -47,14 +47,14 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in self.list_commands(ctx):
             return None
-        found = importlib.import_module(f"testbed.cli.{name}").command
-        assert isinstance(found, click.Command)
-        return found
+        command = importlib.import_module(f"testbed.cli.{name}").command
+        assert isinstance(command, click.Command)
+        return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        known = self.list_commands(ctx)
-        if args and args[0] not in known and not args[0].startswith("-"):
-            near = difflib.get_close_matches(args[0], known, n=1) or [", ".join(known)]
+        commands = self.list_commands(ctx)
+        if args and args[0] not in commands and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], commands, n=1) or [", ".join(commands)]
             raise UserError(f"no command {args[0]!r}: did you mean {near[0]}?")
         return super().resolve_command(ctx, args)
 
@@ -77,8 +77,8 @@ def execute(arguments: list[str] | None = None) -> int:
     try:
         status = group.main(arguments, prog_name="mrcbed", standalone_mode=False)
     except click.MissingParameter as error:
-        asked = f" (see {error.ctx.command_path} --help)" if error.ctx is not None else ""
-        print(f"mrcbed: {error.format_message().rstrip('.')}{asked}", file=sys.stderr)
+        hint = f" (see {error.ctx.command_path} --help)" if error.ctx is not None else ""
+        print(f"mrcbed: {error.format_message().rstrip('.')}{hint}", file=sys.stderr)
         return error.exit_code
     except click.ClickException as error:
         print(f"mrcbed: {error.format_message()}", file=sys.stderr)
@@ -103,7 +103,7 @@ def main() -> NoReturn:
     """The console script."""
     take_standard_streams()
     raise_open_files()
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # nothing here has use for more, and each would take a core from an agent
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # nothing here needs more threads, and each would take a core from an agent
     status = execute()
     with suppress(KeyboardInterrupt):
         sys.stdout.flush()

@@ -48,14 +48,14 @@ def command(context: click.Context, rounds: int, seconds: float, as_json: bool) 
             simulated = simulated_rates(seconds)
             ratio = engine_ratio(rounds, seconds, progress)
             fabrics = bring_up(named_fabrics(), rounds, progress)
-        made = {
+        results = {
             "machine": {
                 "cpus": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version(), "load": os.getloadavg()[0],
             },
             "codec": codec, "simulated": simulated, "engine": ratio, "fabrics": fabrics,
         }  # fmt: skip
         if as_json:
-            print(json.dumps(made, indent=2))
+            print(json.dumps(results, indent=2))
             return 0
         console = terminal.console()
         kind = "compiled" if codec["compiled"] else "interpreted"
@@ -76,9 +76,7 @@ def command(context: click.Context, rounds: int, seconds: float, as_json: bool) 
     sys.exit(sandbox.run(work))
 
 
-@command.command(
-    name="schedules", help="Run random fault schedules in virtual time, without root. Exit status 1 if one breaks a rule."
-)
+@command.command(name="schedules", help="Run random fault schedules in virtual time, without root. Exit status 1 if one breaks a rule.")
 @click.option("--count", type=click.IntRange(1, 1_000_000), default=1000, show_default=True, help="Number of schedules.")
 @click.option("--first", type=click.IntRange(0), default=1, show_default=True, help="First number; a number is a schedule.")
 @click.option("--jobs", type=click.IntRange(1, 256), default=2, show_default=True, help="Number of processes.")
@@ -93,21 +91,21 @@ def schedules(count: int, first: int, jobs: int, fabric: str, keep: Path | None,
     from topologies import load_fabric
 
     load_fabric(fabric)  # one line if there is none
-    seen = 0
-    begun = time.monotonic()
+    finished = 0
+    started = time.monotonic()
     with ProgressBar() as progress:
 
-        def told(outcome: Outcome) -> None:
-            nonlocal seen
-            seen += 1
-            progress(f"schedules ({outcome.seed})", seen / count)
+        def report(outcome: Outcome) -> None:
+            nonlocal finished
+            finished += 1
+            progress(f"schedules ({outcome.seed})", finished / count)
             if outcome.broken:
                 print(f"schedule {outcome.seed}: {outcome.broken}; again: {repeat_command(outcome, fabric)}", file=sys.stderr)
 
-        outcomes = run_many(range(first, first + count), jobs, fabric, keep, told)
-    made = figures(outcomes, time.monotonic() - begun, jobs)
-    print(json.dumps(made, indent=2) if as_json else describe(made))
-    sys.exit(1 if made["broken"] else 0)
+        outcomes = run_many(range(first, first + count), jobs, fabric, keep, report)
+    summary = figures(outcomes, time.monotonic() - started, jobs)
+    print(json.dumps(summary, indent=2) if as_json else describe(summary))
+    sys.exit(1 if summary["broken"] else 0)
 
 
 @command.command(name="seeds", help="Run shipped SCENARIOs (default: all) over many seeds in virtual time and test their checks.")
@@ -125,7 +123,7 @@ def seeds(names: tuple[str, ...], seed_range: str | None, jobs: int | None, out:
     from testbed.cli.run import ProgressBar, give_back, parse_seeds
     from testbed.cli.sets import tell
 
-    wanted = sets.chosen(names)
+    selection = sets.chosen(names)
     form = Form(seeds=tuple(parse_seeds(seed_range)) if seed_range else ())
     if resume and out is None:
         raise UserError("--resume needs --out DIR, the directory to go on in")
@@ -133,21 +131,23 @@ def seeds(names: tuple[str, ...], seed_range: str | None, jobs: int | None, out:
     sets.SET.open_directory(directory, form, resume)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was run is kept, as after Ctrl-C
 
-    def one(scenario: Any, where: Path, go_on: bool) -> int:
+    def run_one(scenario: Any, target: Path, resuming: bool) -> int:
         with ProgressBar() as progress:
-            summary = simulate(scenario, where, progress=progress, command_line=sys.argv, resume=go_on, jobs=jobs or cores(), figures=False)
+            summary = simulate(
+                scenario, target, progress=progress, command_line=sys.argv, resume=resuming, jobs=jobs or cores(), figures=False
+            )
         return 130 if summary["verdict"] == "interrupted" else 0
 
-    status = run_series(sets.SET, wanted, directory, form, one, sets.conclude, tell)
+    status = run_series(sets.SET, selection, directory, form, run_one, sets.conclude, tell)
     rows = []
-    ended = concluded(directory, wanted, sets.VERDICT)
-    for row in ended:
-        held = f"{row['held']} of {row['checks']}" if row["runs"] else "–"
-        rows.append([row["scenario"], str(row["runs"] or "–"), held, row["verdict"]])
+    results = concluded(directory, selection, sets.VERDICT)
+    for row in results:
+        checks = f"{row['held']} of {row['checks']}" if row["runs"] else "–"
+        rows.append([row["scenario"], str(row["runs"] or "–"), checks, row["verdict"]])
     terminal.console().print(terminal.table(("scenario", "runs", "checks held", "verdict"), rows, words=("verdict",)))
-    for row in ended:
+    for row in results:
         for line in row["failed"] or filter(None, [row["reason"]]):
             click.echo(f"{row['scenario']}: {line}")
     click.echo(f"Data: {directory}/")
     give_back(directory)
-    sys.exit(status or int(any(row["verdict"] not in (sets.OK, sets.NOT_SIMULATED) for row in ended)))
+    sys.exit(status or int(any(row["verdict"] not in (sets.OK, sets.NOT_SIMULATED) for row in results)))

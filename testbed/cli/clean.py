@@ -23,15 +23,18 @@ def command(dry_run: bool, as_json: bool) -> int:
     """
     if os.geteuid() != 0:
         raise UserError("mrcbed needs root: run it with sudo")
-    found = find()
-    left = found if dry_run else end(found)
+    leftovers = find()
+    remaining = leftovers if dry_run else end(leftovers)
     if as_json:
-        print(json.dumps({"found": as_data(found), "left": as_data(left)}, indent=2))
-    elif not found:
+        print(json.dumps({"found": as_data(leftovers), "left": as_data(remaining)}, indent=2))
+    elif not leftovers:
         print("nothing to clean")
     else:
-        rows = [[item.run, str(item.pid), item.name, str(item.interfaces), item.command] for item in found]
+        rows = [[item.run, str(item.pid), item.name, str(item.interfaces), item.command] for item in leftovers]
         heads = ("run", "pid", "process", "interfaces", "command")
         terminal.console().print(terminal.table(heads, rows, names=("process",), words=("command",)))
-        print(f"{len(found)} processes of dead runs; " + ("--dry-run ended none" if dry_run else f"{len(found) - len(left)} ended"))
-    return 1 if left and not dry_run else 0
+        print(
+            f"{len(leftovers)} processes of dead runs; "
+            + ("--dry-run ended none" if dry_run else f"{len(leftovers) - len(remaining)} ended")
+        )
+    return 1 if remaining and not dry_run else 0

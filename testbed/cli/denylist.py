@@ -42,11 +42,11 @@ def show_command(group: tuple[str | None, bool], url: str | None, as_json: bool)
 @click.pass_obj
 def add(group: tuple[str | None, bool], entry: str, reason: str, url: str | None, as_json: bool) -> None:
     """Deny ENTRY until it is removed or the fabric ends."""
-    said = reach(url or group[0]).deny(entry, reason)
+    answer = reach(url or group[0]).deny(entry, reason)
     if as_json or group[1]:
-        click.echo(json.dumps(said, indent=2))
+        click.echo(json.dumps(answer, indent=2))
     else:
-        click.echo(f"{said['entry']} is denied" if said["new"] else f"{said['entry']} was denied already")
+        click.echo(f"{answer['entry']} is denied" if answer["new"] else f"{answer['entry']} was denied already")
 
 
 @command.command(name="remove")
@@ -56,11 +56,11 @@ def add(group: tuple[str | None, bool], entry: str, reason: str, url: str | None
 @click.pass_obj
 def remove(group: tuple[str | None, bool], entry: str, url: str | None, as_json: bool) -> None:
     """Remove ENTRY, whoever denied it. Its paths must answer probes before they carry data again."""
-    said = reach(url or group[0]).allow(entry)
+    answer = reach(url or group[0]).allow(entry)
     if as_json or group[1]:
-        click.echo(json.dumps(said, indent=2))
+        click.echo(json.dumps(answer, indent=2))
     else:
-        click.echo(f"{said['entry']} is allowed again (it had been denied by {', '.join(d['by'] for d in said['removed'])})")
+        click.echo(f"{answer['entry']} is allowed again (it had been denied by {', '.join(d['by'] for d in answer['removed'])})")
 
 
 @command.command(name="token")
@@ -68,10 +68,10 @@ def remove(group: tuple[str | None, bool], entry: str, url: str | None, as_json:
 @click.pass_obj
 def token(group: tuple[str | None, bool], url: str | None) -> None:
     """Print the token that scripts need for changes. Needs root."""
-    found = reach(url or group[0]).token
-    if not found:
+    secret = reach(url or group[0]).token
+    if not secret:
         raise UserError("the token is for the fabric's owner: use sudo")
-    click.echo(found)
+    click.echo(secret)
 
 
 def show(url: str | None, as_json: bool) -> None:

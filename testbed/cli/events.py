@@ -22,20 +22,20 @@ def command(replay: bool, since: int | None, url: str | None, as_json: bool) -> 
     """Follow the events of a running fabric's controller, one line each, until Ctrl-C or the end of the fabric."""
     client = reach(url)
     for entry in client.events(0 if replay and since is None else since):
-        print(json.dumps(entry) if as_json else told(entry), flush=True)
+        print(json.dumps(entry) if as_json else event_line(entry), flush=True)
         if reader_gone():  # as in `mrcbed events | head`
             return
     print("mrcbed: the controller is gone", file=sys.stderr)
 
 
-def told(entry: dict[str, Any]) -> str:
-    """An entry as people read it: the time of day, then what happened."""
+def event_line(entry: dict[str, Any]) -> str:
+    """An entry as text for people: the time of day, then what happened."""
     at = time.time() + (entry["t_ns"] - time.monotonic_ns()) / 1e9
     clock = time.strftime("%H:%M:%S", time.localtime(at)) + f".{int(at % 1 * 1000):03d}"
-    return f"{clock}  {entry['event']:<15}  {_rest(entry)}".rstrip()
+    return f"{clock}  {entry['event']:<15}  {_details(entry)}".rstrip()
 
 
-def _rest(entry: dict[str, Any]) -> str:
+def _details(entry: dict[str, Any]) -> str:
     match entry["event"]:
         case "link-down" | "link-up":
             return f"{entry['link']} (heard at {entry['port']})"

@@ -44,16 +44,16 @@ def command(
     from scenarios.sets.paper import series
     from scenarios.sets.paper.figures import chosen
 
-    wanted = chosen(figures)
+    selection = chosen(figures)
     seeds = tuple(parse_seeds(seed_range)) if seed_range else ()
     if as_list:
-        _list(wanted, seeds)
+        _list(selection, seeds)
         return
     if report is not None:
         directory = Path(report)
         series.read_form(directory)
         status = 0
-        for figure in wanted:
+        for figure in selection:
             if not figure.parts or any((figure.directory(part, directory) / "summary.json").is_file() for part in figure.parts):
                 try:
                     series.conclude(figure, directory)
@@ -62,30 +62,30 @@ def command(
                     print(f"figure {figure.id}: {type(error).__name__}: {error}", file=sys.stderr)
         _show(directory, as_json)
         sys.exit(status)
-    if any(figure.parts for figure in wanted) and os.geteuid() != 0:
+    if any(figure.parts for figure in selection) and os.geteuid() != 0:
         raise UserError("mrcbed paper needs root for network namespaces and eBPF: use sudo (--list, sizing and --report need none)")
     if resume and out is None:
         raise UserError("--resume needs --out DIR, the directory to go on in")
     directory = Path(out) if out else Path("results") / f"paper-{time.strftime('%Y%m%d-%H%M%S')}"
     series.open_directory(directory, series.Form(quick, seeds), resume)
-    sys.exit(_run(wanted, directory, series.Form(quick, seeds), as_json))
+    sys.exit(_run(selection, directory, series.Form(quick, seeds), as_json))
 
 
-def _run(wanted: list[Any], directory: Path, form: Any, as_json: bool) -> int:
+def _run(figures: list[Any], directory: Path, form: Any, as_json: bool) -> int:
     from scenarios.sets.paper import series
 
-    status = series.run_series(wanted, directory, form, run_one, conclude_apart(series.conclude), tell)
+    status = series.run_series(figures, directory, form, run_one, conclude_apart(series.conclude), tell)
     _show(directory, as_json)
     give_back(directory)
     return status
 
 
-def _list(wanted: list[Any], seeds: tuple[int, ...]) -> None:
+def _list(figures: list[Any], seeds: tuple[int, ...]) -> None:
     def names(figure: Any) -> str:
         return ", ".join(dict.fromkeys(part.scenario for part in figure.parts))
 
     note = "Estimated from theory's step times and what runs cost to set up. Figures 12 and 13 share their runs."
-    show_list(wanted, seeds, ("figure", "scenarios"), names, note)
+    show_list(figures, seeds, ("figure", "scenarios"), names, note)
 
 
 def _show(directory: Path, as_json: bool) -> None:
@@ -93,15 +93,15 @@ def _show(directory: Path, as_json: bool) -> None:
     from scenarios.sets.paper.series import concluded
 
     path = page.write_page(directory)
-    made = concluded(directory)
+    results = concluded(directory)
     if as_json:
         click.echo(json.dumps(json.loads((directory / page.DATA).read_text(encoding="utf-8")), indent=2))
         return
     console = terminal.console(120)
-    console.print(page.table(made))
-    if any(figure["id"] == "sizing" for figure in made):
+    console.print(page.table(results))
+    if any(figure["id"] == "sizing" for figure in results):
         _sizes(console)
-    console.print(page.summary_line(made))
+    console.print(page.summary_line(results))
     console.print(f"Page: {path}", soft_wrap=True)
 
 

@@ -31,8 +31,8 @@ def command(src: str, dst: str, url: str | None, as_json: bool) -> None:
     failed = set(client.get("failed-links"))
     cells: list[list[terminal.Cell]] = []
     for row in rows:
-        why = [*row["denied_by"], *(link for link in row["links"] if link in failed and link not in row["denied_by"])]
+        causes = [*row["denied_by"], *(link for link in row["links"] if link in failed and link not in row["denied_by"])]
         state = Text(row["state"], STYLES[row["state"]])
-        cells.append([f"{row['plane']}:{row['uplink']}", row["address"], " ".join(row["switches"]), state, ", ".join(why)])
+        cells.append([f"{row['plane']}:{row['uplink']}", row["address"], " ".join(row["switches"]), state, ", ".join(causes)])
     heads, names = ("EV", "outer address", "switches", "state", "because of"), ("outer address", "switches", "state")
     console().print(terminal.table(heads, cells, names=names, words=("because of",)))

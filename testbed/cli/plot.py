@@ -21,13 +21,13 @@ def command(directory: Path, tables: bool, as_json: bool) -> None:
         _tables(directory)
     from scenarios.show.plots import draw_all
 
-    made = draw_all(directory)
+    paths = draw_all(directory)
     if as_json:
         import json
 
-        click.echo(json.dumps([str(path) for path in made]))
+        click.echo(json.dumps([str(path) for path in paths]))
     else:
-        for path in made:
+        for path in paths:
             click.echo(path)
 
 

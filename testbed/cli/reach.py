@@ -33,17 +33,17 @@ def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def reach(url: str | None) -> ControllerClient:
-    """The one fabric's controller that is up here, or the one asked for. Raises :class:`UserError`."""
-    found = running.find()
+    """The controller of the one fabric that is up on this machine, or of the one that ``url`` names. Raises :class:`UserError`."""
+    fabrics = running.find()
     if url is not None:
-        known = next((r.token for r in found if r.url == url.rstrip("/")), "")
-        return ControllerClient(url, os.environ.get(TOKEN, "") or known)
-    if not found:
-        who = "" if os.geteuid() == 0 else " that this user may look into: use sudo, or"
-        raise UserError(f"no fabric with a controller is up{who or ': start one with mrcbed up or mrcbed run, or'} give --url")
-    if len(found) > 1:
-        raise UserError(f"{len(found)} fabrics are up ({', '.join(f'{r.fabric} at {r.url}' for r in found)}): choose with --url")
-    return ControllerClient(found[0].url, found[0].token)
+        token = next((r.token for r in fabrics if r.url == url.rstrip("/")), "")
+        return ControllerClient(url, os.environ.get(TOKEN, "") or token)
+    if not fabrics:
+        hint = "" if os.geteuid() == 0 else " that this user may look into: use sudo, or"
+        raise UserError(f"no fabric with a controller is up{hint or ': start one with mrcbed up or mrcbed run, or'} give --url")
+    if len(fabrics) > 1:
+        raise UserError(f"{len(fabrics)} fabrics are up ({', '.join(f'{r.fabric} at {r.url}' for r in fabrics)}): choose with --url")
+    return ControllerClient(fabrics[0].url, fabrics[0].token)
 
 
 def console() -> Console:
@@ -52,7 +52,7 @@ def console() -> Console:
 
 
 def ago(since_ns: int) -> str:
-    """A monotonic time of this machine as people read it."""
+    """A monotonic time of this machine, as text for people."""
     seconds = max(0.0, (time.monotonic_ns() - since_ns) / 1e9)
     if seconds < 120:
         return f"{seconds:.1f} s"

@@ -49,12 +49,12 @@ class ProgressBar:
             self.bar.start()
         return self.report
 
-    def report(self, what: str, share: float) -> None:
+    def report(self, stage: str, share: float) -> None:
         if self.live:
-            self.bar.update(self.task, description=what, completed=share)
-        elif what != self.last:
-            print(what, file=sys.stderr, flush=True)
-        self.last = what
+            self.bar.update(self.task, description=stage, completed=share)
+        elif stage != self.last:
+            print(stage, file=sys.stderr, flush=True)
+        self.last = stage
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self.live:
@@ -114,9 +114,9 @@ def command(
     from scenarios.run.simulate import check_simulable, simulate
     from testbed.machine import sandbox
 
-    wanted = list(dict.fromkeys([*seeds, *(parse_seeds(seed_range) if seed_range else ())]))
+    all_seeds = list(dict.fromkeys([*seeds, *(parse_seeds(seed_range) if seed_range else ())]))
     try:
-        loaded = load_scenario(scenario, fabric=fabric, transports=transports, overrides=overrides, seeds=wanted)
+        loaded = load_scenario(scenario, fabric=fabric, transports=transports, overrides=overrides, seeds=all_seeds)
         check_pcap_links(loaded, pcap)
         plan(loaded)
         if world == SIMULATED:
@@ -139,12 +139,12 @@ def command(
         from scenarios.show.report import show
 
         with ProgressBar() as progress:
-            words = ["mrcbed", *sys.argv[1:]]
-            how: dict[str, Any] = {"progress": progress, "command_line": words, "resume": resume}
+            command_line = ["mrcbed", *sys.argv[1:]]
+            settings: dict[str, Any] = {"progress": progress, "command_line": command_line, "resume": resume}
             if world == SIMULATED:
-                summary = simulate(loaded, directory, jobs=jobs or cores(), **how)
+                summary = simulate(loaded, directory, jobs=jobs or cores(), **settings)
             else:
-                summary = run_scenario(loaded, directory, pcap_links=pcap, switch=switch, **how)
+                summary = run_scenario(loaded, directory, pcap_links=pcap, switch=switch, **settings)
         if as_json:
             print(json.dumps(summary, indent=2))
         else:
@@ -178,7 +178,7 @@ def parse_seeds(text: str) -> list[int]:
 
 
 def check_nothing_emulated(pcap: Sequence[str], switch: str) -> None:
-    """What belongs to the emulated world alone is not asked of the simulated one. Raises :class:`UserError`."""
+    """Refuse options of the emulated world for the simulated one. Raises :class:`UserError`."""
     if pcap:
         raise UserError(f"--pcap {pcap[0]}: in the simulated world there is nothing to capture: leave --pcap or --world {SIMULATED} away")
     if switch != SWITCHES[0]:
@@ -186,7 +186,7 @@ def check_nothing_emulated(pcap: Sequence[str], switch: str) -> None:
 
 
 def check_switch(switch: str) -> None:
-    """Refuse Open vSwitch where it is not installed; say what it cannot do where it is. Raises :class:`UserError`."""
+    """Refuse Open vSwitch where it is not installed; otherwise print what it cannot do. Raises :class:`UserError`."""
     if switch == "ovs":
         ovs.require()
         if limits := ovs.limits(ovs.datapath()):
@@ -194,7 +194,7 @@ def check_switch(switch: str) -> None:
 
 
 def give_back(directory: Path) -> None:
-    """Under sudo, results belong to who called it."""
+    """Under sudo, give the results to the user who called it."""
     try:
         uid, gid = int(os.environ["SUDO_UID"]), int(os.environ["SUDO_GID"])
     except (KeyError, ValueError):

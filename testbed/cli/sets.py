@@ -1,6 +1,6 @@
-"""How commands that run a set of scenarios run each: in a sandbox of its own where it is emulated. Shared by ``paper`` and ``validate``.
+"""How commands that run a set of scenarios run each of them: emulated ones in a sandbox of their own. Shared by ``paper`` and ``validate``.
 
-What reads tables runs in a process of its own, too: nothing that has threads is to be loaded in the front before it forks again.
+Code that reads tables runs in a separate process, too: the front process must not load anything with threads before it forks again.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from testbed.machine.exclusive import measuring
 from testbed.simulated import SIMULATED
 
 
-def run_one(scenario: Any, where: Path, resume: bool, world: str = "emulated", apart: bool = True) -> int:
-    """Run it into ``where``; the exit status, 130 if the user stopped it. ``apart``: in a sandbox, for which it takes root."""
+def run_one(scenario: Any, directory: Path, resume: bool, world: str = "emulated", apart: bool = True) -> int:
+    """Run it into ``directory``; the exit status, 130 if the user stopped it. ``apart``: in a sandbox, which needs root."""
     from testbed.machine import sandbox
 
     def work() -> int:
@@ -30,19 +30,19 @@ def run_one(scenario: Any, where: Path, resume: bool, world: str = "emulated", a
         from scenarios.run.simulate import simulate
 
         with ProgressBar() as progress:
-            words = ["mrcbed", *sys.argv[1:]]
-            how = simulate if world == SIMULATED else run_scenario
-            summary = how(scenario, where, progress=progress, command_line=words, resume=resume)
+            command_line = ["mrcbed", *sys.argv[1:]]
+            run = simulate if world == SIMULATED else run_scenario
+            summary = run(scenario, directory, progress=progress, command_line=command_line, resume=resume)
         return INTERRUPTED if summary["verdict"] == "interrupted" else 0
 
     if not apart:
         return work()
-    with measuring(where):
+    with measuring(directory):
         return sandbox.run(work)
 
 
 def conclude_apart(conclude: Callable[[Any, Path], Any]) -> Callable[[Any, Path], None]:
-    """The same, in a sandbox if that can be had."""
+    """The same, in a sandbox where that is possible."""
     from testbed.machine import sandbox
 
     def apart(item: Any, out: Path) -> None:
@@ -59,7 +59,8 @@ def conclude_apart(conclude: Callable[[Any, Path], Any]) -> Callable[[Any, Path]
 
 
 def show_list(items: Sequence[Any], seeds: tuple[int, ...], heads: tuple[str, str], scenarios: Callable[[Any], str], note: str) -> None:
-    """What a command's set holds and how long it takes. ``heads``: of the items and of what they run; ``scenarios``: an item's."""
+    """Print the items of a command's set and how long they take. ``heads``: headings of the items and of what they run; ``scenarios``:
+    those of an item."""
     from scenarios.sets import estimate
 
     rows: list[list[terminal.Cell] | None] = []
@@ -71,11 +72,11 @@ def show_list(items: Sequence[Any], seeds: tuple[int, ...], heads: tuple[str, st
         ]
         rows.append([item.id, item.title, scenarios(item), *cells])
     rows += [None, ["", "all of these", "", *(estimate.format_duration(sum(times[quick].values())) for quick in (False, True))]]
-    shown = (heads[0], "what", heads[1], "full\nruns, about", "--quick\nruns, about")
-    terminal.console(120).print(terminal.table(shown, rows, words=("what", heads[1])))
+    columns = (heads[0], "what", heads[1], "full\nruns, about", "--quick\nruns, about")
+    terminal.console(120).print(terminal.table(columns, rows, words=("what", heads[1])))
     click.echo(note)
 
 
 def tell(line: str) -> None:
-    """On stderr, at once."""
+    """Print a line on stderr, at once."""
     print(line, file=sys.stderr, flush=True)

@@ -46,7 +46,7 @@ def command(fabric: str, transport: str, seed: int, no_controller: bool, switch:
 
         for stream in (sys.stdin, sys.stdout):
             if isinstance(stream, io.TextIOWrapper):
-                stream.reconfigure(errors="replace")  # bytes that are no text end no prompt
+                stream.reconfigure(errors="replace")  # bytes that are no valid text must not end the prompt
         console = terminal.console()
         bar = ProgressBar()
         cluster = Cluster(chosen, controller=not no_controller, switch=switch, progress=bar.report)

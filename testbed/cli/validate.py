@@ -48,14 +48,14 @@ def command(
     from scenarios.sets.validation import concluding
     from scenarios.sets.validation.cases import chosen, parse_worlds
 
-    wanted = chosen(names, parse_worlds(worlds))
+    cases = chosen(names, parse_worlds(worlds))
     seeds = tuple(parse_seeds(seed_range)) if seed_range else ()
     if as_list:
-        _list(wanted, seeds)
+        _list(cases, seeds)
         return
     if report is not None:
         sys.exit(_report(chosen(names, ()), Path(report), as_json))
-    emulated = any(EMULATED in case.worlds for case in wanted)
+    emulated = any(EMULATED in case.worlds for case in cases)
     if emulated and os.geteuid() != 0:
         raise UserError("mrcbed validate needs root for the emulated world: use sudo, or --worlds simulated (--list, --report need none)")
     if resume and out is None:
@@ -66,37 +66,37 @@ def command(
     if not emulated:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was run is written, as after Ctrl-C
 
-    def one(scenario: Any, where: Path, go_on: bool) -> int:
-        return run_one(scenario, where, go_on, where.name, apart=emulated)
+    def run_case(scenario: Any, destination: Path, resuming: bool) -> int:
+        return run_one(scenario, destination, resuming, destination.name, apart=emulated)
 
-    def conclude(case: Any, where: Path) -> None:
-        concluding.conclude(case, where, form)
+    def conclude(case: Any, destination: Path) -> None:
+        concluding.conclude(case, destination, form)
 
-    status = concluding.run_series(wanted, directory, form, one, conclude_apart(conclude) if emulated else conclude, tell)
+    status = concluding.run_series(cases, directory, form, run_case, conclude_apart(conclude) if emulated else conclude, tell)
     _show(directory, as_json)
     give_back(directory)
-    asked = [case.id for case in wanted]
-    sys.exit(status or concluding.exit_status(concluding.concluded(directory), asked))
+    case_ids = [case.id for case in cases]
+    sys.exit(status or concluding.exit_status(concluding.concluded(directory), case_ids))
 
 
-def _report(wanted: list[Any], directory: Path, as_json: bool) -> int:
+def _report(cases: list[Any], directory: Path, as_json: bool) -> int:
     """Of the cases that were run, in whatever worlds."""
     from scenarios.sets.validation import concluding
 
     form = concluding.read_form(directory)
-    there = [case for case in wanted if any((directory / case.id / world / "summary.json").is_file() for world in WORLDS)]
-    if not there:
-        asked = ", ".join(case.id for case in wanted)
-        raise UserError(f"{directory} holds no results of {asked}: run them with --out {directory} --resume")
-    for case in there:
+    finished = [case for case in cases if any((directory / case.id / world / "summary.json").is_file() for world in WORLDS)]
+    if not finished:
+        names = ", ".join(case.id for case in cases)
+        raise UserError(f"{directory} holds no results of {names}: run them with --out {directory} --resume")
+    for case in finished:
         concluding.conclude(case, directory, form)
     _show(directory, as_json)
-    return concluding.exit_status(concluding.concluded(directory), [case.id for case in there])
+    return concluding.exit_status(concluding.concluded(directory), [case.id for case in finished])
 
 
-def _list(wanted: list[Any], seeds: tuple[int, ...]) -> None:
-    note = f"Of {' and '.join(wanted[0].worlds)} runs together, as if all took the time of emulated ones."
-    show_list(wanted, seeds, ("case", "scenario"), lambda case: str(case.scenario), note)
+def _list(cases: list[Any], seeds: tuple[int, ...]) -> None:
+    note = f"Of {' and '.join(cases[0].worlds)} runs together, as if all took the time of emulated ones."
+    show_list(cases, seeds, ("case", "scenario"), lambda case: str(case.scenario), note)
 
 
 def _show(directory: Path, as_json: bool) -> None:
@@ -107,10 +107,10 @@ def _show(directory: Path, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(json.loads((directory / page.DATA).read_text(encoding="utf-8")), indent=2))
         return
-    made = concluded(directory)
+    results = concluded(directory)
     console = terminal.console(150)
-    console.print(page.table(made))
-    for line in page.notes(made):
+    console.print(page.table(results))
+    for line in page.notes(results):
         console.print(line, style="yellow")
-    console.print(page.summary_line(made))
+    console.print(page.summary_line(results))
     console.print(f"Page: {path}", soft_wrap=True)

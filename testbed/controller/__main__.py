@@ -27,11 +27,11 @@ PR_SET_PDEATHSIG = 1
 def main() -> int:
     parent = os.getppid()
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it died before we asked to be told
+    if os.getppid() != parent:  # it died before we asked for the signal
         return 1
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(OSError):
-        os.nice(-10)  # a link event is a millisecond's work, and must not wait behind agents that load every core
+        os.nice(-10)  # a link event takes a millisecond of work and must not wait behind agents that load every core
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="controller: %(levelname)s %(name)s: %(message)s")
 
     parser = argparse.ArgumentParser(prog="python -m testbed.controller", description="The fabric's Ryu controller.")

@@ -1,9 +1,8 @@
-"""Hands lists to the agents over their control sockets, and never waits for one of them.
+"""Sends lists to the agents over their control sockets, and never waits for an agent.
 
 Two lists go out: the denylist (``deny``) and the links known to be down (``hint``). Each message is the complete list, so only the latest
-matters: an agent that has not answered the last one is left alone until it does, then gets what is latest. So there is at most one
-message of a kind under way per agent, which always fits its socket's buffer; an agent that is stopped holds nobody up, and
-none of this needs a timer.
+matters: an agent that has not answered the last message gets no other until it does, and then gets the latest list. So at most one message
+of a kind is under way per agent, which always fits its socket's buffer; a stopped agent delays nobody, and no timer is needed.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ ARGUMENT = {"deny": "entries", "hint": "links"}
 """The agents' requests (agents/process/host.py), and what they call the list."""
 EVENT = {"deny": "denylist-pushed", "hint": "hint-pushed"}
 HELLO = b'{"id": 0, "op": "hello", "quiet": true}\n'
-"""The first thing an agent hears: from one that wants no notifications. Nobody waits for the answer."""
+"""The first message to an agent: it says that this client wants no notifications. Nobody waits for the answer."""
 CONNECT_S = 1.0
 ANSWER_S = 1.0
-"""An agent that has not answered by then counts as one that did not hear [ours]; it still gets the latest list when it wakes."""
+"""An agent that has not answered by then counts as not reached [ours]; it still gets the latest list when it wakes."""
 
 
 @dataclass(eq=False)
@@ -32,7 +31,7 @@ class Agent:
     lines: Lines
     asked: dict[str, int] = field(default_factory=dict)  # request -> number of the message under way
     behind: set[str] = field(default_factory=set)  # requests for which there is something newer
-    ending: bool = False  # it has said that it ends
+    ending: bool = False  # it has announced its end
 
 
 @dataclass
@@ -57,7 +56,7 @@ class AgentLinks:
         self._open: list[Push] = []
 
     def join(self, sockets: Mapping[str, str]) -> list[Agent]:
-        """Connect to agents, by name; those that cannot be reached are journalled and left out."""
+        """Connect to agents, by name; agents that cannot be reached are journalled and left out."""
         joined = []
         for name, path in sockets.items():
             sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -75,14 +74,14 @@ class AgentLinks:
         return joined
 
     def leave(self) -> None:
-        """Forget all agents. Whoever waits on their sockets finds them closed."""
+        """Forget all agents. A thread that waits on their sockets finds them closed."""
         self._close_pushes(self._open)
         for agent in self.agents:
             _hang_up(agent)
         self.agents, self._latest = [], {}
 
     def push(self, op: str, values: list[str], heard_ns: int) -> None:
-        """Send a list to everyone who is free, at once; the others get it when they have answered what they were asked before."""
+        """Send a list at once to every agent that owes no answer; the others get it after their answer to the previous message."""
         if not self.agents:
             return
         self._numbers += 1
@@ -97,11 +96,11 @@ class AgentLinks:
                 self._send(agent, op)
 
     def heard(self, agent: Agent) -> bool:
-        """Take what an agent said; False when it has hung up."""
+        """Read an agent's messages; False when it has hung up."""
         for message in agent.lines.read():
             agent.ending = agent.ending or message.get("event") == "bye"
             number = message.get("id")
-            op = next((op for op, asked in agent.asked.items() if asked == number), None)
+            op = next((op for op, request in agent.asked.items() if request == number), None)
             if op is None or not isinstance(number, int):
                 continue
             del agent.asked[op]
@@ -163,7 +162,7 @@ class AgentLinks:
 
 
 def _hang_up(agent: Agent) -> None:
-    """Shut, not closed: whoever waits on the socket wakes, finds it at its end, and drops it."""
+    """Shut down, not closed: a thread that waits on the socket wakes, reads its end, and drops it."""
     agent.lines.closed = True
     try:
         agent.lines.sock.shutdown(socket.SHUT_RDWR)

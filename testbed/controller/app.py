@@ -1,8 +1,8 @@
 """The Ryu application: static tables out, link events in. It never re-routes: static tables are the point.
 
 One green thread (``main``) reads port reports from the southbound and raises :class:`EventLinkDown` and
-:class:`EventLinkUp`; Ryu's event loop calls the handlers, which keep the failed-link map that the REST view shows, and hand
-the news to the steering, which tells agents what the policy says. Other Ryu applications in the process may observe the same events.
+:class:`EventLinkUp`; Ryu's event loop calls the handlers, which keep the failed-link map that the REST view shows, and report changes to
+the steering, which tells agents what the policy says. Other Ryu applications in the process may observe the same events.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class FabricController(RyuApp):
         self.rest = Rest(views, self.steering, config.token)
 
     def main(self) -> None:
-        """Program, say ready, and listen until the end of the process. Raises UserError."""
+        """Program the switches, print "ready", and listen until the end of the process. Raises UserError."""
         tables.program(self.southbound, self.tables)
         now = time.monotonic_ns()
         for port, up in self.southbound.port_states().items():
@@ -68,10 +68,10 @@ class FabricController(RyuApp):
         try:
             rest_port = serve(self.rest, self.config.rest_host, self.config.rest_port)
         except OSError as error:
-            where = f"{self.config.rest_host}:{self.config.rest_port}"
-            raise UserError(f"controller: cannot serve on {where}: {error.strerror}: set rest_port to 0 for a free one") from None
-        told_by = os.dup(0)  # eventlet's select never reports descriptor 0: it takes it for none
-        spawn(lambda: follow_owner(self.steering, spawn, told_by))
+            address = f"{self.config.rest_host}:{self.config.rest_port}"
+            raise UserError(f"controller: cannot serve on {address}: {error.strerror}: set rest_port to 0 for a free one") from None
+        owner_fd = os.dup(0)  # eventlet's select never reports descriptor 0, which it treats as "none"
+        spawn(lambda: follow_owner(self.steering, spawn, owner_fd))
         gc.freeze()  # a full collection walks all of Ryu and holds an event up for 25-45 ms, measured
         print(f"ready {rest_port}", flush=True)
         for report in self.southbound.port_reports():

@@ -1,4 +1,4 @@
-"""The controller's REST from the other side: the command line, the prompt and the cluster ask through this. Knows nothing of Ryu."""
+"""A client of the controller's REST API, for the command line, the prompt and the cluster. Knows nothing of Ryu."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ TIMEOUT_S = 5.0
 
 class ControllerClient:
     """``url`` as the prompt's `status` shows it, like ``http://127.0.0.1:41607``; ``token`` as `mrcbed denylist token` prints it, without
-    which nothing can be changed. Everything raises :class:`UserError`, one line: what the controller said, or that none answers there."""
+    which nothing can be changed. All methods raise :class:`UserError`, one line: the controller's error, or that no controller answers
+    there."""
 
     def __init__(self, url: str, token: str = "", timeout: float = TIMEOUT_S) -> None:
         self.token, self._timeout = token, timeout
@@ -34,24 +35,24 @@ class ControllerClient:
             return self._json(answer)
 
     def deny(self, entry: str, reason: str = "", by: str = OPERATOR) -> dict[str, Any]:
-        """Put an entry on the denylist; ``new`` in the answer says whether it was not there."""
+        """Put an entry on the denylist; ``new`` in the answer says whether it is new."""
         with self._open("POST", "denylist", {"entry": entry, "reason": reason, "by": by}) as answer:
             return dict(self._json(answer))
 
     def allow(self, entry: str, by: str | None = None) -> dict[str, Any]:
-        """Take an entry off: one party's word, or everybody's."""
+        """Take an entry off the denylist: one party's denial, or everybody's."""
         with self._open("POST", "denylist", {"allow": entry, **({"by": by} if by else {})}) as answer:
             return dict(self._json(answer))
 
     def events(self, since: int | None = None) -> Iterator[dict[str, Any]]:
-        """The journal as it grows, until the controller goes."""
+        """The journal as it grows, until the controller ends."""
         with self._open("GET", "stream", query={} if since is None else {"since": since}, endless=True) as answer:
             try:
                 for line in answer:
                     if line.strip():
                         yield json.loads(line)
             except (OSError, http.client.HTTPException, ValueError):
-                return  # it went in the middle of a line
+                return  # the controller ended in the middle of a line
 
     def _open(self, method: str, page: str, body: Any = None, query: dict[str, Any] | None = None, endless: bool = False) -> Any:
         url = f"{self.url}/v1/{urllib.parse.quote(page)}" + (f"?{urllib.parse.urlencode(query)}" if query else "")
@@ -61,7 +62,7 @@ class ControllerClient:
         try:
             return opener.open(request, timeout=None if endless else self._timeout)
         except urllib.error.HTTPError as error:
-            raise UserError(_said(error)) from None
+            raise UserError(_error_text(error)) from None
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)
             raise UserError(f"no controller answers at {self.url} ({getattr(reason, 'strerror', None) or reason})") from None
@@ -73,7 +74,7 @@ class ControllerClient:
             raise UserError(f"what answers at {self.url} is no controller of ours") from None
 
 
-def _said(error: urllib.error.HTTPError) -> str:
+def _error_text(error: urllib.error.HTTPError) -> str:
     try:
         data = json.load(error)
         near = f": did you mean {' or '.join(data['near'])}?" if data.get("near") else ""

@@ -1,4 +1,4 @@
-"""What the controller is told by whoever starts it: one JSON file, checked here."""
+"""The controller's configuration from the process that starts it: one JSON file, checked here."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LEAST_TOKEN = 32
 class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     fabric: Fabric
     ports: dict[str, Any]
-    """Switch port name -> its ifindex in the switches' namespace. Host ports are left out: they live elsewhere."""
+    """Switch port name -> its ifindex in the switches' namespace. Host ports are left out: they are in other namespaces."""
     netns: str
     """Path of the switches' network namespace."""
     maps: Path
@@ -31,9 +31,9 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     southbound: Annotated[str, one_of(SOUTHBOUNDS)]
     rest_host: Annotated[str, text(r"127\.0\.0\.1|::1", "127.0.0.1 or ::1: the REST view answers on the loopback only")]
     rest_port: Annotated[int, Meta(ge=0, le=65535)]
-    """0 for a free one, told in the ready line."""
+    """0 for a free one, which the ready line contains."""
     token: str
-    """Changes through REST need it: the file that holds it must be its owner's alone."""
+    """Changes through REST need it: only the owner may be able to read the file that contains it."""
 
     def __post_init__(self) -> None:
         if len(self.token) < LEAST_TOKEN:
@@ -42,11 +42,11 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             if type(number) is not int or number <= 0:
                 raise Refused(f"ports.{name}", f"= {number!r} is no interface's index")
         switches = set(self.fabric.switches)
-        ours = [port.name for port in self.fabric.ports if port.node in switches]
-        lacking = sorted(name for name in ours if name not in self.ports)
+        switch_ports = [port.name for port in self.fabric.ports if port.node in switches]
+        lacking = sorted(name for name in switch_ports if name not in self.ports)
         if lacking:
             raise Refused("ports", f"lacks the ifindex of {len(lacking)} switch ports, {lacking[0]!r} among them")
-        force_setattr(self, "ports", {name: self.ports[name] for name in self.ports if name in set(ours)})
+        force_setattr(self, "ports", {name: self.ports[name] for name in self.ports if name in set(switch_ports)})
 
     def __repr__(self) -> str:
         """Without the token."""

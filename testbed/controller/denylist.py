@@ -1,7 +1,7 @@
-"""The denylist: what endpoints must not use, and on whose word. Plain data: no Ryu, no socket, no clock.
+"""The denylist: what endpoints must not use, and who denied it. Plain data: no Ryu, no socket, no clock.
 
-Several may deny the same thing for reasons of their own; it stays denied until the last of them takes its word back, or an
-operator overrules them all.
+Several parties may deny the same thing for reasons of their own; it stays denied until the last of them removes its denial, or an operator
+removes all of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_ENTRIES = 2000
 
 @dataclass(frozen=True)
 class Denial:
-    """One party's word about one entry."""
+    """One party's denial of one entry."""
 
     entry: str
     """As ``topologies.denylist.check_entry`` writes it."""
@@ -34,7 +34,7 @@ class Denylist:
 
     @property
     def entries(self) -> list[str]:
-        """What is denied, each once, in the order in which it came."""
+        """The denied entries, each once, in the order in which they were added."""
         return list(dict.fromkeys(denial.entry for denial in self._denials.values()))
 
     @property
@@ -42,17 +42,18 @@ class Denylist:
         return list(self._denials.values())
 
     def deny(self, text: str, reason: str, by: str, now: int) -> tuple[Denial, bool]:
-        """The denial in force, and whether it is new; saying it twice changes nothing. Raises :class:`topologies.FabricError`, one line."""
+        """The denial in force, and whether it is new; denying it twice changes nothing. Raises :class:`topologies.FabricError`, one
+        line."""
         entry = check_entry(self._fabric, text)
-        held = self._denials.get((entry, by))
-        if held is not None:
-            return held, False
+        existing = self._denials.get((entry, by))
+        if existing is not None:
+            return existing, False
         if len(self._denials) >= MAX_ENTRIES:
             raise FabricError(f"the denylist is full ({MAX_ENTRIES} entries): remove some, or deny a switch or a plane instead")
-        made = self._denials[entry, by] = Denial(entry, by, reason, now)
-        return made, True
+        denial = self._denials[entry, by] = Denial(entry, by, reason, now)
+        return denial, True
 
     def allow(self, text: str, by: str | None = None) -> list[Denial]:
-        """Take an entry off: one party's word, or with None everybody's. The denials that were there. Raises as :meth:`deny`."""
+        """Take an entry off: one party's denial, or with None everybody's. Returns the removed denials. Raises as :meth:`deny`."""
         entry = check_entry(self._fabric, text)
         return [self._denials.pop(key) for key in list(self._denials) if key[0] == entry and by in (None, key[1])]

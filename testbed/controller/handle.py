@@ -1,7 +1,7 @@
-"""The controller as the cluster holds it: what its owner tells it, and the denylist where there is none.
+"""The cluster's view of its controller: the messages of its owner, and the denylist where there is no controller.
 
-The process itself is the cluster's. Nothing here waits long for a controller that does not answer, and its death changes nothing: from then
-on a denylist goes straight to the agents.
+The process itself belongs to the cluster. Nothing here waits long for a controller that does not answer, and its death changes little: from
+then on a denylist goes directly to the agents.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from topologies import Fabric
 from topologies.denylist import check_entry
 
 ANSWER_S = 3.0
-"""For the controller to have told all agents [ours]: it gives up on an agent after one."""
+"""The time that the controller gets to tell all agents [ours]: it gives up on one agent after 1 s."""
 
 
 REST_S = 1.0
-"""The controller answers in milliseconds; whoever asks here has a run to watch [ours]."""
+"""The controller answers in milliseconds, and the caller has a run to watch [ours]."""
 
 
 class Agent(Protocol):
@@ -36,18 +36,18 @@ class Agent(Protocol):
 
 
 class ControllerHandle:
-    """``process`` None: there is no controller. ``token``: what it takes changes by (testbed/controller/rest.py)."""
+    """``process`` None: there is no controller. ``token``: the controller accepts changes only with it (testbed/controller/rest.py)."""
 
     def __init__(self, fabric: Fabric, process: subprocess.Popen[bytes] | None, token: str = "") -> None:
         self.url = ""
         self.token = token
         self.over = False
-        """Whether the controller has said its last."""
+        """Whether the controller's output has ended."""
         self._process = process
-        self._said = b""
+        self._buffer = b""
         self._agents: Sequence[Agent] = ()
         self._fabric = fabric
-        self._own = Denylist(fabric)  # as far as this process knows; in force where no controller is
+        self._own = Denylist(fabric)  # as far as this process knows; in force without a controller
 
     @property
     def alive(self) -> bool:
@@ -58,36 +58,36 @@ class ControllerHandle:
         return ControllerClient(self.url, self.token, REST_S)
 
     def line(self, timeout: float) -> str:
-        """What the controller says next; empty if it ended, or said nothing within ``timeout`` seconds."""
+        """The controller's next line; empty if it ended, or wrote nothing within ``timeout`` seconds."""
         assert self._process is not None and self._process.stdout is not None
         until = time.monotonic() + timeout
-        while b"\n" not in self._said:
+        while b"\n" not in self._buffer:
             if not select.select([self._process.stdout], [], [], max(0.0, until - time.monotonic()))[0]:
                 return ""
             data = os.read(self._process.stdout.fileno(), 4096)
             if not data:
                 self.over = True
                 return ""
-            self._said += data
-        line, _, self._said = self._said.partition(b"\n")
+            self._buffer += data
+        line, _, self._buffer = self._buffer.partition(b"\n")
         return line.decode(errors="replace").strip()
 
     def begin(self, agents: Sequence[Agent], sockets: Mapping[str, str], policy: str) -> str:
-        """Agents run: the controller may tell them what ``policy`` says. What it answered; empty without a controller."""
+        """Agents run: the controller may tell them what ``policy`` says. Returns its answer; empty without a controller."""
         self._agents = agents
         if not self.alive:
             if self._own.entries:
                 self._tell_agents()
             return ""
-        said = self._say({"agents": dict(sockets), "policy": policy})
-        if said.startswith("error"):
-            raise RuntimeError(f"the controller refused its agents: {said}")
-        return said
+        answer = self._request({"agents": dict(sockets), "policy": policy})
+        if answer.startswith("error"):
+            raise RuntimeError(f"the controller refused its agents: {answer}")
+        return answer
 
     def end(self) -> None:
-        """The agents are about to go."""
+        """The agents are about to end."""
         if self._agents and self.alive:
-            self._say({"agents": {}, "policy": "none"})
+            self._request({"agents": {}, "policy": "none"})
         self._agents = ()
 
     def close(self) -> None:
@@ -98,7 +98,7 @@ class ControllerHandle:
             except OSError:
                 pass
 
-    def _say(self, message: dict[str, Any]) -> str:
+    def _request(self, message: dict[str, Any]) -> str:
         assert self._process is not None and self._process.stdin is not None
         while self.line(0):
             pass  # answers that came too late
@@ -110,7 +110,7 @@ class ControllerHandle:
         return self.line(ANSWER_S)
 
     def journal(self, since_ns: int) -> list[dict[str, Any]]:
-        """Its journal after that time; nothing if there is no controller, or it does not answer."""
+        """Its journal after that time; empty if there is no controller, or it does not answer."""
         if not self.alive or not self.url:
             return []
         try:
@@ -121,7 +121,8 @@ class ControllerHandle:
     # --- the denylist --------------------------------------------------------------------------------------------
 
     def deny(self, entry: str, reason: str = "", by: str = OPERATOR) -> bool:
-        """Whether it is new. Raises FabricError for what is no entry, UserError if a living controller does not answer."""
+        """Deny an entry; returns whether it is new. Raises FabricError for an invalid entry, UserError if a living controller does not
+        answer."""
         if self.alive:
             new = bool(self._client.deny(entry, reason, by)["new"])
             self._own.deny(entry, reason, by, time.monotonic_ns())
@@ -132,18 +133,18 @@ class ControllerHandle:
         return new
 
     def allow(self, entry: str, by: str | None = None) -> bool:
-        """Whether it was there. Raises as :meth:`deny`."""
+        """Remove an entry; returns whether it was denied. Raises as :meth:`deny`."""
         if self.alive:
-            held = self._client.get("denylist")
+            denials = self._client.get("denylist")
             self._own.allow(entry, by)
-            known = any(d["entry"] == check_entry(self._fabric, entry) and by in (None, d["by"]) for d in held)
-            if known:
+            listed = any(d["entry"] == check_entry(self._fabric, entry) and by in (None, d["by"]) for d in denials)
+            if listed:
                 self._client.allow(entry, by)
-            return known
+            return listed
         self._adopt()
-        gone = self._own.allow(entry, by)
+        removed = self._own.allow(entry, by)
         self._tell_agents()
-        return bool(gone)
+        return bool(removed)
 
     def denied(self) -> list[dict[str, Any]]:
         """The denials in force."""
@@ -153,15 +154,15 @@ class ControllerHandle:
         return [asdict(denial) for denial in self._own.denials]
 
     def _adopt(self) -> None:
-        """After the controller's death: what it had told the agents is in force, whoever had told the controller."""
+        """After the controller's death: adopt what the agents have in force, whoever denied it at the controller."""
         if self._process is None or not self._agents:
             return
-        held = list(self._agents[0].call("denied"))
-        for entry in held:
+        entries = list(self._agents[0].call("denied"))
+        for entry in entries:
             if entry not in self._own.entries:
                 self._own.deny(entry, "in force when the controller went", OPERATOR, time.monotonic_ns())
         for entry in self._own.entries:
-            if entry not in held:
+            if entry not in entries:
                 self._own.allow(entry)
 
     def _tell_agents(self) -> None:

@@ -1,6 +1,6 @@
-"""What happened, in order, and readers that follow it as it happens.
+"""The journal of events, in order, and readers that follow it.
 
-The controller adds, REST reads. A reader that does not keep up loses entries and is told how many: it never holds anybody up.
+The controller adds entries, REST reads them. A reader that does not keep up loses entries and is told how many: it never delays anybody.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ READER_LENGTH = 1_000
 """Entries that wait for a reader before it loses some [ours]: every link of the largest fabric failing at once is 320."""
 MAX_READERS = 32
 OWNERS_READERS = 8
-"""Of these, for readers with the controller's token [ours]."""
+"""The part of these that is reserved for readers with the controller's token [ours]."""
 KEEPALIVE_S = 15.0
-"""After so long without news a reader gets an empty line: only writing shows that it is gone [ours]."""
+"""After this time without news a reader gets an empty line: only writing shows that a reader is gone [ours]."""
 
 Entry = dict[str, Any]
 
 
 class TooManyReaders(Exception):
-    """There are as many already as may be."""
+    """The permitted number of readers exists already."""
 
 
 class Journal:
@@ -34,8 +34,8 @@ class Journal:
         self._readers: list[Reader] = []
 
     def add(self, now: int, event: str, **fields: Any) -> None:
-        """Enter something that happened at ``now`` (monotonic ns). No two entries have the same time, so that a reader can say
-        where it left off: one that would is put a nanosecond later."""
+        """Enter something that happened at ``now`` (monotonic ns). No two entries have the same time, so that a reader can say where it
+        stopped: an entry that would have the time of another is entered a nanosecond later."""
         if self.entries and now <= self.entries[-1]["t_ns"]:
             now = self.entries[-1]["t_ns"] + 1
         entry = {"t_ns": now, "event": event, **fields}
@@ -48,7 +48,7 @@ class Journal:
         return [entry for entry in self.entries if entry["t_ns"] > t_ns]
 
     def follow(self, since: int | None, most: int = MAX_READERS) -> Reader:
-        """A reader of all that comes, and first of what came after ``since``. Raises :class:`TooManyReaders` if there are ``most``."""
+        """A reader of all future entries, and first of those after ``since``. Raises :class:`TooManyReaders` if there are ``most``."""
         if len(self._readers) >= most:
             raise TooManyReaders
         reader = Reader(self, [] if since is None else self.since(since))
@@ -65,7 +65,7 @@ class Journal:
 
 
 class Reader:
-    """Lines for one reader: an iterator that waits for news; whoever iterates closes it."""
+    """Lines for one reader: an iterator that waits for news; its user closes it."""
 
     def __init__(self, journal: Journal, replay: list[Entry]) -> None:
         self._journal = journal
@@ -75,7 +75,7 @@ class Reader:
         self._news = threading.Event()  # a green one in the controller, where threads are patched
 
     def offer(self, entry: Entry) -> None:
-        """News; dropped and counted when the reader is behind."""
+        """Add an entry; it is dropped and counted when the reader is behind."""
         if len(self._waiting) < READER_LENGTH:
             self._waiting.append(entry)
         else:
@@ -83,21 +83,21 @@ class Reader:
         self._news.set()
 
     def take(self) -> list[Entry]:
-        """What waits, with a line that stands for what was lost behind it."""
-        taken, self._waiting = self._replay + self._waiting, []
+        """The waiting entries, followed by one line that replaces the lost ones."""
+        entries, self._waiting = self._replay + self._waiting, []
         self._replay = []
         if self._missed:
-            after = taken[-1]["t_ns"]
-            taken.append({"t_ns": after, "event": "missed", "count": self._missed})
+            after = entries[-1]["t_ns"]
+            entries.append({"t_ns": after, "event": "missed", "count": self._missed})
             self._missed = 0
         self._news.clear()
-        return taken
+        return entries
 
     def __iter__(self) -> Iterator[bytes]:
         while True:
-            taken = self.take()
-            if taken:
-                yield b"".join(json.dumps(entry).encode() + b"\n" for entry in taken)
+            entries = self.take()
+            if entries:
+                yield b"".join(json.dumps(entry).encode() + b"\n" for entry in entries)
             elif not self._news.wait(KEEPALIVE_S):
                 yield b"\n"
 

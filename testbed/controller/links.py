@@ -32,7 +32,7 @@ class LinkChange:
 class Failure:
     since_ns: int
     detected_ns: int
-    """When the controller's handler had put it into the map."""
+    """When the controller's handler had entered it into the map."""
 
 
 class PortStates:
@@ -56,7 +56,7 @@ class PortStates:
 
 
 class FailedLinks:
-    """The failed-link map, and a journal of how it came about."""
+    """The failed-link map, and a journal of its changes."""
 
     def __init__(self, fabric: Fabric, now: int) -> None:
         self._since = dict.fromkeys(fabric.links_by_name, now)

@@ -1,8 +1,10 @@
-"""The line between the controller and whoever started it: what only the owner may say comes over the controller's standard input.
+"""The channel between the controller and its owner, the process that started it: what only the owner may command comes over the
+controller's standard input.
 
-The owner tells where its agents listen and what the policy is: ``{"agents": {"h0": "/run/.../h0.sock", ...}, "policy": "hint"}``, no agents
-when they are about to stop. Each line is answered by one on standard output: ``agents 8 of 8`` once they have heard what they must know, or
-``error ...``. The controller, run as root, opens these sockets: which they are is not for the REST view, which any user can reach.
+The owner says where its agents listen and what the policy is: ``{"agents": {"h0": "/run/.../h0.sock", ...}, "policy": "hint"}``, no agents
+when they are about to stop. Each line is answered by one on standard output: ``agents 8 of 8`` once they have received their lists, or
+``error ...``. The controller runs as root and opens these sockets, so their paths must not come from the REST API, which any user can
+reach.
 """
 
 from __future__ import annotations
@@ -20,25 +22,26 @@ from testbed.controller.steering import Steering
 
 
 def follow_owner(steering: Steering, spawn: Callable[[Callable[[], None]], None], read_fd: int) -> None:
-    """Answer the owner until it hangs up. To be run in a (green) thread; needs a pipe or a socket, else there is no owner to hear."""
+    """Answer the owner until it hangs up. Runs in a (green) thread; standard input must be a pipe or a socket, otherwise there is no
+    owner."""
     mode = os.fstat(read_fd).st_mode
     if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
         return
-    held = b""
+    partial = b""
     while True:
         select.select([read_fd], [], [])
         data = os.read(read_fd, 1 << 16)
         if not data:
             return
-        *lines, held = (held + data).split(b"\n")
+        *lines, partial = (partial + data).split(b"\n")
         for line in lines:
             print(_answer(steering, spawn, line), flush=True)
 
 
 def _answer(steering: Steering, spawn: Callable[[Callable[[], None]], None], line: bytes) -> str:
     try:
-        said: Any = json.loads(line)
-        sockets, policy = said["agents"], said["policy"]
+        request: Any = json.loads(line)
+        sockets, policy = request["agents"], request["policy"]
         joined = steering.set_agents(sockets, policy)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         return f"error {type(error).__name__}: {error}".replace("\n", " ")

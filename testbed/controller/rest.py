@@ -1,7 +1,7 @@
 """REST: a request goes in, a status and a payload come out. No Ryu, no socket.
 
-Pages that show are :mod:`testbed.controller.views`; here are those that change something, and the ones that only the steering knows. It
-answers on the loopback alone, and only to requests that name it (``Host``). Every local user may read. A change needs the token that the
+Pages that only show are in :mod:`testbed.controller.views`; here are those that change something, and those that only the steering knows.
+It answers on the loopback alone, and only to requests that name it (``Host``). Every local user may read. A change needs the token that the
 controller's owner holds; a web page may change nothing even with it.
 """
 
@@ -26,9 +26,9 @@ from topologies.structs import Refused, convert, one_of
 MAX_BODY = 65_536
 MAX_REASON = 200
 MAX_NAME = 80
-"""Characters of somebody's ``Host`` that an error repeats."""
+"""Characters of a request's ``Host`` that an error repeats."""
 ASKERS = (OPERATOR, CLUSTERMAPPER)
-"""Who may speak through REST; "policy" is the controller's own word."""
+"""The parties that may deny through REST; "policy" is the controller itself."""
 _OUR_NAMES = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]+)?", re.IGNORECASE)
 """What ``Host`` may say. A page of another site reaches the loopback by giving its own name our address (DNS rebinding), and the browser
 then sends that name. Any port: an SSH tunnel has another one at its near end."""
@@ -49,7 +49,7 @@ class Request:
     """Decoded, without the query."""
     query: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
-    """At most :data:`MAX_BODY` bytes and one more, which says that there are more."""
+    """At most :data:`MAX_BODY` bytes, and one more if the body is longer."""
     from_browser: bool = False
     """Whether a web page asks (it has an Origin)."""
     host: str = "localhost"
@@ -72,7 +72,7 @@ class _Deny(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Allow(Struct, frozen=True, forbid_unknown_fields=True):
-    """``by``: whose word is taken back, None for everybody's, which only an operator may."""
+    """``by``: whose denial is removed; None for everybody's, which only an operator may do."""
 
     allow: str
     by: Asker | None = None
@@ -115,16 +115,16 @@ class Rest:
             if request.method == "POST" and parts == ["denylist"]:
                 return self._post(request)
             if request.method == "DELETE" and parts[:1] == ["denylist"] and len(parts) > 1:
-                given = {key: value for key, value in request.query.items() if key == "by"}
-                allowed = convert({"allow": "/".join(parts[1:]), **given}, _Allow)
+                filters = {key: value for key, value in request.query.items() if key == "by"}
+                allowed = convert({"allow": "/".join(parts[1:]), **filters}, _Allow)
                 return self._allow(allowed)
         except (BadRequest, Refused, FabricError) as error:
             return 400, {"error": str(error)}
         except TooManyReaders:
             return 503, {"error": "too many readers follow the events already: end one"}
         if not shows:
-            what = "only POST /denylist and DELETE /denylist/ENTRY change something"
-            return 405, {"error": f"{request.method} {request.path} is not served: {what}", "pages": PAGES}
+            changes = "only POST /denylist and DELETE /denylist/ENTRY change something"
+            return 405, {"error": f"{request.method} {request.path} is not served: {changes}", "pages": PAGES}
         return self._views.answer("/".join(["v1", *parts]))
 
     def _stream(self, request: Request) -> Reader | list[Any]:
@@ -163,8 +163,8 @@ class Rest:
         return (201 if new else 200), {**asdict(denial), "new": new}
 
     def _allow(self, allowed: _Allow) -> Answer:
-        gone = self._steering.allow(allowed.allow, allowed.by, allowed.by or OPERATOR)
-        if not gone:
-            whose = f" by {allowed.by}" if allowed.by else ""
-            return 404, {"error": f"{allowed.allow} is not on the denylist{whose}", "denylist": self._steering.denylist.entries}
-        return 200, {"entry": gone[0].entry, "removed": [asdict(denial) for denial in gone]}
+        removed = self._steering.allow(allowed.allow, allowed.by, allowed.by or OPERATOR)
+        if not removed:
+            author = f" by {allowed.by}" if allowed.by else ""
+            return 404, {"error": f"{allowed.allow} is not on the denylist{author}", "denylist": self._steering.denylist.entries}
+        return 200, {"entry": removed[0].entry, "removed": [asdict(denial) for denial in removed]}

@@ -1,5 +1,5 @@
-"""Every touch point with Ryu but OpenFlow (ryu_openflow.py). Moving to os-ken, its living fork, means rewriting this file (os-ken has no
-wsgi) and the imports of that one.
+"""Everything that touches Ryu, except OpenFlow (ryu_openflow.py). Moving to os-ken, its living fork, means rewriting this file (os-ken has
+no wsgi) and the imports of that one.
 
 Ryu must be imported after :func:`prepare`: eventlet has to patch the standard library first, and Ryu 4.34 looks for a name
 that eventlet dropped in 0.30.3.
@@ -18,11 +18,12 @@ from typing import Any
 import msgspec
 
 STREAM_BUFFER = 1 << 16
-"""Bytes under way to a reader of the event stream [ours]."""
+"""Socket buffer for a reader of the event stream, bytes [ours]."""
 MAX_CONNECTIONS = 64
-"""At once, without event streams and the owner's own [ours]: with every answer as long as the longest they hold some 300 MB."""
+"""Connections at one time, not counting event streams and the owner's own [ours]: if every answer is as long as the longest, they hold some
+300 MB."""
 REQUEST_S = 5.0
-"""For a request to come in and its answer to go out [ours]. Both take milliseconds."""
+"""The time for a request to come in and its answer to go out [ours]. Both take milliseconds."""
 BACKLOG = 32
 """Connections that the kernel holds until they are accepted [ours]. All that wait there come before a new one: with one user connecting
 without pause and a loaded machine, a client got its answer after 10 ms at the median with 32, 280 ms with 128, and with 1024 not within
@@ -30,7 +31,7 @@ a second."""
 
 
 def prepare() -> None:
-    """To be called before anything of Ryu, or any module that keeps a socket, is imported."""
+    """Must be called before any part of Ryu, or any module that keeps a socket, is imported."""
     warnings.simplefilter("ignore")  # eventlet and Ryu warn of their own age: nothing a user can act on
     os.environ.setdefault("EVENTLET_NO_GREENDNS", "yes")  # no name is looked up here, and the resolver takes a third of the start-up
     import eventlet
@@ -104,7 +105,7 @@ class _Protocol(eventlet.wsgi.HttpProtocol):
 
 
 class _Rest(ControllerBase):
-    """Hands every request to one object; what it answers is none of Ryu's business."""
+    """Passes every request to one object, which answers it without Ryu."""
 
     @route("all", "/{path:.*}")
     def page(self, req: Any, path: str, **_: Any) -> Any:
@@ -124,7 +125,7 @@ class _Rest(ControllerBase):
             # The kernel would hold megabytes for a reader that stalls: what it loses is counted here instead.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, STREAM_BUFFER)
             return Response(content_type="application/x-ndjson", status=status, app_iter=_Closing(payload))
-        # A journal has megabytes, for which json with an indent takes half a second, in which nobody else is heard.
+        # A journal has megabytes, for which json with an indent takes half a second, during which no other request is served.
         return Response(content_type="application/json", status=status, body=msgspec.json.format(msgspec.json.encode(payload)) + b"\n")
 
 

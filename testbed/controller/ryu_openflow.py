@@ -1,4 +1,4 @@
-"""Every touch point with Ryu's OpenFlow, as ryu_base.py is for the rest of Ryu: uN tables as OpenFlow 1.3 flows, port events, counters.
+"""Everything that touches Ryu's OpenFlow, as ryu_base.py is for the rest of Ryu: uN tables as OpenFlow 1.3 flows, port events, counters.
 
 Used by southbound/openflow.py alone. Switches do not call us, we call them, at the UNIX socket that Open vSwitch opens for every bridge:
 they live in another network namespace, and Ryu's own listener would take whoever comes, on every interface.
@@ -48,7 +48,7 @@ ETH_P_IPV6 = 0x86DD
 MASK_48 = "ffff:ffff:ffff::"
 SHIFT, DROP = "shift", "drop"
 Action = int | str
-"""A port's OpenFlow number to send out of, SHIFT, DROP, or of a flow that is none of ours, to the bit, all it says."""
+"""The OpenFlow number of an output port, SHIFT, DROP, or, for a flow that is not exactly one of ours, its text."""
 
 
 class Flow(NamedTuple):
@@ -68,7 +68,7 @@ def _local_socket() -> Any:
     """A UNIX socket that Ryu may treat as TCP: it has no delay to turn off."""
     sock: Any = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     plain = sock.setsockopt
-    sock.setsockopt = lambda level, *rest: None if level == socket.IPPROTO_TCP else plain(level, *rest)
+    sock.setsockopt = lambda level, *arguments: None if level == socket.IPPROTO_TCP else plain(level, *arguments)
     return sock
 
 
@@ -80,7 +80,7 @@ class _Handshake(OFPHandler):
 
 
 class _Ear(RyuApp):
-    """What switches say goes to whoever asked, by transaction, and news of ports to one queue."""
+    """Passes replies of switches to the caller that asked, by transaction, and reports on ports to one queue."""
 
     OFP_VERSIONS = [ofp.OFP_VERSION]  # noqa: RUF012  (Ryu's own way)
 
@@ -97,9 +97,9 @@ class _Ear(RyuApp):
 
     @set_ev_cls(ofp_event.EventOFPPortStatus, MAIN_DISPATCHER)
     def port(self, event: Any) -> None:
-        heard = time.monotonic_ns()
-        gone = event.msg.reason == ofp.OFPPR_DELETE
-        self.news.put(PortReport(event.msg.desc.name.decode(), not gone and _up(event.msg.desc), heard))
+        heard_ns = time.monotonic_ns()
+        deleted = event.msg.reason == ofp.OFPPR_DELETE
+        self.news.put(PortReport(event.msg.desc.name.decode(), not deleted and _up(event.msg.desc), heard_ns))
 
     @set_ev_cls(ofp_event.EventOFPStateChange, DEAD_DISPATCHER)
     def gone(self, event: Any) -> None:
@@ -144,27 +144,27 @@ class Bridges:
             # Open vSwitch tells a caller nothing unasked before it has set a length for missed packets; of these we want none all the same.
             port_news = 1 << ofp.OFPPR_ADD | 1 << ofp.OFPPR_DELETE | 1 << ofp.OFPPR_MODIFY
             datapath = self._datapaths[switch]
-            wanted = parser.OFPSetAsync(datapath, [0, 0], [port_news, port_news], [0, 0])
-            self._ask(switch, parser.OFPSetConfig(datapath, 0, 128), wanted, parser.OFPBarrierRequest(datapath))
+            subscription = parser.OFPSetAsync(datapath, [0, 0], [port_news, port_news], [0, 0])
+            self._ask(switch, parser.OFPSetConfig(datapath, 0, 128), subscription, parser.OFPBarrierRequest(datapath))
 
         self.each(news)
 
     def each(self, work: Callable[[str], T]) -> dict[str, T]:
-        """``work(switch)`` for every switch, all under way at once, since an answer takes a round of Open vSwitch's one loop. Raises what
-        any of them raises."""
-        done: dict[str, T] = {}
+        """``work(switch)`` for all switches at once, since an answer takes one round of Open vSwitch's single loop. Raises what any of the
+        calls raises."""
+        results: dict[str, T] = {}
         failed: list[Exception] = []
 
-        def one(switch: str) -> None:
+        def run(switch: str) -> None:
             try:
-                done[switch] = work(switch)
-            except Exception as error:  # raised below: a green thread's own end tells nobody
+                results[switch] = work(switch)
+            except Exception as error:  # raised below: nobody sees an exception that ends a green thread
                 failed.append(error)
 
-        hub.joinall([hub.spawn(one, switch) for switch in self._datapaths])
+        hub.joinall([hub.spawn(run, switch) for switch in self._datapaths])
         if failed:
             raise failed[0]
-        return done
+        return results
 
     @staticmethod
     def _serve(datapath: Any) -> None:
@@ -175,17 +175,17 @@ class Bridges:
 
     def ports(self, switch: str) -> dict[str, tuple[int, bool]]:
         """Port name -> (OpenFlow number, up with carrier), the switch's own local port left out."""
-        found = [p for msg in self._ask(switch, parser.OFPPortDescStatsRequest(self._datapaths[switch], 0)) for p in msg.body]
-        return {p.name.decode(): (int(p.port_no), _up(p)) for p in found if p.port_no <= ofp.OFPP_MAX}
+        descriptions = [p for msg in self._ask(switch, parser.OFPPortDescStatsRequest(self._datapaths[switch], 0)) for p in msg.body]
+        return {p.name.decode(): (int(p.port_no), _up(p)) for p in descriptions if p.port_no <= ofp.OFPP_MAX}
 
     def read(self, switch: str) -> dict[Flow, Count]:
-        """Every flow of tables 0 and 1, as the switch holds it now, and what went by it. Raises UserError."""
+        """Every flow of tables 0 and 1, as the switch holds it now, and its counters. Raises UserError."""
         datapath = self._datapaths[switch]
         flows = [flow for msg in self._ask(switch, parser.OFPFlowStatsRequest(datapath)) for flow in msg.body]
         return {_flow_of(stats): Count(stats.packet_count, stats.byte_count) for stats in flows if stats.table_id in (0, 1)}
 
     def write(self, switch: str, flows: Iterable[Flow], afresh: bool) -> None:
-        """Add flows, ``afresh`` after taking away all that there are; returns when the switch has done it. Raises UserError."""
+        """Add flows, with ``afresh`` after removing all existing ones; returns when the switch has done it. Raises UserError."""
         datapath = self._datapaths[switch]
         anything = {"out_port": ofp.OFPP_ANY, "out_group": ofp.OFPG_ANY}
         away = parser.OFPFlowMod(datapath, table_id=ofp.OFPTT_ALL, command=ofp.OFPFC_DELETE, match=parser.OFPMatch(), **anything)
@@ -193,7 +193,7 @@ class Bridges:
         self._ask(switch, *([away] if afresh else []), *messages, parser.OFPBarrierRequest(datapath))
 
     def next_report(self) -> PortReport:
-        """Wait for news of a port. Raises UserError when a switch has hung up."""
+        """Wait for a report on a port. Raises UserError when a switch has hung up."""
         report = self._ear.news.get()
         if report is None:
             raise UserError("controller: a switch hung up: Open vSwitch has ended")
@@ -201,7 +201,7 @@ class Bridges:
         return report
 
     def _ask(self, switch: str, *messages: Any) -> list[Any]:
-        """Send, and wait for the last one's answer, of all its parts. Raises UserError if the switch refuses any of them."""
+        """Send the messages, and wait for all parts of the answer to the last one. Raises UserError if the switch refuses any of them."""
         datapath = self._datapaths[switch]
         queue = hub.Queue()
         keys = []
@@ -209,17 +209,17 @@ class Bridges:
             datapath.set_xid(message)
             keys.append((datapath, message.xid))
             self._ear.waiting[keys[-1]] = queue
-        found: list[Any] = []
+        replies: list[Any] = []
         try:
             for message in messages:
                 datapath.send_msg(message)
             while True:
-                said = queue.get(timeout=ANSWER_S)
-                if isinstance(said, parser.OFPErrorMsg):
-                    raise UserError(f"controller: {switch} refused a message (OpenFlow error {said.type}/{said.code})")
-                found.append(said)
-                if not getattr(said, "flags", 0) & ofp.OFPMPF_REPLY_MORE:
-                    return found
+                reply = queue.get(timeout=ANSWER_S)
+                if isinstance(reply, parser.OFPErrorMsg):
+                    raise UserError(f"controller: {switch} refused a message (OpenFlow error {reply.type}/{reply.code})")
+                replies.append(reply)
+                if not getattr(reply, "flags", 0) & ofp.OFPMPF_REPLY_MORE:
+                    return replies
         except hub.QueueEmpty:
             raise UserError(f"controller: {switch} did not answer within {ANSWER_S:g} s") from None
         finally:
@@ -267,9 +267,9 @@ def _flow_of(stats: Any) -> Flow:
         prefix = socket.inet_pton(socket.AF_INET6, match["ipv6_dst"][0])[:6]
     if stats.priority == int(bool(prefix)) and bool(prefix) == bool(match):
         outputs = [a.port for i in stats.instructions for a in getattr(i, "actions", []) if isinstance(a, parser.OFPActionOutput)]
-        for known in (DROP, SHIFT, *outputs):
-            if _wire(stats.instructions) == _wire(_instructions(known)):
-                return Flow(stats.table_id, prefix, known)
+        for action in (DROP, SHIFT, *outputs):
+            if _wire(stats.instructions) == _wire(_instructions(action)):
+                return Flow(stats.table_id, prefix, action)
     return Flow(stats.table_id, prefix, f"priority {stats.priority}, {match or 'any frame'}: {stats.instructions or 'drop'}")
 
 
@@ -277,4 +277,4 @@ def _up(port: Any) -> bool:
     return not port.state & ofp.OFPPS_LINK_DOWN and not port.config & ofp.OFPPC_PORT_DOWN
 
 
-assert ryu_base  # imported for what it does
+assert ryu_base  # imported for its side effects

@@ -1,4 +1,4 @@
-"""What the controller does about news: keeps the denylist, and tells the agents what the policy says. Plain logic: no Ryu.
+"""What the controller does about events: it keeps the denylist, and tells the agents what the policy says. Plain logic: no Ryu.
 
 Policies, chosen per run, since endpoints recover alone and help is what a scenario compares:
 
@@ -27,10 +27,10 @@ class Steering:
         self.agents = AgentLinks(journal, clock)
         self.policy = POLICIES[0]
         self.after_push: Callable[[], None] = lambda: None
-        """Called when something went out to agents; whoever owns threads sees to it that ``agents.expire`` is called in time."""
+        """Called when something was sent to agents; the owner of the threads then calls ``agents.expire`` in time."""
 
     def set_agents(self, sockets: Mapping[str, str], policy: str) -> list[Agent]:
-        """These agents instead of those before (none: they are stopped), under this policy. Raises ValueError on an unknown one."""
+        """Replace the agents (none: they are stopped) and set the policy. Raises ValueError on an unknown one."""
         if policy not in POLICIES:
             raise ValueError(f"no policy {policy!r}: there are {', '.join(POLICIES)}")
         if self.agents.agents:
@@ -56,30 +56,30 @@ class Steering:
 
     def link_changed(self, change: LinkChange) -> None:
         """A link failed or came back; ``links`` knows it already."""
-        what = "link-up" if change.up else "link-down"
-        self.journal.add(self._clock(), what, link=change.link, port=change.port, heard_ns=change.heard_ns)
+        event = "link-up" if change.up else "link-down"
+        self.journal.add(self._clock(), event, link=change.link, port=change.port, heard_ns=change.heard_ns)
         if self.policy == "hint":
             self._push("hint", list(self.links.failed), change.heard_ns)
         elif self.policy == "denylist":
-            done = self._allow(change.link, POLICY) if change.up else self._deny(change.link, "link down", POLICY)[1]
-            if done:
+            changed = self._allow(change.link, POLICY) if change.up else self._deny(change.link, "link down", POLICY)[1]
+            if changed:
                 self._push("deny", self.denylist.entries, change.heard_ns)
 
     def deny(self, text: str, reason: str, by: str) -> tuple[Denial, bool]:
-        """Somebody's word; the denial, and whether it is new. Raises :class:`topologies.FabricError`."""
-        heard = self._clock()
+        """Deny an entry; returns the denial, and whether it is new. Raises :class:`topologies.FabricError`."""
+        heard_ns = self._clock()
         denial, new = self._deny(text, reason, by)
         if new:
-            self._push("deny", self.denylist.entries, heard)
+            self._push("deny", self.denylist.entries, heard_ns)
         return denial, new
 
-    def allow(self, text: str, by: str | None, asked: str) -> list[Denial]:
-        """Somebody (``asked``) takes back one party's word, or with None everybody's. Raises :class:`topologies.FabricError`."""
-        heard = self._clock()
-        gone = self._allow(text, by, asked)
-        if gone:
-            self._push("deny", self.denylist.entries, heard)
-        return gone
+    def allow(self, text: str, by: str | None, actor: str) -> list[Denial]:
+        """``actor`` removes one party's denial, or with ``by`` None everybody's. Raises :class:`topologies.FabricError`."""
+        heard_ns = self._clock()
+        removed = self._allow(text, by, actor)
+        if removed:
+            self._push("deny", self.denylist.entries, heard_ns)
+        return removed
 
     def _deny(self, text: str, reason: str, by: str) -> tuple[Denial, bool]:
         denial, new = self.denylist.deny(text, reason, by, self._clock())
@@ -87,11 +87,11 @@ class Steering:
             self.journal.add(denial.since_ns, "deny", entry=denial.entry, reason=reason, by=by)
         return denial, new
 
-    def _allow(self, text: str, by: str | None, asked: str = POLICY) -> list[Denial]:
-        gone = self.denylist.allow(text, by)
-        for denial in gone:
-            self.journal.add(self._clock(), "allow", entry=denial.entry, by=asked, denied_by=denial.by, since_ns=denial.since_ns)
-        return gone
+    def _allow(self, text: str, by: str | None, actor: str = POLICY) -> list[Denial]:
+        removed = self.denylist.allow(text, by)
+        for denial in removed:
+            self.journal.add(self._clock(), "allow", entry=denial.entry, by=actor, denied_by=denial.by, since_ns=denial.since_ns)
+        return removed
 
     def _push(self, op: str, values: list[str], heard_ns: int) -> None:
         self.agents.push(op, values, heard_ns)

@@ -7,25 +7,27 @@ from testbed.errors import UserError
 from topologies.paths import static_tables
 
 
-def program(southbound: Southbound, wanted: Tables) -> None:
-    """Make the switches' tables exactly ``wanted``. Raises UserError if what is read back differs."""
-    southbound.program(wanted)
-    wrong = difference(wanted, southbound.read())
-    if wrong:
-        raise UserError(f"controller: the switches do not hold what was programmed: {wrong[0]} (and {len(wrong) - 1} more such)")
+def program(southbound: Southbound, expected: Tables) -> None:
+    """Make the switches' tables exactly ``expected``. Raises UserError if what is read back differs."""
+    southbound.program(expected)
+    differences = difference(expected, southbound.read())
+    if differences:
+        raise UserError(
+            f"controller: the switches do not hold what was programmed: {differences[0]} (and {len(differences) - 1} more such)"
+        )
 
 
-def difference(wanted: Tables, seen: Tables) -> list[str]:
+def difference(expected: Tables, actual: Tables) -> list[str]:
     """Every entry in which two sets of tables differ, as text."""
-    found = []
-    for switch in sorted(set(wanted) | set(seen)):
-        want, have = wanted.get(switch, {}), seen.get(switch, {})
-        found += [
+    differences = []
+    for switch in sorted(set(expected) | set(actual)):
+        want, have = expected.get(switch, {}), actual.get(switch, {})
+        differences += [
             f"{switch} uSID {usid:04x}: {want.get(usid, 'nothing')} wanted, {have.get(usid, 'nothing')} found"
             for usid in sorted(set(want) | set(have))
             if want.get(usid) != have.get(usid)
         ]
-    return found
+    return differences
 
 
 __all__ = ["difference", "program", "static_tables"]

@@ -33,17 +33,17 @@ PAGES = {
 
 
 class NotFound(Exception):
-    """Nothing of that name; carries the payload."""
+    """There is nothing of that name; has the payload of the answer."""
 
-    def __init__(self, what: str, name: str, known: Iterable[str]) -> None:
-        names = list(known)
+    def __init__(self, kind: str, name: str, existing: Iterable[str]) -> None:
+        names = list(existing)
         near = difflib.get_close_matches(name, names, n=3, cutoff=0.4) or names[:3]
-        super().__init__(what, name)
-        self.payload = {"error": f"no {what} {name!r}", "near": near}
+        super().__init__(kind, name)
+        self.payload = {"error": f"no {kind} {name!r}", "near": near}
 
 
 def paths_over(fabric: Fabric, link: Link) -> int:
-    """How many paths, over all ordered pairs of hosts, take a link."""
+    """The number of paths, over all ordered pairs of hosts, that use a link."""
     under, others = fabric.hosts_per_t0, fabric.host_count - fabric.hosts_per_t0
     if link.kind == "nic":  # to and from one host: one path to each neighbour, one per T1 to all others
         return 2 * (under - 1 + others * fabric.t1_per_plane)
@@ -54,16 +54,16 @@ class Views:
     def __init__(
         self,
         fabric: Fabric,
-        wanted: Tables,
+        expected: Tables,
         read: Callable[[], Tables],
         links: FailedLinks,
         denied: Callable[[], list[str]] = list,
         counts: Callable[[], dict[str, Counts] | None] = lambda: None,
     ) -> None:
-        """``read`` gives the tables as the switches hold them at that moment, ``denied`` the denylist's entries, ``counts`` what went by
-        each route, where switches count that."""
+        """``read`` gives the tables as the switches hold them at that moment, ``denied`` the denylist's entries, ``counts`` the traffic of
+        each route, where switches count it."""
         self._counts = counts
-        self._fabric, self._wanted, self._read, self._links, self._denied = fabric, wanted, read, links, denied
+        self._fabric, self._expected, self._read, self._links, self._denied = fabric, expected, read, links, denied
 
     def answer(self, path: str) -> Answer:
         """Status and JSON-ready payload for a page."""
@@ -117,25 +117,25 @@ class Views:
         ]
 
     def tables(self) -> dict[str, Any]:
-        seen, counts = self._read(), self._counts()
-        return {name: self._one(name, seen, counts) for name in self._fabric.switches}
+        actual, counts = self._read(), self._counts()
+        return {name: self._switch_table(name, actual, counts) for name in self._fabric.switches}
 
     def table(self, switch: str) -> dict[str, Any]:
-        if switch not in self._wanted:
+        if switch not in self._expected:
             raise NotFound("switch", switch, self._fabric.switches)
-        return self._one(switch, self._read(), self._counts())
+        return self._switch_table(switch, self._read(), self._counts())
 
-    def _one(self, switch: str, seen: Tables, counts: dict[str, Counts] | None) -> dict[str, Any]:
-        held = dict(seen.get(switch, {}))
-        shown = {
+    def _switch_table(self, switch: str, actual: Tables, counts: dict[str, Counts] | None) -> dict[str, Any]:
+        table = dict(actual.get(switch, {}))
+        row = {
             "usid": f"{switch_usid(switch):04x}",
-            "as_computed": held == dict(self._wanted[switch]),
-            "entries": {f"{usid:04x}": port for usid, port in sorted(held.items())},
+            "as_computed": table == dict(self._expected[switch]),
+            "entries": {f"{usid:04x}": port for usid, port in sorted(table.items())},
         }
         if counts is None:
-            return shown
-        counted = {f"{usid:04x}": {"packets": packets, "bytes": size} for usid, (packets, size) in sorted(counts[switch].routes.items())}
-        return {**shown, "forwarded": counted, "dropped_packets": counts[switch].drops}
+            return row
+        forwarded = {f"{usid:04x}": {"packets": packets, "bytes": size} for usid, (packets, size) in sorted(counts[switch].routes.items())}
+        return {**row, "forwarded": forwarded, "dropped_packets": counts[switch].drops}
 
     def links(self) -> list[dict[str, Any]]:
         rows = []
@@ -173,7 +173,7 @@ class Views:
             links = [link.name for link in path_links(self._fabric, a, b, value)]
             nodes = list(path_nodes(self._fabric, a, b, value))
             alive = not any(name in self._links.failed for name in links)
-            why = [entry for entry, evs in denied_by.items() if value in evs]
+            denials = [entry for entry, evs in denied_by.items() if value in evs]
             rows.append(
                 {
                     "ev": value,
@@ -185,8 +185,8 @@ class Views:
                     "switches": nodes[1:-1],
                     "links": links,
                     "alive": alive,
-                    "state": "denied" if why else "up" if alive else "down",
-                    "denied_by": why,
+                    "state": "denied" if denials else "up" if alive else "down",
+                    "denied_by": denials,
                 }
             )
         return rows

@@ -53,7 +53,7 @@ def compile_object(out: Path, udp_port: int = layout.MRC_UDP_PORT) -> Path:
 
 
 def fresh_object(scratch: Path, udp_port: int = layout.MRC_UDP_PORT) -> Path:
-    """The installed object if it is as new as what it was made from, else one compiled into ``scratch``."""
+    """The installed object if it is as new as its sources, otherwise one compiled into ``scratch``."""
     usable = udp_port == layout.MRC_UDP_PORT and OBJECT.exists()
     if usable and OBJECT.stat().st_mtime_ns >= max(path.stat().st_mtime_ns for path in _INPUTS if path.exists()):
         return OBJECT

@@ -1,6 +1,6 @@
 """Reads the data plane's counters, works the gates, and checks that every packet is accounted for.
 
-One :class:`Counters` per built fabric. Reading is memory reading: no system call, and nothing of a run slows down.
+One :class:`Counters` per built fabric. Counters are read from memory: no system call, and a run is not slowed down.
 """
 
 from __future__ import annotations
@@ -62,16 +62,16 @@ class Counters:
 
     @staticmethod
     def _words(name: str) -> memoryview:
-        held = BpfMap(PINS / name)
+        bpf_map = BpfMap(PINS / name)
         try:
-            return held.memory().cast("Q")
+            return bpf_map.memory().cast("Q")
         finally:
-            held.close()
+            bpf_map.close()
 
     # --- what user space tells the programs ------------------------------------------------------------------
 
     def set_gate(self, port: int, closed: bool) -> None:
-        """Close or open the egress of a port: closed, it admits nothing and counts drop_link_down."""
+        """Close or open the egress of a port: a closed one admits nothing and counts drop_link_down."""
         self._gate[port] = int(closed)
 
     def set_switch(self, number: int, state: int) -> None:
@@ -79,26 +79,27 @@ class Counters:
         self._switch_down[number] = state
 
     def flush(self, port: int) -> None:
-        """Declare what was admitted here and has not arrived by now as lost in the queue. Only for a port whose queue is known to
-        be empty and that admits nothing. Absolute, not added up, so that doing it again after a late arrival corrects it."""
-        here, far, out = port * _STATS, self._far[port] * _STATS, port * _FLUSHED
-        for word, (sent, seen) in enumerate(_PAIRS):
-            self._flushed[out + word] = (self._stats[here + sent] - self._stats[far + seen]) & _MASK
+        """Count what was admitted here and has not arrived by now as lost in the queue. Only for a port whose queue is known to
+        be empty and that admits nothing. The value is absolute, so that another call after a late arrival corrects it."""
+        near, far, flushed = port * _STATS, self._far[port] * _STATS, port * _FLUSHED
+        for word, (sent, arrived) in enumerate(_PAIRS):
+            self._flushed[flushed + word] = (self._stats[near + sent] - self._stats[far + arrived]) & _MASK
 
     # --- reading ---------------------------------------------------------------------------------------------
 
     def backlog(self, port: int) -> tuple[int, int]:
         """(bytes, packets) counted as waiting at a port or on its cable. Arrivals are read first, so it is never too small."""
-        far, out, here = self._far[port] * _STATS, port * _FLUSHED, port * _STATS
-        gone = [self._stats[far + seen] for _, seen in _PAIRS]
-        sent = [self._stats[here + word] for word, _ in _PAIRS]
-        left = [_signed(s - g - f) for s, g, f in zip(sent, gone, self._flushed[out : out + _FLUSHED], strict=True)]
-        return left[0] + left[1], left[2] + left[3]
+        far, flushed, near = self._far[port] * _STATS, port * _FLUSHED, port * _STATS
+        arrived = [self._stats[far + word] for _, word in _PAIRS]
+        sent = [self._stats[near + word] for word, _ in _PAIRS]
+        waiting = [_signed(s - g - f) for s, g, f in zip(sent, arrived, self._flushed[flushed : flushed + _FLUSHED], strict=True)]
+        return waiting[0] + waiting[1], waiting[2] + waiting[3]
 
     def data_backlog(self, port: int) -> int:
-        """Bytes of the data class counted as waiting at a port or on its cable: what marking, trimming and the buffer go by."""
-        seen, gone = self._stats[self._far[port] * _STATS + _PAIRS[0][1]], self._flushed[port * _FLUSHED]
-        return max(0, _signed(self._stats[port * _STATS + _PAIRS[0][0]] - seen - gone))
+        """Bytes of the data class counted as waiting at a port or on its cable: the value that decides about marking, trimming and
+        dropping."""
+        arrived, flushed = self._stats[self._far[port] * _STATS + _PAIRS[0][1]], self._flushed[port * _FLUSHED]
+        return max(0, _signed(self._stats[port * _STATS + _PAIRS[0][0]] - arrived - flushed))
 
     def traffic(self) -> Traffic:
         """Bytes of all ports at once, arrivals read first."""
@@ -106,10 +107,10 @@ class Counters:
         stats = np.frombuffer(self._stats, dtype=np.uint64)[: count * _STATS].reshape(count, _STATS)
         flushed = np.frombuffer(self._flushed, dtype=np.uint64)[: count * _FLUSHED].reshape(count, _FLUSHED)
         far = [self._far[number] for number in range(count)]
-        seen = stats[:, [_S["arrived_bytes_data"], _S["arrived_bytes_high"]]].astype(np.float64)[far]
+        arrived = stats[:, [_S["arrived_bytes_data"], _S["arrived_bytes_high"]]].astype(np.float64)[far]
         admitted = stats[:, _S["admitted_bytes_data"]].astype(np.float64)
-        gone = flushed[:, layout.FLUSHED_WORDS.index("bytes_data")].astype(np.int64).astype(np.float64)
-        return Traffic(seen.sum(axis=1), seen[:, 0], admitted, gone)
+        data_flushed = flushed[:, layout.FLUSHED_WORDS.index("bytes_data")].astype(np.int64).astype(np.float64)
+        return Traffic(arrived.sum(axis=1), arrived[:, 0], admitted, data_flushed)
 
     def quiet(self) -> bool:
         """Whether nothing waits anywhere."""
@@ -118,7 +119,7 @@ class Counters:
     def rows(self) -> list[Row]:
         """One row per port, cumulative since the fabric was built. Bytes are those of whole Ethernet frames, FCS not counted.
 
-        Where there has been background traffic, ``background_*`` say how much of a row was that (packets).
+        Where there was background traffic, ``background_*`` give its part of the row (packets).
         """
         for port in self.fabric.ports:
             if self._gate[port.number]:
@@ -153,9 +154,9 @@ def port_row(
         row[name] = s[_S[f"{name}_data"]] + s[_S[f"{name}_high"]]
     row["drop_high_packets"] = s[_S["drop_tail_packets_high"]]
     row["drop_bridge"], forwarded = bridge
-    # What a bridge sends to a port that is down, the kernel refuses before the program sees it.
-    seen = row["admitted_packets"] + row["drop_tail_packets"] + s[_S["drop_trim_failed"]]
-    row["drop_link_down_packets"] = max(s[_S["drop_link_down"]], forwarded - seen)
+    # The kernel refuses what a bridge sends to a port that is down before the program sees it.
+    handled = row["admitted_packets"] + row["drop_tail_packets"] + s[_S["drop_trim_failed"]]
+    row["drop_link_down_packets"] = max(s[_S["drop_link_down"]], forwarded - handled)
     row |= {name: s[_S[name]] for name in _NAMED_DROPS}
     row |= {"flushed_packets": f[2] + f[3], "flushed_bytes": f[0] + f[1]}
     row |= {name: s[_S[name]] for name in ("marked", "trimmed", "corrupted", "met_bytes", "met_packets")}
@@ -176,33 +177,33 @@ def _signed(value: int) -> int:
 
 
 def mean_backlog(row: Row) -> int:
-    """What data packets found waiting at a port on average, bytes; 0 where none came. Works on differences of rows, too."""
+    """The mean backlog that data packets met at a port, bytes; 0 without data packets. Works on differences of rows, too."""
     packets = int(row["met_packets"])
     return round(row["met_bytes"] / packets) if packets else 0
 
 
 def books(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    """What does not add up in a *quiet* fabric (``Cluster.quiesce`` returned True, or gave up): [] if all does.
+    """The differences in the account of a *quiet* fabric (``Cluster.quiesce`` returned True, or gave up): [] if there are none.
 
     Per direction of a cable: admitted(a) = arrived(b) + flushed(a), in packets and bytes, nothing left on the way.
     Per switch: what arrived = what was admitted on the way out + what was dropped by a cause that has a name.
     Each difference is {"where", "kind": "cable"|"switch", "packets", "bytes"}; positive means missing.
     """
     by_port = {row["port"]: row for row in rows}
-    found: list[dict[str, Any]] = []
+    differences: list[dict[str, Any]] = []
     balance: dict[str, int] = defaultdict(int)
     for row in by_port.values():
         peer = by_port[row["peer"]]
         packets = row["admitted_packets"] - peer["arrived_packets"] - row["flushed_packets"]
         size = row["admitted_bytes"] - peer["arrived_bytes"] - row["flushed_bytes"]
         if packets or size:
-            found.append({"where": f"{row['port']} -> {row['peer']}", "kind": "cable", "packets": packets, "bytes": size})
+            differences.append({"where": f"{row['port']} -> {row['peer']}", "kind": "cable", "packets": packets, "bytes": size})
         if row["node"].startswith("p"):  # switches are p<plane>-t<tier>-<n>, hosts h<n>
-            inside = sum(row.get(name, 0) for name in (*_NAMED_DROPS, "drop_bridge"))  # rows of older results lack the younger names
+            inside = sum(row.get(name, 0) for name in (*_NAMED_DROPS, "drop_bridge"))  # rows of older results lack newer names
             balance[row["node"]] += row["arrived_packets"] - inside
             balance[row["node"]] -= row["admitted_packets"] + row["drop_tail_packets"] + row["drop_link_down_packets"]
-    found += [{"where": node, "kind": "switch", "packets": packets, "bytes": 0} for node, packets in balance.items() if packets]
-    return found
+    differences += [{"where": node, "kind": "switch", "packets": packets, "bytes": 0} for node, packets in balance.items() if packets]
+    return differences
 
 
 def totals(rows: Iterable[Row]) -> dict[str, int]:

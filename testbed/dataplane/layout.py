@@ -19,13 +19,14 @@ MRC_UDP_PORT: Final = 4791
 PROBE_UDP_PORT: Final = 4792
 """Of Clustermapper's probes, as agents/clustermapper/probes.py sends them."""
 TRIM_BYTES: Final = DATA_HEADERS + 4
-"""What is left of a trimmed frame: every header, an immediate included, whatever follows without one [ours]."""
+"""Bytes that remain of a trimmed frame: all headers of a WRITE with immediate, the same number for any other frame [ours]."""
 
 KIND_HOST: Final = 1
 KIND_SWITCH: Final = 2
 KIND_BRIDGE: Final = 3
 KIND_TAPPED: Final = 4
-"""Whose a port is: a host's, an eBPF switch's, an Open vSwitch bridge's whose datapath is the kernel's, or is in user space."""
+"""The owner of a port: a host, an eBPF switch, an Open vSwitch bridge with the kernel's datapath, or one with the datapath in user
+space."""
 HANDED_OVER: Final = 0x6D726300
 """skb->mark of a frame that Open vSwitch in user space may take [ours]."""
 DATA: Final = 0
@@ -37,7 +38,7 @@ LAST_HOP_MARKS: Final = 8
 """Bits of a port's flags."""
 HIGH_BURST_NS: Final = 2_000_000
 LEAST_HIGH_BURST: Final = 1600
-"""What the high class may send at once beyond its half of the rate: so long at the port's rate, at least so many bytes [ours]."""
+"""What the high class may send at once beyond its half of the rate: this time at the port's rate, but at least so many bytes [ours]."""
 SWITCH_WORKS: Final = 0
 SWITCH_DEAD: Final = 1
 SWITCH_SILENT: Final = 2
@@ -107,7 +108,7 @@ FAULT_PATH: Final = 4
 FAULT_WORDS: Final = ("flags", "loss", "loss_seed", "loss_draws", "corrupt", "corrupt_seed", "corrupt_draws")  # u64 each
 PATH_FAULT_WORDS: Final = ("loss", "seed", "draws")  # u64 each
 CERTAIN: Final = 1 << 32
-"""A probability of 1 as the programs have it."""
+"""A probability of 1 as the programs represent it."""
 
 
 def high_burst_bytes(rate: int) -> int:

@@ -1,7 +1,7 @@
 """Loads the data plane's programs, pins them and describes a fabric to them.
 
-Called by testbed/emulated/fabric.py inside the sandbox, whose private bpffs makes every pin vanish with the run. The switches' tables
-are the controller's to write; :func:`program_fabric` stands in where there is none. Must never pin outside /sys/fs/bpf/mrcbed.
+Called by testbed/emulated/fabric.py inside the sandbox, whose private bpffs makes every pin vanish with the run. The controller writes the
+switches' tables; without one, :func:`program_fabric` does. Must never pin outside /sys/fs/bpf/mrcbed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NEVER = (1 << 32) - 1
 
 
 def load(scratch: Path, udp_port: int = layout.MRC_UDP_PORT) -> None:
-    """Load and pin both programs and all maps, empty. Raises :class:`UserError` where the kernel refuses."""
+    """Load and pin both programs and all maps, empty. Raises :class:`UserError` if the kernel refuses."""
     tool = shutil.which("bpftool", path="/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin")
     if tool is None:
         raise UserError("bpftool is missing: install it with apt-get install bpftool")
@@ -52,10 +52,10 @@ def unload() -> None:
 
 
 def describe(fabric: Fabric, seed: int = 0, switch_kind: int = layout.KIND_SWITCH) -> None:
-    """Tell the programs what each port is: kind, far end, switch, uSID, buffer, thresholds. ``seed`` (32 bits) is that of marking's draws,
+    """Tell the programs what each port is: kind, far end, switch, uSID, buffer, thresholds. ``seed`` (32 bits) is used for random marking,
     ``switch_kind`` says who forwards on switches (layout.KIND_*).
 
-    May be done again on a running fabric, to give it other thresholds or another seed. Raises :class:`UserError` on a fabric that is too
+    May be called again on a running fabric to change thresholds or the seed. Raises :class:`UserError` on a fabric that is too
     large for the programs.
     """
     if len(fabric.ports) > layout.MAX_PORTS or len(fabric.switches) > layout.MAX_SWITCHES:
@@ -71,11 +71,11 @@ def describe(fabric: Fabric, seed: int = 0, switch_kind: int = layout.KIND_SWITC
     numbers = {name: i for i, name in enumerate(fabric.switches)}
     far = {end.number: other.number for link in fabric.links for end, other in ((link.a, link.b), (link.b, link.a))}
     ends_at_host = {p.number for link in fabric.links if link.kind == "nic" for p in (link.a, link.b)}
-    held = BpfMap(PINS / "port_config")
+    config_map = BpfMap(PINS / "port_config")
     for port in fabric.ports:
         is_switch = port.node in numbers
         last_hop = is_switch and port.number in ends_at_host
-        held.update(
+        config_map.update(
             struct.pack("=I", port.number),
             struct.pack(
                 f"={len(layout.CONFIG_WORDS)}I",
@@ -90,11 +90,11 @@ def describe(fabric: Fabric, seed: int = 0, switch_kind: int = layout.KIND_SWITC
                 seed & _NEVER,
             ),
         )
-    held.close()
+    config_map.close()
 
 
 def flags(fabric: Fabric, last_hop: bool) -> int:
-    """What a switch's port does with its queue, as the programs want it told."""
+    """The flags of a switch's port, in the form that the programs read."""
     return (
         (layout.MARKS if fabric.ecn else 0)
         | (layout.TRIMS if fabric.trimming else 0)
@@ -109,7 +109,7 @@ def high_limit(fabric: Fabric) -> int:
 
 
 def program_fabric(fabric: Fabric) -> None:
-    """Every switch's static table into the freshly loaded map, for a cluster without a controller."""
+    """Write every switch's static table into the freshly loaded map, for a cluster without a controller."""
     index = {port.name: layout.PORT_BASE + port.number for port in fabric.ports}
     routes = BpfMap(PINS / "routes")
     tables = static_tables(fabric)

@@ -1,6 +1,6 @@
 """BPF maps from Python: bpf(2) by ctypes, and plain memory for maps that allow it.
 
-Used by the loader, the counters and the controller's eBPF southbound. Knows nothing of what a map means. Map objects
+Used by the loader, the counters and the controller's eBPF southbound. Does not know what a map means. Map objects
 close their file descriptor when they are closed or collected.
 """
 
@@ -30,7 +30,7 @@ def _bpf(command: int, attr: bytes | bytearray) -> int:
 
 
 class BpfMap:
-    """A pinned map. Keys and values are bytes in the host's byte order. Raises OSError where the kernel does."""
+    """A pinned map. Keys and values are bytes in the host's byte order. Raises OSError when the kernel refuses."""
 
     def __init__(self, path: str | Path) -> None:
         self.fd = -1
@@ -44,8 +44,8 @@ class BpfMap:
     def _element(self, command: int, key: bytes, value: int, flags: int = 0) -> None:
         if len(key) != self.key_size:
             raise ValueError(f"{self.path}: keys have {self.key_size} bytes, not {len(key)}")
-        where = ctypes.create_string_buffer(key, len(key))
-        _bpf(command, struct.pack("=I4xQQQ", self.fd, ctypes.addressof(where), value, flags))
+        key_buffer = ctypes.create_string_buffer(key, len(key))
+        _bpf(command, struct.pack("=I4xQQQ", self.fd, ctypes.addressof(key_buffer), value, flags))
 
     def lookup(self, key: bytes) -> bytes | None:
         """The value at ``key``, or None."""
@@ -62,8 +62,8 @@ class BpfMap:
         """Set ``key`` to ``value``."""
         if len(value) != self.value_size:
             raise ValueError(f"{self.path}: values have {self.value_size} bytes, not {len(value)}")
-        held = ctypes.create_string_buffer(value, len(value))
-        self._element(_UPDATE, key, ctypes.addressof(held))
+        value_buffer = ctypes.create_string_buffer(value, len(value))
+        self._element(_UPDATE, key, ctypes.addressof(value_buffer))
 
     def delete(self, key: bytes) -> bool:
         """Remove ``key``; False if it was not there."""
@@ -76,7 +76,7 @@ class BpfMap:
         return True
 
     def items(self) -> Iterator[tuple[bytes, bytes]]:
-        """All entries; one changed meanwhile may be missed or seen twice."""
+        """All entries; an entry that changes meanwhile may be missed or returned twice."""
         following = ctypes.create_string_buffer(self.key_size)
         previous: ctypes.Array[ctypes.c_char] | None = None
         while True:
@@ -87,11 +87,11 @@ class BpfMap:
                 if error.errno == errno.ENOENT:
                     return
                 raise
-            found = following.raw
-            value = self.lookup(found)
+            current = following.raw
+            value = self.lookup(current)
             if value is not None:
-                yield found, value
-            previous = ctypes.create_string_buffer(found, len(found))
+                yield current, value
+            previous = ctypes.create_string_buffer(current, len(current))
 
     def memory(self) -> memoryview:
         """An array map made with BPF_F_MMAPABLE as live, writable memory: entry i starts at i * value_size rounded up to 8.

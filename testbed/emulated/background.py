@@ -1,7 +1,7 @@
 """Background traffic: one iperf3 flow between two hosts of a running fabric, on one path, on addresses of its own.
 
-Made by testbed.emulated.cluster for scenarios, and by the prompt. Owns what it starts and adds, two processes, two addresses and two
-routes, and takes exactly these away again. Its frames are told from all others by their inner addresses (topologies/addressing.py).
+testbed.emulated.cluster makes it for scenarios, and the prompt does. It owns two processes, two addresses and two routes, and removes
+exactly these again. Its frames are told from all others by their inner addresses (topologies/addressing.py).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ HEADERS = 14 + 40 + 40 + 8
 LISTEN_S = 3.0
 CONNECT_MS = 3000
 ANSWER_S = 1.5
-"""How long either end may take to write down what it measured, once it is told to end [ours]."""
+"""How long either end may take to write its report, once it is told to end [ours]."""
 POLL_S = 0.005
 
 Popen = Callable[..., "subprocess.Popen[bytes]"]
@@ -60,12 +60,12 @@ def route_lines(fabric: Fabric, stream: Stream) -> tuple[list[str], list[str]]:
     destination's."""
     addresses = [addressing.text(a) for a in addressing.background_addresses(stream.number)]
 
-    def lines(here: int, there: int, mine: str, yours: str) -> list[str]:
-        segment = addressing.text(addressing.path_address(fabric, here, there, stream.ev))
-        port = f"h{here}-p{addressing.ev_fields(stream.ev)[0]}"
+    def lines(near: int, far: int, own: str, peer: str) -> list[str]:
+        segment = addressing.text(addressing.path_address(fabric, near, far, stream.ev))
+        port = f"h{near}-p{addressing.ev_fields(stream.ev)[0]}"
         return [
-            f"addr add {mine}/128 dev lo nodad",
-            f"route add {yours}/128 encap seg6 mode encap.red segs {segment} via {addressing.GATEWAY} dev {port} src {mine}",
+            f"addr add {own}/128 dev lo nodad",
+            f"route add {peer}/128 encap seg6 mode encap.red segs {segment} via {addressing.GATEWAY} dev {port} src {own}",
         ]
 
     first, last = addresses
@@ -74,8 +74,8 @@ def route_lines(fabric: Fabric, stream: Stream) -> tuple[list[str], list[str]]:
 
 def command_lines(fabric: Fabric, stream: Stream) -> tuple[list[str], list[str]]:
     """iperf3 as the server that takes one test, and as the client."""
-    mine, yours = (addressing.text(a) for a in addressing.background_addresses(stream.number))
-    client = ["iperf3", "-J", "-c", yours, "-B", mine, "-p", str(PORT), "-t", str(stream.seconds), "--connect-timeout", str(CONNECT_MS)]
+    own, peer = (addressing.text(a) for a in addressing.background_addresses(stream.number))
+    client = ["iperf3", "-J", "-c", peer, "-B", own, "-p", str(PORT), "-t", str(stream.seconds), "--connect-timeout", str(CONNECT_MS)]
     client += ["-P", str(stream.parallel)]
     if stream.protocol == "udp":
         client += ["-u", "-l", str(datagram_bytes(fabric))]
@@ -83,7 +83,7 @@ def command_lines(fabric: Fabric, stream: Stream) -> tuple[list[str], list[str]]
         client += ["-C", stream.congestion]
     if stream.rate_bps is not None:
         client += ["-b", str(max(1, stream.rate_bps // stream.parallel))]
-    return ["iperf3", "-s", "-1", "-J", "-B", yours, "-p", str(PORT)], client
+    return ["iperf3", "-s", "-1", "-J", "-B", peer, "-p", str(PORT)], client
 
 
 class Iperf:
@@ -97,11 +97,11 @@ class Iperf:
         self._client: subprocess.Popen[bytes] | None = None
         self._files: list[IO[bytes]] = []
         self._added: list[tuple[int, str]] = []
-        self._asked_at: float | None = None
-        self.cut = False  # told to end before its time
+        self._end_requested_at: float | None = None
+        self.cut = False  # ended by us before its time
 
     def prepare(self) -> None:
-        """Addresses, routes, and a server that listens. Raises :class:`UserError`, and then nothing is left."""
+        """Add addresses and routes, and start a server that listens. After :class:`UserError` nothing is left."""
         require_iperf3()
         try:
             for host, lines in zip((self.stream.src, self.stream.dst), route_lines(self.fabric, self.stream), strict=True):
@@ -109,30 +109,30 @@ class Iperf:
                     bringup.run_batch("ip", [line], self._path_of(f"h{host}"))
                     self._added.append((host, line))
             self._server = self._start(self.stream.dst, command_lines(self.fabric, self.stream)[0], "-server.json")
-            self._wait_until_it_listens(self._server)
+            self._wait_until_listening(self._server)
         except BaseException:
             self.end()
             raise
 
-    def _start(self, host: int, words: list[str], ending: str) -> subprocess.Popen[bytes]:
+    def _start(self, host: int, command: list[str], ending: str) -> subprocess.Popen[bytes]:
         file = open(f"{self.stem}{ending}", "wb")
         self._files.append(file)
-        return self._popen(f"h{host}", words, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT)
+        return self._popen(f"h{host}", command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT)
 
-    def _wait_until_it_listens(self, server: subprocess.Popen[bytes]) -> None:
+    def _wait_until_listening(self, server: subprocess.Popen[bytes]) -> None:
         address = addressing.background_addresses(self.stream.number)[1]
         words = (int.from_bytes(address[i : i + 4], sys.byteorder) for i in range(0, 16, 4))  # as the kernel prints them
-        asked = f"{''.join(f'{word:08X}' for word in words)}:{PORT:04X}"
+        endpoint = f"{''.join(f'{word:08X}' for word in words)}:{PORT:04X}"
         until = time.monotonic() + LISTEN_S
         while time.monotonic() < until and server.poll() is None:
             with suppress(OSError):
                 lines = (line.split() for line in Path(f"/proc/{server.pid}/net/tcp6").read_text().splitlines()[1:])
-                if any(line[1] == asked and line[3] == "0A" for line in lines):
+                if any(line[1] == endpoint and line[3] == "0A" for line in lines):
                     return
             time.sleep(POLL_S)
-        said = Path(f"{self.stem}-server.json").read_text(errors="replace").split("\n")
-        why = next((line.strip() for line in said if "error" in line), f"it did not listen within {LISTEN_S:g} s")
-        raise UserError(f"iperf3 as server in h{self.stream.dst} did not come up ({why}): try it there by hand, mrcbed up has a prompt")
+        report = Path(f"{self.stem}-server.json").read_text(errors="replace").split("\n")
+        reason = next((line.strip() for line in report if "error" in line), f"it did not listen within {LISTEN_S:g} s")
+        raise UserError(f"iperf3 as server in h{self.stream.dst} did not come up ({reason}): try it there by hand, mrcbed up has a prompt")
 
     def begin(self) -> None:
         """The client starts to send."""
@@ -144,22 +144,22 @@ class Iperf:
 
     @property
     def over(self) -> bool:
-        """Whether the client has come to its end by itself, well or not."""
+        """Whether the client has ended by itself, successfully or not."""
         return self._client is not None and self._client.poll() is not None
 
     def ask(self) -> None:
-        """The client, if it still sends, is to end. Several flows are asked first and waited for then, so that they end together."""
-        if self._asked_at is not None:
+        """Ask the client to end, if it still sends. To end several flows together, ask all of them first, and then wait."""
+        if self._end_requested_at is not None:
             return
-        self._asked_at = time.monotonic()
+        self._end_requested_at = time.monotonic()
         if self._client is not None and self._client.poll() is None:
             self.cut = True
             self._client.send_signal(signal.SIGTERM)
 
     def end(self) -> None:
-        """What still runs is told to write down what it has and to end, is killed if it does not; routes, addresses go. Idempotent."""
+        """Tell running processes to write their reports and to end, and kill those that do not; remove routes and addresses. Idempotent."""
         self.ask()
-        until = (self._asked_at or 0.0) + ANSWER_S
+        until = (self._end_requested_at or 0.0) + ANSWER_S
         if self._client is not None:
             _end(self._client, until)
         if self._server is not None:
@@ -168,20 +168,20 @@ class Iperf:
             file.close()
         self._files = []
         for host, line in reversed(self._added):
-            words = line.split()
-            with suppress(UserError):  # it may have gone with its host
-                gone = f"{words[0]} del {words[2]} dev {words[words.index('dev') + 1]}"
-                bringup.run_batch("ip", [gone], self._path_of(f"h{host}"))
+            parts = line.split()
+            with suppress(UserError):  # it may have disappeared with its host
+                deletion = f"{parts[0]} del {parts[2]} dev {parts[parts.index('dev') + 1]}"
+                bringup.run_batch("ip", [deletion], self._path_of(f"h{host}"))
         self._added = []
 
 
 def _end(process: Any, until: float) -> None:
-    """Wait for a process to end by itself until a time (monotonic, s); then it is told to, and at last killed."""
+    """Wait until a time (monotonic, s) for a process to end by itself; then terminate it, and at last kill it."""
     with suppress(subprocess.TimeoutExpired):
         process.wait(max(0.0, until - time.monotonic()))
         return
-    for how in (signal.SIGTERM, signal.SIGKILL):
-        process.send_signal(how)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        process.send_signal(number)
         with suppress(subprocess.TimeoutExpired):
             process.wait(ANSWER_S)
             return

@@ -35,10 +35,10 @@ def link_mtu(fabric: Fabric) -> int:
 def veth_lines(fabric: Fabric, namespaces: dict[str, str]) -> list[str]:
     """`ip link add` lines for every cable. ``namespaces``: host -> what iproute2 takes after `netns`; switches share the batch's own."""
 
-    def end(port: Port, words: str) -> str:
+    def end(port: Port, prefix: str) -> str:
         host = port.node in namespaces
         mac = addressing.HOST_MAC if host else bytes.fromhex("0a6d7263") + port.number.to_bytes(2, "big")
-        text = f"{words} {port.name} index {layout.PORT_BASE + port.number} mtu {link_mtu(fabric)} address {mac.hex(':')}"
+        text = f"{prefix} {port.name} index {layout.PORT_BASE + port.number} mtu {link_mtu(fabric)} address {mac.hex(':')}"
         text += f" txqueuelen {TX_QUEUE} numtxqueues 1 numrxqueues 1 gso_max_segs 1"
         return text + (f" netns {namespaces[port.node]}" if host else "")
 
@@ -125,7 +125,7 @@ def host_lines(fabric: Fabric, host: int) -> list[str]:
 
 SWITCH_SYSCTLS = {"net/ipv6/conf/default/disable_ipv6": "1", "net/ipv6/conf/all/disable_ipv6": "1"}
 HOST_SYSCTLS = {
-    # Not one frame of the kernel's own on a fabric port: no link-local address, so no DAD, MLD or router solicitation.
+    # The kernel must send no frame of its own on a fabric port: no link-local address, so no DAD, MLD or router solicitation.
     "net/ipv6/conf/default/addr_gen_mode": "1",
     "net/ipv6/conf/default/accept_ra": "0",
     "net/ipv6/conf/default/accept_dad": "0",

@@ -28,7 +28,7 @@ class Capture:
     """One link's capture; ``path`` is a pcap file with nanosecond timestamps."""
 
     def __init__(self, fabric: Fabric, link: str, directory: Path, switch_namespace: str, come_twice: bool = False) -> None:
-        """``come_twice``: frames do come in twice (packet_sockets.py); the file has them once.
+        """``come_twice``: frames come in twice (packet_sockets.py); the file contains them once.
 
         Returns when frames are being captured. Raises :class:`UserError` if they cannot be.
         """
@@ -42,23 +42,23 @@ class Capture:
         self.path = directory / f"{cable.name.replace(':', '_')}.pcap"
         self.captured = self.dropped = -1  # packets, known once stopped
         # Immediate: otherwise the last second of frames would sit in a block of the ring and be lost when the capture ends.
-        words = ["-i", port.name, "-w", str(self.path), "-B", str(BUFFER_KIB), "-s", str(fabric.frame_bytes + SNAP_ROOM)]
-        words += ["-U", "-n", "-Z", "root", "--immediate-mode", "--time-stamp-precision=nano"]
+        options = ["-i", port.name, "-w", str(self.path), "-B", str(BUFFER_KIB), "-s", str(fabric.frame_bytes + SNAP_ROOM)]
+        options += ["-U", "-n", "-Z", "root", "--immediate-mode", "--time-stamp-precision=nano"]
         self.process = subprocess.Popen(
-            ["nsenter", f"--net={switch_namespace}", "--", tool, *words],
+            ["nsenter", f"--net={switch_namespace}", "--", tool, *options],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
         )  # fmt: skip
         assert self.process.stderr is not None
-        self._said = b""
+        self._messages = b""
         until = time.monotonic() + START_S
-        while b"listening on" not in self._said:
-            ready = select.select([self.process.stderr], [], [], max(0.0, until - time.monotonic()))[0]
-            data = self.process.stderr.read1(4096) if ready else b""  # type: ignore[attr-defined]
+        while b"listening on" not in self._messages:
+            readable = select.select([self.process.stderr], [], [], max(0.0, until - time.monotonic()))[0]
+            data = self.process.stderr.read1(4096) if readable else b""  # type: ignore[attr-defined]
             if not data:
                 self.process.kill()
-                reason = self._said.decode(errors="replace").strip() or "no answer"
+                reason = self._messages.decode(errors="replace").strip() or "no answer"
                 raise UserError(f"tcpdump does not capture {cable.name} ({reason}): see mrcbed doctor")
-            self._said += data
+            self._messages += data
         if come_twice:
             for sock in packet_sockets.of_process(self.process.pid):
                 packet_sockets.see(sock, handed_over=False)
@@ -74,5 +74,5 @@ class Capture:
             self.process.kill()
             _, text = self.process.communicate()
         for field, pattern in (("captured", rb"(\d+) packets? captured"), ("dropped", rb"(\d+) packets? dropped by kernel")):
-            if found := re.search(pattern, text):
-                setattr(self, field, int(found[1]))
+            if match := re.search(pattern, text):
+                setattr(self, field, int(match[1]))

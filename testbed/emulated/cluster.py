@@ -1,7 +1,7 @@
 """A cluster that can be broken: fabric, controller and agents of one emulated run as one object.
 
-Made by the runner, `mrcbed up` and the tests, inside the sandbox only. Owns every process it starts and watches them: when one dies that
-must not (any but the controller), :meth:`Cluster.check` says so, and if nobody tears the cluster down within a second it is done here.
+The runner, `mrcbed up` and the tests make it, inside the sandbox only. It owns and watches every process that it starts: when any but the
+controller dies, :meth:`Cluster.check` raises, and if nobody tears the cluster down within a second, the watcher does.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from topologies.clos import Fabric
 CRASH_POINTS = (*STEPS, "controller", "captures", "started", "agents", "agents-started")
 """Where the environment variable MRCBED_CRASH_AT makes bring-up fail: ``<point>`` raises there, ``<point>:kill`` kills this process."""
 MAX_HOSTS = 64
-"""Every host is processes, and every pair of hosts a route: more come up in minutes, not seconds [ours]."""
+"""Every host needs processes, and every pair of hosts a route: more hosts would come up in minutes, not seconds [ours]."""
 CONTROLLER_S = 20.0
 AGENTS_S = 20.0
 FLUSH_S = 0.4
@@ -55,7 +55,7 @@ KERNEL_DRAIN_S = 1.0
 NOTICE_S, FORCE_S = 0.6, 1.2
 """After a death: when the main thread is interrupted if it has not begun to tear down, and when all is ended without it."""
 DRAIN_S = 0.05
-"""Between the senders' end and the captures', so that the last frames are in the files."""
+"""The wait between the end of the senders and that of the captures, so that the files contain the last frames."""
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -64,7 +64,7 @@ class InjectedCrash(RuntimeError):
 
 
 class Cluster(TakesFaults):
-    """``controller`` False writes the switches' tables without Ryu. ``progress(what, share)`` is told how bring-up goes."""
+    """``controller`` False writes the switches' tables without Ryu. ``progress(stage, share)`` reports how far bring-up has come."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Cluster(TakesFaults):
         if pcap_links and pcap_dir is None:
             raise ValueError("pcap_links need a pcap_dir")
         self._pcap = (tuple(pcap_links), pcap_dir)
-        self._progress = progress or (lambda what, share: None)
+        self._progress = progress or (lambda stage, share: None)
         self._want_controller = controller
         self._controller: subprocess.Popen[bytes] | None = None
         self.control = ControllerHandle(fabric, None)
@@ -103,7 +103,7 @@ class Cluster(TakesFaults):
         self._watched: dict[int, tuple[str, subprocess.Popen[bytes]]] = {}  # pidfd -> what, process
         self._watch_lock = threading.Lock()
         self._died = ""
-        self._stop_begun = threading.Event()
+        self._stopping = threading.Event()
         self._wake, self._waker = -1, -1
         self._watcher: threading.Thread | None = None
         self._faults: Injector | None = None
@@ -116,9 +116,9 @@ class Cluster(TakesFaults):
     def start(self) -> None:
         """Bring everything but the agents up.
 
-        On any failure tears down what stood and raises it, :class:`UserError` for what people can fix.
+        After a failure it tears down what is up and raises the error: :class:`UserError` for what people can fix.
         """
-        begun = time.monotonic_ns()
+        started = time.monotonic_ns()
         try:
             self._wake, self._waker = os.pipe()
             self._watcher = threading.Thread(target=self._watch, name="mrcbed-watch", daemon=True)
@@ -129,8 +129,8 @@ class Cluster(TakesFaults):
             )
             for host in self.net.hosts:
                 self._guard(f"the shell of {host.name}", host.shell)
-            for what, process in self.net.ovs.processes if self.net.ovs is not None else ():
-                self._guard(what, process)
+            for name, process in self.net.ovs.processes if self.net.ovs is not None else ():
+                self._guard(name, process)
             self._reach("controller")
             if self._want_controller:
                 self._start_controller()
@@ -146,17 +146,17 @@ class Cluster(TakesFaults):
         except BaseException as error:
             ended = [host.name for host in self.net.hosts if host.shell and host.shell.poll() is not None]
             self.stop()
-            if ended and isinstance(error, UserError):  # which says what failed without it, and would send people to the doctor
+            if ended and isinstance(error, UserError):  # its text names only what failed for want of the shell, and refers to the doctor
                 raise UserError(f"the shell of {ended[0]} was ended from outside: start again") from error
             raise
-        self.booted_ns = time.monotonic_ns() - begun
+        self.booted_ns = time.monotonic_ns() - started
 
     def stop(self) -> None:
-        """Everything down, network first to go with its users. Idempotent, under two seconds, not interrupted by signals."""
-        if self._stop_begun.is_set():
+        """Take everything down. Idempotent, under two seconds, not interrupted by signals."""
+        if self._stopping.is_set():
             return
-        self._stop_begun.set()
-        begun = time.monotonic_ns()
+        self._stopping.set()
+        started = time.monotonic_ns()
         with _uninterrupted():
             if self._watcher is not None:
                 os.write(self._waker, b"x")
@@ -176,7 +176,7 @@ class Cluster(TakesFaults):
                 time.sleep(DRAIN_S)
             for capture in self.captures:
                 capture.stop(0.5)
-            if self._queues is not None:  # it would keep the switches' namespace
+            if self._queues is not None:  # an open socket keeps the switches' namespace alive
                 self._queues.close()
             self.net.stop()
             for process in [*self._agents, *([self._controller] if self._controller else [])]:
@@ -187,7 +187,7 @@ class Cluster(TakesFaults):
                 if fd >= 0:
                     os.close(fd)
             self._watched.clear()
-        self.teardown_ns = time.monotonic_ns() - begun
+        self.teardown_ns = time.monotonic_ns() - started
 
     def _flush_agents(self) -> None:
         """Give agents a moment to write down what they measured; those that do not answer are killed after it."""
@@ -206,14 +206,14 @@ class Cluster(TakesFaults):
         self.stop()
 
     def _reach(self, point: str) -> None:
-        """A named point of bring-up: tell progress, crash if the tests want that."""
+        """Pass a named point of bring-up: report progress, and crash if a test asks for it."""
         if point in CRASH_POINTS:
             self._progress(f"bringing up {self.fabric.name}: {point.replace('-', ' ')}", CRASH_POINTS.index(point) / len(CRASH_POINTS))
-        wanted, _, how = os.environ.get("MRCBED_CRASH_AT", "").partition(":")
-        if wanted and wanted not in CRASH_POINTS:
-            raise UserError(f"MRCBED_CRASH_AT={wanted}: no such point; they are {', '.join(CRASH_POINTS)}")
-        if wanted == point:
-            if how == "kill":
+        crash_point, _, mode = os.environ.get("MRCBED_CRASH_AT", "").partition(":")
+        if crash_point and crash_point not in CRASH_POINTS:
+            raise UserError(f"MRCBED_CRASH_AT={crash_point}: no such point; they are {', '.join(CRASH_POINTS)}")
+        if crash_point == point:
+            if mode == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             raise InjectedCrash(f"crash injected at {point}")
 
@@ -244,14 +244,14 @@ class Cluster(TakesFaults):
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=complaints, cwd=ROOT, env=_environment(),
             )  # fmt: skip
         self.control = ControllerHandle(self.fabric, self._controller, token)
-        said = self.control.line(CONTROLLER_S)
-        if not said:
+        answer = self.control.line(CONTROLLER_S)
+        if not answer:
             reason = _last_line(log) or ("it ended without a word" if self.control.over else f"no answer within {CONTROLLER_S:g} s")
             raise UserError(f"the controller did not come up ({reason}): see mrcbed doctor")
-        words = said.split()
-        if len(words) < 2 or words[0] != "ready":
-            raise UserError(f"the controller said {said!r} instead of being ready: see mrcbed doctor")
-        self.rest_url = self.control.url = f"http://127.0.0.1:{int(words[1])}"
+        fields = answer.split()
+        if len(fields) < 2 or fields[0] != "ready":
+            raise UserError(f"the controller said {answer!r} instead of being ready: see mrcbed doctor")
+        self.rest_url = self.control.url = f"http://127.0.0.1:{int(fields[1])}"
         running.announce(self.rest_url, self.fabric.name, token)
 
     @property
@@ -281,20 +281,20 @@ class Cluster(TakesFaults):
         loader.describe(self.fabric, seed, self.net.switch_kind)  # which packets a ramp marks follows the run's seed
         if transport in KERNEL_KINDS:
             self._kernel_paths = self._install_kernel_paths(transport, options, seed)
-        here = self._agents_dir = Path(tempfile.mkdtemp(prefix="agents-", dir=sandbox.RUN_DIR))
+        directory = self._agents_dir = Path(tempfile.mkdtemp(prefix="agents-", dir=sandbox.RUN_DIR))
         log_dir.mkdir(parents=True, exist_ok=True)
         for number, name in enumerate(self.fabric.hosts):
-            config = here / f"{name}.json"
+            config = directory / f"{name}.json"
             config.write_text(
                 json.dumps(
                     {
                         "fabric": self.fabric.to_dict(), "host": number, "transport": transport, "options": options,
-                        "socket": str(here / f"{name}.sock"), "log": str((log_dir / f"{name}.jsonl").resolve()),
+                        "socket": str(directory / f"{name}.sock"), "log": str((log_dir / f"{name}.jsonl").resolve()),
                         "seed": seed, "user": sandbox.agent_uid(),
                     }
                 )
             )  # fmt: skip
-            with (here / f"{name}.err").open("wb") as complaints:
+            with (directory / f"{name}.err").open("wb") as complaints:
                 process = self.net[name].popen(
                     [sys.executable, "-m", "agents.process.host", "--config", str(config)],
                     stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=complaints, cwd=ROOT, env=_environment(),
@@ -303,35 +303,35 @@ class Cluster(TakesFaults):
         until = time.monotonic() + AGENTS_S
         try:
             for number, (name, process) in enumerate(zip(self.fabric.hosts, self._agents, strict=True)):
-                while not (here / f"{name}.sock").exists():
+                while not (directory / f"{name}.sock").exists():
                     if process.poll() is not None or time.monotonic() > until:
-                        reason = _last_line(here / f"{name}.err") or f"exit status {process.returncode}"
+                        reason = _last_line(directory / f"{name}.err") or f"exit status {process.returncode}"
                         raise UserError(f"the agent of {name} did not come up: {reason}")
                     time.sleep(0.005)
                 try:
-                    self.agents.append(AgentClient(here / f"{name}.sock", timeout=10.0))
+                    self.agents.append(AgentClient(directory / f"{name}.sock", timeout=10.0))
                     self.agents[-1].call("hello")
                 except AgentError as error:
-                    raise UserError(f"the agent of {name} did not come up: {_last_line(here / f'{name}.err') or error}") from None
+                    raise UserError(f"the agent of {name} did not come up: {_last_line(directory / f'{name}.err') or error}") from None
                 self._guard(f"the agent of {name}", process)
                 self._progress("starting agents", (number + 1) / self.fabric.host_count)
-            self.control.begin(self.agents, {name: str(here / f"{name}.sock") for name in self.fabric.hosts}, policy)
+            self.control.begin(self.agents, {name: str(directory / f"{name}.sock") for name in self.fabric.hosts}, policy)
             self._reach("agents-started")
         except BaseException:
             self.stop_agents()
             raise
 
     def stop_agents(self, timeout: float = 2.0) -> None:
-        """End all agents, those that have ended themselves included; they flush their logs."""
+        """End all agents, including those that have already ended; they flush their logs."""
         self.control.end()
         for agent in self.agents:
             agent.close()
         self.agents = []
         with self._watch_lock:
-            gone = [fd for fd, (_, process) in self._watched.items() if process in self._agents]
-            for fd in gone:
+            descriptors = [fd for fd, (_, process) in self._watched.items() if process in self._agents]
+            for fd in descriptors:
                 del self._watched[fd]
-        if gone and not self._stop_begun.is_set():
+        if descriptors and not self._stopping.is_set():
             os.write(self._waker, b"r")  # the watcher lets go of them first
         for process in self._agents:
             if process.poll() is None:
@@ -344,7 +344,7 @@ class Cluster(TakesFaults):
                 process.kill()
                 process.wait()
         self._agents = []
-        for fd in gone:
+        for fd in descriptors:
             os.close(fd)
         paths, self._kernel_paths = self._kernel_paths, None
         if paths is not None:
@@ -353,10 +353,10 @@ class Cluster(TakesFaults):
 
     def _install_kernel_paths(self, kind: str, options: dict[str, Any], seed: int) -> KernelPaths:
         try:
-            wanted = KernelOptions(kind, self.fabric, options)
+            parsed = KernelOptions(kind, self.fabric, options)
         except ValueError as error:
             raise UserError(f"{kind}: {error}") from None
-        paths = KernelPaths(self.fabric, self.net.namespaces, self.net.path_of, kind, wanted.congestion, seed)
+        paths = KernelPaths(self.fabric, self.net.namespaces, self.net.path_of, kind, parsed.congestion, seed)
         paths.install()
         return paths
 
@@ -375,19 +375,19 @@ class Cluster(TakesFaults):
         return self.control.allow(entry, by)
 
     def controller_journal(self, since_ns: int) -> list[dict[str, Any]]:
-        """What the controller saw and did after a time (docs/controller.md); nothing where there is none, or it is gone."""
+        """What the controller saw and did after a time (docs/controller.md); empty without a living controller."""
         return self.control.journal(since_ns)
 
     def denied(self) -> list[dict[str, Any]]:
-        """The denylist: ``{"entry", "by", "reason", "since_ns"}``, one for everybody who denies it."""
+        """The denylist: ``{"entry", "by", "reason", "since_ns"}``, one row per party that denies it."""
         return self.control.denied()
 
     def background(self, stream: Stream, stem: Path) -> Iperf:
-        """One flow of iperf3, not yet prepared; its JSON goes to ``<stem>.json`` and ``<stem>-server.json``. Whoever asked ends it."""
+        """One flow of iperf3, not yet prepared; its JSON goes to ``<stem>.json`` and ``<stem>-server.json``. The caller ends it."""
 
-        def popen(host: str, words: list[str], **keys: Any) -> subprocess.Popen[bytes]:
-            made: subprocess.Popen[bytes] = self.net[host].popen(words, env=_environment(), **keys)
-            return made
+        def popen(host: str, command: list[str], **keys: Any) -> subprocess.Popen[bytes]:
+            process: subprocess.Popen[bytes] = self.net[host].popen(command, env=_environment(), **keys)
+            return process
 
         return Iperf(self.fabric, stream, popen, self.net.path_of, stem)
 
@@ -423,9 +423,10 @@ class Cluster(TakesFaults):
         return True
 
     def processes(self) -> dict[str, int]:
-        """Pids of what works while a run goes, by name: agents by their host's, ``controller``, and this one, ``runner``."""
-        found = {name: process.pid for name, process in zip(self.fabric.hosts, list(self._agents), strict=False)}
-        return found | ({"controller": self.controller_pid} if self.controller_alive else {}) | {"runner": os.getpid()}
+        """Pids of the processes that work during a run, by name: agents by the host's name, ``controller``, and ``runner`` for this
+        process."""
+        pids = {name: process.pid for name, process in zip(self.fabric.hosts, list(self._agents), strict=False)}
+        return pids | ({"controller": self.controller_pid} if self.controller_alive else {}) | {"runner": os.getpid()}
 
     def port_watch(self) -> PortWatch:
         """A new watch over rates and queues of all ports (testbed/emulated/port_watch.py), to be used while the cluster is up."""
@@ -442,25 +443,25 @@ class Cluster(TakesFaults):
         """Raises :class:`ClusterDied` if a process that the cluster needs has died."""
         if not self._died:
             with self._watch_lock:
-                for what, process in self._watched.values():
-                    self._note(what, process)
+                for name, process in self._watched.values():
+                    self._note(name, process)
         if self._died:
             raise ClusterDied(f"{self._died}: run again, and look into the kernel's log if nobody killed it")
 
-    def _guard(self, what: str, process: Any) -> None:
+    def _guard(self, name: str, process: Any) -> None:
         with self._watch_lock:
-            self._watched[os.pidfd_open(process.pid)] = (what, process)
+            self._watched[os.pidfd_open(process.pid)] = (name, process)
         os.write(self._waker, b"r")
 
-    def _note(self, what: str, process: subprocess.Popen[bytes]) -> None:
+    def _note(self, name: str, process: subprocess.Popen[bytes]) -> None:
         status = process.poll()
-        if status not in (None, 0) or (status == 0 and not what.startswith("the agent")):  # agents may be told to stop
+        if status not in (None, 0) or (status == 0 and not name.startswith("the agent")):  # agents may be told to stop
             ended = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
-            said = _last_line(self._agents_dir / f"{what.split()[-1]}.err") if what.startswith("the agent") else ""
-            self._died = self._died or f"{what} (process {process.pid}) {ended}" + (f", saying {said!r}" if said else "")
+            complaint = _last_line(self._agents_dir / f"{name.split()[-1]}.err") if name.startswith("the agent") else ""
+            self._died = self._died or f"{name} (process {process.pid}) {ended}" + (f", saying {complaint!r}" if complaint else "")
 
     def _watch(self) -> None:
-        """Sleep until a process dies; then give the main thread a moment to notice, and see to the end if it does not."""
+        """Sleep until a process dies; then give the main thread a moment to notice, and shut down if it does not."""
         while True:
             with self._watch_lock:
                 live = dict(self._watched)
@@ -475,18 +476,18 @@ class Cluster(TakesFaults):
                         return
                     continue
             with self._watch_lock:
-                for what, process in self._watched.values():
-                    self._note(what, process)
+                for name, process in self._watched.values():
+                    self._note(name, process)
             if self._died:
                 self._force_shutdown()
                 return
 
     def _force_shutdown(self) -> None:
-        if self._stop_begun.wait(NOTICE_S):
+        if self._stopping.wait(NOTICE_S):
             return
         print(f"mrcbed: {self._died}: ending the run", file=sys.stderr, flush=True)
         os.kill(os.getpid(), signal.SIGTERM)
-        if self._stop_begun.wait(FORCE_S - NOTICE_S):
+        if self._stopping.wait(FORCE_S - NOTICE_S):
             return
         os._exit(70)  # with this process the sandbox ends, and with it everything of ours
 
@@ -502,7 +503,7 @@ def _uninterrupted() -> Iterator[None]:
 
 
 def _environment() -> dict[str, str]:
-    """Ours, so that the run's mark is in it, with the project importable from anywhere."""
+    """Our own environment, which contains the run's mark; the project can be imported from anywhere."""
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     return {**os.environ, "PYTHONPATH": path}
 

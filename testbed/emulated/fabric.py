@@ -2,7 +2,7 @@
 rated cables.
 
 Used by testbed.emulated.cluster, inside the sandbox only. Mininet's API and prompt work on it. Nothing appears in the machine's own network
-namespace, and no sysctl of the machine changes. The fabric is gone when its last process and descriptor are.
+namespace, and no sysctl of the machine changes. The fabric disappears with its last process and descriptor.
 """
 
 from __future__ import annotations
@@ -131,8 +131,8 @@ class FabricNet(Mininet):
             try:
                 while waiting := [s for s in sock.dump().values() if s.ifindex >= layout.PORT_BASE and s.operstate != netlink.OPER_UP]:
                     if time.monotonic() > until:
-                        whose = node or "the switches"
-                        raise UserError(f"{len(waiting)} ports of {whose} got no carrier within 5 s: use a smaller fabric on this machine")
+                        owner = node or "the switches"
+                        raise UserError(f"{len(waiting)} ports of {owner} got no carrier within 5 s: use a smaller fabric on this machine")
                     time.sleep(0.001)
             finally:
                 sock.close()
@@ -143,11 +143,11 @@ class FabricNet(Mininet):
 
     @property
     def switches_are(self) -> str:
-        """What forwards, for people."""
+        """What forwards packets, as text for people."""
         if self.ovs is None:
             return "eBPF programs"
-        where = "in user space" if self.ovs.datapath == "netdev" else "in the kernel"
-        return f"Open vSwitch bridges, forwarding {where}; ovs-vsctl --db=unix:{self.ovs.run}/db.sock show"
+        place = "in user space" if self.ovs.datapath == "netdev" else "in the kernel"
+        return f"Open vSwitch bridges, forwarding {place}; ovs-vsctl --db=unix:{self.ovs.run}/db.sock show"
 
     @property
     def come_twice(self) -> bool:
@@ -155,7 +155,7 @@ class FabricNet(Mininet):
         return self.switch_kind == layout.KIND_TAPPED
 
     def program(self) -> None:
-        """Every switch's static table, where no controller does it."""
+        """Write every switch's static table, without a controller."""
         if self.ovs is not None:
             self.ovs.program()
         else:
@@ -164,7 +164,7 @@ class FabricNet(Mininet):
     # --- removing --------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Everything away: processes in the hosts, whoever started them, namespaces with all that is in them, pins. Idempotent."""
+        """Remove everything: all processes in the hosts, namespaces with all their contents, pins. Idempotent."""
         if self._stopped:
             return
         self._stopped = True
@@ -207,10 +207,10 @@ class FabricNet(Mininet):
         output(f"*** Iperf: testing {l4Type} bandwidth between {client} and {server}\n")
         daemon = server.popen(["iperf3", "-s", "-1", "-p", str(port)])
         try:
-            words = ["iperf3", "-J", "-c", server.IP(), "-p", str(port), "-t", str(seconds)]
-            words += ["-u", "-b", udpBw] if l4Type == "UDP" else []
+            command = ["iperf3", "-J", "-c", server.IP(), "-p", str(port), "-t", str(seconds)]
+            command += ["-u", "-b", udpBw] if l4Type == "UDP" else []
             for _ in range(20):  # until the server listens
-                text = client.pexec(words)[0]
+                text = client.pexec(command)[0]
                 report = json.loads(text or "{}")
                 if "unable to connect" not in str(report.get("error", "")):
                     break
@@ -231,7 +231,7 @@ class FabricNet(Mininet):
 
 
 def end_processes_in(namespaces: set[int]) -> None:
-    """Kill every process whose network namespace is one of ours (inodes). Ours alone: they were made for this fabric."""
+    """Kill every process whose network namespace is one of ours (inodes). Only ours: they were made for this fabric."""
     own = os.getpid()
     for entry in os.listdir("/proc"):
         if not entry.isdigit() or int(entry) == own:

@@ -1,9 +1,9 @@
-"""Takes links and switches of a running fabric down and up, and notices when somebody else does.
+"""Takes links and switches of a running fabric down and up, and notices when they change otherwise.
 
-One :class:`Faults` per FabricNet; who keeps what down is testbed/faults/holders.py. A fault acts on the switch's end of a
+One :class:`Faults` per FabricNet; testbed/faults/holders.py knows which holder keeps what down. A fault acts on the switch's end of a
 cable, never on a host's: the host sees its carrier go, as with a pulled cable, and keeps its routes. Down: gate closed in both directions,
 interface down, what was queued declared flushed. Up: interface up, carrier and queues back at both ends, flushed again, gate opened; so
-the books stay exact. A monitor thread does the same for whoever runs `ip link set` by hand in a node.
+the books stay exact. A monitor thread does the same when somebody runs `ip link set` by hand in a node.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ class Faults(Holders):
 
     def _watch(self) -> None:
         while True:
-            ready, _, _ = select.select([self._events.fileno(), self._wake], [], [])
-            if self._wake in ready:
+            readable, _, _ = select.select([self._events.fileno(), self._wake], [], [])
+            if self._wake in readable:
                 return
             changed = self._events.read()
             if changed is None:
@@ -108,11 +108,11 @@ class Faults(Holders):
                     self._follow(link)
 
     def _follow(self, link: Link) -> None:
-        """Adopt what the kernel says of a cable, if that is not our own doing."""
+        """Adopt a cable's state in the kernel, if we did not cause it."""
         try:
             carries = all(self._socket(p).get(PORT_BASE + p.number).carries for p in self._switch_ends(link))
         except OSError:
-            return  # the interface is going: so is the fabric
+            return  # the interface is disappearing, and with it the fabric
         if carries == self._up[link.name]:
             return
         if carries:

@@ -1,6 +1,6 @@
-"""Carries faults out on a living cluster; the list of those that are there, and their rules, are testbed/faults/injections.py.
+"""Carries faults out on a living cluster; the list of active faults and their rules are in testbed/faults/injections.py.
 
-One :class:`Injector` per Cluster, made with it. What is in a fault's nature to happen later is done by a thread of its own. Must never
+One :class:`Injector` per Cluster, made with it. A thread of its own does what is due later, such as the next change of a flap. Must never
 touch anything but the cluster's own fabric and processes.
 """
 
@@ -22,7 +22,7 @@ from topologies.clos import Fabric
 
 
 class Process(Protocol):
-    """What is asked of a process of the cluster: subprocess.Popen has it."""
+    """The part of subprocess.Popen that is used here."""
 
     def poll(self) -> int | None: ...
     def send_signal(self, sig: int) -> None: ...
@@ -55,14 +55,14 @@ class Injector(Injections):
 
     def pause(self, host: int, stop: bool) -> None:
         process = self.process_of(host)
-        if process is not None:  # one that has ended is not signalled: its number may be another's
+        if process is not None:  # an ended process is not signalled: its number may belong to another one
             process.send_signal(signal.SIGSTOP if stop else signal.SIGCONT)
 
     def kill(self, host: int) -> int:
-        what = "controller" if host < 0 else f"agent of h{host}"
+        name = "controller" if host < 0 else f"agent of h{host}"
         process = self.process_of(host)
         if process is None or process.poll() is not None:
-            raise UserError(f"kill: there is no {what} running")
+            raise UserError(f"kill: there is no {name} running")
         t = time.monotonic_ns()
         process.send_signal(signal.SIGKILL)
         return t

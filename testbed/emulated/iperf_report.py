@@ -19,39 +19,39 @@ _FIGURES = ("sent_bps", "received_bps", "lost_percent", "jitter_ms", "retransmit
 def read_json(path: Path) -> dict[str, Any]:
     """One end's report; {"error": why} where there is none to read."""
     try:
-        made = json.loads(path.read_text(encoding="utf-8", errors="replace") or "{}")
+        report = json.loads(path.read_text(encoding="utf-8", errors="replace") or "{}")
     except FileNotFoundError:
         return {"error": "it was not started"}
     except ValueError:
         return {"error": "iperf3 left no whole report"}
-    return made if isinstance(made, dict) and made else {"error": "iperf3 left no report"}
+    return report if isinstance(report, dict) and report else {"error": "iperf3 left no report"}
 
 
 def complaint(stem: Path, cut: bool) -> str:
-    """Why a flow's figures are missing or not what was asked; "" if all is well. ``cut``: it was we who ended it."""
-    for ending, whose in (("", "client"), ("-server", "server")):
-        said = str(read_json(Path(f"{stem}{ending}.json")).get("error", ""))
-        if said and not (cut and said.startswith(CUT)):
-            return f"iperf3's {whose} says: {said}"
+    """Why a flow's figures are missing or incomplete; "" if all is well. ``cut``: we ended the flow."""
+    for ending, role in (("", "client"), ("-server", "server")):
+        message = str(read_json(Path(f"{stem}{ending}.json")).get("error", ""))
+        if message and not (cut and message.startswith(CUT)):
+            return f"iperf3's {role} says: {message}"
     return "" if flow_figures(stem)["sent_bps"] is not None else "it was ended before it had sent anything: its path may be dead"
 
 
 def flow_figures(stem: Path) -> dict[str, Any]:
     """``sent_bps``, ``received_bps`` (payload over the sender's seconds), ``lost_percent`` and ``jitter_ms`` (UDP), ``retransmits``
-    (TCP), ``seconds``; None where iperf3 told nothing.
+    (TCP), ``seconds``; None where iperf3 reports nothing.
 
     Lost is what was sent and did not arrive, in bytes: iperf3's own count leaves out what is missing at the end.
     """
     client, server = (read_json(Path(f"{stem}{ending}.json")).get("end", {}) for ending in ("", "-server"))
-    sent, got = client.get("sum_sent", {}), server.get("sum_received", {})
-    made: dict[str, Any] = dict.fromkeys(_FIGURES)
+    sent, received = client.get("sum_sent", {}), server.get("sum_received", {})
+    figures: dict[str, Any] = dict.fromkeys(_FIGURES)
     seconds = sent.get("seconds")
     if not seconds:
-        return made
-    made |= {"seconds": seconds, "sent_bps": sent["bytes"] * 8 / seconds, "retransmits": sent.get("retransmits")}
-    if "bytes" in got:
-        made["received_bps"] = got["bytes"] * 8 / seconds
-        if "jitter_ms" in got:
-            made["jitter_ms"] = got["jitter_ms"]
-            made["lost_percent"] = 100 * max(0, sent["bytes"] - got["bytes"]) / sent["bytes"] if sent["bytes"] else None
-    return made
+        return figures
+    figures |= {"seconds": seconds, "sent_bps": sent["bytes"] * 8 / seconds, "retransmits": sent.get("retransmits")}
+    if "bytes" in received:
+        figures["received_bps"] = received["bytes"] * 8 / seconds
+        if "jitter_ms" in received:
+            figures["jitter_ms"] = received["jitter_ms"]
+            figures["lost_percent"] = 100 * max(0, sent["bytes"] - received["bytes"]) / sent["bytes"] if sent["bytes"] else None
+    return figures

@@ -1,7 +1,7 @@
 """The kernel's own routing in the hosts while a kernel transport runs: flows spread over all paths for TCP, an address per plane for MPTCP.
 
-Called by testbed.emulated.cluster. Installed before such agents start and put back when they have ended, so that whoever uses a fabric by
-hand (ping, iperf3) keeps one path per pair of hosts. The text builders are pure and tested without root.
+Called by testbed.emulated.cluster. Installed before such agents start and removed when they have ended, so that programs run by hand (ping,
+iperf3) use one path per pair of hosts. The text builders are pure and tested without root.
 
 **TCP.** A route to each peer with one next hop per path, on which the flow's hash chooses (`fib_multipath_hash_policy` 1: addresses, ports,
 protocol). The kernel maps the hash to next hops by weight, in their order; a dead one's share goes to the living one before it. So only the
@@ -36,21 +36,21 @@ SEED = "net/ipv4/fib_multipath_hash_seed"
 
 
 def shares(evs: Iterable[int], dead: Collection[int]) -> list[tuple[int, int]]:
-    """(EV, weight) of the living ones in the order of the next hops. All of them where none lives: frames then vanish in the fault."""
+    """(EV, weight) of the living paths in the order of the next hops; all paths if none lives: frames are then lost in the fault."""
     ordered = sorted(evs, key=lambda value: tuple(reversed(addressing.ev_fields(value))))
     if all(value in dead for value in ordered):
         return [(value, 1) for value in ordered]
-    made: list[list[int]] = []
-    early = 0  # dead ones before the first living one: theirs go to it
+    weights: list[list[int]] = []
+    early = 0  # dead paths before the first living one, which gets their shares
     for value in ordered:
         if value not in dead:
-            made.append([value, 1])
-        elif made:
-            made[-1][1] += 1
+            weights.append([value, 1])
+        elif weights:
+            weights[-1][1] += 1
         else:
             early += 1
-    made[0][1] += early
-    return [(value, weight) for value, weight in made]
+    weights[0][1] += early
+    return [(value, weight) for value, weight in weights]
 
 
 def dead_evs(fabric: Fabric, src: int, dst: int, dead_links: Collection[str]) -> set[int]:
@@ -86,13 +86,13 @@ def routes(fabric: Fabric, host: int, kind: str, congestion: str, dead_links: Co
             lines.append(route(fabric, host, peer, shares(evs, dead), -1, congestion))
             continue
         for plane in range(fabric.planes):
-            here = [value for value in evs if addressing.ev_fields(value)[0] == plane]
-            lines.append(route(fabric, host, peer, shares(here, dead), plane, congestion))
+            plane_evs = [value for value in evs if addressing.ev_fields(value)[0] == plane]
+            lines.append(route(fabric, host, peer, shares(plane_evs, dead), plane, congestion))
     return lines
 
 
 def begin_lines(fabric: Fabric, host: int, kind: str) -> list[str]:
-    """What a host needs before its routes: for MPTCP its addresses, signalled, and room for a subflow on each."""
+    """What a host needs before its routes: for MPTCP its addresses, which it signals, and room for a subflow on each."""
     if kind != MPTCP:
         return []
     own = [addressing.text(addressing.plane_address(plane, host)) for plane in range(fabric.planes)]
@@ -103,7 +103,7 @@ def begin_lines(fabric: Fabric, host: int, kind: str) -> list[str]:
 
 
 def end_lines(fabric: Fabric, host: int, kind: str) -> list[str]:
-    """Back to what bringup.host_lines made."""
+    """Restore what bringup.host_lines made."""
     peers = [peer for peer in range(fabric.host_count) if peer != host]
     if kind != MPTCP:
         return [f"route replace {peer_route(fabric, host, peer)}" for peer in peers]
@@ -126,12 +126,12 @@ class KernelPaths:
         self.before: dict[str, dict[str, str]] = {}  # host -> its sysctls before
 
     def install(self) -> None:
-        """Raises UserError, with everything put back."""
+        """Raises UserError after everything is restored."""
         try:
             for number, name in enumerate(self.fabric.hosts):
-                wanted = {**SYSCTLS, SEED: str(self.seed & 0x7FFFFFFF or 1), **(MPTCP_SYSCTLS if self.kind == MPTCP else {})}
-                before = self.before[name] = netlink.read_sysctls(self.namespaces[name], wanted)
-                netlink.write_sysctls(self.namespaces[name], {path: value for path, value in wanted.items() if path in before})
+                sysctls = {**SYSCTLS, SEED: str(self.seed & 0x7FFFFFFF or 1), **(MPTCP_SYSCTLS if self.kind == MPTCP else {})}
+                before = self.before[name] = netlink.read_sysctls(self.namespaces[name], sysctls)
+                netlink.write_sysctls(self.namespaces[name], {path: value for path, value in sysctls.items() if path in before})
                 self.lines[name] = []
                 run_batch("ip", begin_lines(self.fabric, number, self.kind), self.path_of(name))
             self.reroute(())
@@ -143,18 +143,18 @@ class KernelPaths:
         """The network has converged around these links; how many hosts' routes changed. All hosts at once, as far as the machine can."""
         new: dict[str, list[str]] = {}
         for number, name in enumerate(self.fabric.hosts):
-            wanted = routes(self.fabric, number, self.kind, self.congestion, dead_links)
-            there = set(self.lines[name])
-            if changed := [line for line in wanted if line not in there]:
+            host_routes = routes(self.fabric, number, self.kind, self.congestion, dead_links)
+            installed = set(self.lines[name])
+            if changed := [line for line in host_routes if line not in installed]:
                 new[name] = changed
-            self.lines[name] = wanted
+            self.lines[name] = host_routes
         with ThreadPoolExecutor(max_workers=8) as workers:
-            for done in [workers.submit(run_batch, "ip", lines, self.path_of(name)) for name, lines in new.items()]:
-                done.result()
+            for job in [workers.submit(run_batch, "ip", lines, self.path_of(name)) for name, lines in new.items()]:
+                job.result()
         return len(new)
 
     def remove(self, strict: bool = True) -> None:
-        """Everything as before. ``strict`` False: as far as it goes."""
+        """Restore everything. ``strict`` False: as far as possible."""
         for number, name in enumerate(self.fabric.hosts):
             if name not in self.lines:
                 continue

@@ -87,7 +87,7 @@ class LinkSocket:
         with self._lock:
             self._serial += 1
             self._sock.send(rtnetlink.request(kind, flags, self._serial, body))
-            found: list[LinkState] = []
+            states: list[LinkState] = []
             while True:
                 for answer in rtnetlink.messages(self._sock.recv(1 << 18)):
                     if answer.serial != self._serial:
@@ -96,11 +96,11 @@ class LinkSocket:
                         code = rtnetlink.error(answer)
                         if code:
                             raise OSError(code, os.strerror(code))
-                        return found
+                        return states
                     if answer.kind == rtnetlink.NLMSG_DONE:
-                        return found
+                        return states
                     if answer.kind == rtnetlink.RTM_NEWLINK:
-                        found.append(rtnetlink.link_state(answer.body))
+                        states.append(rtnetlink.link_state(answer.body))
 
     def set_up(self, ifindex: int, up: bool) -> None:
         """`ip link set ... up` or `down`; returns when the kernel has done it."""
@@ -118,7 +118,7 @@ class LinkSocket:
 
 
 class QueueSocket:
-    """What waits in single queues of one namespace. For one thread."""
+    """Reads the backlog of single queues of one namespace. For one thread."""
 
     def __init__(self, namespace: int) -> None:
         self._sock = in_namespace(namespace, _route_socket)
@@ -164,18 +164,18 @@ class LinkEvents:
         return self._sock.fileno()
 
     def read(self) -> list[LinkState] | None:
-        """What changed since the last call; None if some were lost and the caller must ask for everything."""
-        found: list[LinkState] = []
+        """The changes since the last call; None if some were lost and the caller must read the state of all interfaces."""
+        states: list[LinkState] = []
         while True:
             try:
                 data = self._sock.recv(1 << 18)
             except BlockingIOError:
-                return found
+                return states
             except OSError as error:
                 if error.errno == errno.ENOBUFS:
                     return None
                 raise
-            found += [rtnetlink.link_state(m.body) for m in rtnetlink.messages(data) if m.kind == rtnetlink.RTM_NEWLINK]
+            states += [rtnetlink.link_state(m.body) for m in rtnetlink.messages(data) if m.kind == rtnetlink.RTM_NEWLINK]
 
     def close(self) -> None:
         self._sock.close()
@@ -185,7 +185,7 @@ _OFFLOADS = {"tx checksum": 0x17, "scatter-gather": 0x19, "tso": 0x1F, "gso": 0x
 
 
 def offloads_off(namespace: int, names: Iterable[str]) -> None:
-    """Turn off what would put frames on a veth that no wire carries: unfilled checksums, giant and merged frames.
+    """Turn off offloads that put frames on a veth that no wire could carry: unfilled checksums, giant and merged frames.
 
     Raises OSError naming the interface if the kernel refuses.
     """
@@ -194,12 +194,12 @@ def offloads_off(namespace: int, names: Iterable[str]) -> None:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
             value = ctypes.create_string_buffer(8)
             for name in names:
-                for what, command in _OFFLOADS.items():
+                for feature, command in _OFFLOADS.items():
                     struct.pack_into("=II", value, 0, command, 0)
                     try:
                         fcntl.ioctl(sock, _SIOCETHTOOL, struct.pack("16sP16x", name.encode(), ctypes.addressof(value)))
                     except OSError as error:
-                        raise OSError(error.errno, f"{name}: cannot turn {what} off: {error.strerror}") from None
+                        raise OSError(error.errno, f"{name}: cannot turn {feature} off: {error.strerror}") from None
 
     in_namespace(namespace, work)
 
@@ -208,14 +208,14 @@ def read_sysctls(namespace: int, names: Iterable[str]) -> dict[str, str]:
     """Sysctls of a network namespace, by path below /proc/sys; those that this kernel lacks are left out."""
 
     def work() -> dict[str, str]:
-        found = {}
+        values = {}
         for name in names:
             try:
-                with open(f"/proc/sys/{name}") as held:
-                    found[name] = held.read().strip()
+                with open(f"/proc/sys/{name}") as file:
+                    values[name] = file.read().strip()
             except FileNotFoundError:
                 pass
-        return found
+        return values
 
     return in_namespace(namespace, work)
 
@@ -225,7 +225,7 @@ def write_sysctls(namespace: int, values: dict[str, str]) -> None:
 
     def work() -> None:
         for path, value in values.items():
-            with open(f"/proc/sys/{path}", "w") as held:
-                held.write(value)
+            with open(f"/proc/sys/{path}", "w") as file:
+                file.write(value)
 
     in_namespace(namespace, work)

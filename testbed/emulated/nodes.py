@@ -125,20 +125,20 @@ class FabricSwitch(Switch):
     def sendCmd(self, *args: Any, **kwargs: Any) -> None:
         if self._running is not None:
             raise AssertionError(f"{self.name} is still running its last command")
-        words = args[0] if len(args) == 1 and isinstance(args[0], list) else args
-        line = " ".join(str(w) for w in words)
+        command = args[0] if len(args) == 1 and isinstance(args[0], list) else args
+        line = " ".join(str(w) for w in command)
         self.lastCmd = line
         # A socket, not a pipe: at its end the prompt sees it readable, where a pipe would only hang up and keep the prompt waiting.
-        ours, theirs = socket.socketpair()
+        own_end, child_end = socket.socketpair()
         running = subprocess.Popen(
             ["nsenter", f"--net={self.net.switch_namespace}", "--", "sh", "-c", line or ":"],
             stdin=subprocess.PIPE,
-            stdout=theirs.fileno(),
+            stdout=child_end.fileno(),
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        theirs.close()
-        self._running, self.stdin, self.stdout = running, running.stdin, ours
+        child_end.close()
+        self._running, self.stdin, self.stdout = running, running.stdin, own_end
         self.pollOut = select.poll()
         self.pollOut.register(self.stdout, select.POLLIN | select.POLLHUP)
         self.waiting = True

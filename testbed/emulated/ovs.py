@@ -1,4 +1,4 @@
-"""Open vSwitch as a run's switches: a private instance, one bridge per switch, in the namespace that holds the switches' ports.
+"""Open vSwitch as a run's switches: a private instance, one bridge per switch, in the namespace that contains the switches' ports.
 
 Made by fabric.py for `--switch ovs`. Database, sockets and logs lie in the run's own tmpfs, both daemons are our children inside the run's
 PID namespace, and nothing of the machine's own Open vSwitch is touched or needed. Where the kernel module is loaded the kernel forwards
@@ -33,7 +33,7 @@ from topologies.clos import Fabric, Port
 from topologies.paths import static_tables
 
 SWITCHES = ("ebpf", "ovs")
-"""Who forwards on the switches."""
+"""What forwards on the switches."""
 TOOLS = ("ovs-vswitchd", "ovsdb-server", "ovsdb-tool", "ovs-vsctl", "ovs-ofctl")
 SCHEMAS = (Path("/usr/share/openvswitch/vswitch.ovsschema"), Path("/usr/local/share/openvswitch/vswitch.ovsschema"))
 MODULE = Path("/sys/module/openvswitch")
@@ -84,27 +84,27 @@ def limits(kind: str) -> str:
 
 def ports_of(fabric: Fabric) -> dict[str, list[Port]]:
     """Switch -> its ports; a port's OpenFlow number is its place in the list, from 1."""
-    found: dict[str, list[Port]] = {name: [] for name in fabric.switches}
+    ports: dict[str, list[Port]] = {name: [] for name in fabric.switches}
     for port in fabric.ports:
-        if port.node in found:
-            found[port.node].append(port)
-    return found
+        if port.node in ports:
+            ports[port.node].append(port)
+    return ports
 
 
-def bridge_words(fabric: Fabric, kind: str) -> list[str]:
+def bridge_arguments(fabric: Fabric, kind: str) -> list[str]:
     """The one `ovs-vsctl` transaction that makes every bridge with its ports.
 
     linux-noop: the queues at the ports are ours, and Open vSwitch would remove them.
     """
-    words = ["--", "set", "Open_vSwitch", ".", f"other_config:max-revalidator={REVALIDATE_MS}"]
-    words += ["--", "--id=@ours", "create", "QoS", "type=linux-noop"]
+    arguments = ["--", "set", "Open_vSwitch", ".", f"other_config:max-revalidator={REVALIDATE_MS}"]
+    arguments += ["--", "--id=@ours", "create", "QoS", "type=linux-noop"]
     for number, (switch, ports) in enumerate(ports_of(fabric).items()):
-        words += ["--", "add-br", switch, "--", "set", "Bridge", switch, f"datapath_type={kind}", "fail_mode=secure"]
-        words += ["protocols=OpenFlow13", f"other_config:datapath-id={number + 1:016x}"]
+        arguments += ["--", "add-br", switch, "--", "set", "Bridge", switch, f"datapath_type={kind}", "fail_mode=secure"]
+        arguments += ["protocols=OpenFlow13", f"other_config:datapath-id={number + 1:016x}"]
         for place, port in enumerate(ports, 1):
-            words += ["--", "add-port", switch, port.name, "--", "set", "Port", port.name, "qos=@ours"]
-            words += ["--", "set", "Interface", port.name, f"ofport_request={place}"]
-    return words
+            arguments += ["--", "add-port", switch, port.name, "--", "set", "Port", port.name, "qos=@ours"]
+            arguments += ["--", "set", "Interface", port.name, f"ofport_request={place}"]
+    return arguments
 
 
 def flow_lines(fabric: Fabric, switch: str) -> list[str]:
@@ -133,30 +133,35 @@ class OpenVSwitch:
         self.run = Path()  # database, control and OpenFlow sockets (<switch>.mgmt), logs
         self.processes: list[tuple[str, subprocess.Popen[bytes]]] = []
         self._receivers: dict[str, socket.socket] = {}  # port -> the daemon's receiving socket, shared with it
-        self._late: dict[str, int] = {}
+        self._overruns: dict[str, int] = {}
 
     def start(self, namespace: str) -> None:
-        """Daemons and bridges up, in the network namespace at path ``namespace``, whose ports are there. Raises :class:`UserError`."""
+        """Start daemons and bridges in the network namespace at path ``namespace``, which must contain the ports. Raises
+        :class:`UserError`."""
         self.run = Path(tempfile.mkdtemp(prefix="ovs-", dir=sandbox.RUN_DIR))
         schema = next(path for path in SCHEMAS if path.exists())
         self._tool("ovsdb-tool", "create", str(self.run / "conf.db"), str(schema))
-        self._daemon("ovsdb-server", namespace, f"--remote=punix:{self.run}/db.sock", str(self.run / "conf.db"), ready=self.run / "db.sock")
-        self._daemon("ovs-vswitchd", namespace, f"unix:{self.run}/db.sock", ready=self.run / "ovs-vswitchd.ctl")
-        self._tool("ovs-vsctl", f"--db=unix:{self.run}/db.sock", f"--timeout={BRIDGES_S:.0f}", *bridge_words(self.fabric, self.datapath))
+        self._daemon(
+            "ovsdb-server", namespace, f"--remote=punix:{self.run}/db.sock", str(self.run / "conf.db"), socket_path=self.run / "db.sock"
+        )
+        self._daemon("ovs-vswitchd", namespace, f"unix:{self.run}/db.sock", socket_path=self.run / "ovs-vswitchd.ctl")
+        self._tool(
+            "ovs-vsctl", f"--db=unix:{self.run}/db.sock", f"--timeout={BRIDGES_S:.0f}", *bridge_arguments(self.fabric, self.datapath)
+        )
         self._check_ports()
         if self.datapath == "netdev":
             self._adopt_sockets()
             self._hurry()
 
     def program(self) -> None:
-        """Every switch's flows, without a controller. Raises :class:`UserError`."""
+        """Write every switch's flows, without a controller. Raises :class:`UserError`."""
 
-        def one(switch: str) -> None:
+        def write(switch: str) -> None:
             lines = "\n".join(flow_lines(self.fabric, switch)) + "\n"
             self._tool("ovs-ofctl", "-O", "OpenFlow13", "add-flows", f"unix:{self.run}/{switch}.mgmt", "-", stdin=lines)
 
         with ThreadPoolExecutor(16) as several:  # each takes some rounds of the daemon's one loop
-            list(several.map(one, self.fabric.switches))
+            list(several.map(write, self.fabric.switches))
 
     def accounts(self) -> dict[str, tuple[int, int]]:
         """Port -> (packets that came in faster than the daemon took them, packets that the tables sent out there), so far.
@@ -164,34 +169,34 @@ class OpenVSwitch:
         What the tables sent and the egress program never saw met a port that is down. Only user space can be too slow.
         """
         self.control("revalidator/wait")  # until then flows lag behind by REVALIDATE_MS
-        found = {}
+        counts = {}
         for switch, ports in ports_of(self.fabric).items():
             sent = dict.fromkeys(range(1, len(ports) + 1), 0)
             for packets, place in _ROUTED.findall(self.control("bridge/dump-flows", switch)):
                 sent[int(place)] = sent.get(int(place), 0) + int(packets)
             for place, port in enumerate(ports, 1):
                 if sock := self._receivers.get(port.name):
-                    self._late[port.name] += packet_sockets.newly_dropped(sock)
-                found[port.name] = self._late.get(port.name, 0), sent[place]
-        return found
+                    self._overruns[port.name] += packet_sockets.newly_dropped(sock)
+                counts[port.name] = self._overruns.get(port.name, 0), sent[place]
+        return counts
 
     def control(self, method: str, *arguments: str) -> str:
-        """A command to ovs-vswitchd, as `ovs-appctl` gives it; its answer. Raises :class:`UserError`."""
+        """Send a command to ovs-vswitchd, as `ovs-appctl` does; returns its answer. Raises :class:`UserError`."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
             sock.settimeout(START_S)
             try:
                 sock.connect(str(self.run / "ovs-vswitchd.ctl"))
                 sock.sendall(json.dumps({"method": method, "params": list(arguments), "id": 0}).encode())
-                said = b""
+                data = b""
                 while True:
-                    said += sock.recv(1 << 20) or b"null"
+                    data += sock.recv(1 << 20) or b"null"
                     try:
-                        answer: Any = json.loads(said)
+                        answer: Any = json.loads(data)
                         break
                     except ValueError:
                         continue
             except OSError as error:
-                raise UserError(f"ovs-vswitchd does not answer ({error.strerror or error}): {self._last_word()}") from None
+                raise UserError(f"ovs-vswitchd does not answer ({error.strerror or error}): {self._last_log_line()}") from None
         if not answer or answer["error"]:
             raise UserError(f"ovs-vswitchd refused {method} ({answer and answer['error']}): use --switch ebpf")
         return str(answer["result"])
@@ -218,29 +223,29 @@ class OpenVSwitch:
     def _tool(self, tool: str, *arguments: str, stdin: str | None = None) -> None:
         command = [str(shutil.which(tool, path=PATH)), *arguments]
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 command, input=stdin, capture_output=True, text=True, check=False, env=self._environment(), timeout=BRIDGES_S + START_S
             )  # fmt: skip
-            said = done.stderr.strip().splitlines()
-            failed = done.returncode != 0
+            errors = process.stderr.strip().splitlines()
+            failed = process.returncode != 0
         except subprocess.TimeoutExpired:
-            said, failed = ["no answer"], True
+            errors, failed = ["no answer"], True
         if failed:
-            raise UserError(f"{tool} failed ({said[0] if said else 'without a word'}; {self._last_word()}): see mrcbed doctor")
+            raise UserError(f"{tool} failed ({errors[0] if errors else 'without a word'}; {self._last_log_line()}): see mrcbed doctor")
 
-    def _daemon(self, name: str, namespace: str, *arguments: str, ready: Path) -> None:
+    def _daemon(self, name: str, namespace: str, *arguments: str, socket_path: Path) -> None:
         """Start a daemon as our child and wait until it listens."""
-        words = [f"--unixctl={self.run}/{name}.ctl", f"--log-file={self.run}/{name}.log", "-vconsole:off", "-vsyslog:off"]
+        options = [f"--unixctl={self.run}/{name}.ctl", f"--log-file={self.run}/{name}.log", "-vconsole:off", "-vsyslog:off"]
         process = subprocess.Popen(
-            ["nsenter", f"--net={namespace}", "--", str(shutil.which(name, path=PATH)), *words, *arguments],
+            ["nsenter", f"--net={namespace}", "--", str(shutil.which(name, path=PATH)), *options, *arguments],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             env={**self._environment(), **MALLOC}, cwd=self.run,
         )  # fmt: skip
         self.processes.append((name, process))
         until = time.monotonic() + START_S
-        while not ready.exists():
+        while not socket_path.exists():
             if process.poll() is not None or time.monotonic() > until:
-                raise UserError(f"{name} did not come up ({self._last_word()}): see mrcbed doctor, or use --switch ebpf")
+                raise UserError(f"{name} did not come up ({self._last_log_line()}): see mrcbed doctor, or use --switch ebpf")
             time.sleep(0.001)
 
     def _hurry(self) -> None:
@@ -254,14 +259,16 @@ class OpenVSwitch:
 
     def _check_ports(self) -> None:
         """Every port must have the OpenFlow number asked for: an interface that the daemon could not open has none."""
-        where = {port.name: place for ports in ports_of(self.fabric).values() for place, port in enumerate(ports, 1)}
-        words = ["--bare", "--columns=name,ofport", "--format=csv", "list", "Interface"]
-        command = [str(shutil.which("ovs-vsctl", path=PATH)), f"--db=unix:{self.run}/db.sock", *words]
-        said = subprocess.run(command, capture_output=True, text=True, check=False, env=self._environment()).stdout
-        given = {name: int(number or 0) for name, number in (line.strip().split(",") for line in said.splitlines() if "," in line)}
-        wrong = [name for name, place in where.items() if given.get(name) != place]
-        if wrong:
-            raise UserError(f"Open vSwitch did not take {len(wrong)} ports, {wrong[0]} among them ({self._last_word()}): use --switch ebpf")
+        expected = {port.name: place for ports in ports_of(self.fabric).values() for place, port in enumerate(ports, 1)}
+        options = ["--bare", "--columns=name,ofport", "--format=csv", "list", "Interface"]
+        command = [str(shutil.which("ovs-vsctl", path=PATH)), f"--db=unix:{self.run}/db.sock", *options]
+        output = subprocess.run(command, capture_output=True, text=True, check=False, env=self._environment()).stdout
+        actual = {name: int(number or 0) for name, number in (line.strip().split(",") for line in output.splitlines() if "," in line)}
+        missing = [name for name, place in expected.items() if actual.get(name) != place]
+        if missing:
+            raise UserError(
+                f"Open vSwitch did not take {len(missing)} ports, {missing[0]} among them ({self._last_log_line()}): use --switch ebpf"
+            )
 
     def _adopt_sockets(self) -> None:
         """Give the daemon's packet sockets room, and let them see only what the ingress program hands over; from outside, since it has
@@ -269,24 +276,24 @@ class OpenVSwitch:
 
         The one socket that sends for all ports is made with the first frame sent: one goes to a port that is down yet, and so nowhere.
         """
-        where = f"unix:{self.run}/{self.fabric.switches[0]}.mgmt"
-        self._tool("ovs-ofctl", "-O", "OpenFlow13", "packet-out", where, f"in_port=controller packet={'00' * 60} actions=1")
-        ours = {port.name for ports in ports_of(self.fabric).values() for port in ports}
+        target = f"unix:{self.run}/{self.fabric.switches[0]}.mgmt"
+        self._tool("ovs-ofctl", "-O", "OpenFlow13", "packet-out", target, f"in_port=controller packet={'00' * 60} actions=1")
+        port_names = {port.name for ports in ports_of(self.fabric).values() for port in ports}
         senders = 0
         for sock in packet_sockets.of_process(self.processes[-1][1].pid):
             port = sock.getsockname()[0]
-            if port in ours:
+            if port in port_names:
                 sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, BUFFER)
                 packet_sockets.see(sock, handed_over=True)
-                self._receivers[port], self._late[port] = sock, 0
+                self._receivers[port], self._overruns[port] = sock, 0
                 continue
             sock.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, BUFFER)
             sock.close()
             senders += not port
-        if not senders or len(self._receivers) != len(ours):
+        if not senders or len(self._receivers) != len(port_names):
             raise UserError("ovs-vswitchd's packet sockets are not where they are looked for: use --switch ebpf")
 
-    def _last_word(self) -> str:
+    def _last_log_line(self) -> str:
         for name, _ in reversed(self.processes):
             try:
                 lines = (self.run / f"{name}.log").read_text(errors="replace").splitlines()

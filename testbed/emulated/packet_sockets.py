@@ -1,4 +1,4 @@
-"""Other processes' packet sockets, shared with them: to widen, filter and read what they have no setting for.
+"""Packet sockets shared with other processes, to enlarge, filter and read them where those have no setting for it.
 
 Used by ovs.py on ovs-vswitchd and by capture.py on tcpdump, both our own children. Packet sockets hear a frame before the ingress program
 does. Where Open vSwitch forwards in user space that program lets each frame come in a second time, marked as handed over: see ovs.py.
@@ -25,7 +25,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def of_process(pid: int) -> Iterator[socket.socket]:
-    """Every packet socket of a process; whoever takes one closes it. Raises :class:`UserError` where the kernel refuses."""
+    """Every packet socket of a process; the caller closes each. Raises :class:`UserError` if the kernel refuses."""
     pidfd = os.pidfd_open(pid)
     try:
         for entry in os.listdir(f"/proc/{pid}/fd"):
@@ -53,10 +53,10 @@ def see(sock: socket.socket, handed_over: bool) -> None:
     """Let a packet socket see only frames that were handed over, or all others: each frame once, in place of any filter it has."""
     verdicts = (_ALL, 0) if handed_over else (0, _ALL)
     steps = b"".join(struct.pack("=HBBI", *step) for step in (_LOAD_MARK, _IF_EQUAL, *((*_RETURN, verdict) for verdict in verdicts)))
-    held = ctypes.create_string_buffer(steps, len(steps))
-    sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("=HxxxxxxQ", len(steps) // 8, ctypes.addressof(held)))
+    program = ctypes.create_string_buffer(steps, len(steps))
+    sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("=HxxxxxxQ", len(steps) // 8, ctypes.addressof(program)))
 
 
 def newly_dropped(sock: socket.socket) -> int:
-    """Frames that found the socket's buffer full since this was last asked: the kernel forgets the count as it tells it."""
+    """Frames that found the socket's buffer full since the last call: the kernel resets the count when it reports it."""
     return int(struct.unpack("=II", sock.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8))[1])

@@ -1,7 +1,7 @@
 """Do the emulated ports keep their rates, and does the counted queue hold what the kernel's own queue holds? Watched while a run goes.
 
-One :class:`PortWatch` per run, fed by scenarios/run/watch.py twice per base RTT. Pure: what it reads is given to it. What it finds is
-judged by scenarios/figures/fidelity.py.
+One :class:`PortWatch` per run, fed by scenarios/run/watch.py twice per base RTT. Pure: its inputs are arguments.
+scenarios/figures/fidelity.py judges its findings.
 
 **Too fast.** A token bucket of B bytes lets at most rate * t + B bytes pass in any stretch of time t. The most that any stretch had beyond
 rate * t is found in one pass: what is too much so far, begun anew where it would be less than nothing (Kadane's maximum sum).
@@ -66,7 +66,7 @@ class PortWatch:
         self.looks = 0
         self.excess, self._sum = np.zeros(count), np.zeros(count)
         self.busy_ns, self.busy_bytes, self.least = np.zeros(count), np.zeros(count), np.full(count, np.inf)
-        self._stretch, self._begun, self._ended = np.zeros(count), np.full(count, np.inf), np.zeros(count)
+        self._stretch, self._busy_since, self._ended = np.zeros(count), np.full(count, np.inf), np.zeros(count)
         self.compared, self.equal, self.off = np.zeros(count, np.int64), np.zeros(count, np.int64), np.zeros(count)
         self._last: Look | None = None
         self._first: Look | None = None
@@ -89,29 +89,29 @@ class PortWatch:
         return Look(before, self._clock(), traffic)
 
     def _judge(self, was: Look, now: Look) -> None:
-        gone = now.traffic.left - was.traffic.left
-        # Whoever begins at `was` may have begun as early as before the reading of it: that makes the time longer, the excess smaller.
-        self._sum = np.maximum(self._sum, -self.rate * (was.after - was.before)) + gone - self.rate * (now.after - was.after)
+        departed = now.traffic.left - was.traffic.left
+        # A stretch that begins at `was` may have begun before that was read: so its time is longer, and its excess smaller.
+        self._sum = np.maximum(self._sum, -self.rate * (was.after - was.before)) + departed - self.rate * (now.after - was.after)
         self.excess = np.maximum(self.excess, self._sum)
-        data_gone = now.traffic.data_left - was.traffic.data_left
-        never_empty = data_gone < was.traffic.waiting - ON_THE_CABLE * self.frame
+        data_departed = now.traffic.data_left - was.traffic.data_left
+        never_empty = data_departed < was.traffic.waiting - ON_THE_CABLE * self.frame
         self._close(~never_empty)
-        self._begun = np.where(never_empty & ~np.isfinite(self._begun), was.after, self._begun)
-        self._stretch += np.where(never_empty, gone, 0.0)
+        self._busy_since = np.where(never_empty & ~np.isfinite(self._busy_since), was.after, self._busy_since)
+        self._stretch += np.where(never_empty, departed, 0.0)
         self._ended = np.where(never_empty, now.before, self._ended)
 
-    def _close(self, which: NDArray[np.bool_]) -> None:
+    def _close(self, ports: NDArray[np.bool_]) -> None:
         """Stretches of these ports are over: keep them if they are long enough."""
-        over = which & np.isfinite(self._begun)
-        if not over.any():
+        ended = ports & np.isfinite(self._busy_since)
+        if not ended.any():
             return
-        took = np.where(over, self._ended - np.where(over, self._begun, 0.0), 0.0)
-        due = self.rate * took
-        kept = over & (due >= JUDGED_FRAMES * self.frame)
-        self.busy_ns += np.where(kept, took, 0.0)
-        self.busy_bytes += np.where(kept, self._stretch, 0.0)
-        self.least = np.where(kept, np.minimum(self.least, self._stretch / np.maximum(due, 1.0)), self.least)
-        self._begun, self._stretch = np.where(over, np.inf, self._begun), np.where(over, 0.0, self._stretch)
+        took = np.where(ended, self._ended - np.where(ended, self._busy_since, 0.0), 0.0)
+        expected = self.rate * took
+        judged = ended & (expected >= JUDGED_FRAMES * self.frame)
+        self.busy_ns += np.where(judged, took, 0.0)
+        self.busy_bytes += np.where(judged, self._stretch, 0.0)
+        self.least = np.where(judged, np.minimum(self.least, self._stretch / np.maximum(expected, 1.0)), self.least)
+        self._busy_since, self._stretch = np.where(ended, np.inf, self._busy_since), np.where(ended, 0.0, self._stretch)
 
     def _compare(self, now: Look) -> None:
         """The longest queue of a switch, counted before and after the kernel told its length."""
@@ -120,15 +120,15 @@ class PortWatch:
         if waiting[port] < self.frame:
             return
         a = self._read()
-        told = self._queued(port)
+        reported = self._queued(port)
         b = self._read()
-        if told is None:
+        if reported is None:
             return
         low = a.data_admitted[port] - b.data_left[port] - b.data_flushed[port]
         high = b.data_admitted[port] - a.data_left[port] - a.data_flushed[port]
         self.compared[port] += 1
-        self.equal[port] += low == high == told
-        self.off[port] = max(self.off[port], low - ON_THE_CABLE * self.frame - told, told - high)
+        self.equal[port] += low == high == reported
+        self.off[port] = max(self.off[port], low - ON_THE_CABLE * self.frame - reported, reported - high)
 
     def result(self) -> dict[str, Any]:
         """For run.json: ``looks`` and per port that carried anything its rate, bytes, and what was found. docs/results.md has the keys."""

@@ -105,13 +105,13 @@ class Prompt(CLI):
 
     def default(self, line: str) -> None:
         """``NODE COMMAND...``: run it there, host names in it replaced by addresses; anything else is no command."""
-        name, rest, _ = self.parseline(line)
+        name, arguments, _ = self.parseline(line)
         if name not in self.mn:
             raise self.unknown((line.split() or [""])[0])
-        if not rest:
+        if not arguments:
             raise UserError(f"{name}: say what to run there, like {name} ip -br link")
         node = self.mn[name]
-        command = " ".join(self.mn[word].defaultIntf().updateIP() or word if word in self.mn else word for word in rest.split(" "))
+        command = " ".join(self.mn[word].defaultIntf().updateIP() or word if word in self.mn else word for word in arguments.split(" "))
         if name in self._with_shells:
             # The shell stays between commands: it must neither wait for the end of a quotation nor leave.
             evaluated = f"eval {shlex.quote(command)}"
@@ -174,13 +174,13 @@ class Prompt(CLI):
                 raise UserError(f"source: {path} is no plain file: name one that holds commands, a line each")
             text = path.read_text(encoding="utf-8-sig", errors="replace")
         except (OSError, RuntimeError) as error:  # RuntimeError: symbolic links in a loop
-            why = getattr(error, "strerror", None) or "links in a loop"
-            raise UserError(f"source: {names[0]}: {why}: name a file that holds commands, a line each") from None
+            reason = getattr(error, "strerror", None) or "links in a loop"
+            raise UserError(f"source: {names[0]}: {reason}: name a file that holds commands, a line each") from None
         if path in self._reading:
             raise UserError(f"source: {path} is being read already, and may not read itself")
         self._reading = (*self._reading, path)
         try:
-            return any(self.postcmd(self.onecmd(self.precmd(each.rstrip("\r"))), each) for each in text.split("\n"))
+            return any(self.postcmd(self.onecmd(self.precmd(command.rstrip("\r"))), command) for command in text.split("\n"))
         finally:
             self._reading = self._reading[:-1]
 
@@ -188,9 +188,9 @@ class Prompt(CLI):
         """time COMMAND...: measure how long a command takes"""
         if not line or line.split()[0] == "time":
             raise UserError("usage: time COMMAND...")
-        begun = time.monotonic()
+        started = time.monotonic()
         stop = self.onecmd(line)
-        self.console.print(f"took {time.monotonic() - begun:.3f} s")
+        self.console.print(f"took {time.monotonic() - started:.3f} s")
         return stop
 
 

@@ -1,4 +1,4 @@
-"""Slows cables down and gives them their rate back, by changing HTB's classes in place.
+"""Slows cables down and restores their rate, by changing HTB's classes in place.
 
 One :class:`Rates` per built fabric, used by testbed/emulated/injector.py. A queue's thresholds stay what they are in bytes.
 """

@@ -1,7 +1,7 @@
-"""What every kind of fault is: its entry in the catalogue, what it does to a world, and what plans and figures must know of it.
+"""The base of every kind of fault: its entry in the catalogue, what it does to a world, and what plans and figures need to know about it.
 
 A kind is one subclass of :class:`Kind`, in a module of testbed/faults/kinds; docs/faults.md says how to add one. The prompt, scenarios,
-plans and figures ask the kind and need not know its name. A kind has no state: what must be remembered of a fault that is there is in
+plans and figures ask the kind and need not know its name. A kind has no state: what must be remembered about an active fault is in
 :class:`~testbed.faults.targets.Injected`.
 """
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from testbed.faults.packet_faults import PacketFaults
 
 Change = tuple[int, tuple[str, ...]]
-"""When the world was changed, ns of its clock, and the cables that went or came."""
+"""The time at which the world was changed, ns of its clock, and the cables that went down or came up."""
 Drawn = tuple[str, dict[str, Any]]
-"""What a random fault is on, and its keys."""
+"""The target of a random fault, and its keys."""
 
 
 class Machine(Protocol):
     """What a kind may use of a world (testbed/faults/injections.py).
 
-    What a fault holds in ``faults``, ``packets`` and ``rates`` under its number is taken back with it.
+    Whatever a fault holds in ``faults``, ``packets`` and ``rates`` under its number is removed with the fault.
     """
 
     clock: Callable[[], int]
@@ -43,7 +43,7 @@ class Machine(Protocol):
 
 
 class Broken(Protocol):
-    """A fault as plans and figures have it; figures know the keys ``to``, ``probability`` and ``direction`` only."""
+    """A fault as plans and figures see it; figures know only the keys ``to``, ``probability`` and ``direction``."""
 
     @property
     def on(self) -> str: ...
@@ -54,45 +54,45 @@ class Broken(Protocol):
 
 
 class Kind:
-    """By itself a kind that takes the cables of its target, or its switches with theirs."""
+    """One kind of fault. This base class takes down the cables of its target, or its switches with their cables."""
 
     name = ""
     doc = ""  # its line of the manual
-    on = ""  # what sort of thing it is put on; the prompt completes names of a sort
+    on = ""  # the sort of target; the prompt completes names of a sort
     keys: tuple[Key, ...] = ()  # required ones first
-    suffix = ""  # of its name in a journal, which is kind and place unless the scenario gives one
+    suffix = ""  # of its name in a journal; the name is kind and place, unless the scenario gives one
     used = False  # may be on "used-by-qp"
     takes = False  # its links carry nothing while it lasts
     loses = False  # packets are lost by the key "probability"
-    slows = False  # takes capacity that theory does not know of: figures leave out what passes meanwhile
-    stalls = False  # the agent of the host does not run all the time: a late one tells nothing of the machine
-    heals = True  # can be taken back; else it is over at once, and the process with it
+    slows = False  # takes capacity that theory does not know about: figures leave out what passes during the fault
+    stalls = False  # the host's agent does not run all the time: its lateness says nothing about the machine
+    heals = True  # can be taken back; otherwise it is over at once, together with the process
 
     # --- as written ----------------------------------------------------------------------------------------------------
 
     def check(self, keys: Mapping[str, Any]) -> None:
-        """Raise :class:`FaultError` for keys, each read, that do not fit each other."""
+        """Raise :class:`FaultError` for keys that are valid each but do not fit together."""
 
     def resolve(self, fabric: Fabric, on: str, keys: dict[str, Any]) -> Target:
         """What it hits. Raises FaultError, and FabricError for what the fabric lacks."""
         raise NotImplementedError
 
     def needs_for(self, keys: Mapping[str, Any]) -> str:
-        """What a scenario's ``for`` would be, if the keys as written are nothing without it."""
+        """The value of a scenario's ``for``, if these keys make no sense without it."""
         return ""
 
     def used_on(self, fabric: Fabric, src: int, dst: int, ev: int) -> str:
-        """What "used-by-qp" is for a queue pair on this path."""
+        """The target that "used-by-qp" stands for, for a queue pair on this path."""
         return cable_of_path(fabric, src, dst, ev).name
 
     def not_simulated(self, on: str) -> str:
-        """What it does that the simulated world cannot."""
+        """What it needs that the simulated world does not have."""
         return ""
 
     # --- as it happens -------------------------------------------------------------------------------------------------
 
     def strike(self, fault: Injected, machine: Machine) -> Change:
-        """Break the fabric; of a :class:`Cycle` as ``fault.down`` has it."""
+        """Break the fabric; a :class:`Cycle` follows ``fault.down``."""
         target = fault.target
         return machine.faults.hold(fault.number, target.links if fault.down and not target.switches else (), dead=target.switches)
 
@@ -105,20 +105,20 @@ class Kind:
         raise NotImplementedError
 
     def clear(self, fault: Injected, machine: Machine) -> int:
-        """Take it back, or begin to; when, ns."""
+        """Take it back, or begin to; returns the time, ns."""
         return machine.end(fault)
 
     def undo(self, fault: Injected, machine: Machine) -> None:
-        """At its end, whatever ends it: take back what the machine does not take back by itself."""
+        """Called at its end, however it ends: undo what the machine does not undo by itself."""
 
     def just_now(self, fault: Injected) -> str:
-        """What it does at the moment, in a word."""
+        """Its present state, in one word."""
         return "there"
 
     # --- for plans and figures -----------------------------------------------------------------------------------------
 
     def draw(self, fabric: Fabric, rng: random.Random) -> Drawn:
-        """A random one, for plans (testbed/faults/plan.py, testbed/faults/draws.py); of no use if it does not heal."""
+        """Draw a random fault for plans (testbed/faults/plan.py, testbed/faults/draws.py); not used for kinds that do not heal."""
         raise NotImplementedError
 
     def hits(self, fault: Broken, src: int, dst: int, ev: int, cables: frozenset[str]) -> bool:
@@ -126,36 +126,36 @@ class Kind:
         return not cables.isdisjoint(fault.links)
 
     def lingers_ns(self, keys: Mapping[str, Any]) -> int:
-        """How long something of it is there after it was taken back."""
+        """For how long an effect remains after the fault was taken back."""
         return 0
 
     def drain(self, keys: Mapping[str, Any]) -> tuple[float, int]:
-        """Share of a link's rate that it leaves, and how long it may keep an agent from answering, ns: a run's end waits for both."""
+        """The share of a link's rate that remains, and how long an agent may be unable to answer, ns: the end of a run waits for both."""
         return 1.0, 0
 
 
 class Cycle(Kind):
-    """There for a part of every period, down, and not for the rest, up: over and over, if the keys have a period."""
+    """Present for a part of every period ("down") and absent for the rest ("up"), repeatedly, if the keys contain a period."""
 
     def check(self, keys: Mapping[str, Any]) -> None:
         if ("duty" in keys) != ("period" in keys):
             raise FaultError("duty" if "period" in keys else "period", "is missing: a cycle needs period and duty")
 
     def part_down(self, keys: Mapping[str, Any]) -> float:
-        """The part of a period that it is there."""
+        """The share of a period in which it is present."""
         return float(keys["duty"])
 
     def begin(self, fault: Injected, machine: Machine) -> None:
         links = fault.target.links
-        fault.told_ns, gone = self.strike(fault, machine)
+        fault.told_ns, changed = self.strike(fault, machine)
         machine.tell(fault.told_ns, fault, "begin", links)
         if "period" in fault.target.keys:
             fault.due_ns = fault.told_ns + self._lasts(fault)
             if links:
-                machine.tell(fault.told_ns, fault, "down", gone)
+                machine.tell(fault.told_ns, fault, "down", changed)
 
     def advance(self, fault: Injected, machine: Machine) -> None:
-        """The next part of a cycle. One that came late does not shift those after it."""
+        """Begin the next part of a cycle. A late change does not shift those after it."""
         assert fault.due_ns is not None
         fault.down = not fault.down
         t, links = self.strike(fault, machine)
@@ -181,7 +181,7 @@ class Lossy(Kind):
     def strike(self, fault: Injected, machine: Machine) -> Change:
         t, target = machine.clock(), fault.target
         chance, seed = target.keys["probability"], target.keys["seed"]
-        if chance and target.paths:  # the programs know no chance of nothing
+        if chance and target.paths:  # the programs have no probability of zero
             machine.packets.on_paths(fault.number, target.paths, chance, seed)
         elif chance:
             machine.packets.at_ports(fault.number, self.name, target.ports, chance, seed)

@@ -1,7 +1,7 @@
-"""Who keeps which cables and switches down, and which ports slow: the rules that both worlds share.
+"""Which holder keeps which cables and switches down, and which ports slow: the rules that both worlds share.
 
-Several may keep one thing down; it comes back when the last lets go. How a cable really goes and comes, or slows, is the world's own
-affair (testbed/emulated/{faults,rates}.py, testbed/simulated/faults.py).
+Several holders may keep one thing down; it comes back when the last releases it. Each world decides how a cable goes down, comes up or
+slows (testbed/emulated/{faults,rates}.py, testbed/simulated/faults.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BY_HAND = 0
 """The holder behind set_link and set_switch; faults have numbers from 1 on."""
 
 
-class _Held(NamedTuple):
+class _Hold(NamedTuple):
     """What one holder keeps down."""
 
     links: frozenset[str] = frozenset()
@@ -27,27 +27,27 @@ class _Held(NamedTuple):
 
 
 class Holders:
-    """``clock`` gives ns. A world says how: :meth:`_switch`, :meth:`_close`, :meth:`_settle`."""
+    """``clock`` gives ns. A world implements :meth:`_switch`, :meth:`_close` and :meth:`_settle`."""
 
     def __init__(self, fabric: Fabric, clock: Callable[[], int]) -> None:
         self.fabric = fabric
         self._clock = clock
         self._switch_numbers = {name: i for i, name in enumerate(fabric.switches)}
         self._lock = threading.RLock()
-        self._up = {link.name: True for link in fabric.links}  # as it is
-        self._held: dict[int, _Held] = {}  # who keeps what down
+        self._up = {link.name: True for link in fabric.links}  # the present state
+        self._holds: dict[int, _Hold] = {}  # what each holder keeps down
 
     # --- what a world does -----------------------------------------------------------------------------------
 
     def _switch(self, name: str, state: int) -> None:
-        """``state``: layout.SWITCH_WORKS, SWITCH_DEAD or SWITCH_SILENT. Said again at every change."""
+        """``state``: layout.SWITCH_WORKS, SWITCH_DEAD or SWITCH_SILENT. Called for every switch at each change."""
         raise NotImplementedError
 
     def _close(self, link: Link) -> None:
-        """A cable is about to go, with others at the same moment: it takes nothing more in."""
+        """A cable is about to go down, together with others: it accepts no more frames."""
 
     def _settle(self, link: Link, up: bool) -> None:
-        """A cable goes or comes. Keeps ``_up`` right."""
+        """Take a cable down or bring it up; updates ``_up``."""
         raise NotImplementedError
 
     # --- what callers use ------------------------------------------------------------------------------------
@@ -55,36 +55,37 @@ class Holders:
     def hold(
         self, holder: int, links: Iterable[str] = (), dead: Iterable[str] = (), silent: Iterable[str] = ()
     ) -> tuple[int, tuple[str, ...]]:
-        """What ``holder`` keeps down from now on, all of it: cables, dead switches, silent switches. Nothing: it lets go.
+        """Set everything that ``holder`` keeps down from now on: cables, dead switches, silent switches. With nothing it releases all.
 
-        A thing is down while anybody holds it. Returns the monotonic ns at which the first change was made, and the cables that went or
-        came, in the fabric's order. Raises :class:`FabricError` for a name that is not there, and then changes nothing.
+        A thing is down while any holder keeps it down. Returns the monotonic ns at which the first change was made, and the cables that
+        changed, in the fabric's order. Raises :class:`FabricError` for an unknown name, and then changes nothing.
         """
-        wanted = _Held(frozenset(self.fabric.link(name).name for name in links), frozenset(dead), frozenset(silent))
-        for name in wanted.dead | wanted.silent:
+        hold = _Hold(frozenset(self.fabric.link(name).name for name in links), frozenset(dead), frozenset(silent))
+        for name in hold.dead | hold.silent:
             self._number(name)
         with self._lock:
-            return self._change(holder, wanted)
+            return self._change(holder, hold)
 
     def set_link(self, name: str, up: bool) -> int:
-        """Pull or plug a cable by hand; returns the monotonic ns at which the world was told. One that a fault holds stays down."""
+        """Pull or plug a cable by hand; returns the monotonic ns at which the world was told. A cable that a fault keeps down stays
+        down."""
         link = self.fabric.link(name).name
         with self._lock:
-            mine = self._held.get(BY_HAND, _Held())
-            return self._change(BY_HAND, mine._replace(links=mine.links - {link} if up else mine.links | {link}), (link,))[0]
+            current = self._holds.get(BY_HAND, _Hold())
+            return self._change(BY_HAND, current._replace(links=current.links - {link} if up else current.links | {link}), (link,))[0]
 
     def set_switch(self, name: str, up: bool) -> int:
         """Kill or revive a switch with all its cables by hand; returns the monotonic ns at which the first change was made."""
         self._number(name)
         with self._lock:
-            mine = self._held.get(BY_HAND, _Held())
-            wanted = mine._replace(dead=mine.dead - {name} if up else mine.dead | {name})
-            return self._change(BY_HAND, wanted, links_of_switch(self.fabric, name))[0]
+            current = self._holds.get(BY_HAND, _Hold())
+            hold = current._replace(dead=current.dead - {name} if up else current.dead | {name})
+            return self._change(BY_HAND, hold, links_of_switch(self.fabric, name))[0]
 
     def heal(self) -> None:
-        """Everything up again, also what was taken down by hand at a switch's end."""
+        """Bring everything up again, including what was taken down by hand at a switch's end."""
         with self._lock:
-            self._held.clear()
+            self._holds.clear()
             self._apply(self._up)
 
     def link_states(self) -> dict[str, bool]:
@@ -100,36 +101,37 @@ class Holders:
             raise FabricError(f"fabric {self.fabric.name!r} has no switch {switch!r}: they are {first}..{last}")
         return self._switch_numbers[switch]
 
-    def _change(self, holder: int, wanted: _Held, also: Iterable[str] = ()) -> tuple[int, tuple[str, ...]]:
-        before, was = dict(self._up), self._held.get(holder, _Held())
-        if any(wanted):
-            self._held[holder] = wanted
+    def _change(self, holder: int, hold: _Hold, also: Iterable[str] = ()) -> tuple[int, tuple[str, ...]]:
+        before, was = dict(self._up), self._holds.get(holder, _Hold())
+        if any(hold):
+            self._holds[holder] = hold
         else:
-            self._held.pop(holder, None)
-        switches = was.dead | wanted.dead
-        touched = was.links | wanted.links | {li.name for li in self.fabric.links if switches & {li.a.node, li.b.node}}
-        told = self._clock()
+            self._holds.pop(holder, None)
+        switches = was.dead | hold.dead
+        touched = was.links | hold.links | {li.name for li in self.fabric.links if switches & {li.a.node, li.b.node}}
+        told_ns = self._clock()
         self._apply(touched.union(also))
-        return told, tuple(name for name, up in self._up.items() if up != before[name])
+        return told_ns, tuple(name for name, up in self._up.items() if up != before[name])
 
     def _apply(self, touched: Container[str]) -> None:
-        """Make switches and the cables in ``touched`` what the holders want. Gates first: what goes together goes at one moment."""
-        pulled = {name for held in self._held.values() for name in held.links}
-        dead = {name for held in self._held.values() for name in held.dead}
-        silent = {name for held in self._held.values() for name in held.silent}
+        """Put the switches and the cables in ``touched`` into the state that the holders demand. Gates close first, so that all changes
+        happen at one moment."""
+        pulled = {name for hold in self._holds.values() for name in hold.links}
+        dead = {name for hold in self._holds.values() for name in hold.dead}
+        silent = {name for hold in self._holds.values() for name in hold.silent}
         for name in self._switch_numbers:
             self._switch(name, SWITCH_DEAD if name in dead else SWITCH_SILENT if name in silent else SWITCH_WORKS)
-        wanted = {link.name: link.name not in pulled and not dead & {link.a.node, link.b.node} for link in self.fabric.links}
-        changing = [link for link in self.fabric.links if link.name in touched and wanted[link.name] != self._up[link.name]]
+        goal = {link.name: link.name not in pulled and not dead & {link.a.node, link.b.node} for link in self.fabric.links}
+        changing = [link for link in self.fabric.links if link.name in touched and goal[link.name] != self._up[link.name]]
         for link in changing:
-            if not wanted[link.name]:
+            if not goal[link.name]:
                 self._close(link)
         for link in changing:
-            self._settle(link, wanted[link.name])
+            self._settle(link, goal[link.name])
 
 
 class SlowPorts:
-    """Several may slow a port: the slowest counts. A world says how: :meth:`_set`."""
+    """Several holders may slow a port: the slowest rate counts. A world implements :meth:`_set`."""
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
@@ -137,18 +139,18 @@ class SlowPorts:
         self._shares: dict[int, dict[int, float]] = {}  # port -> holder -> share of the rate left
 
     def _set(self, rates: Iterable[tuple[int, int]]) -> None:
-        """(port, bits/s) of each port that may have changed. Raises UserError where the world refuses."""
+        """(port, bits/s) of each port that may have changed. Raises UserError if the world refuses."""
         raise NotImplementedError
 
     def slow(self, holder: int, ports: Iterable[int], share: float) -> None:
-        """What these ports send goes at ``share`` of the rate they were built with. Raises as :meth:`_set`."""
+        """These ports send at ``share`` of the rate that they were built with. Raises as :meth:`_set`."""
         changed = list(ports)
         for port in changed:
             self._shares.setdefault(port, {})[holder] = share
         self._write(changed)
 
     def drop(self, holder: int) -> None:
-        """Whatever ``holder`` slowed is as fast as the others let it be."""
+        """Release all ports that ``holder`` slowed; other holders may still slow them."""
         changed = [port for port, shares in self._shares.items() if shares.pop(holder, None) is not None]
         self._write(changed)
         for port in changed:
@@ -156,7 +158,7 @@ class SlowPorts:
                 del self._shares[port]
 
     def reset(self) -> None:
-        """Every port at the rate it was built with."""
+        """Restore the rate of every port."""
         changed = list(self._shares)
         for port in changed:
             self._shares[port].clear()

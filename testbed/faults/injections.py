@@ -1,7 +1,7 @@
-"""Carries faults out, keeps the list of those that are there, and takes them back: the rules that both worlds share.
+"""Carries faults out, keeps the list of active faults, and takes them back: the rules that both worlds share.
 
-A world says how a host's agent is stopped and killed, and sees to it that :meth:`Injections.advance` is called when something is due
-(a flap's next change, a reboot): testbed/emulated/injector.py, testbed/simulated/faults.py.
+A world decides how a host's agent is stopped and killed, and calls :meth:`Injections.advance` when something is due (a flap's next change,
+a reboot): testbed/emulated/injector.py, testbed/simulated/faults.py.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from topologies.clos import Fabric
 
 
 class Injections:
-    """``clock`` gives monotonic ns. To kinds it is their :class:`testbed.faults.base.Machine`."""
+    """``clock`` gives monotonic ns. Kinds use it as their :class:`testbed.faults.base.Machine`."""
 
     def __init__(self, fabric: Fabric, faults: Holders, packets: PacketFaults, rates: SlowPorts, clock: Callable[[], int]) -> None:
         self.fabric, self.faults, self.packets, self.rates, self.clock = fabric, faults, packets, rates, clock
@@ -31,14 +31,14 @@ class Injections:
     # --- what a world does -----------------------------------------------------------------------------------
 
     def _look_again(self) -> None:
-        """Something may be due sooner."""
+        """Called when something may be due sooner than known."""
 
     def pause(self, host: int, stop: bool) -> None:
-        """A host's agent does not run from now on, or does again."""
+        """Stop a host's agent from running, or let it run again."""
         raise NotImplementedError
 
     def kill(self, host: int) -> int:
-        """End a host's agent, or the controller for -1; when, ns. Raises :class:`UserError` if there is none."""
+        """Kill a host's agent, or the controller for -1; returns the time, ns. Raises :class:`UserError` if there is none."""
         raise NotImplementedError
 
     # --- what a kind uses ------------------------------------------------------------------------------------
@@ -47,7 +47,7 @@ class Injections:
         self._events.append(FaultEvent(t, fault.number, phase, links))
 
     def end(self, fault: Injected) -> int:
-        """Nothing of it stays; when, ns."""
+        """Remove it completely; returns the time, ns."""
         t, links = self._drop(fault)
         self.tell(t, fault, "heal", links)
         return t
@@ -55,7 +55,7 @@ class Injections:
     # --- what the cluster offers -----------------------------------------------------------------------------
 
     def inject(self, kind: str, on: str, keys: Mapping[str, Any], run_seed: int) -> Injected:
-        """Raises FaultError or FabricError for what cannot be, and then nothing has happened."""
+        """Raises FaultError or FabricError for an impossible fault; then nothing has happened."""
         target = resolve(self.fabric, kind, on, keys, run_seed)
         with self._lock:
             self._last += 1
@@ -66,7 +66,7 @@ class Injections:
             except BaseException:
                 self._drop(fault)
                 raise
-            if not KINDS[kind].heals:  # nothing of it stays that could be taken back
+            if not KINDS[kind].heals:  # nothing remains that could be taken back
                 del self._active[fault.number]
             self._look_again()
             return fault
@@ -74,20 +74,20 @@ class Injections:
     def clear(self, number: int) -> int:
         """Take one fault back; returns the monotonic ns at which the kernel was told. Raises :class:`UserError` if it is not there.
 
-        One that takes its time (a reboot) begins to go, and is over by itself.
+        A fault that takes time to end (a reboot) begins to end, and is over by itself.
         """
         with self._lock:
             fault = self._active.get(number)
             if fault is None:
-                there = ", ".join(map(str, self._active)) or "none"
-                raise UserError(f"there is no fault number {number}: those that are there: {there}")
+                numbers = ", ".join(map(str, self._active)) or "none"
+                raise UserError(f"there is no fault number {number}: those that are there: {numbers}")
             t = KINDS[fault.target.kind].clear(fault, self)
             if number in self._active:
                 self._look_again()
             return t
 
     def heal(self) -> None:
-        """Take all faults back, and what was done by hand."""
+        """Take all faults back, and undo changes made by hand."""
         with self._lock:
             for fault in list(self._active.values()):
                 self.end(fault)
@@ -96,18 +96,18 @@ class Injections:
             self.rates.reset()
 
     def active(self) -> list[Injected]:
-        """Those that are there, oldest first."""
+        """The active faults, oldest first."""
         with self._lock:
             return list(self._active.values())
 
     def events(self) -> list[FaultEvent]:
-        """What happened since this was last asked, in order."""
+        """What happened since the last call, in order."""
         with self._lock:
             events, self._events = self._events, []
             return events
 
     def advance(self) -> int | None:
-        """Do what is due; when something is again, None for nothing."""
+        """Do what is due; returns when the next thing is due, None for nothing."""
         with self._lock:
             now = self.clock()
             for fault in list(self._active.values()):
@@ -121,7 +121,7 @@ class Injections:
         return min((fault.due_ns for fault in self._active.values() if fault.due_ns is not None), default=None)
 
     def _drop(self, fault: Injected) -> tuple[int, tuple[str, ...]]:
-        """Nothing of it stays; when, and the cables that came back."""
+        """Remove it completely; returns the time, and the cables that came back."""
         self._active.pop(fault.number, None)
         KINDS[fault.target.kind].undo(fault, self)
         self.packets.drop(fault.number)
@@ -130,38 +130,38 @@ class Injections:
 
 
 class TakesFaults:
-    """The part of :class:`testbed.world.World` that breaks a fabric and mends it: the same in both worlds."""
+    """The part of :class:`testbed.world.World` that breaks and mends a fabric, the same in both worlds."""
 
     @property
     def injections(self) -> Injections:
         raise NotImplementedError
 
     def set_link(self, name: str, up: bool) -> int:
-        """Plug or pull a cable; when the data plane was told, ns."""
+        """Plug or pull a cable; returns the time at which the data plane was told, ns."""
         return self.injections.faults.set_link(name, up)
 
     def set_switch(self, name: str, up: bool) -> int:
-        """Revive or kill a switch with all its cables; when the data plane was first told, ns."""
+        """Revive or kill a switch with all its cables; returns the time at which the data plane was first told, ns."""
         return self.injections.faults.set_switch(name, up)
 
     def inject(self, kind: str, on: str, *, run_seed: int = 0, **keys: Any) -> Injected:
         """Any fault of the catalogue (testbed/faults/kinds, docs/faults.md): ``inject("loss", "h0:p0-t0-0", probability=0.01)``.
 
-        ``run_seed`` draws what is drawn unless the fault has a ``seed``. It is there until :meth:`clear`, :meth:`heal` or the world's end.
-        Raises FaultError and FabricError, and then nothing has happened.
+        ``run_seed`` is used for random choices unless the fault has a ``seed``. The fault lasts until :meth:`clear`, :meth:`heal` or the
+        end of the world. Raises FaultError and FabricError; then nothing has happened.
         """
         return self.injections.inject(kind, on, keys, run_seed)
 
     def clear(self, number: int) -> int:
-        """Take one fault back, by its number; when the data plane was told, ns."""
+        """Take one fault back, by its number; returns the time at which the data plane was told, ns."""
         return self.injections.clear(number)
 
     def faults(self) -> list[Injected]:
-        """The injected faults that are there, oldest first."""
+        """The active injected faults, oldest first."""
         return self.injections.active()
 
     def fault_events(self) -> list[FaultEvent]:
-        """What injected faults did since this was last asked, in order."""
+        """What injected faults did since the last call, in order."""
         return self.injections.events()
 
     def link_states(self) -> dict[str, bool]:
@@ -169,5 +169,5 @@ class TakesFaults:
         return self.injections.faults.link_states()
 
     def heal(self) -> None:
-        """Every fault taken back, injected or by hand."""
+        """Take every fault back, injected or made by hand."""
         self.injections.heal()

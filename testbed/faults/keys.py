@@ -1,4 +1,5 @@
-"""Parameters of faults: what each means, its type and how it is shown. Those of several kinds stand here, a kind's own beside the kind."""
+"""Parameters of faults: what each means, its type and how it is shown. Parameters of several kinds are here; those of one kind are beside
+it."""
 
 from __future__ import annotations
 
@@ -15,11 +16,11 @@ from topologies.structs import Written, one_of
 DIRECTIONS = ("both", "up", "down")
 """``up`` is away from the hosts."""
 MIN_PERIOD_NS = 2_000_000
-"""Shorter cycles would be the machine's scheduling, not ours [ours]."""
+"""Shorter cycles would show the machine's scheduling, not ours [ours]."""
 
 
 class FaultError(UserError):
-    """A fault that cannot be: ``key`` and what is wrong with it, in one line."""
+    """An impossible fault: ``key`` and what is wrong with it, in one line."""
 
     def __init__(self, key: str, text: str) -> None:
         super().__init__(f"{key} {text}")

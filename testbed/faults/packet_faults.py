@@ -1,8 +1,8 @@
-"""Tells the data plane which packets to lose or to corrupt, and takes all of it back.
+"""Tells the data plane which packets to lose or to corrupt, and removes these faults.
 
-One :class:`PacketFaults` per built fabric, used by testbed/emulated/injector.py. What the programs do with it is in fabric.bpf.c: a fault
-is decided where the frame arrives, after it took its time on the cable, so that queues and books stay what they are. Several holders may
-have a fault at one place: their probabilities add up as independent ones do, drawn by the seed of the first.
+One :class:`PacketFaults` per built fabric, used by testbed/emulated/injector.py. fabric.bpf.c applies them: a fault is decided where the
+frame arrives, after its time on the cable, so that queues and accounts stay correct. Several holders may have a fault at one place: their
+probabilities combine as independent ones, drawn with the seed of the first.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _Odds = dict[int, tuple[float, int]]
 
 
 class Paths(Protocol):
-    """What is asked of a BpfMap."""
+    """The methods of a BpfMap that are used here."""
 
     def lookup(self, key: bytes) -> bytes | None: ...
     def update(self, key: bytes, value: bytes) -> None: ...
@@ -37,7 +37,7 @@ class Paths(Protocol):
 
 
 def threshold(probability: float) -> int:
-    """A probability as the programs compare it: in 2^-32, never nothing."""
+    """A probability as the programs compare it: in units of 2^-32, at least one."""
     return max(1, round(probability * layout.CERTAIN))
 
 
@@ -54,9 +54,9 @@ class PacketFaults:
     def __init__(self, words: MutableSequence[int] | None = None, paths: Paths | None = None) -> None:
         self._words: Any = words
         if words is None:
-            held = BpfMap(PINS / "port_fault")
-            self._words = held.memory().cast("Q")
-            held.close()
+            bpf_map = BpfMap(PINS / "port_fault")
+            self._words = bpf_map.memory().cast("Q")
+            bpf_map.close()
         self._paths: Paths = BpfMap(PINS / "path_fault") if paths is None else paths
         self._at_port: dict[tuple[int, str], _Odds] = {}
         self._on_path: dict[Path, _Odds] = {}
@@ -76,7 +76,7 @@ class PacketFaults:
             self._flag_path(path[0])
 
     def drop(self, holder: int) -> None:
-        """Whatever ``holder`` has is over."""
+        """Remove all faults of ``holder``."""
         for (port, kind), odds in list(self._at_port.items()):
             if odds.pop(holder, None) is not None:
                 if not odds:
@@ -90,7 +90,7 @@ class PacketFaults:
                 self._flag_path(path[0])
 
     def reset(self) -> None:
-        """No fault anywhere, whoever had one: the maps are all zero and empty."""
+        """Remove the faults of all holders: the maps are zero and empty."""
         self._at_port.clear()
         self._on_path.clear()
         for word in range(len(self._words)):

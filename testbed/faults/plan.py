@@ -1,8 +1,8 @@
-"""Random faults of every kind, as a list of what breaks when. Pure: a fabric, a seed and a length in, faults out.
+"""Random faults of every kind that heals, as a list of what breaks when. Pure: a fabric, a seed and a length in, faults out.
 
 For the long runs of both worlds: tests/soak/test_random_faults.py carries plans out on an emulated fabric, scenarios/sets/schedules.py on
 simulated ones. A plan is harsh but survivable: at most MOST_AT_ONCE faults at a time, and no two hosts are without any path for longer
-than MOST_CUT_S, so that no queue pair may use up its retries. Drawn faults are of any kind that heals.
+than MOST_CUT_S, so that no queue pair uses up its retries.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ choice]."""
 LONGEST_S = 4.0
 SHORTEST_RTTS = 3
 MEAN_GAP_S = 0.7
-"""Between the beginnings of two faults, before those that may not be are left out."""
+"""Mean time between the beginnings of two faults, before impossible ones are left out."""
 AS_GOOD_AS_DEAD = 0.3
-"""A path that loses this share of its packets does not count as one: an answer has to come back, too."""
+"""A path that loses this share of its packets does not count as a path: an answer has to come back, too."""
 LOADED_RTTS = 4
 """Smoothed RTT under load and faults, base RTTs, at most: queues are trimmed at a BDP, and the slowest links have a fifth of their rate
 [ours]."""
@@ -55,7 +55,7 @@ class Planned:
 
 
 class Paths:
-    """The paths between all hosts of a fabric, and which of them some faults leave."""
+    """The paths between all hosts of a fabric, and which of them remain under faults."""
 
     def __init__(self, fabric: Fabric) -> None:
         hosts = range(fabric.host_count)
@@ -65,7 +65,8 @@ class Paths:
         }  # fmt: skip
 
     def cut(self, faults: Sequence[Planned]) -> set[tuple[int, int]]:
-        """(source, destination) of those who have no path left while all these are there. A fault that comes and goes counts as there."""
+        """(source, destination) of the pairs that have no path left while all these faults are active. A fault that comes and goes counts
+        as active."""
         bad = [(KINDS[fault.kind], fault.target) for fault in faults]
         bad = [(kind, t) for kind, t in bad if kind.takes or (kind.loses and t.keys["probability"] >= AS_GOOD_AS_DEAD)]
         return {
@@ -75,7 +76,7 @@ class Paths:
         }
 
     def longest_cut(self, faults: Sequence[Planned]) -> float:
-        """For how long at most some host hears nothing from some other, either way, seconds without a gap."""
+        """The longest uninterrupted time, in seconds, for which some pair of hosts has no path in one direction."""
         moments = sorted({moment for fault in faults for moment in (fault.at, fault.over)})
         running: dict[tuple[int, int], float] = {}
         longest = 0.0
@@ -93,21 +94,21 @@ def paths_of(fabric: Fabric) -> Paths:
 
 
 def plan(fabric: Fabric, seed: int, seconds: float) -> list[Planned]:
-    """Faults that all begin and end within so many seconds, by their begin. The same arguments give the same plan."""
+    """Faults that all begin and end within ``seconds``, in order of their beginning. The same arguments give the same plan."""
     rng, paths = random.Random(f"{fabric.name} {seed}"), paths_of(fabric)
-    made: list[Planned] = []
+    faults: list[Planned] = []
     at = 0.0
-    left: list[str] = []
+    kinds: list[str] = []
     while (at := at + rng.expovariate(1 / MEAN_GAP_S)) < seconds:
-        if not left:  # every kind has its turn
-            left = list(EVERY_KIND)
-            rng.shuffle(left)
-        fault = _draw(fabric, rng, left.pop(), at, seconds)
-        overlapping = [other for other in made if other.over > at - MOST_CUT_S]
+        if not kinds:  # every kind has its turn
+            kinds = list(EVERY_KIND)
+            rng.shuffle(kinds)
+        fault = _draw(fabric, rng, kinds.pop(), at, seconds)
+        overlapping = [other for other in faults if other.over > at - MOST_CUT_S]
         most = max(sum(o.at <= t < o.over for o in overlapping) for t in [at, *(o.at for o in overlapping if o.at > at)])
         if fault.over <= seconds and most < MOST_AT_ONCE and paths.longest_cut([*overlapping, fault]) <= MOST_CUT_S:
-            made.append(fault)
-    return made
+            faults.append(fault)
+    return faults
 
 
 def _draw(fabric: Fabric, rng: random.Random, kind: str, at: float, seconds: float) -> Planned:
@@ -122,7 +123,7 @@ def _draw(fabric: Fabric, rng: random.Random, kind: str, at: float, seconds: flo
 
 
 def stuck_after(config: Config) -> float:
-    """Seconds without a step's end, counted from the last fault's begin or end, after which something is wrong.
+    """Seconds without the end of a step, counted from the last begin or end of a fault, after which something is wrong.
 
     After a cut of MOST_CUT_S the retransmission timer has backed off by at most as much again, and a plane whose port flapped is held down
     before it is probed; both may come one after the other, and what is on the way is sent again at most three times in a row.
@@ -142,5 +143,5 @@ def held_down(config: Config) -> int:
 
 
 def used(row: Mapping[str, Any]) -> bool:
-    """Whether a queue pair's path, as :meth:`agents.transport.Engine.paths` tells of it, carries data: all must where nothing is broken."""
+    """Whether a queue pair's path, a row of :meth:`agents.transport.Engine.paths`, carries data: all must while nothing is broken."""
     return row["state"] in ("GOOD", "SKIP") and row["active"] and row["plane_state"] == "USED"

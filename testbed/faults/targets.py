@@ -1,6 +1,6 @@
 """What a fault hits on a given fabric: cables, switches, ports, packets; and how kinds look these up. Pure: names in, names out.
 
-All look-ups raise FabricError for what the fabric lacks.
+All look-ups raise FabricError for names that the fabric does not have.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ class Target:
 
 @dataclass
 class Injected:
-    """A fault that is there. ``told_ns``: when it began, monotonic; what follows is its injector's."""
+    """An active fault. ``told_ns``: when it began, monotonic; the other attributes belong to its injector."""
 
     number: int
     target: Target
     told_ns: int
     due_ns: int | None = None  # when there is something to do for it
-    down: bool = True  # of one that comes and goes: whether it is there just now
+    down: bool = True  # for a fault that comes and goes: whether it is present now
 
 
 @dataclass(frozen=True)
 class FaultEvent:
-    """Something that a fault did. ``t``: monotonic ns at which the kernel was told. ``phase``: begin, down and up (of one that comes and
-    goes), reboot, heal. ``links``: with begin all that it takes or affects, else the cables that went or came."""
+    """One action of a fault. ``t``: monotonic ns at which the kernel was told. ``phase``: begin, down and up (of a fault that comes and
+    goes), reboot, heal. ``links``: for begin all links that it takes down or affects, otherwise the cables that changed."""
 
     t: int
     number: int
@@ -57,16 +57,17 @@ class FaultEvent:
 
 def nic_link(fabric: Fabric, port: str) -> Link:
     """The cable of a NIC port."""
-    found = next((link for link in fabric.links if link.a.name == port and link.kind == "nic"), None)
-    if found is None:
+    nic = next((link for link in fabric.links if link.a.name == port and link.kind == "nic"), None)
+    if nic is None:
         ports = [link.a.name for link in fabric.links if link.kind == "nic"]
         near = difflib.get_close_matches(port, ports, n=3, cutoff=0.0)
         raise FabricError(f"fabric {fabric.name!r} has no NIC port {port!r}; near it: {', '.join(near)}")
-    return found
+    return nic
 
 
 def cable(fabric: Fabric, on: str) -> tuple[str, Link]:
-    """By its own name or by that of a NIC port; and the name to keep: a NIC port's as written, a link's with ends in the fabric's order."""
+    """A link by its own name or by that of a NIC port, and the name to keep: a NIC port's as written, a link's with its ends in the
+    fabric's order."""
     if _NIC_PORT.fullmatch(on):
         return on, nic_link(fabric, on)
     link = fabric.link(on)

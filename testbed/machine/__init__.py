@@ -1,1 +1,1 @@
-"""What a run needs of the machine itself: a sandbox, ownership, limits, its load; and what is known of its tools."""
+"""What a run needs from the machine itself: a sandbox, ownership, limits, its load, and its tools."""

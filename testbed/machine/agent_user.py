@@ -13,7 +13,7 @@ from pathlib import Path
 from testbed.errors import UserError
 
 LOWEST, HIGHEST = 0x7800_0000, 0x7FFE_0000
-"""User ids that nobody hands out: above what sssd maps a directory's users to (2,000,200,000, sssd-ad(5)) and in the part that systemd
+"""User ids that no system assigns: above what sssd maps a directory's users to (2,000,200,000, sssd-ad(5)) and in the part that systemd
 leaves unused (1,879,048,192 to 2,147,352,575, UIDS-GIDS.md). Container managers and distributions stay below both."""
 STEP = 1 << 20
 """Runs share a number only with so many namespaces alive on one kernel."""

@@ -1,4 +1,4 @@
-"""Finds and ends what a run of ours left behind: normally nothing, since a run's processes end with each other (sandbox.py).
+"""Finds and ends what a run of ours left behind: normally nothing, since a run's processes end together (sandbox.py).
 
 Used by `mrcbed clean` and the tests. A process is ours only if it carries the mark of a run (sandbox.RUN_MARK) whose front process is
 gone, or shares the private PID namespace of one that does. Processes go by their own pid (as a pidfd, so never a stranger who got the
@@ -44,55 +44,56 @@ def find() -> list[Leftover]:
                 marks[pid] = mark
     dead = {mark for mark in set(marks.values()) if not _alive(mark, own_pid_ns)}
     by_space = {spaces[pid]: mark for pid, mark in marks.items() if mark in dead and spaces[pid] not in (0, own_pid_ns)}
-    found = []
+    leftovers = []
     for pid, space in spaces.items():
         mark = marks.get(pid, "") if marks.get(pid) in dead else by_space.get(space, "")
-        # A mark of its own that is alive wins over a dead neighbour: never end a run that somebody still watches.
+        # A living mark of its own takes precedence over a dead neighbour's: never end a run that somebody still watches.
         if not mark or (pid in marks and marks[pid] not in dead) or pid == os.getpid():
             continue
         try:
-            began = start_time(pid)
+            started = start_time(pid)
         except OSError:
             continue
         command = _read(pid, "cmdline").replace("\0", " ").strip()
-        found.append(Leftover(mark, pid, _read(pid, "comm"), command, _interfaces(pid, own_net_ns), began))
-    return sorted(found, key=lambda item: item.pid)
+        leftovers.append(Leftover(mark, pid, _read(pid, "comm"), command, _interfaces(pid, own_net_ns), started))
+    return sorted(leftovers, key=lambda item: item.pid)
 
 
-def end(found: list[Leftover], timeout: float = END_S) -> list[Leftover]:
+def end(leftovers: list[Leftover], timeout: float = END_S) -> list[Leftover]:
     """Kill what :func:`find` found and wait; returns what is still there."""
     handles: list[tuple[Leftover, int]] = []
-    for item in found:
+    for item in leftovers:
         try:
             handles.append((item, os.pidfd_open(item.pid)))
         except OSError:
             continue
     for item, fd in handles:
-        if _lives(item):  # still that process, not a stranger with its number: and the descriptor was opened before we looked
+        if _lives(item):  # still the same process, not another with its number: the descriptor was opened before this check
             try:
                 signal.pidfd_send_signal(fd, signal.SIGKILL)
             except ProcessLookupError:
                 pass
     until = time.monotonic() + timeout
-    left = handles
-    while left and time.monotonic() < until:
-        left = [h for h in left if _lives(h[0])]
+    remaining = handles
+    while remaining and time.monotonic() < until:
+        remaining = [h for h in remaining if _lives(h[0])]
         time.sleep(0.01)
     for _, fd in handles:
         os.close(fd)
-    return [item for item, _ in left]
+    return [item for item, _ in remaining]
 
 
-def as_data(found: list[Leftover]) -> list[dict[str, Any]]:
+def as_data(leftovers: list[Leftover]) -> list[dict[str, Any]]:
     """For --json."""
-    return [asdict(item) for item in found]
+    return [asdict(item) for item in leftovers]
 
 
 def _alive(mark: str, own_pid_ns: int) -> bool:
-    """Whether the front that a mark names is there. Marks of another PID namespace (a run inside a run) are their own run's business."""
+    """Whether the front process that a mark names is alive; true for marks of another PID namespace (a run inside a run), which are not
+    ours to judge."""
     try:
-        space, pid, began = mark.split(".")
-        return int(space) != own_pid_ns or start_time(int(pid)) == began
+        space, pid, started = mark.split(".")
+        return int(space) != own_pid_ns or start_time(int(pid)) == started
     except ValueError:
         return True  # not a mark of ours
     except OSError:
@@ -129,14 +130,14 @@ def _interfaces(pid: int, own: int) -> int:
     if _namespace(pid, "net") in (0, own):
         return 0
     try:
-        with open(f"/proc/{pid}/net/dev") as held:
-            return sum(1 for line in held if ":" in line and not line.strip().startswith("lo:"))
+        with open(f"/proc/{pid}/net/dev") as file:
+            return sum(1 for line in file if ":" in line and not line.strip().startswith("lo:"))
     except OSError:
         return 0
 
 
-def _read(pid: int, what: str) -> str:
+def _read(pid: int, name: str) -> str:
     try:
-        return Path(f"/proc/{pid}/{what}").read_text(errors="replace").strip()
+        return Path(f"/proc/{pid}/{name}").read_text(errors="replace").strip()
     except OSError:
         return ""

@@ -1,8 +1,9 @@
-"""One measurement at a time on a machine: two would each measure what the other leaves.
+"""One measurement at a time on a machine: two would disturb each other.
 
 Used by the commands that emulate runs, in the front process, which lives as long as the run. It binds an abstract Unix socket, which the
-kernel takes away with it, however it ends: nothing can be left behind, and nothing has to be cleaned up. A second socket's name says who it
-is. Only runs whose fronts share a PID namespace keep each other off: who puts runs into sandboxes side by side, as the tests do, means it.
+kernel takes away with it, however it ends: nothing can be left behind, and nothing has to be cleaned up. The name of a second socket says
+which run it is. Only runs whose front processes share a PID namespace exclude each other: running sandboxes side by side, as the tests do,
+is intended.
 """
 
 from __future__ import annotations
@@ -22,41 +23,41 @@ ROOM = 107
 
 
 class Measuring(UserError):
-    """Somebody else measures on this machine. One line: who, where to, what to do."""
+    """Another run measures on this machine. One line: which process, its results, what to do."""
 
 
 @contextmanager
 def measuring(directory: Path, name: str = "") -> Iterator[None]:
-    """The machine is ours for the time. Raises :class:`Measuring` if it is not. ``name``: another than :data:`NAME`."""
+    """Reserve the machine for the duration. Raises :class:`Measuring` if another run has it. ``name``: another than :data:`NAME`."""
     name = name or NAME
-    held = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-    told = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    lock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    notice = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
         try:
-            held.bind(f"\0{name}")
+            lock.bind(f"\0{name}")
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
             raise Measuring(_refusal(name)) from None
-        words = f"{name}:{os.getpid()}:{directory.resolve()}".encode()
-        told.bind(b"\0" + (words if len(words) < ROOM else words[: ROOM - 4] + b"..."))
+        text = f"{name}:{os.getpid()}:{directory.resolve()}".encode()
+        notice.bind(b"\0" + (text if len(text) < ROOM else text[: ROOM - 4] + b"..."))
         yield
     finally:
-        told.close()
-        held.close()
+        notice.close()
+        lock.close()
 
 
 def refuse_if_measuring(name: str = "") -> None:
-    """For whoever wants to know before it begins anything. Raises :class:`Measuring`."""
+    """Check before anything begins. Raises :class:`Measuring`."""
     name = name or NAME
     if any(line == f"@{name}" for line in _names()):
         raise Measuring(_refusal(name))
 
 
 def _refusal(name: str) -> str:
-    told = next((line.split(":", 2)[1:] for line in _names() if line.startswith(f"@{name}:")), None)
-    who = f" (process {told[0]}, results in {told[1]})" if told is not None and len(told) == 2 else ""
-    return f"another run is measuring on this machine{who}: wait for its end, or use --world simulated, which disturbs nobody's figures"
+    holder = next((line.split(":", 2)[1:] for line in _names() if line.startswith(f"@{name}:")), None)
+    detail = f" (process {holder[0]}, results in {holder[1]})" if holder is not None and len(holder) == 2 else ""
+    return f"another run is measuring on this machine{detail}: wait for its end, or use --world simulated, which disturbs nobody's figures"
 
 
 def _names() -> list[str]:
@@ -65,4 +66,4 @@ def _names() -> list[str]:
         lines = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace").splitlines()[1:]
     except OSError:
         return []
-    return [words[7] for line in lines if len(words := line.split(maxsplit=7)) == 8]
+    return [fields[7] for line in lines if len(fields := line.split(maxsplit=7)) == 8]

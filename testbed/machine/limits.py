@@ -30,7 +30,7 @@ def raise_open_files() -> None:
 
 def check_memory() -> None:
     """Raises :class:`UserError` where a limit leaves less memory than the libraries of runs and figures take."""
-    for limit, (least, what, option) in ROOM.items():
+    for limit, (least, name, option) in ROOM.items():
         soft = resource.getrlimit(limit)[0]
         if 0 <= soft < least:
-            raise UserError(f"{what} is limited to {soft >> 10} kB, too little: ulimit {option} {least >> 10}, or unlimited")
+            raise UserError(f"{name} is limited to {soft >> 10} kB, too little: ulimit {option} {least >> 10}, or unlimited")

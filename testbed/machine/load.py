@@ -1,6 +1,6 @@
-"""What the kernel tells of the machine and of processes: CPU, waiting for it, clocks. Reads /proc and clocks, changes nothing.
+"""The kernel's figures on the machine and on processes: CPU, waiting for it, clocks. Reads /proc and clocks, changes nothing.
 
-Used by scenarios/run/watch.py. Whatever a kernel does not tell is None, never a guess.
+Used by scenarios/run/watch.py. What a kernel does not report is None, never a guess.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Cpu(NamedTuple):
 
 
 class Clocks(NamedTuple):
-    """One look at the clocks, ns. ``width``: how long the look took, so how far apart the readings may be."""
+    """One reading of the clocks, ns. ``width``: how long it took, so how far apart the single readings may be."""
 
     monotonic: int
     real: int
@@ -49,16 +49,16 @@ def read_cpu() -> Cpu:
 def read_pressure() -> int | None:
     """Time since boot in which some task of the machine waited for a core, us (PSI, Documentation/accounting/psi.rst)."""
     try:
-        with open("/proc/pressure/cpu", encoding="ascii") as held:
-            return int(held.readline().rpartition("total=")[2])
+        with open("/proc/pressure/cpu", encoding="ascii") as file:
+            return int(file.readline().rpartition("total=")[2])
     except (OSError, ValueError):
         return None
 
 
 def read_thread(directory: str) -> Work | None:
     """Of one thread, by its directory in /proc; None if it is gone or the kernel does not account for it."""
-    with suppress(OSError, ValueError, TypeError), open(f"{directory}/schedstat", encoding="ascii") as held:
-        return Work(*map(int, held.read().split()))
+    with suppress(OSError, ValueError, TypeError), open(f"{directory}/schedstat", encoding="ascii") as file:
+        return Work(*map(int, file.read().split()))
     return None
 
 
@@ -68,8 +68,8 @@ def read_work(pid: int) -> Work | None:
         threads = os.listdir(f"/proc/{pid}/task")
     except OSError:
         return None
-    found = [work for thread in threads if (work := read_thread(f"/proc/{pid}/task/{thread}")) is not None]  # one may end meanwhile
-    return Work(*map(sum, zip(*found, strict=True))) if found else None
+    per_thread = [work for thread in threads if (work := read_thread(f"/proc/{pid}/task/{thread}")) is not None]  # one may end meanwhile
+    return Work(*map(sum, zip(*per_thread, strict=True))) if per_thread else None
 
 
 def read_clocks() -> Clocks:

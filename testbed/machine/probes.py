@@ -44,23 +44,23 @@ MODULES = {"netem": "sch_netem", "RED": "sch_red", "fq": "sch_fq", "VRF": "vrf"}
 
 def run(command: str, stdin: str = "") -> str:
     """ "" if the command succeeds, else its first words of complaint."""
-    words = command.split()
-    tool = shutil.which(words[0], path=PATH)
+    arguments = command.split()
+    tool = shutil.which(arguments[0], path=PATH)
     if tool is None:
-        return f"{words[0]} is missing"
-    done = subprocess.run([tool, *words[1:]], input=stdin, capture_output=True, text=True, timeout=10, check=False)
-    lines = (done.stderr or done.stdout).strip().splitlines()
-    return "" if done.returncode == 0 else (lines[-1] if lines else f"exit status {done.returncode}")
+        return f"{arguments[0]} is missing"
+    process = subprocess.run([tool, *arguments[1:]], input=stdin, capture_output=True, text=True, timeout=10, check=False)
+    lines = (process.stderr or process.stdout).strip().splitlines()
+    return "" if process.returncode == 0 else (lines[-1] if lines else f"exit status {process.returncode}")
 
 
-def refused(what: str) -> str:
-    return f"{what}: {os.strerror(ctypes.get_errno())}"
+def refused(action: str) -> str:
+    return f"{action}: {os.strerror(ctypes.get_errno())}"
 
 
 def bpf(command: int, attributes: bytes) -> int:
     number = 321 if os.uname().machine == "x86_64" else 280
-    held = ctypes.create_string_buffer(attributes, 128)
-    return int(_libc.syscall(number, command, ctypes.byref(held), len(held)))
+    buffer = ctypes.create_string_buffer(attributes, 128)
+    return int(_libc.syscall(number, command, ctypes.byref(buffer), len(buffer)))
 
 
 def bpf_program(folder: str) -> str:
@@ -81,8 +81,8 @@ def btf() -> str:
     strings = b"\0int\0"
     types = struct.pack("=IIII", 1, 1 << 24, 4, 32)
     blob = struct.pack("=HBBIIIII", 0xEB9F, 1, 0, 24, 0, len(types), len(types), len(strings)) + types + strings
-    held = ctypes.create_string_buffer(blob, len(blob))
-    return "" if bpf(BPF_BTF_LOAD, struct.pack("=QQIII", ctypes.addressof(held), 0, len(blob), 0, 0)) >= 0 else refused("loading BTF")
+    buffer = ctypes.create_string_buffer(blob, len(blob))
+    return "" if bpf(BPF_BTF_LOAD, struct.pack("=QQIII", ctypes.addressof(buffer), 0, len(blob), 0, 0)) >= 0 else refused("loading BTF")
 
 
 def family(number: int, kind: int, protocol: int) -> str:
@@ -104,14 +104,14 @@ def main(program: str) -> dict[str, str]:
     if _libc.unshare(CLONE_NEWNET | CLONE_NEWNS):
         return {"namespaces": refused("unshare")}
     _libc.mount(b"none", b"/", None, MS_REC_PRIVATE, None)
-    found = {"namespaces": "", "MPTCP": family(socket.AF_INET6, socket.SOCK_STREAM, 262), "AF_XDP": family(44, socket.SOCK_RAW, 0)}
-    found["AF_PACKET"] = family(socket.AF_PACKET, socket.SOCK_RAW, 0)
-    found["veth"] = (
+    verdicts = {"namespaces": "", "MPTCP": family(socket.AF_INET6, socket.SOCK_STREAM, 262), "AF_XDP": family(44, socket.SOCK_RAW, 0)}
+    verdicts["AF_PACKET"] = family(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    verdicts["veth"] = (
         run("ip link add v0 index 1000 type veth peer name v1 index 1001") or run("ip link set v0 up") or run("ip link set v1 up")
     )
     for name, command in COMMANDS.items():
         verdict = optional_module(name)
-        found[name] = run(command) if verdict is None else verdict
+        verdicts[name] = run(command) if verdict is None else verdict
     folder = tempfile.mkdtemp(prefix="mrcbed-probe-")
     try:
         # The directory is the machine's, the file system over it this mount namespace's alone.
@@ -119,12 +119,12 @@ def main(program: str) -> dict[str, str]:
         if program:
             checks["data plane loads"] = lambda: run(f"bpftool prog loadall {program} {folder}/progs type tc pinmaps {folder}")
         if _libc.mount(b"bpf", folder.encode(), b"bpf", 0, None):
-            return {**found, **dict.fromkeys(checks, refused("mounting a bpffs"))}
-        found.update({name: check() for name, check in checks.items()})
+            return {**verdicts, **dict.fromkeys(checks, refused("mounting a bpffs"))}
+        verdicts.update({name: check() for name, check in checks.items()})
         _libc.umount2(folder.encode(), 2)
     finally:
         os.rmdir(folder)
-    return found
+    return verdicts
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Where the fabrics that are up can be asked: `mrcbed denylist` and its like find a running fabric's controller by this.
+"""Finds the controllers of running fabrics, for `mrcbed denylist` and similar commands.
 
 The note lies in the run's own tmpfs, which only its processes have mounted: it is read through one of them (/proc/PID/root), so that a run
 that is killed leaves nothing behind. It holds the token that changes need, so it is root's alone, and only a note of root's is believed.
@@ -39,22 +39,22 @@ def write_secret(path: Path, text: str) -> None:
 
 
 def withdraw() -> None:
-    """Take it away again: another fabric may follow in the same sandbox."""
+    """Remove the note: another fabric may follow in the same sandbox."""
     with contextlib.suppress(OSError):
         NOTE.unlink()
 
 
 def find() -> list[Running]:
     """Every fabric that is up on this machine with a controller, as far as we may see."""
-    found: dict[str, Running] = {}
+    fabrics: dict[str, Running] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit() and mark_of(int(entry)):
             try:
                 data = json.loads(_read(f"/proc/{entry}/root{NOTE}"))
-                found[data["url"]] = Running(str(data["url"]), str(data["fabric"]), str(data["token"]))
+                fabrics[data["url"]] = Running(str(data["url"]), str(data["fabric"]), str(data["token"]))
             except (OSError, ValueError, KeyError, TypeError):
                 continue
-    return list(found.values())
+    return list(fabrics.values())
 
 
 def _read(path: str) -> bytes:

@@ -6,7 +6,7 @@
 passes the worker's exit status on. Init reaps and forwards. Each dies with its parent, and when init goes the kernel ends every
 process of the namespace, those that users started in hosts included; with the last of them go the network namespaces, and with
 these every interface, qdisc and filter. In the private mount namespace lie the bpffs that holds our pins and the tmpfs that holds
-our sockets, so these vanish too. Nothing has to be cleaned up by anyone.
+our sockets, so these vanish too. Nothing has to be cleaned up.
 
 Init has a session of its own: a terminal's Ctrl-C reaches the front alone and so comes down the chain once, never three times.
 Must stay free of heavy imports, and must never leave a mount in the machine's own mount namespace.
@@ -66,8 +66,8 @@ def agent_uid() -> int:
 
 def start_time(pid: int | str = "self") -> str:
     """Start time of a process in clock ticks since boot, which with the pid names it for good. Raises OSError."""
-    with open(f"/proc/{pid}/stat") as held:
-        return held.read().rpartition(")")[2].split()[19]
+    with open(f"/proc/{pid}/stat") as file:
+        return file.read().rpartition(")")[2].split()[19]
 
 
 def run(work: Callable[[], int]) -> int:
@@ -79,9 +79,9 @@ def run(work: Callable[[], int]) -> int:
     sys.stderr.flush()
     mark = f"{os.stat('/proc/self/ns/pid').st_ino}.{os.getpid()}.{start_time()}"
     own_pid_ns = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
-    alive, held = os.pipe()  # init reads `alive`: end of file means that the front is gone
+    alive, alive_writer = os.pipe()  # init reads `alive`: end of file means that the front is gone
     signals_before = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
-    stop_before = signal.signal(signal.SIGTSTP, signal.SIG_IGN)  # half a cluster suspended is no use to anyone
+    stop_before = signal.signal(signal.SIGTSTP, signal.SIG_IGN)  # a half-suspended cluster is of no use
     try:
         _check(_libc.unshare(_CLONE_NEWPID), "a private PID namespace")
         try:
@@ -90,20 +90,20 @@ def run(work: Callable[[], int]) -> int:
             if os.getpid() != 1:
                 _libc.setns(own_pid_ns, _CLONE_NEWPID)  # later children of the front are the machine's again
         if init == 0:
-            os.close(held)
+            os.close(alive_writer)
             _init(work, mark, alive, signals_before)
         return _wait(init, init_is_all=True)
     finally:
-        for fd in (alive, held, own_pid_ns):
+        for fd in (alive, alive_writer, own_pid_ns):
             os.close(fd)
         signal.signal(signal.SIGTSTP, stop_before)
         signal.pthread_sigmask(signal.SIG_SETMASK, signals_before)
 
 
-def _check(result: int, what: str) -> None:
+def _check(result: int, request: str) -> None:
     if result != 0:
         code = ctypes.get_errno()
-        raise UserError(f"the kernel refused {what} ({os.strerror(code)}): see mrcbed doctor; an unprivileged container will not do")
+        raise UserError(f"the kernel refused {request} ({os.strerror(code)}): see mrcbed doctor; an unprivileged container will not do")
 
 
 def _die_with_parent() -> None:
@@ -117,10 +117,10 @@ def _name(name: bytes) -> None:
 def _wait(child: int, init_is_all: bool) -> int:
     """Forward signals to ``child`` until it ends; its exit status. As init (``init_is_all`` False) reap strangers too."""
     while True:
-        got = signal.sigwaitinfo(_WATCHED)
-        if got.si_signo != signal.SIGCHLD:
+        info = signal.sigwaitinfo(_WATCHED)
+        if info.si_signo != signal.SIGCHLD:
             try:
-                os.kill(child, got.si_signo)
+                os.kill(child, info.si_signo)
             except ProcessLookupError:
                 pass
             continue

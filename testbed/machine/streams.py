@@ -1,7 +1,7 @@
 """Standard input, output and error of a command, which may be closed, full, or a pipe whose reader has gone.
 
-Called by the command line and the sandbox before they do anything. What cannot be printed changes nothing of what a command does, nor of
-its exit status: a run whose table nobody read is still a run. Must stay free of heavy imports.
+Called by the command line and the sandbox before they do anything. Output that cannot be printed changes neither what a command does nor
+its exit status: a run whose table nobody reads is still a run. Must stay free of heavy imports.
 """
 
 from __future__ import annotations

@@ -71,10 +71,10 @@ class Prompt(HelpCommands, FaultCommands, IperfCommands, MapperCommands, FabricP
         return super().run_command(line)
 
     def _hosts(self, line: str, usage: str, count: int) -> tuple[list[int], list[str]]:
-        words = words_of(line)
-        if len(words) < count:
+        arguments = words_of(line)
+        if len(arguments) < count:
             raise UserError(f"usage: {usage}")
-        return [self.fabric.host_number(w) for w in words[:count]], words[count:]
+        return [self.fabric.host_number(w) for w in arguments[:count]], arguments[count:]
 
     # --- breaking and mending --------------------------------------------------------------------------------
 
@@ -181,8 +181,8 @@ class Prompt(HelpCommands, FaultCommands, IperfCommands, MapperCommands, FabricP
             ])  # fmt: skip
         heads = ("EV", "outer address", "switches", "cables")
         self.console.print(terminal.table(heads, rows, names=("outer address", "switches"), words=("cables",)))
-        one = path_evs(self.fabric, src, dst)[-1]
-        sids = " ".join(map(sid_text, sid_list(self.fabric, src, dst, one)))
+        last = path_evs(self.fabric, src, dst)[-1]
+        sids = " ".join(map(sid_text, sid_list(self.fabric, src, dst, last)))
         self.console.print(f"After the block fcbb:bb00 come the uSIDs, here of the last line: {sids} (d: downlink of the last T0)")
 
     def do_evs(self, line: str) -> None:
@@ -227,19 +227,19 @@ class Prompt(HelpCommands, FaultCommands, IperfCommands, MapperCommands, FabricP
 
         EV: plane:uplink, like 1:0.
         """
-        (src, dst), rest = self._hosts(line, "trace HOST HOST EV, like trace h0 h5 1:2", 2)
-        if not rest or src == dst:
+        (src, dst), arguments = self._hosts(line, "trace HOST HOST EV, like trace h0 h5 1:2", 2)
+        if not arguments or src == dst:
             raise UserError("usage: trace HOST HOST EV, like trace h0 h5 1:2")
-        value = parse_ev(self.fabric, src, dst, rest[0])
+        value = parse_ev(self.fabric, src, dst, arguments[0])
         net = self.cluster.net
         hops = trace(self.fabric, lambda node: net.namespaces[node], src, dst, value, come_twice=net.come_twice)
         rows = [[f"{hop.at_us:.0f}", hop.port, "out" if hop.leaving else "in", hop.address, str(hop.hop_limit)] for hop in hops]
         heads = ("us", "port", "way", "outer destination", "hop limit")
         self.console.print(terminal.table(heads, rows, names=("port", "way", "outer destination")))
         if hops[-1].node != f"h{dst}":
-            where = hops[-1]
-            seen = f"seen {'leaving' if where.leaving else 'arriving at'} {where.node}, then no more"
-            self.console.print(Text.assemble((f"lost after {where.port}", "red"), f": {seen}"))
+            last_hop = hops[-1]
+            detail = f"seen {'leaving' if last_hop.leaving else 'arriving at'} {last_hop.node}, then no more"
+            self.console.print(Text.assemble((f"lost after {last_hop.port}", "red"), f": {detail}"))
 
     def do_ports(self, line: str) -> None:
         """ports [NODE]: show the counters of every port that saw traffic"""
@@ -307,5 +307,5 @@ class Prompt(HelpCommands, FaultCommands, IperfCommands, MapperCommands, FabricP
 
         Options are those of the program ping, like -c 10 or -i 0.2.
         """
-        (src, dst), rest = self._hosts(line, "ping HOST HOST [OPTIONS], like ping h0 h3 -c 10", 2)
-        self.default(shlex.join([self.fabric.hosts[src], "ping", "-c", "4", text(inner_address(dst)), *rest]))
+        (src, dst), options = self._hosts(line, "ping HOST HOST [OPTIONS], like ping h0 h3 -c 10", 2)
+        self.default(shlex.join([self.fabric.hosts[src], "ping", "-c", "4", text(inner_address(dst)), *options]))

@@ -21,16 +21,16 @@ from topologies.theory import COLLECTIVES, bus_bandwidth, bus_factor, place_rank
 
 DEFAULTS = {"steps": "10", "bytes": str(1 << 20), "placement": "packed", "dtype": "int32", "qps": "1", "slices": "4"}
 PATIENCE_S = 60
-"""A step may take so long; what has not ended by then is given up [ours]."""
+"""The longest time of a step; after it the collective is given up [ours]."""
 _NUMBERS = ("steps", "bytes", "qps", "slices")
 
 
 def kind_of(name: str) -> type[Collective]:
     """A collective by name. Raises :class:`UserError` naming all that there are."""
-    known = collectives()
-    if name not in known:
-        raise UserError(f"no collective {name!r}: there are {', '.join(known)}")
-    return known[name]
+    kinds = collectives()
+    if name not in kinds:
+        raise UserError(f"no collective {name!r}: there are {', '.join(kinds)}")
+    return kinds[name]
 
 
 def options_of(command: str, words: list[str]) -> tuple[dict[str, str], tuple[int, int, int, int]]:
@@ -68,12 +68,12 @@ def run(cluster: Cluster, console: Console, command: str, kind: type[Collective]
     wrong = 0
     failure = ""
     ended = False
-    cut_off, shown = CutOff(hosts), ""
+    cut_off, shown_line = CutOff(hosts), ""
     seed = int(time.time())
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(kind.name, total=steps * n)
 
-        def heard(rank: int, note: dict[str, Any]) -> None:
+        def on_note(rank: int, note: dict[str, Any]) -> None:
             nonlocal wrong, failure
             if note["event"] == "step":
                 spans.setdefault(note["step"], []).append(note["end_ns"] - note["start_ns"])
@@ -86,18 +86,18 @@ def run(cluster: Cluster, console: Console, command: str, kind: type[Collective]
                 failure = f"rank {note['rank']} (h{hosts[note['rank']]}) lost rank {note['peer_rank']}: {note['reason']}"
 
         def check() -> None:
-            nonlocal shown
+            nonlocal shown_line
             cluster.check()
-            if cut_off.line != shown:
-                shown = cut_off.line
-                console.print(shown or "there is a path for every pair again", markup=False, highlight=False)
+            if cut_off.line != shown_line:
+                shown_line = cut_off.line
+                console.print(shown_line or "there is a path for every pair again", markup=False, highlight=False)
 
         try:
             for agent in agents:
                 agent.call(
                     "start", collective=kind.name, message_bytes=size, dtype=options["dtype"], steps=steps, warmup=1, seed=seed
                 )  # fmt: skip
-            ended = wait_for_all(agents, heard, check, (1 + steps) * PATIENCE_S, cluster.clock)
+            ended = wait_for_all(agents, on_note, check, (1 + steps) * PATIENCE_S, cluster.clock)
         except KeyboardInterrupt:
             failure = "stopped"
         except AgentError as error:  # the others have begun
@@ -106,18 +106,18 @@ def run(cluster: Cluster, console: Console, command: str, kind: type[Collective]
         for agent in agents:
             agent.call("abort")
             agent.notifications()
-        why = cut_off.line or ("" if failure else "`evs HOST` and `broken` may say why")
+        explanation = cut_off.line or ("" if failure else "`evs HOST` and `broken` may say why")
         failure = failure or f"{command}: no end within its time"
-        raise UserError(f"{failure}: {why}" if why else failure)
+        raise UserError(f"{failure}: {explanation}" if explanation else failure)
     times = sorted(max(s) for s in spans.values())
     middle = times[len(times) // 2]
     rate = size * 8 / (middle / 1e9)
-    said = f"{steps} steps of {size} B over {n} ranks: median {middle / 1e6:.1f} ms, slowest {times[-1] / 1e6:.1f} ms, "
+    summary = f"{steps} steps of {size} B over {n} ranks: median {middle / 1e6:.1f} ms, slowest {times[-1] / 1e6:.1f} ms, "
     if kind.name in COLLECTIVES:
         bus = rate * bus_factor(kind.name, n)
         ideal = bus_bandwidth(cluster.fabric, kind.name, hosts, [k for k, up in cluster.link_states().items() if not up])
-        said += f"bus bandwidth {bus / 1e6:.2f} Mb/s ({100 * bus / ideal if ideal else 0:.1f} % of what the links that are up allow), "
+        summary += f"bus bandwidth {bus / 1e6:.2f} Mb/s ({100 * bus / ideal if ideal else 0:.1f} % of what the links that are up allow), "
     else:
-        said += f"{rate / 1e6:.2f} Mb/s, "  # one of the user's own: theory has no figure for it
+        summary += f"{rate / 1e6:.2f} Mb/s, "  # a user's own collective: theory has no figure for it
     right = "every sum right" if kind.name.endswith("allreduce") else "every element right"
-    console.print(Text.assemble(said, (f"{wrong} wrong elements", "red") if wrong else right))
+    console.print(Text.assemble(summary, (f"{wrong} wrong elements", "red") if wrong else right))

@@ -40,21 +40,21 @@ class FaultCommands:
                 raise UserError(f"fault: {word!r} is not key=value; usage: {USAGE}")
             keys[key] = value
         read_keys(words[0], keys)  # refuses what is no key of the kind
-        made = self.cluster.inject(words[0], words[1], **keys)
-        links = made.target.links
+        fault = self.cluster.inject(words[0], words[1], **keys)
+        links = fault.target.links
         concerned = f": {', '.join(links[:6])}{f' and {len(links) - 6} more' if len(links) > 6 else ''}" if links else ""
-        number = f"fault {made.number}" if KINDS[made.target.kind].heals else "done"
-        self.console.print(f"{number}: {made.target.kind} {made.target.on}{concerned}")
+        number = f"fault {fault.number}" if KINDS[fault.target.kind].heals else "done"
+        self.console.print(f"{number}: {fault.target.kind} {fault.target.on}{concerned}")
 
     def do_faults(self, line: str) -> None:
         """faults: show the injected faults with their numbers"""
-        there = self.cluster.faults()
-        if not there:
+        faults = self.cluster.faults()
+        if not faults:
             self.console.print("no faults; `broken` shows what was taken down by hand")
             return
         now = self.cluster.clock.now()
         rows = []
-        for fault in there:
+        for fault in faults:
             target, kind = fault.target, KINDS[fault.target.kind]
             keys = " ".join(f"{name}={KEYS[name].show(value)}" for name, value in target.keys.items())
             age = f"{(now - fault.told_ns) / 1e9:.1f} s"
@@ -84,14 +84,14 @@ class FaultCommands:
         elif len(words) == 2:
             choices = self._places(KINDS[words[0]].on)
         else:
-            taken = {word.partition("=")[0] for word in words[2:-1]}
-            choices = [f"{key.name}=" for key in KINDS[words[0]].keys if key.name not in taken]
+            used_keys = {word.partition("=")[0] for word in words[2:-1]}
+            choices = [f"{key.name}=" for key in KINDS[words[0]].keys if key.name not in used_keys]
         word = words[-1] if words else ""
         return [choice[len(word) - len(text) :] for choice in choices if choice.startswith(word)]
 
     def complete_heal(self, text: str, *_: Any) -> list[str]:
         """Numbers."""
-        return [str(made.number) for made in self.cluster.faults() if str(made.number).startswith(text)]
+        return [str(fault.number) for fault in self.cluster.faults() if str(fault.number).startswith(text)]
 
     def _places(self, sort: str) -> list[str]:
         """Names of a sort of thing, as the catalogue has it."""

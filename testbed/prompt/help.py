@@ -68,7 +68,7 @@ class HelpCommands(FabricPrompt):
         for title, names in GROUPS.items():
             rows.append([Text(title, "bold"), ""])
             for name in names:
-                usage, _, what = self._doc(name).splitlines()[0].partition(": ")
-                rows.append([f"  {usage}", what])
+                usage, _, summary = self._doc(name).splitlines()[0].partition(": ")
+                rows.append([f"  {usage}", summary])
         self.console.print(terminal.table(("", " "), rows, words=(" ",)))
         self.console.print(PROGRAMS)

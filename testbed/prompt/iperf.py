@@ -33,8 +33,8 @@ NUMBER = 0xFFFF
 @click.option("-t", "seconds", type=click.IntRange(1, 3600), default=5)
 @click.option("-P", "parallel", type=click.IntRange(1, MAX_STREAMS), default=1)
 @click.option("--path", "path")
-def _words(**_given: object) -> None:
-    """What may be said."""
+def _arguments(**_values: object) -> None:
+    """The options of the prompt's iperf3."""
 
 
 class IperfCommands:
@@ -68,44 +68,44 @@ class IperfCommands:
                 self.console.print("ended early")
             finally:
                 flow.end()
-            if why := complaint(stem, flow.cut):
-                raise UserError(f"iperf3: {why}")
-            told = flow_figures(stem)
-        where = "p{}/{}".format(*ev_fields(stream.ev))
-        words = [f"sent {told['sent_bps'] / 1e6:.2f} Mb/s", f"arrived {told['received_bps'] / 1e6:.2f} Mb/s"]
+            if problem := complaint(stem, flow.cut):
+                raise UserError(f"iperf3: {problem}")
+            figures = flow_figures(stem)
+        path = "p{}/{}".format(*ev_fields(stream.ev))
+        parts = [f"sent {figures['sent_bps'] / 1e6:.2f} Mb/s", f"arrived {figures['received_bps'] / 1e6:.2f} Mb/s"]
         if stream.protocol == "udp":
-            words += [f"lost {told['lost_percent']:.1f} %", f"jitter {told['jitter_ms']:.2f} ms"]
+            parts += [f"lost {figures['lost_percent']:.1f} %", f"jitter {figures['jitter_ms']:.2f} ms"]
         else:
-            words.append(f"{told['retransmits']} retransmits")
-        head = f"h{stream.src} to h{stream.dst} over {where}, {stream.protocol}, {told['seconds']:.1f} s"
-        self.console.print(f"{head}: {', '.join(words)}")
+            parts.append(f"{figures['retransmits']} retransmits")
+        head = f"h{stream.src} to h{stream.dst} over {path}, {stream.protocol}, {figures['seconds']:.1f} s"
+        self.console.print(f"{head}: {', '.join(parts)}")
 
     def _stream(self, line: str) -> Stream:
-        """The line read. Raises :class:`UserError` and FabricError."""
+        """Parse the line. Raises :class:`UserError` and FabricError."""
         fabric = self.cluster.fabric
         try:
-            given = _words.make_context("iperf3", line.split()).params
+            options = _arguments.make_context("iperf3", line.split()).params
         except click.UsageError as error:
             raise UserError(f"iperf3: {error.format_message().lower().rstrip('.')}; usage: {USAGE}") from None
-        hosts = given["hosts"] or (fabric.hosts[0], fabric.hosts[-1])
+        hosts = options["hosts"] or (fabric.hosts[0], fabric.hosts[-1])
         if len(hosts) != 2:
             raise UserError(f"usage: {USAGE}")
         src, dst = (fabric.host_number(name) for name in hosts)
         if src == dst:
             raise UserError("iperf3 needs two different hosts")
         try:
-            rate = None if given["rate"] is None else parse_rate(given["rate"])
+            rate = None if options["rate"] is None else parse_rate(options["rate"])
         except ValueError as error:
-            raise UserError(f"iperf3: -b = {given['rate']!r} {error}") from None
-        if given["udp"] and not rate:
+            raise UserError(f"iperf3: -b = {options['rate']!r} {error}") from None
+        if options["udp"] and not rate:
             raise UserError("iperf3: UDP sends at a rate: say which, like -b 2Mbit")
         if rate and wire_rate(fabric, rate) > fabric.nic_rate:
-            raise UserError(f"iperf3: {given['rate']} with headers is more than a port carries ({fabric.nic_rate / 1e6:g} Mbit/s)")
+            raise UserError(f"iperf3: {options['rate']} with headers is more than a port carries ({fabric.nic_rate / 1e6:g} Mbit/s)")
         value = spread(fabric, src, dst)
-        if given["path"] is not None:
-            found = re.fullmatch(r"p(\d{1,4})/(\d{1,4})", given["path"])
-            value = ev(int(found[1]), int(found[2])) if found else -1
+        if options["path"] is not None:
+            match = re.fullmatch(r"p(\d{1,4})/(\d{1,4})", options["path"])
+            value = ev(int(match[1]), int(match[2])) if match else -1
             if value not in path_evs(fabric, src, dst):
-                there = ", ".join("p{}/{}".format(*ev_fields(e)) for e in path_evs(fabric, src, dst)[:4])
-                raise FabricError(f"there is no path {given['path']!r} from h{src} to h{dst}: the first are {there}")
-        return Stream(NUMBER, src, dst, "udp" if given["udp"] else "tcp", rate, given["seconds"], value, given["parallel"])
+                examples = ", ".join("p{}/{}".format(*ev_fields(e)) for e in path_evs(fabric, src, dst)[:4])
+                raise FabricError(f"there is no path {options['path']!r} from h{src} to h{dst}: the first are {examples}")
+        return Stream(NUMBER, src, dst, "udp" if options["udp"] else "tcp", rate, options["seconds"], value, options["parallel"])

@@ -1,4 +1,4 @@
-"""The prompt's ``mapper``: agents probe, each says what it found by itself, here put together link by link."""
+"""The prompt's ``mapper``: agents probe, each reports its own findings, and these are combined link by link."""
 
 from __future__ import annotations
 
@@ -47,43 +47,43 @@ class MapperCommands:
 
     @staticmethod
     def _options(words: list[str]) -> dict[str, Any]:
-        given: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for word in words:
             key, _, value = word.partition("=")
             if key not in ("interval", "share", "threshold"):
                 raise UserError(f"mapper on: {word!r} is not interval=, share= or threshold=; usage: {USAGE}")
             try:
-                given[key] = float(value)
+                values[key] = float(value)
             except ValueError:
                 raise UserError(f"mapper on: {word!r} needs a number, like {key}=1") from None
         try:
-            return Options.read(given).to_dict()
+            return Options.read(values).to_dict()
         except ValueError as error:
             raise UserError(f"mapper on: {error}") from None
 
     def _show(self) -> None:
-        told = [agent.call("mapper") for agent in self.cluster.agents]
-        if not any(told):
+        answers = [agent.call("mapper") for agent in self.cluster.agents]
+        if not any(answers):
             raise UserError("no host probes yet: begin with mapper on")
         rows: dict[str, list[tuple[int, dict[str, Any]]]] = {}
-        for host, answer in enumerate(told):
+        for host, answer in enumerate(answers):
             for row in answer.get("links", ()):
                 rows.setdefault(row["link"], []).append((host, row))
-        sent, lost = (sum(sum(answer.get(key, ())) for answer in told) for key in ("sent", "lost"))
-        state = "probing" if any(answer.get("running") for answer in told) else "no longer probing"
+        sent, lost = (sum(sum(answer.get(key, ())) for answer in answers) for key in ("sent", "lost"))
+        state = "probing" if any(answer.get("running") for answer in answers) else "no longer probing"
         if rows:
             now = self.cluster.clock.now()
             cells: list[list[terminal.Cell]] = []
-            for link, said in sorted(rows.items()):
+            for link, reports in sorted(rows.items()):
                 for name in ("dead", "lossy", "clear"):
-                    mine = [(host, row) for host, row in said if row["state"] == name]
-                    if not mine:
+                    matching = [(host, row) for host, row in reports if row["state"] == name]
+                    if not matching:
                         continue
-                    carrier = "" if all(row["carrier"] for _, row in mine) else ", no carrier"
+                    carrier = "" if all(row["carrier"] for _, row in matching) else ", no carrier"
                     cells.append([
                         link, Text(f"{name}{carrier}", _STYLES[name]),
-                        f"{sum(row['lost'] for _, row in mine)} of {sum(row['sent'] for _, row in mine)}",
-                        f"{(now - max(row['since'] for _, row in mine)) / 1e9:.1f} s", " ".join(f"h{host}" for host, _ in mine),
+                        f"{sum(row['lost'] for _, row in matching)} of {sum(row['sent'] for _, row in matching)}",
+                        f"{(now - max(row['since'] for _, row in matching)) / 1e9:.1f} s", " ".join(f"h{host}" for host, _ in matching),
                     ])  # fmt: skip
             heads = ("link", "state", "probes lost", "for", "reported by")
             self.console.print(terminal.table(heads, cells, names=("state",), words=("reported by",)))

@@ -60,8 +60,8 @@ def trace(
 ) -> list[Hop]:
     """Send one packet from host ``src`` to ``dst`` on ``ev`` and return where it was seen, in order.
 
-    ``namespaces(node)`` gives a network namespace's descriptor, "" for the switches'. ``come_twice``: frames do come in twice
-    there (testbed/emulated/packet_sockets.py), and are shown once. Raises FabricError if the EV names no path.
+    ``namespaces(node)`` gives a network namespace's descriptor, "" for the switches'. ``come_twice``: frames come in twice there
+    (testbed/emulated/packet_sockets.py), and are shown once. Raises FabricError if the EV names no path.
     """
     mark = os.urandom(16)
     outer = path_address(fabric, src, dst, ev)
@@ -75,7 +75,7 @@ def trace(
     hops: list[Hop] = []
     try:
         port = f"h{src}-p{ev >> 16}"
-        begun = time.monotonic_ns()
+        started = time.monotonic_ns()
         hops.append(Hop(0.0, port, f"h{src}", True, text(outer), 64))
         try:
             sender.sendto(frame, (port, 0))
@@ -83,8 +83,8 @@ def trace(
             return hops
         end = time.monotonic() + wait
         arrived = False
-        while not arrived and (left := end - time.monotonic()) > 0:
-            select.select(watchers, [], [], left)
+        while not arrived and (remaining := end - time.monotonic()) > 0:
+            select.select(watchers, [], [], remaining)
             for watcher in watchers:  # the switches' first: what they saw happened before the host's
                 while True:
                     try:
@@ -94,7 +94,7 @@ def trace(
                     if data[-16:] != mark or address[0] not in owner:
                         continue
                     name = address[0]
-                    us = (time.monotonic_ns() - begun) / 1000
+                    us = (time.monotonic_ns() - started) / 1000
                     hops.append(Hop(us, name, owner[name], address[2] == PACKET_OUTGOING, text(data[38:54]), data[21]))
                     arrived = arrived or watcher is watchers[1]
         return hops

@@ -16,4 +16,5 @@ UNMEASURED: dict[str, dict[str, str]] = {
         "fidelity.ports": _NO_KERNEL, "fidelity.queues": _NO_KERNEL, "fidelity.socket_drops": _NO_KERNEL,
     },
 }  # fmt: skip
-"""World -> figures of a run that it cannot have, as dotted paths in summary.json, each with the reason. A check on one does not apply."""
+"""World -> figures that a run in it cannot have, as dotted paths in summary.json, each with the reason. A check on such a figure does not
+apply."""

@@ -50,7 +50,7 @@ class SimulatedClock:
 
 
 class SimulatedCluster(TakesFaults):
-    """``progress(what, share)`` is told how bring-up goes."""
+    """``progress(stage, share)`` reports how far bring-up has come."""
 
     def __init__(self, fabric: Fabric, *, progress: Callable[[str, float], None] | None = None) -> None:
         self.fabric = fabric
@@ -64,7 +64,7 @@ class SimulatedCluster(TakesFaults):
         self._links = LinkFaults(fabric, self.network, self.control.link_changed)
         self._injector = SimulatedInjector(fabric, self.network, self._links, self._host)
         self._numbers = {port.name: port.number for port in fabric.ports}
-        self._progress = progress or (lambda what, share: None)
+        self._progress = progress or (lambda stage, share: None)
 
     def _host(self, number: int) -> SimulatedHost | None:
         return self._hosts[number] if 0 <= number < len(self._hosts) else None
@@ -72,10 +72,10 @@ class SimulatedCluster(TakesFaults):
     # --- life ------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """The network is there from the first."""
+        """Nothing to do: the network exists from the beginning."""
 
     def stop(self) -> None:
-        """Logs are written and closed. Idempotent."""
+        """Write and close the logs. Idempotent."""
         self.stop_agents()
 
     def __enter__(self) -> SimulatedCluster:
@@ -88,7 +88,7 @@ class SimulatedCluster(TakesFaults):
     # --- agents ----------------------------------------------------------------------------------------------
 
     def start_agents(self, transport: str, options: dict[str, Any], log_dir: Path, seed: int, policy: str = "none") -> None:
-        """One simulated host per host. Raises :class:`UserError` for what cannot be simulated, or for bad options."""
+        """Start one simulated host per host. Raises :class:`UserError` for what cannot be simulated, or for bad options."""
         if self._hosts:
             raise RuntimeError("agents are running already: stop_agents comes first")
         if transport in KERNEL_KINDS:
@@ -117,7 +117,7 @@ class SimulatedCluster(TakesFaults):
         self._hosts, self.agents = [], []
 
     def reroute(self, dead_links: Sequence[str]) -> None:
-        """Hosts' kernels have no routes here; the transports are told by whoever steers."""
+        """Nothing to do: hosts' kernels have no routes here, and the runner tells the transports."""
 
     def background(self, stream: Any, stem: Path) -> Any:
         raise UserError(f"background traffic is iperf3's: the simulated world runs no programs; {EMULATED}")
@@ -151,11 +151,11 @@ class SimulatedCluster(TakesFaults):
         return self.network.rows()
 
     def processes(self) -> dict[str, int]:
-        """There are none."""
+        """Empty: there are no processes."""
         return {}
 
     def port_watch(self) -> None:
-        """Nobody has to watch ports that a model moves."""
+        """None: a model's ports need no watch."""
 
     def backlog(self, port: str) -> int:
         """Bytes of the data class waiting at a port, by its name. Raises KeyError for a port that is not there."""
@@ -173,6 +173,6 @@ class SimulatedCluster(TakesFaults):
 
     def check(self) -> None:
         """Raises :class:`ClusterDied` if an agent was killed."""
-        gone = next((host.number for host in self._hosts if host.over), None)
-        if gone is not None:
-            raise ClusterDied(f"the agent of h{gone} was killed: run again without a fault that kills it")
+        dead = next((host.number for host in self._hosts if host.over), None)
+        if dead is not None:
+            raise ClusterDied(f"the agent of h{dead} was killed: run again without a fault that kills it")

@@ -1,6 +1,6 @@
 """The controller's part in a simulated fabric: the same steering (testbed/controller/steering.py), agents told without sockets.
 
-Tables are static and the network has them from the start; what is left is to hear of links, to keep the denylist, and to journal.
+Tables are static and the network has them from the start; what remains is to follow links, to keep the denylist, and to write the journal.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from topologies.clos import Fabric
 
 
 class _NoLines(Lines):
-    """Of an agent that is called, not written to."""
+    """The part of an agent that is used here; it is called directly."""
 
     def __init__(self) -> None:
         self.closed = False
 
 
 class DirectLinks(AgentLinks):
-    """Hands lists to the agents at once: a list takes effect in the moment in which it goes out."""
+    """Hands lists to the agents at once: a list takes effect in the moment in which it is sent."""
 
     def __init__(self, journal: Journal, network: Network) -> None:
         super().__init__(journal, network.now)
@@ -58,7 +58,7 @@ class DirectLinks(AgentLinks):
 
 
 class SimulatedController:
-    """What a cluster's controller does that anybody could notice."""
+    """The visible behaviour of a cluster's controller."""
 
     def __init__(self, fabric: Fabric, network: Network) -> None:
         self.network = network
@@ -66,12 +66,12 @@ class SimulatedController:
         self.links = FailedLinks(fabric, network.time)
         self.ports = PortStates(fabric)
         self.end_of = {link.name: link.b.name for link in fabric.links}
-        self.told = DirectLinks(self.journal, network)
+        self.direct_links = DirectLinks(self.journal, network)
         self.steering = Steering(fabric, self.links, self.journal, network.now)
-        self.steering.agents = self.told
+        self.steering.agents = self.direct_links
 
     def link_changed(self, name: str, up: bool) -> None:
-        """A cable went or came. Agents hear of it after all that happens at this moment."""
+        """A cable went down or came up. Agents are told after everything else that happens at this moment."""
         self.network.at(self.network.time, self._handle, name, up)
 
     def _handle(self, name: str, up: bool) -> None:
@@ -81,12 +81,12 @@ class SimulatedController:
             self.steering.link_changed(change)
 
     def begin(self, agents: Sequence[SimulatedAgent], policy: str) -> None:
-        """Agents run. Raises ValueError on an unknown policy."""
-        self.told.reached = {f"h{agent.host.number}": agent for agent in agents}
-        self.steering.set_agents(dict.fromkeys(self.told.reached, ""), policy)
+        """The agents run now. Raises ValueError on an unknown policy."""
+        self.direct_links.reached = {f"h{agent.host.number}": agent for agent in agents}
+        self.steering.set_agents(dict.fromkeys(self.direct_links.reached, ""), policy)
 
     def end(self) -> None:
-        """They are about to go."""
+        """The agents are about to end."""
         self.steering.set_agents({}, "none")
 
     def deny(self, entry: str, reason: str = "", by: str = OPERATOR) -> bool:

@@ -1,4 +1,4 @@
-"""Faults on a simulated fabric: the rules are those of the emulated world, only the deeds are the network's.
+"""Faults on a simulated fabric: the rules are those of the emulated world, but the network carries them out.
 
 Made by testbed.simulated.cluster.
 """
@@ -19,7 +19,7 @@ from topologies.clos import Fabric, Link
 
 
 class LinkFaults(Holders):
-    """Cables and switches. ``changed(link, up)`` hears of every cable that went or came."""
+    """Cables and switches. ``changed(link, up)`` is called for every cable that changes."""
 
     def __init__(self, fabric: Fabric, network: Network, changed: Callable[[str, bool], None]) -> None:
         super().__init__(fabric, network.now)
@@ -46,7 +46,7 @@ class Rates(SlowPorts):
 
 
 class PathMap:
-    """The network's path faults with the face of a BPF map."""
+    """The network's path faults with the interface of a BPF map."""
 
     def __init__(self, entries: dict[bytes, bytes]) -> None:
         self._entries = entries
@@ -64,11 +64,11 @@ class PathMap:
         return iter(list(self._entries.items()))
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Nothing to do."""
 
 
 class SimulatedInjector(Injections):
-    """``host_of(number)``: who is there now, None for nobody."""
+    """``host_of(number)``: the present simulated host, None if there is none."""
 
     def __init__(self, fabric: Fabric, network: Network, faults: LinkFaults, host_of: Callable[[int], SimulatedHost | None]) -> None:
         packets = PacketFaults(network.fault_words, PathMap(network.path_faults))
@@ -77,9 +77,9 @@ class SimulatedInjector(Injections):
         self._booked: int | None = None  # when the network will call
 
     def inject(self, kind: str, on: str, keys: Any, run_seed: int) -> Injected:
-        made = super().inject(kind, on, keys, run_seed)
-        self.network.halted = True  # somebody may want to hear of it
-        return made
+        fault = super().inject(kind, on, keys, run_seed)
+        self.network.halted = True  # a caller of run() may have to react
+        return fault
 
     def _look_again(self) -> None:
         self._book(self._next_due())
@@ -93,17 +93,17 @@ class SimulatedInjector(Injections):
         if self._booked == self.network.time:
             self._booked = None
             due = self.advance()
-            self.network.halted = True  # whoever answers to cables that come and go does so now
+            self.network.halted = True  # code that reacts to cables that change runs now
             self._book(due)
 
     def pause(self, host: int, stop: bool) -> None:
-        found = self.host_of(host)
-        if found is not None:
-            found.pause(stop)
+        target = self.host_of(host)
+        if target is not None:
+            target.pause(stop)
 
     def kill(self, host: int) -> int:
-        found = self.host_of(host)
-        if found is None or found.over:
+        target = self.host_of(host)
+        if target is None or target.over:
             raise UserError(f"kill: there is no {'controller' if host < 0 else f'agent of h{host}'} running")
-        found.kill()
+        target.kill()
         return self.network.time

@@ -41,7 +41,7 @@ class SimulatedPorts:
         return self.network.delayed[self.host]
 
     def drops(self) -> int:
-        """Nothing is ever too slow here."""
+        """Always 0: nothing is too slow here."""
         return 0
 
     def send(self, engine: Engine, now: int) -> None:
@@ -77,7 +77,7 @@ class SimulatedHost:
         self.notes: list[dict[str, Any]] = []
         self.over = False  # it was closed or killed
         self.paused = False
-        self._held: list[tuple[int, bytearray]] = []  # what came meanwhile
+        self._waiting: list[tuple[int, bytearray]] = []  # what came meanwhile
         self._due = NEVER  # when it has to run again,
         self._event = NEVER  # and when it will be looked at
         network.stations[number] = self
@@ -85,14 +85,14 @@ class SimulatedHost:
 
     def _note(self, note: dict[str, Any]) -> None:
         self.notes.append(note)
-        self.network.halted = True  # whoever steers is told at once
+        self.network.halted = True  # the runner is told at once
 
     # --- what the network calls --------------------------------------------------------------------------------
 
     def take(self, plane: int, frame: bytearray) -> None:
         """A frame has arrived."""
         if self.paused:
-            self._held.append((plane, frame))
+            self._waiting.append((plane, frame))
             return
         self.nic.taker.receive(self.network.time, plane, frame, 0, len(frame))
         self.turn()
@@ -103,7 +103,7 @@ class SimulatedHost:
         self.turn()
 
     def turn(self) -> None:
-        """Do what is due now, and say when something is again."""
+        """Do what is due now, and book the next time."""
         if self.over or self.paused:
             return
         now = self.network.time
@@ -138,16 +138,16 @@ class SimulatedHost:
     # --- what the cluster calls --------------------------------------------------------------------------------
 
     def pause(self, stop: bool) -> None:
-        """Stop running, as a process that gets no CPU; frames wait. Or go on."""
+        """Stop running, like a process without CPU (frames wait), or go on."""
         self.paused = stop and not self.over
         if not self.paused and not self.over:
-            held, self._held = self._held, []
-            for plane, frame in held:
+            frames, self._waiting = self._waiting, []
+            for plane, frame in frames:
                 self.nic.taker.receive(self.network.time, plane, frame, 0, len(frame))
             self.turn()
 
     def kill(self) -> None:
-        """Gone at once: its last words are lost."""
+        """End at once: unwritten log lines are lost."""
         self.over = True
         self.file.close()
         self.network.stations.pop(self.number, None)
@@ -161,18 +161,18 @@ class SimulatedHost:
 
 
 class SimulatedAgent:
-    """Steers a simulated host as agents.process.control.AgentClient steers a process: requests and answers are those of the wire."""
+    """Steers a simulated host as agents.process.control.AgentClient steers a process: requests and answers are the same as on a socket."""
 
     def __init__(self, host: SimulatedHost) -> None:
         self.host = host
 
     @property
     def closed(self) -> bool:
-        """Whether the host is gone."""
+        """Whether the host has ended."""
         return self.host.over
 
     def fileno(self) -> int:
-        """Nothing to select on: the network says when there is news."""
+        """Nothing to select on: the network reports new messages."""
         return -1
 
     def call(self, op: str, **args: Any) -> Any:
@@ -188,17 +188,17 @@ class SimulatedAgent:
         return self._ask(op, args)
 
     def _ask(self, op: str, args: dict[str, Any]) -> Any:
-        told = json.loads(json.dumps(args))
-        answer = json.loads(json.dumps(self.host.agent.answer({"id": 1, "op": op, **told})))
+        plain_args = json.loads(json.dumps(args))
+        answer = json.loads(json.dumps(self.host.agent.answer({"id": 1, "op": op, **plain_args})))
         if "error" in answer:
             raise AgentError(answer["error"])
         self.host.turn()
         return answer["ok"]
 
     def notifications(self) -> list[dict[str, Any]]:
-        """What the host said unasked since the last call."""
-        made, self.host.notes = self.host.notes, []
-        return made
+        """The host's notifications since the last call."""
+        notes, self.host.notes = self.host.notes, []
+        return notes
 
     def close(self) -> None:
         """Hang up."""

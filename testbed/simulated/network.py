@@ -3,8 +3,8 @@
 A frame takes its path's links one after the other: each puts whole frames on the wire at its rate, out of the queue of its egress port
 (:mod:`testbed.simulated.port`), and a switch has a frame when all of it is there. The fabric's propagation delay passes once, at the end of
 the path, as in the emulated world: an idle path's round trip is the fabric's base RTT. drop_malformed stays 0: engines alone send here, and
-no fault touches an outer header. Everything happens in the order of its time,
-and what happens at one time in the order in which it was foreseen: same seed, same bytes.
+no fault touches an outer header. Events happen in the order of their times, and events of the same time in the order in which they were
+scheduled: same seed, same bytes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from topologies.clos import Fabric, Link
 from topologies.paths import static_tables
 
 BEGIN_NS: Final = 1_000_000_000
-"""Virtual time at the start [ours]: engines work from any."""
+"""Virtual time at the start [ours]: engines work from any time."""
 _WORDS: Final = len(layout.FAULT_WORDS)
 _FAULT: Final = {name: i for i, name in enumerate(layout.FAULT_WORDS)}
 _LOSS, _CORRUPT = _FAULT["loss"], _FAULT["corrupt"]
@@ -47,21 +47,22 @@ class Station(Protocol):
     """A host, as the network sees it."""
 
     def take(self, plane: int, frame: bytearray) -> None:
-        """A frame is there, after all its delay."""
+        """A frame arrives, after all its delay."""
 
     def port_state(self, plane: int, up: bool) -> None:
         """A NIC port lost or found its carrier."""
 
 
 class Network:
-    """A fabric with nobody on it. ``stations``: host number -> who takes its frames; those of a host without one end there."""
+    """A fabric without hosts at first. ``stations``: host number -> the receiver of its frames; frames to a host without a station are
+    discarded."""
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
         self.time = BEGIN_NS
         self.stations: dict[int, Station] = {}
         self.halted = False
-        """Set by whoever wants :meth:`run` to return after what happens now."""
+        """Set it to make :meth:`run` return after the current event."""
         self.hops = 0  # frames that took a link
         self.fault_words = [0] * (_WORDS * len(fabric.ports))
         """As the map port_fault: testbed.faults.packet_faults writes it, draws are counted here."""
@@ -85,13 +86,13 @@ class Network:
             self.ports[-1].far, self.ports[-2].far = self.ports[-2], self.ports[-1]
         by_name = {port.name: self.ports[port.number] for port in fabric.ports}
         tables = static_tables(fabric)
-        for port, made in zip(fabric.ports, self.ports, strict=True):
+        for port, sim_port in zip(fabric.ports, self.ports, strict=True):
             if port.node in numbers:
-                made.switch_number = numbers[port.node]
-                made.prefix = BLOCK + switch_usid(port.node).to_bytes(2, "big")
-                made.table = {usid: by_name[name] for usid, name in tables[port.node].items()}
+                sim_port.switch_number = numbers[port.node]
+                sim_port.prefix = BLOCK + switch_usid(port.node).to_bytes(2, "big")
+                sim_port.table = {usid: by_name[name] for usid, name in tables[port.node].items()}
             else:
-                made.host = fabric.host_number(port.node)
+                sim_port.host = fabric.host_number(port.node)
         self.nics = [[by_name[f"{host}-p{plane}"] for plane in range(fabric.planes)] for host in fabric.hosts]
 
     # --- time ------------------------------------------------------------------------------------------------
@@ -100,21 +101,21 @@ class Network:
         """Virtual time, ns: it stands still while anything is done."""
         return self.time
 
-    def at(self, when: int, what: Callable[[Any, Any], None], a: Any = None, b: Any = None) -> None:
-        """``what(a, b)`` at a time, or now if that is over."""
+    def at(self, when: int, action: Callable[[Any, Any], None], a: Any = None, b: Any = None) -> None:
+        """Schedule ``action(a, b)`` at a time, or now if that is past."""
         self._serial += 1
-        heapq.heappush(self._events, (when, self._serial, what, a, b))
+        heapq.heappush(self._events, (when, self._serial, action, a, b))
 
     def run(self, until: int) -> bool:
-        """Let happen what happens up to and including ``until``; False if somebody halted it before."""
+        """Process the events up to and including ``until``; False if it was halted before."""
         events = self._events
         pop = heapq.heappop
         self.halted = False
         while events and events[0][0] <= until:
-            when, _, what, a, b = pop(events)
+            when, _, action, a, b = pop(events)
             if when > self.time:
                 self.time = when
-            what(a, b)
+            action(a, b)
             if self.halted:
                 return False
         if until > self.time:
@@ -124,7 +125,7 @@ class Network:
     # --- frames ----------------------------------------------------------------------------------------------
 
     def send(self, host: int, plane: int, frame: bytearray) -> bool:
-        """A host's frame to its NIC port; False if the port did not take it. The frame is the network's from here on."""
+        """A host's frame to its NIC port; False if the port did not take it. From here on the frame belongs to the network."""
         port = self.nics[host][plane]
         if not port.offer(frame):
             return False
@@ -194,10 +195,10 @@ class Network:
             station.take(port.plane, frame)
 
     def _faulted(self, port: SimPort, number: int, frame: bytearray) -> bool:
-        """What injected faults do to a frame that has come over the cable: whether it is gone."""
+        """Apply injected faults to a frame that has come over the cable; returns whether it is lost."""
         words, at = self.fault_words, number * _WORDS
         flags = words[at]
-        if flags & layout.FAULT_LOSS and self._drawn(number, at + _LOSS):
+        if flags & layout.FAULT_LOSS and self._chance_hits(number, at + _LOSS):
             port.stats[FAULT_LOSS] += 1
             return True
         if flags & layout.FAULT_PATH and self._lost_on_path(port, number, frame):
@@ -205,12 +206,12 @@ class Network:
             return True
         if flags & layout.FAULT_CORRUPT:
             count, seed = words[at + _CORRUPT + 2], words[at + _CORRUPT + 1]
-            if self._drawn(number, at + _CORRUPT) and corrupt(frame, draw(seed, number, ~count & (1 << 64) - 1)):
+            if self._chance_hits(number, at + _CORRUPT) and corrupt(frame, draw(seed, number, ~count & (1 << 64) - 1)):
                 port.stats[CORRUPTED] += 1
         return False
 
-    def _drawn(self, number: int, at: int) -> bool:
-        """One draw of a chance whose words (chance, seed, draws so far) begin at ``at``."""
+    def _chance_hits(self, number: int, at: int) -> bool:
+        """One draw against a probability whose words (probability, seed, draws so far) begin at ``at``."""
         words = self.fault_words
         count = words[at + 2]
         words[at + 2] = count + 1
@@ -254,7 +255,7 @@ class Network:
             self.ports[number].set_rate(rate)
 
     def describe(self, fabric: Fabric, seed: int) -> None:
-        """Other thresholds, or another seed of marking's draws (32 bits)."""
+        """Set other thresholds, or another seed for random marking (32 bits)."""
         for port in self.ports:
             port.describe(fabric, seed)
 
@@ -274,10 +275,10 @@ class Network:
         for link in self.fabric.links:
             for near, peer in ((link.a, link.b), (link.b, link.a)):
                 port = self.ports[near.number]
-                seen = port.far.stats
+                far_stats = port.far.stats
                 left = [
-                    port.stats[sent] - seen[there] - gone
-                    for sent, there, gone in zip(range(4), range(ARRIVED_BYTES, ARRIVED_BYTES + 4), port.flushed, strict=True)
+                    port.stats[sent] - far_stats[arrived] - flushed
+                    for sent, arrived, flushed in zip(range(4), range(ARRIVED_BYTES, ARRIVED_BYTES + 4), port.flushed, strict=True)
                 ]
                 rows.append(port_row(link, near, peer, port.stats, port.flushed, (left[0] + left[1], left[2] + left[3])))
         return rows

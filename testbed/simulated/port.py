@@ -35,7 +35,7 @@ MARKED: Final = _AT["marked"]
 TRIMMED: Final = _AT["trimmed"]
 MET_BYTES: Final = _AT["met_bytes"]
 MET_PACKETS: Final = _AT["met_packets"]
-"""Places in :attr:`SimPort.stats`; of a pair by class the data class's, the high class's follows."""
+"""Places in :attr:`SimPort.stats`; for values by class it is the data class's; the high class's follows."""
 
 IS_HIGH: Final = tuple(klass in (dscp.CONTROL, dscp.TRIMMED, dscp.TRIMMED_LASTHOP) for klass in range(64))
 _MASK: Final = (1 << 64) - 1
@@ -83,7 +83,7 @@ class SimPort:
         self.wire: bytearray | None = None  # the frame on the wire
         self.wire_high = 0
         self.high_until = LONG_AGO  # when the high class's bucket is full again
-        self.retry_at = LONG_AGO  # when the high class asked to be looked at again
+        self.retry_at = LONG_AGO  # when the high class is to be tried again
         self.set_rate(rate)
         self.describe(fabric, 0)
 
@@ -104,7 +104,7 @@ class SimPort:
         self.seed = seed & 0xFFFFFFFF
 
     def offer(self, frame: bytearray) -> bool:
-        """Take a frame in, marked or trimmed as its class and what waits ask; False if it was dropped."""
+        """Accept a frame, marked or trimmed according to its class and the backlog; False if it was dropped."""
         stats = self.stats
         if self.closed:
             stats[LINK_DOWN] += 1
@@ -187,15 +187,15 @@ class SimPort:
         return self.high_until - self.high_burst
 
     def flush(self) -> None:
-        """The cable went down: all that waits or is on the wire is lost, and counted so."""
+        """The cable went down: all frames that wait or are on the wire are lost and counted as such."""
         self.data.clear()
         self.high.clear()
         self.waiting = self.waiting_high = 0
         self.wire = None
-        mine, there = self.stats, self.far.stats
+        own, far = self.stats, self.far.stats
         for klass in (0, 1):
-            self.flushed[klass] = mine[ADMITTED_BYTES + klass] - there[ARRIVED_BYTES + klass]
-            self.flushed[2 + klass] = mine[ADMITTED_PACKETS + klass] - there[ARRIVED_PACKETS + klass]
+            self.flushed[klass] = own[ADMITTED_BYTES + klass] - far[ARRIVED_BYTES + klass]
+            self.flushed[2 + klass] = own[ADMITTED_PACKETS + klass] - far[ARRIVED_PACKETS + klass]
 
 
 def trim(frame: bytearray, to: int) -> None:

@@ -105,10 +105,10 @@ def on_next_cable(frame: bytes) -> bytes:
 
 
 def _connect(world: World, a: int, b: int) -> tuple[int, int]:
-    one, two = world.engines[a].create_qp(b), world.engines[b].create_qp(a)
-    world.engines[a].connect_qp(world.now, one["qpn"], two)
-    world.engines[b].connect_qp(world.now, two["qpn"], one)
-    return one["qpn"], two["qpn"]
+    near, far = world.engines[a].create_qp(b), world.engines[b].create_qp(a)
+    world.engines[a].connect_qp(world.now, near["qpn"], far)
+    world.engines[b].connect_qp(world.now, far["qpn"], near)
+    return near["qpn"], far["qpn"]
 
 
 def _is_write(frame: bytes) -> bool:
@@ -116,17 +116,17 @@ def _is_write(frame: bytes) -> bool:
 
 
 def _with_class(frame: bytes, klass: int, ecn: int) -> bytes:
-    word, *rest = headers.S_OUTER.unpack_from(frame, headers.OUTER)
+    word, *fields = headers.S_OUTER.unpack_from(frame, headers.OUTER)
     word = word & ~(0xFF << 20) | klass << 22 | ecn << 20
-    return frame[: headers.OUTER] + headers.S_OUTER.pack(word, *rest) + frame[headers.INNER :]
+    return frame[: headers.OUTER] + headers.S_OUTER.pack(word, *fields) + frame[headers.INNER :]
 
 
 def trimmed(frame: bytes, klass: int) -> bytes:
-    """What a switch makes of a WRITE too many: headers kept, payload and iCRC cut, only outer length and DSCP changed."""
+    """What a switch makes of a WRITE that it trims: headers kept, payload and iCRC cut, only outer length and DSCP changed."""
     keep = min(len(frame), wire.TRIM_BYTES)
-    cut = bytearray(_with_class(frame, klass, dscp.ECT0)[:keep])
-    struct.pack_into("!H", cut, headers.OUTER + 4, keep - headers.INNER)
-    return bytes(cut)
+    shortened = bytearray(_with_class(frame, klass, dscp.ECT0)[:keep])
+    struct.pack_into("!H", shortened, headers.OUTER + 4, keep - headers.INNER)
+    return bytes(shortened)
 
 
 def _mrc(world: World) -> None:
@@ -136,15 +136,15 @@ def _mrc(world: World) -> None:
     qpn, far = _connect(world, SENDER, RECEIVER)
     for k in range(8):
         world.engines[RECEIVER].post_recv(far, k)
-    seen: dict[int, int] = {}
+    orders: dict[int, int] = {}
 
     def fate(frame: bytes) -> bytes | None:
         """The fifth PSN's first transmission is lost, the tenth's marked, the seventh's trimmed on its way, the twelfth's last hop."""
         if not _is_write(frame):
             return frame
         psn = int.from_bytes(frame[headers.BTH_AT + 9 : headers.BTH_AT + 12], "big")
-        first = psn not in seen
-        order = seen.setdefault(psn, len(seen))
+        first = psn not in orders
+        order = orders.setdefault(psn, len(orders))
         if first and order == 4:
             return None
         if first and order in (6, 11):
@@ -201,20 +201,20 @@ def _mrc(world: World) -> None:
 def _crafted(world: World) -> None:
     """What goes wrong on the way."""
     framer = Framer(Config.from_fabric(FABRIC, {}))
-    there = Route(FABRIC, SENDER, RECEIVER)
+    route = Route(FABRIC, SENDER, RECEIVER)
     payload = bytes(range(256))
     op = wire.WRITE_ONLY_IMM
     p = WritePacket()
     p.op, p.asks, p.ev, p.imm = op, True, ev(0, 6), 77
     p.psn, p.rqmsn, p.msn, p.va, p.rkey, p.dmalen = 0, 3, 9, 0x10_0000_0000, 0xABCD, 256
-    framer.write(world.now, there, 16, p, memoryview(payload))
-    whole = bytes(framer.frame[: framer.length]) + payload + framer.trailer
+    framer.write(world.now, route, 16, p, memoryview(payload))
+    frame = bytes(framer.frame[: framer.length]) + payload + framer.trailer
     world.now += HOP
-    damaged = bytearray(whole)
+    damaged = bytearray(frame)
     damaged[wire.WRITE_HEADERS + 40] ^= 0x10
     world.record(bytes(damaged), "damaged")
     world.now += HOP
-    world.records.append(Record(world.now, whole[:SNAPPED], len(whole), "snapped"))
+    world.records.append(Record(world.now, frame[:SNAPPED], len(frame), "snapped"))
 
 
 def records() -> list[Record]:
@@ -230,15 +230,15 @@ def records() -> list[Record]:
     roce.fate = lambda frame: _with_class(frame, frame[14] << 2 & 0x3C | frame[15] >> 6, dscp.CE) if len(frame) > 200 else frame
     roce.engines[SENDER].post_write(qpn, 1, memoryview(bytes(600)), target.va, target.rkey, 9)
     roce.run(20_000_000)
-    made = world.records + [r._replace(note="roce") for r in roce.records]
-    return sorted(made, key=lambda r: r.at)
+    packets = world.records + [r._replace(note="roce") for r in roce.records]
+    return sorted(packets, key=lambda r: r.at)
 
 
-def write_pcap(path: Path, made: list[Record]) -> None:
+def write_pcap(path: Path, packets: list[Record]) -> None:
     """Classic pcap, Ethernet, microseconds."""
     with path.open("wb") as out:
         out.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1))
-        for r in made:
+        for r in packets:
             out.write(struct.pack("<IIII", r.at // 1_000_000_000, r.at // 1000 % 1_000_000, len(r.frame), r.length) + r.frame)
 
 

@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from agents.collectives.base import Collective
-from agents.collectives.flows import Flow, Flows, parse, wanted
+from agents.collectives.flows import Flow, Flows, bundles_for, parse
 from agents.collectives.group import Group, Wanted
 from agents.collectives.registry import find
 from agents.mrc.endpoint import Endpoint
@@ -201,11 +201,11 @@ class Ranks:
             if made:
                 job.completed(made)
             job.idle()
-            for note in job.told:
+            for note in job.notes:
                 self.notes.append(note)
                 if note["event"] == "step":
                     self.records.append(note)
-            job.told.clear()
+            job.notes.clear()
             self.log += job.logged
             job.logged.clear()
             if job.failure:
@@ -234,7 +234,7 @@ def flows(
 ) -> Ranks:
     """All ranks started."""
     listed: list[Flow] = parse(tables, n)
-    ranks = Ranks(world, n, lambda r: wanted(listed, r), qps)
+    ranks = Ranks(world, n, lambda r: bundles_for(listed, r), qps)
     for r in range(n):
         ranks.start(r, Flows(ranks.groups[r], listed, size, outstanding, seed, at))
     return ranks

@@ -304,7 +304,7 @@ def test_a_step_that_is_complete_as_it_begins_ends_at_once() -> None:
         return [Completion(qpn, 0, RECEIVE, OK, step << 20 | j, 0) for j in range(2)]
 
     made.completed(from_peer(1) + from_peer(0))
-    assert made.step == 1 and made.ended and len(made.told) == 2
+    assert made.step == 1 and made.ended and len(made.notes) == 2
     made.completed([Completion(qpn, k, WRITE, OK, -1, 4) for k in (0, 1, 0)])
     made.idle()
     assert not made.finished

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agents.collectives.flows import Content, Flow, Flows, Receiver, parse, places, wanted
+from agents.collectives.flows import Content, Flow, Flows, Receiver, bundles_for, parse, places
 from agents.collectives.group import ARENA, CollectiveError, Group
 from agents.process.flow_log import FlowLog
 from agents.transport import NEVER, OK, RECEIVE, RETRY_EXCEEDED, WRITE, Completion
@@ -164,7 +164,7 @@ def test_due_says_what_no_completion_brings() -> None:
     assert job.deadline() == 22_000 and job.senders[0].posted == 4
     world.now = 22_000
     job.idle()
-    assert job.deadline() == NEVER and job.senders[0].end_said and job.senders[0].posted == 4
+    assert job.deadline() == NEVER and job.senders[0].end_sent and job.senders[0].posted == 4
 
 
 # --- engines ---------------------------------------------------------------------------------------------------------
@@ -305,14 +305,14 @@ def test_both_ends_agree_where_things_are() -> None:
             sizes = {i: slots * (100 if listed[i].dst == rank else 4) for i in mine}
             spans = sorted((at, at + sizes[i]) for i, at in mine.items())
             assert all(end <= begin for (_, end), (begin, _) in pairwise(spans))
-    assert [w.peer for w in wanted(listed, 1)] == [0, 0, 0, 2]
-    assert wanted(listed, 3) == []
+    assert [w.peer for w in bundles_for(listed, 1)] == [0, 0, 0, 2]
+    assert bundles_for(listed, 3) == []
 
 
 def test_a_flow_may_be_kept_to_few_paths() -> None:
     world = LooseWorld(2, 0)
     listed = parse([{"name": "a", "src": 0, "dst": 1, "messages": 1, "evs": 1}], 2)
-    group = Group(world.verbs[0], [0, 1], 0, wanted(listed, 0), 1, world.clock)
+    group = Group(world.verbs[0], [0, 1], 0, bundles_for(listed, 0), 1, world.clock)
     assert group.local["1"][0]["evs"] == 1
 
 
@@ -355,7 +355,7 @@ def test_none_and_others_than_were_set_up() -> None:
         parse([], 2)
     world = LooseWorld(3, 0)
     listed = parse([{"name": "a", "src": 0, "dst": 1, "messages": 1}], 3)
-    group = Group(world.verbs[0], [0, 1, 2], 0, wanted(listed, 0), 1, world.clock)
+    group = Group(world.verbs[0], [0, 1, 2], 0, bundles_for(listed, 0), 1, world.clock)
     with pytest.raises(CollectiveError, match="set up again"):
         Flows(group, [Flow("b", 0, 2, messages=1)], 64, 4, 1, None)
 

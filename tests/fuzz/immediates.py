@@ -10,7 +10,7 @@ from typing import Any
 
 from agents.collectives import base, flows, group
 from agents.collectives.base import Collective
-from agents.collectives.flows import Flow, Flows, wanted
+from agents.collectives.flows import Flow, Flows, bundles_for
 from agents.collectives.group import Group
 from agents.collectives.registry import collectives
 from agents.transport import OK, RECEIVE, WRITE, Completion, Region
@@ -72,7 +72,7 @@ class Immediates:
         """One per job, kept."""
         if job not in self.groups:
             verbs = Verbs()
-            needed = wanted(FLOWS, 0) if job == len(self.names) else collectives()[self.names[job]].wanted(HOSTS, 0)
+            needed = bundles_for(FLOWS, 0) if job == len(self.names) else collectives()[self.names[job]].wanted(HOSTS, 0)
             made = Group(verbs, list(range(HOSTS)), 0, needed, 1, lambda: self.now)
             theirs = {str(p): [{"qpn": 1, "arena": [1 << 41, 1, SMALL_ARENA]}] * 4 for p in range(1, HOSTS)}
             made.connect(theirs)

@@ -77,5 +77,5 @@ class MrcPair(Pair):
             assert max(owed) <= OWED, f"state grows: {owed}"
             assert len(r.doubts.open) <= r.sent.size and len(r.sent.by_time) <= 4 * r.sent.size, "state grows"
         for peer in engine.neighbours.peers.values():
-            assert peer.owed <= OWED and len(peer.probes) <= OWED
+            assert peer.queued <= OWED and len(peer.probes) <= OWED
         assert len(engine.qps) == 1 and len(engine.routes) == 1 and len(engine.neighbours.peers) == 1

@@ -45,7 +45,7 @@ MUTATIONS = (
     ),
     _bug(
         "first SACK bit not read", "mrc/sender/requester.py", "requester",
-        ("new = bitmap & ~sent.known(base)\n", "new = bitmap & ~sent.known(base) & ~1\n"),
+        ("new = bitmap & ~sent.arrived_bitmap(base)\n", "new = bitmap & ~sent.arrived_bitmap(base) & ~1\n"),
     ),
     _bug("bitmap base read one too high", "mrc/sender/requester.py", "requester", ("base = edge - 1 + offset", "base = edge + offset")),
     _bug("bitmap base sent one too low", "mrc/departures.py", "sack_frames", (">> 7, base - cack,", ">> 7, base - cack - 1,")),

@@ -1,1 +1,1 @@
-"""A queue pair's paths: which are good, whose turn it is, and what makes one suspect."""
+"""A queue pair's paths: which are good, which is next, and what makes one suspect."""

@@ -1,7 +1,7 @@
 """One path of a queue pair: an EV with its state, timing and counters, and the probing that brings it back after a loss. Sans-IO.
 
-Owned by its :class:`PathSet`, which alone gives verdicts and decides which paths carry data. The sender reports what becomes of packets
-through the methods under *packets*; nobody outside this package writes an attribute.
+Owned by its :class:`PathSet`, which alone gives verdicts and decides which paths carry data. The sender reports the fate of packets through
+the methods under *packets*; no code outside this package writes an attribute.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ MAX_PROOF: Final = 32
 
 
 def jittered(gap: int, rng: Random) -> int:
-    """A gap between probes, ns, by up to a quarter longer or shorter [ours]: senders that lost a path together do not probe in step."""
+    """A gap between probes, ns, changed by up to a quarter at random [ours], so that senders that lost a path together do not probe in
+    step."""
     return int(gap * (0.75 + 0.5 * rng.random()))
 
 
@@ -92,18 +93,18 @@ class Path:
         self.oldest_ns = NEVER
 
     def overtaken(self) -> list[SentPacket]:
-        """Take from the queue what is in flight and left before something that has arrived: a path is one FIFO."""
-        late: list[SentPacket] = []
+        """Take from the queue the packets in flight that left before one that has arrived: a path is one FIFO."""
+        packets: list[SentPacket] = []
         q = self.outstanding
         while q:
             if q[0].in_flight:
                 if q[0].seq >= self.seq_high:
                     break
-                late.append(q[0])
+                packets.append(q[0])
             q.popleft()
-        return late
+        return packets
 
-    def heard(self, seq: int) -> bool:
+    def arrived(self, seq: int) -> bool:
         """Transmission ``seq``, a packet or a probe, is known to have arrived; True if none sent later was known before."""
         if seq <= self.seq_high:
             return False
@@ -119,10 +120,10 @@ class Path:
         self.doubts += 1
 
     def settle(self) -> None:
-        """One such loss is explained, or is a verdict now."""
+        """One such loss has been explained or has become a verdict."""
         self.doubts -= 1
 
-    def held(self, now: int, limit: int) -> bool:
+    def on_hold(self, now: int, limit: int) -> bool:
         """Whether the path gets no new data for the moment; reversible, no verdict [ours]. A loss on it waits for its verdict, or its
         oldest packet is overdue: later than ``limit``, its plane's recent RTT, plus one of the path's own gaps between packets.
         """
@@ -131,7 +132,7 @@ class Path:
     # --- verdicts and proof: PathSet's to call ---------------------------------------------------------------
 
     def meet(self, event: int) -> None:
-        """Move as the table of EV states says."""
+        """Change state according to the table of EV states."""
         self.state = next_state(self.state, event)
 
     def condemned(self, now: int) -> None:
@@ -141,7 +142,7 @@ class Path:
         self.clean = 0
 
     def flapped(self, now: int, forgive: int) -> None:
-        """One flap more: twice as many clean answers are needed. After ``forgive`` ns of good conduct the count begins anew."""
+        """Count a flap: twice as many clean answers are needed. After ``forgive`` ns without a flap the count begins anew."""
         self.undone = False
         if self.flaps and now - self.proven_ns > forgive:
             self.flaps = 0
@@ -149,7 +150,7 @@ class Path:
         self.need = min(self.first_need << (self.flaps - 1), MAX_PROOF)
 
     def unflapped(self) -> None:
-        """The latest flap was none."""
+        """Take back the latest flap."""
         self.flaps = max(0, self.flaps - 1)
 
     def probing(self, gap: int) -> None:
@@ -166,7 +167,7 @@ class Path:
         self.probe_pending = True
 
     def readmitted(self) -> None:
-        """It carries data again, or may: no verdict stands, no probe is due."""
+        """It carries data again, or may do so: no verdict stands, no probe is due."""
         self.probe_at = NEVER
         self.probe_pending = False
         self.standing = 0

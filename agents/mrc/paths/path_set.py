@@ -1,4 +1,4 @@
-"""The paths of one QP: which are in use, which rest, and whose turn it is.
+"""The paths of one QP: which are in use, which are backups, and which is next.
 
 Used by the requester only. Planes rotate strictly, so that they stay equally loaded (paper); inside a plane a shuffled lap over
 the active paths, in which one pair of neighbours changes places each time round [ours]: no two senders stay in step for long, and a path's
@@ -30,13 +30,13 @@ class PathSet:
         self.all = [Path(i, evs[i], planes[i], config.probe_successes) for i in range(len(evs))]
         self.by_ev: dict[int, Path] = {path.ev: path for path in self.all}
         self.forgive = config.forgive_rtts * config.base_rtt
-        self.most_flaps = 1  # after which no more answers are asked for
+        self.most_flaps = 1  # beyond this number no more answers are demanded
         while config.probe_successes << (self.most_flaps - 1) < MAX_PROOF:
             self.most_flaps += 1
         self.next_probe = NEVER
         # What the sender reports.
         self.share = 2  # packets that may be in flight on one path
-        self.rtt_limit = [NEVER] * self.planes  # a packet older than that is overdue; no RTT known yet: none is
+        self.rtt_limit = [NEVER] * self.planes  # a packet older than this is overdue; NEVER until an RTT is known
         self.srtt = config.base_rtt  # for the log
         self.window = 0  # likewise, bytes
         # Rotation, plane by plane.
@@ -52,8 +52,8 @@ class PathSet:
         for p in range(self.planes):
             lap = [path for path in self.all if path.plane == p]
             rng.shuffle(lap)
-            here = per_plane if not self.few or (p - first) % self.planes < config.active_evs else 0
-            self.active[p], self.backup[p] = lap[:here], lap[here:]
+            count = per_plane if not self.few or (p - first) % self.planes < config.active_evs else 0
+            self.active[p], self.backup[p] = lap[:count], lap[count:]
             for path in self.active[p]:
                 path.in_use = True
             self.usable[p] = len(self.active[p])
@@ -67,7 +67,7 @@ class PathSet:
         self.share = -(-window // (packet * max(1, self.in_rotation))) + 1
 
     def note_window(self, window: int) -> None:
-        """The window when a packet was last lost, bytes: for the log."""
+        """Note the window at the last loss of a packet, bytes, for the log."""
         self.window = window
 
     def measured(self, srtt: int, limits: list[int]) -> None:
@@ -89,11 +89,11 @@ class PathSet:
         """Fewest paths that verdicts of loss may leave in use: ``ev_min_active``, or a quarter of those wanted on open planes."""
         if self.config.ev_min_active:
             return self.config.ev_min_active
-        wanted = 0
+        count = 0
         for p in range(self.planes):
             if self.open[p]:
-                wanted += self.wanted[p]
-        return max(1, wanted // 4)
+                count += self.wanted[p]
+        return max(1, count // 4)
 
     def pick(self, now: int, plane: int, avoid: Path | None) -> Path | None:
         """The plane's next path that may carry data, or None. ``avoid`` is passed over if there is another.
@@ -127,7 +127,7 @@ class PathSet:
                     path.meet(ROTATED)
                     restored = path
                 continue
-            if path is restored or path.held(now, limit):
+            if path is restored or path.on_hold(now, limit):
                 continue
             if path is avoid:
                 second = path
@@ -141,12 +141,12 @@ class PathSet:
             return None
         if second is not None:
             return second
-        if restored is not None and not restored.held(now, limit):
+        if restored is not None and not restored.on_hold(now, limit):
             return restored
         return None
 
     def _next_blindly(self, lap: list[Path]) -> Path | None:
-        """The next of the lap, in an order that is drawn anew for each, as switches spray that know nothing of what lies ahead."""
+        """The next path of the lap, whose order is drawn anew each time: as switches spray that do not know the network beyond them."""
         return lap[int(self.rng.random() * len(lap))] if lap else None
 
     # --- verdicts --------------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ class PathSet:
             return
         path.condemned(now)
         if next_state(path.state, LOST) == path.state:
-            if path.undone:  # so the path is bad after all
+            if path.undone:  # so the path is bad
                 path.flapped(now, self.forgive)
             return
         if path.in_use and self.in_rotation <= self.floor() and not self.backup[path.plane]:
@@ -201,21 +201,21 @@ class PathSet:
             self.next_probe = now
 
     def suspected(self, now: int, path: Path, srtt: int, need: int) -> None:
-        """Its whole plane seems dead: out of use with the others, and back after ``need`` clean answers."""
+        """Its whole plane seems dead: the path leaves use with the others, and returns after ``need`` clean answers."""
         if path.state in (GOOD, SKIP):
             self._give_up(now, path, LOST, "suspect plane")
             path.need = need
             self._start_probing(now, path, srtt)
 
     def hinted(self, now: int, path: Path, srtt: int) -> None:
-        """Somebody who watches the fabric says that a link of it is down: as good as a loss."""
+        """A hint says that a link of the path is down: this counts as a loss."""
         if path.state in (GOOD, SKIP) and not self.config.oblivious:
             self._give_up(now, path, LOST, "hint")
             path.flapped(now, self.forgive)
             self._start_probing(now, path, srtt)
 
     def _give_up(self, now: int, path: Path, event: int, cause: str) -> None:
-        """Out of use, whether active or backup, by an event that says so."""
+        """Take a path out of use, whether active or backup, by an event."""
         path.spared = False
         self._meet(now, path, event, cause)
         if path.in_use:
@@ -225,7 +225,7 @@ class PathSet:
             self.backup[path.plane].remove(path)
 
     def void_verdicts(self, now: int, plane: int, since: int, cause: str) -> None:
-        """What was lost on a plane at or after ``since`` is explained otherwise: paths given up then are back, as if nothing had been."""
+        """Losses on a plane at or after ``since`` have another explanation: paths given up since then return as if nothing had happened."""
         for path in self.all:
             if path.plane == plane and path.state == ASSUMED_BAD and path.given_up_ns >= since:
                 path.unflapped()
@@ -233,14 +233,14 @@ class PathSet:
                 self._readmit(now, path, cause)
 
     def probe_soon(self, now: int, path: Path) -> None:
-        """There is reason to think that it works again."""
+        """There is reason to believe that the path works again."""
         if path.probe_at != NEVER:
             path.probe_gap = self.config.base_rtt
             path.probe_at = now
             self.next_probe = now
 
     def deny(self, now: int, path: Path) -> None:
-        """An operator's word: not this path."""
+        """An operator forbids the path."""
         if path.state != DENIED:
             self._give_up(now, path, DENY, "denied")
             path.probe_at = NEVER
@@ -252,7 +252,7 @@ class PathSet:
             self._start_probing(now, path, srtt)
 
     def _meet(self, now: int, path: Path, event: int, cause: str) -> None:
-        """Move a path as the table says, and log it."""
+        """Change a path's state according to the table, and log it."""
         old = path.state
         path.meet(event)
         self.log.append(
@@ -302,7 +302,7 @@ class PathSet:
             self.backup[path.plane].append(path)
 
     def set_open(self, now: int, plane: int, opened: bool) -> None:
-        """A plane may carry data from now on, or must not. Where only some planes do, another takes over."""
+        """Allow or forbid a plane to carry data. If only some planes are in use, another one takes over."""
         self.open[plane] = opened
         self._recount(plane)
         if self.few and not opened and self.wanted[plane]:
@@ -344,7 +344,7 @@ class PathSet:
         return due
 
     def probe_sent(self, now: int, path: Path) -> None:
-        """A probe left."""
+        """A probe was sent."""
         path.probed(self.config.probe_cap)
         # An answer takes an RTT, under load more than that: the next probe must not break the row by coming too soon.
         self._schedule(now, path, max(path.probe_gap, 2 * self.srtt))
@@ -380,7 +380,7 @@ class PathSet:
             self._schedule(now, path, gap)
 
     def _swap_spared(self, now: int, srtt: int) -> None:
-        """Another path is proven: one that only the floor kept in use goes out in its stead."""
+        """Another path is proved: it replaces one that only the floor kept in use."""
         for path in self.all:
             if path.spared:
                 # As if lost now; the floor decides anew.

@@ -30,7 +30,7 @@ class PlaneHealth:
         self.paths = paths
         self.rng = rng
         self.log = log
-        self.peer_up = [True] * n  # by the peer's word
+        self.peer_up = [True] * n  # as the peer reports
         self.state = [USED] * n
         self.since_ns = [LONG_AGO] * n  # of the state
         self.flaps = [0] * n
@@ -38,15 +38,15 @@ class PlaneHealth:
         self.gap = [0] * n
         self.next_at = NEVER
 
-    def set_ports(self, now: int, plane: int, ours: bool, peers: bool, srtt: int) -> bool:
-        """What is known of the ports at both ends; True if the plane closed just now."""
+    def set_ports(self, now: int, plane: int, own: bool, peers: bool, srtt: int) -> bool:
+        """Set the state of the ports at both ends; returns True if this closed the plane."""
         self.peer_up[plane] = peers
         old = self.state[plane]
-        if not (ours and peers):
+        if not (own and peers):
             if old != DOWN:
                 if old == USED:
                     self._flap(now, plane)
-                self._to(now, plane, next_state(old, CLOSED), "port down" if not ours else "peer's port down")
+                self._to(now, plane, next_state(old, CLOSED), "port down" if not own else "peer's port down")
                 self.probe_at[plane] = NEVER
                 self._hurry(now)
                 return old == USED
@@ -60,7 +60,7 @@ class PlaneHealth:
         return False
 
     def _hurry(self, now: int) -> None:
-        """No plane carries data: hold-downs are a luxury."""
+        """No plane carries data: shorten all hold-downs."""
         if USED in self.state:
             return
         for p in range(len(self.state)):

@@ -40,12 +40,12 @@ class Suspicion:
         self.void_before = [LONG_AGO] * paths.planes  # losses of packets sent before this are explained otherwise
 
     def arrived(self, plane: int, sent: int) -> None:
-        """Something sent then by this plane is known to have arrived."""
+        """A packet that was sent at ``sent`` by this plane is known to have arrived."""
         if sent > self.acked_ns[plane]:
             self.acked_ns[plane] = sent
 
     def excused(self, plane: int, sent: int) -> bool:
-        """Whether the loss of a packet sent then is neither its path's fault nor a sign of congestion."""
+        """Whether the loss of a packet sent at ``sent`` is neither its path's fault nor a sign of congestion."""
         return sent < self.void_before[plane]
 
     def lost(self, now: int, path: Path, sent: int, size: int, srtt: int) -> int:

@@ -1,9 +1,10 @@
-"""What a receiving host asks of its senders' windows: CC_STATE's rcv_cwnd_pen and restore_cwnd. Sans-IO; shared by its responders.
+"""What a receiving host asks its senders to do with their windows: CC_STATE's rcv_cwnd_pen and restore_cwnd. Sans-IO; shared by its
+responders.
 
-MRC carries the two fields; when a receiver sets them is [ours]. With ECN off on the last hop nothing else tells senders, before packets
-are cut, that together they are too many. So while the last hop trims, every QP that brings at least its fair share is asked for less: a
-decrease in proportion to its rate, which with everybody's equal increase makes the shares converge. Who has less than that is spared.
-That a penalty asks for a decrease in proportion to what arrives is one of three readings of the field (docs/congestion.md).
+MRC carries the two fields; when a receiver sets them is [ours]. With ECN off on the last hop nothing else tells senders, before packets are
+trimmed, that there are too many of them. So while the last hop trims, every QP that brings at least its fair share is asked for less: a
+decrease in proportion to its rate, which with everybody's equal increase makes the shares converge. Who has less than that is spared. That
+a penalty asks for a decrease in proportion to what arrives is one of three readings of the field (docs/congestion.md).
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from agents.mrc.config import Config
 from agents.transport import LONG_AGO
 
 RESTORE: Final = 0x80
-"""restore_cwnd, beside the seven bits of the penalty."""
+"""The bit restore_cwnd, beside the seven bits of the penalty."""
 PERIOD: Final = 4
-"""Shares are taken anew every so many base RTTs."""
+"""Shares are computed anew every so many base RTTs."""
 QUIET: Final = 2
 """A QP that brought nothing for so many base RTTs does not count as sending."""
 
@@ -25,7 +26,7 @@ class Inflow:
     """What one QP brings to this host."""
 
     def __init__(self) -> None:
-        self.bytes = 0  # received ever, in rcvd_bytes' measure
+        self.bytes = 0  # all bytes received, in the units of rcvd_bytes
         self.before = 0  # of them, at the last look
         self.share = 0  # between the last two looks
         self.newest_ns = LONG_AGO  # last arrival
@@ -41,9 +42,9 @@ class Advice:
         self.look_at = LONG_AGO  # when shares are taken anew
 
     def new_inflow(self) -> Inflow:
-        made = Inflow()
-        self.inflows.append(made)
-        return made
+        inflow = Inflow()
+        self.inflows.append(inflow)
+        return inflow
 
     def trimmed_on_last_hop(self, now: int, flow: Inflow) -> None:
         """A packet of ``flow`` was cut in front of this host: a penalty for a base RTT, unless it has less than its share."""
@@ -66,7 +67,7 @@ class Advice:
     def for_sack(self, now: int, flow: Inflow) -> int:
         """The eight bits of a SACK: a penalty of 0-127 while one holds; RESTORE once nobody else sends to this host any more."""
         if flow.penalty_until == LONG_AGO:
-            return 0  # it never had one: nothing to restore
+            return 0  # it never had a penalty: nothing to restore
         if now < flow.penalty_until:
             return self.config.receiver_penalty
         limit = now - QUIET * self.config.base_rtt

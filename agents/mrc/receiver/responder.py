@@ -1,8 +1,8 @@
-"""The receiving half of a QP: places data in any order, says what arrived, completes messages in order.
+"""The receiving half of a QP: places data in any order, reports what arrived, completes messages in order.
 
 Sans-IO; called by the endpoint with parsed headers. PSNs are absolute here (any width); the wire carries 24 bits of them.
 
-The bitmap tells the truth: a set bit means received, a clear bit "not received when this was sent". While more than 64 PSNs are
+The bitmap is exact: a set bit means received, a clear bit "not received when this was sent". While more than 64 PSNs are
 open, SACKs alternate two kinds of window [ours]: *news*, from the lowest received PSN not yet in any SACK, and *holes*, from
 the first missing PSN at or after a cursor.
 """
@@ -28,7 +28,7 @@ NEW: Final = 0
 DUPLICATE: Final = 1
 BEYOND: Final = 2
 REFUSED: Final = 3
-"""What :meth:`Responder.data` made of a packet."""
+"""The result of :meth:`Responder.data` for a packet."""
 
 SMALLEST: Final = 256
 """A packet counts at least one unit of rcvd_bytes, which orders SACKs [ours]."""
@@ -116,7 +116,7 @@ class Responder:
     def data(self, now: int, p: WritePacket, buffer: object, start: int, length: int) -> int:
         """A data packet with good iCRC and payload ``buffer[start:start+length]``."""
         if self.nak:
-            return REFUSED  # the QP is as good as in ERROR: memory is not touched again
+            return REFUSED  # the QP is about to be in ERROR: memory is not touched again
         psn = p.psn
         i = psn - self.expected
         if i >= self.size:
@@ -177,7 +177,7 @@ class Responder:
         t.m = wire.M_SKIP_ONCE if p.marked else wire.M_NONE
 
     def _advance(self) -> None:
-        """Move the cumulative edge over what is here; complete the messages that end below it, in PSN order."""
+        """Move the cumulative edge past all received packets; complete the messages that end below it, in PSN order."""
         run = ((~self.received) & (self.received + 1)).bit_length() - 1
         for psn in range(self.expected, self.expected + run):
             slot = psn % self.size
@@ -227,14 +227,14 @@ class Responder:
         return self.advice.for_sack(now, self.inflow)
 
     def probed(self, now: int) -> None:
-        """A Reliability Probe: everything is told again, completions included."""
+        """A Reliability Probe arrived: report everything again, completions included."""
         if self.last_done >= 0 and self.msn:
             self.ack_due = True
 
     # --- out -------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Nothing came for a while: tell what is here."""
+        """Nothing arrived for a while: report what is here."""
         self.flush_at = NEVER
         if not self.sack_due:
             self.sack_due = True
@@ -245,7 +245,7 @@ class Responder:
         t = self.trigger
         return Echo(t.psn - (self.expected - 1), False, t.ev, t.ts + (now - t.at >> shift), t.m, t.rtx)
 
-    def told(self) -> None:
+    def sack_built(self) -> None:
         """A SACK was built: reset what asks for one."""
         self.sack_due = len(self.bases) > 0
         self.since_sack = 0
@@ -275,14 +275,14 @@ class Responder:
         return min(max(base, e), top)
 
     def bitmap(self, base: int) -> int:
-        """The 64 bits from ``base`` on, and remember that they were told."""
+        """The 64 bits from ``base`` on; they are marked as reported."""
         shift = base - self.expected
         bits = self.received >> shift & _FULL
         self.reported |= bits << shift
         return bits
 
     def complete_bases(self) -> list[int]:
-        """Bitmap bases that together tell everything: ceil((H - E + 1) / 64) of them, at least one."""
+        """Bitmap bases that together cover everything: ceil((H - E + 1) / 64) of them, at least one."""
         return list(range(self.expected, max(self.high, self.expected) + 1, WINDOW))
 
     def out_of_order(self) -> int:
@@ -298,7 +298,7 @@ class Responder:
         return done
 
     def fail(self) -> None:
-        """The queue pair has failed: what was offered to immediates flushes, and nothing is owed any more."""
+        """The queue pair has failed: receive requests are flushed, and nothing is left to send."""
         for wr in self.recv_queue[self.recv_head :]:
             self.completions.append(Completion(self.qpn, wr, RECEIVE, FLUSHED, -1, 0))
         self.recv_queue.clear()

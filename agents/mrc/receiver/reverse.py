@@ -1,4 +1,4 @@
-"""By which path to answer: one EV per plane that is known to work in our direction. Sans-IO; owned by the responder.
+"""The paths for answers: one EV per plane that is known to work in our direction. Sans-IO; owned by the responder.
 
 The best are those that a SACK or an EV Probe confirmed, else one by which data came.
 """
@@ -10,7 +10,7 @@ from typing import Final
 from agents.transport import LONG_AGO, NEVER
 
 QUIET: Final = 4
-"""An EV or a plane by which nothing came for so many base RTTs, while others had data, no longer speaks for itself [ours]."""
+"""An EV or a plane by which nothing came for so many base RTTs, while others had data, no longer counts as working [ours]."""
 
 
 class ReverseEvs:
@@ -19,19 +19,19 @@ class ReverseEvs:
     def __init__(self, base_rtt: int) -> None:
         self.quiet = QUIET * base_rtt
         self.evs: list[int] = []
-        self.heard_ns: list[int] = []  # when something last spoke for that EV
+        self.heard_ns: list[int] = []  # when something last showed that the EV works
         self.data_ns: list[int] = []  # when data last came by its plane; NEVER before any did: such a plane has not gone quiet
         self.newest_ns = LONG_AGO  # when data last came at all
         self.turn = 0
 
     def start(self, evs: list[int]) -> None:
-        """A first one per plane."""
+        """Set the first EV of each plane."""
         self.evs = evs
         self.data_ns = [NEVER] * len(evs)
         self.heard_ns = [LONG_AGO] * len(evs)
 
     def arrived(self, now: int, plane: int, ev: int) -> None:
-        """Data came by this EV: good for the plane's reverse EV, or a new one if nothing spoke for the old one lately."""
+        """Data came by this EV: it confirms the plane's reverse EV, or replaces it if nothing has confirmed the old one lately."""
         if self.evs[plane] == ev:
             self.heard_ns[plane] = now
         elif now - self.heard_ns[plane] > self.quiet:
@@ -41,7 +41,7 @@ class ReverseEvs:
         self.newest_ns = now
 
     def confirmed(self, now: int, ev: int) -> None:
-        """What we sent on this EV arrived: the best of reverse EVs for its plane."""
+        """A packet of ours on this EV arrived: this is the best evidence, so it becomes the reverse EV of its plane."""
         plane = ev >> 16
         self.evs[plane] = ev
         self.heard_ns[plane] = now

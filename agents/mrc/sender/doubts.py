@@ -1,7 +1,8 @@
 """Losses that a NACK may yet explain, where switches trim. Sans-IO; used by the requester only.
 
-NACK(p), sent for a trimmed packet, can be overtaken by a SACK that shows p missing. So the packet goes again and its EV rests at once, but
-the verdict on the EV, and the cut of the window, fall a quarter of the smoothed RTT later, unless the NACK came meanwhile [ours].
+NACK(p), sent for a trimmed packet, can be overtaken by a SACK that shows p missing. So the packet is sent again and its EV gets no new data
+at once, but the verdict on the EV, and the cut of the window, follow a quarter of the smoothed RTT later, unless the NACK has come
+meanwhile [ours].
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ class Doubts:
         self.at = NEVER
 
     def add(self, psn: int, doubt: Doubt) -> None:
-        """The path rests from now on."""
+        """Enter a doubt; its path gets no new data from now on."""
         self.open[psn] = doubt
         doubt.path.doubt()
         if doubt.due_ns < self.at:
             self.at = doubt.due_ns
 
     def drop(self, psn: int) -> Doubt:
-        """Explained, or a verdict: the path no longer rests for it."""
+        """Remove a doubt that is explained or has become a verdict; it no longer keeps the path from new data."""
         doubt = self.open.pop(psn)
         doubt.path.settle()
         if doubt.due_ns == self.at:
@@ -45,11 +46,11 @@ class Doubts:
         return doubt
 
     def due(self, now: int) -> list[Doubt]:
-        """Those whose time is over, dropped."""
+        """Drop and return the doubts whose time is over."""
         return [self.drop(psn) for psn in [p for p, d in self.open.items() if d.due_ns <= now]]
 
     def drop_paths(self, paths: set[Path]) -> None:
-        """Drop those on any of these paths: something else explains them."""
+        """Drop the doubts on these paths: something else explains them."""
         for psn, doubt in list(self.open.items()):
             if doubt.path in paths:
                 self.drop(psn)

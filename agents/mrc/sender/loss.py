@@ -38,7 +38,7 @@ COUNT: Final = 4
 
 
 class LossDetection:
-    """The packets under suspicion, and how long reordering is waited for."""
+    """The packets under suspicion, and how long to wait for reordered ones."""
 
     def __init__(self, config: Config, rtt: RttTracker) -> None:
         self.config = config
@@ -48,8 +48,8 @@ class LossDetection:
         self.overdue: list[SentPacket] = []  # too late, likewise
         self.patience = 0  # ns; grows with wrong verdicts
 
-    def heard(self, path: Path) -> None:
-        """Something newer than all before it arrived by this path."""
+    def newer_arrived(self, path: Path) -> None:
+        """A transmission newer than all earlier arrivals arrived by this path."""
         self.news.append(path)
 
     def forget(self) -> None:
@@ -57,8 +57,8 @@ class LossDetection:
         self.suspects.clear()
         self.overdue.clear()
 
-    def was_wrong(self) -> None:
-        """What was called lost had arrived: the next verdicts wait longer."""
+    def was_spurious(self) -> None:
+        """A packet declared lost had arrived: the next verdicts wait longer."""
         self.patience = min(self.patience + (self.config.base_rtt >> 2), 4 * self.config.base_rtt)
 
     def reorder_window(self) -> int:
@@ -69,7 +69,8 @@ class LossDetection:
     def verdicts(self, r: Requester, now: int, first: int, base: int, bits: int, waiting: int) -> None:
         """Judge what a fresh SACK showed missing: PSNs ``[base, base + bits)`` and ``first``, the one after its own cumulative edge.
 
-        Not our ``una``: a D1 that overtook this SACK may have moved it past what the SACK knows. ``waiting``: its ooo_count.
+        This is not our ``una``: an ACK that overtook this SACK may have moved that past what the SACK knows. ``waiting``: its
+        ooo_count.
         """
         sent = r.sent
         if self.news:
@@ -90,7 +91,7 @@ class LossDetection:
 
 
 def too_many(r: Requester) -> int:
-    """From how many packets above the peer's edge on rule 3 holds."""
+    """The number of packets above the peer's edge from which rule 3 applies."""
     c = r.config
     largest = 1.5 * c.plane_bdp * max(1, r.paths.live_planes())
     return max(5, int(min(1.5 * r.congestion.cwnd / (c.mtu + wire.COUNTED), largest / (c.mtu + wire.COUNTED), c.mpr / 2)))

@@ -49,13 +49,13 @@ class SendQueue:
         self.messages.append(m)
         self.sending.append(m)
 
-    def left(self, psn: int) -> None:
+    def packet_sent(self, psn: int) -> None:
         """PSN ``psn`` was sent for the first time."""
         if psn == self.sending[0].last:
             self.sending.popleft()
 
     def complete(self, last: int) -> bool:
-        """The peer has completed all up to PSN ``last``; False if no message was among it."""
+        """The peer has completed all up to PSN ``last``; False if that completes no message."""
         news = False
         while self.messages and self.messages[0].last <= last:
             m = self.messages.popleft()

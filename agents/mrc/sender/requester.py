@@ -1,4 +1,4 @@
-"""The sending half of a QP: cuts messages into packets, sprays them, learns what became of each.
+"""The sending half of a QP: splits messages into packets, sprays them, and follows the fate of each.
 
 Sans-IO; called by the endpoint. PSNs are absolute here. Each part of its state has an owner: messages in message.py, the window and the
 packets in flight in sent_packets.py, verdicts of loss in loss.py, timers in timers.py, paths in path_set.py.
@@ -56,7 +56,7 @@ class Requester:
         self.data_tx = 0
         self.retransmitted = 0
         self.lost_by = [0, 0, 0, 0, 0]  # per rule of loss.py
-        self.trims = 0  # NACKs for trimmed packets that were acted on
+        self.trims = 0  # NACKs for trimmed packets that had an effect
         self.trims_last_hop = 0
         self.acquitted = 0  # of them, such as came after the loss had been inferred
         self.spurious = 0
@@ -70,7 +70,8 @@ class Requester:
         self.planes_changed()
 
     def planes_changed(self) -> None:
-        """Which planes carry data may have changed: the window follows. With none it is that of one; nothing can go then anyway."""
+        """Which planes carry data may have changed: the window follows. With no live plane the window is that of one; nothing can be sent
+        then anyway."""
         self.congestion.planes_changed(max(1, self.paths.live_planes()))
 
     def post(self, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int) -> None:
@@ -117,33 +118,33 @@ class Requester:
         paths.share_window(self.congestion.cwnd, self.full)
         avoid_plane = avoid.plane if avoid is not None and paths.live_planes() > 1 else -1
         plane = self.plane
-        chosen: Path | None = None
+        path: Path | None = None
         for _ in range(n):
             if plane != avoid_plane and paths.open[plane] and paths.usable[plane] > 0:
                 if free[plane] > now + slack:
                     self.wait = free[plane] - slack
                     return None
-                chosen = paths.pick(now, plane, avoid)
-                if chosen is not None:
+                path = paths.pick(now, plane, avoid)
+                if path is not None:
                     break
                 if paths.full:
                     return None
             plane = plane + 1 if plane + 1 < n else 0
-        if chosen is None and avoid_plane >= 0 and free[avoid_plane] <= now + slack:
+        if path is None and avoid_plane >= 0 and free[avoid_plane] <= now + slack:
             plane = avoid_plane  # no other plane can take it now; another path of the same one, else the same
             if paths.open[plane]:
-                chosen = paths.pick(now, plane, avoid)
-        if chosen is not None:
+                path = paths.pick(now, plane, avoid)
+        if path is not None:
             self.plane = plane + 1 if plane + 1 < n else 0
-        return chosen
+        return path
 
     def _send(self, now: int, path: Path) -> SentPacket:
         """The next new packet."""
         m = self.queue.sending[0]
         at = (self.sent.next - m.first) * self.config.mtu
         packet = self.sent.sent(now, path, m, min(self.config.mtu, m.length - at) + wire.COUNTED)
-        self.queue.left(packet.psn)
-        self._left(now, packet)
+        self.queue.packet_sent(packet.psn)
+        self._first_sent(now, packet)
         return packet
 
     def _send_again(self, now: int, path: Path, lost: SentPacket) -> SentPacket:
@@ -152,10 +153,10 @@ class Requester:
         if lost.state == LOST:  # those of trimmed packets are counted only: there may be thousands a second
             fields = {"peer": self.peer, "qpn": self.qpn, "ev": path.ev, "psn": packet.psn & headers.PSN_MASK, "count": packet.count}
             self.log.append((now, "rtx", fields))
-        self._left(now, packet)
+        self._first_sent(now, packet)
         return packet
 
-    def _left(self, now: int, packet: SentPacket) -> None:
+    def _first_sent(self, now: int, packet: SentPacket) -> None:
         packet.path.sent(now, packet, self.config.base_rtt)
         self.data_tx += 1
         self.last_ns = now
@@ -163,7 +164,7 @@ class Requester:
     # --- in --------------------------------------------------------------------------------------------------
 
     def acknowledge(self, now: int, psn: int) -> None:
-        """The peer has ``psn``: give back its window, credit its path."""
+        """The peer has ``psn``: release its bytes in the window, credit its path."""
         packet = self.sent.latest(psn)
         before = packet.state
         if before == ACKED:
@@ -172,21 +173,21 @@ class Requester:
         path = packet.path
         self.suspicion.arrived(path.plane, packet.sent_ns)
         if packet.count == 1:
-            if path.heard(packet.seq):
-                self.loss.heard(path)
+            if path.arrived(packet.seq):
+                self.loss.newer_arrived(path)
                 path.delivered()
-            self.sent.heard(packet.seq)
+            self.sent.arrived(packet.seq)
         if packet.blamed is not None:  # some path was; not so for what a dead port or a full peer sent back
             if before == LOST:
                 if packet.count == 1:
-                    self._wrong(now, packet, path)
+                    self._spurious(now, packet, path)
             elif now - packet.sent_ns < self.rtt.soonest(packet.size, self.full):
-                self._wrong(now, packet, packet.blamed)
+                self._spurious(now, packet, packet.blamed)
 
-    def _wrong(self, now: int, packet: SentPacket, path: Path) -> None:
-        """It had arrived after all: the verdict is undone and the next ones wait longer."""
+    def _spurious(self, now: int, packet: SentPacket, path: Path) -> None:
+        """The packet had arrived after all: undo the verdict, and let the next ones wait longer."""
         self.spurious += 1
-        self.loss.was_wrong()
+        self.loss.was_spurious()
         self.log.append((now, "spurious", {"peer": self.peer, "ev": path.ev, "psn": packet.psn & headers.PSN_MASK}))
         if packet.psn in self.doubts.open:
             self.doubts.drop(packet.psn)  # the verdict had not fallen yet
@@ -196,7 +197,8 @@ class Requester:
         self.planes_changed()
 
     def on_sack(self, now: int, cack: int, offset: int, bitmap: int, rcvd: int, mpr: int) -> int:
-        """What a SACK says arrived: 1 if it is not older than the newest seen (clear bits count only then), 0 if older, -1 if it lies.
+        """Take what a SACK reports: returns 1 if it is not older than the newest seen (clear bits count only then), 0 if older, -1 if it is
+        impossible.
 
         ``cack`` on the wire's 24 bits; ``offset`` from cack to bit 0; ``mpr`` in units of 128 PSNs.
         """
@@ -216,7 +218,7 @@ class Requester:
         before = sent.una
         progress = False
         if bitmap:
-            new = bitmap & ~sent.known(base)
+            new = bitmap & ~sent.arrived_bitmap(base)
             while new:
                 low = new & -new
                 psn = base + low.bit_length() - 1
@@ -224,7 +226,7 @@ class Requester:
                 sent.note(psn)
                 new ^= low
                 progress = True
-        if edge > sent.una or sent.received & 1:  # bit 0: una itself was reported, by a SACK that a D1 had overtaken
+        if edge > sent.una or sent.received & 1:  # bit 0: una itself was reported, by a SACK that an ACK had overtaken
             self.advance(now, max(edge, sent.una))
         if progress or sent.una > before:
             self.timers.progressed(now)
@@ -257,7 +259,7 @@ class Requester:
         self.paths.measured(self.rtt.srtt, [self.rtt.recent_max(p) + slack for p in range(self.paths.planes)])
 
     def probe_answered(self, now: int, path: Path, seq: int, sent_ns: int, rtt: int) -> None:
-        """The answer to a Reliability Probe came: transmission ``seq``, sent at ``sent_ns``. ``rtt``: as if it were a packet's, or -1 if
+        """The answer to a Reliability Probe arrived: transmission ``seq``, sent at ``sent_ns``. ``rtt``: as if it were a packet's, or -1 if
         the probe was trimmed: then it overtook the data and says nothing of order, nor of delay.
         """
         self.suspicion.arrived(path.plane, sent_ns)
@@ -265,12 +267,12 @@ class Requester:
         self.planes_changed()
         if rtt >= 0:
             self.measured(now, path.plane, rtt)
-            if path.heard(seq):
-                self.loss.heard(path)
-            self.sent.heard(seq)
+            if path.arrived(seq):
+                self.loss.newer_arrived(path)
+            self.sent.arrived(seq)
 
     def on_ack(self, now: int, psn: int) -> bool:
-        """D1: all messages up to PSN ``psn`` are complete at the peer. False if it says nothing new."""
+        """An ACK (D1): all messages up to PSN ``psn`` are complete at the peer. False if it says nothing new."""
         last = self.sent.una + headers.psn_delta(psn, self.sent.una)
         if last >= self.sent.next:
             self.bad_sacks += 1
@@ -284,7 +286,7 @@ class Requester:
 
     def may_end_at(self, psn: int) -> bool:
         """Whether a peer that refuses a request can have completed all up to ``psn``, which is what it says with it: no less than it told
-        us before, and nothing that was never sent. Whoever does not see our packets would have to guess that [ours].
+        us before, and nothing that was never sent. An attacker that does not see our packets would have to guess that [ours].
         """
         last = self.sent.una + headers.psn_delta(psn, self.sent.una)
         messages = self.queue.messages
@@ -294,7 +296,7 @@ class Requester:
         return False
 
     def trimmed(self, now: int, size: int, path: Path, last_hop: bool) -> None:
-        """A NACK for a trimmed packet was acted on."""
+        """A NACK for a trimmed packet had an effect."""
         self.trims += 1
         if last_hop:
             self.trims_last_hop += 1
@@ -329,7 +331,7 @@ class Requester:
             self._convict(now, path, packet.sent_ns, packet.size, name)
 
     def _convict(self, now: int, path: Path, sent: int, size: int, name: str) -> None:
-        """The path lost it."""
+        """Give the verdict: the path lost the packet."""
         if self.suspicion.excused(path.plane, sent):
             return
         self.congestion.on_loss(now, size)
@@ -348,7 +350,7 @@ class Requester:
         self.acquitted += 1
 
     def settle_doubts(self, now: int) -> None:
-        """No NACK came for what is due: those paths lost it."""
+        """Give the verdict on doubts that are due: no NACK came, so those paths lost the packets."""
         for d in self.doubts.due(now):
             self._convict(now, d.path, d.sent_ns, d.size, d.rule)
 
@@ -365,7 +367,7 @@ class Requester:
         return self.timers.rto_at() if self.is_open() and not self.timers.starting else NEVER
 
     def rto(self, now: int) -> bool:
-        """The timer fired: the oldest packet in flight is lost, on another path again. False when the retries are used up."""
+        """The timer fired: the oldest packet in flight is lost and is sent again on another path. False when the retries are used up."""
         more = self.timers.fire(now)
         self.log.append((now, "rto", {"peer": self.peer, "psn": self.sent.una & headers.PSN_MASK, "firing": self.timers.firings}))
         if not more:

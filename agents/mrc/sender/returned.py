@@ -1,4 +1,4 @@
-"""Packets that are to go again although no path lost them: trimmed by a switch, refused by the peer, or in flight over a dead port.
+"""Packets that must be sent again although no path lost them: trimmed by a switch, refused by the peer, or in flight over a dead port.
 
 Called by the endpoint and its arrivals on one QP's requester; verdicts of loss are in loss.py. Sans-IO.
 """
@@ -13,8 +13,8 @@ from agents.packets import headers
 
 
 def trimmed(r: Requester, now: int, psn: int, ev: int, ts: int, shift: int, last_hop: bool) -> None:
-    """NACK: a full queue trimmed it. It goes again at once on another EV; the path is to be skipped once, but not for the last hop,
-    which all paths share. Only if EV and timestamp are those of the latest transmission, or of the one whose loss is in doubt.
+    """NACK: a full queue trimmed the packet. It is sent again at once on another EV; the path is to be skipped once, but not for the last
+    hop, which all paths share. Only if EV and timestamp are those of the latest transmission, or of the one whose loss is in doubt.
     """
     packet = _named(r, psn)
     if packet is None:
@@ -32,9 +32,9 @@ def trimmed(r: Requester, now: int, psn: int, ev: int, ts: int, shift: int, last
 
 
 def push_back(r: Requester, now: int, psn: int, ev: int, ts: int, shift: int, beyond: bool) -> None:
-    """The peer refused it: it goes again, no path blamed. Only if EV and timestamp are those of its latest transmission.
+    """The peer refused the packet: it is sent again, and no path is blamed. Only if EV and timestamp are those of its latest transmission.
 
-    ``beyond``: of the peer's window, which says nothing of congestion; else it had no room.
+    ``beyond``: it lay beyond the peer's window, which says nothing about congestion; otherwise the peer had no room.
     """
     packet = _named(r, psn)
     if packet is not None and packet.path.ev == ev and packet.sent_ns >> shift & 0xFFFF == ts:
@@ -50,13 +50,14 @@ def _named(r: Requester, psn: int) -> SentPacket | None:
 
 
 def requeue_plane(r: Requester, now: int, plane: int) -> None:
-    """A port of the plane is down: what was in flight on it goes again, nothing is punished; nor is what was lost in the last RTT."""
+    """A port of the plane is down: packets in flight on it are sent again without penalty; losses of the last RTT are not penalised
+    either."""
     requeue(r, now, {path for path in r.paths.all if path.plane == plane}, "port")
     r.paths.void_verdicts(now, plane, now - r.rtt.srtt, "port down")
 
 
 def requeue(r: Requester, now: int, paths: set[Path], name: str) -> None:
-    """These paths are known to be dead: what was in flight on them goes again, nothing is punished."""
+    """These paths are known to be dead: packets in flight on them are sent again without penalty."""
     r.doubts.drop_paths(paths)
     for packet in r.sent.flying():
         if packet.path in paths:

@@ -25,12 +25,12 @@ class RttTracker:
     def sample(self, now: int, plane: int, rtt: int) -> None:
         """One valid sample: from the trigger of a SACK, or a probe's answer.
 
-        It is the peer's word, and timers are multiples of the smoothed one: that is at least half of what an idle path takes, or a peer
-        that echoes the present could set them all to no time [ours].
+        The peer determines it, and timers are multiples of the smoothed RTT. So that is at least half of an idle path's RTT; otherwise a
+        peer that echoes the present time could set all timers to zero [ours].
         """
         if now - self.begun > self.window:
             for p in range(len(self.max_now)):
-                # A plane that gave no sample keeps its last word: silence is not a shorter RTT.
+                # A plane without a sample keeps its last value: silence is not a shorter RTT.
                 if self.max_now[p]:
                     self.max_before[p] = self.max_now[p]
                     self.max_now[p] = 0

@@ -1,10 +1,10 @@
-"""The packets that one queue pair has sent, and what became of each: the window, and all that is in flight. Sans-IO.
+"""The packets that one queue pair has sent, with the fate of each: the window, and all that is in flight. Sans-IO.
 
 One object per transmission, in a ring by PSN modulo the window: the ring holds the latest transmission of each packet. A transmission is
 SENT until it is ACKED, LOST or CUT, and never SENT again: a retransmission is a new object in the same place. PSNs are absolute here;
 ``seq`` numbers all transmissions and probes in the order in which they left.
 
-The sender reports (sent, acked, lost, trimmed); nobody else writes to a packet or to the window.
+The sender reports (sent, acked, lost, trimmed); no other code writes to a packet or to the window.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from agents.mrc.sender.message import Message
 SENT: Final = 1
 ACKED: Final = 2
 LOST: Final = 3  # waits to be sent again
-CUT: Final = 4  # likewise, but nothing was lost: a switch trimmed it and the peer said so
+CUT: Final = 4  # likewise, but not lost: a switch trimmed it and the peer reported that
 
 
 class SentPacket:
@@ -40,7 +40,7 @@ class SentPacket:
 
     @property
     def in_flight(self) -> bool:
-        """Whether nothing is known of it yet."""
+        """Whether its fate is not known yet."""
         return self.state == SENT
 
 
@@ -121,19 +121,19 @@ class SentPackets:
         self.by_time.append(packet)
 
     def probe_sent(self) -> int:
-        """A probe leaves: its place in the order."""
+        """A probe is sent; returns its place in the order."""
         seq = self.seq_next
         self.seq_next += 1
         return seq
 
     # --- in --------------------------------------------------------------------------------------------------
 
-    def heard(self, seq: int) -> None:
+    def arrived(self, seq: int) -> None:
         """A packet's first transmission, or a probe, is known to have arrived."""
         if seq > self.seq_high:
             self.seq_high = seq
 
-    def known(self, base: int) -> int:
+    def arrived_bitmap(self, base: int) -> int:
         """A bitmap of what is known to have arrived from PSN ``base`` on."""
         if base >= self.una:
             return self.received >> (base - self.una)
@@ -187,15 +187,15 @@ class SentPackets:
 
     def overdue(self, now: int, limit: int) -> list[SentPacket]:
         """Take what left before something that has arrived, and at least ``limit`` ns ago; each transmission is taken once."""
-        late: list[SentPacket] = []
+        packets: list[SentPacket] = []
         while self.by_time:
             packet = self.by_time[0]
             if packet.in_flight:
                 if packet.seq >= self.seq_high or now - packet.sent_ns < limit:
                     break
-                late.append(packet)
+                packets.append(packet)
             self.by_time.popleft()
-        return late
+        return packets
 
     def flush(self) -> None:
         """The queue pair has failed: nothing is in flight, nothing goes again."""

@@ -22,12 +22,12 @@ class Timers:
         self.starting = True
 
     def start(self, now: int) -> None:
-        """This is the time from which the timers run."""
+        """Start the timers at this time."""
         self.starting = False
         self.progress_ns = now
 
     def progressed(self, now: int) -> None:
-        """The peer has something that it did not have before."""
+        """The peer has received something new."""
         self.progress_ns = now
         self.firings = 0
         self.tail_probes = 0
@@ -37,7 +37,7 @@ class Timers:
         self.progress_ns = now
 
     def probed(self) -> None:
-        """A tail probe goes out."""
+        """A tail probe is sent."""
         self.tail_probes = min(self.tail_probes + 1, 16)
 
     def probe_at(self, srtt: int) -> int:
@@ -48,7 +48,7 @@ class Timers:
         """When the retransmission timer fires: ``linear`` times at a fixed interval, then doubling."""
         c = self.config
         n = self.firings
-        # From the last firing, not from one start: a process that slept through several must not spend them all at once.
+        # Count from the last firing, not from a common start: a process that slept through several must not use them up at once.
         since = self.progress_ns if self.progress_ns > self.fired_ns else self.fired_ns
         return since + (c.rto if n < c.linear else c.rto << min(n - c.linear + 1, 32))
 

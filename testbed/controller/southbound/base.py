@@ -10,14 +10,14 @@ Tables = Mapping[str, Mapping[int, str]]
 
 
 class Counts(NamedTuple):
-    """What a switch says it did."""
+    """A switch's own counters."""
 
     routes: dict[int, tuple[int, int]]  # next uSID -> packets, bytes of whole frames
     drops: dict[str, int]  # why -> packets
 
 
 class PortReport(NamedTuple):
-    """What a switch port's state is now; it may repeat what is known."""
+    """The present state of a switch port; a report may repeat a known state."""
 
     port: str
     up: bool
@@ -32,10 +32,10 @@ class Southbound(Protocol):
         """The tables as the switches hold them now, empty ones left out. Raises UserError as above."""
 
     def counts(self) -> dict[str, Counts] | None:
-        """By switch, so far; None where switches do not count per route. Raises UserError as above."""
+        """Counters by switch, so far; None where switches do not count per route. Raises UserError as above."""
 
     def port_states(self) -> dict[str, bool]:
         """Every switch port's state now; True for up with carrier. To be called once, before :meth:`port_reports`."""
 
     def port_reports(self) -> Iterator[PortReport]:
-        """Endless: waits for the next report without holding up other green threads. Raises UserError when no more can come."""
+        """Endless: waits for the next report without blocking other green threads. Raises UserError when no more reports can come."""

@@ -30,18 +30,18 @@ class EbpfSouthbound:
         self._watcher = LinkWatcher(config.netns, self._port_of)
 
     def program(self, tables: Tables) -> None:
-        wanted = {
+        entries = {
             WORD.pack(self._numbers[switch] << 16 | usid): WORD.pack(self._ports[port])
             for switch, table in tables.items()
             for usid, port in table.items()
         }
         try:
-            for key in [key for key, _ in self._map.items() if key not in wanted]:
+            for key in [key for key, _ in self._map.items() if key not in entries]:
                 self._map.delete(key)
-            for key, value in wanted.items():
+            for key, value in entries.items():
                 self._map.update(key, value)
         except OSError as error:
-            raise UserError(f"controller: cannot write the routes map, {len(wanted)} entries wanted: {error.strerror}") from None
+            raise UserError(f"controller: cannot write the routes map, {len(entries)} entries wanted: {error.strerror}") from None
 
     def read(self) -> dict[str, dict[int, str]]:
         tables: dict[str, dict[int, str]] = {}

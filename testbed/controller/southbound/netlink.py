@@ -1,7 +1,7 @@
-"""Hears about interfaces of another network namespace from a process that stays in its own.
+"""Receives events of interfaces in another network namespace, in a process that stays in its own.
 
-A raw netlink socket is made during a brief visit to the namespace; it keeps hearing from there. The socket also keeps the namespace alive:
-whoever takes a fabric down must end the controller for the namespace to go.
+A raw netlink socket is opened during a brief visit to the namespace and stays connected to it. The socket also keeps the namespace alive:
+to remove the namespace, end the controller.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ REQUEST = rtnetlink.request(rtnetlink.RTM_GETLINK, rtnetlink.NLM_F_DUMP, 1, rtne
 
 
 def socket_in(netns: str) -> socket.socket:
-    """A route netlink socket that belongs to another namespace; the caller's thread is back in its own on return.
+    """A route netlink socket that belongs to another namespace; on return the caller's thread is back in its own namespace.
 
-    Raises UserError if the namespace cannot be entered. A thread that could not get back would act on the wrong
-    namespace from then on: that raises RuntimeError and must end the process.
+    Raises UserError if the namespace cannot be entered. If the thread cannot return, it would act on the wrong namespace from then on: that
+    raises RuntimeError and must end the process.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     own = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
         try:
-            there = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
+            target = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             raise UserError(f"controller: no network namespace at {netns}: {error.strerror}") from None
         try:
-            if libc.setns(there, CLONE_NEWNET):
+            if libc.setns(target, CLONE_NEWNET):
                 raise UserError(f"controller: cannot enter network namespace {netns}: {os.strerror(ctypes.get_errno())} (root is needed)")
             try:
                 return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
@@ -45,7 +45,7 @@ def socket_in(netns: str) -> socket.socket:
                 if libc.setns(own, CLONE_NEWNET):
                     raise RuntimeError("cannot return to the own network namespace")
         finally:
-            os.close(there)
+            os.close(target)
     finally:
         os.close(own)
 
@@ -56,7 +56,7 @@ class LinkWatcher:
     def __init__(self, netns: str, ports: Mapping[int, str]) -> None:
         """Raises UserError if the namespace cannot be entered."""
         self._ports = ports
-        self._seen: set[str] | None = None  # ports met in the dump under way, None outside of one
+        self._reported: set[str] | None = None  # ports met in the dump under way, None outside of one
         self._socket = socket_in(netns)
         so_rcvbufforce = 33  # not in Python's socket module; goes past rmem_max, which needs root
         try:
@@ -66,27 +66,27 @@ class LinkWatcher:
         self._socket.bind((0, rtnetlink.RTMGRP_LINK))
 
     def snapshot(self) -> list[PortReport]:
-        """The state of every port now (and of what changed meanwhile, in order)."""
+        """The state of every port now (and changes meanwhile, in order)."""
         self._ask()
         reports: list[PortReport] = []
-        while self._seen is not None:
+        while self._reported is not None:
             reports += self.wait()
         return reports
 
     def wait(self) -> list[PortReport]:
-        """Block until the kernel says something; reports for the ports it spoke of, often none."""
+        """Block until the kernel sends a message; returns reports on its ports, often none."""
         try:
             data = self._socket.recv(1 << 18)
         except OSError as error:
             if error.errno != errno.ENOBUFS:
                 raise UserError(f"controller: lost the kernel's link events: {error.strerror}") from None
-            self._ask()  # messages were lost: ask for the whole truth
+            self._ask()  # messages were lost: ask for the state of all interfaces
             return []
         return self._parse(data, time.monotonic_ns())
 
     def _ask(self) -> None:
         self._socket.send(REQUEST)
-        self._seen = set()
+        self._reported = set()
 
     def _parse(self, data: bytes, now: int) -> list[PortReport]:
         reports: list[PortReport] = []
@@ -96,9 +96,9 @@ class LinkWatcher:
                 port = self._ports.get(state.ifindex)
                 if port is not None:
                     reports.append(PortReport(port, message.kind == rtnetlink.RTM_NEWLINK and state.carries, now))
-                    if self._seen is not None:
-                        self._seen.add(port)
-            elif message.kind == rtnetlink.NLMSG_DONE and self._seen is not None:
-                reports += [PortReport(port, False, now) for port in self._ports.values() if port not in self._seen]
-                self._seen = None
+                    if self._reported is not None:
+                        self._reported.add(port)
+            elif message.kind == rtnetlink.NLMSG_DONE and self._reported is not None:
+                reports += [PortReport(port, False, now) for port in self._ports.values() if port not in self._reported]
+                self._reported = None
         return reports

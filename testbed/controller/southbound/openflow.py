@@ -18,42 +18,42 @@ def prefix_of(usid: int) -> bytes:
 
 class OpenFlowSouthbound:
     def __init__(self, config: Config) -> None:
-        """Touches nothing yet."""
+        """Opens no connection yet."""
         self._switches = config.fabric.switches
-        self._known = config.ports
+        self._port_numbers = config.ports
         self._bridges = Bridges({switch: config.bridges / f"{switch}.mgmt" for switch in self._switches})
         self._names: dict[str, dict[int, str]] = {}  # switch -> OpenFlow number -> port
 
     def program(self, tables: Tables) -> None:
-        """Flows that are as they must be stay, counters and all: a switch that carries traffic does not notice."""
+        """Correct flows stay, with their counters: a switch that carries traffic is not disturbed."""
         self._bridges.connect()
         self._names = self._bridges.each(lambda s: {number: port for port, (number, _) in self._bridges.ports(s).items()})
-        lacking = sorted(set(self._known) - {port for names in self._names.values() for port in names.values()})
+        lacking = sorted(set(self._port_numbers) - {port for names in self._names.values() for port in names.values()})
         if lacking:
             raise UserError(f"controller: the switches have no port {lacking[0]!r} ({len(lacking)} such): Open vSwitch did not take it")
 
-        def one(switch: str) -> None:
+        def write(switch: str) -> None:
             numbers = {port: number for number, port in self._names[switch].items()}
-            wanted = {*self._fixed(switch), *(Flow(1, prefix_of(u), numbers[port]) for u, port in tables.get(switch, {}).items())}
-            there = set(self._bridges.read(switch))
-            if there - wanted:
-                self._bridges.write(switch, wanted, afresh=True)
-            elif wanted - there:
-                self._bridges.write(switch, wanted - there, afresh=False)
+            flows = {*self._fixed(switch), *(Flow(1, prefix_of(u), numbers[port]) for u, port in tables.get(switch, {}).items())}
+            installed = set(self._bridges.read(switch))
+            if installed - flows:
+                self._bridges.write(switch, flows, afresh=True)
+            elif flows - installed:
+                self._bridges.write(switch, flows - installed, afresh=False)
 
-        self._bridges.each(one)
+        self._bridges.each(write)
 
     @staticmethod
     def _fixed(switch: str) -> tuple[Flow, ...]:
-        """What a switch does whatever its table says: shift what is its own, drop what no table knows."""
+        """The flows of a switch that do not depend on its table: shift its own packets, drop what matches no table."""
         return Flow(0, prefix_of(switch_usid(switch)), SHIFT), Flow(0, b"", DROP), Flow(1, b"", DROP)
 
     def read(self) -> dict[str, dict[int, str]]:
-        """Whatever in a switch is not as it must be to forward shows as uSID 0, which no table has."""
+        """Anything in a switch that is not as forwarding requires appears as uSID 0, which no table has."""
         tables: dict[str, dict[int, str]] = {}
-        for switch, found in self._bridges.each(self._bridges.read).items():
+        for switch, switch_flows in self._bridges.each(self._bridges.read).items():
             table: dict[int, str] = {}
-            flows = set(found)
+            flows = set(switch_flows)
             for fixed in self._fixed(switch):
                 if fixed not in flows:
                     table[0] = f"table {fixed.table} lacks the flow that must {fixed.action}"
@@ -67,21 +67,21 @@ class OpenFlowSouthbound:
         return tables
 
     def counts(self) -> dict[str, Counts]:
-        """What went by each route, and what each switch dropped of itself. Open vSwitch's flows count with a delay."""
-        found = {}
+        """The traffic of each route, and the packets that each switch dropped by itself. Open vSwitch's flows count with a delay."""
+        counters = {}
         for switch, flows in self._bridges.each(self._bridges.read).items():
-            own, foreign, lost = (flows[flow].packets if flow in flows else 0 for flow in self._fixed(switch))
+            own, foreign, unrouted = (flows[flow].packets if flow in flows else 0 for flow in self._fixed(switch))
             routes = {int.from_bytes(f.prefix[4:], "big"): (n.packets, n.size) for f, n in flows.items() if f.table == 1 and f.prefix}
-            spent = max(0, own - lost - sum(packets for packets, _ in routes.values()))  # reached table 0's flow and no further
-            found[switch] = Counts(routes, {"not_mine": foreign, "no_route": lost, "hop_limit": spent})
-        return found
+            expired = max(0, own - unrouted - sum(packets for packets, _ in routes.values()))  # reached table 0's flow and no further
+            counters[switch] = Counts(routes, {"not_mine": foreign, "no_route": unrouted, "hop_limit": expired})
+        return counters
 
     def port_states(self) -> dict[str, bool]:
-        found = self._bridges.each(self._bridges.ports)
-        return {port: up for ports in found.values() for port, (_, up) in ports.items() if port in self._known}
+        states = self._bridges.each(self._bridges.ports)
+        return {port: up for ports in states.values() for port, (_, up) in ports.items() if port in self._port_numbers}
 
     def port_reports(self) -> Iterator[PortReport]:
         while True:
             report = self._bridges.next_report()
-            if report.port in self._known:
+            if report.port in self._port_numbers:
                 yield report

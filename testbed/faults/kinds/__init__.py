@@ -1,4 +1,4 @@
-"""The fault catalogue: every kind of fault that a module of this room defines, found here by itself.
+"""The fault catalogue: every kind of fault that a module of this package defines, discovered automatically.
 
 One catalogue for scenario files, the prompt and :meth:`testbed.emulated.cluster.Cluster.inject`. Pure. docs/faults.md is the manual: it
 repeats the line of each kind, and says how to add one.
@@ -23,7 +23,7 @@ from topologies.structs import Refused, convert, there_are
 __all__ = ["KEYS", "KINDS", "USED_BY_QP", "FaultError", "Kind", "kind_named", "read_keys", "resolve"]
 
 USED_BY_QP = "used-by-qp"
-"""What a scenario may say instead of a link or path: the one that a queue pair of the run uses."""
+"""What a scenario may write instead of a link or path: the one that a queue pair of the run uses."""
 _FIRST = (
     "link", "port", "flap", "transceiver", "switch", "silent", "plane", "dead-paths", "loss", "corrupt", "path-loss", "destination-loss",
     "slow", "straggler", "kill",
@@ -31,14 +31,14 @@ _FIRST = (
 """The manual's order; kinds that are not named here come after these, by name."""
 
 
-def _found() -> dict[str, Kind]:
+def _discover() -> dict[str, Kind]:
     modules = [import_module(f"{__name__}.{info.name}") for info in iter_modules(__path__)]
     classes = [c for module in modules for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__]
     kinds = {c.name: c() for c in classes if issubclass(c, Kind) and c.name}
     return {name: kinds[name] for name in [*_FIRST, *sorted(kinds.keys() - _FIRST)]}
 
 
-KINDS = _found()
+KINDS = _discover()
 _STRUCTS = {
     name: defstruct(name, [(key.name, key.kind | None, None) for key in kind.keys], frozen=True, forbid_unknown_fields=True)
     for name, kind in KINDS.items()
@@ -53,12 +53,12 @@ def kind_named(name: Any) -> Kind:
     return KINDS[name]
 
 
-def read_keys(kind: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of a kind, read, with defaults filled in; those left out have no entry. Raises :class:`FaultError`."""
+def read_keys(kind: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The parsed parameters of a kind, with defaults; parameters without a value have no entry. Raises :class:`FaultError`."""
     entry = kind_named(kind)
-    written = {key.name: key.default for key in entry.keys} | dict(given)
+    merged = {key.name: key.default for key in entry.keys} | dict(values)
     try:
-        struct = convert({name: value for name, value in written.items() if value is not None}, _STRUCTS[kind], strict=False)
+        struct = convert({name: value for name, value in merged.items() if value is not None}, _STRUCTS[kind], strict=False)
     except Refused as error:
         raise FaultError(error.key, error.text) from None
     read = {name: value for name, value in asdict(struct).items() if value is not None}
@@ -69,12 +69,12 @@ def read_keys(kind: str, given: Mapping[str, Any]) -> dict[str, Any]:
     return read
 
 
-def resolve(fabric: Fabric, kind: str, on: str, given: Mapping[str, Any], seed: int) -> Target:
-    """A fault as written, on a fabric. ``seed`` stands in where ``given`` has none.
+def resolve(fabric: Fabric, kind: str, on: str, values: Mapping[str, Any], seed: int) -> Target:
+    """Resolve a fault, as written, on a fabric. ``seed`` is used where ``values`` has none.
 
-    Raises :class:`FaultError` for a bad parameter and FabricError for a thing that this fabric lacks.
+    Raises :class:`FaultError` for a bad parameter and FabricError for a target that this fabric does not have.
     """
-    keys = read_keys(kind, given)
+    keys = read_keys(kind, values)
     if any(key.name == "seed" for key in KINDS[kind].keys):
         keys.setdefault("seed", seed & 0xFFFFFFFF)
     return KINDS[kind].resolve(fabric, on, keys)

@@ -21,8 +21,8 @@ class DeadPaths(Kind):
     def resolve(self, fabric: Fabric, on: str, keys: dict[str, Any]) -> Target:
         """At least one, in the fabric's order."""
         every = [link.name for link in between_switches(fabric, on)]
-        chosen = set(random.Random(keys["seed"]).sample(every, max(1, round(keys["share"] * len(every)))))
-        return Target(self.name, on, keys, tuple(name for name in every if name in chosen))
+        sample = set(random.Random(keys["seed"]).sample(every, max(1, round(keys["share"] * len(every)))))
+        return Target(self.name, on, keys, tuple(name for name in every if name in sample))
 
     def draw(self, fabric: Fabric, rng: random.Random) -> Drawn:
         return rng.choice(["fabric", draws.plane(fabric, rng)]), {"share": draws.part(rng, 0.05, 0.5), "seed": draws.seed(rng)}

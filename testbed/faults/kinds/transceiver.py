@@ -29,11 +29,11 @@ class Links(metaclass=Written):
         raise ValueError("must be a number of links from 1 on, or a list of links' names")
 
 
-def _shown(links: int | tuple[str, ...]) -> str:
+def _format_links(links: int | tuple[str, ...]) -> str:
     return str(links) if isinstance(links, int) else ",".join(links)
 
 
-LINKS = Key("links", Links, "how many, the first by port, or a list of names; default: half of them", _shown)
+LINKS = Key("links", Links, "how many, the first by port, or a list of names; default: half of them", _format_links)
 
 
 class Transceiver(Cycle):
@@ -49,12 +49,12 @@ class Transceiver(Cycle):
             every = tuple(link.name for link in fabric.links if link.a.node == on)
         else:
             every = links_of_switch(fabric, on)
-        wanted = keys.get("links", max(1, len(every) // 2))
-        if isinstance(wanted, int):
-            if wanted > len(every):
-                raise FabricError(f"{on} has {len(every)} links, not {wanted}")
-            return Target(self.name, on, keys, every[:wanted])
-        names = tuple(dict.fromkeys(fabric.link(name).name for name in wanted))
+        selection = keys.get("links", max(1, len(every) // 2))
+        if isinstance(selection, int):
+            if selection > len(every):
+                raise FabricError(f"{on} has {len(every)} links, not {selection}")
+            return Target(self.name, on, keys, every[:selection])
+        names = tuple(dict.fromkeys(fabric.link(name).name for name in selection))
         foreign = [name for name in names if name not in every]
         if foreign:
             raise FaultError("links", f"= {foreign[0]!r} is no link of {on}: it has {', '.join(every)}")

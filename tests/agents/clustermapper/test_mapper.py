@@ -43,7 +43,7 @@ class Runner:
 
     def look(self, now: int) -> None:
         for mapper in self.mappers:
-            for note in mapper.told():
+            for note in mapper.take_reports():
                 self.localiser.add(note["host"], note["bucket"], note["sent"], note["lost"], note["carrier"])
         self.named += [(now, v.link, v.state) for v in self.localiser.judge(now)]
 
@@ -175,7 +175,7 @@ def test_a_refused_probe_tells_of_the_port_and_is_no_loss() -> None:
         mapper.timer(now)
         while (port := mapper.transmit(now)) >= 0:
             mapper.sent(now, port, port == 0)
-    told = mapper.told()[-1]
+    told = mapper.take_reports()[-1]
     assert told["carrier"] == [True, False] and mapper.frames.refused > 20
     assert all(sent == 0 for sent in told["sent"][TINY.t1_per_plane + 1 :])
     assert sum(told["lost"]) == sum(told["sent"]) > 20  # of those that left none came back

@@ -96,7 +96,7 @@ def test_who_has_just_connected_is_told_the_path_however_young_the_last_look_is(
     engine._routes.ev = lambda flow: 1  # type: ignore[method-assign]
     engine.new(1, 3, 7)
     assert engine.paths() == []
-    engine.known[1].expected = (inner_address(0), 10_001, inner_address(3), 47910)
+    engine.observed[1].expected = (inner_address(0), 10_001, inner_address(3), 47910)
     assert [(row["peer"], row["ev"], row["active"]) for row in engine.paths()] == [(3, 1, True)]
 
 

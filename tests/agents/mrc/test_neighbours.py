@@ -254,10 +254,10 @@ def test_requests_without_end_cost_a_bounded_queue() -> None:
     peer = n.peers[0]
     for k in range(500):
         n.request(k, peer, 0, k + 1, 0, k & 0xF, 0)
-    assert len(n.queue) == peer.owed == 64
+    assert len(n.queue) == peer.queued == 64
     assert n.counters()["requests_unanswered"] == 436
     drain(rig.b.engine, 10**9)
-    assert peer.owed == 0
+    assert peer.queued == 0
 
 
 def test_answers_to_nothing_are_counted_and_change_nothing() -> None:

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import pytest
 
 from testbed import cli
-from testbed.cli.events import told
+from testbed.cli.events import event_line
 from testbed.controller.journal import Journal, Reader
 from testbed.controller.links import FailedLinks, LinkChange
 from testbed.controller.rest import Request, Rest
@@ -180,7 +180,7 @@ def test_events_until_the_fabric_goes(ask: Ask, service: Service) -> None:
     ],
 )  # fmt: skip
 def test_every_event_reads_well(entry: dict[str, Any], said: str) -> None:
-    assert told({"t_ns": time.monotonic_ns(), **entry})[14:] == said
+    assert event_line({"t_ns": time.monotonic_ns(), **entry})[14:] == said
 
 
 COMMANDS = [("denylist",), ("denylist", "add", "p0"), ("links",), ("paths", "h0", "h1"), ("events",)]

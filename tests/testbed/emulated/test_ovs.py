@@ -18,7 +18,7 @@ TINY = load_fabric("tiny")
 
 
 def test_every_port_is_on_its_switch_with_the_number_of_its_place() -> None:
-    words = ovs.bridge_words(TINY, "netdev")
+    words = ovs.bridge_arguments(TINY, "netdev")
     text = " ".join(words)
     for number, (switch, ports) in enumerate(ovs.ports_of(TINY).items()):
         assert f"-- add-br {switch} -- set Bridge {switch} datapath_type=netdev fail_mode=secure" in text

@@ -1,7 +1,7 @@
 """What a congestion control algorithm of one QP is told, and the one thing it answers: ``cwnd``.
 
 The requester calls; nothing here knows packets, PSNs or paths. Sizes are bytes and count a packet as NSCC does (UET): UDP length
-plus 40, :data:`agents.mrc.wire.COUNTED` bytes more than the payload. Times are ns. ``cwnd`` is looked at before every packet.
+plus 40, :data:`agents.mrc.wire.COUNTED` bytes more than the payload. Times are ns. ``cwnd`` is read before every packet.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from agents.transport import Event
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Congestion:
-    """A window that does not move until a subclass moves it.
+    """A window that stays constant unless a subclass changes it.
 
     ``path_rtt``: RTT of an idle path between these two hosts, as configured.
     """
@@ -30,7 +30,8 @@ class Congestion:
         self.peer = self.qpn = -1
 
     def attach(self, peer: int, qpn: int, log: list[Event]) -> None:
-        """Say whose window this is and where its events go, for :meth:`event`. The requester calls it once, before anything else."""
+        """Set the queue pair of this window and the log of its events, for :meth:`event`. The requester calls it once, before anything
+        else."""
         self.peer, self.qpn, self.log = peer, qpn, log
 
     def event(self, now: int, kind: str, **figures: int) -> None:
@@ -55,4 +56,4 @@ class Congestion:
         """A packet vanished and no NACK told: its path is blamed, or the retransmission timer fired."""
 
     def on_wrong_loss(self, now: int, size: int) -> None:
-        """It had arrived after all: whatever :meth:`on_loss` did for it is undone."""
+        """The packet had arrived after all: undo what :meth:`on_loss` did for it."""

@@ -1,4 +1,4 @@
-"""A window that does not move."""
+"""A constant window."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ from agents.mrc.sender.congestion.base import Congestion
 from agents.transport import LONG_AGO
 
 REFERENCE_RTT: Final = 12_000.0
-"""Of the network that UET's constants were set for, ns at 100 Gb/s."""
+"""Base RTT of the network that UET's constants were set for, ns at 100 Gb/s."""
 REFERENCE_BDP: Final = 150_000.0
 """Its BDP, bytes."""
 MAX_BDP: Final = 1.5
@@ -94,7 +94,7 @@ class Nscc(Congestion):
         self._clamp()
 
     def _scale(self) -> None:
-        """Everything that depends on the number of live planes and on the base RTT."""
+        """Compute everything that depends on the number of live planes and on the base RTT."""
         rates = self.config.port_rate * self.live
         bdp = rates * self.cfg_rtt / 8e9
         a = bdp / REFERENCE_BDP
@@ -208,7 +208,7 @@ class Nscc(Congestion):
         self.fast_bytes = 0
 
     def _adjust(self, now: int) -> None:
-        """Apply what has gathered, every 8 packets or configured RTT; a little for free each RTT."""
+        """Apply the accumulated increase, every 8 packets or configured RTT; each RTT adds a small increase of its own."""
         if self.adjusted_ns == LONG_AGO:
             self.adjusted_ns = self.eta_ns = now
         if self.received >= ADJUST_PACKETS * self.mtu or now - self.adjusted_ns >= self.cfg_rtt:

@@ -111,11 +111,11 @@ def test_held_is_reversible_and_no_verdict() -> None:
     p.rtt_limit[0] = 10
     p.all[2].gap_ns = 5
     p.all[2].oldest_ns = 100
-    assert not p.all[2].held(115, p.rtt_limit[0])
-    assert p.all[2].held(116, p.rtt_limit[0])
+    assert not p.all[2].on_hold(115, p.rtt_limit[0])
+    assert p.all[2].on_hold(116, p.rtt_limit[0])
     assert p.all[2].state == ev_state.GOOD
     p.all[2].oldest_ns = NEVER
-    assert not p.all[2].held(10_000, p.rtt_limit[0])
+    assert not p.all[2].on_hold(10_000, p.rtt_limit[0])
 
 
 def test_avoided_ev_is_taken_only_when_alone() -> None:

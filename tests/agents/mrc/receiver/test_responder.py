@@ -61,7 +61,7 @@ class Peer:
         """(cack, base, bits) as the endpoint would send them."""
         base = self.r.bitmap_base()
         bits = self.r.bitmap(base)
-        self.r.told()
+        self.r.sack_built()
         return self.r.expected - 1, base, bits
 
 
@@ -123,7 +123,7 @@ def test_a_probe_or_a_flush_tells_everything_from_the_edge_on() -> None:
     for k in range(1, 200):
         peer.only(k)
     assert [b - peer.first for b in peer.r.complete_bases()] == [0, 64, 128, 192]
-    peer.r.told()
+    peer.r.sack_built()
     peer.r.flush()
     bases = []
     while peer.r.sack_due:
@@ -143,12 +143,12 @@ def test_a_duplicate_is_acknowledged_and_never_placed() -> None:
     for k in (0, 2):
         assert peer.only(k) == NEW
     peer.arena[:] = bytes(len(peer.arena))
-    peer.r.told()
+    peer.r.sack_built()
     peer.r.ack_due = False
     for k, completed in ((0, True), (2, False)):
         assert peer.only(k) == DUPLICATE
         assert peer.r.sack_due and peer.r.ack_due == completed
-        peer.r.told()
+        peer.r.sack_built()
         peer.r.ack_due = False
     assert not any(peer.arena)
     assert peer.r.inflow.bytes == 2 * wire_size(16)
@@ -197,7 +197,7 @@ def test_sack_rules() -> None:
     peer.only(0, 100)
     assert not peer.r.sack_due and peer.r.flush_at == 100 + quarter
     for flags, marked in ((ASK, False), (wire.F_RTX, False), (0, True)):
-        peer.r.told()
+        peer.r.sack_built()
         k = peer.r.expected - peer.first
         peer.only(k, flags=flags, marked=marked)
         assert peer.r.sack_due
@@ -223,10 +223,10 @@ def test_an_asked_for_sack_comes_again_when_nothing_is_missing() -> None:
     peer = Peer()
     peer.only(1, flags=ASK)
     assert peer.r.sack_due
-    peer.r.told()
+    peer.r.sack_built()
     peer.only(0)
     assert peer.r.sack_due
-    peer.r.told()
+    peer.r.sack_built()
     peer.only(2)
     assert not peer.r.sack_due
 
@@ -326,7 +326,7 @@ def test_a_trimmed_packet_that_is_missing_is_to_be_told_and_is_not_received(k: i
     """Also one beyond the window: the sender knows what it sent."""
     peer = Peer()
     peer.only(1)
-    peer.r.told()
+    peer.r.sack_built()
     before = (peer.r.expected, peer.r.received, peer.r.high, peer.r.inflow.bytes, peer.r.since_sack)
     assert cut(peer, k)
     assert before == (peer.r.expected, peer.r.received, peer.r.high, peer.r.inflow.bytes, peer.r.since_sack)
@@ -340,7 +340,7 @@ def test_a_trimmed_duplicate_is_told_by_a_sack_as_if_it_had_been_marked(k: int) 
     peer = Peer()
     for j in (0, 1, 5):
         peer.only(j)
-    peer.r.told()
+    peer.r.sack_built()
     assert not cut(peer, k, 123, rtx=True)
     r = peer.r
     t = r.trigger

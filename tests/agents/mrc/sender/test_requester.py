@@ -94,7 +94,7 @@ class Sender:
 
     def held(self, path: Path) -> bool:
         """Whether a path gets no new data for the moment."""
-        return path.held(self.now, self.r.paths.rtt_limit[path.plane])
+        return path.on_hold(self.now, self.r.paths.rtt_limit[path.plane])
 
     def same_path(self, k: int) -> int:
         """The first packet after the k-th on its path."""

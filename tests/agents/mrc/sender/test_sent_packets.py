@@ -74,7 +74,7 @@ def test_a_lost_packet_that_arrives_after_all_does_not_go_again() -> None:
 @pytest.mark.parametrize("arrived, late", [(0, []), (1, []), (2, [0]), (4, [0, 1, 2]), (5, [0, 1, 2])])
 def test_overdue_is_what_left_before_something_that_arrived_and_long_enough_ago(arrived: int, late: list[int]) -> None:
     w = Window(5)
-    w.sent.heard(arrived)
+    w.sent.arrived(arrived)
     assert [p.psn - FIRST for p in w.sent.overdue(w.now + GAP, 3 * GAP)] == late
     assert w.sent.overdue(w.now + GAP, 3 * GAP) == [], "each is named once"
 
@@ -104,6 +104,6 @@ def test_the_edge_passes_all_that_is_known_to_have_arrived(got: set[int], edge: 
     empty = w.sent.advance(FIRST + edge)
     reached = next(k for k in range(edge, 41) if k == 40 or k not in got)
     assert w.sent.una == FIRST + reached and empty == (reached == 40)
-    assert w.sent.known(w.sent.una) == sum(1 << k - reached for k in got if k >= reached)
-    assert w.sent.known(FIRST) & (1 << reached) - 1 == (1 << reached) - 1
+    assert w.sent.arrived_bitmap(w.sent.una) == sum(1 << k - reached for k in got if k >= reached)
+    assert w.sent.arrived_bitmap(FIRST) & (1 << reached) - 1 == (1 << reached) - 1
     w.books()
