@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from agents.mrc import wire
 from scenarios.figures.measure import Run
 from scenarios.figures.outages import (
     LATE_RTTS,
@@ -106,6 +107,12 @@ def evs_in_use(run: Run, pair: Pair, verdict: Mapping[str, Any] | None) -> int:
     return min(limit, len(path_evs(run.fabric, *pair)))
 
 
+def counted_bytes(run: Run) -> int:
+    """Bytes of a full packet as the sender's window counts them: RoCE's counts whole frames, MRC's the payload and 88 bytes."""
+    fabric = run.fabric
+    return fabric.mtu + wire.COUNTED if run.record.get("kind") == "mrc" else fabric.frame_bytes
+
+
 def window_until(run: Run, pair: Pair, qpn: int | None, t: int, verdict: Mapping[str, Any] | None) -> int | None:
     """The largest congestion window, bytes, from the last one logged before ``t`` until the first verdict; None if none was logged.
 
@@ -154,7 +161,7 @@ def departure_from(logs: Logs, outage: Outage, pair: Pair, evs: frozenset[int], 
     begin = max(outage.begin, min((x["sent_ns"] for x in losses), default=0) - round(rotation or 0))
     delay = max(0, max(sent, default=begin) - begin)
     per_ev = Counter(x["ev"] for x in losses if x.get("rule") not in NO_LOSS)
-    bound = None if window is None else math.ceil(window / run.fabric.frame_bytes / count) + 1
+    bound = None if window is None else math.ceil(window / counted_bytes(run) / count) + 1
     largest = max(per_ev.values(), default=0)
     return {
         "srtt_ns": srtt,

@@ -70,13 +70,19 @@ def interval_note(counts: Iterable[int]) -> str:
     return f"95 % interval (range below {FEWEST} seeds)" if len(names) > 1 else next(iter(names), "")
 
 
-def medians(trees: Sequence[Any]) -> Any:
-    """Merge several summaries into one whose numbers are the medians. Other values are kept only if all summaries agree."""
+def medians(trees: Sequence[Any], missing: float = math.inf) -> Any:
+    """Merge several summaries into one whose numbers are the medians. Other values are kept only if all summaries agree.
+
+    A summary that lacks a number which others have counts as ``missing``: infinity, of the sign that is worse for whoever asks. The median
+    is None if it is infinite, so if half of the summaries or more lack the number.
+    """
     first = trees[0]
     if all(isinstance(tree, dict) for tree in trees):
-        return {key: medians([tree[key] for tree in trees]) for key in first if all(key in tree for tree in trees)}
+        return {key: medians([tree[key] for tree in trees], missing) for key in first if all(key in tree for tree in trees)}
     if isinstance(first, list) and all(isinstance(tree, list) and len(tree) == len(first) for tree in trees):
-        return [medians(list(items)) for items in zip(*trees, strict=True)]
-    if all(isinstance(tree, (int, float)) and not isinstance(tree, bool) for tree in trees):
-        return statistics.median(trees)
+        return [medians(list(items), missing) for items in zip(*trees, strict=True)]
+    numbers = [missing if tree is None else tree for tree in trees if tree is None or type(tree) in (int, float)]
+    if len(numbers) == len(trees) and any(tree is not None for tree in trees):
+        median = statistics.median(numbers)
+        return median if math.isfinite(median) else None
     return first if all(tree == first for tree in trees) else None

@@ -5,6 +5,7 @@ Called by the runner on what scenarios.figures.measure read. Pure.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -184,13 +185,23 @@ def checks_of(variant: Variant, entries: Sequence[dict[str, Any]]) -> list[dict[
             for seed_group in [seeds[placement]] if expect.median else [[seed] for seed in seeds[placement]]:
                 selected = [e for e in entries if e["placement"] == placement and e["seed"] in seed_group]
                 names = dict.fromkeys(e["transport"] for e in selected)
-                figures_of = {name.replace("-", "_"): medians([e for e in selected if e["transport"] == name]) for name in names}
+                groups = {name.replace("-", "_"): [e for e in selected if e["transport"] == name] for name in names}
                 scope = f"median of seeds {', '.join(map(str, seed_group))}" if expect.median else f"seed {seed_group[0]}"
                 suffix = f" [{placement}, {scope}{settings_text}]" if several else ""
                 worlds = {e["world"] for e in selected}
                 unmeasured = {path: why for world in worlds for path, why in UNMEASURED[world].items()}
                 elsewhere = expect.only_in is not None and worlds != {expect.only_in}
-                checks.append(evaluate(expect.check, figures_of, expect.name + suffix, unmeasured, expect.because if elsewhere else ""))
+                verdicts = [
+                    evaluate(
+                        expect.check,
+                        {name: medians(group, worst) for name, group in groups.items()},
+                        expect.name + suffix,
+                        unmeasured,
+                        expect.because if elsewhere else "",
+                    )
+                    for worst in (math.inf, -math.inf)  # a seed without the figure is worse than any other, whichever way that is
+                ]
+                checks.append(next((verdict for verdict in verdicts if verdict["ok"] is False), verdicts[0]))
     return checks
 
 

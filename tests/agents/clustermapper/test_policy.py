@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from itertools import permutations
 
 from hypothesis import given, settings
@@ -127,3 +128,9 @@ def test_two_hosts_with_a_living_path_keep_one_that_is_not_denied(story: list[li
         for a, b in permutations(range(TINY.host_count), 2):
             alive = {ev for ev in path_evs(TINY, a, b) if not {li.name for li in path_links(TINY, a, b, ev)} & gone}
             assert not alive or alive - denied(TINY, entries, a, b)
+
+
+def test_options_reach_another_process() -> None:
+    """Runs that go at once get their scenario by pickle; the compiled class must allow it."""
+    options = Options(interval=3.0, policy="all")
+    assert pickle.loads(pickle.dumps(options)) == options

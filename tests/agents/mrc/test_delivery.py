@@ -32,7 +32,7 @@ def balanced(rig: Rig) -> None:
     for side in (rig.a, rig.b):
         c = side.engine.counters()
         assert c["tx_packets"] == sum(c[k] for k in ("data_tx", "sacks_tx", "acks_tx", "nacks_tx", "probes_tx", "endpoint_operations_tx"))
-        taken = sum(c[k] for k in ("data_rx", "sacks_rx", "acks_rx", "nacks_rx", "probes_rx", "endpoint_operations_rx"))
+        taken = sum(c[k] for k in ("data_rx", "trimmed_rx", "sacks_rx", "acks_rx", "nacks_rx", "probes_rx", "endpoint_operations_rx"))
         assert c["rx_packets"] == taken + sum(v for k, v in c.items() if k.startswith("rx_") and k != "rx_packets")
 
 

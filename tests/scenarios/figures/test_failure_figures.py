@@ -69,6 +69,8 @@ def test_who_sends_to_whom(tmp_path: Path) -> None:
 
 # --- leaving a dead path -------------------------------------------------------------------------------------------
 
+PACKET = TINY.mtu + 88
+"""Bytes of a full packet as MRC's window counts them."""
 BUSY = [goodput(1, t / 10, [40 * 4096, 40 * 4096], [0, 0]) for t in range(10)]
 """h1 sends 80 packets in 100 ms: one each 1.25 ms, so 4 EVs take 5 ms."""
 CABLE = fault("cut", "link", CUT, [CUT], ("begin", 2), ("heal", 4))
@@ -82,7 +84,7 @@ def test_last_packet_on_a_dead_path(tmp_path: Path) -> None:
     """Lost packets left 10 ms before the fault and 40 ms and 105 ms after it; srtt 50 ms by the last word before the fault."""
     srtt = [{"t": at(t), "kind": "srtt", "host": 1, "peer": 2, "srtt_ns": ms * MS} for t, ms in ((0.5, 20), (1.9, 50), (2.01, 90))]
     lost = [loss(1, 2, DEAD, 2.2, 1.99), loss(1, 2, DEAD, 2.2, 2.04), loss(1, 2, DEAD, 2.3, 2.105)]
-    made = left(tmp_path, [*srtt, *lost, verdict(1, 2, DEAD, 2.25, 2.105, evs=4, window=10 * TINY.frame_bytes)])
+    made = left(tmp_path, [*srtt, *lost, verdict(1, 2, DEAD, 2.25, 2.105, evs=4, window=10 * PACKET)])
     (row,) = made["failovers"]
     assert row["rotation_ns"] == near(4 * 1.25 * MS) and row["srtt_ns"] == 50 * MS
     assert made["last_on_dead_rtts"] == near(105 / 50) and made["last_on_dead_over_rotation"] == near(100 / 50)
@@ -94,11 +96,21 @@ def test_last_packet_on_a_dead_path(tmp_path: Path) -> None:
 def test_the_window_that_bounds_the_losses_is_the_largest_until_the_verdict(tmp_path: Path) -> None:
     """4 EVs. 8 packets by the last word, 9 when the verdict fell; what was before the last word, or comes later, was not in force."""
     words = ((1.0, 40), (1.9, 8), (2.1, 8), (2.3, 60))
-    told = [{"t": at(t), "kind": "srtt", "host": 1, "peer": 2, "window": n * TINY.frame_bytes} for t, n in words]
+    told = [{"t": at(t), "kind": "srtt", "host": 1, "peer": 2, "window": n * PACKET} for t, n in words]
     lost = [loss(1, 2, DEAD, 2.2, 2.0 + i / 100) for i in range(4)]
     for window, bound in ((9, 4), (7, 3)):
-        made = left(tmp_path / str(window), [*told, *lost, verdict(1, 2, DEAD, 2.2, 2.1, evs=4, window=window * TINY.frame_bytes)])
+        made = left(tmp_path / str(window), [*told, *lost, verdict(1, 2, DEAD, 2.2, 2.1, evs=4, window=window * PACKET)])
         assert (made["failovers"][0]["losses_per_ev_bound"], made["ev_loss_excess"]) == (bound, 4 - bound)
+
+
+def test_the_bound_divides_the_window_by_what_it_counts(tmp_path: Path) -> None:
+    """4 EVs and a byte more than 8 packets: MRC's window counts payload and 88 bytes (protocol.md: share), others' whole frames."""
+    for kind, packet in (("mrc", PACKET), ("roce", TINY.frame_bytes)):
+        for window, bound in ((8 * packet, 3), (8 * packet + 1, 4)):
+            lines = [*BUSY, loss(1, 2, DEAD, 2.2, 2.0), verdict(1, 2, DEAD, 2.2, 2.1, evs=4, window=window)]
+            run = write(tmp_path / f"{kind}-{window}", CABLE, lines)
+            run.record["kind"] = kind
+            assert figures(run)["failovers"][0]["losses_per_ev_bound"] == bound
 
 
 def test_where_nothing_is_logged_before_the_verdict_says(tmp_path: Path) -> None:
@@ -117,16 +129,16 @@ def test_a_sender_that_waited_counts_from_its_next_packets(tmp_path: Path) -> No
 
 def test_packets_that_never_left_their_host_are_not_lost_on_the_path(tmp_path: Path) -> None:
     lost = [loss(1, 2, DEAD, 2.2, 2.01, rule) for rule in ("time", "port", "trim", "no room")]
-    made = left(tmp_path, [*lost, verdict(1, 2, DEAD, 2.25, 2.02, window=TINY.frame_bytes, evs=4)])
+    made = left(tmp_path, [*lost, verdict(1, 2, DEAD, 2.25, 2.02, window=PACKET, evs=4)])
     assert made["failovers"][0]["losses_per_ev"] == 1 and made["ev_loss_excess"] == 1 - 2
 
 
 def test_the_worst_sender_counts(tmp_path: Path) -> None:
     """h2 lost five packets on one EV, with a window of four over four EVs: three too many. And it left late."""
     worse = [loss(2, 1, DEAD, 2.4, 2.1 + i / 100) for i in range(5)] + [
-        verdict(2, 1, DEAD, 2.4, 2.2, srtt_ns=20 * MS, window=4 * TINY.frame_bytes, evs=4)
+        verdict(2, 1, DEAD, 2.4, 2.2, srtt_ns=20 * MS, window=4 * PACKET, evs=4)
     ]
-    fine = [loss(1, 2, DEAD, 2.2, 2.01), verdict(1, 2, DEAD, 2.2, 2.01, srtt_ns=20 * MS, window=4 * TINY.frame_bytes, evs=4)]
+    fine = [loss(1, 2, DEAD, 2.2, 2.01), verdict(1, 2, DEAD, 2.2, 2.01, srtt_ns=20 * MS, window=4 * PACKET, evs=4)]
     made = left(tmp_path, worse + fine)
     assert made["ev_loss_excess"] == 3 and made["failovers"][0]["left_queue_pairs"] == 2
     assert made["last_on_dead_over_rotation"] is None  # h2 has logged no packet before: its rotation is not known
@@ -134,7 +146,7 @@ def test_the_worst_sender_counts(tmp_path: Path) -> None:
 
 def test_queue_pairs_to_one_peer_are_kept_apart(tmp_path: Path) -> None:
     """One loses four packets and leaves; another, which was idle, loses its first one there 300 ms later. Neither lost five."""
-    window = {"srtt_ns": 50 * MS, "window": 8 * TINY.frame_bytes, "evs": 4}
+    window = {"srtt_ns": 50 * MS, "window": 8 * PACKET, "evs": 4}
     one = [loss(1, 2, DEAD, 2.2, 2.003 + i / 1000) | {"qpn": 16} for i in range(4)] + [verdict(1, 2, DEAD, 2.2, 2.006, qpn=16, **window)]
     other = [loss(1, 2, DEAD, 2.5, 2.3) | {"qpn": 17}, verdict(1, 2, DEAD, 2.5, 2.3, qpn=17, **window)]
     made = left(tmp_path, one + other)

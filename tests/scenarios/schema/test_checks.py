@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -79,9 +80,11 @@ def test_names() -> None:
 
 
 def test_medians_of_trees() -> None:
-    """Numbers by their place; what differs in kind or is missing somewhere says nothing."""
+    """Numbers by their place; what differs in kind says nothing. A number that is missing somewhere is the worst there could be."""
     one = {"a": 1, "b": {"c": [1.0, 5]}, "who": "mrc", "key": "s1", "p50": None, "only": 3, "ok": True}
     two = {"a": 4, "b": {"c": [2.0, 7]}, "who": "mrc", "key": "s2", "p50": 3, "ok": True}
     three = {"a": 2, "b": {"c": [9.0, 6]}, "who": "mrc", "key": "s3", "p50": 4, "ok": True}
-    assert medians([one, two, three]) == {"a": 2, "b": {"c": [2.0, 6]}, "who": "mrc", "key": None, "p50": None, "ok": True}
+    assert medians([one, two, three]) == {"a": 2, "b": {"c": [2.0, 6]}, "who": "mrc", "key": None, "p50": 4, "ok": True}
+    assert medians([one, two, three], -math.inf)["p50"] == 3
+    assert medians([one, one, two])["p50"] is None
     assert medians([one]) == one
