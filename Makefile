@@ -179,6 +179,7 @@ seeds: install
 
 lint: $(STAMPS)/dev
 	$(PY) -m ruff check $(SOURCES)
+	$(PY) -m ruff format --check --quiet $(SOURCES)  # make format mends it
 	.venv/bin/lint-imports --no-cache
 	$(PY) -m tests.docs
 	$(PY) -m mypy

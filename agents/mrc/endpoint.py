@@ -390,4 +390,3 @@ class Endpoint:
             for q in self.order
             for row in q.requester.paths.rows()
         ]
-

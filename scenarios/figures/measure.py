@@ -36,8 +36,29 @@ AGENT_DROPS = ("tx_refused", "rx_ring_drops")
 _PORT_KEYS = ("port", "node", "peer", "link", "plane", "kind")
 _GAUGES = ("backlog_bytes", "backlog_packets", "backlog_mean_bytes", "backlog_peak_bytes", "backlog_high_peak_bytes")
 _EVENT_KINDS = frozenset(
-    ("ev", "loss", "rtx", "rto", "spurious", "qp", "reroute", "fault", "resolved", "reconverged", "failed", "controller",
-     "hint", "deny", "allow", "kept", "mapper", "background", "subflow", "quick_adapt", "cut-off")
+    (
+        "ev",
+        "loss",
+        "rtx",
+        "rto",
+        "spurious",
+        "qp",
+        "reroute",
+        "fault",
+        "resolved",
+        "reconverged",
+        "failed",
+        "controller",
+        "hint",
+        "deny",
+        "allow",
+        "kept",
+        "mapper",
+        "background",
+        "subflow",
+        "quick_adapt",
+        "cut-off",
+    )
 )
 _COLUMNS = ("t", "kind", "host", "peer", "ev", "from", "to", "cause", "psn", "count", "name", "on", "phase")
 

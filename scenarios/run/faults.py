@@ -74,8 +74,14 @@ def busiest_edge(
 
 
 def resolve_used(
-    fabric: Fabric, hosts: Sequence[int], edge: tuple[int, int], paths: Sequence[dict[str, Any]], seed: int, can_say: bool,
-    kind: str = "link", flows: Edges = (),
+    fabric: Fabric,
+    hosts: Sequence[int],
+    edge: tuple[int, int],
+    paths: Sequence[dict[str, Any]],
+    seed: int,
+    can_say: bool,
+    kind: str = "link",
+    flows: Edges = (),
 ) -> tuple[str, str]:
     """Return (target of a fault of this kind, how it was found) for the QP between two ranks.
 

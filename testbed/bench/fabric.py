@@ -40,9 +40,7 @@ def blast(cluster: Cluster, seconds: float) -> dict[str, float]:
     after = fabric.frame_bytes - headers.HEAD
     frames = b"".join(
         # An unused UDP port, in the data class: switches treat it as data, the far end's kernel drops it.
-        headers.head((me, path_address(fabric, 0, 1, e)), (me, you), e, dscp.NO_TRIM, 0, after).ljust(
-            fabric.frame_bytes, b"\0"
-        )
+        headers.head((me, path_address(fabric, 0, 1, e)), (me, you), e, dscp.NO_TRIM, 0, after).ljust(fabric.frame_bytes, b"\0")
         for e in evs
     )
     with tempfile.TemporaryDirectory(dir=sandbox.RUN_DIR) as scratch:

@@ -52,6 +52,4 @@ def show(checks: list[Check], console: Console) -> None:
     if lacking:
         console.print(Text(f"Not ready: {', '.join(lacking)} missing.", "bold red"))
     else:
-        console.print(
-            Text("Everything required is here" + (f"; {unknown} things could not be checked." if unknown else "."), "bold green")
-        )
+        console.print(Text("Everything required is here" + (f"; {unknown} things could not be checked." if unknown else "."), "bold green"))

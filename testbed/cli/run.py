@@ -64,7 +64,11 @@ class ProgressBar:
 @click.command(name="run", help=f"Run SCENARIO: a TOML file or one of {', '.join(named_scenarios())}.")
 @click.argument("scenario")
 @click.option(
-    "--transport", "-t", "transports", multiple=True, metavar="T",
+    "--transport",
+    "-t",
+    "transports",
+    multiple=True,
+    metavar="T",
     help="Run only this transport of the scenario, or add one of this kind. Repeatable.",
 )
 @click.option("--fabric", metavar="NAME-OR-FILE", help="Use this fabric instead of the scenario's.")
@@ -76,7 +80,11 @@ class ProgressBar:
     help="Change a key of the scenario: workload.steps=3, transport.roce.options.qps=2. Repeatable.",
 )
 @click.option(
-    "--seed", "seeds", type=click.IntRange(0, MAX_WHOLE), multiple=True, metavar="N",
+    "--seed",
+    "seeds",
+    type=click.IntRange(0, MAX_WHOLE),
+    multiple=True,
+    metavar="N",
     help="Use this seed instead of the scenario's. Repeatable.",
 )
 @click.option("--seeds", "seed_range", metavar="A-B", help="Use these seeds: 1-5, or 1,3,7-9.")

@@ -124,9 +124,7 @@ class Cluster(TakesFaults):
             self._watcher = threading.Thread(target=self._watch, name="mrcbed-watch", daemon=True)
             self._watcher.start()
             self.net.start()
-            self._faults = Injector(
-                self.fabric, self.net.faults, PacketFaults(), Rates(self.fabric, self.net.path_of), self._process_of
-            )
+            self._faults = Injector(self.fabric, self.net.faults, PacketFaults(), Rates(self.fabric, self.net.path_of), self._process_of)
             for host in self.net.hosts:
                 self._guard(f"the shell of {host.name}", host.shell)
             for name, process in self.net.ovs.processes if self.net.ovs is not None else ():
@@ -433,9 +431,7 @@ class Cluster(TakesFaults):
         if self._queues is None:
             self._queues = netlink.QueueSocket(self.net.namespaces[""])
         queues = self._queues
-        return PortWatch(
-            self.fabric, self.net.counters.traffic, lambda port: queues.backlog(layout.PORT_BASE + port, bringup.DATA_QUEUE)
-        )
+        return PortWatch(self.fabric, self.net.counters.traffic, lambda port: queues.backlog(layout.PORT_BASE + port, bringup.DATA_QUEUE))
 
     # --- watching ----------------------------------------------------------------------------------------------------
 

@@ -243,7 +243,7 @@ def test_a_plane_dies_before_the_clock_is_as_old_as_a_round_trip(
     fabric.write_text(f'planes = 2\nt0_per_plane = 2\nt1_per_plane = 2\nhosts_per_t0 = 2\nnic_rate = "10Mbit"\ndelay = "{delay}"\n')
     fault = '[[fault]]\nname = "gone"\nkind = "{}"\non = "{}"\nat = "{}"\nfor = "20s"\n'
     faults = fault.format("plane", "p0", "10ms") + fault.format("silent", "p1-t0-1", "100ms").replace("gone", "silent")
-    text = RING.split("[[fault]]")[0].replace("\"60s\"", "\"3600s\"").replace("steps = 4", "steps = 1").replace('"200ms"', '"1s"') + faults
+    text = RING.split("[[fault]]")[0].replace('"60s"', '"3600s"').replace("steps = 4", "steps = 1").replace('"200ms"', '"1s"') + faults
     _, summary = ran(tmp_path, text, fabric=str(fabric), transports=(transport,))
     (entry,) = summary["runs"]
     assert (entry["outcome"], entry["wrong"], entry["failed_steps"]) == ("done", 0, 0), entry

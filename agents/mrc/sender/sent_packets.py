@@ -25,9 +25,7 @@ CUT: Final = 4  # likewise, but not lost: a switch trimmed it and the peer repor
 class SentPacket:
     """One transmission. ``count``: 1 for the first of its packet. ``size``: bytes, as congestion control counts them."""
 
-    def __init__(
-        self, psn: int, seq: int, sent_ns: int, path: Path, message: Message, size: int, count: int, blamed: Path | None
-    ) -> None:
+    def __init__(self, psn: int, seq: int, sent_ns: int, path: Path, message: Message, size: int, count: int, blamed: Path | None) -> None:
         self.psn = psn
         self.seq = seq
         self.sent_ns = sent_ns

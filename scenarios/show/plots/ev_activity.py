@@ -52,9 +52,28 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any], lossy: dict[st
         ax.set_yticks([p * per_plane + (per_plane - 1) / 2 for p in range(fabric.planes)], [f"plane {p}" for p in range(fabric.planes)])
         ax.tick_params(axis="y", length=0)
         lossy_row = evs.index(lossy["ev"])
-        ax.annotate("◂ lossy", (1.0, lossy_row), xycoords=("axes fraction", "data"), xytext=(2, 0), textcoords="offset points", fontsize=6.5, va="center", color="#D55E00", annotation_clip=False)  # noqa: E501
+        ax.annotate(
+            "◂ lossy",
+            (1.0, lossy_row),
+            xycoords=("axes fraction", "data"),
+            xytext=(2, 0),
+            textcoords="offset points",
+            fontsize=6.5,
+            va="center",
+            color="#D55E00",
+            annotation_clip=False,
+        )
         for other in lossy["replaced_by"]:
-            ax.annotate("◂ replaces it", (1.0, evs.index(other)), xycoords=("axes fraction", "data"), xytext=(2, 0), textcoords="offset points", fontsize=6.5, va="center", annotation_clip=False)  # noqa: E501
+            ax.annotate(
+                "◂ replaces it",
+                (1.0, evs.index(other)),
+                xycoords=("axes fraction", "data"),
+                xytext=(2, 0),
+                textcoords="offset points",
+                fontsize=6.5,
+                va="center",
+                annotation_clip=False,
+            )
         for outage in stored.outages(run):
             for when, label in ((outage.begin, f"loses {outage.probability:.0%}"), (outage.end, "clean")):
                 if begin <= when <= begin + span:

@@ -60,7 +60,16 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any]) -> list[Path]:
         top.plot(x, shares[0][shared].mean(axis=0), color=FLOWS[0], label=f"on {names[1]}'s {len(shared)} EVs")
         top.plot(x, shares[0][others].mean(axis=0), color=FLOWS[0], linestyle="--", label=f"on the {len(others)} others")
         top.axhline(SEPARATED, color="black", linewidth=0.7, linestyle=":")
-        top.annotate(f"{SEPARATED:g}", (1.0, SEPARATED), xycoords=("axes fraction", "data"), xytext=(2, 0), textcoords="offset points", fontsize=6, va="center", annotation_clip=False)  # noqa: E501
+        top.annotate(
+            f"{SEPARATED:g}",
+            (1.0, SEPARATED),
+            xycoords=("axes fraction", "data"),
+            xytext=(2, 0),
+            textcoords="offset points",
+            fontsize=6,
+            va="center",
+            annotation_clip=False,
+        )
         top.set_ylim(0, 1.35)
         top.set_yticks([0, 0.5, 1])
         top.set_ylabel(f"{names[0]}'s packets per EV\n[fair shares]")
@@ -93,6 +102,8 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any]) -> list[Path]:
             ax.set_xlim(0, (origin - begin + bins * width) / 1e9)
         axes[-1].set_xlabel("time since the first flow began [s]")
         bar = fig.colorbar(picture, ax=list(axes[1:]), location="bottom", shrink=0.75, aspect=38, pad=0.02, extend="max")
-        bar.set_label(f"packets on an EV [the flow's fair shares]\n(grey: none sent; a column is {width / rtt:.0f} base RTTs)", fontsize=6.5)  # noqa: E501
+        bar.set_label(
+            f"packets on an EV [the flow's fair shares]\n(grey: none sent; a column is {width / rtt:.0f} base RTTs)", fontsize=6.5
+        )
         bar.ax.tick_params(labelsize=6.5)
         return save(fig, directory, f"ev-shares-{run['run']}", [run])

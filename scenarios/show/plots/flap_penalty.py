@@ -89,7 +89,18 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any]) -> list[Path]:
             Line2D([], [], color="black", linewidth=0.9, marker="_", markersize=9, label="median"),
         ]
         if any(row["back_ns"] is None for row in rows):
-            handles.append(Line2D([], [], marker="^", linestyle="none", markersize=3.5, markerfacecolor="white", markeredgecolor=colour, label="still out at the end"))  # noqa: E501
+            handles.append(
+                Line2D(
+                    [],
+                    [],
+                    marker="^",
+                    linestyle="none",
+                    markersize=3.5,
+                    markerfacecolor="white",
+                    markeredgecolor=colour,
+                    label="still out at the end",
+                )
+            )
         handles += [Patch(color=colour, label="out of use"), Patch(color="#B0B0B0", alpha=0.35, label="fault")]
         fig.legend(handles=handles, loc="outside lower center", ncols=3, columnspacing=1.2, handlelength=1.4)
         return save(fig, directory, f"flap-penalty-{run['run']}", [run])

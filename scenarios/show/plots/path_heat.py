@@ -47,14 +47,20 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], name: s
             per_plane = fabric.t1_per_plane
             for plane in range(1, fabric.planes):
                 ax.axvline(plane * per_plane - 0.5, color="white", linewidth=1.5)
-            ax.set_xticks([p * per_plane + (per_plane - 1) / 2 for p in range(fabric.planes)], [f"plane {p}" if fabric.planes <= 4 else str(p) for p in range(fabric.planes)], fontsize=6.5)  # noqa: E501
+            ax.set_xticks(
+                [p * per_plane + (per_plane - 1) / 2 for p in range(fabric.planes)],
+                [f"plane {p}" if fabric.planes <= 4 else str(p) for p in range(fabric.planes)],
+                fontsize=6.5,
+            )
             ax.set_yticks([0, fabric.t0_per_plane - 1] if fabric.t0_per_plane > 1 else [0])
             ax.set_yticklabels([f"T0 {i}" for i in ax.get_yticks()], fontsize=6)
             ax.tick_params(length=0, pad=1.5)
             for side in ax.spines.values():
                 side.set_visible(False)
             spread = f"{heat.min():.2f} to {heat.max():.1f} × mean"
-            ax.set_title(f"{run['transport']} on {run['fabric']}: {spread}", color=colour_and_marker(run["transport"])[0], pad=2.5, fontsize=7)  # noqa: E501
+            ax.set_title(
+                f"{run['transport']} on {run['fabric']}: {spread}", color=colour_and_marker(run["transport"])[0], pad=2.5, fontsize=7
+            )
         bar = fig.colorbar(picture, ax=list(axes[:, 0]), location="bottom", shrink=0.7, aspect=38, pad=0.02, extend="max")
         bar.set_label("bytes that a T0 sends over a cable [mean of all cables]", fontsize=6.5)
         bar.ax.tick_params(labelsize=6.5)

@@ -40,18 +40,37 @@ def _figure(directory: Path, run: dict[str, Any]) -> list[Path]:
                 at = plane + (k - (len(rows) - 1) / 2) * width
                 # A stem and a dot, because a bar of height zero, the best result, would be invisible.
                 ax.plot([at, at], [0, deviation], color=colour, linewidth=1.2, alpha=1.0 if enough else 0.35, zorder=2)
-                (dot,) = ax.plot(at, deviation, marker="os^D"[k % 4], color=colour, markersize=4, linestyle="none", alpha=1.0 if enough else 0.35, zorder=3)  # noqa: E501
+                (dot,) = ax.plot(
+                    at,
+                    deviation,
+                    marker="os^D"[k % 4],
+                    color=colour,
+                    markersize=4,
+                    linestyle="none",
+                    alpha=1.0 if enough else 0.35,
+                    zorder=3,
+                )
                 most = max(most, 1.15 * abs(deviation)) if enough else most
             handles.append((dot, f"{row['sender']} sends {total:,} packets; ports of {row['host']} change"))
         ax.axhline(0, color="black", linewidth=0.7)
         for side in (-LIMIT, LIMIT):
             ax.axhline(side, color="black", linewidth=0.7, linestyle=":")
-            ax.annotate(f"{side:+g} %", (1.0, side), xycoords=("axes fraction", "data"), xytext=(-2, 2), textcoords="offset points", fontsize=6.5, ha="right")  # noqa: E501
+            ax.annotate(
+                f"{side:+g} %",
+                (1.0, side),
+                xycoords=("axes fraction", "data"),
+                xytext=(-2, 2),
+                textcoords="offset points",
+                fontsize=6.5,
+                ha="right",
+            )
         ax.set_xlim(-0.6, planes - 0.4)
         ax.set_ylim(-most, most)
         ax.set_xticks(range(planes), [f"plane {p}" if planes <= 4 else str(p) for p in range(planes)])
         ax.set_xlabel("" if planes <= 4 else "plane")
         ax.set_ylabel("packets, % off a fair share")
-        ax.set_title(f"{run['transport']} on {run['fabric']}, seed {run['seed']}: load of\nthe planes that are up while a NIC port is down", pad=6)  # noqa: E501
+        ax.set_title(
+            f"{run['transport']} on {run['fabric']}, seed {run['seed']}: load of\nthe planes that are up while a NIC port is down", pad=6
+        )
         fig.legend([h for h, _ in handles], [t for _, t in handles], loc="outside lower left", handlelength=1.2)
         return save(fig, directory, f"plane-shares-{run['run']}", [run])

@@ -76,7 +76,14 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], frames:
         buffers = {stored.summary["fabrics"][r["fabric"]]["buffer_bytes"] / 1e3 for r in runs}
         for i, size in enumerate(sorted(buffers)):
             ax.axhline(size, color="black", linewidth=0.8, linestyle=":", zorder=1)
-            ax.annotate("buffer" if i == 0 else "", (0.0, size), xycoords=("axes fraction", "data"), xytext=(2, -7), textcoords="offset points", fontsize=6.5)  # noqa: E501
+            ax.annotate(
+                "buffer" if i == 0 else "",
+                (0.0, size),
+                xycoords=("axes fraction", "data"),
+                xytext=(2, -7),
+                textcoords="offset points",
+                fontsize=6.5,
+            )
         ax.set_yscale("log")
         ax.set_ylim(FLOOR, 1.5 * max(buffers))
         ticks = [10.0**e for e in range(-1, 7) if 10.0**e <= 1.5 * max(buffers)]

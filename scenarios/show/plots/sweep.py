@@ -97,7 +97,10 @@ def _figure(
     bounds_of = intervals(stored)
     transports = list(dict.fromkeys(r["transport"] for r in runs))
     short = short_keys(list(runs[0]["settings"]))
-    with figure(len(others), 0.95 + 1.55 * len(others) + 0.15 * ((len(transports) + 2) // 2), sharex=True, sharey=True, squeeze=False) as (fig, axes):  # noqa: E501
+    with figure(len(others), 0.95 + 1.55 * len(others) + 0.15 * ((len(transports) + 2) // 2), sharex=True, sharey=True, squeeze=False) as (
+        fig,
+        axes,
+    ):
         most = 0.0
         bars = False
         count: dict[str, int] = {}
@@ -131,7 +134,12 @@ def _figure(
         if log:
             last.set_xscale("log")
             plain_log(last, min(position.values()), max(position.values()))
-        last.set_xticks(list(position.values()), list(position), rotation=0 if sum(map(len, position)) < 45 else 45, ha="center" if sum(map(len, position)) < 45 else "right")  # noqa: E501
+        last.set_xticks(
+            list(position.values()),
+            list(position),
+            rotation=0 if sum(map(len, position)) < 45 else 45,
+            ha="center" if sum(map(len, position)) < 45 else "right",
+        )
         last.set_xlabel(f"{short[axis]}" + (", log scale" if log else ""))
         fig.supylabel(label, fontsize=7.5)
         handles: list[Any] = [

@@ -53,9 +53,7 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], name: s
         axes[0, 0].set_ylim(0, max(1.1, most * 1.05))
         axes[-1, 0].set_xlabel("time since the first flow began [s]")
         fig.supylabel("window [host's BDP]", fontsize=7.5)
-        handles = [
-            Line2D([], [], color=FLOWS[i % len(FLOWS)], linewidth=1.0, label=spell(group)) for i, group in enumerate(groups)
-        ]
+        handles = [Line2D([], [], color=FLOWS[i % len(FLOWS)], linewidth=1.0, label=spell(group)) for i, group in enumerate(groups)]
         handles.append(Line2D([], [], color="black", linewidth=0.7, linestyle=":", label="the host's BDP over all planes"))
         fig.legend(handles=handles, loc="outside lower center", ncols=2, columnspacing=1.2, handlelength=1.6)
         fig.suptitle(f"Congestion windows{stored.seed_words(seed)}", fontsize=8, fontweight="bold", x=0.01, ha="left")
