@@ -244,7 +244,7 @@ def test_a_run_heals_whatever_becomes_of_it(tmp_path: Path, ends: str) -> None:
 
 
 def state_without_agents(cluster: Cluster) -> dict[str, Any]:
-    packets, counters = cluster._injector.packets, cluster.net.counters
+    packets, counters = cluster.injections.packets, cluster.net.counters
     return {
         "links": cluster.link_states(), "switches": counters._switch_down.tolist(), "gates": counters._gate.tolist(),
         "ports": [w for w in packets._words if w], "paths": list(packets._paths.items()), "classes": classes(cluster),
