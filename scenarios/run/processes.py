@@ -14,9 +14,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import active_children, get_context
-from threading import current_thread, main_thread
-from types import FrameType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from testbed.errors import ClusterDied
 
@@ -54,59 +52,27 @@ def at_once(
                 running[pool.submit(work, task)] = number, pool
             return
 
-    with _interrupts() as interrupted:
-        try:
-            for pool in pools:
-                submit_next(pool)
-            while running:
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    number, pool = running[future]
-                    try:
-                        result = future.result()
-                    except BrokenProcessPool:
-                        raise ClusterDied(
-                            f"{name(tasks[number])}: its process was killed (out of memory?): use fewer --jobs; --resume goes on"
-                        ) from None
-                    del running[future]
-                    if interrupted:
-                        raise KeyboardInterrupt
-                    submit_next(pool)
-                    yield number, result
-        finally:
-            if running:
-                for process in set(active_children()) - other_children:
-                    process.terminate()
-            for pool in pools:
-                pool.shutdown(cancel_futures=True)
-
-
-@contextmanager
-def _interrupts() -> Iterator[list[int]]:
-    """Collect the signals that end a run, besides what their handlers do.
-
-    A handler raises KeyboardInterrupt wherever the main thread is. Python drops an exception that is raised in a destructor or in the
-    callback of a weak reference, and executors have both: the signal would be lost.
-    """
-    received: list[int] = []
-    if current_thread() is not main_thread():
-        yield received
-        return
-
-    def receive(number: int, frame: FrameType | None) -> None:
-        received.append(number)
-        handler = former[number]
-        if callable(handler):
-            handler(number, frame)
-
-    former: dict[int, Any] = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    caught = [number for number, handler in former.items() if callable(handler)]
-    for number in caught:
-        signal.signal(number, receive)
     try:
-        yield received
+        for pool in pools:
+            submit_next(pool)
+        while running:
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                number, pool = running[future]
+                try:
+                    result = future.result()
+                except BrokenProcessPool:
+                    raise ClusterDied(
+                        f"{name(tasks[number])}: its process was killed (out of memory?): use fewer --jobs; --resume goes on"
+                    ) from None
+                del running[future]
+                submit_next(pool)
+                yield number, result
     finally:
-        for number in caught:
-            signal.signal(number, former[number])
+        if running:
+            for process in set(active_children()) - other_children:
+                process.terminate()
+        for pool in pools:
+            pool.shutdown(cancel_futures=True)
 
 
 @contextmanager

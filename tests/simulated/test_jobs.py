@@ -98,24 +98,6 @@ def test_results_come_with_the_number_of_their_task() -> None:
     assert sorted(at_once(die, ["a", "b", "c", "d", "e"], 2)) == list(enumerate("abcde"))
 
 
-class Interrupting:
-    """Is interrupted while it is taken down: Python drops what is raised there."""
-
-    def __del__(self) -> None:
-        signal.raise_signal(signal.SIGINT)
-
-
-@pytest.mark.usefixtures("no_process_left")
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_an_interrupt_that_python_drops_ends_the_tasks_all_the_same() -> None:
-    results = at_once(die, ["a", "b", "c", "d", "e"], 2)
-    next(results)
-    Interrupting()
-    with pytest.raises(KeyboardInterrupt):
-        next(results)
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stopped_set_keeps_what_is_finished_and_goes_on(number: int, serial: Path, tmp_path: Path) -> None:
     file, out = tmp_path / "small.toml", tmp_path / "out"
