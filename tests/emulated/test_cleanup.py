@@ -40,7 +40,9 @@ class Run:
         self.mark = mark_of(self.front)
 
     def said(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.notes.read_text().splitlines()] if self.notes.exists() else []
+        """Its lines so far, without one that is still being written."""
+        text = self.notes.read_text() if self.notes.exists() else ""
+        return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
     def wait_ready(self) -> dict[str, Any]:
         until = time.monotonic() + 2 * PATIENCE_S
