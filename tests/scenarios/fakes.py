@@ -21,6 +21,8 @@ from topologies import Fabric
 from topologies.paths import evs_over, path_evs
 
 MS = 1_000_000
+TICK_NS = 3 * MS
+"""A fake step is ten of these long, and as long as a dead path stalls it."""
 
 
 class FakeAgent:
@@ -145,12 +147,13 @@ class FakeAgent:
         for step in range(steps + warmup):
             while self.ahead(step) and not self.over.is_set():
                 time.sleep(0.001)
-            start = time.monotonic_ns()
-            ticks = 0
+            now = start = time.monotonic_ns()
+            stalled_ns = ticks = 0
             while ticks < 10 and not self.over.is_set():
-                time.sleep(0.003)
-                now = time.monotonic_ns()
+                time.sleep(TICK_NS / 1e9)
+                before, now = now, time.monotonic_ns()
                 if self.stalled():
+                    stalled_ns += now - before
                     continue
                 ticks += 1
                 share = message_bytes * 2 // 10 // self.cluster.fabric.planes
@@ -186,7 +189,7 @@ class FakeAgent:
             if step == self.cluster.break_at and self.rank == 1:
                 self.notify(event="failed", rank=self.rank, peer_rank=2, reason="retries exhausted")
                 return
-            end = time.monotonic_ns()
+            end = start + 10 * TICK_NS + stalled_ns  # what a busy machine adds to each tick is no figure of a run
             ok = not (self.cluster.wrong_at == step and self.rank == 0)
             self.log("step", rank=self.rank, step=step, start_ns=start, end_ns=end, ok=ok)
             self.steps_done = step + 1
