@@ -9,7 +9,7 @@ import numpy as np
 
 from scenarios.figures.stored import Stored
 from scenarios.show.plots.ev_shares import grid
-from scenarios.show.plots.style import figure, save
+from scenarios.show.plots.style import figure, margin_note, save
 from topologies.addressing import ev_fields
 from topologies.paths import path_evs
 
@@ -52,28 +52,9 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any], lossy: dict[st
         ax.set_yticks([p * per_plane + (per_plane - 1) / 2 for p in range(fabric.planes)], [f"plane {p}" for p in range(fabric.planes)])
         ax.tick_params(axis="y", length=0)
         lossy_row = evs.index(lossy["ev"])
-        ax.annotate(
-            "◂ lossy",
-            (1.0, lossy_row),
-            xycoords=("axes fraction", "data"),
-            xytext=(2, 0),
-            textcoords="offset points",
-            fontsize=6.5,
-            va="center",
-            color="#D55E00",
-            annotation_clip=False,
-        )
+        margin_note(ax, "◂ lossy", lossy_row, color="#D55E00")
         for other in lossy["replaced_by"]:
-            ax.annotate(
-                "◂ replaces it",
-                (1.0, evs.index(other)),
-                xycoords=("axes fraction", "data"),
-                xytext=(2, 0),
-                textcoords="offset points",
-                fontsize=6.5,
-                va="center",
-                annotation_clip=False,
-            )
+            margin_note(ax, "◂ replaces it", evs.index(other))
         for outage in stored.outages(run):
             for when, label in ((outage.begin, f"loses {outage.probability:.0%}"), (outage.end, "clean")):
                 if begin <= when <= begin + span:

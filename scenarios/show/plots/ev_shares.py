@@ -10,7 +10,7 @@ import pandas as pd
 
 from scenarios.figures.flows import SEPARATED, SMOOTH_RTTS
 from scenarios.figures.stored import Stored
-from scenarios.show.plots.style import FLOWS, figure, save
+from scenarios.show.plots.style import FLOWS, figure, margin_note, save
 from topologies.addressing import ev_fields
 
 MOST = 2.0
@@ -60,16 +60,7 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any]) -> list[Path]:
         top.plot(x, shares[0][shared].mean(axis=0), color=FLOWS[0], label=f"on {names[1]}'s {len(shared)} EVs")
         top.plot(x, shares[0][others].mean(axis=0), color=FLOWS[0], linestyle="--", label=f"on the {len(others)} others")
         top.axhline(SEPARATED, color="black", linewidth=0.7, linestyle=":")
-        top.annotate(
-            f"{SEPARATED:g}",
-            (1.0, SEPARATED),
-            xycoords=("axes fraction", "data"),
-            xytext=(2, 0),
-            textcoords="offset points",
-            fontsize=6,
-            va="center",
-            annotation_clip=False,
-        )
+        margin_note(top, f"{SEPARATED:g}", SEPARATED, size=6)
         top.set_ylim(0, 1.35)
         top.set_yticks([0, 0.5, 1])
         top.set_ylabel(f"{names[0]}'s packets per EV\n[fair shares]")

@@ -9,7 +9,7 @@ import pandas as pd
 
 from scenarios.figures.outages import Outage, hit_evs
 from scenarios.figures.stored import Stored
-from scenarios.show.plots.style import figure, save
+from scenarios.show.plots.style import figure, margin_note, save
 from topologies import Fabric
 from topologies.addressing import ev_fields
 from topologies.paths import path_evs
@@ -106,16 +106,7 @@ def draw_run(
                         ax.annotate(label, at, xytext=(2, 2), textcoords="offset points", fontsize=6.5, annotation_clip=False)
         for ev in sorted(broken) if len(broken) <= len(evs) // 2 else ():
             plane, uplink = ev_fields(ev)
-            ax.annotate(
-                "◂ hit",
-                (1.0, evs.index(ev)),
-                xycoords=("axes fraction", "data"),
-                xytext=(2, 0),
-                textcoords="offset points",
-                fontsize=6.5,
-                va="center",
-                annotation_clip=False,
-            )
+            margin_note(ax, "◂ hit", evs.index(ev))
         ax.set_xlabel(f"time since the first {'flow began' if 'flows' in run else 'measured step'} [s]")
         fault_names = list(dict.fromkeys(f"{o.fault} ({o.on})" for o in outages))
         suffix = f" and {len(fault_names) - NAMED} more" if len(fault_names) > NAMED else ""

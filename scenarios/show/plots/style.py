@@ -87,6 +87,21 @@ def fault_bands(ax: Any, outages: Sequence[Any], begin: int, last: float, y: flo
             ax.annotate(outage.fault, at, xytext=(-2 if late else 2, 0), textcoords="offset points", fontsize=6, va="center", ha=side)
 
 
+def margin_note(ax: Any, text: str, y: float, size: float = 6.5, color: str = "black") -> None:
+    """Write ``text`` in the right margin, beside the data coordinate ``y``; ``size`` in points."""
+    ax.annotate(
+        text,
+        (1.0, y),
+        xycoords=("axes fraction", "data"),
+        xytext=(2, 0),
+        textcoords="offset points",
+        fontsize=size,
+        va="center",
+        color=color,
+        annotation_clip=False,
+    )
+
+
 @contextmanager
 def figure(rows: int, height: float, **options: Any) -> Iterator[tuple[Any, Any]]:
     """Yield (figure, axes) in the common style; close the figure afterwards."""
