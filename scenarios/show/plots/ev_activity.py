@@ -51,8 +51,7 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any], lossy: dict[st
         per_plane = len(evs) // fabric.planes
         ax.set_yticks([p * per_plane + (per_plane - 1) / 2 for p in range(fabric.planes)], [f"plane {p}" for p in range(fabric.planes)])
         ax.tick_params(axis="y", length=0)
-        lossy_row = evs.index(lossy["ev"])
-        margin_note(ax, "◂ lossy", lossy_row, color="#D55E00")
+        margin_note(ax, "◂ lossy", evs.index(lossy["ev"]), color="#D55E00")
         for other in lossy["replaced_by"]:
             margin_note(ax, "◂ replaces it", evs.index(other))
         for outage in stored.outages(run):
