@@ -11,10 +11,12 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from agents.clock import REAL
+from agents.clock import Heard, RealClock
 from testbed.faults.kinds import KINDS, resolve
 from testbed.faults.targets import FaultEvent, Injected
 from topologies import Fabric
@@ -25,6 +27,22 @@ TICK_NS = 3 * MS
 """A fake step is ten of these long, and as long as a dead path stalls it."""
 
 
+class FakeClock(RealClock):
+    """Counts how often its user has done what there was to do and waits again."""
+
+    rounds = 0
+
+    @contextmanager
+    def waiter(self, agents: Sequence[Heard]) -> Iterator[Callable[[float], None]]:
+        with super().waiter(agents) as wait_really:
+
+            def wait(seconds: float) -> None:
+                self.rounds += 1
+                wait_really(seconds)
+
+            yield wait
+
+
 class FakeAgent:
     def __init__(self, cluster: FakeCluster, host: int, transport: str, log: Path) -> None:
         self.cluster, self.host, self.transport = cluster, host, transport
@@ -33,6 +51,7 @@ class FakeAgent:
         self.log_file = open(log, "w", encoding="utf-8")
         self.lock = threading.Lock()
         self.notes: list[dict[str, Any]] = []
+        self.taken_in = 0  # the round in which the runner last took notes
         self.peer = -1
         self.rank = -1
         self.dead: set[str] = set()
@@ -61,6 +80,7 @@ class FakeAgent:
             return []
         with self.lock:
             out, self.notes = self.notes, []
+            self.taken_in = self.cluster.clock.rounds
         return out
 
     def call(self, op: str, **args: Any) -> Any:
@@ -138,6 +158,11 @@ class FakeAgent:
                 self.notify(event="flow", flow=number, rank=self.rank, messages=1, bytes=0, wrong=wrong, start_ns=begin, end_ns=end)
         self.notify(event="done", rank=self.rank, wrong=0)
 
+    def heard(self) -> bool:
+        """Whether the runner has acted on all that this agent told it: a fault that is due begins before the next step, however late."""
+        with self.lock:
+            return not self.notes and self.cluster.clock.rounds > self.taken_in
+
     def ahead(self, step: int) -> bool:
         """Whether a rank is to wait before this step: in a ring none ends a step that another has not begun."""
         return any(a.steps_done < step - 1 for a in self.cluster.agents if a.rank >= 0 and (a.thread is None or a.thread.is_alive()))
@@ -145,7 +170,7 @@ class FakeAgent:
     def ring(self, message_bytes: int, steps: int, warmup: int) -> None:
         known: set[str] = set()
         for step in range(steps + warmup):
-            while self.ahead(step) and not self.over.is_set():
+            while (self.ahead(step) or not self.heard()) and not self.over.is_set():
                 time.sleep(0.001)
             now = start = time.monotonic_ns()
             stalled_ns = ticks = 0
@@ -235,7 +260,7 @@ class FakeCluster:
             vanished,
             die,
         )
-        self.clock = REAL
+        self.clock = FakeClock()
         self.agents: list[FakeAgent] = []
         self.captures: list[Any] = []
         self.controller_lost = False
