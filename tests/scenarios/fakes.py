@@ -164,13 +164,13 @@ class FakeAgent:
             return not self.notes and self.cluster.clock.rounds > self.taken_in
 
     def ahead(self, step: int) -> bool:
-        """Whether a rank is to wait before this step: in a ring none ends a step that another has not begun."""
-        return any(a.steps_done < step - 1 for a in self.cluster.agents if a.rank >= 0 and (a.thread is None or a.thread.is_alive()))
+        """Whether a rank has to wait before it ends this step: in a ring none ends one that another has not begun."""
+        return any(a.steps_done < step for a in self.cluster.agents if a.rank >= 0 and (a.thread is None or a.thread.is_alive()))
 
     def ring(self, message_bytes: int, steps: int, warmup: int) -> None:
         known: set[str] = set()
         for step in range(steps + warmup):
-            while (self.ahead(step) or not self.heard()) and not self.over.is_set():
+            while not (self.heard() or self.over.is_set()):
                 time.sleep(0.001)
             now = start = time.monotonic_ns()
             stalled_ns = ticks = 0
@@ -209,6 +209,8 @@ class FakeAgent:
                                     last_data_ns=0,
                                 )
                     known = down
+            while self.ahead(step) and not self.over.is_set():
+                time.sleep(0.001)
             if self.over.is_set():
                 return
             if step == self.cluster.break_at and self.rank == 1:
