@@ -81,7 +81,8 @@ def medians(trees: Sequence[Any], missing: float = math.inf) -> Any:
         return {key: medians([tree[key] for tree in trees], missing) for key in first if all(key in tree for tree in trees)}
     if isinstance(first, list) and all(isinstance(tree, list) and len(tree) == len(first) for tree in trees):
         return [medians(list(items), missing) for items in zip(*trees, strict=True)]
-    numbers = [missing if tree is None else tree for tree in trees if tree is None or type(tree) in (int, float)]
+    # NumPy's float64 is a float, too.
+    numbers = [missing if tree is None else tree for tree in trees if isinstance(tree, (int, float, type(None))) and type(tree) is not bool]
     if len(numbers) == len(trees) and any(tree is not None for tree in trees):
         median = statistics.median(numbers)
         return median if math.isfinite(median) else None

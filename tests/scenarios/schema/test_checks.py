@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
 from scenarios.figures.stats import medians
@@ -88,3 +89,4 @@ def test_medians_of_trees() -> None:
     assert medians([one, two, three], -math.inf)["p50"] == 3
     assert medians([one, one, two])["p50"] is None
     assert medians([one]) == one
+    assert medians([{"a": np.float64(a)} for a in (3.5, 1.5, 2.5)]) == {"a": 2.5}, "a mean of pandas is such a number"
