@@ -3,11 +3,33 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+
+from scenarios.run.watch import Watch
 
 
 @pytest.fixture(autouse=True)
 def own_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests that only play at measuring do not keep each other off, nor wait for a real measurement."""
     monkeypatch.setattr("testbed.machine.exclusive.NAME", f"mrcbed-test-{os.getpid()}")
+
+
+class CalmWatch(Watch):
+    """What a run of fakes is watched by: it uses none of the machine, which other tests keep busy meanwhile."""
+
+    def stop(self) -> None:
+        super().stop()
+        self.samples = [(t, min(share, 0.5)) for t, share in self.samples]
+
+    def result(self) -> dict[str, Any]:
+        return super().result() | {"gaps": [], "pressure": None}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def calm() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("scenarios.run.one_run.Watch", CalmWatch)
+        yield
