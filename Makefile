@@ -16,7 +16,7 @@ PIP := $(PY) -m pip --disable-pip-version-check
 PIP_FLAGS ?=
 STAMPS := .venv/.stamps
 
-ENGINE := $(shell find agents -name '*.py' 2>/dev/null)
+ENGINE := $(shell find agents testbed/simulated -name '*.py' 2>/dev/null)
 BPF := testbed/dataplane/fabric.bpf.o
 SOURCES := topologies agents testbed scenarios tests setup.py
 
@@ -95,10 +95,10 @@ $(STAMPS)/project: setup.py $(STAMPS)/packages
 	touch $@
 
 $(STAMPS)/engine: $(ENGINE) setup.py pyproject.toml $(STAMPS)/packages
-	@find agents -name '*.so' -delete; rm -f *__mypyc*.so
+	@find agents testbed/simulated -name '*.so' -delete; rm -f *__mypyc*.so
 	mkdir -p build
 	if ! $(PY) setup.py -q build_ext --inplace >build/engine.log 2>&1; then tail -n 20 build/engine.log >&2; exit 1; fi
-	find agents -name '*.so' -exec touch {} +  # a module whose C did not change keeps its old date, and would pass for stale
+	find agents testbed/simulated -name '*.so' -exec touch {} +  # a module whose C did not change keeps its old date, and would pass for stale
 	grep '^mrcbed:' build/engine.log || true
 	touch $@
 
@@ -127,8 +127,8 @@ WORKERS ?= $(shell expr $$(nproc) + 2)
 ROOTLESS := tests/scenarios $(filter-out tests/emulated/ tests/scenarios/ tests/__pycache__/,$(wildcard tests/*/))
 SHARED = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 WHOLE_ENGINES := $(addprefix tests/agents/,test_virtual.py test_collectives.py mrc/test_delivery.py mrc/test_failures.py \
-	roce/test_delivery.py roce/test_recovery.py)
-ALL_ENGINES := tests/agents tests/fuzz --ignore=tests/agents/clustermapper --ignore=tests/agents/kernel
+	roce/test_delivery.py roce/test_recovery.py) $(addprefix tests/simulated/,test_frame.py test_network.py test_queue.py)
+ALL_ENGINES := tests/agents tests/fuzz tests/simulated --ignore=tests/agents/clustermapper --ignore=tests/agents/kernel
 SANDBOXES ?= 4
 
 # Every part runs, whatever became of those before it, and the last lines say which to look at.

@@ -15,12 +15,15 @@ from importlib.machinery import SOURCE_SUFFIXES, FileFinder, ModuleSpec, SourceF
 from pathlib import Path
 from types import ModuleType
 
+COMPILED = ("agents.", "testbed.simulated.")
+"""Where modules are that setup.py compiles."""
+
 
 class _SourceOnly(MetaPathFinder):
     """Finds the modules below as source and does not see extension modules."""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if path is not None and fullname.startswith("agents."):
+        if path is not None and fullname.startswith(COMPILED):
             for folder in path:
                 spec = FileFinder(folder, (SourceFileLoader, SOURCE_SUFFIXES)).find_spec(fullname)
                 if spec is not None:
@@ -29,13 +32,13 @@ class _SourceOnly(MetaPathFinder):
 
 
 def _stale() -> bool:
-    """True when some room's extension is older than a source of that room (or has no source)."""
-    for room in {path.relative_to(__path__[0]).parts[0] for path in Path(__path__[0]).rglob("*.so")}:
-        place = Path(__path__[0], room)
-        built, sources = place.rglob("*.so"), place.rglob("*.py")
-        if min(map(_newest_write, built)) < max(map(_newest_write, sources), default=0):
-            return True
-    return False
+    """True when some extension is older than the source of one of them (or that has gone): one build makes them all."""
+    root = Path(__path__[0]).parent
+    built = [path for room in COMPILED for path in root.joinpath(*room.rstrip(".").split(".")).rglob("*.so")]
+    sources = [path.with_name(path.name.split(".")[0] + ".py") for path in built]
+    if not all(map(Path.exists, sources)):
+        return True
+    return bool(built) and min(map(_newest_write, built)) < max(map(_newest_write, sources))
 
 
 def _newest_write(path: Path) -> int:

@@ -7,7 +7,9 @@ only this module. Connection parameters travel out of band, as dictionaries (the
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
+
+from mypy_extensions import i64, mypyc_attr
 
 NEVER: Final = 1 << 61
 """A time that does not come, ns: a deadline, or "since when" while it has not begun."""
@@ -85,99 +87,132 @@ Event = tuple[int, str, dict[str, Any]]
 """(monotonic ns, kind, fields): what a run's log keeps. Rare things only, never one per packet. docs/results.md lists the kinds."""
 
 
-class Reports(Protocol):
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Reports:
     """What every transport must offer, however its packets are carried. All times are monotonic nanoseconds."""
 
     def reroute(self, now: int, dead_links: list[str]) -> None:
         """The network has converged around ``dead_links`` (a network that re-routes; MRC ignores it)."""
+        raise NotImplementedError
 
     def deny(self, now: int, entries: list[str]) -> None:
         """The complete denylist (:mod:`topologies.denylist`), in place of the one before. No more data and no control packet takes a
         path that an entry forbids; without meaning to a transport that cannot choose paths.
         """
+        raise NotImplementedError
 
     def hint(self, now: int, links: list[str]) -> None:
         """The complete list of links that the controller knows to be down; a transport may use it."""
+        raise NotImplementedError
 
     def quiesce(self) -> None:
         """Send no data and no probe for good, and only answer: packets in flight drain and can be counted."""
+        raise NotImplementedError
 
     def completed(self) -> bool:
         """Whether :meth:`completions` would return any."""
+        raise NotImplementedError
 
     def completions(self) -> list[Completion]:
         """Finished requests since the last call."""
+        raise NotImplementedError
 
     def events(self) -> list[Event]:
         """Events since the last call."""
+        raise NotImplementedError
 
     def counters(self) -> dict[str, int]:
         """Cumulative counters by name; every frame in or out is in exactly one of the tx_*/rx_* sums (docs/results.md)."""
+        raise NotImplementedError
 
     def goodput(self) -> tuple[list[int], list[int]]:
         """Payload bytes per plane since the start: (sent for the first time, placed)."""
+        raise NotImplementedError
 
     def placed(self) -> dict[int, int]:
         """Payload bytes placed since the start, by local QPN."""
+        raise NotImplementedError
 
     def windows(self) -> list[dict[str, Any]]:
         """Per QP ``{"qpn", "peer", "cwnd", "in_flight", "srtt_ns"}``: bytes that may be and are in flight, smoothed RTT.
 
         ``peer`` is a host number; ``rate_bps`` is added by a transport that paces.
         """
+        raise NotImplementedError
 
     def paths(self) -> list[dict[str, Any]]:
         """Per QP and EV: peer host, plane, uplink, state, counters; for people and the prompt."""
+        raise NotImplementedError
 
 
-class Engine(Reports, Protocol):
-    """What a transport of ours must offer in addition: frames in, frames out."""
+@mypyc_attr(allow_interpreted_subclasses=True)
+class FrameIO(Reports):
+    """What takes frames from the ports of a NIC and gives it others: an engine, or a mapper beside one. All times monotonic ns.
 
-    tx_frame: bytearray
-    """The frame :meth:`transmit` built, headers only: bytes ``[0:tx_length]``, Ethernet header included."""
-    tx_length: int
-    tx_payload: memoryview | None
-    """Payload that follows the headers, straight from registered memory; None for a packet without."""
-    tx_trailer: bytes
-    """What follows the payload (iCRC); empty for a packet without payload, whose iCRC is inside the frame."""
-    tx_high: bool
-    """True for the high class (control packets)."""
+    :meth:`transmit` leaves a frame in ``tx_*``: headers in ``tx_frame[:tx_length]``, Ethernet header included; the payload that follows
+    them, straight from registered memory, or None; what ends it (iCRC), empty for a packet without payload, whose iCRC is among the
+    headers; whether it goes in the high class (control packets).
+    """
 
-    def register(self, memory: bytearray | memoryview) -> Region:
-        """Let peers write into ``memory`` (writable, contiguous bytes; kept alive by the engine)."""
-
-    def create_qp(self, peer: int, evs: int = 0) -> dict[str, Any]:
-        """A queue pair in INIT for host number ``peer``; returns what the peer's :meth:`connect_qp` needs, with key ``qpn``.
-
-        ``evs``: how many of each plane's paths it may use, 0 for all; without meaning where it has one path anyway.
-        """
-
-    def connect_qp(self, now: int, qpn: int, remote: dict[str, Any]) -> None:
-        """To RTS, with the dictionary the peer's :meth:`create_qp` returned."""
-
-    def post_recv(self, qpn: int, wr_id: int) -> None:
-        """Offer one receive request, which the next immediate consumes."""
-
-    def post_write(self, qpn: int, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int) -> None:
-        """RDMA WRITE of ``memory`` to the peer's ``va``; with immediate if ``imm`` >= 0. Raises ValueError on a QP not in RTS."""
+    def __init__(self, longest: int) -> None:
+        """``longest``: bytes that the headers may take."""
+        self.tx_frame = bytearray(longest)
+        self.tx_length: i64 = 0
+        self.tx_payload: memoryview | None = None
+        self.tx_trailer = b""
+        self.tx_high = False
 
     def receive(self, now: int, port: int, buffer: Any, start: int, length: int) -> None:
         """A frame arrived on NIC port ``port`` at ``buffer[start:start+length]``, Ethernet header included.
 
         ``buffer`` is writable and may be scribbled on. Never raises on hostile input: it counts and drops.
         """
+        raise NotImplementedError
 
     def transmit(self, now: int) -> int:
         """Build the next frame that may go now into ``tx_*`` and return its NIC port, or -1 for none."""
+        raise NotImplementedError
 
     def sent(self, now: int, port: int, ok: bool) -> None:
         """Report whether the kernel took the frame; ``ok`` False when it refused (port down)."""
+        raise NotImplementedError
 
     def timer(self, now: int) -> None:
         """Act on what is due. Cheap when nothing is."""
+        raise NotImplementedError
 
     def deadline(self) -> int:
         """When to call :meth:`timer` and :meth:`transmit` again at the latest, ns; NEVER for nothing."""
+        raise NotImplementedError
 
     def port_state(self, now: int, port: int, up: bool) -> None:
         """A local NIC port lost or found its carrier."""
+        raise NotImplementedError
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Engine(FrameIO):
+    """What a transport of ours must offer in addition: verbs."""
+
+    def register(self, memory: bytearray | memoryview) -> Region:
+        """Let peers write into ``memory`` (writable, contiguous bytes; kept alive by the engine)."""
+        raise NotImplementedError
+
+    def create_qp(self, peer: int, evs: int = 0) -> dict[str, Any]:
+        """A queue pair in INIT for host number ``peer``; returns what the peer's :meth:`connect_qp` needs, with key ``qpn``.
+
+        ``evs``: how many of each plane's paths it may use, 0 for all; without meaning where it has one path anyway.
+        """
+        raise NotImplementedError
+
+    def connect_qp(self, now: int, qpn: int, remote: dict[str, Any]) -> None:
+        """To RTS, with the dictionary the peer's :meth:`create_qp` returned."""
+        raise NotImplementedError
+
+    def post_recv(self, qpn: int, wr_id: int) -> None:
+        """Offer one receive request, which the next immediate consumes."""
+        raise NotImplementedError
+
+    def post_write(self, qpn: int, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int) -> None:
+        """RDMA WRITE of ``memory`` to the peer's ``va``; with immediate if ``imm`` >= 0. Raises ValueError on a QP not in RTS."""
+        raise NotImplementedError

@@ -14,7 +14,7 @@ from typing import Any, Final
 from agents.clustermapper.localise import Localiser
 from agents.clustermapper.options import Options
 from agents.clustermapper.probes import LENGTH, cells, cells_of_round, deadline_ns, interval_ns, paths, read, write
-from agents.transport import LONG_AGO, NEVER, Event
+from agents.transport import LONG_AGO, NEVER, Event, FrameIO
 from topologies.clos import Fabric
 
 BUCKET_ROUNDS: Final = 2
@@ -38,11 +38,12 @@ class Frames:
         self.late = 0
 
 
-class Mapper:
+class Mapper(FrameIO):
     """``nonce`` (64 bits) distinguishes this run's probes from all others; ``seed`` must be the same on all hosts, so that their shares fit
     together."""
 
     def __init__(self, fabric: Fabric, host: int, options: Options, seed: int, nonce: int) -> None:
+        super().__init__(LENGTH)
         self.fabric = fabric
         self.host = host
         self.options = options
@@ -52,12 +53,8 @@ class Mapper:
         self.bucket_ns = BUCKET_ROUNDS * self.interval
         self.patience = deadline_ns(fabric)
         self.rng = Random(f"{seed}/{nonce}/{host}")
-        self.paths = paths(fabric, host)
-        self.tx_frame = bytearray(LENGTH)
+        self.probed = paths(fabric, host)
         self.tx_length = LENGTH
-        self.tx_payload: memoryview | None = None
-        self.tx_trailer = b""
-        self.tx_high = False
         self.running = False
         self.up = [True] * fabric.planes  # what the kernel told
         self.refused = [False] * fabric.planes  # the last probe was
@@ -128,7 +125,7 @@ class Mapper:
     def transmit(self, now: int) -> int:
         """Build the next probe that is due; its NIC port, or -1."""
         while self.due:
-            path = self.paths[self.due.pop()]
+            path = self.probed[self.due.pop()]
             if self.up[path.plane]:
                 self.sequence = self.sequence + 1 & 0xFFFFFFFF
                 self.building = path.cell
@@ -167,7 +164,7 @@ class Mapper:
             self.frames.foreign += 1
             return
         entry = self.probes.get(probe.sequence)
-        expected = entry is not None and entry[1] == probe.cell and self.paths[probe.cell].plane == port
+        expected = entry is not None and entry[1] == probe.cell and self.probed[probe.cell].plane == port
         if not probe.sound:
             self.frames.corrupt += 1
             if entry is not None and expected and probe.nonce == self.nonce and entry[2] == _OUT:  # the damage is in other fields
@@ -186,7 +183,7 @@ class Mapper:
         self.refused[port] = False
         if not up:
             for entry in self.probes.values():
-                if entry[2] == _OUT and self.paths[entry[1]].plane == port:
+                if entry[2] == _OUT and self.probed[entry[1]].plane == port:
                     entry[2] = _VOID
 
     # --- judging ---------------------------------------------------------------------------------------------

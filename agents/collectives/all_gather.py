@@ -6,6 +6,8 @@ result keeps it. Each place of the result is written once in a step.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from agents.collectives.base import Collective
@@ -16,8 +18,11 @@ from agents.collectives.ring import ring_peers
 class AllGather(Collective):
     """The message is the whole output, n times what each rank puts in."""
 
-    name = "all-gather"
-    peers = staticmethod(ring_peers)
+    name: ClassVar[str] = "all-gather"
+
+    @staticmethod
+    def peers(n: int, rank: int) -> list[int]:
+        return ring_peers(n, rank)
 
     def prepare(self, dtype: str, seed: int) -> StepData:
         self.set_bytes = self.message_bytes

@@ -6,6 +6,8 @@ control shares what the fabric has. The own part is copied. Each place of the re
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from agents.collectives.base import Collective
 from agents.collectives.data import StepData, draw
 
@@ -13,7 +15,7 @@ from agents.collectives.data import StepData, draw
 class AllToAll(Collective):
     """The message is the whole buffer of each rank, n parts, its own among them."""
 
-    name = "all-to-all"
+    name: ClassVar[str] = "all-to-all"
 
     @staticmethod
     def peers(n: int, rank: int) -> list[int]:

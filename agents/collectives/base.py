@@ -29,9 +29,10 @@ written twice by different hands, or the module says why that is safe.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+from mypy_extensions import mypyc_attr
 
 from agents.collectives.data import DTYPES, Array, StepData
 from agents.collectives.group import ARENA, MOST_KEPT, CollectiveError, Group, Wanted
@@ -47,18 +48,19 @@ CHUNK = 1 << 15
 """Elements compared or filled between two looks at the network: tens of microseconds. All of 8 MiB at once: 20-50 ms."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Collective:
     """``warmup`` + ``steps`` times one collective, numbered from 0. Drive it with :meth:`completed` and :meth:`idle`; it never blocks.
 
     ``message_bytes`` is what nccl-tests prints as size. Raises :class:`CollectiveError` on what cannot be run.
     """
 
-    name = ""
+    name: ClassVar[str] = ""
     """What it is called; a subclass without one is not a collective."""
-    CREDIT = False
+    CREDIT: ClassVar[bool] = False
     """Whether a rank may run ahead of those it sends to; see above."""
 
-    OVERLAP = False
+    OVERLAP: ClassVar[bool] = False
     """Whether a step may begin before the result of the last step is compared; see above."""
 
     @property

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import numpy.random  # NumPy would import it on first use, when root is dropped and the clone may be out of reach
+from mypy_extensions import mypyc_attr
 from numpy.typing import NDArray
 
 DTYPES = {"float32": np.dtype(np.float32), "int32": np.dtype(np.int32)}
@@ -30,6 +31,7 @@ def draw(ranks: int, count: int, dtype: str, seed: int) -> list[Array]:
     return arrays
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class StepData:
     """A rank's inputs and expected results: ``base`` its base array, ``expected`` the result of all bases, a sum of ``terms`` of them."""
 

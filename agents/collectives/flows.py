@@ -53,13 +53,13 @@ def parse(tables: Sequence[dict[str, Any]] | None, n: int) -> list[Flow]:
     """Flows from plain tables, over ``n`` ranks. Raises :class:`CollectiveError` with the fix."""
     result: list[Flow] = []
     for i, table in enumerate(tables or ()):
+        numbers = [value for key, value in table.items() if key != "name" and not (value is None and key in ("for_ns", "messages"))]
+        if not all(isinstance(value, int) and value >= 0 for value in numbers):
+            raise CollectiveError(f"flow {i} ({table.get('name')}): ranks, times and counts are whole numbers from 0")
         try:
             flow = Flow(**table)
         except TypeError as error:
             raise CollectiveError(f"flow {i}: {str(error).removeprefix('Flow.__init__() ')}") from None
-        numbers = (flow.src, flow.dst, flow.start_ns, flow.evs, *(v for v in (flow.for_ns, flow.messages) if v is not None))
-        if not all(isinstance(v, int) and v >= 0 for v in numbers):
-            raise CollectiveError(f"flow {i} ({flow.name}): ranks, times and counts are whole numbers from 0")
         if flow.src == flow.dst or max(flow.src, flow.dst) >= n:
             raise CollectiveError(f"flow {i} ({flow.name}) goes from rank {flow.src} to {flow.dst}: two different ranks below {n}")
         if (flow.for_ns is None) == (flow.messages is None):
@@ -323,7 +323,10 @@ class Flows:
 
     def deadline(self) -> int:
         """When to call :meth:`idle` at the latest, ns."""
-        return min((s.due() for s in self.senders), default=NEVER)
+        at = NEVER
+        for sender in self.senders:  # no generator: this is asked at every turn of a host
+            at = min(at, sender.due())
+        return at
 
     def done(self) -> dict[str, Any]:
         """The notification at the end: bytes that arrived wrong here."""

@@ -134,7 +134,7 @@ class Group:
         return {"peer_rank": self.bundle_of[cause.qpn].peer, "reason": STATUS_NAMES[cause.status]}
 
 
-def _region(values: Sequence[int]) -> Region:
+def _region(values: Sequence[Any]) -> Region:
     """A peer's arena, as the peer describes it. Raises :class:`CollectiveError` if addresses in it do not fit a WRITE's header."""
     va, rkey, length = values
     if not all(isinstance(value, int) for value in (va, rkey, length)):

@@ -6,6 +6,8 @@ added, which is done in place in the scratch of the stage that it arrived in: no
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from agents.collectives.base import Collective
@@ -16,8 +18,11 @@ from agents.collectives.ring import ring_peers, ring_sum
 class ReduceScatter(Collective):
     """The message is each rank's whole input, n times what it receives."""
 
-    name = "reduce-scatter"
-    peers = staticmethod(ring_peers)
+    name: ClassVar[str] = "reduce-scatter"
+
+    @staticmethod
+    def peers(n: int, rank: int) -> list[int]:
+        return ring_peers(n, rank)
 
     def prepare(self, dtype: str, seed: int) -> StepData:
         n = self.n

@@ -8,6 +8,8 @@ sum, then by its predecessor with the finished chunk: that exists only after the
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from agents.collectives.base import Collective
@@ -31,9 +33,12 @@ def ring_sum(parts: list[Array]) -> Array:
 class RingAllReduce(Collective):
     """Result and message have the same size."""
 
-    name = "ring-allreduce"
-    OVERLAP = True  # the last chunk that a rank adds to comes in half-way, and nobody has it before
-    peers = staticmethod(ring_peers)
+    name: ClassVar[str] = "ring-allreduce"
+    OVERLAP: ClassVar[bool] = True  # the last chunk that a rank adds to comes in half-way, and nobody has it before
+
+    @staticmethod
+    def peers(n: int, rank: int) -> list[int]:
+        return ring_peers(n, rank)
 
     def prepare(self, dtype: str, seed: int) -> StepData:
         n, count = self.n, self.message_bytes // self.item

@@ -5,6 +5,8 @@ A rank's result depends on its predecessor alone, so nothing but credit keeps it
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from agents.collectives.base import Collective
 from agents.collectives.data import StepData, draw
 from agents.collectives.ring import ring_peers
@@ -13,9 +15,12 @@ from agents.collectives.ring import ring_peers
 class SendRecv(Collective):
     """The message is what each rank sends."""
 
-    name = "send-recv"
-    CREDIT = True
-    peers = staticmethod(ring_peers)
+    name: ClassVar[str] = "send-recv"
+    CREDIT: ClassVar[bool] = True
+
+    @staticmethod
+    def peers(n: int, rank: int) -> list[int]:
+        return ring_peers(n, rank)
 
     @staticmethod
     def parts(n: int) -> int:

@@ -12,6 +12,8 @@ arrived. A partner's message may come before those of earlier stages; it is used
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from agents.collectives.base import Collective
@@ -30,7 +32,7 @@ def tree_sum(bases: list[Array]) -> Array:
 class TreeAllReduce(Collective):
     """Result and message have the same size."""
 
-    name = "tree-allreduce"
+    name: ClassVar[str] = "tree-allreduce"
 
     @staticmethod
     def peers(n: int, rank: int) -> list[int]:

@@ -15,7 +15,7 @@ from agents.kernel.info import TcpInfo, fell_back, subflows
 from agents.kernel.options import MPTCP, Options
 from agents.kernel.ports import PortBytes, bad_checksums, split
 from agents.kernel.routes import Flow, Routes
-from agents.transport import Completion, Event
+from agents.transport import Completion, Event, Reports
 from topologies.addressing import ev as make_ev
 from topologies.addressing import ev_fields
 from topologies.clos import Fabric
@@ -37,7 +37,7 @@ class Observed:
         return sum(max(0, int(getattr(info, field))) for info in self.infos.values())
 
 
-class Endpoint:
+class Endpoint(Reports):
     """Queue pairs by number, and their figures. ``kind``: tcp or mptcp. Raises ValueError on bad options.
 
     It opens nothing before :meth:`open`.

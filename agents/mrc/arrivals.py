@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from librt.strings import read_i16_be, read_i64_be
+from mypy_extensions import i64
+
 from agents.mrc import wire
 from agents.mrc.config import Config
 from agents.mrc.departures import Departures
@@ -17,10 +20,13 @@ from agents.mrc.queue_pair import ERROR, RTS, QueuePair
 from agents.mrc.receiver.responder import BEYOND, DUPLICATE, NEW, REFUSED
 from agents.mrc.sender import returned
 from agents.packets import dscp, headers
+from agents.packets.headers import u16, u32
 from agents.transport import PEER_UNKNOWN, REMOTE_ACCESS, REMOTE_INVALID, REMOTE_OPERATION
 from topologies.addressing import inner_address
 from topologies.clos import Fabric
 
+_LONGEST: Final = wire.AFTER_BTH + max(wire.EXT_LENGTH.values())
+"""Bytes of a frame in which all its headers lie."""
 _SHORTEST: Final = wire.AFTER_BTH + 4 + headers.ICRC
 _STATUS: Final = {wire.SYNDROME_INVALID: REMOTE_INVALID, wire.SYNDROME_ACCESS: REMOTE_ACCESS, wire.SYNDROME_OPERATION: REMOTE_OPERATION}
 PROBE_BYTES: Final = wire.EXT_LENGTH[wire.PROBE] + 12 + 8 + headers.ICRC + 40
@@ -45,9 +51,8 @@ class Arrivals:
         self.packet = WritePacket()
         self.shift = config.ts_shift
         a = inner_address(host)
-        self.net_high = int.from_bytes(a[:8], "big")
-        self.net_mid = int.from_bytes(a[8:12], "big")
-        self.net_low = int.from_bytes(a[12:14], "big")
+        self.net_high: i64 = int.from_bytes(a[:8], "big", signed=True)
+        self.net_low: i64 = int.from_bytes(a[8:14], "big")
         self.rx_packets = 0
         self.bad_length = 0
         self.foreign = 0
@@ -87,34 +92,37 @@ class Arrivals:
         if length < _SHORTEST:
             self.bad_length += 1
             return None
-        (
-            kind, word, olen, onext, _, iword, ilen, inext, _, shigh, smid, slow, src, dhigh, dmid, dlow, dst, sport, dport, ulen, _,
-            op, flags, _, dqpn, pword,
-        ) = wire.S_ARRIVAL.unpack_from(buffer, start + 12)  # fmt: skip
-        if kind != 0x86DD or onext != 41 or inext != 17 or word >> 28 != 6 or iword >> 28 != 6 or dport != headers.UDP_PORT:
+        # From here on by place: outer header from 14, inner one from 54, UDP from 94, BTH from 102, extension headers from 114.
+        head = bytes(buffer[start : start + min(length, _LONGEST)])
+        word, iword = u32(head, 14), u32(head, 54)
+        if u16(head, 12) != 0x86DD or head[20] != 41 or head[60] != 17 or word >> 28 != 6 or iword >> 28 != 6:
             self.foreign += 1
             return None
-        if dhigh != self.net_high or dmid != self.net_mid or dlow != self.net_low or dst != self.me + 1:
+        src, dst = u16(head, 76), u16(head, 92)
+        if (
+            u16(head, 96) != headers.UDP_PORT or dst != self.me + 1 or not 0 < src <= self.hosts
+            or read_i64_be(head, 62) != self.net_high or u32(head, 70) << 16 | u16(head, 74) != self.net_low
+            or read_i64_be(head, 78) != self.net_high or u32(head, 86) << 16 | u16(head, 90) != self.net_low
+        ):  # fmt: skip
             self.foreign += 1
             return None
-        if shigh != self.net_high or smid != self.net_mid or slow != self.net_low or not 0 < src <= self.hosts:
-            self.foreign += 1
-            return None
+        olen, ilen, ulen = u16(head, 18), u16(head, 58), u16(head, 98)
         klass = word >> 22 & 0x3F
         trimmed = klass == dscp.TRIMMED or klass == dscp.TRIMMED_LASTHOP
         if olen != length - 54 or ulen != ilen or (ilen != olen - 40 and not (trimmed and ilen > olen - 40)):
             self.bad_length += 1
             return None
-        ev = (iword & 0xFFFF) << 16 | sport
+        ev = (iword & 0xFFFF) << 16 | u16(head, 94)
         if not trimmed and headers.icrc_in_place(buffer, start, length) != headers.S_ICRC.unpack_from(buffer, start + length - 4)[0]:
             self.bad_icrc += 1
             return None
-        qpn = dqpn & headers.PSN_MASK
+        op, pword = i64(head[headers.BTH_AT]), u32(head, 110)
+        qpn = u32(head, 106) & headers.PSN_MASK
         qp = self.qps.get(qpn)
         if qp is None or qp.peer != src - 1 or qp.state < RTS:
             if qpn == wire.ENDPOINT_QPN:
                 valid_ev = ev if ev >> 16 == port else -1
-                self._endpoint_operation(now, buffer, start, length, -1 if trimmed else op, src - 1, valid_ev, pword)
+                self._endpoint_operation(now, head, length, -1 if trimmed else op, src - 1, valid_ev, pword)
             else:
                 self.bad_qp += 1
             return None
@@ -141,10 +149,11 @@ class Arrivals:
             p.marked = marked
             p.ev = ev
             p.imm = -1
-            p.rqmsn, p.msn, p.ts, _, p.va, p.rkey, p.dmalen = wire.S_WRITE_EXT.unpack_from(buffer, start + wire.AFTER_BTH)
+            p.rqmsn, p.msn, p.ts = u16(head, 114), u16(head, 116), u16(head, 118)
+            p.va, p.rkey, p.dmalen = read_i64_be(head, 122), u32(head, 130), u32(head, 134)
             if trimmed:
                 return self._trimmed(now, qp, p, klass == dscp.TRIMMED_LASTHOP)
-            return self._write(now, qp, p, buffer, start, length - (flags >> 4 & 3))
+            return self._write(now, qp, p, buffer, start, length - (head[headers.BTH_AT + 1] >> 4 & 3))
         if op not in wire.EXT_LENGTH or (trimmed and op != wire.PROBE):
             self.bad_opcode += 1
             return None
@@ -153,21 +162,20 @@ class Arrivals:
             return None
         if op == wire.SACK:
             self.sacks_rx += 1
-            return self._sack(now, qp, buffer, start, pword)
+            return self._sack(now, qp, head, pword)
         if op == wire.ACK:
-            (aeth,) = wire.S_AETH.unpack_from(buffer, start + wire.AFTER_BTH)
-            return self._ack(now, qp, aeth >> 24, pword & headers.PSN_MASK)
+            return self._ack(now, qp, head[wire.AFTER_BTH], pword & headers.PSN_MASK)
         if op == wire.PROBE:
             if len(qp.answers) >= _MAX_OWED:
                 self.too_many += 1
                 return None
             self.probes_rx += 1
-            _, pid, _, _, ts, _ = wire.S_PETH.unpack_from(buffer, start + wire.AFTER_BTH)
+            _, pid, _, _, ts, _ = wire.S_PETH.unpack_from(head, wire.AFTER_BTH)
             qp.answers.append((ev, pid, ts, now, 1 if marked else 0))
             qp.responder.probed(now)
             return qp
         if op == wire.NACK:
-            return self._nack(now, qp, buffer, start)
+            return self._nack(now, qp, head)
         self.unsupported += 1
         return None
 
@@ -217,10 +225,11 @@ class Arrivals:
             qp.nacks.append((wire.TRIMMED_LASTHOP if last_hop else wire.TRIMMED, p.psn, p.ev, p.ts))
         return qp
 
-    def _sack(self, now: int, qp: QueuePair, buffer: Any, start: int, pword: int) -> QueuePair | None:
-        w, offset, entropy, _, _, cack, _, mpr, first, bitmap, ts, waiting, cc = wire.S_SACK.unpack_from(buffer, start + wire.AFTER_BTH)
+    def _sack(self, now: int, qp: QueuePair, head: bytes, pword: int) -> QueuePair | None:
+        w, offset, entropy, cack = u16(head, 114), int(read_i16_be(head, 116)), u32(head, 118), u32(head, 126) & headers.PSN_MASK
+        mpr, first, bitmap = head[131], int(read_i16_be(head, 132)), int(u32(head, 134)) << 32 | int(u32(head, 138))
+        ts, waiting, cc = u16(head, 142), u16(head, 144), u32(head, 146)
         r = qp.requester
-        cack &= headers.PSN_MASK
         edge = r.sent.una + headers.psn_delta(cack, r.sent.una)
         fresh = r.on_sack(now, cack, first, bitmap, cc & headers.PSN_MASK, mpr)
         if fresh < 0:
@@ -251,7 +260,7 @@ class Arrivals:
             r.loss.verdicts(r, now, edge + 1, edge + first, 64, waiting & 0x7FFF)
         return qp
 
-    def _endpoint_operation(self, now: int, buffer: Any, start: int, length: int, op: int, src: int, ev: int, pword: int) -> None:
+    def _endpoint_operation(self, now: int, head: bytes, length: int, op: int, src: int, ev: int, pword: int) -> None:
         """A request or response of another endpoint; sets ``changed_peer`` if its ports changed.
 
         ``op`` -1: a frame that a switch trimmed; ``ev`` -1: a frame that came by another plane than its EV names.
@@ -273,7 +282,7 @@ class Arrivals:
         if op == wire.ENDPOINT_RESPONSE:
             self.neighbours.response(peer, now, number)
             return
-        word, mask, stamp, _ = wire.S_ERTH.unpack_from(buffer, start + wire.AFTER_BTH)
+        word, mask, stamp, _ = wire.S_ERTH.unpack_from(head, wire.AFTER_BTH)
         if word & 3 != number >> 15:
             self.unsupported += 1  # an undefined operation, or an id of the other kind of operation
         elif self.neighbours.request(now, peer, ev, number, word & 3, mask, stamp):
@@ -294,8 +303,8 @@ class Arrivals:
         self.bad_opcode += 1
         return None
 
-    def _nack(self, now: int, qp: QueuePair, buffer: Any, start: int) -> QueuePair | None:
-        _, reason, _, entropy, _, _, psn, _, _, ts = wire.S_NETH.unpack_from(buffer, start + wire.AFTER_BTH)
+    def _nack(self, now: int, qp: QueuePair, head: bytes) -> QueuePair | None:
+        _, reason, _, entropy, _, _, psn, _, _, ts = wire.S_NETH.unpack_from(head, wire.AFTER_BTH)
         if reason == wire.UNEXP_EVENT:
             self.nacks_rx += 1
             qp.cause = PEER_UNKNOWN

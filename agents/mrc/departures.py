@@ -6,8 +6,6 @@ slack. Without pacing a whole window would wait in the host's own queue and look
 
 from __future__ import annotations
 
-from collections import deque
-
 from agents.mrc import wire
 from agents.mrc.config import Config
 from agents.mrc.framing import Framer
@@ -29,7 +27,7 @@ class Departures:
         self.config = config
         self.neighbours = neighbours
         self.framer = Framer(config)
-        self.control: deque[QueuePair] = deque()
+        self.control: list[QueuePair] = []
         self.free = [LONG_AGO] * planes
         self.port_up = neighbours.port_up
         self.probe_class = dscp.TRIMMABLE if config.trimming else dscp.NO_TRIM  # the data's: its FIFO is what gives a probe meaning
@@ -62,7 +60,7 @@ class Departures:
             ev = self._control(now, qp)
             if ev >= 0:
                 return self._account(now, ev >> 16, True)
-            self.control.popleft()
+            self.control.pop(0)
             qp.listed = False
         self.wait = NEVER
         n = len(qps)

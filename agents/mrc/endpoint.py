@@ -32,6 +32,7 @@ from agents.transport import (
     RECEIVE,
     RETRY_EXCEEDED,
     Completion,
+    Engine,
     Event,
     Region,
     check_parameters,
@@ -46,10 +47,11 @@ FIRST_QPN = 16
 _PARAMETERS = (("host", 0, 1 << 16), ("qpn", 0, PSN_MASK), ("psn", 0, PSN_MASK), ("mpr", 128, 255 * 128))
 
 
-class Endpoint:
+class Endpoint(Engine):
     """The MRC engine of host number ``host``. Raises ValueError on unknown or impossible ``options``."""
 
     def __init__(self, fabric: Fabric, host: int, options: dict[str, Any], seed: int) -> None:
+        super().__init__(0)
         self.fabric = fabric
         self.host = host
         self.config = Config.from_fabric(fabric, options)
@@ -70,10 +72,6 @@ class Endpoint:
         self.out = Departures(self.config, fabric.planes, self.neighbours)
         self.arrivals = Arrivals(self.config, fabric, host, self.qps, self.out, self.neighbours)
         self.tx_frame = self.out.framer.frame
-        self.tx_length = 0
-        self.tx_payload: memoryview | None = None
-        self.tx_trailer = b""
-        self.tx_high = False
 
     # --- verbs -----------------------------------------------------------------------------------------------
 

@@ -7,16 +7,27 @@ from __future__ import annotations
 
 from typing import Final
 
+from librt.strings import BytesWriter
+from mypy_extensions import i64, u8
+
 from agents.mrc import wire
 from agents.mrc.config import Config
 from agents.mrc.packet import WritePacket
 from agents.packets import dscp, headers
-from agents.packets.headers import crc32
+from agents.packets.headers import crc32, put16, put32
 from topologies.addressing import inner_address, path_address
 from topologies.clos import Fabric
 
 MOST_HEADS: Final = 4096
 """Heads kept per peer: there is one per path, class and length, and messages may end in packets of any length [ours]."""
+
+
+class Head:
+    """The bytes before a BTH, and the CRC state after them."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.crc: i64 = headers.icrc_of_head(data)
 
 
 class Route:
@@ -26,21 +37,24 @@ class Route:
         self.fabric = fabric
         self.host = host
         self.peer = peer
-        self.heads: dict[int, bytes] = {}
-        self.sums: dict[int, int] = {}
+        self.heads: dict[int, Head] = {}
 
-    def make(self, key: int, ev: int, klass: int, after_udp: int) -> bytes:
-        """The head for an EV value, DSCP class and length from BTH to iCRC; kept under ``key``."""
+    def head(self, ev: i64, klass: i64, after_udp: i64) -> Head:
+        """The head for an EV value, DSCP class and length from BTH to iCRC."""
+        key: int = ev << 20 | klass << 14 | after_udp
+        made = self.heads.get(key)
+        if made is None:
+            made = self._make(ev, klass, after_udp)
+            if len(self.heads) >= MOST_HEADS:
+                self.heads.clear()
+            self.heads[key] = made
+        return made
+
+    def _make(self, ev: int, klass: int, after_udp: int) -> Head:
         me, you = inner_address(self.host), inner_address(self.peer)
         ecn = dscp.NOT_ECT if klass == dscp.CONTROL else dscp.ECT0
         outer = path_address(self.fabric, self.host, self.peer, ev)
-        if len(self.heads) >= MOST_HEADS:
-            self.heads.clear()
-            self.sums.clear()
-        head = headers.head((me, outer), (me, you), ev, klass, ecn, after_udp)
-        self.heads[key] = head
-        self.sums[key] = headers.icrc_of_head(head)
-        return head
+        return Head(headers.head((me, outer), (me, you), ev, klass, ecn, after_udp))
 
 
 class Framer:
@@ -49,61 +63,73 @@ class Framer:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.frame = bytearray(256)
-        self.view = memoryview(self.frame)
-        self.length = 0
+        self.length: i64 = 0
         self.trailer = b""
-        self.shift = config.ts_shift
+        self.shift: i64 = config.ts_shift
+        self._out = BytesWriter()
 
-    def _head(self, route: Route, ev: int, klass: int, after_udp: int) -> int:
-        key = ev << 20 | klass << 14 | after_udp
-        head = route.heads.get(key)
-        if head is None:
-            head = route.make(key, ev, klass, after_udp)
-        self.frame[: headers.HEAD] = head
-        return route.sums[key]
-
-    def stamp(self, now: int) -> int:
+    def stamp(self, now: i64) -> i64:
         """The 16-bit timestamp of a time."""
         return now >> self.shift & 0xFFFF
 
-    def write(self, now: int, route: Route, qpn: int, p: WritePacket, payload: memoryview) -> None:
+    def _bth(self, op: i64, flags: i64, qpn: i64, word: i64) -> BytesWriter:
+        """A BTH as the iCRC takes it: with ones in byte 4."""
+        out = self._out
+        out.truncate(0)
+        out.append(u8(op))
+        out.append(u8(flags))
+        put16(out, wire.PKEY)
+        put32(out, 0xFF000000 | qpn)
+        put32(out, word)
+        return out
+
+    def _fill(self, head: Head, rest: bytes) -> None:
+        """The frame up to the payload, or up to the iCRC."""
+        frame = self.frame
+        end = headers.HEAD + len(rest)
+        frame[: headers.HEAD] = head.data
+        frame[headers.HEAD : end] = rest
+        frame[headers.BTH_AT + 4] = 0
+        self.length = end
+
+    def write(self, now: i64, route: Route, qpn: int, p: WritePacket, payload: memoryview) -> None:
         """A WRITE packet; the payload itself is not touched, the trailer is padding and iCRC."""
-        n = len(payload)
+        n: i64 = len(payload)
         pad = -n & 3
-        at = wire.WRITE_HEADERS
-        ext = 40 if p.imm >= 0 else 36
-        klass = dscp.NO_TRIM if not self.config.trimming else dscp.TRIMMABLE_RETX if p.rtx else dscp.TRIMMABLE
-        crc = self._head(route, p.ev, klass, ext + n + pad + headers.ICRC)
+        ext: i64 = 40 if p.imm >= 0 else 36
+        klass: i64 = dscp.NO_TRIM if not self.config.trimming else dscp.TRIMMABLE_RETX if p.rtx else dscp.TRIMMABLE
+        head = route.head(p.ev, klass, ext + n + pad + headers.ICRC)
         word = wire.F_TS | p.psn & headers.PSN_MASK
         if p.rtx:
             word |= wire.F_RTX
         if p.asks:
             word |= wire.F_ACKREQ
-        wire.S_WRITE.pack_into(
-            self.frame, headers.BTH_AT, p.op, pad << 4, wire.PKEY, 0xFF000000 | qpn, word, p.rqmsn & 0xFFFF, p.msn & 0xFFFF,
-            self.stamp(now), wire.FTYPE, p.va, p.rkey, p.dmalen,
-        )  # fmt: skip
+        out = self._bth(p.op, pad << 4, qpn, word)
+        put16(out, p.rqmsn & 0xFFFF)
+        put16(out, p.msn & 0xFFFF)
+        put16(out, self.stamp(now))
+        put16(out, wire.FTYPE)
+        put32(out, p.va >> 32)
+        put32(out, p.va & 0xFFFF_FFFF)
+        put32(out, p.rkey)
+        put32(out, p.dmalen)
         if p.imm >= 0:
-            wire.S_IMM.pack_into(self.frame, at, p.imm)
-            at += 4
-        self.length = at
-        crc = crc32(self.view[headers.BTH_AT : at], crc)
+            put32(out, p.imm)
+        rest = out.getvalue()
+        crc: int = crc32(rest, head.crc)
         if n:
             crc = crc32(payload, crc)
         if pad:
             crc = crc32(bytes(pad), crc)
-        self.frame[headers.BTH_AT + 4] = 0
-        self.trailer = bytes(pad) + headers.S_ICRC.pack(crc)
+        self._fill(head, rest)
+        self.trailer = headers.trailer(pad, crc)
 
     def bare(self, route: Route, ev: int, klass: int, op: int, qpn: int, psn_word: int, ext: bytes) -> None:
         """A packet without payload; its iCRC is inside the frame."""
-        after = 12 + len(ext) + headers.ICRC
-        crc = self._head(route, ev, klass, after)
-        wire.S_BTH.pack_into(self.frame, headers.BTH_AT, op, 0, wire.PKEY, 0xFF000000 | qpn, psn_word)
-        end = wire.AFTER_BTH + len(ext)
-        self.frame[wire.AFTER_BTH : end] = ext
-        crc = crc32(self.view[headers.BTH_AT : end], crc)
-        self.frame[headers.BTH_AT + 4] = 0
-        headers.S_ICRC.pack_into(self.frame, end, crc)
-        self.length = end + headers.ICRC
+        head = route.head(ev, klass, 12 + len(ext) + headers.ICRC)
+        out = self._bth(op, 0, qpn, psn_word)
+        out.write(ext)
+        crc: int = crc32(out.getvalue(), head.crc)
+        out.write(headers.trailer(0, crc))
+        self._fill(head, out.getvalue())
         self.trailer = b""

@@ -15,7 +15,6 @@ No authentication: a peer is its inner address, as for all of MRC. What a peer m
 
 from __future__ import annotations
 
-from collections import deque
 from random import Random
 from typing import Final, NamedTuple
 
@@ -84,7 +83,7 @@ class Neighbours:
         self.log = log
         self.peers: dict[int, Neighbour] = {}
         self.port_up = [True] * planes
-        self.queue: deque[tuple[Neighbour, Operation]] = deque()
+        self.queue: list[tuple[Neighbour, Operation]] = []
         self.next_at = NEVER
         self.updates_tx = 0
         self.updates_rx = 0
@@ -201,7 +200,7 @@ class Neighbours:
     def take(self) -> Operation | None:
         """The next operation that can leave; those whose local port has gone down meanwhile are dropped."""
         while self.queue:
-            peer, operation = self.queue.popleft()
+            peer, operation = self.queue.pop(0)
             peer.queued -= 1
             if self.port_up[operation.ev >> 16]:
                 return operation

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from mypy_extensions import i64
+
 
 class WritePacket:
     """One WRITE packet. Endpoints reuse one for all packets: the code that fills it in sets every field."""
 
     def __init__(self) -> None:
-        self.op = 0
-        self.psn = 0  # absolute
+        self.op: i64 = 0
+        self.psn: i64 = 0  # absolute
         self.rtx = False
         self.asks = False  # for an answer at once (ACKREQ)
         self.marked = False
-        self.ev = 0
-        self.ts = 0
-        self.rqmsn = 0
-        self.msn = 0
-        self.va = 0
-        self.rkey = 0
-        self.dmalen = 0
-        self.imm = -1  # none
+        self.ev: i64 = 0
+        self.ts: i64 = 0
+        self.rqmsn: i64 = 0
+        self.msn: i64 = 0
+        self.va = 0  # of one that has arrived: its 64 bits as a signed number; no region lies where that is negative
+        self.rkey: i64 = 0
+        self.dmalen: i64 = 0
+        self.imm: i64 = -1  # none
 
 
 class Echo:

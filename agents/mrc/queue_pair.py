@@ -75,4 +75,8 @@ class QueuePair:
         if self.requester.timers.starting:
             return LONG_AGO  # posted after idling: the timers need to learn the time
         r = self.requester
-        return min(r.rto_at(), r.probe_at(), self.responder.flush_at, r.paths.next_probe, self.health.next_at, r.doubts.at)
+        at = min(r.rto_at(), r.probe_at())  # two by two: that much the compiler does without a call
+        at = min(at, self.responder.flush_at)
+        at = min(at, r.paths.next_probe)
+        at = min(at, self.health.next_at)
+        return min(at, r.doubts.at)

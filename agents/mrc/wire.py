@@ -1,7 +1,8 @@
 """MRC on the wire: every header after the BTH, byte for byte. No state, no I/O. What comes before is agents/packets/headers.py.
 
-Called by the endpoint (fast paths use the ``Struct`` objects directly, in place), by tests and by tools. Layouts follow the
-third-party readings of OCP MRC 1.0 that docs/protocol.md lists; values marked [ours] are this project's own choice.
+Called by the endpoint, by tests and by tools; what is done for every data packet and SACK reads and writes these layouts with functions of
+the compiler (arrivals.py, framing.py). Layouts follow the third-party readings of OCP MRC 1.0 that docs/protocol.md lists; values marked
+[ours] are this project's own choice.
 """
 
 from __future__ import annotations
@@ -84,8 +85,7 @@ TRIM_BYTES: Final = 142
 """What a switch leaves of a frame: all headers of a WRITE with immediate [ours; the same in testbed/dataplane/layout.py]."""
 
 S_BTH = Struct("!BBHII")  # opcode, m se pad tver, pkey, res8+dqpn24, flags8+psn24
-S_WRITE = Struct("!BBHIIHHHHQII")  # BTH, METH (rqmsn, msn), TSETH (tx_ts, tsr/res/ftype), RETH (va, rkey, dmalen)
-S_WRITE_EXT = Struct("!HHHHQII")  # the same after the BTH
+S_WRITE_EXT = Struct("!HHHHQII")  # METH (rqmsn, msn), TSETH (tx_ts, tsr/res/ftype), RETH (va, rkey, dmalen)
 S_IMM = Struct("!I")
 S_AETH = Struct("!I")  # syndrome8, msn24
 S_SETH = Struct("!HhIHHIBBhQ")
@@ -95,8 +95,6 @@ S_NETH = Struct("!HBBIHHIBBH")
 S_PETH = Struct("!3xBH2xHHHH")
 S_ERTH = Struct("!xB2xI4xHH")
 S_EETH = Struct("!xB26xH6x")
-S_ARRIVAL = Struct("!HIHBB16x16xIHBBQIHHQIHHHHHHBBHII")
-"""From the EtherType (byte 12) to the end of the BTH, as the receiver reads it in one go."""
 
 EXT_LENGTH: Final = {ACK: 4, ENDPOINT_REQUEST: 16, ENDPOINT_RESPONSE: 36, SACK: 36, NACK: 20, PROBE: 16}
 """Bytes between BTH and iCRC of each packet without payload."""

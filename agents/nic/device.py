@@ -29,7 +29,7 @@ from agents.lateness import Lateness
 from agents.nic.delay_line import DelayLine
 from agents.nic.packet_io import PacketIO
 from agents.packets.headers import UDP, UDP_PORT
-from agents.transport import NEVER, Completion, Engine, Event, Region
+from agents.transport import NEVER, Completion, Engine, Event, FrameIO, Region
 from topologies.clos import Fabric
 
 BATCH = 64
@@ -61,11 +61,12 @@ _IN_SUMS = (
 )  # fmt: skip
 
 
-class _Sorter:
+class _Sorter(FrameIO):
     """Passes probes to the mapper, and all other frames to the engine. The socket's filter let nothing through but tunnelled UDP to one of
     two ports."""
 
-    def __init__(self, engine: Engine, mapper: Any) -> None:
+    def __init__(self, engine: Engine, mapper: Mapper) -> None:
+        super().__init__(0)
         self.engine = engine
         self.mapper = mapper
 
@@ -90,19 +91,14 @@ class Nic:
         self.engine = engine
         self.io = io
         self.clock = clock
-        self.mapper: Any = None  # a Mapper, once one was started
-        self._sorter: Any = None  # takes what arrives, once there are two that want it
+        self.mapper: Mapper | None = None
+        self.taker: FrameIO = engine  # gets what arrives
         self._up: list[bool] = io.port_states()  # what the kernel told
         for port, up in enumerate(self._up):
             if not up:
                 engine.port_state(clock(), port, False)
         self.lateness = Lateness()
         self.wakeups = 0
-
-    @property
-    def taker(self) -> Any:
-        """The object whose :meth:`receive` gets arriving frames."""
-        return self.engine if self._sorter is None else self._sorter
 
     def port_state(self, now: int, port: int, up: bool) -> None:
         """A port lost or found its carrier."""
@@ -144,7 +140,7 @@ class Nic:
         if self.mapper is not None:
             mapper.count_on(self.mapper)
         self.mapper = mapper
-        self._sorter = _Sorter(self.engine, mapper)
+        self.taker = _Sorter(self.engine, mapper)
         mapper.start(now)
 
     def stop_mapper(self) -> None:

@@ -19,7 +19,7 @@ from typing import Any, Final
 from agents.nic.delay_line import DelayLine
 from agents.nic.receive_ring import ReceiveRing
 from agents.packets import rtnetlink
-from agents.transport import Engine
+from agents.transport import FrameIO
 
 ETH_P_IPV6: Final = 0x86DD
 SOL_PACKET: Final = 263
@@ -86,13 +86,13 @@ class PacketIO:
         self.ring = ReceiveRing(self.map, BLOCK, blocks, slot, self.port_of, line)
         return s
 
-    def receive(self, engine: Engine, now: int, most: int) -> int:
+    def receive(self, engine: FrameIO, now: int, most: int) -> int:
         """Hand up to ``most`` frames that are due to the engine; returns how many."""
         real = time.time_ns()
         self.ring.look(time.monotonic_ns(), real)
         return self.ring.hand_over(engine, now, most)
 
-    def send(self, engine: Engine, now: int, most: int) -> int:
+    def send(self, engine: FrameIO, now: int, most: int) -> int:
         """Send what the engine has for now, at most ``most`` frames; returns how many."""
         n = 0
         view = memoryview(engine.tx_frame)

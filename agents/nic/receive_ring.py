@@ -13,7 +13,7 @@ import time
 from typing import Any, Final
 
 from agents.nic.delay_line import CUT, INNER_LENGTH, UNCOUNTED, DelayLine
-from agents.transport import LONG_AGO, Engine
+from agents.transport import LONG_AGO, FrameIO
 
 # tpacket2_hdr: status, length, kept, mac offset, net offset, seconds and nanoseconds of arrival (real-time clock); then sockaddr_ll.
 _HEADER: Final = struct.Struct("=IIIHHII12xi")
@@ -82,7 +82,7 @@ class ReceiveRing:
         self.at = at
         self.looked = mono
 
-    def hand_over(self, engine: Engine, now: int, most: int) -> int:
+    def hand_over(self, engine: FrameIO, now: int, most: int) -> int:
         """Give the engine up to ``most`` frames that are due, oldest first; returns how many."""
         line = self.line
         n = 0

@@ -11,6 +11,9 @@ from __future__ import annotations
 from struct import Struct
 from typing import Any, Final
 
+from librt.strings import BytesWriter, read_i16_be, read_i32_be, write_i16_be, write_i32_be, write_i32_le
+from mypy_extensions import i16, i32, i64
+
 from topologies.addressing import HOST_MAC
 
 try:
@@ -38,6 +41,35 @@ S_UDP = Struct("!HHHH")
 S_ICRC = Struct("<I")
 
 _MASK_FRONT = b"\xff" * 8 + b"\x6f\xff\xff\xff"
+
+
+def u16(data: bytes, at: i64) -> i64:
+    """The two bytes at ``at`` as a number."""
+    return i64(read_i16_be(data, at)) & 0xFFFF
+
+
+def u32(data: bytes, at: i64) -> i64:
+    """The four bytes at ``at`` as a number."""
+    return i64(read_i32_be(data, at)) & 0xFFFF_FFFF
+
+
+def put16(out: BytesWriter, value: i64) -> None:
+    """Two bytes of a number below 1 << 16; the compiler's own function takes it for a signed one."""
+    write_i16_be(out, i16((value ^ 0x8000) - 0x8000))
+
+
+def put32(out: BytesWriter, value: i64) -> None:
+    """Four bytes of a number below 1 << 32."""
+    write_i32_be(out, i32((value ^ 0x8000_0000) - 0x8000_0000))
+
+
+def trailer(pad: i64, crc: i64) -> bytes:
+    """What ends a packet: ``pad`` zeros and the iCRC."""
+    out = BytesWriter()
+    for _ in range(pad):
+        out.append(0)
+    write_i32_le(out, i32((crc ^ 0x8000_0000) - 0x8000_0000))
+    return out.getvalue()
 
 
 def psn_delta(psn: int, reference: int) -> int:

@@ -16,7 +16,7 @@ from agents.collectives.flows import Flow, Flows, bundles_for, parse
 from agents.collectives.group import MOST_KEPT, CollectiveError, Group
 from agents.collectives.registry import FLOWS, find
 from agents.process.flow_log import FlowLog
-from agents.transport import Completion
+from agents.transport import Completion, Reports
 from topologies.clos import Fabric
 from topologies.denylist import check_entry
 
@@ -44,6 +44,7 @@ class Agent:
         self.number = number
         self.name = f"h{number}"
         self.device = device
+        self.engine: Reports = device.engine
         self.log, self.notify, self.clock = log, notify, clock
         self.groups: list[Group] = []  # all that are connected and sound; the last one is in use
         self.slices = 1
@@ -73,7 +74,7 @@ class Agent:
         for t, kind, fields in self.device.events():
             self.write(t, kind, fields)
         if now >= self.bin_end:
-            tx, rx = self.device.engine.goodput()
+            tx, rx = self.engine.goodput()
             if tx != self.last_tx or rx != self.last_rx:
                 self.write(
                     self.bin_end - self.bin_ns,
@@ -120,7 +121,7 @@ class Agent:
         else:
             needed = find(collective).wanted(len(ranks), rank)
         self._end_flow_log()
-        self.accounted = dict(self.device.engine.placed())  # bytes from now on belong to the next flows, even before these are started here
+        self.accounted = dict(self.engine.placed())  # bytes from now on belong to the next flows, even before these are started here
         before = self.groups[-1] if self.groups else None
         self.groups = [g for g in self.groups if g.connected]
         group = next((g for g in self.groups if g.is_for(ranks, rank, needed, qps)), None)
@@ -169,7 +170,7 @@ class Agent:
         if collective == FLOWS:
             group = self.groups[-1]
             job = Flows(group, parse(flows, group.n) if flows else self.flows, message_bytes, outstanding, seed, at)
-            flow_log = FlowLog(self.device.engine, job, self.write, self.accounted)
+            flow_log = FlowLog(self.engine, job, self.write, self.accounted)
         else:
             job = self._collective(collective, message_bytes, seed, **more)
         self._end_flow_log()
@@ -204,7 +205,7 @@ class Agent:
         """Log the last flows' figures of the current bin, too."""
         if self.flow_log is not None:
             self.flow_log.bin(self.bin_end - self.bin_ns, self.bin_ns)
-            self.accounted = dict(self.device.engine.placed())
+            self.accounted = dict(self.engine.placed())
         self.flow_log = None
 
     def op_counters(self) -> dict[str, int]:
@@ -213,15 +214,15 @@ class Agent:
 
     def op_paths(self) -> list[dict[str, Any]]:
         """Every queue pair's EVs."""
-        return list(self.device.engine.paths())
+        return list(self.engine.paths())
 
     def op_reroute(self, dead_links: list[str]) -> None:
         """The network has converged around these links."""
-        self.device.engine.reroute(self.clock(), dead_links)
+        self.engine.reroute(self.clock(), dead_links)
 
     def op_quiesce(self) -> None:
         """Send no data and no probe for good, and only answer: packets in flight drain and can be counted."""
-        self.device.engine.quiesce()
+        self.engine.quiesce()
 
     def op_mapper_start(self, seed: int, options: dict[str, Any] | None = None, report: bool = True) -> None:
         """Begin to probe (docs/clustermapper.md). ``report``: counts go to whoever steers us, as notifications."""
@@ -241,7 +242,7 @@ class Agent:
         """The complete denylist (topologies/denylist.py), which replaces the one before; monotonic ns at which it took effect."""
         entries = [check_entry(self.fabric, entry) for entry in entries]
         now = self.clock()
-        self.device.engine.deny(now, entries)
+        self.engine.deny(now, entries)
         self.denied = entries
         self.write(now, "deny", {"entries": entries})
         self._look_for_cut_off()
@@ -252,7 +253,7 @@ class Agent:
         if self.job is None or not (self.denied or self.cut_off):
             return
         group = self.job.group
-        rows = [row for row in self.device.engine.paths() if row.get("qpn") in group.bundle_of]
+        rows = [row for row in self.engine.paths() if row.get("qpn") in group.bundle_of]
         reached = {row["peer"] for row in rows if row.get("state") != "DENIED"}
         cut_off = sorted({row["peer"] for row in rows} - reached)
         if cut_off != self.cut_off:
@@ -267,7 +268,7 @@ class Agent:
         """The complete list of links that the controller knows to be down; returns the monotonic ns at which the engine got it."""
         links = [self.fabric.link(link).name for link in links]
         now = self.clock()
-        self.device.engine.hint(now, links)
+        self.engine.hint(now, links)
         self.write(now, "hint", {"links": links})
         return now
 
@@ -281,7 +282,7 @@ class Agent:
     def advance(self) -> None:
         """Give the collective its completions; log and notify what it did."""
         self._report()
-        completions = self.device.engine.completions()
+        completions = self.engine.completions()
         if completions:
             completions = self.groups[-1].take(completions) if self.groups else []
         job = self.job

@@ -41,22 +41,18 @@ from agents.roce.wire import (
     WRITE_MIDDLE,
     WRITE_ONLY,
 )
-from agents.transport import LONG_AGO, NEVER
+from agents.transport import LONG_AGO, NEVER, Engine
 from topologies.clos import Fabric
 
 _NO_BYTES: Final = b""
 _RESERVED: Final = bytes(CNP_RESERVED)
 
 
-class Transmitter:
+class Transmitter(Engine):
     """The sending side of :class:`agents.transport.Engine`: ``tx_*``, transmit, sent, deadline."""
 
     def __init__(self, fabric: Fabric, counters: Counters) -> None:
-        self.tx_frame: bytearray = bytearray(MAX_HEADERS + ICRC_BYTES)
-        self.tx_length: int = 0
-        self.tx_payload: memoryview | None = None
-        self.tx_trailer: bytes = _NO_BYTES
-        self.tx_high: bool = False
+        super().__init__(MAX_HEADERS + ICRC_BYTES)
         self._tx_view: memoryview = memoryview(self.tx_frame)
         self._counters: Counters = counters
 

@@ -3,6 +3,13 @@
 Same engines, collectives, faults, counters and result files as the emulated world; docs/simulated.md says where the two differ.
 """
 
+import agents as agents  # which decides whether modules run compiled, those of this package too
+
+
+def breathe() -> None:
+    """Let Python look for signals: compiled code does not, and a loop of nothing but such would not hear Ctrl-C. Not compiled itself."""
+
+
 EMULATED, SIMULATED = WORLDS = ("emulated", "simulated")
 
 _NO_CPU = "no CPU is measured in the simulated world"

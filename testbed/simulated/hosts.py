@@ -10,11 +10,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+from mypy_extensions import mypyc_attr
+
 from agents.nic.device import Nic, make_engine
 from agents.process.agent import Agent
 from agents.process.control import AgentError
-from agents.transport import NEVER, Engine
-from testbed.simulated.network import Network
+from agents.transport import NEVER, FrameIO
+from testbed.simulated.network import Network, Station
 from topologies.clos import Fabric
 
 MOST = 1 << 20
@@ -28,10 +30,9 @@ class _NoRing:
 class SimulatedPorts:
     """The NIC ports of a host: what agents.nic.packet_io.PacketIO is to a device."""
 
-    ring = _NoRing()
-
     def __init__(self, network: Network, host: int) -> None:
         self.network, self.host = network, host
+        self.ring = _NoRing()
 
     def port_states(self) -> list[bool]:
         return self.network.carries(self.host)
@@ -44,17 +45,14 @@ class SimulatedPorts:
         """Always 0: nothing is too slow here."""
         return 0
 
-    def send(self, engine: Engine, now: int) -> None:
+    def send(self, engine: FrameIO, now: int) -> None:
         """Send what the engine has for now."""
         head = memoryview(engine.tx_frame)
         for _ in range(MOST):
             port = engine.transmit(now)
             if port < 0:
                 return
-            frame = bytearray(head[: engine.tx_length])
-            if engine.tx_payload is not None:
-                frame += engine.tx_payload
-            frame += engine.tx_trailer
+            frame = b"".join((head[: engine.tx_length], engine.tx_payload or b"", engine.tx_trailer))
             engine.sent(now, port, self.network.send(self.host, port, frame))
         raise RuntimeError(f"h{self.host} sent {MOST} frames at one moment")
 
@@ -62,7 +60,7 @@ class SimulatedPorts:
         """There is nothing to close."""
 
 
-class SimulatedHost:
+class SimulatedHost(Station):
     """Runs from when it is made until :meth:`close` or :meth:`kill`. Raises ValueError on bad options."""
 
     def __init__(
@@ -94,7 +92,7 @@ class SimulatedHost:
         if self.paused:
             self._waiting.append((plane, frame))
             return
-        self.nic.taker.receive(self.network.time, plane, frame, 0, len(frame))
+        self.nic.taker.receive(self.network.time, plane, memoryview(frame), 0, len(frame))  # parts of it are not copied
         self.turn()
 
     def port_state(self, plane: int, up: bool) -> None:
@@ -160,6 +158,7 @@ class SimulatedHost:
             self.kill()
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class SimulatedAgent:
     """Steers a simulated host as agents.process.control.AgentClient steers a process: requests and answers are the same as on a socket."""
 

@@ -9,13 +9,17 @@ scheduled: same seed, same bytes.
 
 from __future__ import annotations
 
-import heapq
 import struct
 from collections.abc import Callable, Iterable
-from typing import Any, Final, Protocol
+from typing import Any, Final
+
+from librt.vecs import vec
+from mypy_extensions import i64, mypyc_attr
 
 from testbed.dataplane import layout
 from testbed.dataplane.counters import Row, port_row
+from testbed.simulated import breathe
+from testbed.simulated.frame import Calendar, Call, Frame
 from testbed.simulated.port import (
     ARRIVED_BYTES,
     ARRIVED_PACKETS,
@@ -28,53 +32,54 @@ from testbed.simulated.port import (
     SILENT,
     SWITCH_DOWN,
     SimPort,
-    corrupt,
     draw,
 )
-from topologies.addressing import BLOCK, switch_usid
+from topologies.addressing import switch_usid
 from topologies.clos import Fabric, Link
 from topologies.paths import static_tables
 
 BEGIN_NS: Final = 1_000_000_000
 """Virtual time at the start [ours]: engines work from any time."""
-_WORDS: Final = len(layout.FAULT_WORDS)
+_WORDS: Final[i64] = len(layout.FAULT_WORDS)
 _FAULT: Final = {name: i for i, name in enumerate(layout.FAULT_WORDS)}
 _LOSS, _CORRUPT = _FAULT["loss"], _FAULT["corrupt"]
 _PATH_FAULT: Final = struct.Struct("=3Q")
 
 
-class Station(Protocol):
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Station:
     """A host, as the network sees it."""
 
     def take(self, plane: int, frame: bytearray) -> None:
         """A frame arrives, after all its delay."""
+        raise NotImplementedError
 
     def port_state(self, plane: int, up: bool) -> None:
         """A NIC port lost or found its carrier."""
+        raise NotImplementedError
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Network:
     """A fabric without hosts at first. ``stations``: host number -> the receiver of its frames; frames to a host without a station are
     discarded."""
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
-        self.time = BEGIN_NS
+        self.time: i64 = BEGIN_NS
         self.stations: dict[int, Station] = {}
         self.halted = False
         """Set it to make :meth:`run` return after the current event."""
-        self.hops = 0  # frames that took a link
+        self.hops: i64 = 0  # frames that took a link
         self.fault_words = [0] * (_WORDS * len(fabric.ports))
         """As the map port_fault: testbed.faults.packet_faults writes it, draws are counted here."""
         self.path_faults: dict[bytes, bytes] = {}
         """As the map path_fault."""
-        self._events: list[tuple[int, int, Callable[[Any, Any], None], Any, Any]] = []
-        self._serial = 0
-        self.delayed = [0] * fabric.host_count
+        self.calendar = Calendar()
+        self._events: i64 = 0
+        self.delayed = vec[i64]([0] * fabric.host_count)
         """By host: frames that have left their last link and are not due yet."""
-        self._delay = fabric.delay_ns
-        self._land_at = self._land
-        self._arrive_at = self._arrive
+        self._delay: i64 = fabric.delay_ns
         numbers = {name: i for i, name in enumerate(fabric.switches)}
         self._switch_states = [layout.SWITCH_WORKS] * len(numbers)
         self._numbers = numbers
@@ -89,7 +94,7 @@ class Network:
         for port, sim_port in zip(fabric.ports, self.ports, strict=True):
             if port.node in numbers:
                 sim_port.switch_number = numbers[port.node]
-                sim_port.prefix = BLOCK + switch_usid(port.node).to_bytes(2, "big")
+                sim_port.usid = switch_usid(port.node)
                 sim_port.table = {usid: by_name[name] for usid, name in tables[port.node].items()}
             else:
                 sim_port.host = fabric.host_number(port.node)
@@ -103,31 +108,39 @@ class Network:
 
     def at(self, when: int, action: Callable[[Any, Any], None], a: Any = None, b: Any = None) -> None:
         """Schedule ``action(a, b)`` at a time, or now if that is past."""
-        self._serial += 1
-        heapq.heappush(self._events, (when, self._serial, action, a, b))
+        self.calendar.enter(Call(action, a, b), when)
 
     def run(self, until: int) -> bool:
         """Process the events up to and including ``until``; False if it was halted before."""
-        events = self._events
-        pop = heapq.heappop
+        end: i64 = until
+        calendar = self.calendar
         self.halted = False
-        while events and events[0][0] <= until:
-            when, _, action, a, b = pop(events)
-            if when > self.time:
-                self.time = when
-            action(a, b)
+        while calendar.first_at() <= end:
+            event = calendar.take()
+            if event.at > self.time:
+                self.time = event.at
+            if isinstance(event, Frame):
+                if event.landed:
+                    self._arrive(event)
+                else:
+                    self._land(event)
+            elif isinstance(event, Call):
+                event.action(event.a, event.b)
             if self.halted:
                 return False
-        if until > self.time:
-            self.time = until
+            self._events += 1
+            if self._events & 0xFF == 0:
+                breathe()
+        if end > self.time:
+            self.time = end
         return True
 
     # --- frames ----------------------------------------------------------------------------------------------
 
-    def send(self, host: int, plane: int, frame: bytearray) -> bool:
-        """A host's frame to its NIC port; False if the port did not take it. From here on the frame belongs to the network."""
+    def send(self, host: int, plane: int, data: bytes) -> bool:
+        """A host's frame to its NIC port; False if the port did not take it."""
         port = self.nics[host][plane]
-        if not port.offer(frame):
+        if not port.offer(Frame(data)):
             return False
         if port.wire is None:
             self._start(port)
@@ -136,10 +149,11 @@ class Network:
     def _start(self, port: SimPort) -> None:
         now = self.time
         took = port.take(now)
-        if took:
-            self._serial += 1
-            heapq.heappush(self._events, (now + took, self._serial, self._land_at, port, port.wire))
-        elif port.high and port.retry_at <= now:
+        frame = port.wire
+        if took and frame is not None:
+            frame.port = port.number
+            self.calendar.enter(frame, now + took)
+        elif port.high.first is not None and port.retry_at <= now:
             port.retry_at = port.high_at()
             self.at(port.retry_at, self._retry, port)
 
@@ -147,8 +161,9 @@ class Network:
         if port.wire is None:
             self._start(port)
 
-    def _land(self, port: SimPort, frame: bytearray) -> None:
+    def _land(self, frame: Frame) -> None:
         """All of a frame is at the cable's far end, and the next one may go."""
+        port = self.ports[frame.port]
         if port.wire is not frame:
             return  # the cable went down meanwhile
         port.wire = None
@@ -156,77 +171,79 @@ class Network:
         far = port.far
         stats = far.stats
         klass = port.wire_high
-        stats[ARRIVED_BYTES + klass] += len(frame)
+        stats[ARRIVED_BYTES + klass] += frame.size
         stats[ARRIVED_PACKETS + klass] += 1
-        if port.data or port.high:
+        if port.waits():
             self._start(port)
-        number = far.number
-        if self.fault_words[number * _WORDS] and self._faulted(far, number, frame):
+        if self.fault_words[far.number * _WORDS] and self._faulted(far, frame):
             return
         if far.host >= 0:
             self.delayed[far.host] += 1
-            self._serial += 1
-            heapq.heappush(self._events, (self.time + self._delay, self._serial, self._arrive_at, far, frame))
+            frame.landed = True
+            frame.port = far.number
+            self.calendar.follow(frame, self.time + self._delay)
             return
         state = self._switch_states[far.switch_number]
         if state:
             stats[SILENT if state == layout.SWITCH_SILENT else SWITCH_DOWN] += 1
             return
-        if frame[38:44] != far.prefix or frame[12] != 0x86 or frame[13] != 0xDD:
+        if not frame.tunnelled or frame.usid() != far.usid:
             stats[NOT_MINE] += 1
             return
-        while frame[38:44] == far.prefix:  # again, if the shift brings the own uSID to the front once more
-            if frame[21] <= 1:
+        while frame.usid() == far.usid:  # again, if the shift brings the own uSID to the front once more
+            if frame.hop_limit <= 1:
                 stats[HOP_LIMIT] += 1
                 return
-            frame[21] -= 1
-            frame[42:54] = frame[44:54] + b"\0\0"
-        egress = far.table.get(frame[42] << 8 | frame[43])
+            frame.shift()
+        egress = far.table.get(frame.usid())
         if egress is None:
             stats[NO_ROUTE] += 1
             return
         if egress.offer(frame) and egress.wire is None:
             self._start(egress)
 
-    def _arrive(self, port: SimPort, frame: bytearray) -> None:
+    def _arrive(self, frame: Frame) -> None:
+        port = self.ports[frame.port]
         self.delayed[port.host] -= 1
         station = self.stations.get(port.host)
         if station is not None:
-            station.take(port.plane, frame)
+            station.take(port.plane, frame.contents())
 
-    def _faulted(self, port: SimPort, number: int, frame: bytearray) -> bool:
+    def _faulted(self, port: SimPort, frame: Frame) -> bool:
         """Apply injected faults to a frame that has come over the cable; returns whether it is lost."""
-        words, at = self.fault_words, number * _WORDS
+        words, number = self.fault_words, port.number
+        at = number * _WORDS
         flags = words[at]
         if flags & layout.FAULT_LOSS and self._chance_hits(number, at + _LOSS):
             port.stats[FAULT_LOSS] += 1
             return True
-        if flags & layout.FAULT_PATH and self._lost_on_path(port, number, frame):
+        if flags & layout.FAULT_PATH and self._lost_on_path(port, frame):
             port.stats[FAULT_PATH] += 1
             return True
         if flags & layout.FAULT_CORRUPT:
             count, seed = words[at + _CORRUPT + 2], words[at + _CORRUPT + 1]
-            if self._chance_hits(number, at + _CORRUPT) and corrupt(frame, draw(seed, number, ~count & (1 << 64) - 1)):
+            if self._chance_hits(number, at + _CORRUPT) and frame.corrupt(draw(seed, number, ~count & (1 << 64) - 1)):
                 port.stats[CORRUPTED] += 1
         return False
 
-    def _chance_hits(self, number: int, at: int) -> bool:
+    def _chance_hits(self, number: int, at: i64) -> bool:
         """One draw against a probability whose words (probability, seed, draws so far) begin at ``at``."""
         words = self.fault_words
         count = words[at + 2]
         words[at + 2] = count + 1
         return draw(words[at + 1], number, count) < words[at]
 
-    def _lost_on_path(self, port: SimPort, number: int, frame: bytearray) -> bool:
-        if frame[38:44] != port.prefix:
+    def _lost_on_path(self, port: SimPort, frame: Frame) -> bool:
+        if not frame.tunnelled or frame.usid() != port.usid:
             return False
-        key = struct.pack("=I", number) + bytes(frame[44:50]) + b"\0\0"
+        usids = int(frame.front & 0xFFFF_FFFF) << 16 | int(frame.back >> 32)  # the next three
+        key = struct.pack("=I", port.number) + usids.to_bytes(6, "big") + b"\0\0"
         fault = self.path_faults.get(key)
         if fault is None:
             return False
         chance, seed, count = _PATH_FAULT.unpack(fault)
         self.path_faults[key] = _PATH_FAULT.pack(chance, seed, count + 1)
-        return draw(seed, number, count) < int(chance)
+        return draw(seed, port.number, count) < int(chance)
 
     # --- what faults tell it ---------------------------------------------------------------------------------
 
@@ -263,7 +280,7 @@ class Network:
 
     def quiet(self) -> bool:
         """Whether nothing waits or is on its way anywhere."""
-        return not any(self.delayed) and all(port.wire is None and not port.data and not port.high for port in self.ports)
+        return not any(self.delayed) and all(port.wire is None and not port.waits() for port in self.ports)
 
     def data_backlog(self, port: int) -> int:
         """Bytes of the data class that wait at a port."""
@@ -280,5 +297,5 @@ class Network:
                     port.stats[sent] - far_stats[arrived] - flushed
                     for sent, arrived, flushed in zip(range(4), range(ARRIVED_BYTES, ARRIVED_BYTES + 4), port.flushed, strict=True)
                 ]
-                rows.append(port_row(link, near, peer, port.stats, port.flushed, (left[0] + left[1], left[2] + left[3])))
+                rows.append(port_row(link, near, peer, list(port.stats), port.flushed, (left[0] + left[1], left[2] + left[3])))
         return rows

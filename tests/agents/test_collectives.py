@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from agents.collectives.base import Collective
-from agents.collectives.data import ALL, DTYPES, Array, draw
+from agents.collectives.data import ALL, DTYPES, Array, StepData, draw
 from agents.collectives.group import ARENA, MOST_KEPT, CollectiveError, Group, Wanted
 from agents.collectives.registry import collectives, find
 from agents.transport import FLUSHED, OK, RECEIVE, RETRY_EXCEEDED, WRITE, Completion
@@ -69,23 +69,23 @@ def compare(ranks: Ranks, name: str, size: int, dtype: str, seed: int = 5) -> li
     bad: list[str] = []
     known: dict[tuple[int, int], Array] = {}  # some jobs check element by element
 
-    def watch(job: Collective) -> None:
-        own_check = job.data.wrong
+    class Watched(StepData):
+        def __init__(self, job: Collective) -> None:
+            super().__init__(job.data.base, job.data.expected, job.data.terms)
+            self.n, self.rank = job.n, job.rank
 
-        def check(step: int, whole: Array, part: slice = ALL) -> int:
-            if (step, job.rank) not in known:
-                known[step, job.rank] = reference(name, inputs(name, job.n, size, dtype, seed, step), job.rank)
-            expected = known[step, job.rank][part]
-            got = whole[part]
+        def wrong(self, step: int, result: Array, part: slice = ALL) -> int:
+            if (step, self.rank) not in known:
+                known[step, self.rank] = reference(name, inputs(name, self.n, size, dtype, seed, step), self.rank)
+            expected = known[step, self.rank][part]
+            got = result[part]
             if not np.array_equal(got.view(np.uint32), expected.view(np.uint32)):
-                bad.append(f"rank {job.rank} step {step}: {int(np.count_nonzero(got != expected))} of {len(expected)} elements")
-            return own_check(step, whole, part)
-
-        job.data.wrong = check  # type: ignore[assignment,method-assign]
+                bad.append(f"rank {self.rank} step {step}: {int(np.count_nonzero(got != expected))} of {len(expected)} elements")
+            return super().wrong(step, result, part)
 
     for made in ranks.jobs:
         assert isinstance(made, Collective)
-        watch(made)
+        made.data = Watched(made)
     return bad
 
 

@@ -12,7 +12,7 @@ import pytest
 from agents.collectives.flows import Content, Flow, Flows, Receiver, bundles_for, parse, places
 from agents.collectives.group import ARENA, CollectiveError, Group
 from agents.process.flow_log import FlowLog
-from agents.transport import NEVER, OK, RECEIVE, RETRY_EXCEEDED, WRITE, Completion
+from agents.transport import NEVER, OK, RECEIVE, RETRY_EXCEEDED, WRITE, Completion, Reports
 from tests.agents.collective_rig import EngineWorld, LooseWorld, Ranks, flows
 from topologies.clos import Fabric
 
@@ -228,7 +228,7 @@ def test_an_immediate_that_cannot_come_now_ends_the_flows_and_names_the_peer(sen
 # --- the log ---------------------------------------------------------------------------------------------------------
 
 
-class FakeEngine:
+class FakeEngine(Reports):
     """What :class:`FlowLog` asks of an engine."""
 
     def __init__(self) -> None:

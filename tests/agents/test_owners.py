@@ -33,7 +33,8 @@ def classes(path: Path) -> Iterator[tuple[str, set[str]]]:
     """Each class of a module with the attributes that it or its methods set."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ClassDef):
-            named = {n.target.id for n in node.body if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name)}
+            declared = [n for n in node.body if isinstance(n, ast.AnnAssign) and not ast.unparse(n.annotation).startswith("ClassVar")]
+            named = {n.target.id for n in declared if isinstance(n.target, ast.Name)}
             yield node.name, named | {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute) and _of_self(n) and _stored(n)}
 
 

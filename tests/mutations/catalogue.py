@@ -110,7 +110,7 @@ MUTATIONS = (
         ("self._requeue(packet, LOST)\n", "self._requeue(packet, LOST)\n        self.in_flight += packet.size\n"),
     ),
     _bug("RTO not doubled", "mrc/sender/timers.py", "requester", ("c.rto << min(n - c.linear + 1, 32))", "c.rto)")),
-    _bug("timer of doubts forgotten", "mrc/queue_pair.py", "trims failures", ("self.health.next_at, r.doubts.at)", "self.health.next_at)")),
+    _bug("timer of doubts forgotten", "mrc/queue_pair.py", "trims failures", ("return min(at, r.doubts.at)", "return at")),
     # Memory and completions.
     _bug("end of a region unchecked", "packets/memory.py", "responder", (" and va + length <= base + len(self.views[rkey])", "")),
     _bug("start of a region unchecked", "packets/memory.py", "responder", (" and va >= base and", " and")),

@@ -12,5 +12,5 @@ def test_heads_for_packets_of_every_length_do_not_pile_up() -> None:
     route = Route(SMALL, 0, 3)
     for klass in range(3):
         for key in range(MOST_HEADS):
-            made = route.make(klass << 14 | key, key & 1, dscp.TRIMMABLE, key)
-            assert route.heads[klass << 14 | key] == made and len(route.heads) == len(route.sums) <= MOST_HEADS
+            made = route.head(key & 1, dscp.TRIMMABLE, klass * MOST_HEADS + key)
+            assert route.head(key & 1, dscp.TRIMMABLE, klass * MOST_HEADS + key) is made and len(route.heads) <= MOST_HEADS

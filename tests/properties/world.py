@@ -15,9 +15,9 @@ from agents.packets import dscp
 from agents.transport import NEVER, OK, WRITE, Completion
 from testbed.errors import UserError
 from testbed.simulated.faults import LinkFaults, SimulatedInjector
+from testbed.simulated.frame import Frame
 from testbed.simulated.hosts import SimulatedPorts
-from testbed.simulated.network import BEGIN_NS, Network
-from testbed.simulated.port import trim
+from testbed.simulated.network import BEGIN_NS, Network, Station
 from tests.properties.watch import Watch
 from topologies.clos import Fabric
 
@@ -46,7 +46,7 @@ class Weather(NamedTuple):
     rtts: int = 4
 
 
-class Host:
+class Host(Station):
     """A station with nothing but an engine: what testbed.simulated.hosts.SimulatedHost is to a run."""
 
     def __init__(self, world: World, side: int, number: int, peer: int, options: dict[str, Any]) -> None:
@@ -114,7 +114,7 @@ class Host:
         while (port := engine.transmit(now)) >= 0:
             frame = bytearray(engine.tx_frame[: engine.tx_length]) + bytes(engine.tx_payload or b"") + engine.tx_trailer
             self.watch.departs(now, port, frame)
-            engine.sent(now, port, self.network.send(self.number, port, frame))
+            engine.sent(now, port, self.network.send(self.number, port, bytes(frame)))
             self.frames_out += 1
             assert self.frames_out - sent < 10_000, "frames without end at one moment"
         self._collect()
@@ -231,7 +231,9 @@ class World:
             elif w.kind == "flip":
                 frame[rng.randrange(12, len(frame))] ^= rng.randrange(1, 256)
             elif (frame[14] << 8 | frame[15]) >> 6 & 0x3F in (dscp.TRIMMABLE, dscp.TRIMMABLE_RETX):
-                trim(frame, dscp.TRIMMED if w.kind == "trim" else dscp.TRIMMED_LASTHOP)
+                cut = Frame(bytes(frame))
+                cut.trim(dscp.TRIMMED if w.kind == "trim" else dscp.TRIMMED_LASTHOP)
+                frame[:] = cut.contents()
         return [(late, frame), *copies]
 
     def inject(self, kind: str, on: str, **keys: Any) -> None:

@@ -7,6 +7,7 @@ all; each frame still takes its time. At the last hop frames of a class end apar
 from __future__ import annotations
 
 from testbed.emulated.bringup import BURST_NS
+from testbed.simulated.frame import Frame
 from testbed.simulated.network import Network
 from testbed.simulated.port import ARRIVED_BYTES, ARRIVED_PACKETS, SimPort
 from topologies.clos import Fabric
@@ -24,7 +25,7 @@ class BucketNetwork(Network):
         now = self.time
         took = port.take(now)
         if not took:
-            if port.high and port.retry_at <= now:
+            if port.high.first is not None and port.retry_at <= now:
                 port.retry_at = port.high_at()
                 self.at(port.retry_at, self._retry, port)
             return
@@ -35,26 +36,27 @@ class BucketNetwork(Network):
         self.at(now + took - used, self._next, port, port.wire)
         self.at(now + took, self._there, port, (port.wire, port.wire_high))
 
-    def _next(self, port: SimPort, frame: bytearray) -> None:
+    def _next(self, port: SimPort, frame: Frame) -> None:
         if port.wire is frame:
             port.wire = None
-            if port.data or port.high:
+            if port.waits():
                 self._start(port)
 
-    def _there(self, port: SimPort, what: tuple[bytearray, int]) -> None:
+    def _there(self, port: SimPort, what: tuple[Frame, int]) -> None:
         frame, high = what
         far = port.far
         self.hops += 1
-        far.stats[ARRIVED_BYTES + high] += len(frame)
+        far.stats[ARRIVED_BYTES + high] += frame.size
         far.stats[ARRIVED_PACKETS + high] += 1
         if far.host >= 0:
-            ended = max(self.time, self._ends.get((far.number, high), 0) + len(frame) * 8_000_000_000 // port.rate)
+            ended = max(self.time, self._ends.get((far.number, high), 0) + frame.size * 8_000_000_000 // port.rate)
             self._ends[far.number, high] = ended
             self.delayed[far.host] += 1
-            self.at(ended + self._delay, self._arrive, far, frame)
+            frame.landed = True
+            frame.port = far.number
+            self.calendar.enter(frame, ended + self._delay)
             return
-        egress = far.table[frame[44] << 8 | frame[45]]
-        frame[21] -= 1
-        frame[42:54] = frame[44:54] + b"\0\0"
+        frame.shift()
+        egress = far.table[frame.usid()]
         if egress.offer(frame) and egress.wire is None:
             self._start(egress)

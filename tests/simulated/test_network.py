@@ -12,6 +12,7 @@ from agents.process.control import AgentError
 from testbed.dataplane.counters import books
 from testbed.errors import UserError
 from testbed.simulated.cluster import SimulatedCluster
+from testbed.simulated.frame import Frame
 from testbed.simulated.port import SimPort
 from tests.simulated.test_queue import TINY, UPLINK, Bench, frame
 from topologies.clos import SACK_BYTES
@@ -35,7 +36,7 @@ def test_an_idle_path_takes_its_links_and_the_delay() -> None:
 def test_a_link_spaces_frames_by_their_time_on_the_wire() -> None:
     bench = Bench()
     for _ in range(5):
-        bench.net.send(0, 0, bytearray(frame(1000)))
+        bench.net.send(0, 0, frame(1000))
     bench.net.run(bench.net.time + 1_000_000_000)
     times = [t for t, _ in bench.got]
     assert [b - a for a, b in pairwise(times)] == [1000 * NS] * 4
@@ -44,14 +45,14 @@ def test_a_link_spaces_frames_by_their_time_on_the_wire() -> None:
 def test_the_high_class_goes_first_and_has_half_the_rate_once_its_bucket_is_used_up() -> None:
     port = SimPort(TINY, 0, 0, TINY.nic_rate, True, False)
     for _ in range(100):
-        assert port.offer(bytearray(frame(500, dscp.CONTROL)))
+        assert port.offer(Frame(frame(500, dscp.CONTROL)))
     for _ in range(40):
-        assert port.offer(bytearray(frame(500, dscp.NO_TRIM)))
+        assert port.offer(Frame(frame(500, dscp.NO_TRIM)))
     now, high, data = 0, [], []
-    while port.high or port.data:
+    while port.waits():
         took = port.take(now)
         if not took:
-            assert not port.data and port.high_at() > now  # it waits for its bucket alone
+            assert port.data.first is None and port.high_at() > now  # it waits for its bucket alone
             now = port.high_at()
             continue
         assert took == 500 * NS
@@ -68,7 +69,7 @@ def test_what_a_cable_held_goes_with_it_and_is_counted() -> None:
     bench = Bench()
     link = TINY.link("p0-t0-0:p0-t1-0")
     for _ in range(10):
-        bench.net.send(0, 0, bytearray(frame(4000, dscp.NO_TRIM)))
+        bench.net.send(0, 0, frame(4000, dscp.NO_TRIM))
     bench.net.run(bench.net.time + 2 * 4000 * NS + 4000 * NS // 2)  # the second frame is on the uplink's wire by half
     bench.net.set_link(link, up=False)
     bench.net.run(bench.net.time + 200_000_000)
@@ -76,7 +77,7 @@ def test_what_a_cable_held_goes_with_it_and_is_counted() -> None:
     assert (row["flushed_packets"], row["flushed_bytes"], row["drop_link_down_packets"]) == (1, 4000, 8)
     assert len(bench.got) == 1 and books(bench.net.rows()) == []
     bench.net.set_link(link, up=True)
-    bench.net.send(0, 0, bytearray(frame(4000)))
+    bench.net.send(0, 0, frame(4000))
     bench.net.run(bench.net.time + 200_000_000)
     assert len(bench.got) == 2 and bench.net.quiet() and books(bench.net.rows()) == []
 

@@ -9,7 +9,7 @@ import pytest
 
 from agents.packets import dscp
 from testbed.dataplane.counters import books
-from testbed.simulated.network import Network
+from testbed.simulated.network import Network, Station
 from testbed.simulated.port import SimPort, draw
 from topologies import addressing, load_fabric
 from topologies.addressing import ev, inner_address
@@ -47,7 +47,7 @@ def arrival(sent: bytes, dscp_class: int | None = None, ecn: int | None = None, 
     return bytes(out)
 
 
-class Bench:
+class Bench(Station):
     """A fabric, and what reaches h2."""
 
     def __init__(self, seed: int = 0, **changes: object) -> None:
@@ -72,7 +72,7 @@ class Bench:
         ports = [(self.port(name.replace("_", "-").removesuffix("-high")), name.endswith("_high"), n) for name, n in declared.items()]
         for port, high, n in ports:
             port.waiting, port.waiting_high = (port.waiting, n) if high else (n, port.waiting_high)
-        self.net.send(0, 0, bytearray(sent))
+        self.net.send(0, 0, sent)
         self.net.run(self.net.time + 1_000_000_000)
         for port, high, n in ports:
             assert n == (port.waiting_high if high else port.waiting)

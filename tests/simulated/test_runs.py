@@ -11,7 +11,6 @@ from rich.console import Console
 
 import scenarios.show.html
 import scenarios.show.plots
-import testbed.simulated.network
 from scenarios.figures.measure import Run
 from scenarios.run.runner import plan
 from scenarios.run.simulate import check_simulable, simulate
@@ -19,6 +18,8 @@ from scenarios.schema.scenario import Scenario, ScenarioError, load_scenario
 from scenarios.show import report
 from scenarios.show.html import content
 from testbed.dataplane.counters import books as cable_books
+from testbed.simulated.network import Network
+from topologies.clos import Fabric
 
 HERE = Path(__file__).resolve().parents[2] / "scenarios"
 RING = """
@@ -238,7 +239,12 @@ def test_every_fault_does_its_work_and_every_packet_has_a_fate(tmp_path: Path, f
 def test_a_plane_dies_before_the_clock_is_as_old_as_a_round_trip(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transport: str, delay: str
 ) -> None:
-    monkeypatch.setattr(testbed.simulated.network, "BEGIN_NS", 0)
+    def young(fabric: Fabric) -> Network:
+        network = Network(fabric)
+        network.time = 0
+        return network
+
+    monkeypatch.setattr("testbed.simulated.cluster.Network", young)
     fabric = tmp_path / "far.toml"
     fabric.write_text(f'planes = 2\nt0_per_plane = 2\nt1_per_plane = 2\nhosts_per_t0 = 2\nnic_rate = "10Mbit"\ndelay = "{delay}"\n')
     fault = '[[fault]]\nname = "gone"\nkind = "{}"\non = "{}"\nat = "{}"\nfor = "20s"\n'

@@ -117,7 +117,7 @@ class Responder:
         """A data packet with good iCRC and payload ``buffer[start:start+length]``."""
         if self.nak:
             return REFUSED  # the QP is about to be in ERROR: memory is not touched again
-        psn = p.psn
+        psn: int = p.psn  # an unbounded integer, as the bitmaps that it indexes
         i = psn - self.expected
         if i >= self.size:
             return BEYOND
@@ -215,7 +215,7 @@ class Responder:
         """A packet arrived without its payload. True if it is missing and a NACK must say so at once."""
         if last_hop:
             self.advice.trimmed_on_last_hop(now, self.inflow)
-        i = p.psn - self.expected
+        i: int = p.psn - self.expected
         if i >= 0 and not self.received >> i & 1:
             return True
         self._answer(now, p)

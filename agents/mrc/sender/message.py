@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 from agents.transport import FLUSHED, OK, WRITE, Completion
 
 
@@ -27,8 +25,8 @@ class SendQueue:
 
     def __init__(self, qpn: int) -> None:
         self.qpn = qpn
-        self.messages: deque[Message] = deque()  # posted and not completed
-        self.sending: deque[Message] = deque()  # with PSNs not sent yet
+        self.messages: list[Message] = []  # posted and not completed
+        self.sending: list[Message] = []  # with PSNs not sent yet
         self.end = 0  # first PSN not posted
         self.msn = 0
         self.immediates = 0
@@ -52,13 +50,13 @@ class SendQueue:
     def packet_sent(self, psn: int) -> None:
         """PSN ``psn`` was sent for the first time."""
         if psn == self.sending[0].last:
-            self.sending.popleft()
+            self.sending.pop(0)
 
     def complete(self, last: int) -> bool:
         """The peer has completed all up to PSN ``last``; False if that completes no message."""
         news = False
         while self.messages and self.messages[0].last <= last:
-            m = self.messages.popleft()
+            m = self.messages.pop(0)
             if m.imm >= 0:
                 self.done_immediates += 1
             self.completions.append(Completion(self.qpn, m.wr_id, WRITE, OK, m.imm, m.length))
@@ -67,10 +65,10 @@ class SendQueue:
 
     def flush(self, una: int, status: int) -> None:
         """The queue pair has failed: the first outstanding request gets the cause, all others flush, in order."""
-        while self.messages:
-            m = self.messages.popleft()
+        for m in self.messages:
             self.completions.append(Completion(self.qpn, m.wr_id, WRITE, status, m.imm, m.length))
             status = FLUSHED
+        self.messages.clear()
         self.sending.clear()
         self.end = una
 

@@ -10,10 +10,11 @@ The sender reports (sent, acked, lost, trimmed); no other code writes to a packe
 from __future__ import annotations
 
 from bisect import insort
-from collections import deque
 from typing import Final
 
-from agents.mrc.paths.path import Path
+from mypy_extensions import i64
+
+from agents.mrc.paths.path import Path, drop
 from agents.mrc.sender.message import Message
 
 SENT: Final = 1
@@ -54,7 +55,7 @@ class SentPackets:
         self.received = 0  # bit i: PSN una + i is acknowledged
         self.in_flight = 0  # bytes
         self.lost_queue: list[int] = []  # PSNs to send again, ascending; one that has arrived meanwhile is dropped when its turn comes
-        self.by_time: deque[SentPacket] = deque()  # transmissions not yet judged by time, in the order in which they left
+        self.by_time: list[SentPacket] = []  # transmissions not yet judged by time, in the order in which they left
         self.seq_next = 1
         self.seq_high = 0  # highest seq known to have arrived
 
@@ -114,9 +115,13 @@ class SentPackets:
         self.ring[packet.psn % self.size] = packet
         self.seq_next += 1
         self.in_flight += packet.size
-        while self.by_time and (not self.by_time[0].in_flight or len(self.by_time) >= 4 * self.size):
-            self.by_time.popleft()
-        self.by_time.append(packet)
+        q = self.by_time
+        n: i64 = len(q)
+        k: i64 = 0
+        while k < n and (not q[k].in_flight or n - k >= 4 * self.size):
+            k += 1
+        drop(q, k)
+        q.append(packet)
 
     def probe_sent(self) -> int:
         """A probe is sent; returns its place in the order."""
@@ -186,13 +191,17 @@ class SentPackets:
     def overdue(self, now: int, limit: int) -> list[SentPacket]:
         """Take what left before something that has arrived, and at least ``limit`` ns ago; each transmission is taken once."""
         packets: list[SentPacket] = []
-        while self.by_time:
-            packet = self.by_time[0]
+        q = self.by_time
+        n: i64 = len(q)
+        k: i64 = 0
+        while k < n:
+            packet = q[k]
             if packet.in_flight:
                 if packet.seq >= self.seq_high or now - packet.sent_ns < limit:
                     break
                 packets.append(packet)
-            self.by_time.popleft()
+            k += 1
+        drop(q, k)
         return packets
 
     def flush(self) -> None:

@@ -219,7 +219,7 @@ def test_foreign_and_hostile_frames_change_nothing() -> None:
     other = Mapper(TINY, 0, Options(), 1, 78)
     other.start(0)
     frame = bytearray(probes.LENGTH)
-    probes.write(frame, other.paths[0], 78, 1, 0)
+    probes.write(frame, other.probed[0], 78, 1, 0)
     rng = Random(3)
     mapper = mappers[0]
     runner = Runner(TINY, mappers)
@@ -230,7 +230,7 @@ def test_foreign_and_hostile_frames_change_nothing() -> None:
         mapper.receive(net.now, 0, bytearray(rng.randbytes(length)), 0, length)
     assert mapper.frames.foreign >= 6 and (list(mapper.sent_by), list(mapper.lost_by)) == before
     good = bytearray(probes.LENGTH)  # a copy of one that came back already is not counted twice
-    probes.write(good, mapper.paths[0], 77, 1, 0)
+    probes.write(good, mapper.probed[0], 77, 1, 0)
     mapper.receive(net.now, 0, good, 0, len(good))
     play(net, runner, 20)
     assert sum(mapper.lost_by) == 0

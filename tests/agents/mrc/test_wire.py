@@ -13,7 +13,7 @@ from agents.mrc import wire
 from agents.mrc.config import Config
 from agents.mrc.framing import Framer, Route
 from agents.packets import dscp, headers
-from testbed.simulated.port import trim
+from testbed.simulated.frame import Frame
 from testbed.wireshark.golden import records
 from tests.agents.mrc.packets import write_packet
 from tests.agents.mrc.rig import DEMO, TINY
@@ -221,8 +221,9 @@ def test_describe_of_what_a_switch_trimmed_has_all_that_is_left(op: int, imm: in
     packet = write_packet(ev=EV, op=op, psn=2, rqmsn=3, msn=4, va=0x1122334455667788, rkey=5, dmalen=6, imm=imm)
     framer.write(NOW, route(), 1, packet, memoryview(payload))
     whole = built(framer, payload)
-    cut = bytearray(whole)
-    trim(cut, dscp.TRIMMED)
+    frame = Frame(whole)
+    frame.trim(dscp.TRIMMED)
+    cut = frame.contents()
     said = wire.describe(bytes(cut))
     left = wire.TRIM_BYTES - wire.WRITE_HEADERS - 4 * (imm >= 0)
     expected = {**wire.describe(whole), "dscp": dscp.TRIMMED, "payload": payload[:left]}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from agents.nic.delay_line import CUT, DelayLine
 from agents.nic.receive_ring import ReceiveRing
 from agents.packets import dscp
-from agents.transport import NEVER
+from agents.transport import NEVER, FrameIO
 from topologies.clos import SACK_BYTES, Fabric
 
 FABRIC = Fabric("tiny", 2, 2, 2, 2, fabric_rate=40_000_000, delay_ns=10_000_000)
@@ -65,10 +65,11 @@ class Kernel:
         self.ring.look(now, now + EPOCH + self.step)
 
 
-class Engine:
+class Engine(FrameIO):
     """Remembers what it is handed: (now, port, number, length)."""
 
     def __init__(self) -> None:
+        super().__init__(0)
         self.got: list[tuple[int, int, int, int]] = []
 
     def receive(self, now: int, port: int, buffer: Any, start: int, length: int) -> None:

@@ -325,7 +325,7 @@ def test_any_damage_is_dissected_without_a_lua_error(tmp_path: Path) -> None:
 def write_on(uplink: int, port: int = 4791) -> bytes:
     me, you = inner_address(SENDER), inner_address(RECEIVER)
     outer = path_address(FABRIC, SENDER, RECEIVER, ev(0, 1))
-    body = wire.S_WRITE.pack(wire.WRITE_ONLY, 0, 0xFFFF, 16, wire.F_TS | 5, 0, 0, 0, 1, 0, 0, 0)
+    body = wire.S_BTH.pack(wire.WRITE_ONLY, 0, 0xFFFF, 16, wire.F_TS | 5) + wire.S_WRITE_EXT.pack(0, 0, 0, 1, 0, 0, 0)
     frame = bytearray(headers.head((me, outer), (me, you), ev(0, uplink), dscp.NO_TRIM, 2, 40, port) + body + b"\0\0\0\0")
     return bytes(frame[:-4]) + headers.S_ICRC.pack(headers.icrc_in_place(frame, 0, len(frame)))
 

@@ -1,0 +1,244 @@
+"""What a simulated network carries and what happens in it: events in the order of their times, and frames, which are events themselves.
+
+Owned by :mod:`testbed.simulated.network`. Of a frame's bytes switches read and change a few of the outer header; these are kept beside the
+bytes as numbers, and put back where somebody looks (:meth:`Frame.contents`). All times ns, all sizes bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from librt.strings import BytesWriter, read_i16_be, read_i32_be, read_i64_be
+from mypy_extensions import i64, u8
+
+from agents.packets import dscp
+from agents.transport import LONG_AGO, NEVER
+from testbed.dataplane import layout
+from topologies.addressing import BLOCK
+
+OUTER: Final = 54
+"""Bytes before the inner header."""
+_LENGTH: Final = 18  # of the outer header's payload
+_HOP_LIMIT: Final = 21
+_BLOCK: Final = 38  # the locator block, then six uSIDs
+_USIDS: Final = 42
+_INNER_UDP: Final = 14 + 40 + 40
+_BTH: Final = _INNER_UDP + 8
+_OWN_BLOCK: Final = int.from_bytes(BLOCK, "big", signed=True)
+_ETHERTYPE: Final = 0x86DD - (1 << 16)
+"""Both as signed numbers, which is how the compiler's own functions read them."""
+_TRIM: Final[i64] = layout.TRIM_BYTES
+
+
+class Event:
+    """Something that happens ``at`` a time; of several at the same time that with the least ``serial`` first."""
+
+    def __init__(self) -> None:
+        self.at: i64 = LONG_AGO
+        self.serial: i64 = 0
+
+
+class Call(Event):
+    """``action(a, b)``."""
+
+    def __init__(self, action: Callable[[Any, Any], None], a: Any, b: Any) -> None:
+        super().__init__()
+        self.action = action
+        self.a = a
+        self.b = b
+
+
+class Frame(Event):
+    """``data``: the frame as its sender gave it, at least an Ethernet and an IPv6 header."""
+
+    def __init__(self, data: bytes) -> None:
+        self.at = LONG_AGO
+        self.serial = 0
+        self.data = data
+        self.size: i64 = len(data)
+        self.word: i64 = i64(read_i16_be(data, 14)) & 0xFFFF  # version, traffic class, first bits of the flow label
+        self.hop_limit: i64 = data[_HOP_LIMIT]
+        self.tunnelled: bool = read_i16_be(data, 12) == _ETHERTYPE and read_i32_be(data, _BLOCK) == _OWN_BLOCK
+        self.front: i64 = read_i64_be(data, _USIDS - 2) & 0xFFFF_FFFF_FFFF  # uSIDs 1 to 3
+        self.back: i64 = read_i64_be(data, _USIDS + 4) & 0xFFFF_FFFF_FFFF  # and 4 to 6
+        self.port: i64 = -1  # the number of the port on whose wire it is, or at which it arrives
+        self.landed = False  # it has left its last link, and its delay passes
+        self.next: Frame | None = None  # behind it in a queue
+
+    def klass(self) -> i64:
+        """Its DSCP class."""
+        return self.word >> 6 & 0x3F
+
+    def usid(self) -> i64:
+        """The uSID that is next; 0 if there is none any more."""
+        return self.front >> 32
+
+    def shift(self) -> None:
+        """A switch takes its own uSID away and counts the hop (RFC 9800: NEXT-C-SID)."""
+        self.hop_limit -= 1
+        self.front = (self.front & 0xFFFF_FFFF) << 16 | self.back >> 32
+        self.back = (self.back & 0xFFFF_FFFF) << 16
+
+    def mark(self) -> None:
+        """Set CE."""
+        self.word |= dscp.CE << 4
+
+    def trim(self, to: int) -> None:
+        """Cut it to its headers under DSCP ``to``; the outer length says what is left, all else stays (docs/dataplane.md)."""
+        data = self.data
+        if self.size > _TRIM:
+            data = data[: layout.TRIM_BYTES]
+            self.size = _TRIM
+        left = len(data) - OUTER
+        if data[_LENGTH] << 8 | data[_LENGTH + 1] > left:
+            data = data[:_LENGTH] + left.to_bytes(2, "big") + data[_LENGTH + 2 :]
+        self.data = data
+        self.word = self.word & ~(0x3F << 6) | to << 6
+
+    def corrupt(self, random: int) -> bool:
+        """Change one byte as the eBPF program does: a switch still forwards it, the receiver's checksum catches it. False if spared."""
+        if self.klass() in (dscp.TRIMMED, dscp.TRIMMED_LASTHOP):
+            return False
+        data = self.data
+        length, first, summed = len(data), layout.TRIM_BYTES, True
+        if length <= layout.TRIM_BYTES:
+            summed = not self._is_mrc()
+            first = _INNER_UDP if summed else _BTH
+        if length < first + 2:
+            return False
+        at = first + (random >> 8) % (length - first - (not summed))
+        if not summed and at >= _BTH + 4:  # the one byte that the iCRC does not cover
+            at += 1
+        self.data = data[:at] + bytes([data[at] ^ 1 + (random & 0xFF) % 0xFF]) + data[at + 1 :]
+        return True
+
+    def _is_mrc(self) -> bool:
+        data = self.data
+        if len(data) < _BTH or data[20] != 41 or data[60] != 17:
+            return False
+        return data[_INNER_UDP + 2] << 8 | data[_INNER_UDP + 3] in (layout.MRC_UDP_PORT, layout.PROBE_UDP_PORT)
+
+    def contents(self) -> bytearray:
+        """All its bytes as they are now."""
+        out = BytesWriter()
+        out.write(self.data)
+        word, front, back = self.word, self.front, self.back
+        out[14] = u8(word >> 8)
+        out[15] = u8(word & 0xFF)
+        out[_HOP_LIMIT] = u8(self.hop_limit)
+        for k in range(6):
+            out[_USIDS + k] = u8(front >> 40 - 8 * k & 0xFF)
+            out[_USIDS + 6 + k] = u8(back >> 40 - 8 * k & 0xFF)
+        return bytearray(out.getvalue())
+
+
+class Fifo:
+    """Frames one behind the other."""
+
+    def __init__(self) -> None:
+        self.first: Frame | None = None
+        self.last: Frame | None = None
+
+    def append(self, frame: Frame) -> None:
+        """Join at the end."""
+        frame.next = None
+        if self.last is None:
+            self.first = frame
+        else:
+            self.last.next = frame
+        self.last = frame
+
+    def pop(self) -> Frame:
+        """Take the first one. Only while there is one."""
+        frame = self.first
+        assert frame is not None
+        self.first = frame.next
+        if self.first is None:
+            self.last = None
+        frame.next = None
+        return frame
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        while self.first is not None:  # one by one: a chain that goes at once would recurse as deep as it is long
+            self.pop()
+
+
+class Calendar:
+    """Events to come, in the order of their times, and those of one time in the order in which they were entered."""
+
+    def __init__(self) -> None:
+        self._heap: list[Event] = []
+        self._serial: i64 = 0
+        self._later = Fifo()  # what was entered by `follow`
+
+    def enter(self, event: Event, at: i64) -> None:
+        """``event`` happens then."""
+        self._serial += 1
+        event.at = at
+        event.serial = serial = self._serial
+        heap = self._heap
+        k: i64 = len(heap)
+        heap.append(event)
+        while k > 0:
+            up = (k - 1) >> 1
+            other = heap[up]
+            if other.at < at or (other.at == at and other.serial < serial):
+                break
+            heap[k] = other
+            k = up
+        heap[k] = event
+
+    def follow(self, frame: Frame, at: i64) -> None:
+        """As :meth:`enter`, of a frame that happens no sooner than what followed before it: such need no sorting."""
+        self._serial += 1
+        frame.at = at
+        frame.serial = self._serial
+        self._later.append(frame)
+
+    def first_at(self) -> i64:
+        """When the next event happens; NEVER without one."""
+        at: i64 = NEVER
+        if len(self._heap) > 0:
+            at = self._heap[0].at
+        frame = self._later.first
+        if frame is not None and frame.at < at:
+            at = frame.at
+        return at
+
+    def take(self) -> Event:
+        """Take the next event. Only while there is one."""
+        frame = self._later.first
+        if len(self._heap) == 0:
+            return self._later.pop()
+        first = self._heap[0]
+        if frame is not None and (frame.at < first.at or (frame.at == first.at and frame.serial < first.serial)):
+            return self._later.pop()
+        return self._pop()
+
+    def _pop(self) -> Event:
+        heap = self._heap
+        first = heap[0]
+        event = heap.pop()
+        n: i64 = len(heap)
+        if n == 0:
+            return first
+        at, serial = event.at, event.serial
+        k: i64 = 0
+        while True:
+            down = 2 * k + 1
+            if down >= n:
+                break
+            other = heap[down]
+            if down + 1 < n:
+                right = heap[down + 1]
+                if right.at < other.at or (right.at == other.at and right.serial < other.serial):
+                    other = right
+                    down += 1
+            if at < other.at or (at == other.at and serial < other.serial):
+                break
+            heap[k] = other
+            k = down
+        heap[k] = event
+        return first

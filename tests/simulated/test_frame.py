@@ -1,0 +1,112 @@
+"""Events in their order, and frames whose header is kept as numbers: held against plain bytes and a sorted list."""
+
+from __future__ import annotations
+
+import heapq
+import struct
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.packets import dscp
+from testbed.simulated.frame import Calendar, Call, Fifo, Frame
+from tests.simulated.test_queue import CUT, arrival, frame
+
+SIZES = (54, 100, CUT - 1, CUT, CUT + 1, 1500, 4242)
+
+
+def nothing(a: object, b: object) -> None: ...
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=60), st.integers(0, 1 << 32))
+def test_events_come_by_time_and_then_by_turn(entries: list[tuple[int, bool]], seed: int) -> None:
+    """Entered in bursts, taken in between, some of them behind one another: as a heap of (time, number) would give them."""
+    rng = Random(seed)
+    calendar, heap, last, now = Calendar(), list[tuple[int, int]](), 0, 0
+    made: dict[int, object] = {}
+    for number, (after, follows) in enumerate(entries):
+        event: Frame | Call
+        if follows:
+            last = max(last, now + after)
+            event = Frame(frame(54))
+            calendar.follow(event, last)
+        else:
+            event = Call(nothing, number, None)
+            calendar.enter(event, now + after)
+        made[number] = event
+        heapq.heappush(heap, (last if follows else now + after, number))
+        while heap and rng.random() < 0.4:
+            now, first = heapq.heappop(heap)
+            assert calendar.first_at() == now and calendar.take() is made[first]
+    while heap:
+        at, first = heapq.heappop(heap)
+        assert calendar.first_at() == at and calendar.take() is made[first]
+
+
+def test_a_fifo_is_one() -> None:
+    fifo, frames = Fifo(), [Frame(frame(54)) for _ in range(5)]
+    for each in frames[:3]:
+        fifo.append(each)
+    assert fifo.pop() is frames[0]
+    for each in frames[3:]:
+        fifo.append(each)
+    assert [fifo.pop() for _ in range(4)] == frames[1:] and fifo.first is None and fifo.last is None
+    for each in frames:
+        fifo.append(each)
+    fifo.clear()
+    assert fifo.first is None and fifo.last is None
+
+
+def test_a_long_queue_that_is_dropped_does_not_exhaust_the_stack() -> None:
+    fifo, data = Fifo(), frame(54)
+    for _ in range(500_000):
+        fifo.append(Frame(data))
+    del fifo
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("klass", [dscp.TRIMMABLE, dscp.CONTROL, dscp.ROCE])
+@pytest.mark.parametrize("ecn", range(4))
+def test_a_frame_nobody_touches_stays_what_it_was(size: int, klass: int, ecn: int) -> None:
+    sent = frame(size, klass, ecn, 7)
+    made = Frame(sent)
+    assert (bytes(made.contents()), made.size, made.klass(), made.hop_limit) == (sent, size, klass, 7)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_shifts_marks_and_cuts_are_those_of_a_switch(size: int) -> None:
+    sent = frame(size, dscp.TRIMMABLE)
+    made = Frame(sent)
+    for _ in range(3):
+        made.shift()
+    assert bytes(made.contents()) == arrival(sent)
+    made.mark()
+    assert bytes(made.contents()) == arrival(sent, ecn=dscp.CE)
+    made.trim(dscp.TRIMMED)
+    assert bytes(made.contents()) == arrival(sent, dscp.TRIMMED, dscp.CE, cut=True) and made.size == min(size, CUT)
+
+
+@given(st.binary(min_size=16, max_size=16), st.binary(min_size=2, max_size=2))
+def test_any_address_and_class_is_kept_and_shifted(address: bytes, word: bytes) -> None:
+    sent = bytearray(frame(100))
+    sent[14:16], sent[38:54] = word, address
+    made = Frame(bytes(sent))
+    assert made.contents() == sent
+    assert made.klass() == struct.unpack("!H", word)[0] >> 6 & 0x3F
+    uses = [made.usid()]
+    for _ in range(6):
+        made.shift()
+        uses.append(made.usid())
+    assert uses == [*struct.unpack("!6H", address[4:]), 0]
+
+
+@pytest.mark.parametrize("size", [60, CUT, 1500])
+def test_corruption_changes_one_byte_behind_the_outer_header(size: int) -> None:
+    for random in range(0, 1 << 20, 4099):
+        sent = frame(size)
+        made = Frame(sent)
+        changed = made.corrupt(random)
+        differ = [k for k, (a, b) in enumerate(zip(sent, made.contents(), strict=True)) if a != b]
+        assert len(differ) == changed and all(k >= 94 for k in differ)
