@@ -11,6 +11,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from mypy_extensions import mypyc_attr
+
 from agents.collectives.base import Collective
 from agents.collectives.flows import Flow, Flows, bundles_for, parse
 from agents.collectives.group import MOST_KEPT, CollectiveError, Group
@@ -28,6 +30,7 @@ _NOT_ARGUMENTS = (ValueError, LookupError, TypeError, AttributeError, OverflowEr
 """The exceptions that wrong arguments raise: they become an answer, and do not end the process."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Agent:
     """``device`` is an agents.nic.device.Device or the like; ``log`` takes a line, ``notify`` a notification; ``clock`` gives ns."""
 
