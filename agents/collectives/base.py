@@ -48,6 +48,16 @@ CHUNK = 1 << 15
 """Elements compared or filled between two looks at the network: tens of microseconds. All of 8 MiB at once: 20-50 ms."""
 
 
+class Transfers:
+    """When the slices of a step were posted here, and when others' arrived: peer, stage, slice and ns since ``begin`` of one after the
+    other. ``begin``: monotonic ns."""
+
+    def __init__(self, begin: int) -> None:
+        self.begin = begin
+        self.posted: list[int] = []
+        self.arrived: list[int] = []
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Collective:
     """``warmup`` + ``steps`` times one collective, numbered from 0. Drive it with :meth:`completed` and :meth:`idle`; it never blocks.
@@ -137,17 +147,17 @@ class Collective:
         self.views = [a.data.cast("B") for a in self.input]
         self.step = -1
         self.wrong = 0
-        self.started_ns = 0
         self.remaining = 0
         self.open_writes = [0, 0]
         self.checked = 0  # steps that the one we send to has checked, with CREDIT
-        self.early: dict[int, list[tuple[int, int, int]]] = {}  # peer, stage, slice that came for a step not begun here
+        self.early: dict[int, list[tuple[int, int, int, int]]] = {}  # ns, peer, stage, slice of what came for a step not begun here
         self.accepted: dict[int, set[tuple[int, int, int]]] = {}  # by step: what was accepted, so that nothing is used twice
         self.filled = 0  # elements of the next step's input that are there
         self.to_check = -1  # the step whose result is being compared; -1: none
         self.checked_to = 0  # elements of it that have been
         self.bad = 0  # of them
         self.record: dict[str, Any] = {}  # its log entry
+        self.transfers = Transfers(0)
         self.waiting = False  # for what the next step needs of the step whose buffers it reuses
         self.ended = False  # the last result is there
         self.finished = False  # and the peers have everything
@@ -190,6 +200,8 @@ class Collective:
         k = self.step & 1
         imm = (self.step & (1 << STEP_BITS) - 1) << (STAGE_BITS + SLICE_BITS) | stage << SLICE_BITS | j
         self.open_writes[k] += 1
+        if stage != _CHECKED:
+            self.transfers.posted += (peer, stage, j, self.group.clock() - self.transfers.begin)
         self.group.write(self.bundle[peer], j, k, memory, k * self.set_bytes + offset, imm)
 
     def in_set(self, offset: int, size: int) -> memoryview:
@@ -206,17 +218,17 @@ class Collective:
         self._fill(self.step, len(self.data.base))
         self.filled = 0
         self.remaining = self.arrivals
-        self.started_ns = self.group.clock()
+        self.transfers = Transfers(self.group.clock())
         self.send_first()
-        for peer, stage, j in self.early.pop(self.step, ()):
-            self.remaining -= 1
-            self.arrived(peer, stage, j)
+        for t, peer, stage, j in self.early.pop(self.step, ()):
+            self._take(t, peer, stage, j)
 
     def completed(self, completions: list[Completion]) -> None:
         """Take completions of the group; begins steps, ends them, and sets :attr:`failure` when a request failed."""
         self.failure = self.failure or self.group.failure(completions)
         if self.failure:
             return
+        now = self.group.clock()
         for c in completions:
             if c.kind != RECEIVE:
                 self.open_writes[c.wr_id] -= 1
@@ -231,7 +243,7 @@ class Collective:
                 else:
                     self.failure = {"peer_rank": peer, "reason": f"it sent {MOST_KEPT} messages for what has not begun here"}
             else:
-                self._received(peer, self._absolute(c.imm >> (STAGE_BITS + SLICE_BITS)), stage, j)
+                self._received(now, peer, self._absolute(c.imm >> (STAGE_BITS + SLICE_BITS)), stage, j)
         self._go_on()
 
     def _absolute(self, step: int) -> int:
@@ -239,7 +251,7 @@ class Collective:
         half = 1 << (STEP_BITS - 1)
         return self.step + ((step - self.step + half) & (1 << STEP_BITS) - 1) - half
 
-    def _received(self, peer: int, step: int, stage: int, j: int) -> None:
+    def _received(self, now: int, peer: int, step: int, stage: int, j: int) -> None:
         """Accept from a peer only what it may send, and only once: anything else is its failure, not ours."""
         key = (peer, stage, j)
         if j >= self.slices or not self.sends(peer, stage) or key in self.accepted.get(step, ()):
@@ -249,14 +261,19 @@ class Collective:
         if step == self.step and self.remaining:
             if self.to_check >= 0 and self.remaining <= self.arrivals // 2:
                 self._check(len(self.data.expected))
-            self.remaining -= 1
             self.accepted.setdefault(step, set()).add(key)
-            self.arrived(peer, stage, j)
+            self._take(now, peer, stage, j)
         elif self.step < step <= self.step + 1 + self.CREDIT:
             self.accepted.setdefault(step, set()).add(key)
-            self.early.setdefault(step, []).append(key)
+            self.early.setdefault(step, []).append((now, peer, stage, j))
         else:
             self.failure = {"peer_rank": peer, "reason": f"it sent step {step} while this rank is at step {self.step}"}
+
+    def _take(self, t: int, peer: int, stage: int, j: int) -> None:
+        """Count and use a slice of this step that arrived at ``t``, ns."""
+        self.remaining -= 1
+        self.transfers.arrived += (peer, stage, j, t - self.transfers.begin)
+        self.arrived(peer, stage, j)
 
     def _may_begin(self) -> bool:
         """Whether the buffers of the next step are free."""
@@ -280,7 +297,10 @@ class Collective:
             self._check(len(self.data.expected))
         now = self.group.clock()
         self.to_check, self.checked_to, self.bad = self.step, 0, 0
-        self.record = {"rank": self.rank, "step": self.step, "start_ns": self.started_ns, "end_ns": now}
+        t = self.transfers
+        self.record = {"rank": self.rank, "step": self.step, "start_ns": t.begin, "end_ns": now}
+        slices = {"rank": self.rank, "step": self.step, "start_ns": t.begin, "posted": t.posted, "arrived": t.arrived}
+        self.logged.append((now, "transfers", slices))
         self.warm = self.warm or self.step + 1 == self.warmup
         self.ended = self.step + 1 >= self.total_steps
         self.waiting = not self.ended

@@ -34,7 +34,9 @@ _THEORY: dict[str, tuple[Theory, Theory]] = {
 }
 """Figure -> what theory allows it with all cables up, and with all cables down that the scenario breaks: a column, or a number."""
 FIGURES = (
-    "busbw_bps", "typical_step_ns", "step_time_ns.p99", "step_time_ns.max", "failure_cost.slowdown", "failure_cost.goodput_kept",
+    "busbw_bps", "typical_step_ns", "step_time_ns.p99", "step_time_ns.max",
+    "transfer_time_ns.p50", "transfer_time_ns.p99", "transfer_time_ns.p999", "transfer_time_ns.max",
+    "failure_cost.slowdown", "failure_cost.goodput_kept",
     "failure_cost.extra_ns", "failure_cost.noise_ns", "failure_cost.extra_steps", "failure_cost.extra_rtts",
     "failure_cost.extra_percent", "failure_cost.worst_step_ns", "failure_cost.undelivered_bytes",
     "failure_cost.back_ns", "outside_busbw_share", "whole_busbw_share", "groups.*.goodput_bps", "groups.*.of_line", "groups.*.jain",

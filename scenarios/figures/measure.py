@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pandas as pd
 
 from agents.kernel.options import KINDS as KERNEL_KINDS
@@ -66,13 +67,21 @@ REFUSED = ("rx_bad", "rx_refused", "rx_foreign", "rx_too_many", "rx_unsupported"
 """Counters of frames that reached an agent and were refused. They must be 0 in a run in which no such frames are injected."""
 
 
-def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The objects of a JSONL file; an incomplete last line (its writer was killed) is left out."""
+_TRANSFERS = b'"kind":"transfers"'
+
+
+def read_lines(path: Path, transfers: bool = False) -> Iterator[dict[str, Any]]:
+    """The objects of a JSONL file; an incomplete last line (its writer was killed) is left out.
+
+    ``transfers``: those of kind transfers, which are the bulk of a long run; otherwise all others.
+    """
     if not path.is_file():
         return
     decode = msgspec.json.Decoder(dict[str, Any]).decode
     with open(path, "rb") as file:
         for line in file:
+            if (_TRANSFERS in line[:80]) != transfers:
+                continue
             try:
                 yield decode(line)
             except msgspec.DecodeError:
@@ -99,7 +108,7 @@ class Run:
 
     @cached_property
     def lines(self) -> list[dict[str, Any]]:
-        """The lines of all agents' logs and of the runner's journal, by time. ``host`` -1 is the runner."""
+        """The lines of all agents' logs and of the runner's journal, by time. ``host`` -1 is the runner. Without those of transfers."""
         lines = [{"host": -1, **line} for line in read_lines(self.directory / "runner.jsonl")]
         for path in sorted(self.directory.glob("h*.jsonl")):
             host = int(path.stem[1:])
@@ -133,6 +142,30 @@ class Run:
             return pd.Series(dtype="int64")
         durations = (frame["end_ns"] - frame["start_ns"]).groupby(frame["step"]).agg(["max", "count"])
         return durations.loc[durations["count"] == len(self.record["ranks"]), "max"].astype("int64")
+
+    @cached_property
+    def transfers(self) -> pd.DataFrame:
+        """One row per slice that a rank sent another in a measured step that all ranks finished. ``start_ns``: its sender posted it;
+        ``end_ns``: the program of its receiver saw it complete."""
+        warm, steps = int(self.record["warmup_steps"]), set(self.step_times.index)
+        keys = ["step", "stage", "slice", "src", "dst"]
+        lists: dict[str, list[np.ndarray[Any, Any]]] = {"posted": [], "arrived": []}
+        for path in sorted(self.directory.glob("h*.jsonl")):
+            for line in read_lines(path, transfers=True):
+                if line["step"] - warm in steps:
+                    for name, arrays in lists.items():
+                        peer, stage, number, ns = np.array(line[name], np.int64).reshape(-1, 4).T
+                        own, step = np.full_like(peer, line["rank"]), np.full_like(peer, line["step"] - warm)
+                        src, dst = (own, peer) if name == "posted" else (peer, own)
+                        arrays.append(np.stack([step, stage, number, src, dst, ns + line["start_ns"]]))
+        times = {"posted": "start_ns", "arrived": "end_ns"}
+        posted, arrived = (
+            pd.DataFrame(np.concatenate(lists[name], axis=1).T if lists[name] else [], columns=[*keys, column], dtype="int64")
+            for name, column in times.items()
+        )
+        frame = posted.merge(arrived, on=keys)
+        frame.insert(0, "run", self.key)
+        return frame
 
     @cached_property
     def window(self) -> tuple[int, int]:
@@ -347,7 +380,7 @@ def load_runs(directory: Path) -> list[Run]:
     return sorted(runs, key=lambda run: (int(run.record["window"][0]), run.key))
 
 
-TABLES = ("steps", "events", "counters", "goodput", "agents", "flows", "messages", "queues", "evs", "cwnd")
+TABLES = ("steps", "transfers", "events", "counters", "goodput", "agents", "flows", "messages", "queues", "evs", "cwnd")
 
 
 def tables_of(run: Run) -> dict[str, pd.DataFrame]:

@@ -242,6 +242,11 @@ class Stored:
         times: pd.Series[Any] = durations.loc[durations["count"] == run["ranks"], "max"]
         return times
 
+    def transfer_times(self, run: dict[str, Any]) -> pd.Series[Any]:
+        """Time of each transfer, ns; none in results of versions that did not write them."""
+        transfers = self.rows("transfers", run)
+        return transfers["end_ns"] - transfers["start_ns"] if len(transfers) else pd.Series(dtype="int64")
+
     def faults(self, run: dict[str, Any]) -> list[dict[str, Any]]:
         """[{name, on, begin, heal}], times in ns; heal is None if the fault did not end."""
         return [{"name": f["fault"], "on": f["on"], "begin": f["at_ns"], "heal": f["healed_ns"]} for f in run["failovers"]]

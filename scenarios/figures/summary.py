@@ -35,6 +35,7 @@ def collective_figures(run: Run) -> dict[str, Any]:
         "steps": len(times),
         "failed_steps": int(record["steps"]) - len(times),
         "step_time_ns": spread(times),
+        "transfer_time_ns": spread(run.transfers["end_ns"] - run.transfers["start_ns"]),
         "typical_step_ns": int(times.median()) if len(times) else None,
     }
     keys = ("algbw_bps", "busbw_bps", "ideal_busbw_bps", "degraded_busbw_bps", "ideal_step_ns", "degraded_step_ns")

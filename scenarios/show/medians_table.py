@@ -79,8 +79,8 @@ def health(line: Line) -> str:
     return "; ".join(bad) or "ok"
 
 
-def columns(runs: Sequence[Line]) -> list[Column]:
-    """(head, function: line -> cell)."""
+def labels(runs: Sequence[Line]) -> Column:
+    """The first column: what tells the lines of these runs from each other."""
     several, world = len({r["placement"] for r in runs}) > 1, world_words(runs)
 
     def label(line: Line) -> str:
@@ -89,7 +89,12 @@ def columns(runs: Sequence[Line]) -> list[Column]:
         placement = [*world(line["runs"][0]), *([line["placement"]] if several else [])]
         return "\n".join([f"{line['transport']} on {line['fabric']}", *placement, *settings])
 
-    first: list[Column] = [("transport", label), ("n", lambda line: str(max(row["n"] for row in line["figures"].values())))]
+    return "transport", label
+
+
+def columns(runs: Sequence[Line]) -> list[Column]:
+    """(head, function: line -> cell)."""
+    first: list[Column] = [labels(runs), ("n", lambda line: str(max(row["n"] for row in line["figures"].values())))]
     if "groups" in runs[0]:
         rest: list[Column] = [
             ("flows", lambda line: str(line["group"])),
@@ -117,3 +122,16 @@ def table_of(title: str, runs: Sequence[Line]) -> Table:
     brackets = f", in brackets the {intervals}" if intervals else ""
     caption = f"Medians over the seeds{brackets}. Each run: runs.csv; each figure: comparison.csv."
     return terminal_table(f"{title}, {len({r['seed'] for r in runs})} seeds", columns(runs), rows, caption)
+
+
+def transfers_table(runs: Sequence[Line]) -> Table:
+    """The times of transfers, for one seed or several."""
+    rows = lines(runs)
+    names = ("p50", "median"), ("p99", "p99"), ("p999", "p99.9"), ("max", "slowest")
+    intervals = interval_note([int(row["n"]) for line in rows for row in line["figures"].values()])
+    heads: list[Column] = [labels(runs), ("transfers", lambda line: f"{sum(r['transfer_time_ns']['n'] for r in line['runs']):,}")]
+    heads += [(f"{head}\nms", figure(f"transfer_time_ns.{name}", ",.1f", 1e6)) for name, head in names]
+    caption = "A transfer is one slice of a message: from when its sender posts it until its receiver has all of it."
+    return terminal_table(
+        "Transfers", heads, rows, caption + (f" Medians over the seeds, in brackets the {intervals}." if intervals else "")
+    )

@@ -268,6 +268,8 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
             f"A step is one {step_name}; its time is the slowest rank's. Ideal: the payload rate of healthy links. {scale_note}",
             style="dim",
         )
+        if timed := [r for r in collective_runs if r.get("transfer_time_ns", {}).get("n")]:
+            console.print(medians_table.transfers_table(timed))
     if flow_runs:
         if medians_table.applies_to(flow_runs):
             console.print(medians_table.table_of(_title(summary, flow_runs), flow_runs))

@@ -127,6 +127,32 @@ def test_one_rank_that_hardly_gets_to_look_is_never_overrun(name: str, chunk: in
         assert not bad and in_order(ranks, 9), f"seed {seed}: {bad}, {ranks.failures}"
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_both_ends_log_every_transfer_once_with_its_times(name: str) -> None:
+    world = LooseWorld(4, 3, sloth=60)  # slices for steps that a rank has not begun come, too
+    ranks = collective(world, name, 4, 4 * 2 * 4, steps=6, slices=2)
+    assert world.run(ranks.look)
+    ends: dict[str, dict[tuple[int, ...], int]] = {"posted": {}, "arrived": {}}
+    for _, kind, line in ranks.log:
+        for end, known in ends.items() if kind == "transfers" else ():
+            values = line[end]
+            for peer, stage, part, ns in zip(values[::4], values[1::4], values[2::4], values[3::4], strict=True):
+                pair = (line["rank"], peer) if end == "posted" else (peer, line["rank"])
+                key = (line["step"], stage, part, *pair)
+                assert key not in known
+                known[key] = line["start_ns"] + ns
+    posted, arrived = ends["posted"], ends["arrived"]
+    assert posted.keys() == arrived.keys()
+    assert len(posted) == 6 * sum(job.arrivals for job in begun(name, 4))
+    assert all(posted[key] <= arrived[key] for key in posted)
+
+
+def begun(name: str, n: int) -> list[Collective]:
+    """The jobs of all ranks, slices of one element."""
+    ranks = collective(LooseWorld(n, 3), name, n, n * 2 * 4, slices=2)
+    return [job for job in ranks.jobs if isinstance(job, Collective)]
+
+
 def test_how_far_ahead_a_rank_gets() -> None:
     """The proof in base.py, measured: between any two ranks never more than two steps begun, one ended."""
     for name in NAMES:

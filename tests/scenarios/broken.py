@@ -71,7 +71,7 @@ def write(
     (directory / "runner.jsonl").write_text("".join(json.dumps(line) + "\n" for line in [*start, *journal]))
     for host in ranks:
         mine = [line for line in lines if line["host"] == host]
-        (directory / f"h{host}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in mine))
+        (directory / f"h{host}.jsonl").write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in mine))  # as agents do
     told = {
         "key": "mrc-tiny-packed-s1", "transport": "mrc", "kind": "mrc", "fabric": fabric.to_dict(), "placement": "packed", "seed": 1,
         "ranks": list(ranks), "workload": "flows" if flows else "ring-allreduce", "message_bytes": 1 << 20, "dtype": "int32",

@@ -29,6 +29,11 @@ KINDS = (
         "step-times", "Step times",
         "Share of steps done within a time, all seeds pooled. Below it, if there are enough steps, the tail on a log scale.",
     ),
+    (
+        "transfer-times", "Transfer times",
+        "A transfer is one slice of a message: from when its sender posts it until its receiver has all of it. Share done within a time, "
+        "all seeds pooled, and below it the tail on a log scale.",
+    ),
     ("goodput", "Goodput over time", "Payload that all hosts received, beside the ideal for the links that are up. Shaded: faults."),
     ("flows", "Goodput of each flow", "Counted by the receivers."),
     ("permutation", "Goodput of each flow", "One bar per transport and flow."),
