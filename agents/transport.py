@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import mypyc_attr
 
 NEVER: Final = 1 << 61
 """A time that does not come, ns: a deadline, or "since when" while it has not begun."""
@@ -149,15 +149,13 @@ class Reports:
 class FrameIO(Reports):
     """What takes frames from the ports of a NIC and gives it others: an engine, or a mapper beside one. All times monotonic ns.
 
-    :meth:`transmit` leaves a frame in ``tx_*``: headers in ``tx_frame[:tx_length]``, Ethernet header included; the payload that follows
+    :meth:`transmit` leaves a frame in ``tx_*``: headers in ``tx_frame``, Ethernet header included; the payload that follows
     them, straight from registered memory, or None; what ends it (iCRC), empty for a packet without payload, whose iCRC is among the
     headers; whether it goes in the high class (control packets).
     """
 
-    def __init__(self, longest: int) -> None:
-        """``longest``: bytes that the headers may take."""
-        self.tx_frame = bytearray(longest)
-        self.tx_length: i64 = 0
+    def __init__(self) -> None:
+        self.tx_frame = b""
         self.tx_payload: memoryview | None = None
         self.tx_trailer = b""
         self.tx_high = False
@@ -165,7 +163,7 @@ class FrameIO(Reports):
     def receive(self, now: int, port: int, buffer: Any, start: int, length: int) -> None:
         """A frame arrived on NIC port ``port`` at ``buffer[start:start+length]``, Ethernet header included.
 
-        ``buffer`` is writable and may be scribbled on. Never raises on hostile input: it counts and drops.
+        ``buffer`` is bytes or a view of bytes, and stays as it is. Never raises on hostile input: it counts and drops.
         """
         raise NotImplementedError
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from agents.clustermapper.localise import Localiser
 from agents.clustermapper.options import Options
-from agents.clustermapper.probes import LENGTH, cells, cells_of_round, deadline_ns, interval_ns, paths, read, write
+from agents.clustermapper.probes import cells, cells_of_round, deadline_ns, frame, interval_ns, paths, read
 from agents.transport import LONG_AGO, NEVER, Event, FrameIO
 from topologies.clos import Fabric
 
@@ -43,7 +43,7 @@ class Mapper(FrameIO):
     together."""
 
     def __init__(self, fabric: Fabric, host: int, options: Options, seed: int, nonce: int) -> None:
-        super().__init__(LENGTH)
+        super().__init__()
         self.fabric = fabric
         self.host = host
         self.options = options
@@ -54,7 +54,6 @@ class Mapper(FrameIO):
         self.patience = deadline_ns(fabric)
         self.rng = Random(f"{seed}/{nonce}/{host}")
         self.probed = paths(fabric, host)
-        self.tx_length = LENGTH
         self.running = False
         self.up = [True] * fabric.planes  # what the kernel told
         self.refused = [False] * fabric.planes  # the last probe was
@@ -129,7 +128,7 @@ class Mapper(FrameIO):
             if self.up[path.plane]:
                 self.sequence = self.sequence + 1 & 0xFFFFFFFF
                 self.building = path.cell
-                write(self.tx_frame, path, self.nonce, self.sequence, now)
+                self.tx_frame = frame(path, self.nonce, self.sequence, now)
                 return path.plane
         return -1
 

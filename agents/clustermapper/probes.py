@@ -86,12 +86,10 @@ class Probe(NamedTuple):
     sent: int  # ns
 
 
-def write(frame: bytearray, path: Path, nonce: int, sequence: int, now: int) -> None:
-    """Fill a frame of :data:`LENGTH` bytes. The checksum covers everything that no switch changes: from the inner header on."""
-    frame[:HEAD] = path.head
-    PAYLOAD.pack_into(frame, HEAD, MAGIC, nonce, path.cell, sequence, now)
-    end = LENGTH - CRC.size
-    CRC.pack_into(frame, end, crc32(memoryview(frame)[INNER:end]))
+def frame(path: Path, nonce: int, sequence: int, now: int) -> bytes:
+    """A probe's frame of :data:`LENGTH` bytes. The checksum covers everything that no switch changes: from the inner header on."""
+    front = path.head + PAYLOAD.pack(MAGIC, nonce, path.cell, sequence, now)
+    return front + CRC.pack(crc32(front[INNER:]))
 
 
 def read(buffer: Any, start: int, length: int) -> Probe | None:

@@ -317,9 +317,15 @@ class Flows:
     def idle(self) -> None:
         """Post what may go now."""
         now = self.group.clock()
+        finished = True  # no generators: this is asked at every turn of a host
         for sender in self.senders:
             sender.go_on(now)
-        self.finished = all(s.complete for s in self.senders) and all(r.complete for r in self.receivers)
+            if not sender.complete:
+                finished = False
+        for receiver in self.receivers:
+            if not receiver.complete:
+                finished = False
+        self.finished = finished
 
     def deadline(self) -> int:
         """When to call :meth:`idle` at the latest, ns."""

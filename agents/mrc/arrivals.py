@@ -49,6 +49,7 @@ class Arrivals:
         self.neighbours = neighbours
         self.changed_peer: Neighbour | None = None  # the peer whose ports changed, according to the frame just read
         self.packet = WritePacket()
+        self.icrc = headers.IcrcCheck()
         self.shift = config.ts_shift
         a = inner_address(host)
         self.net_high: i64 = int.from_bytes(a[:8], "big", signed=True)
@@ -113,7 +114,7 @@ class Arrivals:
             self.bad_length += 1
             return None
         ev = (iword & 0xFFFF) << 16 | u16(head, 94)
-        if not trimmed and headers.icrc_in_place(buffer, start, length) != headers.S_ICRC.unpack_from(buffer, start + length - 4)[0]:
+        if not trimmed and not self.icrc.good(head, buffer, start, length):
             self.bad_icrc += 1
             return None
         op, pword = i64(head[headers.BTH_AT]), u32(head, 110)

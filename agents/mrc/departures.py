@@ -89,7 +89,7 @@ class Departures:
     def _account(self, now: int, port: int, high: bool) -> int:
         self.high = high
         self.tx_packets += 1
-        size = self.framer.length + len(self.framer.trailer)
+        size = len(self.framer.frame) + len(self.framer.trailer)
         if self.payload is not None:
             size += len(self.payload)
         free = self.free[port]

@@ -1,4 +1,4 @@
-"""Builds the frames an endpoint sends, in one preallocated buffer. Sans-IO; used by the endpoint only.
+"""Builds the frames an endpoint sends. Sans-IO; used by the endpoint only.
 
 The 102 bytes before the BTH and the CRC state after them depend only on (peer, EV, class, length): they are made once and kept.
 """
@@ -20,6 +20,9 @@ from topologies.clos import Fabric
 
 MOST_HEADS: Final = 4096
 """Heads kept per peer: there is one per path, class and length, and messages may end in packets of any length [ours]."""
+
+
+_MASKED: Final = 4  # the byte of a BTH that the iCRC takes as ones
 
 
 class Head:
@@ -58,12 +61,11 @@ class Route:
 
 
 class Framer:
-    """Writes frames into ``frame``; ``length`` bytes of it are headers (all of it, for a packet without payload)."""
+    """Leaves frames in ``frame`` (headers; all of it, for a packet without payload) and ``trailer``."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.frame = bytearray(256)
-        self.length: i64 = 0
+        self.frame = b""
         self.trailer = b""
         self.shift: i64 = config.ts_shift
         self._out = BytesWriter()
@@ -82,15 +84,6 @@ class Framer:
         put32(out, 0xFF000000 | qpn)
         put32(out, word)
         return out
-
-    def _fill(self, head: Head, rest: bytes) -> None:
-        """The frame up to the payload, or up to the iCRC."""
-        frame = self.frame
-        end = headers.HEAD + len(rest)
-        frame[: headers.HEAD] = head.data
-        frame[headers.HEAD : end] = rest
-        frame[headers.BTH_AT + 4] = 0
-        self.length = end
 
     def write(self, now: i64, route: Route, qpn: int, p: WritePacket, payload: memoryview) -> None:
         """A WRITE packet; the payload itself is not touched, the trailer is padding and iCRC."""
@@ -115,13 +108,13 @@ class Framer:
         put32(out, p.dmalen)
         if p.imm >= 0:
             put32(out, p.imm)
-        rest = out.getvalue()
-        crc: int = crc32(rest, head.crc)
+        crc: int = crc32(out.getvalue(), head.crc)
         if n:
             crc = crc32(payload, crc)
         if pad:
             crc = crc32(bytes(pad), crc)
-        self._fill(head, rest)
+        out[_MASKED] = u8(0)
+        self.frame = head.data + out.getvalue()
         self.trailer = headers.trailer(pad, crc)
 
     def bare(self, route: Route, ev: int, klass: int, op: int, qpn: int, psn_word: int, ext: bytes) -> None:
@@ -130,6 +123,6 @@ class Framer:
         out = self._bth(op, 0, qpn, psn_word)
         out.write(ext)
         crc: int = crc32(out.getvalue(), head.crc)
-        out.write(headers.trailer(0, crc))
-        self._fill(head, out.getvalue())
+        out[_MASKED] = u8(0)
+        self.frame = head.data + out.getvalue() + headers.trailer(0, crc)
         self.trailer = b""

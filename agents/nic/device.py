@@ -66,7 +66,7 @@ class _Sorter(FrameIO):
     two ports."""
 
     def __init__(self, engine: Engine, mapper: Mapper) -> None:
-        super().__init__(0)
+        super().__init__()
         self.engine = engine
         self.mapper = mapper
 
@@ -202,16 +202,15 @@ class Device(Nic):
         super().__init__(fabric, host, engine, io, time.monotonic_ns)
         self._readers = [io.receiver, io.links]
         self._without_ring = [io.links]
+        self.due = self.wake = NEVER  # of the last turn: when something had to be done, and when it would be looked at
+        self.more = False
 
     def poll(self, timeout: float = 0.0) -> list[Completion]:
         """Run the loop until something completed or ``timeout`` seconds went by."""
         return run_until_completion(self, timeout)
 
-    def turn(self, until: int, readers: list[Any] | None = None) -> list[Any]:
-        """One turn: receive, act on what is due, send, then sleep until a frame, a deadline, ``until`` (ns) or a ready reader.
-
-        Returns the readers that are ready.
-        """
+    def work(self, until: int) -> int:
+        """Receive, act on what is due, send. When to do so again at the latest, ns: not after ``until``, and now if there is more."""
         engine = self.engine
         io = self.io
         now = time.monotonic_ns()
@@ -220,34 +219,52 @@ class Device(Nic):
             self.lateness.add(now - io.ring.first_due)
         engine.timer(now)
         sent = io.send(engine, now, BATCH)
-        sources = self._readers
         due = min(engine.deadline(), until)
         mapper = self.mapper
         if mapper is not None:
             mapper.timer(now)
             io.send(mapper, now, BATCH)
             due = min(due, mapper.deadline())
-        wake = due
-        if io.ring.held:
-            # The ring's socket reads as ready for as long as the newest frame is in its slot (the kernel asks about the slot before its
-            # own next one), so with frames held to their time select would return at once, and spin. Nor is it needed: what
-            # comes after the last look is not due before `next_look`. A wake-up per due frame, then, and none per arrival.
-            sources = self._without_ring
-            wake = min(wake, io.ring.next_look())
-        if received == BATCH or sent == BATCH or engine.completed():
-            wait = 0  # a completion may let its user post the next request: do not wait for the next frame
-        else:
-            wait = min(max(wake - time.monotonic_ns(), 0), MAX_WAIT)
-        # select: microseconds of resolution, where poll and epoll round up to a millisecond.
-        readable, _, _ = select.select(sources + (readers or []), [], [], wait / 1e9)
+        # A completion may let its user post the next request: do not wait for the next frame.
+        self.more = received == BATCH or sent == BATCH or engine.completed()
+        self.due = due
+        self.wake = wake = min(due, io.ring.next_look()) if io.ring.held else due
+        return now if self.more else wake
+
+    def sources(self) -> list[Any]:
+        """What ends a wait: news of links, and frames unless some are held to their time.
+
+        The ring's socket reads as ready for as long as the newest frame is in its slot (the kernel asks about the slot before its own next
+        one), so one would not wait but spin. Nor is it needed then: what comes after the last look is not due before :meth:`work` wants to
+        look again. A wake-up per due frame, then, and none per arrival.
+        """
+        return self._without_ring if self.io.ring.held else self._readers
+
+    def woken(self, timed: bool) -> None:
+        """The wait after :meth:`work` is over; ``timed``: because its time was."""
         self.wakeups += 1
-        if not readable and wait and wake == due and due != NEVER:
-            self.lateness.add(time.monotonic_ns() - due)
-        if io.links in readable:
-            now = time.monotonic_ns()
-            for port, up in io.port_changes():
-                self.port_state(now, port, up)
-        return [r for r in readable if r is not io.receiver and r is not io.links]
+        if timed and not self.more and self.wake == self.due and self.due != NEVER:
+            self.lateness.add(time.monotonic_ns() - self.due)
+
+    def read_links(self) -> None:
+        """The kernel has news of links."""
+        now = time.monotonic_ns()
+        for port, up in self.io.port_changes():
+            self.port_state(now, port, up)
+
+    def turn(self, until: int, readers: list[Any] | None = None) -> list[Any]:
+        """One turn: :meth:`work`, then sleep until a frame, a deadline, ``until`` (ns) or a ready reader.
+
+        Returns the readers that are ready.
+        """
+        wake = self.work(until)
+        wait = 0 if self.more else min(max(wake - time.monotonic_ns(), 0), MAX_WAIT)
+        # select: microseconds of resolution, where poll and epoll round up to a millisecond.
+        readable, _, _ = select.select(self.sources() + (readers or []), [], [], wait / 1e9)
+        self.woken(not readable and wait > 0)
+        if self.io.links in readable:
+            self.read_links()
+        return [r for r in readable if r is not self.io.receiver and r is not self.io.links]
 
 
 def make_device(fabric: Fabric, host: int, transport: str, options: dict[str, Any], seed: int) -> Device | KernelDevice:

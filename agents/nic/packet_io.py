@@ -95,7 +95,6 @@ class PacketIO:
     def send(self, engine: FrameIO, now: int, most: int) -> int:
         """Send what the engine has for now, at most ``most`` frames; returns how many."""
         n = 0
-        view = memoryview(engine.tx_frame)
         while n < most:
             port = engine.transmit(now)
             if port < 0:
@@ -103,9 +102,9 @@ class PacketIO:
             payload: Any = engine.tx_payload
             try:
                 if payload is None and not engine.tx_trailer:
-                    self.out[port].send(view[: engine.tx_length])
+                    self.out[port].send(engine.tx_frame)
                 else:
-                    self.out[port].sendmsg((view[: engine.tx_length], payload if payload is not None else b"", engine.tx_trailer))
+                    self.out[port].sendmsg((engine.tx_frame, payload if payload is not None else b"", engine.tx_trailer))
             except OSError:
                 # ENETDOWN, ENOBUFS: the port is down. Sent and lost; the transport recovers, nobody retries here.
                 engine.sent(now, port, False)

@@ -40,7 +40,10 @@ S_OUTER = Struct("!IHBB16s16s")  # version/class/flow, payload length, next head
 S_UDP = Struct("!HHHH")
 S_ICRC = Struct("<I")
 
-_MASK_FRONT = b"\xff" * 8 + b"\x6f\xff\xff\xff"
+RESIDUE: Final = 0x2144DF1C
+"""The CRC of anything that its own CRC follows."""
+MOST_HEADS: Final = 4096
+"""Heads whose CRC state is kept [ours]."""
 
 
 def u16(data: bytes, at: i64) -> i64:
@@ -111,15 +114,38 @@ def icrc_of_head(frame_head: bytes) -> int:
     return int(crc32(b))
 
 
-def icrc_in_place(buffer: Any, start: int, length: int) -> int:
-    """The iCRC that a received frame should carry; overwrites the fields that the CRC takes as ones.
+def icrc_of(buffer: Any, start: int, length: int) -> int:
+    """The iCRC that a frame should carry, whatever its last four bytes are.
 
     CRC-32 from the inner IPv6 header on, after 8 bytes of FF, with traffic class, flow label, hop limit, UDP checksum
     and BTH byte 4 as ones (RoCEv2's, InfiniBand annex A17).
     """
-    at = start + INNER
-    buffer[at - 8 : at + 4] = _MASK_FRONT
-    buffer[at + 7] = 0xFF
-    buffer[start + UDP + 6 : start + UDP + 8] = b"\xff\xff"
-    buffer[start + BTH_AT + 4] = 0xFF
-    return int(crc32(buffer[at - 8 : start + length - ICRC]))
+    frame = bytes(buffer[start : start + length - ICRC])
+    return int(crc32(frame[BTH_AT + 5 :], crc32(frame[BTH_AT : BTH_AT + 4] + b"\xff", icrc_of_head(frame[:HEAD]))))
+
+
+class IcrcCheck:
+    """Checks the iCRC of frames that arrive. The state after a head is kept, since a peer's frames of one path and length have the same."""
+
+    def __init__(self) -> None:
+        self._states: dict[bytes, int] = {}
+
+    @property
+    def kept(self) -> int:
+        """The number of heads known, at most :data:`MOST_HEADS`."""
+        return len(self._states)
+
+    def good(self, head: bytes, buffer: Any, start: int, length: int) -> bool:
+        """Whether the frame ``buffer[start:start+length]`` carries its iCRC; ``head``: its first bytes, more than those up to the BTH."""
+        key = head[INNER:HEAD]
+        crc = self._states.get(key, -1)
+        if crc < 0:
+            crc = icrc_of_head(head[:HEAD])
+            if len(self._states) >= MOST_HEADS:
+                self._states.clear()
+            self._states[key] = crc
+        crc = crc32(head[BTH_AT : BTH_AT + 4] + b"\xff" + head[BTH_AT + 5 :], crc)
+        n = len(head)
+        if n < length:
+            crc = crc32(buffer[start + n : start + length], crc)
+        return crc == RESIDUE

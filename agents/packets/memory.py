@@ -12,13 +12,21 @@ VA_BASE: Final = 0x10_0000_0000
 VA_GAP: Final = 1 << 30
 
 
+class _Registered:
+    """Memory, and the address of its first byte."""
+
+    def __init__(self, view: memoryview, base: int) -> None:
+        self.view = view
+        self.base = base
+        self.end = base + len(view)
+
+
 class Memory:
     """The regions of one endpoint."""
 
     def __init__(self, rng: Random) -> None:
         self.rng = rng
-        self.views: dict[int, memoryview] = {}
-        self.bases: dict[int, int] = {}
+        self.regions: dict[int, _Registered] = {}  # by rkey
         self.next_va = VA_BASE
 
     def register(self, memory: Any) -> Region:
@@ -28,22 +36,22 @@ class Memory:
             raise ValueError("registered memory must be writable and contiguous")
         view = view.cast("B")
         rkey = self.rng.getrandbits(32)
-        while rkey in self.views:
+        while rkey in self.regions:
             rkey = self.rng.getrandbits(32)
         va = self.next_va
         self.next_va += (len(view) // VA_GAP + 2) * VA_GAP
-        self.views[rkey] = view
-        self.bases[rkey] = va
+        self.regions[rkey] = _Registered(view, va)
         return Region(va, rkey, len(view))
 
     def allowed(self, rkey: int, va: int, length: int) -> bool:
         """Whether ``[va, va + length)`` lies inside the region of ``rkey``. A zero-length write needs no memory."""
         if length == 0:
             return True
-        base = self.bases.get(rkey, -1)
-        return base >= 0 and va >= base and va + length <= base + len(self.views[rkey])
+        region = self.regions.get(rkey)
+        return region is not None and region.base <= va and va + length <= region.end
 
     def place(self, rkey: int, va: int, source: Any, start: int, length: int) -> None:
         """Copy a packet's payload to where it belongs; call only after :meth:`allowed`."""
-        at = va - self.bases[rkey]
-        self.views[rkey][at : at + length] = source[start : start + length]
+        region = self.regions[rkey]
+        at = va - region.base
+        region.view[at : at + length] = source[start : start + length]

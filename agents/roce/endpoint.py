@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from agents.packets.dscp import CE
-from agents.packets.headers import PSN_MASK, UDP_PORT, crc32, icrc_in_place
+from agents.packets.headers import PSN_MASK, UDP_PORT, crc32, icrc_of
 from agents.roce.queue_pair import ERROR, INIT, QueuePair
 from agents.roce.queue_pairs import QueuePairs
 from agents.roce.requester import RING
@@ -72,10 +72,10 @@ class Endpoint(QueuePairs):
         view = buffer if isinstance(buffer, memoryview) else memoryview(buffer)
         qp = self._qps.get(dqpn & PSN_MASK)
         if qp is not None and src == qp.peer_address and dst == self._address and sport == qp.remote_sport:
-            view[start + BTH_AT + 4] = 0xFF
-            crc = crc32(view[start + BTH_AT : end], qp.seed_from_peer(udp_bytes - 8))
+            masked = bytes(view[start + BTH_AT : start + BTH_AT + 4]) + b"\xff"
+            crc = crc32(view[start + BTH_AT + 5 : end], crc32(masked, qp.seed_from_peer(udp_bytes - 8)))
         else:
-            crc = icrc_in_place(view, start, INNER_AT + outer_bytes)
+            crc = icrc_of(view, start, INNER_AT + outer_bytes)
         if crc != ICRC.unpack_from(view, end)[0]:
             counters.rx_bad_icrc += 1
         elif dst != self._address:

@@ -1,4 +1,4 @@
-"""What leaves a host, when, and on which port: frames built in place, ports paced, queue pairs taking turns.
+"""What leaves a host, when, and on which port: frames built in one buffer, ports paced, queue pairs taking turns.
 
 The base of the endpoint, which decides what there is to send. It never looks at what arrives.
 
@@ -52,8 +52,9 @@ class Transmitter(Engine):
     """The sending side of :class:`agents.transport.Engine`: ``tx_*``, transmit, sent, deadline."""
 
     def __init__(self, fabric: Fabric, counters: Counters) -> None:
-        super().__init__(MAX_HEADERS + ICRC_BYTES)
-        self._tx_view: memoryview = memoryview(self.tx_frame)
+        super().__init__()
+        self._frame = bytearray(MAX_HEADERS + ICRC_BYTES)
+        self._tx_view: memoryview = memoryview(self._frame)
         self._counters: Counters = counters
 
         planes = fabric.planes
@@ -139,7 +140,7 @@ class Transmitter(Engine):
 
     def _build_answer(self, now: int, qp: QueuePair) -> int:
         syndrome, psn = qp.rx.take_answer()
-        frame = self.tx_frame
+        frame = self._frame
         head, crc = qp.head(CONTROL, ACK_FRAME - BTH_AT)
         frame[0:BTH_AT] = head
         BTH.pack_into(frame, BTH_AT, ACKNOWLEDGE, 0, PKEY, QPN_MASKED | qp.remote_qpn, psn)
@@ -153,7 +154,7 @@ class Transmitter(Engine):
     def _build_cnp(self, now: int, qp: QueuePair) -> int:
         """Congestion Notification Packet (RoCEv2 annex A17.9.3), before the ACK that may be waiting, too."""
         qp.cnp_due = False
-        frame = self.tx_frame
+        frame = self._frame
         head, crc = qp.head(CONTROL, CNP_FRAME - BTH_AT)
         frame[0:BTH_AT] = head
         BTH.pack_into(frame, BTH_AT, CNP, 0, PKEY, QPN_MASKED | qp.remote_qpn, 0)
@@ -165,12 +166,12 @@ class Transmitter(Engine):
 
     def _finish_answer(self, now: int, qp: QueuePair, length: int, crc: int, fifth: int) -> int:
         """Complete a frame: the iCRC, from its state ``crc`` before the BTH, BTH byte 4, and the counters."""
-        frame = self.tx_frame
+        frame = self._frame
         at = length - ICRC_BYTES
         crc = crc32(self._tx_view[BTH_AT:at], crc)
         frame[BTH_AT + 4] = fifth
         ICRC.pack_into(frame, at, crc)
-        self.tx_length = length
+        self.tx_frame = bytes(self._tx_view[:length])
         self.tx_payload = None
         self.tx_trailer = _NO_BYTES
         self.tx_high = True
@@ -182,7 +183,7 @@ class Transmitter(Engine):
         work = tx.current()
         psn = tx.nxt
         mtu = tx.mtu
-        frame = self.tx_frame
+        frame = self._frame
         at = BODY_AT
         offset = (psn - work.first) * mtu
         size = work.length - offset
@@ -225,7 +226,7 @@ class Transmitter(Engine):
             at += ICRC_BYTES
             self.tx_payload = None
             self.tx_trailer = _NO_BYTES
-        self.tx_length = at
+        self.tx_frame = bytes(self._tx_view[:at])
         self.tx_high = False
         counters = self._counters
         counters.data_tx += 1

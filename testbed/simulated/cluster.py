@@ -87,7 +87,9 @@ class SimulatedCluster(TakesFaults):
 
     # --- agents ----------------------------------------------------------------------------------------------
 
-    def start_agents(self, transport: str, options: dict[str, Any], log_dir: Path, seed: int, policy: str = "none") -> None:
+    def start_agents(
+        self, transport: str, options: dict[str, Any], log_dir: Path, seed: int, policy: str = "none", alone: bool = True
+    ) -> None:  # fmt: skip
         """Start one simulated host per host. Raises :class:`UserError` for what cannot be simulated, or for bad options."""
         if self._hosts:
             raise RuntimeError("agents are running already: stop_agents comes first")

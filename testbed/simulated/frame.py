@@ -39,6 +39,11 @@ class Event:
         self.serial: i64 = 0
 
 
+def before(event: Event, other: Event) -> bool:
+    """Whether ``event`` happens before ``other``."""
+    return event.at < other.at or (event.at == other.at and event.serial < other.serial)
+
+
 class Call(Event):
     """``action(a, b)``."""
 
@@ -119,10 +124,11 @@ class Frame(Event):
             return False
         return data[_INNER_UDP + 2] << 8 | data[_INNER_UDP + 3] in (layout.MRC_UDP_PORT, layout.PROBE_UDP_PORT)
 
-    def contents(self) -> bytearray:
+    def contents(self) -> bytes:
         """All its bytes as they are now."""
+        data = self.data
         out = BytesWriter()
-        out.write(self.data)
+        out.write(data[:OUTER])
         word, front, back = self.word, self.front, self.back
         out[14] = u8(word >> 8)
         out[15] = u8(word & 0xFF)
@@ -130,7 +136,7 @@ class Frame(Event):
         for k in range(6):
             out[_USIDS + k] = u8(front >> 40 - 8 * k & 0xFF)
             out[_USIDS + 6 + k] = u8(back >> 40 - 8 * k & 0xFF)
-        return bytearray(out.getvalue())
+        return b"".join((out.getvalue(), memoryview(data)[OUTER:]))
 
 
 class Fifo:
@@ -161,8 +167,7 @@ class Fifo:
 
     def clear(self) -> None:
         """Forget all of them."""
-        while self.first is not None:  # one by one: a chain that goes at once would recurse as deep as it is long
-            self.pop()
+        self.first = self.last = None
 
 
 class Calendar:
@@ -177,14 +182,14 @@ class Calendar:
         """``event`` happens then."""
         self._serial += 1
         event.at = at
-        event.serial = serial = self._serial
+        event.serial = self._serial
         heap = self._heap
         k: i64 = len(heap)
         heap.append(event)
         while k > 0:
             up = (k - 1) >> 1
             other = heap[up]
-            if other.at < at or (other.at == at and other.serial < serial):
+            if before(other, event):
                 break
             heap[k] = other
             k = up
@@ -212,8 +217,7 @@ class Calendar:
         frame = self._later.first
         if len(self._heap) == 0:
             return self._later.pop()
-        first = self._heap[0]
-        if frame is not None and (frame.at < first.at or (frame.at == first.at and frame.serial < first.serial)):
+        if frame is not None and before(frame, self._heap[0]):
             return self._later.pop()
         return self._pop()
 
@@ -224,7 +228,6 @@ class Calendar:
         n: i64 = len(heap)
         if n == 0:
             return first
-        at, serial = event.at, event.serial
         k: i64 = 0
         while True:
             down = 2 * k + 1
@@ -233,10 +236,10 @@ class Calendar:
             other = heap[down]
             if down + 1 < n:
                 right = heap[down + 1]
-                if right.at < other.at or (right.at == other.at and right.serial < other.serial):
+                if before(right, other):
                     other = right
                     down += 1
-            if at < other.at or (at == other.at and serial < other.serial):
+            if before(event, other):
                 break
             heap[k] = other
             k = down

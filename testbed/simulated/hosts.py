@@ -47,12 +47,11 @@ class SimulatedPorts:
 
     def send(self, engine: FrameIO, now: int) -> None:
         """Send what the engine has for now."""
-        head = memoryview(engine.tx_frame)
         for _ in range(MOST):
             port = engine.transmit(now)
             if port < 0:
                 return
-            frame = b"".join((head[: engine.tx_length], engine.tx_payload or b"", engine.tx_trailer))
+            frame = b"".join((engine.tx_frame, engine.tx_payload or b"", engine.tx_trailer))
             engine.sent(now, port, self.network.send(self.host, port, frame))
         raise RuntimeError(f"h{self.host} sent {MOST} frames at one moment")
 
@@ -75,7 +74,7 @@ class SimulatedHost(Station):
         self.notes: list[dict[str, Any]] = []
         self.over = False  # it was closed or killed
         self.paused = False
-        self._waiting: list[tuple[int, bytearray]] = []  # what came meanwhile
+        self._waiting: list[tuple[int, bytes]] = []  # what came meanwhile
         self._due = NEVER  # when it has to run again,
         self._event = NEVER  # and when it will be looked at
         network.stations[number] = self
@@ -87,13 +86,16 @@ class SimulatedHost(Station):
 
     # --- what the network calls --------------------------------------------------------------------------------
 
-    def take(self, plane: int, frame: bytearray) -> None:
+    def take(self, plane: int, frame: bytes) -> None:
         """A frame has arrived."""
         if self.paused:
             self._waiting.append((plane, frame))
             return
-        self.nic.taker.receive(self.network.time, plane, memoryview(frame), 0, len(frame))  # parts of it are not copied
+        self._receive(plane, frame)
         self.turn()
+
+    def _receive(self, plane: int, frame: bytes) -> None:
+        self.nic.taker.receive(self.network.time, plane, memoryview(frame), 0, len(frame))  # of a view, parts are not copied
 
     def port_state(self, plane: int, up: bool) -> None:
         """A NIC port lost or found its carrier."""
@@ -141,7 +143,7 @@ class SimulatedHost(Station):
         if not self.paused and not self.over:
             frames, self._waiting = self._waiting, []
             for plane, frame in frames:
-                self.nic.taker.receive(self.network.time, plane, frame, 0, len(frame))
+                self._receive(plane, frame)
             self.turn()
 
     def kill(self) -> None:

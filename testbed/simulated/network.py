@@ -50,7 +50,7 @@ _PATH_FAULT: Final = struct.Struct("=3Q")
 class Station:
     """A host, as the network sees it."""
 
-    def take(self, plane: int, frame: bytearray) -> None:
+    def take(self, plane: int, frame: bytes) -> None:
         """A frame arrives, after all its delay."""
         raise NotImplementedError
 

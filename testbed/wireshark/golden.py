@@ -85,7 +85,7 @@ class World:
             for engine in self.engines.values():
                 engine.timer(self.now)
                 while (port := engine.transmit(self.now)) >= 0:
-                    self._leave(port, bytes(engine.tx_frame[: engine.tx_length]) + bytes(engine.tx_payload or b"") + engine.tx_trailer)
+                    self._leave(port, engine.tx_frame + bytes(engine.tx_payload or b"") + engine.tx_trailer)
                     engine.sent(self.now, port, True)
                 soonest = min(soonest, engine.deadline())
             if self._due:
@@ -208,7 +208,7 @@ def _crafted(world: World) -> None:
     p.op, p.asks, p.ev, p.imm = op, True, ev(0, 6), 77
     p.psn, p.rqmsn, p.msn, p.va, p.rkey, p.dmalen = 0, 3, 9, 0x10_0000_0000, 0xABCD, 256
     framer.write(world.now, route, 16, p, memoryview(payload))
-    frame = bytes(framer.frame[: framer.length]) + payload + framer.trailer
+    frame = framer.frame + payload + framer.trailer
     world.now += HOP
     damaged = bytearray(frame)
     damaged[wire.WRITE_HEADERS + 40] ^= 0x10

@@ -158,8 +158,7 @@ class Sink:
     def __init__(self) -> None:
         self.todo: list[tuple[int, bytes]] = []
         self.got: list[tuple[int, int, bytes]] = []
-        self.tx_frame = bytearray()
-        self.tx_length = 0
+        self.tx_frame = b""
         self.tx_payload = None
         self.tx_trailer = b""
 
@@ -169,8 +168,7 @@ class Sink:
     def transmit(self, now: int) -> int:
         if not self.todo:
             return -1
-        plane, data = self.todo.pop(0)
-        self.tx_frame, self.tx_length = bytearray(data), len(data)
+        plane, self.tx_frame = self.todo.pop(0)
         return plane
 
     def sent(self, now: int, plane: int, ok: bool) -> None:

@@ -117,7 +117,7 @@ class VirtualNetwork:
         for host, engine in enumerate(self.engines):
             engine.timer(self.now)
             while (port := engine.transmit(self.now)) >= 0:
-                frame = bytes(engine.tx_frame[: engine.tx_length]) + bytes(engine.tx_payload or b"") + engine.tx_trailer
+                frame = engine.tx_frame + bytes(engine.tx_payload or b"") + engine.tx_trailer
                 engine.sent(self.now, port, True)
                 self._egress(f"h{host}-p{port}", frame)
             soonest = min(soonest, engine.deadline())

@@ -162,10 +162,9 @@ def test_kernels_do_not_answer_probes_and_books_balance_once_they_are_silent(wat
     wire = Wire(cluster, 1)
     try:
         path = probes.paths(FABRIC, 1)[2]
-        frame = bytearray(probes.LENGTH)
-        probes.write(frame, path, 1, 1, 0)
+        frame = probes.frame(path, 1, 1, 0)
         heard = cluster.agents[1].call("counters")["mapper_foreign"]
-        assert wire.send(path.plane, bytes(frame))
+        assert wire.send(path.plane, frame)
         assert wait_until(lambda: cluster.agents[1].call("counters")["mapper_foreign"] == heard + 1)
         seen = wire.receive(1 << 30, timeout=INTO_THE_SOCKET_S)
         got = [g for g in seen if int.from_bytes(g.frame[96:98], "big") == probes.PROBE_PORT]  # queue pairs of before still talk

@@ -55,12 +55,12 @@ class Shim(Engine):
     """An engine with two of its methods replaced; compiled ones cannot be patched."""
 
     def __init__(self, engine: Engine, transmit: Any, receive: Any) -> None:
-        super().__init__(0)
+        super().__init__()
         self._engine, self._transmit, self._receive = engine, transmit, receive
 
     def transmit(self, now: int) -> int:
         port: int = self._transmit(now)
-        for name in ("tx_frame", "tx_length", "tx_payload", "tx_trailer", "tx_high"):
+        for name in ("tx_frame", "tx_payload", "tx_trailer", "tx_high"):
             setattr(self, name, getattr(self._engine, name))
         return port
 

@@ -57,11 +57,11 @@ class Attacker:
         )  # fmt: skip
         to = self.to_h2["qpn"] if qpn is None else qpn
         self.framer.write(time.monotonic_ns(), Route(FABRIC, src, 0), to, packet, memoryview(payload))
-        return bytes(self.framer.frame[: self.framer.length]) + payload + self.framer.trailer
+        return self.framer.frame + payload + self.framer.trailer
 
     def bare(self, op: int, ext: bytes, qpn: int | None = None, word: int = 0) -> bytes:
         self.framer.bare(Route(FABRIC, 2, 0), 0, dscp.CONTROL, op, self.to_h2["qpn"] if qpn is None else qpn, word, ext)
-        return bytes(self.framer.frame[: self.framer.length])
+        return self.framer.frame
 
     @property
     def spot(self) -> int:
@@ -102,7 +102,7 @@ def sealed(frame: bytes) -> bytes:
     struct.pack_into("!H", b, 18, inner)
     struct.pack_into("!H", b, 58, inner - 40)
     struct.pack_into("!H", b, 98, inner - 40)
-    b[-4:] = headers.S_ICRC.pack(headers.icrc_in_place(bytearray(b), 0, len(b)))
+    b[-4:] = headers.S_ICRC.pack(headers.icrc_of(b, 0, len(b)))
     return bytes(b)
 
 

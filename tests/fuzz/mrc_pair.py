@@ -27,7 +27,7 @@ class MrcPair(Pair):
         if len(frame) >= wire.AFTER_BTH + headers.ICRC:
             frame[18:20] = inner.to_bytes(2, "big")
             frame[58:60] = frame[98:100] = (inner - 40).to_bytes(2, "big")
-            headers.S_ICRC.pack_into(frame, len(frame) - headers.ICRC, headers.icrc_in_place(bytearray(frame), 0, len(frame)))
+            headers.S_ICRC.pack_into(frame, len(frame) - headers.ICRC, headers.icrc_of(frame, 0, len(frame)))
         return frame
 
     def cut(self, frame: bytearray) -> bytearray:

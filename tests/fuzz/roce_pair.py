@@ -26,7 +26,7 @@ class RocePair(Pair):
             inner = len(frame) - wire.INNER_AT
             frame[18:20] = inner.to_bytes(2, "big")
             frame[58:60] = frame[98:100] = (inner - 40).to_bytes(2, "big")
-            wire.ICRC.pack_into(frame, len(frame) - wire.ICRC_BYTES, headers.icrc_in_place(bytearray(frame), 0, len(frame)))
+            wire.ICRC.pack_into(frame, len(frame) - wire.ICRC_BYTES, headers.icrc_of(frame, 0, len(frame)))
         return frame
 
     def cut(self, frame: bytearray) -> bytearray:

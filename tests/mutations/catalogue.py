@@ -112,8 +112,8 @@ MUTATIONS = (
     _bug("RTO not doubled", "mrc/sender/timers.py", "requester", ("c.rto << min(n - c.linear + 1, 32))", "c.rto)")),
     _bug("timer of doubts forgotten", "mrc/queue_pair.py", "trims failures", ("return min(at, r.doubts.at)", "return at")),
     # Memory and completions.
-    _bug("end of a region unchecked", "packets/memory.py", "responder", (" and va + length <= base + len(self.views[rkey])", "")),
-    _bug("start of a region unchecked", "packets/memory.py", "responder", (" and va >= base and", " and")),
+    _bug("end of a region unchecked", "packets/memory.py", "responder", (" and va + length <= region.end", "")),
+    _bug("start of a region unchecked", "packets/memory.py", "responder", (" and region.base <= va and", " and")),
     _bug("duplicate placed again", "mrc/receiver/responder.py", "responder", ("if i < 0 or self.received >> i & 1:", "if i < 0:")),
     _bug(
         "immediate delivered when it arrives", "mrc/receiver/responder.py", "responder delivery",
@@ -133,7 +133,7 @@ MUTATIONS = (
     # What a stranger may do.
     _bug(
         "iCRC not checked", "mrc/arrivals.py", "hostile",
-        ("if not trimmed and headers.icrc_in_place(", "if length < 0 and headers.icrc_in_place("),
+        ("if not trimmed and not self.icrc.good(", "if length < 0 and not self.icrc.good("),
     ),
     _bug("another host's frame for the QP taken", "mrc/arrivals.py", "hostile", ("qp is None or qp.peer != src - 1 or", "qp is None or")),
     _bug(

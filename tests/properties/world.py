@@ -76,9 +76,9 @@ class Host(Station):
 
     # --- as a station ----------------------------------------------------------------------------------------
 
-    def take(self, plane: int, frame: bytearray) -> None:
+    def take(self, plane: int, frame: bytes) -> None:
         """A frame came: the weather first."""
-        for late, what in self.world.weathered(self, plane, frame):
+        for late, what in self.world.weathered(self, plane, bytearray(frame)):
             if late:
                 self.network.at(self.network.time + late, self._receive, plane, what)
             else:
@@ -112,7 +112,7 @@ class Host(Station):
         sent = self.frames_out
         engine.timer(now)
         while (port := engine.transmit(now)) >= 0:
-            frame = bytearray(engine.tx_frame[: engine.tx_length]) + bytes(engine.tx_payload or b"") + engine.tx_trailer
+            frame = bytearray(engine.tx_frame) + bytes(engine.tx_payload or b"") + engine.tx_trailer
             self.watch.departs(now, port, frame)
             engine.sent(now, port, self.network.send(self.number, port, bytes(frame)))
             self.frames_out += 1

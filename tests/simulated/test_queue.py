@@ -57,7 +57,7 @@ class Bench(Station):
         self.got: list[tuple[int, bytes]] = []
         self.names = {port.name: port.number for port in TINY.ports}
 
-    def take(self, plane: int, made: bytearray) -> None:
+    def take(self, plane: int, made: bytes) -> None:
         self.got.append((self.net.time, bytes(made)))
 
     def port_state(self, plane: int, up: bool) -> None:

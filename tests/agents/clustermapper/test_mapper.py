@@ -191,7 +191,7 @@ def test_after_a_pause_of_the_process_nothing_is_lost() -> None:
     pending: list[tuple[int, bytes]] = []
 
     class Asleep:
-        tx_frame, tx_length, tx_payload, tx_trailer = asleep.tx_frame, asleep.tx_length, None, b""
+        tx_frame, tx_payload, tx_trailer = asleep.tx_frame, None, b""
 
         def timer(self, now: int) -> None: ...
         def transmit(self, now: int) -> int:
@@ -218,8 +218,7 @@ def test_foreign_and_hostile_frames_change_nothing() -> None:
     net, mappers = world(TINY)
     other = Mapper(TINY, 0, Options(), 1, 78)
     other.start(0)
-    frame = bytearray(probes.LENGTH)
-    probes.write(frame, other.probed[0], 78, 1, 0)
+    frame = probes.frame(other.probed[0], 78, 1, 0)
     rng = Random(3)
     mapper = mappers[0]
     runner = Runner(TINY, mappers)
@@ -229,8 +228,7 @@ def test_foreign_and_hostile_frames_change_nothing() -> None:
     for length in (0, 50, 101, 102, probes.LENGTH, 300):
         mapper.receive(net.now, 0, bytearray(rng.randbytes(length)), 0, length)
     assert mapper.frames.foreign >= 6 and (list(mapper.sent_by), list(mapper.lost_by)) == before
-    good = bytearray(probes.LENGTH)  # a copy of one that came back already is not counted twice
-    probes.write(good, mapper.probed[0], 77, 1, 0)
+    good = probes.frame(mapper.probed[0], 77, 1, 0)  # a copy of one that came back already is not counted twice
     mapper.receive(net.now, 0, good, 0, len(good))
     play(net, runner, 20)
     assert sum(mapper.lost_by) == 0

@@ -61,8 +61,8 @@ def test_a_probe_is_data_that_is_neither_trimmed_nor_marked() -> None:
 def test_what_is_written_is_read_and_any_damage_is_seen() -> None:
     fabric = load_fabric("tiny")
     path = probes.paths(fabric, 1)[4]
-    frame = bytearray(probes.LENGTH)
-    probes.write(frame, path, 7 << 40, 9, 123_456_789_012_345)
+    frame = probes.frame(path, 7 << 40, 9, 123_456_789_012_345)
+    assert len(frame) == probes.LENGTH
     assert probes.read(frame, 0, len(frame)) == (True, 7 << 40, 4, 9, 123_456_789_012_345)
     assert probes.read(b"xx" + frame, 2, len(frame)) == (True, 7 << 40, 4, 9, 123_456_789_012_345)
     for at in range(54, len(frame)):

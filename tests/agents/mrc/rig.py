@@ -77,7 +77,7 @@ class Rig:
 
 def frame_of(engine: Endpoint) -> bytes:
     """The frame that ``transmit`` just built."""
-    return bytes(engine.tx_frame[: engine.tx_length]) + bytes(engine.tx_payload or b"") + engine.tx_trailer
+    return engine.tx_frame + bytes(engine.tx_payload or b"") + engine.tx_trailer
 
 
 def drain(engine: Endpoint, now: int) -> list[tuple[int, bytes]]:
@@ -95,7 +95,7 @@ def resealed(frame: bytes | bytearray) -> bytes:
     b[18:20] = inner.to_bytes(2, "big")
     b[58:60] = (inner - 40).to_bytes(2, "big")
     b[98:100] = (inner - 40).to_bytes(2, "big")
-    b[-4:] = headers.S_ICRC.pack(headers.icrc_in_place(bytearray(b), 0, len(b)))
+    b[-4:] = headers.S_ICRC.pack(headers.icrc_of(b, 0, len(b)))
     return bytes(b)
 
 

@@ -56,7 +56,7 @@ def straightforward_icrc(frame: bytes) -> int:
 
 
 def built(framer: Framer, payload: bytes = b"") -> bytes:
-    return bytes(framer.frame[: framer.length]) + payload + framer.trailer
+    return framer.frame + payload + framer.trailer
 
 
 def route() -> Route:
@@ -171,12 +171,34 @@ def test_structs_pack_the_golden_headers() -> None:
 @given(st.binary(min_size=118, max_size=400))
 def test_icrc_agrees_with_the_straightforward_one(frame: bytes) -> None:
     frame = frame[:54] + b"\x65" + frame[55:]  # inner version 6: anything else is refused before the sum is taken
-    assert headers.icrc_in_place(bytearray(frame), 0, len(frame)) == straightforward_icrc(frame)
+    assert headers.icrc_of(frame, 0, len(frame)) == straightforward_icrc(frame)
+
+
+CHECK = headers.IcrcCheck()
+"""One for many frames: it keeps what it knows of their heads."""
+
+
+@given(st.binary(min_size=118, max_size=400), st.integers(114, 400), st.sampled_from([0, 0, 1, 1 << 7, 1 << 31]))
+def test_the_check_of_an_icrc_agrees_too(frame: bytes, looked_at: int, damage: int) -> None:
+    frame = frame[:54] + b"\x65" + frame[55:]
+    frame = frame[:-4] + (straightforward_icrc(frame) ^ damage).to_bytes(4, "little")
+    around = b"\x11" * 7 + frame + b"\x22" * 9
+    assert CHECK.good(frame[:looked_at], memoryview(around), 7, len(frame)) == (damage == 0)
+    assert CHECK.good(frame[:looked_at], memoryview(around), 7, len(frame)) == (damage == 0), "the second time from memory"
+
+
+def test_heads_that_a_check_keeps_are_bounded() -> None:
+    check = headers.IcrcCheck()
+    for k in range(headers.MOST_HEADS + 10):
+        frame = b"\0" * 54 + b"\x60" + k.to_bytes(63, "big")
+        frame += straightforward_icrc(frame + bytes(4)).to_bytes(4, "little")
+        assert check.good(frame, frame, 0, len(frame)), k
+        assert check.kept <= headers.MOST_HEADS
 
 
 def test_icrc_at_an_offset_does_not_reach_before_its_frame() -> None:
     frame = Random(1).randbytes(54) + b"\x60" + Random(4).randbytes(145)
-    assert headers.icrc_in_place(bytearray(b"\x11" * 33 + frame), 33, 200) == straightforward_icrc(frame)
+    assert headers.icrc_of(bytearray(b"\x11" * 33 + frame), 33, 200) == straightforward_icrc(frame)
 
 
 def test_icrc_ignores_exactly_what_switches_change() -> None:
@@ -188,7 +210,7 @@ def test_icrc_ignores_exactly_what_switches_change() -> None:
     for i in range(200):
         changed = bytearray(frame)
         changed[i] ^= 0x0F
-        same = headers.icrc_in_place(changed, 0, 200) == base
+        same = headers.icrc_of(changed, 0, 200) == base
         assert same == (i in free or i == 54), i  # the low half of byte 54 belongs to the traffic class
 
 

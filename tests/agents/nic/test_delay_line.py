@@ -69,7 +69,7 @@ class Engine(FrameIO):
     """Remembers what it is handed: (now, port, number, length)."""
 
     def __init__(self) -> None:
-        super().__init__(0)
+        super().__init__()
         self.got: list[tuple[int, int, int, int]] = []
 
     def receive(self, now: int, port: int, buffer: Any, start: int, length: int) -> None:

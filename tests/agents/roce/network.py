@@ -80,15 +80,14 @@ class Network:
         raise AssertionError("the network never came to rest")
 
     def hand_in(self, host: int, port: int, frame: bytes) -> None:
-        buffer = bytearray(HEADROOM) + frame + bytearray(7)
         self.delivered[host] += 1
-        self.endpoints[host].receive(self.now, port, memoryview(buffer), HEADROOM, len(frame))
+        self.endpoints[host].receive(self.now, port, memoryview(bytes(HEADROOM) + bytes(frame) + bytes(7)), HEADROOM, len(frame))
 
     def _pump(self) -> None:
         for host, e in self.endpoints.items():
             e.timer(self.now)
             while (port := e.transmit(self.now)) >= 0:
-                frame = bytes(e.tx_frame[: e.tx_length]) + bytes(e.tx_payload or b"") + e.tx_trailer
+                frame = e.tx_frame + bytes(e.tx_payload or b"") + e.tx_trailer
                 self._carry(host, port, frame, e.tx_high)
                 e.sent(self.now, port, True)
 

@@ -34,8 +34,8 @@ def measure(payload_bytes: int, seconds: float = 2.0, **options: object) -> floa
             for tx, rx in ((a, b), (b, a)):
                 tx.timer(now)
                 while (port := tx.transmit(now)) >= 0:
-                    n = tx.tx_length
-                    view[:n] = tx.tx_frame[:n]
+                    n = len(tx.tx_frame)
+                    view[:n] = tx.tx_frame
                     if tx.tx_payload is not None:
                         end = n + len(tx.tx_payload)
                         view[n:end] = tx.tx_payload

@@ -231,7 +231,7 @@ def test_every_field_of_every_frame(fresh: bool, tmp_path: Path) -> None:
         if not is_mrc(frame) or len(frame) != length or declared != length:
             continue
         compare(frame, shown)
-        damaged = headers.icrc_in_place(bytearray(frame), 0, length) != int.from_bytes(frame[-4:], "little")
+        damaged = headers.icrc_of(bytearray(frame), 0, length) != int.from_bytes(frame[-4:], "little")
         assert number(shown["mrc.icrc.status"][0]) == (0 if damaged else 1)
         assert ("mrc.icrc.bad" in json.dumps(list(shown))) == damaged
         seen.add(frame[headers.BTH_AT])
@@ -327,7 +327,7 @@ def write_on(uplink: int, port: int = 4791) -> bytes:
     outer = path_address(FABRIC, SENDER, RECEIVER, ev(0, 1))
     body = wire.S_BTH.pack(wire.WRITE_ONLY, 0, 0xFFFF, 16, wire.F_TS | 5) + wire.S_WRITE_EXT.pack(0, 0, 0, 1, 0, 0, 0)
     frame = bytearray(headers.head((me, outer), (me, you), ev(0, uplink), dscp.NO_TRIM, 2, 40, port) + body + b"\0\0\0\0")
-    return bytes(frame[:-4]) + headers.S_ICRC.pack(headers.icrc_in_place(frame, 0, len(frame)))
+    return bytes(frame[:-4]) + headers.S_ICRC.pack(headers.icrc_of(frame, 0, len(frame)))
 
 
 def test_every_uplink_number_is_mrc_and_others_keep_their_ports(tmp_path: Path) -> None:
