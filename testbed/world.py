@@ -87,8 +87,13 @@ class World(Protocol):
     def stop(self) -> None:
         """Take everything down. Idempotent."""
 
-    def start_agents(self, transport: str, options: dict[str, Any], log_dir: Path, seed: int, policy: str = "none") -> None:
-        """Start one agent per host; returns when all answer. ``policy``: what the controller tells them about link events. Raises."""
+    def start_agents(
+        self, transport: str, options: dict[str, Any], log_dir: Path, seed: int, policy: str = "none", alone: bool = True
+    ) -> None:  # fmt: skip
+        """Start one agent per host; returns when all answer. Raises.
+
+        ``policy``: what the controller tells them about link events. ``alone``: a fault may stop or kill the process of any one.
+        """
 
     def stop_agents(self) -> None:
         """End all agents; they flush their logs."""

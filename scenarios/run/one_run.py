@@ -126,7 +126,10 @@ class OneRun:
             for action in self.timeline.begin_before():
                 self.change(action)
             self.journal_faults()
-            self.cluster.start_agents(transport.kind, dict(transport.options), self.directory, self.spec.seed, transport.controller)
+            kinds = [KINDS[fault.kind] for fault in self.spec.scenario.faults]
+            alone = any(kind.stalls or not kind.heals for kind in kinds)  # they act on a host's process
+            options, policy = dict(transport.options), transport.controller
+            self.cluster.start_agents(transport.kind, options, self.directory, self.spec.seed, policy, alone)
             self.mapping.start()
             self.connect()
             self.resolve()

@@ -48,6 +48,10 @@ CRASH_POINTS = (*STEPS, "controller", "captures", "started", "agents", "agents-s
 """Where the environment variable MRCBED_CRASH_AT makes bring-up fail: ``<point>`` raises there, ``<point>:kill`` kills this process."""
 MAX_HOSTS = 64
 """Every host needs processes, and every pair of hosts a route: more hosts would come up in minutes, not seconds [ours]."""
+MOST_ALONE = 16
+"""Hosts up to which every agent has a process of its own in any case [ours]."""
+MOST_DESCRIPTORS = 900
+"""Of a process of several agents, five and one for each NIC port an agent: select takes numbers below 1,024."""
 CONTROLLER_S = 20.0
 AGENTS_S = 20.0
 FLUSH_S = 0.4
@@ -57,6 +61,7 @@ NOTICE_S, FORCE_S = 0.6, 1.2
 DRAIN_S = 0.05
 """The wait between the end of the senders and that of the captures, so that the files contain the last frames."""
 ROOT = Path(__file__).resolve().parents[2]
+_AGENT = "the agent of "
 
 
 class InjectedCrash(RuntimeError):
@@ -98,6 +103,7 @@ class Cluster(TakesFaults):
         self._controller: subprocess.Popen[bytes] | None = None
         self.control = ControllerHandle(fabric, None)
         self._agents: list[subprocess.Popen[bytes]] = []
+        self._share = 1  # hosts of each
         self._agents_dir = Path()
         self._kernel_paths: KernelPaths | None = None
         self._watched: dict[int, tuple[str, subprocess.Popen[bytes]]] = {}  # pidfd -> what, process
@@ -268,10 +274,13 @@ class Cluster(TakesFaults):
 
     # --- agents --------------------------------------------------------------------------------------------------
 
-    def start_agents(self, transport: str, options: dict[str, Any], log_dir: Path, seed: int, policy: str = "none") -> None:
+    def start_agents(
+        self, transport: str, options: dict[str, Any], log_dir: Path, seed: int, policy: str = "none", alone: bool = True
+    ) -> None:  # fmt: skip
         """One agent per host; returns when every control socket answers. Raises :class:`UserError` if one does not come up.
 
-        ``policy``: what the controller tells them of link events (testbed/controller/steering.py).
+        ``policy``: what the controller tells them of link events (testbed/controller/steering.py). ``alone``: each in a process of its own,
+        for faults that stop or kill one; otherwise those of a large fabric share processes, one per core.
         """
         if self._agents:
             raise RuntimeError("agents are running already: stop_agents comes first")
@@ -281,37 +290,47 @@ class Cluster(TakesFaults):
             self._kernel_paths = self._install_kernel_paths(transport, options, seed)
         directory = self._agents_dir = Path(tempfile.mkdtemp(prefix="agents-", dir=sandbox.RUN_DIR))
         log_dir.mkdir(parents=True, exist_ok=True)
-        for number, name in enumerate(self.fabric.hosts):
-            config = directory / f"{name}.json"
-            config.write_text(
-                json.dumps(
-                    {
-                        "fabric": self.fabric.to_dict(), "host": number, "transport": transport, "options": options,
-                        "socket": str(directory / f"{name}.sock"), "log": str((log_dir / f"{name}.jsonl").resolve()),
-                        "seed": seed, "user": sandbox.agent_uid(),
-                    }
-                )
-            )  # fmt: skip
-            with (directory / f"{name}.err").open("wb") as complaints:
-                process = self.net[name].popen(
+        share = 1
+        if not alone and transport not in KERNEL_KINDS and self.fabric.host_count > MOST_ALONE:
+            share = min(-(-self.fabric.host_count // (os.cpu_count() or 1)), MOST_DESCRIPTORS // (self.fabric.planes + 5))
+        self._share = share
+        common = {
+            "fabric": self.fabric.to_dict(), "transport": transport, "options": options, "seed": seed, "user": sandbox.agent_uid(),
+        }  # fmt: skip
+        for first in range(0, self.fabric.host_count, share):
+            names = self.fabric.hosts[first : first + share]
+            places = [
+                {
+                    "host": self.fabric.host_number(name), "socket": str(directory / f"{name}.sock"),
+                    "log": str((log_dir / f"{name}.jsonl").resolve()),
+                    "netns": self.net.path_of(name) if name != names[0] else "",  # it is in the first one's from the start
+                }
+                for name in names
+            ]  # fmt: skip
+            config = directory / f"{names[0]}.json"
+            config.write_text(json.dumps({**common, "hosts": places}))
+            with (directory / f"{names[0]}.err").open("wb") as complaints:
+                process = self.net[names[0]].popen(
                     [sys.executable, "-m", "agents.process.host", "--config", str(config)],
                     stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=complaints, cwd=ROOT, env=_environment(),
                 )  # fmt: skip
             self._agents.append(process)
         until = time.monotonic() + AGENTS_S
         try:
-            for number, (name, process) in enumerate(zip(self.fabric.hosts, self._agents, strict=True)):
+            for number, name in enumerate(self.fabric.hosts):
+                process, complaint = self._agents[number // share], directory / f"{self.fabric.hosts[number - number % share]}.err"
                 while not (directory / f"{name}.sock").exists():
                     if process.poll() is not None or time.monotonic() > until:
-                        reason = _last_line(directory / f"{name}.err") or f"exit status {process.returncode}"
+                        reason = _last_line(complaint) or f"exit status {process.returncode}"
                         raise UserError(f"the agent of {name} did not come up: {reason}")
                     time.sleep(0.005)
                 try:
                     self.agents.append(AgentClient(directory / f"{name}.sock", timeout=10.0))
                     self.agents[-1].call("hello")
                 except AgentError as error:
-                    raise UserError(f"the agent of {name} did not come up: {_last_line(directory / f'{name}.err') or error}") from None
-                self._guard(f"the agent of {name}", process)
+                    raise UserError(f"the agent of {name} did not come up: {_last_line(complaint) or error}") from None
+                if number % share == 0:
+                    self._guard(_AGENT + name if share == 1 else f"{_AGENT}{name} and its neighbours, of one process", process)
                 self._progress("starting agents", (number + 1) / self.fabric.host_count)
             self.control.begin(self.agents, {name: str(directory / f"{name}.sock") for name in self.fabric.hosts}, policy)
             self._reach("agents-started")
@@ -401,7 +420,7 @@ class Cluster(TakesFaults):
         """The agent of a host; -1: the controller."""
         if host < 0:
             return self._controller
-        return self._agents[host] if host < len(self._agents) else None
+        return self._agents[host] if self._share == 1 and host < len(self._agents) else None
 
     def counters(self) -> list[dict[str, Any]]:
         """One row per port (testbed/dataplane/counters.py)."""
@@ -421,9 +440,9 @@ class Cluster(TakesFaults):
         return True
 
     def processes(self) -> dict[str, int]:
-        """Pids of the processes that work during a run, by name: agents by the host's name, ``controller``, and ``runner`` for this
-        process."""
-        pids = {name: process.pid for name, process in zip(self.fabric.hosts, list(self._agents), strict=False)}
+        """Pids of the processes that work during a run, by name: agents by the name of their (first) host, ``controller``, and ``runner``
+        for this process."""
+        pids = {name: process.pid for name, process in zip(self.fabric.hosts[:: self._share], list(self._agents), strict=False)}
         return pids | ({"controller": self.controller_pid} if self.controller_alive else {}) | {"runner": os.getpid()}
 
     def port_watch(self) -> PortWatch:
@@ -451,9 +470,10 @@ class Cluster(TakesFaults):
 
     def _note(self, name: str, process: subprocess.Popen[bytes]) -> None:
         status = process.poll()
-        if status not in (None, 0) or (status == 0 and not name.startswith("the agent")):  # agents may be told to stop
+        if status not in (None, 0) or (status == 0 and not name.startswith(_AGENT)):  # agents may be told to stop
             ended = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
-            complaint = _last_line(self._agents_dir / f"{name.split()[-1]}.err") if name.startswith("the agent") else ""
+            host = name.removeprefix(_AGENT).partition(" ")[0]
+            complaint = _last_line(self._agents_dir / f"{host}.err") if name.startswith(_AGENT) else ""
             self._died = self._died or f"{name} (process {process.pid}) {ended}" + (f", saying {complaint!r}" if complaint else "")
 
     def _watch(self) -> None:

@@ -271,6 +271,7 @@ class FakeCluster:
         self.there: dict[int, Injected] = {}
         self.events: list[FaultEvent] = []
         self.calls: list[tuple[Any, ...]] = []
+        self.alone: list[bool] = []  # of every start of agents: whether each had to have a process of its own
         self.lost = 0
         self.interrupted = False
 
@@ -282,8 +283,11 @@ class FakeCluster:
         for agent in self.agents:
             agent.op_stop()
 
-    def start_agents(self, transport: str, options: dict[str, Any], log_dir: Path, seed: int, policy: str = "none") -> None:
+    def start_agents(
+        self, transport: str, options: dict[str, Any], log_dir: Path, seed: int, policy: str = "none", alone: bool = True
+    ) -> None:  # fmt: skip
         self.calls.append(("agents", transport, dict(options), seed, *([policy] if policy != "none" else [])))
+        self.alone.append(alone)
         self.agents = [FakeAgent(self, host, transport, log_dir / f"h{host}.jsonl") for host in range(self.fabric.host_count)]
 
     def stop_agents(self) -> None:

@@ -63,6 +63,23 @@ def test_every_transport_of_a_fabric_loses_the_same_cable(tmp_path: Path) -> Non
     assert "drawn by seed" not in (tmp_path / "raw" / "mrc-tiny-interleaved-s1" / "runner.jsonl").read_text()
 
 
+STRAGGLER = '[[fault]]\nname = "slow"\nkind = "straggler"\non = "h1"\nshare = 0.5\nat = "0.05s"\nfor = "0.05s"\n'
+
+
+@pytest.mark.parametrize(("more", "alone"), [("", False), (STRAGGLER, True)])
+def test_agents_may_share_processes_unless_a_fault_acts_on_one(tmp_path: Path, more: str, alone: bool) -> None:
+    clusters: list[FakeCluster] = []
+
+    def factory(fabric: Any) -> FakeCluster:
+        clusters.append(FakeCluster(fabric))
+        return clusters[-1]
+
+    (tmp_path / "out").mkdir()
+    with undrawn():
+        Runner(small(tmp_path, more, transports=["mrc"], overrides=QUICK), tmp_path / "out", factory).run()
+    assert [cluster.alone for cluster in clusters] == [[alone]]
+
+
 def test_plots_come_from_the_stored_tables_alone(tmp_path: Path) -> None:
     run(tmp_path, QUICK)
     import shutil
