@@ -16,7 +16,7 @@ PIP := $(PY) -m pip --disable-pip-version-check
 PIP_FLAGS ?=
 STAMPS := .venv/.stamps
 
-ENGINE := $(shell find agents testbed/simulated -name '*.py' 2>/dev/null)
+ENGINE := $(shell find agents testbed/simulated testbed/bench -name '*.py' 2>/dev/null)
 BPF := testbed/dataplane/fabric.bpf.o
 SOURCES := topologies agents testbed scenarios tests setup.py
 
@@ -24,7 +24,7 @@ SOURCES := topologies agents testbed scenarios tests setup.py
 OWN := if [ -n "$${SUDO_UID:-}" ] && [ "$$(stat -c %u .)" = "$$SUDO_UID" ]; then \
 	find . -uid 0 -exec chown -h "$$SUDO_UID:$${SUDO_GID:-$$SUDO_UID}" {} +; fi
 
-.PHONY: help install demo test unit interpreted lint format emulated mutations fuzz bench soak seeds clean distclean apt root
+.PHONY: help install demo test unit interpreted agree lint format emulated mutations fuzz bench soak seeds clean distclean apt root
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -40,6 +40,7 @@ help:
 	make format     ruff's fixes, imports sorted, ruff's formatting
 	make mutations  deliberate bugs in the engine, one by one: is each caught?
 	make fuzz       install, then what comes from outside, guided by coverage: SECONDS_EACH=60
+	make agree      install, then compiled engine against source that keeps its ranges, the same fuzzed inputs: INPUTS=1000000
 	make clean      build output away, .venv and results stay;  make distclean: .venv too
 	END
 
@@ -95,10 +96,10 @@ $(STAMPS)/project: setup.py $(STAMPS)/packages
 	touch $@
 
 $(STAMPS)/engine: $(ENGINE) setup.py pyproject.toml $(STAMPS)/packages
-	@find agents testbed/simulated -name '*.so' -delete; rm -f *__mypyc*.so
+	@find agents testbed/simulated testbed/bench -name '*.so' -delete; rm -f *__mypyc*.so
 	mkdir -p build
 	if ! $(PY) setup.py -q build_ext --inplace >build/engine.log 2>&1; then tail -n 20 build/engine.log >&2; exit 1; fi
-	find agents testbed/simulated -name '*.so' -exec touch {} +  # a module whose C did not change keeps its old date, and would pass for stale
+	find agents testbed/simulated testbed/bench -name '*.so' -exec touch {} +  # a module whose C did not change keeps its old date, and would pass for stale
 	grep '^mrcbed:' build/engine.log || true
 	touch $@
 
@@ -119,8 +120,8 @@ bench: root install
 # --- check -----------------------------------------------------------------------------------------------------
 
 # Rootless tests share the cores, a file at a time, two more at once than there are cores, and the longest first: those of scenarios
-# wait for real time. The second pass is for what setup.py compiles, run from source: here whole engines against each other, which
-# between them pass through every module; `make interpreted` takes all of their tests. Emulated ones mostly wait for real time: some go
+# wait for real time. The second pass is for what setup.py compiles, run from source: here whole engines against each other and the
+# simulated network; `make interpreted` takes all of their tests. Emulated ones mostly wait for real time: some go
 # on at once, each worker in a sandbox of its own (run directory, bpffs, namespaces); those that hold the machine to times, rates or
 # trust (marker `quiet`) come afterwards, one by one.
 WORKERS ?= $(shell expr $$(nproc) + 2)
@@ -128,7 +129,7 @@ ROOTLESS := tests/scenarios $(filter-out tests/emulated/ tests/scenarios/ tests/
 SHARED = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 WHOLE_ENGINES := $(addprefix tests/agents/,test_virtual.py test_collectives.py mrc/test_delivery.py mrc/test_failures.py \
 	roce/test_delivery.py roce/test_recovery.py) $(addprefix tests/simulated/,test_frame.py test_network.py test_queue.py)
-ALL_ENGINES := tests/agents tests/fuzz tests/simulated --ignore=tests/agents/clustermapper --ignore=tests/agents/kernel
+ALL_ENGINES := tests/agents tests/fuzz tests/simulated --ignore=tests/agents/kernel
 SANDBOXES ?= 4
 
 # Every part runs, whatever became of those before it, and the last lines say which to look at.
@@ -192,6 +193,10 @@ SECONDS_EACH ?= 60
 fuzz: install $(STAMPS)/dev $(STAMPS)/fuzz
 	@status=0; $(PY) -m tests.fuzz.run --seconds $(SECONDS_EACH) || status=$$?
 	$(OWN); exit $$status
+
+INPUTS ?= 1000000
+agree: install $(STAMPS)/dev
+	@$(PY) -m tests.forms.agree --inputs $(INPUTS)
 
 clean:
 	rm -rf build dist *.egg-info *__mypyc*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis $(BPF) $(STAMPS)/engine $(STAMPS)/project

@@ -28,8 +28,9 @@ LOOP = [
     "testbed.simulated.port",
     "testbed.simulated.network",
     "testbed.simulated.hosts",
+    "testbed.bench.codec",
 ]
-"""What runs with every packet beside the engines, in either world."""
+"""What runs with every packet beside the engines, in either world or in a benchmark."""
 INLINE = ["--param=large-unit-insns=200000", "--param=inline-unit-growth=400"]
 """All engines are one C file: gcc would stop inlining in one so large (some 8 % of the packets per second)."""
 

@@ -15,7 +15,7 @@ from importlib.machinery import SOURCE_SUFFIXES, FileFinder, ModuleSpec, SourceF
 from pathlib import Path
 from types import ModuleType
 
-COMPILED = ("agents.", "testbed.simulated.")
+COMPILED = ("agents.", "testbed.simulated.", "testbed.bench.")
 """Where modules are that setup.py compiles."""
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.packets import dscp, headers
+from testbed.bench.cluster import cpu_us
 from testbed.dataplane import layout
 from testbed.emulated import netlink
 from testbed.emulated.cluster import Cluster
@@ -30,7 +31,8 @@ ENGINE_OPTIONS = {"mpr": 4096, "timeout": 12}
 
 
 def blast(cluster: Cluster, seconds: float) -> dict[str, float]:
-    """Full-size frames from h0 to h1 over every EV, from one core, without any protocol: frames/s sent and arrived."""
+    """Full-size frames from h0 to h1 over every EV, from one core, without any protocol: frames/s sent and arrived, and the CPU time that
+    the machine took for each, switches included."""
     fabric = cluster.fabric
     compiler = shutil.which("cc") or shutil.which("clang")
     if compiler is None:
@@ -47,7 +49,7 @@ def blast(cluster: Cluster, seconds: float) -> dict[str, float]:
         program, data = Path(scratch, "blaster"), Path(scratch, "frames")
         subprocess.run([compiler, "-O2", "-o", str(program), str(Path(__file__).with_name("blaster.c"))], check=True)
         data.write_bytes(frames)
-        before = arrived(cluster)
+        before, cpu_before = arrived(cluster), cpu_us()
         ports = [f"h0-p{p}" for p in range(fabric.planes)]
         output = (
             cluster.net["h0"]
@@ -56,8 +58,10 @@ def blast(cluster: Cluster, seconds: float) -> dict[str, float]:
         )
         sent, refused, ns = map(int, output.split())
         time.sleep(0.2)
-        received = arrived(cluster) - before
-    return {"sent_per_s": sent / (ns / 1e9), "arrived_per_s": received / (ns / 1e9), "lost": sent - received, "refused": refused}
+        received, cpu = arrived(cluster) - before, cpu_us() - cpu_before
+    return {
+        "packets_per_second": received / (ns / 1e9), "cpu_us_per_packet": cpu / sent, "lost": sent - received, "refused": refused,
+    }  # fmt: skip
 
 
 def arrived(cluster: Cluster) -> int:
@@ -92,7 +96,7 @@ def stream(cluster: Cluster, seconds: float, congestion: str) -> dict[str, Any]:
         raise UserError(f"the stream failed: {result[0]['error']}")
     sender, receiver = result
     return {
-        "packets_per_s": receiver["counters"]["data_rx"] / sender["seconds"],
+        "packets_per_second": receiver["counters"]["data_rx"] / sender["seconds"],
         "goodput_bps": sender["bytes"] * 8 / sender["seconds"],
         "sender_cpu": sender["cpu"] / sender["seconds"],
         "receiver_cpu": receiver["cpu"] / receiver["seconds"],
@@ -100,39 +104,48 @@ def stream(cluster: Cluster, seconds: float, congestion: str) -> dict[str, Any]:
     }
 
 
-def engine_ratio(rounds: int, seconds: float, progress: Any) -> dict[str, Any]:
-    """Bare sender and engine, under NSCC and with a fixed window, in turns on one fabric; ratios of medians and every round."""
+def engine_ratio(rounds: int, seconds: float, progress: Any) -> dict[str, dict[str, Any]]:
+    """``bare`` sender and ``engine``, under NSCC and with a fixed window, in turns on one fabric: medians, ratios of them, every round."""
     measurements: list[dict[str, Any]] = []
     with Cluster(BENCH, controller=False) as cluster:
         for k in range(rounds):
             progress(f"bare sender and engine, round {k + 1} of {rounds}", k / rounds)
             bare = blast(cluster, seconds)
             measurements.append({"bare": bare, "engine": stream(cluster, seconds, "nscc"), "fixed": stream(cluster, seconds, "fixed")})
-    per_s = statistics.median(m["bare"]["arrived_per_s"] for m in measurements)
-    engine, fixed = (statistics.median(m[kind]["packets_per_s"] for m in measurements) for kind in ("engine", "fixed"))
+
+    def median(kind: str, figure: str = "packets_per_second") -> float:
+        return float(statistics.median(m[kind][figure] for m in measurements))
+
+    sender, engine, fixed = median("bare"), median("engine"), median("fixed")
     return {
-        "bare_per_s": per_s, "engine_per_s": engine, "ratio": engine / per_s, "fixed_per_s": fixed, "fixed_ratio": fixed / per_s,
-        "nscc_cost": 1 - engine / fixed, "rounds": measurements,
+        "bare": {"packets_per_second": sender, "cpu_us_per_packet": median("bare", "cpu_us_per_packet")},
+        "engine": {
+            "packets_per_second": engine, "ratio": engine / sender, "fixed_packets_per_second": fixed, "fixed_ratio": fixed / sender,
+            "nscc_cost": 1 - engine / fixed, "rounds": measurements,
+        },
     }  # fmt: skip
 
 
 def bring_up(names: tuple[str, ...], rounds: int, progress: Any) -> list[dict[str, Any]]:
-    """Seconds from nothing to a fabric whose every link carries packets, controller included, and back until the kernel has removed it."""
+    """Seconds from nothing to a fabric whose every link carries packets, controller included (``up_s``); from there until an agent of every
+    host answers (``agents_s``); and back until the kernel has removed all of it (``down_s``)."""
     rows = []
     for n, name in enumerate(names):
         fabric = load_fabric(name)
-        up, down = [], []
+        seconds: dict[str, list[float]] = {"up_s": [], "agents_s": [], "down_s": []}
         for k in range(rounds):
             progress(f"{name} up and down, round {k + 1} of {rounds}", (n + k / rounds) / len(names))
-            cluster = Cluster(fabric)
-            cluster.start()
-            watcher = netlink.LinkSocket(cluster.net.namespaces["h0"])  # its NIC ports go when the switches' namespace is really gone
-            started = time.monotonic()
-            cluster.stop()
-            while any(state.ifindex >= layout.PORT_BASE for state in watcher.dump().values()) and time.monotonic() - started < 10:
-                time.sleep(0.002)
-            down.append(time.monotonic() - started)
-            watcher.close()
-            up.append(cluster.booted_ns / 1e9)
-        rows.append({"fabric": name, "links": len(fabric.links), "up_s": statistics.median(up), "down_s": statistics.median(down)})
+            with tempfile.TemporaryDirectory(prefix="mrcbed-bench-") as logs, Cluster(fabric) as cluster:
+                seconds["up_s"].append(cluster.booted_ns / 1e9)
+                started = time.monotonic()
+                cluster.start_agents("mrc", {}, Path(logs), 1, alone=False)
+                seconds["agents_s"].append(time.monotonic() - started)
+                watcher = netlink.LinkSocket(cluster.net.namespaces["h0"])  # its NIC ports go when the switches' namespace is really gone
+                started = time.monotonic()
+                cluster.stop()
+                while any(state.ifindex >= layout.PORT_BASE for state in watcher.dump().values()) and time.monotonic() - started < 10:
+                    time.sleep(0.002)
+                seconds["down_s"].append(time.monotonic() - started)
+                watcher.close()
+        rows.append({"fabric": name, "links": len(fabric.links), **{key: statistics.median(values) for key, values in seconds.items()}})
     return rows

@@ -38,4 +38,4 @@ def simulated_rates(seconds: float = 1.0) -> dict[str, Any]:
             cluster.clock.sleep(STEP_S)
         took = time.perf_counter() - started
         hops, virtual = cluster.network.hops - hops, cluster.clock.now() - virtual
-    return {"fabric": fabric.name, "hops": hops, "hops_per_s": float(hops) / took, "slowdown": took * 1e9 / virtual}
+    return {"fabric": fabric.name, "hops": hops, "packet_hops_per_second": float(hops) / took, "slowdown": took * 1e9 / virtual}

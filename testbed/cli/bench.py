@@ -35,6 +35,7 @@ def command(context: click.Context, rounds: int, seconds: float, as_json: bool) 
         raise UserError("mrcbed bench needs root for network namespaces and eBPF: use sudo")
 
     def work() -> int:
+        from testbed.bench.cluster import cluster_cost
         from testbed.bench.codec import codec_rates
         from testbed.bench.fabric import bring_up, engine_ratio
         from testbed.bench.simulated import simulated_rates
@@ -43,37 +44,76 @@ def command(context: click.Context, rounds: int, seconds: float, as_json: bool) 
 
         with ProgressBar() as progress:
             progress("codec", 0.0)
-            codec = codec_rates(seconds)
+            results: dict[str, Any] = {"machine": machine(), "codec": codec_rates(seconds)}
             progress("simulated world", 0.0)
-            simulated = simulated_rates(seconds)
-            ratio = engine_ratio(rounds, seconds, progress)
-            fabrics = bring_up(named_fabrics(), rounds, progress)
-        results = {
-            "machine": {
-                "cpus": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version(), "load": os.getloadavg()[0],
-            },
-            "codec": codec, "simulated": simulated, "engine": ratio, "fabrics": fabrics,
-        }  # fmt: skip
+            results["simulator"] = simulated_rates(seconds)
+            results |= engine_ratio(rounds, seconds, progress)
+            results["cluster"] = cluster_cost(rounds, seconds, progress)
+            results["fabrics"] = bring_up(named_fabrics(), rounds, progress)
+        results["to_bare"] = to_bare(results)
         if as_json:
             print(json.dumps(results, indent=2))
-            return 0
-        console = terminal.console()
-        kind = "compiled" if codec["compiled"] else "interpreted"
-        title = f"{os.cpu_count()} CPUs, Linux {platform.release()}, engine {kind}, medians of {rounds}"
-        hops = f"{simulated['hops_per_s']:,.0f} packet-hops/s, {simulated['slowdown']:.2f} s per second of virtual time"
-        rows = [
-            ["codec: data packets built, checked, SACKed", f"{codec['both_per_s']:,.0f} /s ({codec['payload_bytes']} B payload, one core)"],
-            [f"simulated world, MRC on all hosts of {simulated['fabric']}", hops],
-            ["bare sender through 3 switch hops", f"{ratio['bare_per_s']:,.0f} packets/s"],
-            ["engine on the same paths, sender and receiver", f"{ratio['engine_per_s']:,.0f} packets/s"],
-            ["engine / bare sender", f"{ratio['ratio']:.2f}"],
-            ["engine with a fixed window instead of NSCC", f"{ratio['fixed_per_s']:,.0f} packets/s, {ratio['fixed_ratio']:.2f}"],
-        ]
-        rows += [[f"{f['fabric']} ({f['links']} links), up and down", f"{f['up_s']:.2f} s, {f['down_s']:.2f} s"] for f in fabrics]
-        console.print(terminal.table(("benchmark", "result"), rows, title=title, words=("result",)))
+        else:
+            show(results, rounds)
         return 0
 
     sys.exit(sandbox.run(work))
+
+
+def machine() -> dict[str, Any]:
+    """What it was measured on, before anything of ours ran."""
+    return {"cpus": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version(), "load": os.getloadavg()[0]}
+
+
+def to_bare(results: dict[str, Any]) -> dict[str, float]:
+    """The figures beside the bare sender's of the same run: such ratios depend less on the machine than the figures."""
+    rate, cpu = results["bare"]["packets_per_second"], results["bare"]["cpu_us_per_packet"]
+    return {
+        "codec": results["codec"]["packets_per_second"] / rate,
+        "engine": results["engine"]["ratio"],
+        "simulator": results["simulator"]["packet_hops_per_second"] / rate,
+        "cluster_cpu": results["cluster"]["cpu_us_per_data_packet"] / cpu,
+    }
+
+
+def show(results: dict[str, Any], rounds: int) -> None:
+    """Print the figures as a table."""
+    codec, simulator, bare, engine, cluster = (results[key] for key in ("codec", "simulator", "bare", "engine", "cluster"))
+    ratios = results["to_bare"]
+    kind = "compiled" if codec["compiled"] else "interpreted"
+    title = f"{os.cpu_count()} CPUs, Linux {platform.release()}, engine {kind}, medians of {rounds}"
+    hops = f"{simulator['packet_hops_per_second']:,.0f} packet-hops/s"
+    rows = [
+        [
+            "bare sender (C) through 3 switch hops",
+            f"{bare['packets_per_second']:,.0f} packets/s, {bare['cpu_us_per_packet']:.1f} us of CPU each", "1",
+        ],
+        [
+            f"codec: {codec['payload_bytes']} B packets built, checked, placed, SACKed",
+            f"{codec['packets_per_second']:,.0f} packets/s on one core", f"{ratios['codec']:.2f}",
+        ],
+        ["engine on the bare sender's paths", f"{engine['packets_per_second']:,.0f} packets/s", f"{ratios['engine']:.2f}"],
+        [
+            "the same with a fixed window, not NSCC",
+            f"{engine['fixed_packets_per_second']:,.0f} packets/s", f"{engine['fixed_ratio']:.2f}",
+        ],
+        [
+            f"simulated world, MRC on all hosts of {simulator['fabric']}",
+            f"{hops}, {simulator['slowdown']:.2f} s per virtual second", f"{ratios['simulator']:.2f}",
+        ],
+        [
+            f"ring on {cluster['fabric']}, CPU per data packet",
+            f"{cluster['cpu_us_per_data_packet']:.0f} us, agents {cluster['agents_cpu_us_per_data_packet']:.0f} us",
+            f"{ratios['cluster_cpu']:.1f}",
+        ],
+        ["   wake-ups per data packet", f"{cluster['wakeups_per_data_packet']:.2f}", ""],
+        ["   memory per host", f"{cluster['memory_bytes_per_host'] / 1e6:.0f} MB", ""],
+    ]  # fmt: skip
+    rows += [
+        [f"{f['fabric']} ({f['links']} links): up, agents, down", f"{f['up_s']:.2f} s, {f['agents_s']:.2f} s, {f['down_s']:.2f} s", ""]
+        for f in results["fabrics"]
+    ]
+    terminal.console().print(terminal.table(("benchmark", "result", "to bare"), rows, title=title, words=("result",)))
 
 
 @command.command(name="schedules", help="Run random fault schedules in virtual time, without root. Exit status 1 if one breaks a rule.")

@@ -1,0 +1,85 @@
+"""What a data packet costs on a whole fabric: ring all-reduces on all hosts of ``demo``, with agents and controller as in any run."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import statistics
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from agents.collectives.steer import connect, wait_for_all
+from testbed.emulated.cluster import Cluster
+from testbed.errors import UserError
+from testbed.machine.load import read_cpu, read_work
+from topologies import load_fabric
+from topologies.theory import bus_bandwidth, collective_step_ns, place_ranks
+
+RING = "ring-allreduce"
+MESSAGE = 1280 << 10
+SLICES = 8
+
+
+def cpu_us() -> float:
+    """CPU time that this machine has spent since boot on anything of its own, us: what a hypervisor gave to others is not in it."""
+    cpu = read_cpu()
+    return (cpu.busy - cpu.steal) * 1e6 / os.sysconf("SC_CLK_TCK")
+
+
+def memory_bytes(pid: int) -> int:
+    """A process's memory, its share of what it has in common with others (Pss of proc_pid_smaps(5))."""
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    raise UserError(f"/proc/{pid}/smaps_rollup has no Pss: this kernel does not account for shared memory")
+
+
+def cluster_cost(rounds: int, seconds: float, progress: Callable[[str, float], None]) -> dict[str, Any]:
+    """Medians of ``rounds`` rings of at least ``seconds`` each, per data packet placed; and what one host's process takes of memory."""
+    fabric = load_fabric("demo")
+    hosts = place_ranks(fabric, "interleaved")
+    ideal_ns = collective_step_ns(RING, len(hosts), MESSAGE, bus_bandwidth(fabric, RING, hosts))
+    steps = max(2, math.ceil(seconds * 1e9 / ideal_ns))
+    rings: list[dict[str, float]] = []
+    with tempfile.TemporaryDirectory(prefix="mrcbed-bench-") as logs, Cluster(fabric) as cluster:
+        cluster.start_agents("mrc", {}, Path(logs), 1)
+        agents = [cluster.agents[host] for host in hosts]
+        pids = [pid for name, pid in cluster.processes().items() if name in fabric.hosts]
+        connect(agents, hosts, RING, slices=SLICES)
+
+        def packets() -> int:
+            return sum(int(agent.call("counters")["data_rx"]) for agent in agents)
+
+        def agents_us() -> float:
+            return sum(work.cpu_ns / 1e3 for pid in pids if (work := read_work(pid)) is not None)
+
+        for k in range(rounds):
+            progress(f"ring on {fabric.name}, round {k + 1} of {rounds}", k / rounds)
+            before = packets(), cpu_us(), agents_us()
+            for agent in agents:
+                agent.call("start", collective=RING, message_bytes=MESSAGE, steps=steps, seed=k)
+            if not wait_for_all(agents, lambda rank, note: None, cluster.check, 60 + 10 * seconds, cluster.clock):
+                raise UserError(f"the ring on {fabric.name} did not end: {json.dumps([agent.notifications() for agent in agents])[:200]}")
+            after = packets(), cpu_us(), agents_us()
+            n, machine, agent_time = (b - a for a, b in zip(before, after, strict=True))
+            rings.append({"data_packets": n, "cpu_us_per_data_packet": machine / n, "agents_cpu_us_per_data_packet": agent_time / n})
+        memory = statistics.median(memory_bytes(pid) for pid in pids)
+        cluster.stop_agents()
+        wakeups = sum(line["wakeups"] for path in Path(logs).glob("h*.jsonl") for line in loops(path))
+    figures = ("cpu_us_per_data_packet", "agents_cpu_us_per_data_packet")
+    return {
+        "fabric": fabric.name,
+        **{name: statistics.median(ring[name] for ring in rings) for name in figures},
+        "wakeups_per_data_packet": wakeups / sum(ring["data_packets"] for ring in rings),
+        "memory_bytes_per_host": memory,
+        "rounds": rings,
+    }
+
+
+def loops(path: Path) -> list[dict[str, Any]]:
+    """What an agent logged of its loop at its end."""
+    lines = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
+    return [line for line in lines if line["kind"] == "loop"]
