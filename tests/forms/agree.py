@@ -1,0 +1,151 @@
+"""The compiled engine and the one that keeps its ranges (ranges.py), side by side: ``python -m tests.forms.agree --inputs 10_000_000``.
+
+Both get the same fuzzed stories (tests/fuzz/pair.py): frames, honest and hostile, times, posts. Each says a digest of all that its
+engines said and wrote, every thousand stories; the first that differ end it with status 1. An input is a frame handed in, a time, or a
+WRITE posted. Clocks begin at times of every size up to half of NEVER, which idle engines give for their deadline.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import importlib
+import os
+import subprocess
+import sys
+import traceback
+from pathlib import Path
+from random import Random
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+TARGETS = {"mrc": "mrc_pair.MrcPair", "roce": "roce_pair.RocePair"}
+STORIES = 1000
+"""Stories of a digest."""
+YEAR = 365 * 86_400 * 10**9
+ORIGINS = (0, 1, 999, 2**16 - 1, 2**31 - 10**9, 2**32 - 1, 10**9, 2**53 - 10**9, YEAR, 1 << 60)
+"""Times at which clocks begin, ns. A monotonic clock counts from when its machine came up."""
+
+
+def recorded(target: type[Any]) -> type[Any]:
+    """A pair whose ``digest`` takes in all that its engines do, and whose ``inputs`` are counted."""
+
+    class Recorded(target):  # type: ignore[misc]
+        def __init__(self, random: Random) -> None:
+            self.random = random
+            self.digest = hashlib.blake2b(digest_size=16)
+            self.inputs = 0
+            super().__init__()
+
+        def origin(self) -> int:
+            return self.random.choice(ORIGINS)
+
+        def say(self, *what: Any) -> None:
+            self.digest.update(repr(what).encode())
+
+        def give(self, side: int, port: int, frame: bytes | bytearray) -> None:
+            self.inputs += 1
+            super().give(side, port, frame)
+
+        def send(self, side: int) -> tuple[int, bytes] | None:
+            sent: tuple[int, bytes] | None = super().send(side)
+            self.say(sent)
+            return sent
+
+        def wait(self, ns: int) -> None:
+            self.inputs += 1
+            super().wait(ns)
+            self.say([engine.deadline() for engine in self.engines])
+
+        def post(self, side: int, n: int, imm: int) -> None:
+            self.inputs += 1
+            super().post(side, n, imm)
+
+        def look(self) -> None:
+            for side, engine in enumerate(self.engines):
+                self.say(engine.completions(), engine.events(), engine.counters(), engine.windows())
+                self.digest.update(self.arenas[side])
+            super().look()
+
+    return Recorded
+
+
+def stories(name: str, inputs: int, seed: int) -> None:
+    """Play stories until the engines had so many inputs; a line per digest: stories, inputs, digest. A crash is a line, too."""
+    module, kind = TARGETS[name].split(".")
+    random = Random(seed)
+    pair = recorded(getattr(importlib.import_module(f"tests.fuzz.{module}"), kind))(random)
+    seeds = pair.seeds()
+    count = 0
+    while pair.inputs < inputs:
+        for _ in range(STORIES):
+            data = random.choice(seeds) if random.random() < 0.2 else b""
+            data += random.randbytes(random.randrange(1, 40))
+            count += 1
+            try:
+                pair.one(data)
+            except Exception as error:
+                traceback.print_exc()
+                print(f"{count} {type(error).__name__}: {error}; story {data.hex()}", flush=True)
+                return
+        print(count, pair.inputs, pair.digest.hexdigest(), flush=True)
+
+
+def child(name: str, inputs: int, seed: int, kept: bool) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.forms.agree", "--play", name, "--inputs", str(inputs), "--seed", str(seed)]
+    environment = os.environ | {"PYTHONHASHSEED": "0", "MRCBED_INTERPRETED": "1" if kept else "0"}
+    return subprocess.Popen([*command, *(["--kept"] if kept else [])], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+
+
+def compare(name: str, inputs: int, seed: int) -> bool:
+    """Whether both forms say the same to the end."""
+    both = [child(name, inputs, seed, kept) for kept in (False, True)]
+    last = "0 0"
+    try:
+        while True:
+            compiled, from_source = (process.stdout.readline().strip() if process.stdout else "" for process in both)
+            if compiled != from_source or " " not in compiled or ":" in compiled:
+                break
+            last = compiled
+            print(f"{name}: {compiled}", flush=True)
+    finally:
+        for process in both:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            process.wait()
+    if compiled == from_source == "" and int(last.split()[1]) >= inputs:
+        return True
+    print(f"{name}, seed {seed}, after {last.split()[0]} stories: compiled {compiled or 'ended'!r}, from source {from_source or 'ended'!r}")
+    return False
+
+
+def main() -> int:
+    """Exit status 0; 1 if they differ."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.forms.agree", description="Compiled engine against source that keeps its ranges."
+    )
+    parser.add_argument("--inputs", type=int, default=1_000_000, help="of each target")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--target", choices=list(TARGETS), action="append", help="one of them, repeatable; without: all")
+    parser.add_argument("--play", choices=list(TARGETS), help=argparse.SUPPRESS)
+    parser.add_argument("--kept", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.play:
+        if args.kept:
+            from tests.forms import ranges
+
+            with ranges.kept():
+                stories(args.play, args.inputs, args.seed)
+        else:
+            from testbed.doctor import require_compiled
+
+            require_compiled()
+            stories(args.play, args.inputs, args.seed)
+        return 0
+    verdicts = [compare(name, args.inputs, args.seed) for name in args.target or TARGETS]
+    return 0 if all(verdicts) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,108 @@
+"""What would wrap in C raises in source that keeps its ranges, and nothing else does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tests.forms.ranges import ROOT, OutOfRange, guard, keep, native_places
+
+SOURCE = """
+from typing import Final
+from mypy_extensions import i64, u8
+
+LATE: Final[i64] = 1 << 61
+
+class Clock:
+    def __init__(self) -> None:
+        self.at: i64 = 0
+        self.bits = 0
+
+def doubled(x: i64) -> i64:
+    return x * 2
+
+def shifted(n: i64) -> i64:
+    one: i64 = 1
+    return one << n
+
+def later(clock: Clock, by: i64) -> None:
+    clock.at += by
+
+def assigned(clock: Clock, x: int) -> None:
+    clock.at = x
+
+def low(x: i64) -> u8:
+    return u8(x)
+
+def negated(x: i64) -> i64:
+    return -x
+
+def grown(clock: Clock, n: int) -> int:
+    clock.bits = 1 << n
+    return clock.bits * clock.bits
+"""
+
+
+@pytest.fixture(scope="module")
+def module(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("sample")
+    path = folder / "sample.py"
+    path.write_text(SOURCE)
+    names: dict[str, Any] = {"__keep__": keep, "__name__": "sample"}
+    exec(guard(SOURCE, str(path), native_places([path], folder)[path]), names)
+    return names
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "doubled(LATE * 2)", "doubled(1 << 62)", "doubled(-(1 << 62) - 1)", "shifted(63)", "shifted(64)",
+        "later(c, LATE); later(c, 3 * LATE)", "assigned(c, 1 << 63)", "low(256)", "low(-1)", "negated(-(1 << 63))",
+    ],
+)  # fmt: skip
+def test_what_would_wrap_raises(module: dict[str, Any], call: str) -> None:
+    names = {**module, "c": module["Clock"]()}
+    with pytest.raises(OutOfRange, match="has no place in (64|8) bits"):
+        exec(call, names)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "doubled(LATE)", "doubled(-(1 << 62))", "shifted(62)", "later(c, LATE); later(c, LATE)", "assigned(c, (1 << 63) - 1)", "low(255)",
+        "negated((1 << 63) - 1)", "grown(c, 400)",
+    ],
+)  # fmt: skip
+def test_what_fits_and_what_python_lets_grow_does_not(module: dict[str, Any], call: str) -> None:
+    exec(call, {**module, "c": module["Clock"]()})
+
+
+PLANTED = """
+import sys
+from pathlib import Path
+from tests.forms import ranges
+place = Path("agents/mrc/framing.py").resolve()
+read = ranges._Loader.get_data
+def planted(self, path):
+    data = read(self, path)
+    if Path(path).resolve() != place:
+        return data
+    assert data.count(b"return now >> self.shift & 0xFFFF") == 1
+    shift = b"<<" if sys.argv[1] == "planted" else b">>"
+    return data.replace(b"return now >> self.shift & 0xFFFF", b"return now " + shift + b" self.shift & 0xFFFF")  # the same place and type
+ranges._Loader.get_data = planted
+from tests.forms.agree import stories
+with ranges.kept():
+    stories("mrc", 5000, 1)
+"""
+
+
+@pytest.mark.parametrize("form", ["planted", "as it is"])
+def test_a_wrap_planted_into_the_engine_is_found(form: str) -> None:
+    ran = subprocess.run([sys.executable, "-c", PLANTED, form], cwd=ROOT, capture_output=True, text=True, check=False)
+    found = "has no place in 64 bits" in ran.stdout + ran.stderr
+    assert found == (form == "planted") and ran.returncode == 0, ran.stderr[-2000:]
+    assert found or " 5" in ran.stdout, "it played to the end"
