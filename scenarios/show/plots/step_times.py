@@ -20,6 +20,8 @@ from testbed.terminal import seconds
 Run = dict[str, Any]
 FEWEST_FOR_TAIL = 20
 """Values that some transport must have for a tail: fewer show no more than the upper panel [ours]."""
+LONGEST_LABEL = 48
+"""Characters of a line of the legend: what is longer is broken."""
 MARKERS = 5
 """Markers along a curve, so that it can be told without its colour."""
 POINTS = 500
@@ -47,9 +49,7 @@ STEPS = Times(
     Stored.step_times,
     lambda run: run["ideal_step_ns"],
 )
-TRANSFERS = Times(
-    "transfer-times", "transfers", lambda run: "from a slice's posting until its receiver has it", Stored.transfer_times, lambda run: None
-)
+TRANSFERS = Times("transfer-times", "transfers", lambda run: "time of one transfer", Stored.transfer_times, lambda run: None)
 
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
@@ -74,6 +74,14 @@ def curve(n: int) -> Any:
     return np.unique(np.concatenate([[0], body, tail]).astype(int))
 
 
+def _label(transport: str, ordered: Any) -> str:
+    """A transport's line of the legend, or two."""
+    stats = spread(pd.Series(ordered))
+    text = ", ".join(f"{q.replace('999', '99.9')} {seconds(stats[q])}" for q in (*QUANTILES, "max") if stats[q] is not None)
+    head = f"{transport}, n = {len(ordered):,}:"
+    return f"{head} {text}" if len(head) + len(text) < LONGEST_LABEL else f"{head}\n{text}"
+
+
 def _figure(
     stored: Stored, directory: Path, times: Times, runs: Sequence[Run], pooled: dict[str, Any], placement: str
 ) -> list[Path]:  # fmt: skip
@@ -91,7 +99,8 @@ def _figure(
         top_of_axis = top
     log = top > 10 * low
     unit, name = (1e9, "s") if top >= 2e9 else (1e6, "ms")
-    height = 2.1 + 0.26 * len(pooled)
+    labels = {transport: _label(transport, ordered) for transport, ordered in pooled.items()}
+    height = 2.1 + 0.26 * len(pooled) + 0.12 * sum(label.count("\n") for label in labels.values())
     with figure(2 if tail else 1, height + (1.5 if tail else 0), sharex=True, squeeze=False) as (fig, axes):
         ax = axes[0, 0]
         handles = []
@@ -103,8 +112,6 @@ def _figure(
         for k, (transport, ordered) in enumerate(pooled.items()):
             colour, marker = colour_and_marker(transport)
             n = len(ordered)
-            stats = spread(pd.Series(ordered))
-            text = ", ".join(f"{q.replace('999', '99.9')} {seconds(stats[q])}" for q in (*QUANTILES, "max") if stats[q] is not None)
             ranks = curve(n)
             x = ordered[np.maximum(ranks - 1, 0)] / unit
             marked = [min(n, round((i + 0.5 + k / len(pooled)) * n / MARKERS)) for i in range(MARKERS - 1)] + [n]
@@ -113,7 +120,7 @@ def _figure(
             ax.plot(x, ranks / n, **style)
             if tail:  # n - i values are longer than the i-th shortest of n; the curve ends at the longest
                 axes[1, 0].plot(x, np.maximum(n - ranks, 1) / n, **style)
-            handles.append(Line2D([], [], color=colour, marker=marker, markersize=4.5, label=f"{transport}, n = {n:,}: {text}"))
+            handles.append(Line2D([], [], color=colour, marker=marker, markersize=4.5, label=labels[transport]))
         if log:
             ax.set_xscale("log")
             plain_log(ax, low / unit, top / unit)
