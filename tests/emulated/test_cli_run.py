@@ -116,7 +116,7 @@ def test_plots_come_again_from_the_files_alone(smoke: Any, tmp_path: Path) -> No
     directory, _ = smoke
     plots = {path.name for path in (directory / "plots").iterdir()}
     kinds = {re.split(r"-(?:interleaved|mrc)", Path(name).stem)[0] for name in plots}
-    assert kinds == {"failure-cost", "step-times", "goodput", "paths", "plane-loads", "path-heat", "queue-hops", "losses"}
+    assert kinds == {"failure-cost", "step-times", "transfer-times", "goodput", "paths", "plane-loads", "path-heat", "queue-hops", "losses"}
     assert {Path(name).stem for name in plots if name.endswith(".png")} == {Path(name).stem for name in plots if name.endswith(".svg")}
     copy = tmp_path / "copy"
     shutil.copytree(directory, copy, ignore=shutil.ignore_patterns("plots", "raw"))
