@@ -42,7 +42,7 @@ def test_two_processes_carry_four_hosts_through_a_failure(shared: Cluster, tmp_p
     assert {name for name in shared.processes() if name.startswith("h")} == {"h0", "h2"}
     before = shared.counters()
     ring = Ring(shared)
-    acts = [(0.3, lambda: shared.set_link(CABLE, False)), (0.8, lambda: shared.set_link("h1-p1:p1-t0-0", False))]
+    acts = [(0.3, lambda: shared.set_link(CABLE, False)), (0.8, lambda: shared.set_link("h1:p1-t0-0", False))]
     assert ring.run(40, [*acts, (1.2, shared.heal)]) and ring.all_right()
     assert unexplained(shared, before) == 0
     shared.stop_agents()
