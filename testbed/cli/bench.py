@@ -82,35 +82,26 @@ def show(results: dict[str, Any], rounds: int) -> None:
     ratios = results["to_bare"]
     kind = "compiled" if codec["compiled"] else "interpreted"
     title = f"{os.cpu_count()} CPUs, Linux {platform.release()}, engine {kind}, medians of {rounds}"
-    hops = f"{simulator['packet_hops_per_second']:,.0f} packet-hops/s"
     rows = [
+        ["bare sender (C)", f"{bare['packets_per_second']:,.0f} packets/s, {bare['cpu_us_per_packet']:.1f} us CPU each", "1"],
+        [f"codec, {codec['payload_bytes']} B, one core", f"{codec['packets_per_second']:,.0f} packets/s", f"{ratios['codec']:.2f}"],
+        ["engine", f"{engine['packets_per_second']:,.0f} packets/s", f"{ratios['engine']:.2f}"],
+        ["engine, fixed window", f"{engine['fixed_packets_per_second']:,.0f} packets/s", f"{engine['fixed_ratio']:.2f}"],
         [
-            "bare sender (C) through 3 switch hops",
-            f"{bare['packets_per_second']:,.0f} packets/s, {bare['cpu_us_per_packet']:.1f} us of CPU each", "1",
+            f"simulated {simulator['fabric']}",
+            f"{simulator['packet_hops_per_second']:,.0f} hops/s, {simulator['slowdown']:.2f} s a second",
+            f"{ratios['simulator']:.2f}",
         ],
         [
-            f"codec: {codec['payload_bytes']} B packets built, checked, placed, SACKed",
-            f"{codec['packets_per_second']:,.0f} packets/s on one core", f"{ratios['codec']:.2f}",
-        ],
-        ["engine on the bare sender's paths", f"{engine['packets_per_second']:,.0f} packets/s", f"{ratios['engine']:.2f}"],
-        [
-            "the same with a fixed window, not NSCC",
-            f"{engine['fixed_packets_per_second']:,.0f} packets/s", f"{engine['fixed_ratio']:.2f}",
-        ],
-        [
-            f"simulated world, MRC on all hosts of {simulator['fabric']}",
-            f"{hops}, {simulator['slowdown']:.2f} s per virtual second", f"{ratios['simulator']:.2f}",
-        ],
-        [
-            f"ring on {cluster['fabric']}, CPU per data packet",
-            f"{cluster['cpu_us_per_data_packet']:.0f} us, agents {cluster['agents_cpu_us_per_data_packet']:.0f} us",
+            f"ring on {cluster['fabric']}, CPU",
+            f"{cluster['cpu_us_per_data_packet']:.0f} us a data packet, agents {cluster['agents_cpu_us_per_data_packet']:.0f}",
             f"{ratios['cluster_cpu']:.1f}",
         ],
-        ["   wake-ups per data packet", f"{cluster['wakeups_per_data_packet']:.2f}", ""],
-        ["   memory per host", f"{cluster['memory_bytes_per_host'] / 1e6:.0f} MB", ""],
-    ]  # fmt: skip
+        ["   its wake-ups", f"{cluster['wakeups_per_data_packet']:.2f} a data packet", ""],
+        ["   its memory", f"{cluster['memory_bytes_per_host'] / 1e6:.0f} MB a host", ""],
+    ]
     rows += [
-        [f"{f['fabric']} ({f['links']} links): up, agents, down", f"{f['up_s']:.2f} s, {f['agents_s']:.2f} s, {f['down_s']:.2f} s", ""]
+        [f"{f['fabric']} ({f['links']} links)", f"up {f['up_s']:.2f} s, agents {f['agents_s']:.2f} s, down {f['down_s']:.2f} s", ""]
         for f in results["fabrics"]
     ]
     terminal.console().print(terminal.table(("benchmark", "result", "to bare"), rows, title=title, words=("result",)))
