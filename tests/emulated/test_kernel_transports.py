@@ -56,7 +56,7 @@ def test_a_ring_is_right_and_nothing_is_left(tiny: Cluster, tmp_path: Path, kind
             assert (ports[plane] > 40_000) == ((host, plane) in expected and row_bytes > 40_000), "data took the paths that were told"
     if kind == "mptcp":
         assert expected == {(host, plane) for host in range(4) for plane in range(2)}
-    record = {**accounts(tiny, before), "kind": kind}
+    record = accounts(tiny, before, kind)
     packets = books(record)
     assert packets["unexplained"] == 0 and packets["sent"] > 4 * size // 4200 and not packets["rejected"]
     told = [agent.call("counters") for agent in tiny.agents]
@@ -131,7 +131,7 @@ def test_tcp_stalls_until_the_network_has_re_routed_and_its_timer_fires(tiny: Cl
         moved = next(r for r in paths(tiny) if r["host"] == row["host"] and r["peer"] == row["peer"])
         assert moved["ev"] != row["ev"]
         assert link not in {li.name for li in path_links(tiny.fabric, row["host"], row["peer"], moved["ev"])}
-        record = {**accounts(tiny, before), "kind": "tcp"}
+        record = accounts(tiny, before, "tcp")
         assert books(record)["unexplained"] == 0
     finally:
         tiny.heal()
@@ -181,7 +181,7 @@ def test_corrupted_segments_are_refused_and_sent_again(tiny: Cluster, tmp_path: 
         link = path_links(tiny.fabric, row["host"], row["peer"], row["ev"])[-1].name
         tiny.inject("corrupt", link, probability=0.1)
         assert ring.run(2) and ring.all_right()
-        packets = books({**accounts(tiny, before), "kind": "tcp"})
+        packets = books(accounts(tiny, before, "tcp"))
         assert packets["corrupted"] > 0 and packets["rejected"] == {"rx_bad_icrc": packets["corrupted"]}
         assert packets["unexplained"] == 0 and packets["retransmitted"] > 0
     finally:

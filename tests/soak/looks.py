@@ -32,7 +32,7 @@ def resident(pid: int) -> int:
 
 
 def imbalance(cluster: Cluster, before: list[dict[str, Any]]) -> list[str]:
-    """What is wrong with the books of agents, switches and cables since ``before``, in words; a packet may be on its way just now."""
+    """What is wrong with the books of agents, switches and cables since ``before``, in words."""
     return schedules.imbalance({**accounts(cluster, before), "outcome": "done"}, cluster.fabric.base_rtt_ns)
 
 
