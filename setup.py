@@ -24,6 +24,7 @@ LOOP = [
     "agents.collectives",
     "agents.process.agent",
     "agents.process.flow_log",
+    "agents.process.loop",
     "testbed.simulated.frame",
     "testbed.simulated.port",
     "testbed.simulated.network",

@@ -8,7 +8,6 @@ three FIFOs: control does not wait for data that takes longer on the wire, nor f
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Final
 
 from agents.packets import dscp
@@ -27,6 +26,7 @@ DATA_FIFO: Final = 0
 CONTROL_FIFO: Final = 1
 CUT_FIFO: Final = 2
 FIFOS: Final = 3  # of each port
+NOBODY: Final = -1
 
 
 class DelayLine:
@@ -38,12 +38,17 @@ class DelayLine:
         self.fabric_rate = fabric.fabric_rate
         self.longest = fabric.frame_bytes
         self.fifo_of = [CUT_FIFO if klass in CUT else CONTROL_FIFO if klass == dscp.CONTROL else DATA_FIFO for klass in range(64)]
-        # By port and class: data of port 0, its control, its trimmed headers, data of port 1, ... A FIFO is due, place, due, place, ...;
-        # who stands behind a frame that is due later waits for it.
-        self.fifos: list[deque[int]] = [deque() for _ in range(FIFOS * fabric.planes)]
-        self.heads = [NEVER] * (FIFOS * fabric.planes)  # when the first frame of each is due
-        self.ends = [LONG_AGO] * (FIFOS * fabric.planes)  # and the last one that came
-        self.next = NEVER  # the least of the heads
+        # By port and class: data of port 0, its control, its trimmed headers, data of port 1, ... A FIFO is a chain of places, and who
+        # stands behind a frame that is due later waits for it.
+        count = FIFOS * fabric.planes
+        self.firsts = [NOBODY] * count
+        self.lasts = [NOBODY] * count
+        self.heads = [NEVER] * count  # when the first frame of each is due
+        self.ends = [LONG_AGO] * count  # and the last one that came
+        self.dues: list[int] = []  # by place
+        self.behind: list[int] = []  # by place: who follows in its FIFO
+        self.next = NEVER  # the least of the heads,
+        self.next_fifo = 0  # and whose it is
         self.shortest = self.transit(SHORTEST, HOPS_AT_START - 1)
 
     def transit(self, length: int, hop_limit: int) -> int:
@@ -72,7 +77,8 @@ class DelayLine:
         return ns
 
     def put(self, place: int, arrival: int, port: int, klass: int, hop_limit: int, length: int, missing: int = 0) -> None:
-        """A frame of DSCP ``klass`` and ``length`` bytes came to ``port`` at ``arrival``; ``place`` is what :meth:`take` returns.
+        """A frame of DSCP ``klass`` and ``length`` bytes came to ``port`` at ``arrival``; ``place`` (>= 0, no other frame's) is what
+        :meth:`take` returns.
 
         ``missing``: bytes that a trimmed one had when it was sent, and has no longer. Frames of a FIFO end apart by their time on the
         last link: a port that was idle lets some go closer than they fit on a wire.
@@ -86,20 +92,40 @@ class DelayLine:
         if due < earliest:
             due = earliest
         self.ends[k] = due
-        fifo = self.fifos[k]
-        if not fifo:
-            self.heads[k] = due
-            if due < self.next:
-                self.next = due
-        fifo.append(due)
-        fifo.append(place)
+        while place >= len(self.dues):
+            self.dues.append(NEVER)
+            self.behind.append(NOBODY)
+        self.dues[place] = due
+        self.behind[place] = NOBODY
+        last = self.lasts[k]
+        self.lasts[k] = place
+        if last != NOBODY:
+            self.behind[last] = place
+            return
+        self.firsts[k] = place
+        self.heads[k] = due
+        if due < self.next:
+            self.next = due
+            self.next_fifo = k
 
     def take(self) -> int:
         """The place of the frame that is due first. Only while there is one."""
-        k = self.heads.index(self.next)
-        fifo = self.fifos[k]
-        fifo.popleft()
-        place = fifo.popleft()
-        self.heads[k] = fifo[0] if fifo else NEVER
-        self.next = min(self.heads)
+        k = self.next_fifo
+        place = self.firsts[k]
+        follower = self.behind[place]
+        self.firsts[k] = follower
+        if follower == NOBODY:
+            self.lasts[k] = NOBODY
+            self.heads[k] = NEVER
+        else:
+            self.heads[k] = self.dues[follower]
+        heads = self.heads
+        least = NEVER
+        for fifo in range(len(heads)):  # of equals the first
+            head = heads[fifo]
+            if head < least:
+                least = head
+                k = fifo
+        self.next = least
+        self.next_fifo = k
         return place

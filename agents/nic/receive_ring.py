@@ -8,19 +8,36 @@ that one is held: the ring is full when its oldest frame lies a whole lap back.
 
 from __future__ import annotations
 
-import struct
+import sys
 import time
 from typing import Any, Final
 
+from librt.strings import read_i16_be, read_i16_le, read_i32_be, read_i32_le
+from mypy_extensions import i64
+
 from agents.nic.delay_line import CUT, INNER_LENGTH, UNCOUNTED, DelayLine
+from agents.packets.headers import u16
 from agents.transport import LONG_AGO, FrameIO
 
-# tpacket2_hdr: status, length, kept, mac offset, net offset, seconds and nanoseconds of arrival (real-time clock); then sockaddr_ll.
-_HEADER: Final = struct.Struct("=IIIHHII12xi")
+_LITTLE: Final = sys.byteorder == "little"
+
+# Where the parts of a slot's header are, tpacket2_hdr and sockaddr_ll, in the machine's byte order. Times are of the real-time clock.
+_LENGTH: Final = 4
+_KEPT: Final = 8
+_FRAME: Final = 12  # where the frame begins
+_SECONDS: Final = 16
+_NANOSECONDS: Final = 20
+_INTERFACE: Final = 36
+_LOOK: Final = 160  # bytes of a slot that are looked at: its header, and the head of its frame
 _NEW: Final = 1  # status bit TP_STATUS_USER: the kernel has filled the slot
 _HELD: Final = 2  # what we make of it once we know the frame; the kernel leaves every slot alone whose status is not 0
 _CLASS: Final = 14  # where the outer header begins; its traffic class lies across the first two bytes
 _HOP_LIMIT: Final = 21
+
+
+def _word(slot: bytes, at: i64) -> i64:
+    """The four bytes at ``at`` as a number."""
+    return i64(read_i32_le(slot, at) if _LITTLE else read_i32_be(slot, at)) & 0xFFFF_FFFF
 
 
 class ReceiveRing:
@@ -55,22 +72,23 @@ class ReceiveRing:
         offset = self.offsets[at]
         behind = mono - real
         while words[offset >> 2] & _NEW:
-            _, length, captured, mac, _, seconds, fraction, ifindex = _HEADER.unpack_from(view, offset)
-            port = self.port_of.get(ifindex, -1)
+            slot = bytes(view[offset : offset + _LOOK])
+            port = self.port_of.get(_word(slot, _INTERFACE), -1)
             if port >= 0:
-                arrival = seconds * 1_000_000_000 + fraction + behind
+                length = _word(slot, _LENGTH)
+                begin = i64(read_i16_le(slot, _FRAME) if _LITTLE else read_i16_be(slot, _FRAME)) & 0xFFFF
+                arrival = _word(slot, _SECONDS) * 1_000_000_000 + _word(slot, _NANOSECONDS) + behind
                 if arrival > mono:  # it came while we look, or the clock was set
                     arrival = min(arrival, time.monotonic_ns())
                 elif arrival < self.looked:
                     arrival = self.looked
-                begin = offset + mac
-                klass = (view[begin + _CLASS] & 15) << 2 | view[begin + _CLASS + 1] >> 6
+                klass = (slot[begin + _CLASS] & 15) << 2 | slot[begin + _CLASS + 1] >> 6
                 missing = 0
                 if klass in CUT:
-                    missing = (view[begin + INNER_LENGTH] << 8 | view[begin + INNER_LENGTH + 1]) + UNCOUNTED - length
-                self.line.put(at, arrival, port, klass, view[begin + _HOP_LIMIT], length, missing)
-                self.starts[at] = begin
-                self.lengths[at] = captured
+                    missing = u16(slot, begin + INNER_LENGTH) + UNCOUNTED - length
+                self.line.put(at, arrival, port, klass, slot[begin + _HOP_LIMIT], length, missing)
+                self.starts[at] = offset + begin
+                self.lengths[at] = _word(slot, _KEPT)
                 self.ports[at] = port
                 self.held += 1
                 words[offset >> 2] = _HELD

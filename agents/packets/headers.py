@@ -12,7 +12,7 @@ from struct import Struct
 from typing import Any, Final
 
 from librt.strings import BytesWriter, read_i16_be, read_i32_be, write_i16_be, write_i32_be, write_i32_le
-from mypy_extensions import i16, i32, i64
+from mypy_extensions import i16, i32, i64, u8
 
 from topologies.addressing import HOST_MAC
 
@@ -42,8 +42,6 @@ S_ICRC = Struct("<I")
 
 RESIDUE: Final = 0x2144DF1C
 """The CRC of anything that its own CRC follows."""
-MOST_HEADS: Final = 4096
-"""Heads whose CRC state is kept [ours]."""
 
 
 def u16(data: bytes, at: i64) -> i64:
@@ -125,27 +123,24 @@ def icrc_of(buffer: Any, start: int, length: int) -> int:
 
 
 class IcrcCheck:
-    """Checks the iCRC of frames that arrive. The state after a head is kept, since a peer's frames of one path and length have the same."""
+    """Checks the iCRC of frames that arrive. It holds nothing but the place where their masked heads are written."""
 
     def __init__(self) -> None:
-        self._states: dict[bytes, int] = {}
-
-    @property
-    def kept(self) -> int:
-        """The number of heads known, at most :data:`MOST_HEADS`."""
-        return len(self._states)
+        self._out = BytesWriter()
+        self._out.write(b"\xff" * 8)
 
     def good(self, head: bytes, buffer: Any, start: int, length: int) -> bool:
         """Whether the frame ``buffer[start:start+length]`` carries its iCRC; ``head``: its first bytes, more than those up to the BTH."""
-        key = head[INNER:HEAD]
-        crc = self._states.get(key, -1)
-        if crc < 0:
-            crc = icrc_of_head(head[:HEAD])
-            if len(self._states) >= MOST_HEADS:
-                self._states.clear()
-            self._states[key] = crc
-        crc = crc32(head[BTH_AT : BTH_AT + 4] + b"\xff" + head[BTH_AT + 5 :], crc)
+        out = self._out
+        out.truncate(8)
+        out.write(head[INNER:])
+        out[8] = u8(head[INNER] | 0x0F)
+        out[9] = out[10] = out[11] = u8(0xFF)  # traffic class and flow label
+        out[15] = u8(0xFF)  # hop limit
+        out[54] = out[55] = u8(0xFF)  # UDP checksum
+        out[8 + BTH_AT + 4 - INNER] = u8(0xFF)
+        crc = crc32(out.getvalue())
         n = len(head)
         if n < length:
             crc = crc32(buffer[start + n : start + length], crc)
-        return crc == RESIDUE
+        return int(crc) == RESIDUE

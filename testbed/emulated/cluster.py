@@ -48,8 +48,6 @@ CRASH_POINTS = (*STEPS, "controller", "captures", "started", "agents", "agents-s
 """Where the environment variable MRCBED_CRASH_AT makes bring-up fail: ``<point>`` raises there, ``<point>:kill`` kills this process."""
 MAX_HOSTS = 64
 """Every host needs processes, and every pair of hosts a route: more hosts would come up in minutes, not seconds [ours]."""
-MOST_ALONE = 16
-"""Hosts up to which every agent has a process of its own in any case [ours]."""
 MOST_DESCRIPTORS = 900
 """Of a process of several agents, five and one for each NIC port an agent: select takes numbers below 1,024."""
 CONTROLLER_S = 20.0
@@ -280,7 +278,7 @@ class Cluster(TakesFaults):
         """One agent per host; returns when every control socket answers. Raises :class:`UserError` if one does not come up.
 
         ``policy``: what the controller tells them of link events (testbed/controller/steering.py). ``alone``: each in a process of its own,
-        for faults that stop or kill one; otherwise those of a large fabric share processes, one per core.
+        for faults that stop or kill one; otherwise they share processes, one per core.
         """
         if self._agents:
             raise RuntimeError("agents are running already: stop_agents comes first")
@@ -291,8 +289,8 @@ class Cluster(TakesFaults):
         directory = self._agents_dir = Path(tempfile.mkdtemp(prefix="agents-", dir=sandbox.RUN_DIR))
         log_dir.mkdir(parents=True, exist_ok=True)
         share = 1
-        if not alone and transport not in KERNEL_KINDS and self.fabric.host_count > MOST_ALONE:
-            share = min(-(-self.fabric.host_count // (os.cpu_count() or 1)), MOST_DESCRIPTORS // (self.fabric.planes + 5))
+        if not alone and transport not in KERNEL_KINDS:
+            share = min(-(-self.fabric.host_count // len(os.sched_getaffinity(0))), MOST_DESCRIPTORS // (self.fabric.planes + 5))
         self._share = share
         common = {
             "fabric": self.fabric.to_dict(), "transport": transport, "options": options, "seed": seed, "user": sandbox.agent_uid(),

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from agents.process.control import AgentClient
-from testbed.emulated import cluster as cluster_module
 from testbed.emulated.cluster import Cluster
 from testbed.errors import ClusterDied
 from testbed.machine import sandbox
@@ -27,8 +26,7 @@ CABLE = "p0-t0-0:p0-t1-0"
 @pytest.fixture
 def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     """Four hosts in two processes."""
-    monkeypatch.setattr(cluster_module, "MOST_ALONE", 0)
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
     with Cluster(FABRIC, controller=False) as cluster:
         cluster.start_agents("mrc", {}, tmp_path / "logs", seed=2, alone=False)
         yield cluster
@@ -78,8 +76,7 @@ def test_agents_that_were_told_to_stop_are_no_loss(shared: Cluster) -> None:
     assert shared.agents[2].call("hello")["host"] == "h2"
 
 
-def test_each_agent_has_a_process_where_it_must(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_module, "MOST_ALONE", 0)
+def test_each_agent_has_a_process_where_it_must(tmp_path: Path) -> None:
     with Cluster(FABRIC, controller=False) as cluster:
         cluster.start_agents("mrc", {}, tmp_path, seed=2)
         assert len({agent.call("hello")["pid"] for agent in cluster.agents}) == 4

@@ -1,0 +1,140 @@
+"""The loop of a host process: the agents of one host or several, each over its own sockets, in turns. Compiled with the engines.
+
+Everything that an agent does happens in the turns of :func:`share` (or :meth:`Host.loop`, for an agent that has a process of its own): it
+receives, acts on what is due, sends, and says when it wants to be called again.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from agents.nic.device import MAX_WAIT
+from agents.process.agent import Agent
+from agents.process.control import AgentServer
+from agents.transport import LONG_AGO, NEVER
+from topologies.clos import Fabric
+
+HOUSEKEEPING = 100_000_000
+
+
+class Host(Agent):
+    """One agent: device, control channel, log file. ``place``: the paths of its ``log`` and of its control ``socket``."""
+
+    def __init__(self, fabric: Fabric, number: int, device: Any, place: dict[str, Any]) -> None:
+        self.file = open(place["log"], "ab", buffering=1 << 16)
+        self.server = AgentServer(place["socket"])
+        super().__init__(fabric, number, device, self.file.write, self.server.notify, time.monotonic_ns)
+        self.housekeeping_at = LONG_AGO
+        self.due = LONG_AGO  # when its device has to work again
+        self.armed = False  # whether a frame wakes the process
+
+    def serve(self) -> None:
+        """Answer requests."""
+        for client, request in self.server.requests():
+            self.server.answer(client, self.answer(request))
+
+    def op_hello(self) -> dict[str, Any]:
+        """Identify the host."""
+        module = sys.modules[type(self.device.engine).__module__]
+        return {"host": self.name, "pid": os.getpid(), "uid": os.geteuid(), "compiled": not str(module.__file__).endswith(".py")}
+
+    def loop(self) -> None:
+        """Run until told to stop."""
+        while self.running:
+            readers = self.device.turn(self.wake_at(time.monotonic_ns()), self.server.readers())
+            if readers:
+                self.serve()
+            self.go_on()
+
+    def go_on(self) -> None:
+        """Do what follows from what the device has done."""
+        self.advance()
+        now = time.monotonic_ns()
+        if now >= self.bin_end:
+            self.record(now)
+        if now >= self.housekeeping_at:
+            self.housekeeping_at = now + HOUSEKEEPING
+            self.device.housekeeping()
+            self.file.flush()
+
+    def close(self, cpu_ns: int) -> None:
+        """Write all measurements to the log; ``cpu_ns``: its share of its process's CPU time."""
+        self.write_final_log(cpu_ns)
+        self.file.close()
+        self.server.close()
+        self.device.close()
+
+
+class Wakers:
+    """What ends the wait of several hosts: their frames, news of their links, requests."""
+
+    def __init__(self, hosts: Sequence[Host]) -> None:
+        self.poll = select.epoll()
+        self.acts: dict[int, tuple[Host, Callable[[], None] | None]] = {}  # by descriptor: whose it is, and what it asks for beside work
+        self.clients: dict[int, list[tuple[Any, int]]] = {}  # by host number: its control sockets, and their descriptors
+        for host in hosts:
+            self._listen(host, host.device.io.receiver, None, 0)
+            self._listen(host, host.device.io.links, host.device.read_links)
+            self._follow(host)
+
+    def _listen(self, host: Host, sock: Any, act: Callable[[], None] | None, events: int = select.EPOLLIN) -> int:
+        fd: int = sock.fileno()
+        self.acts[fd] = (host, act)
+        self.poll.register(fd, events)
+        return fd
+
+    def _follow(self, host: Host) -> None:
+        """Listen to the control sockets that it has now. The kernel forgets closed ones by itself, and a new one may have such a number."""
+        now, before = host.server.readers(), self.clients.get(host.number, [])
+        for sock, fd in before:
+            if sock not in now:
+                del self.acts[fd]
+        known = [pair for pair in before if pair[0] in now]
+        known += [(sock, self._listen(host, sock, host.serve)) for sock in now if sock not in [old for old, _ in known]]
+        self.clients[host.number] = known
+
+    def arm(self, host: Host) -> None:
+        """The next frame ends the wait, once."""
+        host.armed = True
+        self.poll.modify(host.device.io.receiver, select.EPOLLIN | select.EPOLLONESHOT)
+
+    def wait(self, ns: int) -> None:
+        """Sleep for so long at most; whoever has something to do is due afterwards."""
+        if ns > 0 and not select.select([self.poll], [], [], ns / 1e9)[0]:  # which knows microseconds
+            return
+        for fd, _ in self.poll.poll(0):
+            if fd not in self.acts:
+                continue  # closed just now
+            host, act = self.acts[fd]
+            host.due = LONG_AGO
+            if act is None:
+                host.armed = False
+                continue
+            act()
+            self._follow(host)
+
+
+def share(hosts: Sequence[Host]) -> None:
+    """Run several hosts in turns, each when it has something to do, until all were told to stop; then all of them end together."""
+    wakers = Wakers(hosts)
+    slept_from = LONG_AGO
+    while any(host.running for host in hosts):
+        now = time.monotonic_ns()
+        wake = NEVER
+        for host in hosts:
+            if not host.running:
+                continue
+            if host.due <= now:
+                host.device.woken(slept_from < host.due)  # else it was due before anybody slept, or something came
+                host.go_on()
+                host.due = host.device.work(host.wake_at(time.monotonic_ns()))
+                if not host.armed and not host.device.io.ring.held:
+                    wakers.arm(host)
+            wake = min(wake, host.due)
+        slept_from = time.monotonic_ns()
+        wakers.wait(min(wake - slept_from, MAX_WAIT))
