@@ -38,14 +38,14 @@ def memory_bytes(pid: int) -> int:
 
 
 def cluster_cost(rounds: int, seconds: float, progress: Callable[[str, float], None]) -> dict[str, Any]:
-    """Medians of ``rounds`` rings of at least ``seconds`` each, per data packet placed; and what one host's process takes of memory."""
+    """Medians of ``rounds`` rings of at least ``seconds`` each, per data packet placed; and memory per host."""
     fabric = load_fabric("demo")
     hosts = place_ranks(fabric, "interleaved")
     ideal_ns = collective_step_ns(RING, len(hosts), MESSAGE, bus_bandwidth(fabric, RING, hosts))
     steps = max(2, math.ceil(seconds * 1e9 / ideal_ns))
     rings: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory(prefix="mrcbed-bench-") as logs, Cluster(fabric) as cluster:
-        cluster.start_agents("mrc", {}, Path(logs), 1)
+        cluster.start_agents("mrc", {}, Path(logs), 1, alone=False)
         agents = [cluster.agents[host] for host in hosts]
         pids = [pid for name, pid in cluster.processes().items() if name in fabric.hosts]
         connect(agents, hosts, RING, slices=SLICES)
@@ -66,7 +66,7 @@ def cluster_cost(rounds: int, seconds: float, progress: Callable[[str, float], N
             after = packets(), cpu_us(), agents_us()
             n, machine, agent_time = (b - a for a, b in zip(before, after, strict=True))
             rings.append({"data_packets": n, "cpu_us_per_data_packet": machine / n, "agents_cpu_us_per_data_packet": agent_time / n})
-        memory = statistics.median(memory_bytes(pid) for pid in pids)
+        memory = sum(memory_bytes(pid) for pid in pids) // len(agents)
         cluster.stop_agents()
         wakeups = sum(line["wakeups"] for path in Path(logs).glob("h*.jsonl") for line in loops(path))
     figures = ("cpu_us_per_data_packet", "agents_cpu_us_per_data_packet")

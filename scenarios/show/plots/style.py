@@ -14,6 +14,10 @@ WIDTH = 3.6
 """Width of a figure, inches: one column of a paper."""
 LATE = 0.7
 """A fault that begins after this share of a figure has its name to the left of its end."""
+AXES_WIDTH = 0.85
+"""Share of a figure's width that its axes have, about."""
+LETTER = 3.3
+"""Width of a letter of a fault's name, points, about."""
 STRIP = 0.15
 """Height, inches, of the line below every figure on the fidelity of its runs."""
 _FIXED = {
@@ -72,6 +76,8 @@ def colour_and_marker(transport: str) -> tuple[str, str]:
 def fault_bands(ax: Any, outages: Sequence[Any], begin: int, last: float, y: float | None = None) -> None:
     """Shade the outages from ``begin`` (ns) to ``last`` (s after it); write the name of each fault once at height ``y``, if given."""
     names: list[str] = []
+    points_per_s = AXES_WIDTH * 72 * WIDTH / last
+    written_to = 0.0  # points from the left: where the last name on the upper line ends
     for outage in outages:
         a, b = (outage.begin - begin) / 1e9, min(last, (outage.end - begin) / 1e9)
         if b <= 0 or a >= last:
@@ -84,7 +90,12 @@ def fault_bands(ax: Any, outages: Sequence[Any], begin: int, last: float, y: flo
             names.append(outage.fault)
             late = a > LATE * last  # to the right, its name would leave the axes
             at, side = ((min(b, last), y), "right") if late else ((max(a, 0), y), "left")
-            ax.annotate(outage.fault, at, xytext=(-2 if late else 2, 0), textcoords="offset points", fontsize=6, va="center", ha=side)
+            width = LETTER * len(outage.fault)
+            left = at[0] * points_per_s - (width if late else 0)
+            lower = left < written_to  # two names do not touch: the second one stands a line lower
+            written_to = max(written_to, left + width) if not lower else 0.0
+            shift = (-2 if late else 2, -5 if lower else 1)
+            ax.annotate(outage.fault, at, xytext=shift, textcoords="offset points", fontsize=6, va="center", ha=side)
 
 
 def margin_note(ax: Any, text: str, y: float, size: float = 6.5, color: str = "black") -> None:
