@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from testbed.emulated import ovs
+from testbed.machine.awake import REQUESTS, virtual
 from testbed.machine.probes import PATH
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -78,6 +79,10 @@ def kernel() -> Iterator[Check]:
             yield Check("kernel", name, "unknown", "only root can try it", why, "sudo mrcbed doctor")
     else:
         yield from _probed()
+        if virtual():
+            asks = os.access(REQUESTS, os.W_OK)
+            why = "idle cores of a virtual machine do not halt during a run; else timers of links are late more often"
+            yield _check("kernel", "cpu_dma_latency", asks, "works" if asks else "none", why, UPGRADE, "limited")
     controllers = _read("/sys/fs/cgroup/cgroup.controllers") or ("version 1" if os.path.isdir("/sys/fs/cgroup/cpu") else "")
     yield _check(
         "kernel", "cgroups", bool(controllers), controllers or "none", "not needed: only Mininet's CPU-limited hosts", "", "optional"

@@ -28,6 +28,7 @@ from scenarios.schema.workloads import edges_of, resolve_flows, watched_ports
 from testbed.errors import UserError
 from testbed.faults.kinds import KINDS
 from testbed.faults.targets import Injected
+from testbed.machine.awake import kept_awake
 from testbed.world import Agent, World
 from topologies import Fabric
 from topologies.theory import place_ranks
@@ -116,6 +117,12 @@ class OneRun:
 
     def go(self) -> str:
         """Carry out the run; return its outcome: done, failed, timeout or died."""
+        if self.clock.virtual:
+            return self._go()
+        with kept_awake():
+            return self._go()
+
+    def _go(self) -> str:
         transport = self.spec.transport
         watch = self.watch
         if watch is not None:

@@ -14,6 +14,7 @@ from typing import Any
 from agents.collectives.steer import connect, wait_for_all
 from testbed.emulated.cluster import Cluster
 from testbed.errors import UserError
+from testbed.machine.awake import kept_awake
 from testbed.machine.load import read_cpu, read_work
 from topologies import load_fabric
 from topologies.theory import bus_bandwidth, collective_step_ns, place_ranks
@@ -44,7 +45,7 @@ def cluster_cost(rounds: int, seconds: float, progress: Callable[[str, float], N
     ideal_ns = collective_step_ns(RING, len(hosts), MESSAGE, bus_bandwidth(fabric, RING, hosts))
     steps = max(2, math.ceil(seconds * 1e9 / ideal_ns))
     rings: list[dict[str, float]] = []
-    with tempfile.TemporaryDirectory(prefix="mrcbed-bench-") as logs, Cluster(fabric) as cluster:
+    with tempfile.TemporaryDirectory(prefix="mrcbed-bench-") as logs, Cluster(fabric) as cluster, kept_awake():
         cluster.start_agents("mrc", {}, Path(logs), 1, alone=False)
         agents = [cluster.agents[host] for host in hosts]
         pids = [pid for name, pid in cluster.processes().items() if name in fabric.hosts]

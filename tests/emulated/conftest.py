@@ -10,6 +10,7 @@ import pytest
 
 from testbed.emulated.cluster import Cluster
 from testbed.machine import sandbox
+from testbed.machine.awake import kept_awake
 from tests.emulated.ring import PATIENCE_S
 from topologies import load_fabric
 
@@ -28,6 +29,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("sandbox"):
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def awake() -> Iterator[None]:
+    """What a run has, tests have too: cores that do not halt."""
+    with kept_awake():
+        yield
 
 
 @pytest.fixture(scope="module")

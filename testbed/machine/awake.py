@@ -1,0 +1,46 @@
+"""Keeps the cores of a virtual machine from halting while it is measured.
+
+A core without work halts, and a virtual core then goes back to its hypervisor: it returns when that finds time, on a shared host often
+milliseconds later. The timers that shape the links are late by as much, and ports carry less than their rate. A process may ask for a
+bound on the time that cores need to wake up (PM QoS, the kernel's Documentation/power/pm_qos_interface.rst); below 1 us they poll instead
+of halting. cyclictest does the same. On bare metal a halted core is back in microseconds, so there it is left to save power.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+REQUESTS = Path("/dev/cpu_dma_latency")
+CPUINFO = Path("/proc/cpuinfo")
+
+
+def virtual(cpuinfo: Path = CPUINFO) -> bool:
+    """Whether the processor says that a hypervisor runs it (x86 alone does)."""
+    try:
+        lines = cpuinfo.read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return False
+    return any(line.startswith("flags") and "hypervisor" in line.split() for line in lines)
+
+
+@contextmanager
+def kept_awake(requests: Path = REQUESTS, cpuinfo: Path = CPUINFO) -> Iterator[bool]:
+    """Idle cores of a virtual machine poll meanwhile. Yields whether the kernel was asked: not on bare metal, nor where it takes no
+    requests. The kernel forgets the request with its descriptor, however this process ends.
+    """
+    if not virtual(cpuinfo):
+        yield False
+        return
+    try:
+        request = os.open(requests, os.O_WRONLY)
+    except OSError:
+        yield False
+        return
+    try:
+        yield os.write(request, struct.pack("=i", 0)) > 0
+    finally:
+        os.close(request)
