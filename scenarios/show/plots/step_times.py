@@ -93,10 +93,7 @@ def _figure(
     tail = most >= FEWEST_FOR_TAIL
     top = max(float(ordered[-1]) for ordered in pooled.values())
     low = min(float(ordered[0]) for ordered in pooled.values())
-    if ideal is not None:
-        low, top_of_axis = min(low, ideal), max(top, ideal)
-    else:
-        top_of_axis = top
+    low, top_of_axis = (low, top) if ideal is None else (min(low, ideal), max(top, ideal))
     log = top > 10 * low
     unit, name = (1e9, "s") if top >= 2e9 else (1e6, "ms")
     labels = {transport: _label(transport, ordered) for transport, ordered in pooled.items()}

@@ -77,7 +77,7 @@ def fault_bands(ax: Any, outages: Sequence[Any], begin: int, last: float, y: flo
     """Shade the outages from ``begin`` (ns) to ``last`` (s after it); write the name of each fault once at height ``y``, if given."""
     names: list[str] = []
     points_per_s = AXES_WIDTH * 72 * WIDTH / last
-    written_to = 0.0  # points from the left: where the last name on the upper line ends
+    upper_end = 0.0  # points from the left: where the last name on the upper line ends
     for outage in outages:
         a, b = (outage.begin - begin) / 1e9, min(last, (outage.end - begin) / 1e9)
         if b <= 0 or a >= last:
@@ -92,8 +92,8 @@ def fault_bands(ax: Any, outages: Sequence[Any], begin: int, last: float, y: flo
             at, side = ((min(b, last), y), "right") if late else ((max(a, 0), y), "left")
             width = LETTER * len(outage.fault)
             left = at[0] * points_per_s - (width if late else 0)
-            lower = left < written_to  # two names do not touch: the second one stands a line lower
-            written_to = max(written_to, left + width) if not lower else 0.0
+            lower = left < upper_end  # two names do not touch: the second one stands a line lower
+            upper_end = upper_end if lower else left + width
             shift = (-2 if late else 2, -5 if lower else 1)
             ax.annotate(outage.fault, at, xytext=shift, textcoords="offset points", fontsize=6, va="center", ha=side)
 
