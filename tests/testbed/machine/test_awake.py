@@ -10,6 +10,11 @@ import pytest
 from testbed.machine.awake import kept_awake, virtual
 
 
+def held(file: Path) -> bool:
+    """Whether this process has it open."""
+    return any(link.resolve() == file for link in Path("/proc/self/fd").iterdir())
+
+
 @pytest.fixture
 def machine(tmp_path: Path) -> tuple[Path, Path]:
     """A file for requests, and what the processor says of itself: that it is a virtual one."""
@@ -22,6 +27,8 @@ def machine(tmp_path: Path) -> tuple[Path, Path]:
 def test_a_virtual_machine_asks_for_no_delay(machine: tuple[Path, Path]) -> None:
     with kept_awake(*machine) as asked:
         assert asked and machine[0].read_bytes() == struct.pack("=i", 0)
+        assert held(machine[0])
+    assert not held(machine[0]), "the kernel forgets a request with its descriptor"
 
 
 def test_bare_metal_asks_for_nothing(machine: tuple[Path, Path]) -> None:
