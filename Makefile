@@ -104,7 +104,7 @@ $(STAMPS)/engine: $(ENGINE) setup.py pyproject.toml $(STAMPS)/packages
 	touch $@
 
 # The clang command is in testbed/dataplane/build.py and nowhere else.
-$(BPF): testbed/dataplane/fabric.bpf.c testbed/dataplane/build.py $(wildcard testbed/dataplane/*.h) | $(STAMPS)/project
+$(BPF): $(addprefix testbed/dataplane/,fabric.bpf.c build.py layout.py) agents/packets/dscp.py $(addprefix topologies/,clos.py addressing.py) | $(STAMPS)/project
 	$(PY) -m testbed.dataplane.build
 
 # --- use -------------------------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ bench: root install
 # wait for real time. The second pass is for what setup.py compiles, run from source: here whole engines against each other and the
 # simulated network; `make interpreted` takes all of their tests. Emulated ones mostly wait for real time: some go
 # on at once, each worker in a sandbox of its own (run directory, bpffs, namespaces); those that hold the machine to times, rates or
-# trust (marker `quiet`) come afterwards, one by one.
+# trust (marker `quiet`) come afterwards, two at once: they leave two thirds of both cores idle.
 WORKERS ?= $(shell expr $$(nproc) + 2)
 ROOTLESS := tests/scenarios $(filter-out tests/emulated/ tests/scenarios/ tests/__pycache__/,$(wildcard tests/*/))
 SHARED = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
@@ -131,6 +131,8 @@ WHOLE_ENGINES := $(addprefix tests/agents/,test_virtual.py test_collectives.py m
 	roce/test_delivery.py roce/test_recovery.py) $(addprefix tests/simulated/,test_frame.py test_network.py test_queue.py)
 ALL_ENGINES := tests/agents tests/fuzz tests/simulated --ignore=tests/agents/kernel
 SANDBOXES ?= 4
+QUIET ?= 2
+IN_SANDBOXES = --dist loadfile --tx '$(1)*popen//python=$(PY) -m testbed.machine.sandbox -- $(PY)'
 
 # Every part runs, whatever became of those before it, and the last lines say which to look at.
 test: root install $(STAMPS)/dev
@@ -160,9 +162,9 @@ interpreted: install $(STAMPS)/dev
 emulated: root install $(STAMPS)/dev
 	@status=0
 	echo "--- emulated tests, $(SANDBOXES) sandboxes at once"
-	$(PY) -m pytest tests/emulated -m "not soak and not quiet" --dist loadfile --tx '$(SANDBOXES)*popen//python=$(PY) -m testbed.machine.sandbox -- $(PY)' || status=1
-	echo "--- emulated tests that measure, one by one"
-	$(PY) -m testbed.machine.sandbox -- $(PY) -m pytest tests/emulated -m "quiet and not soak" || status=1
+	$(PY) -m pytest tests/emulated -m "not soak and not quiet" $(call IN_SANDBOXES,$(SANDBOXES)) || status=1
+	echo "--- emulated tests that measure, $(QUIET) sandboxes at once"
+	$(PY) -m pytest tests/emulated -m "quiet and not soak" $(call IN_SANDBOXES,$(QUIET)) || status=1
 	exit $$status
 
 mutations: $(STAMPS)/dev

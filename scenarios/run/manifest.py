@@ -75,10 +75,12 @@ def _version(distribution: str) -> str | None:
 
 
 def _git() -> dict[str, Any] | None:
+    """Commit of this checkout, and whether files differ from it. Without optional locks: a run killed meanwhile leaves no index.lock."""
     if not (ROOT / ".git").exists():
         return None
-    commit = _output("git", "-c", f"safe.directory={ROOT}", "rev-parse", "HEAD")
-    dirty = _output("git", "-c", f"safe.directory={ROOT}", "status", "--porcelain")
+    git = ("git", "--no-optional-locks", "-c", f"safe.directory={ROOT}")
+    commit = _output(*git, "rev-parse", "HEAD")
+    dirty = _output(*git, "status", "--porcelain")
     return {"commit": commit, "dirty": bool(dirty)} if commit else None
 
 

@@ -18,7 +18,9 @@ from topologies.addressing import BACKGROUND_PREFIX, BLOCK
 
 SOURCE = Path(__file__).with_name("fabric.bpf.c")
 OBJECT = SOURCE.with_suffix(".o")
-_INPUTS = (SOURCE, Path(__file__), Path(layout.__file__), Path(dscp.__file__), Path(clos.__file__), Path(addressing.__file__))
+_INPUTS = (SOURCE, *(Path(str(module)).with_suffix("").with_suffix(".py") for module in
+                    (__file__, layout.__file__, dscp.__file__, clos.__file__, addressing.__file__)))  # fmt: skip
+"""Sources: a compiled module is as new as the last `make install`."""
 
 
 def compile_object(out: Path, udp_port: int = layout.MRC_UDP_PORT) -> Path:

@@ -35,7 +35,7 @@ class Victim:
 
     def __init__(self, out: Path, said: Path, *words: str) -> None:
         self.out, self.said = out, said
-        command = [*MRCBED, "run", "smoke", "--out", str(out), *words]
+        command = [*MRCBED, "run", "smoke", "--dilation", "fabric", "--out", str(out), *words]
         with said.open("wb") as told:
             self.front = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=told, stderr=told)
         self.seen = Outside(self.front)
