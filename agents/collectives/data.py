@@ -1,12 +1,14 @@
 """Inputs of a collective and the exact results they must give, the same on every rank from one seed.
 
-Each rank's base array is drawn once; a step's input is the base transformed so cheaply and exactly that the expected result needs no
-second reduction: int32 adds the step number (wrapping, as NumPy does), float32 multiplies by a power of two, which is exact. A
-collective gives the result of the bases, sums in the very order in which it adds, so results are compared bit for bit.
+One sequence is drawn, and each rank's base array is a part of it that begins elsewhere; a step's input is the base transformed so
+cheaply and exactly that the expected result needs no second reduction: int32 adds the step number (wrapping, as NumPy does), float32
+multiplies by a power of two, which is exact. A collective gives the result of the bases, sums in the very order in which it adds, so
+results are compared bit for bit. Ranks of one process share sequence and sums.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,16 +21,28 @@ Array = NDArray[Any]
 ALL = slice(None)
 
 
+APART = 1009
+"""Elements between the beginnings of two ranks' base arrays. A prime: nothing that is put in a wrong place is that far off."""
+
+
 def draw(ranks: int, count: int, dtype: str, seed: int) -> list[Array]:
-    """Base arrays of ``count`` elements, by rank."""
-    arrays: list[Array] = []
-    for rank in range(ranks):
-        rng = numpy.random.default_rng((seed, rank))
-        if dtype == "float32":
-            arrays.append(rng.uniform(-1.0, 1.0, count).astype(np.float32))
-        else:
-            arrays.append(rng.integers(-(1 << 30), 1 << 30, count, dtype=np.int32))
-    return arrays
+    """Base arrays of ``count`` elements, by rank, to be read only."""
+    sequence = _sequence((ranks - 1) * APART + count, dtype, seed)
+    return [sequence[rank * APART : rank * APART + count] for rank in range(ranks)]
+
+
+@lru_cache(maxsize=1)
+def _sequence(count: int, dtype: str, seed: int) -> Array:
+    rng = numpy.random.default_rng(seed)
+    sequence: Array
+    if dtype == "float32":
+        sequence = rng.random(count, np.float32)
+        sequence *= np.float32(2.0)
+        sequence -= np.float32(1.0)
+    else:
+        sequence = rng.integers(-(1 << 30), 1 << 30, count, dtype=np.int32)
+    sequence.flags.writeable = False
+    return sequence
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

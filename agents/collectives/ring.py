@@ -8,12 +8,13 @@ sum, then by its predecessor with the finished chunk: that exists only after the
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
 
 from agents.collectives.base import Collective
-from agents.collectives.data import Array, StepData, draw
+from agents.collectives.data import DTYPES, Array, StepData, draw
 from agents.collectives.group import ARENA as ARENA
 
 
@@ -27,6 +28,17 @@ def ring_sum(parts: list[Array]) -> Array:
     total = parts[0].copy()
     for part in parts[1:]:
         total = part + total
+    return total
+
+
+@lru_cache(maxsize=1)
+def ring_total(n: int, count: int, dtype: str, seed: int) -> Array:
+    """The result of the base arrays: chunk ``c`` begins its way at rank ``c``."""
+    bases, chunk = draw(n, count, dtype, seed), count // n
+    total = np.empty(count, DTYPES[dtype])
+    for c in range(n):
+        part = slice(c * chunk, (c + 1) * chunk)
+        total[part] = ring_sum([bases[(c + k) % n][part] for k in range(n)])
     return total
 
 
@@ -47,12 +59,7 @@ class RingAllReduce(Collective):
         self.arrivals = 2 * (n - 1) * self.slices
         self.result = self.placed(count, 0)
         self.scratch = self.placed(scratch // self.item, self.message_bytes)
-        bases = draw(n, count, dtype, seed)
-        total = np.empty(count, self.dtype)
-        for c in range(n):
-            part = self.elements(c * self.part, self.part)
-            total[part] = ring_sum([bases[(c + k) % n][part] for k in range(n)])
-        return StepData(bases[self.rank], total, n)
+        return StepData(draw(n, count, dtype, seed)[self.rank], ring_total(n, count, dtype, seed), n)
 
     def send_first(self) -> None:
         for j in range(self.slices):

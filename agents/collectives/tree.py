@@ -12,6 +12,7 @@ arrived. A partner's message may come before those of earlier stages; it is used
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -27,6 +28,12 @@ def tree_sum(bases: list[Array]) -> Array:
         half = len(bases) // 2
         bases = [a + b for a, b in zip(bases[:half], bases[half:], strict=True)]
     return bases[0]
+
+
+@lru_cache(maxsize=1)
+def tree_total(n: int, count: int, dtype: str, seed: int) -> Array:
+    """The result of the base arrays."""
+    return tree_sum(draw(n, count, dtype, seed))
 
 
 class TreeAllReduce(Collective):
@@ -58,8 +65,7 @@ class TreeAllReduce(Collective):
             self.window.append(self.window[t] + (self.rank >> (levels - 1 - t) & 1) * (self.whole >> t + 1))
         self.stage = [0] * self.slices  # per slice: stages done
         self.got = [0] * self.slices  # and, bit by bit, stages whose message is here
-        bases = draw(n, count, dtype, seed)
-        return StepData(bases[self.rank], tree_sum(bases), n)
+        return StepData(draw(n, count, dtype, seed)[self.rank], tree_total(n, count, dtype, seed), n)
 
     def send_first(self) -> None:
         self.stage = [0] * self.slices

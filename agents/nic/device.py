@@ -26,7 +26,6 @@ from agents.kernel.device import KernelDevice
 from agents.kernel.options import KINDS
 from agents.kernel.options import Options as KernelOptions
 from agents.lateness import Lateness
-from agents.nic.delay_line import DelayLine
 from agents.nic.packet_io import PacketIO
 from agents.packets.headers import UDP, UDP_PORT
 from agents.transport import NEVER, Completion, Engine, Event, FrameIO, Region
@@ -197,8 +196,7 @@ class Device(Nic):
 
     def __init__(self, fabric: Fabric, host: int, transport: str = "mrc", options: dict[str, Any] | None = None, seed: int = 0) -> None:
         engine = make_engine(transport, fabric, host, options or {}, seed)
-        ports = [f"h{host}-p{p}" for p in range(fabric.planes)]
-        io = PacketIO(ports, fabric.frame_bytes, (UDP_PORT, PROBE_PORT), DelayLine(fabric))
+        io = PacketIO(fabric, host, (UDP_PORT, PROBE_PORT))
         super().__init__(fabric, host, engine, io, time.monotonic_ns)
         self._readers = [io.receiver, io.links]
         self._without_ring = [io.links]

@@ -20,6 +20,7 @@ from agents.nic.delay_line import DelayLine
 from agents.nic.receive_ring import ReceiveRing
 from agents.packets import rtnetlink
 from agents.transport import FrameIO
+from topologies.clos import Fabric
 
 ETH_P_IPV6: Final = 0x86DD
 SOL_PACKET: Final = 263
@@ -33,10 +34,14 @@ SEND_BUFFER: Final = 64 << 20
 """An skb charges its sender until the far end has it; a small buffer would make the fabric lossless by back-pressure."""
 BLOCK: Final = 1 << 18
 RING_BYTES: Final = 16 << 20
+"""Of a receive ring at most. The kernel clears all of it when it is made."""
+RING_S: Final = 4
+"""What a receive ring holds of all ports at line rate, with as many short frames, while its agent does not read [ours]."""
 IFF_RUNNING: Final = 1 << 6
 SIOCGIFFLAGS: Final = 0x8913
 PR_CAPBSET_DROP: Final = 24
 PR_SET_NO_NEW_PRIVS: Final = 38
+LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
 def _only_tunnelled_udp(ports: tuple[int, int]) -> bytes:
@@ -52,17 +57,17 @@ def _only_tunnelled_udp(ports: tuple[int, int]) -> bytes:
 
 
 class PacketIO:
-    """Frames in and out of ``ports`` (interface names, index = plane), those coming in after ``line``. Needs CAP_NET_RAW when made.
+    """Frames in and out of a host's ports, those coming in after the fabric's delay. Needs CAP_NET_RAW when made.
 
     Raises OSError when an interface is missing or the kernel refuses a socket.
     """
 
-    def __init__(self, ports: list[str], frame_bytes: int, udp_ports: tuple[int, int], line: DelayLine) -> None:
-        self.ports = ports
-        self.port_of: dict[int, int] = {socket.if_nametoindex(name): k for k, name in enumerate(ports)}
+    def __init__(self, fabric: Fabric, host: int, udp_ports: tuple[int, int]) -> None:
+        self.ports = [f"h{host}-p{p}" for p in range(fabric.planes)]
+        self.port_of: dict[int, int] = {socket.if_nametoindex(name): k for k, name in enumerate(self.ports)}
         self.out: list[socket.socket] = []
-        self.receiver = self._open_ring(frame_bytes, udp_ports, line)
-        for name in ports:
+        self.receiver = self._open_ring(fabric, udp_ports)
+        for name in self.ports:
             s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
             s.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, SEND_BUFFER)
             s.bind((name, 0))
@@ -71,7 +76,7 @@ class PacketIO:
         self.links.bind((0, rtnetlink.RTMGRP_LINK))
         self.ring_drops = 0
 
-    def _open_ring(self, frame_bytes: int, udp_ports: tuple[int, int], line: DelayLine) -> socket.socket:
+    def _open_ring(self, fabric: Fabric, udp_ports: tuple[int, int]) -> socket.socket:
         # Bound to no interface: one ring for all ports, and a port that goes down does not disturb it.
         s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.htons(ETH_P_IPV6))
         code = _only_tunnelled_udp(udp_ports)
@@ -79,11 +84,15 @@ class PacketIO:
         self.filter = ctypes.create_string_buffer(code, len(code))
         s.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HL", len(code) // 8, ctypes.addressof(self.filter)))
         s.setsockopt(SOL_PACKET, PACKET_VERSION, TPACKET_V2)
-        slot = (frame_bytes + 32 + 20 + 64 + 15) & ~15
-        blocks = RING_BYTES // BLOCK
-        s.setsockopt(SOL_PACKET, PACKET_RX_RING, struct.pack("=IIII", BLOCK, blocks, slot, BLOCK // slot * blocks))
+        slot = (fabric.frame_bytes + 32 + 20 + 64 + 15) & ~15
+        per_second = fabric.planes * fabric.nic_rate // 8 // fabric.frame_bytes
+        blocks = min(2 * RING_S * per_second * slot, RING_BYTES - BLOCK) // BLOCK + 1
+        wanted = struct.pack("=IIII", BLOCK, blocks, slot, BLOCK // slot * blocks)
+        # Not s.setsockopt, which keeps Python's lock while the kernel waits for an RCU grace period: other hosts are opened meanwhile.
+        if LIBC.setsockopt(s.fileno(), SOL_PACKET, PACKET_RX_RING, wanted, len(wanted)) != 0:
+            raise OSError(ctypes.get_errno(), "the kernel refuses a receive ring")
         self.map = mmap.mmap(s.fileno(), blocks * BLOCK)
-        self.ring = ReceiveRing(self.map, BLOCK, blocks, slot, self.port_of, line)
+        self.ring = ReceiveRing(self.map, BLOCK, blocks, slot, self.port_of, DelayLine(fabric))
         return s
 
     def receive(self, engine: FrameIO, now: int, most: int) -> int:
@@ -159,13 +168,12 @@ class PacketIO:
 
 def drop_root(uid: int, gid: int) -> None:
     """Give up root and every capability for good. Call after all sockets and files are open. Raises OSError where the kernel refuses."""
-    libc = ctypes.CDLL(None, use_errno=True)
     if os.geteuid() == 0:
         capability = 0
-        while libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) == 0:  # until there is none of that number
+        while LIBC.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) == 0:  # until there is none of that number
             capability += 1
         os.setgroups([])
         os.setresgid(gid, gid, gid)
         os.setresuid(uid, uid, uid)
-    if libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+    if LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "the kernel does not let an agent give up privileges for good")

@@ -165,6 +165,10 @@ class AgentServer:
                 client.write(message)
                 return
 
+    def end_wait(self) -> None:
+        """End a wait on :meth:`readers` that is going on or about to begin: a signal alone does not. Nobody new is accepted from now on."""
+        self.listener.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
         """Close the sockets. Quiet clients are told that this is intended; the client that steers has asked for it."""
         for client in self.quiet:

@@ -17,7 +17,9 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,6 +34,8 @@ from topologies.clos import Fabric, FabricError
 PR_SET_PDEATHSIG = 1
 PR_SET_TIMERSLACK = 29
 CLONE_NEWNET = 0x40000000
+AT_ONCE = 32
+"""Hosts whose sockets are opened or closed at once: the kernel lets each wait for an RCU grace period, and those that wait share one."""
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -80,7 +84,9 @@ def main() -> int:
     try:
         with open(args.config, encoding="utf-8") as file:
             config = json.load(file)
-        hosts, user = [open_host(config, place) for place in config["hosts"]], int(config["user"])
+        with ThreadPoolExecutor(AT_ONCE) as openers:
+            hosts = list(openers.map(partial(open_host, config), config["hosts"]))
+        user = int(config["user"])
     except (OSError, ValueError, KeyError, FabricError) as error:
         print(f"agent: {error}", file=sys.stderr)
         return 2
@@ -97,6 +103,7 @@ def main() -> int:
     def stop(*_: Any) -> None:
         for host in hosts:
             host.running = False
+            host.server.end_wait()
 
     signal.signal(signal.SIGTERM, stop)
     gc.collect()
@@ -112,7 +119,9 @@ def main() -> int:
         return 70
     finally:
         for host in hosts:
-            host.close(time.process_time_ns() // len(hosts))
+            host.end(time.process_time_ns() // len(hosts))
+        with ThreadPoolExecutor(AT_ONCE) as closers:
+            list(closers.map(Host.close, hosts))
     return 0
 
 

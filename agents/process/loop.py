@@ -62,10 +62,13 @@ class Host(Agent):
             self.device.housekeeping()
             self.file.flush()
 
-    def close(self, cpu_ns: int) -> None:
+    def end(self, cpu_ns: int) -> None:
         """Write all measurements to the log; ``cpu_ns``: its share of its process's CPU time."""
         self.write_final_log(cpu_ns)
         self.file.close()
+
+    def close(self) -> None:
+        """Close all sockets."""
         self.server.close()
         self.device.close()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from testbed.dataplane import layout, loader
 from testbed.errors import UserError
@@ -24,6 +25,8 @@ their rate by that much each time. Shorter, and late timers cost full ports so m
 LEAST_BURST = 64  # `tc` rounds in ticks of 64 ns
 DATA_QUEUE = 0x12
 """Major number of the plain FIFO below the data class."""
+AT_ONCE = 8
+"""Processes of :func:`run_batches`."""
 TX_QUEUE = 10_000
 """Frames; never reached, the counted backlog drops long before."""
 
@@ -134,6 +137,13 @@ HOST_SYSCTLS = {
     "net/ipv6/conf/all/seg6_enabled": "1",
     "net/ipv6/conf/default/keep_addr_on_down": "1",
 }
+
+
+def run_batches(tool: str, batches: Iterable[tuple[Sequence[str], str]]) -> None:
+    """:func:`run_batch` for each (lines, namespace), all at once as far as the machine can. Raises the first's :class:`UserError`."""
+    with ThreadPoolExecutor(AT_ONCE) as workers:
+        for done in [workers.submit(run_batch, tool, lines, namespace) for lines, namespace in batches]:
+            done.result()
 
 
 def run_batch(tool: str, lines: Sequence[str], namespace: str) -> None:

@@ -517,9 +517,10 @@ def _uninterrupted() -> Iterator[None]:
 
 
 def _environment() -> dict[str, str]:
-    """Our own environment, which contains the run's mark; the project can be imported from anywhere."""
+    """Our own environment, which contains the run's mark; the project can be imported from anywhere. NumPy starts no threads: an agent only
+    adds and compares with it."""
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return {**os.environ, "PYTHONPATH": path}
+    return {**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}
 
 
 def _last_line(path: Path) -> str:

@@ -94,8 +94,7 @@ class FabricNet(Mininet):
         step("queues")  # after the bridges: Open vSwitch removes what hangs at a port's ingress when it takes the port
         self._queues()
         step("routes")
-        for number, name in enumerate(fabric.hosts):
-            bringup.run_batch("ip", bringup.host_lines(fabric, number), self.path_of(name))
+        bringup.run_batches("ip", ((bringup.host_lines(fabric, number), self.path_of(name)) for number, name in enumerate(fabric.hosts)))
         step("links-up")
         bringup.run_batch("ip", [f"link set {p.name} up" for p in fabric.ports if p.node not in fabric.hosts], self.switch_namespace)
         self.counters = Counters(fabric, self.ovs.accounts if self.ovs is not None else None)
@@ -121,8 +120,7 @@ class FabricNet(Mininet):
         for link in self.fabric.links:
             for port in (link.a, link.b):
                 rated[port.node if port.node in rated else ""].append((port, link.rate))
-        for node, ports in rated.items():
-            bringup.run_batch("tc", bringup.queue_lines(self.fabric, ports), self.path_of(node))
+        bringup.run_batches("tc", ((bringup.queue_lines(self.fabric, ports), self.path_of(node)) for node, ports in rated.items()))
 
     def _wait_for_carriers(self) -> None:
         until = time.monotonic() + 5

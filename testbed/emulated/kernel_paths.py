@@ -16,11 +16,10 @@ nobody listens on, so there is one subflow per plane exactly.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 
 from agents.kernel.options import MPTCP, MPTCP_PLANES
 from testbed.emulated import netlink
-from testbed.emulated.bringup import link_mtu, peer_route, run_batch
+from testbed.emulated.bringup import link_mtu, peer_route, run_batch, run_batches
 from testbed.errors import UserError
 from topologies import addressing
 from topologies.clos import Fabric
@@ -148,9 +147,7 @@ class KernelPaths:
             if changed := [line for line in host_routes if line not in installed]:
                 new[name] = changed
             self.lines[name] = host_routes
-        with ThreadPoolExecutor(max_workers=8) as workers:
-            for job in [workers.submit(run_batch, "ip", lines, self.path_of(name)) for name, lines in new.items()]:
-                job.result()
+        run_batches("ip", ((lines, self.path_of(name)) for name, lines in new.items()))
         return len(new)
 
     def remove(self, strict: bool = True) -> None:

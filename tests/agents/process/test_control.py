@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 import stat
 import subprocess
@@ -27,8 +28,6 @@ class Agent(threading.Thread):
         self.running = True
 
     def run(self) -> None:
-        import select
-
         while self.running:
             select.select(self.server.readers(), [], [], 0.02)
             for client, request in self.server.requests():
@@ -289,3 +288,15 @@ def test_too_many_clients_are_turned_away_and_make_room(agent: Agent, tmp_path: 
     assert late.call("echo", what=2) == 2
     for client in [*clients, late]:
         client.close()
+
+
+def test_a_signal_ends_a_wait_that_is_about_to_begin(tmp_path: Path) -> None:
+    """Its handler may run between the look at `running` and the wait, which nothing would end."""
+    server = AgentServer(str(tmp_path / "a.sock"))
+    client = AgentClient(tmp_path / "a.sock")
+    server.requests()
+    assert select.select(server.readers(), [], [], 0)[0] == []
+    server.end_wait()
+    assert select.select(server.readers(), [], [], 0)[0] and server.requests() == []
+    client.close()
+    server.close()
