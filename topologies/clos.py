@@ -291,6 +291,16 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         """A copy with some fields changed, validated again."""
         return self.from_dict({**self.to_dict(), **changes})
 
+    def slowed(self, factor: float) -> Fabric:
+        """The same network ``factor`` times slower: every rate a factor less, every delay a factor more. BDPs and thresholds stay.
+
+        Raises :class:`FabricError` if a rate or the delay is then beyond what can be emulated.
+        """
+        if factor == 1:
+            return self
+        rates = {name: round(getattr(self, name) / factor) for name in ("nic_rate", "fabric_rate")}
+        return self.with_(**rates, delay_ns=round(self.delay_ns * factor))
+
 
 def t0_name(plane: int, index: int) -> str:
     return f"p{plane}-t0-{index}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import sys
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -172,6 +172,9 @@ class RunOptions:
     """Processes that share the runs of a simulated world. With several, its factory must be picklable."""
     figures: bool = True
     """Make tables and plots; if False, ``mrcbed plot --tables`` makes them later."""
+    stretched: Mapping[str, Any] | None = None
+    """``dilation`` and ``attempts`` of the manifest (scenarios.sets.dilation): how time is stretched, and what was tried before in this
+    directory; None: as the fabric has it."""
 
 
 class Runner:
@@ -184,6 +187,7 @@ class Runner:
         self.jobs, self.figures = options.jobs, options.figures
         self.manifest = {**make_manifest(scenario, list(options.command_line), options.world), "switch": options.switch, "captures": []}
         self.manifest["notes"] += options.notes
+        self.manifest |= options.stretched or {}
         self.session = {key: self.manifest[key] for key in ("started", "command_line", "git")} | {"ended": None, "verdict": None}
         self.former_manifest = former_manifest(directory, self.manifest) if options.resume and holds_run(directory) else None
         if self.former_manifest is not None:
@@ -346,8 +350,12 @@ def run_scenario(
     pcap_links: Sequence[str] = (),
     switch: str = "ebpf",
     resume: bool = False,
+    stretched: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Run a scenario in the emulated world, on Mininet; ``resume`` goes on with the run in ``directory``. Needs root and the sandbox."""
+    """Run a scenario in the emulated world, on Mininet; ``resume`` goes on with the run in ``directory``. Needs root and the sandbox.
+
+    ``stretched`` as in :class:`RunOptions`.
+    """
     from testbed.emulated import ovs
     from testbed.emulated.background import require_iperf3
     from testbed.emulated.cluster import Cluster
@@ -368,7 +376,10 @@ def run_scenario(
     switch_name = switch if switch == "ebpf" else f"{switch} ({ovs.datapath()})"
     limits = ovs.limits(ovs.datapath()) if switch == "ovs" else None
     notes = [f"{limits}."] if limits else []
-    options = RunOptions(progress=progress, command_line=command_line, switch=switch_name, notes=notes, resume=resume)
+    notes += [f"{a['why']}: {a['directory']}/ has that attempt, and no figure uses it." for a in (stretched or {}).get("attempts", ())]
+    options = RunOptions(
+        progress=progress, command_line=command_line, switch=switch_name, notes=notes, resume=resume, stretched=stretched
+    )  # fmt: skip
     return Runner(scenario, directory, factory, options).run()
 
 

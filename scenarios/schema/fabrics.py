@@ -43,9 +43,8 @@ def at_rate(fabric: Fabric, nic_rate: int) -> Fabric:
     if nic_rate == fabric.nic_rate:
         return fabric
     name = f"{fabric.name}-{nic_rate / 1e6:g}Mbit".replace(".", "_")
-    scaled = fabric.with_(name=name, nic_rate=nic_rate, fabric_rate=0, delay_ns=0)  # checks the rate
-    rate, delay = fabric.fabric_rate * nic_rate // fabric.nic_rate, fabric.delay_ns * fabric.nic_rate // nic_rate
-    return scaled.with_(fabric_rate=rate, delay_ns=delay)
+    fabric.with_(nic_rate=nic_rate, fabric_rate=0)  # checks the rate
+    return fabric.slowed(fabric.nic_rate / nic_rate).with_(name=name)
 
 
 def variant_of(fabric: Fabric, options: QueueOptions) -> Fabric:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from scenarios.run.one_run import Spec
 from scenarios.run.runner import plan
+from scenarios.schema.scenario import Scenario
 from scenarios.sets.series import Item, PartLike
 from topologies.theory import bus_bandwidth, collective_step_ns, place_ranks
 
@@ -52,7 +53,11 @@ def run_seconds(spec: Spec) -> float:
 
 
 def part_seconds(part: PartLike, quick: bool, seeds: tuple[int, ...] = ()) -> float:
-    scenario = part.load(quick, seeds)
+    return scenario_seconds(part.load(quick, seeds))
+
+
+def scenario_seconds(scenario: Scenario) -> float:
+    """Estimate all runs of a scenario, with tables and plots, in seconds."""
     specs = plan(scenario)
     fabrics = sum(a.transport.fabric != b.transport.fabric for a, b in pairwise(specs)) + 1
     settings = sum(len(v.scenario.workload.placement) for v in scenario.variants)

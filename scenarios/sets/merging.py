@@ -55,6 +55,9 @@ def check_alike(first: Whole, other: Whole) -> None:
 
     if first.scenario["name"] != other.scenario["name"]:
         raise refuse("the scenario", first.scenario["name"], other.scenario["name"], "compare runs of one scenario")
+    values = [float(whole.manifest.get("dilation", {}).get("value", 0)) for whole in (first, other)]
+    if all(values) and values[0] != values[1]:
+        raise refuse("dilation", f"{values[0]:,.0f}", f"{values[1]:,.0f}", f"run both with --dilation {max(values):.0f}")
     mixed = "fabrics are not mixed in one comparison, run both on one"
     for name, fabric in first.manifest["fabrics"].items():
         if (difference := first_difference(fabric, other.manifest["fabrics"].get(name, fabric))) is not None:

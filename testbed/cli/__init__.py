@@ -32,11 +32,12 @@ COMMANDS = {
     "validate": "Compare theory, simulation and emulation on small scenarios.",
     "compare": "Compare the results of separate runs.",
     "report": "Write the report.html of a results directory again.",
+    "calibrate": "Measure what a packet costs on this machine; runs choose their dilation by it.",
     "bench": "Benchmark the codec, the engine and the fabrics on this machine.",
     "clean": "Remove what a dead run left behind, and nothing else.",
 }
 """In the order of the help. Kept here so that the help imports nothing."""
-CALCULATING = ("run", "plot", "paper", "validate", "compare", "report", "bench")
+CALCULATING = ("run", "plot", "paper", "validate", "compare", "report", "calibrate", "bench")
 """Commands that compute and draw with SciPy, Arrow and Matplotlib."""
 
 

@@ -22,7 +22,7 @@ from testbed.emulated.ovs import SWITCHES
 from testbed.errors import UserError
 from testbed.machine.exclusive import measuring, refuse_if_measuring
 from testbed.simulated import EMULATED, SIMULATED, WORLDS
-from topologies import FabricError
+from topologies import Fabric, FabricError
 from topologies.toml_files import MAX_WHOLE
 
 MAX_SEEDS = 1000
@@ -100,6 +100,10 @@ class ProgressBar:
     "--jobs", type=click.IntRange(1, 256), metavar="N",
     help=f"Run N simulated runs at once (default: one per core). Runs with --world {EMULATED} go one at a time.",
 )  # fmt: skip
+@click.option(
+    "--dilation", metavar="N", default="auto", show_default=True,
+    help="Run N times slower than a network with 100 Gb/s ports; fabric: as its file says; auto: so, or slower if the machine needs it.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print summary.json instead of tables.")
 def command(
     scenario: str,
@@ -114,12 +118,15 @@ def command(
     switch: str,
     world: str,
     jobs: int | None,
+    dilation: str,
     as_json: bool,
 ) -> None:
     """Exit status: 0 well, 1 a check or a sum failed, 2 bad input or something the machine lacks, 3 not trustworthy, 130 stopped."""
     from scenarios.run.processes import cores
-    from scenarios.run.runner import check_pcap_links, plan, results_directory, run_scenario
+    from scenarios.run.runner import check_pcap_links, plan, results_directory
     from scenarios.run.simulate import check_simulable, simulate
+    from scenarios.schema.dilation import slowed
+    from scenarios.sets.dilation import given, run_dilated
     from testbed.machine import sandbox
 
     all_seeds = list(dict.fromkeys([*seeds, *(parse_seeds(seed_range) if seed_range else ())]))
@@ -127,9 +134,14 @@ def command(
         loaded = load_scenario(scenario, fabric=fabric, transports=transports, overrides=overrides, seeds=all_seeds)
         check_pcap_links(loaded, pcap)
         plan(loaded)
+        wanted = parse_dilation(dilation, loaded.fabric)
         if world == SIMULATED:
             check_simulable(loaded)
             check_nothing_emulated(pcap, switch)
+            if wanted is not None:
+                raise UserError(f"--dilation {dilation}: figures of the simulated world do not depend on it: leave it away")
+        elif wanted is not None:
+            slowed(loaded, given(loaded, wanted).factor)
     except FabricError as error:
         raise UserError(str(error)) from None
     if world != SIMULATED:
@@ -152,7 +164,7 @@ def command(
             if world == SIMULATED:
                 summary = simulate(loaded, directory, jobs=jobs or cores(), **settings)
             else:
-                summary = run_scenario(loaded, directory, pcap_links=pcap, switch=switch, **settings)
+                summary = run_dilated(loaded, directory, wanted, pcap_links=pcap, switch=switch, **settings)
         if as_json:
             print(json.dumps(summary, indent=2))
         else:
@@ -183,6 +195,15 @@ def parse_seeds(text: str) -> list[int]:
             raise UserError(f"--seeds {text}: {part.strip()} must go upwards, by less than {MAX_SEEDS}")
         out += [seed for seed in range(begin, end + 1) if seed not in out]
     return out
+
+
+def parse_dilation(text: str, fabric: Fabric) -> float | None:
+    """``auto`` as None, or a number, ``fabric`` the fabric's own. Raises :class:`UserError`."""
+    if text in ("auto", "fabric"):
+        return None if text == "auto" else fabric.time_scale
+    if not re.fullmatch(r"\d{1,9}(\.\d{1,6})?", text) or float(text) <= 0:
+        raise UserError(f"--dilation {text}: write auto, fabric, or how many times slower, like 25000")
+    return float(text)
 
 
 def check_nothing_emulated(pcap: Sequence[str], switch: str) -> None:

@@ -57,6 +57,7 @@ _RINGS = "ring-50|ring-80|ring-100|link-failure"
 _BUCKET = "an idle port may catch up 0.5 ms, so packets that meet wait less; simulated ports with the same token bucket agree"
 _FIND = "theory leaves out the step in which hosts find out, and those in which paths return"
 _LAST = "the last use of a dead path is random: of simulated seeds, 20 give 20 to 37 ms and two give 139 and 264 ms"
+_START = "simulated hosts begin at one instant, emulated ones some milliseconds apart, and fewer of their first packets meet"
 _LATE = "late timers sometimes cost a full port more than its token bucket returns, and its queue grows"
 CAUSES: tuple[Cause, ...] = (
     Cause(_RINGS, "p50|healthy", "*", "theory", 0.0, 0.20, _SPRAY, "Spraying in step"),
@@ -70,6 +71,9 @@ CAUSES: tuple[Cause, ...] = (
     Cause("link-failure", "found", "emulated", "simulated", -0.30, 0.0, _BUCKET + ", and losses show sooner", "What a port catches up"),
     Cause("link-failure", "left", "emulated", "simulated", -0.50, 0.90, _LAST, "The last packet"),
     Cause("link-failure", "marked", "emulated", "simulated", 0.0, 0.90, _BUCKET + ", and more are marked", "What a port catches up"),
+    Cause("all-to-all", "marked", "emulated", "simulated", -0.60, 0.0, _BUCKET + ", and fewer are marked", "What a port catches up"),
+    Cause("incast", "trimmed", "emulated", "simulated", 0.0, 0.15, _BUCKET + ", and more are trimmed", "What a port catches up"),
+    Cause("permutation", "marked", "emulated", "simulated", -0.60, 0.0, _START, "The first packets"),
     Cause("permutation", "marked", "emulated", "simulated", 0.0, 10.0, _LATE, "What a port catches up"),
     Cause(
         "ring-roce", "goodput", "*", "theory", -0.12, 0.0,

@@ -1,0 +1,63 @@
+"""Stretches the time of a scenario: the same network and the same events, ``factor`` times slower.
+
+Rates are a factor less, delays, faults, durations and timers a factor more, so that everything that follows from them keeps its size in
+base RTTs, packets and BDPs. What the machine adds (CPU time per packet, lateness of timers) stays and weighs less. Pure; docs/time.md
+explains it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from scenarios.schema.background import Background
+from scenarios.schema.faults import Fault
+from scenarios.schema.scenario import Scenario, Transport
+from scenarios.schema.workloads import Workload
+from testbed.faults.keys import Period
+from testbed.faults.kinds import KINDS, read_keys
+from testbed.units import Duration
+
+
+def slowed(scenario: Scenario, factor: float) -> Scenario:
+    """Return the scenario in a network ``factor`` times slower; ``timeout`` never gets shorter. Raises :class:`topologies.FabricError`."""
+    if factor == 1:
+        return scenario
+
+    def ns(value: int | None) -> Any:
+        return None if value is None else round(value * factor)
+
+    return replace(
+        scenario,
+        fabric=scenario.fabric.slowed(factor),
+        timeout_ns=max(scenario.timeout_ns, ns(scenario.timeout_ns)),
+        workload=_workload(scenario.workload, ns),
+        transports=tuple(_transport(transport, factor, ns) for transport in scenario.transports),
+        faults=tuple(_fault(fault, ns) for fault in scenario.faults),
+        backgrounds=tuple(_background(flow, factor, ns) for flow in scenario.backgrounds),
+        swept=tuple(replace(variant, scenario=slowed(variant.scenario, factor)) for variant in scenario.swept),
+    )
+
+
+def _workload(work: Workload, ns: Any) -> Workload:
+    flows = tuple(replace(flow, start_ns=ns(flow.start_ns), for_ns=ns(flow.for_ns)) for flow in work.flows)
+    return replace(work, duration_ns=ns(work.duration_ns), victim_alone_ns=ns(work.victim_alone_ns), flows=flows)
+
+
+def _transport(transport: Transport, factor: float, ns: Any) -> Transport:
+    return replace(transport, fabric=transport.fabric.slowed(factor), reconvergence_ns=ns(transport.reconvergence_ns))
+
+
+def _fault(fault: Fault, ns: Any) -> Fault:
+    """Stretch when it is there, and those of its kind's keys that are times."""
+    times = {key.name for key in KINDS[fault.kind].keys if key.kind in (Duration, Period)}
+    read = read_keys(fault.kind, fault.keys)
+    keys = {name: f"{ns(read[name])}ns" if name in times else value for name, value in fault.keys.items()}
+    return replace(fault, at_ns=ns(fault.at_ns), for_ns=ns(fault.for_ns), keys=keys)
+
+
+def _background(flow: Background, factor: float, ns: Any) -> Background:
+    """iperf3 counts in whole seconds: at least one."""
+    rate = None if flow.rate_bps is None else round(flow.rate_bps / factor)
+    seconds = None if flow.for_s is None else max(1, round(flow.for_s * factor))
+    return replace(flow, rate_bps=rate, start_ns=ns(flow.start_ns), for_s=seconds)

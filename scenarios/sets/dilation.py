@@ -1,0 +1,146 @@
+"""How much a run stretches time: as the user says, or so much that this machine carries it; and the repeat when that was too little.
+
+*Dilation* is how many times slower than the real network a scenario's fabric runs. A fabric file has one of its own; ``auto`` stretches it
+further, in steps, where this machine would be busy for more than :data:`MOST_BUSY` of its free time. When a run ends doubtful all the same
+for want of CPU time or because timers were late, the whole series is repeated once at the next step. docs/time.md explains it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from scenarios.figures.summary import INTERRUPTED
+from scenarios.run.processes import cores
+from scenarios.run.resume import holds_run
+from scenarios.run.runner import Progress, run_scenario
+from scenarios.schema.dilation import slowed
+from scenarios.schema.scenario import Scenario, ScenarioError, Transport
+from scenarios.schema.workloads import edges_of
+from scenarios.sets.estimate import format_duration, scenario_seconds
+from testbed.bench.calibration import calibration, others_cores
+from topologies import FabricError
+from topologies.theory import place_ranks
+
+AUTO = "auto"
+STEPS = (1, 2, 5, 10, 20, 50)
+"""Factors on the dilation of the scenario's fabric: few, so that runs of one scenario compare [ours]."""
+MOST_BUSY = 0.6
+"""Of the cores that others leave free, at the scenario's busiest moment: runs that took 70 % were trustworthy [measured]."""
+
+
+@dataclass(frozen=True)
+class Dilation:
+    """``factor``: on the scenario's own; ``value``: of its fabric then. ``chosen``: by "auto" or by "user"; ``why``: one line."""
+
+    factor: float
+    value: float
+    chosen: str
+    why: str
+
+
+def read_manifest(directory: Path) -> dict[str, Any]:
+    """What a run to resume began with; {} if it cannot be read, which is reported where it is resumed."""
+    try:
+        return dict(json.loads((directory / "manifest.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return {}
+
+
+def given(scenario: Scenario, value: float) -> Dilation:
+    """The dilation that the user asks for."""
+    return Dilation(value / scenario.fabric.time_scale, value, "user", "as asked for")
+
+
+def recorded(manifest: Mapping[str, Any], wanted: float | None) -> Dilation:
+    """That of a run to resume. Raises :class:`ScenarioError` if another is asked for now."""
+    then = manifest["dilation"]
+    if wanted is not None and wanted != then["value"]:
+        raise ScenarioError(f"--resume: the run was begun at dilation {then['value']:,.0f}: leave --dilation {wanted:,.0f} away")
+    return Dilation(**then)
+
+
+def packets_per_second(scenario: Scenario) -> float:
+    """Data packets that all hosts together send at the busiest moment: as many ports as the workload can fill, at their rate."""
+
+    def of(variant: Scenario, transport: Transport) -> float:
+        fabric, most = transport.fabric, 0
+        for placement in variant.workload.placement:
+            edges = edges_of(variant.workload, fabric, place_ranks(fabric, placement), variant.seeds[0])
+            most = max(most, min(len({a for a, _ in edges}), len({b for _, b in edges})))
+        return most * fabric.host_rate / 8 / fabric.frame_bytes
+
+    return max(of(v.scenario, transport) for v in scenario.variants for transport in v.scenario.transports)
+
+
+def automatic(scenario: Scenario, cpu_us: float, others: float) -> Dilation:
+    """The smallest step at which the busiest moment fits. ``cpu_us``: CPU time per data packet; ``others``: cores that others keep busy."""
+    needed = packets_per_second(scenario) * cpu_us / 1e6
+    free = max(0.1, cores() - others)
+    factor = next((step for step in STEPS if needed / step <= MOST_BUSY * free), STEPS[-1])
+    why = f"{cpu_us:.0f} us of CPU time a packet: the busiest moment takes {needed / factor:.2g} of {free:.2g} free cores"
+    return Dilation(factor, factor * scenario.fabric.time_scale, AUTO, why)
+
+
+def next_step(dilation: Dilation, scenario: Scenario) -> Dilation | None:
+    """The step after this one; None after the last, or where the fabric would be too slow to be emulated."""
+    factor = next((step for step in STEPS if step > dilation.factor), None)
+    if factor is None:
+        return None
+    try:
+        slowed(scenario, factor)
+    except FabricError:
+        return None
+    why = f"at {dilation.value:,.0f} the machine was too slow"
+    return Dilation(factor, factor * scenario.fabric.time_scale, AUTO, why)
+
+
+def too_slow(summary: Mapping[str, Any]) -> list[str]:
+    """One reason for each run that is doubtful for want of CPU time or because timers were late."""
+    return [f"{run['run']}: {run['distrust'][0]}" for run in summary["runs"] if run["fidelity"].get("too_slow") and run["distrust"]]
+
+
+def set_aside(directory: Path, number: int) -> Path:
+    """Move everything of an attempt into a directory of its own; return that."""
+    aside = directory / f"attempt-{number}"
+    contents = [path for path in directory.iterdir() if not path.name.startswith("attempt-")]
+    aside.mkdir()
+    for path in contents:
+        path.rename(aside / path.name)
+    return aside
+
+
+def run_dilated(
+    scenario: Scenario, directory: Path, wanted: float | None, *, progress: Progress, resume: bool = False, **settings: Any
+) -> dict[str, Any]:
+    """Run a scenario in the emulated world at the dilation ``wanted``, None: "auto"; return the summary.
+
+    ``settings`` as those of :func:`scenarios.run.runner.run_scenario`. Raises :class:`ScenarioError`, :class:`topologies.FabricError`.
+    """
+    former = read_manifest(directory) if resume and holds_run(directory) else {}
+    attempts = list(former.get("attempts", ()))
+    if "dilation" in former:
+        dilation = recorded(former, wanted)
+    elif wanted is not None or former:  # a run of an earlier version has that of its fabric
+        dilation = given(scenario, wanted or scenario.fabric.time_scale)
+    else:
+        dilation = automatic(scenario, calibration(progress).cpu_us, others_cores())
+    while True:
+        stretched = slowed(scenario, dilation.factor)
+        length = format_duration(scenario_seconds(stretched))
+        progress(f"dilation {dilation.value:,.0f} ({dilation.chosen}; {dilation.why}): about {length}", 0.0)
+        stretch = {"dilation": asdict(dilation), "attempts": attempts}
+        summary = run_scenario(stretched, directory, progress=progress, resume=resume, stretched=stretch, **settings)
+        reasons = too_slow(summary)
+        slower = next_step(dilation, scenario) if dilation.chosen == AUTO and not attempts and reasons else None
+        if slower is None or summary["verdict"] == INTERRUPTED:
+            return summary
+        why = f"At dilation {dilation.value:,.0f} the machine was too slow ({reasons[0]})"
+        progress(f"{why}; all runs are repeated once, slower", 0.0)
+        aside = set_aside(directory, len(attempts) + 1)
+        verdict = {"verdict": summary["verdict"], "why": why, "reasons": reasons}
+        attempts = [*attempts, {"directory": aside.name, "dilation": asdict(dilation), **verdict}]
+        dilation, resume = slower, False

@@ -1,0 +1,90 @@
+"""What a data packet costs on this machine, measured in a few seconds and kept: by it a run chooses how much time is stretched.
+
+Kept in one file per machine. It is measured again when it is a day old, or was made with another version of the project, another kernel,
+processor or number of cores. docs/time.md explains what follows from it.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from testbed.bench.cluster import cluster_cost
+from testbed.machine.load import read_cpu
+
+FILE = Path("/var/cache/mrcbed/calibration.json")
+PLACE = "MRCBED_CALIBRATION"
+"""The environment's name for another file."""
+MAX_AGE_S = 86_400
+ROUNDS, SECONDS = 1, 3.0
+"""A shorter ring costs up to half as much again a packet: its inputs are drawn once [measured]."""
+LOOK_S = 0.4
+"""How long others' use of the cores is looked at."""
+
+
+class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``cpu_us``: CPU time of the whole machine per data packet placed, in a ring on `demo`. ``measured_s``: since the epoch."""
+
+    cpu_us: float
+    measured_s: float
+    machine: dict[str, str | int]
+
+
+def calibration(progress: Callable[[str, float], None], renew: bool = False) -> Calibration:
+    """Return what is kept, or measure it. Needs the sandbox where it measures. The caller keeps the machine free of other work of ours."""
+    kept = None if renew else read()
+    if kept is not None:
+        return kept
+    progress("calibrating: what a packet costs on this machine", 0.0)
+    others = others_cores()
+    began = time.monotonic(), _busy_us()
+    cost = cluster_cost(ROUNDS, SECONDS, lambda what, share: None)
+    used = (_busy_us() - began[1]) / (time.monotonic() - began[0]) / 1e6  # cores, on the average
+    own_share = max(0.0, 1 - others / used) if used > 0 else 1.0
+    cpu_us = max(cost["agents_cpu_us_per_data_packet"], cost["cpu_us_per_data_packet"] * own_share)
+    made = Calibration(cpu_us, time.time(), machine())
+    place = file()
+    place.parent.mkdir(parents=True, exist_ok=True)
+    part = place.with_suffix(".part")
+    part.write_bytes(msgspec.json.format(msgspec.json.encode(made), indent=2) + b"\n")
+    part.replace(place)
+    return made
+
+
+def read() -> Calibration | None:
+    """What is kept and still holds."""
+    try:
+        kept = msgspec.json.decode(file().read_bytes(), type=Calibration)
+    except (OSError, msgspec.MsgspecError):
+        return None
+    return kept if kept.machine == machine() and 0 <= time.time() - kept.measured_s < MAX_AGE_S else None
+
+
+def file() -> Path:
+    return Path(os.environ.get(PLACE) or FILE)
+
+
+def machine() -> dict[str, str | int]:
+    """What the figure holds for. The version of the project is that of the files that do the work."""
+    with open("/proc/cpuinfo", encoding="utf-8") as lines:
+        model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+    import agents.process.loop  # compiled, or source: it costs accordingly
+
+    made = int(os.stat(agents.process.loop.__file__).st_mtime)
+    return {"cpu": model, "cores": os.cpu_count() or 1, "kernel": platform.release(), "engine": made}
+
+
+def others_cores() -> float:
+    """Cores that are busy at this moment, while nothing of ours runs, stolen time included."""
+    before = time.monotonic(), _busy_us()
+    time.sleep(LOOK_S)
+    return (_busy_us() - before[1]) / (time.monotonic() - before[0]) / 1e6
+
+
+def _busy_us() -> float:
+    return read_cpu().busy * 1e6 / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,125 @@
+"""A stretched scenario is the same network and the same events, slower: nothing that is counted in base RTTs, packets or BDPs changes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scenarios.run.simulate import simulate
+from scenarios.schema.dilation import slowed
+from scenarios.schema.scenario import load_scenario, named_scenarios
+from testbed.faults.kinds import read_keys
+from tests.scenarios.small import undrawn
+from topologies import FabricError, load_fabric, named_fabrics
+
+
+@pytest.mark.parametrize("name", named_fabrics())
+def test_a_slowed_fabric_keeps_its_shape_in_packets(name: str) -> None:
+    fabric = load_fabric(name)
+    slow = fabric.slowed(2.5)
+    assert slow.time_scale == pytest.approx(2.5 * fabric.time_scale)
+    assert slow.base_rtt_ns == pytest.approx(2.5 * fabric.base_rtt_ns, rel=1e-6)
+    assert abs(slow.plane_bdp - fabric.plane_bdp) <= 1 and abs(slow.buffer_bytes - fabric.buffer_bytes) <= 8
+    assert slow.with_(nic_rate=fabric.nic_rate, fabric_rate=fabric.fabric_rate, delay_ns=fabric.delay_ns) == fabric
+    assert fabric.slowed(1) is fabric
+
+
+def test_a_fabric_too_slow_to_emulate_is_refused() -> None:
+    with pytest.raises(FabricError, match="nic_rate"):
+        load_fabric("pod64").slowed(100)
+
+
+EVERYTHING = """
+fabric = "demo"
+timeout = "10s"
+[workload]
+kind = "flows"
+message_bytes = 4096
+[[workload.flow]]
+src = "h0"
+dst = "h4"
+start = "1s"
+for = "2s"
+[[transport]]
+kind = "mrc"
+[[transport]]
+kind = "roce"
+options = { reconvergence = "0.5s", qps = 2 }
+fabric_options = { delay = "20ms" }
+[[fault]]
+kind = "flap"
+on = "p0-t0-0:p0-t1-0"
+at = "1s"
+for = "2s"
+period = "100ms"
+duty = 0.5
+[[fault]]
+kind = "silent"
+on = "p0-t1-0"
+at = 3
+for = "1s"
+reboot = "1.5s"
+[[background]]
+tool = "iperf3"
+src = "h1"
+dst = "h5"
+protocol = "udp"
+rate = "1Mbit"
+start = "1s"
+for = "2s"
+"""
+
+
+def times_and_rates(data: Any, where: str = "") -> dict[str, float]:
+    """Every number of a scenario's plain values that is a time or a rate, by its dotted key."""
+    found: dict[str, float] = {}
+    for key, value in data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ():
+        here = f"{where}.{key}" if where else str(key)
+        if isinstance(value, (dict, list)):
+            found |= times_and_rates(value, here)
+        elif value is not None and str(key).endswith(("_ns", "_s", "_rate", "_bps")):
+            found[here] = float(value)
+    return found
+
+
+def test_every_time_is_stretched_and_every_rate_shrinks(tmp_path: Path) -> None:
+    file = tmp_path / "everything.toml"
+    file.write_text(EVERYTHING)
+    scenario = load_scenario(str(file))
+    slow = slowed(scenario, 2)
+    was, now = (times_and_rates(json.loads(json.dumps(s.to_dict()))) for s in (scenario, slow))
+    assert set(was) == set(now) and len(was) > 15
+    for key, value in was.items():
+        factor = 0.5 if key.endswith(("_rate", "_bps")) else 2
+        assert now[key] == pytest.approx(value * factor), key
+    flap, silent = (read_keys(fault.kind, fault.keys) for fault in slow.faults)
+    assert (flap["period"], flap["duty"], silent["reboot"]) == (200_000_000, 0.5, 3_000_000_000)
+    assert slowed(scenario, 1) is scenario
+    assert slowed(scenario, 0.5).timeout_ns == scenario.timeout_ns, "patience is not shortened"
+
+
+@pytest.mark.parametrize("name", named_scenarios())
+def test_shipped_scenarios_can_be_stretched(name: str) -> None:
+    scenario = load_scenario(name)
+    slow = slowed(scenario, 2)
+    assert [v.settings for v in slow.variants] == [v.settings for v in scenario.variants]
+    assert all(v.scenario.fabric.time_scale == 2 * scenario.fabric.time_scale for v in slow.variants if not v.settings)
+
+
+def test_a_stretched_run_takes_the_same_number_of_base_rtts(tmp_path: Path) -> None:
+    scenario = load_scenario("smoke", overrides=["workload.steps=6", "fault.0.at=0.1", "fault.0.for=0.3"])
+
+    def run(factor: float) -> dict[str, Any]:
+        directory = tmp_path / str(factor)
+        directory.mkdir()
+        with undrawn():
+            return simulate(slowed(scenario, factor), directory)["runs"][0]
+
+    one, three = run(1), run(3)
+    assert three["base_rtt_ns"] == pytest.approx(3 * one["base_rtt_ns"], rel=1e-6)
+    for steps in ([entry["typical_step_ns"] for entry in (one, three)], [entry["step_time_ns"]["max"] for entry in (one, three)]):
+        assert steps[1] == pytest.approx(3 * steps[0], rel=0.03)
+    assert three["packets"]["lost"] == pytest.approx(one["packets"]["lost"], abs=4)

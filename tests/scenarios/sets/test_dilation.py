@@ -1,0 +1,155 @@
+"""How much a run stretches time: the step that this machine carries, and one repeat at the next where that was too little."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from scenarios.schema.scenario import Scenario, ScenarioError, load_scenario
+from scenarios.sets import dilation
+from scenarios.sets.dilation import AUTO, automatic, given, next_step, packets_per_second, run_dilated
+from testbed.bench import calibration as bench
+from testbed.bench.calibration import Calibration, calibration
+
+DEMO = load_scenario("healthy", transports=["mrc"])
+DEMO_PPS = 8 * 32e6 / 8 / 4238
+"""Eight hosts of four ports of 8 Mb/s, full packets."""
+
+
+@pytest.fixture(autouse=True)
+def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dilation, "cores", lambda: 2)
+
+
+def test_the_busiest_moment_is_all_ports_that_the_workload_fills() -> None:
+    assert packets_per_second(DEMO) == pytest.approx(DEMO_PPS)
+    incast = load_scenario("incast-15", transports=["mrc"])
+    host = 4 * 5e6 / 8 / 4238
+    assert packets_per_second(incast) == pytest.approx(host), "fifteen senders, one receiver's ports"
+    assert packets_per_second(load_scenario("permutation", transports=["mrc"])) == pytest.approx(16 * host)
+
+
+@pytest.mark.parametrize(
+    ("cpu_us", "others", "factor"),
+    [(80, 0.0, 1), (0.6 * 2e6 / DEMO_PPS - 1, 0.0, 1), (0.6 * 2e6 / DEMO_PPS + 1, 0.0, 2), (240, 1.0, 5), (80, 5.0, 20), (1e9, 0.0, 50)],
+)
+def test_the_smallest_step_at_which_it_fits_what_others_leave(cpu_us: float, others: float, factor: int) -> None:
+    chosen = automatic(DEMO, cpu_us, others)
+    assert (chosen.factor, chosen.value, chosen.chosen) == (factor, 12_500 * factor, AUTO)
+
+
+def test_the_step_after_the_last_is_none_and_none_is_too_slow_to_emulate() -> None:
+    first = automatic(DEMO, 1, 0)
+    factors = []
+    step = next_step(first, DEMO)
+    while step is not None:
+        factors.append(step.factor)
+        step = next_step(step, DEMO)
+    assert factors == [2, 5, 10, 20, 50]
+    pod = load_scenario("pod64-ring", transports=["mrc"])
+    assert next_step(automatic(pod, 1, 0), pod).factor == 2  # type: ignore[union-attr]
+    assert next_step(given(pod, 4 * pod.fabric.time_scale), pod) is None, "5 times slower is below the smallest rate of a port"
+
+
+class Runs:
+    """Stands for the emulated world: runs that end as told, the last way from then on. Each leaves a file."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *slow: bool, verdict: str = "ok") -> None:
+        self.slow, self.verdict, self.calls = list(slow), verdict, []  # type: ignore[var-annotated]
+        monkeypatch.setattr(dilation, "run_scenario", self.run)
+        monkeypatch.setattr(dilation, "calibration", lambda progress: Calibration(80, time.time(), {}))
+        monkeypatch.setattr(dilation, "others_cores", lambda: 0.0)
+
+    def run(self, scenario: Scenario, directory: Path, *, stretched: Any, **settings: Any) -> dict[str, Any]:
+        slow = self.slow.pop(0) if self.slow else False
+        self.calls.append((scenario.fabric.time_scale, settings["resume"], [a["directory"] for a in stretched["attempts"]]))
+        (directory / "raw").mkdir()
+        (directory / "manifest.json").write_text(json.dumps(stretched))
+        (directory / "raw" / "figures").write_text(f"{scenario.fabric.time_scale:.0f}")
+        run = {"run": "mrc-demo-packed-s1", "distrust": ["agents woke up late"] if slow else [], "fidelity": {"too_slow": slow}}
+        return {"verdict": "not trustworthy" if slow else self.verdict, "runs": [run]}
+
+
+def go(directory: Path, wanted: float | None = None, resume: bool = False) -> tuple[dict[str, Any], list[str]]:
+    said: list[str] = []
+    return run_dilated(DEMO, directory, wanted, progress=lambda what, share: said.append(what), resume=resume), said
+
+
+def test_a_series_that_was_too_fast_is_repeated_once_and_kept_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = Runs(monkeypatch, True, False)
+    summary, said = go(tmp_path)
+    assert summary["verdict"] == "ok" and runs.calls == [(12_500, False, []), (25_000, False, ["attempt-1"])]
+    assert (tmp_path / "raw" / "figures").read_text() == "25000" and (tmp_path / "attempt-1" / "raw" / "figures").read_text() == "12500"
+    (attempt,) = json.loads((tmp_path / "manifest.json").read_text())["attempts"]
+    assert attempt["dilation"]["value"] == 12_500 and attempt["verdict"] == "not trustworthy"
+    assert attempt["reasons"] == ["mrc-demo-packed-s1: agents woke up late"]
+    assert [line.split(" (")[0] for line in said] == ["dilation 12,500", "At dilation 12,500 the machine was too slow", "dilation 25,000"]
+
+
+def test_a_second_doubt_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = Runs(monkeypatch, True, True, True)
+    assert go(tmp_path)[0]["verdict"] == "not trustworthy" and len(runs.calls) == 2
+
+
+def test_what_the_user_asked_for_is_not_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = Runs(monkeypatch, True)
+    assert go(tmp_path, 20_000)[0]["verdict"] == "not trustworthy" and runs.calls == [(20_000, False, [])]
+
+
+def test_a_failed_check_alone_repeats_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = Runs(monkeypatch, verdict="failed")
+    assert go(tmp_path)[0]["verdict"] == "failed" and len(runs.calls) == 1
+
+
+def test_a_run_goes_on_at_the_dilation_that_it_began_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = {"dilation": asdict(given(DEMO, 40_000)) | {"chosen": AUTO}, "attempts": [{"directory": "attempt-1"}]}
+    (tmp_path / "manifest.json").write_text(json.dumps(begun))
+    runs = Runs(monkeypatch)
+    with pytest.raises(ScenarioError, match=r"begun at dilation 40,000: leave --dilation 20,000 away"):
+        go(tmp_path, 20_000, resume=True)
+    go(tmp_path, resume=True)
+    assert runs.calls == [(40_000, True, ["attempt-1"])]
+
+
+def test_a_run_of_an_earlier_version_goes_on_as_its_fabric_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "manifest.json").write_text("{}")
+    (tmp_path / "manifest.json").write_text(json.dumps({"format": 2}))
+    runs = Runs(monkeypatch)
+    go(tmp_path, resume=True)
+    assert runs.calls == [(12_500, True, [])]
+
+
+# --- what is kept of a calibration ---------------------------------------------------------------------------------
+
+
+def test_a_calibration_is_kept_until_it_is_old_or_of_another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "cache" / "calibration.json"
+    monkeypatch.setenv(bench.PLACE, str(file))
+    monkeypatch.setattr(bench, "LOOK_S", 0.0)
+    costs = iter([100.0, 200.0, 300.0, 400.0])
+
+    def cost(*arguments: Any) -> dict[str, float]:
+        us = next(costs)
+        return {"cpu_us_per_data_packet": us, "agents_cpu_us_per_data_packet": us}
+
+    monkeypatch.setattr(bench, "cluster_cost", cost)
+
+    def cpu_us(renew: bool = False) -> float:
+        return calibration(lambda what, share: None, renew).cpu_us
+
+    assert cpu_us() == cpu_us() == 100.0
+    assert cpu_us(renew=True) == cpu_us() == 200.0
+    kept = msgspec.json.decode(file.read_bytes())
+    file.write_text(json.dumps(kept | {"measured_s": time.time() - bench.MAX_AGE_S - 1}))
+    assert cpu_us() == 300.0
+    file.write_text(json.dumps(kept | {"machine": kept["machine"] | {"kernel": "another"}}))
+    assert cpu_us() == 400.0
+    file.write_text("{")
+    with pytest.raises(StopIteration):
+        cpu_us()
