@@ -15,7 +15,7 @@ from scenarios.figures.outages import Outage, changes, dead_at
 from topologies.theory import COLLECTIVES, bus_bandwidth, collective_step_ns
 
 SETTLE_RTTS = 20
-"""Base RTTs after a change that are left out of all figures here (the issue's figure)."""
+"""Base RTTs after a change that are left out of all figures here."""
 REGROW_RTTS = 60
 """The same after capacity came back: NSCC's windows grow by only one or two packets per RTT at these rates [ours]."""
 FEWEST_FOR_P99 = 1000

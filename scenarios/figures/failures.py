@@ -20,7 +20,7 @@ from scenarios.figures.measure import Run
 from scenarios.figures.outages import ENDLESS, LATE_RTTS, Outage, hit_evs, kind_of, traffic_start
 
 SETTLE_RTTS = 20
-"""Base RTTs after a change in which goodput has not yet settled (the issue's figure)."""
+"""Base RTTs after a change in which goodput has not yet settled."""
 
 
 def shares_kept(logs: Logs, outages: Sequence[Outage]) -> dict[str, Any]:

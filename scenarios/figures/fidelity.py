@@ -25,12 +25,12 @@ PRESSURE = 0.95
 DELAY_RTTS = 0.25
 """An agent that waits longer than this for a core, on average over its turns, answers late [ours]."""
 RATE_KEPT = 0.98
-"""The least share of its rate that a port with a constant backlog must carry (the issue's figure)."""
+"""The least share of its rate that a port with a constant backlog must carry."""
 OFF_FRAMES = 1
 """Frames by which the counted queue and the kernel's queue may differ, in addition to those on the cable [ours]."""
 STEP_NS = 1_000_000
 """A clock that jumps by more than this between two samples was set [ours]."""
-SLOWER = "lower the fabric's rates (--set nic_rate=RATE, half of what it has, say)"
+SLOWER = "run it slower (--dilation, twice of what it was, say)"
 """The remedy if a machine is too slow for a fabric."""
 DRIFT_PPM = 1000.0
 """A monotonic clock that is slewed by more than this makes measured times wrong by as much [ours]."""
@@ -40,10 +40,12 @@ BAD_CHECKSUM = "rx_bad_icrc"
 
 @dataclass(frozen=True)
 class Judgement:
-    """The reasons why a run is ``invalid`` or ``doubtful``, as text."""
+    """The reasons why a run is ``invalid`` or ``doubtful``, as text. ``too_slow``: the machine was, by one of them; a run at more dilation
+    may be better."""
 
     invalid: tuple[str, ...] = ()
     doubtful: tuple[str, ...] = ()
+    too_slow: bool = False
 
     @property
     def verdict(self) -> str:
@@ -105,22 +107,27 @@ def judge(run: Evidence) -> Judgement:
     loops = [loop for loop in run.loops if loop.get("host") not in run.stragglers]
     stalled_hosts = {f"h{host}" for host in run.stragglers}
     watch = run.watch
+    starved = [*_starved(watch.get("ports", {}), set(run.touched))] if watch else []
     invalid = [
         *([f"{run.wrong} results are wrong"] if run.wrong else []),
         *_packets(run),
+        *starved,
         *(_ports(watch.get("ports", {}), set(run.touched)) if watch else ()),
         *(_clock(watch) if watch else ()),
     ]
-    doubtful = [
-        *(_suspended(watch, run.window) if watch else ()),
+    slow = [
         *_waiting(run.samples, run.window, watch or {}, run.base_rtt_ns, stalled_hosts),
         *_late(loops, run.base_rtt_ns),
+        *_dropped(run.causes),
+    ]
+    doubtful = [
+        *(_suspended(watch, run.window) if watch else ()),
+        *slow,
         *(_unwatched(watch) if watch else ()),
         *(["the packet counters could not be read at the end"] if run.unexplained is None else []),
         *([f"{run.on_the_way} packets were still on their way when the counters were read"] if run.on_the_way else []),
-        *_dropped(run.causes),
     ]
-    return Judgement(tuple(invalid), tuple(doubtful))
+    return Judgement(tuple(invalid), tuple(doubtful), bool(starved or slow))
 
 
 # --- invalid ---------------------------------------------------------------------------------------------------------
@@ -148,10 +155,16 @@ def _ports(report: Mapping[str, Any], touched: set[str]) -> Iterable[str]:
         if row["excess_bytes"] > row["allowed_bytes"]:
             excess = f"{row['excess_bytes']:,} bytes more than {rate} allows, tolerance {row['allowed_bytes']:,}"
             yield f"port {row['port']} exceeded its rate: {excess}"
-        if row["busy_share"] is not None and row["busy_share"] < RATE_KEPT:
-            yield f"port {row['port']} always had packets to send, but carried only {row['busy_share']:.1%} of its {rate}"
         if row["off_bytes"] > OFF_FRAMES * frame:
             yield f"port {row['port']}: the counted queue and the kernel's differ by {row['off_bytes']:,} bytes"
+
+
+def _starved(report: Mapping[str, Any], touched: set[str]) -> Iterable[str]:
+    """Ports that timers served late."""
+    for row in report.get("ports", ()):
+        if row["link"] not in touched and row["busy_share"] is not None and row["busy_share"] < RATE_KEPT:
+            rate = f"{row['rate_bps'] / 1e6:g} Mb/s"
+            yield f"port {row['port']} always had packets to send, but carried only {row['busy_share']:.1%} of its {rate}"
 
 
 def _clock(watch: Mapping[str, Any]) -> Iterable[str]:
@@ -255,6 +268,7 @@ def figures(
 ) -> dict[str, Any]:
     """``fidelity`` of an entry of summary.json: the verdict, the reasons and the measurements; docs/results.md explains the keys."""
     summary: dict[str, Any] = {"verdict": judgement.verdict, "invalid": list(judgement.invalid), "doubtful": list(judgement.doubtful)}
+    summary["too_slow"] = judgement.too_slow
     if watch is None:
         return summary
     rows = watch.get("ports", {}).get("ports", [])

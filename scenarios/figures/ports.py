@@ -15,17 +15,18 @@ from scenarios.figures.flows import all_on, rate_in
 from scenarios.figures.leaving import worst_of
 from scenarios.figures.measure import Run
 from scenarios.figures.outages import Outage, changes, dead_at
+from topologies.theory import sack_share
 
 SETTLE_RTTS = 20
-"""Base RTTs after a change that are left out of the goodput to which it settles (the issue's figure)."""
+"""Base RTTs after a change that are left out of the goodput to which it settles [ours]."""
 SLIDING_RTTS = 20
 """Goodput is judged over windows of so many base RTTs: a bin of two has about 20 packets per plane, too few to resolve 3 % [ours]."""
 TOLERANCE = 0.03
-"""Goodput has settled if it stays this close to what is expected (the issue's figure); :func:`settled_ns` allows a packet more."""
+"""Goodput has settled if it stays this close to what is expected [ours]; :func:`settled_ns` allows a packet more."""
 JUDGED_RTTS = 40
 """Base RTTs that a phase must last to be judged [ours]."""
 FEWEST_PACKETS = 1000
-"""Packets per plane that the comparison of planes needs (the issue's figure)."""
+"""Packets per plane that the comparison of planes needs [ours]."""
 
 
 @dataclass(frozen=True)
@@ -110,10 +111,12 @@ def rows_of(run: Run, outages: Sequence[Outage]) -> list[dict[str, Any]]:
             bins = goodput_of(run, names)
             if bins.empty:
                 continue
+            answered = any(hosts[flow["dst" if endpoint == "src" else "src"]] == host for flow in run.named_flows)
+            sacks = sack_share(fabric) if answered else 0.0  # on the same direction of the ports, for the flows of the other
             for phase in host_phases:
                 if phase.end - phase.begin < JUDGED_RTTS * rtt:
                     continue
-                expected = len(phase.live) / fabric.planes
+                expected = len(phase.live) / fabric.planes / (1 + sacks)
                 share = mean_share(bins, line, phase.begin + SETTLE_RTTS * rtt, phase.end)
                 settled = None
                 if expected:

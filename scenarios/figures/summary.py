@@ -139,7 +139,7 @@ def judgement(run: Run, packets: Mapping[str, Any], wrong: int, expected: str) -
     result = fidelity.judge(evidence)
     if lost := packets.get("background", {}).get("unexplained"):
         reason = f"{abs(lost)} packets of background traffic {'unaccounted for' if lost > 0 else 'arrived that nobody sent'}"
-        result = fidelity.Judgement((*result.invalid, reason), result.doubtful)
+        result = fidelity.Judgement((*result.invalid, reason), result.doubtful, result.too_slow)
     return result
 
 

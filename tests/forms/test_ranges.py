@@ -105,4 +105,4 @@ def test_a_wrap_planted_into_the_engine_is_found(form: str) -> None:
     ran = subprocess.run([sys.executable, "-c", PLANTED, form], cwd=ROOT, capture_output=True, text=True, check=False)
     found = "has no place in 64 bits" in ran.stdout + ran.stderr
     assert found == (form == "planted") and ran.returncode == 0, ran.stderr[-2000:]
-    assert found or " 5" in ran.stdout, "it played to the end"
+    assert found or int(ran.stdout.split()[-2]) >= 5000, "it played to the end"

@@ -37,7 +37,7 @@ for = "100ms"
 """
 
 
-@pytest.mark.parametrize(("kind", "size"), [("ring-allreduce", "256KiB"), ("all-to-all", "256KiB")])
+@pytest.mark.parametrize(("kind", "size"), [("ring-allreduce", "128KiB"), ("all-to-all", "128KiB")])
 def test_a_run_is_the_same_compiled_and_from_source(kind: str, size: str, tmp_path: Path) -> None:
     file = tmp_path / "both.toml"
     file.write_text(SCENARIO.format(kind=kind, size=size))

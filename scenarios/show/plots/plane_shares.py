@@ -9,7 +9,7 @@ from scenarios.figures.stored import Stored
 from scenarios.show.plots.style import FLOWS, figure, save
 
 LIMIT = 1.0
-"""Percent, the issue's figure."""
+"""Percent [ours]."""
 FEWEST = 1000
 """Packets of an equal share below which a plane is drawn pale: they are too few to resolve 1 %."""
 MOST = 4

@@ -14,7 +14,7 @@ from tests.agents.virtual import VirtualNetwork, connect
 from topologies import load_fabric
 from topologies.clos import Fabric
 
-RACK = load_fabric("rack16").with_(planes=1, t1_per_plane=1)
+RACK = load_fabric("rack16").with_(planes=1, t1_per_plane=1, nic_rate=4_000_000, fabric_rate=4_000_000, delay_ns=-1)
 MESSAGE = bytes(k * 7 & 0xFF for k in range(1 << 17))
 SECOND = 1_000_000_000
 
