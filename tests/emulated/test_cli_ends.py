@@ -26,7 +26,7 @@ class Started:
 
     def __init__(self, directory: Path, *words: str) -> None:
         self.out, self.said = directory / "out", directory / "said"
-        command = [MRCBED, "run", "smoke", "--out", str(self.out), *words]
+        command = [MRCBED, "run", "smoke", "--dilation", "fabric", "--out", str(self.out), *words]
         with self.said.open("wb") as said:
             self.front = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
         self.seen = Outside(self.front)

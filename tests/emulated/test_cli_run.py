@@ -225,6 +225,8 @@ REFUSED = {
     "unknown option": (GOOD, ("--set", "transport.mrc.options.windo=1"), "windo"),
     "no such link": (GOOD, ("--pcap", "p0-t0-0:p0-t1-9"), "no link"),
     "no such fault": (GOOD + '[[fault]]\nkind = "link"\non = "p0-t0-0:p0-t9-0"\nat = 1\n', (), "no link"),
+    "dilation in words": (GOOD, ("--dilation", "slow"), "write auto, fabric, or how many times slower"),
+    "dilation beyond all rates": (GOOD, ("--dilation", "999999999"), "nic_rate"),
     "check of nothing": (GOOD + '[[expect]]\ncheck = "mcr.wrong == 0"\n', (), "no transport 'mcr'"),
 }
 
@@ -242,6 +244,27 @@ def test_bad_input_is_one_line_and_nothing_is_built(case: str, tmp_path: Path) -
     assert (done.returncode, len(said), done.stdout) == (2, 1, ""), (said, done.stdout)
     assert said[0].startswith("mrcbed: ") and says in said[0]
     assert not out.exists(), "not even a results directory"
+
+
+def test_a_calibration_is_kept_and_a_run_takes_its_time_by_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = tmp_path / "kept" / "calibration.json"
+    monkeypatch.setenv("MRCBED_CALIBRATION", str(kept))
+    done = mrcbed("calibrate", "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert json.loads(kept.read_text())["cpu_us"] == told["cpu_us"] > 1
+    assert all(fabric["chosen"] == "auto" and fabric["factor"] >= 1 for fabric in told["fabrics"].values())
+    # 830 packets/s would be all that this machine carries: the 2,360 of `tiny` take less than 60 % of it at a fifth of their rate.
+    kept.write_text(json.dumps(json.loads(kept.read_text()) | {"cpu_us": 1_200.0 * (os.cpu_count() or 1)}))
+    out = tmp_path / "out"
+    words = ("--set", "workload.steps=2", "--set", "workload.message_bytes=32768", "--set", "fault.0.at=0.05", "--set", "fault.0.for=0.05")
+    done = mrcbed("run", "smoke", "--dilation", "auto", *words, "--out", out)
+    assert done.returncode in (*DONE, 1), done.stderr
+    assert "calibrating" not in done.stderr and "dilation " in done.stderr
+    dilation, (run,) = manifest_of(out)["dilation"], summary_of(out)["runs"]
+    assert dilation["chosen"] == "auto" and dilation["factor"] >= 5
+    assert run["time_scale"] == dilation["value"] == 10_000 * dilation["factor"]
+    assert run["wrong"] == 0 and run["steps"] == 2 and 2 < run["typical_step_ns"] / run["base_rtt_ns"] < 60
 
 
 @pytest.mark.skipif(CLOSED, reason="only root can reach this clone")

@@ -206,9 +206,11 @@ def judge(cluster: Cluster, case: Case, seconds: float, idle: bool) -> None:
         assert least - on_the_way * full <= s.tc_bytes <= most, s
     off = [s.tc_bytes - (s.before[0] - s.before[1]) for s in still]
     assert len(still) > len(run.samples) / 4 and off.count(0) > (0.95 if idle else 0.5) * len(off), f"{off.count(0)} of {len(off)} equal"
-    # And the real queue stands just below the threshold, from beginning to end; only probes that refuse trimming go over it.
+    # And the real queue stands just below the threshold, from beginning to end; only probes that refuse trimming go over it, and, now and
+    # then, one frame more, when two cores found room at the same moment (docs/dataplane.md).
     held = sorted(s.tc_bytes for s in run.samples[10:])
-    assert held[-1] <= threshold + 2 * (BODY + PROBE)
+    alone = threshold + 2 * (BODY + PROBE)
+    assert held[len(held) * 9 // 10] <= alone and held[-1] <= alone + full
     assert held[len(held) // (100 if idle else 2)] >= threshold - 4 * full
 
     # Counted against tc and the wire, in total.
@@ -236,7 +238,8 @@ def judge(cluster: Cluster, case: Case, seconds: float, idle: bool) -> None:
     assert (0.99 if idle else 0.3) <= run.carried() <= 1.01  # timers of a port that wait for a core cost it its rate
     assert len(trimmed) > len(queued) / 4 > 10
     assert statistics.median(trimmed) < 0.1 * statistics.median(queued)
-    assert statistics.median(queued) == pytest.approx(threshold * 8e3 / (fabric.fabric_rate * run.carried()), rel=0.15 if idle else 0.4)
+    ahead = threshold + (0 if case.last_hop else full)  # behind an uplink the next switch's port is as busy: a frame always waits there
+    assert statistics.median(queued) == pytest.approx(ahead * 8e3 / (fabric.fabric_rate * run.carried()), rel=0.15 if idle else 0.4)
 
 
 @pytest.mark.parametrize("six", [5_000_000], indirect=True, ids=["5Mbit"])

@@ -88,7 +88,7 @@ def test_a_hint_reaches_every_agent(cluster: Cluster, logs: Path, record_propert
         told.append((cluster.set_link(CABLE, not down), [CABLE] if down else []))
         assert wait_until(lambda: len(journal(cluster, began, "hint-pushed")) == len(told))
 
-    ring.run(100, [(0.4 + 0.3 * turn, flip) for turn in range(10)])
+    ring.run(40, [(0.4 + 0.3 * turn, flip) for turn in range(10)])
     assert ring.all_right()
     pushes = journal(cluster, began, "hint-pushed")
     assert [(p["links"], p["agents"], p["of"]) for p in pushes] == [(links, 4, 4) for _, links in told]
