@@ -11,6 +11,9 @@ from topologies.structs import Written
 _SIZES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 _TIMES = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9}
 
+MAX_NS = 10**14
+"""A day, and some hours: no time is longer [ours]."""
+
 
 def parse_duration(value: Any) -> int:
     """``"0.5s"``, ``"20ms"`` or a number of seconds, as ns. Raises ValueError."""
@@ -21,7 +24,7 @@ def parse_duration(value: Any) -> int:
         if not match:
             raise ValueError("is not a time: write it like '0.5s' or as a number of seconds")
         ns = float(match[1]) * _TIMES[match[2] or "s"]
-    if not 0 <= ns < 1e14:
+    if not 0 <= ns < MAX_NS:
         raise ValueError("is not a time between 0 and a day")
     return round(ns)
 

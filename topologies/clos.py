@@ -46,7 +46,8 @@ MAX_FABRIC_NAME = 120
 DEFAULT_BDP_PACKETS = 10
 """Of a plane, where the fabric file sets no delay [ours]: room for thresholds at fractions of a BDP."""
 MAX_DELAY_NS = 10_000_000_000
-MIN_RATE, MAX_RATE = 100_000, 100_000_000_000
+MIN_RATE, MAX_RATE = 100_000, 10_000_000_000_000
+MAX_DILATION = 1_000_000_000.0
 
 
 class FabricError(ValueError):
@@ -81,7 +82,9 @@ Queue = Annotated[float, Meta(ge=0.1, le=1000.0)]
 
 
 class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
-    """A multi-plane Clos. Rates in bits/s, sizes in bytes.
+    """A multi-plane Clos as it runs: rates in bits/s and times in ns of this machine's clock, sizes in bytes.
+
+    It stands for a network whose rates are ``dilation`` times higher and whose times are as many times shorter.
 
     :meth:`from_dict` and :meth:`with_` raise :class:`FabricError` on a shape that cannot be addressed or emulated.
     """
@@ -104,10 +107,13 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     trimming: bool = True  # switches trim instead of dropping; only packets that ask for it by their DSCP
     trim_bdp: Queue = 1.0  # queue above which packets are trimmed (UET)
     trim_last_hop_bdp: Queue = 1.5  # the same on T0 to host (UET)
+    dilation: Annotated[float, Meta(ge=0.0, le=MAX_DILATION)] = 0.0  # 0: as much as stands for ports of 100 Gb/s
 
     def __post_init__(self) -> None:
         if self.fabric_rate == 0:
             force_setattr(self, "fabric_rate", self.nic_rate)
+        if self.dilation == 0:
+            force_setattr(self, "dilation", self.time_scale)
         if self.fabric_rate < MIN_RATE:
             raise Refused("fabric_rate", f"= {self.fabric_rate} must be a whole number in {MIN_RATE}..{MAX_RATE}")
         if self.t0_per_plane > 1 and self.t1_per_plane == 0:
@@ -195,7 +201,7 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
 
     @property
     def time_scale(self) -> float:
-        """How much slower this fabric is than one with 100 Gb/s ports (as in the MRC paper's 8 x 100G NIC)."""
+        """How much slower its ports are than 100 Gb/s (as in the MRC paper's 8 x 100G NIC); timers of engines follow it [ours]."""
         return 100e9 / self.nic_rate
 
     # --- names -----------------------------------------------------------------------------------------------
@@ -299,7 +305,12 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         if factor == 1:
             return self
         rates = {name: round(getattr(self, name) / factor) for name in ("nic_rate", "fabric_rate")}
-        return self.with_(**rates, delay_ns=round(self.delay_ns * factor))
+        return self.with_(**rates, delay_ns=round(self.delay_ns * factor), dilation=self.dilation * factor)
+
+    @cached_property
+    def real(self) -> Fabric:
+        """The network that it stands for: rates and times with a dilation of 1."""
+        return self.slowed(1 / self.dilation)
 
 
 def t0_name(plane: int, index: int) -> str:

@@ -18,6 +18,8 @@ MAX_DEPTH = 16
 MAX_WHOLE = 2**63 - 1
 """TOML's whole numbers have 64 bits, signed (TOML 1.0), and so have our tables'."""
 STDIN = "-"
+FORMAT = 3
+"""Of the files: since 3 their times and rates are those of the real network."""
 
 
 def find_file(name: str, shipped: Path, beside: Path | None = None) -> Path | None:
@@ -54,6 +56,17 @@ def read_toml(path: Path) -> tuple[str, dict[str, Any]]:
         return text, parse_toml(text)
     except ValueError as error:
         raise ValueError(f"is not valid TOML: {error}") from None
+
+
+def take_format(data: dict[str, Any], file: str) -> None:
+    """Take ``format`` out of what a file says. Raises ValueError, one line that begins after the file's name, if it is another one."""
+    written = data.pop("format", None)
+    if written is None:
+        raise ValueError(
+            f"has no format = {FORMAT}: rates and times are now the real network's; 'mrcbed convert {file}' rewrites an older file"
+        )
+    if written is True or written != FORMAT:
+        raise ValueError(f"has format = {written!r}, this version reads {FORMAT}")
 
 
 def parse_toml(text: str) -> dict[str, Any]:

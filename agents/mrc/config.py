@@ -40,7 +40,7 @@ class Config:
     probe_successes: int = 3  # clean answers in a row that bring it back; doubled with every flap
     forgive_rtts: int = 4096  # base RTTs of good conduct after which a path's or plane's flaps are forgotten
     ev_min_active: int = 0  # fewest EVs that verdicts of loss may leave in use; 0: a quarter of those wanted
-    pace: float = 0.98  # of the port's rate, SACKs included: a full network never drains a queue that was once built, and one nearly full hardly
+    pace: float = 0.98  # of the port's rate, SACKs included: a network that is full, or nearly, hardly drains a queue that was once built
     lookahead: int = 2  # packets a port may be ahead of its line rate, against timer slack
     # To be turned off by those who want to see what a mechanism is worth.
     skip: bool = True  # an ECN mark or a trim passes a path over once

@@ -13,7 +13,7 @@ from msgspec import Meta, Struct, field
 
 from testbed.emulated.background import CONGESTION, MAX_STREAMS, PROTOCOLS, datagram_bytes, wire_rate
 from testbed.emulated.bringup import spread
-from testbed.units import Duration, parse_duration
+from testbed.units import Duration, Span
 from testbed.world import Stream
 from topologies import Fabric, FabricError
 from topologies.addressing import ev, ev_fields, sid_list
@@ -35,19 +35,8 @@ class _Rate(int, metaclass=Written):
     def read(value: Any) -> int:
         rate = parse_rate(value)
         if rate < 1000:
-            raise ValueError("must be 1kbit or more")
+            raise ValueError("is less than 1 kbit/s at this dilation: raise it")
         return rate
-
-
-class _Seconds(int, metaclass=Written):
-    """Whole seconds, iperf3's unit."""
-
-    @staticmethod
-    def read(value: Any) -> int:
-        ns = parse_duration(value)
-        if ns % 10**9 or not ns:
-            raise ValueError("must be whole seconds, one or more: iperf3 counts in them; without it, until the run ends")
-        return ns // 10**9
 
 
 @dataclass(frozen=True)
@@ -90,7 +79,7 @@ class _Entry(Struct, frozen=True, forbid_unknown_fields=True):
     name: Annotated[str, text(r"[A-Za-z0-9][A-Za-z0-9_-]{0,30}", "letters, digits, '-' or '_'")] = ""
     rate: _Rate | None = None
     start: Duration | None = None
-    for_: _Seconds | None = field(name="for", default=None)
+    for_: Span | None = field(name="for", default=None)
     path: Annotated[str, text(r"p\d{1,4}/\d{1,4}", "plane and uplink, like 'p0/3'")] | None = None
     parallel: Annotated[int, Meta(ge=1, le=MAX_STREAMS)] = 1
     congestion: Annotated[str, one_of(CONGESTION)] | None = None
@@ -128,7 +117,7 @@ def _resolve(entry: _Entry, where: str, fabrics: Sequence[Fabric]) -> Background
         protocol=entry.protocol,
         rate_bps=entry.rate,
         start_ns=entry.start or 0,
-        for_s=entry.for_,
+        for_s=None if entry.for_ is None else max(1, round(entry.for_ / 1e9)),  # iperf3 counts in whole seconds of the machine's clock
         path=(int(plane), int(uplink)) if entry.path else None,
         parallel=entry.parallel,
         congestion=entry.congestion or CONGESTION[0],
@@ -155,8 +144,9 @@ def _check_fits(flow: Background, fabric: Fabric, where: str) -> None:
     if datagram_bytes(fabric) < 16:
         raise Refused(where, f": fabric {fabric.name!r} has an MTU too small for iperf3")
     if flow.rate_bps is not None and (wire := wire_rate(fabric, flow.rate_bps)) > fabric.nic_rate:
+        real = fabric.dilation / 1e9
         raise Refused(
             f"{where}.rate",
-            f"= {flow.rate_bps / 1e6:g}Mbit is {wire / 1e6:.2f} Mbit/s on the wire, more than a port of fabric {fabric.name!r} carries "
-            f"({fabric.nic_rate / 1e6:g} Mbit/s): lower it",
+            f"= {flow.rate_bps * real:g}Gbit is {wire * real:.2f} Gb/s on the wire, more than a port of fabric {fabric.name!r} carries "
+            f"({fabric.nic_rate * real:g} Gb/s): lower it",
         )

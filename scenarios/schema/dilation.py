@@ -13,10 +13,35 @@ from typing import Any
 from scenarios.schema.background import Background
 from scenarios.schema.faults import Fault
 from scenarios.schema.scenario import Scenario, Transport
+from scenarios.schema.values import ScenarioError
 from scenarios.schema.workloads import Workload
 from testbed.faults.keys import Period
 from testbed.faults.kinds import KINDS, read_keys
+from testbed.terminal import duration
 from testbed.units import Duration
+
+LONGEST_NS = 3600 * 10**9
+"""Of a wait that a file asks for, on this machine's clock [ours]."""
+
+
+def check_waits(scenario: Scenario) -> None:
+    """Raise :class:`ScenarioError` if something that the file asks for takes hours on this machine's clock."""
+    work = scenario.workload
+    waits = {
+        "workload.duration": work.duration_ns,
+        "workload.victim_alone": work.victim_alone_ns,
+        **{f"workload.flow {flow.name!r}": flow.start_ns + (flow.for_ns or 0) for flow in work.flows},
+        **{f"options.reconvergence of transport {t.name!r}": t.reconvergence_ns for t in scenario.transports},
+        **{f"fault {fault.name!r}": (fault.at_ns or 0) + (fault.for_ns or 0) for fault in scenario.faults},
+        **{f"background {flow.name!r}": flow.start_ns + (flow.for_s or 0) * 10**9 for flow in scenario.backgrounds},
+    }
+    dilation = scenario.fabric.dilation
+    for name, ns in waits.items():
+        if ns is not None and ns > LONGEST_NS:
+            raise ScenarioError(
+                f"{scenario.file}: {name} lasts {duration(ns / dilation)} in the network, {ns / 3.6e12:.1f} hours of this machine's "
+                f"time at a dilation of {dilation:,.0f}: shorten it, or run it with --world simulated, which does not wait"
+            )
 
 
 def slowed(scenario: Scenario, factor: float) -> Scenario:
@@ -49,10 +74,10 @@ def _transport(transport: Transport, factor: float, ns: Any) -> Transport:
 
 
 def _fault(fault: Fault, ns: Any) -> Fault:
-    """Stretch when it is there, and those of its kind's keys that are times."""
+    """Stretch when it is there, and those of its kind's keys that are times, defaults too."""
     times = {key.name for key in KINDS[fault.kind].keys if key.kind in (Duration, Period)}
     read = read_keys(fault.kind, fault.keys)
-    keys = {name: f"{ns(read[name])}ns" if name in times else value for name, value in fault.keys.items()}
+    keys = {**fault.keys, **{name: f"{ns(read[name])}ns" for name in times if read.get(name) is not None}}
     return replace(fault, at_ns=ns(fault.at_ns), for_ns=ns(fault.for_ns), keys=keys)
 
 

@@ -42,9 +42,9 @@ def at_rate(fabric: Fabric, nic_rate: int) -> Fabric:
     """
     if nic_rate == fabric.nic_rate:
         return fabric
-    name = f"{fabric.name}-{nic_rate / 1e6:g}Mbit".replace(".", "_")
+    name = f"{fabric.name}-{nic_rate * fabric.dilation / 1e9:g}Gbit".replace(".", "_")
     fabric.with_(nic_rate=nic_rate, fabric_rate=0)  # checks the rate
-    return fabric.slowed(fabric.nic_rate / nic_rate).with_(name=name)
+    return fabric.slowed(fabric.nic_rate / nic_rate).with_(name=name, dilation=fabric.dilation)
 
 
 def variant_of(fabric: Fabric, options: QueueOptions) -> Fabric:
@@ -68,7 +68,8 @@ def figures(fabric: Fabric) -> dict[str, Any]:
     """Return the times and thresholds that follow from a fabric, in ns and bytes; None for what is off."""
     low, high = fabric.ecn_bytes
     return {
-        "time_scale": fabric.time_scale,
+        "dilation": fabric.dilation,
+        "nic_rate_bps": fabric.nic_rate,
         "base_rtt_ns": fabric.base_rtt_ns,
         "local_rtt_ns": fabric.local_rtt_ns,
         "delay_ns": fabric.delay_ns,

@@ -17,7 +17,7 @@ from scenarios.figures.summary import INTERRUPTED
 from scenarios.run.processes import cores
 from scenarios.run.resume import holds_run
 from scenarios.run.runner import Progress, run_scenario
-from scenarios.schema.dilation import slowed
+from scenarios.schema.dilation import check_waits, slowed
 from scenarios.schema.scenario import Scenario, ScenarioError, Transport
 from scenarios.schema.workloads import edges_of
 from scenarios.sets.estimate import format_duration, scenario_seconds
@@ -52,7 +52,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
 
 def given(scenario: Scenario, value: float) -> Dilation:
     """The dilation that the user asks for."""
-    return Dilation(value / scenario.fabric.time_scale, value, "user", "as asked for")
+    return Dilation(value / scenario.fabric.dilation, value, "user", "as asked for")
 
 
 def recorded(manifest: Mapping[str, Any], wanted: float | None) -> Dilation:
@@ -82,7 +82,7 @@ def automatic(scenario: Scenario, cpu_us: float, others: float) -> Dilation:
     free = max(0.1, cores() - others)
     factor = next((step for step in STEPS if needed / step <= MOST_BUSY * free), STEPS[-1])
     why = f"{cpu_us:.0f} us of CPU time a packet: the busiest moment takes {needed / factor:.2g} of {free:.2g} free cores"
-    return Dilation(factor, factor * scenario.fabric.time_scale, AUTO, why)
+    return Dilation(factor, factor * scenario.fabric.dilation, AUTO, why)
 
 
 def next_step(dilation: Dilation, scenario: Scenario) -> Dilation | None:
@@ -95,7 +95,7 @@ def next_step(dilation: Dilation, scenario: Scenario) -> Dilation | None:
     except FabricError:
         return None
     why = f"at {dilation.value:,.0f} the machine was too slow"
-    return Dilation(factor, factor * scenario.fabric.time_scale, AUTO, why)
+    return Dilation(factor, factor * scenario.fabric.dilation, AUTO, why)
 
 
 def too_slow(summary: Mapping[str, Any]) -> list[str]:
@@ -125,11 +125,12 @@ def run_dilated(
     if "dilation" in former:
         dilation = recorded(former, wanted)
     elif wanted is not None or former:  # a run of an earlier version has that of its fabric
-        dilation = given(scenario, wanted or scenario.fabric.time_scale)
+        dilation = given(scenario, wanted or scenario.fabric.dilation)
     else:
         dilation = automatic(scenario, calibration(progress).cpu_us, others_cores())
     while True:
         stretched = slowed(scenario, dilation.factor)
+        check_waits(stretched)
         length = format_duration(scenario_seconds(stretched))
         progress(f"dilation {dilation.value:,.0f} ({dilation.chosen}; {dilation.why}): about {length}", 0.0)
         stretch = {"dilation": asdict(dilation), "attempts": attempts}

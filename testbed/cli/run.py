@@ -102,7 +102,7 @@ class ProgressBar:
 )  # fmt: skip
 @click.option(
     "--dilation", metavar="N", default="auto", show_default=True,
-    help="Run N times slower than a network with 100 Gb/s ports; fabric: as its file says; auto: so, or slower if the machine needs it.",
+    help="Run N times slower than the real network; fabric: as its file says; auto: so, or slower if the machine needs it.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print summary.json instead of tables.")
 def command(
@@ -125,7 +125,7 @@ def command(
     from scenarios.run.processes import cores
     from scenarios.run.runner import check_pcap_links, plan, results_directory
     from scenarios.run.simulate import check_simulable, simulate
-    from scenarios.schema.dilation import slowed
+    from scenarios.schema.dilation import check_waits, slowed
     from scenarios.sets.dilation import given, run_dilated
     from testbed.machine import sandbox
 
@@ -140,8 +140,8 @@ def command(
             check_nothing_emulated(pcap, switch)
             if wanted is not None:
                 raise UserError(f"--dilation {dilation}: figures of the simulated world do not depend on it: leave it away")
-        elif wanted is not None:
-            slowed(loaded, given(loaded, wanted).factor)
+        else:
+            check_waits(slowed(loaded, given(loaded, wanted).factor) if wanted is not None else loaded)
     except FabricError as error:
         raise UserError(str(error)) from None
     if world != SIMULATED:
@@ -200,7 +200,7 @@ def parse_seeds(text: str) -> list[int]:
 def parse_dilation(text: str, fabric: Fabric) -> float | None:
     """``auto`` as None, or a number, ``fabric`` the fabric's own. Raises :class:`UserError`."""
     if text in ("auto", "fabric"):
-        return None if text == "auto" else fabric.time_scale
+        return None if text == "auto" else fabric.dilation
     if not re.fullmatch(r"\d{1,9}(\.\d{1,6})?", text) or float(text) <= 0:
         raise UserError(f"--dilation {text}: write auto, fabric, or how many times slower, like 25000")
     return float(text)

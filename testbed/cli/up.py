@@ -9,7 +9,7 @@ import sys
 import click
 
 from testbed import terminal
-from testbed.cli.run import check_switch
+from testbed.cli.run import check_switch, parse_dilation
 from testbed.controller.steering import POLICIES
 from testbed.emulated.ovs import SWITCHES
 from testbed.errors import UserError
@@ -25,13 +25,21 @@ from topologies import load_fabric, named_fabrics
 @click.option(
     "--policy", type=click.Choice(POLICIES), default="none", show_default=True, help="What the controller tells agents of link failures."
 )
-def command(fabric: str, transport: str, seed: int, no_controller: bool, switch: str, policy: str) -> None:
+@click.option(
+    "--dilation",
+    metavar="N",
+    default="fabric",
+    show_default=True,
+    help="Run N times slower than the real network; fabric: as its file says.",
+)
+def command(fabric: str, transport: str, seed: int, no_controller: bool, switch: str, policy: str, dilation: str) -> None:
     """Ends with Ctrl-D or ``exit``; nothing stays behind. Exit status 0, or 1 if a process of the cluster died."""
     from testbed.machine import sandbox
 
     if no_controller and policy != "none":
         raise UserError(f"--policy {policy} needs the controller: leave --no-controller out")
     chosen = load_fabric(fabric)
+    chosen = chosen.slowed((parse_dilation(dilation, chosen) or chosen.dilation) / chosen.dilation)
     check_switch(switch)
     if os.geteuid() != 0:
         raise UserError("mrcbed up needs root for network namespaces and eBPF: use sudo")

@@ -22,6 +22,7 @@ name = "roce-1p"
 fabric = "twin"
 """
 TEXT = f"""
+format = 3
 fabric = "tiny"
 timeout = "30s"
 [workload]
@@ -34,8 +35,8 @@ warmup_steps = 0
 name = "cable pulled"
 kind = "link"
 on = "used-by-qp"
-at = "0.1s"
-for = "0.1s"
+at = "10us"
+for = "10us"
 [[expect]]
 check = "mrc.wrong == 0"
 """

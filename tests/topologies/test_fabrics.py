@@ -22,7 +22,7 @@ def test_named_fabrics() -> None:
 
 def test_own_file(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
-    file.write_text('planes = 2\nt0_per_plane = 2\nt1_per_plane = 1\nhosts_per_t0 = 1\nnic_rate = "1.5Mbit"\nbuffer_bdp = 4\n')
+    file.write_text('format = 3\nplanes = 2\nt0_per_plane = 2\nt1_per_plane = 1\nhosts_per_t0 = 1\nnic_rate = "15Gbit"\nbuffer_bdp = 4\n')
     fabric = load_fabric(str(file))
     assert (fabric.name, fabric.nic_rate, fabric.buffer_bdp) == ("mine", 1_500_000, 4.0)
 
@@ -38,7 +38,7 @@ def test_own_file(tmp_path: Path) -> None:
 )
 def test_bad_files(tmp_path: Path, body: str, message: str) -> None:
     file = tmp_path / "bad.toml"
-    file.write_text(body)
+    file.write_text(f"format = 3\n{body}")
     with pytest.raises(FabricError, match=message):
         load_fabric(str(file))
 

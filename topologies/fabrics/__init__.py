@@ -7,11 +7,15 @@ import re
 from pathlib import Path
 from typing import Any
 
-from topologies.clos import Fabric, FabricError
+from topologies.clos import MAX_DILATION, MAX_RATE, MIN_RATE, Fabric, FabricError
 from topologies.structs import Written
-from topologies.toml_files import find_file, read_toml
+from topologies.toml_files import find_file, read_toml, take_format
 
 HERE = Path(__file__).parent
+NIC_RATE = 100_000_000_000
+"""Of a NIC port, bits/s, in a file that names none (MRC paper: 8 x 100G)."""
+DILATION = 10_000
+"""Of a file that names none: its ports of 100 Gb/s run at 10 Mb/s [ours]."""
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
 
 
@@ -21,23 +25,47 @@ def named_fabrics() -> tuple[str, ...]:
 
 
 def load_fabric(name_or_file: str, beside: Path | None = None) -> Fabric:
-    """A named fabric, or one from a TOML file, looked for in the folder ``beside`` first. Raises :class:`FabricError`, one clear line."""
+    """A named fabric, or one from a TOML file, looked for in the folder ``beside`` first. Raises :class:`FabricError`, one clear line.
+
+    Files hold the real network's rates and delay, and the dilation at which it is run unless something else is asked for; the fabric has
+    both as they are at that dilation.
+    """
     path = find_file(name_or_file, HERE, beside)
     if path is None:
         raise FabricError(f"no fabric {name_or_file!r}: there are {', '.join(named_fabrics())}, or give a .toml file")
     try:
         data = read_toml(path)[1]
+        take_format(data, str(path))
     except ValueError as error:
         looked = "" if beside is None else f" (looked for in {beside.resolve()} and in the working directory)"
         raise FabricError(f"fabric file {path} {error}{'' if os.path.exists(path) else looked}") from None
     data.setdefault("name", path.stem)
+    return on_the_clock(data)
+
+
+def on_the_clock(data: dict[str, Any]) -> Fabric:
+    """The fabric that a file's table describes, at its dilation. Raises :class:`FabricError`."""
+    data = {"dilation": DILATION, **data}
+    name, dilation = data["name"], data["dilation"]
+    if isinstance(dilation, bool) or not isinstance(dilation, (int, float)) or not 1 <= dilation <= MAX_DILATION:
+        raise FabricError(f"fabric {name!r}: dilation = {dilation!r} must be a number from 1 to {MAX_DILATION:,.0f}")
     for key, read in (("nic_rate", parse_rate), ("fabric_rate", parse_rate), ("delay", parse_delay)):
         if key in data:
             value = data.pop(key)
             try:
-                data["delay_ns" if key == "delay" else key] = read(value)
+                real = read(value)
             except ValueError as error:
-                raise FabricError(f"fabric {data['name']!r}: {key} = {value!r} {error}") from None
+                raise FabricError(f"fabric {name!r}: {key} = {value!r} {error}") from None
+            if key == "delay":
+                data["delay_ns"] = round(real * dilation)
+                continue
+            data[key] = round(real / dilation)
+            if real and not MIN_RATE <= data[key] <= MAX_RATE:
+                kept = f"{MIN_RATE / 1e3:g} kbit/s to {MAX_RATE / 1e12:g} Tbit/s"
+                raise FabricError(
+                    f"fabric {name!r}: {key} = {value!r} runs at {data[key]} bit/s with dilation = {dilation:g}: links take {kept}"
+                )
+    data.setdefault("nic_rate", round(NIC_RATE / dilation))
     return Fabric.from_dict(data)
 
 

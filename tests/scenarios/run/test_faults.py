@@ -83,7 +83,8 @@ def test_draws_follow_the_runs_seed_unless_the_fault_has_one() -> None:
 
 # --- as written ----------------------------------------------------------------------------------------------------
 
-HEAD = 'fabric = "tiny"\n[workload]\nkind = "ring-allreduce"\nmessage_bytes = "64KiB"\nsteps = 4\n[[transport]]\nkind = "mrc"\n[[fault]]\n'
+RING = 'format = 3\nfabric = "tiny"\n[workload]\nkind = "ring-allreduce"\nmessage_bytes = "64KiB"\nsteps = 4\n'
+HEAD = f'{RING}[[transport]]\nkind = "mrc"\n[[fault]]\n'
 
 
 def read(tmp_path: Path, body: str) -> tuple[Fault, ...]:
@@ -94,46 +95,46 @@ def read(tmp_path: Path, body: str) -> tuple[Fault, ...]:
 
 def test_every_kind_can_be_written(tmp_path: Path) -> None:
     entries = [
-        f'kind = "link"\non = "{CABLE}"\nat = 1',
-        'kind = "port"\non = "h0-p1"\nat = 1\nfor = "2s"',
-        'kind = "flap"\non = "used-by-qp"\nat = 1\nfor = 2\nperiod = "200ms"\nduty = 0.3',
-        'kind = "transceiver"\non = "h0"\nat = 1\nlinks = 1\nperiod = 1\nduty = 0.5',
+        f'kind = "link"\non = "{CABLE}"\nat = "100us"',
+        'kind = "port"\non = "h0-p1"\nat = "100us"\nfor = "200us"',
+        'kind = "flap"\non = "used-by-qp"\nat = "100us"\nfor = "200us"\nperiod = "20us"\nduty = 0.3',
+        'kind = "transceiver"\non = "h0"\nat = "100us"\nlinks = 1\nperiod = "100us"\nduty = 0.5',
         'kind = "switch"\non = "p0-t1-0"\nstep = 2',
-        'kind = "silent"\non = "p0-t1-0"\nat = 1\nfor = 2\nreboot = "0.5s"',
-        'kind = "plane"\non = "p1"\nat = 1',
-        'kind = "loss"\non = "h0-p1"\nat = 1\nprobability = 0.01\ndirection = "up"\nseed = 3',
-        'kind = "corrupt"\non = "used-by-qp"\nat = 1\nprobability = 0.01',
-        'kind = "path-loss"\non = "h0>h2@p0/1"\nat = 1\nprobability = 0.2',
-        'kind = "destination-loss"\non = "p0-t1-0"\nat = 1\nto = "h3"',
-        'kind = "slow"\non = "h0-p1"\nat = 1\nrate = 0.5',
+        'kind = "silent"\non = "p0-t1-0"\nat = "100us"\nfor = "200us"\nreboot = "50us"',
+        'kind = "plane"\non = "p1"\nat = "100us"',
+        'kind = "loss"\non = "h0-p1"\nat = "100us"\nprobability = 0.01\ndirection = "up"\nseed = 3',
+        'kind = "corrupt"\non = "used-by-qp"\nat = "100us"\nprobability = 0.01',
+        'kind = "path-loss"\non = "h0>h2@p0/1"\nat = "100us"\nprobability = 0.2',
+        'kind = "destination-loss"\non = "p0-t1-0"\nat = "100us"\nto = "h3"',
+        'kind = "slow"\non = "h0-p1"\nat = "100us"\nrate = 0.5',
         'kind = "dead-paths"\non = "fabric"\nbefore = true\nshare = 0.1',
-        'kind = "straggler"\non = "h3"\nat = 1\nfor = 1\nshare = 0.5\nperiod = "50ms"',
-        'kind = "kill"\non = "controller"\nat = 1',
+        'kind = "straggler"\non = "h3"\nat = "100us"\nfor = "100us"\nshare = 0.5\nperiod = "5us"',
+        'kind = "kill"\non = "controller"\nat = "100us"',
     ]
     faults = read(tmp_path, "\n[[fault]]\n".join(entries))
     assert len(faults) == 15 and faults[12].before and faults[12].keys == {"share": 0.1}
-    assert faults[5].keys == {"reboot": "0.5s"} and faults[7].name == "loss h0-p1"
+    assert faults[5].keys == {"reboot": "500000000ns"} and faults[7].name == "loss h0-p1"
 
 
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ('kind = "los"\non = "h0-p0"\nat = 1', "fault[0].kind = 'los': there are link, port"),
-        ('on = "h0-p0"\nat = 1', "fault[0].kind is missing"),
-        ('kind = "loss"\non = "h0-p0"\nat = 1\nprobabilty = 1', "fault[0].probabilty is not a key: did you mean 'probability'?"),
-        ('kind = "loss"\non = "h0-p0"\nat = 1', "fault[0].probability is missing"),
-        ('kind = "loss"\non = "h0-p0"\nat = 1\nprobability = 2', "fault[0].probability = 2 must be a number in 0..1"),
-        ('kind = "loss"\non = "h0-p7"\nat = 1\nprobability = 1', "fault[0].on : fabric 'tiny' has no NIC port"),
-        ('kind = "port"\non = "h0-p0"\nat = 1\nstep = 1', "and one of them"),
-        ('kind = "port"\non = "h0-p0"\nbefore = true\nat = 1', "and one of them"),
-        ('kind = "port"\non = "h0-p0"\nat = 1\nfor = 0', "fault[0].for = 0 must be longer"),
-        ('kind = "port"\non = "used-by-qp"\nat = 1', "fault[0].on = 'used-by-qp' is for kinds link, flap,"),
+        ('kind = "los"\non = "h0-p0"\nat = "100us"', "fault[0].kind = 'los': there are link, port"),
+        ('on = "h0-p0"\nat = "100us"', "fault[0].kind is missing"),
+        ('kind = "loss"\non = "h0-p0"\nat = "100us"\nprobabilty = 1', "fault[0].probabilty is not a key: did you mean 'probability'?"),
+        ('kind = "loss"\non = "h0-p0"\nat = "100us"', "fault[0].probability is missing"),
+        ('kind = "loss"\non = "h0-p0"\nat = "100us"\nprobability = 2', "fault[0].probability = 2 must be a number in 0..1"),
+        ('kind = "loss"\non = "h0-p7"\nat = "100us"\nprobability = 1', "fault[0].on : fabric 'tiny' has no NIC port"),
+        ('kind = "port"\non = "h0-p0"\nat = "100us"\nstep = 1', "and one of them"),
+        ('kind = "port"\non = "h0-p0"\nbefore = true\nat = "100us"', "and one of them"),
+        ('kind = "port"\non = "h0-p0"\nat = "100us"\nfor = 0', "fault[0].for = 0 must be longer"),
+        ('kind = "port"\non = "used-by-qp"\nat = "100us"', "fault[0].on = 'used-by-qp' is for kinds link, flap,"),
         ('kind = "link"\non = "used-by-qp"\nbefore = true', "fault[0].before is not for"),
         ('kind = "kill"\non = "h0"\nbefore = true', "fault[0].before is not for"),
-        ('kind = "kill"\non = "h0"\nat = 1\nfor = 1', "fault[0].for is not for kind 'kill'"),
-        ('kind = "silent"\non = "p0-t1-0"\nat = 1\nreboot = 1', "needs 'for', the length of the silence"),
-        ('kind = "port"\non = "h0-p0"\nat = 1\n[[fault]]\nkind = "port"\non = "h0-p0"\nat = 2', "fault names are not unique"),
-        ('kind = "link"\non = "h0:p0-t0-0"\nranks = [0, 1]\nat = 1', "fault[0].ranks = [0, 1] must be"),
+        ('kind = "kill"\non = "h0"\nat = "100us"\nfor = "100us"', "fault[0].for is not for kind 'kill'"),
+        ('kind = "silent"\non = "p0-t1-0"\nat = "100us"\nreboot = "100us"', "needs 'for', the length of the silence"),
+        ('kind = "port"\non = "h0-p0"\nat = "100us"\n[[fault]]\nkind = "port"\non = "h0-p0"\nat = "200us"', "fault names are not unique"),
+        ('kind = "link"\non = "h0:p0-t0-0"\nranks = [0, 1]\nat = "100us"', "fault[0].ranks = [0, 1] must be"),
     ],
 )
 def test_mistakes_are_one_line(tmp_path: Path, body: str, said: str) -> None:
@@ -166,7 +167,7 @@ def test_faults_are_journalled_and_end_with_the_run(tmp_path: Path) -> None:
     summary, told, (cluster,) = run(
         tmp_path,
         '{kind = "dead-paths", on = "p1", before = true, share = 0.25}',
-        '{kind = "loss", on = "h0-p0", at = 0.05, for = 0.05, probability = 0.1, direction = "up", seed = 7}',
+        '{kind = "loss", on = "h0-p0", at = "5us", for = "5us", probability = 0.1, direction = "up", seed = 7}',
     )
     assert [(line["fault"], line["phase"]) for line in told] == [
         ("dead-paths", "begin"), ("loss", "begin"), ("loss", "heal"), ("dead-paths", "end"),
@@ -193,7 +194,7 @@ def test_a_run_that_dies_is_healed(tmp_path: Path) -> None:
         clusters.append(Dying(fabric))
         return clusters[-1]
 
-    given = ["workload.steps=12", f'fault=[{{kind = "link", on = "{CABLE}", at = 0.02}}]']
+    given = ["workload.steps=12", f'fault=[{{kind = "link", on = "{CABLE}", at = "2us"}}]']
     with pytest.raises(RuntimeError, match="a bug"):
         Runner(load_scenario("link-failure", fabric="tiny", transports=["mrc"], overrides=given), tmp_path, factory).run()
     assert clusters[0].there == {} and clusters[0].down == set()
@@ -210,7 +211,7 @@ def test_a_killed_agent_ends_the_run_by_its_rank(tmp_path: Path) -> None:
     def factory(fabric: Any) -> FakeCluster:
         return Mortal(fabric)
 
-    given = ["workload.steps=40", 'fault=[{kind = "kill", on = "h2", at = 0.02}]']
+    given = ["workload.steps=40", 'fault=[{kind = "kill", on = "h2", at = "2us"}]']
     summary = Runner(load_scenario("link-failure", fabric="tiny", transports=["mrc"], overrides=given), tmp_path, factory).run()
     (entry,) = summary["runs"]
     assert entry["outcome"] == "failed" and entry["reason"].startswith("rank 1 (h2) is gone: ")

@@ -20,10 +20,12 @@ from topologies import FabricError, load_fabric, named_fabrics
 def test_a_slowed_fabric_keeps_its_shape_in_packets(name: str) -> None:
     fabric = load_fabric(name)
     slow = fabric.slowed(2.5)
-    assert slow.time_scale == pytest.approx(2.5 * fabric.time_scale)
+    assert slow.dilation == pytest.approx(2.5 * fabric.dilation)
     assert slow.base_rtt_ns == pytest.approx(2.5 * fabric.base_rtt_ns, rel=1e-6)
     assert abs(slow.plane_bdp - fabric.plane_bdp) <= 1 and abs(slow.buffer_bytes - fabric.buffer_bytes) <= 8
-    assert slow.with_(nic_rate=fabric.nic_rate, fabric_rate=fabric.fabric_rate, delay_ns=fabric.delay_ns) == fabric
+    assert (
+        slow.with_(nic_rate=fabric.nic_rate, fabric_rate=fabric.fabric_rate, delay_ns=fabric.delay_ns, dilation=fabric.dilation) == fabric
+    )
     assert fabric.slowed(1) is fabric
 
 
@@ -33,6 +35,7 @@ def test_a_fabric_too_slow_to_emulate_is_refused() -> None:
 
 
 EVERYTHING = """
+format = 3
 fabric = "demo"
 timeout = "10s"
 [workload]
@@ -41,35 +44,35 @@ message_bytes = 4096
 [[workload.flow]]
 src = "h0"
 dst = "h4"
-start = "1s"
-for = "2s"
+start = "80us"
+for = "160us"
 [[transport]]
 kind = "mrc"
 [[transport]]
 kind = "roce"
-options = { reconvergence = "0.5s", qps = 2 }
-fabric_options = { delay = "20ms" }
+options = { reconvergence = "40us", qps = 2 }
+fabric_options = { delay = "1.6us" }
 [[fault]]
 kind = "flap"
 on = "p0-t0-0:p0-t1-0"
-at = "1s"
-for = "2s"
-period = "100ms"
+at = "80us"
+for = "160us"
+period = "8us"
 duty = 0.5
 [[fault]]
 kind = "silent"
 on = "p0-t1-0"
-at = 3
-for = "1s"
-reboot = "1.5s"
+at = "240us"
+for = "80us"
+reboot = "120us"
 [[background]]
 tool = "iperf3"
 src = "h1"
 dst = "h5"
 protocol = "udp"
-rate = "1Mbit"
-start = "1s"
-for = "2s"
+rate = "12.5Gbit"
+start = "80us"
+for = "160us"
 """
 
 
@@ -106,11 +109,11 @@ def test_shipped_scenarios_can_be_stretched(name: str) -> None:
     scenario = load_scenario(name)
     slow = slowed(scenario, 2)
     assert [v.settings for v in slow.variants] == [v.settings for v in scenario.variants]
-    assert all(v.scenario.fabric.time_scale == 2 * scenario.fabric.time_scale for v in slow.variants if not v.settings)
+    assert all(v.scenario.fabric.dilation == 2 * scenario.fabric.dilation for v in slow.variants if not v.settings)
 
 
 def test_a_stretched_run_takes_the_same_number_of_base_rtts(tmp_path: Path) -> None:
-    scenario = load_scenario("smoke", overrides=["workload.steps=6", "fault.0.at=0.1", "fault.0.for=0.3"])
+    scenario = load_scenario("smoke", overrides=["workload.steps=6", "fault.0.at=10us", "fault.0.for=30us"])
 
     def run(factor: float) -> dict[str, Any]:
         directory = tmp_path / str(factor)
@@ -119,7 +122,7 @@ def test_a_stretched_run_takes_the_same_number_of_base_rtts(tmp_path: Path) -> N
             return simulate(slowed(scenario, factor), directory)["runs"][0]
 
     one, three = run(1), run(3)
-    assert three["base_rtt_ns"] == pytest.approx(3 * one["base_rtt_ns"], rel=1e-6)
+    assert three["base_rtt_ns"] == pytest.approx(one["base_rtt_ns"], rel=1e-6) and three["dilation"] == 3 * one["dilation"]
     for steps in ([entry["typical_step_ns"] for entry in (one, three)], [entry["step_time_ns"]["max"] for entry in (one, three)]):
-        assert steps[1] == pytest.approx(3 * steps[0], rel=0.03)
+        assert steps[1] == pytest.approx(steps[0], rel=0.03)
     assert three["packets"]["lost"] == pytest.approx(one["packets"]["lost"], abs=4)

@@ -19,6 +19,7 @@ from tests.scenarios.small import small
 from topologies import FabricError, load_fabric
 
 GOOD = """
+format = 3
 fabric = "tiny"
 [workload]
 kind = "ring-allreduce"
@@ -67,11 +68,11 @@ def test_twin_of_demo_is_the_named_one() -> None:
         ('"64KiB"', '"64 apples"', "is not a size"),
         ('"64KiB"', "6", "multiple of 4"),
         ('"mrc"', '"infiniband"', "there are mrc, roce"),
-        ('kind = "mrc"', 'kind = "mrc"\noptions = { reconvergence = 1 }', "MRC never does"),
+        ('kind = "mrc"', 'kind = "mrc"\noptions = { reconvergence = "100us" }', "MRC never does"),
         ('kind = "mrc"', 'kind = "mrc"\n[[transport]]\nkind = "mrc"', "names are not unique"),
         ('kind = "mrc"', 'kind = "mrc"\n[[fault]]\nkind = "link"\non = "p0-t0-0:p0-t1-0"', "needs either 'at'"),
-        ('kind = "mrc"', 'kind = "mrc"\n[[fault]]\nkind = "link"\non = "p0-t0-0:p0-t1-9"\nat = 1', "near it: "),
-        ('kind = "mrc"', 'kind = "mrc"\n[[fault]]\nkind = "switch"\non = "p0-t2-0"\nat = 1', "has no switch"),
+        ('kind = "mrc"', 'kind = "mrc"\n[[fault]]\nkind = "link"\non = "p0-t0-0:p0-t1-9"\nat = "100us"', "near it: "),
+        ('kind = "mrc"', 'kind = "mrc"\n[[fault]]\nkind = "switch"\non = "p0-t2-0"\nat = "100us"', "has no switch"),
         ('kind = "mrc"', 'kind = "mrc"\n[[fault]]\nkind = "link"\non = "used-by-qp"\nat = "soon"', "is not a time"),
         ('kind = "mrc"', 'kind = "mrc"\n[[fault]]\nkind = "link"\non = "used-by-qp"\nstep = 4', "fault[0].step = 4 must be"),
         ('kind = "mrc"', 'kind = "mrc"\ncontroller = "hints"', "transport[0].controller = 'hints'"),
@@ -98,16 +99,16 @@ def test_not_toml_and_not_there(tmp_path: Path) -> None:
 
 def test_interleaved_needs_two_t0s(tmp_path: Path) -> None:
     fabric = tmp_path / "flat.toml"
-    fabric.write_text("planes = 2\nt0_per_plane = 1\nt1_per_plane = 0\nhosts_per_t0 = 4\n")
+    fabric.write_text("format = 3\nplanes = 2\nt0_per_plane = 1\nt1_per_plane = 0\nhosts_per_t0 = 4\n")
     with pytest.raises(ScenarioError, match="workload.placement.*use 'packed'"):
         load_scenario("smoke", fabric=str(fabric), overrides=["fault=[]"])
 
 
 def test_command_line_changes(tmp_path: Path) -> None:
-    given = ["workload.steps=3", "transport.roce-1p.options.reconvergence=2", "fault.0.for=1s"]
+    given = ["workload.steps=3", "transport.roce-1p.options.reconvergence=200us", "fault.0.for=100us"]
     s = small(tmp_path, overrides=given, seeds=[4, 5])
     assert (s.workload.steps, s.seeds, s.faults[0].for_ns) == (3, (4, 5), 10**9)
-    assert [t.reconvergence_ns for t in s.transports] == [None, 500_000_000, 2 * 10**9]
+    assert [t.reconvergence_ns for t in s.transports] == [None, 400_000_000, 2 * 10**9]
     assert [t.fabric.name for t in small(tmp_path, fabric="demo").transports] == ["demo", "demo", "demo-1p"]
 
 
@@ -239,7 +240,7 @@ def test_a_scenario_comes_from_standard_input(name: str, monkeypatch: pytest.Mon
 
 def test_a_fabrics_file_lies_beside_the_scenario_or_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     beside, working = tmp_path / "beside", tmp_path / "working"
-    shape = "planes = 2\nt0_per_plane = 2\nt1_per_plane = 1\nhosts_per_t0 = "
+    shape = "format = 3\nplanes = 2\nt0_per_plane = 2\nt1_per_plane = 1\nhosts_per_t0 = "
     for folder, hosts in ((beside, 2), (working, 4)):
         folder.mkdir()
         (folder / "own.toml").write_text(f"{shape}{hosts}\n")
@@ -256,20 +257,20 @@ def test_a_fabrics_file_lies_beside_the_scenario_or_in_the_working_directory(tmp
 
 def test_names_that_files_cannot_have_are_refused_before_anything_runs(tmp_path: Path) -> None:
     long = tmp_path / f"{'a' * 110}.toml"
-    long.write_text("planes = 2\nt0_per_plane = 2\nt1_per_plane = 1\nhosts_per_t0 = 2\n")
+    long.write_text("format = 3\nplanes = 2\nt0_per_plane = 2\nt1_per_plane = 1\nhosts_per_t0 = 2\n")
     sweep = f'sweep={{"fault.0.name" = ["{"a" * 100}"]}}'
     with pytest.raises(ScenarioError, match="a run's name would have .* bytes, more than 200"):
         plan(load_scenario("smoke", fabric=str(long), overrides=[sweep]))
 
 
 def test_a_slower_fabric_is_the_same_in_slow_motion() -> None:
-    was, slow = load_scenario("demo"), load_scenario("demo", overrides=["nic_rate=2Mbit"])
+    was, slow = load_scenario("demo"), load_scenario("demo", overrides=["nic_rate=25Gbit"])
     for before, after in zip(was.transports, slow.transports, strict=True):
         a, b = before.fabric, after.fabric
         assert (b.nic_rate * 4, b.fabric_rate * 4) == (a.nic_rate, a.fabric_rate) and b.delay_ns == a.delay_ns * 4
         assert b.base_rtt_ns == a.base_rtt_ns * 4 and b.plane_bdp == a.plane_bdp
-    assert [t.fabric.name for t in slow.transports] == ["demo-2Mbit", "demo-2Mbit-1p", "demo-2Mbit"]
-    assert load_scenario("demo", overrides=["nic_rate=8Mbit"]).fabric == was.fabric
+    assert [t.fabric.name for t in slow.transports] == ["demo-25Gbit", "demo-25Gbit-1p", "demo-25Gbit"]
+    assert load_scenario("demo", overrides=["nic_rate=100Gbit"]).fabric == was.fabric
     for rate in ("true", "fast", "1"):
         with pytest.raises(ScenarioError, match="nic_rate"):
             load_scenario("demo", overrides=[f"nic_rate={rate}"])

@@ -18,6 +18,7 @@ from tests.scenarios.fakes import FakeCluster
 from tests.scenarios.small import TRANSPORTS
 
 BODY = f"""
+format = 3
 fabric = "tiny"
 seeds = [1, 2, 3]
 [workload]

@@ -18,9 +18,9 @@ from topologies.theory import COLLECTIVES, place_ranks
 
 RACK = load_fabric("rack16")
 ALL = list(range(16))
-HEAD = 'fabric = "rack16"\n[[transport]]\nkind = "mrc"\n[workload]\n'
-INCAST = HEAD + 'kind = "incast"\nmessage_bytes = "64KiB"\nsenders = 7\nduration = "2s"\n'
-FLOWS = HEAD + 'kind = "flows"\nmessage_bytes = "64KiB"\n[[workload.flow]]\nsrc = "h0"\ndst = "h9"\nfor = "2s"\n'
+HEAD = 'format = 3\nfabric = "rack16"\n[[transport]]\nkind = "mrc"\n[workload]\n'
+INCAST = HEAD + 'kind = "incast"\nmessage_bytes = "64KiB"\nsenders = 7\nduration = "100us"\n'
+FLOWS = HEAD + 'kind = "flows"\nmessage_bytes = "64KiB"\n[[workload.flow]]\nsrc = "h0"\ndst = "h9"\nfor = "100us"\n'
 STEPS = HEAD + 'kind = "all-to-all"\nmessage_bytes = "64KiB"\nsteps = 3\n'
 SECOND = '[[workload.flow]]\nsrc = "h0"\ndst = "h9"\nmessages = 2\n'
 
@@ -31,10 +31,10 @@ SECOND = '[[workload.flow]]\nsrc = "h0"\ndst = "h9"\nmessages = 2\n'
         (INCAST.replace("senders = 7\n", ""), "workload.senders is missing"),
         (INCAST.replace("= 7", "= 16"), "workload.senders = 16: fabric 'rack16' has 15 hosts beside the target"),
         (INCAST.replace("= 7", "= 8\nvictim = true"), "workload.senders = 8: a victim needs a host under another T0"),
-        (INCAST + 'victim_alone = "1s"\n', "workload.victim_alone needs victim = true"),
-        (INCAST.replace('duration = "2s"', "messages = 3\nvictim = true"), "workload.victim needs 'duration'"),
+        (INCAST + 'victim_alone = "50us"\n', "workload.victim_alone needs victim = true"),
+        (INCAST.replace('duration = "100us"', "messages = 3\nvictim = true"), "workload.victim needs 'duration'"),
         (INCAST + "messages = 3\n", "workload needs either 'duration' (like '10s') or 'messages'"),
-        (INCAST.replace('"2s"', "0"), "workload.duration = 0 must be longer than 0"),
+        (INCAST.replace('"100us"', "0"), "workload.duration = 0 must be longer than 0"),
         (INCAST + "victim = 1\n", "workload.victim = 1 must be true or false"),
         (INCAST + "steps = 3\n", "workload.steps is not for kind = 'incast', which has outstanding, duration, messages, senders, victim"),
         (INCAST + 'placement = "packed"\n', "workload.placement is not for kind = 'incast'"),
@@ -48,7 +48,7 @@ SECOND = '[[workload.flow]]\nsrc = "h0"\ndst = "h9"\nmessages = 2\n'
         (FLOWS.replace('"h9"', '"h99"'), "workload.flow[0] : fabric 'rack16' has no host 'h99'"),
         (FLOWS.replace('"h9"', '"h0"'), "workload.flow[0] : h0 cannot send to itself"),
         (FLOWS + SECOND, "workload.flow names are not unique (h0-h9, h0-h9)"),
-        (FLOWS.replace('for = "2s"', ""), "workload.flow[0] needs either 'for'"),
+        (FLOWS.replace('for = "100us"', ""), "workload.flow[0] needs either 'for'"),
         (FLOWS + "ev = 1\n", "workload.flow[0].ev is not a key: did you mean 'evs'?"),
         (FLOWS.split("[[workload.flow]]")[0], "workload.flow is empty"),
         (FLOWS + '[[fault]]\nkind = "link"\non = "p0-t0-0:p0-t1-0"\nstep = 1\n', "fault[0].step is for collectives"),
@@ -60,7 +60,7 @@ SECOND = '[[workload.flow]]\nsrc = "h0"\ndst = "h9"\nmessages = 2\n'
 )
 def test_mistakes_are_one_line(tmp_path: Path, text: str, message: str) -> None:
     flat = tmp_path / "flat.toml"
-    flat.write_text("planes = 2\nt0_per_plane = 2\nt1_per_plane = 2\nhosts_per_t0 = 3\n")
+    flat.write_text("format = 3\nplanes = 2\nt0_per_plane = 2\nt1_per_plane = 2\nhosts_per_t0 = 3\n")
     file = tmp_path / "mine.toml"
     file.write_text(text.replace("FLAT", str(flat)))
     with pytest.raises(ScenarioError) as caught:
@@ -75,7 +75,7 @@ def test_every_collective_that_agents_know_has_a_theory() -> None:
 
 
 def test_seven_to_one_with_a_victim() -> None:
-    work = load_scenario("incast-victim", overrides=["workload.duration=8s"]).workload
+    work = load_scenario("incast-victim", overrides=["workload.duration=400us"]).workload
     flows = resolve_flows(work, RACK, ALL, 1)
     assert [(f.name, f.src, f.dst) for f in flows[:7]] == [(f"h{i}-h8", i, 8) for i in range(7)]
     assert flows[7] == Flow("victim", "victim", 7, 9, 0, 12_000_000_000, None)
@@ -125,7 +125,7 @@ def test_edges_put_ring_neighbours_first() -> None:
 
 
 def test_fault_on_a_flows_cable_must_be_one_of_its_pairs(tmp_path: Path) -> None:
-    text = FLOWS + '[[fault]]\nkind = "link"\non = "used-by-qp"\nat = 1\nranks = [3, 4]\n'
+    text = FLOWS + '[[fault]]\nkind = "link"\non = "used-by-qp"\nat = "50us"\nranks = [3, 4]\n'
     file = tmp_path / "mine.toml"
     file.write_text(text)
     with pytest.raises(ScenarioError, match=r"no QP from rank 3 to 4 \(h3 to h4\); use \[0, 9\]"):
@@ -133,7 +133,7 @@ def test_fault_on_a_flows_cable_must_be_one_of_its_pairs(tmp_path: Path) -> None
 
 
 def test_variants_are_named_after_what_differs() -> None:
-    transports = load_scenario("incast-victim", overrides=["workload.duration=8s"]).transports
+    transports = load_scenario("incast-victim", overrides=["workload.duration=400us"]).transports
     fabrics = {t.name: t.fabric for t in transports}
     assert fabrics["mrc"] == RACK and fabrics["roce-8"] == RACK
     assert (fabrics["mrc-no-trim"].name, fabrics["mrc-no-trim"].trimming) == ("rack16-no-trimming", False)
@@ -153,5 +153,5 @@ def test_figures_of_a_fabric_are_bytes_and_none_where_off() -> None:
 
 
 def test_set_reaches_into_flows() -> None:
-    work = load_scenario("ev-balance", overrides=["workload.flow.B.start=2", "workload.flow.0.for=4s"]).workload
-    assert [(f.name, f.start_ns, f.for_ns, f.evs) for f in work.flows] == [("A", 0, 4 * 10**9, 0), ("B", 2 * 10**9, 11 * 10**9, 1)]
+    work = load_scenario("ev-balance", overrides=["workload.flow.B.start=100us", "workload.flow.0.for=200us"]).workload
+    assert [(f.name, f.start_ns, f.for_ns, f.evs) for f in work.flows] == [("A", 0, 4 * 10**9, 0), ("B", 2 * 10**9, 13_200_000_000, 1)]

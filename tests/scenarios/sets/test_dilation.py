@@ -54,7 +54,7 @@ def test_the_step_after_the_last_is_none_and_none_is_too_slow_to_emulate() -> No
     assert factors == [2, 5, 10, 20, 50]
     pod = load_scenario("pod64-ring", transports=["mrc"])
     assert next_step(automatic(pod, 1, 0), pod).factor == 2  # type: ignore[union-attr]
-    assert next_step(given(pod, 4 * pod.fabric.time_scale), pod) is None, "5 times slower is below the smallest rate of a port"
+    assert next_step(given(pod, 4 * pod.fabric.dilation), pod) is None, "5 times slower is below the smallest rate of a port"
 
 
 class Runs:
@@ -68,10 +68,10 @@ class Runs:
 
     def run(self, scenario: Scenario, directory: Path, *, stretched: Any, **settings: Any) -> dict[str, Any]:
         slow = self.slow.pop(0) if self.slow else False
-        self.calls.append((scenario.fabric.time_scale, settings["resume"], [a["directory"] for a in stretched["attempts"]]))
+        self.calls.append((scenario.fabric.dilation, settings["resume"], [a["directory"] for a in stretched["attempts"]]))
         (directory / "raw").mkdir()
         (directory / "manifest.json").write_text(json.dumps(stretched))
-        (directory / "raw" / "figures").write_text(f"{scenario.fabric.time_scale:.0f}")
+        (directory / "raw" / "figures").write_text(f"{scenario.fabric.dilation:.0f}")
         run = {"run": "mrc-demo-packed-s1", "distrust": ["agents woke up late"] if slow else [], "fidelity": {"too_slow": slow}}
         return {"verdict": "not trustworthy" if slow else self.verdict, "runs": [run]}
 

@@ -1,0 +1,133 @@
+"""Rewrites a fabric or scenario file of before format 3, whose rates and times were those of this machine's slower network.
+
+Only values change: comments, order and layout stay. What is written is read again and compared with what was meant. docs/time.md.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from scenarios.schema.network_time import BPS, NS, RATE, TIME, changed, is_amount
+from scenarios.schema.values import ScenarioError
+from testbed.units import parse_duration
+from topologies.fabrics import NIC_RATE, load_fabric, parse_delay, parse_rate
+from topologies.toml_files import FORMAT, parse_toml, read_toml
+
+EARLIER = {"rack16": NIC_RATE / 3e6, "wide": NIC_RATE / 4e6}
+"""Dilation of shipped fabrics that ran slower than today when older files were written."""
+_TIMES = ("at", "for", "start", "duration", "victim_alone", "reconvergence", "delay", "period", "reboot")
+_RATES = ("rate", "nic_rate", "fabric_rate")
+_NUMBERS = {"rto_ns": NS, "rnr_ns": NS, "rate_limit": BPS}
+_LITERAL = r"\"[^\"\n]*\"|'[^'\n]*'|\d[\w.]*"
+_ENTRY = re.compile(rf"(?P<key>[\w\"'.-]+)(?P<is>\s*=\s*)(?P<value>-?{_LITERAL}|\[[^\]\n]*\])")
+_BOUND = re.compile(r"(?P<left>[\"'][\w.\[\]]+_(?P<unit>ns|bps)(?:\.\w+)?\s*(?:<=|>=|<|>|==)\s*)(?P<number>\d[\d_.e+]*)(?=[\"'])")
+_COMMENT = re.compile(r"(?P<code>(?:[^#\"']|\"[^\"]*\"|'[^']*')*)(?P<comment>#.*)?")
+
+
+def converted(path: Path) -> tuple[str, float]:
+    """(new text, dilation) of an older file. Raises :class:`ScenarioError` if it has a format already or cannot be rewritten."""
+    try:
+        text, data = read_toml(path)
+    except ValueError as error:
+        raise ScenarioError(f"{path} {error}") from None
+    if "format" in data:
+        raise ScenarioError(f"{path} has format = {data['format']!r} already: nothing to convert")
+    is_fabric = "workload" not in data
+    dilation = NIC_RATE / parse_rate(data.get("nic_rate", "10Mbit")) if is_fabric else _dilation(data, path)
+    new = _rewritten(text, dilation, FORMAT, is_fabric)
+    meant = {**data, "format": FORMAT, **({"dilation": dilation} if is_fabric else {})}
+    meant = _fabric(meant, dilation) if is_fabric else changed(meant, dilation, _CHANGES)
+    if _normal(parse_toml(new)) != _normal(meant):
+        raise ScenarioError(
+            f"{path} is written in a way that cannot be rewritten here: divide its times and multiply its rates by {dilation:g}"
+        )
+    return new, dilation
+
+
+def _dilation(data: dict[str, Any], path: Path) -> float:
+    name = str(data.get("fabric", ""))
+    return EARLIER.get(name) or load_fabric(name, path.parent).dilation
+
+
+def _rewritten(text: str, dilation: float, number: int, is_fabric: bool) -> str:
+    lines = text.split("\n")
+    first = next((i for i, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#")), len(lines))
+    head = [f"format = {number}", *([f"dilation = {dilation:.10g}"] if is_fabric else [])]
+    return "\n".join([*lines[:first], *head, *(_line(line, dilation) for line in lines[first:])])
+
+
+def _line(line: str, dilation: float) -> str:
+    match = _COMMENT.match(line)
+    code, comment = (match["code"], line[len(match["code"]) :]) if match else (line, "")
+    return _ENTRY.sub(lambda found: _entry(found, dilation), code) + comment
+
+
+def _entry(found: re.Match[str], dilation: float) -> str:
+    key = found["key"].strip("\"'").split(".")[-1]
+    value = found["value"]
+    if key in _TIMES or key in _RATES:
+        change = _time if key in _TIMES else _rate
+        value = re.sub(_LITERAL, lambda literal: _literal(literal[0], change, dilation), value)
+    elif key in _NUMBERS:
+        value = re.sub(r"\d+", lambda literal: str(_CHANGES[_NUMBERS[key]](int(literal[0]), dilation, "")), value)
+    elif key == "check":
+        value = _BOUND.sub(lambda bound: bound["left"] + _number(float(bound["number"]), bound["unit"], dilation), value)
+    return f"{found['key']}{found['is']}{value}"
+
+
+def _number(value: float, unit: str, dilation: float) -> str:
+    return f"{value / dilation if unit == 'ns' else value * dilation:.6g}"
+
+
+def _literal(text: str, change: Any, dilation: float) -> str:
+    quoted = text[0] in "\"'"
+    if change is _rate and not quoted and "." in text:
+        return text  # the share of a port's rate that a slow link keeps
+    made = change(text.strip("\"'") if quoted else float(text) if "." in text else int(text), dilation, "")
+    return f'"{made}"' if isinstance(made, str) else text
+
+
+def _time(value: Any, dilation: float, where: str) -> Any:
+    """In the real network, with the largest unit that keeps it above 1."""
+    try:
+        ns = parse_duration(value) / dilation
+    except ValueError:
+        return value
+    scale, unit = next(((scale, unit) for scale, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "us")) if ns >= scale), (1.0, "ns"))
+    return f"{ns / scale:.6g}{unit}"
+
+
+def _rate(value: Any, dilation: float, where: str) -> Any:
+    try:
+        real = parse_rate(value) * dilation
+    except ValueError:
+        return value
+    scale, unit = next(((scale, unit) for scale, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")) if real >= scale), (1.0, ""))
+    return f"{real / scale:.6g}{unit}bit"
+
+
+def _ns(value: Any, dilation: float, where: str) -> Any:
+    return round(value / dilation) if is_amount(value) else value
+
+
+def _bps(value: Any, dilation: float, where: str) -> Any:
+    return round(value * dilation) if is_amount(value) else value
+
+
+_CHANGES = {TIME: _time, RATE: _rate, NS: _ns, BPS: _bps}
+
+
+def _fabric(data: dict[str, Any], dilation: float) -> dict[str, Any]:
+    rates: dict[str, Any] = {key: _rate(data[key], dilation, "") for key in ("nic_rate", "fabric_rate") if key in data}
+    return {**data, **rates, **({"delay": _time(f"{parse_delay(data['delay'])}ns", dilation, "")} if "delay" in data else {})}
+
+
+def _normal(data: Any) -> Any:
+    """Without the parts that only name values of others, and the same for every spelling of a number."""
+    if isinstance(data, dict):
+        return {key: _normal(value) for key, value in data.items() if key not in ("sweep", "setting", "check")}
+    if isinstance(data, list):
+        return [_normal(value) for value in data]
+    return round(data, 6) if isinstance(data, float) else data

@@ -1,0 +1,162 @@
+"""Files are in the real network's time: what is read is that of this machine's clock, ``dilation`` times slower."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from scenarios.schema.convert import converted
+from scenarios.schema.dilation import check_waits, slowed
+from scenarios.schema.network_time import on_the_clock
+from scenarios.schema.scenario import ScenarioError, load_scenario
+from testbed.cli.convert import command
+from testbed.errors import UserError
+from topologies import FabricError, load_fabric
+from topologies.structs import Refused
+
+OLD_FABRIC = """# Mine.
+planes = 2
+t0_per_plane = 2
+t1_per_plane = 1
+hosts_per_t0 = 2
+nic_rate = "8Mbit"   # slow
+delay = "10ms"
+"""
+OLD = """# At 12,500.
+fabric = "demo"
+timeout = "90s"                  # of this machine
+
+[workload]
+kind = "flows"
+message_bytes = "64KiB"
+
+[[workload.flow]]
+src = "h0"
+dst = "h4"
+start = 0.5
+for = "2s"
+
+[[transport]]
+kind = "roce"
+options = { reconvergence = "0.5s", rto_ns = 400000000, qps = 2 }
+fabric_options = { delay = "12.5ms" }
+
+[[fault]]
+name = "at = 3s"                 # a name, no time
+kind = "slow"
+on = "h0-p0"
+rate = 0.5
+at = "1s"
+for = "0.25s"
+
+[[background]]
+tool = "iperf3"
+protocol = "udp"
+src = "h1"
+dst = "h5"
+rate = "1Mbit"
+
+[[expect]]
+check = "roce.all_on_ns <= 2500000"
+
+[[expect]]
+check = "roce.groups.flows.goodput_bps / roce.base_rtt_ns >= 0.8"
+
+[sweep]
+"fault.0.for" = ["0.25s", "0.5s"]
+"""
+
+
+def test_times_and_rates_become_those_of_the_clock() -> None:
+    table: dict[str, Any] = {
+        "nic_rate": "50Gbit", "timeout": "90s", "workload": {"duration": "1ms", "message_bytes": "1MiB", "flow": [{"start": 0}]},
+        "transport": [{"options": {"reconvergence": "40us", "rto_ns": 3000, "rnr_ns": -1, "rate_limit": 10**9, "qps": 4}}],
+        "fault": [{"kind": "flap", "at": "8us", "period": "soon", "duty": 0.5}, {"kind": "slow", "rate": 0.5, "for": "1us"}],
+        "background": [{"rate": "1Gbit"}],
+    }  # fmt: skip
+    made = on_the_clock(table, 10_000)
+    assert (made["nic_rate"], made["timeout"], made["background"][0]["rate"]) == (5_000_000, "90s", 100_000)
+    assert made["workload"] == {"duration": "10000000000ns", "message_bytes": "1MiB", "flow": [{"start": 0}]}
+    assert made["transport"][0]["options"] == {
+        "reconvergence": "400000000ns", "rto_ns": 30_000_000, "rnr_ns": -1, "rate_limit": 100_000, "qps": 4,
+    }  # fmt: skip
+    assert made["fault"] == [
+        {"kind": "flap", "at": "80000000ns", "period": "soon", "duty": 0.5}, {"kind": "slow", "rate": 0.5, "for": "10000000ns"},
+    ]  # fmt: skip
+    assert table["workload"]["duration"] == "1ms", "what was read stays for the manifest"
+    with pytest.raises(Refused, match=r"duration = '10s' takes more than a day of this machine's time, which is 10,000 times slower"):
+        on_the_clock({"workload": {"duration": "10s"}}, 10_000)
+
+
+def test_a_deployed_timer_would_take_hours_here_and_none_where_nobody_waits() -> None:
+    real = load_scenario("link-failure", transports=["roce-1p"], overrides=["transport.roce-1p.options.reconvergence=1.07s"])
+    with pytest.raises(ScenarioError, match=r"reconvergence of .* lasts 1\.07 s in the network, 3\.7 hours .*--world simulated"):
+        check_waits(real)
+    check_waits(slowed(real, 0.1))
+    check_waits(load_scenario("link-failure"))
+
+
+def test_a_fabric_file_has_rates_of_the_network_and_a_dilation(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    shape = "format = 3\nplanes = 2\nt0_per_plane = 2\nt1_per_plane = 1\nhosts_per_t0 = 2\n"
+    file.write_text(shape)
+    usual = load_fabric(str(file))
+    assert (usual.nic_rate, usual.dilation, usual.real.nic_rate) == (10_000_000, 10_000, 10**11)
+    file.write_text(f'{shape}nic_rate = "400Gbit"\ndelay = "2us"\ndilation = 20000\n')
+    mine = load_fabric(str(file))
+    assert (mine.nic_rate, mine.fabric_rate, mine.delay_ns, mine.dilation) == (20_000_000, 20_000_000, 40_000_000, 20_000)
+    assert (mine.real.nic_rate, mine.real.delay_ns, mine.real.dilation) == (4 * 10**11, 2000, 1)
+    assert mine.slowed(2).real == mine.real
+    for line, said in (
+        ("dilation = 0.5", "dilation = 0.5 must be a number from 1"),
+        ("dilation = true", "dilation = True must be a number"),
+        ('nic_rate = "10Mbit"', "nic_rate = '10Mbit' runs at 1000 bit/s with dilation = 10000: links take 100 kbit/s"),
+        ("format = 2", "Cannot overwrite"),
+    ):
+        file.write_text(f"{shape}{line}\n")
+        with pytest.raises(FabricError, match=said):
+            load_fabric(str(file))
+    for text, said in ((shape.replace("format = 3\n", ""), "mrcbed convert .*mine.toml"), (shape.replace("3", "4", 1), "has format = 4")):
+        file.write_text(text)
+        with pytest.raises(FabricError, match=said):
+            load_fabric(str(file))
+
+
+def test_an_older_file_means_the_same_after_it_is_converted(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(OLD_FABRIC)
+    (tmp_path / "old.toml").write_text(OLD)
+    with pytest.raises(ScenarioError, match=r"has no format = 3: .*'mrcbed convert .*old\.toml'"):
+        load_scenario(str(tmp_path / "old.toml"))
+    called = CliRunner().invoke(command, [str(tmp_path / "mine.toml"), str(tmp_path / "old.toml")], catch_exceptions=False)
+    assert called.exit_code == 0 and called.output.count("times divided by 12,500") == 2
+    assert (tmp_path / "old.toml.old").read_text() == OLD and (tmp_path / "mine.toml.old").read_text() == OLD_FABRIC
+    fabric = load_fabric(str(tmp_path / "mine.toml"))
+    assert (fabric.nic_rate, fabric.delay_ns, fabric.dilation) == (8_000_000, 10_000_000, 12_500)
+    made = load_scenario(str(tmp_path / "old.toml"))
+    (flow,), (roce,), (fault,), (udp,) = made.workload.flows, made.transports, made.faults, made.backgrounds
+    assert (flow.start_ns, flow.for_ns, made.timeout_ns) == (5 * 10**8, 2 * 10**9, 90 * 10**9)
+    assert (roce.reconvergence_ns, roce.options["rto_ns"], roce.fabric.delay_ns) == (5 * 10**8, 4 * 10**8, 12_500_000)
+    assert (fault.name, fault.at_ns, fault.for_ns, fault.keys) == ("at = 3s", 10**9, 25 * 10**7, {"rate": 0.5})
+    assert udp.rate_bps == 10**6
+    assert [v.scenario.faults[0].for_ns for v in made.variants] == [25 * 10**7, 5 * 10**8]
+    assert [e.check for e in made.expects] == ["roce.all_on_ns <= 200", "roce.groups.flows.goodput_bps / roce.base_rtt_ns >= 0.8"]
+    text = (tmp_path / "old.toml").read_text()
+    assert "# At 12,500.\nformat = 3\n" in text and "# a name, no time" in text and 'timeout = "90s"' in text and 'for = "20us"' in text
+
+
+def test_what_cannot_be_converted_is_one_line_and_stays(tmp_path: Path) -> None:
+    new = tmp_path / "new.toml"
+    new.write_text('format = 3\nfabric = "demo"\n[workload]\n')
+    with pytest.raises(ScenarioError, match="has format = 3 already: nothing to convert"):
+        converted(new)
+    strange = tmp_path / "strange.toml"
+    strange.write_text('fabric = "demo"\n[workload]\nduration = """\n3s"""\n')
+    with pytest.raises(ScenarioError, match="cannot be rewritten here: divide its times and multiply its rates by 12500"):
+        converted(strange)
+    new.with_name("new.toml.old").write_text("")
+    with pytest.raises(UserError, match=r"new\.toml\.old exists: move it away"):
+        CliRunner().invoke(command, [str(new)], catch_exceptions=False)
+    assert new.read_text().startswith("format = 3")
