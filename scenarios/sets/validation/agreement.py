@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from scenarios.sets.validation.cases import SLOWER
 from scenarios.sets.validation.causes import CAUSES, Cause, Parting, cause_of
 from scenarios.sets.validation.observed import BOUNDS, COUNT, FIGURES, Figure, Seen
 from testbed.simulated import EMULATED, SIMULATED
@@ -49,7 +50,7 @@ class Row:
             "title": self.figure.title,
             "unit": self.figure.unit,
             "bound": BOUNDS[self.figure.kind],
-            **{name: self.value(name) for name in (THEORY, SIMULATED, EMULATED)},
+            **{name: self.value(name) for name in (THEORY, SIMULATED, EMULATED, SLOWER)},
             "n": {name: seen.n for name, seen in self.columns.items() if seen.n},
             "partings": [
                 {"of": p.of, "from": p.against, "by": p.by if math.isfinite(p.by) else None, "beyond": p.beyond} for p in self.partings
@@ -92,7 +93,8 @@ def _row(case: str, where: str, figure: Figure, available: dict[str, Seen], want
 
 
 def pairs(columns: Mapping[str, Seen]) -> list[tuple[str, str]]:
-    """Return (column, reference) of each comparison. Both worlds are compared with theory where it says zero, else the first world only."""
+    """Return (column, reference) of each comparison. Both worlds are compared with theory where it says zero, else the first world only;
+    emulated runs at a larger dilation with those at the usual one."""
     worlds = [world for world in (SIMULATED, EMULATED) if world in columns]
     result = []
     if THEORY in columns:
@@ -100,6 +102,8 @@ def pairs(columns: Mapping[str, Seen]) -> list[tuple[str, str]]:
         result += [(world, THEORY) for world in compared]
     if len(worlds) == 2:
         result.append((EMULATED, SIMULATED))
+    if SLOWER in columns and EMULATED in columns:
+        result.append((SLOWER, EMULATED))
     return result
 
 

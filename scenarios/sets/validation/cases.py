@@ -7,18 +7,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from scenarios.schema.dilation import slowed
+from scenarios.schema.scenario import Scenario
 from scenarios.sets.paper.figure import Part
 from testbed.errors import UserError
-from testbed.simulated import WORLDS
+from testbed.simulated import EMULATED, WORLDS
 
 HERE = Path(__file__).parent
 SEEDS = (1, 2, 3)
+SLOWER = "slower"
+"""The column of emulated runs at :data:`SLOWER_BY` times the dilation: what parts from the others in it is the machine's."""
+SLOWER_BY = 2
+
+
+class Slower(Part):
+    """The part that is run slower."""
+
+    def load(self, quick: bool = False, seeds: tuple[int, ...] = ()) -> Scenario:
+        return slowed(super().load(quick, seeds), SLOWER_BY)
 
 
 @dataclass(frozen=True)
 class Case:
-    """``scenario``: a file beside this module. ``full`` and ``quick`` as ``--set`` has them."""
-
+    """``scenario``: a file beside this module. ``full`` and ``quick`` as ``--set`` has them. ``slower``: emulated a second time, slower."""
     id: str
     title: str
     scenario: str
@@ -26,12 +37,14 @@ class Case:
     quick: tuple[str, ...] = ()
     transport: str = "mrc"
     worlds: tuple[str, ...] = WORLDS
+    slower: bool = False
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """One per world, by its name: the same scenario with the same seeds."""
-        form = (self.full, (*self.full, *self.quick), SEEDS, SEEDS[:1], (self.transport,))
-        return tuple(Part(world, str(HERE / self.scenario), *form) for world in self.worlds)
+        """One per world, by its name: the same scenario with the same seeds; and the slower one."""
+        form = (str(HERE / self.scenario), self.full, (*self.full, *self.quick), SEEDS, SEEDS[:1], (self.transport,))
+        slower = (Slower(SLOWER, *form),) if self.slower and EMULATED in self.worlds else ()
+        return (*(Part(world, *form) for world in self.worlds), *slower)
 
     def directory(self, part: Part, out: Path) -> Path:
         return out / self.id / part.name
@@ -41,20 +54,29 @@ _FEWER = ("workload.steps=21",)
 """As many steps as a median needs."""
 
 
-def _ring(id: str, title: str, size: str, transport: str = "mrc", steps: int = 34) -> Case:
-    return Case(id, title, "ring.toml", (f"workload.message_bytes={size}", f"workload.steps={steps}"), _FEWER, transport)
+def _ring(id: str, title: str, size: str, transport: str = "mrc", steps: int = 34, slower: bool = False) -> Case:
+    full = (f"workload.message_bytes={size}", f"workload.steps={steps}")
+    return Case(id, title, "ring.toml", full, _FEWER, transport, slower=slower)
 
 
 CASES = (
-    Case("idle", "One message at a time on an idle path", "idle.toml", quick=tuple(f"workload.flow.{f}.for=3s" for f in "ab")),
+    Case(
+        "idle", "One message at a time on an idle path", "idle.toml", quick=tuple(f"workload.flow.{f}.for=300us" for f in "ab"), slower=True
+    ),
     _ring("ring-50", "Ring all-reduce, ports half idle", "128KiB"),
-    _ring("ring-80", "Ring all-reduce, ports idle a fifth of the time", "256KiB"),
+    _ring("ring-80", "Ring all-reduce, ports idle a fifth of the time", "256KiB", slower=True),
     _ring("ring-100", "Ring all-reduce, sending without pause", "512KiB"),
     _ring("ring-roce", "Ring all-reduce over RoCE, one path per queue pair", "256KiB", "roce", 21),
     Case("all-to-all", "All-to-all, everyone at once", "all-to-all.toml", quick=_FEWER),
-    Case("permutation", "Permutation across T1s, every link full", "permutation.toml", quick=("workload.duration=4s",)),
-    Case("incast", "Incast of 6 to 1, with trimming", "incast.toml", quick=("workload.duration=4s",)),
-    Case("link-failure", "A cable dies under a ring all-reduce, and comes back", "link-failure.toml", quick=("workload.steps=20",)),
+    Case("permutation", "Permutation across T1s, every link full", "permutation.toml", quick=("workload.duration=320us",), slower=True),
+    Case("incast", "Incast of 6 to 1, with trimming", "incast.toml", quick=("workload.duration=320us",)),
+    Case(
+        "link-failure",
+        "A cable dies under a ring all-reduce, and comes back",
+        "link-failure.toml",
+        quick=("workload.steps=20",),
+        slower=True,
+    ),
 )
 
 

@@ -20,6 +20,7 @@ from scenarios.sets.validation.cases import CASES, Case
 from scenarios.sets.validation.expected import expected
 from scenarios.sets.validation.observed import Point, Seen, points
 from testbed.simulated import SIMULATED, WORLDS
+from topologies import Fabric
 
 SET, CASE = "validation-set.json", "case.json"
 VALIDATION = series.Kind(SET, "case", "cases", "a validation", "mrcbed validate")
@@ -37,7 +38,8 @@ def conclude(case: Case, out: Path, form: series.Form) -> dict[str, Any]:
     runs_of: dict[str, list[Mapping[str, Any]]] = {}
     ideals: dict[str, dict[str, Seen]] = {}
     wanted = [world for world in WORLDS if world in case.worlds or (out / case.id / world / "summary.json").is_file()]
-    for part in replace(case, worlds=tuple(wanted)).parts:
+    parts = replace(case, worlds=tuple(wanted)).parts
+    for part in parts:
         directory = case.directory(part, out)
         if not (directory / "summary.json").is_file():
             trouble.append(f"{part.name}: not run")
@@ -54,7 +56,7 @@ def conclude(case: Case, out: Path, form: series.Form) -> dict[str, Any]:
     rows = []
     for setting in settings:
         columns = {world: point.figures for world, world_points in points_of.items() for point in world_points if point.where == setting}
-        rows += rows_of(case.id, setting, {THEORY: ideals.get(setting, {}), **columns}, wanted)
+        rows += rows_of(case.id, setting, {THEORY: ideals.get(setting, {}), **columns}, [part.name for part in parts])
     conclusion = {
         "format": series.FORMAT,
         "id": case.id,
@@ -76,6 +78,7 @@ def theory(directory: Path, world_points: Sequence[Point], scenario: Scenario) -
         ideals: list[dict[str, Seen]] = []
         for run in point.runs:
             record = read_json(directory / "raw" / run["run"] / "run.json", "take it from a copy, or run the case again")
+            record["fabric"] = Fabric.from_dict({**record["fabric"], "dilation": run["dilation"]}).real.to_dict()
             ideals.append(expected(record, scenario.workload.slices, scenario.workload.outstanding, run))
         common = [id for id in (ideals[0] if ideals else {}) if all(id in ideal for ideal in ideals)]
         middle = len(ideals) // 2

@@ -13,13 +13,14 @@ from scenarios.run.resume import write_json
 from scenarios.sets.series import FORMAT
 from scenarios.sets.validation import plot
 from scenarios.sets.validation.agreement import AGREES, ALONE, CHANCE, DIFFERS, EXPLAINED, NO_DATA, THEORY, counts_of
+from scenarios.sets.validation.cases import SLOWER, SLOWER_BY
 from scenarios.sets.validation.concluding import concluded, read_form
 from scenarios.sets.validation.observed import BOUNDS
 from testbed import terminal
 from testbed.simulated import EMULATED, SIMULATED
 
 NAME, DATA, TABLE = "validation.html", "validation.json", "validation.csv"
-COLUMNS = (THEORY, SIMULATED, EMULATED)
+COLUMNS = (THEORY, SIMULATED, EMULATED, SLOWER)
 _STYLE = {AGREES: "green", CHANCE: "green", EXPLAINED: "yellow", DIFFERS: "bold red", ALONE: "dim", NO_DATA: "red"}
 MARKS = {AGREES: "good", CHANCE: "good", EXPLAINED: "doubt", DIFFERS: "bad", ALONE: "", NO_DATA: "bad"}
 WORDS = {
@@ -30,7 +31,7 @@ WORDS = {
     ALONE: "with nothing to compare",
     NO_DATA: "without data",
 }
-_UNITS = {"ns": (1e-6, "ms", ",.1f"), "bit/s": (1e-6, "Mb/s", ".2f"), "%": (1.0, "%", ".3g")}
+_UNITS = {"ns": (1e-3, "µs", ",.2f"), "bit/s": (1e-9, "Gb/s", ".1f"), "%": (1.0, "%", ".3g")}
 
 Conclusion = Mapping[str, Any]
 
@@ -69,12 +70,22 @@ def table(conclusions: Sequence[Conclusion]) -> Any:
         for row in case["rows"]:
             label = place(case, row)
             verdict = Text.assemble((row["verdict"], _STYLE[row["verdict"]]), (f"\n{row['why']}" if row["why"] else "", "dim"))
-            values = [format_value(row[column], row["unit"]) for column in COLUMNS]
-            deviations = [deviation(row, SIMULATED, THEORY), deviation(row, EMULATED, SIMULATED) or deviation(row, EMULATED, THEORY)]
-            rows.append(["" if label == last_label else label, row["title"], *values, *deviations, verdict])
+            rows.append(["" if label == last_label else label, row["title"], *_values(row), *_deviations(row), verdict])
             last_label = label
         rows.append(None)
-    heads = ("case", "figure", "theory", "simulated", "emulated", "sim. off\ntheory", "emu. off\nsim.", "verdict")
+    slower = f"emulated,\n{SLOWER_BY} x slower"
+    heads = (
+        "case",
+        "figure",
+        "theory",
+        "simulated",
+        "emulated",
+        slower,
+        "sim. off\ntheory",
+        "emu. off\nsim.",
+        "slower\noff emu.",
+        "verdict",
+    )
     return terminal.table(heads, rows, title="Theory, simulation, emulation", words=("case", "figure", "verdict"))
 
 
@@ -104,7 +115,7 @@ def write_page(out: Path) -> Path:
     write_json(out / DATA, {"format": FORMAT, **form.to_dict(), "bounds": bounds, "counts": counts_of(rows), "cases": conclusions})
     flat = [
         {
-            **{key: row[key] for key in ("case", "where", "figure", "unit", *COLUMNS, "bound", "verdict", "why")},
+            **{key: row.get(key) for key in ("case", "where", "figure", "unit", *COLUMNS, "bound", "verdict", "why")},
             **{f"{p['of']}_off_{p['from']}": p["by"] for p in row["partings"]},
         }
         for row in rows
@@ -115,7 +126,15 @@ def write_page(out: Path) -> Path:
         {**case, "doubtful": doubtful(case), "shown": [_formatted_row(row) for row in case["rows"]], "told": notes([case])}
         for case in conclusions
     ]
-    values = {"cases": cases, "line": summary_line(conclusions), "quick": form.quick, "marks": MARKS, "images": images, "bounds": bounds}
+    values = {
+        "cases": cases,
+        "line": summary_line(conclusions),
+        "quick": form.quick,
+        "marks": MARKS,
+        "images": images,
+        "bounds": bounds,
+        "slower_by": SLOWER_BY,
+    }
     text = rendered(Path(__file__).parent / "validation.html.j2", **values)
     path = out / NAME
     path.write_text(text, encoding="utf-8")
@@ -123,8 +142,13 @@ def write_page(out: Path) -> Path:
 
 
 def _formatted_row(row: Conclusion) -> dict[str, Any]:
-    return {
-        **row,
-        "values": [format_value(row[column], row["unit"]) for column in COLUMNS],
-        "parted": [deviation(row, SIMULATED, THEORY), deviation(row, EMULATED, SIMULATED) or deviation(row, EMULATED, THEORY)],
-    }
+    return {**row, "values": _values(row), "parted": _deviations(row)}
+
+
+def _values(row: Conclusion) -> list[str]:
+    return [format_value(row.get(column), row["unit"]) for column in COLUMNS]
+
+
+def _deviations(row: Conclusion) -> list[str]:
+    emulated = deviation(row, EMULATED, SIMULATED) or deviation(row, EMULATED, THEORY)
+    return [deviation(row, SIMULATED, THEORY), emulated, deviation(row, SLOWER, EMULATED)]

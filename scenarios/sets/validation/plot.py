@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from scenarios.sets.validation.agreement import THEORY
+from scenarios.sets.validation.cases import SLOWER, SLOWER_BY
 from scenarios.show.plots import style
 from testbed.simulated import EMULATED, SIMULATED
 
 NAME = "validation"
-LOOKS = {THEORY: ("#000000", "|"), SIMULATED: ("#0072B2", "o"), EMULATED: ("#D55E00", "s")}
+LOOKS = {THEORY: ("#000000", "|"), SIMULATED: ("#0072B2", "o"), EMULATED: ("#D55E00", "s"), SLOWER: ("#CC79A7", "^")}
 """Colours of Okabe and Ito; the markers differ as well."""
 ROW, EDGES = 0.17, 0.9
 """Height of a row, and of the margins, in inches."""
@@ -29,7 +30,7 @@ def points(conclusions: Sequence[Mapping[str, Any]]) -> list[tuple[str, float, d
             if row["unit"] == "%" or not base:
                 continue
             prefix = case["id"] + (f" {row['where'].rpartition('= ')[2]}" if row["where"] else "")
-            ratios = {name: row[name] / base for name in LOOKS if row[name] is not None}
+            ratios = {name: row[name] / base for name in LOOKS if row.get(name) is not None}
             rows.append((f"{prefix}: {row['title']}", float(row["bound"]), ratios))
     return rows
 
@@ -59,6 +60,7 @@ def draw(conclusions: Sequence[Mapping[str, Any]], directory: Path) -> list[Path
         ax.set_ylim(len(rows) - 0.4, -0.6)
         # At the figure's middle: the axes begin far to the right, behind the names, and a long line would leave the page.
         fig.supxlabel(f"relative to the simulated figure; shaded: within the bound\n{fidelity_line(conclusions)}", fontsize="small")
-        marks = [ax.plot([], [], marker, color=colour, label=name)[0] for name, (colour, marker) in LOOKS.items()]
-        fig.legend(handles=marks, loc="outside upper center", ncols=3)
+        names = {SLOWER: f"{SLOWER_BY} x slower"}
+        marks = [ax.plot([], [], marker, color=colour, label=names.get(name, name))[0] for name, (colour, marker) in LOOKS.items()]
+        fig.legend(handles=marks, loc="outside upper center", ncols=4, columnspacing=1.2)
         return style.save(fig, directory, NAME)

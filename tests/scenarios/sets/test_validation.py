@@ -16,11 +16,12 @@ from click.testing import CliRunner
 from scenarios.figures.stored import Stored
 from scenarios.run.runner import plan
 from scenarios.run.simulate import check_simulable, simulate
+from scenarios.schema.dilation import slowed
 from scenarios.schema.scenario import Scenario, ScenarioError, load_scenario, named_scenarios
 from scenarios.sets.series import Form
 from scenarios.sets.validation import agreement, concluding, page, plot
 from scenarios.sets.validation.agreement import AGREES, ALONE, CHANCE, DIFFERS, EXPLAINED, NO_DATA, THEORY, rows_of
-from scenarios.sets.validation.cases import CASES, HERE, chosen, parse_worlds
+from scenarios.sets.validation.cases import CASES, HERE, SLOWER, chosen, parse_worlds
 from scenarios.sets.validation.causes import CAUSES, Cause, Parting
 from scenarios.sets.validation.expected import expected
 from scenarios.sets.validation.observed import BOUNDS, FIGURES, Seen, figures_of, times_of
@@ -49,10 +50,12 @@ def test_cases_are_run_by_their_file_only_and_all_files_are_used() -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_both_worlds_run_the_same_and_the_short_form_is_shorter(case: Any) -> None:
-    assert [part.name for part in case.parts] == list(WORLDS)
+    assert [part.name for part in case.parts] == [*WORLDS, *([SLOWER] if case.slower else [])]
     for quick in (False, True):
-        one, other = (part.load(quick) for part in case.parts)
+        one, other, *slower = (part.load(quick) for part in case.parts)
         assert one == other and [t.name for t in one.transports] == [case.transport]
+        for scenario in slower:
+            assert scenario == slowed(one, 2) and scenario.fabric.dilation == 2 * one.fabric.dilation
         check_simulable(one)
     assert len(plan(case.parts[0].load(True))) < len(plan(case.parts[0].load()))
     steps = case.parts[0].load(True).workload.steps
@@ -106,6 +109,8 @@ def test_messages_that_met_nothing_yet_are_left_out(tmp_path: Path) -> None:
     ]
     pd.DataFrame(sent).to_parquet(tmp_path / "messages.parquet")
     (tmp_path / "manifest.json").write_text(json.dumps({"scenario": {"workload": {"outstanding": 4}}}))
+    summary = {"format": 3, "dilation": 1.0, "scenario": "x", "verdict": "ok", "checks": [], "fabrics": {}, "runs": []}
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
     assert list(times_of(Stored(tmp_path), [entry(run="r", steps=0)])) == [40, 40, 80, 80]
 
 
@@ -191,7 +196,9 @@ def test_theory_of_a_failure_is_what_the_capacity_costs() -> None:
 
 def test_the_simulated_ring_is_theorys_where_no_uplink_is_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One host under each T0: packets of two hosts never meet on the way up. What is left is serialisation, filling and SACKs."""
-    (tmp_path / "alone.toml").write_text('planes = 2\nt0_per_plane = 4\nt1_per_plane = 2\nhosts_per_t0 = 1\nnic_rate = "10Mbit"\n')
+    (tmp_path / "alone.toml").write_text(
+        'format = 3\nplanes = 2\nt0_per_plane = 4\nt1_per_plane = 2\nhosts_per_t0 = 1\nnic_rate = "100Gbit"\n'
+    )
     changes = ["workload.steps=4", "workload.message_bytes=128KiB"]
     ring = load_scenario(str(HERE / "ring.toml"), fabric=str(tmp_path / "alone.toml"), transports=["mrc"], seeds=[1], overrides=changes)
     (tmp_path / "out").mkdir()
@@ -199,7 +206,14 @@ def test_the_simulated_ring_is_theorys_where_no_uplink_is_shared(tmp_path: Path,
     monkeypatch.setattr("scenarios.show.html.write_report", lambda directory: None)
     run = simulate(ring, tmp_path / "out")["runs"][0]
     told = json.loads((tmp_path / "out" / "raw" / run["run"] / "run.json").read_text())
-    assert run["typical_step_ns"] == pytest.approx(expected(told, 2, 4)["p50"].value, rel=0.02)
+    assert run["typical_step_ns"] == pytest.approx(expected(told, 2, 4)["p50"].value / run["dilation"], rel=0.02)
+
+
+def test_a_slower_emulation_is_compared_with_the_usual_one_alone() -> None:
+    row = row_of("p50", wanted=("emulated", "slower"), theory=100.0, simulated=100.0, emulated=101.0, slower=103.0)
+    assert row.verdict == AGREES and [(p.of, p.against) for p in row.partings][-1] == ("slower", "emulated")
+    assert row_of("p50", wanted=("emulated", "slower"), theory=100.0, simulated=100.0, emulated=101.0, slower=120.0).verdict == DIFFERS
+    assert row_of("p50", wanted=("emulated", "slower"), simulated=100.0, emulated=101.0).verdict == NO_DATA
 
 
 # --- verdicts ------------------------------------------------------------------------------------------------------
@@ -309,11 +323,11 @@ def test_every_cause_is_of_a_case_and_figure_and_argued() -> None:
 
 
 def write(directory: Path, scenario: Scenario, step_ns: int = 170_000_000, **more: Any) -> dict[str, Any]:
-    """Results as the runner leaves them: 34 steps in every run."""
+    """Results as the runner leaves them: 34 steps in every run, of ``step_ns`` by the machine's clock."""
     (directory / "raw").mkdir(parents=True, exist_ok=True)
     runs, steps = [], []
     for spec in plan(scenario):
-        run = entry(spec.seed, run=spec.key, busbw_bps=1.5 * (128 << 10) * 8e9 / step_ns, **more)
+        run = entry(spec.seed, run=spec.key, busbw_bps=1.5 * (128 << 10) * 8e9 / step_ns * TINY.dilation, dilation=TINY.dilation, **more)
         runs.append(run)
         told = record(seed=spec.seed, key=spec.key)
         (directory / "raw" / spec.key).mkdir(exist_ok=True)
@@ -324,7 +338,15 @@ def write(directory: Path, scenario: Scenario, step_ns: int = 170_000_000, **mor
             for n in range(34)
         ]
     pd.DataFrame(steps).to_parquet(directory / "steps.parquet")
-    summary = {"scenario": scenario.name, "verdict": "ok", "checks": [], "fabrics": {}, "runs": runs}
+    summary = {
+        "format": 3,
+        "dilation": TINY.dilation,
+        "scenario": scenario.name,
+        "verdict": "ok",
+        "checks": [],
+        "fabrics": {},
+        "runs": runs,
+    }
     (directory / "summary.json").write_text(json.dumps(summary))
     (directory / "manifest.json").write_text(json.dumps({"scenario": {"transports": []}, "fabrics": {}}))
     return summary
@@ -350,7 +372,7 @@ def rows(made: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_case_is_concluded_from_its_files(tmp_path: Path) -> None:
     found = rows(played(tmp_path, Form(), simulated=170_000_000, emulated=190_000_000))
-    assert found["p50"]["theory"] == pytest.approx(168_472_800, rel=1e-6) and found["p50"]["emulated"] == 190e6
+    assert found["p50"]["theory"] == pytest.approx(16_847.28, rel=3e-4) and found["p50"]["emulated"] == 19e3
     assert found["p50"]["n"] == {"simulated": 102, "emulated": 102}
     by = {(p["of"], p["from"]): p["beyond"] for p in found["p50"]["partings"]}
     assert by == {("simulated", "theory"): False, ("emulated", "simulated"): True}
@@ -383,8 +405,8 @@ def test_the_page_says_it_all_and_needs_no_network(tmp_path: Path) -> None:
     path = page.write_page(tmp_path)
     text = path.read_text()
     assert (
-        "168.5 ms" in text
-        and "190.0 ms" in text
+        "16.84 µs" in text
+        and "19.00 µs" in text
         and "+11.8 %" in text
         and "Quick form" in text
         and "Ring all-reduce, ports half idle" in text
@@ -487,7 +509,7 @@ def test_one_world_first_and_the_other_later(tmp_path: Path, worlds: dict[str, A
     monkeypatch.setattr("os.geteuid", lambda: 0)
     assert called("ring-50", "--quick", "--resume", "--out", out)[0] == 0
     assert worlds["asked"] == [("simulated", "ring-50"), ("emulated", "ring-50")]
-    assert rows(concluding.concluded(tmp_path / "set")[0])["p50"]["emulated"] == 171e6
+    assert rows(concluding.concluded(tmp_path / "set")[0])["p50"]["emulated"] == 17.1e3
 
 
 def test_ctrl_c_ends_the_command(tmp_path: Path, worlds: dict[str, Any]) -> None:
