@@ -61,17 +61,18 @@ def number(value: float | None, form: str = ",.1f", unit: str = "") -> str:
     return (text if text.strip("-0.") else text.removeprefix("-")) + unit
 
 
-def seconds(ns: float | None) -> str:
-    """A time in s or ms, whichever reads well."""
+def duration(ns: float | None) -> str:
+    """A time with the unit in which it reads well, to three digits."""
     if ns is None:
         return "–"
-    size = abs(ns)
-    return f"{ns / 1e9:.2f} s" if size >= 1e9 else f"{ns / 1e6:.0f} ms" if size >= 1e7 or not ns else f"{ns / 1e6:.1f} ms"
+    unit, name = next(((u, n) for u, n in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")) if abs(ns) >= 0.9995 * u), (1.0, "ns"))
+    size = abs(ns) / unit
+    return f"{ns / unit:.{2 if size < 9.995 else 1 if size < 99.95 else 0}f} {name}" if ns else "0 µs"
 
 
-def ms(ns: float | None) -> str:
-    """A time in ms, without the unit."""
-    return number(ns if ns is None else ns / 1e6, ",.0f")
+def us(ns: float | None) -> str:
+    """A time in µs, without the unit."""
+    return number(ns if ns is None else ns / 1e3, ",.1f")
 
 
 def percent(share: float | None) -> str:

@@ -170,7 +170,7 @@ def killed(run: Run) -> list[dict[str, Any]]:
             {
                 "on": line["on"],
                 "rank": rank,
-                "ended_ns": int(run.record["window"][1]) - line["t"],
+                "ended_wall_ns": int(run.record["window"][1]) - line["t"],
                 "named": rank is not None and re.search(rf"\brank {rank}\b", run.record["reason"]) is not None,
             }
         )

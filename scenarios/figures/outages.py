@@ -35,7 +35,7 @@ class Outage:
     fault: str
     kind: str
     on: str
-    begin: int
+    begin: int  # ns, of the clock or, in what was read from results, of the network
     end: int  # ENDLESS: not mended in this run
     links: tuple[str, ...]
     to: str = ""  # for destination-loss: the host
@@ -101,7 +101,7 @@ def hit_evs(fabric: Fabric, outage: Outage, src: int, dst: int) -> frozenset[int
     return frozenset(ev for ev, cables in paths.items() if entry.hits(outage, src, dst, ev, cables))
 
 
-def dead_at(outages: Iterable[Outage], t: int) -> frozenset[str]:
+def dead_at(outages: Iterable[Outage], t: float) -> frozenset[str]:
     """Cables that carry nothing at ``t``."""
     return frozenset(link for outage in outages if outage.dead and outage.begin <= t < outage.end for link in outage.links)
 

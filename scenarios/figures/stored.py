@@ -15,6 +15,7 @@ from typing import Any, cast
 import pandas as pd
 import pyarrow.parquet as pq
 
+from scenarios.figures.network_time import FORMAT, earlier_dilation, told, told_comparison, told_rows
 from scenarios.figures.outages import ENDLESS, Outage
 from scenarios.schema.sweep import short_keys, suffix
 from testbed.errors import UserError, refusal
@@ -25,6 +26,8 @@ SEEDS_SHOWN = 2
 VERDICTS = ("ok", "failed", "not trustworthy", "interrupted")
 RUN_KEYS = ("run", "transport", "fabric", "placement", "seed", "outcome", "ranks", "steps", "step_time_ns", "failovers", "packets")
 """Keys that every entry of summary.json has."""
+OF_FIGURES = ("runs", "comparison")
+"""Tables of figures, which are in network time since format 3."""
 RUN_TABLES = ("steps", "events", "counters", "goodput", "agents")
 """Tables that every results directory has."""
 
@@ -69,7 +72,19 @@ class Stored:
         for key in ("scenario", "runs", "checks", "fabrics", "verdict"):
             if key not in data:
                 raise ResultsError(f"{path} holds no results of mrcbed run (no {key!r}): give a directory that mrcbed run wrote")
-        return data
+        return data if data.get("format") == FORMAT else self._earlier(data)
+
+    def _earlier(self, data: dict[str, Any]) -> dict[str, Any]:
+        """A summary of before format 3, whose times were those of the machine's clock."""
+        dilation = earlier_dilation(self.manifest)
+        runs = [told({**run, "dilation": dilation}, dilation) for run in data["runs"]]
+        fabrics = {name: told({**fabric, "dilation": dilation}, dilation) for name, fabric in data["fabrics"].items()}
+        return {**data, "format": None, "dilation": dilation, "runs": runs, "fabrics": fabrics}
+
+    @property
+    def dilation(self) -> float:
+        """How many times slower than the network the runs were."""
+        return float(self.summary["dilation"])
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
@@ -78,7 +93,17 @@ class Stored:
         return read_json(self.directory / "manifest.json", "take it from a copy, or run the scenario again")
 
     def table(self, name: str) -> pd.DataFrame:
-        """Read a Parquet table; empty if the file does not exist. Raises :class:`ResultsError` if it cannot be read."""
+        """A table of :meth:`clock_table`, with its times in network time."""
+        frame = self.clock_table(name)
+        if name in OF_FIGURES and self.summary["format"] == FORMAT:
+            return frame
+        return told_comparison(frame, self.dilation) if name == "comparison" else told_rows(frame, self.dilation)
+
+    def clock_table(self, name: str) -> pd.DataFrame:
+        """Read a Parquet table as it is, in the ns of the machine's clock; empty if the file does not exist.
+
+        Raises :class:`ResultsError` if it cannot be read.
+        """
         path = self.directory / f"{name}.parquet"
         if not path.is_file():
             return pd.DataFrame()
@@ -225,15 +250,16 @@ class Stored:
                     yield placement, seed, runs
 
     def fabric(self, run: dict[str, Any]) -> Fabric:
+        """The network that a run stands for."""
         derived = self.manifest["fabrics"][run["fabric"]]
-        return Fabric.from_dict({k: v for k, v in derived.items() if k in Fabric.__struct_fields__})
+        return Fabric.from_dict({k: v for k, v in derived.items() if k in Fabric.__struct_fields__} | {"dilation": self.dilation}).real
 
-    def begin_ns(self, run: dict[str, Any]) -> int | None:
+    def begin_ns(self, run: dict[str, Any]) -> float | None:
         """When the first measured step of a run began; for flows, their t0."""
         if run.get("t0_ns") is not None:
-            return int(run["t0_ns"])
+            return float(run["t0_ns"])
         steps = self.steps[self.steps["run"] == run["run"]] if len(self.steps) else self.steps
-        return int(steps["start_ns"].min()) if len(steps) else None
+        return float(steps["start_ns"].min()) if len(steps) else None
 
     def step_times(self, run: dict[str, Any]) -> pd.Series[Any]:
         """Time of the slowest rank, ns, per step that all ranks finished."""
@@ -258,5 +284,6 @@ class Stored:
             links = tuple(f.get("links", [f["on"]] if ":" in f["on"] else []))
             options = (f.get("to", ""), f.get("probability", 1.0), f.get("direction", "both"))
             for begin, end in f.get("outages_ns", [[f["at_ns"], f["healed_ns"]]]):
-                outages.append(Outage(f["fault"], f.get("kind", "link"), f["on"], begin, ENDLESS if end is None else end, links, *options))
+                times = round(begin), ENDLESS if end is None else round(end)
+                outages.append(Outage(f["fault"], f.get("kind", "link"), f["on"], *times, links, *options))
         return sorted(outages, key=lambda outage: outage.begin)

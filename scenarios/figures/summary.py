@@ -15,6 +15,7 @@ from scenarios.figures import failures as failure_figures
 from scenarios.figures import flows as flow_figures
 from scenarios.figures import mapper as mapper_figures
 from scenarios.figures.measure import Run, books, cable_gaps
+from scenarios.figures.network_time import FORMAT, told
 from scenarios.figures.outages import NO_LOSS, kind_of
 from scenarios.figures.stats import medians, spread
 from scenarios.schema.checks import evaluate
@@ -54,8 +55,14 @@ def collective_figures(run: Run) -> dict[str, Any]:
     }
 
 
+def told_summary(run: Run, expected: str = "done") -> dict[str, Any]:
+    """One entry of ``runs``, in network time. ``expected`` as in :func:`run_summary`."""
+    return dict(told(run_summary(run, expected), run.fabric.dilation))
+
+
 def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
-    """One entry of ``runs``. ``expected``: the outcome that the scenario wants; if it is not "done", books and steps are not judged."""
+    """The figures of a run, by this machine's clock. ``expected``: the outcome that the scenario wants; if it is not "done", books and
+    steps are not judged."""
     record, fabric = run.record, run.fabric
     packets, steps = books(record), collective_figures(run)
     measured = run.steps[~run.steps["warmup"].astype(bool)]
@@ -89,7 +96,7 @@ def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
         "wrong": wrong,
         **steps,
         "base_rtt_ns": fabric.base_rtt_ns,
-        "time_scale": fabric.time_scale,
+        "dilation": fabric.dilation,
         "reconvergence_ns": record["reconvergence_ns"],
         "controller": record.get("controller", "none"),
         "packets": packets,
@@ -146,7 +153,7 @@ def judgement(run: Run, packets: Mapping[str, Any], wrong: int, expected: str) -
 def summarise(scenario: Scenario, runs: list[Run], known: Mapping[str, dict[str, Any]] | None = None) -> dict[str, Any]:
     """The content of summary.json, whose keys are a contract. ``known``: entries that were computed before, by run."""
     variants = scenario.variants
-    entries = [(known or {}).get(run.key) or run_summary(run, expected_outcome(variants, run.record.get("settings", {}))) for run in runs]
+    entries = [(known or {}).get(run.key) or told_summary(run, expected_outcome(variants, run.record.get("settings", {}))) for run in runs]
     order = [t.name for t in scenario.transports]
     places = list(dict.fromkeys(place for v in variants for place in v.scenario.workload.placement))
     settings = [v.settings for v in variants]
@@ -165,8 +172,16 @@ def summarise(scenario: Scenario, runs: list[Run], known: Mapping[str, dict[str,
         verdict = "failed"
     else:
         verdict = NOT_TRUSTWORTHY if NOT_TRUSTWORTHY in verdicts else "ok"
-    fabrics = {name: fabric_figures(fabric) for name, fabric in scenario.fabrics.items()}
-    return {"scenario": scenario.name, "verdict": verdict, "checks": checks, "fabrics": fabrics, "runs": entries}
+    fabrics = {name: told(fabric_figures(fabric), fabric.dilation) for name, fabric in scenario.fabrics.items()}
+    return {
+        "format": FORMAT,
+        "scenario": scenario.name,
+        "dilation": scenario.fabric.dilation,
+        "verdict": verdict,
+        "checks": checks,
+        "fabrics": fabrics,
+        "runs": entries,
+    }
 
 
 def expected_outcome(variants: Sequence[Variant], settings: dict[str, Any]) -> str:

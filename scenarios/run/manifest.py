@@ -39,11 +39,11 @@ DISTRIBUTIONS = (
 TOOLS = (("clang", "--version"), ("bpftool", "version"), ("tc", "-V"), ("ip", "-V"), ("tshark", "--version"), ("ovs-vswitchd", "--version"))
 
 
-FORMAT = 2
-"""Format of a results directory. Figures of two formats must not be compared. 2: runs have settings, and are rows."""
+FORMAT = 3
+"""Format of a results directory; those of two are not compared. 2: runs have settings, and are rows. 3: figures are in network time."""
 
-_SCALE = "Links run slower than real ones by time_scale; durations are as measured."
-_KIND = "Reconvergence is wall-clock time: at this time scale it is far kinder than a real fabric's."
+_SCALE = "Figures are in the time of the network; raw/ and the tables of events are in ns of this machine's clock, dilation times as many."
+_KIND = "Reconvergence is that of the scenario, in network time: real networks take far longer."
 NOTES = {
     "emulated": (
         _SCALE,

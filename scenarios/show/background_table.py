@@ -7,7 +7,7 @@ from typing import Any
 
 Row = dict[str, Any]
 NOTE = (
-    "Background traffic is iperf3's, of the hosts' kernels; Mb/s are payload over its sender's seconds, of TCP with what still lay in the "
+    "Background traffic is iperf3's, of the hosts' kernels; Gb/s are payload over its sender's time, of TCP with what still lay in the "
     "sender's buffer at the end. The bus bandwidth that theory leaves a collective beside it is under beside_background_busbw_bps."
 )
 
@@ -20,12 +20,12 @@ COLUMNS: list[tuple[str, Callable[[Row], str]]] = [
     ("flow", lambda b: f"{b['name']} beside {b['transport']}"),
     ("from–to", lambda b: f"{b['src']}–{b['dst']}"),
     ("path", lambda b: f"{b['protocol']} {b['path']}"),
-    ("sent\nMb/s", _number("sent_bps", ".2f", 1e6)),
-    ("arrived\nMb/s", _number("received_bps", ".2f", 1e6)),
+    ("sent\nGb/s", _number("sent_bps", ".1f", 1e9)),
+    ("arrived\nGb/s", _number("received_bps", ".1f", 1e9)),
     ("lost\n%", _number("lost_percent", ".1f")),
-    ("jitter\nms", _number("jitter_ms", ".1f")),
+    ("jitter\nwall ms", _number("jitter_ms", ".1f")),
     ("sent\nagain", _number("retransmits", ".0f")),
-    ("s", _number("seconds", ".1f")),
+    ("wall\ns", _number("seconds", ".1f")),
 ]
 
 

@@ -12,7 +12,7 @@ from scenarios.figures.cost import FEWEST_HEALTHY, costs, noise, within_noise
 from scenarios.figures.stats import interval_name, interval_note
 from scenarios.schema.sweep import short_keys
 from scenarios.show.tables import world_words
-from testbed.terminal import number, seconds
+from testbed.terminal import duration, number
 
 Row = dict[str, Any]
 NOTES = {
@@ -46,8 +46,8 @@ def extra_time(row: Row) -> str:
     """The extra time of a row that has one, with its noise; or "within noise" and the noise. Never a gain."""
     size = noise(row)
     if within_noise(row):
-        return "none" if not size else f"within noise (±{seconds(size)})"
-    return seconds(row["extra_ns"]) + (f" ±{seconds(size)}" if size else "")
+        return "none" if not size else f"within noise (±{duration(size)})"
+    return duration(row["extra_ns"]) + (f" ±{duration(size)}" if size else "")
 
 
 def _extra(row: Row) -> str:
@@ -59,7 +59,7 @@ def _extra(row: Row) -> str:
 
 
 def _interval(row: Row) -> str:
-    return "–" if row["n"] < 2 else f"{seconds(row['extra_low_ns'])} to {seconds(row['extra_high_ns'])}"
+    return "–" if row["n"] < 2 else f"{duration(row['extra_low_ns'])} to {duration(row['extra_high_ns'])}"
 
 
 def slowdown(row: Row) -> str:
@@ -80,7 +80,7 @@ def kept(row: Row) -> str:
 def _healthy(row: Row) -> str:
     if row["healthy_step_ns"] is None:
         return "–"
-    return f"{seconds(row['healthy_step_ns'])} ({row['healthy_steps']})" + (" *" if row["healthy_from"] == "after" else "")
+    return f"{duration(row['healthy_step_ns'])} ({row['healthy_steps']})" + (" *" if row["healthy_from"] == "after" else "")
 
 
 def cost_groups(entries: Sequence[dict[str, Any]]) -> list[tuple[list[str], list[Row]]]:
@@ -118,9 +118,9 @@ def columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
         return heads + [
             in_rtts,
             ("of the time", _unless_noise(lambda r: number(r["extra_percent"], ",.1f", " %"))),
-            ("recovered after", lambda r: seconds(r["back_ns"])),
-            ("theory", lambda r: seconds(r["ideal_extra_ns"])),
-            ("healthy Mb/s", lambda r: number(r["healthy_bps"] and r["healthy_bps"] / 1e6)),
+            ("recovered after", lambda r: duration(r["back_ns"])),
+            ("theory", lambda r: duration(r["ideal_extra_ns"])),
+            ("healthy Gb/s", lambda r: number(r["healthy_bps"] and r["healthy_bps"] / 1e9)),
             (
                 "not delivered",
                 _unless_noise(lambda r: number(None if r["undelivered_bytes"] is None else r["undelivered_bytes"] / 1e6, ",.2f", " MB")),
@@ -130,7 +130,7 @@ def columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
         ("in steps", _unless_noise(lambda r: number(r["extra_steps"], ",.2f"))),
         in_rtts,
         ("job longer", _unless_noise(lambda r: number(r["extra_percent"], ",.1f", " %"))),
-        ("theory", lambda r: seconds(r["ideal_extra_ns"])),
+        ("theory", lambda r: duration(r["ideal_extra_ns"])),
         ("healthy step", _healthy),
     ]
 
@@ -169,7 +169,7 @@ def headline(rows: Sequence[Row]) -> str:
     ideals = [row["ideal_extra_ns"] for row in rows if row["ideal_extra_ns"] is not None]
     if ideals:
         least, most = min(ideals), max(ideals)
-        span = seconds(most) if most - least <= 0.05 * most else f"{seconds(least)} to {seconds(most)}"
+        span = duration(most) if most - least <= 0.05 * most else f"{duration(least)} to {duration(most)}"
         sentences.append(f"The lost capacity alone explains {span}.")
     return " ".join(sentences)
 

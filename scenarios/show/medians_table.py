@@ -98,7 +98,7 @@ def columns(runs: Sequence[Line]) -> list[Column]:
     if "groups" in runs[0]:
         rest: list[Column] = [
             ("flows", lambda line: str(line["group"])),
-            ("Mb/s", figure("goodput_bps", ",.2f", 1e6)),
+            ("Gb/s", figure("goodput_bps", ",.1f", 1e9)),
             ("of line", figure("of_line", ".1%")),
             ("least", figure("min_share", ".1%")),
             ("Jain", figure("jain", ".3f")),
@@ -106,9 +106,9 @@ def columns(runs: Sequence[Line]) -> list[Column]:
         ]
     else:
         rest = [
-            ("median\nms", figure("typical_step_ns", ",.0f", 1e6)),
-            ("slowest\nms", figure("step_time_ns.max", ",.0f", 1e6)),
-            ("bus Mb/s", figure("busbw_bps", ",.1f", 1e6)),
+            ("median\nµs", figure("typical_step_ns", ",.1f", 1e3)),
+            ("slowest\nµs", figure("step_time_ns.max", ",.1f", 1e3)),
+            ("bus GB/s", figure("busbw_bps", ",.1f", 8e9)),
             ("of\nideal", of_ideal),
         ]
     lost: Column = ("packets\nlost", figure("packets.lost", ",.0f"))
@@ -130,7 +130,7 @@ def transfers_table(runs: Sequence[Line]) -> Table:
     names = ("p50", "median"), ("p99", "p99"), ("p999", "p99.9"), ("max", "slowest")
     intervals = interval_note([int(row["n"]) for line in rows for row in line["figures"].values()])
     heads: list[Column] = [labels(runs), ("transfers", lambda line: f"{sum(r['transfer_time_ns']['n'] for r in line['runs']):,}")]
-    heads += [(f"{head}\nms", figure(f"transfer_time_ns.{name}", ",.1f", 1e6)) for name, head in names]
+    heads += [(f"{head}\nµs", figure(f"transfer_time_ns.{name}", ",.1f", 1e3)) for name, head in names]
     caption = "A transfer is one slice of a message: from when its sender posts it until its receiver has all of it."
     return terminal_table(
         "Transfers", heads, rows, caption + (f" Medians over the seeds, in brackets the {intervals}." if intervals else "")

@@ -34,7 +34,7 @@ from scenarios.show.cost_table import cost_groups, footnotes
 from scenarios.show.html import NAME as REPORT
 from scenarios.show.tables import Column, world_words
 from scenarios.show.tables import table as _table
-from testbed.terminal import kb, ms, number, percent
+from testbed.terminal import duration, kb, number, percent, us
 
 Run = dict[str, Any]
 WORDS = {
@@ -59,8 +59,8 @@ def fabrics_table(summary: dict[str, Any]) -> Table:
     """Base RTT, BDP and all thresholds, in bytes, one row per fabric."""
     columns: list[Column] = [
         ("fabric", lambda f: str(f[0])),
-        ("base RTT\nms", lambda f: f"{f[1]['base_rtt_ns'] / 1e6:.1f}"),
-        ("one-way\ndelay ms", lambda f: f"{f[1]['delay_ns'] / 1e6:.1f}"),
+        ("base RTT\nµs", lambda f: f"{f[1]['base_rtt_ns'] / 1e3:.2f}"),
+        ("one-way\ndelay µs", lambda f: f"{f[1]['delay_ns'] / 1e3:.2f}"),
         ("plane\nBDP B", lambda f: f"{f[1]['plane_bdp_bytes']:,}"),
         ("ECN from–to\nB", lambda f: "off" if f[1]["ecn_bytes"] is None else "–".join(f"{b:,}" for b in f[1]["ecn_bytes"])),
         ("last-hop\nECN", lambda f: "on" if f[1]["last_hop_ecn"] else "off"),
@@ -112,10 +112,10 @@ def runs_table(summary: dict[str, Any], runs: Sequence[Run]) -> Table:
     """One row per run of a collective. Columns without information are left out, to fit 80 characters."""
     columns = _identity(runs)
     columns.append(("steps", _steps))
-    columns.append(("median\nms", lambda r: ms(r["typical_step_ns"])))
+    columns.append(("median\nµs", lambda r: us(r["typical_step_ns"])))
     if any(r["step_time_ns"]["p99"] is not None for r in runs):
-        columns.append(("p99\nms", lambda r: ms(r["step_time_ns"]["p99"])))
-    columns += [("slowest\nms", lambda r: ms(r["step_time_ns"]["max"])), ("bus Mb/s\n(of ideal)", _bandwidth)]
+        columns.append(("p99\nµs", lambda r: us(r["step_time_ns"]["p99"])))
+    columns += [("slowest\nµs", lambda r: us(r["step_time_ns"]["max"])), ("bus GB/s\n(of ideal)", _bandwidth)]
     wrong = "wrong\nsums" if "reduce" in runs[0]["workload"] else "wrong\nresults"
     return _table(_title(summary, runs), columns + _health(wrong), runs)
 
@@ -129,7 +129,7 @@ def _steps(run: Run) -> str:
 def _bandwidth(run: Run) -> str:
     if run["busbw_bps"] is None or not run["ideal_busbw_bps"]:
         return "–"
-    return f"{run['busbw_bps'] / 1e6:.1f}\n({run['busbw_bps'] / run['ideal_busbw_bps']:.0%})"
+    return f"{run['busbw_bps'] / 8e9:.1f}\n({run['busbw_bps'] / run['ideal_busbw_bps']:.0%})"
 
 
 # --- flows ---------------------------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ def groups_table(summary: dict[str, Any], runs: Sequence[Run]) -> Table:
     columns += _identity(runs)[1:]
     columns += [
         ("flows", lambda g: f"{g['flows']} × {g['group']}" if g["flows"] > 1 else str(g["group"])),
-        ("Mb/s", lambda g: "–" if g["goodput_bps"] is None else f"{g['goodput_bps'] / 1e6:.2f}"),
+        ("Gb/s", lambda g: "–" if g["goodput_bps"] is None else f"{g['goodput_bps'] / 1e9:.1f}"),
         ("of line", lambda g: percent(g["of_line"])),
         ("least", lambda g: percent(g["min_share"])),
         ("most", lambda g: percent(g["max_share"])),
@@ -167,18 +167,18 @@ def packets_table(runs: Sequence[Run]) -> Table:
 
 
 def flows_table(runs: Sequence[Run]) -> Table:
-    """Goodput of each flow, a column per transport: Mb/s and share of the line."""
+    """Goodput of each flow, a column per transport: Gb/s and share of the line."""
 
     def cell(run: Run) -> Callable[[str], str]:
         def show(name: str) -> str:
             flow = run["flows"].get(name, {})
-            return "–" if flow.get("share") is None else f"{flow['goodput_bps'] / 1e6:.2f} {flow['share']:>4.0%}"
+            return "–" if flow.get("share") is None else f"{flow['goodput_bps'] / 1e9:.1f} {flow['share']:>4.0%}"
 
         return show
 
     columns: list[Column] = [("flow", str)]
     world = world_words(runs)
-    columns += [("\n".join([run["transport"], *world(run), "Mb/s, of line"]), cell(run)) for run in runs]
+    columns += [("\n".join([run["transport"], *world(run), "Gb/s, of line"]), cell(run)) for run in runs]
     return _table("Goodput per flow", columns, list(dict.fromkeys(name for run in runs for name in run["flows"])))
 
 
@@ -256,8 +256,8 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
     _costs(console, runs)
     console.print(fabrics_table(summary))
     collective_runs, flow_runs = [r for r in runs if "groups" not in r], [r for r in runs if "groups" in r]
-    scale = max((run["time_scale"] for run in runs), default=1)
-    scale_note = f"Links are up to {scale:,.0f} times slower than 100 Gb/s."
+    dilation = summary["dilation"]
+    scale_note = f"Times are the network's; this machine took {dilation:,.0f} times as long (dilation)."
     if collective_runs:
         medians = medians_table.applies_to(collective_runs)
         console.print(
@@ -281,14 +281,14 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
         if any("buffer_bytes" in group for r in flow_runs for group in r["groups"].values()):
             console.print(queues_table(flow_runs))
         console.print(
-            "Mb/s: payload received while all flows send, from 20 base RTTs after the last one began; of flows that send a number of "
+            "Gb/s: payload received while all flows send, from 20 base RTTs after the last one began; of flows that send a number of "
             "messages, from the first message to the last. Of line: as a share of what a host's links carry in payload; least, most: of "
             f"the group's flows. {scale_note}",
             style="dim",
         )
         for line in (line for r in flow_runs for line in _separation_lines(r)):
             console.print(line)
-    _baseline_notes(console, runs, scale)
+    _baseline_notes(console, runs)
     if any(run["failovers"] for run in runs):
         console.print(faults_table(runs))
     if background := background_rows(runs):
@@ -355,7 +355,7 @@ def doubts(run: Run) -> list[str]:
     return [f"{classes[reason]}: {reason}" if reason in classes else reason for reason in run["distrust"]]
 
 
-def _baseline_notes(console: Console, runs: Sequence[Run], scale: float) -> None:
+def _baseline_notes(console: Console, runs: Sequence[Run]) -> None:
     """Print notes on what makes the baselines faster or slower here than in a real network."""
     if any(r["kind"] == "roce" for r in runs):
         console.print(NOTE, style="dim")
@@ -366,7 +366,7 @@ def _baseline_notes(console: Console, runs: Sequence[Run], scale: float) -> None
         delay = max(r["reconvergence_ns"] for r in waiting)
         names = ", ".join(dict.fromkeys(str(r["transport"]) for r in waiting))
         console.print(
-            f"The network re-routes around a failure after {delay / 1e9:g} s, {delay / waiting[0]['base_rtt_ns']:.0f} base RTTs ({names}). "
-            f"A real network takes as many seconds at RTTs {scale:,.0f} times shorter: waiting costs these transports far more there.",
+            f"The network re-routes around a failure after {duration(delay)}, {delay / waiting[0]['base_rtt_ns']:.0f} base RTTs ({names}). "
+            "Real networks take milliseconds to seconds: waiting costs these transports far more there.",
             style="dim",
         )

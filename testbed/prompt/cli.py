@@ -260,7 +260,7 @@ class Prompt(HelpCommands, FaultCommands, IperfCommands, MapperCommands, FabricP
         self.console.print(terminal.table(heads, rows))
 
     def do_status(self, line: str) -> None:
-        """status: show the fabric, its scale, its controller, and what is down"""
+        """status: show the fabric, its dilation, its controller, and what is down"""
         f = self.fabric
         hop = "on every hop" if f.last_hop_ecn else "not on the last hop"
         marking = f"from {f.ecn_bytes[0]} to {f.ecn_bytes[1]} B, {hop}" if f.ecn else "off"
@@ -268,9 +268,9 @@ class Prompt(HelpCommands, FaultCommands, IperfCommands, MapperCommands, FabricP
         self.console.print(
             f"{f.name}: {f.host_count} hosts, {f.planes} planes of {f.t0_per_plane} T0 and {f.t1_per_plane} T1, "
             f"{f.paths_per_pair} paths across\n"
-            f"ports {f.nic_rate / 1e6:g} Mb/s (1/{f.time_scale:,.0f} of 100 Gb/s), base RTT {f.base_rtt_ns / 1e6:.1f} ms, "
-            f"plane BDP {f.plane_bdp} B, "
-            f"buffer {f.buffer_bytes} B\n"
+            f"ports {f.real.nic_rate / 1e9:g} Gb/s, base RTT {terminal.duration(f.base_rtt_ns / f.dilation)}, "
+            f"plane BDP {f.plane_bdp} B, buffer {f.buffer_bytes} B\n"
+            f"dilation {f.dilation:,.0f}: in wall time {f.nic_rate / 1e6:g} Mb/s and {f.base_rtt_ns / 1e6:.1f} ms\n"
             f"marking {marking}, trimming {trimming}\n"
             f"switches: {self.cluster.net.switches_are}\n"
             f"controller: {self.cluster.rest_url if self.cluster.controller_alive else 'not running (forwarding does not need it)'}\n"
@@ -305,7 +305,7 @@ class Prompt(HelpCommands, FaultCommands, IperfCommands, MapperCommands, FabricP
     def do_ping(self, line: str) -> None:
         """ping HOST HOST [OPTIONS]: send four echo requests over the kernel's path
 
-        Options are those of the program ping, like -c 10 or -i 0.2.
+        Options are those of the program ping, like -c 10 or -i 0.2. It has no part of the fabric's delay, and its times are wall time.
         """
         (src, dst), options = self._hosts(line, "ping HOST HOST [OPTIONS], like ping h0 h3 -c 10", 2)
         self.default(shlex.join([self.fabric.hosts[src], "ping", "-c", "4", text(inner_address(dst)), *options]))

@@ -110,14 +110,15 @@ def run(cluster: Cluster, console: Console, command: str, kind: type[Collective]
         failure = failure or f"{command}: no end within its time"
         raise UserError(f"{failure}: {explanation}" if explanation else failure)
     times = sorted(max(s) for s in spans.values())
-    middle = times[len(times) // 2]
-    rate = size * 8 / (middle / 1e9)
-    summary = f"{steps} steps of {size} B over {n} ranks: median {middle / 1e6:.1f} ms, slowest {times[-1] / 1e6:.1f} ms, "
+    dilation = cluster.fabric.dilation
+    middle, slowest = times[len(times) // 2] / dilation, times[-1] / dilation
+    rate = size * 8e9 / middle
+    summary = f"{steps} steps of {size} B over {n} ranks: median {middle / 1e3:.2f} µs, slowest {slowest / 1e3:.2f} µs, "
     if kind.name in COLLECTIVES:
         bus = rate * bus_factor(kind.name, n)
-        ideal = bus_bandwidth(cluster.fabric, kind.name, hosts, [k for k, up in cluster.link_states().items() if not up])
-        summary += f"bus bandwidth {bus / 1e6:.2f} Mb/s ({100 * bus / ideal if ideal else 0:.1f} % of what the links that are up allow), "
+        ideal = bus_bandwidth(cluster.fabric.real, kind.name, hosts, [k for k, up in cluster.link_states().items() if not up])
+        summary += f"bus bandwidth {bus / 8e9:.2f} GB/s ({100 * bus / ideal if ideal else 0:.1f} % of what the links that are up allow), "
     else:
-        summary += f"{rate / 1e6:.2f} Mb/s, "  # a user's own collective: theory has no figure for it
+        summary += f"{rate / 8e9:.2f} GB/s, "  # a user's own collective: theory has no figure for it
     right = "every sum right" if kind.name.endswith("allreduce") else "every element right"
     console.print(Text.assemble(summary, (f"{wrong} wrong elements", "red") if wrong else right))

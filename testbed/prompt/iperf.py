@@ -77,7 +77,7 @@ class IperfCommands:
             parts += [f"lost {figures['lost_percent']:.1f} %", f"jitter {figures['jitter_ms']:.2f} ms"]
         else:
             parts.append(f"{figures['retransmits']} retransmits")
-        head = f"h{stream.src} to h{stream.dst} over {path}, {stream.protocol}, {figures['seconds']:.1f} s"
+        head = f"h{stream.src} to h{stream.dst} over {path}, {stream.protocol}, {figures['seconds']:.1f} s of wall time"
         self.console.print(f"{head}: {', '.join(parts)}")
 
     def _stream(self, line: str) -> Stream:

@@ -21,6 +21,7 @@ from topologies import load_fabric
 TINY = load_fabric("tiny")
 RING = """
 description = "A ring, for a denylist to stop."
+format = 3
 fabric = "tiny"
 timeout = "{timeout}"
 

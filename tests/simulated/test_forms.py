@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 SCENARIO = """
+format = 3
 fabric = "demo"
 [workload]
 kind = "{kind}"
@@ -26,14 +27,14 @@ name = "lossy"
 kind = "loss"
 on = "p0-t0-0:p0-t1-0"
 probability = 0.05
-at = "20ms"
-for = "300ms"
+at = "1.6us"
+for = "24us"
 [[fault]]
 name = "gone"
 kind = "link"
 on = "p1-t0-1:p1-t1-1"
-at = "60ms"
-for = "100ms"
+at = "4.8us"
+for = "8us"
 """
 
 

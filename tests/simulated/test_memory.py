@@ -24,9 +24,10 @@ LOSSY = """
 kind = "loss"
 on = "p0-t0-0:p0-t1-0"
 probability = 0.02
-at = "100ms"
+at = "10us"
 """
 RING = """
+format = 3
 fabric = "tiny"
 timeout = "90s"
 [workload]
@@ -41,13 +42,14 @@ options = { mpr = 128 }          # a small window: what it remembers of it is fu
 kind = "roce"
 """
 FLOWS = """
+format = 3
 fabric = "tiny"
 timeout = "90s"
 [workload]
 kind = "incast"
 senders = 3
 message_bytes = "16KiB"
-duration = "2s"
+duration = "200us"
 [[transport]]
 kind = "mrc"
 options = { mpr = 128 }
@@ -83,7 +85,7 @@ def kept(tmp_path: Path, text: str, transport: str, setting: str) -> int:
     ("text", "first", "short", "long"),
     [
         (RING, "workload.steps=19", "workload.steps=20", "workload.steps=80"),
-        (FLOWS, "workload.duration=1s", "workload.duration=4s", "workload.duration=10s"),
+        (FLOWS, "workload.duration=100us", "workload.duration=400us", "workload.duration=1ms"),
     ],
     ids=["ring", "flows"],
 )

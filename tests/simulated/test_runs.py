@@ -24,6 +24,7 @@ from topologies.clos import Fabric
 HERE = Path(__file__).resolve().parents[2] / "scenarios"
 RING = """
 description = "A cable goes under a ring, and comes back."
+format = 3
 fabric = "tiny"
 timeout = "60s"
 
@@ -40,28 +41,29 @@ kind = "mrc"
 
 [[transport]]
 kind = "roce"
-options = { reconvergence = "200ms" }
+options = { reconvergence = "20us" }
 
 [[fault]]
 name = "cable"
 kind = "link"
 on = "p0-t0-0:p0-t1-0"
 step = 1
-for = "500ms"
+for = "50us"
 
 [[fault]]
 name = "dirt"
 kind = "loss"
 on = "p1-t0-0:p1-t1-1"
 probability = 0.02
-at = "100ms"
-for = "1s"
+at = "10us"
+for = "100us"
 
 [[expect]]
 check = "mrc.wrong + mrc.failed_steps == 0"
 """
 INCAST = """
 description = "Three onto one: the last hop trims."
+format = 3
 fabric = "tiny"
 timeout = "60s"
 
@@ -69,7 +71,7 @@ timeout = "60s"
 kind = "incast"
 senders = 3
 message_bytes = "64KiB"
-duration = "600ms"
+duration = "60us"
 
 [[transport]]
 kind = "mrc"
@@ -127,8 +129,8 @@ def test_an_incast_is_trimmed_and_loses_nothing(tmp_path: Path) -> None:
     assert max(row["backlog_peak_bytes"] for row in Run(directory / "raw" / entry["run"]).record["counters_after"]) > 40_000
 
 
-FAR = RING.split("[[fault]]")[0].replace('"mrc"', '"mrc"\nfabric_options = { delay = "900ms" }').replace(
-    'options = { reconvergence = "200ms" }', 'fabric_options = { delay = "900ms" }'
+FAR = RING.split("[[fault]]")[0].replace('"mrc"', '"mrc"\nfabric_options = { delay = "90us" }').replace(
+    'options = { reconvergence = "20us" }', 'fabric_options = { delay = "90us" }'
 ).replace('timeout = "60s"', 'timeout = "8s"')  # fmt: skip
 """Stopped in the middle: windows are full and the answers to what was sent still seconds away."""
 
@@ -193,7 +195,7 @@ def test_what_needs_the_kernel_is_refused_before_anything_runs(tmp_path: Path) -
 
 
 def test_an_agent_that_is_killed_ends_the_run_as_the_scenario_wants(tmp_path: Path) -> None:
-    text = RING.split("[[fault]]")[0] + '[[fault]]\nname = "killed"\nkind = "kill"\non = "h2"\nat = "300ms"\n'
+    text = RING.split("[[fault]]")[0] + '[[fault]]\nname = "killed"\nkind = "kill"\non = "h2"\nat = "30us"\n'
     _, summary = ran(tmp_path, 'expect_outcome = "failed"\n' + text, transports=("mrc",))
     (entry,) = summary["runs"]
     assert entry["outcome"] == "failed" and "h2" in entry["reason"], entry
@@ -202,11 +204,11 @@ def test_an_agent_that_is_killed_ends_the_run_as_the_scenario_wants(tmp_path: Pa
 @pytest.mark.parametrize(
     "fault",
     [
-        'kind = "flap"\non = "p0-t0-0:p0-t1-0"\nperiod = "200ms"\nduty = 0.5',
-        'kind = "silent"\non = "p0-t1-0"\nreboot = "100ms"',
+        'kind = "flap"\non = "p0-t0-0:p0-t1-0"\nperiod = "20us"\nduty = 0.5',
+        'kind = "silent"\non = "p0-t1-0"\nreboot = "10us"',
         'kind = "switch"\non = "p1-t1-1"',
         'kind = "slow"\non = "h0-p0"\nrate = 0.5',
-        'kind = "straggler"\non = "h1"\nshare = 0.2\nperiod = "200ms"',
+        'kind = "straggler"\non = "h1"\nshare = 0.2\nperiod = "20us"',
         'kind = "corrupt"\non = "p0-t0-0:p0-t1-0"\nprobability = 0.05',
         'kind = "path-loss"\non = "h0>h2@p0/1"\nprobability = 0.5',
         'kind = "destination-loss"\non = "p0-t1-1"\nto = "h2"',
@@ -215,7 +217,7 @@ def test_an_agent_that_is_killed_ends_the_run_as_the_scenario_wants(tmp_path: Pa
     ids=lambda fault: fault.split('"')[1],
 )
 def test_every_fault_does_its_work_and_every_packet_has_a_fate(tmp_path: Path, fault: str) -> None:
-    text = RING.split("[[fault]]")[0] + f'[[fault]]\nname = "f"\n{fault}\nat = "100ms"\nfor = "400ms"\n'
+    text = RING.split("[[fault]]")[0] + f'[[fault]]\nname = "f"\n{fault}\nat = "10us"\nfor = "40us"\n'
     directory, summary = ran(tmp_path, text, transports=("mrc",))
     (entry,) = summary["runs"]
     assert (entry["outcome"], entry["wrong"], entry["verdict"]) == ("done", 0, "ok"), entry
@@ -234,7 +236,7 @@ def test_every_fault_does_its_work_and_every_packet_has_a_fate(tmp_path: Path, f
         assert entry["step_time_ns"]["max"] > 1.2 * undisturbed["step_time_ns"]["max"]
 
 
-@pytest.mark.parametrize("delay", ["1s", "2s"])
+@pytest.mark.parametrize("delay", ["100us", "200us"])
 @pytest.mark.parametrize("transport", ["mrc", "roce"])
 def test_a_plane_dies_before_the_clock_is_as_old_as_a_round_trip(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transport: str, delay: str
@@ -246,19 +248,21 @@ def test_a_plane_dies_before_the_clock_is_as_old_as_a_round_trip(
 
     monkeypatch.setattr("testbed.simulated.cluster.Network", young)
     fabric = tmp_path / "far.toml"
-    fabric.write_text(f'planes = 2\nt0_per_plane = 2\nt1_per_plane = 2\nhosts_per_t0 = 2\nnic_rate = "10Mbit"\ndelay = "{delay}"\n')
-    fault = '[[fault]]\nname = "gone"\nkind = "{}"\non = "{}"\nat = "{}"\nfor = "20s"\n'
-    faults = fault.format("plane", "p0", "10ms") + fault.format("silent", "p1-t0-1", "100ms").replace("gone", "silent")
-    text = RING.split("[[fault]]")[0].replace('"60s"', '"3600s"').replace("steps = 4", "steps = 1").replace('"200ms"', '"1s"') + faults
+    fabric.write_text(
+        f'format = 3\nplanes = 2\nt0_per_plane = 2\nt1_per_plane = 2\nhosts_per_t0 = 2\nnic_rate = "100Gbit"\ndelay = "{delay}"\n'
+    )
+    fault = '[[fault]]\nname = "gone"\nkind = "{}"\non = "{}"\nat = "{}"\nfor = "2ms"\n'
+    faults = fault.format("plane", "p0", "1us") + fault.format("silent", "p1-t0-1", "10us").replace("gone", "silent")
+    text = RING.split("[[fault]]")[0].replace('"60s"', '"3600s"').replace("steps = 4", "steps = 1").replace('"20us"', '"100us"') + faults
     _, summary = ran(tmp_path, text, fabric=str(fabric), transports=(transport,))
     (entry,) = summary["runs"]
     assert (entry["outcome"], entry["wrong"], entry["failed_steps"]) == ("done", 0, 0), entry
 
 
 def test_clustermapper_finds_a_lossy_link_and_has_it_denied(tmp_path: Path) -> None:
-    text = INCAST.split("[[expect]]")[0].replace('duration = "600ms"', 'duration = "5s"').replace("senders = 3", "senders = 1")
+    text = INCAST.split("[[expect]]")[0].replace('duration = "60us"', 'duration = "500us"').replace("senders = 3", "senders = 1")
     text = text.replace('kind = "mrc"', 'kind = "mrc"\nclustermapper = true')
-    fault = '[[fault]]\nname = "dirt"\nkind = "loss"\non = "h0:p1-t0-0"\nprobability = 0.4\nat = "100ms"\nfor = "4s"\n'
+    fault = '[[fault]]\nname = "dirt"\nkind = "loss"\non = "h0:p1-t0-0"\nprobability = 0.4\nat = "10us"\nfor = "400us"\n'
     directory, summary = ran(tmp_path, text + fault)
     (entry,) = summary["runs"]
     assert (entry["verdict"], entry["packets"]["unexplained"]) == ("ok", 0), entry

@@ -76,13 +76,13 @@ def remap(e: Evidence) -> Row:
 
 
 PORTS_QUICK = (
-    "workload.duration=18s",
-    "fault.0.at=2.5s",
-    "fault.0.for=12.5s",
-    "fault.1.at=5s",
-    "fault.1.for=7.5s",
-    "fault.2.at=7.5s",
-    "fault.2.for=2.5s",
+    "workload.duration=1.44ms",
+    "fault.0.at=200us",
+    "fault.0.for=1ms",
+    "fault.1.at=400us",
+    "fault.1.for=600us",
+    "fault.2.at=600us",
+    "fault.2.for=200us",
 )
 
 FIGURES = (
@@ -99,6 +99,6 @@ FIGURES = (
         "Four of eight NIC links flap together",
         port_rows,
         plots.host_ports,
-        (Part("main", "transceiver-flap", fabric="wide", quick=("workload.duration=15s", "fault.0.for=8s")),),
+        (Part("main", "transceiver-flap", fabric="wide", quick=("workload.duration=1.2ms", "fault.0.for=640us")),),
     ),
 )

@@ -20,6 +20,7 @@ from scenarios.sets.paper.claims import (
 )
 from scenarios.sets.paper.failures import AT_ONCE, NEGLIGIBLE, ride
 from scenarios.sets.paper.figure import PaperFigure, Part
+from testbed.terminal import duration
 
 FEW = Claim("even in the first minute less than 5 packets per QP are lost", "section 2.4, Fig 4", True)
 BELOW = Claim(
@@ -57,7 +58,7 @@ def start_up(e: Evidence) -> list[Row]:
     per_qp, per_path = e.median("main", "mrc", losses_per_qp), e.median("main", "mrc", per_dead_path)
     dead, missed = e.median("main", "mrc", "dead_at_start.evs"), e.median("main", "mrc", "dead_at_start.missed")
     rtts = e.median("main", "mrc", lambda run: (run["dead_at_start"]["found_ns"] or 0) / run["base_rtt_ns"] or None)
-    seconds = e.median("main", "mrc", "dead_at_start.found_ns")
+    found_ns = e.median("main", "mrc", "dead_at_start.found_ns")
     why = (
         "one path in ten is dead here, so that each QP has 1 or 2 of its 16 dead, with a sixteenth of its window on each when it starts; "
         "the paper's QPs spread theirs over 128-256 EVs, and how many paths were dead is not told"
@@ -80,7 +81,7 @@ def start_up(e: Evidence) -> list[Row]:
         judged(
             BELOW,
             "every dead path found; none is used again while it is dead",
-            f"{result} within {number(None if seconds is None else seconds / 1e9)} s of traffic, {number(rtts, '.0f')} base RTTs",
+            f"{result} within {duration(found_ns)} of traffic, {number(rtts, '.0f')} base RTTs",
             None if missed is None else missed == 0,
             value=rtts,
             unit="base RTTs",
@@ -182,8 +183,8 @@ def balance(e: Evidence) -> list[Row]:
     ]
 
 
-_QUICK_BALANCE = ("workload.flow.A.for=12s", "workload.flow.B.start=4s", "workload.flow.B.for=8s")
-_QUICK_LOSSY = ("workload.flow.0.for=12s", "workload.flow.1.for=12s", "fault.0.at=4s", "fault.0.for=6s")
+_QUICK_BALANCE = ("workload.flow.A.for=720us", "workload.flow.B.start=240us", "workload.flow.B.for=480us")
+_QUICK_LOSSY = ("workload.flow.0.for=960us", "workload.flow.1.for=960us", "fault.0.at=320us", "fault.0.for=480us")
 _LOSSY = Part("main", "ev-loss-20", quick=_QUICK_LOSSY, home="12")
 """Fig 12 and 13 use the same runs."""
 

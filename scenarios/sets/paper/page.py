@@ -10,6 +10,7 @@ from scenarios.run.resume import write_json
 from scenarios.sets.paper.claims import AGREES, CANNOT, DIFFERS, NO_DATA
 from scenarios.sets.paper.series import FORMAT, concluded, counts, read_form
 from testbed import terminal
+from testbed.terminal import duration
 
 NAME, DATA = "paper.html", "paper.json"
 _STYLE = {AGREES: "green", DIFFERS: "yellow", CANNOT: "dim", NO_DATA: "red"}
@@ -20,14 +21,14 @@ Conclusion = Mapping[str, Any]
 
 
 def trust(figure: Conclusion) -> str:
-    """Write one line: runs, seeds, time scale, base RTT, fidelity."""
+    """Write one line: runs, seeds, dilation, base RTT, fidelity."""
     if not figure["parts"]:
         return "computed, nothing was run" if not figure["trouble"] else "; ".join(figure["trouble"])
     runs = sum(part["runs"] for part in figure["parts"])
     doubtful = sum(part["not_trustworthy"] for part in figure["parts"])
-    scales = {name: scale for part in figure["parts"] for name, scale in part["time_scales"].items()}
+    scales = {name: scale for part in figure["parts"] for name, scale in part["dilations"].items()}
     rtts = {name: rtt for part in figure["parts"] for name, rtt in part["base_rtts_ns"].items()}
-    where = ", ".join(f"{name}: 1/{scale:,.0f} of 100 Gb/s, base RTT {rtts[name] / 1e6:.1f} ms" for name, scale in scales.items())
+    where = ", ".join(f"{name}: dilation {scale:,.0f}, base RTT {duration(rtts[name])}" for name, scale in scales.items())
     fidelity = "all trustworthy" if not doubtful else f"{doubtful} NOT TRUSTWORTHY"
     seeds = max(part["seeds"] for part in figure["parts"])
     return f"{runs} run{'s' if runs != 1 else ''}, {seeds} seed{'s' if seeds != 1 else ''}, {fidelity}; {where}"

@@ -21,8 +21,8 @@ def pair(e: Evidence) -> list[Row]:
     rtts = None if across is None or not rtt else across / rtt
     ratio = None if local is None or across is None else across / local
     seen = (
-        f"post to completion, a round trip: {number(_ms(local))} ms and {number(_ms(across))} ms, {number(ratio, '.2f')} times; "
-        f"{number(rtts, '.2f')} base RTTs"
+        f"post to completion, a round trip: {number(_us(local), '.2f')} µs and {number(_us(across), '.2f')} µs, "
+        f"{number(ratio, '.2f')} times; {number(rtts, '.2f')} base RTTs"
     )
     return [
         cannot(
@@ -46,8 +46,8 @@ def pair(e: Evidence) -> list[Row]:
     ]
 
 
-def _ms(ns: float | None) -> float | None:
-    return None if ns is None else ns / 1e6
+def _us(ns: float | None) -> float | None:
+    return None if ns is None else ns / 1e3
 
 
 FIGURES = (
@@ -57,8 +57,8 @@ FIGURES = (
         pair,
         plots.pair,
         (
-            Part("latency", "point-to-point-latency.toml", quick=("workload.flow.pair.for=2s",)),
-            Part("bandwidth", "point-to-point-bandwidth.toml", quick=("workload.flow.pair.for=4s",)),
+            Part("latency", "point-to-point-latency.toml", quick=("workload.flow.pair.for=160us",)),
+            Part("bandwidth", "point-to-point-bandwidth.toml", quick=("workload.flow.pair.for=320us",)),
         ),
     ),
 )

@@ -20,7 +20,7 @@ from scenarios.show.check_values import bound_and_seen
 from scenarios.show.cost_table import columns, cost_groups, extra_time, footnotes, headline
 from scenarios.show.html.figures import figures
 from scenarios.show.tables import world_words
-from testbed.terminal import number, seconds
+from testbed.terminal import duration, number
 
 Table = dict[str, Any]
 """head: [text], rows: [{cells: [text], mark: "" or a CSS class}], words: indices of the columns with text; the others hold numbers."""
@@ -46,7 +46,12 @@ def content(stored: Stored) -> dict[str, Any]:
     stored.judge()
     try:
         scenario = manifest["scenario"]
-        parts = {"facts": facts(manifest), "machine": machine(manifest), "options": options(manifest), "reproduce": reproduce(manifest)}
+        parts = {
+            "facts": facts(stored),
+            "machine": machine(manifest),
+            "options": options(manifest, stored.dilation),
+            "reproduce": reproduce(manifest),
+        }
     except KeyError as error:
         raise ResultsError(f"{stored.directory / 'manifest.json'} has no {error}: it is not complete, take it from a copy") from None
     return {
@@ -137,16 +142,21 @@ def runs_table(stored: Stored) -> Table:
             [
                 ", ".join([r["run"], *world(r)]),
                 f"{r['steps']} of {r['steps'] + r['failed_steps']}" + note if "groups" not in r else "–",
-                seconds(r["typical_step_ns"]),
-                seconds(r["step_time_ns"]["max"]),
-                number(None if rate is None else rate / 1e6, ",.2f") + (f" ({rate / ideal:.0%})" if rate and ideal else ""),
+                duration(r["typical_step_ns"]),
+                duration(r["step_time_ns"]["max"]),
+                _rate(rate, "groups" not in r) + (f" ({rate / ideal:.0%})" if rate and ideal else ""),
                 *(f"{r['packets'][key]:,}" for key in ("sent", "lost", "retransmitted", "marked", "trimmed")),
                 str(r["wrong"]),
             ]
         )
-    head = ["run", "steps", "median", "slowest", "Mb/s (of ideal)"]
+    head = ["run", "steps", "median", "slowest", "goodput (of ideal)"]
     head += ["packets sent", "packets lost", "retransmitted", "marked", "trimmed", "wrong results"]
     return table(head, rows, (0,), ["doubt" if r["verdict"] == "not trustworthy" else "" for r in stored.runs])
+
+
+def _rate(bps: float | None, collective: bool) -> str:
+    """Bus bandwidth of a collective in GB/s, as nccl-tests prints it; goodput of flows in Gb/s, like a line's rate."""
+    return number(None if bps is None else bps / (8e9 if collective else 1e9), ",.1f", " GB/s" if collective else " Gb/s")
 
 
 def medians(stored: Stored) -> list[dict[str, Any]]:
@@ -168,8 +178,8 @@ def medians(stored: Stored) -> list[dict[str, Any]]:
             if any(is_known(row["median"]) for row in by_head.values()):
                 name = str(figure).removesuffix("_ns").removesuffix("_bps")
                 if is_known(unit) and unit not in ("", "ns"):
-                    name += f" [{'Mb/s' if unit == 'bit/s' else unit}]"
-                cells = [_interval(by_head.get(head), str(unit), usual_n) for head in heads]
+                    name += "" if unit == "bit/s" else f" [{unit}]"
+                cells = [_interval(by_head.get(head), str(figure if unit == "bit/s" else unit), usual_n) for head in heads]
                 if str(figure) in LOSSES:
                     cells = [noise_cells.get(head, cell) for head, cell in zip(heads, cells, strict=True)]
                 rows.append([name, *cells])
@@ -204,13 +214,13 @@ def is_known(value: Any) -> bool:
 
 
 def _interval(row: Any, unit: str, usual_n: int) -> str:
-    """A median; below it its interval, the ideal, and the number of runs if it is not the usual one."""
+    """A median; below it its interval, the ideal, and the number of runs if it is not the usual one. ``unit``: of a rate, its figure."""
 
     def show(value: Any) -> str:
         if unit == "ns":
-            return seconds(float(value))
-        if unit == "bit/s":
-            return f"{float(value) / 1e6:,.2f}"
+            return duration(float(value))
+        if unit.endswith("_bps"):
+            return _rate(float(value), unit == "busbw_bps")
         return f"{float(value):,.4g}" if abs(value) < 1e5 else f"{float(value):,.0f}"
 
     if row is None or not is_known(row["median"]):
@@ -246,8 +256,8 @@ def faults(stored: Stored) -> Table | None:
                     r["run"],
                     f["fault"],
                     f"{f.get('kind', 'link')} on {f['on']}" + (f", {outages} times" if outages > 1 else ""),
-                    "–" if begin is None else f"{(f['at_ns'] - begin) / 1e9:.3f} s",
-                    "to the end" if healed is None else seconds(healed - f["at_ns"]),
+                    "–" if begin is None else duration(f["at_ns"] - begin),
+                    "to the end" if healed is None else duration(healed - f["at_ns"]),
                     number(f.get("last_on_dead_rtts"), ".1f"),
                     str(f["lost"]),
                 ]
@@ -260,24 +270,25 @@ def faults(stored: Stored) -> Table | None:
 # --- manifest ------------------------------------------------------------------------------------------------------
 
 
-def facts(manifest: dict[str, Any]) -> Table:
-    """One row per fabric: shape, rate, time scale, delay, buffer and thresholds."""
+def facts(stored: Stored) -> Table:
+    """One row per fabric: shape, rate, dilation, base RTT, buffer and thresholds."""
     rows = []
-    for name, f in manifest["fabrics"].items():
+    for name, shape in stored.manifest["fabrics"].items():
+        f = {**shape, **stored.summary["fabrics"][name]}
         ecn = f["ecn_bytes"]
         rows.append(
             [
                 name,
                 f"{f['planes']} × ({f['t0_per_plane']} T0, {f['t1_per_plane']} T1), {f['hosts_per_t0'] * f['t0_per_plane']} hosts",
-                f"{f['nic_rate'] / 1e6:g} Mb/s",
-                f"1 : {f['time_scale']:,.0f}",
-                seconds(f["base_rtt_ns"]),
+                f"{f['nic_rate'] * f['dilation'] / 1e9:g} Gb/s",
+                f"{f['dilation']:,.0f}",
+                duration(f["base_rtt_ns"]),
                 f"{f['buffer_bytes']:,} B",
                 "off" if ecn is None else f"{ecn[0]:,} to {ecn[1]:,} B",
                 "off" if f["trim_bytes"] is None else f"{f['trim_bytes']:,} B",
             ]
         )
-    return table(["fabric", "planes", "rate of a NIC port", "time scale", "base RTT", "buffer", "ECN", "trimming above"], rows, (0, 1))
+    return table(["fabric", "planes", "rate of a NIC port", "dilation", "base RTT", "buffer", "ECN", "trimming above"], rows, (0, 1))
 
 
 def machine(manifest: dict[str, Any]) -> Table:
@@ -299,14 +310,15 @@ def machine(manifest: dict[str, Any]) -> Table:
     return table(["", ""], rows, (0, 1))
 
 
-def options(manifest: dict[str, Any]) -> Table:
+def options(manifest: dict[str, Any], dilation: float) -> Table:
     """The options of each transport, as the scenario resolved them."""
     rows = []
     for t in manifest["scenario"]["transports"]:
         rest = {k: v for k, v in t.items() if k not in ("kind", "name", "fabric", "options") and v not in (None, "none")}
         settings = {**t.get("options", {}), **rest}
         words = ", ".join(
-            f"{k.removesuffix('_ns')} = {seconds(v) if k.endswith('_ns') else json.dumps(v, default=str)}" for k, v in settings.items()
+            f"{k.removesuffix('_ns')} = {duration(v / dilation) if k.endswith('_ns') else json.dumps(v, default=str)}"
+            for k, v in settings.items()
         )
         rows.append([t["name"], t["kind"], t["fabric"]["name"], words or "–"])
     return table(["transport", "kind", "fabric", "options"], rows, range(4))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -32,18 +33,18 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any], lossy: dict[st
     packets, fabric = stored.rows("evs", run), stored.fabric(run)
     pair = int(lossy["host"][1:]), int(lossy["peer"][1:])
     pair_packets = packets[(packets["host"] == pair[0]) & (packets["peer"] == pair[1])]
-    begin, bin_ns = stored.begin_ns(run) or 0, int(pair_packets["bin_ns"].max())
-    span = int(pair_packets["t_ns"].max()) + bin_ns - begin
+    begin, bin_ns = stored.begin_ns(run) or 0, float(pair_packets["bin_ns"].max())
+    span = float(pair_packets["t_ns"].max()) + bin_ns - begin
     width = bin_ns * max(1, round(span / COLUMNS / bin_ns))
     evs = list(path_evs(fabric, *pair))
-    columns = -(-span // width)
+    columns = math.ceil(span / width)
     shares = grid(pair_packets, evs, begin, width, columns)
     active = int(np.median((np.nan_to_num(shares) > 0).sum(axis=0))) or 1
     shares = np.where(shares > 0, shares * active / len(evs), np.nan)  # in shares of the EVs in use
     with figure(1, TALL + 1.25) as (fig, ax):
         picture = ax.imshow(
             np.ma.masked_invalid(shares), aspect="auto", interpolation="nearest", cmap="Blues", vmin=0, vmax=2,
-            extent=(0, columns * width / 1e9, len(evs) - 0.5, -0.5),
+            extent=(0, columns * width / 1e3, len(evs) - 0.5, -0.5),
         )  # fmt: skip
         ax.set_facecolor("white")
         for plane in range(1, fabric.planes):
@@ -57,13 +58,13 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any], lossy: dict[st
         for outage in stored.outages(run):
             for when, label in ((outage.begin, f"loses {outage.probability:.0%}"), (outage.end, "clean")):
                 if begin <= when <= begin + span:
-                    ax.axvline((when - begin) / 1e9, color="#D55E00", linewidth=0.9, linestyle="--")
-                    at = ((when - begin) / 1e9, -0.5)
+                    ax.axvline((when - begin) / 1e3, color="#D55E00", linewidth=0.9, linestyle="--")
+                    at = ((when - begin) / 1e3, -0.5)
                     ax.annotate(label, at, xytext=(2, 3), textcoords="offset points", fontsize=6.5, annotation_clip=False)
         plane, uplink = ev_fields(lossy["ev"])
         head = f"{run['transport']} on {run['fabric']}, seed {run['seed']}: h{pair[0]} → h{pair[1]}"
         ax.set_title(f"{head}\npath {uplink} of plane {plane} is lossy", pad=12)
-        ax.set_xlabel(f"time since the first flow began [s]; a column is {width / run['base_rtt_ns']:.0f} base RTTs")
+        ax.set_xlabel(f"time since the first flow began [µs]; a column is {width / run['base_rtt_ns']:.0f} base RTTs")
         bar = fig.colorbar(picture, ax=ax, location="bottom", shrink=0.7, aspect=38, pad=0.02, extend="max")
         bar.set_label(f"packets on an EV [fair shares of {active} EVs] (white: none)", fontsize=6.5)
         bar.ax.tick_params(labelsize=6.5)

@@ -26,11 +26,11 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
     return files
 
 
-def grid(packets: pd.DataFrame, evs: list[int], begin: int, width_ns: int, bins: int) -> Any:
+def grid(packets: pd.DataFrame, evs: list[int], begin: float, width_ns: float, bins: int) -> Any:
     """Packets per EV (row) and bin (column), as multiples of an equal share of the bin's packets; NaN where nothing was sent."""
     row_of = {ev: i for i, ev in enumerate(evs)}
     counts = np.zeros((len(evs), bins))
-    column = ((packets["t_ns"] + packets["bin_ns"] // 2 - begin) // width_ns).to_numpy()
+    column = ((packets["t_ns"] + packets["bin_ns"] / 2 - begin) // width_ns).to_numpy(dtype="int64")
     for ev, index, n in zip(packets["ev"], column, packets["tx_packets"], strict=True):
         if ev in row_of and 0 <= index < bins:
             counts[row_of[ev], int(index)] += n
@@ -42,13 +42,13 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any]) -> list[Path]:
     separation = run["separations"][0]
     packets = stored.rows("evs", run)
     begin, rtt = stored.begin_ns(run) or 0, run["base_rtt_ns"]
-    bin_ns = int(packets["bin_ns"].max())
+    bin_ns = float(packets["bin_ns"].max())
     width = bin_ns * max(1, round(SMOOTH_RTTS * rtt / bin_ns))
     names = [separation["flow"], separation["from"]]
     start = run["flows"][names[1]]["start_ns"]
     origin = begin + start - -(-start // width) * width  # a column begins with the second flow
     bins = int((packets["t_ns"].max() + bin_ns - origin) // width)
-    x = ((np.arange(bins) + 0.5) * width + origin - begin) / 1e9
+    x = ((np.arange(bins) + 0.5) * width + origin - begin) / 1e3
     ends = [(int(run["flows"][n]["src"][1:]), int(run["flows"][n]["dst"][1:])) for n in names]
     pair_packets = [packets[(packets["host"] == a) & (packets["peer"] == b)] for a, b in ends]
     evs = [sorted(set(m["ev"])) for m in pair_packets]
@@ -69,13 +69,13 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any]) -> list[Path]:
             statement = f"leaves {names[1]}'s EVs within {separation['separated_rtts']:.0f} base RTTs"
         top.set_title(f"{names[0]} {statement}", pad=11)
         top.annotate(
-            f"{names[1]} begins", (start / 1e9, 1.35), xytext=(2, 2), textcoords="offset points", fontsize=6.5, annotation_clip=False
+            f"{names[1]} begins", (start / 1e3, 1.35), xytext=(2, 2), textcoords="offset points", fontsize=6.5, annotation_clip=False
         )
         top.legend(loc="lower left", fontsize=6.5, handlelength=2.0, borderaxespad=0.2, frameon=True, framealpha=1, edgecolor="none")
         for ax, name, share, flow_evs, (a, b) in zip(axes[1:], names, shares, evs, ends, strict=True):
             picture = ax.imshow(
                 np.ma.masked_invalid(share), aspect="auto", interpolation="nearest", cmap="RdBu_r", vmin=0, vmax=MOST,
-                extent=((origin - begin) / 1e9, (origin - begin + bins * width) / 1e9, len(flow_evs) - 0.5, -0.5),
+                extent=((origin - begin) / 1e3, (origin - begin + bins * width) / 1e3, len(flow_evs) - 0.5, -0.5),
             )  # fmt: skip
             ax.set_facecolor("#DDDDDD")
             planes = [ev_fields(ev)[0] for ev in flow_evs]
@@ -89,9 +89,9 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any]) -> list[Path]:
         for row in shared:
             axes[1].annotate("◂", (1.0, row), xycoords=("axes fraction", "data"), fontsize=5, va="center", annotation_clip=False)
         for ax in axes:
-            ax.axvline(start / 1e9, color="black", linewidth=0.8, linestyle="--")
-            ax.set_xlim(0, (origin - begin + bins * width) / 1e9)
-        axes[-1].set_xlabel("time since the first flow began [s]")
+            ax.axvline(start / 1e3, color="black", linewidth=0.8, linestyle="--")
+            ax.set_xlim(0, (origin - begin + bins * width) / 1e3)
+        axes[-1].set_xlabel("time since the first flow began [µs]")
         bar = fig.colorbar(picture, ax=list(axes[1:]), location="bottom", shrink=0.75, aspect=38, pad=0.02, extend="max")
         bar.set_label(
             f"packets on an EV [the flow's fair shares]\n(grey: none sent; a column is {width / rtt:.0f} base RTTs)", fontsize=6.5

@@ -55,8 +55,8 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any]) -> list[Path]:
         medians = []
         for number in numbers:
             group = sorted((r for r in rows if r["number"] == number), key=lambda r: r["out_ns"])
-            back = [(r["back_ns"] - r["out_ns"]) / 1e9 for r in group if r["back_ns"] is not None]
-            still_out = [(end - r["out_ns"]) / 1e9 for r in group if r["back_ns"] is None]
+            back = [(r["back_ns"] - r["out_ns"]) / 1e3 for r in group if r["back_ns"] is not None]
+            still_out = [(end - r["out_ns"]) / 1e3 for r in group if r["back_ns"] is None]
             for values, style in ((back, {"color": colour}), (still_out, {"markerfacecolor": "white", "markeredgecolor": colour})):
                 step = SPREAD / max(1, len(values) - 1)
                 at = [number - SPREAD / 2 + i * step if len(values) > 1 else number for i in range(len(values))]
@@ -67,21 +67,21 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any]) -> list[Path]:
         top.set_xticks(numbers, [f"{n}.\n{sum(r['number'] == n for r in rows)}" for n in numbers])
         top.set_xlim(0.5, numbers[-1] + 0.5)
         top.set_ylim(bottom=0)
-        top.set_ylabel("out of use for [s]")
+        top.set_ylabel("out of use for [µs]")
         first = f"\n(the first {MOST} of {len(all_numbers)} times)" if len(all_numbers) > MOST else ""
         top.set_xlabel("n-th time that a path is given up (below: paths)" + first)
         top.set_title(f"{run['transport']} on {run['fabric']}, seed {run['seed']}: time that flapping paths stay out of use", pad=5)
         for k, path in enumerate(paths):
             for row in (r for r in rows if _path(r) == path):
                 until = end if row["back_ns"] is None else row["back_ns"]
-                left = (row["out_ns"] - begin) / 1e9
-                bottom.barh(k, (until - row["out_ns"]) / 1e9, left=left, height=0.7, color=colour, linewidth=0, zorder=2)
-        fault_bands(bottom, stored.outages(run), begin, (end - begin) / 1e9)
-        bottom.set_xlim(0, (end - begin) / 1e9)
+                left = (row["out_ns"] - begin) / 1e3
+                bottom.barh(k, (until - row["out_ns"]) / 1e3, left=left, height=0.7, color=colour, linewidth=0, zorder=2)
+        fault_bands(bottom, stored.outages(run), begin, (end - begin) / 1e3)
+        bottom.set_xlim(0, (end - begin) / 1e3)
         bottom.set_ylim(len(paths) - 0.4, -0.6)
         bottom.set_yticks([])
         bottom.set_ylabel(f"{len(paths)} paths")
-        bottom.set_xlabel(f"time since the first {'flow began' if 'flows' in run else 'measured step'} [s]")
+        bottom.set_xlabel(f"time since the first {'flow began' if 'flows' in run else 'measured step'} [µs]")
         from matplotlib.patches import Patch
 
         handles: list[Any] = [

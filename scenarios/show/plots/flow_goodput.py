@@ -17,14 +17,14 @@ POINTS = 140
 
 
 def series(stored: Stored, run: dict[str, Any], name: str, width_ns: int) -> tuple[Any, Any]:
-    """(seconds since t0, % of line) of a flow, at the centres of the bins."""
+    """(µs since t0, % of line) of a flow, at the centres of the bins."""
     bins = stored.rows("flows", run)
     bins = bins[bins["flow"] == name]
     begin = stored.begin_ns(run) or 0
     edges = np.arange(bins["t_ns"].min(), bins["t_ns"].max() + width_ns + 1, width_ns)
-    received, _ = np.histogram(bins["t_ns"] + bins["bin_ns"] // 2, bins=edges, weights=bins["rx_bytes"])
+    received, _ = np.histogram(bins["t_ns"] + bins["bin_ns"] / 2, bins=edges, weights=bins["rx_bytes"])
     line = run["flows"][name]["line_bps"] / 8e9 * width_ns
-    return (edges[:-1] + width_ns / 2 - begin) / 1e9, 100 * received / line
+    return (edges[:-1] + width_ns / 2 - begin) / 1e3, 100 * received / line
 
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
@@ -41,7 +41,7 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], name: s
     handles: dict[str, Any] = {}
     with figure(len(runs), 1.25 + 0.95 * len(runs), sharex=True, sharey=True, squeeze=False) as (fig, axes):
         for ax, run in zip(axes[:, 0], runs, strict=True):
-            bin_ns = int(stored.rows("flows", run)["bin_ns"].max())
+            bin_ns = float(stored.rows("flows", run)["bin_ns"].max())
             width = bin_ns * max(1, round(span / POINTS / bin_ns))
             window = run["all_on_ns"]
             for group, colour, style in _line_styles(run):
@@ -54,18 +54,18 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], name: s
             if incast:
                 ax.axhline(100 / incast["flows"], color="black", linewidth=0.7, linestyle=":", zorder=1)
             if window:
-                ax.axvline((window[0] - run["t0_ns"]) / 1e9, color="#999999", linewidth=0.7, linestyle="--", zorder=1)
-                ax.axvline((window[1] - run["t0_ns"]) / 1e9, color="#999999", linewidth=0.7, linestyle="--", zorder=1)
+                ax.axvline((window[0] - run["t0_ns"]) / 1e3, color="#999999", linewidth=0.7, linestyle="--", zorder=1)
+                ax.axvline((window[1] - run["t0_ns"]) / 1e3, color="#999999", linewidth=0.7, linestyle="--", zorder=1)
             ax.axhline(100, color="black", linewidth=0.7, linestyle=":", zorder=1)
             ax.set_title(f"{run['transport']} on {run['fabric']}", color=colour_and_marker(run["transport"])[0], pad=3)
-            ax.set_xlim(0, span / 1e9)
+            ax.set_xlim(0, span / 1e3)
         highest = max(line.get_ydata().max() for ax in axes[:, 0] for line in ax.get_lines() if len(line.get_ydata()) > 2)
         if highest > 50:
             axes[0, 0].set_ylim(0, 112)
             axes[0, 0].set_yticks([0, 50, 100])
         else:  # many to one: no flow comes near the line
             axes[0, 0].set_ylim(0, 1.1 * highest)
-        axes[-1, 0].set_xlabel("time since the first flow began [s]")
+        axes[-1, 0].set_xlabel("time since the first flow began [µs]")
         fig.supylabel("goodput, % of line", fontsize=7.5)
         from matplotlib.lines import Line2D
 

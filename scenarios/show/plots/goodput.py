@@ -16,53 +16,53 @@ BINS = 120
 """Points over time: about as many as a column of text can show."""
 
 
-def shown_ns(stored: Stored, runs: list[dict[str, Any]]) -> int:
-    """Duration of the runs to show, ns: all, or with faults up to the last repair plus the duration of that fault (at least 2 s).
+def shown_ns(stored: Stored, runs: list[dict[str, Any]]) -> float:
+    """Duration of the runs to show, ns: all, or with faults up to the last repair plus the duration of that fault (at least 50 base RTTs).
 
-    Otherwise the minutes of a slow transport would squeeze the seconds that matter into a corner.
+    Otherwise a slow transport would squeeze the time that matters into a corner.
     """
-    longest = max(int(r["measured_ns"]) for r in runs)
+    longest = max(float(r["measured_ns"]) for r in runs)
     ends = []
     for run in runs:
         begin = stored.begin_ns(run)
         for fault in stored.faults(run):
             if begin is None or fault["heal"] is None:
                 return longest
-            ends.append(fault["heal"] - begin + max(2_000_000_000, fault["heal"] - fault["begin"]))
+            ends.append(fault["heal"] - begin + max(50 * run["base_rtt_ns"], fault["heal"] - fault["begin"]))
     return min(longest, max(ends)) if ends else longest
 
 
-def series(stored: Stored, run: dict[str, Any], span: int) -> tuple[Any, Any] | None:
-    """(seconds since the first measured step, payload received by all hosts in % of ideal), at the centres of bins; None without data."""
+def series(stored: Stored, run: dict[str, Any], span: float) -> tuple[Any, Any] | None:
+    """(µs since the first measured step, payload received by all hosts in % of ideal), at the centres of bins; None without data."""
     begin, table = stored.begin_ns(run), stored.goodput
     if begin is None or not len(table) or not run["ideal_busbw_bps"]:
         return None
     bins = table[table["run"] == run["run"]]
     if bins.empty:
         return None
-    bin_ns = int(bins["bin_ns"].max())
+    bin_ns = float(bins["bin_ns"].max())
     end = begin + min(run["measured_ns"], span)
     width = bin_ns * max(1, round(span / BINS / bin_ns))
     edges = np.arange(begin, end + 1, width)
     if len(edges) < 3:
         return None
-    received, _ = np.histogram(bins["t_ns"] + bin_ns // 2, bins=edges, weights=bins["rx_bytes"])
+    received, _ = np.histogram(bins["t_ns"] + bin_ns / 2, bins=edges, weights=bins["rx_bytes"])
     ideal = run["ideal_busbw_bps"] / 8 * run["ranks"] * width / 1e9
-    return (edges[:-1] + width / 2 - begin) / 1e9, 100 * received / ideal
+    return (edges[:-1] + width / 2 - begin) / 1e3, 100 * received / ideal
 
 
-def capacity(stored: Stored, run: dict[str, Any], begin: int, last: float) -> tuple[list[float], list[float]]:
-    """(seconds, % of ideal) of the corners of a step line: the bandwidth that theory leaves, given the dead cables at each time."""
+def capacity(stored: Stored, run: dict[str, Any], begin: float, last: float) -> tuple[list[float], list[float]]:
+    """(µs, % of ideal) of the corners of a step line: the bandwidth that theory leaves, given the dead cables at each time."""
     outages, fabric = stored.outages(run), stored.fabric(run)
-    times = [begin, *(t for t in changes(outages) if begin < t < begin + last * 1e9)]
+    times = [begin, *(t for t in changes(outages) if begin < t < begin + last * 1e3)]
     hosts, cache = place_ranks(fabric, run["placement"]), dict[frozenset[str], float]()
     x: list[float] = []
     y: list[float] = []
-    for a, b in zip(times, [*times[1:], begin + int(last * 1e9)], strict=True):
+    for a, b in zip(times, [*times[1:], begin + last * 1e3], strict=True):
         dead = dead_at(outages, a)
         if dead not in cache:
             cache[dead] = 100 * bus_bandwidth(fabric, run["workload"], hosts, sorted(dead)) / run["ideal_busbw_bps"]
-        x += [(a - begin) / 1e9, (b - begin) / 1e9]
+        x += [(a - begin) / 1e3, (b - begin) / 1e3]
         y += [cache[dead]] * 2
     return x, y
 
@@ -80,7 +80,7 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
 
 
 def _figure(
-    stored: Stored, directory: Path, curves: list[tuple[dict[str, Any], tuple[Any, Any]]], span: int, head: str, name: str
+    stored: Stored, directory: Path, curves: list[tuple[dict[str, Any], tuple[Any, Any]]], span: float, head: str, name: str
 ) -> list[Path]:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
@@ -95,13 +95,13 @@ def _figure(
             ax.plot(left, share, color="black", linewidth=0.8, linestyle="--")
             ax.axhline(100, color="black", linewidth=0.8, linestyle=":")
             ax.plot(x, y, color=colour, linewidth=1.1)
-            total_s = run["measured_ns"] / 1e9
-            cut = f", first {span / 1e9:.1f} of {total_s:.0f} s" if run["measured_ns"] > 1.05 * span else ""
+            total_us = run["measured_ns"] / 1e3
+            cut = f", first {span / 1e3:,.0f} of {total_us:,.0f} µs" if run["measured_ns"] > 1.05 * span else ""
             ax.set_title(f"{run['transport']} on {run['fabric']}{cut}", color=colour, pad=3)
             ax.set_ylim(0, 126)
             ax.set_yticks([0, 50, 100])
             ax.set_xlim(0, last * 1.02)
-        axes[-1, 0].set_xlabel("time since the first measured step [s]")
+        axes[-1, 0].set_xlabel("time since the first measured step [µs]")
         fig.supylabel("payload received, % of ideal", fontsize=7.5)
         lines: list[Any] = [Line2D([], [], color="black", linewidth=0.8, linestyle=":", label="ideal, all links")]
         if any(stored.faults(r) for r, _ in curves):

@@ -27,18 +27,18 @@ def stacked(bins: pd.DataFrame, column: str, edges: Any, planes: int, line_bps: 
     plane_bytes = np.zeros((planes, len(edges) - 1))
     for plane in range(planes):
         plane_bins = bins[bins["plane"] == plane]
-        plane_bytes[plane], _ = np.histogram(plane_bins["t_ns"] + plane_bins["bin_ns"] // 2, bins=edges, weights=plane_bins[column])
+        plane_bytes[plane], _ = np.histogram(plane_bins["t_ns"] + plane_bins["bin_ns"] / 2, bins=edges, weights=plane_bins[column])
     return 100 * plane_bytes * 8e9 / width / line_bps
 
 
-def expected_line(run: dict[str, Any], host: str, begin: int, end: int, planes: int) -> tuple[list[float], list[float]]:
-    """(seconds, % of line) of the corners of a step line: the share of the host's ports that are live, all until the first change."""
+def expected_line(run: dict[str, Any], host: str, begin: float, end: float, planes: int) -> tuple[list[float], list[float]]:
+    """(µs, % of line) of the corners of a step line: the share of the host's ports that are live, all until the first change."""
     phases = sorted({(row["at_ns"], row["live"]) for row in run["ports"] if row["host"] == host})
     x, y = [0.0], [100.0]
     for at, live in phases:
-        x += [(at - begin) / 1e9] * 2
+        x += [(at - begin) / 1e3] * 2
         y += [y[-1], 100 * live / planes]
-    return [*x, (end - begin) / 1e9], [*y, y[-1]]
+    return [*x, (end - begin) / 1e3], [*y, y[-1]]
 
 
 def _figure(stored: Stored, directory: Path, run: dict[str, Any]) -> list[Path]:
@@ -50,13 +50,13 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any]) -> list[Path]:
     host = hosts[0]
     bins = stored.rows("goodput", run)
     bins = bins[bins["host"] == int(host[1:])]
-    bin_ns = int(bins["bin_ns"].max())
+    bin_ns = float(bins["bin_ns"].max())
     end = max(row["until_ns"] for row in run["ports"])
     width = bin_ns * max(1, round((end - begin) / POINTS / bin_ns))
     edges = np.arange(begin, end + 1, width)
     line = fabric.host_rate * fabric.payload_share
-    x = (edges[:-1] + width / 2 - begin) / 1e9
-    last = (end - begin) / 1e9
+    x = (edges[:-1] + width / 2 - begin) / 1e3
+    last = (end - begin) / 1e3
     with figure(2, 3.5, sharex=True, sharey=True) as (fig, axes):
         for ax, column, label in zip(axes, ("tx_bytes", "rx_bytes"), ("sends, without retransmissions", "receives"), strict=True):
             fault_bands(ax, stored.outages(run), begin, last)
@@ -68,7 +68,7 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any]) -> list[Path]:
             ax.set_ylim(0, 112)
             ax.set_yticks([0, 25, 50, 75, 100])
             ax.set_xlim(0, last)
-        axes[-1].set_xlabel("time since the first flow began [s]")
+        axes[-1].set_xlabel("time since the first flow began [µs]")
         fig.supylabel("payload, % of the host's line", fontsize=7.5)
         handles: list[Any] = [Patch(color=PLANES[p % len(PLANES)], label=f"plane {p}") for p in range(fabric.planes)]
         handles += [

@@ -65,7 +65,7 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
 
 
 def draw_run(
-    stored: Stored, directory: Path, run: dict[str, Any], events: pd.DataFrame, fabric: Fabric, pair: tuple[int, int], begin: int
+    stored: Stored, directory: Path, run: dict[str, Any], events: pd.DataFrame, fabric: Fabric, pair: tuple[int, int], begin: float
 ) -> list[Path]:
     evs = path_evs(fabric, *pair)
     changes = events[(events["kind"] == "ev") & (events["host"] == pair[0]) & (events["peer"] == pair[1])].sort_values("t_ns")
@@ -83,8 +83,8 @@ def draw_run(
                 states.add(state)
                 ax.barh(
                     row,
-                    (b - a) / 1e9,
-                    left=(a - begin) / 1e9,
+                    (b - a) / 1e3,
+                    left=(a - begin) / 1e3,
                     height=0.86 if len(evs) <= 32 else 1.0,
                     color=COLOURS.get(state, "#999999"),
                     linewidth=0,
@@ -95,19 +95,19 @@ def draw_run(
         ax.set_yticks([p * per_plane + (per_plane - 1) / 2 for p in range(fabric.planes)], [f"plane {p}" for p in range(fabric.planes)])
         ax.tick_params(axis="y", length=0)
         ax.set_ylim(len(evs) - 0.4, -0.6)
-        ax.set_xlim(0, (end - begin) / 1e9)
+        ax.set_xlim(0, (end - begin) / 1e3)
         for outage in (o for o in outages if hit_evs(fabric, o, *pair)):
             labels = ("down", "up") if outage.kills else ("begins", "ends")
             for when, label in zip((outage.begin, outage.end), labels, strict=True):
                 if begin <= when <= end:
-                    ax.axvline((when - begin) / 1e9, color="black", linewidth=0.9 if len(outages) <= MANY else 0.5, linestyle="--")
-                    at = ((when - begin) / 1e9, -0.6)
+                    ax.axvline((when - begin) / 1e3, color="black", linewidth=0.9 if len(outages) <= MANY else 0.5, linestyle="--")
+                    at = ((when - begin) / 1e3, -0.6)
                     if len(outages) <= MANY:
                         ax.annotate(label, at, xytext=(2, 2), textcoords="offset points", fontsize=6.5, annotation_clip=False)
         for ev in sorted(broken) if len(broken) <= len(evs) // 2 else ():
             plane, uplink = ev_fields(ev)
             margin_note(ax, "◂ hit", evs.index(ev))
-        ax.set_xlabel(f"time since the first {'flow began' if 'flows' in run else 'measured step'} [s]")
+        ax.set_xlabel(f"time since the first {'flow began' if 'flows' in run else 'measured step'} [µs]")
         fault_names = list(dict.fromkeys(f"{o.fault} ({o.on})" for o in outages))
         suffix = f" and {len(fault_names) - NAMED} more" if len(fault_names) > NAMED else ""
         head = f"{run['transport']} on {run['fabric']}: {len(evs)} paths from h{pair[0]} to h{pair[1]}"

@@ -36,7 +36,7 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], name: s
                 # Each point is the largest of several samples, so that no peak falls between two points.
                 peaks = port_samples["bytes"].rolling(step, min_periods=1).max().iloc[step - 1 :: step]
                 times = port_samples["t_ns"].iloc[step - 1 :: step]
-                ax.plot((times - begin) / 1e9, peaks / 1e3, color=FLOWS[groups.index(queue["group"])], linewidth=0.6)
+                ax.plot((times - begin) / 1e3, peaks / 1e3, color=FLOWS[groups.index(queue["group"])], linewidth=0.6)
             if limits["ecn_bytes"] is not None and (limits["last_hop_ecn"] or run["kind"] == "roce"):  # RoCE is marked on every hop
                 low, high = limits["ecn_bytes"]
                 ax.axhspan(low / 1e3, high / 1e3, color="#F0E442", alpha=0.35, linewidth=0)
@@ -47,7 +47,7 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], name: s
             ax.set_ylim(0, limits["buffer_bytes"] / 1e3 * 1.08)
             ax.set_xlim(left=0)
             ax.set_title(f"{run['transport']} on {run['fabric']}", color=colour_and_marker(run["transport"])[0], pad=3)
-        axes[-1, 0].set_xlabel("time since the first flow began [s]")
+        axes[-1, 0].set_xlabel("time since the first flow began [µs]")
         fig.supylabel("queue [kB]", fontsize=7.5)
         counts = [sum(q["group"] == group for q in runs[0]["queues"].values()) for group in groups]
         handles: list[Any] = [

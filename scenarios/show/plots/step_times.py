@@ -15,7 +15,7 @@ import pandas as pd
 from scenarios.figures.stats import QUANTILES, spread
 from scenarios.figures.stored import Stored
 from scenarios.show.plots.style import colour_and_marker, figure, save, title
-from testbed.terminal import seconds
+from testbed.terminal import duration
 
 Run = dict[str, Any]
 FEWEST_FOR_TAIL = 20
@@ -77,7 +77,7 @@ def curve(n: int) -> Any:
 def _label(transport: str, ordered: Any) -> str:
     """A transport's line of the legend, or two."""
     stats = spread(pd.Series(ordered))
-    text = ", ".join(f"{q.replace('999', '99.9')} {seconds(stats[q])}" for q in (*QUANTILES, "max") if stats[q] is not None)
+    text = ", ".join(f"{q.replace('999', '99.9')} {duration(stats[q])}" for q in (*QUANTILES, "max") if stats[q] is not None)
     head = f"{transport}, n = {len(ordered):,}:"
     return f"{head} {text}" if len(head) + len(text) < LONGEST_LABEL else f"{head}\n{text}"
 
@@ -95,7 +95,7 @@ def _figure(
     low = min(float(ordered[0]) for ordered in pooled.values())
     low, top_of_axis = (low, top) if ideal is None else (min(low, ideal), max(top, ideal))
     log = top > 10 * low
-    unit, name = (1e9, "s") if top >= 2e9 else (1e6, "ms")
+    unit, name = (1e6, "ms") if top >= 2e7 else (1e3, "µs")
     labels = {transport: _label(transport, ordered) for transport, ordered in pooled.items()}
     height = 2.1 + 0.26 * len(pooled) + 0.12 * sum(label.count("\n") for label in labels.values())
     with figure(2 if tail else 1, height + (1.5 if tail else 0), sharex=True, squeeze=False) as (fig, axes):

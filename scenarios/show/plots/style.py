@@ -73,13 +73,13 @@ def colour_and_marker(transport: str) -> tuple[str, str]:
     return _FIXED.get(transport) or _SPARE[sum(transport.encode()) % len(_SPARE)]
 
 
-def fault_bands(ax: Any, outages: Sequence[Any], begin: int, last: float, y: float | None = None) -> None:
-    """Shade the outages from ``begin`` (ns) to ``last`` (s after it); write the name of each fault once at height ``y``, if given."""
+def fault_bands(ax: Any, outages: Sequence[Any], begin: float, last: float, y: float | None = None) -> None:
+    """Shade the outages from ``begin`` (ns) to ``last`` (µs after it); write the name of each fault once at height ``y``, if given."""
     names: list[str] = []
-    points_per_s = AXES_WIDTH * 72 * WIDTH / last
+    points_per_us = AXES_WIDTH * 72 * WIDTH / last
     upper_end = 0.0  # points from the left: where the last name on the upper line ends
     for outage in outages:
-        a, b = (outage.begin - begin) / 1e9, min(last, (outage.end - begin) / 1e9)
+        a, b = (outage.begin - begin) / 1e3, min(last, (outage.end - begin) / 1e3)
         if b <= 0 or a >= last:
             continue
         if not outage.entry.heals:
@@ -91,7 +91,7 @@ def fault_bands(ax: Any, outages: Sequence[Any], begin: int, last: float, y: flo
             late = a > LATE * last  # to the right, its name would leave the axes
             at, side = ((min(b, last), y), "right") if late else ((max(a, 0), y), "left")
             width = LETTER * len(outage.fault)
-            left = at[0] * points_per_s - (width if late else 0)
+            left = at[0] * points_per_us - (width if late else 0)
             lower = left < upper_end  # two names do not touch: the second one stands a line lower
             upper_end = upper_end if lower else left + width
             shift = (-2 if late else 2, -5 if lower else 1)

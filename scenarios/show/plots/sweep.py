@@ -13,7 +13,10 @@ from scenarios.show.plots.step_times import plain_log
 from scenarios.show.plots.style import colour_and_marker, figure, save
 from testbed.units import parse_size
 
-FIGURES = {"busbw_bps": ("bus bandwidth [Mb/s]", 1e6, "ideal_busbw_bps"), "typical_step_ns": ("median step time [s]", 1e9, "ideal_step_ns")}
+FIGURES = {
+    "busbw_bps": ("bus bandwidth [GB/s]", 8e9, "ideal_busbw_bps"),
+    "typical_step_ns": ("median step time [µs]", 1e3, "ideal_step_ns"),
+}
 """Key of a run's entry -> (label with the unit, scale, key of the ideal). These are for collectives; flows are handled below."""
 PANELS = 4
 """Settings of the other variables that get a panel each; further ones are only in comparison.csv [ours]."""
@@ -88,7 +91,7 @@ def _figure(
 ) -> list[Path]:
     from matplotlib.lines import Line2D
 
-    label, scale, ideal_key = ("goodput of all flows [Mb/s]", 1e6, None) if key == "goodput_bps" else FIGURES[key]
+    label, scale, ideal_key = ("goodput of all flows [Gb/s]", 1e9, None) if key == "goodput_bps" else FIGURES[key]
     values = list(dict.fromkeys(r["settings"][axis] for r in runs))
     numbers = [as_number(v) for v in values]
     numeric = None not in numbers and len(set(numbers)) == len(numbers)

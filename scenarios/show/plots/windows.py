@@ -43,7 +43,7 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], name: s
                 window = (rate * run["base_rtt_ns"] / 8e9).fillna(samples["cwnd_bytes"])
                 y = window.astype(float).iloc[::step] / bdp
                 colour = FLOWS[groups.index(group) % len(FLOWS)]
-                ax.plot((samples["t_ns"].iloc[::step] - begin) / 1e9, y, color=colour, linewidth=0.7)
+                ax.plot((samples["t_ns"].iloc[::step] - begin) / 1e3, y, color=colour, linewidth=0.7)
                 most = max(most, float(y.max()))
             ax.axhline(1, color="black", linewidth=0.7, linestyle=":")
             by_rate = ", rate × base RTT" if run["kind"] == "roce" else ""
@@ -51,7 +51,7 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], name: s
             ax.set_title(title, color=colour_and_marker(run["transport"])[0], pad=3)
             ax.set_xlim(left=0)
         axes[0, 0].set_ylim(0, max(1.1, most * 1.05))
-        axes[-1, 0].set_xlabel("time since the first flow began [s]")
+        axes[-1, 0].set_xlabel("time since the first flow began [µs]")
         fig.supylabel("window [host's BDP]", fontsize=7.5)
         handles = [Line2D([], [], color=FLOWS[i % len(FLOWS)], linewidth=1.0, label=spell(group)) for i, group in enumerate(groups)]
         handles.append(Line2D([], [], color="black", linewidth=0.7, linestyle=":", label="the host's BDP over all planes"))

@@ -242,7 +242,7 @@ def test_the_sentence() -> None:
     assert headline(rows) == (
         "Slowest step, in healthy steps: mrc 4.0×, tcp 4.0×, mptcp 4.0×. "
         "Goodput kept during the failure: mrc 75 %, tcp 75 %, roce 75 %, mptcp 75 %. "
-        "Extra time: mrc 600 ms (0.60 steps, 60 base RTTs); tcp within noise (±3.0 ms); roce not known (it did not finish); "
+        "Extra time: mrc 600 ms (0.60 steps, 60 base RTTs); tcp within noise (±3.00 ms); roce not known (it did not finish); "
         "mptcp 1.50 s (1.50 steps, 150 base RTTs, 1 of 2 runs did not finish). The lost capacity alone explains 500 ms."
     )
 

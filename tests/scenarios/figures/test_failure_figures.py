@@ -203,7 +203,7 @@ def test_traffic_begins_with_the_first_step(tmp_path: Path) -> None:
 )
 def test_a_killed_agent(tmp_path: Path, reason: str, named: bool) -> None:
     run = write(tmp_path, fault("k", "kill", "h3", [], ("begin", 4)), [], end=6.5, outcome="failed", reason=reason)
-    assert figures(run)["killed"] == [{"on": "h3", "rank": 3, "ended_ns": 2.5 * S, "named": named}]
+    assert figures(run)["killed"] == [{"on": "h3", "rank": 3, "ended_wall_ns": 2.5 * S, "named": named}]
 
 
 def test_queue_pairs_that_failed(tmp_path: Path) -> None:

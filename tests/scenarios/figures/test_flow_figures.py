@@ -49,7 +49,7 @@ def test_a_bin_counts_by_the_part_that_lies_in_the_window() -> None:
 
 
 def test_windows_open_twenty_rtts_after_the_start_that_opens_them(tmp_path: Path) -> None:
-    run = one(tmp_path, load_scenario("incast-victim", overrides=["workload.duration=8s"]), Play())
+    run = one(tmp_path, load_scenario("incast-victim", overrides=["workload.duration=400us"]), Play())
     settle = SETTLE_RTTS * run.fabric.base_rtt_ns
     assert all_on(run) == (T0 + 4 * S + settle, T0 + 12 * S)
     assert alone_window(run, "victim") == (T0 + settle, T0 + 4 * S)
@@ -65,7 +65,7 @@ def shares(flow: Flow, fabric: Fabric, t: float) -> float:
 
 
 def test_groups(tmp_path: Path) -> None:
-    made = run_summary(one(tmp_path, load_scenario("incast-victim", overrides=["workload.duration=8s"]), Play(rate=shares)))
+    made = run_summary(one(tmp_path, load_scenario("incast-victim", overrides=["workload.duration=400us"]), Play(rate=shares)))
     line = 20e6 * 4096 / 4238
     incast, victim = made["groups"]["incast"], made["groups"]["victim"]
     assert incast["goodput_bps"] == near(0.98 * line, 1e-5) and incast["of_line"] == near(0.98, 1e-5)
@@ -105,7 +105,7 @@ def test_queues_of_the_last_hop(tmp_path: Path) -> None:
         return 5 * fabric.plane_bdp if t < 5 else fabric.plane_bdp + int((t - 5) / 7.2 * fabric.plane_bdp)
 
     ports = {"trimmed": 3, "marked": 2, "drop_tail_packets": 1, "backlog_peak_bytes": 9}
-    made = run_summary(one(tmp_path, load_scenario("incast-victim", overrides=["workload.duration=8s"]), Play(queue=queue, ports=ports)))
+    made = run_summary(one(tmp_path, load_scenario("incast-victim", overrides=["workload.duration=400us"]), Play(queue=queue, ports=ports)))
     bdp = 42380
     incast = made["groups"]["incast"]
     assert incast["queue_peak_bytes"] == 5 * bdp and incast["buffer_bytes"] == 8 * bdp
@@ -129,7 +129,7 @@ def test_mean_backlog_is_this_runs() -> None:
 
 def test_trims_are_no_losses_and_timeouts_are_counted(tmp_path: Path) -> None:
     rules = ["order", "time", "rto", "count", "trim", "port", "no room"]
-    scenario = load_scenario("incast-victim", overrides=["workload.duration=8s"])
+    scenario = load_scenario("incast-victim", overrides=["workload.duration=400us"])
     made = run_summary(one(tmp_path, scenario, Play(losses=rules, rtos=2, ports={"trimmed": 50})))
     assert made["untrimmed_loss"] == 4 and made["timeouts"] == {"rto": 2}
     assert made["packets"]["lost"] == 0 and made["packets"]["unexplained"] == 0
@@ -170,7 +170,8 @@ def test_a_median_is_asked_once_over_the_seeds(tmp_path: Path) -> None:
 
 
 def parted(directory: Path, play: Play) -> dict[str, Any]:
-    made: list[dict[str, Any]] = run_summary(one(directory, load_scenario("ev-balance"), play))["separations"]
+    times = ["workload.flow.A.for=800us", "workload.flow.B.start=250us", "workload.flow.B.for=550us"]  # 16, 5 and 11 s of the clock
+    made: list[dict[str, Any]] = run_summary(one(directory, load_scenario("ev-balance", overrides=times), play))["separations"]
     return made[0]
 
 
@@ -180,7 +181,7 @@ def test_flows_that_part(tmp_path: Path) -> None:
     assert made["shared_evs"] == [plane << 16 | 15 for plane in range(8)]
     assert made["before"] == near(1.0, 0.1) and made["after"] == near(0.5, 0.15)
     assert 0 < made["separated_rtts"] < 30
-    assert made["separated_ns"] == near(made["separated_rtts"] * 56_506_666, 0.01)
+    assert made["separated_ns"] == near(made["separated_rtts"] * 67_808_000, 0.01)
 
 
 def test_flows_that_do_not_part(tmp_path: Path) -> None:
@@ -209,7 +210,7 @@ def test_no_paths_told_no_separation(tmp_path: Path) -> None:
 
 
 def test_a_run_that_never_began_has_figures_that_say_nothing(tmp_path: Path) -> None:
-    run = one(tmp_path, load_scenario("incast-victim", overrides=["workload.duration=8s"]), Play())
+    run = one(tmp_path, load_scenario("incast-victim", overrides=["workload.duration=400us"]), Play())
     for file in [*run.directory.glob("h*.jsonl"), run.directory / "queues.jsonl"]:
         file.unlink()
     del run.record["t0"], run.record["flow_notes"], run.record["counters_after"]

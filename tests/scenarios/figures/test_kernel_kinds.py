@@ -16,15 +16,15 @@ HEAD = '[workload]\nkind = "ring-allreduce"\nmessage_bytes = "64KiB"\nsteps = 2\
 
 def load(tmp_path: Path, words: str) -> Any:
     file = tmp_path / "own.toml"
-    file.write_text('fabric = "tiny"\n' + HEAD + words)
+    file.write_text('format = 3\nfabric = "tiny"\n' + HEAD + words)
     return load_scenario(str(file)).transports[0]
 
 
 def test_they_wait_for_the_network_as_roce_does(tmp_path: Path) -> None:
     made = load(tmp_path, f'kind = "tcp"\noptions = {{ qps = 3, congestion = "{congestion_controls()[0]}", user_timeout = 5 }}\n')
-    assert (made.kind, made.qps, made.reconvergence_ns) == ("tcp", 3, 500_000_000)
+    assert (made.kind, made.qps, made.reconvergence_ns) == ("tcp", 3, 400_000_000)
     assert made.options == {"congestion": congestion_controls()[0], "user_timeout": 5}
-    assert load(tmp_path, 'kind = "mptcp"\noptions = { reconvergence = "2s" }\n').reconvergence_ns == 2_000_000_000
+    assert load(tmp_path, 'kind = "mptcp"\noptions = { reconvergence = "200us" }\n').reconvergence_ns == 2_000_000_000
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,7 @@ def threads():
     return len([name for name in names if "jemalloc" not in name])
 pd.DataFrame({{"a": range(1000), "b": ["x"] * 1000}}).to_parquet({str(tmp_path / "steps.parquet")!r})
 before = threads()
-assert len(Stored(Path({str(tmp_path)!r})).table("steps")) == 1000
+assert len(Stored(Path({str(tmp_path)!r})).clock_table("steps")) == 1000
 sys.exit(max(0, threads() - before))
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[3], timeout=120, check=False)

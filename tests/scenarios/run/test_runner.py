@@ -36,7 +36,7 @@ def run(directory: Path, overrides: list[str], drawn: bool = False, **kind: Any)
 
 
 def test_everything_is_written_and_adds_up(tmp_path: Path) -> None:
-    summary, clusters = run(tmp_path, [*QUICK, "transport.roce.options.reconvergence=0.05"], drawn=True)
+    summary, clusters = run(tmp_path, [*QUICK, "transport.roce.options.reconvergence=5us"], drawn=True)
     names = {path.name for path in tmp_path.iterdir()}
     assert {"manifest.json", "summary.json", "steps.parquet", "events.parquet", "counters.parquet", "plots", "raw"} <= names
     assert summary == json.loads((tmp_path / "summary.json").read_text())
@@ -63,7 +63,7 @@ def test_every_transport_of_a_fabric_loses_the_same_cable(tmp_path: Path) -> Non
     assert "drawn by seed" not in (tmp_path / "raw" / "mrc-tiny-interleaved-s1" / "runner.jsonl").read_text()
 
 
-STRAGGLER = '[[fault]]\nname = "slow"\nkind = "straggler"\non = "h1"\nshare = 0.5\nat = "0.05s"\nfor = "0.05s"\n'
+STRAGGLER = '[[fault]]\nname = "slow"\nkind = "straggler"\non = "h1"\nshare = 0.5\nat = "5us"\nfor = "5us"\n'
 
 
 @pytest.mark.parametrize(("more", "alone"), [("", False), (STRAGGLER, True)])
@@ -136,7 +136,7 @@ def test_an_agent_that_dies_after_the_last_step_is_told_of_too(tmp_path: Path, m
 
 
 def test_fault_that_never_came_fails_a_check(tmp_path: Path) -> None:
-    summary, _ = run(tmp_path, [*QUICK, "fault.0.at=60"])
+    summary, _ = run(tmp_path, [*QUICK, "fault.0.at=6ms"])
     assert any("every fault happened" in c["name"] and not c["ok"] for c in summary["checks"])
 
 
@@ -154,7 +154,7 @@ def test_percentiles_need_samples(n: int, q: float, known: bool) -> None:
 
 # --- flows ---------------------------------------------------------------------------------------------------------
 
-FAST = "planes = 2\nt0_per_plane = 2\nt1_per_plane = 2\nhosts_per_t0 = 3\nnic_rate = '400Mbit'\n"
+FAST = "format = 3\nplanes = 2\nt0_per_plane = 2\nt1_per_plane = 2\nhosts_per_t0 = 3\nnic_rate = '4000Gbit'\n"
 
 
 def run_flows(directory: Path, overrides: list[str], **kind: Any) -> tuple[dict[str, Any], list[FakeCluster]]:
@@ -167,7 +167,7 @@ def run_flows(directory: Path, overrides: list[str], **kind: Any) -> tuple[dict[
         clusters.append(FakeCluster(fabric, **kind))
         return clusters[-1]
 
-    given = ["workload.senders=2", "workload.victim_alone=0.1", "workload.duration=0.2", *overrides]
+    given = ["workload.senders=2", "workload.victim_alone=10us", "workload.duration=20us", *overrides]
     scenario = load_scenario("incast-victim", fabric=str(fabric), transports=["mrc", "mrc-no-trim"], overrides=given)
     (directory / "out").mkdir()
     with undrawn():
@@ -184,7 +184,7 @@ def test_flows_run_from_t0_with_their_queues_sampled(tmp_path: Path) -> None:
     assert run["groups"]["victim"]["kept"] == pytest.approx(1.0, rel=0.1)
     record = json.loads((tmp_path / "out" / "raw" / run["run"] / "run.json").read_text())
     assert [f["name"] for f in record["flows"]] == ["h0-h3", "h1-h3", "victim"] and len(record["flow_notes"]) == 3
-    assert record["t0"] == run["t0_ns"] == record["window"][0] < record["window"][1]
+    assert run["t0_ns"] == pytest.approx(record["t0"] / run["dilation"]) and record["t0"] == record["window"][0] < record["window"][1]
     queues = pd.read_parquet(tmp_path / "out" / "queues.parquet")
     mine = queues[(queues["run"] == run["run"]) & (queues["port"] == "p0-t0-1-d0")]
     gaps = mine["t_ns"].diff().dropna()
@@ -201,15 +201,15 @@ def test_a_flows_wrong_byte_fails(tmp_path: Path) -> None:
 
 
 def test_flows_that_do_not_end_time_out(tmp_path: Path) -> None:
-    summary, clusters = run_flows(tmp_path, ["timeout=0.2", "workload.duration=30"])
+    summary, clusters = run_flows(tmp_path, ["timeout=0.2", "workload.duration=3ms"])
     assert summary["runs"][0]["outcome"] == "timeout" and "ranks [0, 1, 2, 3, 4, 5] not done" in summary["runs"][0]["reason"]
     assert len(clusters) == 2
 
 
 def test_a_fault_under_flows_counts_from_t0(tmp_path: Path) -> None:
-    fault = 'fault=[{kind = "link", on = "p0-t0-0:p0-t1-0", at = 0.1, for = 0.1}]'
+    fault = 'fault=[{kind = "link", on = "p0-t0-0:p0-t1-0", at = "10us", for = "10us"}]'
     summary, clusters = run_flows(tmp_path, [fault])
     run = summary["runs"][0]
     (failover,) = run["failovers"]
-    assert failover["at_ns"] - run["t0_ns"] >= 100_000_000 and failover["cost_ns"] is None
+    assert failover["at_ns"] - run["t0_ns"] >= 10_000 and failover["cost_ns"] is None
     assert [c[2] for c in clusters[0].calls if c[0] == "link"] == [False, True]

@@ -110,19 +110,19 @@ def test_every_toml_says_what_it_shows() -> None:
 
 RUN: dict[str, Any] = {
     "outcome": "done", "reason": "", "verdict": "ok", "distrust": [], "wrong": 0, "failed_steps": 0, "steps": 4, "qp_errors": 0,
-    "placement": "interleaved", "seed": 1, "ranks": 8, "base_rtt_ns": 40_000_000, "time_scale": 12_500.0, "untrimmed_loss": 8,
+    "placement": "interleaved", "seed": 1, "ranks": 8, "base_rtt_ns": 3_200, "dilation": 12_500.0, "untrimmed_loss": 8,
     "settings": {}, "busbw_bps": 95.0, "ideal_busbw_bps": 100.0,
-    "failovers": [{"last_on_dead_rtts": 2.0, "srtt_ns": 80_000_000, "losses_per_ev": 3, "lost": 24}],
+    "failovers": [{"last_on_dead_rtts": 2.0, "srtt_ns": 6_400, "losses_per_ev": 3, "lost": 24}],
     "last_on_dead_rtts": 2.0, "ev_loss_excess": 0, "outside_busbw_share": 0.98, "whole_busbw_share": 0.96,
     "outside_busbw": [{"theory_bps": 75.0}], "step_p99_over_theory": 1.1,
     "failure_cost": {"extra_ns": 2e9, "ideal_extra_ns": 1.9e9, "healthy_step_ns": 4e9, "steps": 4, "extra_percent": 12.5},
-    "flaps": [{"n": 4, "back": 4, "out_ns": 4e9}, {"n": 4, "back": 1, "out_ns": 8e9}],
+    "flaps": [{"n": 4, "back": 4, "out_ns": 320e3}, {"n": 4, "back": 1, "out_ns": 640e3}],
     "ports": [{"phase": "down", "live": 3, "expected": 0.75, "share": 0.74}], "port_down_error": 0.01, "port_down_rtts": 4.0,
     "port_back_rtts": 9.0, "plane_deviation": 0.001,
-    "dead_at_start": {"evs": 16, "found": 16, "missed": 0, "found_ns": 200_000_000}, "kept_during": 0.995,
+    "dead_at_start": {"evs": 16, "found": 16, "missed": 0, "found_ns": 16_000}, "kept_during": 0.995,
     "lossy_paths": [{"used_after_loss_ns": 0, "losses_before_inactive": 1, "other_plane": 0, "replaced_by": [3]}],
     "groups": {
-        "flows": {"min_share": 0.95, "of_line": 0.97, "message_ns": {"p50": 30_000_000}},
+        "flows": {"min_share": 0.95, "of_line": 0.97, "message_ns": {"p50": 2_400}},
         "incast": {"of_line": 0.99, "jain": 0.99}, "victim": {"kept": 0.99},
     },
     "separations": [{"separated_rtts": 12.0, "after": 0.6}],
@@ -173,13 +173,13 @@ QPS = {
 
 COST_BAD = {"failure_cost": {**RUN["failure_cost"], "extra_ns": 6e9, "extra_percent": 37.5}}
 BAD: dict[str, Any] = {
-    "wrong": 1, "failovers": [{"last_on_dead_rtts": 20.0, "srtt_ns": 80_000_000, "losses_per_ev": 9, "lost": 99}], "ev_loss_excess": 4,
+    "wrong": 1, "failovers": [{"last_on_dead_rtts": 20.0, "srtt_ns": 6_400, "losses_per_ev": 9, "lost": 99}], "ev_loss_excess": 4,
     "outside_busbw_share": 0.6, "whole_busbw_share": 0.6, "step_p99_over_theory": 2.0, "flaps": [{"n": 4, "back": 0, "out_ns": None}],
     "port_down_error": 0.2, "port_back_rtts": 99.0, "plane_deviation": 0.2, "untrimmed_loss": 800,
-    "dead_at_start": {"evs": 16, "found": 15, "missed": 1, "found_ns": 200_000_000}, "kept_during": 0.8,
+    "dead_at_start": {"evs": 16, "found": 15, "missed": 1, "found_ns": 16_000}, "kept_during": 0.8,
     "lossy_paths": [{"used_after_loss_ns": 7, "losses_before_inactive": 3, "other_plane": 1, "replaced_by": []}],
     "groups": {
-        "flows": {"min_share": 0.5, "of_line": 0.5, "message_ns": {"p50": 90_000_000}},
+        "flows": {"min_share": 0.5, "of_line": 0.5, "message_ns": {"p50": 7_200}},
         "incast": {"of_line": 0.5, "jain": 0.5}, "victim": {"kept": 0.5},
     },
     "separations": [{"separated_rtts": 99.0, "after": 1.0}], **COST_BAD,

@@ -56,8 +56,8 @@ def test_ports_and_planes(tmp_path: Path) -> None:
     made = drawn(tmp_path)
     assert {f"ports-{KEY}.png", f"plane-shares-{KEY}.png"} <= made and f"ev-activity-{KEY}.png" not in made
     run = summary["runs"][0]
-    x, y = expected_line(run, "h0", at(0), at(20), 2)
-    assert (x, y) == ([0.0, 5.0, 5.0, 12.0, 12.0, 20.0], [100.0, 100.0, 50.0, 50.0, 100.0, 100.0])
+    x, y = expected_line(run, "h0", at(0) / run["dilation"], at(20) / run["dilation"], 2)
+    assert x == pytest.approx([0.0, 500.0, 500.0, 1200.0, 1200.0, 2000.0]) and y == [100.0, 100.0, 50.0, 50.0, 100.0, 100.0]
     row = {"packets": [0, 990, 40], "equal": [0, 1000, 50]}
     assert deviations(row) == [(1, pytest.approx(-1.0), True), (2, pytest.approx(-20.0), False)]
 
@@ -71,7 +71,8 @@ def test_flaps(tmp_path: Path) -> None:
     assert [(row["n"], row["back"]) for row in summary["runs"][0]["flaps"]] == [(2, 2), (2, 0)]
     assert f"flap-penalty-{KEY}.png" in drawn(tmp_path)
     outages = Stored(tmp_path).outages(summary["runs"][0])
-    assert [(o.begin, o.end, o.links) for o in outages] == [(at(2), at(3), (CUT,)), (at(5), at(6), (CUT,))]
+    network = [round(at(t) / summary["dilation"]) for t in (2, 3, 5, 6)]
+    assert [(o.begin, o.end, o.links) for o in outages] == [(*network[:2], (CUT,)), (*network[2:], (CUT,))]
 
 
 def test_a_lossy_path(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from tests.scenarios.synthetic import make
 
 SCENARIO = """
 description = DESCRIPTION
+format = 3
 fabric = "tiny"
 [workload]
 kind = "ring-allreduce"
@@ -46,7 +47,7 @@ name = NAME
 kind = "link"
 on = "used-by-qp"
 step = 6
-for = 0.05
+for = "5us"
 """
 SWEEP = """
 [sweep]
@@ -167,9 +168,9 @@ def test_many_seeds_show_single_runs_once(shared: Path) -> None:
 
 
 def test_medians_stand_with_their_intervals(results: Path) -> None:
-    head = {"transport": "mrc", "kind": "mrc", "fabric": "tiny", "placement": "packed", "ideal": 30e6}
+    head = {"transport": "mrc", "kind": "mrc", "fabric": "tiny", "placement": "packed", "ideal": 320e9}
     rows = [
-        {**head, "figure": "busbw_bps", "unit": "bit/s", "n": 3, "median": 12e6, "low": 11e6, "high": 15.5e6},
+        {**head, "figure": "busbw_bps", "unit": "bit/s", "n": 3, "median": 96e9, "low": 88e9, "high": 124e9},
         {**head, "figure": "wrong", "unit": "", "n": 2, "median": 7.0, "low": None, "high": None, "transport": "roce"},
         {**head, "figure": "gone", "unit": "", "n": 0, "median": None, "low": None, "high": None},
     ]
@@ -178,7 +179,7 @@ def test_medians_stand_with_their_intervals(results: Path) -> None:
     (made,) = medians(Stored(results))
     assert made["where"] == "packed ranks, n = 3" and made["table"]["head"] == ["figure", "mrc on tiny", "roce on tiny"]
     assert [row["cells"] for row in made["table"]["rows"]] == [
-        ["busbw [Mb/s]", "12.00\n[11.00, 15.50]\nideal 30.00", "–"], ["wrong", "–", "7\nideal 30,000,000\nn = 2"],
+        ["busbw", "12.0 GB/s\n[11.0 GB/s, 15.5 GB/s]\nideal 40.0 GB/s", "–"], ["wrong", "–", "7\nideal 320,000,000,000\nn = 2"],
     ]  # fmt: skip
 
 
@@ -191,7 +192,7 @@ def test_medians_of_costs_within_noise_have_no_figure(results: Path) -> None:
     pd.DataFrame(rows)[order].to_parquet(results / "comparison.parquet")
     (made,) = medians(Stored(results))
     assert [row["cells"][1:] for row in made["table"]["rows"]] == [
-        ["600 ms\n[500 ms, 700 ms]", "within noise (±1.20 s)"], ["100 ms\n[90 ms, 110 ms]", "100 ms\n[-100 ms, 110 ms]"],
+        ["600 ms\n[500 ms, 700 ms]", "within noise (±1.20 s)"], ["100 ms\n[90.0 ms, 110 ms]", "100 ms\n[-100 ms, 110 ms]"],
         ["0.6\n[0.5, 0.7]", "within noise (±1.20 s)"],
     ]  # fmt: skip
 

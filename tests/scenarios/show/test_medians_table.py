@@ -24,24 +24,24 @@ def cells(runs: list[dict[str, Any]]) -> list[dict[str, str]]:
 
 
 def test_medians_intervals_and_what_was_left_out() -> None:
-    runs = [entry("mrc", seed, 1e6 * value) for seed, value in enumerate([3.0, 1.0, 2.0], 1)]
-    runs += [entry("roce", 1, 4e6), entry("roce", 2, 9e6, "failed"), entry("roce", 3, 5e6, "not trustworthy")]
-    mrc, roce = cells([{**run, "ideal_busbw_bps": 4e6} for run in runs])
-    assert (mrc["bus Mb/s"], mrc["of\nideal"], mrc["n"], mrc["verdict"]) == ("2.0\n[1.0, 3.0]", "50%", "3", "ok")
-    assert (roce["bus Mb/s"], roce["n"], roce["median\nms"]) == ("4.5\n[4.0, 5.0]", "2", "–")
+    runs = [entry("mrc", seed, 8e9 * value) for seed, value in enumerate([3.0, 1.0, 2.0], 1)]
+    runs += [entry("roce", 1, 32e9), entry("roce", 2, 72e9, "failed"), entry("roce", 3, 40e9, "not trustworthy")]
+    mrc, roce = cells([{**run, "ideal_busbw_bps": 32e9} for run in runs])
+    assert (mrc["bus GB/s"], mrc["of\nideal"], mrc["n"], mrc["verdict"]) == ("2.0\n[1.0, 3.0]", "50%", "3", "ok")
+    assert (roce["bus GB/s"], roce["n"], roce["median\nµs"]) == ("4.5\n[4.0, 5.0]", "2", "–")
     assert roce["verdict"] == "1 failed, left out; 1 not trustworthy"
 
 
 def test_settings_have_lines_of_their_own_whatever_type_their_values_have() -> None:
-    runs = [entry("mrc", 1, 1e6 * k, "ok" if k else "failed", settings={"fault.0.probability": v}) for k, v in enumerate((0, 0.5, "1"))]
+    runs = [entry("mrc", 1, 8e9 * k, "ok" if k else "failed", settings={"fault.0.probability": v}) for k, v in enumerate((0, 0.5, "1"))]
     assert medians_table.applies_to(runs)
     shown = cells(runs)
     assert [c["transport"].splitlines()[1] for c in shown] == ["probability = 0", "probability = 0.5", "probability = 1"]
-    assert [c["verdict"] for c in shown] == ["1 failed, left out", "ok", "ok"] and [c["bus Mb/s"] for c in shown] == ["–", "1.0", "2.0"]
+    assert [c["verdict"] for c in shown] == ["1 failed, left out", "ok", "ok"] and [c["bus GB/s"] for c in shown] == ["–", "1.0", "2.0"]
 
 
 def test_flows_have_a_line_per_group(tmp_path: Path) -> None:
-    given = {"overrides": ["workload.duration=8s", "expect=[]"], "transports": ["mrc", "roce"]}
+    given = {"overrides": ["workload.duration=400us", "expect=[]"], "transports": ["mrc", "roce"]}
     for seeds, title in (([1], "incast-victim: incast under each transport\n"), ([1, 2, 3], "under each transport, 3 seeds")):
         where = tmp_path / str(len(seeds))
         where.mkdir()
@@ -50,7 +50,7 @@ def test_flows_have_a_line_per_group(tmp_path: Path) -> None:
         show(terminal.console(140, file=out), summary, where)
         text = out.getvalue()
         assert title in "\n".join(line.rstrip() for line in text.splitlines())
-    assert "7 seeds" not in text and text.count("[1.00, 1.00]") == 1, "the victim's; the incast's is the sum"
+    assert "7 seeds" not in text and text.count("[20.0, 20.0]") == 1, "the victim's; the incast's is the sum"
     assert "in brackets the range" in text and "interval" not in text, "three seeds carry no interval"
 
 

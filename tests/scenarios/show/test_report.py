@@ -109,7 +109,7 @@ def test_a_run_that_ended_early_says_so_beside_the_steps_that_were_planned(tmp_p
     for planned, said in ((5, "1/5"), (1, "1/1")):
         run = write(tmp_path / str(planned), [], steps([(0, 1)]), end=9, steps=planned, outcome="timeout", reason="no end", wrong={})
         entry = run_summary(run)
-        text = shown({"scenario": "x", "verdict": "failed", "checks": [], "fabrics": {}, "runs": [entry]}, tmp_path)
+        text = shown({"scenario": "x", "dilation": 1.0, "verdict": "failed", "checks": [], "fabrics": {}, "runs": [entry]}, tmp_path)
         row = text.splitlines()
         at = next(i for i, line in enumerate(row) if said in line)
         assert "ended" in row[at + 1]

@@ -27,7 +27,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with undrawn():
         (base / "steps").mkdir()
         file = base / "small.toml"  # five healthy steps before the fault, or there is no cost to draw
-        file.write_text(TEXT.replace('at = "0.1s"', "step = 6") + '[sweep]\n"workload.message_bytes" = ["20KiB", "40KiB"]\n')
+        file.write_text(TEXT.replace('at = "10us"', "step = 6") + '[sweep]\n"workload.message_bytes" = ["20KiB", "40KiB"]\n')
         swept = load_scenario(str(file), transports=["mrc", "roce"])
         Runner(swept, base / "steps", FakeCluster).run()
     (base / "flows").mkdir()

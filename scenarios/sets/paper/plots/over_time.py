@@ -15,13 +15,14 @@ from scenarios.figures.outages import NO_LOSS, dead_at
 from scenarios.figures.stored import Stored
 from scenarios.show.plots.goodput import capacity, series
 from scenarios.show.plots.style import FAULT, FLOWS, colour_and_marker, fault_bands, figure, save
+from testbed.terminal import duration
 
 BINS = 100
 """About as many points as the width of a column can show."""
 
 
 def loss_times(stored: Stored, run: dict[str, Any]) -> Any:
-    """Return when packets were found lost on the way, in seconds since the first measured step or t0, as a sorted array."""
+    """Return when packets were found lost on the way, in µs since the first measured step or t0, as a sorted array."""
     events = stored.events
     begin = stored.begin_ns(run)
     if begin is None or not len(events):
@@ -29,7 +30,7 @@ def loss_times(stored: Stored, run: dict[str, Any]) -> Any:
     run_events = events[(events["run"] == run["run"]) & (events["kind"] == "loss")]
     rules = [json.loads(detail or "{}").get("rule") for detail in run_events["detail"]]
     times_ns = run_events.loc[[rule not in NO_LOSS for rule in rules], "t_ns"] if len(run_events) else run_events["t_ns"]
-    return np.sort((times_ns.to_numpy(dtype="int64") - begin) / 1e9)
+    return np.sort((times_ns.to_numpy(dtype="float64") - begin) / 1e3)
 
 
 def _legend(fig: Any, colour: str, theory: str) -> None:
@@ -58,7 +59,7 @@ def _first_runs(stored: Mapping[str, Stored]) -> list[tuple[Stored, dict[str, An
 
 def jobs(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
     """Draw, per part and placement, a job's goodput in % of ideal with what theory leaves, and packets found lost, over time."""
-    panels = [(part, run, xy) for part, run in _first_runs(stored) if (xy := series(part, run, int(run["measured_ns"]))) is not None]
+    panels = [(part, run, xy) for part, run in _first_runs(stored) if (xy := series(part, run, float(run["measured_ns"]))) is not None]
     if not panels:
         return []
     colour = colour_and_marker("mrc")[0]
@@ -66,13 +67,13 @@ def jobs(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]
     with figure(2 * len(panels), 0.9 + 1.75 * len(panels), squeeze=False, gridspec_kw={"height_ratios": ratios}) as (fig, axes):
         for number, (part, run, (x, y)) in enumerate(panels):
             top, bottom = axes[2 * number, 0], axes[2 * number + 1, 0]
-            end_s = float(x[-1]) * 1.02
+            end_us = float(x[-1]) * 1.02
             begin = part.begin_ns(run) or 0
             for ax in (top, bottom):
-                fault_bands(ax, part.outages(run), begin, end_s)
-                ax.set_xlim(0, end_s)
-            capacity_s, capacity_share = capacity(part, run, begin, end_s)
-            top.plot(capacity_s, capacity_share, color="black", linewidth=0.8, linestyle="--")
+                fault_bands(ax, part.outages(run), begin, end_us)
+                ax.set_xlim(0, end_us)
+            capacity_us, capacity_share = capacity(part, run, begin, end_us)
+            top.plot(capacity_us, capacity_share, color="black", linewidth=0.8, linestyle="--")
             top.plot(x, y, color=colour, linewidth=1.1)
             top.set_ylim(0, 118)
             top.set_yticks([0, 50, 100])
@@ -81,37 +82,33 @@ def jobs(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]
             faults = list(dict.fromkeys(f["name"] for f in part.faults(run)))
             title = f"{len(faults)} faults" if len(faults) > 1 else "".join(faults)
             top.set_title(f"{title}: {run['placement']} ranks, seed {run['seed']}", pad=3, fontsize=7.5)
-            lost, _ = np.histogram(loss_times(part, run), bins=np.linspace(0, end_s, BINS + 1))
-            bottom.bar(np.linspace(0, end_s, BINS + 1)[:-1], lost, width=end_s / BINS, align="edge", color="black", linewidth=0)
-            bottom.set_ylabel(f"lost per\n{_shown_s(end_s / BINS)}")
+            lost, _ = np.histogram(loss_times(part, run), bins=np.linspace(0, end_us, BINS + 1))
+            bottom.bar(np.linspace(0, end_us, BINS + 1)[:-1], lost, width=end_us / BINS, align="edge", color="black", linewidth=0)
+            bottom.set_ylabel(f"lost per\n{duration(1e3 * end_us / BINS)}")
             bottom.set_ylim(0, max(4, 1.1 * lost.max(initial=0)))
             bottom.yaxis.get_major_locator().set_params(integer=True, nbins=3)
-        axes[-1, 0].set_xlabel("time since the first measured step [s]")
+        axes[-1, 0].set_xlabel("time since the first measured step [µs]")
         _legend(fig, colour, "what theory leaves")
         return save(fig, directory, name, [run for _, run, _ in panels])
-
-
-def _shown_s(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds >= 0.95 else f"{1000 * seconds:.0f} ms"
 
 
 # --- flows ---------------------------------------------------------------------------------------------------------
 
 
-def rates(stored: Stored, run: dict[str, Any], names: Sequence[str], span_s: float) -> tuple[Any, Any]:
-    """Return (seconds since t0, bits/s) of some flows together, as counted by their receivers."""
+def rates(stored: Stored, run: dict[str, Any], names: Sequence[str], span_us: float) -> tuple[Any, Any]:
+    """Return (µs since t0, bits/s) of some flows together, as counted by their receivers."""
     table = stored.rows("flows", run)
     bins = table[table["flow"].isin(list(names))]
-    begin_ns, bin_ns = stored.begin_ns(run) or 0, int(bins["bin_ns"].max()) if len(bins) else 1
-    width_ns = bin_ns * max(1, round(span_s * 1e9 / BINS / bin_ns))
-    edges = np.arange(begin_ns, begin_ns + span_s * 1e9 + 1, width_ns)
-    received_bytes, _ = np.histogram(bins["t_ns"] + bin_ns // 2, bins=edges, weights=bins["rx_bytes"])
-    return (edges[:-1] + width_ns / 2 - begin_ns) / 1e9, received_bytes * 8e9 / width_ns
+    begin_ns, bin_ns = stored.begin_ns(run) or 0, float(bins["bin_ns"].max()) if len(bins) else 1.0
+    width_ns = bin_ns * max(1, round(span_us * 1e3 / BINS / bin_ns))
+    edges = np.arange(begin_ns, begin_ns + span_us * 1e3 + 1, width_ns)
+    received_bytes, _ = np.histogram(bins["t_ns"] + bin_ns / 2, bins=edges, weights=bins["rx_bytes"])
+    return (edges[:-1] + width_ns / 2 - begin_ns) / 1e3, received_bytes * 8e9 / width_ns
 
 
-def _span_s(run: dict[str, Any]) -> float:
+def _span_us(run: dict[str, Any]) -> float:
     window = run.get("all_on_ns")
-    return float((window[1] - run["t0_ns"]) / 1e9 if window else run["measured_ns"] / 1e9)
+    return float((window[1] - run["t0_ns"]) / 1e3 if window else run["measured_ns"] / 1e3)
 
 
 def host_ports(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
@@ -121,21 +118,21 @@ def host_ports(stored: Mapping[str, Stored], directory: Path, name: str) -> list
         return []
     results, run = runs[0]
     host, fabric = run["ports"][0]["host"], results.fabric(run)
-    line, span = next(iter(run["flows"].values()))["line_bps"], _span_s(run)
+    line, span = next(iter(run["flows"].values()))["line_bps"], _span_us(run)
     begin, outages = results.begin_ns(run) or 0, results.outages(run)
     with figure(2, 3.1, sharex=True, sharey=True) as (fig, axes):
         for ax, direction, end in zip(axes, ("sends", "receives"), ("src", "dst"), strict=True):
             names = [flow for flow, row in run["flows"].items() if row[end] == host]
             x, y = rates(results, run, names, span)
             fault_bands(ax, outages, begin, span)
-            edges = [0.0, *sorted({(t - begin) / 1e9 for o in outages for t in (o.begin, o.end) if 0 < (t - begin) / 1e9 < span}), span]
+            edges = [0.0, *sorted({(t - begin) / 1e3 for o in outages for t in (o.begin, o.end) if 0 < (t - begin) / 1e3 < span}), span]
             for a, b in pairwise(edges):
-                ax.plot([a, b], [100 * _live(fabric, host, dead_at(outages, begin + int((a + b) / 2 * 1e9)))] * 2, "k--", linewidth=0.8)
+                ax.plot([a, b], [100 * _live(fabric, host, dead_at(outages, begin + (a + b) / 2 * 1e3))] * 2, "k--", linewidth=0.8)
             ax.plot(x, 100 * y / line, color=FLOWS[0], linewidth=1.1)
             ax.set_title(f"{host} {direction}, {fabric.planes} NIC ports, seed {run['seed']}", pad=3, fontsize=7.5)
             ax.set_ylim(0, 112)
             ax.set_xlim(0, span)
-        axes[-1].set_xlabel("time since the flows began [s]")
+        axes[-1].set_xlabel("time since the flows began [µs]")
         fig.supylabel("goodput [% of line]", fontsize=7.5)
         _legend(fig, FLOWS[0], "live ports")
         return save(fig, directory, name, [run])
@@ -153,7 +150,7 @@ def lossy_throughput(stored: Mapping[str, Stored], directory: Path, name: str) -
     if not runs:
         return []
     results, run = runs[0]
-    span, begin = _span_s(run), results.begin_ns(run) or 0
+    span, begin = _span_us(run), results.begin_ns(run) or 0
     with figure(1, 2.2) as (fig, ax):
         fault_bands(ax, results.outages(run), begin, span)
         for (flow, row), colour in zip(run["flows"].items(), FLOWS, strict=False):
@@ -162,14 +159,14 @@ def lossy_throughput(stored: Mapping[str, Stored], directory: Path, name: str) -
         for fault in run["failovers"]:
             ax.annotate(
                 f"{fault['probability']:.0%} loss on one EV",
-                ((fault["at_ns"] - begin) / 1e9, 8),
+                ((fault["at_ns"] - begin) / 1e3, 8),
                 xytext=(3, 0),
                 textcoords="offset points",
                 fontsize=6.5,
             )
         ax.set_ylim(0, 112)
         ax.set_xlim(0, span)
-        ax.set_xlabel("time since the flows began [s]")
+        ax.set_xlabel("time since the flows began [µs]")
         ax.set_ylabel("goodput [% of line]")
         ax.set_title(f"One lossy EV, seed {run['seed']}", pad=3)
         fig.legend(loc="outside lower center", ncols=2)
@@ -199,7 +196,7 @@ def start_up(stored: Mapping[str, Stored], directory: Path, name: str) -> list[P
         ax.annotate("paper: less than 5", (0, 5), xytext=(3, 2), textcoords="offset points", fontsize=6.5)
         ax.set_xlim(0, end)
         ax.set_ylim(0, None)
-        ax.set_xlabel("time since traffic began [s]")
+        ax.set_xlabel("time since traffic began [µs]")
         ax.set_ylabel("packets lost so far\nper queue pair")
         ax.set_title(f"Start of a job with dead paths, {runs[0][0]['ranks']} queue pairs", pad=3)
         fig.legend(loc="outside lower left", fontsize=6.5)
@@ -207,10 +204,10 @@ def start_up(stored: Mapping[str, Stored], directory: Path, name: str) -> list[P
 
 
 def _since_traffic(stored: Stored, run: dict[str, Any]) -> Any:
-    """Return times of losses since the first packet of any rank, warm-up included, in s."""
+    """Return times of losses since the first packet of any rank, warm-up included, in µs."""
     steps: pd.DataFrame = stored.table("steps")
     run_steps = steps[steps["run"] == run["run"]]
     times, begin = loss_times(stored, run), stored.begin_ns(run)
     if begin is None or run_steps.empty:
         return times
-    return times + (begin - int(run_steps["start_ns"].min())) / 1e9
+    return times + (begin - float(run_steps["start_ns"].min())) / 1e3

@@ -1,0 +1,58 @@
+"""Figures are told in network time, once; what is the machine's own is not; older results are read as if they had been."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from scenarios.figures.network_time import told
+from scenarios.figures.stored import Stored
+from scenarios.run.simulate import simulate
+from scenarios.schema.scenario import load_scenario
+from tests.scenarios.small import undrawn
+
+
+def test_times_shrink_and_rates_grow_and_counts_stay() -> None:
+    run = {
+        "base_rtt_ns": 40_000_000, "busbw_bps": 8e6, "steps": 19, "step_time_ns": {"n": 19, "p50": 1_000_001, "p99": None},
+        "failovers": [{"at_ns": 5, "outages_ns": [[12_500, None]], "lost": 3}], "groups": {"a": {"goodput_bps": 2, "message_ns": {"n": 2}}},
+        "fidelity": {"lag_p99_ns": 7}, "killed": [{"ended_wall_ns": 8}], "settings": {"x_ns": 9}, "dilation": 12_500.0, "none_ns": None,
+    }  # fmt: skip
+    assert told(run, 12_500) == {
+        "base_rtt_ns": 3200, "busbw_bps": 1e11, "steps": 19, "step_time_ns": {"n": 19, "p50": 80.0, "p99": None},
+        "failovers": [{"at_ns": 0.0, "outages_ns": [[1.0, None]], "lost": 3}],
+        "groups": {"a": {"goodput_bps": 25_000, "message_ns": {"n": 2}}},
+        "fidelity": {"lag_p99_ns": 7}, "killed": [{"ended_wall_ns": 8}], "settings": {"x_ns": 9}, "dilation": 12_500.0, "none_ns": None,
+    }  # fmt: skip
+
+
+def test_results_of_before_format_3_are_read_in_network_time(tmp_path: Path) -> None:
+    with undrawn():
+        summary = simulate(load_scenario("smoke", overrides=["workload.steps=6", "fault=[]", "expect=[]"]), tmp_path)
+    now = Stored(tmp_path)
+    (run,) = now.runs
+    steps, comparison, fabric = now.step_times(run), now.table("comparison"), now.fabric(run)
+    assert run["dilation"] == now.dilation == 10_000 and fabric.nic_rate == 10**11 and now.manifest["fabrics"]["tiny"]["nic_rate"] == 10**7
+    assert steps.max() == pytest.approx(run["step_time_ns"]["max"])
+    bandwidth = comparison.set_index("figure").loc["busbw_bps", "median"]
+    assert bandwidth == pytest.approx(run["busbw_bps"]) and 1e10 < bandwidth < 2e11
+
+    runs = [{key: value for key, value in told(entry, 1e-4).items() if key != "dilation"} for entry in summary["runs"]]
+    older = {**summary, "runs": runs, "fabrics": told(summary["fabrics"], 1e-4)}
+    del older["format"], older["dilation"]
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    for shape in (manifest["scenario"]["fabric"], *manifest["fabrics"].values()):
+        del shape["dilation"]
+    (tmp_path / "summary.json").write_text(json.dumps(older))
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    frame = pd.read_parquet(tmp_path / "comparison.parquet")
+    factors = frame["unit"].map({"ns": 1e4, "bit/s": 1e-4}).fillna(1.0)
+    frame.assign(median=frame["median"] * factors).to_parquet(tmp_path / "comparison.parquet")
+    then = Stored(tmp_path)
+    (same,) = then.runs
+    assert same["step_time_ns"] == pytest.approx(run["step_time_ns"], abs=0.01) and same["dilation"] == then.dilation == 10_000
+    assert list(then.step_times(same)) == list(steps) and then.fabric(same) == fabric
+    assert then.table("comparison").set_index("figure").loc["busbw_bps", "median"] == pytest.approx(bandwidth)
