@@ -21,7 +21,7 @@ from tests.emulated.remains import Outside
 
 ROOT = Path(__file__).resolve().parents[2]
 MRCBED = [sys.executable, "-m", "testbed.cli"]
-QUICK = ("--set", "workload.message_bytes=32768", "--set", "fault.0.at=0.1", "--set", "fault.0.for=0.3", "--set", "workload.steps=12")
+QUICK = ("--set", "workload.message_bytes=32768", "--set", "fault.0.at=10us", "--set", "fault.0.for=30us", "--set", "workload.steps=12")
 """A run of `smoke` of about two seconds, bring-up included."""
 VICTIMS = ("front", "init", "worker", "controller", "agent", "shell")
 NOTICED = (0, 1, 2, 3, 130)

@@ -149,10 +149,11 @@ def test_what_cannot_be_is_said_and_leaves_nothing(tiny: Cluster, tmp_path: Path
 def test_a_run_whose_ports_background_overloads_balances(tiny: Cluster, tmp_path: Path) -> None:
     """Two UDP flows of 7 Mbit meet on a T1's 10 Mbit port, the ring has to get through, and a cable of theirs goes for a while."""
     flows = [
-        '{tool = "iperf3", name = "a", src = "h0", dst = "h3", protocol = "udp", rate = "7Mbit", path = "p0/1"}',
-        '{tool = "iperf3", name = "b", src = "h1", dst = "h2", protocol = "udp", rate = "7Mbit", path = "p0/1", start = 0.3, for = 1}',
+        '{tool = "iperf3", name = "a", src = "h0", dst = "h3", protocol = "udp", rate = "70Gbit", path = "p0/1"}',
+        '{tool = "iperf3", name = "b", src = "h1", dst = "h2", protocol = "udp", rate = "70Gbit", path = "p0/1", start = "30us", '
+        'for = "100us"}',
     ]
-    fault = '{name = "cut", kind = "link", on = "p0-t0-1:p0-t1-1", at = 0.7, for = 0.3}'
+    fault = '{name = "cut", kind = "link", on = "p0-t0-1:p0-t1-1", at = "70us", for = "30us"}'
     given = [f"background=[{', '.join(flows)}]", f"fault=[{fault}]", "workload.steps=3", "expect=[]"]
     scenario = load_scenario("smoke", transports=["mrc"], overrides=given)
     tmp_path.chmod(0o777)  # agents drop root

@@ -20,15 +20,16 @@ from tests.emulated.remains import CLOSED
 pytestmark = pytest.mark.sandbox
 WHOLE, TEXT, NUMBER = (int,), (str,), (int, float)
 CONTRACT: dict[str, Any] = {
+    "format": WHOLE, "dilation": NUMBER,
     "verdict": TEXT,
     "checks": [{"name": TEXT, "expected": TEXT, "seen": (object,), "ok": (bool,)}],
     "runs": [
         {
             "transport": TEXT, "fabric": TEXT, "workload": TEXT, "seed": WHOLE, "ranks": WHOLE, "message_bytes": WHOLE, "steps": WHOLE,
-            "wrong": WHOLE, "step_time_ns": {"n": WHOLE, "p50": WHOLE, "p99": type(None), "p999": type(None), "max": WHOLE},
-            "algbw_bps": NUMBER, "busbw_bps": NUMBER, "ideal_busbw_bps": NUMBER, "base_rtt_ns": WHOLE,
+            "wrong": WHOLE, "step_time_ns": {"n": WHOLE, "p50": float, "p99": type(None), "p999": type(None), "max": float},
+            "algbw_bps": NUMBER, "busbw_bps": NUMBER, "ideal_busbw_bps": NUMBER, "base_rtt_ns": NUMBER, "dilation": NUMBER,
             "packets": dict.fromkeys(("sent", "delivered", "retransmitted", "marked", "trimmed", "lost", "unexplained"), WHOLE),
-            "failovers": [{"fault": TEXT, "at_ns": WHOLE, "last_on_dead_path_ns": WHOLE, "lost": WHOLE}],
+            "failovers": [{"fault": TEXT, "at_ns": NUMBER, "last_on_dead_path_ns": NUMBER, "lost": WHOLE}],
             "cpu_percent": NUMBER, "verdict": TEXT,
         }
     ],
@@ -70,7 +71,7 @@ def test_a_run_prints_and_keeps_the_summary_that_was_promised(smoke: Any) -> Non
     assert (summary["verdict"], run["verdict"], run["wrong"], run["steps"], run["ranks"]) == (verdict, verdict, 0, 20, 4)
     assert run["step_time_ns"]["p50"] <= run["step_time_ns"]["max"]
     manifest = manifest_of(directory)
-    assert manifest["verdict"] == verdict and manifest["seeds"] == [1] and manifest["fabrics"]["tiny"]["time_scale"] == run["time_scale"]
+    assert manifest["verdict"] == verdict and manifest["seeds"] == [1] and manifest["fabrics"]["tiny"]["dilation"] == run["dilation"]
     assert manifest["kernel"] == os.uname().release and manifest["fidelity"][run["run"]]["verdict"] == verdict
     assert manifest["fidelity"][run["run"]]["fidelity"] == run["fidelity"]["verdict"]
     assert (run["fidelity"]["verdict"] == "trustworthy") == (verdict == "ok")
@@ -80,7 +81,7 @@ def test_a_run_prints_and_keeps_the_summary_that_was_promised(smoke: Any) -> Non
 def test_a_fabric_that_is_slow_enough_is_trusted(tmp_path: Path) -> None:
     """A tenth of the usual rate, so ten times as long for everything: this is what messages tell people to do."""
     fabric = tmp_path / "slow.toml"
-    fabric.write_text('planes = 2\nt0_per_plane = 2\nt1_per_plane = 2\nhosts_per_t0 = 2\nnic_rate = "1Mbit"\n')
+    fabric.write_text('format = 3\nplanes = 2\nt0_per_plane = 2\nt1_per_plane = 2\nhosts_per_t0 = 2\nnic_rate = "10Gbit"\n')
     given = ("workload.steps=2", "workload.message_bytes=16384", "fault=[]", "expect=[]")
     words = ["--fabric", fabric, *(word for value in given for word in ("--set", value))]
     for attempt in range(3):  # the rest of the machine may take all of it for a while
@@ -99,7 +100,7 @@ def test_tables_agree_with_the_summary_and_each_other(smoke: Any) -> None:
     measured = steps[~steps["warmup"]]
     assert len(measured) == run["ranks"] * run["steps"] and not measured.duplicated(["rank", "step"]).any() and steps["ok"].all()
     slowest = (measured["end_ns"] - measured["start_ns"]).groupby(measured["step"]).max()
-    assert slowest.max() == run["step_time_ns"]["max"]
+    assert slowest.max() / run["dilation"] == pytest.approx(run["step_time_ns"]["max"])
     packets = run["packets"]
     assert packets["sent"] == packets["delivered"] + packets["lost"] + packets["unexplained"] and packets["unexplained"] == 0
     drops = [c for c in counters if c.startswith("drop_") and not c.endswith("_bytes")] + ["flushed_packets"]
@@ -107,7 +108,7 @@ def test_tables_agree_with_the_summary_and_each_other(smoke: Any) -> None:
     assert len(counters) == 32 and counters["port"].is_unique
     faults = events[events["kind"] == "fault"].sort_values("t_ns")
     assert list(faults["phase"]) == ["begin", "heal"] and set(faults["on"]) == {"p0-t0-0:p0-t1-0"}
-    assert faults["t_ns"].iloc[0] == run["failovers"][0]["at_ns"]
+    assert faults["t_ns"].iloc[0] / run["dilation"] == pytest.approx(run["failovers"][0]["at_ns"])
     assert measured["start_ns"].min() < faults["t_ns"].iloc[0] < measured["end_ns"].max(), "one clock"
     assert (events["kind"] == "rtx").any() and (events["to"] == "ASSUMED_BAD").any()
 
@@ -135,6 +136,7 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.C
     scenario = base / "broken.toml"
     scenario.write_text(
         """
+        format = 3
         fabric = "tiny"
         [workload]
         kind = "ring-allreduce"
@@ -149,13 +151,13 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.C
         kind = "link"
         on = "used-by-qp"
         step = 3
-        for = "0.3s"
+        for = "30us"
         [[fault]]
         name = "switch"
         kind = "switch"
         on = "p1-t1-1"
-        at = "100ms"
-        for = "0.2s"
+        at = "10us"
+        for = "20us"
         """
     )
     words = ["-t", "mrc", "-t", "roce", "--pcap", "p1-t0-0:p1-t1-1", "--json"]
@@ -197,9 +199,10 @@ def test_a_capture_reads_with_the_dissector_and_says_what_it_missed(broken: Any)
 
 def test_a_fabric_of_ones_own_seeds_changes_and_a_check_that_fails(tmp_path: Path) -> None:
     fabric, scenario = tmp_path / "own.toml", tmp_path / "hard.toml"
-    fabric.write_text('planes = 2\nt0_per_plane = 2\nt1_per_plane = 1\nhosts_per_t0 = 1\nnic_rate = "10Mbit"\n')
+    fabric.write_text('format = 3\nplanes = 2\nt0_per_plane = 2\nt1_per_plane = 1\nhosts_per_t0 = 1\nnic_rate = "100Gbit"\n')
     scenario.write_text(
-        'fabric = "tiny"\n[workload]\nkind = "ring-allreduce"\nmessage_bytes = 16384\nsteps = 50\nslices = 2\n[[transport]]\nkind = "mrc"\n'
+        'format = 3\nfabric = "tiny"\n[workload]\nkind = "ring-allreduce"\nmessage_bytes = 16384\nsteps = 50\nslices = 2\n'
+        '[[transport]]\nkind = "mrc"\n'
         '[[expect]]\nname = "sums"\ncheck = "mrc.wrong == 0"\n[[expect]]\nname = "faster than light"\ncheck = "mrc.step_time_ns.max < 1"\n'
     )
     done = mrcbed("run", scenario, "--fabric", fabric, "--seed", "5", "--seed", "6", "--set", "workload.steps=3", "--out", tmp_path / "out")
@@ -213,7 +216,7 @@ def test_a_fabric_of_ones_own_seeds_changes_and_a_check_that_fails(tmp_path: Pat
 
 # --- refusals -------------------------------------------------------------------------------------------------------
 
-GOOD = 'fabric = "tiny"\n[workload]\nkind = "ring-allreduce"\nmessage_bytes = 16384\nsteps = 3\n[[transport]]\nkind = "mrc"\n'
+GOOD = 'format = 3\nfabric = "tiny"\n[workload]\nkind = "ring-allreduce"\nmessage_bytes = 16384\nsteps = 3\n[[transport]]\nkind = "mrc"\n'
 REFUSED = {
     "not TOML": ("fabric = [", (), "not valid TOML"),
     "unknown key": (GOOD.replace("steps", "stepz"), (), "did you mean 'steps'?"),
@@ -224,7 +227,7 @@ REFUSED = {
     "unknown transport kind": (GOOD.replace('"mrc"', '"tcp5"'), (), "there are mrc, roce"),
     "unknown option": (GOOD, ("--set", "transport.mrc.options.windo=1"), "windo"),
     "no such link": (GOOD, ("--pcap", "p0-t0-0:p0-t1-9"), "no link"),
-    "no such fault": (GOOD + '[[fault]]\nkind = "link"\non = "p0-t0-0:p0-t9-0"\nat = 1\n', (), "no link"),
+    "no such fault": (GOOD + '[[fault]]\nkind = "link"\non = "p0-t0-0:p0-t9-0"\nat = "100us"\n', (), "no link"),
     "dilation in words": (GOOD, ("--dilation", "slow"), "write auto, fabric, or how many times slower"),
     "dilation beyond all rates": (GOOD, ("--dilation", "999999999"), "nic_rate"),
     "check of nothing": (GOOD + '[[expect]]\ncheck = "mcr.wrong == 0"\n', (), "no transport 'mcr'"),
@@ -235,7 +238,7 @@ REFUSED = {
 def test_bad_input_is_one_line_and_nothing_is_built(case: str, tmp_path: Path) -> None:
     text, words, says = REFUSED[case]
     scenario, fabric, out = tmp_path / "bad.toml", tmp_path / "fabric.toml", tmp_path / "out"
-    fabric.write_text('planes = 2\nt0_per_plane = 2\nt1_per_plane = 0\nhosts_per_t0 = 2\nnic_rate = "10Mbit"\n')
+    fabric.write_text('format = 3\nplanes = 2\nt0_per_plane = 2\nt1_per_plane = 0\nhosts_per_t0 = 2\nnic_rate = "100Gbit"\n')
     if text is not None:
         scenario.write_text(text)
     given = [str(fabric) if word == "FABRIC" else word for word in words]
@@ -257,13 +260,13 @@ def test_a_calibration_is_kept_and_a_run_takes_its_time_by_it(tmp_path: Path, mo
     # 830 packets/s would be all that this machine carries: the 2,360 of `tiny` take less than 60 % of it at a fifth of their rate.
     kept.write_text(json.dumps(json.loads(kept.read_text()) | {"cpu_us": 1_200.0 * (os.cpu_count() or 1)}))
     out = tmp_path / "out"
-    words = ("--set", "workload.steps=2", "--set", "workload.message_bytes=32768", "--set", "fault.0.at=0.05", "--set", "fault.0.for=0.05")
+    words = ("--set", "workload.steps=2", "--set", "workload.message_bytes=32768", "--set", "fault.0.at=5us", "--set", "fault.0.for=5us")
     done = mrcbed("run", "smoke", "--dilation", "auto", *words, "--out", out)
     assert done.returncode in (*DONE, 1), done.stderr
     assert "calibrating" not in done.stderr and "dilation " in done.stderr
     dilation, (run,) = manifest_of(out)["dilation"], summary_of(out)["runs"]
     assert dilation["chosen"] == "auto" and dilation["factor"] >= 5
-    assert run["time_scale"] == dilation["value"] == 10_000 * dilation["factor"]
+    assert run["dilation"] == dilation["value"] == 10_000 * dilation["factor"]
     assert run["wrong"] == 0 and run["steps"] == 2 and 2 < run["typical_step_ns"] / run["base_rtt_ns"] < 60
 
 

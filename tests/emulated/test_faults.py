@@ -206,8 +206,8 @@ def test_a_run_heals_whatever_becomes_of_it(tmp_path: Path, ends: str) -> None:
     """The cluster is kept, to look at; a run on it has four faults when it ends, or is ended."""
     tmp_path.chmod(0o755)
     entries = [
-        f'kind = "loss", on = "{CABLE}", at = 0.01, probability = 0.05', 'kind = "slow", on = "h0-p0", before = true, rate = 0.5',
-        'kind = "straggler", on = "h1", at = 0.02, share = 0.5', 'kind = "flap", on = "h2-p0", at = 0.02, period = 1, duty = 0.1',
+        f'kind = "loss", on = "{CABLE}", at = "1us", probability = 0.05', 'kind = "slow", on = "h0-p0", before = true, rate = 0.5',
+        'kind = "straggler", on = "h1", at = "2us", share = 0.5', 'kind = "flap", on = "h2-p0", at = "2us", period = "100us", duty = 0.1',
     ]  # fmt: skip
     faults = f"[{', '.join(f'{{{entry}}}' for entry in entries)}]"
     scenario = load_scenario(

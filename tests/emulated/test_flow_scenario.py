@@ -16,8 +16,8 @@ pytestmark = pytest.mark.sandbox
 def test_incast_with_a_victim_under_both_transports(tmp_path: Path) -> None:
     fabric = tmp_path / "small.toml"
     # Slow, so that an agent that waits for a core for some milliseconds is not what decides how senders share the queue.
-    fabric.write_text('planes = 2\nt0_per_plane = 2\nt1_per_plane = 2\nhosts_per_t0 = 4\nnic_rate = "4Mbit"\n')
-    given = ["workload.senders=3", "workload.victim_alone=2.4", "workload.duration=3", "workload.message_bytes=64KiB"]
+    fabric.write_text('format = 3\nplanes = 2\nt0_per_plane = 2\nt1_per_plane = 2\nhosts_per_t0 = 4\nnic_rate = "40Gbit"\n')
+    given = ["workload.senders=3", "workload.victim_alone=240us", "workload.duration=300us", "workload.message_bytes=64KiB"]
     scenario = load_scenario("incast-victim", fabric=str(fabric), transports=["mrc", "roce"], overrides=given)
     out = tmp_path / "out"
     out.mkdir()

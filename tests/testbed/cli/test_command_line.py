@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 SCENARIO = """
+format = 3
 fabric = "tiny"
 [workload]
 kind = "ring-allreduce"
