@@ -30,6 +30,7 @@ class Slower(Part):
 @dataclass(frozen=True)
 class Case:
     """``scenario``: a file beside this module. ``full`` and ``quick`` as ``--set`` has them. ``slower``: emulated a second time, slower."""
+
     id: str
     title: str
     scenario: str
