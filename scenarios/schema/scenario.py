@@ -301,6 +301,10 @@ class _Reader:
         kind = table.kind
         fabric = self.fabric(table.fabric, f"{where}.fabric", base) if table.fabric is not None else base
         try:
+            fabric = fabric.slowed(base.dilation / fabric.dilation)  # the times of a scenario mean the same to all of its transports
+        except FabricError as error:
+            raise Refused(f"{where}.fabric", f": {error}") from None
+        try:
             fabric = variant_of(fabric, table.fabric_options)
         except FabricError as error:
             raise Refused(f"{where}.fabric_options", f": {error}") from None

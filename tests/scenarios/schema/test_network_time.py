@@ -99,6 +99,13 @@ def test_a_deployed_timer_would_take_hours_here_and_none_where_nobody_waits() ->
     check_waits(load_scenario("link-failure"))
 
 
+def test_every_transport_of_a_scenario_runs_at_one_dilation() -> None:
+    made = load_scenario("link-failure", transports=["mrc", "roce-1p"], overrides=["transport.roce-1p.fabric=tiny"])
+    mrc, roce = (t.fabric for t in made.transports)
+    assert (mrc.name, roce.name, roce.dilation, roce.nic_rate) == ("demo", "tiny", mrc.dilation, 8_000_000)
+    assert roce.real == load_fabric("tiny").real
+
+
 def test_a_fabric_file_has_rates_of_the_network_and_a_dilation(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     shape = "format = 3\nplanes = 2\nt0_per_plane = 2\nt1_per_plane = 1\nhosts_per_t0 = 2\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -53,23 +54,35 @@ def test_too_little_memory_is_refused_before_anything_runs(limit: str, here: Pat
     assert "too little: ulimit" in ended.stderr and not (here / "out").exists()
 
 
-@pytest.mark.parametrize("stage", ["mrc on", "writing results", "drawing"])
-def test_every_phase_ends_on_sigterm(stage: str, here: Path) -> None:
+def stopped_at(stage: str, where: Path) -> tuple[int, str]:
+    """Exit status and last line of a run that gets SIGTERM when it says that it has come to ``stage``."""
     command = [*RUN.split(), "--set", "workload.steps=20"]
-    with subprocess.Popen(command, cwd=here, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, cwd=where, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None
             for line in process.stderr:
                 if line.startswith(stage):
                     process.send_signal(signal.SIGTERM)
                     break
-            last = process.stderr.read().splitlines()[-1]
-            assert process.wait(timeout=120) == 130
+            last = process.stderr.read().splitlines()[-1:]
+            return process.wait(timeout=120), "".join(last)
         finally:
             process.kill()
+
+
+@pytest.mark.parametrize("stage", ["mrc on", "writing results", "drawing"])
+def test_every_phase_ends_on_sigterm(stage: str, here: Path) -> None:
+    for attempt in range(3):  # on a busy machine this process may be so late that the other has nothing left to stop
+        where = here / f"{attempt}"
+        where.mkdir()
+        shutil.copy(here / "mine.toml", where)
+        status, last = stopped_at(stage, where)
+        if status == 130:
+            break
+    assert status == 130, last
     assert last.startswith("mrcbed: interrupted: ") and "of 1 runs are finished and kept in out" in last
     assert last.endswith("--resume --out out goes on")
-    assert (here / "out" / "manifest.json").is_file()
+    assert (where / "out" / "manifest.json").is_file()
 
 
 def test_where_one_may_not_write_is_one_line(here: Path) -> None:
