@@ -15,7 +15,7 @@ from topologies.fabrics import NIC_RATE
 
 FORMAT = 3
 """Of summary.json: its times and rates are the network's."""
-OF_THE_MACHINE = ("fidelity", "settings", "killed", "dilation")
+OF_THE_MACHINE = ("fidelity", "settings", "killed")
 """Keys of a run whose content is not in network time: how the machine did, what a file says, and how soon processes ended."""
 PLACES = 3
 """Of a time in ns: to the ps."""

@@ -88,7 +88,7 @@ class _Entry(Struct, frozen=True, forbid_unknown_fields=True):
         if self.congestion is not None and self.protocol != "tcp":
             raise Refused("congestion", 'is TCP\'s: leave it out, or say protocol = "tcp"')
         if self.rate is None and self.protocol == "udp":
-            raise Refused("rate", "is missing: UDP sends at a rate, like '2Mbit'; TCP alone finds its own")
+            raise Refused("rate", "is missing: UDP sends at a rate, like '20Gbit'; TCP alone finds its own")
 
 
 Entries = Annotated[

@@ -23,7 +23,8 @@ _NUMBERS = {"rto_ns": NS, "rnr_ns": NS, "rate_limit": BPS}
 _LITERAL = r"\"[^\"\n]*\"|'[^'\n]*'|\d[\w.]*"
 _ENTRY = re.compile(rf"(?P<key>[\w\"'.-]+)(?P<is>\s*=\s*)(?P<value>-?{_LITERAL}|\[[^\]\n]*\])")
 _BOUND = re.compile(r"(?P<left>[\"'][\w.\[\]]+_(?P<unit>ns|bps)(?:\.\w+)?\s*(?:<=|>=|<|>|==)\s*)(?P<number>\d[\d_.e+]*)(?=[\"'])")
-_COMMENT = re.compile(r"(?P<code>(?:[^#\"']|\"[^\"]*\"|'[^']*')*)(?P<comment>#.*)?")
+_CODE = re.compile(r"(?:[^#\"']|\"[^\"]*\"|'[^']*')*")
+"""What stands before a line's comment."""
 
 
 def converted(path: Path) -> tuple[str, float]:
@@ -36,7 +37,7 @@ def converted(path: Path) -> tuple[str, float]:
         raise ScenarioError(f"{path} has format = {data['format']!r} already: nothing to convert")
     is_fabric = "workload" not in data
     dilation = NIC_RATE / parse_rate(data.get("nic_rate", "10Mbit")) if is_fabric else _dilation(data, path)
-    new = _rewritten(text, dilation, FORMAT, is_fabric)
+    new = _rewritten(text, dilation, is_fabric)
     meant = {**data, "format": FORMAT, **({"dilation": dilation} if is_fabric else {})}
     meant = _fabric(meant, dilation) if is_fabric else changed(meant, dilation, _CHANGES)
     if _normal(parse_toml(new)) != _normal(meant):
@@ -51,17 +52,17 @@ def _dilation(data: dict[str, Any], path: Path) -> float:
     return EARLIER.get(name) or load_fabric(name, path.parent).dilation
 
 
-def _rewritten(text: str, dilation: float, number: int, is_fabric: bool) -> str:
+def _rewritten(text: str, dilation: float, is_fabric: bool) -> str:
     lines = text.split("\n")
     first = next((i for i, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#")), len(lines))
-    head = [f"format = {number}", *([f"dilation = {dilation:.10g}"] if is_fabric else [])]
+    head = [f"format = {FORMAT}", *([f"dilation = {dilation:.10g}"] if is_fabric else [])]
     return "\n".join([*lines[:first], *head, *(_line(line, dilation) for line in lines[first:])])
 
 
 def _line(line: str, dilation: float) -> str:
-    match = _COMMENT.match(line)
-    code, comment = (match["code"], line[len(match["code"]) :]) if match else (line, "")
-    return _ENTRY.sub(lambda found: _entry(found, dilation), code) + comment
+    code = _CODE.match(line)
+    end = code.end() if code else 0
+    return _ENTRY.sub(lambda found: _entry(found, dilation), line[:end]) + line[end:]
 
 
 def _entry(found: re.Match[str], dilation: float) -> str:
@@ -90,13 +91,11 @@ def _literal(text: str, change: Any, dilation: float) -> str:
 
 
 def _time(value: Any, dilation: float, where: str) -> Any:
-    """In the real network, with the largest unit that keeps it above 1."""
     try:
         ns = parse_duration(value) / dilation
     except ValueError:
         return value
-    scale, unit = next(((scale, unit) for scale, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "us")) if ns >= scale), (1.0, "ns"))
-    return f"{ns / scale:.6g}{unit}"
+    return _with_unit(ns, {"s": 1e9, "ms": 1e6, "us": 1e3, "ns": 1.0})
 
 
 def _rate(value: Any, dilation: float, where: str) -> Any:
@@ -104,8 +103,13 @@ def _rate(value: Any, dilation: float, where: str) -> Any:
         real = parse_rate(value) * dilation
     except ValueError:
         return value
-    scale, unit = next(((scale, unit) for scale, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")) if real >= scale), (1.0, ""))
-    return f"{real / scale:.6g}{unit}bit"
+    return _with_unit(real, {"Gbit": 1e9, "Mbit": 1e6, "kbit": 1e3, "bit": 1.0})
+
+
+def _with_unit(value: float, units: dict[str, float]) -> str:
+    """With the largest unit that keeps it at 1 or more, else the last."""
+    unit = next((name for name, scale in units.items() if value >= scale), list(units)[-1])
+    return f"{value / units[unit]:.6g}{unit}"
 
 
 def _ns(value: Any, dilation: float, where: str) -> Any:

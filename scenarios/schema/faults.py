@@ -46,7 +46,7 @@ class _Entry(Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         if (self.at is not None) + (self.step is not None) + self.before != 1:
-            when = "'at' (seconds after the first measured step began), 'step' (a step's number) or before = true"
+            when = "'at' (how long after the first measured step began, like '80us'), 'step' (a step's number) or before = true"
             raise Refused("", f"needs either {when}, and one of them")
         if self.for_ is not None and not KINDS[self.kind].heals:
             raise Refused("for", f"is not for kind {self.kind!r}, which cannot be taken back")
@@ -79,7 +79,9 @@ def _read(data: dict[str, Any], where: str, fabrics: Sequence[Fabric], workload:
     keys = {key: value for key, value in data.items() if key not in _COMMON}
     entry = convert({key: value for key, value in data.items() if key in _COMMON}, _Entry, where)
     if entry.step is not None and workload.is_pattern:
-        raise Refused(f"{where}.step", f"is for collectives, {workload.kind} has no steps: say 'at' (seconds after its flows' t0)")
+        raise Refused(
+            f"{where}.step", f"is for collectives, {workload.kind} has no steps: say 'at' (how long after its flows' t0, like '80us')"
+        )
     if entry.step is not None and entry.step >= workload.steps:
         raise Refused(f"{where}.step", f"= {entry.step} must be a whole number in 0..{workload.steps - 1}")
     if entry.for_ is None and (reason := kind.needs_for(keys)):

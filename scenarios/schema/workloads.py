@@ -114,7 +114,7 @@ class _Flow(Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         if (self.for_ is None) == (self.messages is None):
-            raise Refused("", "needs either 'for' (like '10s') or 'messages' (how many)")
+            raise Refused("", "needs either 'for' (like '800us') or 'messages' (how many)")
 
     def named(self) -> NamedFlow:
         return NamedFlow(self.name or f"{self.src}-{self.dst}", self.src, self.dst, self.start or 0, self.for_, self.messages, self.evs)
@@ -159,7 +159,7 @@ class _Flows(_Pattern, frozen=True, kw_only=True):
         super().__post_init__()
         names = [flow.named().name for flow in self.flow]
         if not names:
-            raise Refused("flow", 'is empty: add a [[workload.flow]] with src = "h0", dst = "h1", for = "5s"')
+            raise Refused("flow", 'is empty: add a [[workload.flow]] with src = "h0", dst = "h1", for = "400us"')
         if len(set(names)) < len(names):
             raise Refused("flow", f"names are not unique ({', '.join(names)}): give each its own name")
 
@@ -175,7 +175,7 @@ class _Permutation(_Pattern, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         if (self.duration is None) == (self.messages is None):
-            raise Refused("", "needs either 'duration' (like '10s') or 'messages' (how many)")
+            raise Refused("", "needs either 'duration' (like '800us') or 'messages' (how many)")
 
     def workload(self) -> Workload:
         return Workload(

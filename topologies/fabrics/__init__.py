@@ -73,7 +73,7 @@ def parse_delay(value: Any) -> int:
     """``"12ms"`` or a number of seconds, as ns. Raises ValueError, the end of a sentence that begins with the value."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ns|us|ms|s)?", str(value).strip())
     if isinstance(value, bool) or not match:
-        raise ValueError("is not a time: write it like '12ms'")
+        raise ValueError("is not a time: write it like '1us'")
     return round(float(match[1]) * {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}[match[2] or "s"])
 
 

@@ -33,7 +33,7 @@ SECOND = '[[workload.flow]]\nsrc = "h0"\ndst = "h9"\nmessages = 2\n'
         (INCAST.replace("= 7", "= 8\nvictim = true"), "workload.senders = 8: a victim needs a host under another T0"),
         (INCAST + 'victim_alone = "50us"\n', "workload.victim_alone needs victim = true"),
         (INCAST.replace('duration = "100us"', "messages = 3\nvictim = true"), "workload.victim needs 'duration'"),
-        (INCAST + "messages = 3\n", "workload needs either 'duration' (like '10s') or 'messages'"),
+        (INCAST + "messages = 3\n", "workload needs either 'duration' (like '800us') or 'messages'"),
         (INCAST.replace('"100us"', "0"), "workload.duration = 0 must be longer than 0"),
         (INCAST + "victim = 1\n", "workload.victim = 1 must be true or false"),
         (INCAST + "steps = 3\n", "workload.steps is not for kind = 'incast', which has outstanding, duration, messages, senders, victim"),
