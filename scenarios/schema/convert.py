@@ -37,6 +37,7 @@ def converted(path: Path) -> tuple[str, float]:
         raise ScenarioError(f"{path} has format = {data['format']!r} already: nothing to convert")
     is_fabric = "workload" not in data
     dilation = NIC_RATE / parse_rate(data.get("nic_rate", "10Mbit")) if is_fabric else _dilation(data, path)
+    dilation = float(f"{dilation:.10g}")  # as it is written
     new = _rewritten(text, dilation, is_fabric)
     meant = {**data, "format": FORMAT, **({"dilation": dilation} if is_fabric else {})}
     meant = _fabric(meant, dilation) if is_fabric else changed(meant, dilation, _CHANGES)

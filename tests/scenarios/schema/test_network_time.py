@@ -154,6 +154,17 @@ def test_an_older_file_means_the_same_after_it_is_converted(tmp_path: Path) -> N
     assert "# At 12,500.\nformat = 3\n" in text and "# a name, no time" in text and 'timeout = "90s"' in text and 'for = "20us"' in text
 
 
+@pytest.mark.parametrize("mbit", [3, 6, 7, 8, 30])
+def test_a_fabric_at_any_rate_is_converted_and_runs_at_that_rate(tmp_path: Path, mbit: int) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(OLD_FABRIC.replace("8Mbit", f"{mbit}Mbit"))
+    text, dilation = converted(file)
+    file.write_text(text)
+    fabric = load_fabric(str(file))
+    assert (fabric.nic_rate, fabric.dilation) == (mbit * 10**6, dilation) and 'nic_rate = "100Gbit"' in text
+    assert fabric.delay_ns == pytest.approx(10_000_000, rel=1e-3), "to a ns of the network"
+
+
 def test_what_cannot_be_converted_is_one_line_and_stays(tmp_path: Path) -> None:
     new = tmp_path / "new.toml"
     new.write_text('format = 3\nfabric = "demo"\n[workload]\n')
