@@ -43,8 +43,9 @@ SACK_BYTES = ETHERNET + IPV6 + IPV6 + UDP + BTH + 28 + 8 + ICRC
 
 MAX_FABRIC_NAME = 120
 """Bytes, roughly: it is part of files' names, which have at most 255 (NAME_MAX) [ours]."""
-DEFAULT_BDP_PACKETS = 10
-"""Of a plane, where the fabric file sets no delay [ours]: room for thresholds at fractions of a BDP."""
+BASE_RTT_NS = 10_000
+"""Of a path across T1s, ns of the network, where the fabric file sets no delay [ours]: at 400 Gb/s a host's BDP is then 118 full packets,
+near the MRC paper's 400G NICs, and four links of 100 Gb/s take 14 % of it to serialise a packet and its SACK."""
 MAX_DELAY_NS = 10_000_000_000
 MIN_RATE, MAX_RATE = 100_000, 10_000_000_000_000
 MAX_DILATION = 1_000_000_000.0
@@ -97,7 +98,7 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     nic_rate: Annotated[int, Meta(ge=MIN_RATE, le=MAX_RATE)] = 10_000_000  # of one NIC port; a host has `planes` of them
     fabric_rate: Annotated[int, Meta(ge=0, le=MAX_RATE)] = 0  # of one T0-T1 link; 0 means the same as nic_rate
     mtu: Annotated[int, Meta(ge=256, le=8192, multiple_of=4)] = 4096  # largest payload of a data packet (RoCE's path MTU)
-    # One-way propagation delay of every path; -1: as much as makes the plane's BDP 10 full packets.
+    # One-way delay of every path, cables and NICs; -1: as much as makes the base RTT BASE_RTT_NS, whatever the rate of the links.
     delay_ns: Annotated[int, Meta(ge=-1, le=MAX_DELAY_NS)] = -1
     buffer_bdp: Annotated[float, Meta(ge=2.0, le=1000.0)] = 8.0  # an egress buffer, in BDP of the plane, like every threshold below
     ecn: bool = True  # switches mark
@@ -113,7 +114,7 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         if self.fabric_rate == 0:
             force_setattr(self, "fabric_rate", self.nic_rate)
         if self.dilation == 0:
-            force_setattr(self, "dilation", self.time_scale)
+            force_setattr(self, "dilation", 100e9 / self.nic_rate)
         if self.fabric_rate < MIN_RATE:
             raise Refused("fabric_rate", f"= {self.fabric_rate} must be a whole number in {MIN_RATE}..{MAX_RATE}")
         if self.t0_per_plane > 1 and self.t1_per_plane == 0:
@@ -128,7 +129,7 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         if len(longest) > MAX_NAME:
             raise Refused("", f"port name {longest!r} is longer than Linux' {MAX_NAME} characters: use fewer planes, switches or hosts")
         if self.delay_ns == -1:
-            missing = DEFAULT_BDP_PACKETS * self.frame_bytes * 8_000_000_000 // self.nic_rate - self._serialisation_ns(True)
+            missing = round(BASE_RTT_NS * self.dilation) - self._serialisation_ns(True)
             force_setattr(self, "delay_ns", max(0, -(-missing // 2)))
 
     # --- sizes -----------------------------------------------------------------------------------------------
@@ -198,11 +199,6 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     def trim_bytes(self, last_hop: bool) -> int:
         """Trimming above this."""
         return int(self.plane_bdp * (self.trim_last_hop_bdp if last_hop else self.trim_bdp))
-
-    @property
-    def time_scale(self) -> float:
-        """How much slower its ports are than 100 Gb/s (as in the MRC paper's 8 x 100G NIC); timers of engines follow it [ours]."""
-        return 100e9 / self.nic_rate
 
     # --- names -----------------------------------------------------------------------------------------------
 

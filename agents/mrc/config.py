@@ -1,7 +1,7 @@
 """The configuration of an MRC endpoint, one frozen value: the fabric's figures and the knobs.
 
-Times are nanoseconds, sizes bytes. Real MRC's time constants belong to 100 Gb/s ports; here everything that is a time is
-derived from the fabric's own base RTT or multiplied by its time scale (docs/time.md).
+Times are nanoseconds of the clock, sizes bytes. Everything that is a time is derived from the fabric's base RTT, or is a time of the
+network multiplied by the fabric's dilation (docs/time.md).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Config:
     plane_bdp: int  # bytes
     port_rate: int  # bits/s
     mtu: int  # payload bytes
-    scale: float  # time scale, 1.0 at 100 Gb/s ports
+    dilation: float
     trimming: bool  # switches trim: data asks for it
     congestion: str = "nscc"  # or "fixed", or "module:Class" (agents/mrc/congestion)
     receiver_penalty: int = 16  # while the last hop trims, what a SACK takes off its sender's window, in 1/128 of the bytes received
@@ -33,9 +33,9 @@ class Config:
     max_wimm: int = 1024  # most immediates in flight (specification: at most 32767)
     sack_bytes: int = 16384  # a SACK after so much data
     sack_jitter: float = 0.25  # spread of that threshold, or strict rotation shows it one plane only
-    timeout: int = 5  # RTO = 1.024 us * 2^timeout, scaled
+    timeout: int = 7  # RTO = 1.024 us * 2^timeout of the network: 13 base RTTs, where 5 would be 3.3
     linear: int = 7  # firings at that interval; <= 7
-    exponential: int = 7  # further firings, each doubled; 25 means for ever
+    exponential: int = 5  # further firings, each doubled; 25 means for ever
     probe_cap_rtts: int = 4  # longest gap between Reliability Probes on a path that was given up, base RTTs
     probe_successes: int = 3  # clean answers in a row that bring it back; doubled with every flap
     forgive_rtts: int = 4096  # base RTTs of good conduct after which a path's or plane's flaps are forgotten
@@ -49,7 +49,7 @@ class Config:
 
     @property
     def rto(self) -> int:
-        return int(1024 * (1 << self.timeout) * self.scale)
+        return int(1024 * (1 << self.timeout) * self.dilation)
 
     @property
     def probe_cap(self) -> int:
@@ -69,7 +69,7 @@ class Config:
     def from_fabric(cls, fabric: Fabric, options: dict[str, Any]) -> Config:
         """The configuration for a fabric, with some knobs set. Raises :class:`topologies.structs.Refused`."""
         knobs = given(options, _OPTIONS)
-        return cls(fabric.base_rtt_ns, fabric.plane_bdp, fabric.nic_rate, fabric.mtu, fabric.time_scale, fabric.trimming, **knobs)
+        return cls(fabric.base_rtt_ns, fabric.plane_bdp, fabric.nic_rate, fabric.mtu, fabric.dilation, fabric.trimming, **knobs)
 
 
 _OPTIONS: Final = options_of(

@@ -21,8 +21,8 @@ CONGESTION: Final = ("dcqcn", "fixed")
 class Knobs:
     """The options as written.
 
-    DCQCN's times are microseconds on a 100 Gb/s port and are multiplied by the fabric's time scale; its rates are shares of the port's
-    rate, or of ``rate_limit``; bytes are bytes, as a BDP is the same number of bytes at every time scale. "Paper" is Zhu et al., SIGCOMM
+    DCQCN's times are microseconds of the network and are multiplied by the fabric's dilation; its rates are shares of the port's rate, or
+    of ``rate_limit``; bytes are bytes, as a BDP is the same number of bytes at every dilation. "Paper" is Zhu et al., SIGCOMM
     2015, whose ports have 40 Gb/s; "NVIDIA" is its page on DCQCN parameters, "ns-3" the public model that HPCC's authors extended.
     """
 
@@ -125,5 +125,5 @@ class Options:
 
 
 def _scaled(fabric: Fabric, microseconds: float) -> int:
-    """A time on a 100 Gb/s port, as ns on this fabric."""
-    return max(1, int(microseconds * 1000.0 * fabric.time_scale))
+    """A time of the network, as ns of this fabric's clock."""
+    return max(1, int(microseconds * 1000.0 * fabric.dilation))

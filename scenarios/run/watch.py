@@ -17,7 +17,7 @@ from testbed.world import Ports
 
 GAP_NS = 1_000_000_000
 """A sample that is later than this, beyond the time of waiting for a core: something stopped the process [ours]."""
-LOOKS_PER_RTT, LOOK_S = 2, 0.01
+LOOKS_PER_RTT, LOOK_S = 6, 0.01
 """Samples of the ports per base RTT, and the shortest interval between them [ours]: a sample costs some 0.1 ms."""
 
 

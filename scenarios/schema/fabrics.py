@@ -29,10 +29,11 @@ class QueueOptions(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def twin_of(fabric: Fabric) -> Fabric:
-    """Return the same hosts and switches on a single plane with the same rate per host."""
-    return fabric.with_(
-        name=f"{fabric.name}-1p", planes=1, nic_rate=fabric.nic_rate * fabric.planes, fabric_rate=fabric.fabric_rate * fabric.planes
-    )
+    """Return the same hosts and switches on a single plane with the same rate per host, and the base RTT of the fabric: links that take
+    less time for a packet are so much longer, or transports on the two would be compared over different distances."""
+    rates = {"nic_rate": fabric.nic_rate * fabric.planes, "fabric_rate": fabric.fabric_rate * fabric.planes}
+    twin = fabric.with_(name=f"{fabric.name}-1p", planes=1, **rates)
+    return twin.with_(delay_ns=fabric.delay_ns + (fabric.base_rtt_ns - twin.base_rtt_ns) // 2)
 
 
 def at_rate(fabric: Fabric, nic_rate: int) -> Fabric:

@@ -1,6 +1,6 @@
 """Estimates how long figures take to run, from their scenarios alone: theory's time of a step, measured factors, and the cost of a run.
 
-For ``--list`` of ``mrcbed paper`` and ``validate``, and for the promise that the paper set fits two hours, its quick form 15 minutes. Pure.
+For ``--list`` of ``mrcbed paper`` and ``validate``, and for the promise that the paper set fits two hours, its quick form 20 minutes. Pure.
 """
 
 from __future__ import annotations

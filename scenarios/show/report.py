@@ -56,24 +56,28 @@ _MARKS: dict[bool | None, tuple[str, str]] = {True: ("ok    ", "green"), False: 
 
 
 def fabrics_table(summary: dict[str, Any]) -> Table:
-    """Base RTT, BDP and all thresholds, in bytes, one row per fabric."""
+    """Base RTT, BDP and all thresholds, one row per fabric."""
     columns: list[Column] = [
         ("fabric", lambda f: str(f[0])),
         ("base RTT\nµs", lambda f: f"{f[1]['base_rtt_ns'] / 1e3:.2f}"),
         ("one-way\ndelay µs", lambda f: f"{f[1]['delay_ns'] / 1e3:.2f}"),
-        ("plane\nBDP B", lambda f: f"{f[1]['plane_bdp_bytes']:,}"),
-        ("ECN from–to\nB", lambda f: "off" if f[1]["ecn_bytes"] is None else "–".join(f"{b:,}" for b in f[1]["ecn_bytes"])),
+        ("plane\nBDP kB", lambda f: _kb(f[1]["plane_bdp_bytes"])),
+        ("ECN from–to\nkB", lambda f: "off" if f[1]["ecn_bytes"] is None else "–".join(map(_kb, f[1]["ecn_bytes"]))),
         ("last-hop\nECN", lambda f: "on" if f[1]["last_hop_ecn"] else "off"),
-        ("trimming above\n(last hop) B", _trimming),
-        ("buffer\nB", lambda f: f"{f[1]['buffer_bytes']:,}"),
+        ("trimming above\n(last hop) kB", _trimming),
+        ("buffer\nkB", lambda f: _kb(f[1]["buffer_bytes"])),
     ]
     caption = "The agents add the delay: ping, iperf3 and the kernel's own TCP and MPTCP do not have it."
     return _table("Fabrics", columns, list(summary["fabrics"].items()), caption)
 
 
+def _kb(count: int) -> str:
+    return f"{count / 1e3:,.1f}".removesuffix(".0")
+
+
 def _trimming(fabric: tuple[str, dict[str, Any]]) -> str:
     at, last = fabric[1]["trim_bytes"], fabric[1]["trim_last_hop_bytes"]
-    return "off" if at is None else f"{at:,} ({last:,})"
+    return "off" if at is None else f"{_kb(at)} ({_kb(last)})"
 
 
 def _identity(runs: Sequence[Run]) -> list[Column]:

@@ -14,9 +14,10 @@ from agents.collectives.group import ARENA, CollectiveError, Group
 from agents.process.flow_log import FlowLog
 from agents.transport import NEVER, OK, RECEIVE, RETRY_EXCEEDED, WRITE, Completion, Reports
 from tests.agents.collective_rig import EngineWorld, LooseWorld, Ranks, flows
+from tests.fabrics import near
 from topologies.clos import Fabric
 
-TINY = Fabric("tiny", 2, 4, 2, 2)
+TINY = near(Fabric("tiny", 2, 4, 2, 2))
 MS = 1_000_000
 INCAST = [{"name": f"f{s}", "src": s, "dst": 0, "messages": 20 + s} for s in (1, 2, 3)]
 CROSSED = [

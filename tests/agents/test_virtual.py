@@ -12,11 +12,12 @@ from agents.packets import dscp, headers
 from agents.transport import NEVER
 from tests.agents.nic.egress import TRIM_BYTES, Egress, dscp_of, is_high
 from tests.agents.virtual import VirtualNetwork, connect
+from tests.fabrics import near
 from topologies import addressing
 from topologies.clos import Fabric
 from topologies.paths import path_evs
 
-TINY = Fabric("tiny", 2, 2, 2, 2)
+TINY = near(Fabric("tiny", 2, 2, 2, 2))
 MIDDLE = "p0-t0-0-u0"
 
 

@@ -10,12 +10,13 @@ from typing import Any
 
 from scenarios.figures.measure import Run
 from scenarios.schema.workloads import Flow
+from tests.fabrics import near
 from topologies import Fabric, load_fabric
 
 MS = 1_000_000
 S = 1000 * MS
 T0 = 100 * S
-TINY = load_fabric("tiny")
+TINY = near(load_fabric("tiny"))
 """2 planes of 2 T0s and 2 T1s, 2 hosts under each T0: h0 and h1, h2 and h3."""
 RTT = TINY.base_rtt_ns
 LINE = TINY.host_rate * TINY.payload_share

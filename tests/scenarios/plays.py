@@ -18,17 +18,17 @@ def incast(fair: float, depth: float, kept: float, seed: int, **more: object) ->
     def rate(flow: Flow, fabric: Fabric, t: float) -> float:
         line = fabric.host_rate * fabric.payload_share
         if flow.group == "victim":
-            return line * (0.99 if t < 4 else kept + 0.02 * rng.uniform(-1, 1))
+            return line * (0.99 if t < 8 else kept + 0.02 * rng.uniform(-1, 1))
         return line / 7 * weights[flow.name] * (1 + 0.06 * rng.uniform(-1, 1)) * 0.97 / sum(weights[f"h{i}-h8"] for i in range(7)) * 7
 
     def queue(port: str, group: str, fabric: Fabric, t: float) -> int:
-        if group == "victim" or t < 4:
+        if group == "victim" or t < 8:
             return int(abs(rng.gauss(0.1, 0.1)) * fabric.plane_bdp)
-        over = depth + 0.12 * math.sin(6 * t + len(port)) + rng.gauss(0, 0.05) + (3 if t < 4.3 else 0)
+        over = depth + 0.12 * math.sin(6 * t + len(port)) + rng.gauss(0, 0.05) + (3 if t < 8.3 else 0)
         return max(0, min(fabric.buffer_bytes, int(over * fabric.plane_bdp)))
 
     def cwnd(flow: Flow, fabric: Fabric, t: float) -> int:
-        share = 1.0 if flow.group == "victim" else max(0.14 * weights[flow.name], 1.5 * math.exp(-2.5 * (t - 4)))
+        share = 1.0 if flow.group == "victim" else max(0.14 * weights[flow.name], 1.5 * math.exp(-2.5 * (t - 8)))
         return int(share * fabric.planes * fabric.plane_bdp * (1 + 0.1 * rng.uniform(-1, 1)))
 
     return Play(rate=rate, queue=queue, cwnd=cwnd, **more)  # type: ignore[arg-type]

@@ -36,11 +36,18 @@ def test_base_rtt_is_four_links_there_and_four_back_and_the_delay_twice() -> Non
 
 
 @pytest.mark.parametrize("name", named_fabrics())
-def test_by_default_a_plane_holds_ten_packets(name: str) -> None:
+def test_the_base_rtt_of_every_shipped_fabric_is_a_datacentres(name: str) -> None:
     fabric = load_fabric(name)
-    packets = fabric.plane_bdp / fabric.frame_bytes
-    assert packets == pytest.approx(27.55 if name == "demo-1p" else 10, abs=0.01), "demo-1p: demo's cables, four times the rate"
+    assert fabric.real.base_rtt_ns == pytest.approx(10_000, abs=2)
+    serialised = 1 - 2 * fabric.delay_ns / fabric.base_rtt_ns
+    assert serialised == pytest.approx(0.035 if name == "demo-1p" else 0.14, abs=0.001)
+    assert fabric.plane_bdp / fabric.frame_bytes == pytest.approx(118 if name == "demo-1p" else 29.5, abs=0.1), "118 at 400 Gb/s"
     assert Fabric.from_dict(fabric.to_dict()) == fabric
+
+
+def test_a_path_that_takes_longer_than_that_to_serialise_has_no_delay() -> None:
+    slow = Fabric("slow", planes=1, t0_per_plane=2, t1_per_plane=1, hosts_per_t0=1, nic_rate=1_000_000, dilation=1e4)
+    assert slow.delay_ns == 0 and slow.base_rtt_ns > 1e5 * 1e3
 
 
 def test_thresholds_follow_from_the_bdp() -> None:

@@ -10,8 +10,8 @@ from topologies import load_fabric
 from topologies.theory import sack_share
 from topologies.timing import all_to_all_step_ns, burst_ns, fair_shares, fill_ns, frame_ns, idle_message_ns, ring_step_ns
 
-TINY = load_fabric("tiny")  # 2 planes of 10 Mb/s; a full packet takes 3.3904 ms, the delay is 9.9248 ms
-FRAME, DELAY, SACK = 3_390_400.0, 9_924_800, 154 * 800.0
+TINY = load_fabric("tiny")  # 2 planes of 10 Mb/s; a full packet takes 3.3904 ms, the delay is 42.9728 ms
+FRAME, DELAY, SACK = 3_390_400.0, 42_972_800, 154 * 800.0
 LINE = 20e6 * TINY.payload_share
 
 
@@ -45,10 +45,10 @@ def test_a_message_is_spread_over_the_ports() -> None:
 
 def test_a_ring_waits_for_its_first_slice_or_sends_without_pause() -> None:
     fill, more = 3 * FRAME + DELAY, 1 + sack_share(TINY)
-    short, long = 2 * FRAME * more, 8 * FRAME * more  # a slice of 4 packets, and of 16, on two ports
-    assert ring_step_ns(TINY, 4, 128 << 10, 2, LINE) == near(6 * (short + fill) + short)
-    assert ring_step_ns(TINY, 4, 512 << 10, 2, LINE) == near(6 * 2 * long + fill)
-    assert ring_step_ns(TINY, 4, 512 << 10, 2, LINE, acks=False) == near(6 * 2 * 8 * FRAME + fill)
+    short, long = 5 * FRAME * more, 20 * FRAME * more  # a slice of 10 packets, and of 40, on two ports
+    assert ring_step_ns(TINY, 4, 320 << 10, 2, LINE) == near(6 * (short + fill) + short)
+    assert ring_step_ns(TINY, 4, 1280 << 10, 2, LINE) == near(6 * 2 * long + fill)
+    assert ring_step_ns(TINY, 4, 1280 << 10, 2, LINE, acks=False) == near(6 * 2 * 20 * FRAME + fill)
 
 
 def test_an_all_to_all_waits_for_its_last_packet() -> None:

@@ -75,7 +75,7 @@ FIGURES = (
         "Incast of 7 to 1 with a victim flow",
         victim,
         plots.incast,
-        (Part("main", "incast.toml", quick=("workload.duration=350us",)),),
+        (Part("main", "incast.toml", quick=("workload.duration=700us",)),),
         NOTE,
     ),
 )

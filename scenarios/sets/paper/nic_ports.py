@@ -76,13 +76,13 @@ def remap(e: Evidence) -> Row:
 
 
 PORTS_QUICK = (
-    "workload.duration=1.44ms",
-    "fault.0.at=200us",
-    "fault.0.for=1ms",
-    "fault.1.at=400us",
-    "fault.1.for=600us",
-    "fault.2.at=600us",
-    "fault.2.for=200us",
+    "workload.duration=2.88ms",
+    "fault.0.at=400us",
+    "fault.0.for=2ms",
+    "fault.1.at=800us",
+    "fault.1.for=1.2ms",
+    "fault.2.at=1.2ms",
+    "fault.2.for=400us",
 )
 
 FIGURES = (
@@ -99,6 +99,6 @@ FIGURES = (
         "Four of eight NIC links flap together",
         port_rows,
         plots.host_ports,
-        (Part("main", "transceiver-flap", fabric="wide", quick=("workload.duration=1.2ms", "fault.0.for=640us")),),
+        (Part("main", "transceiver-flap", fabric="wide", quick=("workload.duration=3ms", "fault.0.for=1.6ms")),),
     ),
 )

@@ -183,7 +183,7 @@ def balance(e: Evidence) -> list[Row]:
     ]
 
 
-_QUICK_BALANCE = ("workload.flow.A.for=720us", "workload.flow.B.start=240us", "workload.flow.B.for=480us")
+_QUICK_BALANCE = ("workload.flow.A.for=1.4ms", "workload.flow.B.start=480us", "workload.flow.B.for=920us")
 _QUICK_LOSSY = ("workload.flow.0.for=960us", "workload.flow.1.for=960us", "fault.0.at=320us", "fault.0.for=480us")
 _LOSSY = Part("main", "ev-loss-20", quick=_QUICK_LOSSY, home="12")
 """Fig 12 and 13 use the same runs."""

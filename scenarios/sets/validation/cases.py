@@ -62,15 +62,15 @@ def _ring(id: str, title: str, size: str, transport: str = "mrc", steps: int = 3
 
 CASES = (
     Case(
-        "idle", "One message at a time on an idle path", "idle.toml", quick=tuple(f"workload.flow.{f}.for=300us" for f in "ab"), slower=True
+        "idle", "One message at a time on an idle path", "idle.toml", quick=tuple(f"workload.flow.{f}.for=900us" for f in "ab"), slower=True
     ),
-    _ring("ring-50", "Ring all-reduce, ports half idle", "128KiB"),
-    _ring("ring-80", "Ring all-reduce, ports idle a fifth of the time", "256KiB", slower=True),
-    _ring("ring-100", "Ring all-reduce, sending without pause", "512KiB"),
-    _ring("ring-roce", "Ring all-reduce over RoCE, one path per queue pair", "256KiB", "roce", 21),
+    _ring("ring-50", "Ring all-reduce, ports half idle", "320KiB"),
+    _ring("ring-80", "Ring all-reduce, ports idle a fifth of the time", "640KiB", slower=True),
+    _ring("ring-100", "Ring all-reduce, sending without pause", "1280KiB"),
+    _ring("ring-roce", "Ring all-reduce over RoCE, one path per queue pair", "640KiB", "roce", 21),
     Case("all-to-all", "All-to-all, everyone at once", "all-to-all.toml", quick=_FEWER),
-    Case("permutation", "Permutation across T1s, every link full", "permutation.toml", quick=("workload.duration=320us",), slower=True),
-    Case("incast", "Incast of 6 to 1, with trimming", "incast.toml", quick=("workload.duration=320us",)),
+    Case("permutation", "Permutation across T1s, every link full", "permutation.toml", quick=("workload.duration=500us",), slower=True),
+    Case("incast", "Incast of 6 to 1, with trimming", "incast.toml", quick=("workload.duration=500us",)),
     Case(
         "link-failure",
         "A cable dies under a ring all-reduce, and comes back",

@@ -7,9 +7,10 @@ from typing import Any
 from agents.mrc.endpoint import Endpoint
 from agents.transport import OK, WRITE
 from tests.agents.virtual import VirtualNetwork, connect
+from tests.fabrics import near
 from topologies.clos import Fabric
 
-RACK16 = Fabric("rack16", 4, 2, 8, 8, nic_rate=4_000_000)
+RACK16 = near(Fabric("rack16", 4, 2, 8, 8, nic_rate=4_000_000))
 """As in the fabric file."""
 
 

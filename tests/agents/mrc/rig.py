@@ -10,12 +10,13 @@ from agents.mrc.endpoint import Endpoint
 from agents.packets import headers
 from agents.transport import RECEIVE, WRITE, Completion, Region
 from tests.agents.virtual import VirtualNetwork, connect
+from tests.fabrics import near
 from topologies.clos import Fabric
 
-TINY = Fabric("tiny", 2, 2, 2, 2)
-DEMO = Fabric("demo", 4, 2, 4, 4)
-WIDE = Fabric("wide", 8, 2, 16, 4, nic_rate=5_000_000)
-SMALL = Fabric("small", 2, 2, 2, 2, mtu=256)
+TINY = near(Fabric("tiny", 2, 2, 2, 2))
+DEMO = near(Fabric("demo", 4, 2, 4, 4))
+WIDE = near(Fabric("wide", 8, 2, 16, 4, nic_rate=5_000_000))
+SMALL = near(Fabric("small", 2, 2, 2, 2, mtu=256))
 """Tiny with short packets: many PSNs for little time on the wire."""
 
 GUARD = 64

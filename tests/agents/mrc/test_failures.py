@@ -14,6 +14,7 @@ from agents.transport import OK, RETRY_EXCEEDED
 from tests.agents.mrc.rig import DEMO, GUARD, Rig, drain
 from tests.agents.mrc.test_neighbours import Pair, ev_of, is_data, op_of
 from tests.agents.virtual import connect
+from tests.fabrics import near
 from topologies.addressing import ev
 from topologies.clos import Fabric
 from topologies.denylist import denied
@@ -151,7 +152,7 @@ def test_a_path_that_flaps_stays_out_longer_every_time() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_paths_that_are_dead_at_the_start_are_all_found(seed: int) -> None:
-    rig = Pair(Fabric("wide", 8, 2, 16, 4))
+    rig = Pair(near(Fabric("wide", 8, 2, 16, 4)))
     rng = Random(seed)
     every = [link.name for link in rig.fabric.links if link.kind == "fabric"]
     rig.net.down |= set(rng.sample(every, len(every) // 10))

@@ -14,10 +14,11 @@ from agents.mrc.paths.plane_state import DOWN, USED
 from agents.packets import dscp, headers
 from agents.transport import OK
 from tests.agents.mrc.rig import DEMO, GUARD, Rig, drain
+from tests.fabrics import near
 from topologies.addressing import ev, inner_address
 from topologies.clos import Fabric
 
-PAIR = Fabric("pair", 4, 2, 4, 4)
+PAIR = near(Fabric("pair", 4, 2, 4, 4))
 
 
 def op_of(frame: bytes) -> int:

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from agents.transport import FLUSHED, OK, RECEIVE, WRITE, Completion
 from tests.agents.roce.network import Network, pair
+from tests.fabrics import near
 from topologies import load_fabric
 
-TINY = load_fabric("tiny")
+TINY = near(load_fabric("tiny"))
 GUARD = 64
 
 
@@ -100,7 +101,7 @@ def test_one_flow_fills_its_plane_and_never_more(congestion: str) -> None:
 
 
 def test_queue_pairs_of_a_port_take_turns() -> None:
-    one_plane = load_fabric("demo-1p").with_(t1_per_plane=1)
+    one_plane = near(load_fabric("demo-1p").with_(t1_per_plane=1))
     net, a, b, qa, _ = pair(one_plane, (0, 4))
     more = [a.create_qp(4) for _ in range(2)]
     back = [b.create_qp(0) for _ in range(2)]

@@ -11,10 +11,11 @@ from agents.roce import wire
 from agents.roce.endpoint import Endpoint
 from agents.transport import FLUSHED, OK, REMOTE_ACCESS, REMOTE_INVALID, WRITE, Completion
 from tests.agents.roce.network import Network, pair
+from tests.fabrics import near
 from topologies import load_fabric
 from topologies.addressing import HOST_MAC, inner_address
 
-TINY = load_fabric("tiny")
+TINY = near(load_fabric("tiny"))
 
 
 def reference_icrc(frame: bytes) -> bytes:

@@ -6,11 +6,12 @@ from agents.roce.endpoint import Endpoint
 from agents.roce.wire import ACKNOWLEDGE
 from agents.transport import FLUSHED, NEVER, OK, RETRY_EXCEEDED, WRITE, Completion, Event
 from tests.agents.roce.network import Network, pair
+from tests.fabrics import near
 from topologies import load_fabric
 from topologies.addressing import path_address
 from topologies.paths import evs_over, path_evs, path_links
 
-TINY = load_fabric("tiny")
+TINY = near(load_fabric("tiny"))
 RTO = 12345 * 1000
 
 
@@ -197,7 +198,7 @@ def test_a_dead_path_stalls_until_the_network_reroutes() -> None:
 
 
 def test_rerouting_moves_only_the_flows_it_must_and_a_cut_off_pair_stays() -> None:
-    demo = load_fabric("demo")
+    demo = near(load_fabric("demo"))
     e = Endpoint(demo, 0, {}, 7)
     qpns = [e.create_qp(4)["qpn"] for _ in range(400)]
     before = {row["qpn"]: row["ev"] for row in e.paths()}

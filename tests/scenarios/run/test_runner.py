@@ -154,7 +154,7 @@ def test_percentiles_need_samples(n: int, q: float, known: bool) -> None:
 
 # --- flows ---------------------------------------------------------------------------------------------------------
 
-FAST = "format = 3\nplanes = 2\nt0_per_plane = 2\nt1_per_plane = 2\nhosts_per_t0 = 3\nnic_rate = '4000Gbit'\n"
+FAST = "format = 3\nplanes = 2\nt0_per_plane = 2\nt1_per_plane = 2\nhosts_per_t0 = 3\nnic_rate = '4000Gbit'\ndelay = '20ns'\n"
 
 
 def run_flows(directory: Path, overrides: list[str], **kind: Any) -> tuple[dict[str, Any], list[FakeCluster]]:

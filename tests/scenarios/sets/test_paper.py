@@ -83,9 +83,9 @@ def test_seeds_can_be_given() -> None:
     assert chosen(["18"])[0].parts[0].load(True, (7, 8)).seeds == (7, 8)
 
 
-def test_the_full_set_fits_two_hours_and_the_short_one_a_quarter() -> None:
+def test_the_full_set_fits_two_hours_and_the_short_one_twenty_minutes() -> None:
     full, quick = (estimate.seconds(FIGURES, form) for form in (False, True))
-    assert 0 < sum(quick.values()) < 15 * 60 < sum(full.values()) < 2 * 3600
+    assert 0 < sum(quick.values()) < 20 * 60 < sum(full.values()) < 2 * 3600
     assert full["13"] == estimate.FIGURE_S < full["12"] and full["sizing"] == 0  # Fig 13 looks at Fig 12's runs
     assert estimate.seconds(chosen(["13"]), True)["13"] > 2 * estimate.FIGURE_S
     assert estimate.seconds(chosen(["9a"]), False, (1,))["9a"] < full["9a"] / 2
@@ -97,7 +97,7 @@ def test_an_estimate_follows_what_is_run() -> None:
     assert worst["mrc", "16MiB", 0.0] < worst["mrc", "16MiB", 0.01] <= worst["roce-1p", "16MiB", 0.01] <= 180 + estimate.COLLECTIVE_S
     assert worst["mrc", "256KiB", 0.0] < worst["mrc", "16MiB", 0.0]
     (spec, *_) = plan(chosen(["9a"])[0].parts[0].load(True))
-    assert estimate.run_seconds(spec) == 18 + estimate.FLOWS_S
+    assert estimate.run_seconds(spec) == 36 + estimate.FLOWS_S
 
 
 def test_every_toml_says_what_it_shows() -> None:

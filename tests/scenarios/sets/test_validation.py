@@ -34,6 +34,8 @@ from topologies.paths import path_evs
 from topologies.theory import place_ranks, sack_share
 
 TINY = load_fabric("tiny")
+FRAME = TINY.frame_bytes * 800  # ns
+FILL = 3 * FRAME + TINY.delay_ns
 QUICK = Form(quick=True)
 ROOT = Path(__file__).parents[3]
 
@@ -137,16 +139,16 @@ def test_a_failure_has_figures_of_its_own() -> None:
 
 def record(**more: Any) -> dict[str, Any]:
     return {
-        "fabric": TINY.to_dict(), "ranks": place_ranks(TINY, "interleaved"), "workload": "ring-allreduce", "message_bytes": 128 << 10,
+        "fabric": TINY.to_dict(), "ranks": place_ranks(TINY, "interleaved"), "workload": "ring-allreduce", "message_bytes": 320 << 10,
         "kind": "mrc", "flows": [], "fault_links": [], "paths": {},
     } | more  # fmt: skip
 
 
 def test_theory_of_a_ring() -> None:
     ideal = expected(record(), 2, 4)
-    step = ideal["p50"].value
-    assert step == pytest.approx(6 * (2 * 3_390_400 * (1 + sack_share(TINY)) + 20_096_000) + 2 * 3_390_400 * (1 + sack_share(TINY)))
-    assert ideal["goodput"].value == pytest.approx(1.5 * (128 << 10) * 8e9 / step) and ideal["lost"].value == 0
+    step, slice_ns = ideal["p50"].value, 5 * FRAME * (1 + sack_share(TINY))  # of 10 packets, on two ports
+    assert step == pytest.approx(6 * (slice_ns + FILL) + slice_ns)
+    assert ideal["goodput"].value == pytest.approx(1.5 * (320 << 10) * 8e9 / step) and ideal["lost"].value == 0
     assert "marked" not in ideal
     assert set(expected(record(ranks=place_ranks(TINY, "packed")), 2, 4)) == {"lost"}  # short and long edges: no figure
 
@@ -159,7 +161,7 @@ def test_theory_of_a_ring_over_single_paths_is_of_its_slowest_edge() -> None:
     shared = expected(record(kind="roce", paths=paths), 2, 4)["p50"].value  # h0 and h1 on one uplink: half of a port each
     apart = {**paths, "1": [{"peer": 3, "ev": 1, "qpn": 16}]}
     alone = expected(record(kind="roce", paths=apart), 2, 4)["p50"].value
-    slice_ns, fill = 4 * 3_390_400 * (1 + sack_share(TINY)), 20_096_000
+    slice_ns, fill = 10 * FRAME * (1 + sack_share(TINY)), FILL
     assert alone == pytest.approx(max(6 * 2 * slice_ns + fill, 6 * (slice_ns + fill) + slice_ns))
     assert shared == pytest.approx(6 * 2 * 2 * slice_ns + fill)
     assert "lost" not in expected(record(kind="roce", paths=apart), 2, 4) and hosts == [0, 2, 1, 3]
@@ -183,11 +185,10 @@ def test_theory_of_flows() -> None:
 
 
 def test_theory_of_a_failure_is_what_the_capacity_costs() -> None:
-    """512 KiB keep the ports busy: half of the bandwidth makes a step 6 x 2 slices longer, of 8 packets a port."""
-    cable = {"fault_links": ["p0-t0-0:p0-t1-0"], "message_bytes": 512 << 10}
+    """1280 KiB keep the ports busy: half of the bandwidth makes a step 6 x 2 slices longer, of 20 packets a port."""
+    cable = {"fault_links": ["p0-t0-0:p0-t1-0"], "message_bytes": 1280 << 10}
     made = expected(record(**cable), 2, 4, entry(failovers=[{"outages_ns": [[5, 1_000_000_005]]}]))
-    busy = 6 * 2 * 8 * 3_390_400 * (1 + sack_share(TINY))
-    fill = 3 * 3_390_400 + 9_924_800
+    busy, fill = 6 * 2 * 20 * FRAME * (1 + sack_share(TINY)), FILL
     assert set(made) == {"healthy", "cost"} and made["healthy"].value == pytest.approx(busy + fill)
     assert made["cost"].value == pytest.approx(1e9 * (1 - (busy + fill) / (2 * busy + fill)))
     lasting = expected(record(**cable), 2, 4, entry(failovers=[{"outages_ns": [[5, None]]}]))
@@ -322,12 +323,12 @@ def test_every_cause_is_of_a_case_and_figure_and_argued() -> None:
 # --- running, concluding, showing ----------------------------------------------------------------------------------
 
 
-def write(directory: Path, scenario: Scenario, step_ns: int = 170_000_000, **more: Any) -> dict[str, Any]:
+def write(directory: Path, scenario: Scenario, step_ns: int = 440_000_000, **more: Any) -> dict[str, Any]:
     """Results as the runner leaves them: 34 steps in every run, of ``step_ns`` by the machine's clock."""
     (directory / "raw").mkdir(parents=True, exist_ok=True)
     runs, steps = [], []
     for spec in plan(scenario):
-        run = entry(spec.seed, run=spec.key, busbw_bps=1.5 * (128 << 10) * 8e9 / step_ns * TINY.dilation, dilation=TINY.dilation, **more)
+        run = entry(spec.seed, run=spec.key, busbw_bps=1.5 * (320 << 10) * 8e9 / step_ns * TINY.dilation, dilation=TINY.dilation, **more)
         runs.append(run)
         told = record(seed=spec.seed, key=spec.key)
         (directory / "raw" / spec.key).mkdir(exist_ok=True)
@@ -371,17 +372,17 @@ def rows(made: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_case_is_concluded_from_its_files(tmp_path: Path) -> None:
-    found = rows(played(tmp_path, Form(), simulated=170_000_000, emulated=190_000_000))
-    assert found["p50"]["theory"] == pytest.approx(16_847.28, rel=3e-4) and found["p50"]["emulated"] == 19e3
+    found = rows(played(tmp_path, Form(), simulated=440_000_000, emulated=490_000_000))
+    assert found["p50"]["theory"] == pytest.approx(43_861.08, rel=3e-4) and found["p50"]["emulated"] == 49e3
     assert found["p50"]["n"] == {"simulated": 102, "emulated": 102}
     by = {(p["of"], p["from"]): p["beyond"] for p in found["p50"]["partings"]}
     assert by == {("simulated", "theory"): False, ("emulated", "simulated"): True}
-    assert found["p90"]["verdict"] == AGREES and found["lost"]["verdict"] == AGREES  # 12 % of a tail
+    assert found["p90"]["verdict"] == AGREES and found["lost"]["verdict"] == AGREES  # 11 % of a tail
     assert concluding.concluded(tmp_path)[0]["id"] == "ring-50"
 
 
 def test_what_is_missing_is_told_and_has_no_data(tmp_path: Path) -> None:
-    made = played(tmp_path, simulated=170_000_000)
+    made = played(tmp_path, simulated=440_000_000)
     assert made["trouble"] == ["emulated: not run"] and {row["verdict"] for row in made["rows"]} == {NO_DATA}
     assert concluding.exit_status([made]) == 1
     alone = concluding.conclude(replace(RING, worlds=(SIMULATED,)), tmp_path, QUICK)
@@ -392,8 +393,8 @@ def test_what_is_missing_is_told_and_has_no_data(tmp_path: Path) -> None:
 
 
 def test_exit_status(tmp_path: Path) -> None:
-    good = played(tmp_path / "good", simulated=170_000_000, emulated=171_000_000)
-    bad = played(tmp_path / "bad", simulated=170_000_000, emulated=260_000_000)
+    good = played(tmp_path / "good", simulated=440_000_000, emulated=441_000_000)
+    bad = played(tmp_path / "bad", simulated=440_000_000, emulated=660_000_000)
     assert concluding.exit_status([good]) == 0 and concluding.exit_status([bad]) == 1
     assert concluding.exit_status([good, {**bad, "id": "other"}], ["ring-50"]) == 0
     failed = {**good, "worlds": {**good["worlds"], "emulated": {**good["worlds"]["emulated"], "failed": 1}}}
@@ -401,13 +402,13 @@ def test_exit_status(tmp_path: Path) -> None:
 
 
 def test_the_page_says_it_all_and_needs_no_network(tmp_path: Path) -> None:
-    played(tmp_path, simulated=170_000_000, emulated=190_000_000)
+    played(tmp_path, simulated=440_000_000, emulated=490_000_000)
     path = page.write_page(tmp_path)
     text = path.read_text()
     assert (
-        "16.84 µs" in text
-        and "19.00 µs" in text
-        and "+11.8 %" in text
+        "43.86 µs" in text
+        and "49.00 µs" in text
+        and "+11.4 %" in text
         and "Quick form" in text
         and "Ring all-reduce, ports half idle" in text
     )
@@ -433,10 +434,10 @@ def test_doubts_reach_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_plot_has_times_and_rates_alone(tmp_path: Path) -> None:
-    made = [played(tmp_path, simulated=170_000_000, emulated=190_000_000)]
+    made = [played(tmp_path, simulated=440_000_000, emulated=490_000_000)]
     drawn = plot.points(made)
     assert [label for label, _, _ in drawn] == ["ring-50: time, median", "ring-50: goodput"]
-    assert drawn[0][1] == 0.05 and drawn[0][2]["simulated"] == 1 and drawn[0][2]["emulated"] == pytest.approx(190 / 170)
+    assert drawn[0][1] == 0.05 and drawn[0][2]["simulated"] == 1 and drawn[0][2]["emulated"] == pytest.approx(490 / 440)
     (tmp_path / "validation.png").touch()  # of an earlier drawing
     assert plot.draw([], tmp_path) == [] and not list(tmp_path.glob("*.png"))
 
@@ -455,7 +456,7 @@ def called(*words: str) -> tuple[int, str]:
 @pytest.fixture
 def worlds(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Both worlds played, as root; ``how`` may change what a world writes or how it ends."""
-    how: dict[str, Any] = {"asked": [], EMULATED: 171_000_000, SIMULATED: 170_000_000}
+    how: dict[str, Any] = {"asked": [], EMULATED: 441_000_000, SIMULATED: 440_000_000}
 
     def in_world(world: str) -> Any:
         def run(scenario: Scenario, directory: Path, **_: Any) -> dict[str, Any]:
@@ -489,12 +490,12 @@ def test_both_worlds_are_run_and_judged(tmp_path: Path, worlds: dict[str, Any]) 
 
 
 def test_a_difference_without_a_cause_is_status_1_and_stays_so_from_files(tmp_path: Path, worlds: dict[str, Any]) -> None:
-    worlds[EMULATED] = 260_000_000
+    worlds[EMULATED] = 660_000_000
     out = str(tmp_path / "set")
     status, text = called("ring-50", "--quick", "--out", out)
     assert status == 1 and "DIFFERS" in text
     assert called("--report", out)[0] == 1
-    write(tmp_path / "set" / "ring-50" / "emulated", RING.parts[0].load(True), 171_000_000)
+    write(tmp_path / "set" / "ring-50" / "emulated", RING.parts[0].load(True), 441_000_000)
     status, text = called("--report", out, "--json")
     assert status == 0 and json.loads(text)["counts"][DIFFERS] == 0
 
@@ -509,7 +510,7 @@ def test_one_world_first_and_the_other_later(tmp_path: Path, worlds: dict[str, A
     monkeypatch.setattr("os.geteuid", lambda: 0)
     assert called("ring-50", "--quick", "--resume", "--out", out)[0] == 0
     assert worlds["asked"] == [("simulated", "ring-50"), ("emulated", "ring-50")]
-    assert rows(concluding.concluded(tmp_path / "set")[0])["p50"]["emulated"] == 17.1e3
+    assert rows(concluding.concluded(tmp_path / "set")[0])["p50"]["emulated"] == 44.1e3
 
 
 def test_ctrl_c_ends_the_command(tmp_path: Path, worlds: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from topologies import load_fabric
 FABRIC = load_fabric("tiny")
 PORT = next(port for link in FABRIC.links if link.kind == "fabric" for port in (link.a,))
 RATE = FABRIC.fabric_rate / 8e9  # bytes per ns
-LOOK = FABRIC.base_rtt_ns // 2
+LOOK = FABRIC.base_rtt_ns // 5  # whole bytes leave in it
 FRAME = 4302
 
 

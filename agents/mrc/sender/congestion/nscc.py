@@ -20,8 +20,8 @@ holds it back are trims, losses and the receiver's penalty (docs/congestion.md h
 window down to what is in flight, less penalty / 128 of the bytes it reports: UET's formula. Of MRC's field there are three readings, and
 this is one of them [ours].
 
-Constants are UET's, as in its reference simulator. They were set for 100 Gb/s ports, so every time is multiplied by the fabric's time scale
-[ours]; bytes are not. The chief differences from that simulator [ours; docs/congestion.md has all, and what they do]: the average of d is
+Constants are UET's, as in its reference simulator. Its times are of the network and are multiplied by the fabric's dilation; bytes are
+not. The chief differences from that simulator [ours; docs/congestion.md has all, and what they do]: the average of d is
 the mean of the samples of the last base RTT (its moving average reacts in tens of RTTs here), a SACK without a valid sample moves nothing
 but the penalty, bytes in flight are the requester's exact count, the base RTT starts from the configured one, and a trim counts for
 QuickAdapt in its own period only (there until QuickAdapt acts: a sender with little to send much later is cut).
@@ -98,7 +98,7 @@ class Nscc(Congestion):
         rates = self.config.port_rate * self.live
         bdp = rates * self.cfg_rtt / 8e9
         a = bdp / REFERENCE_BDP
-        b = self.target / (REFERENCE_RTT * self.config.scale)
+        b = self.target / (REFERENCE_RTT * self.config.dilation)
         # 1.5 BDP may be on the way; what the peer holds until its next SACK is not [ours].
         self.max_wnd = max(MAX_BDP * rates * self.base_rtt / 8e9, float(self.mtu)) + self.config.sack_bytes
         self.alpha = 4.0 * a * b * self.mtu / self.target

@@ -17,6 +17,7 @@ from agents.mrc.paths.plane_state import ANSWERED, CLOSED, DOWN, OPENED, PROVING
 from agents.mrc.paths.suspicion import PATIENCE, Suspicion
 from agents.transport import NEVER
 from tests.agents.mrc.rig import DEMO
+from tests.fabrics import near
 from topologies.addressing import ev_fields
 from topologies.clos import Fabric
 from topologies.paths import path_evs
@@ -229,7 +230,7 @@ def test_after_some_patience_the_endpoint_may_be_blamed_again() -> None:
 
 
 def test_the_last_plane_is_never_suspected() -> None:
-    p = Planes(Fabric("two", 2, 2, 4, 4))
+    p = Planes(near(Fabric("two", 2, 2, 4, 4)))
     p.ports(1, False, True)
     for ev in (0, 1, 2):
         p.lose(ev, p.now - SRTT)

@@ -31,7 +31,7 @@ FULL = 225_000
 
 def config(**changes: Any) -> Config:
     values: dict[str, Any] = {
-        "base_rtt": RTT, "plane_bdp": 150_000, "port_rate": 10_000_000, "mtu": 3912, "scale": 10_000.0, "trimming": True,
+        "base_rtt": RTT, "plane_bdp": 150_000, "port_rate": 10_000_000, "mtu": 3912, "dilation": 10_000.0, "trimming": True,
         "sack_bytes": 0,  # what the peer holds until its next SACK has a test of its own
         **changes,
     }  # fmt: skip
@@ -648,7 +648,7 @@ def test_a_loss_is_never_quick_adapt_nor_its_trigger() -> None:
 def test_a_slower_fabric_has_the_same_trajectory_in_its_own_time() -> None:
     """Every time constant scales: at a tenth of the speed the same bytes make the same windows, ten times later."""
     fast = Nscc(config(), RTT)
-    slow = Nscc(config(port_rate=1_000_000, base_rtt=10 * RTT, scale=100_000.0), 10 * RTT)
+    slow = Nscc(config(port_rate=1_000_000, base_rtt=10 * RTT, dilation=100_000.0), 10 * RTT)
     story = [(k * 37 % 29, k * 53 % 251, k * 31 % 7) for k in range(600)]
     now = 10**9
     seen = set()

@@ -23,7 +23,7 @@ class Pair:
 
     def __init__(self, config: Config, path_rtt: int) -> None:
         self.nscc = Nscc(config, path_rtt)
-        self.plain = Plain(config.port_rate / 8e9, config.base_rtt, path_rtt, config.mtu + 88, config.scale, config.trimming)
+        self.plain = Plain(config.port_rate / 8e9, config.base_rtt, path_rtt, config.mtu + 88, config.dilation, config.trimming)
         self.plain.window = self.plain.max_wnd
 
     def tell(self, name: str, *args: Any) -> None:

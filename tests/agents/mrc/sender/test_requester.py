@@ -20,6 +20,7 @@ from agents.mrc.sender.sent_packets import LOST, SENT, SentPacket
 from agents.packets import headers
 from agents.transport import FLUSHED, NEVER, OK, RETRY_EXCEEDED, WRITE
 from tests.agents.mrc.rig import DEMO, TINY, Rig
+from tests.fabrics import near
 from topologies.addressing import ev_fields
 from topologies.clos import Fabric
 from topologies.paths import path_evs
@@ -477,7 +478,7 @@ def test_a_lost_d1_is_asked_for() -> None:
 
 
 def test_order_on_a_single_path_stops_at_what_arrived() -> None:
-    s = Sender(Fabric("one", 1, 1, 0, 2))
+    s = Sender(near(Fabric("one", 1, 1, 0, 2)))
     s.send(4)
     s.sack(s.now, {1})
     assert s.lost() == [0]
