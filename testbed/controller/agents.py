@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from agents.process.control import Lines
 from testbed.controller.journal import Journal
+from testbed.machine.slowness import patient
 
 ARGUMENT = {"deny": "entries", "hint": "links"}
 """The agents' requests (agents/process/host.py), and what they call the list."""
@@ -61,7 +62,7 @@ class AgentLinks:
         for name, path in sockets.items():
             sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             try:
-                sock.settimeout(CONNECT_S)
+                sock.settimeout(patient(CONNECT_S))
                 sock.connect(path)
             except OSError as error:
                 sock.close()
@@ -122,7 +123,7 @@ class AgentLinks:
     def expire(self) -> None:
         """Journal pushes that have waited long enough for answers."""
         now = self._clock()
-        self._close_pushes([push for push in self._open if now - push.pushed_ns >= ANSWER_S * 1e9])
+        self._close_pushes([push for push in self._open if now - push.pushed_ns >= patient(ANSWER_S) * 1e9])
 
     @property
     def settled(self) -> bool:

@@ -25,6 +25,7 @@ from testbed.controller.southbound.base import Southbound
 from testbed.controller.steering import Steering
 from testbed.controller.views import Views
 from testbed.errors import UserError
+from testbed.machine.slowness import patient
 from topologies.paths import static_tables
 
 
@@ -97,5 +98,5 @@ class FabricController(RyuApp):
         self.steering.link_changed(change)
 
     def _expire(self) -> None:
-        time.sleep(ANSWER_S)
+        time.sleep(patient(ANSWER_S))
         self.steering.agents.expire()

@@ -12,6 +12,7 @@ from typing import Any
 
 from testbed.controller.denylist import OPERATOR
 from testbed.errors import UserError
+from testbed.machine.slowness import patient
 
 TIMEOUT_S = 5.0
 
@@ -21,8 +22,8 @@ class ControllerClient:
     which nothing can be changed. All methods raise :class:`UserError`, one line: the controller's error, or that no controller answers
     there."""
 
-    def __init__(self, url: str, token: str = "", timeout: float = TIMEOUT_S) -> None:
-        self.token, self._timeout = token, timeout
+    def __init__(self, url: str, token: str = "", timeout: float | None = None) -> None:
+        self.token, self._timeout = token, patient(TIMEOUT_S) if timeout is None else timeout
         self._headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
         parts = urllib.parse.urlsplit(url)
         if parts.scheme != "http" or not parts.netloc:

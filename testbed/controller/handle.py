@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from testbed.controller.client import ControllerClient
 from testbed.controller.denylist import OPERATOR, Denylist
 from testbed.errors import UserError
+from testbed.machine.slowness import patient
 from topologies import Fabric
 from topologies.denylist import check_entry
 
@@ -55,7 +56,7 @@ class ControllerHandle:
 
     @property
     def _client(self) -> ControllerClient:
-        return ControllerClient(self.url, self.token, REST_S)
+        return ControllerClient(self.url, self.token, patient(REST_S))
 
     def line(self, timeout: float) -> str:
         """The controller's next line; empty if it ended, or wrote nothing within ``timeout`` seconds."""
@@ -107,7 +108,7 @@ class ControllerHandle:
             self._process.stdin.flush()
         except OSError:
             return ""  # it died just now
-        return self.line(ANSWER_S)
+        return self.line(patient(ANSWER_S))
 
     def journal(self, since_ns: int) -> list[dict[str, Any]]:
         """Its journal after that time; empty if there is no controller, or it does not answer."""

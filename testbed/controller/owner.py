@@ -19,6 +19,7 @@ from typing import Any
 
 from testbed.controller.agents import ANSWER_S, Agent
 from testbed.controller.steering import Steering
+from testbed.machine.slowness import patient
 
 
 def follow_owner(steering: Steering, spawn: Callable[[Callable[[], None]], None], read_fd: int) -> None:
@@ -47,7 +48,7 @@ def _answer(steering: Steering, spawn: Callable[[Callable[[], None]], None], lin
         return f"error {type(error).__name__}: {error}".replace("\n", " ")
     for agent in joined:
         spawn(lambda agent=agent: _follow(steering, agent))  # type: ignore[misc]
-    until = time.monotonic() + ANSWER_S
+    until = time.monotonic() + patient(ANSWER_S)
     while not steering.agents.settled and time.monotonic() < until:
         time.sleep(0.002)
     return f"agents {len(joined)} of {len(sockets)}"

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, TypeVar
 from testbed.controller import ryu_base  # patches the standard library: before Ryu
 from testbed.controller.southbound.base import PortReport
 from testbed.errors import UserError
+from testbed.machine.slowness import patient
 
 # isort: split
 from ryu.base.app_manager import AppManager, RyuApp
@@ -133,7 +134,7 @@ class Bridges:
                 raise UserError(f"controller: no OpenFlow switch at {path} ({reason}): start Open vSwitch first") from None
             self._datapaths[switch] = Datapath(sock, str(path))
             hub.spawn(self._serve, self._datapaths[switch])
-        until = time.monotonic() + ANSWER_S
+        until = time.monotonic() + patient(ANSWER_S)
         for switch, datapath in self._datapaths.items():
             while datapath.state != MAIN_DISPATCHER:
                 if datapath.state == DEAD_DISPATCHER or time.monotonic() > until:
@@ -214,14 +215,14 @@ class Bridges:
             for message in messages:
                 datapath.send_msg(message)
             while True:
-                reply = queue.get(timeout=ANSWER_S)
+                reply = queue.get(timeout=patient(ANSWER_S))
                 if isinstance(reply, parser.OFPErrorMsg):
                     raise UserError(f"controller: {switch} refused a message (OpenFlow error {reply.type}/{reply.code})")
                 replies.append(reply)
                 if not getattr(reply, "flags", 0) & ofp.OFPMPF_REPLY_MORE:
                     return replies
         except hub.QueueEmpty:
-            raise UserError(f"controller: {switch} did not answer within {ANSWER_S:g} s") from None
+            raise UserError(f"controller: {switch} did not answer within {patient(ANSWER_S):.0f} s") from None
         finally:
             for key in keys:
                 del self._ear.waiting[key]

@@ -19,6 +19,7 @@ from typing import IO, Any
 from testbed.emulated import bringup
 from testbed.errors import UserError
 from testbed.machine.probes import PATH
+from testbed.machine.slowness import patient
 from testbed.world import Stream
 from topologies import addressing
 from topologies.clos import Fabric
@@ -123,7 +124,7 @@ class Iperf:
         address = addressing.background_addresses(self.stream.number)[1]
         words = (int.from_bytes(address[i : i + 4], sys.byteorder) for i in range(0, 16, 4))  # as the kernel prints them
         endpoint = f"{''.join(f'{word:08X}' for word in words)}:{PORT:04X}"
-        until = time.monotonic() + LISTEN_S
+        until = time.monotonic() + patient(LISTEN_S)
         while time.monotonic() < until and server.poll() is None:
             with suppress(OSError):
                 lines = (line.split() for line in Path(f"/proc/{server.pid}/net/tcp6").read_text().splitlines()[1:])
@@ -131,7 +132,7 @@ class Iperf:
                     return
             time.sleep(POLL_S)
         report = Path(f"{self.stem}-server.json").read_text(errors="replace").split("\n")
-        reason = next((line.strip() for line in report if "error" in line), f"it did not listen within {LISTEN_S:g} s")
+        reason = next((line.strip() for line in report if "error" in line), f"it did not listen within {patient(LISTEN_S):.0f} s")
         raise UserError(f"iperf3 as server in h{self.stream.dst} did not come up ({reason}): try it there by hand, mrcbed up has a prompt")
 
     def begin(self) -> None:
@@ -159,7 +160,7 @@ class Iperf:
     def end(self) -> None:
         """Tell running processes to write their reports and to end, and kill those that do not; remove routes and addresses. Idempotent."""
         self.ask()
-        until = (self._end_requested_at or 0.0) + ANSWER_S
+        until = (self._end_requested_at or 0.0) + patient(ANSWER_S)
         if self._client is not None:
             _end(self._client, until)
         if self._server is not None:
@@ -183,5 +184,5 @@ def _end(process: Any, until: float) -> None:
     for number in (signal.SIGTERM, signal.SIGKILL):
         process.send_signal(number)
         with suppress(subprocess.TimeoutExpired):
-            process.wait(ANSWER_S)
+            process.wait(patient(ANSWER_S))
             return

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from testbed.emulated import packet_sockets
 from testbed.errors import UserError
+from testbed.machine.slowness import patient
 from topologies.clos import Fabric
 
 BUFFER_KIB = 65536
@@ -50,7 +51,7 @@ class Capture:
         )  # fmt: skip
         assert self.process.stderr is not None
         self._messages = b""
-        until = time.monotonic() + START_S
+        until = time.monotonic() + patient(START_S)
         while b"listening on" not in self._messages:
             readable = select.select([self.process.stderr], [], [], max(0.0, until - time.monotonic()))[0]
             data = self.process.stderr.read1(4096) if readable else b""  # type: ignore[attr-defined]

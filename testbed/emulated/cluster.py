@@ -41,6 +41,7 @@ from testbed.errors import ClusterDied, UserError
 from testbed.faults.injections import TakesFaults
 from testbed.faults.packet_faults import PacketFaults
 from testbed.machine import running, sandbox
+from testbed.machine.slowness import patient, remark
 from testbed.world import Stream
 from topologies.clos import Fabric
 
@@ -246,9 +247,10 @@ class Cluster(TakesFaults):
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=complaints, cwd=ROOT, env=_environment(),
             )  # fmt: skip
         self.control = ControllerHandle(self.fabric, self._controller, token)
-        answer = self.control.line(CONTROLLER_S)
+        answer = self.control.line(patient(CONTROLLER_S))
         if not answer:
-            reason = _last_line(log) or ("it ended without a word" if self.control.over else f"no answer within {CONTROLLER_S:g} s")
+            late = f"no answer within {patient(CONTROLLER_S):.0f} s{remark()}"
+            reason = _last_line(log) or ("it ended without a word" if self.control.over else late)
             raise UserError(f"the controller did not come up ({reason}): see mrcbed doctor")
         fields = answer.split()
         if len(fields) < 2 or fields[0] != "ready":
@@ -313,17 +315,18 @@ class Cluster(TakesFaults):
                     stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=complaints, cwd=ROOT, env=_environment(),
                 )  # fmt: skip
             self._agents.append(process)
-        until = time.monotonic() + AGENTS_S
+        until = time.monotonic() + patient(AGENTS_S)
         try:
             for number, name in enumerate(self.fabric.hosts):
                 process, complaint = self._agents[number // share], directory / f"{self.fabric.hosts[number - number % share]}.err"
                 while not (directory / f"{name}.sock").exists():
                     if process.poll() is not None or time.monotonic() > until:
-                        reason = _last_line(complaint) or f"exit status {process.returncode}"
+                        late = f"not within {patient(AGENTS_S):.0f} s{remark()}"
+                        reason = _last_line(complaint) or (late if process.poll() is None else f"exit status {process.returncode}")
                         raise UserError(f"the agent of {name} did not come up: {reason}")
                     time.sleep(0.005)
                 try:
-                    self.agents.append(AgentClient(directory / f"{name}.sock", timeout=10.0))
+                    self.agents.append(AgentClient(directory / f"{name}.sock", timeout=patient(10.0)))
                     self.agents[-1].call("hello")
                 except AgentError as error:
                     raise UserError(f"the agent of {name} did not come up: {_last_line(complaint) or error}") from None
@@ -363,7 +366,7 @@ class Cluster(TakesFaults):
             os.close(fd)
         paths, self._kernel_paths = self._kernel_paths, None
         if paths is not None:
-            self.quiesce(KERNEL_DRAIN_S)  # the kernel's last frames leave by the routes they came by
+            self.quiesce(patient(KERNEL_DRAIN_S))  # the kernel's last frames leave by the routes they came by
             paths.remove()
 
     def _install_kernel_paths(self, kind: str, options: dict[str, Any], seed: int) -> KernelPaths:

@@ -28,6 +28,7 @@ from testbed.emulated import packet_sockets
 from testbed.errors import UserError
 from testbed.machine import sandbox
 from testbed.machine.probes import PATH
+from testbed.machine.slowness import patient
 from topologies.addressing import BLOCK, switch_usid
 from topologies.clos import Fabric, Port
 from topologies.paths import static_tables
@@ -146,7 +147,10 @@ class OpenVSwitch:
         )
         self._daemon("ovs-vswitchd", namespace, f"unix:{self.run}/db.sock", socket_path=self.run / "ovs-vswitchd.ctl")
         self._tool(
-            "ovs-vsctl", f"--db=unix:{self.run}/db.sock", f"--timeout={BRIDGES_S:.0f}", *bridge_arguments(self.fabric, self.datapath)
+            "ovs-vsctl",
+            f"--db=unix:{self.run}/db.sock",
+            f"--timeout={patient(BRIDGES_S):.0f}",
+            *bridge_arguments(self.fabric, self.datapath),
         )
         self._check_ports()
         if self.datapath == "netdev":
@@ -183,7 +187,7 @@ class OpenVSwitch:
     def control(self, method: str, *arguments: str) -> str:
         """Send a command to ovs-vswitchd, as `ovs-appctl` does; returns its answer. Raises :class:`UserError`."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-            sock.settimeout(START_S)
+            sock.settimeout(patient(START_S))
             try:
                 sock.connect(str(self.run / "ovs-vswitchd.ctl"))
                 sock.sendall(json.dumps({"method": method, "params": list(arguments), "id": 0}).encode())
@@ -224,7 +228,8 @@ class OpenVSwitch:
         command = [str(shutil.which(tool, path=PATH)), *arguments]
         try:
             process = subprocess.run(
-                command, input=stdin, capture_output=True, text=True, check=False, env=self._environment(), timeout=BRIDGES_S + START_S
+                command, input=stdin, capture_output=True, text=True, check=False, env=self._environment(),
+                timeout=patient(BRIDGES_S + START_S),
             )  # fmt: skip
             errors = process.stderr.strip().splitlines()
             failed = process.returncode != 0
@@ -242,7 +247,7 @@ class OpenVSwitch:
             env={**self._environment(), **MALLOC}, cwd=self.run,
         )  # fmt: skip
         self.processes.append((name, process))
-        until = time.monotonic() + START_S
+        until = time.monotonic() + patient(START_S)
         while not socket_path.exists():
             if process.poll() is not None or time.monotonic() > until:
                 raise UserError(f"{name} did not come up ({self._last_log_line()}): see mrcbed doctor, or use --switch ebpf")

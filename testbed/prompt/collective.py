@@ -17,6 +17,7 @@ from agents.collectives.steer import CutOff, connect, wait_for_all
 from agents.process.control import AgentError
 from testbed.emulated.cluster import Cluster
 from testbed.errors import UserError
+from testbed.machine.slowness import patient
 from topologies.theory import COLLECTIVES, bus_bandwidth, bus_factor, place_ranks
 
 DEFAULTS = {"steps": "10", "bytes": str(1 << 20), "placement": "packed", "dtype": "int32", "qps": "1", "slices": "4"}
@@ -97,7 +98,7 @@ def run(cluster: Cluster, console: Console, command: str, kind: type[Collective]
                 agent.call(
                     "start", collective=kind.name, message_bytes=size, dtype=options["dtype"], steps=steps, warmup=1, seed=seed
                 )  # fmt: skip
-            ended = wait_for_all(agents, on_note, check, (1 + steps) * PATIENCE_S, cluster.clock)
+            ended = wait_for_all(agents, on_note, check, (1 + steps) * patient(PATIENCE_S), cluster.clock)
         except KeyboardInterrupt:
             failure = "stopped"
         except AgentError as error:  # the others have begun

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from testbed.machine.slowness import patient
+
 ROOT = Path(__file__).resolve().parents[2]
 MRCBED = str(ROOT / ".venv" / "bin" / "mrcbed")
 if not os.access(MRCBED, os.X_OK):
@@ -24,7 +26,7 @@ def mrcbed(*words: str | Path, **how: Any) -> subprocess.CompletedProcess[str]:
     """A run keeps its fabric's dilation unless the test says otherwise: what is measured must not depend on the machine."""
     if words[0] == "run" and not {"--dilation", "--world"} & set(words):
         words = (*words, "--dilation", "fabric")
-    done = subprocess.run([MRCBED, *map(str, words)], cwd=ROOT, check=False, capture_output=True, text=True, timeout=240, **how)
+    done = subprocess.run([MRCBED, *map(str, words)], cwd=ROOT, check=False, capture_output=True, text=True, timeout=patient(240), **how)
     assert "Traceback" not in done.stderr, done.stderr
     return done
 

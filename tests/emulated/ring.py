@@ -11,10 +11,11 @@ from typing import Any
 from agents.collectives.steer import connect, wait_for_all
 from scenarios.figures.measure import books
 from testbed.emulated.cluster import Cluster
+from testbed.machine.slowness import patient
 from topologies.theory import place_ranks
 
 BYTES = 1 << 16
-PATIENCE_S = 30.0
+PATIENCE_S = patient(30.0)
 """How long a test waits for what must come about. Only a failure takes so long, so it may be long enough for any machine."""
 SETTLE_S = 10.0
 """How long books may stay open while packets are on their way."""

@@ -20,6 +20,7 @@ import pytest
 
 from testbed.emulated.cluster import CRASH_POINTS
 from testbed.machine.sandbox import RUN_DIR, RUN_MARK
+from testbed.machine.slowness import patient
 from tests.emulated.remains import CLOSED, assert_gone, mark_of, remains
 from tests.emulated.ring import PATIENCE_S
 
@@ -95,7 +96,7 @@ def runs(tmp_path: Path) -> Iterator[Any]:
 def test_a_crash_at_any_point_of_start_up_leaves_nothing(runs: Any, point: str, how: str) -> None:
     options = ["agents"] if point.startswith("agents") else ["controller"] if point in ("captures", "started") else []
     run = runs(*options, crash=point + how)
-    status = run.front.wait(30)
+    status = run.front.wait(patient(30))
     run.assert_gone()
     assert status == (137 if how else 70)
     assert run.said()[-1]["stage"].endswith(point.replace("-", " ")), "it did not get as far as the point"
@@ -220,7 +221,7 @@ def test_open_vswitch_leaves_nothing_either(runs: Any, victim: str) -> None:
 @pytest.mark.parametrize("point", ["queues", "settle", "started"])
 def test_a_crash_with_open_vswitch_up_leaves_nothing(runs: Any, point: str, how: str) -> None:
     run = runs("ovs", crash=point + how)
-    assert run.front.wait(30) == (137 if how else 70)
+    assert run.front.wait(patient(30)) == (137 if how else 70)
     run.assert_gone()
     assert run.said()[-1]["ovs-vswitchd"], "it did not get as far as Open vSwitch"
     assert not list(Path(RUN_DIR).glob("ovs-*"))

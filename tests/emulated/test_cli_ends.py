@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from testbed.machine.slowness import patient
 from tests.emulated.command import DONE, LONG, MRCBED, QUICK, ROOT, manifest_of, mrcbed, summary_of
 from tests.emulated.remains import Outside
 from tests.emulated.ring import PATIENCE_S, wait_until
@@ -68,7 +69,7 @@ def test_a_run_whose_agent_did_not_get_to_run_is_not_trusted(start: Any) -> None
     os.kill(agent, signal.SIGSTOP)
     time.sleep(1)
     os.kill(agent, signal.SIGCONT)
-    assert run.front.wait(240) == 3, run.said.read_text()
+    assert run.front.wait(patient(240)) == 3, run.said.read_text()
     (made,) = summary_of(run.out)["runs"]
     verdict = made["fidelity"]["verdict"]
     assert summary_of(run.out)["verdict"] == "not trustworthy" and made["wrong"] == 0
@@ -85,7 +86,7 @@ def test_the_controllers_death_is_noted_and_changes_nothing(start: Any) -> None:
     run = start(*QUICK, "--set", "workload.steps=40", "--set", "workload.message_bytes=65536")
     run.wait_for_steps()
     os.kill(run.seen.pid_of("-m testbed.controller"), signal.SIGKILL)
-    assert run.front.wait(240) in DONE, run.said.read_text()
+    assert run.front.wait(patient(240)) in DONE, run.said.read_text()
     run.seen.assert_gone()
     figures = run.run()
     assert (figures["steps"], figures["wrong"], figures["packets"]["unexplained"]) == (40, 0, 0)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from testbed.machine import running
+from testbed.machine.slowness import patient
 from tests.emulated.command import MRCBED, ROOT, mrcbed
 from tests.emulated.remains import Outside
 from tests.emulated.ring import PATIENCE_S, wait_until
@@ -75,7 +76,7 @@ def test_lines_from_a_pipe_are_run_and_exit_leaves_nothing(up: Any) -> None:
     run.tell("allreduce steps=2 bytes=32768")
     run.wait_for("every sum right")
     run.tell("exit")
-    assert run.front.wait(5) == 0, run.text()
+    assert run.front.wait(patient(5)) == 0, run.text()
     run.seen.assert_gone()
     assert "tiny is up" in run.text() and "2 steps of 32768 B over 4 ranks" in run.text() and "Traceback" not in run.text()
 
@@ -89,7 +90,7 @@ def test_the_fabric_lives_on_after_any_line(up: Any) -> None:
     run.wait_for("every sum right")
     run.seen.look()
     run.tell("exit")
-    assert run.front.wait(5) == 0, run.text()
+    assert run.front.wait(patient(5)) == 0, run.text()
     assert "no switch '[/red]'" in run.text() and "internal error" not in run.text() and "Traceback" not in run.text()
 
 
@@ -97,7 +98,7 @@ def test_the_end_of_the_pipe_ends_it(up: Any) -> None:
     run = up("tiny")
     run.ready()
     run.front.stdin.close()
-    assert run.front.wait(5) == 0, run.text()
+    assert run.front.wait(patient(5)) == 0, run.text()
     run.seen.assert_gone()
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from testbed.emulated.cluster import Cluster
 from testbed.machine import running, sandbox
+from testbed.machine.slowness import patient
 from topologies import load_fabric
 
 pytestmark = pytest.mark.sandbox
@@ -100,7 +101,7 @@ def test_runs_at_once_have_different_users() -> None:
     runs = [subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) for _ in range(2)]
     uids = [int(run.stdout.readline()) for run in runs if run.stdout]
     for run in runs:
-        run.communicate(timeout=20)
+        run.communicate(timeout=patient(20))
     assert len({*uids, sandbox.agent_uid(), NOBODY, 0}) == 5, uids
 
 

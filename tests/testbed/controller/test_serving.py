@@ -19,6 +19,7 @@ import pytest
 from testbed.controller.client import ControllerClient
 from testbed.controller.journal import MAX_READERS, OWNERS_READERS
 from testbed.errors import UserError
+from testbed.machine.slowness import patient
 
 ROOT = Path(__file__).resolve().parents[3]
 TOKEN = "0123456789abcdef" * 2
@@ -26,7 +27,7 @@ ATTACKERS = 1100
 """More than eventlet's server takes by itself: without a limit of ours the next waits for ever."""
 MOST = 64 + 10
 """Descriptors of the server's that connections without a whole request may hold."""
-PATIENCE_S = 30.0
+PATIENCE_S = patient(30.0)
 """For what must happen at all."""
 SERVER = """
 import sys, time

@@ -1,0 +1,40 @@
+"""How much slower this machine is than the one for which limits of time are written, and limits that follow.
+
+A limit ends a wait for something that will never happen. A machine under emulation, or with much else to do, needs longer for the same
+work, and must not be told that the work failed. It is measured when first asked for, in some hundredths of a second: limits are needed
+before anything has been calibrated, and under the load of now.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import lru_cache
+
+ROUNDS, LOOPS = 3, 100_000
+USUAL_S = 0.004
+"""A round takes on one core of two ordinary ones [measured: 0.0027 s on a quick day, three times that on a slow one]."""
+MOST = 50.0
+"""Slower than that, something is broken [ours]."""
+
+
+@lru_cache(maxsize=1)
+def slowness() -> float:
+    """At least 1, at most :data:`MOST`; the median of a few rounds of work."""
+    return min(MOST, max(1.0, sorted(_round_s() for _ in range(ROUNDS))[ROUNDS // 2] / USUAL_S))
+
+
+def patient(seconds: float) -> float:
+    """A limit for this machine, of one for an ordinary machine, s."""
+    return seconds * slowness()
+
+
+def remark() -> str:
+    """The end of a message that something took too long: empty on an ordinary machine."""
+    return f"; this machine is {slowness():.0f} times slower than an ordinary one, which was allowed for" if slowness() >= 2 else ""
+
+
+def _round_s() -> float:
+    began, total = time.perf_counter(), 0
+    for i in range(LOOPS):
+        total += i & 7
+    return time.perf_counter() - began
