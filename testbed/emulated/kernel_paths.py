@@ -30,6 +30,9 @@ SYSCTLS = {"net/ipv6/fib_multipath_hash_policy": "1", "net/ipv4/tcp_no_metrics_s
 MPTCP_SYSCTLS = {"net/ipv4/tcp_rmem": "4096 8388608 8388608", "net/ipv4/tcp_wmem": "4096 16384 2097152"}
 """A receiver's buffer holds whatever a sender may have under way, headers and all [ours]. Else data that wait for what a dead plane took
 fill it, and the kernel (seen on 6.18) no longer moves what is sent again from its subflow: the connection stands still for ever."""
+RTO_MIN_NS = 16_000
+"""The smallest RTO of a connection, ns of the network: the kernel's own 200 ms at a dilation of 12,500. By route, so that it is the same at
+every dilation [ours]."""
 SEED = "net/ipv4/fib_multipath_hash_seed"
 """Linux 6.10 or later; before it the hash's key is drawn at boot, and no run can be repeated path by path."""
 
@@ -71,7 +74,8 @@ def route(fabric: Fabric, src: int, dst: int, evs: list[tuple[int, int]], plane:
         port = f"h{src}-p{addressing.ev_fields(value)[0]}"
         hops.append(f"nexthop encap seg6 mode encap.red segs {segment} via {addressing.GATEWAY} dev {port} weight {weight}")
     target, own = addressing.text(address(dst)), addressing.text(address(src))
-    return f"route replace {target}/128 src {own} mtu {link_mtu(fabric)} congctl {congestion} {' '.join(hops)}"
+    rto_min = f"{max(1, round(RTO_MIN_NS * fabric.dilation / 1e6))}ms"
+    return f"route replace {target}/128 src {own} mtu {link_mtu(fabric)} rto_min {rto_min} congctl {congestion} {' '.join(hops)}"
 
 
 def routes(fabric: Fabric, host: int, kind: str, congestion: str, dead_links: Collection[str] = ()) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -54,6 +55,8 @@ def test_a_ring_is_right_and_nothing_is_left(tiny: Cluster, tmp_path: Path, kind
         for plane in range(2):
             row_bytes = 4096 * sum(row["data_tx"] for row in rows if (row["host"], row["plane"]) == (host, plane))
             assert (ports[plane] > 40_000) == ((host, plane) in expected and row_bytes > 40_000), "data took the paths that were told"
+    timers = [int(ms) for host in tiny.net.hosts for ms in re.findall(r"\brto:(\d+)", host.cmd("ss -Htin"))]
+    assert 16e-3 * tiny.fabric.dilation <= min(timers) < 200, "rto_min follows the dilation; the kernel's own is 200 ms"
     if kind == "mptcp":
         assert expected == {(host, plane) for host in range(4) for plane in range(2)}
     record = accounts(tiny, before, kind)

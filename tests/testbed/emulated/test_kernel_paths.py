@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.emulated.bringup import host_lines, link_mtu
-from testbed.emulated.kernel_paths import begin_lines, dead_evs, end_lines, routes, shares
+from testbed.emulated.kernel_paths import begin_lines, dead_evs, end_lines, route, routes, shares
 from topologies import load_fabric
 from topologies.addressing import ev, ev_fields, path_address, text
 from topologies.paths import path_evs
@@ -51,7 +51,8 @@ def test_a_route_names_every_path_once() -> None:
     lines = routes(DEMO, 0, "tcp", "bbr")
     assert len(lines) == 7
     (line,) = [li for li in lines if " fd6d:7263::6/128 " in li]
-    assert "src fd6d:7263::1 " in line and " congctl bbr " in line and f" mtu {link_mtu(DEMO)} " in line
+    assert "src fd6d:7263::1 " in line and " congctl bbr " in line and f" mtu {link_mtu(DEMO)} rto_min 200ms " in line
+    assert " rto_min 400ms " in route(DEMO.slowed(2), 0, 1, [(0, 1)], -1, "bbr"), "the same in network time"
     assert sorted(re.findall(r"segs (\S+)", line)) == sorted(text(path_address(DEMO, 0, 5, value)) for value in path_evs(DEMO, 0, 5))
     assert all(f"segs {text(path_address(DEMO, 0, 5, ev(p, 0)))} via fe80::1 dev h0-p{p} weight 1" in line for p in range(4))
     changed = set(routes(DEMO, 0, "tcp", "bbr", ["p1-t0-0:p1-t1-2"])) - set(lines)
