@@ -258,7 +258,7 @@ class Arrivals:
                 r.paths.lost(now, path, now, r.rtt.srtt, "always_skip")
                 r.planes_changed()
         if fresh:
-            r.loss.verdicts(r, now, edge + 1, edge + first, 64, waiting & 0x7FFF)
+            r.loss.verdicts(r, now, edge + 1, edge + first, 64, bitmap, waiting & 0x7FFF)
         return qp
 
     def _endpoint_operation(self, now: int, head: bytes, length: int, op: int, src: int, ev: int, pword: int) -> None:

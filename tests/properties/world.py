@@ -18,12 +18,13 @@ from testbed.simulated.faults import LinkFaults, SimulatedInjector
 from testbed.simulated.frame import Frame
 from testbed.simulated.hosts import SimulatedPorts
 from testbed.simulated.network import BEGIN_NS, Network, Station
+from tests.fabrics import near
 from tests.properties.watch import Watch
 from topologies.clos import Fabric
 
-SMALL = Fabric("small", 2, 2, 2, 2, mtu=256)
+SMALL = near(Fabric("small", 2, 2, 2, 2, mtu=256))
 """Four paths, many packets for little time on the wire."""
-MANY = Fabric("many", 3, 2, 4, 1, mtu=256)
+MANY = near(Fabric("many", 3, 2, 4, 1, mtu=256))
 """Twelve paths over three planes."""
 ARENA = 1 << 17
 GUARD = 64

@@ -1,7 +1,8 @@
 """When is a packet lost? The verdicts of one QP, given after every SACK and by its retransmission timer. Sans-IO; owned by the requester.
 
-A verdict needs a SACK not older than the newest seen whose bitmap covers the packet and shows it missing, and one of [ours; the
-sources say only that holes are loss and the timer is the backstop]:
+A verdict needs a SACK not older than the newest seen that shows the packet missing, and one of [ours; the sources say only that holes are
+loss and the timer is the backstop]. It shows what its bitmap covers; if the bitmap has all that waits at the peer (ooo_count), it shows
+everything, or the end of a long burst of losses, which no bitmap reaches, would be left to the timer:
 
 1. *order*: something sent after it on the same EV has arrived. An SRv6 path is one FIFO.
 2. *time*: something sent after it has arrived, and now >= sent + largest recent RTT + reo_wnd, with
@@ -66,11 +67,11 @@ class LossDetection:
         base = self.config.base_rtt
         return min(max(self.rtt.spread(), base), 4 * base) + self.patience
 
-    def verdicts(self, r: Requester, now: int, first: int, base: int, bits: int, waiting: int) -> None:
+    def verdicts(self, r: Requester, now: int, first: int, base: int, bits: int, bitmap: int, waiting: int) -> None:
         """Judge what a fresh SACK showed missing: PSNs ``[base, base + bits)`` and ``first``, the one after its own cumulative edge.
 
         This is not our ``una``: an ACK that overtook this SACK may have moved that past what the SACK knows. ``waiting``: its
-        ooo_count.
+        ooo_count; if ``bitmap`` has as many, nothing above it has arrived either.
         """
         sent = r.sent
         if self.news:
@@ -80,9 +81,10 @@ class LossDetection:
             self.news.clear()
         if sent.by_time and sent.by_time[0].seq < sent.seq_high:
             self.overdue.extend(sent.overdue(now, self.rtt.largest() + self.reorder_window()))
-        if self.suspects:
+        if self.suspects or self.overdue:
+            if first == sent.una and bitmap.bit_count() == waiting:  # no ACK that overtook it knows more
+                base, bits = first, sent.next - first
             self.suspects = _judge(r, now, first, base, bits, self.suspects, ORDER, "order")
-        if self.overdue:
             self.overdue = _judge(r, now, first, base, bits, self.overdue, TIME, "time")
         if not self.config.trimming and sent.una <= first < sent.next and waiting >= too_many(r):
             packet = sent.latest(first)

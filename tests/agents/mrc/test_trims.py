@@ -661,7 +661,7 @@ def test_without_trimming_what_arrives_between_two_losses_clears_the_first() -> 
 
 def waiting(s: Sender, n: int, first: int = FIRST) -> None:
     """Rule 3 alone: a SACK whose ooo_count is ``n`` and that shows no more."""
-    s.r.loss.verdicts(s.r, s.now, first, first, 0, n)
+    s.r.loss.verdicts(s.r, s.now, first, first, 0, 0, n)
 
 
 def test_rule_3_counts_what_waits_at_the_peer_only_without_trimming() -> None:
