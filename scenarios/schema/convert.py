@@ -12,6 +12,7 @@ from typing import Any
 from scenarios.schema.network_time import BPS, NS, RATE, TIME, changed, is_amount
 from scenarios.schema.values import ScenarioError
 from testbed.units import parse_duration
+from topologies.clos import DATA_HEADERS, ICRC, SACK_BYTES
 from topologies.fabrics import NIC_RATE, load_fabric, parse_delay, parse_rate
 from topologies.toml_files import FORMAT, parse_toml, read_toml
 
@@ -38,8 +39,9 @@ def converted(path: Path) -> tuple[str, float]:
     is_fabric = "workload" not in data
     dilation = NIC_RATE / parse_rate(data.get("nic_rate", "10Mbit")) if is_fabric else _dilation(data, path)
     dilation = float(f"{dilation:.10g}")  # as it is written
-    new = _rewritten(text, dilation, is_fabric)
-    meant = {**data, "format": FORMAT, **({"dilation": dilation} if is_fabric else {})}
+    added = {"dilation": dilation, **_usual_delay(data)} if is_fabric else {}
+    new = _rewritten(text, dilation, added)
+    meant = {**data, "format": FORMAT, **added}
     meant = _fabric(meant, dilation) if is_fabric else changed(meant, dilation, _CHANGES)
     if _normal(parse_toml(new)) != _normal(meant):
         raise ScenarioError(
@@ -53,10 +55,22 @@ def _dilation(data: dict[str, Any], path: Path) -> float:
     return EARLIER.get(name) or load_fabric(name, path.parent).dilation
 
 
-def _rewritten(text: str, dilation: float, is_fabric: bool) -> str:
+def _usual_delay(data: dict[str, Any]) -> dict[str, str]:
+    """What a file without a delay meant then, on the machine's clock: as much as made a plane's BDP ten full packets."""
+    if "delay" in data:
+        return {}
+    nic = parse_rate(data.get("nic_rate", "10Mbit"))
+    frame = DATA_HEADERS + data.get("mtu", 4096) + ICRC
+    serialised = (frame + SACK_BYTES) * 8e9 * 2 * (1 / nic + 1 / (parse_rate(data.get("fabric_rate", 0)) or nic))
+    return {"delay": f"{max(0.0, (10 * frame * 8e9 / nic - serialised) / 2):.0f}ns"}
+
+
+def _rewritten(text: str, dilation: float, added: dict[str, Any]) -> str:
     lines = text.split("\n")
     first = next((i for i, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#")), len(lines))
-    head = [f"format = {FORMAT}", *([f"dilation = {dilation:.10g}"] if is_fabric else [])]
+    head = [f"format = {FORMAT}"]
+    for key, value in added.items():
+        head.append(f"{key} = {value:.10g}" if key == "dilation" else _line(f'{key} = "{value}"', dilation))
     return "\n".join([*lines[:first], *head, *(_line(line, dilation) for line in lines[first:])])
 
 

@@ -165,6 +165,14 @@ def test_a_fabric_at_any_rate_is_converted_and_runs_at_that_rate(tmp_path: Path,
     assert fabric.delay_ns == pytest.approx(10_000_000, rel=1e-3), "to a ns of the network"
 
 
+def test_an_older_fabric_without_a_delay_keeps_its_distances(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(OLD_FABRIC.replace('delay = "10ms"\n', "") + 'fabric_rate = "16Mbit"\nmtu = 1024\n')
+    file.write_text(converted(file)[0])
+    fabric = load_fabric(str(file))
+    assert fabric.plane_bdp / fabric.frame_bytes == pytest.approx(10, abs=0.02) and fabric.fabric_rate == 16_000_000
+
+
 def test_what_cannot_be_converted_is_one_line_and_stays(tmp_path: Path) -> None:
     new = tmp_path / "new.toml"
     new.write_text('format = 3\nfabric = "demo"\n[workload]\n')

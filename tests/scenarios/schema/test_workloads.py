@@ -78,8 +78,8 @@ def test_seven_to_one_with_a_victim() -> None:
     work = load_scenario("incast-victim", overrides=["workload.duration=400us"]).workload
     flows = resolve_flows(work, RACK, ALL, 1)
     assert [(f.name, f.src, f.dst) for f in flows[:7]] == [(f"h{i}-h8", i, 8) for i in range(7)]
-    assert flows[7] == Flow("victim", "victim", 7, 9, 0, 12_000_000_000, None)
-    assert all((f.start_ns, f.for_ns) == (4_000_000_000, 8_000_000_000) for f in flows[:7])
+    assert flows[7] == Flow("victim", "victim", 7, 9, 0, 16_000_000_000, None)
+    assert all((f.start_ns, f.for_ns) == (8_000_000_000, 8_000_000_000) for f in flows[:7])
     ports = watched_ports(flows, RACK, ALL)
     assert [p for p, group in ports.items() if group == "incast"] == [f"p{p}-t0-1-d0" for p in range(4)]
     assert [p for p, group in ports.items() if group == "victim"] == [f"p{p}-t0-1-d1" for p in range(4)]
@@ -154,4 +154,4 @@ def test_figures_of_a_fabric_are_bytes_and_none_where_off() -> None:
 
 def test_set_reaches_into_flows() -> None:
     work = load_scenario("ev-balance", overrides=["workload.flow.B.start=100us", "workload.flow.0.for=200us"]).workload
-    assert [(f.name, f.start_ns, f.for_ns, f.evs) for f in work.flows] == [("A", 0, 4 * 10**9, 0), ("B", 2 * 10**9, 13_200_000_000, 1)]
+    assert [(f.name, f.start_ns, f.for_ns, f.evs) for f in work.flows] == [("A", 0, 4 * 10**9, 0), ("B", 2 * 10**9, 26_400_000_000, 1)]
