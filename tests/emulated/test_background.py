@@ -151,10 +151,10 @@ def test_a_run_whose_ports_background_overloads_balances(tiny: Cluster, tmp_path
     flows = [
         '{tool = "iperf3", name = "a", src = "h0", dst = "h3", protocol = "udp", rate = "70Gbit", path = "p0/1"}',
         '{tool = "iperf3", name = "b", src = "h1", dst = "h2", protocol = "udp", rate = "70Gbit", path = "p0/1", start = "30us", '
-        'for = "100us"}',
+        'for = "400us"}',
     ]
-    fault = '{name = "cut", kind = "link", on = "p0-t0-1:p0-t1-1", at = "70us", for = "30us"}'
-    given = [f"background=[{', '.join(flows)}]", f"fault=[{fault}]", "workload.steps=3", "expect=[]"]
+    fault = '{name = "cut", kind = "link", on = "p0-t0-1:p0-t1-1", at = "300us", for = "30us"}'
+    given = [f"background=[{', '.join(flows)}]", f"fault=[{fault}]", "workload.steps=10", "expect=[]"]
     scenario = load_scenario("smoke", transports=["mrc"], overrides=given)
     tmp_path.chmod(0o777)  # agents drop root
     was = state(tiny)

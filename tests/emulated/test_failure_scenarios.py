@@ -36,12 +36,12 @@ def command_lines() -> list[str]:
 
 
 def test_a_port_and_a_cable_under_flows(tmp_path: Path) -> None:
-    """h0's port of plane 0 for 2.5 s, then a cable of plane 1 for 1 s, each followed by as long without."""
+    """h0's port of plane 0 for 600 µs, then a cable of plane 1 for 250 µs, each followed by as long without."""
     faults = [
-        '{name = "port", kind = "port", on = "h0-p0", at = "150us", for = "250us"}',
-        '{name = "cable", kind = "link", on = "p1-t0-0:p1-t1-0", at = "650us", for = "100us"}',
+        '{name = "port", kind = "port", on = "h0-p0", at = "400us", for = "600us"}',
+        '{name = "cable", kind = "link", on = "p1-t0-0:p1-t1-0", at = "1.5ms", for = "250us"}',
     ]
-    summary = run(tmp_path / "out", "plane-lost", "workload.duration=900us", f"fault=[{', '.join(faults)}]", "expect=[]")
+    summary = run(tmp_path / "out", "plane-lost", "workload.duration=2.1ms", f"fault=[{', '.join(faults)}]", "expect=[]")
     (made,) = summary["runs"]
     assert (made["outcome"], made["wrong"], made["qp_errors"], made["packets"]["unexplained"]) == ("done", 0, 0, 0), made["reason"]
     rows = {(row["direction"], row["phase"]): row for row in made["ports"]}

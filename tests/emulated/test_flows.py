@@ -22,7 +22,7 @@ BYTES = 24_000
 FLOWS: list[dict[str, Any]] = [
     {"name": "counted", "src": 1, "dst": 0, "messages": 20},
     {"name": "timed", "src": 3, "dst": 0, "start_ns": 300_000_000, "for_ns": 1_000_000_000},
-    {"name": "back", "src": 0, "dst": 1, "start_ns": 100_000_000, "messages": 3},
+    {"name": "back", "src": 0, "dst": 1, "start_ns": 100_000_000, "messages": 9},
 ]
 
 
@@ -46,7 +46,7 @@ def test_flows_are_told_and_written_down(tmp_path: Path, kind: str, qps: int) ->
     ends = {n["flow"]: n for n in notes if n["event"] == "flow"}
     assert sorted(ends) == [0, 1, 2]
     assert (ends[0]["rank"], ends[0]["messages"], ends[0]["bytes"]) == (1, 20, 20 * BYTES)
-    assert (ends[2]["rank"], ends[2]["messages"]) == (0, 3)
+    assert (ends[2]["rank"], ends[2]["messages"]) == (0, 9)
     timed = ends[1]
     assert t0 + 300_000_000 <= timed["start_ns"] and timed["end_ns"] > t0 + 1_300_000_000
     messages = logged(tmp_path, "message")

@@ -22,7 +22,7 @@ fabric = "tiny"
 timeout = "60s"
 [workload]
 kind = "permutation"
-duration = "1.3ms"
+duration = "3.2ms"
 message_bytes = "64KiB"
 [[transport]]
 kind = "mrc"
@@ -32,8 +32,8 @@ kind = "loss"
 on = "{LINK}"
 probability = 0.5
 direction = "up"
-at = "100us"
-for = "400us"
+at = "250us"
+for = "1ms"
 [[expect]]
 check = "mrc.mapper.wrong == 0"
 [[expect]]
@@ -55,7 +55,7 @@ def test_a_lossy_nic_link_is_denied_while_it_is_lossy(tmp_path: Path) -> None:
     assert run["outcome"] == "done" and run["wrong"] == 0 and run["packets"]["unexplained"] == 0
     (fault,) = run["mapper"]["faults"]
     assert fault["named"] and run["mapper"]["denials"] == 1
-    assert fault["named_ns"] < fault["denied_ns"] < 4e5 < fault["clear_ns"] < fault["allowed_ns"]
+    assert fault["named_ns"] < fault["denied_ns"] < 1e6 < fault["clear_ns"] < fault["allowed_ns"]
     raw = next((out / "raw").iterdir())
     journal = [json.loads(line) for line in (raw / "runner.jsonl").read_text().splitlines()]
     told = {(line["kind"], line["on"]): line for line in journal if line["kind"] in ("deny", "allow")}

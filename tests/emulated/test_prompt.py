@@ -84,7 +84,7 @@ def test_deny_allow_denied(say: Say, cluster: Cluster) -> None:
 def test_status(say: Say, cluster: Cluster) -> None:
     said = say("status")
     assert "tiny: 4 hosts, 2 planes of 2 T0 and 2 T1, 4 paths across" in said
-    assert "ports 100 Gb/s, base RTT 3.39 µs" in said and "dilation 10,000: in wall time 10 Mb/s and 33.9 ms" in said
+    assert "ports 100 Gb/s, base RTT 10.0 µs" in said and "dilation 10,000: in wall time 10 Mb/s and 100.0 ms" in said
     assert f"controller: {cluster.rest_url}" in said and "http://127.0.0.1:" in said
     assert "down: nothing" in said
     cluster.set_link("p0-t0-0:p0-t1-1", False)

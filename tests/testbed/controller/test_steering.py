@@ -13,6 +13,7 @@ from testbed.controller.denylist import MAX_ENTRIES
 from testbed.controller.journal import Journal
 from testbed.controller.links import FailedLinks, LinkChange
 from testbed.controller.steering import Steering
+from testbed.machine.slowness import patient
 from tests.testbed.controller.fake_agents import FakeAgent
 from topologies import FabricError, load_fabric
 
@@ -129,7 +130,7 @@ def test_one_that_does_not_answer_is_given_up_and_gets_only_the_latest_when_it_w
             agent.answer(bench.steering.agents, bench.clock())
             agent.answer(bench.steering.agents, bench.clock())  # what had become the latest meanwhile
     assert bench.events("hint-pushed") == []
-    bench.now += int(ANSWER_S * 1e9)
+    bench.now += int(patient(ANSWER_S) * 1e9)
     bench.steering.agents.expire()
     entries = bench.events("hint-pushed")
     assert len(entries) == 100 and all((e["agents"], e["of"]) == (2, 3) for e in entries)
