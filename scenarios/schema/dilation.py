@@ -12,6 +12,7 @@ from typing import Any
 
 from scenarios.schema.background import Background
 from scenarios.schema.faults import Fault
+from scenarios.schema.network_time import NS, OPTIONS, is_amount
 from scenarios.schema.scenario import Scenario, Transport
 from scenarios.schema.values import ScenarioError
 from scenarios.schema.workloads import Workload
@@ -70,7 +71,16 @@ def _workload(work: Workload, ns: Any) -> Workload:
 
 
 def _transport(transport: Transport, factor: float, ns: Any) -> Transport:
-    return replace(transport, fabric=transport.fabric.slowed(factor), reconvergence_ns=ns(transport.reconvergence_ns))
+    """Of the options, those that are times or rates; a number that stands for a default does not grow."""
+    options = {
+        key: _option(value, factor if OPTIONS[key] == NS else 1 / factor) if key in OPTIONS else value
+        for key, value in transport.options.items()
+    }
+    return replace(transport, fabric=transport.fabric.slowed(factor), options=options, reconvergence_ns=ns(transport.reconvergence_ns))
+
+
+def _option(value: Any, factor: float) -> Any:
+    return round(value * factor) if is_amount(value) else value
 
 
 def _fault(fault: Fault, ns: Any) -> Fault:

@@ -18,6 +18,8 @@ from topologies.structs import Refused, join
 
 TIME, RATE, NS, BPS = "time", "rate", "ns", "bit/s"
 """Ways to write a time or a rate: with a unit, or as a number of ns or bit/s."""
+OPTIONS = {"rto_ns": NS, "rnr_ns": NS, "rate_limit": BPS}
+"""Options of transports that are times or rates and reach the agents as numbers."""
 Change = Callable[[Any, float, str], Any]
 """(value as written, dilation, dotted key) -> the value to read instead."""
 
@@ -52,8 +54,7 @@ def _measured(data: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str, str, 
             yield from ((flow, key, TIME, f"{where}.{inner}") for key in ("start", "for"))
     for transport, where in tables(data, "transport"):
         for options, inner in tables(transport, "options"):
-            keys = {"reconvergence": TIME, "rto_ns": NS, "rnr_ns": NS, "rate_limit": BPS}
-            yield from ((options, key, way, f"{where}.{inner}") for key, way in keys.items())
+            yield from ((options, key, way, f"{where}.{inner}") for key, way in {"reconvergence": TIME, **OPTIONS}.items())
         yield from ((options, "delay", TIME, f"{where}.{inner}") for options, inner in tables(transport, "fabric_options"))
     for fault, where in tables(data, "fault"):
         own = KINDS[fault["kind"]].keys if isinstance(fault.get("kind"), str) and fault["kind"] in KINDS else ()

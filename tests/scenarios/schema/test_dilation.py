@@ -50,7 +50,7 @@ for = "160us"
 kind = "mrc"
 [[transport]]
 kind = "roce"
-options = { reconvergence = "40us", qps = 2 }
+options = { reconvergence = "40us", qps = 2, rto_ns = 100000, rnr_ns = 20000, rate_limit = 50000000000 }
 fabric_options = { delay = "1.6us" }
 [[fault]]
 kind = "flap"
@@ -83,7 +83,7 @@ def times_and_rates(data: Any, where: str = "") -> dict[str, float]:
         here = f"{where}.{key}" if where else str(key)
         if isinstance(value, (dict, list)):
             found |= times_and_rates(value, here)
-        elif value is not None and str(key).endswith(("_ns", "_s", "_rate", "_bps")):
+        elif value is not None and str(key).endswith(("_ns", "_s", "_rate", "_bps", "_limit")):
             found[here] = float(value)
     return found
 
@@ -96,7 +96,7 @@ def test_every_time_is_stretched_and_every_rate_shrinks(tmp_path: Path) -> None:
     was, now = (times_and_rates(json.loads(json.dumps(s.to_dict()))) for s in (scenario, slow))
     assert set(was) == set(now) and len(was) > 15
     for key, value in was.items():
-        factor = 0.5 if key.endswith(("_rate", "_bps")) else 2
+        factor = 0.5 if key.endswith(("_rate", "_bps", "_limit")) else 2
         assert now[key] == pytest.approx(value * factor), key
     flap, silent = (read_keys(fault.kind, fault.keys) for fault in slow.faults)
     assert (flap["period"], flap["duty"], silent["reboot"]) == (200_000_000, 0.5, 3_000_000_000)
