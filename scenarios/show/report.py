@@ -218,13 +218,13 @@ def _separation_lines(run: Run) -> list[str]:
 
 def faults_table(runs: Sequence[Run]) -> Table:
     """One row per run and fault: how soon senders left the dead paths, what was lost on them, and the goodput that flows kept."""
-    rows = [{**r, **fault} for r in runs for fault in r["failovers"]]
+    rows = [{**r, "engine": r["kind"], **fault} for r in runs for fault in r["failovers"]]
     columns = _identity(runs)
     columns += [
         ("fault", lambda f: str(f["fault"])),
         ("dead paths left\nafter [RTTs]", lambda f: number(f["last_on_dead_over_rotation"], ".1f")),
         ("most packets lost\non one EV (bound)", lambda f: f"{number(f['losses_per_ev'], 'd')} ({number(f['losses_per_ev_bound'], 'd')})"),
-        ("packets\nlost", lambda f: str(f["lost"])),
+        ("packets\nlost there", lambda f: str(f["lost"]) if f["engine"] == "mrc" else "–"),  # others log none by path
     ]
     if any(f["kept_during"] is not None for f in rows):
         columns.append(("goodput kept\nduring", lambda f: percent(f["kept_during"])))
