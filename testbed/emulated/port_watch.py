@@ -1,6 +1,6 @@
 """Do the emulated ports keep their rates, and does the counted queue hold what the kernel's own queue holds? Watched while a run goes.
 
-One :class:`PortWatch` per run, fed by scenarios/run/watch.py twice per base RTT. Pure: its inputs are arguments.
+One :class:`PortWatch` per run, fed by scenarios/run/watch.py several times per base RTT. Pure: its inputs are arguments.
 scenarios/figures/fidelity.py judges its findings.
 
 **Too fast.** A token bucket of B bytes lets at most rate * t + B bytes pass in any stretch of time t. The most that any stretch had beyond
@@ -25,8 +25,8 @@ from testbed.dataplane.counters import Traffic
 from testbed.emulated.bringup import MTU_ROOM, burst_bytes
 from topologies.clos import Fabric
 
-JUDGED_FRAMES = 200
-"""A stretch of fewer full frames is not judged: one frame at each end of it would be too much of it [ours]."""
+JUDGED_RTTS = 20
+"""A stretch of fewer base RTTs is not judged: 2 % of it are less than half a base RTT, which no figure shows [ours]."""
 ON_THE_CABLE = 4
 """Frames that have left the kernel's queue and have not been counted at the far end yet: so much the two may differ [ours]."""
 COMPARE_EVERY = 4
@@ -107,7 +107,7 @@ class PortWatch:
             return
         took = np.where(ended, self._ended - np.where(ended, self._busy_since, 0.0), 0.0)
         expected = self.rate * took
-        judged = ended & (expected >= JUDGED_FRAMES * self.frame)
+        judged = ended & (took >= JUDGED_RTTS * self.fabric.base_rtt_ns)
         self.busy_ns += np.where(judged, took, 0.0)
         self.busy_bytes += np.where(judged, self._stretch, 0.0)
         self.least = np.where(judged, np.minimum(self.least, self._stretch / np.maximum(expected, 1.0)), self.least)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from testbed.dataplane.counters import Traffic
-from testbed.emulated.port_watch import JUDGED_FRAMES, ON_THE_CABLE, PortWatch, allowed_bytes
+from testbed.emulated.port_watch import JUDGED_RTTS, ON_THE_CABLE, PortWatch, allowed_bytes
 from topologies import load_fabric
 
 FABRIC = load_fabric("tiny")
@@ -73,7 +73,7 @@ def test_a_port_whose_queue_may_have_been_empty_between_two_looks_is_not_judged(
 
 
 def test_a_stretch_too_short_to_tell_is_not_judged() -> None:
-    enough = JUDGED_FRAMES * FRAME / RATE
+    enough = JUDGED_RTTS * FABRIC.base_rtt_ns
 
     def backlog_until(end: float) -> Callable[[int], float]:
         return lambda t: 60_000 if t < end else 0
