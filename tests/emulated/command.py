@@ -17,7 +17,7 @@ if not os.access(MRCBED, os.X_OK):
     MRCBED = str(Path(sys.executable).parent / "mrcbed")
 ENGINE_NOTE = "mrcbed: the compiled engine is older"
 """Not an error: said while somebody works on the engine's source."""
-QUICK = ("--set", "workload.message_bytes=32768", "--set", "fault.0.at=60us", "--set", "fault.0.for=90us")
+QUICK = ("--set", "workload.message_bytes=32768", "--set", "fault.0.at=200us", "--set", "fault.0.for=90us")
 LONG = ("--set", "workload.steps=100000", "--set", "timeout=100", "--set", "workload.message_bytes=32768")
 """Runs on until somebody ends it."""
 

@@ -261,14 +261,14 @@ def test_a_calibration_is_kept_and_a_run_takes_its_time_by_it(tmp_path: Path, mo
     # 830 packets/s would be all that this machine carries: the 2,360 of `tiny` take less than 60 % of it at a fifth of their rate.
     kept.write_text(json.dumps(json.loads(kept.read_text()) | {"cpu_us": 1_200.0 * (os.cpu_count() or 1)}))
     out = tmp_path / "out"
-    words = ("--set", "workload.steps=2", "--set", "workload.message_bytes=32768", "--set", "fault.0.at=5us", "--set", "fault.0.for=5us")
+    words = ("--set", "workload.steps=1", "--set", "workload.message_bytes=32768", "--set", "fault.0.at=5us", "--set", "fault.0.for=5us")
     done = mrcbed("run", "smoke", "--dilation", "auto", *words, "--out", out)
     assert done.returncode in (*DONE, 1), done.stderr
     assert "calibrating" not in done.stderr and "dilation " in done.stderr
     dilation, (run,) = manifest_of(out)["dilation"], summary_of(out)["runs"]
     assert dilation["chosen"] == "auto" and dilation["factor"] >= 5
     assert run["dilation"] == dilation["value"] == 10_000 * dilation["factor"]
-    assert run["wrong"] == 0 and run["steps"] == 2 and 2 < run["typical_step_ns"] / run["base_rtt_ns"] < 60
+    assert run["wrong"] == 0 and run["steps"] == 1 and 2 < run["typical_step_ns"] / run["base_rtt_ns"] < 60
 
 
 @pytest.mark.skipif(CLOSED, reason="only root can reach this clone")

@@ -212,7 +212,7 @@ def test_a_run_heals_whatever_becomes_of_it(tmp_path: Path, ends: str) -> None:
     faults = f"[{', '.join(f'{{{entry}}}' for entry in entries)}]"
     scenario = load_scenario(
         "smoke", fabric="tiny", transports=["roce"],
-        overrides=["workload.steps=3", "workload.warmup_steps=0", "workload.message_bytes=40KiB", f"fault={faults}", "expect=[]"],
+        overrides=["workload.steps=2", "workload.warmup_steps=0", "workload.message_bytes=24KiB", f"fault={faults}", "expect=[]"],
     )  # fmt: skip
     with Cluster(scenario.transports[0].fabric, controller=False) as cluster:
         whole = state_without_agents(cluster)
