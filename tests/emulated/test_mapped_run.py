@@ -11,6 +11,7 @@ import pytest
 from scenarios.run.runner import run_scenario
 from scenarios.schema.scenario import load_scenario
 from tests.emulated.ring import logged
+from tests.fabrics import near
 from topologies import load_fabric
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.quiet]
@@ -18,11 +19,11 @@ pytestmark = [pytest.mark.sandbox, pytest.mark.quiet]
 LINK = "h0:p0-t0-0"
 SCENARIO = f"""
 format = 3
-fabric = "tiny"
+fabric = "near.toml"
 timeout = "60s"
 [workload]
 kind = "permutation"
-duration = "3.2ms"
+duration = "1.3ms"
 message_bytes = "64KiB"
 [[transport]]
 kind = "mrc"
@@ -32,8 +33,8 @@ kind = "loss"
 on = "{LINK}"
 probability = 0.5
 direction = "up"
-at = "250us"
-for = "1ms"
+at = "100us"
+for = "400us"
 [[expect]]
 check = "mrc.mapper.wrong == 0"
 [[expect]]
@@ -42,8 +43,10 @@ check = "mrc.mapper.faults[0].denied_ns <= 60 * mrc.base_rtt_ns"
 
 
 def test_a_lossy_nic_link_is_denied_while_it_is_lossy(tmp_path: Path) -> None:
-    fabric = load_fabric("tiny")
+    fabric = near(load_fabric("tiny"))
     tmp_path.chmod(0o777)
+    shape = "planes = 2\nt0_per_plane = 2\nt1_per_plane = 2\nhosts_per_t0 = 2"
+    (tmp_path / "near.toml").write_text(f'format = 3\n{shape}\ndelay = "{fabric.real.delay_ns}ns"\n')
     file = tmp_path / "lossy.toml"
     file.write_text(SCENARIO)
     out = tmp_path / "out"
@@ -55,7 +58,7 @@ def test_a_lossy_nic_link_is_denied_while_it_is_lossy(tmp_path: Path) -> None:
     assert run["outcome"] == "done" and run["wrong"] == 0 and run["packets"]["unexplained"] == 0
     (fault,) = run["mapper"]["faults"]
     assert fault["named"] and run["mapper"]["denials"] == 1
-    assert fault["named_ns"] < fault["denied_ns"] < 1e6 < fault["clear_ns"] < fault["allowed_ns"]
+    assert fault["named_ns"] < fault["denied_ns"] < 4e5 < fault["clear_ns"] < fault["allowed_ns"]
     raw = next((out / "raw").iterdir())
     journal = [json.loads(line) for line in (raw / "runner.jsonl").read_text().splitlines()]
     told = {(line["kind"], line["on"]): line for line in journal if line["kind"] in ("deny", "allow")}
