@@ -32,6 +32,10 @@ MOST_BUSY = 0.6
 """Of the cores that others leave free, at the scenario's busiest moment: runs that took 70 % were trustworthy [measured]."""
 
 
+FAIR_SHARE = 0.5
+"""Of all cores that the scheduler leaves to a run, whatever else wants them [ours]: what others take in a moment may be over in the next."""
+
+
 @dataclass(frozen=True)
 class Dilation:
     """``factor``: on the scenario's own; ``value``: of its fabric then. ``chosen``: by "auto" or by "user"; ``why``: one line."""
@@ -79,7 +83,7 @@ def packets_per_second(scenario: Scenario) -> float:
 def automatic(scenario: Scenario, cpu_us: float, others: float) -> Dilation:
     """The smallest step at which the busiest moment fits. ``cpu_us``: CPU time per data packet; ``others``: cores that others keep busy."""
     needed = packets_per_second(scenario) * cpu_us / 1e6
-    free = max(0.1, cores() - others)
+    free = max(FAIR_SHARE * cores(), cores() - others)
     factor = next((step for step in STEPS if needed / step <= MOST_BUSY * free), STEPS[-1])
     why = f"{cpu_us:.0f} us of CPU time a packet: the busiest moment takes {needed / factor:.2g} of {free:.2g} free cores"
     return Dilation(factor, factor * scenario.fabric.dilation, AUTO, why)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
+import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,8 +24,8 @@ PLACE = "MRCBED_CALIBRATION"
 MAX_AGE_S = 86_400
 ROUNDS, SECONDS = 1, 3.0
 """A shorter ring costs up to half as much again a packet: its inputs are drawn once [measured]."""
-LOOK_S = 0.4
-"""How long others' use of the cores is looked at."""
+LOOKS, LOOK_S = 3, 0.4
+"""How often and how long others' use of the cores is looked at; a moment's burst does not count."""
 
 
 class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -81,9 +82,12 @@ def machine() -> dict[str, str | int]:
 
 def others_cores() -> float:
     """Cores that are busy at this moment, while nothing of ours runs, stolen time included."""
-    before = time.monotonic(), _busy_us()
-    time.sleep(LOOK_S)
-    return (_busy_us() - before[1]) / (time.monotonic() - before[0]) / 1e6
+    seen = []
+    for _ in range(LOOKS):
+        before = time.monotonic(), _busy_us()
+        time.sleep(LOOK_S)
+        seen.append((_busy_us() - before[1]) / (time.monotonic() - before[0]) / 1e6)
+    return statistics.median(seen)
 
 
 def _busy_us() -> float:
