@@ -33,7 +33,7 @@ MOST_BUSY = 0.6
 
 
 FAIR_SHARE = 0.5
-"""Of all cores that the scheduler leaves to a run, whatever else wants them [ours]: what others take in a moment may be over in the next."""
+"""Of all cores that the scheduler leaves to a run, whatever others want of them at this moment [ours]."""
 
 
 @dataclass(frozen=True)
