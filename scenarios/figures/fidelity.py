@@ -67,7 +67,7 @@ def verdict_of(entry: Mapping[str, Any]) -> str:
 
 
 def cpu_percent(samples: Sequence[Sequence[float]], begin_ns: int, end_ns: int) -> float | None:
-    """Mean busy share of the whole machine in the window, percent; None without a sample."""
+    """Mean busy share of the usable cores in the window, percent; None without a sample."""
     inside = [share for t, share in samples if begin_ns <= t <= end_ns + SAMPLE_S * 1e9]
     return round(100 * sum(inside) / len(inside), 1) if inside else None
 
@@ -77,7 +77,7 @@ class Evidence:
     """The facts about a run on which its fidelity verdict rests. Times in ns, ``window`` on the run's clock."""
 
     samples: Sequence[Sequence[float]]
-    """(time, busy share of the machine)."""
+    """(time, busy share of the cores that the run may use)."""
     window: tuple[int, int]
     loops: Sequence[Mapping[str, Any]]
     """How late the loop of each agent was."""

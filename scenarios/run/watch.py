@@ -115,7 +115,7 @@ class Watch(threading.Thread):
                 "step_ns": max(0, self._step), "slept_ns": self._slept, "drift_ppm": round(drift, 1), "strangers": self._strangers
             },
             "gaps": self._gaps,
-            "cores": os.cpu_count() or 1,
+            "cores": len(os.sched_getaffinity(0)),
             "failure": self.failure,
         }  # fmt: skip
         if self._ports is not None:

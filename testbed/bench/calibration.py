@@ -77,7 +77,7 @@ def machine() -> dict[str, str | int]:
     import agents.process.loop  # compiled, or source: it costs accordingly
 
     made = int(os.stat(agents.process.loop.__file__).st_mtime)
-    return {"cpu": model, "cores": os.cpu_count() or 1, "kernel": platform.release(), "engine": made}
+    return {"cpu": model, "cores": len(os.sched_getaffinity(0)), "kernel": platform.release(), "engine": made}
 
 
 def others_cores() -> float:

@@ -20,7 +20,7 @@ class Work(NamedTuple):
 
 
 class Cpu(NamedTuple):
-    """Of a machine, clock ticks. ``busy`` includes ``interrupts`` (the kernel's work on packets) and ``steal`` (another machine's)."""
+    """Of the cores that this process may use, clock ticks. ``busy`` includes ``interrupts`` (the kernel's work on packets) and ``steal`` (another machine's)."""
 
     busy: int
     total: int
@@ -39,9 +39,11 @@ class Clocks(NamedTuple):
 
 
 def read_cpu() -> Cpu:
-    """Of the whole machine since boot (proc_stat(5))."""
+    """Of the cores that this process may use, since boot (proc_stat(5)): what others do elsewhere takes nothing from it."""
+    usable = {f"cpu{number}" for number in os.sched_getaffinity(0)}
     with open("/proc/stat", encoding="ascii") as stat:
-        user, nice, system, idle, waiting, irq, softirq, steal = (int(x) for x in stat.readline().split()[1:9])
+        ticks = [[int(x) for x in line.split()[1:9]] for line in stat if line.split(" ", 1)[0] in usable]
+    user, nice, system, idle, waiting, irq, softirq, steal = map(sum, zip(*ticks, strict=True))
     busy = user + nice + system + irq + softirq + steal
     return Cpu(busy, busy + idle + waiting, irq + softirq, steal)
 
