@@ -20,7 +20,8 @@ class Work(NamedTuple):
 
 
 class Cpu(NamedTuple):
-    """Of the cores that this process may use, clock ticks. ``busy`` includes ``interrupts`` (the kernel's work on packets) and ``steal`` (another machine's)."""
+    """Of the cores that this process may use, clock ticks. ``busy`` includes ``interrupts`` (the kernel's work on packets) and ``steal``
+    (another machine's)."""
 
     busy: int
     total: int
