@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,11 +19,10 @@ Figure = str | Callable[[Run], float | None]
 
 @dataclass(frozen=True)
 class Claim:
-    """``text``: the paper's own words if ``quoted``, else its content. ``source``: section or figure of the paper."""
+    """A statement of the paper, in our words, under the number of the claim that it is part of (registry.CLAIMS)."""
 
+    number: int
     text: str
-    source: str
-    quoted: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,9 +41,8 @@ class Row:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for paper.json."""
         return {
+            "number": self.claim.number,
             "claim": self.claim.text,
-            "source": self.claim.source,
-            "quoted": self.claim.quoted,
             "asked": self.asked,
             "seen": self.seen,
             "value": self.value if self.value is None or math.isfinite(self.value) else None,
@@ -69,10 +67,9 @@ def cannot(claim: Claim, why: str, seen: str = "–", ideal: str = "", value: fl
     return Row(claim, "", seen, CANNOT, ideal, why, value, unit)
 
 
-def overall(rows: Sequence[Row]) -> str:
-    """Return the verdict of a figure: "differs" if any row differs, else "no data" if any lacks data, else "agrees" if any agrees."""
-    verdicts = {row.verdict for row in rows}
-    return next((v for v in (DIFFERS, NO_DATA, AGREES) if v in verdicts), CANNOT if rows else NO_DATA)
+def overall(verdicts: Collection[str]) -> str:
+    """Return the verdict on several rows: "differs" if any does, else "no data" if any lacks data, else "agrees" if any agrees."""
+    return next((v for v in (DIFFERS, NO_DATA, AGREES) if v in verdicts), CANNOT if verdicts else NO_DATA)
 
 
 @dataclass(frozen=True)

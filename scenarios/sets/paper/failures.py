@@ -11,43 +11,19 @@ from scenarios.sets.paper import plots
 from scenarios.sets.paper.claims import Claim, Evidence, Row, Run, all_hold, at_least, at_most, cannot, judged, number, percent
 from scenarios.sets.paper.figure import PaperFigure, Part
 
-ANNOUNCED = "the authors' announcement, openai.com/index/mrc-supercomputer-networking"
-RIDE = Claim(
-    "MRC allows AI training jobs to ride out many network failures that previously would have interrupted training", "abstract", True
-)
-BYPASS = Claim("a transport protocol that can detect path failures and bypass them in a few tens of microseconds", "section 2.1", True)
-AT_ONCE = Claim(
-    "When a packet is not trimmed but actually lost, MRC assumes the path has failed and immediately stops using the corresponding EV",
-    "section 2.1",
-    True,
-)
-NEGLIGIBLE = Claim(
-    "the missing packet is selectively retransmitted on a different path, and the impact on the job is negligible", "section 3", True
-)
-ONE_LINK = Claim(
-    "Losing a T0-T1 link reduces capacity from a node by 3% in an 800Gb/s plane, vs 0.4% in a 100Gb/s plane", "section 2", True
-)
-QUARTER = Claim(
-    "throughput [to suffer] approximately a 25% reduction over the minute of flaps, then recovered to full speed immediately afterwards. "
-    "The job did not crash",
-    "section 5.1",
-    True,
-)
-FLAPS_IGNORED = Claim(
-    "multiple link flaps each minute between tier-0 and tier-1 switches, but MRC ensured that they had no measurable impact on our "
-    "synchronous pretraining jobs",
-    f"{ANNOUNCED}; Fig 5-7",
-    True,
-)
-REBOOT = Claim("around 580K packets were dropped", "section 5.1, Fig 8", True)
-TWO_MINUTES = Claim("down at t = 0, fully resumed forwarding by t = 2 mins", "section 5.1, Fig 8")
-NOT_USED_AGAIN = Claim("background path probes: if enough of them succeed, the EV is resurrected", "section 2.1")
-T0 = Claim(
-    "MRC detects this, recalculates paths to avoid the failed plane, and immediately tells peers not to use that plane for inbound traffic",
-    f"{ANNOUNCED}; Fig 10",
-    True,
-)
-T1 = Claim("If a path fails, MRC simply stops using it", f"{ANNOUNCED}; Fig 11", True)
+BYPASS = Claim(7, "failures are bypassed within a few tens of microseconds")
+AT_ONCE = Claim(7, "an EV that loses an untrimmed packet is out of use at once")
+NOT_USED_AGAIN = Claim(7, "background probes bring an EV back")
+FLAPS = Claim(12, "flaps cost the job next to nothing")
+QUARTER = Claim(18, "throughput is lower by the capacity that is gone during the flaps")
+FULL_AGAIN = Claim(18, "and full at once afterwards")
+UNAFFECTED = Claim(19, "throughput is largely unaffected once the switch has been left")
+REBOOT = Claim(19, "some 580K packets are lost in all")
+TWO_MINUTES = Claim(19, "forwarding again after two minutes")
+MINIMAL = Claim(24, "minimal impact on bandwidth")
+NEGLIGIBLE = Claim(25, "negligible impact")
+ONE_PLANE = Claim(26, "one plane fewer, and no more")
+NO_LASTING = Claim(27, "no lasting loss of throughput")
 
 FEW_TENS_US = 50.0
 """The bound that stands for "a few tens of microseconds" [ours]."""
@@ -83,7 +59,7 @@ def lost_share(run: Run) -> float | None:
     return None if cost.get("extra_percent") is None else float(cost["extra_percent"]) / 100
 
 
-def ride(e: Evidence, part: str, transport: str = "mrc") -> Row:
+def ride(e: Evidence, part: str, claim: int, transport: str = "mrc") -> Row:
     """Judge whether any run that was not interrupted has a wrong result, a failed step or a queue pair in error."""
     runs = [run for run in e.runs(part, transport, ended=False) if run["outcome"] in FINISHED]
     bad = sum(run["wrong"] + run.get("failed_steps", 0) + run.get("qp_errors", 0) + (run["outcome"] != "done") for run in runs)
@@ -91,7 +67,15 @@ def ride(e: Evidence, part: str, transport: str = "mrc") -> Row:
     workload = f"{steps} steps" if steps else f"{len(runs)} runs of flows"
     seen = f"{workload}, {bad} wrong, failed or in error" if runs else ""
     asked = "no wrong result, no failed step, no queue pair in error"
-    return judged(RIDE, asked, seen, bad == 0 if runs else None, value=float(bad), unit="failures", why="see the run's own checks")
+    return judged(
+        Claim(claim, "nothing breaks: the job goes on, no queue pair fails"),
+        asked,
+        seen,
+        bad == 0 if runs else None,
+        value=float(bad),
+        unit="failures",
+        why="see the run's own checks",
+    )
 
 
 def bypass(e: Evidence, part: str) -> Row:
@@ -145,22 +129,21 @@ def negligible(e: Evidence, part: str, claim: Claim, placement: str | None = Non
 
 def flaps_under_a_job(e: Evidence) -> list[Row]:
     return [
-        ride(e, "t0-t1"),
-        negligible(e, "t0-t1", FLAPS_IGNORED, "packed"),
-        negligible(e, "t0-t1", NEGLIGIBLE, "interleaved"),
-        ride(e, "nic"),
+        ride(e, "t0-t1", 12),
+        negligible(e, "t0-t1", FLAPS, "packed"),
+        negligible(e, "t0-t1", FLAPS, "interleaved"),
+        ride(e, "nic", 18),
         negligible(e, "nic", QUARTER),
         keeps_whole(e),
     ]
 
 
 def keeps_whole(e: Evidence) -> Row:
-    claim = Claim("then recovered to full speed immediately afterwards", "section 5.1", True)
     value = e.median("nic", "mrc", "whole_busbw_share")
     asked = f"{percent(WHOLE)} of the healthy bus bandwidth from 60 RTTs after the last flap on"
     seen = f"{percent(value)}"
     return judged(
-        claim, asked, seen, at_least(value, WHOLE), value=value, unit="of theory", why="windows regrow by a packet or two per RTT"
+        FULL_AGAIN, asked, seen, at_least(value, WHOLE), value=value, unit="of theory", why="windows regrow by a packet or two per RTT"
     )
 
 
@@ -168,8 +151,9 @@ def silent_t1(e: Evidence) -> list[Row]:
     lost = e.median("main", "mrc", lambda run: run["failovers"][0]["lost"] / run["ranks"] if run["failovers"] else None)
     why = "the fabric's size, and so the count, is the paper's own; what can be compared is that each EV loses its window's part, below"
     return [
-        ride(e, "main"),
-        keeps(e, "main", Claim("throughput is “largely unaffected afterwards”", "section 5.1, Fig 8")),
+        ride(e, "main", 19),
+        ride(e, "main", 13),
+        keeps(e, "main", UNAFFECTED),
         cannot(REBOOT, why, f"{number(lost)} packets lost per host, in all", value=lost, unit="packets per host"),
         at_once(e, "main"),
         bypass(e, "main"),
@@ -178,7 +162,7 @@ def silent_t1(e: Evidence) -> list[Row]:
 
 
 def sequential(e: Evidence) -> list[Row]:
-    return [ride(e, "main"), keeps(e, "main", ONE_LINK), at_once(e, "main"), bypass(e, "main")]
+    return [ride(e, "main", 24), keeps(e, "main", MINIMAL), at_once(e, "main"), bypass(e, "main")]
 
 
 def out_rtts(run: Run, index: int) -> float | None:
@@ -195,7 +179,7 @@ def flapping(e: Evidence) -> list[Row]:
     first, last = (e.median("main", "mrc", partial(out_rtts, index=index)) for index in (0, -1))
     flaps = f"{percent(returned)} of them return; out for {number(first, '.0f')} base RTTs the first time, {number(last, '.0f')} the last"
     return [
-        ride(e, "main"),
+        ride(e, "main", 25),
         judged(NEGLIGIBLE, asked, seen, at_most(slowest, 1.25), value=slowest, unit="of theory", why="a flap falls into every step"),
         judged(
             NOT_USED_AGAIN,
@@ -212,11 +196,11 @@ def flapping(e: Evidence) -> list[Row]:
 
 
 def dead_t0(e: Evidence) -> list[Row]:
-    return [ride(e, "main"), keeps(e, "main", T0), bypass(e, "main")]
+    return [ride(e, "main", 26), keeps(e, "main", ONE_PLANE), bypass(e, "main")]
 
 
 def dead_t1(e: Evidence) -> list[Row]:
-    return [ride(e, "main"), keeps(e, "main", T1), at_once(e, "main"), bypass(e, "main")]
+    return [ride(e, "main", 27), keeps(e, "main", NO_LASTING), at_once(e, "main"), bypass(e, "main")]
 
 
 def _job(scenario: str, *quick: str) -> tuple[Part, ...]:

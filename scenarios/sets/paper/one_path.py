@@ -18,30 +18,17 @@ from scenarios.sets.paper.claims import (
     percent,
     value_of,
 )
-from scenarios.sets.paper.failures import AT_ONCE, NEGLIGIBLE, ride
+from scenarios.sets.paper.failures import AT_ONCE, ride
 from scenarios.sets.paper.figure import PaperFigure, Part
 from testbed.terminal import duration
 
-FEW = Claim("even in the first minute less than 5 packets per QP are lost", "section 2.4, Fig 4", True)
-BELOW = Claim(
-    "the loss rate across the whole job falls well below [1 loss/sec/NIC, i.e. 1 in 25 million at 800Gb/s] within a couple of minutes",
-    "section 2.4, Fig 4",
-    True,
-)
-BACKUP = Claim(
-    "each QP has an EV set, plus a backup EV set for failures; a backup of the same plane replaces an EV that lost a packet", "section 2.4"
-)
-REBALANCE = Claim(
-    "MRC triggers traffic redistribution to rebalance load across the available EVs... without observable performance degradation",
-    "section 5.2.5, Fig 14",
-    True,
-)
-AVOIDS = Claim(
-    "the receiver echoes the ECN signal back to the sender, indicating that this specific path is more congested than others, and the "
-    "sender temporarily avoids it",
-    "section 2.1",
-    True,
-)
+FEW = Claim(10, "fewer than 5 packets per queue pair are lost, even at first")
+BELOW = Claim(10, "soon next to nothing is lost any more")
+BACKUP = Claim(28, "a backup of its plane takes the lossy EV's place")
+INACTIVE = Claim(28, "the lossy EV is inactive at once")
+RATE_HELD = Claim(28, "line rate is held")
+REBALANCE = Claim(29, "both flows stay near line rate")
+AVOIDS = Claim(6, "a mark means that a path is avoided for now")
 
 
 def losses_per_qp(run: Run) -> float | None:
@@ -65,7 +52,7 @@ def start_up(e: Evidence) -> list[Row]:
     )
     result = "all found" if not missed else f"{number(missed, '.0f')} never found"
     return [
-        ride(e, "main"),
+        ride(e, "main", 10),
         judged(
             FEW, "below 5 packets per QP", f"{number(per_qp)} per QP", _is_below(per_qp, 5), value=per_qp, unit="packets per QP", why=why
         ),
@@ -88,7 +75,7 @@ def start_up(e: Evidence) -> list[Row]:
             why="a path that carried nothing was not noticed",
         ),
         cannot(
-            Claim("1 in 25 million at 800Gb/s", "section 2.4, Fig 4", True),
+            Claim(10, "1 packet in 25 million"),
             "a run of minutes sends some ten thousand packets a host here, not 25 million: no rate that low can be counted",
         ),
     ]
@@ -103,8 +90,8 @@ def throughput(e: Evidence) -> list[Row]:
     asked = "at least 98 % of the goodput before"
     seen = f"{percent(kept, 1)} of the goodput before, of the flow that has less"
     return [
-        ride(e, "main"),
-        judged(NEGLIGIBLE, asked, seen, at_least(kept, 0.98), value=kept, unit="of before", why="8 EVs are in use here: one is an eighth"),
+        ride(e, "main", 28),
+        judged(RATE_HELD, asked, seen, at_least(kept, 0.98), value=kept, unit="of before", why="8 EVs are in use here: one is an eighth"),
     ]
 
 
@@ -117,10 +104,10 @@ def activity(e: Evidence) -> list[Row]:
     backups = f"{number(added, '.0f')} EVs take over, {number(other_plane, '.0f')} of another plane"
     ok = all_hold([at_least(added, 1), at_most(other_plane, 0)])
     returned = e.median("main", "mrc", lambda run: run["flaps"][0]["back"] if run.get("flaps") else None)
-    claim = Claim("background path probes: if enough of them succeed, the EV is resurrected", "section 2.1, Fig 13")
+    claim = Claim(7, "background probes bring an EV back")
     return [
         judged(
-            AT_ONCE,
+            INACTIVE,
             "no packet on it after its first loss was found",
             stop_text,
             at_most(used_ns, 0),
@@ -160,7 +147,7 @@ def balance(e: Evidence) -> list[Row]:
     least_share = e.median("main", "mrc", "groups.flows.min_share")
     separation_rtts, remaining_share = e.median("main", "mrc", separation_time), e.median("main", "mrc", "separations.0.after")
     return [
-        ride(e, "main"),
+        ride(e, "main", 29),
         judged(
             REBALANCE,
             "both flows keep 90 % of line rate",

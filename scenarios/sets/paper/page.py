@@ -8,7 +8,8 @@ from typing import Any
 
 from scenarios.run.resume import write_json
 from scenarios.sets.paper.claims import AGREES, CANNOT, DIFFERS, NO_DATA
-from scenarios.sets.paper.series import FORMAT, concluded, counts, read_form
+from scenarios.sets.paper.registry import CLAIMS
+from scenarios.sets.paper.series import FORMAT, by_claim, concluded, counts, read_form
 from testbed import terminal
 from testbed.terminal import duration
 
@@ -39,25 +40,27 @@ def doubtful(figure: Conclusion) -> bool:
 
 
 def table(conclusions: Sequence[Conclusion]) -> Any:
-    """Return a table for the terminal, one row per claim."""
+    """Return a table for the terminal: the paper's claims in its order, each with its evidence."""
     from rich.text import Text
 
     rows: list[list[terminal.Cell] | None] = []
-    for figure in conclusions:
-        for number, row in enumerate(figure["rows"]):
-            flag = "\nnot trustworthy" if doubtful(figure) and row["verdict"] in (AGREES, DIFFERS) else ""
+    for claim in by_claim(conclusions):
+        verdict = (claim["verdict"], _STYLE[claim["verdict"]])
+        reason = (f"\n{claim['why']}", "dim") if claim["why"] else ""
+        rows.append([str(claim["number"]), Text.assemble((claim["text"], "bold"), reason), "", Text.assemble(verdict)])
+        for row in claim["evidence"]:
+            flag = "\nnot trustworthy" if row["doubtful"] and row["verdict"] in (AGREES, DIFFERS) else ""
             seen = Text.assemble(row["seen"], (f"\n{row['why']}" if row["why"] else "", "dim"))
-            verdict = Text.assemble((row["verdict"], _STYLE[row["verdict"]]), (flag, "red"))
-            rows.append([figure["id"] if number == 0 else "", row["claim"], seen, verdict])
+            rows.append(["", row["claim"], seen, Text.assemble((row["verdict"], _STYLE[row["verdict"]]), (flag, "red"))])
         rows.append(None)
-    heads = ("figure", "claim", "result", "verdict")
-    return terminal.table(heads, rows, title="The MRC paper's figures", words=heads[1:])
+    heads = ("claim", "of the paper", "here", "verdict")
+    return terminal.table(heads, rows, title="The MRC paper's claims", words=heads[1:])
 
 
 def summary_line(conclusions: Sequence[Conclusion]) -> str:
     verdicts = ", ".join(f"{number} {WORDS[verdict]}" for verdict, number in counts(conclusions).items())
     figures = f"{len(conclusions)} figure{'s' if len(conclusions) != 1 else ''}"
-    return f"{sum(counts(conclusions).values())} claims in {figures}: {verdicts}"
+    return f"{len(CLAIMS)} claims, after {figures}: {verdicts}"
 
 
 def write_page(out: Path) -> Path:
@@ -66,7 +69,10 @@ def write_page(out: Path) -> Path:
 
     conclusions = concluded(out)
     form = read_form(out)
-    write_json(out / DATA, {"format": FORMAT, **form.to_dict(), "counts": counts(conclusions), "figures": conclusions})
+    write_json(
+        out / DATA,
+        {"format": FORMAT, **form.to_dict(), "counts": counts(conclusions), "claims": by_claim(conclusions), "figures": conclusions},
+    )
     figures = [
         {
             **figure,
@@ -76,7 +82,7 @@ def write_page(out: Path) -> Path:
         }
         for figure in conclusions
     ]
-    values = {"figures": figures, "line": summary_line(conclusions), "quick": form.quick, "marks": MARKS}
+    values = {"claims": by_claim(conclusions), "figures": figures, "line": summary_line(conclusions), "quick": form.quick, "marks": MARKS}
     text = rendered(Path(__file__).parent / "paper.html.j2", verdicts=(AGREES, DIFFERS, CANNOT, NO_DATA), **values)
     path = out / NAME
     path.write_text(text, encoding="utf-8")

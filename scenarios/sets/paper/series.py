@@ -5,16 +5,19 @@ Called by ``mrcbed paper``.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from scenarios.run.resume import write_json
 from scenarios.sets import series
-from scenarios.sets.paper.claims import AGREES, DIFFERS, NO_DATA, Evidence, overall
+from scenarios.sets.paper.claims import AGREES, CANNOT, DIFFERS, NO_DATA, VERDICTS, Evidence, overall
 from scenarios.sets.paper.figure import PaperFigure
 from scenarios.sets.paper.figures import FIGURES
+from scenarios.sets.paper.registry import CLAIMS
 from scenarios.sets.series import FORMAT, INTERRUPTED, Form, RunOne, Tell, doubts_of
 
 SET, FIGURE = "series.json", "figure.json"
@@ -56,7 +59,7 @@ def conclude(figure: PaperFigure, out: Path) -> dict[str, Any]:
         "id": figure.id,
         "title": figure.title,
         "note": figure.note,
-        "verdict": overall(rows),
+        "verdict": overall([row.verdict for row in rows]),
         "rows": [row.to_dict() for row in rows],
         "trouble": trouble,
         "parts": [part_figures(name, results.summary, figure) for name, results in stored.items()],
@@ -90,16 +93,29 @@ def concluded(out: Path, figures: Sequence[PaperFigure] = FIGURES) -> list[dict[
     return series.concluded(out, figures, FIGURE)
 
 
+def by_claim(conclusions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the paper's claims in its order, each with its evidence from all figures and the verdict that follows from it."""
+    claims = []
+    for claim in CLAIMS:
+        evidence = [
+            {"figure": figure["id"], "doubtful": any(part["not_trustworthy"] for part in figure["parts"]), **row}
+            for figure in conclusions
+            for row in figure["rows"]
+            if row["number"] == claim.number
+        ]
+        verdict = overall([row["verdict"] for row in evidence]) if evidence else CANNOT if claim.refused else NO_DATA
+        why = "" if evidence else claim.refused or "no figure of this version, or none that was run, shows it"
+        claims.append({**asdict(claim), "verdict": verdict, "why": why, "evidence": evidence})
+    return claims
+
+
 def counts(conclusions: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Return verdict -> number of rows, over all figures."""
-    totals: dict[str, int] = {AGREES: 0, DIFFERS: 0}
-    for figure in conclusions:
-        for row in figure["rows"]:
-            totals[row["verdict"]] = totals.get(row["verdict"], 0) + 1
-    return {verdict: number for verdict, number in totals.items() if number or verdict != NO_DATA}
+    """Return verdict -> number of claims."""
+    totals = Counter(claim["verdict"] for claim in by_claim(conclusions))
+    return {verdict: totals[verdict] for verdict in VERDICTS if totals[verdict] or verdict in (AGREES, DIFFERS)}
 
 
 __all__ = [
-    "FIGURE", "FORMAT", "INTERRUPTED", "SET", "Form", "RunOne", "Tell", "conclude", "concluded", "counts", "open_directory", "read_form",
-    "run_series",
+    "FIGURES", "FORMAT", "INTERRUPTED", "SET", "Form", "RunOne", "Tell", "by_claim", "conclude", "concluded", "counts", "open_directory",
+    "read_form", "run_series",
 ]  # fmt: skip

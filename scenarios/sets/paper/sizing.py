@@ -24,7 +24,7 @@ def rows(_: Evidence) -> list[Row]:
     links = 100 * float(two.uplink_share), 100 * float(three.uplink_share)
     return [
         judged(
-            Claim("2-Tier 8x100 Gb/s multi-plane topology: 131,072 NICs (8 planes)", "section 2, Fig 1"),
+            Claim(1, "two tiers of eight planes of 100 Gb/s connect 131,072 NICs"),
             "the same number",
             f"{two.most_nics:,} NICs at {two.radix} ports per switch",
             two.most_nics == PAPER_NICS,
@@ -32,7 +32,7 @@ def rows(_: Evidence) -> list[Row]:
             unit="NICs",
         ),
         judged(
-            Claim("three tiers of 64 x 800 Gb/s switches connect 64K NICs", "section 2"),
+            Claim(1, "three tiers of switches with 64 ports of 800 Gb/s connect 64K NICs"),
             "the same number",
             f"{most_nics:,} NICs",
             most_nics == 65_536,
@@ -40,7 +40,7 @@ def rows(_: Evidence) -> list[Row]:
             unit="NICs",
         ),
         judged(
-            Claim("2/3 of the optics", "section 2"),
+            Claim(2, "2/3 of the optics"),
             "the same ratio",
             f"{optics} at {most_nics:,} NICs",
             optics == Fraction(2, 3),
@@ -48,7 +48,7 @@ def rows(_: Evidence) -> list[Row]:
             unit="of three tiers",
         ),
         judged(
-            Claim("3/5 of the switches", "section 2"),
+            Claim(2, "3/5 of the switches"),
             "the same ratio",
             f"{switches} at {most_nics:,} NICs",
             switches == Fraction(3, 5),
@@ -56,9 +56,7 @@ def rows(_: Evidence) -> list[Row]:
             unit="of three tiers",
         ),
         judged(
-            Claim(
-                "Losing a T0-T1 link reduces capacity from a node by 3% in an 800Gb/s plane, vs 0.4% in a 100Gb/s plane", "section 2", True
-            ),
+            Claim(3, "a lost T0-T1 link takes 3 % of a node's capacity in a plane of 800 Gb/s ports, 0.4 % with ports of 100 Gb/s"),
             "the same, rounded",
             f"{links[1]:.1f} % and {links[0]:.1f} %",
             (round(links[1]), round(links[0], 1)) == (3, 0.4),
@@ -66,7 +64,7 @@ def rows(_: Evidence) -> list[Row]:
             unit="%",
         ),
         judged(
-            Claim("losing a NIC-T0 link loses 12% of the NIC bandwidth", "section 2"),
+            Claim(3, "a lost NIC-T0 link takes about 12 % of the NIC"),
             "the same, rounded down",
             f"1/{two.planes} = {100 / two.planes:.1f} %",
             int(100 / two.planes) == 12,
@@ -74,7 +72,7 @@ def rows(_: Evidence) -> list[Row]:
             unit="%",
         ),
         judged(
-            Claim("the longest path has 3 hops instead of 5 to 7; 256 NICs instead of 32 are one hop away", "section 2"),
+            Claim(2, "the longest path has 3 switches instead of 5 or 7; 256 nodes instead of 32 are one hop away"),
             "the same numbers",
             f"{two.longest_path} instead of {three.longest_path} (three tiers) or {paper_size(1, 4).longest_path} (four); "
             f"{two.one_hop_nics} instead of {three.one_hop_nics}",
