@@ -192,6 +192,10 @@ class FrameIO(Reports):
 class Engine(FrameIO):
     """What a transport of ours must offer in addition: verbs."""
 
+    def port_paused(self, now: int, port: int, paused: bool) -> None:
+        """The switch at a local NIC port wants no data of its lossless class for the moment, or wants it again (PFC). A transport whose
+        data is in no such class is never asked."""
+
     def register(self, memory: bytearray | memoryview) -> Region:
         """Let peers write into ``memory`` (writable, contiguous bytes; kept alive by the engine)."""
         raise NotImplementedError

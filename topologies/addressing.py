@@ -8,8 +8,10 @@ that no uSID is ever zero; EV = plane(16) | uplink(16).
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Collection
 
-from topologies.clos import Fabric, FabricError
+from topologies.clos import ECMP, Fabric, FabricError
+from topologies.ecmp import uplink_of
 
 BLOCK = bytes.fromhex("fcbbbb00")
 """Locator block fcbb:bb00::/32."""
@@ -61,10 +63,11 @@ def ev_fields(value: int) -> tuple[int, int]:
     return value >> 16, value & 0xFFFF
 
 
-def sid_list(fabric: Fabric, src: int, dst: int, value: int) -> tuple[int, ...]:
+def sid_list(fabric: Fabric, src: int, dst: int, value: int, dead_links: Collection[str] = ()) -> tuple[int, ...]:
     """uSIDs of the path that ``value`` names, in travel order.
 
-    Cross-T1: T0src, T1, T0dst, dst. Under one T0: T0, dst. Raises :class:`FabricError` if the EV names no path there.
+    Cross-T1: T0src, T1, T0dst, dst. Under one T0: T0, dst. Raises :class:`FabricError` if the EV names no path there. ``dead_links``: those
+    that switches which hash have converged around.
     """
     plane, uplink = ev_fields(value)
     first, last = fabric.t0_of(src), fabric.t0_of(dst)
@@ -74,7 +77,9 @@ def sid_list(fabric: Fabric, src: int, dst: int, value: int) -> tuple[int, ...]:
         if uplink:
             raise FabricError(f"EV {value:#x}: h{src} and h{dst} share a T0, their EVs have uplink 0")
         return usid(plane, TIER_T0, first), host_usid(fabric, plane, dst)
-    if uplink >= fabric.t1_per_plane:
+    if fabric.routing == ECMP:
+        uplink = uplink_of(fabric, src, dst, value, dead_links)
+    elif uplink >= fabric.t1_per_plane:
         raise FabricError(f"EV {value:#x}: fabric {fabric.name!r} has uplinks 0..{fabric.t1_per_plane - 1}, not {uplink}")
     return (
         usid(plane, TIER_T0, first),
@@ -91,9 +96,9 @@ def outer_address(sids: tuple[int, ...]) -> bytes:
     return (BLOCK + b"".join(s.to_bytes(2, "big") for s in sids)).ljust(16, b"\0")
 
 
-def path_address(fabric: Fabric, src: int, dst: int, value: int) -> bytes:
-    """The outer destination with which a packet leaves ``src`` for ``dst`` on EV ``value``."""
-    return outer_address(sid_list(fabric, src, dst, value))
+def path_address(fabric: Fabric, src: int, dst: int, value: int, dead_links: Collection[str] = ()) -> bytes:
+    """The outer destination with which a packet leaves ``src`` for ``dst`` on EV ``value``; ``dead_links`` as in :func:`sid_list`."""
+    return outer_address(sid_list(fabric, src, dst, value, dead_links))
 
 
 def shift(address: bytes) -> bytes:

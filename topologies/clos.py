@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import asdict, force_setattr
 
-from topologies.structs import Refused, convert, text
+from topologies.structs import Refused, convert, one_of, text
 
 MAX_PLANES = 16
 """The uSID has four bits for the plane [ours; docs/addressing.md]."""
@@ -80,6 +80,12 @@ class Link:
 
 
 Queue = Annotated[float, Meta(ge=0.1, le=1000.0)]
+SOURCE, ECMP, ADAPTIVE = "source", "ecmp", "adaptive"
+ROUTING = (SOURCE, ECMP, ADAPTIVE)
+"""Who chooses a packet's T1: its source, by SRv6 uSIDs; the switches, which hash its EV (MRC over statically configured ECMP); or its T0,
+which takes the uplink with the least backlog, packet by packet."""
+PFC_GAP = 4
+"""Full packets between a port's XOFF and its XON (SONiC's profiles: some 18 KB)."""
 
 
 class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
@@ -104,10 +110,14 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     ecn: bool = True  # switches mark
     ecn_low_bdp: Annotated[float, Meta(ge=0.0, le=1000.0)] = 0.2  # queue at which marking begins (UET)
     ecn_high_bdp: Annotated[float, Meta(ge=0.01, le=1000.0)] = 0.8  # queue from which on every packet is marked (UET)
+    ecn_pmax: Annotated[float, Meta(gt=0.0, le=1.0)] = 1.0  # chance of a mark just below ecn_high_bdp (DCQCN's ramps: 0.01 to 0.2)
     last_hop_ecn: bool = False  # also T0 to host (MRC paper: off)
     trimming: bool = True  # switches trim instead of dropping; only packets that ask for it by their DSCP
     trim_bdp: Queue = 1.0  # queue above which packets are trimmed (UET)
     trim_last_hop_bdp: Queue = 1.5  # the same on T0 to host (UET)
+    pfc: bool = False  # switches never drop RoCE's data for want of room, but pause who sends it (802.1Qbb); of no meaning to other data
+    pfc_xoff_bdp: Queue = 1.0  # of what came in by one port and waits in its switch: above this the port's other end is paused
+    routing: Annotated[str, one_of(ROUTING)] = SOURCE
     dilation: Annotated[float, Meta(ge=0.0, le=MAX_DILATION)] = 0.0  # 0: as much as stands for ports of 100 Gb/s
 
     def __post_init__(self) -> None:
@@ -199,6 +209,21 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     def trim_bytes(self, last_hop: bool) -> int:
         """Trimming above this."""
         return int(self.plane_bdp * (self.trim_last_hop_bdp if last_hop else self.trim_bdp))
+
+    @cached_property
+    def pfc_bytes(self) -> tuple[int, int]:
+        """(XOFF, XON): what one ingress port's packets may hold in a switch before their sender is paused, and with what it goes on."""
+        xoff = int(self.plane_bdp * self.pfc_xoff_bdp)
+        return xoff, max(self.frame_bytes, xoff - PFC_GAP * self.frame_bytes)
+
+    @cached_property
+    def pfc_ns(self) -> int:
+        """How long packets still arrive after a PAUSE, and after its end none: there and back on one of a path's four cables [ours]."""
+        return self.delay_ns // 2
+
+    def pfc_headroom(self, rate: int) -> int:
+        """Bytes kept for what arrives meanwhile from a port of ``rate``: a packet that had begun at either end, too (802.1Qbb, annex)."""
+        return rate * self.pfc_ns // 8_000_000_000 + 2 * self.frame_bytes
 
     # --- names -----------------------------------------------------------------------------------------------
 

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
-from topologies.addressing import TIER_T0, TIER_T1, ev, ev_fields, host_usid, sid_list, usid
-from topologies.clos import Fabric, Link, t0_name, t1_name
+from collections.abc import Collection
+
+from topologies.addressing import TIER_T0, TIER_T1, ev, ev_fields, host_usid, sid_list, usid, usid_fields
+from topologies.clos import ECMP, Fabric, Link, t0_name, t1_name
+from topologies.ecmp import EVS
 
 
 def path_evs(fabric: Fabric, src: int, dst: int) -> tuple[int, ...]:
-    """All EVs from ``src`` to ``dst``, plane by plane: planes x T1s across, one per plane under one T0."""
-    uplinks = 1 if fabric.t0_of(src) == fabric.t0_of(dst) else fabric.t1_per_plane
-    return tuple(ev(p, u) for p in range(fabric.planes) for u in range(uplinks))
+    """All EVs from ``src`` to ``dst``, plane by plane: one per plane under one T0; across, one per plane and T1, or where switches hash
+    them as many in each plane as make ``ecmp.EVS`` in all, of which several lead over the same T1.
+    """
+    if fabric.t0_of(src) == fabric.t0_of(dst):
+        per_plane = 1
+    elif fabric.routing == ECMP:
+        per_plane = max(fabric.t1_per_plane, EVS // fabric.planes)
+    else:
+        per_plane = fabric.t1_per_plane
+    return tuple(ev(p, u) for p in range(fabric.planes) for u in range(per_plane))
+
+
+def route_of(fabric: Fabric, src: int, dst: int, value: int) -> tuple[int, int]:
+    """(plane, T1) of a path; under one T0 the T1 is 0. Raises :class:`FabricError` if the EV names no path there."""
+    sids = sid_list(fabric, src, dst, value)
+    return ev_fields(value)[0], usid_fields(sids[1])[2] if len(sids) == 4 else 0
 
 
 def path_links(fabric: Fabric, src: int, dst: int, value: int) -> tuple[Link, ...]:
     """The cables of a path in travel order: 4 across a T1, 2 under one T0."""
-    sid_list(fabric, src, dst, value)  # raises if there is no such path
-    plane, uplink = ev_fields(value)
+    plane, uplink = route_of(fabric, src, dst, value)
     by_name = fabric.links_by_name
     first, last = t0_name(plane, fabric.t0_of(src)), t0_name(plane, fabric.t0_of(dst))
     if first == last:
@@ -28,8 +43,7 @@ def path_links(fabric: Fabric, src: int, dst: int, value: int) -> tuple[Link, ..
 
 def path_nodes(fabric: Fabric, src: int, dst: int, value: int) -> tuple[str, ...]:
     """The nodes a packet visits: host, switches, host."""
-    plane, uplink = ev_fields(value)
-    sid_list(fabric, src, dst, value)
+    plane, uplink = route_of(fabric, src, dst, value)
     first, last = t0_name(plane, fabric.t0_of(src)), t0_name(plane, fabric.t0_of(dst))
     middle = (first,) if first == last else (first, t1_name(plane, uplink), last)
     return (f"h{src}", *middle, f"h{dst}")
@@ -39,6 +53,16 @@ def evs_over(fabric: Fabric, src: int, dst: int, link: str) -> tuple[int, ...]:
     """The EVs from ``src`` to ``dst`` whose path uses the named link."""
     name = fabric.link(link).name
     return tuple(e for e in path_evs(fabric, src, dst) if any(li.name == name for li in path_links(fabric, src, dst, e)))
+
+
+def living_evs(fabric: Fabric, src: int, dst: int, dead_links: Collection[str]) -> list[int]:
+    """The EVs from ``src`` to ``dst`` whose paths use no dead link."""
+    evs = path_evs(fabric, src, dst)
+    return (
+        [value for value in evs if not any(link.name in dead_links for link in path_links(fabric, src, dst, value))]
+        if dead_links
+        else list(evs)
+    )
 
 
 def static_tables(fabric: Fabric) -> dict[str, dict[int, str]]:

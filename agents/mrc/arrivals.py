@@ -254,6 +254,8 @@ class Arrivals:
         if path is not None:
             if m == wire.M_SKIP_ONCE:
                 r.paths.marked(path)
+            elif m == wire.M_NONE:
+                r.paths.unmarked(now, path)
             elif m == wire.M_ALWAYS_SKIP:
                 r.paths.lost(now, path, now, r.rtt.srtt, "always_skip")
                 r.planes_changed()

@@ -39,7 +39,7 @@ from agents.transport import (
     check_target,
 )
 from topologies.addressing import ev_fields
-from topologies.clos import Fabric
+from topologies.clos import ECMP, Fabric
 from topologies.denylist import denied, over_links
 from topologies.paths import path_evs
 
@@ -291,7 +291,10 @@ class Endpoint(Engine):
                 r.planes_changed()
 
     def reroute(self, now: int, dead_links: list[str]) -> None:
-        """MRC's paths are static; nothing to do."""
+        """Paths that sources name are static. Where switches hash EVs, those that led over a dead link lead over another one now."""
+        if self.fabric.routing == ECMP:
+            for route in self.routes.values():
+                route.reroute(frozenset(dead_links))
 
     def deny(self, now: int, entries: list[str]) -> None:
         """Apply the denylist of an operator or controller: EVs that an entry forbids are DENIED until it is removed, then must be proved
@@ -375,6 +378,7 @@ class Endpoint(Engine):
             counters[f"lost_by_{name}"] = sum(q.requester.lost_by[k] for q in self.order)
         for name in ("trims", "trims_last_hop", "acquitted"):
             counters[name] = sum(getattr(q.requester, name) for q in self.order)
+        counters["ev_swaps"] = sum(q.requester.paths.swaps for q in self.order)
         counters["spurious"] = sum(q.requester.spurious for q in self.order)
         counters["bad_sacks"] = sum(q.requester.bad_sacks for q in self.order)
         counters["in_flight_bytes"] = sum(q.requester.sent.in_flight for q in self.order)

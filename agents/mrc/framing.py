@@ -41,6 +41,12 @@ class Route:
         self.host = host
         self.peer = peer
         self.heads: dict[int, Head] = {}
+        self.dead_links: frozenset[str] = frozenset()
+
+    def reroute(self, dead_links: frozenset[str]) -> None:
+        """Switches that hash EVs have converged around these links: an EV may lead over another T1 from now on."""
+        self.dead_links = dead_links
+        self.heads.clear()
 
     def head(self, ev: i64, klass: i64, after_udp: i64) -> Head:
         """The head for an EV value, DSCP class and length from BTH to iCRC."""
@@ -56,7 +62,7 @@ class Route:
     def _make(self, ev: int, klass: int, after_udp: int) -> Head:
         me, you = inner_address(self.host), inner_address(self.peer)
         ecn = dscp.NOT_ECT if klass == dscp.CONTROL else dscp.ECT0
-        outer = path_address(self.fabric, self.host, self.peer, ev)
+        outer = path_address(self.fabric, self.host, self.peer, ev, self.dead_links)
         return Head(headers.head((me, outer), (me, you), ev, klass, ecn, after_udp))
 
 

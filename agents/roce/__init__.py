@@ -4,7 +4,5 @@ from __future__ import annotations
 
 from typing import Final
 
-NOTE: Final = (
-    "RoCE runs without PFC, which veth links cannot emulate: where a lossless fabric would pause its senders, a full buffer here drops."
-)
+NOTE: Final = "RoCE runs without PFC here: where a lossless fabric would pause its senders, a full buffer drops."
 """One line to print beside every result of this baseline."""

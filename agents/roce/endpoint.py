@@ -11,11 +11,12 @@ from __future__ import annotations
 from typing import Any, Final
 
 from agents.packets.dscp import CE
-from agents.packets.headers import PSN_MASK, UDP_PORT, crc32, icrc_of
+from agents.packets.headers import PSN_MASK, UDP_PORT, crc32, icrc_of, psn_delta
 from agents.roce.queue_pair import ERROR, INIT, QueuePair
 from agents.roce.queue_pairs import QueuePairs
 from agents.roce.requester import RING
 from agents.roce.responder import FATAL, NOTHING
+from agents.roce.selective import SelectiveRequester
 from agents.roce.wire import (
     ACK_REQUEST,
     AETH,
@@ -41,6 +42,7 @@ from agents.roce.wire import (
     PKEY,
     RNR,
     RNR_TIMER_US,
+    SACKED,
 )
 from agents.transport import FLUSHED, NEVER, REMOTE_ACCESS, REMOTE_INVALID, REMOTE_OPERATION, RETRY_EXCEEDED
 
@@ -121,10 +123,13 @@ class Endpoint(QueuePairs):
                 qp.tx.congestion.on_cnp(now)
                 self._repaced(now, qp)
         elif kind == KIND_ACK:
-            if end - at != 4:
+            early = end - at == 8 and isinstance(qp.tx, SelectiveRequester)
+            if end - at != 4 and not early:
                 counters.rx_bad_length += 1
             elif qp.state == ERROR:
                 counters.rx_qp_error += 1
+            elif early:
+                self._placed_early(now, qp, word & PSN_MASK, SACKED.unpack_from(view, at + 4)[0] & PSN_MASK)
             else:
                 self._answered(now, qp, AETH.unpack_from(view, at)[0] >> 24, word & PSN_MASK)
         elif qp.state == ERROR:
@@ -180,6 +185,8 @@ class Endpoint(QueuePairs):
         if syndrome & 0xE0 == 0x00:
             counters.acks_rx += 1
             tx.acknowledge(now, psn)
+            if isinstance(tx, SelectiveRequester):
+                self._resend(now, qp, tx)
         else:
             if syndrome == NAK_SEQUENCE and psn == tx.last_nak:
                 counters.rx_stale_response += 1  # a copy: the responder sends one per gap
@@ -198,6 +205,27 @@ class Endpoint(QueuePairs):
                 return
         self._arm(qp)
         self._schedule(qp)
+
+    def _placed_early(self, now: int, qp: QueuePair, expected: int, placed: int) -> None:
+        """A NAK that also names a packet behind the gap: all before ``expected`` has arrived, and ``placed`` (selective repeat)."""
+        tx = qp.tx
+        first, early = tx.una + psn_delta(expected, tx.una), tx.una + psn_delta(placed, tx.una)
+        if not isinstance(tx, SelectiveRequester) or not tx.una <= first <= tx.nxt or early >= tx.nxt:
+            self._counters.rx_stale_response += 1
+            return
+        self._counters.naks_rx += 1
+        if first > tx.una:
+            tx.acknowledge(now, first - 1)
+        tx.arrived(now, early)
+        self._resend(now, qp, tx)
+        self._arm(qp)
+        self._schedule(qp)
+
+    def _resend(self, now: int, qp: QueuePair, tx: SelectiveRequester) -> None:
+        """Report what is newly known to be lost; it goes out again before anything new."""
+        for psn in tx.find_lost():
+            sent_ns = tx.sent_ns[psn & RING - 1]
+            self._events.append((now, "loss", {"peer": qp.peer, "ev": qp.ev, "psn": psn & PSN_MASK, "rule": "later", "sent_ns": sent_ns}))
 
     def _go_back(self, now: int, qp: QueuePair, rule: str) -> None:
         tx = qp.tx

@@ -15,6 +15,9 @@ from topologies.clos import Fabric
 from topologies.structs import given, one_of, options_of
 
 CONGESTION: Final = ("dcqcn", "fixed")
+RECOVERY: Final = ("go-back-n", "selective")
+DEPLOYED_RTO_NS: Final = 67_108_864
+"""4.096 us x 2^14, the local ACK timeout that adapters ship with (InfiniBand specification volume 1, section 9.7.6.1.3, exponent 14)."""
 
 
 @dataclass(frozen=True)
@@ -27,12 +30,16 @@ class Knobs:
     """
 
     congestion: str = "dcqcn"  # or "fixed" (a window, no rate)
+    recovery: str = "go-back-n"  # or "selective": agents/roce/selective.py (IRN; direct placement)
+    # With "selective", how much earlier than one that arrived a packet must have left to be lost, base RTTs: 0 for IRN, where only losses
+    # overtake; under adaptive routing as long as its paths may differ.
+    reorder_rtts: float = 0.0
     # Window in BDP of a path: a NIC port's rate times the base RTT. 0: none but the 1024 packets that can be outstanding [ours]. Default:
-    # 0 for dcqcn, 1.5 for fixed.
+    # 0 for dcqcn, 1.5 for fixed, 1 with selective repeat (IRN: BDP-FC).
     window_bdp: float = -1.0
     window: int = -1  # in bytes of frames; at least one packet always goes. Default: from window_bdp
-    # Fixed timeout, ns. Default: the larger of 4 and buffer_bdp + 2 base RTTs, above what one full buffer on the way delays (NICs ship
-    # thousands of RTTs: 4.096 us x 2^14 = 67 ms [ours]).
+    # Fixed timeout, ns. Default: the larger of 4 and buffer_bdp + 2 base RTTs, above what one full buffer on the way delays [ours]; with
+    # PFC, whose pauses have no bound, DEPLOYED_RTO_NS.
     rto_ns: int = -1
     retry_count: int = -1  # RTOs in a row before ERROR; -1: for ever, to wait for re-convergence
     # Packets between AckReq bits [ours]; a message's last one always has it, and one is asked for every quarter of rto_ns, however slow the
@@ -61,6 +68,8 @@ _OPTIONS: Final = options_of(
     Knobs,
     {
         "congestion": one_of(CONGESTION),
+        "recovery": one_of(RECOVERY),
+        "reorder_rtts": Meta(ge=0.0, le=1000.0),
         "window_bdp": Meta(ge=0.0, le=1000.0),
         "window": Meta(ge=1, le=1 << 40),
         "rto_ns": Meta(ge=1, le=1 << 50),
@@ -90,11 +99,15 @@ class Options:
         knobs = Knobs(**given(options, _OPTIONS))
         rtt = fabric.base_rtt_ns
         self.algorithm: str = knobs.congestion
-        bdp = knobs.window_bdp if knobs.window_bdp >= 0.0 else 1.5 if self.algorithm == "fixed" else 0.0
+        self.selective: bool = knobs.recovery == "selective"
+        self.reorder_ns: int = int(knobs.reorder_rtts * rtt)
+        usual = 1.0 if self.selective else 1.5 if self.algorithm == "fixed" else 0.0
+        bdp = knobs.window_bdp if knobs.window_bdp >= 0.0 else usual
         frame = fabric.mtu + MAX_HEADERS + ICRC_BYTES
         most = RING * frame
         self.window: int = knobs.window if knobs.window > 0 else max(1, int(bdp * fabric.plane_bdp)) if bdp else most
-        self.rto_ns: int = knobs.rto_ns if knobs.rto_ns > 0 else int(max(4.0, fabric.buffer_bdp + 2.0) * rtt)
+        usual_rto = int(DEPLOYED_RTO_NS * fabric.dilation) if fabric.pfc else int(max(4.0, fabric.buffer_bdp + 2.0) * rtt)
+        self.rto_ns: int = knobs.rto_ns if knobs.rto_ns > 0 else usual_rto
         self.retry_count: int = knobs.retry_count
         every = min(self.window, int(1.5 * fabric.plane_bdp), most) // frame // 3
         self.ack_every: int = knobs.ack_every if knobs.ack_every > 0 else max(1, every)

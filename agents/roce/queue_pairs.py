@@ -9,21 +9,22 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from agents.packets.headers import PSN_MASK
+from agents.packets.headers import PSN_MASK, UDP_PORT
 from agents.packets.memory import Memory
-from agents.roce import flow_hash
 from agents.roce.congestion import NotificationPoint
 from agents.roce.counters import Counters
 from agents.roce.options import Options
 from agents.roce.queue_pair import ERROR, INIT, RTS, STATES, QueuePair
 from agents.roce.requester import Requester
 from agents.roce.responder import MAX_MESSAGE, Responder
+from agents.roce.selective import SelectiveRequester, SelectiveResponder
 from agents.roce.transmitter import Transmitter
 from agents.roce.wire import rnr_code
 from agents.transport import FLUSHED, NEVER, RECEIVE, Completion, Event, Region, check_parameters, check_target, known_ns
+from topologies import ecmp
 from topologies.addressing import ev_fields, inner_address, path_address
 from topologies.clos import Fabric
-from topologies.paths import path_evs
+from topologies.paths import living_evs
 
 _PARAMETERS = (("qpn", 0, PSN_MASK), ("psn", 0, PSN_MASK), ("sport", 0, 0xFFFF), ("mtu", 0, 1 << 16), ("host", 0, 1 << 16))
 
@@ -38,7 +39,7 @@ class QueuePairs(Transmitter):
         self._address: bytes = inner_address(host)
         self._options: Options = Options(fabric, options)
         self._rng: random.Random = random.Random(f"roce/{seed}/{host}")
-        self._flow_seed: int = flow_hash.fabric_seed(fabric)
+        self._flow_seed: int = ecmp.fabric_seed(fabric)
         self._memory: Memory = Memory(self._rng)
         self._completions: list[Completion] = []
         self._events: list[Event] = []
@@ -67,9 +68,17 @@ class QueuePairs(Transmitter):
         self._sports.add(sport)
         psn = self._rng.getrandbits(24)
         o, mtu = self._options, self._fabric.mtu
-        tx = Requester(qpn, mtu, psn, o.rto_ns, o.ack_every, o.congestion(), self._counters, self._completions)
-        rx = Responder(qpn, mtu, rnr_code(o.rnr_ns), self._memory, self._counters, self._completions)
-        flow = flow_hash.flow_hash(self._flow_seed, self._address, inner_address(peer), sport)
+        common = self._counters, self._completions
+        tx: Requester
+        rx: Responder
+        if o.selective:
+            tx = SelectiveRequester(qpn, mtu, psn, o.rto_ns, o.ack_every, o.congestion(), *common)
+            tx.reorder_ns = o.reorder_ns
+            rx = SelectiveResponder(qpn, mtu, rnr_code(o.rnr_ns), self._memory, *common)
+        else:
+            tx = Requester(qpn, mtu, psn, o.rto_ns, o.ack_every, o.congestion(), *common)
+            rx = Responder(qpn, mtu, rnr_code(o.rnr_ns), self._memory, *common)
+        flow = ecmp.flow_hash(self._flow_seed, self._address, inner_address(peer), sport, UDP_PORT)
         notification = NotificationPoint(o.cnp_interval_ns)
         qp = QueuePair(qpn, peer, self._address, sport, flow, tx, rx, notification)
         self._route(qp)
@@ -136,11 +145,10 @@ class QueuePairs(Transmitter):
     def _route(self, qp: QueuePair) -> int:
         """Give ``qp`` the path its flow hashes to; returns the EV it had. Without a living path it keeps the old one."""
         old = qp.ev
-        evs = list(path_evs(self._fabric, self._host, qp.peer))
-        living = flow_hash.living_paths(self._fabric, self._host, qp.peer, evs, self._dead_links)
+        living = living_evs(self._fabric, self._host, qp.peer, self._dead_links)
         qp.dead = not living
         if living:
-            value = flow_hash.choose(qp.flow, living)
+            value = ecmp.choose(qp.flow, living)
             qp.take_path(value, ev_fields(value)[0], path_address(self._fabric, self._host, qp.peer, value))
         return old
 

@@ -79,6 +79,11 @@ class Requester:
         self._tail: Work | None = None
         self._current: Work | None = None  # the one that `nxt` lies in
 
+    @property
+    def full_reth(self) -> bool:
+        """Whether every packet says where its payload belongs, and not a message's first alone."""
+        return False
+
     # --- sending ---------------------------------------------------------------------------------------------
 
     def post(self, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int) -> None:
@@ -121,8 +126,12 @@ class Requester:
             size += 4
         return size + (work.length - (nxt - work.first) * self.mtu + 3 & ~3)
 
+    def next_psn(self) -> int:
+        """The packet that is next; only while :meth:`may_send`."""
+        return self.nxt
+
     def current(self) -> Work:
-        """The message of packet ``nxt``; only while :meth:`may_send`."""
+        """The message of that packet; only while :meth:`may_send`."""
         work = self._current
         assert work is not None
         return work
@@ -167,8 +176,7 @@ class Requester:
     def acknowledge(self, now: int, psn: int) -> None:
         """All up to ``psn`` (outstanding) has arrived and is placed."""
         if psn >= self._repeated:
-            sample = now - self.sent_ns[psn & _SLOT]
-            self.srtt_ns += (sample - self.srtt_ns) >> 3 if self.srtt_ns else sample
+            self._sample(now - self.sent_ns[psn & _SLOT])
         done = 0
         sizes = self.sizes
         nxt = self.nxt
@@ -181,6 +189,14 @@ class Requester:
             self._rewind()
         self.firing = 0
         self.rto_at = now + self.rto_ns if self.una < self.nxt else NEVER
+        self._complete(psn)
+        self.congestion.on_ack(now, done)
+
+    def _sample(self, rtt_ns: int) -> None:
+        self.srtt_ns += (rtt_ns - self.srtt_ns) >> 3 if self.srtt_ns else rtt_ns
+
+    def _complete(self, psn: int) -> None:
+        """Report the requests all of whose packets, up to ``psn``, are acknowledged."""
         work = self._head
         while work is not None and work.last <= psn:
             self.completions.append(Completion(self.qpn, work.wr_id, WRITE, OK, -1, work.length))
@@ -188,7 +204,6 @@ class Requester:
         self._head = work
         if work is None:
             self._tail = None
-        self.congestion.on_ack(now, done)
 
     def go_back(self, now: int) -> int:
         """Start again at ``una``; returns how many packets that repeats."""

@@ -151,6 +151,14 @@ class Responder:
         self.pending, self.pending_psn = syndrome, self.expected
         return FATAL
 
+    def answers_wait(self) -> bool:
+        """Whether there is an answer to send."""
+        return self.pending >= 0
+
+    def take_sack(self, syndrome: int) -> int:
+        """The PSN that an answer of this syndrome names as placed out of order, or -1."""
+        return -1
+
     def take_answer(self) -> tuple[int, int]:
         """(AETH syndrome, PSN) of the answer that waits."""
         syndrome = self.pending

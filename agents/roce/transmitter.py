@@ -36,6 +36,8 @@ from agents.roce.wire import (
     PKEY,
     QPN_MASKED,
     RETH,
+    SACK_FRAME,
+    SACKED,
     WRITE_FIRST,
     WRITE_LAST,
     WRITE_MIDDLE,
@@ -61,12 +63,16 @@ class Transmitter(Engine):
         self._rate: int = fabric.nic_rate
         self._ahead_ns: int = self._wire_ns(fabric.mtu + MAX_HEADERS + ICRC_BYTES)
         self._free_ns: list[int] = [LONG_AGO] * planes
+        self._paused: list[bool] = [False] * planes  # by PFC: data waits, answers do not
         self._payload_tx: list[int] = [0] * planes  # sent for the first time, by plane
         self._ready: list[deque[QueuePair]] = [deque() for _ in range(planes)]
         self._turn: int = 0  # the port to look at first
         self._answers: deque[QueuePair] = deque()
         self._timer_at: int = NEVER  # no queue pair has anything due before this
         self._quiesced: bool = False
+
+    def port_paused(self, now: int, port: int, paused: bool) -> None:
+        self._paused[port] = paused
 
     def _answer(self, qp: QueuePair) -> None:
         if not qp.answering:
@@ -94,7 +100,7 @@ class Transmitter(Engine):
     def deadline(self) -> int:
         due = self._timer_at
         for port, queue in enumerate(self._ready):
-            if queue:
+            if queue and not self._paused[port]:
                 at = self._free_ns[port] - self._ahead_ns
                 if at < due:
                     due = at
@@ -118,7 +124,7 @@ class Transmitter(Engine):
         for i in range(planes):
             port = (self._turn + i) % planes
             queue = self._ready[port]
-            if self._free_ns[port] > horizon:
+            if self._free_ns[port] > horizon or self._paused[port]:
                 continue
             while queue:
                 qp = queue.popleft()
@@ -140,8 +146,10 @@ class Transmitter(Engine):
 
     def _build_answer(self, now: int, qp: QueuePair) -> int:
         syndrome, psn = qp.rx.take_answer()
+        sack = qp.rx.take_sack(syndrome)
+        length = ACK_FRAME if sack < 0 else SACK_FRAME
         frame = self._frame
-        head, crc = qp.head(CONTROL, ACK_FRAME - BTH_AT)
+        head, crc = qp.head(CONTROL, length - BTH_AT)
         frame[0:BTH_AT] = head
         BTH.pack_into(frame, BTH_AT, ACKNOWLEDGE, 0, PKEY, QPN_MASKED | qp.remote_qpn, psn)
         AETH.pack_into(frame, BODY_AT, syndrome << 24 | qp.rx.msn)
@@ -149,7 +157,11 @@ class Transmitter(Engine):
             self._counters.acks_tx += 1
         else:
             self._counters.naks_tx += 1
-        return self._finish_answer(now, qp, ACK_FRAME, crc, 0)
+        if sack >= 0:
+            SACKED.pack_into(frame, BODY_AT + 4, sack)
+        if qp.rx.answers_wait():
+            self._answer(qp)
+        return self._finish_answer(now, qp, length, crc, 0)
 
     def _build_cnp(self, now: int, qp: QueuePair) -> int:
         """Congestion Notification Packet (RoCEv2 annex A17.9.3), before the ACK that may be waiting, too."""
@@ -160,7 +172,7 @@ class Transmitter(Engine):
         BTH.pack_into(frame, BTH_AT, CNP, 0, PKEY, QPN_MASKED | qp.remote_qpn, 0)
         frame[BODY_AT : BODY_AT + CNP_RESERVED] = _RESERVED
         self._counters.cnps_tx += 1
-        if qp.rx.pending >= 0:
+        if qp.rx.answers_wait():
             self._answer(qp)
         return self._finish_answer(now, qp, CNP_FRAME, crc, BECN)
 
@@ -181,7 +193,7 @@ class Transmitter(Engine):
     def _build_data(self, now: int, qp: QueuePair) -> None:
         tx = qp.tx
         work = tx.current()
-        psn = tx.nxt
+        psn = tx.next_psn()
         mtu = tx.mtu
         frame = self._frame
         at = BODY_AT
@@ -190,9 +202,10 @@ class Transmitter(Engine):
         last = psn == work.last
         if not last:
             size = mtu
-        if psn == work.first:
-            RETH.pack_into(frame, at, work.va, work.rkey, work.length)
+        if psn == work.first or tx.full_reth:
+            RETH.pack_into(frame, at, work.va + offset, work.rkey, work.length)
             at += 16
+        if psn == work.first:
             opcode = WRITE_ONLY if last else WRITE_FIRST
         else:
             opcode = WRITE_LAST if last else WRITE_MIDDLE

@@ -27,6 +27,8 @@ RETH_BYTES: Final = 16
 MIN_FRAME: Final = BODY_AT + ICRC_BYTES
 ACK_FRAME: Final = MIN_FRAME + 4
 """Bytes of an ACK or NAK frame: the stack, BTH, AETH, iCRC."""
+SACK_FRAME: Final = ACK_FRAME + 4
+"""The same with the PSN of a packet that was placed out of order (IRN, SIGCOMM 2018, section 3.1; the field's place is [ours])."""
 CNP_RESERVED: Final = 16
 """Bytes of zeros after a CNP's BTH (annex A17.9.3)."""
 CNP_FRAME: Final = MIN_FRAME + CNP_RESERVED
@@ -92,6 +94,8 @@ RETH: Final = struct.Struct("!QII")
 """va, rkey, DMA length."""
 IMM: Final = struct.Struct("!I")
 AETH: Final = struct.Struct("!I")
+SACKED: Final = struct.Struct("!I")
+"""The 24-bit PSN of a packet that was placed out of order."""
 ICRC: Final = struct.Struct("<I")
 """Least significant byte first."""
 HEADERS: Final = struct.Struct("!H4xHB33xB3xHBx16s16sHHH2xBBHII")

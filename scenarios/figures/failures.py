@@ -17,7 +17,7 @@ from scenarios.figures import ports as port_figures
 from scenarios.figures.flows import all_on, rate_in
 from scenarios.figures.leaving import Logs, Pair, pair_of, worst_departure, worst_of
 from scenarios.figures.measure import Run
-from scenarios.figures.outages import ENDLESS, LATE_RTTS, Outage, hit_evs, kind_of, traffic_start
+from scenarios.figures.outages import ENDLESS, LATE_RTTS, Outage, dead_until, hit_evs, kind_of, traffic_start
 
 SETTLE_RTTS = 20
 """Base RTTs after a change in which goodput has not yet settled."""
@@ -60,13 +60,18 @@ def failovers(logs: Logs) -> list[dict[str, Any]]:
             continue
         end = min((f["t"] for f in lines if f["phase"] == "heal" and f["name"] == fault["name"] and f["t"] > fault["t"]), default=ENDLESS)
         outages = [o for o in outages if o.begin <= end]
+        left_by = max(dead_until(run, o) for o in outages) + LATE_RTTS * run.fabric.base_rtt_ns  # until what was sent before is missed
         dead: dict[Pair, frozenset[int]] = {}
         for outage in outages:
             for pair, evs in logs.dead(outage).items():
                 dead[pair] = dead.get(pair, frozenset()) | evs
 
         def on_dead_path(
-            line: Mapping[str, Any], ev: Any, end: int = end, dead: Mapping[Pair, frozenset[int]] = dead, begin: int = fault["t"]
+            line: Mapping[str, Any],
+            ev: Any,
+            end: int = min(end, left_by),
+            dead: Mapping[Pair, frozenset[int]] = dead,
+            begin: int = fault["t"],
         ) -> bool:
             return begin <= line["t"] <= end and ev in dead.get((line["host"], line.get("peer", -1)), ())
 

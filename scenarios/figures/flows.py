@@ -187,13 +187,14 @@ def ev_ratio(run: Run, free: dict[str, Any], shared: Sequence[int], all_evs: Seq
 
 
 def separations(run: Run) -> list[dict[str, Any]]:
-    """For each flow that is bound to some EVs and each earlier flow that is not: how far and how soon the latter leaves these EVs."""
+    """For each flow that is bound to some EVs and each earlier flow that has more: how far and how soon the latter leaves these EVs."""
     if "t0" not in run.record:
         return []
     rows = []
     t0, rtt = int(run.record["t0"]), run.fabric.base_rtt_ns
     for bound in (f for f in run.named_flows if f["evs"]):
-        for free in (f for f in run.named_flows if not f["evs"] and f["start_ns"] < bound["start_ns"]):
+        more = [f for f in run.named_flows if not f["evs"] or f["evs"] > bound["evs"]]
+        for free in (f for f in more if f["start_ns"] < bound["start_ns"]):
             shared, all_evs = shared_evs(run, free, bound)
             if not shared:
                 continue

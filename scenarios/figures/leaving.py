@@ -18,6 +18,7 @@ from scenarios.figures.outages import (
     LATE_RTTS,
     NO_LOSS,
     Outage,
+    dead_until,
     hit_evs,
     outages_of,
     path_lines,
@@ -145,12 +146,13 @@ def departure_from(logs: Logs, outage: Outage, pair: Pair, evs: frozenset[int], 
     rank waited for another one) and could not notice: its time then counts from one rotation before that packet [ours].
     """
     run, rtt = logs.run, logs.run.fabric.base_rtt_ns
-    deadline = outage.end + LATE_RTTS * rtt
+    end = dead_until(run, outage)
+    deadline = end + LATE_RTTS * rtt
     verdicts = [v for v in logs.verdicts if concerns(v, pair, qpn) and v["ev"] in evs and outage.begin <= v["t"] <= deadline]
     losses = [x for x in logs.losses if concerns(x, pair, qpn) and x["ev"] in evs and x["t"] >= outage.begin]
-    losses = [x for x in losses if outage.begin - LATE_RTTS * rtt <= x["sent_ns"] <= outage.end]
+    losses = [x for x in losses if outage.begin - LATE_RTTS * rtt <= x["sent_ns"] <= end]
     sent = [v["last_data_ns"] for v in verdicts if v.get("last_data_ns")] + [x["sent_ns"] for x in losses]
-    sent = [min(t, outage.end) for t in sent]
+    sent = [min(t, end) for t in sent]
     if not verdicts and not losses:
         return None
     first_verdict = min(verdicts, key=lambda v: v["t"], default=None)

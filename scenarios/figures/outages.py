@@ -13,6 +13,7 @@ from typing import Any
 from scenarios.figures.measure import Run
 from testbed.faults.kinds import KINDS, Kind
 from topologies import Fabric
+from topologies.clos import ADAPTIVE, ECMP
 from topologies.paths import path_evs, path_links
 from topologies.theory import COLLECTIVES, collective_phases
 
@@ -93,12 +94,20 @@ def _cables(fabric: Fabric, src: int, dst: int, direction: str) -> dict[int, fro
 
 @lru_cache(maxsize=16384)
 def hit_evs(fabric: Fabric, outage: Outage, src: int, dst: int) -> frozenset[int]:
-    """The EVs from ``src`` to ``dst`` of which an outage drops some or all packets."""
+    """The EVs from ``src`` to ``dst`` of which an outage drops some or all packets; none where an EV names no path (adaptive routing)."""
     entry = outage.entry
-    if src == dst or not (entry.takes or entry.loses) or not outage.probability:
+    if src == dst or not (entry.takes or entry.loses) or not outage.probability or fabric.routing == ADAPTIVE:
         return frozenset()
     paths = _cables(fabric, src, dst, outage.direction)
     return frozenset(ev for ev, cables in paths.items() if entry.hits(outage, src, dst, ev, cables))
+
+
+def dead_until(run: Run, outage: Outage) -> int:
+    """Until when the EVs that an outage hits are dead: to its end, or until switches that hash EVs have converged around it."""
+    reconvergence_ns = run.record.get("reconvergence_ns")
+    if run.fabric.routing != ECMP or not outage.dead or reconvergence_ns is None:
+        return outage.end
+    return min(outage.end, outage.begin + int(reconvergence_ns))
 
 
 def dead_at(outages: Iterable[Outage], t: float) -> frozenset[str]:

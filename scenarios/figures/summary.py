@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from scenarios.figures import background as background_figures
-from scenarios.figures import cost, fidelity
+from scenarios.figures import cost, fidelity, pauses
 from scenarios.figures import failures as failure_figures
 from scenarios.figures import flows as flow_figures
 from scenarios.figures import mapper as mapper_figures
@@ -103,6 +103,7 @@ def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
         "timeouts": {"rto": len(run.of("rto"))},
         "untrimmed_loss": sum(line.get("rule") not in NO_LOSS for line in run.of("loss")),
         **(flow_figures.figures(run) if run.named_flows else {}),
+        **pauses.figures(run),
         **background_figures.figures(record, fabric, run.directory),
         **failure_figures.figures(run),
         "failure_cost": cost.figures(run),

@@ -5,27 +5,34 @@ Called by the schema, the manifest and the summary. Pure.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from msgspec import Struct, field
 from msgspec.structs import asdict
 
 from topologies import Fabric
 from topologies.fabrics import Delay
+from topologies.structs import text
 
 
 class QueueOptions(Struct, frozen=True, forbid_unknown_fields=True):
-    """A transport's ``fabric_options``: how queues behave, never the shape. None: as in the fabric. The fabric checks the bounds."""
+    """A transport's ``fabric_options``: how queues behave and who chooses paths, never the shape. None: as in the fabric, which checks the
+    bounds. ``name`` ends the variant's name, instead of what differs."""
 
     delay_ns: Delay | None = field(name="delay", default=None)
     buffer_bdp: float | None = None
     ecn: bool | None = None
     ecn_low_bdp: float | None = None
     ecn_high_bdp: float | None = None
+    ecn_pmax: float | None = None
     last_hop_ecn: bool | None = None
     trimming: bool | None = None
     trim_bdp: float | None = None
     trim_last_hop_bdp: float | None = None
+    pfc: bool | None = None
+    pfc_xoff_bdp: float | None = None
+    routing: str | None = None
+    name: Annotated[str, text(r"[a-z0-9][\w-]{0,30}", "lower-case letters, digits, '-' or '_'")] | None = None
 
 
 def twin_of(fabric: Fabric) -> Fabric:
@@ -53,13 +60,17 @@ def variant_of(fabric: Fabric, options: QueueOptions) -> Fabric:
 
     Raises :class:`topologies.FabricError`.
     """
-    changed = {key: value for key, value in sorted(asdict(options).items()) if value is not None and value != getattr(fabric, key)}
-    return fabric.with_(name="-".join([fabric.name, *map(_suffix, changed.items())]), **changed) if changed else fabric
+    given = {key: value for key, value in sorted(asdict(options).items()) if key != "name" and value is not None}
+    changed = {key: value for key, value in given.items() if value != getattr(fabric, key)}
+    suffixes = [options.name] if options.name else map(_suffix, changed.items())
+    return fabric.with_(name="-".join([fabric.name, *suffixes]), **changed) if changed else fabric
 
 
 def _suffix(change: tuple[str, Any]) -> str:
     key, value = change
     word = key.replace("_", "-")
+    if key == "routing":
+        return str(value)
     if isinstance(value, bool):
         return word if value else f"no-{word}"
     return f"{word}-{value}".replace(".", "_")
@@ -80,6 +91,8 @@ def figures(fabric: Fabric) -> dict[str, Any]:
         "last_hop_ecn": fabric.ecn and fabric.last_hop_ecn,
         "trim_bytes": fabric.trim_bytes(False) if fabric.trimming else None,
         "trim_last_hop_bytes": fabric.trim_bytes(True) if fabric.trimming else None,
+        "pfc_bytes": list(fabric.pfc_bytes) if fabric.pfc else None,
         "payload_share": fabric.payload_share,
+        "routing": fabric.routing,
         "paths_per_pair": fabric.paths_per_pair,
     }

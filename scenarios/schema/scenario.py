@@ -30,6 +30,7 @@ from testbed.faults.kinds import USED_BY_QP
 from testbed.simulated import WORLDS
 from testbed.units import Duration, Span
 from topologies import Fabric, FabricError, load_fabric
+from topologies.clos import ADAPTIVE, ECMP, SOURCE
 from topologies.fabrics import Rate
 from topologies.structs import Refused, convert, join, nearest, one_of, plain, text
 from topologies.theory import PLACEMENTS
@@ -52,7 +53,7 @@ class Transport:
     kind: str
     name: str
     fabric: Fabric
-    reconvergence_ns: int | None  # until a network that re-routes has done so; None for MRC, which does not need it
+    reconvergence_ns: int | None  # until a network that re-routes has done so; None where MRC's sources route
     qps: int = 1  # per pair of ranks that communicate
     options: dict[str, Any] = field(default_factory=dict)  # those of the engine
     controller: str = "none"  # what the controller tells the agents: one of testbed.controller.steering.POLICIES
@@ -192,8 +193,6 @@ class _Transport(Struct, frozen=True, forbid_unknown_fields=True):
     clustermapper: bool | dict[str, Any] = False
 
     def __post_init__(self) -> None:
-        if self.kind == "mrc" and "reconvergence" in self.options:
-            raise Refused("options.reconvergence", "is for transports that wait for the network; MRC never does")
         if self.controller != "none" and self.kind != "mrc":
             raise Refused("controller", f'= "{self.controller}" is for kind = "mrc": {self.kind} cannot choose its paths')
         if self.clustermapper is not False and self.kind in KERNEL_KINDS:
@@ -308,7 +307,11 @@ class _Reader:
             fabric = variant_of(fabric, table.fabric_options)
         except FabricError as error:
             raise Refused(f"{where}.fabric_options", f": {error}") from None
+        if kind != "mrc" and fabric.routing == ECMP:
+            fabric = variant_of(fabric, QueueOptions(routing=SOURCE))  # its flows are hashed by their 5-tuple in any case
         common = convert(table.options, _CommonOptions, f"{where}.options")
+        if kind == "mrc":
+            self.check_routing(table, fabric, common, where)
         options = {key: value for key, value in table.options.items() if key not in ("qps", "reconvergence")}
         try:  # the engine checks its options now, before a fabric is built
             check_options(kind, fabric, options)
@@ -317,9 +320,23 @@ class _Reader:
         except ValueError as error:
             raise Refused(f"{where}.options", f"- {error}") from None
         usual = round(RECONVERGENCE_NS * base.dilation)
-        reconvergence_ns = None if kind == "mrc" else usual if common.reconvergence is None else common.reconvergence
+        static = kind == "mrc" and fabric.routing == SOURCE
+        reconvergence_ns = None if static else usual if common.reconvergence is None else common.reconvergence
         mapper = self.mapper(table.clustermapper, f"{where}.clustermapper", kind)
         return Transport(kind, table.name or kind, fabric, reconvergence_ns, common.qps, options, table.controller, mapper)
+
+    def check_routing(self, table: _Transport, fabric: Fabric, common: _CommonOptions, where: str) -> None:
+        """Refuse what needs the network to name MRC's paths, or to re-route them, where it does not."""
+        if fabric.routing == ADAPTIVE:
+            raise Refused(where, '- routing = "adaptive" leaves MRC no path to choose: give it to kind = "roce"')
+        if fabric.routing == SOURCE:
+            if common.reconvergence is not None:
+                raise Refused(f"{where}.options.reconvergence", "is for transports that wait for the network; MRC never does")
+            return
+        named = {"controller": table.controller != "none", "clustermapper": table.clustermapper is not False}
+        for key, given in named.items():
+            if given:
+                raise Refused(f"{where}.{key}", f'names paths, which routing = "{fabric.routing}" leaves to the switches: leave it out')
 
     def mapper(self, options: bool | dict[str, Any], where: str, kind: str) -> Options | None:
         if options is False:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from rich.text import Text
 from agents.kernel import NOTE as KERNEL_NOTE
 from agents.kernel.options import KINDS as KERNEL_KINDS
 from agents.roce import NOTE
+from scenarios.figures import pauses
 from scenarios.figures.fidelity import DOUBTFUL, INVALID, verdict_of
 from scenarios.figures.stats import FEWEST, interval_name
 from scenarios.figures.summary import NOT_TRUSTWORTHY
@@ -67,6 +68,8 @@ def fabrics_table(summary: dict[str, Any]) -> Table:
         ("trimming above\n(last hop) kB", _trimming),
         ("buffer\nkB", lambda f: _kb(f[1]["buffer_bytes"])),
     ]
+    if any(f.get("pfc_bytes") for f in summary["fabrics"].values()):
+        columns.append(("PFC XOFF–XON\nkB", lambda f: "–".join(map(_kb, f[1]["pfc_bytes"])) if f[1].get("pfc_bytes") else "off"))
     caption = "The agents add the delay: ping, iperf3 and the kernel's own TCP and MPTCP do not have it."
     return _table("Fabrics", columns, list(summary["fabrics"].items()), caption)
 
@@ -203,6 +206,29 @@ def queues_table(runs: Sequence[Run]) -> Table:
     return _table("Queues on the last hop (worst plane; counts over all planes)", columns, rows)
 
 
+def pauses_table(runs: Sequence[Run]) -> Table:
+    """One row per run whose switches pause senders: how many ports of each tier, how often, and for how much of the time."""
+
+    def tier(key: str) -> Column:
+        def cell(run: Run) -> str:
+            of = run["pfc"]["tiers"][key]
+            if not of["paused"]:
+                return f"0 of {of['ports']}"
+            share = of["paused_ns"] / of["paused"] / run["measured_ns"] if run["measured_ns"] else 0.0
+            return f"{of['paused']} of {of['ports']}, {min(share, 1.0):.0%}"
+
+        return f"{pauses.TIERS[key]}\n(of the time)", cell
+
+    columns = [*_identity(runs), *map(tier, pauses.TIERS)]
+    columns += [
+        ("pauses", lambda r: f"{r['pfc']['pauses']:,}"),
+        ("longest\nµs", lambda r: f"{r['pfc']['longest_pause_ns'] / 1e3:.1f}"),
+        ("drops", lambda r: f"{r['packets']['causes'].get('drop_tail', 0):,}"),
+    ]
+    caption = "Ports that the switch behind them paused, and for how much of the run a paused one stood still, on average."
+    return _table("Pauses (PFC), from the senders on", columns, runs, caption)
+
+
 def _separation_lines(run: Run) -> list[str]:
     """A line per separation: how a flow left the EVs that another flow uses."""
     lines = []
@@ -292,7 +318,9 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
         )
         for line in (line for r in flow_runs for line in _separation_lines(r)):
             console.print(line)
-    _baseline_notes(console, runs)
+    if paused := [r for r in runs if "pfc" in r]:
+        console.print(pauses_table(paused))
+    _baseline_notes(console, runs, summary["fabrics"])
     if any(run["failovers"] for run in runs):
         console.print(faults_table(runs))
     if background := background_rows(runs):
@@ -359,18 +387,23 @@ def doubts(run: Run) -> list[str]:
     return [f"{classes[reason]}: {reason}" if reason in classes else reason for reason in run["distrust"]]
 
 
-def _baseline_notes(console: Console, runs: Sequence[Run]) -> None:
+def _baseline_notes(console: Console, runs: Sequence[Run], fabrics: Mapping[str, Any]) -> None:
     """Print notes on what makes the baselines faster or slower here than in a real network."""
-    if any(r["kind"] == "roce" for r in runs):
+    if any(r["kind"] == "roce" and not fabrics[r["fabric"]].get("pfc_bytes") for r in runs):
         console.print(NOTE, style="dim")
     if any(r["kind"] in KERNEL_KINDS for r in runs):
         console.print(KERNEL_NOTE, style="dim")
     waiting = [r for r in runs if r["reconvergence_ns"] is not None and r["failovers"]]
+    names: dict[int, list[str]] = {}
+    for run in waiting:
+        names.setdefault(run["reconvergence_ns"], []).append(str(run["transport"]))
+    after = "; ".join(
+        f"{duration(delay)}, {delay / waiting[0]['base_rtt_ns']:,.0f} base RTTs ({', '.join(dict.fromkeys(transports))})"
+        for delay, transports in names.items()
+    )
     if waiting:
-        delay = max(r["reconvergence_ns"] for r in waiting)
-        names = ", ".join(dict.fromkeys(str(r["transport"]) for r in waiting))
         console.print(
-            f"The network re-routes around a failure after {duration(delay)}, {delay / waiting[0]['base_rtt_ns']:.0f} base RTTs ({names}). "
-            "Real networks take milliseconds to seconds: waiting costs these transports far more there.",
+            f"The network re-routes around a failure after {after}. Real networks take milliseconds to seconds: waiting costs these "
+            "transports far more there.",
             style="dim",
         )

@@ -47,6 +47,7 @@ struct port_config {
 	__u32 limit[CLASSES]; /* bytes that may wait here, per class */
 	__u32 ecn_low;	  /* bytes of data waiting at which marking begins */
 	__u32 ecn_high;	  /* and from which on every packet is marked */
+	__u32 ecn_pmax;	  /* chance of a mark just below ecn_high, in 2^-31 */
 	__u32 trim_at;	  /* bytes of data waiting, the packet included, above which it is trimmed */
 	__u32 flags;
 	__u32 seed;	  /* of the ramp's draws */
@@ -563,7 +564,8 @@ static __always_inline void note_peak(__u64 *peak, __u64 backlog)
 	}
 }
 
-/* Whether a packet that finds `waiting` bytes is to be marked: never up to ecn_low, always from ecn_high on, linear between. */
+/* Whether a packet that finds `waiting` bytes is to be marked: never up to ecn_low, always from ecn_high on, between them ever likelier,
+ * up to ecn_pmax. */
 static __always_inline int to_mark(struct port_config *port, __u32 dscp, __u32 ecn, __u64 waiting, __u32 number, __u64 count)
 {
 	if (!(port->flags & MARKS) || ecn == NOT_ECT || ecn == CE)
@@ -574,7 +576,7 @@ static __always_inline int to_mark(struct port_config *port, __u32 dscp, __u32 e
 		return 0;
 	if (waiting >= port->ecn_high)
 		return 1;
-	return draw(port->seed, number, count) * (port->ecn_high - port->ecn_low) < (waiting - port->ecn_low) << 32;
+	return draw(port->seed, number, count) * (port->ecn_high - port->ecn_low) < (waiting - port->ecn_low) * ((__u64)port->ecn_pmax << 1);
 }
 
 /* Cut a frame to its headers and say so in the outer one: DSCP and payload length. ECN stays, inner lengths stay. */

@@ -64,6 +64,7 @@ CONFIG_WORDS: Final = (  # u32 each
     "limit_high",
     "ecn_low",
     "ecn_high",
+    "ecn_pmax",
     "trim_at",
     "flags",
     "seed",
@@ -107,6 +108,8 @@ FAULT_PATH: Final = 4
 """Bits of a port's fault flags."""
 FAULT_WORDS: Final = ("flags", "loss", "loss_seed", "loss_draws", "corrupt", "corrupt_seed", "corrupt_draws")  # u64 each
 PATH_FAULT_WORDS: Final = ("loss", "seed", "draws")  # u64 each
+ECN_CERTAIN: Final = 1 << 31
+"""A chance of 1 as a port's ``ecn_pmax``."""
 CERTAIN: Final = 1 << 32
 """A probability of 1 as the programs represent it."""
 

@@ -15,7 +15,7 @@ from testbed.dataplane import build, layout
 from testbed.dataplane.maps import BpfMap
 from testbed.errors import UserError
 from topologies.addressing import switch_usid
-from topologies.clos import Fabric
+from topologies.clos import ADAPTIVE, Fabric
 from topologies.paths import static_tables
 
 PINS = Path("/sys/fs/bpf/mrcbed")
@@ -63,6 +63,9 @@ def describe(fabric: Fabric, seed: int = 0, switch_kind: int = layout.KIND_SWITC
             f"fabric {fabric.name!r} has {len(fabric.ports)} ports and {len(fabric.switches)} switches; "
             f"the emulation takes {layout.MAX_PORTS} and {layout.MAX_SWITCHES}: use fewer planes, switches or hosts"
         )
+    for setting, without in ((fabric.pfc, "pfc = true"), (fabric.routing == ADAPTIVE, f'routing = "{ADAPTIVE}"')):
+        if setting:
+            raise UserError(f"fabric {fabric.name!r}: {without} is the simulated world's: add --world simulated, or leave it out")
     if fabric.buffer_bytes > MAX_BUFFER:
         raise UserError(
             f"fabric {fabric.name!r} has buffers of {fabric.buffer_bytes} bytes; the emulation takes {MAX_BUFFER}: "
@@ -85,7 +88,9 @@ def describe(fabric: Fabric, seed: int = 0, switch_kind: int = layout.KIND_SWITC
                 switch_usid(port.node) if is_switch else 0,
                 fabric.buffer_bytes,
                 high_limit(fabric),
-                *(min(size, _NEVER) for size in (*fabric.ecn_bytes, fabric.trim_bytes(last_hop))),
+                *(min(size, _NEVER) for size in fabric.ecn_bytes),
+                round(fabric.ecn_pmax * layout.ECN_CERTAIN),
+                min(fabric.trim_bytes(last_hop), _NEVER),
                 flags(fabric, last_hop) if is_switch else 0,
                 seed & _NEVER,
             ),

@@ -119,7 +119,8 @@ class SimulatedCluster(TakesFaults):
         self._hosts, self.agents = [], []
 
     def reroute(self, dead_links: Sequence[str]) -> None:
-        """Nothing to do: hosts' kernels have no routes here, and the runner tells the transports."""
+        """Switches that choose among their uplinks learn of it; the runner tells the transports."""
+        self.network.reroute(self.fabric.link(name) for name in dead_links)
 
     def background(self, stream: Any, stem: Path) -> Any:
         raise UserError(f"background traffic is iperf3's: the simulated world runs no programs; {EMULATED}")

@@ -69,6 +69,7 @@ class Frame(Event):
         self.back: i64 = read_i64_be(data, _USIDS + 4) & 0xFFFF_FFFF_FFFF  # and 4 to 6
         self.port: i64 = -1  # the number of the port on whose wire it is, or at which it arrives
         self.landed = False  # it has left its last link, and its delay passes
+        self.ingress: i64 = -1  # the number of the port that holds room for it in the switch where it waits (PFC)
         self.next: Frame | None = None  # behind it in a queue
 
     def klass(self) -> i64:
@@ -78,6 +79,14 @@ class Frame(Event):
     def usid(self) -> i64:
         """The uSID that is next; 0 if there is none any more."""
         return self.front >> 32
+
+    def second(self) -> i64:
+        """The uSID after the next one."""
+        return self.front >> 16 & 0xFFFF
+
+    def rename(self, usid: i64) -> None:
+        """A switch that chooses the way itself puts another uSID in place of the next one."""
+        self.front = usid << 32 | self.front & 0xFFFF_FFFF
 
     def shift(self) -> None:
         """A switch takes its own uSID away and counts the hop (RFC 9800: NEXT-C-SID)."""
@@ -164,6 +173,15 @@ class Fifo:
             self.last = None
         frame.next = None
         return frame
+
+    def frames(self) -> list[Frame]:
+        """All of them, first to last."""
+        frames: list[Frame] = []
+        frame = self.first
+        while frame is not None:
+            frames.append(frame)
+            frame = frame.next
+        return frames
 
     def clear(self) -> None:
         """Forget all of them."""

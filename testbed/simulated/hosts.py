@@ -102,6 +102,12 @@ class SimulatedHost(Station):
         self.nic.port_state(self.network.time, plane, up)
         self.turn()
 
+    def port_paused(self, plane: int, paused: bool) -> None:
+        """PFC stops the data of a NIC port, or lets it go on."""
+        self.nic.engine.port_paused(self.network.time, plane, paused)
+        if not paused:
+            self.turn()
+
     def turn(self) -> None:
         """Do what is due now, and book the next time."""
         if self.over or self.paused:

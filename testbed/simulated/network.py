@@ -16,6 +16,8 @@ from typing import Any, Final
 from librt.vecs import vec
 from mypy_extensions import i64, mypyc_attr
 
+from agents.packets import dscp
+from agents.transport import NEVER
 from testbed.dataplane import layout
 from testbed.dataplane.counters import Row, port_row
 from testbed.simulated import breathe
@@ -35,7 +37,7 @@ from testbed.simulated.port import (
     draw,
 )
 from topologies.addressing import switch_usid
-from topologies.clos import Fabric, Link
+from topologies.clos import ADAPTIVE, Fabric, Link
 from topologies.paths import static_tables
 
 BEGIN_NS: Final = 1_000_000_000
@@ -56,6 +58,10 @@ class Station:
 
     def port_state(self, plane: int, up: bool) -> None:
         """A NIC port lost or found its carrier."""
+        raise NotImplementedError
+
+    def port_paused(self, plane: int, paused: bool) -> None:
+        """The switch wants no data from a NIC port for the moment, or wants it again (PFC)."""
         raise NotImplementedError
 
 
@@ -80,6 +86,7 @@ class Network:
         self.delayed = vec[i64]([0] * fabric.host_count)
         """By host: frames that have left their last link and are not due yet."""
         self._delay: i64 = fabric.delay_ns
+        self._pfc_ns: i64 = fabric.pfc_ns
         numbers = {name: i for i, name in enumerate(fabric.switches)}
         self._switch_states = [layout.SWITCH_WORKS] * len(numbers)
         self._numbers = numbers
@@ -98,6 +105,12 @@ class Network:
                 sim_port.table = {usid: by_name[name] for usid, name in tables[port.node].items()}
             else:
                 sim_port.host = fabric.host_number(port.node)
+        self._uplinks: dict[int, list[SimPort]] = {}
+        """By T0: its ports to T1s, the one whose turn it is first. Only where T0s choose; else empty."""
+        if fabric.routing == ADAPTIVE:
+            for link in fabric.links:
+                if link.kind == "fabric":
+                    self._uplinks.setdefault(numbers[link.a.node], []).append(self.ports[link.a.number])
         self.nics = [[by_name[f"{host}-p{plane}"] for plane in range(fabric.planes)] for host in fabric.hosts]
 
     # --- time ------------------------------------------------------------------------------------------------
@@ -151,6 +164,8 @@ class Network:
         took = port.take(now)
         frame = port.wire
         if took and frame is not None:
+            if frame.ingress >= 0:
+                self._let_go(frame)
             frame.port = port.number
             self.calendar.enter(frame, now + took)
         elif port.high.first is not None and port.retry_at <= now:
@@ -199,8 +214,77 @@ class Network:
         if egress is None:
             stats[NO_ROUTE] += 1
             return
-        if egress.offer(frame) and egress.wire is None:
-            self._start(egress)
+        if far.switch_number in self._uplinks and egress.far.host < 0:
+            egress = self._least_loaded(far.switch_number, egress, frame)
+        if far.lossless and frame.klass() == dscp.ROCE:
+            if not far.hold(frame):
+                return
+            if far.must_stop():
+                self.at(self.time + self._pfc_ns, self._stop, port)
+        if egress.offer(frame):
+            if egress.wire is None:
+                self._start(egress)
+        elif frame.ingress >= 0:
+            self._let_go(frame)
+
+    # --- adaptive routing ------------------------------------------------------------------------------------
+
+    def _least_loaded(self, switch: int, named: SimPort, frame: Frame) -> SimPort:
+        """The T0's uplink with the least backlog of those that lead to the frame's next T0; of several the one that has waited longest for
+        its turn [ours]. The frame's uSIDs name its T1 from then on; that of its source, ``named``, if there is no other."""
+        uplinks = self._uplinks[switch]
+        to = frame.second()
+        best: i64 = -1
+        least: i64 = NEVER
+        for k in range(len(uplinks)):
+            port = uplinks[k]
+            if port.waiting < least and not port.closed and to not in port.avoided:
+                best, least = k, port.waiting
+        if best < 0:
+            return named
+        chosen = uplinks.pop(best)
+        uplinks.append(chosen)
+        frame.rename(chosen.far.usid)
+        return chosen
+
+    def reroute(self, dead_links: Iterable[Link]) -> None:
+        """The network has converged around these links, all that are down: T0s that choose avoid T1s that lost their way to a T0."""
+        lost: dict[int, set[int]] = {}
+        for link in dead_links:
+            if link.kind == "fabric":
+                lower, upper = self.ports[link.a.number], self.ports[link.b.number]
+                lost.setdefault(upper.switch_number, set()).add(lower.usid)
+        for uplinks in self._uplinks.values():
+            for port in uplinks:
+                port.avoided = lost.get(int(port.far.switch_number), set())
+
+    # --- PFC -------------------------------------------------------------------------------------------------
+
+    def _let_go(self, frame: Frame) -> None:
+        """The switch no longer needs the room that it kept for a frame."""
+        ingress = self.ports[frame.ingress]
+        if ingress.release(frame):
+            self.at(self.time + self._pfc_ns, self._resume, ingress.far)
+
+    def _stop(self, port: SimPort, _: None) -> None:
+        """A PAUSE has reached the port that sends too much. Not one of before the cable was down."""
+        if port.far.stops and not port.closed and not port.pause.on:
+            port.pause.begin(self.time)
+            self._tell_paused(port)
+
+    def _resume(self, port: SimPort, _: None) -> None:
+        if port.pause.on and not port.far.stops:
+            port.pause.end(self.time)
+            self._tell_paused(port)
+            if port.wire is None and port.waits():
+                self._start(port)
+
+    def _tell_paused(self, port: SimPort) -> None:
+        station = self.stations.get(port.host)
+        if station is not None:
+            station.port_paused(port.plane, port.pause.on)
+
+    # --- hosts -----------------------------------------------------------------------------------------------
 
     def _arrive(self, frame: Frame) -> None:
         port = self.ports[frame.port]
@@ -256,7 +340,13 @@ class Network:
         for end in (link.a, link.b):
             port = self.ports[end.number]
             port.closed = not up
-            port.flush()
+            for frame in port.flush():
+                if frame.ingress >= 0:
+                    self._let_go(frame)
+            port.stops = False
+            if port.pause.on:
+                port.pause.end(self.time)
+                self._tell_paused(port)
         host = self.ports[link.a.number].host
         station = self.stations.get(host)
         if station is not None:
@@ -297,5 +387,6 @@ class Network:
                     port.stats[sent] - far_stats[arrived] - flushed
                     for sent, arrived, flushed in zip(range(4), range(ARRIVED_BYTES, ARRIVED_BYTES + 4), port.flushed, strict=True)
                 ]
-                rows.append(port_row(link, near, peer, list(port.stats), port.flushed, (left[0] + left[1], left[2] + left[3])))
+                row = port_row(link, near, peer, list(port.stats), port.flushed, (left[0] + left[1], left[2] + left[3]))
+                rows.append({**row, **port.pause.row(self.time)} if port.lossless else row)
         return rows

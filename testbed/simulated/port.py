@@ -60,6 +60,38 @@ def is_high(klass: i64) -> bool:
     return klass == dscp.CONTROL or klass == dscp.TRIMMED or klass == dscp.TRIMMED_LASTHOP
 
 
+class Pause:
+    """An egress port's data class under PFC: whether it stands still, and how often and how long it has."""
+
+    def __init__(self) -> None:
+        self.on = False
+        self.since: i64 = LONG_AGO
+        self.count: i64 = 0
+        self.total_ns: i64 = 0
+        self.longest_ns: i64 = 0
+
+    def begin(self, now: i64) -> None:
+        """PAUSE has arrived."""
+        self.on = True
+        self.since = now
+        self.count += 1
+
+    def end(self, now: i64) -> None:
+        """It has been taken back, or the cable is gone."""
+        lasted = now - self.since
+        self.on = False
+        self.total_ns += lasted
+        if lasted > self.longest_ns:
+            self.longest_ns = lasted
+
+    def row(self, now: i64) -> dict[str, int]:
+        """The counters, a pause that lasts included."""
+        lasts: i64 = now - self.since if self.on else 0
+        return {
+            "pauses": self.count, "paused_ns": self.total_ns + lasts, "longest_pause_ns": max(self.longest_ns, lasts),
+        }  # fmt: skip
+
+
 class SimPort:
     """``switch`` is False for a host's NIC, which only drops at the tail; ``last_hop`` is True from T0 to a host."""
 
@@ -72,6 +104,7 @@ class SimPort:
         self.host: i64 = -1  # whose port it is, if a host's
         self.switch_number: i64 = -1  # or a switch's,
         self.usid: i64 = 0  # which is the first in frames for it,
+        self.avoided: set[int] = set()  # T0s that its T1 has no way to (adaptive routing)
         self.table: dict[int, SimPort] = {}  # and where it sends them: next uSID -> egress port
         self.stats = vec[i64]([0] * len(layout.STATS_WORDS))
         self.flushed = [0] * len(layout.FLUSHED_WORDS)
@@ -92,6 +125,15 @@ class SimPort:
         self.ecn_high: i64 = 0
         self.trim_at: i64 = 0
         self.trims = self.marks = self.marks_mrc = False
+        self.pmax: i64 = 0
+        # PFC. As a switch's ingress: what came in here and waits in the switch, and whether the other end has been told to stop.
+        self.lossless = False
+        self.held: i64 = 0
+        self.stops = False
+        self.xoff: i64 = 0
+        self.xon: i64 = 0
+        self.hold_limit: i64 = 0
+        self.pause = Pause()
         self.seed = 0
         self.set_rate(rate)
         self.describe(fabric, 0)
@@ -106,12 +148,16 @@ class SimPort:
         self.limit = fabric.buffer_bytes
         self.limit_high = max(4096, fabric.buffer_bytes // HIGH_CLASS_SHARE)
         low, high = fabric.ecn_bytes
-        self.ecn_low, self.ecn_high = low, high
+        self.ecn_low, self.ecn_high, self.pmax = low, high, round(fabric.ecn_pmax * layout.ECN_CERTAIN) << 1
         self.trim_at = fabric.trim_bytes(self.last_hop)
         self.trims = self.switch and fabric.trimming
         self.marks = self.switch and fabric.ecn
         self.marks_mrc = self.marks and (not self.last_hop or fabric.last_hop_ecn)
         self.seed = seed & 0xFFFFFFFF
+        self.lossless = fabric.pfc
+        self.pause.longest_ns = 0
+        self.xoff, self.xon = fabric.pfc_bytes
+        self.hold_limit = self.xoff + fabric.pfc_headroom(self.rate)
 
     def offer(self, frame: Frame) -> bool:
         """Accept a frame, marked or trimmed according to its class and the backlog; False if it was dropped."""
@@ -134,7 +180,7 @@ class SimPort:
                 return False
             stats[TRIMMED] += 1
             return True
-        if backlog > self.limit:
+        if backlog > self.limit and not (self.lossless and klass == dscp.ROCE):
             stats[TAIL_PACKETS] += 1
             stats[TAIL_BYTES] += length
             return False
@@ -153,7 +199,7 @@ class SimPort:
 
     def _drawn(self, count: int, waiting: i64) -> bool:
         """Whether the draw for a frame marks it, which becomes likelier from one threshold to the other."""
-        return draw(self.seed, self.number, count) * (self.ecn_high - self.ecn_low) < (waiting - self.ecn_low) << 32
+        return draw(self.seed, self.number, count) * (self.ecn_high - self.ecn_low) < (waiting - self.ecn_low) * self.pmax
 
     def _admit_high(self, frame: Frame) -> bool:
         stats = self.stats
@@ -171,6 +217,37 @@ class SimPort:
         self.high.append(frame)
         return True
 
+    # --- PFC -------------------------------------------------------------------------------------------------
+
+    def hold(self, frame: Frame) -> bool:
+        """As the ingress of a switch, keep room for a frame of the lossless class until it leaves. False if there is none left."""
+        held = self.held + frame.size
+        if held > self.hold_limit:
+            self.stats[TAIL_PACKETS] += 1
+            self.stats[TAIL_BYTES] += frame.size
+            return False
+        self.held = held
+        frame.ingress = self.number
+        return True
+
+    def must_stop(self) -> bool:
+        """Whether the other end is to be paused, and has not been told."""
+        if self.stops or self.held <= self.xoff:
+            return False
+        self.stops = True
+        return True
+
+    def release(self, frame: Frame) -> bool:
+        """A frame that was held here is no longer in the switch. Whether the other end is to be told to go on."""
+        frame.ingress = -1
+        self.held -= frame.size
+        if not self.stops or self.held > self.xon:
+            return False
+        self.stops = False
+        return True
+
+    # --- the wire --------------------------------------------------------------------------------------------
+
     def waits(self) -> bool:
         """Whether a frame waits."""
         return self.data.first is not None or self.high.first is not None
@@ -186,7 +263,7 @@ class SimPort:
             self.waiting_high -= length
             self.high_until = (self.high_until if self.high_until > now else now) + length * _HALF // self.rate
             self.wire_high = 1
-        elif self.data.first is not None:
+        elif self.data.first is not None and not self.pause.on:
             frame = self.data.pop()
             length = frame.size
             self.waiting -= length
@@ -200,8 +277,9 @@ class SimPort:
         """When the high class may send again."""
         return self.high_until - self.high_burst
 
-    def flush(self) -> None:
-        """The cable went down: all frames that wait or are on the wire are lost and counted as such."""
+    def flush(self) -> list[Frame]:
+        """The cable went down: all frames that wait or are on the wire are lost and counted as such. Returns those of data that waited."""
+        lost = self.data.frames()
         self.data.clear()
         self.high.clear()
         self.waiting = self.waiting_high = 0
@@ -210,3 +288,4 @@ class SimPort:
         for klass in (0, 1):
             self.flushed[klass] = own[ADMITTED_BYTES + klass] - far[ARRIVED_BYTES + klass]
             self.flushed[2 + klass] = own[ADMITTED_PACKETS + klass] - far[ARRIVED_PACKETS + klass]
+        return lost

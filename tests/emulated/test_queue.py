@@ -306,6 +306,15 @@ def test_marking_rises_linearly_between_the_thresholds(fast: Cluster, wires: lis
         assert abs(marked - share * count) <= 4 * math.sqrt(share * (1 - share) * count), f"{marked} of {count} at {share} of the ramp"
 
 
+def test_the_ramp_ends_at_its_highest_chance_and_above_it_every_packet_is_marked(fast: Cluster, wires: list[Wire]) -> None:
+    low, high = fast.fabric.ecn_bytes
+    small = frame(200, dscp.NO_TRIM)
+    with described(fast, ecn_pmax=0.2):
+        assert [marks(fast, wires, UPLINK, at, small, 20) for at in (low, high)] == [0, 20]
+        marked = marks(fast, wires, UPLINK, high - 1, small, 400)
+    assert abs(marked - 80) <= 4 * math.sqrt(0.2 * 0.8 * 400)
+
+
 def test_trimmable_packets_are_marked_while_they_are_not_trimmed(fast: Cluster, wires: list[Wire]) -> None:
     for name in (dscp.TRIMMABLE, dscp.TRIMMABLE_RETX):
         for ecn in (dscp.ECT0, ECT1):

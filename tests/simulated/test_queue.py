@@ -169,6 +169,13 @@ def test_marking_rises_linearly_between_the_thresholds(port: str) -> None:
         assert abs(marked - share * 400) <= 4 * math.sqrt(share * (1 - share) * 400), f"{marked} at {share} of the ramp"
 
 
+def test_the_ramp_ends_at_its_highest_chance_and_above_it_every_packet_is_marked() -> None:
+    (low, high), small, bench = TINY.ecn_bytes, frame(200, dscp.NO_TRIM), Bench(ecn_pmax=0.2)
+    assert [marks(bench, UPLINK, at, small, 20) for at in (low, high)] == [0, 20]
+    marked = marks(bench, UPLINK, high - 1, small, 400)
+    assert abs(marked - 80) <= 4 * math.sqrt(0.2 * 0.8 * 400)
+
+
 @pytest.mark.parametrize(("ecn", "marked"), [(dscp.NOT_ECT, 0), (1, 20), (dscp.ECT0, 20), (dscp.CE, 0)])
 def test_only_ect_packets_are_marked(ecn: int, marked: int) -> None:
     assert marks(Bench(), UPLINK, TINY.ecn_bytes[1], frame(200, dscp.NO_TRIM, ecn), 20) == marked

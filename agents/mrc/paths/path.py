@@ -54,6 +54,7 @@ class Path:
         self.doubts = 0  # losses that a NACK may yet explain: no data while there are any
         self.data_tx = 0
         self.losses = 0
+        self.marks = 0  # in a row, none of its SACKs clean in between
         self.lost_before = False  # without trimming: the latest packet heard of was lost
         # Verdicts.
         self.spared = False  # kept in use by the floor although lost

@@ -14,6 +14,7 @@ from typing import Any
 from agents.mrc.config import Config
 from agents.mrc.paths.ev_state import ALLOW, ASSUMED_BAD, DENIED, DENY, GOOD, LOST, MARKED, PROVEN, ROTATED, SKIP, STATE_NAMES, next_state
 from agents.mrc.paths.path import MAX_PROOF, Path, jittered
+from agents.mrc.paths.reps import FREEZING_RTTS, Recycler
 from agents.transport import NEVER, Event, known_ns
 
 
@@ -45,6 +46,8 @@ class PathSet:
         self.backup: list[list[Path]] = [[] for _ in range(self.planes)]
         self.turn = [0] * self.planes
         self.usable = [0] * self.planes  # paths in the plane's lap
+        self.recyclers: list[Recycler] = []  # by plane, with REPS
+        self.swaps = 0  # of paths that were congested again and again
         self.full = False  # the last pick found nothing but paths with their share in flight
         per_plane = max(1, config.active_evs // self.planes)
         self.few = config.active_evs < self.planes  # then some planes only stand by
@@ -52,11 +55,17 @@ class PathSet:
         for p in range(self.planes):
             lap = [path for path in self.all if path.plane == p]
             rng.shuffle(lap)
-            count = per_plane if not self.few or (p - first) % self.planes < config.active_evs else 0
+            count = min(per_plane, len(lap) - int(len(lap) * config.backup_share))
+            if self.few and (p - first) % self.planes >= config.active_evs:
+                count = 0
             self.active[p], self.backup[p] = lap[:count], lap[count:]
             for path in self.active[p]:
                 path.in_use = True
             self.usable[p] = len(self.active[p])
+        if config.reps:
+            explore = config.plane_bdp // config.mtu
+            freezing = FREEZING_RTTS * config.base_rtt
+            self.recyclers = [Recycler(self.active[p], explore, freezing, rng) for p in range(self.planes)]
         self.wanted = [len(a) for a in self.active]
         self.in_rotation = sum(self.usable)  # paths that carry data now: those in use on open planes
 
@@ -106,6 +115,8 @@ class PathSet:
         self.full = False
         lap = self.active[plane]
         n = len(lap)
+        if self.recyclers:
+            return self.recyclers[plane].next()
         if self.config.oblivious:
             return self._next_blindly(lap)
         limit = self.rtt_limit[plane]
@@ -153,8 +164,17 @@ class PathSet:
 
     def marked(self, path: Path) -> None:
         """The receiver saw an ECN mark on this path, or a switch trimmed a packet there."""
-        if self.config.skip and not self.config.oblivious:
+        if self.config.skip and not self.config.blind:
             path.meet(MARKED)
+            path.marks += 1
+            if 0 < self.config.swap_marks <= path.marks and path.in_use and self.backup[path.plane]:
+                self._swap(path)
+
+    def unmarked(self, now: int, path: Path) -> None:
+        """The receiver saw a packet on this path without a mark."""
+        path.marks = 0
+        if self.recyclers:
+            self.recyclers[path.plane].came_through(now, path)
 
     def lost(self, now: int, path: Path, sent: int, srtt: int, cause: str) -> None:
         """A packet sent at ``sent`` vanished on this path: out of use at once, unless that would leave fewer than the floor.
@@ -163,7 +183,9 @@ class PathSet:
         brought the path back says nothing about it any more.
         """
         path.losses += 1
-        if sent < path.proven_ns or self.config.oblivious:
+        if self.recyclers:
+            self.recyclers[path.plane].lost(now)
+        if sent < path.proven_ns or self.config.blind:
             return
         if not self.config.trimming and not path.lost_before and path.state in (GOOD, SKIP):
             # Full queues drop, too, where none is trimmed: the first loss is taken for a mark, the second in a row for a dead path [ours].
@@ -209,7 +231,7 @@ class PathSet:
 
     def hinted(self, now: int, path: Path, srtt: int) -> None:
         """A hint says that a link of the path is down: this counts as a loss."""
-        if path.state in (GOOD, SKIP) and not self.config.oblivious:
+        if path.state in (GOOD, SKIP) and not self.config.blind:
             self._give_up(now, path, LOST, "hint")
             path.flapped(now, self.forgive)
             self._start_probing(now, path, srtt)
@@ -281,7 +303,17 @@ class PathSet:
     def _promote(self, plane: int) -> None:
         """A backup path takes the place of one that left."""
         if self.backup[plane] and len(self.active[plane]) < self.wanted[plane]:
-            self._enter(self.backup[plane].pop())
+            self._enter(self.backup[plane].pop(0))
+
+    def _swap(self, path: Path) -> None:
+        """A path that is congested again and again makes room for the backup that has rested longest, in the same place of the lap."""
+        plane = path.plane
+        successor = self.backup[plane].pop(0)
+        self.active[plane][self.active[plane].index(path)] = successor
+        self.backup[plane].append(path)
+        successor.in_use, path.in_use = True, False
+        path.marks = 0
+        self.swaps += 1
 
     def _enter(self, path: Path) -> None:
         self.active[path.plane].append(path)

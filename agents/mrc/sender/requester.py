@@ -336,7 +336,7 @@ class Requester:
             return
         self.congestion.on_loss(now, size)
         self.paths.lost(now, path, sent, self.rtt.srtt, name)
-        if self.config.oblivious:
+        if self.config.blind:
             return
         back = self.suspicion.lost(now, path, sent, size, self.rtt.srtt)
         if back:

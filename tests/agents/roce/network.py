@@ -36,7 +36,8 @@ class Sent(NamedTuple):
 
 
 class Network:
-    """``lose(sent)`` and ``mark(sent)`` decide on each frame; ``delay_ns`` is one way; ``duplicate`` a probability."""
+    """``lose(sent)`` and ``mark(sent)`` decide on each frame; ``delay_ns`` is one way, for data up to ``jitter_ns`` more; ``duplicate`` a
+    probability."""
 
     def __init__(
         self, endpoints: dict[int, Endpoint], fabric: Fabric, delay_ns: int = 1_000_000, duplicate: float = 0.0, seed: int = 0
@@ -45,6 +46,7 @@ class Network:
         self.fabric = fabric
         self.delay_ns = delay_ns
         self.duplicate = duplicate
+        self.jitter_ns = 0
         self.lose: Callable[[Sent], bool] = lambda sent: False
         self.mark: Callable[[Sent], bool] = lambda sent: False  # CE, if it is ECT
         self.rng = random.Random(seed)
@@ -101,7 +103,7 @@ class Network:
         else:
             start = max(self.now, self._wire_free.get((host, port), 0))
             self._wire_free[host, port] = start + wire
-            arrives = start + wire + self.delay_ns
+            arrives = start + wire + self.delay_ns + (self.rng.randrange(self.jitter_ns) if self.jitter_ns else 0)
         if self.lose(sent):  # at the far end: it took its time on the wire
             return
         if self.mark(sent) and frame[15] & 0x30:

@@ -341,3 +341,55 @@ def test_denied_is_left_by_allow_only_and_then_by_proof() -> None:
     assert p.all[5].state == ev_state.ASSUMED_BAD
     prove(p, 5, 110, 3)
     assert p.all[5].state == ev_state.GOOD and p.all[5].in_use
+
+
+# --- congested again and again ---------------------------------------------------------------------------------------
+
+
+def test_an_ev_marked_again_and_again_makes_room_for_the_backup_that_has_rested_longest() -> None:
+    p = paths(WIDE, active_evs=16)  # two of each plane's sixteen
+    hot, other = p.active[3]
+    rested = p.backup[3][0]
+    for _ in range(3):
+        p.marked(hot)
+    assert hot.in_use and p.swaps == 0
+    p.marked(hot)
+    assert not hot.in_use and p.active[3] == [rested, other] and p.backup[3][-1] is hot and p.swaps == 1
+    assert p.in_rotation == 16 and sum(path.in_use for path in p.all) == 16
+    for _ in range(4):  # the other planes have not moved, and the backup has a row of its own
+        p.marked(other)
+    assert p.active[3][1] is not other and hot not in p.active[3]
+
+
+def test_a_clean_report_breaks_the_row() -> None:
+    p = paths(WIDE, active_evs=16)
+    hot = p.active[0][0]
+    for _ in range(10):
+        for _ in range(3):
+            p.marked(hot)
+        p.unmarked(0, hot)
+    assert hot.in_use and p.swaps == 0
+
+
+def test_without_a_backup_or_with_the_option_off_a_marked_ev_is_only_skipped() -> None:
+    for p in (paths(), paths(WIDE, active_evs=16, swap_marks=0)):
+        hot = p.active[0][0]
+        for _ in range(20):
+            p.marked(hot)
+        assert hot.in_use and hot.state == ev_state.SKIP and p.swaps == 0
+
+
+def test_what_was_swapped_out_may_be_given_up_and_comes_back_last() -> None:
+    p = paths(WIDE, active_evs=8)
+    hot = p.active[2][0]
+    for _ in range(4):
+        p.marked(hot)
+    p.lost(10, hot, 5, MS, "order")
+    assert hot.state == ev_state.ASSUMED_BAD and hot not in p.backup[2] and len(p.active[2]) == 1
+
+
+def test_where_switches_hash_evs_an_eighth_of_them_stand_by() -> None:
+    hashed = paths(DEMO.with_(name="demo-ecmp", routing="ecmp"))
+    assert [(len(hashed.active[plane]), len(hashed.backup[plane])) for plane in range(4)] == [(28, 4)] * 4
+    assert [len(paths().backup[plane]) for plane in range(4)] == [0] * 4
+    assert [len(paths(WIDE, backup_share=0.25).backup[plane]) for plane in range(8)] == [4] * 8

@@ -1,0 +1,62 @@
+"""Recycled entropies: the EV of a packet that came through unmarked is used again, others are drawn at random. Sans-IO.
+
+REPS (Bonato et al., "Recycled Entropy Packet Spraying", arXiv 2407.21625, algorithm 1), one of a UET sender's ways to spray: for the
+baseline that has MRC's packets and NSCC, and neither named paths nor verdicts on them. Used by PathSet, one object per plane.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final
+
+from agents.mrc.paths.path import Path
+from agents.transport import LONG_AGO
+
+BUFFER: Final = 8
+"""EVs that are kept (section 3.1)."""
+FREEZING_RTTS: Final = 10
+"""How long only kept EVs are used after a loss, base RTTs [ours: the paper has 100 us on a network of 8 us or so]."""
+
+
+class Recycler:
+    """``paths``: those of one plane. ``explore``: packets at random EVs before any is recycled: a BDP's."""
+
+    def __init__(self, paths: list[Path], explore: int, freezing_ns: int, rng: Random) -> None:
+        self.paths = paths
+        self.explore = self.exploring = explore
+        self.freezing_ns = freezing_ns
+        self.rng = rng
+        self.kept: list[Path] = []  # the latest at the end
+        self.valid = 0  # of them, counted from the end, not used since
+        self.frozen_until = LONG_AGO
+
+    def came_through(self, now: int, path: Path) -> None:
+        """A packet on the path arrived unmarked."""
+        self.kept.append(path)
+        if len(self.kept) > BUFFER:
+            self.kept.pop(0)
+        self.valid = min(self.valid + 1, len(self.kept))
+        if self.frozen_until != LONG_AGO and now >= self.frozen_until:
+            self.frozen_until = LONG_AGO
+            self.exploring = self.explore
+
+    def lost(self, now: int) -> None:
+        """A packet was lost: for a while only what came through is used."""
+        if self.frozen_until == LONG_AGO and self.exploring == 0:
+            self.frozen_until = now + self.freezing_ns
+
+    def next(self) -> Path | None:
+        """The path of the next packet; None if there is none."""
+        if not self.paths:
+            return None
+        frozen = self.frozen_until != LONG_AGO
+        if not self.kept or (self.exploring > 0 and not frozen) or (self.valid == 0 and not frozen):
+            self.exploring = max(self.exploring - 1, 0)
+            return self.paths[int(self.rng.random() * len(self.paths))]
+        if self.valid > 0:
+            path = self.kept[len(self.kept) - self.valid]
+            self.valid -= 1
+            return path
+        path = self.kept.pop(0)  # frozen: round and round
+        self.kept.append(path)
+        return path
