@@ -20,13 +20,21 @@ from testbed.faults.keys import Period
 from testbed.faults.kinds import KINDS, read_keys
 from testbed.terminal import duration
 from testbed.units import Duration
+from topologies.clos import ADAPTIVE
 
 LONGEST_NS = 3600 * 10**9
 """Of a wait that a file asks for, on this machine's clock [ours]."""
 
 
-def check_waits(scenario: Scenario) -> None:
-    """Raise :class:`ScenarioError` if something that the file asks for takes hours on this machine's clock."""
+def check_emulable(scenario: Scenario) -> None:
+    """Raise :class:`ScenarioError` if the emulated world cannot run it: what only simulated switches do, or what takes hours here."""
+    for transport in scenario.transports:
+        beyond = {"pfc = true": transport.fabric.pfc, f'routing = "{ADAPTIVE}"': transport.fabric.routing == ADAPTIVE}
+        for setting, given in beyond.items():
+            if given:
+                raise ScenarioError(
+                    f"{scenario.file}: transport {transport.name!r} has {setting}, which only simulated switches do: add --world simulated"
+                )
     work = scenario.workload
     waits = {
         "workload.duration": work.duration_ns,

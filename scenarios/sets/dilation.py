@@ -17,7 +17,7 @@ from scenarios.figures.summary import INTERRUPTED
 from scenarios.run.processes import cores
 from scenarios.run.resume import holds_run
 from scenarios.run.runner import Progress, run_scenario
-from scenarios.schema.dilation import check_waits, slowed
+from scenarios.schema.dilation import check_emulable, slowed
 from scenarios.schema.scenario import Scenario, ScenarioError, Transport
 from scenarios.schema.workloads import edges_of
 from scenarios.sets.estimate import format_duration, scenario_seconds
@@ -134,7 +134,7 @@ def run_dilated(
         dilation = automatic(scenario, calibration(progress).cpu_us, others_cores())
     while True:
         stretched = slowed(scenario, dilation.factor)
-        check_waits(stretched)
+        check_emulable(stretched)
         length = format_duration(scenario_seconds(stretched))
         progress(f"dilation {dilation.value:,.0f} ({dilation.chosen}; {dilation.why}): about {length}", 0.0)
         stretch = {"dilation": asdict(dilation), "attempts": attempts}

@@ -125,7 +125,7 @@ def command(
     from scenarios.run.processes import cores
     from scenarios.run.runner import check_pcap_links, plan, results_directory
     from scenarios.run.simulate import check_simulable, simulate
-    from scenarios.schema.dilation import check_waits, slowed
+    from scenarios.schema.dilation import check_emulable, slowed
     from scenarios.sets.dilation import given, run_dilated
     from testbed.machine import sandbox
 
@@ -141,7 +141,7 @@ def command(
             if wanted is not None:
                 raise UserError(f"--dilation {dilation}: figures of the simulated world do not depend on it: leave it away")
         else:
-            check_waits(slowed(loaded, given(loaded, wanted).factor) if wanted is not None else loaded)
+            check_emulable(slowed(loaded, given(loaded, wanted).factor) if wanted is not None else loaded)
     except FabricError as error:
         raise UserError(str(error)) from None
     if world != SIMULATED:

@@ -8,6 +8,7 @@ from typing import Any
 
 from scenarios.run.resume import write_json
 from scenarios.sets.paper.claims import AGREES, CANNOT, DIFFERS, NO_DATA
+from scenarios.sets.paper.figures import FIGURES
 from scenarios.sets.paper.registry import CLAIMS
 from scenarios.sets.paper.series import FORMAT, by_claim, concluded, counts, read_form
 from testbed import terminal
@@ -44,7 +45,8 @@ def table(conclusions: Sequence[Conclusion]) -> Any:
     from rich.text import Text
 
     rows: list[list[terminal.Cell] | None] = []
-    for claim in by_claim(conclusions):
+    every = len(conclusions) == len(FIGURES)  # else only what the figures that were chosen speak of
+    for claim in (claim for claim in by_claim(conclusions) if claim["evidence"] or every):
         verdict = (claim["verdict"], _STYLE[claim["verdict"]])
         reason = (f"\n{claim['why']}", "dim") if claim["why"] else ""
         rows.append([str(claim["number"]), Text.assemble((claim["text"], "bold"), reason), "", Text.assemble(verdict)])

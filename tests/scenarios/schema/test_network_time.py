@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from scenarios.schema.convert import converted
-from scenarios.schema.dilation import check_waits, slowed
+from scenarios.schema.dilation import check_emulable, slowed
 from scenarios.schema.network_time import on_the_clock
 from scenarios.schema.scenario import ScenarioError, load_scenario
 from testbed.cli.convert import command
@@ -94,9 +94,16 @@ def test_times_and_rates_become_those_of_the_clock() -> None:
 def test_a_deployed_timer_would_take_hours_here_and_none_where_nobody_waits() -> None:
     real = load_scenario("link-failure", transports=["roce-1p"], overrides=["transport.roce-1p.options.reconvergence=1.07s"])
     with pytest.raises(ScenarioError, match=r"reconvergence of .* lasts 1\.07 s in the network, 3\.7 hours .*--world simulated"):
-        check_waits(real)
-    check_waits(slowed(real, 0.1))
-    check_waits(load_scenario("link-failure"))
+        check_emulable(real)
+    check_emulable(slowed(real, 0.1))
+    check_emulable(load_scenario("link-failure"))
+
+
+@pytest.mark.parametrize(("transport", "setting"), [("roce-pfc", "pfc = true"), ("adaptive", "pfc = true")])
+def test_what_only_simulated_switches_do_is_refused_in_one_line(transport: str, setting: str) -> None:
+    with pytest.raises(ScenarioError, match=rf"'{transport}' has {setting}.*--world simulated"):
+        check_emulable(load_scenario("permutation-baselines", transports=[transport]))
+    check_emulable(load_scenario("permutation-baselines", transports=["mrc", "irn"]))
 
 
 def test_every_transport_of_a_scenario_runs_at_one_dilation() -> None:
