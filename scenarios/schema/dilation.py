@@ -26,15 +26,20 @@ LONGEST_NS = 3600 * 10**9
 """Of a wait that a file asks for, on this machine's clock [ours]."""
 
 
-def check_emulable(scenario: Scenario) -> None:
-    """Raise :class:`ScenarioError` if the emulated world cannot run it: what only simulated switches do, or what takes hours here."""
+def needs_simulation(scenario: Scenario) -> str:
+    """What only simulated switches do, and which transport has it, in words; "" if there is nothing."""
     for transport in scenario.transports:
         beyond = {"pfc = true": transport.fabric.pfc, f'routing = "{ADAPTIVE}"': transport.fabric.routing == ADAPTIVE}
         for setting, given in beyond.items():
             if given:
-                raise ScenarioError(
-                    f"{scenario.file}: transport {transport.name!r} has {setting}, which only simulated switches do: add --world simulated"
-                )
+                return f"transport {transport.name!r} has {setting}, which only simulated switches do"
+    return ""
+
+
+def check_emulable(scenario: Scenario) -> None:
+    """Raise :class:`ScenarioError` if the emulated world cannot run it: what only simulated switches do, or what takes hours here."""
+    if reason := needs_simulation(scenario):
+        raise ScenarioError(f"{scenario.file}: {reason}: add --world simulated")
     work = scenario.workload
     waits = {
         "workload.duration": work.duration_ns,

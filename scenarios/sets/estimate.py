@@ -11,6 +11,7 @@ from pathlib import Path
 
 from scenarios.run.one_run import Spec
 from scenarios.run.runner import plan
+from scenarios.schema.dilation import needs_simulation
 from scenarios.schema.scenario import Scenario
 from scenarios.sets.series import Item, PartLike
 from topologies.theory import bus_bandwidth, collective_step_ns, place_ranks
@@ -30,12 +31,26 @@ HOPS = {"ring-allreduce": 1.0, "reduce-scatter": 0.5, "all-gather": 0.5}
 """One-way delays per rank that a step waits for, in base RTTs: a ring passes every rank twice."""
 UNDER_LOSS = ((0.005, {"mrc": 1.9, "roce": 1.7}), (0.0, {"mrc": 1.5, "roce": 1.3}))
 """(loss rate above which the factors hold, kind -> factor) [measured]."""
+CORES = 2
+"""Of the machine that estimates are for."""
+SIMULATED_PACKETS = 60_000
+"""Data packets that one core simulates in a second [measured]."""
 DEAD = 2.0
 """Factor of a step if paths are dead from the start: some T0 has lost half of its uplinks in a plane."""
 
 
+def simulated_seconds(spec: Spec) -> float:
+    """Estimate one simulated run of flows, in seconds of one core: all hosts that send, at their rate."""
+    work, fabric = spec.scenario.workload, spec.transport.fabric
+    into = 1 if work.kind == "incast" else fabric.host_count
+    ns = work.victim_alone_ns + (work.duration_ns or 0)
+    return into * fabric.host_rate * ns / 8e9 / fabric.frame_bytes / SIMULATED_PACKETS
+
+
 def run_seconds(spec: Spec) -> float:
     """Estimate one run, without building its fabric, in seconds."""
+    if needs_simulation(spec.scenario):
+        return simulated_seconds(spec) / CORES
     work, fabric, kind = spec.scenario.workload, spec.transport.fabric, spec.transport.kind
     limit = spec.scenario.timeout_ns / 1e9
     if work.is_pattern:

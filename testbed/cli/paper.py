@@ -14,7 +14,7 @@ from rich.console import Console
 
 from testbed import terminal
 from testbed.cli.run import give_back, parse_seeds
-from testbed.cli.sets import conclude_apart, run_one, show_list, tell
+from testbed.cli.sets import conclude_apart, run_where_it_can, show_list, tell
 from testbed.errors import UserError
 
 
@@ -74,7 +74,7 @@ def command(
 def _run(figures: list[Any], directory: Path, form: Any, as_json: bool) -> int:
     from scenarios.sets.paper import series
 
-    status = series.run_series(figures, directory, form, run_one, conclude_apart(series.conclude), tell)
+    status = series.run_series(figures, directory, form, run_where_it_can, conclude_apart(series.conclude), tell)
     _show(directory, as_json)
     give_back(directory)
     return status

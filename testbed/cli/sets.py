@@ -21,7 +21,17 @@ from testbed.machine.exclusive import measuring
 from testbed.simulated import SIMULATED
 
 
-def run_one(scenario: Any, directory: Path, resume: bool, world: str = "emulated", apart: bool = True) -> int:
+def run_where_it_can(scenario: Any, directory: Path, resume: bool) -> int:
+    """As :func:`run_one`: emulated, or simulated on all cores if only that world has what it needs."""
+    from scenarios.run.processes import cores
+    from scenarios.schema.dilation import needs_simulation
+
+    if not needs_simulation(scenario):
+        return run_one(scenario, directory, resume)
+    return run_one(scenario, directory, resume, SIMULATED, jobs=cores())
+
+
+def run_one(scenario: Any, directory: Path, resume: bool, world: str = "emulated", apart: bool = True, jobs: int = 1) -> int:
     """Run it into ``directory``; the exit status, 130 if the user stopped it. ``apart``: in a sandbox, which needs root."""
     from testbed.machine import sandbox
 
@@ -31,8 +41,11 @@ def run_one(scenario: Any, directory: Path, resume: bool, world: str = "emulated
 
         with ProgressBar() as progress:
             command_line = ["mrcbed", *sys.argv[1:]]
-            run = simulate if world == SIMULATED else run_scenario
-            summary = run(scenario, directory, progress=progress, command_line=command_line, resume=resume)
+            settings: dict[str, Any] = {"progress": progress, "command_line": command_line, "resume": resume}
+            if world == SIMULATED:
+                summary = simulate(scenario, directory, jobs=jobs, **settings)
+            else:
+                summary = run_scenario(scenario, directory, **settings)
         return INTERRUPTED if summary["verdict"] == "interrupted" else 0
 
     if not apart:

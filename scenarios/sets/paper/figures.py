@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 
-from scenarios.sets.paper import collectives, failures, incast, nic_ports, one_path, point_to_point, send_recv, sizing
+from scenarios.sets.paper import collectives, failures, incast, lossless, nic_ports, one_path, point_to_point, send_recv, sizing
 from scenarios.sets.paper.figure import PaperFigure
 from testbed.errors import UserError
 
@@ -28,9 +28,13 @@ ORDER = (
     "16",
     "17",
     "18",
+    "20",
+    "21",
 )
 _BY_ID = {
-    f.id: f for module in (sizing, one_path, failures, nic_ports, point_to_point, send_recv, collectives, incast) for f in module.FIGURES
+    f.id: f
+    for module in (sizing, one_path, failures, nic_ports, point_to_point, send_recv, collectives, incast, lossless)
+    for f in module.FIGURES
 }
 FIGURES: tuple[PaperFigure, ...] = tuple(_BY_ID[id] for id in ORDER)
 

@@ -11,7 +11,6 @@ NO_IMPACT = Claim(33, "MRC leaves the victim untouched")
 ONE_QP = Claim(33, "RoCE with 1 QP (PFC, DCQCN): the victim loses about 25 %")
 EIGHT_QPS = Claim(33, "RoCE with 8 QPs: the victim's average loss is smaller")
 SECONDS = Claim(33, "but single seconds have a quarter of the line")
-PFC = Claim(36, "with PFC alone the victim has 30 to 100 of 400 Gb/s")
 NOTE = (
     "The paper's cluster has one plane of 400 Gb/s. MRC is shown on four planes, as it is meant, and on one; RoCE on one plane of the "
     "same rate. Switches mark at the same fractions of a BDP for all; RoCE drops at a full buffer, as there is no PFC here."
@@ -64,7 +63,6 @@ def victim(e: Evidence) -> list[Row]:
             why=NO_PFC,
         ),
         cannot(SECONDS, "a second of the network is hours here; averages over less than DCQCN's periods say nothing about its seconds"),
-        cannot(PFC, "veth has no pause frames: there is no PFC to be had here"),
     ]
 
 
@@ -74,7 +72,7 @@ FIGURES = (
         "Incast of 7 to 1 with a victim flow",
         victim,
         plots.incast,
-        (Part("main", "incast.toml", quick=("workload.duration=700us",)),),
+        (Part("main", "incast.toml", quick=("workload.duration=700us",), seeds=(1, 2)),),
         NOTE,
     ),
 )

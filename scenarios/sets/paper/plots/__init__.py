@@ -7,7 +7,7 @@ from pathlib import Path
 
 from scenarios.figures.stored import Stored
 from scenarios.sets.paper.plots.over_time import host_ports, jobs, lossy_throughput, start_up
-from scenarios.sets.paper.plots.points import incast, pair, sizes, sizing
+from scenarios.sets.paper.plots.points import incast, pair, shares, sizes, sizing
 
 
 def ev_activity(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
@@ -35,4 +35,4 @@ def _first(drawings: list[Path], directory: Path, name: str) -> list[Path]:
     return renamed
 
 
-__all__ = ["ev_activity", "ev_shares", "host_ports", "incast", "jobs", "lossy_throughput", "pair", "sizes", "sizing", "start_up"]
+__all__ = ["ev_activity", "ev_shares", "host_ports", "incast", "jobs", "lossy_throughput", "pair", "shares", "sizes", "sizing", "start_up"]

@@ -111,6 +111,28 @@ def incast(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Pat
         return save(fig, directory, name, runs)
 
 
+def shares(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
+    """Draw, per transport, every flow's goodput in % of the line, and their mean."""
+    runs = [run for run in stored["main"].runs if run.get("flows")]
+    if not runs:
+        return []
+    transports = list(dict.fromkeys(run["transport"] for run in runs))
+    with figure(1, 0.9 + 0.27 * len(transports)) as (fig, ax):
+        for y, transport in enumerate(transports):
+            colour, marker = colour_and_marker(transport)
+            found = [100 * f["share"] for r in runs if r["transport"] == transport for f in r["flows"].values() if f["share"] is not None]
+            ax.plot(found, [y] * len(found), linestyle="none", marker=marker, markersize=3, color=colour, alpha=0.5)
+            if found:
+                mean = statistics.mean(found)
+                ax.plot([mean, mean], [y - 0.35, y + 0.35], color="black", linewidth=1.2)
+        ax.set_yticks(range(len(transports)), transports)
+        ax.invert_yaxis()
+        ax.set_xlim(0, 104)
+        ax.set_xlabel("goodput of a flow [% of line]; bar: mean")
+        ax.set_title(f"every flow; {seeds_text(runs)}", pad=3)
+        return save(fig, directory, name, runs)
+
+
 def pair(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
     """Draw the latency of a small message in base RTTs, and bandwidth with 32 KiB messages, under one T0 and across T1s."""
     panels = (
