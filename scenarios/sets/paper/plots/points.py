@@ -12,6 +12,8 @@ from scenarios.schema.values import parse_size
 from scenarios.sets.paper.claims import bus_share, value_of
 from scenarios.show.plots.style import FLOWS, colour_and_marker, figure, save
 
+FEW = 4
+"""Names that fit beside each other below the axes."""
 SIZE, LOSS = "workload.message_bytes", "fault.0.probability"
 
 
@@ -102,7 +104,7 @@ def incast(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Pat
                 bottom.annotate(f"{value:.0f} %", (x, value), xytext=(0, 3), textcoords="offset points", ha="center", fontsize=6.5)
         for ax in (top, bottom):
             ax.axhline(100, color="black", linewidth=0.7, linestyle=":")
-            ax.set_xticks(range(len(transports)), transports)
+            ax.set_xticks(range(len(transports)), transports, **({"rotation": 30, "ha": "right"} if len(transports) > FEW else {}))
         top.set_ylabel("incast flow\n[% of an equal share]")
         top.set_ylim(0, None)
         bottom.set_ylabel("victim\n[% of alone]")
