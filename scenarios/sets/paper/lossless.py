@@ -43,7 +43,7 @@ def permutation(e: Evidence) -> list[Row]:
     }
     lost = [e.median("main", name, "packets.lost") for name in ("mrc", "roce-pfc")]
     few = "which flows collide, and how many, is a draw of the hash over four uplinks"
-    settling = "DCQCN's rates have not settled in a run of this length: each cut takes half at first, and R_AI gives back 0.1 % of the line in 55 µs"
+    settling = "DCQCN's rates have not settled in such a run: each cut takes half at first, and 55 µs give back 0.1 % of the line"
     return [
         _share(ALL, f"the least flow has {percent(SHARE)} of the payload rate", least["mrc"], lambda v: v >= SHARE, "windows of 4 EVs"),
         _share(SOME_PFC, "the least flow has 20 to 55 %", least["roce-pfc"], lambda v: 0.2 <= v <= 0.55, few),
