@@ -191,7 +191,7 @@ class SelectiveResponder(Responder):
             if not gap:  # it waited for a receive request
                 self._advance()
             elif psn in self.early:
-                self.sacks.append(psn)
+                self._report(psn)
             return self._acknowledge()
         last, has_imm = kind & KIND_END != 0, kind & KIND_IMM != 0
         payload_at = at + RETH_BYTES + (4 if has_imm else 0)
@@ -210,12 +210,17 @@ class SelectiveResponder(Responder):
         self.placed += size
         self.early[psn] = (last, IMM.unpack_from(view, payload_at - 4)[0] if has_imm else -1, length)
         if gap:
-            self.sacks.append(psn)
+            self._report(psn)
             return ANSWER
         self._advance()
         if self.pending >= 0 or ack_requested or len(self.early) > 0 or (self.expected - psn) & PSN_MASK > 1:
             return self._acknowledge()
         return NOTHING
+
+    def _report(self, psn: int) -> None:
+        """Tell the sender of a packet that came early; of no more than can be outstanding, however many copies come."""
+        if len(self.sacks) < RING:
+            self.sacks.append(psn)
 
     def _advance(self) -> None:
         """Complete, in order, what has come without a gap."""

@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.roce.options import Options
-from agents.roce.wire import SACK_FRAME
+from agents.roce.requester import RING
+from agents.roce.selective import SelectiveResponder
+from agents.roce.wire import KIND_END, KIND_WRITE, RETH, SACK_FRAME
 from agents.transport import OK, RECEIVE, WRITE, Completion
 from tests.agents.roce.network import Network, pair
 from tests.agents.roce.test_delivery import GUARD, TINY, random_loss
@@ -124,3 +126,18 @@ def test_the_window_is_a_bdp_unless_it_is_set() -> None:
     assert Options(demo, {"recovery": "selective"}).window == demo.plane_bdp
     assert Options(demo, {"recovery": "selective", "window_bdp": 2.0}).window == 2 * demo.plane_bdp
     assert Options(demo, {"recovery": "selective", "reorder_rtts": 1.5}).reorder_ns == 15_000 * int(demo.dilation)
+
+
+def test_copies_of_an_early_packet_do_not_pile_up() -> None:
+    _, _, b, _, qb = pair(TINY, recovery="selective")
+    rx = b._qp(qb).rx
+    assert isinstance(rx, SelectiveResponder)
+    region = b.register(bytearray(TINY.mtu))
+    packet = RETH.pack(region.va, region.rkey, TINY.mtu) + bytes(TINY.mtu)
+    for _ in range(3 * RING):
+        rx.request(KIND_WRITE | KIND_END, rx.expected + 5, False, memoryview(packet), 0, len(packet), 0)
+    assert len(rx.sacks) == RING and list(rx.early) == [rx.expected + 5]
+    assert rx.request(KIND_WRITE | KIND_END, rx.expected + RING, False, memoryview(packet), 0, len(packet), 0) == 1, (
+        "beyond the ring: dropped"
+    )
+    assert len(rx.early) == 1
