@@ -107,7 +107,8 @@ class Network:
                 sim_port.host = fabric.host_number(port.node)
         self._uplinks: dict[int, list[SimPort]] = {}
         """By T0: its ports to T1s, the one whose turn it is first. Only where T0s choose; else empty."""
-        if fabric.routing == ADAPTIVE:
+        self._adaptive = fabric.routing == ADAPTIVE
+        if self._adaptive:
             for link in fabric.links:
                 if link.kind == "fabric":
                     self._uplinks.setdefault(numbers[link.a.node], []).append(self.ports[link.a.number])
@@ -214,7 +215,7 @@ class Network:
         if egress is None:
             stats[NO_ROUTE] += 1
             return
-        if far.switch_number in self._uplinks and egress.far.host < 0:
+        if self._adaptive and far.switch_number in self._uplinks and egress.far.host < 0:
             egress = self._least_loaded(far.switch_number, egress, frame)
         if far.lossless and frame.klass() == dscp.ROCE:
             if not far.hold(frame):
