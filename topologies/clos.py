@@ -216,6 +216,11 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         xoff = int(self.plane_bdp * self.pfc_xoff_bdp)
         return xoff, max(self.frame_bytes, xoff - PFC_GAP * self.frame_bytes)
 
+    @property
+    def simulated_only(self) -> str:
+        """The first setting that only simulated switches have, as it is written; "" if there is none."""
+        return "pfc = true" if self.pfc else f'routing = "{ADAPTIVE}"' if self.routing == ADAPTIVE else ""
+
     @cached_property
     def pfc_ns(self) -> int:
         """How long packets still arrive after a PAUSE, and after its end none: there and back on one of a path's four cables [ours]."""

@@ -60,7 +60,9 @@ def failovers(logs: Logs) -> list[dict[str, Any]]:
             continue
         end = min((f["t"] for f in lines if f["phase"] == "heal" and f["name"] == fault["name"] and f["t"] > fault["t"]), default=ENDLESS)
         outages = [o for o in outages if o.begin <= end]
-        left_by = max(dead_until(run, o) for o in outages) + LATE_RTTS * run.fabric.base_rtt_ns  # until what was sent before is missed
+        until = end
+        if any(dead_until(run, o) < o.end for o in outages):  # then until what was sent before is missed
+            until = min(end, max(dead_until(run, o) for o in outages) + LATE_RTTS * run.fabric.base_rtt_ns)
         dead: dict[Pair, frozenset[int]] = {}
         for outage in outages:
             for pair, evs in logs.dead(outage).items():
@@ -69,7 +71,7 @@ def failovers(logs: Logs) -> list[dict[str, Any]]:
         def on_dead_path(
             line: Mapping[str, Any],
             ev: Any,
-            end: int = min(end, left_by),
+            end: int = until,
             dead: Mapping[Pair, frozenset[int]] = dead,
             begin: int = fault["t"],
         ) -> bool:

@@ -20,7 +20,6 @@ from testbed.faults.keys import Period
 from testbed.faults.kinds import KINDS, read_keys
 from testbed.terminal import duration
 from testbed.units import Duration
-from topologies.clos import ADAPTIVE
 
 LONGEST_NS = 3600 * 10**9
 """Of a wait that a file asks for, on this machine's clock [ours]."""
@@ -29,10 +28,8 @@ LONGEST_NS = 3600 * 10**9
 def needs_simulation(scenario: Scenario) -> str:
     """What only simulated switches do, and which transport has it, in words; "" if there is nothing."""
     for transport in scenario.transports:
-        beyond = {"pfc = true": transport.fabric.pfc, f'routing = "{ADAPTIVE}"': transport.fabric.routing == ADAPTIVE}
-        for setting, given in beyond.items():
-            if given:
-                return f"transport {transport.name!r} has {setting}, which only simulated switches do"
+        if setting := transport.fabric.simulated_only:
+            return f"transport {transport.name!r} has {setting}, which only simulated switches do"
     return ""
 
 

@@ -15,7 +15,7 @@ from testbed.dataplane import build, layout
 from testbed.dataplane.maps import BpfMap
 from testbed.errors import UserError
 from topologies.addressing import switch_usid
-from topologies.clos import ADAPTIVE, Fabric
+from topologies.clos import Fabric
 from topologies.paths import static_tables
 
 PINS = Path("/sys/fs/bpf/mrcbed")
@@ -63,9 +63,8 @@ def describe(fabric: Fabric, seed: int = 0, switch_kind: int = layout.KIND_SWITC
             f"fabric {fabric.name!r} has {len(fabric.ports)} ports and {len(fabric.switches)} switches; "
             f"the emulation takes {layout.MAX_PORTS} and {layout.MAX_SWITCHES}: use fewer planes, switches or hosts"
         )
-    for setting, without in ((fabric.pfc, "pfc = true"), (fabric.routing == ADAPTIVE, f'routing = "{ADAPTIVE}"')):
-        if setting:
-            raise UserError(f"fabric {fabric.name!r}: {without} is the simulated world's: add --world simulated, or leave it out")
+    if setting := fabric.simulated_only:
+        raise UserError(f"fabric {fabric.name!r}: {setting} is the simulated world's: add --world simulated, or leave it out")
     if fabric.buffer_bytes > MAX_BUFFER:
         raise UserError(
             f"fabric {fabric.name!r} has buffers of {fabric.buffer_bytes} bytes; the emulation takes {MAX_BUFFER}: "

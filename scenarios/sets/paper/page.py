@@ -70,10 +70,11 @@ def write_page(out: Path) -> Path:
     from scenarios.show.html import embedded, rendered
 
     conclusions = concluded(out)
+    claims = by_claim(conclusions)
     form = read_form(out)
     write_json(
         out / DATA,
-        {"format": FORMAT, **form.to_dict(), "counts": counts(conclusions), "claims": by_claim(conclusions), "figures": conclusions},
+        {"format": FORMAT, **form.to_dict(), "counts": counts(conclusions), "claims": claims, "figures": conclusions},
     )
     figures = [
         {
@@ -84,7 +85,7 @@ def write_page(out: Path) -> Path:
         }
         for figure in conclusions
     ]
-    values = {"claims": by_claim(conclusions), "figures": figures, "line": summary_line(conclusions), "quick": form.quick, "marks": MARKS}
+    values = {"claims": claims, "figures": figures, "line": summary_line(conclusions), "quick": form.quick, "marks": MARKS}
     text = rendered(Path(__file__).parent / "paper.html.j2", verdicts=(AGREES, DIFFERS, CANNOT, NO_DATA), **values)
     path = out / NAME
     path.write_text(text, encoding="utf-8")
