@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from scenarios.sets.paper import plots
 from scenarios.sets.paper.claims import Claim, Evidence, Row, at_least, cannot, judged, number, percent
+from scenarios.sets.paper.collectives import is_more
 from scenarios.sets.paper.figure import PaperFigure, Part
 
 SHARES = Claim(33, "MRC shares the incast almost perfectly")
@@ -57,7 +58,7 @@ def victim(e: Evidence) -> list[Row]:
             EIGHT_QPS,
             "the victim keeps more than with 1 QP, on average",
             f"keeps {percent(eight_qps)}, with 1 QP {percent(one_qp)}",
-            None if one_qp is None or eight_qps is None else eight_qps > one_qp,
+            is_more(eight_qps, one_qp),
             value=eight_qps,
             unit="of alone",
             why=NO_PFC,

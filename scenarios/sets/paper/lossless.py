@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from scenarios.sets.paper import plots
-from scenarios.sets.paper.claims import Claim, Evidence, Row, all_hold, at_least, at_most, judged, percent
+from scenarios.sets.paper.claims import Claim, Evidence, Row, all_hold, at_least, at_most, judged, number, percent
+from scenarios.sets.paper.collectives import is_more, ratio
 from scenarios.sets.paper.figure import PaperFigure, Part
+from scenarios.sets.paper.incast import EIGHT_QPS, NO_IMPACT, ONE_QP, SHARES
 
 OF_LINE = "groups.permutation.of_line"
 LEAST = "groups.permutation.min_share"
@@ -18,10 +20,6 @@ EIGHT_PFC = Claim(35, "8 QPs under PFC are marginally better")
 EIGHT_DCQCN = Claim(35, "8 QPs under DCQCN are better than under PFC")
 VICTIM_PFC = Claim(36, "with PFC alone the victim has 30 to 100 of 400 Gb/s")
 AS_WITH_ONE = Claim(36, "MRC with 8 QPs is as with 1")
-VICTIM_1 = Claim(33, "RoCE with 1 QP (PFC, DCQCN): the victim loses about 25 %")
-VICTIM_8 = Claim(33, "RoCE with 8 QPs: the victim's average loss is smaller")
-SHARED = Claim(33, "MRC shares the incast almost perfectly")
-UNTOUCHED = Claim(33, "MRC leaves the victim untouched")
 LOSSLESS = Claim(5, "MRC does without PFC what RoCE does with it: nothing is lost")
 SHARE = 0.95
 """Of the payload rate: 390 of 400 Gb/s are 97.5 % of the raw rate, 100.9 % of ours; less six points for headers and windows [ours]."""
@@ -30,17 +28,14 @@ VICTIMS = ("mrc", "mrc-8", "mrc-no-penalty", "roce-pfc", "roce-dcqcn", "roce-dcq
 NOTE = "Simulated. RoCE on a lossless fabric, marked by the ramp of DCQCN's paper at 400 Gb/s; its timer is 67 ms, as deployed."
 
 
-def _share(claim: Claim, asked: str, value: float | None, ok: Callable[[float], bool], why: str) -> Row:
-    return judged(claim, asked, percent(value, 1), None if value is None else ok(value), value=value, unit="of line", why=why)
+def _share(claim: Claim, asked: str, value: float | None, ok: Callable[[float], bool], why: str, of: str = "of line") -> Row:
+    return judged(claim, asked, percent(value, 1), None if value is None else ok(value), value=value, unit=of, why=why)
 
 
 def permutation(e: Evidence) -> list[Row]:
     least = {name: e.median("main", name, LEAST) for name in ("mrc", "roce-pfc", "roce-dcqcn")}
     mean = {name: e.median("main", name, OF_LINE) for name in ("roce-pfc", "roce-pfc-8", "roce-dcqcn", "roce-dcqcn-8")}
-    gains = {
-        name: None if None in (mean[name], mean[f"{name}-8"]) else float(mean[f"{name}-8"] or 0) / float(mean[name] or 1)
-        for name in ("roce-pfc", "roce-dcqcn")
-    }
+    gain = ratio(mean["roce-pfc-8"], mean["roce-pfc"])
     lost = [e.median("main", name, "packets.lost") for name in ("mrc", "roce-pfc")]
     few = "which flows collide, and how many, is a draw of the hash over four uplinks"
     settling = "DCQCN's rates have not settled in such a run: each cut takes half at first, and 55 µs give back 0.1 % of the line"
@@ -51,9 +46,9 @@ def permutation(e: Evidence) -> list[Row]:
         judged(
             EIGHT_PFC,
             "the mean of all flows is 1 to 1.3 times that of 1 QP",
-            _times(gains["roce-pfc"]),
-            all_hold([at_least(gains["roce-pfc"], 1.0), at_most(gains["roce-pfc"], 1.3)]),
-            value=gains["roce-pfc"],
+            f"{number(gain, '.2f')} times",
+            all_hold([at_least(gain, 1.0), at_most(gain, 1.3)]),
+            value=gain,
             unit="times",
             why=few,
         ),
@@ -61,9 +56,7 @@ def permutation(e: Evidence) -> list[Row]:
             EIGHT_DCQCN,
             "the mean of all flows is above that under PFC alone",
             f"{percent(mean['roce-dcqcn-8'], 1)} against {percent(mean['roce-pfc-8'], 1)}",
-            None
-            if None in (mean["roce-dcqcn-8"], mean["roce-pfc-8"])
-            else float(mean["roce-dcqcn-8"] or 0) > float(mean["roce-pfc-8"] or 0),
+            is_more(mean["roce-dcqcn-8"], mean["roce-pfc-8"]),
             value=mean["roce-dcqcn-8"],
             unit="of line",
             why=settling,
@@ -80,10 +73,6 @@ def permutation(e: Evidence) -> list[Row]:
     ]
 
 
-def _times(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2f} times"
-
-
 def victim(e: Evidence) -> list[Row]:
     kept = {name: e.median("main", name, KEPT) for name in ("mrc", "mrc-8", "roce-pfc", "roce-dcqcn", "roce-dcqcn-8")}
     jain, last_hop = e.median("main", "mrc-no-penalty", "groups.incast.jain"), e.median("main", "mrc-no-penalty", "groups.incast.of_line")
@@ -91,7 +80,7 @@ def victim(e: Evidence) -> list[Row]:
     collides = "whether its path meets the incast's is a draw of the hash"
     return [
         judged(
-            SHARED,
+            SHARES,
             "Jain's index of the seven at least 0.98, 95 % of the last hop used, without what is ours (receiver_penalty)",
             "–" if jain is None else f"{jain:.3f}, {percent(last_hop, 1)}",
             all_hold([at_least(jain, 0.98), at_least(last_hop, 0.95)]),
@@ -100,19 +89,26 @@ def victim(e: Evidence) -> list[Row]:
             unit="Jain",
             why="windows grow and shrink out of step",
         ),
-        _share(UNTOUCHED, "it keeps 95 % of what it has alone", kept["mrc"], lambda v: v >= 0.95, "marks and trims spill over"),
-        _share(VICTIM_1, "it keeps 60 to 90 % of what it has alone", one, lambda v: 0.6 <= v <= 0.9, collides),
+        _share(NO_IMPACT, "it keeps 95 % of what it has alone", kept["mrc"], lambda v: v >= 0.95, "marks and trims spill over", "of alone"),
+        _share(ONE_QP, "it keeps 60 to 90 % of what it has alone", one, lambda v: 0.6 <= v <= 0.9, collides, "of alone"),
         judged(
-            VICTIM_8,
+            EIGHT_QPS,
             "it keeps more than with 1 QP",
             f"{percent(eight, 1)} against {percent(one, 1)}",
-            None if one is None or eight is None else eight > one,
+            is_more(eight, one),
             value=eight,
             unit="of alone",
             why=collides,
         ),
-        _share(VICTIM_PFC, "it keeps 5 to 30 % of what it has alone", kept["roce-pfc"], lambda v: 0.05 <= v <= 0.3, collides),
-        _share(AS_WITH_ONE, "its victim keeps 95 % of what it has alone", kept["mrc-8"], lambda v: v >= 0.95, "eight windows for one"),
+        _share(VICTIM_PFC, "it keeps 5 to 30 % of what it has alone", kept["roce-pfc"], lambda v: 0.05 <= v <= 0.3, collides, "of alone"),
+        _share(
+            AS_WITH_ONE,
+            "its victim keeps 95 % of what it has alone",
+            kept["mrc-8"],
+            lambda v: v >= 0.95,
+            "eight windows for one",
+            "of alone",
+        ),
     ]
 
 

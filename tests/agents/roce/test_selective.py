@@ -11,9 +11,9 @@ from agents.roce.options import Options
 from agents.roce.requester import RING
 from agents.roce.selective import SelectiveResponder
 from agents.roce.wire import KIND_END, KIND_WRITE, RETH, SACK_FRAME
-from agents.transport import OK, RECEIVE, WRITE, Completion
+from agents.transport import OK, RECEIVE, Completion
 from tests.agents.roce.network import Network, pair
-from tests.agents.roce.test_delivery import GUARD, TINY, random_loss
+from tests.agents.roce.test_delivery import TINY, exchange, random_loss
 from topologies import load_fabric
 
 RTT = TINY.base_rtt_ns
@@ -44,30 +44,12 @@ def write(net: Network, packets: int) -> tuple[Network, list[Completion], dict[s
 def test_every_byte_arrives_once_and_completions_come_in_order(
     lengths: list[int], loss: float, duplicate: float, jitter: int, reorder: float, seed: int
 ) -> None:
-    net, a, b, qa, qb = pair(TINY, seed=seed, duplicate=duplicate, recovery="selective", reorder_rtts=reorder)
+    made = pair(TINY, seed=seed, duplicate=duplicate, recovery="selective", reorder_rtts=reorder)
+    net, a, _, _, _ = made
     net.jitter_ns = jitter * RTT
     random_loss(net, loss, seed)
-    rng = random.Random(seed)
-    arena = bytearray(rng.randbytes(sum(lengths) + GUARD * (len(lengths) + 1)))
-    expected = bytearray(arena)
-    region = b.register(arena)
-    at = GUARD
-    for i, length in enumerate(lengths):
-        data = rng.randbytes(length)
-        expected[at : at + length] = data
-        imm = i if i % 2 == 0 else -1
-        if imm >= 0:
-            b.post_recv(qb, 100 + i)
-        a.post_write(qa, i, memoryview(data), region.va + at, region.rkey, imm)
-        at += length + GUARD
-    net.run()
-    assert arena == expected
-    assert a.completions() == [Completion(qa, i, WRITE, OK, -1, n) for i, n in enumerate(lengths)]
-    assert b.completions() == [Completion(qb, 100 + i, RECEIVE, OK, i, n) for i, n in enumerate(lengths) if i % 2 == 0]
-    assert b.counters()["data_rx"] == sum(max(1, -(-n // TINY.mtu)) for n in lengths), "each packet is placed once"
-    assert b.counters()["rx_payload_bytes"] == sum(lengths)
+    exchange(made, lengths, seed)
     assert a.paths()[0]["outstanding"] == 0 and a.windows()[0]["in_flight"] == 0
-    net.check_books()
 
 
 def test_a_hole_costs_one_packet_and_no_timer() -> None:
