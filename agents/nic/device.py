@@ -26,7 +26,7 @@ from agents.kernel.device import KernelDevice
 from agents.kernel.options import KINDS
 from agents.kernel.options import Options as KernelOptions
 from agents.lateness import Lateness
-from agents.nic.packet_io import PacketIO
+from agents.nic.packet_io import CARRIER, PacketIO
 from agents.packets.headers import UDP, UDP_PORT
 from agents.transport import NEVER, Completion, Engine, Event, FrameIO, Region
 from topologies.clos import Fabric
@@ -245,10 +245,13 @@ class Device(Nic):
             self.lateness.add(time.monotonic_ns() - self.due)
 
     def read_links(self) -> None:
-        """The kernel has news of links."""
+        """The kernel has news of links, and of pauses."""
         now = time.monotonic_ns()
-        for port, up in self.io.port_changes():
-            self.port_state(now, port, up)
+        for port, what, on in self.io.news():
+            if what == CARRIER:
+                self.port_state(now, port, on)
+            else:
+                self.engine.port_paused(now, port, on)
 
     def turn(self, until: int, readers: list[Any] | None = None) -> list[Any]:
         """One turn: :meth:`work`, then sleep until a frame, a deadline, ``until`` (ns) or a ready reader.

@@ -37,6 +37,9 @@ RING_BYTES: Final = 16 << 20
 """Of a receive ring at most. The kernel clears all of it when it is made."""
 RING_S: Final = 4
 """What a receive ring holds of all ports at line rate, with as many short frames, while its agent does not read [ours]."""
+CARRIER: Final = 0
+PAUSE: Final = 1
+"""What the kernel has news of, at a port: its carrier; whether its data class is paused (PFC)."""
 IFF_RUNNING: Final = 1 << 6
 SIOCGIFFLAGS: Final = 0x8913
 PR_CAPBSET_DROP: Final = 24
@@ -73,7 +76,7 @@ class PacketIO:
             s.bind((name, 0))
             self.out.append(s)
         self.links = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.NETLINK_ROUTE)
-        self.links.bind((0, rtnetlink.RTMGRP_LINK))
+        self.links.bind((0, rtnetlink.RTMGRP_LINK | (rtnetlink.RTMGRP_TC if fabric.pfc else 0)))
         self.ring_drops = 0
 
     def _open_ring(self, fabric: Fabric, udp_ports: tuple[int, int]) -> socket.socket:
@@ -123,7 +126,7 @@ class PacketIO:
         return n
 
     def port_states(self) -> list[bool]:
-        """Whether each port is up and has its carrier now; later changes come from :meth:`port_changes`."""
+        """Whether each port is up and has its carrier now; later changes come from :meth:`news`."""
         states = []
         with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as s:
             for name in self.ports:
@@ -131,20 +134,28 @@ class PacketIO:
                 states.append(flags & rtnetlink.IFF_UP != 0 and flags & IFF_RUNNING != 0)
         return states
 
-    def port_changes(self) -> list[tuple[int, bool]]:
-        """(port, up) for every change the kernel told since the last call, in order."""
-        changes: list[tuple[int, bool]] = []
+    def news(self) -> list[tuple[int, int, bool]]:
+        """(port, CARRIER or PAUSE, whether there is one) for every change the kernel told since the last call, in order."""
+        changes: list[tuple[int, int, bool]] = []
         while True:
             try:
                 data = self.links.recv(65536)
-            except OSError:
+            except BlockingIOError:
                 return changes
+            except OSError:  # ENOBUFS: something was not told. What may be sent by mistake then waits in the port's own queue
+                changes += [(port, PAUSE, False) for port in self.port_of.values()]
+                continue
             for message in rtnetlink.messages(data):
                 if message.kind == rtnetlink.RTM_NEWLINK:
                     state = rtnetlink.link_state(message.body)
                     port = self.port_of.get(state.ifindex)
                     if port is not None:
-                        changes.append((port, state.carries))
+                        changes.append((port, CARRIER, state.carries))
+                elif message.kind == rtnetlink.RTM_NEWQDISC:
+                    ifindex, rate = rtnetlink.token_rate(message.body)
+                    port = self.port_of.get(ifindex)
+                    if port is not None and rate >= 0:
+                        changes.append((port, PAUSE, rate == rtnetlink.STOPPED))
 
     def waiting(self) -> int:
         """Frames that reached this host and are not due yet, those among them that nobody has looked at."""

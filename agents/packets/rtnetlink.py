@@ -23,14 +23,25 @@ RTM_GETROUTE: Final = 26
 RTM_NEWQDISC: Final = 36
 RTM_GETQDISC: Final = 38
 RTMGRP_LINK: Final = 1
-"""Multicast group of interface changes."""
+RTMGRP_TC: Final = 8
+"""Multicast groups: changes of interfaces, and of queues."""
 IFF_UP: Final = 0x1
 IFF_LOWER_UP: Final = 0x10000
 IFLA_OPERSTATE: Final = 16
 _TYPE: Final = 0x3FFF
 """An attribute's type without its two flags."""
+STOPPED: Final = 1
+"""Bytes/s of a token bucket that stands still: the least that the kernel takes. A port under PFC whose data class has it is paused."""
 _HEADER: Final = 16
 """Bytes of struct nlmsghdr."""
+_TCMSG: Final = 20
+"""Bytes of struct tcmsg."""
+_TCA_KIND: Final = 1
+_TCA_OPTIONS: Final = 2
+_TCA_TBF_PARMS: Final = 1
+_TCA_TBF_BURST: Final = 6
+_TBF: Final = b"tbf\0"
+_LINKLAYER_ETHERNET: Final = 1
 
 
 class Message(NamedTuple):
@@ -105,3 +116,26 @@ def link_state(body: bytes) -> LinkState:
     ifindex, flags = struct.unpack_from("=iI", body, 4)
     operstate = next((value[0] for kind, value in attributes(body, 16) if kind == IFLA_OPERSTATE), 0)
     return LinkState(ifindex, flags, operstate)
+
+
+def queue(ifindex: int, handle: int, parent: int = 0) -> bytes:
+    """A struct tcmsg; ``handle`` and ``parent`` with major and minor number."""
+    return struct.pack("=BxxxiIII", 0, ifindex, handle, parent, 0)
+
+
+def token_bucket(ifindex: int, handle: int, parent: int, rate: int, burst: int, limit: int) -> bytes:
+    """Of an RTM_NEWQDISC about a token bucket (TBF): ``rate`` in bytes/s, ``burst`` and ``limit`` in bytes."""
+    parameters = struct.pack("=BBHhHI", 0, _LINKLAYER_ETHERNET, 0, 0, 0, rate) + bytes(12) + struct.pack("=III", limit, 0, 0)
+    options = attribute(_TCA_TBF_PARMS, parameters) + attribute(_TCA_TBF_BURST, struct.pack("=I", burst))
+    return queue(ifindex, handle, parent) + attribute(_TCA_KIND, _TBF) + attribute(_TCA_OPTIONS, options)
+
+
+def token_rate(body: bytes) -> tuple[int, int]:
+    """(interface, bytes/s) of an RTM_NEWQDISC about a token bucket; (interface, -1) of one about another queue."""
+    (ifindex,) = struct.unpack_from("=i", body, 4)
+    found = dict(attributes(body, _TCMSG))
+    if found.get(_TCA_KIND) == _TBF:
+        parameters = dict(attributes(found.get(_TCA_OPTIONS, b""))).get(_TCA_TBF_PARMS, b"")
+        if len(parameters) >= 12:
+            return int(ifindex), int(struct.unpack_from("=I", parameters, 8)[0])
+    return int(ifindex), -1

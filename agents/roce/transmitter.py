@@ -64,6 +64,7 @@ class Transmitter(Engine):
         self._ahead_ns: int = self._wire_ns(fabric.mtu + MAX_HEADERS + ICRC_BYTES)
         self._free_ns: list[int] = [LONG_AGO] * planes
         self._paused: list[bool] = [False] * planes  # by PFC: data waits, answers do not
+        self._owed_ns: list[int] = [0] * planes  # and when that began, how long the port still had to send what it had
         self._payload_tx: list[int] = [0] * planes  # sent for the first time, by plane
         self._ready: list[deque[QueuePair]] = [deque() for _ in range(planes)]
         self._turn: int = 0  # the port to look at first
@@ -72,6 +73,11 @@ class Transmitter(Engine):
         self._quiesced: bool = False
 
     def port_paused(self, now: int, port: int, paused: bool) -> None:
+        free = self._free_ns[port]
+        if paused and not self._paused[port]:
+            self._owed_ns[port] = free - now if free > now else 0
+        elif self._paused[port] and not paused and free < now + self._owed_ns[port]:
+            self._free_ns[port] = now + self._owed_ns[port]  # what it has, it had when it stopped: as much as ever, and no more
         self._paused[port] = paused
 
     def _answer(self, qp: QueuePair) -> None:

@@ -69,3 +69,22 @@ def test_what_is_cut_short_is_no_message(body: bytes, cut: int) -> None:
     data = rtnetlink.request(rtnetlink.RTM_NEWLINK, 0, 1, body)
     whole = 16 + len(body)
     assert rtnetlink.messages(data[:cut]) == ([(rtnetlink.RTM_NEWLINK, 1, body)] if cut >= whole else [])
+
+
+def test_a_token_bucket_by_hand() -> None:
+    """Layouts of struct tcmsg, tc_tbf_qopt and tc_ratespec (linux/pkt_sched.h)."""
+    body = rtnetlink.token_bucket(1003, 0x120000, 0x10002, 4_000_000_000, 1 << 20, 1 << 30)
+    assert body[:20] == struct.pack("=B3xiIII", 0, 1003, 0x120000, 0x10002, 0)
+    kind, options = rtnetlink.attributes(body, 20)
+    assert kind == (1, b"tbf\0") and options[0] == 2
+    (_, parameters), burst = rtnetlink.attributes(options[1])
+    assert len(parameters) == 36 and burst == (6, struct.pack("=I", 1 << 20))
+    assert struct.unpack_from("=BBHhHI", parameters) == (0, 1, 0, 0, 0, 4_000_000_000)
+    assert struct.unpack_from("=III", parameters, 24) == (1 << 30, 0, 0)
+    assert rtnetlink.token_rate(body) == (1003, 4_000_000_000)
+
+
+def test_another_queue_has_no_token_rate() -> None:
+    fifo = rtnetlink.queue(7, 0x120000) + rtnetlink.attribute(1, b"bfifo\0") + rtnetlink.attribute(2, struct.pack("=I", 5))
+    assert rtnetlink.token_rate(fifo) == (7, -1)
+    assert rtnetlink.token_rate(rtnetlink.queue(7, 0x120000) + rtnetlink.attribute(1, b"tbf\0")) == (7, -1)
