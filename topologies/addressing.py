@@ -22,7 +22,10 @@ BACKGROUND_PREFIX = bytes.fromhex("fd6d7263000b")
 """Background flows' two addresses each: fd6d:7263:b::<flow>:<end>, apart from the hosts' own, so that each has routes of its own and every
 counter can tell its frames from the workload's [ours]."""
 HOST_MAC = bytes.fromhex("026d72630001")
-"""All host ports share one MAC: switches redirect frames without rewriting them [ours]."""
+"""All host ports share one MAC: switches redirect frames without rewriting their destination [ours]."""
+SWITCH_MAC = bytes.fromhex("0a6d7263")
+"""A switch's port has these four bytes and its number. Under PFC a switch makes the MAC of the port where a frame of RoCE's data came in
+its source [ours]."""
 ROUTER_MAC = HOST_MAC
 """Hosts address every frame to the MAC that the receiving host listens to."""
 GATEWAY = "fe80::1"

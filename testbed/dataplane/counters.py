@@ -5,6 +5,8 @@ One :class:`Counters` per built fabric. Counters are read from memory: no system
 
 from __future__ import annotations
 
+import struct
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -22,6 +24,8 @@ _S = {name: i for i, name in enumerate(layout.STATS_WORDS)}
 _STATS = len(layout.STATS_WORDS)
 _FLUSHED = len(layout.FLUSHED_WORDS)
 _BACKGROUND = len(layout.BACKGROUND_WORDS)
+_P = {name: i for i, name in enumerate(layout.PAUSE_WORDS)}
+_PAUSE = len(layout.PAUSE_WORDS)
 
 Row = dict[str, Any]
 Accounts = dict[str, tuple[int, int]]
@@ -39,6 +43,8 @@ class Traffic:
     data_left: Bytes
     data_admitted: Bytes
     data_flushed: Bytes
+    paused_ns: Bytes
+    """For how long a port's data class has been paused (PFC), a pause that lasts included: it grows while there is one."""
 
     @property
     def waiting(self) -> Bytes:
@@ -58,6 +64,13 @@ class Counters:
         self._flushed = self._words("port_flushed")
         self._background = self._words("port_background")
         self._gate = self._words("port_gate")
+        self._pause = self._words("port_pause")
+        self._held = BpfMap(PINS / "held")
+        self._lost: dict[tuple[int, int], int] = {}  # (ingress, egress) -> bytes held for that way through a switch and lost with a link
+        ports_of: dict[str, list[int]] = defaultdict(list)
+        for port in fabric.ports:
+            ports_of[port.node].append(port.number)
+        self._beside = [ports_of[port.node] if port.node in fabric.switches else [] for port in fabric.ports]
         self._switch_down = self._words("switch_down")
 
     @staticmethod
@@ -84,6 +97,18 @@ class Counters:
         near, far, flushed = port * _STATS, self._far[port] * _STATS, port * _FLUSHED
         for word, (sent, arrived) in enumerate(_PAIRS):
             self._flushed[flushed + word] = (self._stats[near + sent] - self._stats[far + arrived]) & _MASK
+        if self.fabric.pfc:
+            self._let_go(port)
+
+    def _let_go(self, egress: int) -> None:
+        """What was lost in this queue no longer takes room where it came into its switch. As :meth:`flush`."""
+        for ingress in self._beside[egress]:
+            held = self._held.lookup(struct.pack("=I", ingress << 16 | egress))
+            if held is not None:
+                taken, released = struct.unpack("=2Q", held)
+                self._lost[ingress, egress] = taken - released
+                lost = sum(self._lost.get((ingress, other), 0) for other in self._beside[egress])
+                self._pause[ingress * _PAUSE + _P["lost_bytes"]] = lost & _MASK
 
     # --- reading ---------------------------------------------------------------------------------------------
 
@@ -110,7 +135,28 @@ class Counters:
         arrived = stats[:, [_S["arrived_bytes_data"], _S["arrived_bytes_high"]]].astype(np.float64)[far]
         admitted = stats[:, _S["admitted_bytes_data"]].astype(np.float64)
         data_flushed = flushed[:, layout.FLUSHED_WORDS.index("bytes_data")].astype(np.int64).astype(np.float64)
-        return Traffic(arrived.sum(axis=1), arrived[:, 0], admitted, data_flushed)
+        return Traffic(arrived.sum(axis=1), arrived[:, 0], admitted, data_flushed, self._paused_ns(count))
+
+    def _paused_ns(self, count: int) -> Bytes:
+        pauses = np.frombuffer(self._pause, dtype=np.uint64)[: count * _PAUSE].reshape(count, _PAUSE).astype(np.float64)
+        since = pauses[:, _P["since_ns"]]
+        return pauses[:, _P["paused_ns"]] + np.where(since > 0, time.monotonic_ns() - since, 0.0)
+
+    def pauses(self, port: int) -> Row:
+        """How often and how long a port's data class was paused since the fabric was built, a pause that lasts included; how long it took
+        from what made the switch ask for each until the port stood still, all together and at most; ns."""
+        words = dict(zip(layout.PAUSE_WORDS, self._pause[port * _PAUSE : (port + 1) * _PAUSE].tolist(), strict=True))
+        lasts = max(0, time.monotonic_ns() - words["since_ns"]) if words["since_ns"] else 0
+        return {
+            "pauses": words["pauses"], "paused_ns": words["paused_ns"] + lasts, "longest_pause_ns": max(words["longest_ns"], lasts),
+            "pause_reaction_ns": words["reaction_ns"], "longest_pause_reaction_ns": words["longest_reaction_ns"],
+        }  # fmt: skip
+
+    def forget_longest(self) -> None:
+        """Begin to look for the longest pause and reaction anew. Only while nothing is sent."""
+        for port in self.fabric.ports:
+            for word in ("longest_ns", "longest_reaction_ns"):
+                self._pause[port.number * _PAUSE + _P[word]] = 0
 
     def quiet(self) -> bool:
         """Whether nothing waits anywhere."""
@@ -132,6 +178,8 @@ class Counters:
                 at, out = port.number * _STATS, port.number * _FLUSHED
                 stats, flushed = self._stats[at : at + _STATS].tolist(), self._flushed[out : out + _FLUSHED].tolist()
                 row = port_row(link, port, peer, stats, flushed, self.backlog(port.number), bridges.get(port.name, (0, 0)))
+                if self.fabric.pfc:
+                    row |= self.pauses(port.number)
                 if with_background:
                     at = port.number * _BACKGROUND
                     part = self._background[at : at + _BACKGROUND].tolist()

@@ -20,19 +20,21 @@
 	!defined(PORT_BASE) || !defined(HANDED_OVER) || !defined(LOCATOR_BLOCK) || \
 	!defined(DSCP_CONTROL) || !defined(DSCP_TRIMMABLE) || !defined(DSCP_TRIMMABLE_RETX) || !defined(DSCP_TRIMMED) || \
 	!defined(DSCP_TRIMMED_LASTHOP) || !defined(DSCP_ROCE) || !defined(TRIM_BYTES) || !defined(MRC_UDP_PORT) || \
-	!defined(PROBE_UDP_PORT) || !defined(BACKGROUND_HIGH) || !defined(BACKGROUND_LOW)
+	!defined(PROBE_UDP_PORT) || !defined(SWITCH_MAC) || !defined(HELD) || !defined(BACKGROUND_HIGH) || !defined(BACKGROUND_LOW)
 #error "compile through testbed/dataplane/loader.py, which defines the fabric's sizes and the DSCP table"
 #endif
 
 enum { KIND_HOST = 1, KIND_SWITCH = 2, KIND_BRIDGE = 3, KIND_TAPPED = 4 }; /* the last two: ports of an Open vSwitch bridge */
 enum { DATA = 0, HIGH = 1, CLASSES = 2 };
 enum { MARKS = 1, TRIMS = 2, LAST_HOP = 4, LAST_HOP_MARKS = 8 }; /* port_config.flags; none of them on a host's port */
+enum { LOSSLESS = 16, FROM_SWITCH = 32 }; /* under PFC; the second where a switch is at the cable's other end */
 enum { SWITCH_WORKS = 0, SWITCH_DEAD = 1, SWITCH_SILENT = 2 };
 enum { USIDS = 6 }; /* that fit an address behind the block */
 enum { NOT_ECT = 0, CE = 3, NOT_IP = 0xff };
 
 #define HTB_HIGH 0x10001 /* class 1:1 */
 #define HTB_DATA 0x10002 /* class 1:2 */
+#define HTB_NOTHING 0x10003 /* class 1:3, whose queue takes no frame */
 #define OUTER (ETH_HLEN + sizeof(struct ipv6hdr))
 #define INNER_UDP (OUTER + sizeof(struct ipv6hdr))
 #define BTH (INNER_UDP + sizeof(struct udphdr))
@@ -51,6 +53,9 @@ struct port_config {
 	__u32 trim_at;	  /* bytes of data waiting, the packet included, above which it is trimmed */
 	__u32 flags;
 	__u32 seed;	  /* of the ramp's draws */
+	__u32 xoff;	  /* PFC: bytes that came in here and wait in the switch above which the other end is paused, */
+	__u32 xon;	  /* up to which it goes on, */
+	__u32 hold_limit; /* and beyond which nothing more is taken in */
 };
 
 struct port_stats {
@@ -160,6 +165,57 @@ struct {
 	__type(key, __u32);
 	__type(value, struct port_background);
 } port_background SEC(".maps");
+
+/* PFC. RoCE data that came in by a switch's port and waits in the switch: admitted to an egress queue, less seen at that cable's far end,
+ * less lost there with the link. What frames came in by, their source MAC says: forward() writes that port's own. */
+struct port_held {
+	__u64 taken_bytes;
+	__u64 released_bytes;
+	__u64 over_ns;	/* when what waits last rose above XOFF, monotonic ns */
+	__u64 under_ns; /* when it last fell to XON */
+};
+
+/* The same by egress port as well, for what is lost with a link: (ingress << 16 | egress). */
+struct held {
+	__u64 taken_bytes;
+	__u64 released_bytes;
+};
+
+/* Written by user space only: what of a port's held bytes was lost with links (testbed/dataplane/counters.py), and whether the port's own
+ * data class is paused (testbed/emulated/pauser.py). */
+struct port_pause {
+	__u64 lost_bytes;
+	__u64 since_ns; /* 0: not paused */
+	__u64 pauses;
+	__u64 paused_ns;
+	__u64 longest_ns;
+	__u64 reaction_ns;
+	__u64 longest_reaction_ns;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, PORTS);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct port_held);
+} port_held SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, PORTS);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct port_pause);
+} port_pause SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, HELD);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u32);
+	__type(value, struct held);
+} held SEC(".maps");
 
 /* Non-zero: the cable at this port is down, admit nothing. */
 struct {
@@ -435,6 +491,97 @@ static __always_inline int hand_over(struct __sk_buff *skb, struct port_config *
 	return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
 }
 
+/* --- PFC ------------------------------------------------------------------------------------------------------------ */
+
+/* The port by which a frame of the lossless class came into the switch that it is in, or was in last; -1 if it says none. */
+static __always_inline int came_in_by(struct __sk_buff *skb)
+{
+	__u8 mac[ETH_ALEN];
+
+	if (bpf_skb_load_bytes(skb, ETH_ALEN, mac, sizeof(mac)))
+		return -1;
+	if ((mac[0] << 24 | mac[1] << 16 | mac[2] << 8 | mac[3]) != (int)SWITCH_MAC)
+		return -1;
+	return mac[4] << 8 | mac[5];
+}
+
+/* Bytes that wait in the switch, of what has been taken and released. */
+static __always_inline __s64 holds(__u32 ingress, __u64 taken, __u64 released)
+{
+	struct port_pause *user = bpf_map_lookup_elem(&port_pause, &ingress);
+
+	return taken - released - (user ? *(volatile __u64 *)&user->lost_bytes : 0);
+}
+
+/* Whether there is room for a frame that came in at this port. If so the frame says from now on where it came in. */
+static __always_inline int hold(struct __sk_buff *skb, __u32 ingress, struct port_config *port, struct ipv6hdr *ip)
+{
+	struct port_held *room = bpf_map_lookup_elem(&port_held, &ingress);
+	__u8 *source = (__u8 *)ip - ETH_HLEN + ETH_ALEN;
+
+	if (!room || holds(ingress, *(volatile __u64 *)&room->taken_bytes, *(volatile __u64 *)&room->released_bytes) + skb->len > port->hold_limit)
+		return 0;
+	source[0] = SWITCH_MAC >> 24;
+	source[1] = SWITCH_MAC >> 16 & 0xff;
+	source[2] = SWITCH_MAC >> 8 & 0xff;
+	source[3] = SWITCH_MAC & 0xff;
+	source[4] = ingress >> 8 & 0xff;
+	source[5] = ingress & 0xff;
+	return 1;
+}
+
+/* An egress queue has admitted a frame. */
+static __always_inline void take_in(struct __sk_buff *skb, __u32 egress, __u32 length)
+{
+	int from = came_in_by(skb);
+	__u32 ingress = from, key = ingress << 16 | egress;
+	struct port_config *port;
+	struct port_held *room;
+	struct held none = {}, *pair;
+	__s64 before;
+
+	if (from < 0)
+		return;
+	port = bpf_map_lookup_elem(&port_config, &ingress);
+	room = bpf_map_lookup_elem(&port_held, &ingress);
+	pair = bpf_map_lookup_elem(&held, &key);
+	if (!pair) {
+		bpf_map_update_elem(&held, &key, &none, BPF_NOEXIST);
+		pair = bpf_map_lookup_elem(&held, &key);
+	}
+	if (!port || !room || !pair)
+		return;
+	COUNT_BYTES(pair->taken_bytes, length);
+	before = __sync_fetch_and_add(&room->taken_bytes, length);
+	before = holds(ingress, before, *(volatile __u64 *)&room->released_bytes);
+	if (before <= port->xoff && before + length > port->xoff)
+		*(volatile __u64 *)&room->over_ns = bpf_ktime_get_ns();
+}
+
+/* A frame has left the switch: it has come over the cable from the port `egress`. */
+static __always_inline void let_go(struct __sk_buff *skb, __u32 egress, __u32 length)
+{
+	int from = came_in_by(skb);
+	__u32 ingress = from, key = ingress << 16 | egress;
+	struct port_config *port;
+	struct port_held *room;
+	struct held *pair;
+	__s64 before;
+
+	if (from < 0)
+		return;
+	port = bpf_map_lookup_elem(&port_config, &ingress);
+	room = bpf_map_lookup_elem(&port_held, &ingress);
+	pair = bpf_map_lookup_elem(&held, &key);
+	if (!port || !room || !pair)
+		return;
+	COUNT_BYTES(pair->released_bytes, length);
+	before = __sync_fetch_and_add(&room->released_bytes, length);
+	before = holds(ingress, *(volatile __u64 *)&room->taken_bytes, before);
+	if (before > port->xon && before - length <= port->xon)
+		*(volatile __u64 *)&room->under_ns = bpf_ktime_get_ns();
+}
+
 /* uN (RFC 9800 section 4.1, End with NEXT-C-SID): match own block and uSID, shift, static lookup, redirect. What the shift addresses to
  * this switch again is processed again, each time for one of the hop limit. */
 static __always_inline int forward(struct __sk_buff *skb, __u32 at, struct port_config *port, struct port_stats *stats)
@@ -471,6 +618,11 @@ static __always_inline int forward(struct __sk_buff *skb, __u32 at, struct port_
 		ACCOUNT(skb, at, stats, drop_no_route);
 		return TC_ACT_SHOT;
 	}
+	if ((port->flags & LOSSLESS) && dscp_of(ip) == DSCP_ROCE && !hold(skb, at, port, ip)) {
+		COUNT(stats->drop_tail_packets[DATA]);
+		COUNT_BYTES(stats->drop_tail_bytes[DATA], skb->len);
+		return TC_ACT_SHOT;
+	}
 	/* A frame of the kernel's own sockets is charged to its socket for as long as it exists, and TCP takes what is charged for "still in
 	 * my host's queue" (small queues): two segments of a connection in the whole fabric, and no queue anywhere. So the first switch sends
 	 * a copy that is nobody's and ends the original, as a NIC does that has sent it. Agents' frames stay: their buffers hold a fabric. */
@@ -503,6 +655,8 @@ int fabric_ingress(struct __sk_buff *skb)
 		COUNT(stats->arrived_packets[DATA]);
 		COUNT_BYTES(stats->arrived_bytes[DATA], length);
 	}
+	if ((port->flags & FROM_SWITCH) && dscp == DSCP_ROCE)
+		let_go(skb, port->far, length);
 	if (faulted(skb, number, port, stats, dscp))
 		return TC_ACT_SHOT;
 	if (port->kind != KIND_HOST) {
@@ -621,10 +775,14 @@ int fabric_egress(struct __sk_buff *skb)
 	struct port_flushed *flushed = bpf_map_lookup_elem(&port_flushed, &number);
 	struct port_stats *far_stats;
 	__u64 *gate = bpf_map_lookup_elem(&port_gate, &number), backlog, waiting, count;
-	int trimmed = 0, marked = 0, refuse;
+	int trimmed = 0, marked = 0, lossless, refuse;
 
 	if (!port || !stats || !flushed || !gate)
 		return TC_ACT_SHOT;
+	if ((port->flags & LOSSLESS) && skb->protocol == bpf_htons(ETH_P_PAUSE)) {
+		skb->priority = HTB_NOTHING; /* from the pauser: so the kernel looks at a queue again that may go on */
+		return TC_ACT_OK;
+	}
 	far = port->far;
 	far_stats = bpf_map_lookup_elem(&port_stats, &far);
 	if (!far_stats)
@@ -680,7 +838,9 @@ int fabric_egress(struct __sk_buff *skb)
 		skb->priority = HTB_HIGH;
 		return TC_ACT_OK;
 	}
-	if (admit(&stats->admitted_bytes[DATA], &far_stats->arrived_bytes[DATA], &flushed->bytes[DATA], port->limit[DATA], length, &backlog)) {
+	lossless = (port->flags & LOSSLESS) && dscp == DSCP_ROCE; /* its room is kept where it came in: see hold() */
+	if (admit(&stats->admitted_bytes[DATA], &far_stats->arrived_bytes[DATA], &flushed->bytes[DATA], lossless ? ~0U : port->limit[DATA],
+		  length, &backlog)) {
 		COUNT(stats->drop_tail_packets[DATA]);
 		COUNT_BYTES(stats->drop_tail_bytes[DATA], length);
 		if (is_background(skb))
@@ -689,6 +849,8 @@ int fabric_egress(struct __sk_buff *skb)
 	}
 	COUNT(stats->admitted_packets[DATA]);
 	note_peak(&stats->peak_bytes[DATA], backlog);
+	if (lossless && port->kind == KIND_SWITCH)
+		take_in(skb, number, length);
 	if (marked && !mark(skb))
 		COUNT(stats->marked);
 	skb->priority = HTB_DATA;

@@ -15,6 +15,8 @@ MAX_PORTS: Final = 4096
 MAX_SWITCHES: Final = 2048
 MAX_ROUTES: Final = 65536
 MAX_PATH_FAULTS: Final = 65536
+MAX_HELD: Final = 65536
+"""Pairs of ports by which RoCE's data came into a switch and goes out of it, under PFC."""
 MRC_UDP_PORT: Final = 4791
 PROBE_UDP_PORT: Final = 4792
 """Of Clustermapper's probes, as agents/clustermapper/probes.py sends them."""
@@ -35,7 +37,9 @@ MARKS: Final = 1
 TRIMS: Final = 2
 LAST_HOP: Final = 4
 LAST_HOP_MARKS: Final = 8
-"""Bits of a port's flags."""
+LOSSLESS: Final = 16
+FROM_SWITCH: Final = 32
+"""Bits of a port's flags. The last two: RoCE's data is under PFC; the cable's other end is a switch's."""
 HIGH_BURST_NS: Final = 2_000_000
 LEAST_HIGH_BURST: Final = 1600
 """What the high class may send at once beyond its half of the rate: this time at the port's rate, but at least so many bytes [ours]."""
@@ -68,6 +72,9 @@ CONFIG_WORDS: Final = (  # u32 each
     "trim_at",
     "flags",
     "seed",
+    "xoff",
+    "xon",
+    "hold_limit",
 )
 STATS_WORDS: Final = (  # u64 each; those of two classes: data, high
     "admitted_bytes_data",
@@ -101,6 +108,16 @@ BACKGROUND_WORDS: Final = (  # u64 each
     "drop_link_down",
     *SWITCH_DROPS,
     "corrupted",
+)
+HELD_WORDS: Final = ("taken_bytes", "released_bytes", "over_ns", "under_ns")  # u64 each; of map held the first two
+PAUSE_WORDS: Final = (  # u64 each
+    "lost_bytes",
+    "since_ns",
+    "pauses",
+    "paused_ns",
+    "longest_ns",
+    "reaction_ns",
+    "longest_reaction_ns",
 )
 FAULT_LOSS: Final = 1
 FAULT_CORRUPT: Final = 2

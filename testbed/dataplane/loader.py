@@ -70,19 +70,27 @@ def describe(fabric: Fabric, seed: int = 0, switch_kind: int = layout.KIND_SWITC
             f"fabric {fabric.name!r} has buffers of {fabric.buffer_bytes} bytes; the emulation takes {MAX_BUFFER}: "
             "use a smaller buffer_bdp, rate or delay"
         )
+    if fabric.pfc and switch_kind != layout.KIND_SWITCH:
+        raise UserError(f"fabric {fabric.name!r}: pfc = true is for eBPF switches and simulated ones: leave it or --switch ovs out")
+    if most_held(fabric) > MAX_BUFFER:
+        raise UserError(
+            f"fabric {fabric.name!r} has switches that may hold {most_held(fabric)} bytes; the emulation takes {MAX_BUFFER}: "
+            "use a smaller pfc_xoff_bdp, rate or delay"
+        )
     numbers = {name: i for i, name in enumerate(fabric.switches)}
-    far = {end.number: other.number for link in fabric.links for end, other in ((link.a, link.b), (link.b, link.a))}
+    ends = {end.number: (other, link.rate) for link in fabric.links for end, other in ((link.a, link.b), (link.b, link.a))}
     ends_at_host = {p.number for link in fabric.links if link.kind == "nic" for p in (link.a, link.b)}
     config_map = BpfMap(PINS / "port_config")
     for port in fabric.ports:
         is_switch = port.node in numbers
+        far, rate = ends[port.number]
         last_hop = is_switch and port.number in ends_at_host
         config_map.update(
             struct.pack("=I", port.number),
             struct.pack(
                 f"={len(layout.CONFIG_WORDS)}I",
                 switch_kind if is_switch else layout.KIND_HOST,
-                far[port.number],
+                far.number,
                 numbers.get(port.node, 0),
                 switch_usid(port.node) if is_switch else 0,
                 fabric.buffer_bytes,
@@ -90,8 +98,10 @@ def describe(fabric: Fabric, seed: int = 0, switch_kind: int = layout.KIND_SWITC
                 *(min(size, _NEVER) for size in fabric.ecn_bytes),
                 round(fabric.ecn_pmax * layout.ECN_CERTAIN),
                 min(fabric.trim_bytes(last_hop), _NEVER),
-                flags(fabric, last_hop) if is_switch else 0,
+                (flags(fabric, last_hop) if is_switch else 0) | pfc_flags(fabric, far.node in numbers),
                 seed & _NEVER,
+                *fabric.pfc_bytes,
+                fabric.pfc_bytes[0] + fabric.pfc_headroom(rate),
             ),
         )
     config_map.close()
@@ -105,6 +115,20 @@ def flags(fabric: Fabric, last_hop: bool) -> int:
         | (layout.LAST_HOP if last_hop else 0)
         | (layout.LAST_HOP_MARKS if fabric.last_hop_ecn else 0)
     )
+
+
+def pfc_flags(fabric: Fabric, from_switch: bool) -> int:
+    """The flags of any port that say what is done under PFC; ``from_switch``: the cable's other end is a switch's."""
+    return (layout.LOSSLESS | (layout.FROM_SWITCH if from_switch else 0)) if fabric.pfc else 0
+
+
+def most_held(fabric: Fabric) -> int:
+    """Bytes of RoCE's data that may wait in one switch under PFC, for all its ports; 0 without PFC."""
+    if not fabric.pfc:
+        return 0
+    rate = max(fabric.nic_rate, fabric.fabric_rate)
+    ports = max(fabric.hosts_per_t0 + fabric.t1_per_plane, fabric.t0_per_plane)
+    return ports * (fabric.pfc_bytes[0] + fabric.pfc_headroom(rate))
 
 
 def high_limit(fabric: Fabric) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from testbed.dataplane import layout, loader
+from testbed.emulated import netlink
 from testbed.errors import UserError
 from topologies import addressing
 from topologies.clos import Fabric, Port
@@ -24,7 +25,11 @@ BURST_NS = 500_000
 their rate by that much each time. Shorter, and late timers cost full ports so much that queues grow and mark [ours; docs/fidelity.md]."""
 LEAST_BURST = 64  # `tc` rounds in ticks of 64 ns
 DATA_QUEUE = 0x12
-"""Major number of the plain FIFO below the data class."""
+"""Major number of what lies below the data class: a plain FIFO, under PFC a token bucket."""
+DATA_CLASS = 0x10002
+"""1:2, the class above it."""
+LOSSLESS_LIMIT = 1 << 30
+"""Bytes below the data class under PFC; never reached, room is kept where frames come in."""
 AT_ONCE = 8
 """Processes of :func:`run_batches`."""
 TX_QUEUE = 10_000
@@ -40,7 +45,7 @@ def veth_lines(fabric: Fabric, namespaces: dict[str, str]) -> list[str]:
 
     def end(port: Port, prefix: str) -> str:
         host = port.node in namespaces
-        mac = addressing.HOST_MAC if host else bytes.fromhex("0a6d7263") + port.number.to_bytes(2, "big")
+        mac = addressing.HOST_MAC if host else addressing.SWITCH_MAC + port.number.to_bytes(2, "big")
         text = f"{prefix} {port.name} index {layout.PORT_BASE + port.number} mtu {link_mtu(fabric)} address {mac.hex(':')}"
         text += f" txqueuelen {TX_QUEUE} numtxqueues 1 numrxqueues 1 gso_max_segs 1"
         return text + (f" netns {namespaces[port.node]}" if host else "")
@@ -79,12 +84,28 @@ def queue_lines(fabric: Fabric, ports: Iterable[tuple[Port, int]]) -> list[str]:
             *class_lines(fabric, "add", port, rate),
             # The counted backlog drops first; these only must not be smaller. It also counts what has left the queue and not arrived yet.
             f"qdisc add {dev} parent 1:1 handle 11: bfifo limit {loader.high_limit(fabric) + 65536}",
-            f"qdisc add {dev} parent 1:2 handle {DATA_QUEUE:x}: bfifo limit {fabric.buffer_bytes + 65536}",
+            *data_queue_lines(fabric, dev),
             f"qdisc add {dev} clsact",
             f"filter add {dev} ingress prio 1 handle 1 bpf direct-action object-pinned {loader.INGRESS}",
             f"filter add {dev} egress prio 1 handle 1 bpf direct-action object-pinned {loader.EGRESS}",
         ]
     return lines
+
+
+def data_queue_lines(fabric: Fabric, dev: str) -> list[str]:
+    """`tc` lines of what lies below a port's data class. ``dev``: "dev NAME".
+
+    Under PFC a token bucket, which stands still while its rate is next to nothing, and a class whose queue takes no frame: one sent there
+    makes the kernel look at the other classes (netlink.PauseSocket).
+    """
+    parent = f"qdisc add {dev} parent 1:2 handle {DATA_QUEUE:x}:"
+    if not fabric.pfc:
+        return [f"{parent} bfifo limit {fabric.buffer_bytes + 65536}"]
+    return [
+        f"{parent} tbf rate {8 * netlink.GOES_ON}bit burst {netlink.OPEN_BURST} limit {LOSSLESS_LIMIT}",
+        f"class add {dev} parent 1: classid 1:3 htb rate 8kbit quantum {fabric.frame_bytes}",
+        f"qdisc add {dev} parent 1:3 handle 13: bfifo limit 1",
+    ]
 
 
 def spread(fabric: Fabric, src: int, dst: int) -> int:

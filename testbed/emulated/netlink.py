@@ -22,6 +22,12 @@ T = TypeVar("T")
 
 OPER_UP: Final = 6
 
+GOES_ON: Final = 4_000_000_000
+"""Rate of the token bucket below a data class that is not paused, bytes/s: far above every port's."""
+OPEN_BURST: Final = 1 << 20
+ETH_P_PAUSE: Final = 0x8808
+_NUDGE: Final = bytes(12) + ETH_P_PAUSE.to_bytes(2, "big") + bytes(46)
+
 _TCA_STATS2, _TCA_STATS_QUEUE = 7, 3
 _CLONE_NEWNET = 0x40000000
 _SIOCETHTOOL = 0x8946
@@ -129,7 +135,7 @@ class QueueSocket:
     def backlog(self, ifindex: int, handle: int) -> int | None:
         """Bytes in the qdisc ``handle`` (its major number) of an interface; None if there is none."""
         self._serial += 1
-        body = struct.pack("=BxxxiIII", 0, ifindex, handle << 16, 0, 0)  # struct tcmsg
+        body = rtnetlink.queue(ifindex, handle << 16)
         # ECHO: older kernels tell it to listeners alone, and to whoever asked only then.
         self._sock.send(rtnetlink.request(rtnetlink.RTM_GETQDISC, rtnetlink.NLM_F_ECHO, self._serial, body))
         while True:
@@ -139,6 +145,50 @@ class QueueSocket:
 
     def close(self) -> None:
         self._sock.close()
+
+
+class PauseSocket:
+    """Stops the data class of ports of one namespace and lets it go on (PFC). For one thread. ``frame``: the longest frame, bytes."""
+
+    def __init__(self, namespace: int, handle: int, parent: int, frame: int, limit: int) -> None:
+        self._sock = in_namespace(namespace, _route_socket)
+        self._sock.bind((0, 0))
+        self._sock.settimeout(1.0)
+        self._raw = in_namespace(namespace, lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0))
+        self._queue = (handle, parent)
+        self._frame, self._limit = frame, limit
+        self._serial = 0
+
+    def pause(self, ifindex: int) -> None:
+        """Stop; returns when the kernel has done it. One frame more may leave: a token bucket that is changed is full, and one that could
+        not hold a frame would drop what comes. Raises OSError."""
+        self._change(ifindex, rtnetlink.STOPPED, self._frame)
+
+    def go_on(self, ifindex: int, name: str) -> None:
+        """Go on. Raises OSError.
+
+        The change alone would have the kernel look at the queue within a second, not at once; a frame that the port's queues refuse does.
+        """
+        self._change(ifindex, GOES_ON, OPEN_BURST)
+        try:
+            self._raw.sendto(_NUDGE, (name, ETH_P_PAUSE))
+        except OSError:
+            pass  # as intended: refused; or the port is down, and starts empty when it is back
+
+    def _change(self, ifindex: int, rate: int, burst: int) -> None:
+        self._serial += 1
+        body = rtnetlink.token_bucket(ifindex, *self._queue, rate, burst, self._limit)
+        self._sock.send(rtnetlink.request(rtnetlink.RTM_NEWQDISC, rtnetlink.NLM_F_ACK, self._serial, body))
+        while True:
+            for answer in rtnetlink.messages(self._sock.recv(1 << 16)):
+                if answer.serial == self._serial and answer.kind == rtnetlink.NLMSG_ERROR:
+                    if code := rtnetlink.error(answer):
+                        raise OSError(code, f"cannot change a queue: {os.strerror(code)}")
+                    return
+
+    def close(self) -> None:
+        self._sock.close()
+        self._raw.close()
 
 
 def _backlog(payload: bytes) -> int | None:

@@ -8,7 +8,7 @@ rate * t is found in one pass: what is too much so far, begun anew where it woul
 
 **Too slow.** A port must be held to its rate only while it had something to send. Nobody sees a queue between two looks, but FIFO order
 tells: if less data left between them than waited at the first, all that left had waited there already, so the queue was never empty. Looks
-that follow each other like that are a stretch in which the port had to go at its rate.
+that follow each other like that are a stretch in which the port had to go at its rate. A pause (PFC) ends it.
 """
 
 from __future__ import annotations
@@ -95,6 +95,7 @@ class PortWatch:
         self.excess = np.maximum(self.excess, self._sum)
         data_departed = now.traffic.data_left - was.traffic.data_left
         never_empty = data_departed < was.traffic.waiting - ON_THE_CABLE * self.frame
+        never_empty &= now.traffic.paused_ns == was.traffic.paused_ns
         self._close(~never_empty)
         self._busy_since = np.where(never_empty & ~np.isfinite(self._busy_since), was.after, self._busy_since)
         self._stretch += np.where(never_empty, departed, 0.0)

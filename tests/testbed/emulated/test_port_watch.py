@@ -24,6 +24,7 @@ class Played:
 
     def __init__(self, left: Callable[[int], float], waiting: Callable[[int], float], told: Callable[[int], int | None]) -> None:
         self.now, self.left, self.waiting, self.told = 0, left, waiting, told
+        self.paused: Callable[[int], float] = lambda t: 0
         self.watch = PortWatch(FABRIC, self.read, self.queued, lambda: self.now)
 
     def read(self) -> Traffic:
@@ -31,7 +32,9 @@ class Played:
         left, admitted = np.zeros(count), np.zeros(count)
         left[PORT.number] = self.left(self.now)
         admitted[PORT.number] = left[PORT.number] + self.waiting(self.now)
-        return Traffic(left, left.copy(), admitted, np.zeros(count))
+        paused = np.zeros(count)
+        paused[PORT.number] = self.paused(self.now)
+        return Traffic(left, left.copy(), admitted, np.zeros(count), paused)
 
     def queued(self, port: int) -> int | None:
         assert port == PORT.number, "the longest queue is looked at"
@@ -96,6 +99,14 @@ def test_the_worst_of_several_stretches_is_told() -> None:
     assert row["busy_bytes"] / (row["busy_ns"] * RATE) == pytest.approx(0.95, abs=0.01)
 
 
+def test_a_port_is_not_held_to_its_rate_while_it_is_paused() -> None:
+    """Half of the time: what leaves between pauses leaves at full rate, and only the looks without a pause are judged."""
+    played = Played(lambda t: RATE * min(t, 3_000_000_000), lambda t: 60_000, lambda t: None)
+    played.paused = lambda t: max(0, t - 3_000_000_000)
+    row = played.go(6.0)
+    assert row["busy_share"] == pytest.approx(1.0, abs=1e-3) and row["busy_ns"] == pytest.approx(3e9, rel=0.05)
+
+
 @pytest.mark.parametrize(("burst", "seen"), [(20_000, False), (60_000, True)])
 def test_a_burst_beyond_the_bucket_is_seen_wherever_it_is(burst: int, seen: bool) -> None:
     """After a pause, so that the mean rate over the run is far below the port's."""
@@ -140,7 +151,7 @@ def test_a_queue_that_is_not_what_was_counted_is_seen() -> None:
 
 
 def test_ports_that_carry_nothing_are_left_out() -> None:
-    watch = PortWatch(FABRIC, lambda: Traffic(*(np.zeros(len(FABRIC.ports)) for _ in range(4))), clock=lambda: 0)
+    watch = PortWatch(FABRIC, lambda: Traffic(*(np.zeros(len(FABRIC.ports)) for _ in range(5))), clock=lambda: 0)
     assert watch.result() == {"looks": 0, "frame_bytes": FRAME, "ports": []}
     watch.look()
     watch.look()
