@@ -218,8 +218,8 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
 
     @property
     def simulated_only(self) -> str:
-        """The first setting that only simulated switches have, as it is written; "" if there is none."""
-        return "pfc = true" if self.pfc else f'routing = "{ADAPTIVE}"' if self.routing == ADAPTIVE else ""
+        """The setting that only simulated switches have, as it is written; "" if it is not in use."""
+        return f'routing = "{ADAPTIVE}"' if self.routing == ADAPTIVE else ""
 
     @cached_property
     def pfc_ns(self) -> int:

@@ -52,6 +52,7 @@ MAX_HOSTS = 64
 MOST_DESCRIPTORS = 900
 """Of a process of several agents, five and one for each NIC port an agent: select takes numbers below 1,024."""
 CONTROLLER_S = 20.0
+PAUSER_S = 20.0
 AGENTS_S = 20.0
 FLUSH_S = 0.4
 KERNEL_DRAIN_S = 1.0
@@ -114,6 +115,7 @@ class Cluster(TakesFaults):
         self._faults: Injector | None = None
         self._port_numbers = {port.name: port.number for port in fabric.ports}
         self._queues: netlink.QueueSocket | None = None
+        self._pauser: subprocess.Popen[bytes] | None = None
         self.net = FabricNet(fabric, self._reach, switch)
 
     # --- life --------------------------------------------------------------------------------------------------
@@ -134,6 +136,8 @@ class Cluster(TakesFaults):
                 self._guard(f"the shell of {host.name}", host.shell)
             for name, process in self.net.ovs.processes if self.net.ovs is not None else ():
                 self._guard(name, process)
+            if self.fabric.pfc:
+                self._start_pauser()
             self._reach("controller")
             if self._want_controller:
                 self._start_controller()
@@ -172,7 +176,7 @@ class Cluster(TakesFaults):
             self._flush_agents()
             self.control.close()
             running.withdraw()
-            for process in [*self._agents, *([self._controller] if self._controller else [])]:
+            for process in self._processes():
                 if process.poll() is None:
                     process.kill()
             if self.captures:
@@ -182,7 +186,7 @@ class Cluster(TakesFaults):
             if self._queues is not None:  # an open socket keeps the switches' namespace alive
                 self._queues.close()
             self.net.stop()
-            for process in [*self._agents, *([self._controller] if self._controller else [])]:
+            for process in self._processes():
                 process.wait()
                 if process.stdout is not None:
                     process.stdout.close()
@@ -191,6 +195,9 @@ class Cluster(TakesFaults):
                     os.close(fd)
             self._watched.clear()
         self.teardown_ns = time.monotonic_ns() - started
+
+    def _processes(self) -> list[subprocess.Popen[bytes]]:
+        return [*self._agents, *(process for process in (self._controller, self._pauser) if process is not None)]
 
     def _flush_agents(self) -> None:
         """Give agents a moment to write down what they measured; those that do not answer are killed after it."""
@@ -219,6 +226,25 @@ class Cluster(TakesFaults):
             if mode == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             raise InjectedCrash(f"crash injected at {point}")
+
+    # --- PFC -----------------------------------------------------------------------------------------------------
+
+    def _start_pauser(self) -> None:
+        """The process that pauses ports (testbed/emulated/pauser.py); returns when it watches."""
+        config = json.dumps({"fabric": self.fabric.to_dict(), "namespaces": self.net.namespaces})
+        log = Path(sandbox.RUN_DIR) / "pauser.log"
+        with log.open("wb") as complaints:
+            self._pauser = subprocess.Popen(
+                [sys.executable, "-m", "testbed.emulated.pauser", config],
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=complaints, cwd=ROOT, env=_environment(),
+                pass_fds=tuple(self.net.namespaces.values()),
+            )  # fmt: skip
+        assert self._pauser.stdout is not None
+        ready, _, _ = select.select([self._pauser.stdout], [], [], patient(PAUSER_S))
+        if not ready or not self._pauser.stdout.readline():
+            late = f"no answer within {patient(PAUSER_S):.0f} s{remark()}"
+            raise UserError(f"what pauses ports (PFC) did not come up ({_last_line(log) or late}): see mrcbed doctor")
+        self._guard("the process that pauses ports", self._pauser)
 
     # --- controller ----------------------------------------------------------------------------------------------
 
@@ -286,6 +312,7 @@ class Cluster(TakesFaults):
             raise RuntimeError("agents are running already: stop_agents comes first")
         self._reach("agents")
         loader.describe(self.fabric, seed, self.net.switch_kind)  # which packets a ramp marks follows the run's seed
+        self.net.counters.forget_longest()
         if transport in KERNEL_KINDS:
             self._kernel_paths = self._install_kernel_paths(transport, options, seed)
         directory = self._agents_dir = Path(tempfile.mkdtemp(prefix="agents-", dir=sandbox.RUN_DIR))
@@ -444,6 +471,7 @@ class Cluster(TakesFaults):
         """Pids of the processes that work during a run, by name: agents by the name of their (first) host, ``controller``, and ``runner``
         for this process."""
         pids = {name: process.pid for name, process in zip(self.fabric.hosts[:: self._share], list(self._agents), strict=False)}
+        pids |= {"pauser": self._pauser.pid} if self._pauser is not None else {}
         return pids | ({"controller": self.controller_pid} if self.controller_alive else {}) | {"runner": os.getpid()}
 
     def port_watch(self) -> PortWatch:

@@ -1,0 +1,182 @@
+"""PFC (802.1Qbb) of an emulated fabric: stops a port's data class while the switch at its cable's other end holds too much from it.
+
+A process of its own, started by testbed/emulated/cluster.py on fabrics with ``pfc = true``, so that nothing else that the cluster does
+makes a pause late. The eBPF programs count what came in by each port of a switch and waits there, and note when that crossed XOFF or XON
+(map ``port_held``, in memory); this looks at it, and changes the queues of the ports that send there. The rules are those of
+testbed/simulated/network.py: a pause takes effect ``Fabric.pfc_ns`` after the frame that crossed XOFF, so does its end, and a cable that is
+down pauses nobody.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from testbed.dataplane import layout
+from testbed.dataplane.loader import PINS
+from testbed.dataplane.maps import BpfMap
+from testbed.emulated import bringup, netlink
+from topologies.clos import Fabric, Link, Port
+
+LOOKS = 8
+"""In the time that a pause takes to arrive [ours]: each is noticed long before it is due."""
+SHORTEST_WAIT_NS = 500_000
+_H = {name: i for i, name in enumerate(layout.HELD_WORDS)}
+_P = {name: i for i, name in enumerate(layout.PAUSE_WORDS)}
+
+Words = NDArray[np.uint64]
+
+
+class Ports(Protocol):
+    """What pauses the data class of a port, and lets it go on; returns when it is done."""
+
+    def pause(self, port: Port) -> None: ...
+    def go_on(self, port: Port) -> None: ...
+
+
+class Pauser:
+    """``held``, ``pauses`` and ``gates``: the maps of those names, a row per port. ``clock`` gives monotonic ns."""
+
+    def __init__(self, fabric: Fabric, held: Words, pauses: Words, gates: Words, ports: Ports, clock: Callable[[], int]) -> None:
+        self.fabric = fabric
+        self._held, self._pauses, self._gates = held, pauses, gates
+        self._ports, self._clock = ports, clock
+        self._xoff, self._xon = fabric.pfc_bytes
+        into_switches = [
+            (end, other, link)
+            for link in fabric.links
+            for end, other in ((link.a, link.b), (link.b, link.a))
+            if end.node not in fabric.hosts
+        ]
+        self._ingress = np.array([end.number for end, _, _ in into_switches])
+        self._egress = np.array([other.number for _, other, _ in into_switches])
+        self._senders = [other for _, other, _ in into_switches]
+        self._early = [self._frame_ns(link) for _, _, link in into_switches]
+        self.stops = np.zeros(len(into_switches), dtype=bool)
+        """By ingress port of a switch: whether its cable's other end is asked to stand still."""
+        self._seen_over = held[self._ingress, _H["over_ns"]].copy()
+        self._seen_under = held[self._ingress, _H["under_ns"]].copy()
+        self._due: list[tuple[int, int, bool, int]] = []  # when, which ingress, whether to stop, and since when it is asked
+
+    def _frame_ns(self, link: Link) -> int:
+        """A pause is put into effect so much earlier, because one frame more leaves after it (netlink.PauseSocket)."""
+        return min(self.fabric.frame_bytes * 8_000_000_000 // link.rate, self.fabric.pfc_ns)
+
+    def turn(self) -> int:
+        """Look, and do what is due; when to do so again, ns."""
+        self._look(self._clock())
+        while self._due and self._due[0][0] <= self._clock():
+            _, place, stop, since = heapq.heappop(self._due)
+            if self.stops[place] == stop:
+                self._act(place, stop, since)
+        soon = self._clock() + max(self.fabric.pfc_ns // LOOKS, SHORTEST_WAIT_NS)
+        return min(soon, self._due[0][0]) if self._due else soon
+
+    def _look(self, now: int) -> None:
+        rows = self._held[self._ingress]
+        lost = self._pauses[self._ingress, _P["lost_bytes"]]
+        holds = (rows[:, _H["taken_bytes"]] - rows[:, _H["released_bytes"]] - lost).astype(np.int64)
+        over, under = rows[:, _H["over_ns"]], rows[:, _H["under_ns"]]
+        down = (self._gates[self._ingress] | self._gates[self._egress]) != 0
+        rose = over != self._seen_over  # it may have fallen below XOFF again, but not to XON
+        too_much = ~self.stops & ~down & ((holds > self._xoff) | (rose & (holds > self._xon)))
+        enough = self.stops & ~down & (holds <= self._xon)
+        for place in np.flatnonzero(too_much):
+            since = int(over[place]) if rose[place] else now
+            heapq.heappush(self._due, (since + self.fabric.pfc_ns - self._early[place], int(place), True, since))
+        for place in np.flatnonzero(enough):
+            since = int(under[place]) if under[place] != self._seen_under[place] else now
+            heapq.heappush(self._due, (since + self.fabric.pfc_ns, int(place), False, since))
+        self.stops = (self.stops | too_much) & ~enough & ~down
+        for place in np.flatnonzero(down):
+            self._act(int(place), False, now)
+        self._seen_over, self._seen_under = over, under
+
+    def _act(self, place: int, stop: bool, since: int) -> None:
+        """Pause a port or let it go on, if that is not what it does already, and write down which."""
+        port = self._senders[place]
+        words = self._pauses[port.number]
+        if stop == bool(words[_P["since_ns"]]):
+            return
+        if stop:
+            self._ports.pause(port)
+            now = self._clock()
+            reaction = np.uint64(max(0, now - since))
+            words[_P["since_ns"]] = now
+            words[_P["pauses"]] += np.uint64(1)
+            words[_P["reaction_ns"]] += reaction
+            words[_P["longest_reaction_ns"]] = max(words[_P["longest_reaction_ns"]], reaction)
+            return
+        self._ports.go_on(port)
+        lasted = np.uint64(self._clock()) - words[_P["since_ns"]]
+        words[_P["paused_ns"]] += lasted
+        words[_P["longest_ns"]] = max(words[_P["longest_ns"]], lasted)
+        words[_P["since_ns"]] = 0
+
+
+class KernelPorts:
+    """The ports of a built fabric. ``namespaces``: node -> descriptor of its network namespace, all switches under ""."""
+
+    def __init__(self, fabric: Fabric, namespaces: dict[str, int]) -> None:
+        frame = bringup.link_mtu(fabric) + 14
+        self._sockets = {
+            node: netlink.PauseSocket(fd, bringup.DATA_QUEUE << 16, bringup.DATA_CLASS, frame, bringup.LOSSLESS_LIMIT)
+            for node, fd in namespaces.items()
+        }
+
+    def _of(self, port: Port) -> netlink.PauseSocket:
+        return self._sockets.get(port.node) or self._sockets[""]
+
+    def pause(self, port: Port) -> None:
+        self._of(port).pause(layout.PORT_BASE + port.number)
+
+    def go_on(self, port: Port) -> None:
+        self._of(port).go_on(layout.PORT_BASE + port.number, port.name)
+
+
+def rows_of(name: str, words: int) -> Words:
+    """A map of u64s as live memory, a row per port."""
+    bpf_map = BpfMap(PINS / name)
+    try:
+        rows = np.frombuffer(bpf_map.memory().cast("Q"), dtype=np.uint64).reshape(-1)
+    finally:
+        bpf_map.close()
+    return rows[: layout.MAX_PORTS * words].reshape(layout.MAX_PORTS, words)
+
+
+def _before_others() -> None:
+    """A look takes a thousandth of the wait before it, and must not stand behind agents that load every core."""
+    try:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    except PermissionError:  # a container may forbid real-time scheduling
+        os.setpriority(os.PRIO_PROCESS, 0, -15)
+
+
+def main(config: dict[str, Any]) -> None:
+    """Watch and pause until the process is ended."""
+    fabric = Fabric.from_dict(config["fabric"])
+    _before_others()
+    pauser = Pauser(
+        fabric,
+        rows_of("port_held", len(layout.HELD_WORDS)),
+        rows_of("port_pause", len(layout.PAUSE_WORDS)),
+        rows_of("port_gate", 1)[:, 0],
+        KernelPorts(fabric, config["namespaces"]),
+        time.monotonic_ns,
+    )
+    print("ready", flush=True)
+    while True:
+        wake = pauser.turn()
+        time.sleep(max(0, wake - time.monotonic_ns()) / 1e9)
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,235 @@
+"""PFC on emulated switches: RoCE's data loses nothing to congestion, pauses spread to the senders, and nobody stays paused."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from agents.collectives.steer import connect, wait_for_all
+from agents.packets import dscp
+from testbed.dataplane import layout
+from testbed.dataplane.counters import books
+from testbed.emulated import netlink
+from testbed.emulated.cluster import Cluster
+from testbed.emulated.pauser import rows_of
+from testbed.errors import UserError
+from tests.emulated.frames import Wire, at_rest, mrc, wires_of
+from tests.emulated.ring import PATIENCE_S, wait_until
+from topologies import load_fabric
+from topologies.addressing import ev, path_address
+
+pytestmark = [pytest.mark.sandbox, pytest.mark.quiet]
+SMALL = load_fabric("tiny").with_(pfc=True, pfc_xoff_bdp=0.5, buffer_bdp=2.0)
+"""Two hosts under each T0; a full packet takes 3.4 ms."""
+RACK = load_fabric("demo-1p").with_(name="rack", nic_rate=10_000_000, fabric_rate=10_000_000, delay_ns=-1, pfc=True, buffer_bdp=2.0)
+"""Four hosts under each of two T0s, four T1s, one plane."""
+BURST = 150
+NICS = ("h0-p0", "h1-p0")
+UPLINK = "p0-t0-0:p0-t1-0"
+BODY = 4096
+
+
+@pytest.fixture(scope="module")
+def small() -> Iterator[Cluster]:
+    with Cluster(SMALL, controller=False) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def wires(small: Cluster) -> Iterator[list[Wire]]:
+    """Whatever a test did, everything is let go of after it."""
+    with wires_of(small) as made:
+        yield made
+    assert at_rest(small) and books(small.counters()) == []
+    assert let_go(small)
+
+
+def data(src: int, dscp_class: int = dscp.ROCE, size: int = BODY) -> bytes:
+    """A frame to h2 by plane 0 and its first uplink."""
+    return mrc(src, 2, path_address(SMALL, 0, 2, ev(0, 0)), bytes(size), dscp_class=dscp_class)
+
+
+def burst(wires: list[Wire]) -> None:
+    """Two full-rate senders on one uplink of that rate."""
+    for _ in range(BURST):
+        for host in (0, 1):
+            assert wires[host].send(0, data(host))
+
+
+def row(cluster: Cluster, port: str) -> dict[str, Any]:
+    return next(r for r in cluster.counters() if r["port"] == port)
+
+
+def total(cluster: Cluster, key: str) -> int:
+    return sum(r[key] for r in cluster.counters())
+
+
+def let_go(cluster: Cluster) -> bool:
+    """Whether no switch holds anything and no port is paused, by the books and by the kernel."""
+    held, pauses = rows_of("port_held", len(layout.HELD_WORDS)), rows_of("port_pause", len(layout.PAUSE_WORDS))
+
+    def nothing() -> bool:
+        return not np.any(held[:, 0] - held[:, 1] - pauses[:, 0]) and not np.any(pauses[:, layout.PAUSE_WORDS.index("since_ns")])
+
+    return wait_until(nothing, 5.0) and all(rate == netlink.GOES_ON for rate in kernel_rates(cluster))
+
+
+def kernel_rates(cluster: Cluster) -> list[int]:
+    """Bytes/s of the token bucket below the data class of every port."""
+    rates = []
+    for node in cluster.net.namespaces:
+        command = ["nsenter", f"--net={cluster.net.path_of(node)}", "--", "tc", "-j", "qdisc", "show"]
+        shown = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+        rates += [int(q["options"]["rate"]) for q in shown if q["kind"] == "tbf"]
+    assert len(rates) == len(cluster.fabric.ports)
+    return rates
+
+
+def test_two_senders_on_one_uplink_lose_nothing_and_share_it(small: Cluster, wires: list[Wire]) -> None:
+    before = {nic: row(small, nic)["pauses"] for nic in NICS}
+    drops = total(small, "drop_tail_packets")
+    burst(wires)
+    got = wires[2].receive(2 * BURST)
+    assert len(got) == 2 * BURST and total(small, "drop_tail_packets") == drops
+    for nic in NICS:
+        paused = row(small, nic)
+        assert paused["pauses"] - before[nic] >= 2 and paused["paused_ns"] >= paused["longest_pause_ns"] > 0
+    assert row(small, "p0-t0-0-u0")["pauses"] == 0
+    # two full queues took turns: the uplink never waited for a sender that was told too late to go on
+    assert got[-1].at - got[0].at == pytest.approx((2 * BURST - 1) * len(got[0].frame) * 8 / SMALL.nic_rate, rel=0.03)
+
+
+def test_a_paused_port_stands_still_and_lets_control_pass(small: Cluster, wires: list[Wire]) -> None:
+    since = layout.PAUSE_WORDS.index("since_ns")
+    number = next(port.number for port in SMALL.ports if port.name == NICS[0])
+    pauses = rows_of("port_pause", len(layout.PAUSE_WORDS))
+    burst(wires)
+    seen: list[tuple[int, int]] = []  # data frames that had left at the first look at a pause and at the last
+
+    def watched() -> bool:
+        begun = int(pauses[number, since])
+        if not begun:
+            return False
+        first = row(small, "p0-t0-0-d0")["arrived_packets"]
+        while int(pauses[number, since]) == begun:
+            last = row(small, "p0-t0-0-d0")["arrived_packets"]
+            seen.append((first, last))
+            time.sleep(0.001)
+        return len(seen) > 5
+
+    assert wait_until(watched)
+    assert wires[0].send(0, data(0, dscp.CONTROL, 8))
+    got = wires[2].receive(2 * BURST + 1)
+    assert len(got) == 2 * BURST + 1
+    place = next(i for i, g in enumerate(got) if len(g.frame) < 200)
+    assert place < 2 * BURST - 20, "control stood behind data"
+    moved = [last - first for first, last in seen[:-1]]
+    assert max(moved) <= 1, "one frame may follow a pause, and no more"
+
+
+def test_a_pause_comes_as_late_as_it_would_over_a_cable_and_hardly_later(small: Cluster, wires: list[Wire]) -> None:
+    before = {nic: row(small, nic) for nic in NICS}
+    burst(wires)
+    assert len(wires[2].receive(2 * BURST)) == 2 * BURST
+    frame_ns = SMALL.frame_bytes * 8_000_000_000 // SMALL.nic_rate
+    for nic in NICS:
+        now = row(small, nic)
+        count = now["pauses"] - before[nic]["pauses"]
+        mean = (now["pause_reaction_ns"] - before[nic]["pause_reaction_ns"]) / count
+        assert SMALL.pfc_ns - frame_ns <= mean < SMALL.pfc_ns, "the last frame leaves when the pause takes effect"
+
+
+def test_a_cable_that_goes_down_lets_go_of_all_that_waited_for_it(small: Cluster, wires: list[Wire]) -> None:
+    before = row(small, NICS[0])["pauses"]
+    burst(wires)
+    assert wait_until(lambda: row(small, NICS[0])["pauses"] > before)
+    small.net.faults.set_link(UPLINK, False)
+    assert at_rest(small)
+    assert row(small, "p0-t0-0-u0")["flushed_packets"] > 0 and row(small, "p0-t0-0-u0")["drop_link_down_packets"] > 0
+    assert let_go(small)
+    small.net.faults.set_link(UPLINK, True)
+    wires[2].receive(1 << 30, timeout=0.2)
+    for _ in range(5):
+        assert wires[0].send(0, data(0))
+    assert len(wires[2].receive(5)) == 5
+
+
+def test_a_paused_port_whose_cable_is_pulled_is_not_paused_when_it_is_back(small: Cluster, wires: list[Wire]) -> None:
+    before = row(small, NICS[0])["pauses"]
+    burst(wires)
+    assert wait_until(lambda: row(small, NICS[0])["pauses"] > before)
+    small.net.faults.set_link("h0:p0-t0-0", False)
+    small.net.faults.set_link("h0:p0-t0-0", True)
+    assert at_rest(small) and let_go(small)
+    wires[2].receive(1 << 30, timeout=0.2)
+    for _ in range(5):
+        assert wires[0].send(0, data(0))
+    assert len(wires[2].receive(5)) == 5
+
+
+def test_a_silent_switch_takes_nothing_for_good(small: Cluster, wires: list[Wire]) -> None:
+    burst(wires)
+    number = list(SMALL.switches).index("p0-t1-0")
+    small.net.counters.set_switch(number, layout.SWITCH_SILENT)
+    try:
+        assert at_rest(small) and let_go(small)
+        assert row(small, "p0-t1-0-d0")["drop_silent"] > 0
+    finally:
+        small.net.counters.set_switch(number, layout.SWITCH_WORKS)
+
+
+def test_what_is_not_in_the_lossless_class_is_dropped_as_ever(small: Cluster, wires: list[Wire]) -> None:
+    before, pauses = total(small, "drop_tail_packets"), total(small, "pauses")
+    for _ in range(6 * BURST):
+        for host in (0, 1):
+            wires[host].send(0, data(host, dscp.NO_TRIM))
+    assert at_rest(small)
+    assert total(small, "drop_tail_packets") > before and total(small, "pauses") == pauses
+
+
+def incast(log: Path) -> tuple[dict[str, dict[str, Any]], dict[str, int]]:
+    """Seven to one, over RoCE with windows that no buffer holds: ports' counters by name, and the agents' together."""
+    notes: list[dict[str, Any]] = []
+    flows = [{"name": f"h{h}", "src": h, "dst": 7, "messages": 10} for h in range(7)]
+    with Cluster(RACK, controller=False) as cluster:
+        cluster.start_agents("roce", {"congestion": "fixed", "window_bdp": 8.0}, log, 1, alone=False)
+        hosts = list(range(8))
+        connect(cluster.agents, hosts, "flows", 1, 4, flows)
+        at = time.monotonic_ns() + 500_000_000
+        for agent in cluster.agents:
+            agent.call("start", collective="flows", message_bytes=160_000, seed=3, outstanding=10, at=at)
+        assert wait_for_all(cluster.agents, lambda rank, note: notes.append(note), cluster.check, 3 * PATIENCE_S)
+        assert at_rest(cluster)
+        agents = [agent.call("counters") for agent in cluster.agents]
+        ports = {r["port"]: r for r in cluster.counters()}
+        assert let_go(cluster)
+    ends = [n for n in notes if n["event"] == "flow"]
+    assert sorted(n["bytes"] for n in ends) == [1_600_000] * 7 and all(n["wrong"] == 0 for n in notes if n["event"] == "done")
+    return ports, {key: sum(a[key] for a in agents) for key in ("retransmitted", "rx_ring_drops")}
+
+
+def test_seven_to_one_loses_nothing_and_pauses_spread_to_the_senders(tmp_path: Path) -> None:
+    ports, agents = incast(tmp_path)
+    assert agents == {"retransmitted": 0, "rx_ring_drops": 0}
+    assert sum(r["drop_tail_packets"] for r in ports.values()) == 0
+    assert ports["p0-t0-1-d3"]["backlog_peak_bytes"] > RACK.buffer_bytes, "what a buffer without PFC would have dropped"
+    paused = {name for name, r in ports.items() if r["pauses"]}
+    assert any(name.startswith("p0-t1-") and name.endswith("-d1") for name in paused), "the last T0 pauses T1s,"
+    assert any(name.startswith("p0-t0-0-u") for name in paused), "they pause the senders' T0,"
+    assert any(name in paused for name in ("h0-p0", "h1-p0", "h2-p0", "h3-p0")), "and it pauses senders"
+    assert not any("-d" in name for name in paused if name.startswith("p0-t0-")), "hosts take everything at once"
+    # A paused engine holds its data back: a pause lasts for dozens of packets, and the port's own queue has a few.
+    nics = {name: r["backlog_peak_bytes"] for name, r in ports.items() if name.startswith("h") and name in paused}
+    assert max(nics.values()) <= 12 * RACK.frame_bytes, nics
+
+
+def test_open_vswitch_has_no_pfc() -> None:
+    with pytest.raises(UserError, match="pfc = true is for eBPF switches"), Cluster(SMALL, controller=False, switch="ovs"):
+        pass
