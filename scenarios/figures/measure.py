@@ -36,7 +36,10 @@ DROPS_AT_ARRIVAL = ("drop_fault_loss", "drop_fault_path")
 AGENT_DROPS = ("tx_refused", "rx_ring_drops")
 """Agent counters of dropped packets: refused by the kernel (port down), dropped by the receive socket."""
 _PORT_KEYS = ("port", "node", "peer", "link", "plane", "kind")
-_GAUGES = ("backlog_bytes", "backlog_packets", "backlog_mean_bytes", "backlog_peak_bytes", "backlog_high_peak_bytes", "longest_pause_ns")
+_GAUGES = (
+    "backlog_bytes", "backlog_packets", "backlog_mean_bytes", "backlog_peak_bytes", "backlog_high_peak_bytes", "longest_pause_ns",
+    "longest_pause_reaction_ns",
+)  # fmt: skip
 _EVENT_KINDS = frozenset(
     (
         "ev",

@@ -5,7 +5,7 @@ Called by scenarios.figures.summary. Pure. docs/results.md says what each key me
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from scenarios.figures.measure import Run, port_rows
@@ -41,5 +41,16 @@ def figures(run: Run) -> dict[str, Any]:
             "paused_ns": sum(of["paused_ns"] for of in tiers.values()),
             "longest_pause_ns": max(row["longest_pause_ns"] for _, row in rows),
             "tiers": tiers,
+            **_reaction(run, [row for _, row in rows]),
         }
     }
+
+
+def _reaction(run: Run, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """How long it took from the frame that crossed XOFF until the port's queue was stopped, where that is measured, and when it is due."""
+    count = sum(row["pauses"] for row in rows)
+    if not count or "pause_reaction_ns" not in rows[0]:
+        return {}
+    mean = sum(row["pause_reaction_ns"] for row in rows) / count
+    longest = max(row["longest_pause_reaction_ns"] for row in rows)
+    return {"reaction_ns": {"mean": mean, "longest": longest, "effect": run.fabric.pfc_ns}}
