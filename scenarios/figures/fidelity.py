@@ -100,6 +100,8 @@ class Evidence:
     """Cables that faults took down or slowed: their rate is not checked."""
     on_the_way: int = 0
     """Packets still in queues or delay lines when the books were closed."""
+    late_pause_ns: int = 0
+    """How much later than it should a pause (PFC) took effect, at most."""
 
 
 def judge(run: Evidence) -> Judgement:
@@ -119,6 +121,7 @@ def judge(run: Evidence) -> Judgement:
         *_waiting(run.samples, run.window, watch or {}, run.base_rtt_ns, stalled_hosts),
         *_late(loops, run.base_rtt_ns),
         *_dropped(run.causes),
+        *_paused_late(run),
     ]
     doubtful = [
         *(_suspended(watch, run.window) if watch else ()),
@@ -248,6 +251,13 @@ def _unwatched(watch: Mapping[str, Any]) -> Iterable[str]:
         yield f"the fidelity watch ended early ({watch['failure']})"
 
 
+def _paused_late(run: Evidence) -> Iterable[str]:
+    """Only if it did harm: headroom has room for more than what usually arrives."""
+    drops = run.causes.get("drop_tail", 0)
+    if run.late_pause_ns > 0 and drops:
+        yield f"a port was paused {run.late_pause_ns / 1e6:.1f} ms too late (PFC), and {drops} packets found no room: {SLOWER}"
+
+
 def _dropped(causes: Mapping[str, int]) -> Iterable[str]:
     if bridge_drops := causes.get("drop_bridge", 0):
         yield f"Open vSwitch dropped {bridge_drops} packets that came faster than it could forward: {SLOWER}, or use eBPF"
@@ -284,7 +294,7 @@ def figures(
     return summary | {
         "cpu": {
             "agents_percent": percent(agents), "agent_max_percent": max((percent([a]) or 0.0 for a in agents), default=None),
-            **{f"{name}_percent": percent([by_name[name]]) for name in ("controller", "runner") if name in by_name},
+            **{f"{name}_percent": percent([by_name[name]]) for name in ("controller", "runner", "pauser") if name in by_name},
             "cores": watch["cores"], "machine_shares": watch.get("cpu_shares"),
         },
         "waiting": {

@@ -46,6 +46,12 @@ def figures(run: Run) -> dict[str, Any]:
     }
 
 
+def late_ns(run: Run) -> int:
+    """How much later than ``Fabric.pfc_ns`` a pause took effect, at most, ns; 0 if none was late, or it was not measured."""
+    rows = port_rows(run.record) if run.fabric.pfc else []
+    return max(0, max((row.get("longest_pause_reaction_ns", 0) for row in rows), default=0) - run.fabric.pfc_ns)
+
+
 def _reaction(run: Run, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """How long it took from the frame that crossed XOFF until the port's queue was stopped, where that is measured, and when it is due."""
     count = sum(row["pauses"] for row in rows)

@@ -225,8 +225,16 @@ def pauses_table(runs: Sequence[Run]) -> Table:
         ("longest\nµs", lambda r: f"{r['pfc']['longest_pause_ns'] / 1e3:.1f}"),
         ("drops", lambda r: f"{r['packets']['causes'].get('drop_tail', 0):,}"),
     ]
+    if any("reaction_ns" in run["pfc"] for run in runs):
+        columns.append(("reaction: mean,\nlongest (due) µs", _reaction))
     caption = "Ports that the switch behind them paused, and for how much of the run a paused one stood still, on average."
     return _table("Pauses (PFC), from the senders on", columns, runs, caption)
+
+
+def _reaction(run: Run) -> str:
+    """How long it took to stop a port's queue, on average and at most, and by when it must have been."""
+    of = run["pfc"].get("reaction_ns")
+    return f"{of['mean'] / 1e3:.2f}, {of['longest'] / 1e3:.2f} ({of['effect'] / 1e3:.2f})" if of else "–"
 
 
 def _separation_lines(run: Run) -> list[str]:

@@ -78,6 +78,7 @@ def test_a_quiet_run_is_trusted() -> None:
         ({"unexplained": None}, DOUBTFUL, "could not be read"),
         ({"on_the_way": 3}, DOUBTFUL, "3 packets were still on their way"),
         ({"causes": {"rx_ring_drops": 4}}, DOUBTFUL, "dropped 4 packets"),
+        ({"causes": {"drop_tail": 3}, "late_pause_ns": 2_100_000}, DOUBTFUL, "paused 2.1 ms too late (PFC), and 3 packets"),
         ({"causes": {"drop_bridge": 4}}, DOUBTFUL, "Open vSwitch dropped 4"),
         ({"wrong": 1}, INVALID, "1 results are wrong"),
         ({"unexplained": 2}, INVALID, "2 packets unaccounted for"),
@@ -115,6 +116,8 @@ def test_each_doubt_is_told(changes: dict[str, Any], verdict: str, word: str) ->
         {"watch": watch([port(excess_bytes=24_708, busy_share=0.98, off_bytes=FRAME)])},
         {"watch": watch([port(busy_share=None)])},
         {"watch": watch(clock={"step_ns": 1_000_000})},
+        {"causes": {"drop_tail": 3}},  # a full buffer, or a headroom of the wrong size
+        {"late_pause_ns": 2_100_000},  # headroom had room for it
         {"samples": [(t * S // 5, 0.95 if t < 4 else 0.3) for t in range(50)]},  # a short burst of load
     ],
 )

@@ -1,0 +1,46 @@
+"""What is told of pauses, from counters made up by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from scenarios.figures import pauses
+from scenarios.figures.measure import Run
+from topologies import load_fabric
+
+FABRIC = load_fabric("tiny").with_(pfc=True)
+
+
+def row(port: str, node: str, kind: str, pause: tuple[int, int, int, int, int]) -> dict[str, Any]:
+    keys = ("pauses", "paused_ns", "longest_pause_ns", "pause_reaction_ns", "longest_pause_reaction_ns")
+    return {"port": port, "node": node, "peer": "", "link": "", "plane": 0, "kind": kind, **dict(zip(keys, pause, strict=True))}
+
+
+def run_of(where: Path, **record: Any) -> Run:
+    (where / "run.json").write_text(json.dumps({"fabric": FABRIC.to_dict(), **record}))
+    return Run(where)
+
+
+def test_a_runs_pauses_are_those_since_its_begin(tmp_path: Path) -> None:
+    before = [row("h0-p0", "h0", "nic", (2, 500, 400, 60, 31)), row("p0-t0-0-u0", "p0-t0-0", "fabric", (0, 0, 0, 0, 0))]
+    after = [row("h0-p0", "h0", "nic", (5, 1100, 300, 150, 35)), row("p0-t0-0-u0", "p0-t0-0", "fabric", (1, 200, 200, 30, 30))]
+    run = run_of(tmp_path, counters_before=before, counters_after=after)
+    made = pauses.figures(run)["pfc"]
+    assert (made["pauses"], made["paused_ns"], made["longest_pause_ns"]) == (4, 800, 300)
+    assert made["tiers"]["nic"] == {"ports": 1, "paused": 1, "pauses": 3, "paused_ns": 600}
+    assert made["tiers"]["up"] == {"ports": 1, "paused": 1, "pauses": 1, "paused_ns": 200}
+    assert made["reaction_ns"] == {"mean": (90 + 30) / 4, "longest": 35, "effect": FABRIC.pfc_ns}
+    assert pauses.late_ns(run) == 0
+
+
+def test_a_pause_that_came_too_late_is_told(tmp_path: Path) -> None:
+    late = row("h0-p0", "h0", "nic", (1, 9, 9, FABRIC.pfc_ns + 70, FABRIC.pfc_ns + 70))
+    assert pauses.late_ns(run_of(tmp_path, counters_after=[late])) == 70
+
+
+def test_simulated_switches_have_no_reaction_to_measure(tmp_path: Path) -> None:
+    told = {k: v for k, v in row("h0-p0", "h0", "nic", (1, 9, 9, 0, 0)).items() if "reaction" not in k}
+    run = run_of(tmp_path, counters_after=[told])
+    assert "reaction_ns" not in pauses.figures(run)["pfc"] and pauses.late_ns(run) == 0
