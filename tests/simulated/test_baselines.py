@@ -84,6 +84,8 @@ def test_a_lossless_fabric_loses_nothing_to_an_incast_that_another_drops(tmp_pat
     assert lossy["packets"]["causes"]["drop_tail"] > 0 and "pfc" not in lossy
     pfc = lossless["pfc"]
     assert pfc["pauses"] > 0 and 0 < pfc["longest_pause_ns"] <= pfc["paused_ns"]
+    counters = json.loads(next((tmp_path / "out").rglob(f"{lossless['run']}/run.json")).read_text())["counters_after"]
+    assert all(r["backlog_peak_bytes"] <= 2 * 4300 for r in counters if r["node"].startswith("h")), "an engine knows what a port still has"
     assert pfc["tiers"]["nic"]["ports"] == 4 and pfc["tiers"]["nic"]["paused"] == 3, "the three senders, and not the target"
     assert pfc["tiers"]["up"]["pauses"] + pfc["tiers"]["down"]["pauses"] > 0, "two of them are behind T1s"
     text = shown(summary)

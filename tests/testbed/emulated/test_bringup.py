@@ -41,6 +41,13 @@ def test_queue_rates_add_up_to_the_links(fabric: Fabric) -> None:
     assert any("stab overhead 0 linklayer ethernet htb default 2" in w for w in lines)
 
 
+def test_only_lossless_fabrics_can_be_stopped(fabric: Fabric) -> None:
+    port = (fabric.ports[0], 9_999_999)
+    lossy, lossless = ("\n".join(bringup.queue_lines(f, [port])) for f in (fabric, fabric.with_(pfc=True)))
+    assert f"parent 1:2 handle 12: bfifo limit {fabric.buffer_bytes + 65536}" in lossy and "tbf" not in lossy and "1:3" not in lossy
+    assert "parent 1:2 handle 12: tbf rate 32000000000bit" in lossless and "parent 1:3 handle 13: bfifo limit 1\n" in lossless
+
+
 def test_kernel_paths_are_the_same_both_ways_and_spread(fabric: Fabric) -> None:
     planes: Counter[int] = Counter()
     uplinks: Counter[str] = Counter()
