@@ -100,8 +100,7 @@ def describe(fabric: Fabric, seed: int = 0, switch_kind: int = layout.KIND_SWITC
                 min(fabric.trim_bytes(last_hop), _NEVER),
                 (flags(fabric, last_hop) if is_switch else 0) | pfc_flags(fabric, far.node in numbers),
                 seed & _NEVER,
-                *fabric.pfc_bytes,
-                fabric.pfc_bytes[0] + fabric.pfc_headroom(rate),
+                *(min(size, _NEVER) for size in (*fabric.pfc_bytes, fabric.pfc_bytes[0] + fabric.pfc_headroom(rate))),
             ),
         )
     config_map.close()

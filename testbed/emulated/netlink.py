@@ -153,7 +153,7 @@ class PauseSocket:
     def __init__(self, namespace: int, handle: int, parent: int, frame: int, limit: int) -> None:
         self._sock = in_namespace(namespace, _route_socket)
         self._sock.bind((0, 0))
-        self._sock.settimeout(1.0)
+        self._sock.settimeout(10.0)  # others may have the kernel's lock on interfaces
         self._raw = in_namespace(namespace, lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0))
         self._queue = (handle, parent)
         self._frame, self._limit = frame, limit

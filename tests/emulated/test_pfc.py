@@ -23,7 +23,7 @@ from testbed.errors import UserError
 from tests.emulated.frames import Wire, at_rest, mrc, wires_of
 from tests.emulated.ring import PATIENCE_S, wait_until
 from topologies import load_fabric
-from topologies.addressing import ev, path_address
+from topologies.addressing import SWITCH_MAC, ev, path_address
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.quiet]
 SMALL = load_fabric("tiny").with_(pfc=True, pfc_xoff_bdp=0.5, buffer_bdp=2.0)
@@ -185,6 +185,15 @@ def test_a_silent_switch_takes_nothing_for_good(small: Cluster, wires: list[Wire
         small.net.counters.set_switch(number, layout.SWITCH_WORKS)
 
 
+def test_no_host_gives_back_the_room_of_another(small: Cluster, wires: list[Wire]) -> None:
+    """Source MACs that name a switch's port: the first switch does not believe them, and the fixture finds nothing held."""
+    for port in SMALL.ports:
+        forged = bytearray(data(0))
+        forged[6:12] = SWITCH_MAC + port.number.to_bytes(2, "big")
+        assert wires[0].send(0, bytes(forged))
+    assert len(wires[2].receive(len(SMALL.ports))) == len(SMALL.ports)
+
+
 def test_what_is_not_in_the_lossless_class_is_dropped_as_ever(small: Cluster, wires: list[Wire]) -> None:
     before, pauses = total(small, "drop_tail_packets"), total(small, "pauses")
     for _ in range(6 * BURST):
@@ -227,7 +236,7 @@ def test_seven_to_one_loses_nothing_and_pauses_spread_to_the_senders(tmp_path: P
     assert not any("-d" in name for name in paused if name.startswith("p0-t0-")), "hosts take everything at once"
     # A paused engine holds its data back: a pause lasts for dozens of packets, and the port's own queue has a few.
     nics = {name: r["backlog_peak_bytes"] for name, r in ports.items() if name.startswith("h") and name in paused}
-    assert max(nics.values()) <= 12 * RACK.frame_bytes, nics
+    assert max(nics.values()) <= 20 * RACK.frame_bytes, nics
 
 
 def test_open_vswitch_has_no_pfc() -> None:
