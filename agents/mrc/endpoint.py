@@ -249,7 +249,7 @@ class Endpoint(Engine):
                 qp.to_probe.append(oldest)
         for k in range(paths.planes):
             plane = (r.plane + probes + k) % paths.planes
-            if paths.open[plane] and paths.usable[plane] and (plane != own or paths.live_planes() == 1):
+            if paths.open[plane] and paths.usable[plane] and (plane != own or paths.live_planes == 1):
                 qp.to_probe.append(paths.active[plane][probes % paths.usable[plane]])
                 break
         r.timers.probed()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from rich.console import Console
@@ -103,9 +104,10 @@ class FaultCommands:
             "switch": list(fabric.switches),
             "plane": [f"p{plane}" for plane in range(fabric.planes)],
             "fabric": ["fabric"],
+            "nics": ["nics"],
             "controller": ["controller"],
         }
-        return [name for part in sort.split(" or ") for name in names.get(part, [])]
+        return [name for part in re.split(", | or ", sort) for name in names.get(part, [])]
 
     @staticmethod
     def _catalogue() -> Table:

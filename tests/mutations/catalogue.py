@@ -80,7 +80,7 @@ MUTATIONS = (
     ),
     _bug(
         "lost packet again by the same plane", "mrc/sender/requester.py", "requester",
-        ("avoid.plane if avoid is not None and paths.live_planes() > 1 else -1", "-1"),
+        ("avoid.plane if avoid is not None and paths.live_planes > 1 else -1", "-1"),
     ),
     _bug(
         "trim taken for a dead path", "mrc/sender/requester.py", "trims",

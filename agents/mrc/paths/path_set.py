@@ -36,7 +36,7 @@ class PathSet:
             self.most_flaps += 1
         self.next_probe = NEVER
         # What the sender reports.
-        self.share = 2  # packets that may be in flight on one path
+        self.plane_share = 2  # packets of the window, for one plane
         self.rtt_limit = [NEVER] * self.planes  # a packet older than this is overdue; NEVER until an RTT is known
         self.srtt = config.base_rtt  # for the log
         self.window = 0  # likewise, bytes
@@ -67,13 +67,15 @@ class PathSet:
             freezing = FREEZING_RTTS * config.base_rtt
             self.recyclers = [Recycler(self.active[p], explore, freezing, rng) for p in range(self.planes)]
         self.wanted = [len(a) for a in self.active]
-        self.in_rotation = sum(self.usable)  # paths that carry data now: those in use on open planes
+        self.in_rotation = 0  # paths that carry data now: those in use on open planes
+        self.live_planes = 0  # planes that are open and have a path in use
+        self._count()
 
     # --- what the sender reports -----------------------------------------------------------------------------
 
     def share_window(self, window: int, packet: int) -> None:
-        """Divide the window equally among the paths that carry data. ``packet``: size of a full one. Both in bytes."""
-        self.share = -(-window // (packet * max(1, self.in_rotation))) + 1
+        """Divide the window equally among the planes that carry data. ``packet``: size of a full one. Both in bytes."""
+        self.plane_share = -(-window // (packet * max(1, self.live_planes)))
 
     def note_window(self, window: int) -> None:
         """Note the window at the last loss of a packet, bytes, for the log."""
@@ -85,14 +87,6 @@ class PathSet:
         self.rtt_limit = limits
 
     # --- which carry data ------------------------------------------------------------------------------------
-
-    def live_planes(self) -> int:
-        """How many planes are open and have a path in use."""
-        count = 0
-        for p in range(self.planes):
-            if self.open[p] and self.usable[p] > 0:
-                count += 1
-        return count
 
     def floor(self) -> int:
         """Fewest paths that verdicts of loss may leave in use: ``ev_min_active``, or a quarter of those wanted on open planes."""
@@ -109,8 +103,8 @@ class PathSet:
 
         A SKIP path becomes GOOD when its turn comes, but this packet takes the next one; one packet restores at most one path; if
         all are SKIP, the one just restored is used (guidance of the specification). Held paths are passed over, and so are paths that have
-        their share of the window in flight: the path is slow, or dead and not known to be. ``full`` is set if nothing but that stands in
-        the way: planes stay equally loaded, so the others wait for this one until it is held [ours].
+        their share of the plane's packets in flight: the path is slow, or dead and not known to be. ``full`` is set if nothing but that
+        stands in the way: planes stay equally loaded, so the others wait for this one until it is held [ours].
         """
         self.full = False
         lap = self.active[plane]
@@ -120,6 +114,7 @@ class PathSet:
         if self.config.oblivious:
             return self._next_blindly(lap)
         limit = self.rtt_limit[plane]
+        share = -(-self.plane_share // n) + 1 if n else 0
         restored: Path | None = None
         second: Path | None = None
         full = False
@@ -143,7 +138,7 @@ class PathSet:
             if path is avoid:
                 second = path
                 continue
-            if path.flying >= self.share:
+            if path.flying >= share:
                 full = True
                 continue
             return path
@@ -283,7 +278,7 @@ class PathSet:
                 "ev",
                 {"peer": self.peer, "qpn": self.qpn, "ev": path.ev, "from": STATE_NAMES[old], "to": STATE_NAMES[path.state],
                  "cause": cause, "last_data_ns": known_ns(path.last_data_ns), "srtt_ns": self.srtt,
-                 "evs": sum(self.usable), "window": self.window},
+                 "evs": self.live_planes * self.usable[path.plane], "window": self.window},
             )
         )  # fmt: skip
         if path.state == ASSUMED_BAD:
@@ -323,7 +318,14 @@ class PathSet:
     def _recount(self, plane: int) -> None:
         """The plane's lap, or whether it is open, has changed."""
         self.usable[plane] = len(self.active[plane])
-        self.in_rotation = sum([self.usable[p] for p in range(self.planes) if self.open[p]])
+        self._count()
+
+    def _count(self) -> None:
+        self.in_rotation = self.live_planes = 0
+        for p in range(self.planes):
+            if self.open[p] and self.usable[p] > 0:
+                self.in_rotation += self.usable[p]
+                self.live_planes += 1
 
     def _readmit(self, now: int, path: Path, cause: str) -> None:
         self._meet(now, path, PROVEN, cause)

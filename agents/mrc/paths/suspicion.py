@@ -63,7 +63,7 @@ class Suspicion:
         bad = [p for p in open_planes if self.suspected_ns[p] >= now - srtt or self._qualifies(p)]
         if 2 * len(bad) > len(open_planes) and now - self.blamed_ns > PATIENCE * srtt:
             return self._blame_endpoint(now, bad, srtt)
-        if paths.live_planes() > 1 or paths.usable[plane] == 0:
+        if paths.live_planes > 1 or paths.usable[plane] == 0:
             return self._suspect(now, plane, srtt)
         return 0
 

@@ -95,7 +95,7 @@ class LossDetection:
 def too_many(r: Requester) -> int:
     """The number of packets above the peer's edge from which rule 3 applies."""
     c = r.config
-    largest = 1.5 * c.plane_bdp * max(1, r.paths.live_planes())
+    largest = 1.5 * c.plane_bdp * max(1, r.paths.live_planes)
     return max(5, int(min(1.5 * r.congestion.cwnd / (c.mtu + wire.COUNTED), largest / (c.mtu + wire.COUNTED), c.mpr / 2)))
 
 

@@ -72,7 +72,7 @@ class Requester:
     def planes_changed(self) -> None:
         """Which planes carry data may have changed: the window follows. With no live plane the window is that of one; nothing can be sent
         then anyway."""
-        self.congestion.planes_changed(max(1, self.paths.live_planes()))
+        self.congestion.planes_changed(max(1, self.paths.live_planes))
 
     def post(self, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int) -> None:
         """Queue a WRITE. A zero-length one takes one PSN."""
@@ -116,7 +116,7 @@ class Requester:
         paths = self.paths
         n = paths.planes
         paths.share_window(self.congestion.cwnd, self.full)
-        avoid_plane = avoid.plane if avoid is not None and paths.live_planes() > 1 else -1
+        avoid_plane = avoid.plane if avoid is not None and paths.live_planes > 1 else -1
         plane = self.plane
         path: Path | None = None
         for _ in range(n):

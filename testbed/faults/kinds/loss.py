@@ -14,14 +14,16 @@ from topologies.clos import Fabric
 
 
 class Loss(Lossy):
-    name, on = "loss", "link, NIC port, plane or fabric"
-    doc = "random loss on a link, or on every T0-T1 link of a plane or of the fabric"
+    name, on = "loss", "link, NIC port, plane, fabric or nics"
+    doc = "random loss on a link, on every T0-T1 link of a plane or of the fabric, or on every NIC link"
     keys = (PROBABILITY, DIRECTION, SEED)
     used = True
     most = 0.5  # that is drawn
 
     def resolve(self, fabric: Fabric, on: str, keys: dict[str, Any]) -> Target:
-        if re.fullmatch(r"fabric|p\d+", on):
+        if on == "nics":
+            links = tuple(link for link in fabric.links if link.kind == "nic")
+        elif re.fullmatch(r"fabric|p\d+", on):
             links = between_switches(fabric, on)
         else:
             on, link = cable(fabric, on)

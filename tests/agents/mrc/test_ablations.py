@@ -65,7 +65,7 @@ def test_one_ev_is_one_path_of_one_plane_and_moves_with_loss_and_port() -> None:
     rig = Busy(active_evs=1)
     (first,) = used(rig, rig.began - 5 * rig.fabric.base_rtt_ns)
     paths = rig.requester.paths
-    assert paths.in_rotation == 1 and paths.live_planes() == 1
+    assert paths.in_rotation == 1 and paths.live_planes == 1
     plane = first >> 16
     cut = f"p{plane}-t0-0:p{plane}-t1-{first & 0xFFFF}"
     rig.net.down.add(cut)

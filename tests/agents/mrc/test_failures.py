@@ -201,7 +201,7 @@ def test_denials_hold_for_queue_pairs_made_later() -> None:
     rig.a.engine.deny(rig.net.now, ["p1"])
     made, _ = connect(rig.a.engine, rig.net.engines[6], 0, 6, rig.net.now)
     paths = rig.a.engine.qps[made].requester.paths
-    assert {path.plane for path in paths.all if path.state == 3} == {1} and paths.live_planes() == 3
+    assert {path.plane for path in paths.all if path.state == 3} == {1} and paths.live_planes == 3
 
 
 def test_a_queue_pair_that_connects_while_every_path_is_denied_sends_once_they_are_allowed() -> None:

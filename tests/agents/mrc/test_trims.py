@@ -127,7 +127,7 @@ def test_trims_never_give_up_a_path() -> None:
         s.nack(k)
         s.send(1)
         assert {path.state for path in s.r.paths.all} <= {ev_state.GOOD, ev_state.SKIP}
-    assert s.r.paths.next_probe == NEVER and s.r.paths.live_planes() == 4
+    assert s.r.paths.next_probe == NEVER and s.r.paths.live_planes == 4
     assert s.r.trims == 300 and s.r.retransmitted == 300
 
 

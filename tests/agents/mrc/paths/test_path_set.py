@@ -143,10 +143,10 @@ def test_a_lost_ev_is_out_at_once_and_replaced_from_its_plane() -> None:
 def test_without_backup_the_set_shrinks_and_an_empty_plane_is_not_live() -> None:
     p = paths()
     for n, i in enumerate(range(4)):
-        assert p.live_planes() == 4
+        assert p.live_planes == 4
         p.lost(1, p.all[i], 1, MS, "time")
         assert len(p.active[0]) == 3 - n
-    assert p.live_planes() == 3
+    assert p.live_planes == 3
     assert picked(p, 2, 0) == -1
 
 
@@ -286,9 +286,22 @@ def test_probe_gaps_start_at_srtt_double_and_are_capped() -> None:
         assert 0.75 * nominal <= gap <= 1.25 * nominal, k
 
 
+def test_the_last_path_of_a_plane_may_carry_all_that_its_plane_carries() -> None:
+    p = paths()
+    p.share_window(160, 1)
+    for i in (4, 5, 6):
+        p.lost(0, p.all[i], 0, 10_000, "test")
+    p.all[7].flying = 40  # a quarter of the window; beside three others it would have had eleven
+    assert picked(p, 0, 1) == 7
+    p.all[7].flying = 41
+    assert picked(p, 0, 1) == -1 and p.full
+    p.all[0].flying = 11
+    assert 0 not in laps(p, 0, 12)
+
+
 def test_an_ev_with_its_share_in_flight_is_passed_over_and_a_full_plane_waited_for() -> None:
     p = paths()
-    p.share = 3
+    p.plane_share = 8  # of four paths: two each, and one more
     p.all[4].flying = 3
     assert 4 not in laps(p, 1, 12) and set(laps(p, 1, 3)) == {5, 6, 7}
     for i, flying in ((5, 3), (6, 4), (7, 5)):

@@ -71,7 +71,7 @@ def test_what_the_table_does_not_name_cannot_happen() -> None:
 def test_a_port_down_at_either_end_closes_the_plane_at_once(ours: bool, peers: bool) -> None:
     p = Planes()
     assert p.ports(1, ours, peers)
-    assert p.health.state[1] == DOWN and not p.paths.open[1] and p.paths.live_planes() == 3
+    assert p.health.state[1] == DOWN and not p.paths.open[1] and p.paths.live_planes == 3
     assert not p.ports(1, ours, peers)  # told again: no second closing
     assert [k for _, k, _ in p.log] == ["plane"]
     assert p.health.next_at == NEVER  # nothing to probe for
@@ -163,7 +163,7 @@ def test_two_evs_of_a_plane_with_nothing_heard_since_condemn_it() -> None:
     assert p.lose(4, sent) == 0
     assert p.states(1) == {ev_state.ASSUMED_BAD, ev_state.GOOD}
     assert p.lose(5, sent + 1) == 2000  # both losses are given back to the window
-    assert p.states(1) == {ev_state.ASSUMED_BAD} and p.paths.live_planes() == 3
+    assert p.states(1) == {ev_state.ASSUMED_BAD} and p.paths.live_planes == 3
     assert p.states(0) == p.states(2) == {ev_state.GOOD}
     assert p.suspicion.excused(1, p.now - 1) and not p.suspicion.excused(1, p.now) and not p.suspicion.excused(0, p.now - 1)
 
@@ -199,14 +199,14 @@ def test_losses_more_than_an_rtt_apart_do_not_add_up() -> None:
 def test_the_only_ev_of_a_plane_speaks_for_it() -> None:
     p = Planes(peer=1)  # under one T0: one EV per plane
     assert p.lose(2, p.now - SRTT) == 1000
-    assert p.states(2) == {ev_state.ASSUMED_BAD} and p.paths.live_planes() == 3
+    assert p.states(2) == {ev_state.ASSUMED_BAD} and p.paths.live_planes == 3
 
 
 def test_when_most_planes_lose_at_once_the_endpoint_is_blamed_but_not_again_and_again() -> None:
     p = Planes()
     sent = p.now - SRTT
     assert sum(p.lose(ev, sent) for ev in (0, 1, 4, 5)) == 4000
-    assert p.paths.live_planes() == 2  # two of four are not yet most
+    assert p.paths.live_planes == 2  # two of four are not yet most
     assert p.lose(8, sent) == 0
     assert p.lose(9, sent, p.now + SRTT) == 2000  # the third within an RTT
     assert all(p.states(plane) == {ev_state.GOOD} for plane in range(4))
@@ -217,7 +217,7 @@ def test_when_most_planes_lose_at_once_the_endpoint_is_blamed_but_not_again_and_
     t = p.now + 2 * SRTT
     for ev in (0, 1, 4, 5, 8, 9, 12, 13):
         p.lose(ev, t - 1, t)
-    assert p.paths.live_planes() == 1
+    assert p.paths.live_planes == 1
     assert len([1 for _, k, _ in p.log if k == "endpoint"]) == 1
 
 
@@ -234,5 +234,5 @@ def test_the_last_plane_is_never_suspected() -> None:
     p.ports(1, False, True)
     for ev in (0, 1, 2):
         p.lose(ev, p.now - SRTT)
-    assert p.paths.live_planes() == 1
+    assert p.paths.live_planes == 1
     assert not [1 for _, k, f in p.log if k == "plane" and f["to"] == "SUSPECT"]

@@ -413,7 +413,7 @@ def test_the_window_follows_the_live_planes() -> None:
         if s.path(k).plane == plane:
             s.lose(k, TIME, "time")
     s.judge()
-    assert s.r.paths.live_planes() == 3
+    assert s.r.paths.live_planes == 3
     assert abs(s.r.congestion.cwnd - whole * 3 // 4) <= 4
 
 
