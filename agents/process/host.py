@@ -26,7 +26,7 @@ import numpy as np
 
 from agents.collectives.data import StepData
 from agents.collectives.registry import collectives
-from agents.nic.device import make_device
+from agents.nic.device import check_options, make_device
 from agents.nic.packet_io import drop_root
 from agents.process.loop import Host, share
 from topologies.clos import Fabric, FabricError
@@ -65,9 +65,8 @@ def _enter(namespace: str) -> None:
         os.close(fd)
 
 
-def open_host(config: dict[str, Any], place: dict[str, Any]) -> Host:
+def open_host(config: dict[str, Any], fabric: Fabric, place: dict[str, Any]) -> Host:
     """One agent. ``place``: what its process's other agents do not share with it. Raises OSError, ValueError or KeyError."""
-    fabric = Fabric.from_dict(config["fabric"])
     with inside(place.get("netns", "")):
         device = make_device(fabric, place["host"], config["transport"], config.get("options", {}), config.get("seed", 0))
     return Host(fabric, place["host"], device, place)
@@ -84,8 +83,11 @@ def main() -> int:
     try:
         with open(args.config, encoding="utf-8") as file:
             config = json.load(file)
+        fabric = Fabric.from_dict(config["fabric"])
+        # On this thread first: msgspec makes what it needs of a Struct type at the first use, and threads that meet there crash in it (0.22).
+        check_options(config["transport"], fabric, config.get("options", {}))
         with ThreadPoolExecutor(AT_ONCE) as openers:
-            hosts = list(openers.map(partial(open_host, config), config["hosts"]))
+            hosts = list(openers.map(partial(open_host, config, fabric), config["hosts"]))
         user = int(config["user"])
     except (OSError, ValueError, KeyError, FabricError) as error:
         print(f"agent: {error}", file=sys.stderr)
