@@ -84,7 +84,7 @@ def main() -> int:
         with open(args.config, encoding="utf-8") as file:
             config = json.load(file)
         fabric = Fabric.from_dict(config["fabric"])
-        # On this thread first: msgspec makes what it needs of a Struct type at the first use, and threads that meet there crash in it (0.22).
+        # On this thread first: msgspec makes what it needs of a type at its first use, and threads that meet there crash in it (0.22).
         check_options(config["transport"], fabric, config.get("options", {}))
         with ThreadPoolExecutor(AT_ONCE) as openers:
             hosts = list(openers.map(partial(open_host, config, fabric), config["hosts"]))

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from scenarios.run.one_run import Spec
 from scenarios.run.runner import plan
-from scenarios.schema.dilation import needs_simulation
 from scenarios.schema.scenario import Scenario
 from scenarios.sets.series import Item, PartLike
 from topologies.theory import bus_bandwidth, collective_step_ns, place_ranks
@@ -40,17 +39,21 @@ DEAD = 2.0
 
 
 def simulated_seconds(spec: Spec) -> float:
-    """Estimate one simulated run of flows, in seconds of one core: all hosts that send, at their rate."""
+    """Estimate one simulated run, in seconds of one core: all hosts that send, at their rate."""
     work, fabric = spec.scenario.workload, spec.transport.fabric
-    into = 1 if work.kind == "incast" else fabric.host_count
-    ns = work.victim_alone_ns + (work.duration_ns or 0)
-    return into * fabric.host_rate * ns / 8e9 / fabric.frame_bytes / SIMULATED_PACKETS
+    if not work.is_pattern:
+        hosts = place_ranks(fabric, spec.placement)
+        step_ns = collective_step_ns(work.kind, len(hosts), work.message_bytes, bus_bandwidth(fabric, work.kind, hosts))
+        sending_ns = len(hosts) * step_ns * (work.steps + work.warmup_steps)
+    elif work.flows:
+        sending_ns = sum(flow.for_ns or 0 for flow in work.flows)
+    else:
+        sending_ns = (1 if work.kind == "incast" else fabric.host_count) * (work.victim_alone_ns + (work.duration_ns or 0))
+    return fabric.host_rate * sending_ns / 8e9 / fabric.frame_bytes / SIMULATED_PACKETS
 
 
 def run_seconds(spec: Spec) -> float:
-    """Estimate one run, without building its fabric, in seconds."""
-    if needs_simulation(spec.scenario):
-        return simulated_seconds(spec) / CORES
+    """Estimate one emulated run, without building its fabric, in seconds."""
     work, fabric, kind = spec.scenario.workload, spec.transport.fabric, spec.transport.kind
     limit = spec.scenario.timeout_ns / 1e9
     if work.is_pattern:
@@ -68,14 +71,17 @@ def run_seconds(spec: Spec) -> float:
 
 
 def part_seconds(part: PartLike, quick: bool, seeds: tuple[int, ...] = ()) -> float:
-    return scenario_seconds(part.load(quick, seeds))
+    scenario = part.load(quick, seeds)
+    return scenario_seconds(scenario, part.simulated(scenario))
 
 
-def scenario_seconds(scenario: Scenario) -> float:
+def scenario_seconds(scenario: Scenario, simulated: bool = False) -> float:
     """Estimate all runs of a scenario, with tables and plots, in seconds."""
     specs = plan(scenario)
-    fabrics = sum(a.transport.fabric != b.transport.fabric for a, b in pairwise(specs)) + 1
     settings = sum(len(v.scenario.workload.placement) for v in scenario.variants)
+    if simulated:
+        return sum(map(simulated_seconds, specs)) / CORES + PART_S + DRAWN_S * settings
+    fabrics = sum(a.transport.fabric != b.transport.fabric for a, b in pairwise(specs)) + 1
     return sum(map(run_seconds, specs)) + FABRIC_S * fabrics + PART_S + DRAWN_S * settings
 
 

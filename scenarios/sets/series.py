@@ -26,6 +26,7 @@ class PartLike(Protocol):
     @property
     def name(self) -> str: ...
     def load(self, quick: bool = False, seeds: tuple[int, ...] = ()) -> Scenario: ...
+    def simulated(self, scenario: Scenario) -> bool: ...
 
 
 class Item(Protocol):
@@ -41,8 +42,8 @@ class Item(Protocol):
 
 
 AnItem = TypeVar("AnItem", bound=Item)
-RunOne = Callable[[Scenario, Path, bool], int]
-"""(scenario, directory, whether to resume there) -> exit status of the run; 130: the user stopped it."""
+RunOne = Callable[[Any, Scenario, Path, bool], int]
+"""(part, its scenario, directory, whether to resume there) -> exit status of the run; 130: the user stopped it."""
 Tell = Callable[[str], None]
 
 
@@ -123,7 +124,7 @@ def run_part(item: Item, part: PartLike, out: Path, form: Form, run: RunOne) -> 
             return 0, ""
         resume = (directory / "manifest.json").is_file()
         directory.mkdir(parents=True, exist_ok=True)
-        status = run(scenario, directory, resume)
+        status = run(part, scenario, directory, resume)
     except Exception as error:
         reason = (str(error).splitlines() or [""])[0]
         return 1, f"{part.name}: {type(error).__name__}: {reason}"

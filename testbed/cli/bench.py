@@ -162,7 +162,7 @@ def seeds(names: tuple[str, ...], seed_range: str | None, jobs: int | None, out:
     sets.SET.open_directory(directory, form, resume)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was run is kept, as after Ctrl-C
 
-    def run_one(scenario: Any, target: Path, resuming: bool) -> int:
+    def run_one(part: Any, scenario: Any, target: Path, resuming: bool) -> int:
         with ProgressBar() as progress:
             summary = simulate(
                 scenario, target, progress=progress, command_line=sys.argv, resume=resuming, jobs=jobs or cores(), figures=False

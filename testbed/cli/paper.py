@@ -14,7 +14,7 @@ from rich.console import Console
 
 from testbed import terminal
 from testbed.cli.run import give_back, parse_seeds
-from testbed.cli.sets import conclude_apart, run_where_it_can, show_list, tell
+from testbed.cli.sets import conclude_apart, run_part, show_list, tell
 from testbed.errors import UserError
 
 
@@ -42,7 +42,7 @@ def command(
     Exit status: 0 all figures were run, whatever their verdicts; 1 some could not be run; 2 bad input; 130 stopped.
     """
     from scenarios.sets.paper import series
-    from scenarios.sets.paper.figures import chosen
+    from scenarios.sets.paper.figures import FIGURES, chosen
 
     selection = chosen(figures)
     seeds = tuple(parse_seeds(seed_range)) if seed_range else ()
@@ -62,8 +62,13 @@ def command(
                     print(f"figure {figure.id}: {type(error).__name__}: {error}", file=sys.stderr)
         _show(directory, as_json)
         sys.exit(status)
-    if any(figure.parts for figure in selection) and os.geteuid() != 0:
-        raise UserError("mrcbed paper needs root for network namespaces and eBPF: use sudo (--list, sizing and --report need none)")
+    if os.geteuid() != 0:
+        emulated = [f.id for f in selection if any(not part.simulated(part.load(quick, seeds)) for part in f.parts)]
+        if emulated:
+            others = ", ".join(f.id for f in FIGURES if not any(not part.simulated(part.load(quick, seeds)) for part in f.parts))
+            raise UserError(
+                f"figure {emulated[0]} needs root for network namespaces and eBPF: use sudo (without: {others}; --list, --report)"
+            )
     if resume and out is None:
         raise UserError("--resume needs --out DIR, the directory to go on in")
     directory = Path(out) if out else Path("results") / f"paper-{time.strftime('%Y%m%d-%H%M%S')}"
@@ -74,7 +79,7 @@ def command(
 def _run(figures: list[Any], directory: Path, form: Any, as_json: bool) -> int:
     from scenarios.sets.paper import series
 
-    status = series.run_series(figures, directory, form, run_where_it_can, conclude_apart(series.conclude), tell)
+    status = series.run_series(figures, directory, form, run_part, conclude_apart(series.conclude), tell)
     _show(directory, as_json)
     give_back(directory)
     return status

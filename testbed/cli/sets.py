@@ -21,14 +21,13 @@ from testbed.machine.exclusive import measuring
 from testbed.simulated import SIMULATED
 
 
-def run_where_it_can(scenario: Any, directory: Path, resume: bool) -> int:
-    """As :func:`run_one`: emulated, or simulated on all cores if only that world has what it needs."""
+def run_part(part: Any, scenario: Any, directory: Path, resume: bool) -> int:
+    """As :func:`run_one`, in the part's world; a simulated one on all cores."""
     from scenarios.run.processes import cores
-    from scenarios.schema.dilation import needs_simulation
 
-    if not needs_simulation(scenario):
-        return run_one(scenario, directory, resume)
-    return run_one(scenario, directory, resume, SIMULATED, jobs=cores())
+    if part.simulated(scenario):
+        return run_one(scenario, directory, resume, SIMULATED, apart=os.geteuid() == 0, jobs=cores())
+    return run_one(scenario, directory, resume)
 
 
 def run_one(scenario: Any, directory: Path, resume: bool, world: str = "emulated", apart: bool = True, jobs: int = 1) -> int:

@@ -47,7 +47,7 @@ def command(
     """
     from scenarios.sets.series import Form
     from scenarios.sets.validation import concluding
-    from scenarios.sets.validation.cases import SLOWER, chosen, parse_worlds
+    from scenarios.sets.validation.cases import chosen, parse_worlds
 
     cases = chosen(names, parse_worlds(worlds))
     seeds = tuple(parse_seeds(seed_range)) if seed_range else ()
@@ -67,9 +67,8 @@ def command(
     if not emulated:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was run is written, as after Ctrl-C
 
-    def run_case(scenario: Any, destination: Path, resuming: bool) -> int:
-        world = EMULATED if destination.name == SLOWER else destination.name
-        return run_one(scenario, destination, resuming, world, apart=emulated)
+    def run_case(part: Any, scenario: Any, destination: Path, resuming: bool) -> int:
+        return run_one(scenario, destination, resuming, part.world, apart=emulated)
 
     def conclude(case: Any, destination: Path) -> None:
         concluding.conclude(case, destination, form)
@@ -97,7 +96,7 @@ def _report(cases: list[Any], directory: Path, as_json: bool) -> int:
 
 
 def _list(cases: list[Any], seeds: tuple[int, ...]) -> None:
-    note = f"Of {' and '.join(cases[0].worlds)} runs together, as if all took the time of emulated ones."
+    note = f"Of {' and '.join(cases[0].worlds)} runs together."
     show_list(cases, seeds, ("case", "scenario"), lambda case: str(case.scenario), note)
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from scenarios.schema.dilation import needs_simulation
 from scenarios.schema.scenario import Scenario, load_scenario
 from scenarios.sets.paper.claims import Evidence, Row
+from scenarios.sets.paper.plots import Draw
+from testbed.simulated import SIMULATED
 
 HERE = Path(__file__).parent
-Draw = Callable[[Mapping[str, Any], Path, str], list[Path]]
-"""(part -> its scenarios.figures.stored.Stored, directory, file name) -> files."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,11 @@ class Part:
     transports: tuple[str, ...] = ()  # those of the scenario to run; (): all
     fabric: str | None = None
     home: str = ""  # the figure whose directory holds the runs, if another figure shares them
+    world: str = ""  # in which it runs; "": emulated, unless it has what only simulated switches do
+
+    def simulated(self, scenario: Scenario) -> bool:
+        """Whether it runs in the simulated world."""
+        return self.world == SIMULATED or (not self.world and bool(needs_simulation(scenario)))
 
     def load(self, quick: bool = False, seeds: tuple[int, ...] = ()) -> Scenario:
         """Load the scenario. Raises :class:`scenarios.schema.values.ScenarioError`."""
@@ -54,6 +59,11 @@ class PaperFigure:
     draw: Draw
     parts: tuple[Part, ...] = ()
     note: str = ""
+    section: str = ""  # of the paper, if it is none of its figures
+
+    @property
+    def heading(self) -> str:
+        return f"Section {self.section}" if self.section else f"Fig {self.id}"
 
     def directory(self, part: Part, out: Path) -> Path:
         return out / (part.home or self.id) / part.name

@@ -5,13 +5,28 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 
-from scenarios.sets.paper import collectives, failures, incast, lossless, nic_ports, one_path, point_to_point, send_recv, sizing
+from scenarios.sets.paper import (
+    collectives,
+    failures,
+    incast,
+    lossless,
+    nic_ports,
+    one_path,
+    operations,
+    pairs,
+    point_to_point,
+    send_recv,
+    sizing,
+)
 from scenarios.sets.paper.figure import PaperFigure
 from testbed.errors import UserError
 
 ORDER = (
     "sizing",
+    "ecmp",
     "4",
+    "planes",
+    "operations",
     "5-7",
     "8",
     "9a",
@@ -28,12 +43,14 @@ ORDER = (
     "16",
     "17",
     "18",
+    "19",
     "20",
     "21",
+    "22",
 )
 _BY_ID = {
     f.id: f
-    for module in (sizing, one_path, failures, nic_ports, point_to_point, send_recv, collectives, incast, lossless)
+    for module in (sizing, operations, one_path, failures, nic_ports, pairs, point_to_point, send_recv, collectives, incast, lossless)
     for f in module.FIGURES
 }
 FIGURES: tuple[PaperFigure, ...] = tuple(_BY_ID[id] for id in ORDER)

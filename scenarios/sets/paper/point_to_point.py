@@ -60,5 +60,6 @@ FIGURES = (
             Part("latency", "point-to-point-latency.toml", quick=("workload.flow.pair.for=160us",)),
             Part("bandwidth", "point-to-point-bandwidth.toml", quick=("workload.flow.pair.for=320us",)),
         ),
+        section="5.2.1",
     ),
 )

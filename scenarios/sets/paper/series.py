@@ -57,6 +57,7 @@ def conclude(figure: PaperFigure, out: Path) -> dict[str, Any]:
     conclusion = {
         "format": FORMAT,
         "id": figure.id,
+        "heading": figure.heading,
         "title": figure.title,
         "note": figure.note,
         "verdict": overall([row.verdict for row in rows]),

@@ -129,5 +129,6 @@ FIGURES = (
         plots.sizing,
         (),
         "Computed by topologies/sizing.py; full bisection, two transceivers a link, counted at the NIC's full rate.",
+        section="2",
     ),
 )

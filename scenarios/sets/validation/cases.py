@@ -44,8 +44,8 @@ class Case:
     def parts(self) -> tuple[Part, ...]:
         """One per world, by its name: the same scenario with the same seeds; and the slower one."""
         form = (str(HERE / self.scenario), self.full, (*self.full, *self.quick), SEEDS, SEEDS[:1], (self.transport,))
-        slower = (Slower(SLOWER, *form),) if self.slower and EMULATED in self.worlds else ()
-        return (*(Part(world, *form) for world in self.worlds), *slower)
+        slower = (Slower(SLOWER, *form, world=EMULATED),) if self.slower and EMULATED in self.worlds else ()
+        return (*(Part(world, *form, world=world) for world in self.worlds), *slower)
 
     def directory(self, part: Part, out: Path) -> Path:
         return out / self.id / part.name

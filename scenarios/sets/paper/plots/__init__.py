@@ -2,12 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from scenarios.figures.stored import Stored
-from scenarios.sets.paper.plots.over_time import host_ports, jobs, lossy_throughput, start_up
-from scenarios.sets.paper.plots.points import incast, pair, shares, sizes, sizing
+from scenarios.sets.paper.plots.over_time import flows, host_ports, jobs, start_up
+from scenarios.sets.paper.plots.points import incast, pair, profiles, shares, sizes, sizing
+
+Draw = Callable[[Mapping[str, Any], Path, str], list[Path]]
+"""(part -> its scenarios.figures.stored.Stored, directory, file name) -> files."""
+
+
+def two_hosts(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
+    """Draw the goodput of the flows between two hosts, of the part of that name."""
+    return flows({"pair": stored["pair"]}, directory, name) if "pair" in stored else []
+
+
+def and_two_hosts(draw: Draw) -> Draw:
+    """Draw what ``draw`` does of the other parts, and beside it the goodput of two hosts."""
+
+    def both(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
+        others = {part: results for part, results in stored.items() if part != "pair"}
+        return [*(draw(others, directory, name) if others else []), *two_hosts(stored, directory, f"{name}-pair")]
+
+    return both
+
+
+def loads(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
+    """Draw every flow's goodput, of the part of that name."""
+    return shares({"main": stored["load"]}, directory, name) if "load" in stored else []
+
+
+def nothing(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
+    """Draw nothing: a yes or a no needs no axes."""
+    return []
 
 
 def ev_activity(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
@@ -35,4 +64,7 @@ def _first(drawings: list[Path], directory: Path, name: str) -> list[Path]:
     return renamed
 
 
-__all__ = ["ev_activity", "ev_shares", "host_ports", "incast", "jobs", "lossy_throughput", "pair", "shares", "sizes", "sizing", "start_up"]
+__all__ = [
+    "and_two_hosts", "ev_activity", "ev_shares", "flows", "host_ports", "incast", "jobs", "loads", "nothing", "pair", "profiles", "shares",
+    "sizes", "sizing", "start_up", "two_hosts",
+]  # fmt: skip

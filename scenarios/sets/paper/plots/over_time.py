@@ -46,13 +46,14 @@ def _legend(fig: Any, colour: str, theory: str) -> None:
 
 
 def _first_runs(stored: Mapping[str, Stored]) -> list[tuple[Stored, dict[str, Any]]]:
-    """Return the first seed's run of MRC for every part and placement."""
+    """Return the first seed's run of MRC for every part, placement and setting."""
     runs = []
     for results in stored.values():
-        placements: set[str] = set()
+        kinds: set[str] = set()
         for run in results.runs:
-            if run["transport"] == "mrc" and run["placement"] not in placements:
-                placements.add(run["placement"])
+            kind = json.dumps([run["placement"], run["settings"]])
+            if run["transport"] == "mrc" and kind not in kinds:
+                kinds.add(kind)
                 runs.append((results, run))
     return runs
 
@@ -144,33 +145,27 @@ def _live(fabric: Any, host: str, dead: frozenset[str]) -> float:
     return sum(link not in dead for link in ports) / len(ports)
 
 
-def lossy_throughput(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
-    """Draw the goodput of every flow while one path loses packets."""
+def flows(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
+    """Draw the goodput of every flow of the first seed over time, a panel per setting."""
     runs = [(results, run) for results, run in _first_runs(stored) if run.get("flows")]
     if not runs:
         return []
-    results, run = runs[0]
-    span, begin = _span_us(run), results.begin_ns(run) or 0
-    with figure(1, 2.2) as (fig, ax):
-        fault_bands(ax, results.outages(run), begin, span)
-        for (flow, row), colour in zip(run["flows"].items(), FLOWS, strict=False):
-            x, y = rates(results, run, [flow], span)
-            ax.plot(x, 100 * y / row["line_bps"], color=colour, linewidth=1.1, label=f"{row['src']} to {row['dst']}")
-        for fault in run["failovers"]:
-            ax.annotate(
-                f"{fault['probability']:.0%} loss on one EV",
-                ((fault["at_ns"] - begin) / 1e3, 8),
-                xytext=(3, 0),
-                textcoords="offset points",
-                fontsize=6.5,
-            )
-        ax.set_ylim(0, 112)
-        ax.set_xlim(0, span)
-        ax.set_xlabel("time since the flows began [µs]")
-        ax.set_ylabel("goodput [% of line]")
-        ax.set_title(f"One lossy EV, seed {run['seed']}", pad=3)
-        fig.legend(loc="outside lower center", ncols=2)
-        return save(fig, directory, name, [run])
+    with figure(len(runs), 0.9 + 1.3 * len(runs), sharex=True, sharey=True, squeeze=False) as (fig, axes):
+        for ax, (results, run) in zip(axes[:, 0], runs, strict=True):
+            span, begin = _span_us(run), results.begin_ns(run) or 0
+            fault_bands(ax, results.outages(run), begin, span)
+            for (flow, row), colour in zip(run["flows"].items(), FLOWS, strict=False):
+                x, y = rates(results, run, [flow], span)
+                ax.plot(x, 100 * y / row["line_bps"], color=colour, linewidth=1.1, label=f"{row['src']} to {row['dst']}")
+            lossy = {f["probability"] for f in run["failovers"] if f["kind"] == "path-loss"}
+            what = [f"{100 * rate:g} % loss on one EV" for rate in lossy] or [run["fabric"]]
+            ax.set_title(f"{what[0]}, seed {run['seed']}", pad=3, fontsize=7.5)
+            ax.set_ylim(0, 112)
+            ax.set_xlim(0, span)
+        axes[-1, 0].set_xlabel("time since the flows began [µs]")
+        fig.supylabel("goodput [% of line]", fontsize=7.5)
+        fig.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+        return save(fig, directory, name, [run for _, run in runs])
 
 
 # --- the start -----------------------------------------------------------------------------------------------------

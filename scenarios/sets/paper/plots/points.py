@@ -9,7 +9,7 @@ from typing import Any
 
 from scenarios.figures.stored import Stored
 from scenarios.schema.values import parse_size
-from scenarios.sets.paper.claims import bus_share, value_of
+from scenarios.sets.paper.claims import bus_share, value_of, values
 from scenarios.show.plots.style import FLOWS, colour_and_marker, figure, save
 
 FEW = 4
@@ -132,6 +132,35 @@ def shares(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Pat
         ax.set_xlim(0, 104)
         ax.set_xlabel("goodput of a flow [% of line]; bar: mean")
         ax.set_title(f"every flow; {seeds_text(runs)}", pad=3)
+        return save(fig, directory, name, runs)
+
+
+def profiles(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
+    """Draw, over the number of senders, how much of the last hop is used, its mean queue, and pauses: a line per transport."""
+    runs = [run for run in stored["main"].runs if run.get("groups", {}).get("incast")]
+    if not runs:
+        return []
+    panels: tuple[tuple[str, str, float], ...] = (
+        ("last hop used\n[% of line]", "groups.incast.of_line", 100),
+        ("mean queue\n[MB]", "groups.incast.queue_mean_bytes", 1e-6),
+        ("pauses", "pfc.pauses", 1),
+    )
+    with figure(len(panels), 3.6, sharex=True) as (fig, axes):
+        for ax, (label, key, unit) in zip(axes, panels, strict=True):
+            for transport in dict.fromkeys(run["transport"] for run in runs):
+                colour, marker = colour_and_marker(transport)
+                points = []
+                for count in sorted({run["settings"]["workload.senders"] for run in runs}):
+                    group = [r for r in runs if (r["transport"], r["settings"]["workload.senders"]) == (transport, count)]
+                    points.append((count, *median_and_error([unit * value for value in values(group, key)])))
+                ax.plot([p[0] for p in points], [p[1] for p in points], color=colour, marker=marker, markersize=4, label=transport)
+                for x, y, bar in points:
+                    ax.errorbar([x], [y], yerr=bar, color=colour, linewidth=0.7, capsize=1.5)
+            ax.set_ylabel(label)
+            ax.set_ylim(0, None)
+        axes[-1].set_xlabel("flows to one host")
+        axes[0].set_title(f"Profiles of DCQCN; {seeds_text(runs)}", pad=3)
+        fig.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
         return save(fig, directory, name, runs)
 
 
