@@ -9,6 +9,7 @@ from scenarios.sets.paper.claims import Claim, Evidence, Row, all_hold, at_least
 from scenarios.sets.paper.collectives import is_more, ratio
 from scenarios.sets.paper.figure import PaperFigure, Part
 from scenarios.sets.paper.incast import EIGHT_QPS, NO_IMPACT, ONE_QP, SHARES
+from testbed.simulated import SIMULATED
 
 OF_LINE = "groups.permutation.of_line"
 LEAST = "groups.permutation.min_share"
@@ -165,7 +166,7 @@ FIGURES = (
         "Ever more flows to one host under three profiles of DCQCN",
         profiles,
         plots.profiles,
-        (Part("main", "dcqcn-profiles.toml", quick=("workload.duration=10ms",), seeds=(1, 2)),),
+        (Part("main", "dcqcn-profiles.toml", quick=("workload.duration=10ms",), seeds=(1, 2), world=SIMULATED),),
         "Simulated. Every number of flows has 80 ms of its own; in the paper a flow joins every 5 s. What a profile is stands in "
         "docs/baselines.md.",
     ),
@@ -174,7 +175,7 @@ FIGURES = (
         "Full load: MRC, and RoCE under PFC with and without DCQCN",
         permutation,
         plots.shares,
-        (Part("main", "permutation-baselines", quick=("workload.duration=1ms",), transports=FULL_LOAD),),
+        (Part("main", "permutation-baselines", quick=("workload.duration=1ms",), transports=FULL_LOAD, world=SIMULATED),),
         NOTE,
     ),
     PaperFigure(
@@ -182,7 +183,7 @@ FIGURES = (
         "Incast of 7 to 1 with a victim flow, under PFC",
         victim,
         plots.incast,
-        (Part("main", "incast-baselines", quick=("workload.duration=4ms",), transports=VICTIMS),),
+        (Part("main", "incast-baselines", quick=("workload.duration=4ms",), transports=VICTIMS, world=SIMULATED),),
         NOTE,
     ),
 )
