@@ -44,7 +44,7 @@ def test_bad_files(tmp_path: Path, body: str, message: str) -> None:
 
 
 def test_absent() -> None:
-    with pytest.raises(FabricError, match="there are cluster-d, demo"):
+    with pytest.raises(FabricError, match="there are cluster-b, cluster-d, demo"):
         load_fabric("dema")
     with pytest.raises(FabricError, match="fabric file /nonexistent/x.toml cannot be read"):
         load_fabric("/nonexistent/x.toml")

@@ -327,7 +327,7 @@ FIGURES = (
         all_to_all,
         plots.sizes,
         (
-            Part("main", "all-to-all-loss.toml", quick=("workload.steps=3", _QUICK_SWEEP), seeds=(1, 2), transports=_THREE),
+            Part("main", "all-to-all-loss.toml", quick=("workload.steps=2", _QUICK_SWEEP), seeds=(1, 2), transports=_THREE),
             Part("sixteen", "all-to-all-loss-16.toml", quick=("workload.steps=3", _QUICK_SWEEP), seeds=(1, 2), world=SIMULATED),
             Part("pod", "all-to-all-64.toml", quick=("workload.message_bytes=1MiB",), seeds=(1, 2), world=SIMULATED),
         ),

@@ -313,8 +313,16 @@ CASES: dict[str, dict[bool, dict[str, list[dict[str, Any]]]]] = {
         for good, lost, late, named, wrong, errors in ((True, 500, 0.75, 1, 0, 2), (False, 120, 0.5, 0, 1, 0))
     },
     "18": {
-        True: {"main": [run(), run("mrc-1p"), run("roce-1p", groups=kept(0.75)), run("roce-8", groups=kept(0.8))]},
-        False: {"main": [run(**BAD), run("mrc-1p"), run("roce-1p", groups=kept(1.0)), run("roce-8", groups=kept(0.9))]},
+        True: {"main": [run(), run("mrc-no-penalty"), run("mrc-1p"), run("roce-1p", groups=kept(0.75)), run("roce-8", groups=kept(0.8))]},
+        False: {
+            "main": [
+                run(**BAD),
+                run("mrc-no-penalty", **BAD),
+                run("mrc-1p"),
+                run("roce-1p", groups=kept(1.0)),
+                run("roce-8", groups=kept(0.9)),
+            ]
+        },
     },
     "20": {
         True: {"main": full_load(mrc=(0.97, 0.97), pfc=(0.33, 0.6), pfc_8=(0.6, 0.7), dcqcn=(0.4, 0.6), dcqcn_8=(0.6, 0.8))},
