@@ -74,7 +74,7 @@ FIGURES = (
         "Incast of 7 to 1 with a victim flow",
         victim,
         plots.incast,
-        (Part("main", "incast.toml", quick=("workload.duration=600us",), seeds=(1, 2)),),
+        (Part("main", "incast.toml", quick=("workload.duration=500us",), seeds=(1, 2)),),
         NOTE,
     ),
 )

@@ -32,6 +32,7 @@ _FIXED = {
     "mrc-last-hop-ecn": ("#009E73", "D"),
     "mrc-8": ("#56B4E9", "s"),
     "mrc-mapped": ("#E69F00", "D"),
+    "mrc-mapped-1ms": ("#CC79A7", "h"),
     "alone": ("#0072B2", "o"),
     "hint": ("#009E73", "*"),
     "denylist": ("#E69F00", "D"),

@@ -308,6 +308,7 @@ CASES: dict[str, dict[bool, dict[str, list[dict[str, Any]]]]] = {
                     mapper={"faults": [{"named": named, "named_ns": 2e5}], "wrong": wrong},
                 ),
             ],
+            "millisecond": [run("mrc-mapped-1ms", mapper={"faults": [{"named_ns": 1.2e7 if good else 5e7}], "wrong": wrong})],
             "transceiver": [run(settings={"fault.0.for": span}, qp_errors=n) for span, n in (("1ms", 0), ("40ms", errors))],
         }
         for good, lost, late, named, wrong, errors in ((True, 500, 0.75, 1, 0, 2), (False, 120, 0.5, 0, 1, 0))
