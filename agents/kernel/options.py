@@ -14,6 +14,9 @@ TCP, MPTCP = "tcp", "mptcp"
 KINDS = (TCP, MPTCP)
 MPTCP_PLANES = 8
 """Most addresses, and subflows beside the first, that the kernel's path manager takes (MPTCP_PM_ADDR_MAX in net/mptcp/pm_kernel.c)."""
+TIMEOUT_NS = 1_600_000
+LEAST_TIMEOUT_NS = 20 * 10**9
+"""The default of ``user_timeout``: so long in the network, at least so long in wall time."""
 AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 MPTCP_ENABLED = Path("/proc/sys/net/mptcp/enabled")
 
@@ -32,7 +35,8 @@ class Knobs(Struct, frozen=True, forbid_unknown_fields=True):
     congestion: str = "cubic"  # the kernel's algorithm by name, as in net.ipv4.tcp_available_congestion_control
     # Seconds without any progress of what was sent, or of a connection attempt, until the queue pair goes to ERROR. Longer than a network
     # takes to re-route and TCP to find out, so that an outage alone ends nothing; the kernel's own limit is some 15 minutes [ours].
-    user_timeout: Annotated[float, Meta(ge=1, le=3600, description="1 to 3600 seconds")] = 20.0
+    # None: :data:`TIMEOUT_NS`.
+    user_timeout: Annotated[float, Meta(ge=1, le=3600, description="1 to 3600 seconds")] | None = None
 
     def __post_init__(self) -> None:
         available = congestion_controls()
@@ -47,7 +51,9 @@ class Options:
     def __init__(self, kind: str, fabric: Fabric, options: dict[str, Any]) -> None:
         knobs = convert(options, Knobs)
         self.congestion = knobs.congestion
-        self.user_timeout_ns = int(knobs.user_timeout * 1e9)
+        self.user_timeout_ns = max(LEAST_TIMEOUT_NS, int(TIMEOUT_NS * fabric.dilation))
+        if knobs.user_timeout is not None:
+            self.user_timeout_ns = int(knobs.user_timeout * 1e9)
         if kind == MPTCP:
             if fabric.planes > MPTCP_PLANES:
                 raise ValueError(f"fabric {fabric.name!r} has {fabric.planes} planes, the kernel's MPTCP takes up to {MPTCP_PLANES}")

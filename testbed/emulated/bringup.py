@@ -21,8 +21,10 @@ from topologies.paths import path_evs
 MTU_ROOM = 64
 """Link MTU above a full data packet's: immediates and other transports' headers fit [ours]."""
 BURST_NS = 500_000
+BURST_NETWORK_NS = 25
 """What a port may catch up after a late timer, which HTB cannot tell from having had nothing to send: ports that often pause go faster than
-their rate by that much each time. Shorter, and late timers cost full ports so much that queues grow and mark [ours; docs/fidelity.md]."""
+their rate by that much each time. Shorter, and late timers cost full ports so much that queues grow and mark. In wall time; above dilation
+20,000 in network time, so that what timers may be late grows with the dilation [ours; docs/fidelity.md]."""
 LEAST_BURST = 64  # `tc` rounds in ticks of 64 ns
 DATA_QUEUE = 0x12
 """Major number of what lies below the data class: a plain FIFO, under PFC a token bucket."""
@@ -60,7 +62,7 @@ def class_lines(fabric: Fabric, verb: str, port: Port, rate: int) -> list[str]:
     def bucket(size: int) -> str:
         return f"burst {size} cburst {size} quantum {fabric.frame_bytes}"
 
-    port_bucket, high_bucket = bucket(burst_bytes(rate)), bucket(layout.high_burst_bytes(rate))
+    port_bucket, high_bucket = bucket(burst_bytes(rate, fabric.dilation)), bucket(layout.high_burst_bytes(rate))
     return [
         f"class {verb} {dev} parent 1: classid 1:f htb rate {rate}bit ceil {rate}bit {port_bucket}",
         f"class {verb} {dev} parent 1:f classid 1:1 htb rate {half}bit ceil {half}bit prio 0 {high_bucket}",
@@ -68,9 +70,9 @@ def class_lines(fabric: Fabric, verb: str, port: Port, rate: int) -> list[str]:
     ]
 
 
-def burst_bytes(rate: int) -> int:
+def burst_bytes(rate: int, dilation: float) -> int:
     """A port's bucket at a rate (bits/s). It may be less than a frame: HTB lets one go while nothing is owed."""
-    return max(LEAST_BURST, rate * BURST_NS // 8_000_000_000)
+    return max(LEAST_BURST, rate * max(BURST_NS, int(BURST_NETWORK_NS * dilation)) // 8_000_000_000)
 
 
 def queue_lines(fabric: Fabric, ports: Iterable[tuple[Port, int]]) -> list[str]:

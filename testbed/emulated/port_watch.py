@@ -143,7 +143,8 @@ class PortWatch:
             rows.append(
                 {
                     "port": port.name, "link": link.name, "rate_bps": link.rate, "bytes": int(carried[number]),
-                    "excess_bytes": round(float(self.excess[number])), "allowed_bytes": allowed_bytes(link.rate, self.frame),
+                    "excess_bytes": round(float(self.excess[number])),
+                    "allowed_bytes": allowed_bytes(link.rate, self.frame, self.fabric.dilation),
                     "busy_ns": int(self.busy_ns[number]), "busy_bytes": int(self.busy_bytes[number]),
                     "busy_share": round(least, 4) if np.isfinite(least) else None,
                     "compared": int(self.compared[number]), "equal": int(self.equal[number]), "off_bytes": int(self.off[number]),
@@ -152,6 +153,6 @@ class PortWatch:
         return {"looks": self.looks, "frame_bytes": self.frame, "ports": rows}
 
 
-def allowed_bytes(rate: int, frame: int) -> int:
+def allowed_bytes(rate: int, frame: int, dilation: float) -> int:
     """What a port of ``rate`` (bits/s) may send beyond it in any stretch of time."""
-    return BUCKETS * burst_bytes(rate) + CUT * frame
+    return BUCKETS * burst_bytes(rate, dilation) + CUT * frame

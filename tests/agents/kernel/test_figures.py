@@ -146,6 +146,12 @@ def test_options_name_what_there_is() -> None:
         Options("mptcp", TINY.with_(planes=9), {})
 
 
+def test_a_connection_is_given_up_after_the_same_time_of_the_network_at_every_dilation_but_never_soon() -> None:
+    ns = [Options("tcp", TINY.slowed(factor), {}).user_timeout_ns / (TINY.dilation * factor) for factor in (2, 10, 100)]
+    assert ns == pytest.approx([1_600_000] * 3) and Options("tcp", TINY, {}).user_timeout_ns == 20 * 10**9
+    assert Options("tcp", TINY.slowed(100), {"user_timeout": 5}).user_timeout_ns == 5 * 10**9
+
+
 def test_plane_addresses_are_nobody_elses() -> None:
     seen = {plane_address(plane, host) for plane in range(8) for host in range(64)} | {inner_address(host) for host in range(64)}
     assert len(seen) == 9 * 64

@@ -48,6 +48,13 @@ def test_only_lossless_fabrics_can_be_stopped(fabric: Fabric) -> None:
     assert "parent 1:2 handle 12: tbf rate 32000000000bit" in lossless and "parent 1:3 handle 13: bfifo limit 1\n" in lossless
 
 
+def test_what_a_port_catches_up_is_the_same_in_the_network_at_every_large_dilation() -> None:
+    rate = 100_000_000_000  # of the network
+    ns = {d: bringup.burst_bytes(round(rate / d), d) * 8 / (rate / d) * 1e9 / d for d in (10_000, 20_000, 125_000, 1_000_000)}
+    assert ns[10_000] == pytest.approx(50, rel=0.02) and ns[20_000] == pytest.approx(25, rel=0.05)
+    assert ns[125_000] == pytest.approx(25, rel=0.05) and ns[1_000_000] == pytest.approx(25, rel=0.3)
+
+
 def test_kernel_paths_are_the_same_both_ways_and_spread(fabric: Fabric) -> None:
     planes: Counter[int] = Counter()
     uplinks: Counter[str] = Counter()
