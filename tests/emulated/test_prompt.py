@@ -362,7 +362,7 @@ def test_faults_of_the_catalogue_by_hand(say: Say, cluster: Cluster) -> None:
     ("line", "said"),
     [
         ("fault lose h0-p1", "did you mean 'loss'?"),
-        ("fault loss", "fault loss: say on which link, NIC port, plane or fabric"),
+        ("fault loss", "fault loss: say on which link, NIC port, plane, fabric or nics"),
         ("fault loss h0-p1", "probability is missing"),
         ("fault loss h0-p1 probability", "'probability' is not key=value"),
         ("fault loss h0-p1 probability=2", "probability = '2' must be a number in 0..1"),
