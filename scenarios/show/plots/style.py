@@ -30,6 +30,8 @@ _FIXED = {
     "mrc-no-order": ("#88CCEE", "p"),
     "mrc-hint": ("#009E73", "*"),
     "mrc-last-hop-ecn": ("#009E73", "D"),
+    "mrc-4": ("#009E73", "v"),
+    "mrc-16": ("#332288", "P"),
     "mrc-8": ("#56B4E9", "s"),
     "mrc-mapped": ("#E69F00", "D"),
     "mrc-mapped-1ms": ("#CC79A7", "h"),
