@@ -305,7 +305,7 @@ CASES: dict[str, dict[bool, dict[str, list[dict[str, Any]]]]] = {
                     "mrc-mapped",
                     packets={"lost": 100},
                     kept_late=late,
-                    mapper={"faults": [{"named": named, "named_ns": 2e5}], "wrong": wrong},
+                    mapper={"faults": [{"named": bool(named), "named_ns": 2e5 if named else None}], "wrong": wrong},
                 ),
             ],
             "millisecond": [run("mrc-mapped-1ms", mapper={"faults": [{"named_ns": 1.2e7 if good else 5e7}], "wrong": wrong})],
