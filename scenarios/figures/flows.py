@@ -29,11 +29,13 @@ Window = tuple[int, int]
 
 
 def all_on(run: Run) -> Window | None:
-    """The window in which all flows with a fixed end send: from the latest start, plus settling, to the earliest end; None if empty."""
+    """The window in which all flows with a fixed end send: from the latest start, plus settling (the workload's ``settle``, or 20 base
+    RTTs), to the earliest end; None if empty."""
     ends = [f["start_ns"] + f["for_ns"] for f in run.named_flows if f["for_ns"] is not None]
     if not ends or "t0" not in run.record:
         return None
-    begin = max(f["start_ns"] for f in run.named_flows) + SETTLE_RTTS * run.fabric.base_rtt_ns
+    settle = max(SETTLE_RTTS * run.fabric.base_rtt_ns, run.record.get("settle_ns", 0))
+    begin = max(f["start_ns"] for f in run.named_flows) + settle
     t0 = int(run.record["t0"])
     return (t0 + begin, t0 + min(ends)) if begin < min(ends) else None
 

@@ -77,7 +77,8 @@ def slowed(scenario: Scenario, factor: float) -> Scenario:
 
 def _workload(work: Workload, ns: Any) -> Workload:
     flows = tuple(replace(flow, start_ns=ns(flow.start_ns), for_ns=ns(flow.for_ns)) for flow in work.flows)
-    return replace(work, duration_ns=ns(work.duration_ns), victim_alone_ns=ns(work.victim_alone_ns), flows=flows)
+    times = {key: ns(getattr(work, key)) for key in ("duration_ns", "victim_alone_ns", "settle_ns")}
+    return replace(work, flows=flows, **times)
 
 
 def _transport(transport: Transport, factor: float, ns: Any) -> Transport:

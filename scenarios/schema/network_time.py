@@ -49,7 +49,7 @@ def _measured(data: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str, str, 
 
     yield data, "nic_rate", RATE, ""
     for work, where in tables(data, "workload"):
-        yield from ((work, key, TIME, where) for key in ("duration", "victim_alone"))
+        yield from ((work, key, TIME, where) for key in ("duration", "victim_alone", "settle"))
         for flow, inner in tables(work, "flow"):
             yield from ((flow, key, TIME, f"{where}.{inner}") for key in ("start", "for"))
     for transport, where in tables(data, "transport"):

@@ -87,6 +87,7 @@ class Workload:
     senders: int = 0  # of an incast
     victim: bool = False
     victim_alone_ns: int = 0  # how long the victim runs before the incast begins
+    settle_ns: int = 0  # of the duration, what figures leave out at its beginning
     flows: tuple[NamedFlow, ...] = ()
 
     @property
@@ -171,11 +172,14 @@ class _Flows(_Pattern, frozen=True, kw_only=True):
 class _Permutation(_Pattern, frozen=True, kw_only=True):
     duration: Span | None = None
     messages: Messages | None = None
+    settle: Duration | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if (self.duration is None) == (self.messages is None):
             raise Refused("", "needs either 'duration' (like '800us') or 'messages' (how many)")
+        if self.settle and self.settle >= (self.duration or 0):
+            raise Refused("settle", "must be shorter than 'duration': it is the part of it that figures leave out")
 
     def workload(self) -> Workload:
         return Workload(
@@ -184,6 +188,7 @@ class _Permutation(_Pattern, frozen=True, kw_only=True):
             outstanding=self.outstanding,
             duration_ns=self.duration,
             messages=self.messages,
+            settle_ns=self.settle or 0,
         )
 
 

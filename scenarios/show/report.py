@@ -319,9 +319,9 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
         if any("buffer_bytes" in group for r in flow_runs for group in r["groups"].values()):
             console.print(queues_table(flow_runs))
         console.print(
-            "Gb/s: payload received while all flows send, from 20 base RTTs after the last one began; of flows that send a number of "
-            "messages, from the first message to the last. Of line: as a share of what a host's links carry in payload; least, most: of "
-            f"the group's flows. {scale_note}",
+            "Gb/s: payload received while all flows send, from 20 base RTTs (or the workload's settle) after the last one began; of flows "
+            "that send a number of messages, from the first message to the last. Of line: as a share of what a host's links carry in "
+            f"payload; least, most: of the group's flows. {scale_note}",
             style="dim",
         )
         for line in (line for r in flow_runs for line in _separation_lines(r)):

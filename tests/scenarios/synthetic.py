@@ -109,7 +109,7 @@ def write_run(directory: Path, scenario: Scenario, spec: Any, play: Play) -> Run
     record = {
         "key": spec.key, "transport": transport.name, "kind": transport.kind, "fabric": fabric.to_dict(), "placement": spec.placement,
         "settings": spec.settings, "seed": spec.seed, "ranks": hosts, "workload": work.kind, "message_bytes": work.message_bytes,
-        "dtype": work.dtype, "steps": work.steps, "warmup_steps": work.warmup_steps,
+        "dtype": work.dtype, "steps": work.steps, "warmup_steps": work.warmup_steps, "settle_ns": work.settle_ns,
         "reconvergence_ns": transport.reconvergence_ns, "qps": transport.qps,
         "options": transport.options, "outcome": "done", "reason": "", "window": [T0, end], "fault_links": [], "faults_missed": [],
         "flows": [asdict(flow) for flow in flows], "t0": T0, "queue_ports": ports, "flow_notes": notes, "paths": paths,

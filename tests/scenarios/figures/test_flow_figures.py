@@ -56,6 +56,11 @@ def test_windows_open_twenty_rtts_after_the_start_that_opens_them(tmp_path: Path
     assert alone_window(run, "h0-h8") is None  # six others begin when it does
 
 
+def test_what_has_to_settle_is_left_out_of_the_window(tmp_path: Path) -> None:
+    run = one(tmp_path, load_scenario("incast-victim", overrides=["workload.duration=600us", "workload.settle=300us"]), Play())
+    assert all_on(run) == (T0 + 8 * S + 6 * S, T0 + 20 * S)
+
+
 def shares(flow: Flow, fabric: Fabric, t: float) -> float:
     """The seven share 98 % of a line, the first with twice of what the others have; the victim falls from 99 % to 96 %."""
     line = fabric.host_rate * fabric.payload_share
