@@ -12,12 +12,19 @@ from typing import Any, Final
 from msgspec import Meta
 
 from topologies.clos import ECMP, Fabric
-from topologies.structs import given, options_of
+from topologies.structs import given, one_of, options_of
 
 BACKUP_SHARE: Final = 0.125
 """Of the EVs where switches hash them: of 128, 112 are in use and 16 stand by (MRC paper: typically over 100 active, and a backup set).
 Where each EV names a path of its own there is none: senders that each leave out another path of the few load the rest unevenly (16 hosts on
 8 uplinks a plane at full load: 97 % of the line without backups, 88 % with one) [measured]."""
+
+EQUAL: Final = "equal"
+STRICT: Final = "strict"
+WEIGHTED: Final = "weighted"
+PLANE_LOADS: Final = (EQUAL, STRICT, WEIGHTED)
+"""How a queue pair loads its open planes: all that have an EV left alike; all alike whatever they lose (MRC paper, section 4: it cannot
+rebalance away from a lossy NIC link); or each by the EVs that it has left [ours]."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +44,7 @@ class Config:
     active_evs: int = 128  # most EVs in use per QP, shared equally by the planes (MRC paper: 128-256); fewer than planes: on so many planes
     backup_share: float = 0.0  # of each plane's EVs, rounded down: out of use until one is given up or swapped; BACKUP_SHARE if hashed
     swap_marks: int = 4  # congestion reports in a row after which a backup of its plane takes an EV's place; 0: never
+    plane_load: str = EQUAL  # one of PLANE_LOADS
     max_wimm: int = 1024  # most immediates in flight (specification: at most 32767)
     sack_bytes: int = 16384  # a SACK after so much data
     sack_jitter: float = 0.25  # spread of that threshold, or strict rotation shows it one plane only
@@ -97,6 +105,7 @@ _OPTIONS: Final = options_of(
         "active_evs": Meta(ge=1, le=1 << 16),
         "backup_share": Meta(ge=0.0, le=0.9),
         "swap_marks": Meta(ge=0, le=1000),
+        "plane_load": one_of(PLANE_LOADS),
         "max_wimm": Meta(ge=1, le=32767),
         "sack_bytes": Meta(ge=256, le=1 << 24),
         "sack_jitter": Meta(ge=0.0, le=0.9),

@@ -11,7 +11,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from agents.mrc.config import Config
+from agents.mrc.config import STRICT, WEIGHTED, Config
 from agents.mrc.paths.ev_state import ALLOW, ASSUMED_BAD, DENIED, DENY, GOOD, LOST, MARKED, PROVEN, ROTATED, SKIP, STATE_NAMES, next_state
 from agents.mrc.paths.path import MAX_PROOF, Path, jittered
 from agents.mrc.paths.reps import FREEZING_RTTS, Recycler
@@ -67,6 +67,11 @@ class PathSet:
             freezing = FREEZING_RTTS * config.base_rtt
             self.recyclers = [Recycler(self.active[p], explore, freezing, rng) for p in range(self.planes)]
         self.wanted = [len(a) for a in self.active]
+        self.strict = config.plane_load == STRICT
+        self.weighted = config.plane_load == WEIGHTED
+        self.weight = [0] * self.planes  # paths that are not given up, if planes are weighted
+        self.heaviest = 1  # of these
+        self.credit = [0] * self.planes  # towards a turn, in parts of ``heaviest``
         self.in_rotation = 0  # paths that carry data now: those in use on open planes
         self.live_planes = 0  # planes that are open and have a path in use
         self._count()
@@ -97,6 +102,16 @@ class PathSet:
             if self.open[p]:
                 count += self.wanted[p]
         return max(1, count // 4)
+
+    def has_turn(self, plane: int) -> bool:
+        """Whether a weighted plane may send: each time round it gains its weight, and a packet costs that of the heaviest plane."""
+        if self.credit[plane] < self.heaviest:
+            self.credit[plane] += self.weight[plane]
+        return self.credit[plane] >= self.heaviest
+
+    def took_turn(self, plane: int) -> None:
+        """A packet left by a weighted plane."""
+        self.credit[plane] -= self.heaviest
 
     def pick(self, now: int, plane: int, avoid: Path | None) -> Path | None:
         """The plane's next path that may carry data, or None. ``avoid`` is passed over if there is another.
@@ -192,7 +207,8 @@ class PathSet:
             if path.undone:  # so the path is bad
                 path.flapped(now, self.forgive)
             return
-        if path.in_use and self.in_rotation <= self.floor() and not self.backup[path.plane]:
+        last = self.in_rotation <= self.floor() or (self.strict and self.usable[path.plane] == 1)
+        if path.in_use and last and not self.backup[path.plane]:
             if not path.spared:  # else it is being probed already, and losses must not put the probe off
                 path.spared = True
                 self._start_probing(now, path, srtt)
@@ -240,6 +256,7 @@ class PathSet:
             self._promote(path.plane)
         elif path in self.backup[path.plane]:
             self.backup[path.plane].remove(path)
+            self._count()
 
     def void_verdicts(self, now: int, plane: int, since: int, cause: str) -> None:
         """Losses on a plane at or after ``since`` have another explanation: paths given up since then return as if nothing had happened."""
@@ -326,6 +343,10 @@ class PathSet:
             if self.open[p] and self.usable[p] > 0:
                 self.in_rotation += self.usable[p]
                 self.live_planes += 1
+        if self.weighted:
+            self.weight = [self.usable[p] + len(self.backup[p]) if self.open[p] else 0 for p in range(self.planes)]
+            self.heaviest = max(1, max(self.weight))
+            self.credit = [0] * self.planes
 
     def _readmit(self, now: int, path: Path, cause: str) -> None:
         self._meet(now, path, PROVEN, cause)
@@ -334,6 +355,7 @@ class PathSet:
             self._enter(path)
         else:
             self.backup[path.plane].append(path)
+            self._count()
 
     def set_open(self, now: int, plane: int, opened: bool) -> None:
         """Allow or forbid a plane to carry data. If only some planes are in use, another one takes over."""

@@ -8,7 +8,7 @@ and so on. What the plane swallowed is no sign of congestion: the window gets it
 
 When more than half of the planes qualify at once the fabric is hardly to blame: the peer slept, or the acknowledgements do not get
 through. Then nobody is demoted, the verdicts of that RTT are void, and the retransmission timer decides. Once; if it goes on, verdicts
-stand one by one. The last plane is never suspected.
+stand one by one. The last plane is never suspected; none is where planes are loaded strictly alike.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Suspicion:
         bad = [p for p in open_planes if self.suspected_ns[p] >= now - srtt or self._qualifies(p)]
         if 2 * len(bad) > len(open_planes) and now - self.blamed_ns > PATIENCE * srtt:
             return self._blame_endpoint(now, bad, srtt)
-        if paths.live_planes > 1 or paths.usable[plane] == 0:
+        if not paths.strict and (paths.live_planes > 1 or paths.usable[plane] == 0):
             return self._suspect(now, plane, srtt)
         return 0
 

@@ -117,10 +117,14 @@ class Requester:
         n = paths.planes
         paths.share_window(self.congestion.cwnd, self.full)
         avoid_plane = avoid.plane if avoid is not None and paths.live_planes > 1 else -1
+        weighted = paths.weighted and avoid is None
         plane = self.plane
         path: Path | None = None
-        for _ in range(n):
-            if plane != avoid_plane and paths.open[plane] and paths.usable[plane] > 0:
+        for _ in range(2 * n if weighted else n):
+            if weighted and not paths.has_turn(plane):
+                if plane == self.plane:  # else it would gain again when this packet, kept waiting, asks again
+                    self.plane = plane + 1 if plane + 1 < n else 0
+            elif plane != avoid_plane and paths.open[plane] and paths.usable[plane] > 0:
                 if free[plane] > now + slack:
                     self.wait = free[plane] - slack
                     return None
@@ -136,6 +140,8 @@ class Requester:
                 path = paths.pick(now, plane, avoid)
         if path is not None:
             self.plane = plane + 1 if plane + 1 < n else 0
+            if weighted:
+                paths.took_turn(plane)
         return path
 
     def _send(self, now: int, path: Path) -> SentPacket:

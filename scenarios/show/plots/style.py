@@ -33,6 +33,8 @@ _FIXED = {
     "mrc-4": ("#009E73", "v"),
     "mrc-16": ("#332288", "P"),
     "mrc-8": ("#56B4E9", "s"),
+    "mrc-strict": ("#332288", "v"),
+    "mrc-weighted": ("#009E73", "s"),
     "mrc-mapped": ("#E69F00", "D"),
     "mrc-mapped-1ms": ("#CC79A7", "h"),
     "alone": ("#0072B2", "o"),

@@ -300,7 +300,7 @@ CASES: dict[str, dict[bool, dict[str, list[dict[str, Any]]]]] = {
     "operations": {
         good: {
             "nic": [
-                run("mrc", packets={"lost": lost}, kept_late=0.75),
+                *(run(name, packets={"lost": lost}, kept_late=0.75) for name in ("mrc", "mrc-strict")),
                 run(
                     "mrc-mapped",
                     packets={"lost": 100},

@@ -169,6 +169,16 @@ def test_losses_do_not_put_off_a_spared_evs_probe() -> None:
     assert p.all[12].probe_at == at
 
 
+def test_planes_loaded_strictly_alike_keep_a_path_each_whatever_they_lose() -> None:
+    kept = {}
+    for load in ("equal", "strict", "weighted"):
+        p = paths(plane_load=load)
+        for k, path in enumerate([path for path in p.all if path.plane == 1]):
+            p.lost(10 * MS + k, path, 9 * MS, MS, "order")
+        kept[load] = p.live_planes, p.usable[1]
+    assert kept == {"equal": (3, 0), "strict": (4, 1), "weighted": (3, 0)}
+
+
 def test_floor_counts_only_planes_whose_port_is_up() -> None:
     p = paths()
     for plane in (1, 2, 3):

@@ -118,6 +118,21 @@ def test_planes_rotate_strictly_and_counts_differ_by_at_most_one() -> None:
         assert max(counts) - min(counts) <= 1
 
 
+def test_weighted_planes_take_packets_in_proportion_to_the_evs_they_have_left() -> None:
+    s = Sender(packets=400, plane_load="weighted")
+    s.send(4)
+    assert sorted(s.path(k).plane for k in range(4)) == [0, 1, 2, 3]
+    for path in s.r.paths.active[0][:2]:
+        s.r.paths.lost(s.now, path, s.now, s.r.rtt.srtt, "order")
+    for _ in range(140):  # each waits for its port before it goes: asking twice gains a plane nothing
+        s.free = [s.now + 10] * 4
+        assert not s.goes()
+        s.free = [0] * 4
+        s.send(1)
+    counts = [sum(s.path(k).plane == p for k in range(4, 144)) for p in range(4)]
+    assert counts[0] == pytest.approx(20, abs=1) and counts[1:] == pytest.approx([40, 40, 40], abs=1)
+
+
 def test_a_busy_port_is_waited_for_not_passed_over() -> None:
     s = Sender()
     s.send(1)
