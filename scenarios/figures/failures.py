@@ -46,6 +46,13 @@ def shares_kept(logs: Logs, outages: Sequence[Outage]) -> dict[str, Any]:
     return {f"kept_{name}": min(values, default=None) for name, values in shares.items()}
 
 
+def delivered_ns(logs: Logs, lost: Sequence[Mapping[str, Any]]) -> int | None:
+    """When the sender knew that the last of these lost packets had arrived after all, ns; None if of one it never did, or none was lost."""
+    arrivals = [logs.redelivered(line) for line in lost]
+    known = [t for t in arrivals if t is not None]
+    return max(known) if known and len(known) == len(arrivals) else None
+
+
 def failovers(logs: Logs) -> list[dict[str, Any]]:
     """``failovers``: per fault, when the last data packet was sent on a path that it killed, what was lost there, and what it cost.
 
@@ -82,6 +89,7 @@ def failovers(logs: Logs) -> list[dict[str, Any]]:
         last_sent += [r["last_data_ns"] for r in logs.reroutes if r.get("last_data_ns") and on_dead_path(r, r.get("old"))]
         detections = [v["t"] for v in logs.verdicts if on_dead_path(v, v["ev"])]
         detections += [r["t"] for r in logs.reroutes if on_dead_path(r, r.get("old"))]
+        lost = [line for line in logs.losses if on_dead_path(line, line["ev"])]
         rows.append(
             {
                 "fault": fault["name"],
@@ -96,7 +104,8 @@ def failovers(logs: Logs) -> list[dict[str, Any]]:
                 "outages_ns": [[o.begin, None if o.end == ENDLESS else o.end] for o in outages],
                 "last_on_dead_path_ns": max(last_sent, default=None),
                 "detected_ns": max(detections, default=None),  # when the last sender had left the dead paths
-                "lost": sum(on_dead_path(line, line["ev"]) for line in logs.losses),
+                "lost": len(lost),
+                "delivered_ns": delivered_ns(logs, lost),
                 "cost_ns": cost_ns(run, fault["t"]),
                 **worst_departure(logs, outages),
                 **shares_kept(logs, outages),

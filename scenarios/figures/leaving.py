@@ -10,6 +10,7 @@ import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from agents.mrc import wire
@@ -29,6 +30,8 @@ from scenarios.figures.outages import (
 from topologies.paths import path_evs
 
 Pair = tuple[int, int]
+Packet = tuple[int, int, int, int]
+"""Sender, receiver, queue pair, PSN."""
 BUSY_BINS = 10
 """The packet rate of a queue pair is the median over so many bins, before the fault, in which it sent [ours]."""
 
@@ -50,11 +53,27 @@ class Logs:
         verdicts = [line for line in path_lines(run, "ev") if line["to"] == "ASSUMED_BAD" and line.get("from") != "DENIED"]
         return cls(run, outages_of(run), sending_pairs(run), verdicts, path_lines(run, "loss"), run.of("reroute"))
 
+    @cached_property
+    def _arrivals(self) -> dict[Packet, list[int]]:
+        """Packet -> when its sender, which had found it lost, knew that it had arrived, ascending (PSNs wrap)."""
+        arrivals: dict[Packet, list[int]] = {}
+        for line in self.run.of("redelivered"):
+            arrivals.setdefault(packet_of(line), []).append(line["t"])
+        return arrivals
+
+    def redelivered(self, loss: Mapping[str, Any]) -> int | None:
+        """When the sender of a packet that it had found lost knew that it had arrived, ns; None if it never did."""
+        return next((t for t in self._arrivals.get(packet_of(loss), ()) if t >= loss["t"]), None)
+
     def dead(self, outage: Outage) -> dict[Pair, frozenset[int]]:
         """(sender, receiver) -> EVs that the outage hits; pairs without such an EV are left out."""
         ranks = self.run.record["ranks"]
         evs_by_pair = {(a, b): hit_evs(self.run.fabric, outage, a, b) for a in ranks for b in ranks if a != b}
         return {pair: evs for pair, evs in evs_by_pair.items() if evs}
+
+
+def packet_of(line: Mapping[str, Any]) -> Packet:
+    return line["host"], line["peer"], line.get("qpn", -1), line.get("psn", -1)
 
 
 def pair_of(line: Mapping[str, Any]) -> Pair:

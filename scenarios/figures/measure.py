@@ -45,6 +45,7 @@ _EVENT_KINDS = frozenset(
         "ev",
         "loss",
         "rtx",
+        "redelivered",
         "rto",
         "spurious",
         "qp",

@@ -250,6 +250,10 @@ def _separation_lines(run: Run) -> list[str]:
     return lines
 
 
+def _since(fault: Mapping[str, Any], key: str) -> str:
+    return "–" if fault.get(key) is None else duration(fault[key] - fault["at_ns"])
+
+
 def faults_table(runs: Sequence[Run]) -> Table:
     """One row per run and fault: how soon senders left the dead paths, what was lost on them, and the goodput that flows kept."""
     rows = [{**r, "engine": r["kind"], **fault} for r in runs for fault in r["failovers"]]
@@ -260,6 +264,8 @@ def faults_table(runs: Sequence[Run]) -> Table:
         ("most packets lost\non one EV (bound)", lambda f: f"{number(f['losses_per_ev'], 'd')} ({number(f['losses_per_ev_bound'], 'd')})"),
         ("packets\nlost there", lambda f: str(f["lost"]) if f["engine"] == "mrc" else "–"),  # others log none by path
     ]
+    if any(f.get("delivered_ns") is not None for f in rows):
+        columns.append(("all of them\narrived after", lambda f: _since(f, "delivered_ns")))
     if any(f["kept_during"] is not None for f in rows):
         columns.append(("goodput kept\nduring", lambda f: percent(f["kept_during"])))
         columns.append(("after", lambda f: percent(f["kept_after"])))

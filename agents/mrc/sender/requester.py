@@ -155,6 +155,7 @@ class Requester:
 
     def _send_again(self, now: int, path: Path, lost: SentPacket) -> SentPacket:
         packet = self.sent.sent_again(now, path)
+        packet.lost_once = lost.lost_once or lost.state == LOST
         self.retransmitted += 1
         if lost.state == LOST:  # those of trimmed packets are counted only: there may be thousands a second
             fields = {"peer": self.peer, "qpn": self.qpn, "ev": path.ev, "psn": packet.psn & headers.PSN_MASK, "count": packet.count}
@@ -189,6 +190,8 @@ class Requester:
                     self._spurious(now, packet, path)
             elif now - packet.sent_ns < self.rtt.soonest(packet.size, self.full):
                 self._spurious(now, packet, packet.blamed)
+        if packet.lost_once or before == LOST:
+            self.log.append((now, "redelivered", {"peer": self.peer, "qpn": self.qpn, "psn": packet.psn & headers.PSN_MASK}))
 
     def _spurious(self, now: int, packet: SentPacket, path: Path) -> None:
         """The packet had arrived after all: undo the verdict, and let the next ones wait longer."""

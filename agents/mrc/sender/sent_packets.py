@@ -35,6 +35,7 @@ class SentPacket:
         self.size = size
         self.count = count
         self.blamed = blamed  # the path that lost the transmission before this one, or this one
+        self.lost_once = False  # whether an earlier transmission was found lost
         self.state = SENT
 
     @property

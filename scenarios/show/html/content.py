@@ -260,10 +260,11 @@ def faults(stored: Stored) -> Table | None:
                     "to the end" if healed is None else duration(healed - f["at_ns"]),
                     number(f.get("last_on_dead_rtts"), ".1f"),
                     str(f["lost"]),
+                    "–" if f.get("delivered_ns") is None else duration(f["delivered_ns"] - f["at_ns"]),
                 ]
             )
-        rows += [[r["run"], missed, "did not happen", "–", "–", "–", "–"] for missed in r["faults_missed"]]
-    head = ["run", "fault", "what", "at", "for", "dead paths left after [RTTs]", "packets lost on dead paths"]
+        rows += [[r["run"], missed, "did not happen", *["–"] * 5] for missed in r["faults_missed"]]
+    head = ["run", "fault", "what", "at", "for", "dead paths left after [RTTs]", "packets lost on dead paths", "all of them arrived after"]
     return table(head, rows, range(3)) if rows else None
 
 

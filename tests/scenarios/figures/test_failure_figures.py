@@ -93,6 +93,14 @@ def test_last_packet_on_a_dead_path(tmp_path: Path) -> None:
     assert (made["bad_verdicts"], made["false_bad"]) == (1, 0)
 
 
+def test_when_what_a_fault_lost_had_arrived(tmp_path: Path) -> None:
+    lost = [loss(1, 2, DEAD, 2.2, 2.0 + k / 100) | {"psn": 7 + k, "qpn": 16} for k in range(2)]
+    back = [{"t": at(t), "kind": "redelivered", "host": 1, "peer": 2, "qpn": 16, "psn": psn} for t, psn in ((1.0, 8), (2.4, 8), (2.3, 7))]
+    assert left(tmp_path / "all", [*lost, *back])["failovers"][0]["delivered_ns"] == at(2.4)  # at 1.0 s it was another packet of this PSN
+    assert left(tmp_path / "one", [*lost, back[2]])["failovers"][0]["delivered_ns"] is None
+    assert left(tmp_path / "none", [])["failovers"][0]["delivered_ns"] is None
+
+
 def test_the_window_that_bounds_the_losses_is_the_largest_until_the_verdict(tmp_path: Path) -> None:
     """4 EVs. 8 packets by the last word, 9 when the verdict fell; what was before the last word, or comes later, was not in force."""
     words = ((1.0, 40), (1.9, 8), (2.1, 8), (2.3, 60))

@@ -283,6 +283,18 @@ def test_a_retransmission_goes_first_on_another_plane_with_the_oldest_first() ->
     assert s.latest.psn == FIRST + 40
 
 
+def test_when_a_lost_packet_has_arrived_is_told_once() -> None:
+    s = Sender(packets=100)
+    s.send(40)
+    s.sack(s.now, set(range(40)) - {0, 5, 9})
+    s.send(3)
+    s.sack(s.now, set(range(40)) - {0, 9})
+    s.now += GAP
+    s.sack(s.now, set(range(40)))
+    told = [(now, f["psn"] - FIRST & 0xFFFFFF) for now, kind, f in s.log if kind == "redelivered"]
+    assert told == [(s.now - GAP, 5), (s.now, 0), (s.now, 9)]
+
+
 def test_a_retransmission_takes_its_own_plane_when_the_others_are_held() -> None:
     s = Sender(TINY, packets=100)
     s.send(20)
