@@ -16,19 +16,19 @@ from agents.collectives.steer import connect, wait_for_all
 from agents.process.control import AgentError
 from scenarios.figures.measure import books
 from testbed.emulated.cluster import Cluster
-from testbed.emulated.kernel_paths import MPTCP_SYSCTLS, SEED, SYSCTLS
+from testbed.emulated.kernel_paths import MPTCP_SYSCTLS, SEED, SYSCTLS, TUN_SYSCTLS
 from tests.emulated.ring import PATIENCE_S, Ring, accounts, logged, paths, wait_until
 from topologies.paths import path_links
 
 pytestmark = pytest.mark.sandbox
 
 MS = 1_000_000
-SYSCTL_FILES = " ".join(f"/proc/sys/{name}" for name in (*SYSCTLS, *MPTCP_SYSCTLS, SEED))
+SYSCTL_FILES = " ".join(f"/proc/sys/{name}" for name in (*SYSCTLS, *MPTCP_SYSCTLS, *TUN_SYSCTLS, SEED))
 
 
 def state(cluster: Cluster) -> list[str]:
     """Everything that a kernel transport changes in the hosts."""
-    words = f"ip -6 route show; ip -6 addr show dev lo; ip mptcp endpoint; ip mptcp limits; cat {SYSCTL_FILES}; ss -Htan"
+    words = f"ip -6 route show table all; ip link show; ip -6 addr show dev lo; ip mptcp endpoint; ip mptcp limits; cat {SYSCTL_FILES}; ss -Htan"
     return [host.cmd(words) for host in cluster.net.hosts]
 
 
@@ -71,6 +71,19 @@ def test_a_ring_is_right_and_nothing_is_left(tiny: Cluster, tmp_path: Path, kind
     goodput = logged(tmp_path, "goodput")
     for side in ("tx", "rx"):
         assert sum(sum(line[side]) for line in goodput) == 4 * size
+
+
+@pytest.mark.parametrize("kind", ["tcp", "mptcp"])
+def test_round_trips_have_the_fabrics_delay(tiny: Cluster, tmp_path: Path, kind: str) -> None:
+    tiny.start_agents(kind, {}, tmp_path, 3)
+    try:
+        assert Ring(tiny).run(2)
+        told = [float(ms) * MS for host in tiny.net.hosts for ms in re.findall(r"\bminrtt:([\d.]+)", host.cmd("ss -Htin"))]
+        counters = [agent.call("counters") for agent in tiny.agents]
+    finally:
+        tiny.stop_agents()
+    assert told and 2 * tiny.fabric.delay_ns <= min(told) and max(told) < 2 * tiny.fabric.base_rtt_ns
+    assert all(c["delayed"] > 0 and c["delay_refused"] == 0 for c in counters)
 
 
 def test_tcp_flows_take_many_paths_and_agents_know_which(tiny: Cluster, tmp_path: Path) -> None:
