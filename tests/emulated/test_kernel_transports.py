@@ -28,8 +28,8 @@ SYSCTL_FILES = " ".join(f"/proc/sys/{name}" for name in (*SYSCTLS, *MPTCP_SYSCTL
 
 def state(cluster: Cluster) -> list[str]:
     """Everything that a kernel transport changes in the hosts."""
-    words = f"ip -6 route show table all; ip link show; ip -6 addr show dev lo; ip mptcp endpoint; ip mptcp limits; cat {SYSCTL_FILES}; ss -Htan"
-    return [host.cmd(words) for host in cluster.net.hosts]
+    words = "ip -6 route show table all; ip link show; ip -6 addr show dev lo; ip mptcp endpoint; ip mptcp limits; ss -Htan"
+    return [host.cmd(f"{words}; cat {SYSCTL_FILES}") for host in cluster.net.hosts]
 
 
 def carried(cluster: Cluster, before: list[dict[str, Any]]) -> dict[str, int]:

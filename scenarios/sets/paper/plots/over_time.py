@@ -80,9 +80,8 @@ def jobs(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]
             top.set_yticks([0, 50, 100])
             top.tick_params(labelbottom=False)
             top.set_ylabel("goodput\n[% of ideal]")
-            faults = list(dict.fromkeys(f["name"] for f in part.faults(run)))
-            title = f"{len(faults)} faults" if len(faults) > 1 else "".join(faults)
-            top.set_title(f"{title}: {run['placement']} ranks, seed {run['seed']}", pad=3, fontsize=7.5)
+            title = f"{part.manifest['scenario']['name']}, {run['world']}: {run['placement']} ranks, seed {run['seed']}"
+            top.set_title(title, pad=3, fontsize=7.5)
             lost, _ = np.histogram(loss_times(part, run), bins=np.linspace(0, end_us, BINS + 1))
             bottom.bar(np.linspace(0, end_us, BINS + 1)[:-1], lost, width=end_us / BINS, align="edge", color="black", linewidth=0)
             bottom.set_ylabel(f"lost per\n{duration(1e3 * end_us / BINS)}")
