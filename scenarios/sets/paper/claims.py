@@ -163,6 +163,11 @@ def number(value: float | None, form: str = ".1f") -> str:
     return "–" if value is None else format(value, form)
 
 
+def rtts(value: float | None) -> str:
+    """A time in base RTTs, with its unit where it has one."""
+    return number(value, ".0f") if value is None or math.isinf(value) else f"{value:.0f} base RTTs"
+
+
 def or_never(value: float | None, awaited: bool) -> float | None:
     """Return a duration: infinite if the event was awaited but did not happen, None if it was not awaited."""
     return math.inf if value is None and awaited else value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from scenarios.sets.paper import plots
-from scenarios.sets.paper.claims import Claim, Evidence, Row, Run, at_most, cannot, judged, number, or_never, percent, value_of
+from scenarios.sets.paper.claims import Claim, Evidence, Row, Run, at_most, cannot, judged, or_never, percent, rtts, value_of
 from scenarios.sets.paper.failures import ride
 from scenarios.sets.paper.figure import PaperFigure, Part
 from scenarios.sets.paper.pairs import PAIR, pair
@@ -58,7 +58,7 @@ def port_rows(e: Evidence, claim: int, part: str = "main", who: str = "") -> lis
         judged(
             Claim(claim, f"{who}all of it is back when the links are"),
             "full rate within 50 RTTs of the link's return",
-            f"{number(up_rtts, '.0f')} base RTTs (loss: settled after {number(down_rtts, '.0f')})",
+            f"{rtts(up_rtts)} (loss: settled after {rtts(down_rtts)})",
             at_most(up_rtts, 50),
             value=up_rtts,
             unit="base RTTs",
@@ -78,7 +78,7 @@ def planes_equal(e: Evidence) -> Row:
 def remap(e: Evidence) -> Row:
     value = e.median("main", "mrc", partial(settled, key="port_down_rtts", phase="down"))
     why = "seconds are the NIC firmware's; the engine here moves in-flight packets within the tick in which it hears of the lost carrier"
-    return cannot(REMAP, why, f"settled {number(value, '.0f')} base RTTs after the carrier was lost", value=value, unit="base RTTs")
+    return cannot(REMAP, why, f"settled {rtts(value)} after the carrier was lost", value=value, unit="base RTTs")
 
 
 PORTS_QUICK = (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from scenarios.sets.paper import plots
 from scenarios.sets.paper.claims import (
     Claim,
@@ -16,6 +18,7 @@ from scenarios.sets.paper.claims import (
     number,
     or_never,
     percent,
+    rtts,
     value_of,
 )
 from scenarios.sets.paper.failures import AT_ONCE, ride
@@ -47,7 +50,7 @@ def per_dead_path(run: Run) -> float | None:
 def start_up(e: Evidence) -> list[Row]:
     per_qp, per_path = e.median("main", "mrc", losses_per_qp), e.median("main", "mrc", per_dead_path)
     dead, missed = e.median("main", "mrc", "dead_at_start.evs"), e.median("main", "mrc", "dead_at_start.missed")
-    rtts = e.median("main", "mrc", lambda run: (run["dead_at_start"]["found_ns"] or 0) / run["base_rtt_ns"] or None)
+    found_rtts = e.median("main", "mrc", lambda run: (run["dead_at_start"]["found_ns"] or 0) / run["base_rtt_ns"] or None)
     found_ns = e.median("main", "mrc", "dead_at_start.found_ns")
     why = (
         "one path in ten is dead here, so that each QP has 1 or 2 of its 16 dead, with a sixteenth of its window on each when it starts; "
@@ -71,9 +74,9 @@ def start_up(e: Evidence) -> list[Row]:
         judged(
             BELOW,
             "every dead path found; none is used again while it is dead",
-            f"{result} within {duration(found_ns)} of traffic, {number(rtts, '.0f')} base RTTs",
+            f"{result} within {duration(found_ns)} of traffic, {rtts(found_rtts)}",
             None if missed is None else missed == 0,
-            value=rtts,
+            value=found_rtts,
             unit="base RTTs",
             why="a path that carried nothing was not noticed",
         ),
@@ -104,7 +107,8 @@ def activity(e: Evidence) -> list[Row]:
     losses = e.median("main", "mrc", lambda run: first_lossy(run, "losses_before_inactive"))
     other_plane = e.median("main", "mrc", lambda run: first_lossy(run, "other_plane"))
     added = e.median("main", "mrc", lambda run: len(run["lossy_paths"][0]["replaced_by"]) if run.get("lossy_paths") else None)
-    stop_text = f"{number(losses, '.0f')} losses before it is out of use, then no packet for {number(used_ns, '.0f')} ns"
+    still = f"packets for {duration(used_ns)} more" if used_ns is None or math.isfinite(used_ns) else "packets to the end"
+    stop_text = f"{number(losses, '.0f')} losses before it is out of use, then {still if used_ns else 'no more packets'}"
     backups = f"{number(added, '.0f')} EVs take over, {number(other_plane, '.0f')} of another plane"
     ok = all_hold([at_least(added, 1), at_most(other_plane, 0)])
     returned = e.median("main", "mrc", lambda run: run["flaps"][0]["back"] if run.get("flaps") else None)
@@ -175,7 +179,7 @@ def balance(e: Evidence) -> list[Row]:
         judged(
             AVOIDS,
             "the free flow puts less than 85 % of a fair share on the shared EVs within 50 base RTTs",
-            f"{percent(remaining_share)} of a fair share, below 85 % after {number(separation_rtts, '.0f')} base RTTs",
+            f"{percent(remaining_share)} of a fair share; less than 85 % after: {rtts(separation_rtts)}",
             at_most(separation_rtts, 50),
             value=separation_rtts,
             unit="base RTTs",
