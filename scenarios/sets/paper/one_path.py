@@ -108,7 +108,7 @@ def activity(e: Evidence) -> list[Row]:
     other_plane = e.median("main", "mrc", lambda run: first_lossy(run, "other_plane"))
     added = e.median("main", "mrc", lambda run: len(run["lossy_paths"][0]["replaced_by"]) if run.get("lossy_paths") else None)
     still = f"packets for {duration(used_ns)} more" if used_ns is None or math.isfinite(used_ns) else "packets to the end"
-    stop_text = f"{number(losses, '.0f')} losses before it is out of use, then {still if used_ns else 'no more packets'}"
+    stop_text = f"{number(losses, '.0f')} losses before it is out of use, then {'no more packets' if used_ns == 0 else still}"
     backups = f"{number(added, '.0f')} EVs take over, {number(other_plane, '.0f')} of another plane"
     ok = all_hold([at_least(added, 1), at_most(other_plane, 0)])
     returned = e.median("main", "mrc", lambda run: run["flaps"][0]["back"] if run.get("flaps") else None)
