@@ -344,7 +344,7 @@ class PathSet:
                 self.in_rotation += self.usable[p]
                 self.live_planes += 1
         if self.weighted:
-            self.weight = [self.usable[p] + len(self.backup[p]) if self.open[p] else 0 for p in range(self.planes)]
+            self.weight = [self.usable[p] + len(self.backup[p]) if self.open[p] and self.usable[p] else 0 for p in range(self.planes)]
             self.heaviest = max(1, max(self.weight))
             self.credit = [0] * self.planes
 

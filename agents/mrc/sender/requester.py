@@ -120,8 +120,8 @@ class Requester:
         weighted = paths.weighted and avoid is None
         plane = self.plane
         path: Path | None = None
-        for _ in range(2 * n if weighted else n):
-            if weighted and not paths.has_turn(plane):
+        for looks in range(2 * n if weighted else n):
+            if weighted and looks < n and not paths.has_turn(plane):  # who has none sends if nobody else can
                 if plane == self.plane:  # else it would gain again when this packet, kept waiting, asks again
                     self.plane = plane + 1 if plane + 1 < n else 0
             elif plane != avoid_plane and paths.open[plane] and paths.usable[plane] > 0:

@@ -133,6 +133,19 @@ def test_weighted_planes_take_packets_in_proportion_to_the_evs_they_have_left() 
     assert counts[0] == pytest.approx(20, abs=1) and counts[1:] == pytest.approx([40, 40, 40], abs=1)
 
 
+def test_a_light_plane_sends_when_the_others_are_held() -> None:
+    s = Sender(packets=400, plane_load="weighted")
+    s.send(4)
+    for path in s.r.paths.active[0][:3]:
+        s.r.paths.lost(s.now, path, s.now, s.r.rtt.srtt, "order")
+    for plane in (1, 2, 3):
+        s.r.paths.rtt_limit[plane] = 0
+        for path in s.r.paths.active[plane]:
+            path.oldest_ns = 1
+    s.send(1)
+    assert s.latest.path.plane == 0
+
+
 def test_a_busy_port_is_waited_for_not_passed_over() -> None:
     s = Sender()
     s.send(1)
