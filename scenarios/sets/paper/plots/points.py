@@ -30,12 +30,18 @@ def seeds_text(runs: Sequence[Mapping[str, Any]]) -> str:
 
 
 def sizes(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
-    """Draw bus bandwidth in % of ideal over message sizes, a line per transport; a panel per loss rate if it is swept."""
-    runs = stored["main"].runs
+    """Draw bus bandwidth in % of ideal over message sizes, a line per transport; a panel per loss rate if it is swept. A drawing for each
+    part with several sizes."""
+    made = []
+    for part, results in stored.items():
+        if len({run["settings"].get(SIZE) for run in results.runs}) > 1:
+            made += _over_sizes(results.runs, directory, name if part == "main" else f"{name}-{part}")
+    return made
+
+
+def _over_sizes(runs: Sequence[dict[str, Any]], directory: Path, name: str) -> list[Path]:
     losses = list(dict.fromkeys(run["settings"].get(LOSS) for run in runs))
     transports = list(dict.fromkeys(run["transport"] for run in runs))
-    if not runs:
-        return []
     with figure(len(losses), 1.0 + 1.35 * len(losses), sharex=True, sharey=True, squeeze=False) as (fig, axes):
         for ax, loss in zip(axes[:, 0], losses, strict=True):
             for transport in transports:
@@ -57,7 +63,8 @@ def sizes(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path
                         ax.annotate(
                             "out of time", (size, value), xytext=(0, 4), textcoords="offset points", fontsize=5.5, color=colour, ha="right"
                         )
-            ax.set_title((f"{100 * loss:g} % loss, " if loss is not None else "") + seeds_text(runs), pad=3, fontsize=7.5)
+            hosts = f"{runs[0]['ranks']} hosts, {runs[0]['world']}, "
+            ax.set_title(hosts + (f"{100 * loss:g} % loss, " if loss is not None else "") + seeds_text(runs), pad=3, fontsize=7.5)
             ax.set_xscale("log", base=2)
             ticks = sorted({parse_size(run["settings"][SIZE]) for run in runs})
             ax.set_xticks(ticks, [_shown(tick) for tick in ticks])
