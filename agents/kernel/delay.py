@@ -1,7 +1,8 @@
 """The delay that the emulated cables lack, for what the kernel's own sockets receive.
 
 Used by agents.kernel.device. The routes of testbed/emulated/kernel_paths.py hand the inner packets that reach a host to a TUN; here each is
-read, held for as long as agents.nic.delay_line holds a frame, and written back, whereupon the kernel delivers it to its socket.
+read, held for as long as agents.nic.delay_line holds a frame (the delay, and its time on each wire), and written back, whereupon the
+kernel delivers it to its socket.
 """
 
 from __future__ import annotations
@@ -14,18 +15,14 @@ import socket
 import struct
 
 from agents.kernel.options import TUN
-from agents.nic.delay_line import HOPS_AT_START, UNCOUNTED, DelayLine
 from agents.transport import LONG_AGO, NEVER
 from topologies.addressing import host_of_inner, host_of_plane
-from topologies.clos import Fabric
+from topologies.clos import ETHERNET, IPV6, Fabric
 
 IFF_TUN, IFF_NO_PI, TUNSETIFF = 0x0001, 0x1000, 0x400454CA
-IPV6_HEADER = 40
 LARGEST = 1 << 16
 MOST = 256
 """Packets read in one turn, so that sockets get theirs."""
-UNDER_ONE_T0, ACROSS = HOPS_AT_START - 1, HOPS_AT_START - 3
-"""Hop limits of outer headers after one switch and after three."""
 
 
 class Delay:
@@ -37,7 +34,7 @@ class Delay:
         self.refused = 0  # that the kernel did not take back
         self._fd = fd
         self._t0_of, self._own_t0 = fabric.t0_of, fabric.t0_of(host)
-        self._transit = DelayLine(fabric).transit
+        self._delay, self._nic_rate, self._fabric_rate = fabric.delay_ns, fabric.nic_rate, fabric.fabric_rate
         self._waiting: list[tuple[int, int, bytes]] = []  # a heap: (due, number, packet)
         self._last: dict[bytes, int] = {}  # by source and destination: when the last one is due, for a path changes no order
 
@@ -75,12 +72,13 @@ class Delay:
 
     def put(self, now: int, packet: bytes) -> None:
         """An IPv6 packet arrived. Of what is none of the fabric's the delay is that of the longest path."""
-        pair = packet[8:IPV6_HEADER]
+        pair = packet[8:IPV6]
         source = max(host_of_inner(pair[:16]), host_of_plane(pair[:16])[1])
-        near = source >= 0 and self._t0_of(source) == self._own_t0
-        due = max(
-            now + self._transit(len(packet) + UNCOUNTED - IPV6_HEADER, UNDER_ONE_T0 if near else ACROSS), self._last.get(pair, LONG_AGO)
-        )
+        bits = 8_000_000_000 * (len(packet) + IPV6 + ETHERNET)
+        due = now + self._delay + 2 * bits // self._nic_rate
+        if source < 0 or self._t0_of(source) != self._own_t0:
+            due += 2 * bits // self._fabric_rate
+        due = max(due, self._last.get(pair, LONG_AGO))
         self._last[pair] = due
         self.held += 1
         heapq.heappush(self._waiting, (due, self.held, packet))

@@ -68,7 +68,7 @@ MUTATIONS = (
     ),
     _bug(
         "no floor under the EVs in use", "mrc/paths/path_set.py", "path_set",
-        ("self.in_rotation <= self.floor() and", "self.in_rotation < 1 and"),
+        ("self.in_rotation <= self.floor() or", "self.in_rotation < 1 or"),
     ),
     _bug(
         "overdue EV not held", "mrc/paths/path.py", "path_set",

@@ -123,7 +123,7 @@ class Requester:
         for looks in range(2 * n if weighted else n):
             if weighted and looks < n and not paths.has_turn(plane):  # who has none sends if nobody else can
                 if plane == self.plane:  # else it would gain again when this packet, kept waiting, asks again
-                    self.plane = plane + 1 if plane + 1 < n else 0
+                    self.plane = (plane + 1) % n
             elif plane != avoid_plane and paths.open[plane] and paths.usable[plane] > 0:
                 if free[plane] > now + slack:
                     self.wait = free[plane] - slack
@@ -155,7 +155,6 @@ class Requester:
 
     def _send_again(self, now: int, path: Path, lost: SentPacket) -> SentPacket:
         packet = self.sent.sent_again(now, path)
-        packet.lost_once = lost.lost_once or lost.state == LOST
         self.retransmitted += 1
         if lost.state == LOST:  # those of trimmed packets are counted only: there may be thousands a second
             fields = {"peer": self.peer, "qpn": self.qpn, "ev": path.ev, "psn": packet.psn & headers.PSN_MASK, "count": packet.count}
@@ -190,7 +189,7 @@ class Requester:
                     self._spurious(now, packet, path)
             elif now - packet.sent_ns < self.rtt.soonest(packet.size, self.full):
                 self._spurious(now, packet, packet.blamed)
-        if packet.lost_once or before == LOST:
+        if packet.lost_once:
             self.log.append((now, "redelivered", {"peer": self.peer, "qpn": self.qpn, "psn": packet.psn & headers.PSN_MASK}))
 
     def _spurious(self, now: int, packet: SentPacket, path: Path) -> None:

@@ -35,7 +35,7 @@ class SentPacket:
         self.size = size
         self.count = count
         self.blamed = blamed  # the path that lost the transmission before this one, or this one
-        self.lost_once = False  # whether an earlier transmission was found lost
+        self.lost_once = False  # whether a transmission of it was found lost
         self.state = SENT
 
     @property
@@ -109,6 +109,7 @@ class SentPackets:
         """The :meth:`first_lost` leaves again."""
         old = self.latest(self.lost_queue.pop(0))
         packet = SentPacket(old.psn, self.seq_next, now, path, old.message, old.size, old.count + 1, old.blamed)
+        packet.lost_once = old.lost_once
         self._leave(packet)
         return packet
 
@@ -172,6 +173,7 @@ class SentPackets:
     def lost(self, packet: SentPacket, blame: bool) -> None:
         """A packet in flight is lost; ``blame``: its path lost it."""
         packet.blamed = packet.path if blame else None
+        packet.lost_once = True
         self._requeue(packet, LOST)
 
     def trimmed(self, packet: SentPacket) -> None:
