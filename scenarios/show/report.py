@@ -405,7 +405,7 @@ def _baseline_notes(console: Console, runs: Sequence[Run], fabrics: Mapping[str,
     """Print notes on what makes the baselines faster or slower here than in a real network."""
     if any(r["kind"] == "roce" and not fabrics[r["fabric"]].get("pfc_bytes") for r in runs):
         console.print(NOTE, style="dim")
-    if any(r["kind"] in KERNEL_KINDS and not r.get("delayed") for r in runs):
+    if any(r["kind"] in KERNEL_KINDS for r in runs):
         console.print(KERNEL_NOTE, style="dim")
     waiting = [r for r in runs if r["reconvergence_ns"] is not None and r["failovers"]]
     names: dict[int, list[str]] = {}

@@ -30,8 +30,6 @@ DATA_QUEUE = 0x12
 """Major number of what lies below the data class: a plain FIFO, under PFC a token bucket."""
 DATA_CLASS = 0x10002
 """1:2, the class above it."""
-LOCAL_TABLE = 255
-"""The kernel's own routing table of its addresses."""
 LOSSLESS_LIMIT = 1 << 30
 """Bytes below the data class under PFC; never reached, room is kept where frames come in."""
 AT_ONCE = 8
@@ -132,12 +130,6 @@ def peer_route(fabric: Fabric, host: int, peer: int) -> str:
     return f"{target}/128 encap seg6 mode encap.red segs {segment} via {addressing.GATEWAY} dev {port} src {inner}"
 
 
-def decapsulation_lines(fabric: Fabric, host: int, table: int) -> list[str]:
-    """`ip` lines, one per plane: the host decapsulates what its own uSID names, and looks the inner packet up in ``table``."""
-    outer = [addressing.text(addressing.outer_address((addressing.host_usid(fabric, plane, host),))) for plane in range(fabric.planes)]
-    return [f"route add {own}/48 encap seg6local action End.DT6 table {table} dev h{host}-p{plane}" for plane, own in enumerate(outer)]
-
-
 def host_lines(fabric: Fabric, host: int) -> list[str]:
     """`ip` lines that give a host its address, neighbours and SRv6 routes."""
     inner = addressing.text(addressing.inner_address(host))
@@ -145,13 +137,14 @@ def host_lines(fabric: Fabric, host: int) -> list[str]:
     lines = ["link set lo up", f"addr add {inner}/128 dev lo nodad"]
     for plane in range(fabric.planes):
         port = f"h{host}-p{plane}"
+        own = addressing.text(addressing.outer_address((addressing.host_usid(fabric, plane, host),)))
         first = addressing.text(addressing.outer_address((addressing.usid(plane, addressing.TIER_T0, fabric.t0_of(host)),)))
         lines += [
             f"link set {port} up",
             f"neigh add {addressing.GATEWAY} lladdr {addressing.ROUTER_MAC.hex(':')} nud permanent dev {port}",
             f"route add {first}/48 {gateway} dev {port} src {inner}",
+            f"route add {own}/48 encap seg6local action End.DT6 table 255 dev {port}",
         ]
-    lines += decapsulation_lines(fabric, host, LOCAL_TABLE)
     lines += [f"route add {peer_route(fabric, host, peer)}" for peer in range(fabric.host_count) if peer != host]
     return [*lines, f"sr tunsrc set {inner}"]
 

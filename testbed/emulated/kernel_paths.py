@@ -11,19 +11,15 @@ lost plane's shares then go to as many others.
 **MPTCP.** One address per plane, each with a route of the same kind over that plane's uplinks. A host signals its addresses; whoever
 connected to it opens one subflow to each, from its own address on that plane. The same attempt in the other direction meets a port that
 nobody listens on, so there is one subflow per plane exactly.
-
-**Delay.** What a host decapsulates goes to a TUN in place of its sockets; the agent holds it for the delay that the cables lack, and gives
-it back (agents/kernel/delay.py). Where the machine has no TUN, packets arrive at once.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from agents.kernel.options import MPTCP, MPTCP_PLANES, TUN
+from agents.kernel.options import MPTCP, MPTCP_PLANES
 from testbed.emulated import netlink
-from testbed.emulated.bringup import LOCAL_TABLE, decapsulation_lines, link_mtu, peer_route, run_batch, run_batches
+from testbed.emulated.bringup import link_mtu, peer_route, run_batch, run_batches
 from testbed.errors import UserError
 from topologies import addressing
 from topologies.clos import Fabric
@@ -34,24 +30,11 @@ SYSCTLS = {"net/ipv6/fib_multipath_hash_policy": "1", "net/ipv4/tcp_no_metrics_s
 MPTCP_SYSCTLS = {"net/ipv4/tcp_rmem": "4096 8388608 8388608", "net/ipv4/tcp_wmem": "4096 16384 2097152"}
 """A receiver's buffer holds whatever a sender may have under way, headers and all [ours]. Else data that wait for what a dead plane took
 fill it, and the kernel (seen on 6.18) no longer moves what is sent again from its subflow: the connection stands still for ever."""
-TUN_SYSCTLS = {"net/ipv6/conf/all/forwarding": "1"}
-"""From the decapsulated packet's port to the TUN."""
-DELAYED = 100
-"""The routing table for what is decapsulated while it is delayed: to the TUN."""
 RTO_MIN_NS = 16_000
 """The smallest RTO of a connection, ns of the network: the kernel's own 200 ms at a dilation of 12,500. By route, so that it is the same at
 every dilation [ours]."""
 SEED = "net/ipv4/fib_multipath_hash_seed"
 """Linux 6.10 or later; before it the hash's key is drawn at boot, and no run can be repeated path by path."""
-
-
-def has_tun() -> bool:
-    """Whether this machine lets us open a TUN: a container may not."""
-    try:
-        os.close(os.open("/dev/net/tun", os.O_RDWR | os.O_CLOEXEC))
-    except OSError:
-        return False
-    return True
 
 
 def shares(evs: Iterable[int], dead: Collection[int]) -> list[tuple[int, int]]:
@@ -122,28 +105,6 @@ def begin_lines(fabric: Fabric, host: int, kind: str) -> list[str]:
     return lines + [f"mptcp endpoint add {address} id {plane + 1} signal" for plane, address in enumerate(own)]
 
 
-def delay_lines(fabric: Fabric, host: int, kind: str) -> list[str]:
-    """Packets for the host's addresses pass the TUN."""
-    own = [addressing.inner_address(host)]
-    if kind == MPTCP:
-        own += [addressing.plane_address(plane, host) for plane in range(fabric.planes)]
-    return [
-        f"tuntap add dev {TUN} mode tun",
-        f"link set {TUN} mtu {link_mtu(fabric)} txqueuelen 10000 up",
-        *(f"route add {addressing.text(address)}/128 dev {TUN} table {DELAYED}" for address in own),
-        *decapsulation(fabric, host, DELAYED),
-    ]
-
-
-def decapsulation(fabric: Fabric, host: int, table: int) -> list[str]:
-    """Look up what the host decapsulates in a table."""
-    return [f"route replace {line.removeprefix('route add ')}" for line in decapsulation_lines(fabric, host, table)]
-
-
-def undelayed_lines(fabric: Fabric, host: int) -> list[str]:
-    return [*decapsulation(fabric, host, LOCAL_TABLE), f"tuntap del dev {TUN} mode tun"]
-
-
 def end_lines(fabric: Fabric, host: int, kind: str) -> list[str]:
     """Restore what bringup.host_lines made."""
     peers = [peer for peer in range(fabric.host_count) if peer != host]
@@ -166,20 +127,16 @@ class KernelPaths:
         self.kind, self.congestion, self.seed = kind, congestion, seed
         self.lines: dict[str, list[str]] = {}  # host -> its routes as they are
         self.before: dict[str, dict[str, str]] = {}  # host -> its sysctls before
-        self.delays = has_tun()
 
     def install(self) -> None:
         """Raises UserError after everything is restored."""
         try:
             for number, name in enumerate(self.fabric.hosts):
                 sysctls = {**SYSCTLS, SEED: str(self.seed & 0x7FFFFFFF or 1), **(MPTCP_SYSCTLS if self.kind == MPTCP else {})}
-                if self.delays:
-                    sysctls |= TUN_SYSCTLS
                 before = self.before[name] = netlink.read_sysctls(self.namespaces[name], sysctls)
                 netlink.write_sysctls(self.namespaces[name], {path: value for path, value in sysctls.items() if path in before})
                 self.lines[name] = []
-                delay = delay_lines(self.fabric, number, self.kind) if self.delays else []
-                run_batch("ip", [*begin_lines(self.fabric, number, self.kind), *delay], self.path_of(name))
+                run_batch("ip", begin_lines(self.fabric, number, self.kind), self.path_of(name))
             self.reroute(())
         except BaseException:
             self.remove(strict=False)
@@ -202,7 +159,7 @@ class KernelPaths:
         for number, name in enumerate(self.fabric.hosts):
             if name not in self.lines:
                 continue
-            lines = [*(undelayed_lines(self.fabric, number) if self.delays else []), *end_lines(self.fabric, number, self.kind)]
+            lines = end_lines(self.fabric, number, self.kind)
             for batch in [lines] if strict else [[line] for line in lines]:
                 try:
                     run_batch("ip", batch, self.path_of(name))

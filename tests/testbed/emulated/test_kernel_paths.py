@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.emulated.bringup import host_lines, link_mtu
-from testbed.emulated.kernel_paths import begin_lines, dead_evs, delay_lines, end_lines, route, routes, shares, undelayed_lines
+from testbed.emulated.kernel_paths import begin_lines, dead_evs, end_lines, route, routes, shares
 from topologies import load_fabric
 from topologies.addressing import ev, ev_fields, path_address, text
 from topologies.paths import path_evs
@@ -79,12 +79,3 @@ def test_what_was_added_is_taken_away() -> None:
     assert {li.split()[2] for li in end if li.startswith("route del")} == {li.split()[2] for li in routes(DEMO, 2, "mptcp", "cubic")}
     back = {li.replace("route replace", "route add") for li in end_lines(DEMO, 2, "tcp")}
     assert back <= set(host_lines(DEMO, 2)) and len(back) == 7
-
-
-def test_packets_pass_the_tun_and_then_the_kernel_has_them_at_once_again() -> None:
-    """Each of the host's addresses leads there, and every plane's decapsulation is put back."""
-    made = [li for li in delay_lines(DEMO, 2, "mptcp") if li.startswith("route add")]
-    assert {li.split()[2] for li in made} == {f"fd6d:7263::{net}/128" for net in ("3", "1:3", "2:3", "3:3", "4:3")}
-    assert len(delay_lines(DEMO, 2, "tcp")) == 3 + 4
-    back = {li.replace("route replace", "route add") for li in undelayed_lines(DEMO, 2)}
-    assert len(back & set(host_lines(DEMO, 2))) == 4 and "tuntap del dev mrcbed-delay mode tun" in back
