@@ -21,6 +21,7 @@ LOOP = [
     "agents.nic",
     "agents.transport",
     "agents.lateness",
+    "agents.delay_line",
     "agents.collectives",
     "agents.process.agent",
     "agents.process.flow_log",

@@ -62,6 +62,7 @@ FEATURES: dict[str, tuple[Status, str]] = {  # name -> status when lacking, why
     "seg6local End.DT6": ("limited", "as above: the receiving side"),
     "seg6local next-csid": ("optional", "only an independent check of the uSID shift"),
     "TBF": ("limited", "fabrics with pfc = true, whose switches pause ports"),
+    "TUN": ("limited", "gives TCP and MPTCP the fabric's delay; without it their round trips are shorter"),
     "MPTCP": ("optional", 'only for scenarios with kind = "mptcp"'),
     "AF_XDP": ("optional", "not used"),
     "netem": ("optional", "not needed: the agents delay frames"),

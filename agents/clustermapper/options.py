@@ -24,6 +24,7 @@ class Options:
     threshold: float = 0.01  # least loss rate, there and back together, that makes a link lossy
     policy: str = "nic-links"  # "nic-links": lossy NIC-T0 links are denied; "all": every link named; "report": none
     hold: float = 100.0  # a denied link must be clear so long before it is allowed again; doubles with every denial
+    start_check: float = 0.0  # probing alone, before the workload begins
 
     @classmethod
     def read(cls, data: Any) -> Options:
@@ -49,5 +50,6 @@ _OPTIONS: Final = options_of(
         "threshold": Meta(ge=0.001, le=0.5),
         "policy": one_of(POLICIES),
         "hold": Meta(ge=0.0, le=1_000_000.0),
+        "start_check": Meta(ge=0.0, le=1_000_000.0),
     },
 )

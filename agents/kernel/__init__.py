@@ -4,5 +4,5 @@ A queue pair is one connection. Unlike ``agents.mrc`` and ``agents.roce`` this i
 here frames messages, places them, and reads the kernel's figures.
 """
 
-NOTE = "TCP and MPTCP are the kernel's own and do not have the fabric's delay, which agents add: their round trips are shorter."
-"""Said beside results of these kinds."""
+NOTE = "TCP and MPTCP ran without the fabric's delay, for want of a TUN (mrcbed doctor): their round trips are shorter."
+"""Said beside results of these kinds that lack it."""

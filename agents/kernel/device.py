@@ -1,7 +1,7 @@
 """A host's kernel sockets behind the surface of :class:`agents.nic.device.Device`: verbs, and one loop that never blocks on a socket.
 
 The host with the lower number connects, from a port drawn from the run's seed, so that the kernel's hash of the flow can be drawn again.
-Nothing here needs root; listening sockets are bound to the host's own addresses in the fabric alone.
+Only the delay's TUN needs root to open; listening sockets are bound to the host's own addresses in the fabric alone.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 from agents.clock import run_until_completion
 from agents.kernel.connection import CONNECTING, INIT, OPEN, Connection
+from agents.kernel.delay import Delay
 from agents.kernel.endpoint import Endpoint
 from agents.kernel.framing import HEADER_BYTES, HELLO, FramingError, Header
 from agents.kernel.info import IPPROTO_MPTCP
@@ -52,6 +53,7 @@ class KernelDevice:
         self._qp_counts: dict[int, int] = {}  # queue pairs so far, by peer
         self._bound: dict[int, socket.socket] = {}  # of queue pairs that will connect
         self._greetings: dict[socket.socket, tuple[bytearray, int, int]] = {}  # accepted: bytes of the HELLO, from whom, until when
+        self._delay = Delay.here(fabric)
         self._listeners = self._listen()
         self.engine.open()
 
@@ -178,13 +180,22 @@ class KernelDevice:
         due = until
         if any(c.waits for c in connections):
             due = min(due, max(now, self._look_at))
+        if self._delay is not None:
+            due = min(due, self._delay.due)
         wait = 0 if self.engine.completed() else min(max(due - time.monotonic_ns(), 0), MAX_WAIT)
         sources: list[Any] = [*reading, *self._listeners, *self._greetings, *(readers or [])]
+        if self._delay is not None:
+            sources.append(self._delay)
         readable, writable, _ = select.select(sources, list(writing), [], wait / 1e9)
         self.wakeups += 1
         now = time.monotonic_ns()
         if not readable and not writable and wait and wait < MAX_WAIT:
             self.lateness.add(now - due)
+        if self._delay is not None:
+            if self._delay in readable:
+                readable.remove(self._delay)
+                self._delay.take(now)
+            self._delay.release(now)
         for sock in writable:
             writing[sock].writable(now)
             self._check_congestion(now, writing[sock])
@@ -287,7 +298,8 @@ class KernelDevice:
         return self.engine.events()
 
     def counters(self) -> dict[str, int]:
-        return self.engine.counters()
+        delayed = {} if self._delay is None else {"delayed": self._delay.held, "delay_refused": self._delay.refused}
+        return {**self.engine.counters(), **delayed}
 
     def close(self) -> None:
         """Say goodbye and close everything."""
@@ -297,4 +309,6 @@ class KernelDevice:
             connection.drop()
         for sock in [*self._listeners, *self._greetings, *self._bound.values()]:
             sock.close()
+        if self._delay is not None:
+            self._delay.close()
         self.engine.close()

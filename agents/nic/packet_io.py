@@ -16,7 +16,7 @@ import struct
 import time
 from typing import Any, Final
 
-from agents.nic.delay_line import DelayLine
+from agents.delay_line import DelayLine
 from agents.nic.receive_ring import ReceiveRing
 from agents.packets import rtnetlink
 from agents.transport import FrameIO

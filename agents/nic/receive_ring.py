@@ -15,7 +15,7 @@ from typing import Any, Final
 from librt.strings import read_i16_be, read_i16_le, read_i32_be, read_i32_le
 from mypy_extensions import i64
 
-from agents.nic.delay_line import CUT, INNER_LENGTH, UNCOUNTED, DelayLine
+from agents.delay_line import CUT, INNER_LENGTH, UNCOUNTED, DelayLine
 from agents.packets.headers import u16
 from agents.transport import LONG_AGO, FrameIO
 

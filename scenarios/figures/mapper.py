@@ -13,7 +13,8 @@ _NEVER = 1 << 62
 
 def figures(run: Run) -> dict[str, Any] | None:
     """``faults``: per fault, whether and when one of its links was named, denied and cleared. ``right`` and ``wrong``: number of verdicts
-    whose links a fault hit at that time, or did not hit. None for a run without Clustermapper. Times in ns after the fault began."""
+    whose links a fault hit at that time, or did not hit. ``denied_at_start``: entries written before the workload began. None for a run
+    without Clustermapper. Times in ns after the fault began."""
     if not run.record.get("clustermapper"):
         return None
     verdicts = [line for line in run.of("mapper") if line["host"] < 0 and "state" in line]
@@ -21,6 +22,7 @@ def figures(run: Run) -> dict[str, Any] | None:
     decisions = [line for line in run.of("deny", "allow", "kept") if line["host"] < 0]
     faults = _faults(run)
     correct = [any(_meets(fault, line["t"], line["links"]) for fault in faults) for line in named_lines]
+    start = min((line["t"] for line in run.of("start")), default=_NEVER)
     rows = []
     for fault in faults:
         matches = [line for line in named_lines if _meets(fault, line["t"], line["links"])]
@@ -41,6 +43,7 @@ def figures(run: Run) -> dict[str, Any] | None:
         "right": sum(correct),
         "wrong": len(correct) - sum(correct),
         "denials": sum(line["kind"] == "deny" for line in decisions),
+        "denied_at_start": sum(line["kind"] == "deny" and line["t"] < start for line in decisions),
         "kept": sum(line["kind"] == "kept" for line in decisions),
     }
 

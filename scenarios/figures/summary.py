@@ -9,12 +9,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from agents.kernel.options import KINDS as KERNEL_KINDS
 from scenarios.figures import background as background_figures
 from scenarios.figures import cost, fidelity, pauses
 from scenarios.figures import failures as failure_figures
 from scenarios.figures import flows as flow_figures
 from scenarios.figures import mapper as mapper_figures
-from scenarios.figures.measure import Run, books, cable_gaps
+from scenarios.figures.measure import Run, agent_counters, books, cable_gaps
 from scenarios.figures.network_time import FORMAT, told
 from scenarios.figures.outages import NO_LOSS, kind_of
 from scenarios.figures.stats import medians, spread
@@ -99,6 +100,7 @@ def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
         "dilation": fabric.dilation,
         "reconvergence_ns": record["reconvergence_ns"],
         "controller": record.get("controller", "none"),
+        **({"delayed": any(c.get("delayed") for c in agent_counters(run).values())} if record["kind"] in KERNEL_KINDS else {}),
         "packets": packets,
         "timeouts": {"rto": len(run.of("rto"))},
         "untrimmed_loss": sum(line.get("rule") not in NO_LOSS for line in run.of("loss")),

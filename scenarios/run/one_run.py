@@ -140,6 +140,7 @@ class OneRun:
             self.mapping.start()
             self.connect()
             self.resolve()
+            self.check_links()
             self.background.prepare()
             self.workload()
             self.settle()
@@ -205,6 +206,11 @@ class OneRun:
                 )  # fmt: skip
             self.journal(self.clock.now(), "resolved", name=fault.name, on=self.spec.used[number], how=source)
             self.timeline.follow(number, self.spec.used[number])
+
+    def check_links(self) -> None:
+        """Probe before the workload begins, so that links known to be bad are denied by then (paper, section 2.4)."""
+        if until := self.mapping.start_check_ns:
+            wait_for_all(self.ranked(), self.handle_note, lambda: self.mapping.tick(self.clock.now()), until / 1e9, self.clock)
 
     # --- during ----------------------------------------------------------------------------------------------
 

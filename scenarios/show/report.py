@@ -70,7 +70,7 @@ def fabrics_table(summary: dict[str, Any]) -> Table:
     ]
     if any(f.get("pfc_bytes") for f in summary["fabrics"].values()):
         columns.append(("PFC XOFF–XON\nkB", lambda f: "–".join(map(_kb, f[1]["pfc_bytes"])) if f[1].get("pfc_bytes") else "off"))
-    caption = "The agents add the delay: ping, iperf3 and the kernel's own TCP and MPTCP do not have it."
+    caption = "The agents add the delay: ping and iperf3 do not have it."
     return _table("Fabrics", columns, list(summary["fabrics"].items()), caption)
 
 
@@ -405,7 +405,7 @@ def _baseline_notes(console: Console, runs: Sequence[Run], fabrics: Mapping[str,
     """Print notes on what makes the baselines faster or slower here than in a real network."""
     if any(r["kind"] == "roce" and not fabrics[r["fabric"]].get("pfc_bytes") for r in runs):
         console.print(NOTE, style="dim")
-    if any(r["kind"] in KERNEL_KINDS for r in runs):
+    if any(r["kind"] in KERNEL_KINDS and not r.get("delayed") for r in runs):
         console.print(KERNEL_NOTE, style="dim")
     waiting = [r for r in runs if r["reconvergence_ns"] is not None and r["failovers"]]
     names: dict[int, list[str]] = {}

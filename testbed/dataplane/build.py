@@ -40,6 +40,7 @@ def compile_object(out: Path, udp_port: int = layout.MRC_UDP_PORT) -> Path:
         "TRIM_BYTES": layout.TRIM_BYTES,
         "MRC_UDP_PORT": udp_port,
         "PROBE_UDP_PORT": layout.PROBE_UDP_PORT,
+        "DELAY_TUN": layout.DELAY_TUN,
         "SWITCH_MAC": f"0x{addressing.SWITCH_MAC.hex()}u",
         "HELD": layout.MAX_HELD,
         "BACKGROUND_HIGH": f"0x{BACKGROUND_PREFIX[:4].hex()}u",

@@ -20,14 +20,15 @@
 	!defined(PORT_BASE) || !defined(HANDED_OVER) || !defined(LOCATOR_BLOCK) || \
 	!defined(DSCP_CONTROL) || !defined(DSCP_TRIMMABLE) || !defined(DSCP_TRIMMABLE_RETX) || !defined(DSCP_TRIMMED) || \
 	!defined(DSCP_TRIMMED_LASTHOP) || !defined(DSCP_ROCE) || !defined(TRIM_BYTES) || !defined(MRC_UDP_PORT) || \
-	!defined(PROBE_UDP_PORT) || !defined(SWITCH_MAC) || !defined(HELD) || !defined(BACKGROUND_HIGH) || !defined(BACKGROUND_LOW)
+	!defined(PROBE_UDP_PORT) || !defined(DELAY_TUN) || !defined(SWITCH_MAC) || !defined(HELD) || !defined(BACKGROUND_HIGH) || !defined(BACKGROUND_LOW)
 #error "compile through testbed/dataplane/loader.py, which defines the fabric's sizes and the DSCP table"
 #endif
 
 enum { KIND_HOST = 1, KIND_SWITCH = 2, KIND_BRIDGE = 3, KIND_TAPPED = 4 }; /* the last two: ports of an Open vSwitch bridge */
 enum { DATA = 0, HIGH = 1, CLASSES = 2 };
-enum { MARKS = 1, TRIMS = 2, LAST_HOP = 4, LAST_HOP_MARKS = 8 }; /* port_config.flags; none of them on a host's port */
+enum { MARKS = 1, TRIMS = 2, LAST_HOP = 4, LAST_HOP_MARKS = 8 }; /* port_config.flags; of a switch's port */
 enum { LOSSLESS = 16, FROM_SWITCH = 32 }; /* under PFC; the second where a switch is at the cable's other end */
+enum { DELAYED = 64 }; /* of a host's port: frames for its sockets wait in the agent (agents/kernel/delay.py) */
 enum { SWITCH_WORKS = 0, SWITCH_DEAD = 1, SWITCH_SILENT = 2 };
 enum { USIDS = 6 }; /* that fit an address behind the block */
 enum { NOT_ECT = 0, CE = 3, NOT_IP = 0xff };
@@ -668,11 +669,15 @@ int fabric_ingress(struct __sk_buff *skb)
 		}
 		return port->kind == KIND_SWITCH ? forward(skb, number, port, stats) : hand_over(skb, port);
 	}
-	if (is_background(skb))
+	if (is_background(skb)) {
 		COUNT_BACKGROUND(number, arrived);
+		return TC_ACT_OK;
+	}
 	/* The kernel's own stack must not answer MRC: packet sockets take frames for others, the stack does not. */
 	if (is_mrc(skb))
 		bpf_skb_change_type(skb, PACKET_OTHERHOST);
+	else if (port->flags & DELAYED)
+		return bpf_redirect(DELAY_TUN, 0);
 	return TC_ACT_OK;
 }
 

@@ -39,7 +39,10 @@ LAST_HOP: Final = 4
 LAST_HOP_MARKS: Final = 8
 LOSSLESS: Final = 16
 FROM_SWITCH: Final = 32
-"""Bits of a port's flags. The last two: RoCE's data is under PFC; the cable's other end is a switch's."""
+DELAYED: Final = 64
+"""Bits of a port's flags. The last three: RoCE's data is under PFC; the cable's other end is a switch's; a host's frames go to its TUN."""
+DELAY_TUN: Final = PORT_BASE - 1
+"""Interface index of a host's TUN where its kernel's packets wait."""
 HIGH_BURST_NS: Final = 2_000_000
 LEAST_HIGH_BURST: Final = 1600
 """What the high class may send at once beyond its half of the rate: this time at the port's rate, but at least so many bytes [ours]."""

@@ -51,9 +51,9 @@ def unload() -> None:
     shutil.rmtree(PINS, ignore_errors=True)
 
 
-def describe(fabric: Fabric, seed: int = 0, switch_kind: int = layout.KIND_SWITCH) -> None:
+def describe(fabric: Fabric, seed: int = 0, switch_kind: int = layout.KIND_SWITCH, delayed: bool = False) -> None:
     """Tell the programs what each port is: kind, far end, switch, uSID, buffer, thresholds. ``seed`` (32 bits) is used for random marking,
-    ``switch_kind`` says who forwards on switches (layout.KIND_*).
+    ``switch_kind`` says who forwards on switches (layout.KIND_*), ``delayed`` that each host has its TUN (kernel_paths.py).
 
     May be called again on a running fabric to change thresholds or the seed. Raises :class:`UserError` on a fabric that is too
     large for the programs.
@@ -98,7 +98,7 @@ def describe(fabric: Fabric, seed: int = 0, switch_kind: int = layout.KIND_SWITC
                 *(min(size, _NEVER) for size in fabric.ecn_bytes),
                 round(fabric.ecn_pmax * layout.ECN_CERTAIN),
                 min(fabric.trim_bytes(last_hop), _NEVER),
-                (flags(fabric, last_hop) if is_switch else 0) | pfc_flags(fabric, far.node in numbers),
+                (flags(fabric, last_hop) if is_switch else layout.DELAYED if delayed else 0) | pfc_flags(fabric, far.node in numbers),
                 seed & _NEVER,
                 *(min(size, _NEVER) for size in (*fabric.pfc_bytes, fabric.pfc_bytes[0] + fabric.pfc_headroom(rate))),
             ),

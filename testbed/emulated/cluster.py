@@ -311,10 +311,11 @@ class Cluster(TakesFaults):
         if self._agents:
             raise RuntimeError("agents are running already: stop_agents comes first")
         self._reach("agents")
-        loader.describe(self.fabric, seed, self.net.switch_kind)  # which packets a ramp marks follows the run's seed
         self.net.counters.forget_longest()
         if transport in KERNEL_KINDS:
             self._kernel_paths = self._install_kernel_paths(transport, options, seed)
+        delayed = self._kernel_paths is not None and self._kernel_paths.delays
+        loader.describe(self.fabric, seed, self.net.switch_kind, delayed)  # which packets a ramp marks follows the run's seed
         directory = self._agents_dir = Path(tempfile.mkdtemp(prefix="agents-", dir=sandbox.RUN_DIR))
         log_dir.mkdir(parents=True, exist_ok=True)
         share = 1
@@ -393,6 +394,7 @@ class Cluster(TakesFaults):
             os.close(fd)
         paths, self._kernel_paths = self._kernel_paths, None
         if paths is not None:
+            loader.describe(self.fabric, 0, self.net.switch_kind)  # nobody reads the TUNs any more
             self.quiesce(patient(KERNEL_DRAIN_S))  # the kernel's last frames leave by the routes they came by
             paths.remove()
 

@@ -11,13 +11,18 @@ lost plane's shares then go to as many others.
 **MPTCP.** One address per plane, each with a route of the same kind over that plane's uplinks. A host signals its addresses; whoever
 connected to it opens one subflow to each, from its own address on that plane. The same attempt in the other direction meets a port that
 nobody listens on, so there is one subflow per plane exactly.
+
+**Delay.** The data plane hands what reaches a host to a TUN in place of its sockets; the agent holds it for the delay that the cables lack,
+and gives it back (agents/kernel/delay.py). Where the machine has no TUN, packets arrive at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from agents.kernel.options import MPTCP, MPTCP_PLANES
+from agents import tun
+from agents.kernel.options import MPTCP, MPTCP_PLANES, TUN
+from testbed.dataplane import layout
 from testbed.emulated import netlink
 from testbed.emulated.bringup import link_mtu, peer_route, run_batch, run_batches
 from testbed.errors import UserError
@@ -127,6 +132,7 @@ class KernelPaths:
         self.kind, self.congestion, self.seed = kind, congestion, seed
         self.lines: dict[str, list[str]] = {}  # host -> its routes as they are
         self.before: dict[str, dict[str, str]] = {}  # host -> its sysctls before
+        self.delays = tun.available()
 
     def install(self) -> None:
         """Raises UserError after everything is restored."""
@@ -137,6 +143,10 @@ class KernelPaths:
                 netlink.write_sysctls(self.namespaces[name], {path: value for path, value in sysctls.items() if path in before})
                 self.lines[name] = []
                 run_batch("ip", begin_lines(self.fabric, number, self.kind), self.path_of(name))
+                if self.delays:
+                    netlink.in_namespace(self.namespaces[name], lambda: tun.make(TUN, layout.DELAY_TUN))
+                    up = f"link set {TUN} addrgenmode none mtu {link_mtu(self.fabric)} txqueuelen 10000 up"
+                    run_batch("ip", [up], self.path_of(name))
             self.reroute(())
         except BaseException:
             self.remove(strict=False)
@@ -159,7 +169,7 @@ class KernelPaths:
         for number, name in enumerate(self.fabric.hosts):
             if name not in self.lines:
                 continue
-            lines = end_lines(self.fabric, number, self.kind)
+            lines = end_lines(self.fabric, number, self.kind) + ([f"tuntap del dev {TUN} mode tun"] if self.delays else [])
             for batch in [lines] if strict else [[line] for line in lines]:
                 try:
                     run_batch("ip", batch, self.path_of(name))

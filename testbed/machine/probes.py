@@ -34,6 +34,7 @@ COMMANDS: dict[str, str] = {  # on the veth pair v0, v1
     "seg6local End.DT6": "ip -6 route add fcbb:bb00:1::/48 encap seg6local action End.DT6 table 255 dev v0",
     "seg6local next-csid": "ip -6 route add fcbb:bb00:2::/48 encap seg6local action End flavors next-csid lblen 32 nflen 16 dev v0",
     "TBF": "tc qdisc replace dev v1 root handle 4: tbf rate 10mbit burst 5000 limit 100000",
+    "TUN": "ip tuntap add dev tun0 mode tun",
     "netem": "tc qdisc replace dev v1 root handle 5: netem delay 1ms",
     "RED": "tc qdisc replace dev v1 root handle 6: red limit 100000 avpkt 1000 bandwidth 10Mbit",
     "fq": "tc qdisc replace dev v1 root handle 7: fq",

@@ -28,8 +28,8 @@ SYSCTL_FILES = " ".join(f"/proc/sys/{name}" for name in (*SYSCTLS, *MPTCP_SYSCTL
 
 def state(cluster: Cluster) -> list[str]:
     """Everything that a kernel transport changes in the hosts."""
-    words = f"ip -6 route show; ip -6 addr show dev lo; ip mptcp endpoint; ip mptcp limits; cat {SYSCTL_FILES}; ss -Htan"
-    return [host.cmd(words) for host in cluster.net.hosts]
+    words = "ip -6 route show table all; ip link show; ip -6 addr show dev lo; ip mptcp endpoint; ip mptcp limits; ss -Htan"
+    return [host.cmd(f"{words}; cat {SYSCTL_FILES}") for host in cluster.net.hosts]
 
 
 def carried(cluster: Cluster, before: list[dict[str, Any]]) -> dict[str, int]:
@@ -55,7 +55,8 @@ def test_a_ring_is_right_and_nothing_is_left(tiny: Cluster, tmp_path: Path, kind
         for plane in range(2):
             row_bytes = 4096 * sum(row["data_tx"] for row in rows if (row["host"], row["plane"]) == (host, plane))
             assert (ports[plane] > 40_000) == ((host, plane) in expected and row_bytes > 40_000), "data took the paths that were told"
-    timers = [int(ms) for host in tiny.net.hosts for ms in re.findall(r"\brto:(\d+)", host.cmd("ss -Htin"))]
+    told = [words for host in tiny.net.hosts for words in re.findall(r"\brto:(\d+) rtt:([\d.]+)/", host.cmd("ss -Htin"))]
+    timers = [float(rto) - float(rtt) for rto, rtt in told]
     assert 16e-3 * tiny.fabric.dilation <= min(timers) < 200, "rto_min follows the dilation; the kernel's own is 200 ms"
     if kind == "mptcp":
         assert expected == {(host, plane) for host in range(4) for plane in range(2)}
@@ -71,6 +72,19 @@ def test_a_ring_is_right_and_nothing_is_left(tiny: Cluster, tmp_path: Path, kind
     goodput = logged(tmp_path, "goodput")
     for side in ("tx", "rx"):
         assert sum(sum(line[side]) for line in goodput) == 4 * size
+
+
+@pytest.mark.parametrize("kind", ["tcp", "mptcp"])
+def test_round_trips_have_the_fabrics_delay(tiny: Cluster, tmp_path: Path, kind: str) -> None:
+    tiny.start_agents(kind, {}, tmp_path, 3)
+    try:
+        assert Ring(tiny).run(2)
+        told = [float(ms) * MS for host in tiny.net.hosts for ms in re.findall(r"\bminrtt:([\d.]+)", host.cmd("ss -Htin"))]
+        counters = [agent.call("counters") for agent in tiny.agents]
+    finally:
+        tiny.stop_agents()
+    assert told and 2 * tiny.fabric.delay_ns <= min(told) and max(told) < 2 * tiny.fabric.base_rtt_ns
+    assert all(c["delayed"] > 0 and c["delay_refused"] == 0 for c in counters)
 
 
 def test_tcp_flows_take_many_paths_and_agents_know_which(tiny: Cluster, tmp_path: Path) -> None:
@@ -116,9 +130,9 @@ def pulled_and_rerouted(cluster: Cluster, link: str, late: float) -> list[tuple[
     return [(0.4, functools.partial(cluster.set_link, link, False)), (0.4 + late, converge)]
 
 
-def longest_gap(ring: Ring) -> float:
-    """Seconds between the ends of two steps in a row; a step ends with its last rank."""
-    ends = [max(t for t, number, _ in ring.ends if number == step) for step in sorted({number for _, number, _ in ring.ends})]
+def longest_step(ring: Ring, begun: int) -> float:
+    """Seconds from the end of a step, or from the begin, to the next one's; a step ends with its last rank."""
+    ends = [begun] + [max(t for t, number, _ in ring.ends if number == step) for step in sorted({number for _, number, _ in ring.ends})]
     return max(b - a for a, b in itertools.pairwise(ends)) / 1e9
 
 
@@ -127,10 +141,10 @@ def test_tcp_stalls_until_the_network_has_re_routed_and_its_timer_fires(tiny: Cl
     ring = Ring(tiny)
     row = next(r for r in paths(tiny) if r["host"] == ring.hosts[0] and r["peer"] == ring.hosts[1])
     link = next(li.name for li in path_links(tiny.fabric, row["host"], row["peer"], row["ev"]) if li.kind == "fabric")
-    before = tiny.counters()
+    before, begun = tiny.counters(), time.monotonic_ns()
     try:
         assert ring.run(6, pulled_and_rerouted(tiny, link, 0.8), size=1 << 17) and ring.all_right()
-        assert longest_gap(ring) > 0.8, "nothing went on before the network re-routed"
+        assert longest_step(ring, begun) > 0.8, "nothing went on before the network re-routed"
         moved = next(r for r in paths(tiny) if r["host"] == row["host"] and r["peer"] == row["peer"])
         assert moved["ev"] != row["ev"]
         assert link not in {li.name for li in path_links(tiny.fabric, row["host"], row["peer"], moved["ev"])}

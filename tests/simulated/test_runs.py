@@ -260,6 +260,21 @@ def test_a_plane_dies_before_the_clock_is_as_old_as_a_round_trip(
     assert (entry["outcome"], entry["wrong"], entry["failed_steps"]) == ("done", 0, 0), entry
 
 
+@pytest.mark.parametrize("check", [0, 150])
+def test_links_are_checked_before_the_first_packet(tmp_path: Path, check: int) -> None:
+    text = INCAST.split("[[expect]]")[0].replace("senders = 3", "senders = 1")
+    text = text.replace('kind = "mrc"', f'kind = "mrc"\nclustermapper = {{ interval = 0.5, start_check = {check} }}')
+    fault = '[[fault]]\nname = "dirt"\nkind = "loss"\non = "h0:p1-t0-0"\nprobability = 0.4\nbefore = true\n'
+    directory, summary = ran(tmp_path, text + fault)
+    (entry,) = summary["runs"]
+    run = Run(directory / "raw" / entry["run"])
+    (start,) = run.of("start")
+    first = min(line["t"] for line in run.of("mapper"))
+    assert start["t"] - first >= check * run.fabric.base_rtt_ns
+    assert entry["mapper"]["denied_at_start"] == (1 if check else 0) and entry["mapper"]["wrong"] == 0
+    assert (entry["untrimmed_loss"] == 0) == bool(check)
+
+
 def test_clustermapper_finds_a_lossy_link_and_has_it_denied(tmp_path: Path) -> None:
     text = INCAST.split("[[expect]]")[0].replace('duration = "60us"', 'duration = "500us"').replace("senders = 3", "senders = 1")
     text = text.replace('kind = "mrc"', 'kind = "mrc"\nclustermapper = true')

@@ -316,7 +316,7 @@ FIGURES = (
         (
             Part("main", "ring-loss.toml", quick=("workload.steps=1", _QUICK_RING), seeds=(1, 2), transports=_THREE),
             Part("timer", "ring-loss.toml", (_LOSSY, _SLOW), ("workload.steps=2", _QUICK_LOSSY, _SLOW), (1, 2), transports=("roce-16",)),
-            Part("qps", "ring-loss.toml", full=(_LOSSLESS,), quick=("workload.steps=2", _QUICK_LOSSLESS), transports=("roce-8", "roce-16")),
+            Part("qps", "ring-loss.toml", full=(_LOSSLESS,), quick=("workload.steps=1", _QUICK_LOSSLESS), transports=("roce-8", "roce-16")),
             Part("sixteen", "ring-loss-16.toml", quick=("workload.steps=2", _QUICK_SWEEP), seeds=(1, 2), world=SIMULATED),
         ),
         RATES_NOTE,

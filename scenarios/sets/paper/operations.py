@@ -1,5 +1,6 @@
-"""What the paper says without a figure: ECMP beside SRv6 (section 2.1), Clustermapper and lossy NIC links (3, 4), one thin plane (4), and a
-NIC's only transceiver (5.1). Simulated, since a network that breaks for tens of milliseconds takes many minutes elsewhere.
+"""What the paper says without a figure: ECMP beside SRv6 (section 2.1), Clustermapper, lossy NIC links and the check of ports before a job
+(2.4, 3, 4), one thin plane (4), and a NIC's only transceiver (5.1). Simulated, since a network that breaks for tens of milliseconds
+takes many minutes elsewhere.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from scenarios.sets.paper.failures import ride
 from scenarios.sets.paper.figure import PaperFigure, Part
 from testbed.simulated import SIMULATED
 
+CHECKED = Claim(9, "all NIC ports are checked before a job starts")
+KEPT_OUT = Claim(9, "a denylist keeps links known to be bad out")
 OVER_ECMP = Claim(8, "MRC also runs over statically configured ECMP")
 NO_NAME = Claim(8, "at the price of knowing no path by name")
 DISTURBS = Claim(8, "dynamic routing would act after MRC and disturb its balance")
@@ -119,7 +122,29 @@ def operations(e: Evidence) -> list[Row]:
         for span in ("1ms", "40ms")
     }
     failed = {span: sum(n > 0 for n in counts) for span, counts in errors.items()}
+    found, others = (e.median("start", "mrc-mapped", figure) for figure in ("mapper.denied_at_start", "mapper.wrong"))
+    unchecked, checked = (e.median("start", name, "untrimmed_loss") for name in ("mrc", "mrc-mapped"))
     return [
+        judged(
+            CHECKED,
+            "two NIC links that lose 5 and 20 % are denied before the first step, and no other is named",
+            f"{number(found, '.0f')} denied, {number(others, '.0f')} others named",
+            all_hold([at_least(found, 2), at_most(found, 2), at_most(others, 0)]),
+            ideal="2",
+            value=found,
+            unit="links",
+            why="300 base RTTs of probes did not tell them from the others",
+        ),
+        judged(
+            KEPT_OUT,
+            "the job then loses no packet, as it does without the check",
+            f"{number(checked, '.0f')} lost, without the check {number(unchecked, '.0f')}",
+            all_hold([at_most(checked, 0), at_least(unchecked, 1)]),
+            ideal="0",
+            value=checked,
+            unit="packets",
+            why="a link that loses packets was still in use",
+        ),
         judged(
             NAMES,
             "the lossy NIC link is named within a millisecond, and no other",
@@ -193,15 +218,16 @@ FIGURES = (
     ),
     PaperFigure(
         "operations",
-        "A lossy NIC link with and without Clustermapper; a NIC's only transceiver",
+        "Lossy NIC links with and without Clustermapper, and checked before a job; a NIC's only transceiver",
         operations,
         plots.nothing,
         (
             Part("nic", "nic-link-lossy", quick=("workload.duration=3ms", "fault.0.for=1.6ms"), world=SIMULATED),
             Part("millisecond", "mapper-1ms.toml", quick=("fault.0.for=19ms", "workload.flow.0.for=20ms"), world=SIMULATED),
             Part("transceiver", "only-transceiver.toml", world=SIMULATED),
+            Part("start", "port-check", quick=("workload.steps=2",), world=SIMULATED),
         ),
         "Simulated. Elsewhere Clustermapper probes every 2 base RTTs, 50 times as often as the paper's.",
-        section="3 to 5.1",
+        section="2.4 to 5.1",
     ),
 )

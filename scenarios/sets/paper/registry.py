@@ -64,7 +64,6 @@ CLAIMS: tuple[PaperClaim, ...] = (
     PaperClaim(
         9, "section 2.4",
         "Before a job starts all NIC ports of its nodes are checked, and a denylist keeps links known to be bad out.",
-        "the check of ports before a job is an operator's procedure; what a denylist does is tested (docs/controller.md)",
     ),
     PaperClaim(
         10, "section 2.4, figure 4",

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.nic.delay_line import CUT, DelayLine
+from agents.delay_line import CUT, DelayLine
 from agents.nic.receive_ring import ReceiveRing
 from agents.packets import dscp
 from agents.transport import NEVER, FrameIO

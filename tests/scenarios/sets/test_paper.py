@@ -310,6 +310,10 @@ CASES: dict[str, dict[bool, dict[str, list[dict[str, Any]]]]] = {
             ],
             "millisecond": [run("mrc-mapped-1ms", mapper={"faults": [{"named_ns": 1.2e7 if good else 5e7}], "wrong": wrong})],
             "transceiver": [run(settings={"fault.0.for": span}, qp_errors=n) for span, n in (("1ms", 0), ("40ms", errors))],
+            "start": [
+                run("mrc", untrimmed_loss=50),
+                run("mrc-mapped", untrimmed_loss=0 if good else 7, mapper={"denied_at_start": 1 + named, "wrong": wrong}),
+            ],
         }
         for good, lost, late, named, wrong, errors in ((True, 500, 0.75, 1, 0, 2), (False, 120, 0.5, 0, 1, 0))
     },

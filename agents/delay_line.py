@@ -1,9 +1,10 @@
 """Decides when each frame that reached a host may be handed to its engine: the delay that the emulated cables lack. Sans-IO.
 
-Used by :mod:`agents.nic.receive_ring`. A shaped veth lets a frame go whole when its turn *begins* and carries it at once, so a frame is
-here too early by its time on the wire of every link and by the propagation delay. Both are added once, at the end of its path; the
-transport does not notice this. A trimmed frame was whole on the links before the switch that cut it, and took as long there. Each port is
-three FIFOs: control does not wait for data that takes longer on the wire, nor for headers that were data, and none changes its order.
+Used by :mod:`agents.nic.receive_ring` and, for the kernel's sockets, :mod:`agents.kernel.delay`. A shaped veth lets a frame go whole when
+its turn *begins* and carries it at once, so a frame is here too early by its time on the wire of every link and by the propagation delay.
+Both are added once, at the end of its path; the transport does not notice this. A trimmed frame was whole on the links before the switch
+that cut it, and took as long there. Each port is three FIFOs: control does not wait for data that takes longer on the wire, nor for headers
+that were data, and none changes its order.
 """
 
 from __future__ import annotations

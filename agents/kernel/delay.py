@@ -1,0 +1,90 @@
+"""The delay that the emulated cables lack, for what the kernel's own sockets receive.
+
+Used by agents.kernel.device. The data plane's program hands frames for a host's sockets to a TUN (testbed/emulated/kernel_paths.py); here
+each is read, held in the delay line that every other transport has, decapsulated, and written back: the kernel delivers it to its socket.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+
+from agents import tun
+from agents.delay_line import DelayLine
+from agents.kernel.options import TUN
+from topologies.addressing import BLOCK, usid_fields
+from topologies.clos import ETHERNET, IPV6, Fabric
+
+LARGEST = 1 << 16
+MOST = 256
+"""Packets read in one turn, so that sockets get theirs."""
+NEXT_HEADER, HOP_LIMIT = 6, 7
+IPV6_IN_IPV6 = 41
+
+
+class Delay:
+    """Packets on their way to this host's sockets. ``fd``: reads and writes packets, and never blocks. Times are monotonic ns."""
+
+    def __init__(self, fabric: Fabric, fd: int) -> None:
+        self.held = 0  # packets so far
+        self.refused = 0  # that the kernel did not take back
+        self._fd = fd
+        self._planes = fabric.planes
+        self._line = DelayLine(fabric)
+        self._waiting: dict[int, bytes] = {}  # decapsulated, by place in the line
+        self._free: list[int] = []  # places
+
+    @classmethod
+    def here(cls, fabric: Fabric) -> Delay | None:
+        """On the TUN of this network namespace, as root; None where there is none, and packets arrive at once. Raises OSError."""
+        try:
+            socket.if_nametoindex(TUN)
+        except OSError:
+            return None
+        return cls(fabric, tun.attach(TUN))
+
+    def fileno(self) -> int:
+        return self._fd
+
+    @property
+    def due(self) -> int:
+        """When the next packet is due; NEVER without one."""
+        return self._line.next
+
+    def take(self, now: int) -> None:
+        """Read what has arrived."""
+        for _ in range(MOST):
+            try:
+                packet = os.read(self._fd, LARGEST)
+            except BlockingIOError:
+                return
+            self.put(now, packet)
+
+    def put(self, now: int, packet: bytes) -> None:
+        """A frame without its Ethernet header. The kernel itself sends some to every interface, which end here."""
+        if len(packet) <= 2 * IPV6 or packet[NEXT_HEADER] != IPV6_IN_IPV6 or packet[24:28] != BLOCK:
+            return
+        plane = usid_fields(int.from_bytes(packet[28:30], "big"))[0]
+        if plane >= self._planes:
+            return
+        place = self._free.pop() if self._free else len(self._waiting)
+        klass = int.from_bytes(packet[:2], "big") >> 6 & 0x3F
+        self._waiting[place] = packet[IPV6:]
+        self._line.put(place, now, plane, klass, packet[HOP_LIMIT], len(packet) + ETHERNET)
+        self.held += 1
+
+    def release(self, now: int) -> None:
+        """Give the kernel what is due."""
+        while self._line.next <= now:
+            place = self._line.take()
+            self._free.append(place)
+            try:
+                os.write(self._fd, self._waiting.pop(place))
+            except OSError as error:
+                if error.errno == errno.EBADFD:  # the TUN is gone: so is the host
+                    return
+                self.refused += 1
+
+    def close(self) -> None:
+        os.close(self._fd)

@@ -1,0 +1,40 @@
+"""TUN devices: interfaces whose packets a process reads and writes. Linux; needs /dev/net/tun and, to open one, CAP_NET_ADMIN."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from typing import Final
+
+PATH: Final = "/dev/net/tun"
+IFF_TUN, IFF_NO_PI = 0x0001, 0x1000
+TUNSETIFF, TUNSETPERSIST, TUNSETIFINDEX = 0x400454CA, 0x400454CB, 0x400454DA
+
+
+def available() -> bool:
+    """Whether this machine has TUN: a container may not."""
+    return os.access(PATH, os.R_OK | os.W_OK)
+
+
+def attach(name: str, ifindex: int = 0) -> int:
+    """A descriptor of a TUN of this thread's network namespace that never blocks, each read and write an IP packet. Makes it, with this
+    interface index (0: any), if there is none. Raises OSError."""
+    fd = os.open(PATH, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if ifindex:
+            fcntl.ioctl(fd, TUNSETIFINDEX, struct.pack("=I", ifindex))
+        fcntl.ioctl(fd, TUNSETIFF, struct.pack("16sH22x", name.encode(), IFF_TUN | IFF_NO_PI))
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def make(name: str, ifindex: int) -> None:
+    """A TUN that stays although nobody has it open. Raises OSError."""
+    fd = attach(name, ifindex)
+    try:
+        fcntl.ioctl(fd, TUNSETPERSIST, 1)
+    finally:
+        os.close(fd)
