@@ -73,11 +73,13 @@ def outages_of(run: Run) -> list[Outage]:
             continue
         end_phases = ("up", "heal") if cyclic else ("heal",)
         end = next((later["t"] for later in lines[i + 1 :] if later["name"] == line["name"] and later["phase"] in end_phases), ENDLESS)
-        links = next((other["links"] for other in lines if other["name"] == line["name"] and other["phase"] == "begin"), ())
+        begun = line
+        if not kind_of(line["fault"]).wanders:
+            begun = next(other for other in lines if other["name"] == line["name"] and other["phase"] == "begin")
         keys = line.get("keys", {})
         to, probability = str(keys.get("to", "")), float(keys.get("probability", 1.0))
         direction = str(keys.get("direction", "both"))
-        outages.append(Outage(line["name"], line["fault"], line["on"], line["t"], end, tuple(links), to, probability, direction))
+        outages.append(Outage(line["name"], line["fault"], line["on"], line["t"], end, tuple(begun["links"]), to, probability, direction))
     return outages
 
 

@@ -63,6 +63,7 @@ class Kind:
     suffix = ""  # of its name in a journal; the name is kind and place, unless the scenario gives one
     used = False  # may be on "used-by-qp"
     takes = False  # its links carry nothing while it lasts
+    wanders = False  # a cycle hits other links each time: those that the journal says went down
     loses = False  # packets are lost by the key "probability"
     slows = False  # takes capacity that theory does not know about: figures leave out what passes during the fault
     stalls = False  # the host's agent does not run all the time: its lateness says nothing about the machine

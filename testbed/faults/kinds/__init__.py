@@ -25,8 +25,8 @@ __all__ = ["KEYS", "KINDS", "USED_BY_QP", "FaultError", "Kind", "kind_named", "r
 USED_BY_QP = "used-by-qp"
 """What a scenario may write instead of a link or path: the one that a queue pair of the run uses."""
 _FIRST = (
-    "link", "port", "flap", "transceiver", "switch", "silent", "plane", "dead-paths", "loss", "corrupt", "path-loss", "destination-loss",
-    "slow", "straggler", "kill",
+    "link", "port", "flap", "failures", "transceiver", "switch", "silent", "plane", "dead-paths", "loss", "corrupt", "path-loss",
+    "destination-loss", "slow", "straggler", "kill",
 )  # fmt: skip
 """The manual's order; kinds that are not named here come after these, by name."""
 

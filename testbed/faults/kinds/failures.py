@@ -1,0 +1,54 @@
+"""Links between switches that fail one after another."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from testbed.faults import draws
+from testbed.faults.base import Change, Cycle, Drawn, Machine
+from testbed.faults.keys import PERIOD, SEED, FaultError, Key, in_ms
+from testbed.faults.targets import Injected, Target, between_switches
+from testbed.units import Duration
+from topologies.clos import Fabric
+
+OUTAGE = Key("outage", Duration, "how long each link is down, less than the period", in_ms)
+
+
+class Failures(Cycle):
+    name, on = "failures", "fabric or plane"
+    doc = "T0-T1 links fail one after another, one each period; their order is drawn by seed"
+    keys = (PERIOD, OUTAGE, SEED)
+    takes = wanders = True
+
+    def check(self, keys: Mapping[str, Any]) -> None:
+        if not 0 < keys["outage"] < keys["period"]:
+            raise FaultError("outage", "must be more than nothing and less than the period: one link is down at a time")
+
+    def part_down(self, keys: Mapping[str, Any]) -> float:
+        return float(keys["outage"] / keys["period"])
+
+    def resolve(self, fabric: Fabric, on: str, keys: dict[str, Any]) -> Target:
+        return Target(self.name, on, keys, tuple(link.name for link in between_switches(fabric, on)))
+
+    def strike(self, fault: Injected, machine: Machine) -> Change:
+        return machine.faults.hold(fault.number, (self.link(fault),) if fault.down else ())
+
+    def link(self, fault: Injected) -> str:
+        """The link whose turn it is. Each has one turn before any has its next."""
+        keys = fault.target.keys
+        turn = 0 if fault.due_ns is None else round((fault.due_ns - fault.told_ns) / keys["period"])
+        lap, place = divmod(turn, len(fault.target.links))
+        return _order(fault.target.links, keys["seed"], lap)[place]
+
+    def draw(self, fabric: Fabric, rng: random.Random) -> Drawn:
+        cycle = draws.cycle(rng)
+        keys = {"period": cycle["period"], "outage": round(cycle["period"] * cycle["duty"], 4), "seed": draws.seed(rng)}
+        return rng.choice(["fabric", draws.plane(fabric, rng)]), keys
+
+
+@lru_cache(maxsize=8)
+def _order(links: tuple[str, ...], seed: int, lap: int) -> tuple[str, ...]:
+    return tuple(random.Random(f"{seed}/{lap}").sample(links, len(links)))
