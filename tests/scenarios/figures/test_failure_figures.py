@@ -42,6 +42,16 @@ def test_a_flapping_link_is_broken_each_time_that_it_is_down(tmp_path: Path) -> 
     assert changes(found) == [at(t) for t in (1, 2, 3, 4, 5, 7, 8)]
 
 
+def test_of_failures_in_turn_each_is_an_outage_of_the_link_that_went_down(tmp_path: Path) -> None:
+    both = [CUT, "p1-t0-0:p1-t1-0"]
+    lines = [
+        dict(line, links=[both[turn // 2]])
+        for turn, line in enumerate(fault("r", "failures", "fabric", both, ("down", 1), ("up", 2), ("down", 4), ("up", 5)))
+    ]
+    run = write(tmp_path, [*fault("r", "failures", "fabric", both, ("begin", 1)), *lines], [])
+    assert [(o.begin, o.end, o.links) for o in outages_of(run)] == [(at(1), at(2), (both[0],)), (at(4), at(5), (both[1],))]
+
+
 def test_what_an_outage_hits() -> None:
     def one(kind: str, on: str, links: tuple[str, ...] = (), to: str = "", probability: float = 1.0) -> Outage:
         return Outage("x", kind, on, 0, 1, links, to, probability)
