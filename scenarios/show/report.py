@@ -33,7 +33,7 @@ from scenarios.show.check_values import bound_and_seen, format_value
 from scenarios.show.cost_table import columns as cost_columns
 from scenarios.show.cost_table import cost_groups, footnotes
 from scenarios.show.html import NAME as REPORT
-from scenarios.show.tables import Column, world_words
+from scenarios.show.tables import Column, since_fault, world_words
 from scenarios.show.tables import table as _table
 from testbed.terminal import duration, kb, number, percent, us
 
@@ -250,10 +250,6 @@ def _separation_lines(run: Run) -> list[str]:
     return lines
 
 
-def _since(fault: Mapping[str, Any], key: str) -> str:
-    return "–" if fault.get(key) is None else duration(fault[key] - fault["at_ns"])
-
-
 def faults_table(runs: Sequence[Run]) -> Table:
     """One row per run and fault: how soon senders left the dead paths, what was lost on them, and the goodput that flows kept."""
     rows = [{**r, "engine": r["kind"], **fault} for r in runs for fault in r["failovers"]]
@@ -265,7 +261,7 @@ def faults_table(runs: Sequence[Run]) -> Table:
         ("packets\nlost there", lambda f: str(f["lost"]) if f["engine"] == "mrc" else "–"),  # others log none by path
     ]
     if any(f.get("delivered_ns") is not None for f in rows):
-        columns.append(("all of them\narrived after", lambda f: _since(f, "delivered_ns")))
+        columns.append(("all of them\narrived after", lambda f: since_fault(f, "delivered_ns")))
     if any(f["kept_during"] is not None for f in rows):
         columns.append(("goodput kept\nduring", lambda f: percent(f["kept_during"])))
         columns.append(("after", lambda f: percent(f["kept_after"])))

@@ -8,6 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from testbed import terminal
+from testbed.terminal import duration
 
 Column = tuple[str, Callable[[Any], terminal.Cell]]
 """(head, function: row -> cell)."""
@@ -17,6 +18,11 @@ def world_words(rows: Sequence[Mapping[str, Any]]) -> Callable[[Mapping[str, Any
     """A function: row -> [its world] if the rows have different worlds, else []. Older results without a world are emulated."""
     mixed = len({row.get("world", "emulated") for row in rows}) > 1
     return lambda row: [str(row.get("world", "emulated"))] if mixed else []
+
+
+def since_fault(fault: Mapping[str, Any], key: str) -> str:
+    """How long after a fault began something was, which may never have been."""
+    return "–" if fault.get(key) is None else duration(fault[key] - fault["at_ns"])
 
 
 def table(title: str, columns: Sequence[Column], rows: Sequence[Any], caption: str = "") -> Table:
