@@ -50,6 +50,6 @@ _OPTIONS: Final = options_of(
         "threshold": Meta(ge=0.001, le=0.5),
         "policy": one_of(POLICIES),
         "hold": Meta(ge=0.0, le=1_000_000.0),
-        "start_check": Meta(ge=0.0, le=1_000_000.0),
+        "start_check": Meta(ge=0.0, le=10_000.0),
     },
 )
