@@ -142,11 +142,11 @@ class KernelPaths:
                 before = self.before[name] = netlink.read_sysctls(self.namespaces[name], sysctls)
                 netlink.write_sysctls(self.namespaces[name], {path: value for path, value in sysctls.items() if path in before})
                 self.lines[name] = []
-                run_batch("ip", begin_lines(self.fabric, number, self.kind), self.path_of(name))
+                lines = begin_lines(self.fabric, number, self.kind)
                 if self.delays:
                     netlink.in_namespace(self.namespaces[name], lambda: tun.make(TUN, layout.DELAY_TUN))
-                    up = f"link set {TUN} addrgenmode none mtu {link_mtu(self.fabric)} txqueuelen 10000 up"
-                    run_batch("ip", [up], self.path_of(name))
+                    lines.append(f"link set {TUN} addrgenmode none mtu {link_mtu(self.fabric)} txqueuelen 10000 up")
+                run_batch("ip", lines, self.path_of(name))
             self.reroute(())
         except BaseException:
             self.remove(strict=False)
