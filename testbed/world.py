@@ -7,7 +7,7 @@ these methods. All times are nanoseconds of the world's own :attr:`World.clock`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -48,6 +48,35 @@ class Stream:
     ev: int  # of the path, taken in both directions
     parallel: int = 1
     congestion: str = "cubic"
+
+
+@dataclass(frozen=True)
+class Program:
+    """What every rank runs: a Python file, or in a world of processes any command. ``user``: who runs it, None: whoever runs us."""
+
+    command: tuple[str, ...]
+    user: int | None = None
+    nice: int = 19
+    """Of its process: the agents, which are the network, go first."""
+
+    @property
+    def python(self) -> bool:
+        """Whether it is a Python file with its arguments."""
+        return self.command[0].endswith(".py")
+
+
+class Programs(Protocol):
+    """Ranks that run a program, one on each of some hosts."""
+
+    def run(
+        self, on_line: Callable[[int, str], None], on_note: Callable[[int, dict[str, Any]], None], look: Callable[[], None]
+    ) -> dict[int, str]:  # fmt: skip
+        """Wait until all have ended. ``on_line(rank, text)``: what one printed. ``on_note(rank, note)``: what one told
+        (agents.communicator). ``look`` is called several times a second of the clock. Returns what went wrong by rank, first of all the
+        rank that was first. Raises :class:`testbed.errors.ClusterDied`."""
+
+    def end(self) -> None:
+        """End those that still run. Idempotent."""
 
 
 class Background(Protocol):
@@ -146,6 +175,9 @@ class World(Protocol):
 
     def port_watch(self) -> Ports | None:
         """A new watch over rates and queues of all ports; None where a model moves the packets."""
+
+    def programs(self, program: Program, hosts: Sequence[int]) -> Programs:
+        """A program on some hosts, ranks in this order; agents must have been started. The caller ends it. Raises."""
 
     def background(self, stream: Stream, stem: Path) -> Background:
         """A flow of background traffic, not yet prepared; the caller ends it. Its reports are ``<stem>*.json``. Raises."""

@@ -24,10 +24,16 @@ class AllGather(Collective):
     def peers(n: int, rank: int) -> list[int]:
         return ring_peers(n, rank)
 
-    def prepare(self, dtype: str, seed: int) -> StepData:
+    @staticmethod
+    def sizes(n: int, message_bytes: int) -> tuple[int, int]:
+        return message_bytes // n, message_bytes
+
+    def lay_out(self) -> None:
         self.set_bytes = self.message_bytes
         self.arrivals = (self.n - 1) * self.slices
         self.result = self.placed(self.message_bytes // self.item, 0)
+
+    def drawn(self, dtype: str, seed: int) -> StepData:
         bases = draw(self.n, self.part // self.item, dtype, seed)
         return StepData(bases[self.rank], np.concatenate(bases), 1)
 

@@ -21,12 +21,13 @@ class AllToAll(Collective):
     def peers(n: int, rank: int) -> list[int]:
         return [peer for peer in range(n) if peer != rank]
 
-    def prepare(self, dtype: str, seed: int) -> StepData:
-        count = self.message_bytes // self.item
+    def lay_out(self) -> None:
         self.set_bytes = self.message_bytes
         self.arrivals = (self.n - 1) * self.slices
-        self.result = self.placed(count, 0)
-        bases = draw(self.n, count, dtype, seed)
+        self.result = self.placed(self.message_bytes // self.item, 0)
+
+    def drawn(self, dtype: str, seed: int) -> StepData:
+        bases = draw(self.n, self.message_bytes // self.item, dtype, seed)
         expected = bases[0].copy()
         for peer, base in enumerate(bases):
             expected[self.elements(peer * self.part, self.part)] = base[self.elements(self.rank * self.part, self.part)]

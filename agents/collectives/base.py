@@ -1,9 +1,9 @@
 """What every collective in steps shares: numbered steps, two buffer sets in turns, records, waiting, failure.
 
 A collective is a subclass in a module of its own in this package, found there by its ``name`` (registry.py). It says who talks to
-whom (:meth:`Collective.peers`, :meth:`~Collective.sends`), lays out its memory and expected result (:meth:`~Collective.prepare`), posts
-what a step can send at once (:meth:`~Collective.send_first`) and acts on what arrives (:meth:`~Collective.arrived`). Every slice is one
-WRITE with immediate; the immediate says which: step, stage, slice.
+whom (:meth:`Collective.peers`, :meth:`~Collective.sends`), lays out its memory (:meth:`~Collective.lay_out`), draws inputs and expected
+results (:meth:`~Collective.drawn`), posts what a step can send at once (:meth:`~Collective.send_first`) and acts on what arrives
+(:meth:`~Collective.arrived`). Every slice is one WRITE with immediate; the immediate says which: step, stage, slice.
 
 Why nothing is overwritten while it may still be read
 -----------------------------------------------------
@@ -34,18 +34,38 @@ from typing import Any, ClassVar
 import numpy as np
 from mypy_extensions import mypyc_attr
 
-from agents.collectives.data import DTYPES, Array, StepData
+from agents.collectives.data import DTYPES, TYPES, Array, StepData
 from agents.collectives.group import ARENA, MOST_KEPT, CollectiveError, Group, Wanted
 from agents.transport import LONG_AGO, NEVER, RECEIVE, Completion
 
 STEP_BITS, STAGE_BITS, SLICE_BITS = 12, 10, 10
 _CHECKED = (1 << STAGE_BITS) - 1
 """Stage of the immediate that says "checked"."""
-MAX_RANKS = 1 << (STAGE_BITS - 1)
+RENDEZVOUS = _CHECKED - 1
+"""Stage of the immediates that belong to no collective but to a message between two ranks (channel.py)."""
+MAX_RANKS = (1 << (STAGE_BITS - 1)) - 1
 MAX_SLICES = (1 << SLICE_BITS) - 1
+MARK_BITS = 4
+"""Upper bits of a slice's number that tell calls apart (:class:`Given`)."""
+SET = ARENA // 2 - (1 << 16)
+"""Bytes of the arena that a buffer set may have. Sets begin at 0 and SET; what is left over at the end is for :mod:`channel`."""
 _NOTHING = memoryview(b"")
 CHUNK = 1 << 15
 """Elements compared or filled between two looks at the network: tens of microseconds. All of 8 MiB at once: 20-50 ms."""
+
+
+class Given:
+    """A step of a channel (channel.py) instead of drawn ones: what a program calls, on its own data.
+
+    ``first``: the step's number among all calls of the group. ``open_writes``: by buffer set, those of earlier calls among them.
+    ``reduce``: how two parts become one. ``root``: who has the data of a broadcast. ``mark``: goes into every immediate; where two ranks
+    make different calls it differs, but for one case of 16.
+    """
+
+    def __init__(self, data: StepData, first: int, open_writes: list[int], reduce: np.ufunc = np.add, root: int = 0, mark: int = 0) -> None:
+        self.data, self.first, self.open_writes = data, first, open_writes
+        self.reduce, self.root = reduce, root
+        self.mark = (mark & (1 << MARK_BITS) - 1) << SLICE_BITS - MARK_BITS
 
 
 class Transfers:
@@ -88,6 +108,11 @@ class Collective:
         """The number of equal parts of the message, each of ``slices`` slices."""
         return n
 
+    @staticmethod
+    def sizes(n: int, message_bytes: int) -> tuple[int, int]:
+        """Bytes that a rank gives, and that it has in the end."""
+        return message_bytes, message_bytes
+
     @classmethod
     def check_ranks(cls, n: int) -> None:
         """Raises :class:`CollectiveError` for a number of ranks that it does not support."""
@@ -95,14 +120,16 @@ class Collective:
             raise CollectiveError(f"{cls.name} over {n} ranks: 2 to {MAX_RANKS}")
 
     @classmethod
-    def check(cls, n: int, slices: int, message_bytes: int, dtype: str, steps: int, warmup: int) -> None:
+    def check(
+        cls, n: int, slices: int, message_bytes: int, dtype: str, steps: int, warmup: int, types: dict[str, Any] = DTYPES
+    ) -> None:  # fmt: skip
         """Raises :class:`CollectiveError` with the fix."""
         cls.check_ranks(n)
-        if dtype not in DTYPES:
-            raise CollectiveError(f"dtype {dtype!r}: there are {', '.join(DTYPES)}")
+        if dtype not in types:
+            raise CollectiveError(f"dtype {dtype!r}: there are {', '.join(types)}")
         if not 1 <= slices <= MAX_SLICES:
             raise CollectiveError(f"slices = {slices}: 1 to {MAX_SLICES}")
-        item = DTYPES[dtype].itemsize
+        item = types[dtype].itemsize
         unit = cls.parts(n) * slices * item
         if message_bytes <= 0 or message_bytes % unit:
             near = max(unit, round(message_bytes / unit) * unit)
@@ -121,8 +148,11 @@ class Collective:
         cls.check_ranks(n)
         return [Wanted(peer) for peer in sorted(cls.peers(n, rank))]
 
-    def __init__(self, group: Group, slices: int, message_bytes: int, dtype: str, steps: int, warmup: int, seed: int) -> None:
-        self.check(group.n, slices, message_bytes, dtype, steps, warmup)
+    def __init__(
+        self, group: Group, slices: int, message_bytes: int, dtype: str, steps: int, warmup: int, seed: int, given: Given | None = None
+    ) -> None:  # fmt: skip
+        types = DTYPES if given is None else TYPES
+        self.check(group.n, slices, message_bytes, dtype, steps, warmup, types)
         self.group = group
         self.n = group.n
         self.rank = group.rank
@@ -133,22 +163,27 @@ class Collective:
         self.message_bytes = message_bytes
         self.part = message_bytes // self.parts(group.n)  # bytes
         self.slice = self.part // slices  # bytes
-        self.dtype = DTYPES[dtype]
-        self.total_steps = steps + warmup
+        self.dtype = types[dtype]
+        self.first = given.first if given is not None else 0
+        self.end = self.first + steps + warmup
         self.warmup = warmup
-        # For prepare() to set.
+        self.reduce: np.ufunc = given.reduce if given is not None else np.add
+        self.root = given.root if given is not None else 0
+        self.mark = given.mark if given is not None else 0
+        # For lay_out() to set.
         self.set_bytes = 0  # of the arena, per buffer set
         self.arrivals = 0  # messages that make up a step
         self.result: list[Array] = []  # by set
-        self.data: StepData = self.prepare(dtype, seed)
-        if 2 * self.set_bytes > ARENA:
-            raise CollectiveError(f"message_bytes = {message_bytes} needs an arena of {2 * self.set_bytes} bytes: there are {ARENA}")
+        self.lay_out()
+        if self.set_bytes > SET:
+            raise CollectiveError(f"message_bytes = {message_bytes} needs {self.set_bytes} bytes of an arena's half: there are {SET}")
+        self.data: StepData = given.data if given is not None else self.drawn(dtype, seed)
         self.input = [np.empty_like(self.data.base) for _ in range(2)]
         self.views = [a.data.cast("B") for a in self.input]
-        self.step = -1
+        self.step = self.first - 1
         self.wrong = 0
         self.remaining = 0
-        self.open_writes = [0, 0]
+        self.open_writes = given.open_writes if given is not None else [0, 0]
         self.checked = 0  # steps that the one we send to has checked, with CREDIT
         self.early: dict[int, list[tuple[int, int, int, int]]] = {}  # ns, peer, stage, slice of what came for a step not begun here
         self.accepted: dict[int, set[tuple[int, int, int]]] = {}  # by step: what was accepted, so that nothing is used twice
@@ -169,8 +204,12 @@ class Collective:
 
     # --- for subclasses --------------------------------------------------------------------------------------
 
-    def prepare(self, dtype: str, seed: int) -> StepData:
-        """Set :attr:`set_bytes`, :attr:`arrivals` and :attr:`result`; return inputs and expected results."""
+    def lay_out(self) -> None:
+        """Set :attr:`set_bytes`, :attr:`arrivals` and :attr:`result`."""
+        raise NotImplementedError
+
+    def drawn(self, dtype: str, seed: int) -> StepData:
+        """Inputs and expected results."""
         raise NotImplementedError
 
     def send_first(self) -> None:
@@ -187,9 +226,9 @@ class Collective:
 
     def placed(self, count: int, offset: int) -> list[Array]:
         """``count`` elements at byte ``offset`` of either buffer set in the arena. Set :attr:`set_bytes` before."""
-        if 2 * self.set_bytes > ARENA:
+        if self.set_bytes > SET:
             raise CollectiveError(f"message_bytes = {self.message_bytes} is more than the arena of {ARENA} bytes takes")
-        return [np.frombuffer(self.group.arena, self.dtype, count, k * self.set_bytes + offset) for k in range(2)]
+        return [np.frombuffer(self.group.arena, self.dtype, count, k * SET + offset) for k in range(2)]
 
     def elements(self, offset: int, size: int) -> slice:
         """The elements that these bytes of an array are."""
@@ -198,15 +237,15 @@ class Collective:
     def send(self, peer: int, memory: memoryview, offset: int, stage: int, j: int) -> None:
         """WRITE one slice to byte ``offset`` of the peer's buffer set of this step."""
         k = self.step & 1
-        imm = (self.step & (1 << STEP_BITS) - 1) << (STAGE_BITS + SLICE_BITS) | stage << SLICE_BITS | j
+        imm = (self.step & (1 << STEP_BITS) - 1) << (STAGE_BITS + SLICE_BITS) | stage << SLICE_BITS | j ^ self.mark
         self.open_writes[k] += 1
         if stage != _CHECKED:
             self.transfers.posted += (peer, stage, j, self.group.clock() - self.transfers.begin)
-        self.group.write(self.bundle[peer], j, k, memory, k * self.set_bytes + offset, imm)
+        self.group.write(self.bundle[peer], j, k, memory, k * SET + offset, imm)
 
     def in_set(self, offset: int, size: int) -> memoryview:
         """Bytes of this step's buffer set in the arena."""
-        at = (self.step & 1) * self.set_bytes + offset
+        at = (self.step & 1) * SET + offset
         return self.group.arena[at : at + size]
 
     # --- steps -----------------------------------------------------------------------------------------------
@@ -234,16 +273,17 @@ class Collective:
                 self.open_writes[c.wr_id] -= 1
                 continue
             peer = self.group.bundle_of[c.qpn].peer
-            stage, j = c.imm >> SLICE_BITS & (1 << STAGE_BITS) - 1, c.imm & (1 << SLICE_BITS) - 1
-            if stage == _CHECKED and self.CREDIT and peer == self.next and self.checked < self.total_steps:
+            step = self._absolute(c.imm >> (STAGE_BITS + SLICE_BITS))
+            stage, j = c.imm >> SLICE_BITS & (1 << STAGE_BITS) - 1, c.imm & (1 << SLICE_BITS) - 1 ^ self.mark
+            if stage == _CHECKED and self.CREDIT and peer == self.next and self.checked < self.end:
                 self.checked += 1  # in order: all of them use one queue pair
-            elif self.ended:
+            elif self.ended or step == self.end:
                 if len(self.leftover) < MOST_KEPT:
                     self.leftover.append(c)
                 else:
                     self.failure = {"peer_rank": peer, "reason": f"it sent {MOST_KEPT} messages for what has not begun here"}
             else:
-                self._received(now, peer, self._absolute(c.imm >> (STAGE_BITS + SLICE_BITS)), stage, j)
+                self._received(now, peer, step, stage, j)
         self._go_on()
 
     def _absolute(self, step: int) -> int:
@@ -256,6 +296,8 @@ class Collective:
         key = (peer, stage, j)
         if j >= self.slices or not self.sends(peer, stage) or key in self.accepted.get(step, ()):
             reason = f"it sent slice {j} of stage {stage} of step {step}, which is not its to send, or twice"
+            if self.mark and j > MAX_SLICES >> MARK_BITS:
+                reason = "it made another call than this rank: every rank makes the same calls, of one size, in one order"
             self.failure = {"peer_rank": peer, "reason": reason}
             return
         if step == self.step and self.remaining:
@@ -301,8 +343,8 @@ class Collective:
         self.record = {"rank": self.rank, "step": self.step, "start_ns": t.begin, "end_ns": now}
         slices = {"rank": self.rank, "step": self.step, "start_ns": t.begin, "posted": t.posted, "arrived": t.arrived}
         self.logged.append((now, "transfers", slices))
-        self.warm = self.warm or self.step + 1 == self.warmup
-        self.ended = self.step + 1 >= self.total_steps
+        self.warm = self.warm or self.step + 1 == self.first + self.warmup
+        self.ended = self.step + 1 >= self.end
         self.waiting = not self.ended
         if len(self.data.expected) <= CHUNK:
             self._check(CHUNK)
@@ -336,10 +378,10 @@ class Collective:
         """Do a small piece of the work beside the network; continue when the next step, or the end, need not wait any longer."""
         if self.to_check >= 0:
             self._check(CHUNK)
-        elif self.step + 1 < self.total_steps and self.filled < len(self.data.base) and self.open_writes[self.step + 1 & 1] == 0:
+        elif self.step + 1 < self.end and self.filled < len(self.data.base) and self.open_writes[self.step + 1 & 1] == 0:
             self._fill(self.step + 1, CHUNK)
         self._go_on()
-        if self.ended and self.to_check < 0 and self.open_writes == [0, 0] and (not self.CREDIT or self.checked >= self.total_steps):
+        if self.ended and self.to_check < 0 and self.open_writes == [0, 0] and (not self.CREDIT or self.checked >= self.end):
             self.finished = True
 
     def deadline(self) -> int:

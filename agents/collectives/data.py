@@ -17,6 +17,9 @@ from mypy_extensions import mypyc_attr
 from numpy.typing import NDArray
 
 DTYPES = {"float32": np.dtype(np.float32), "int32": np.dtype(np.int32)}
+"""What is drawn here."""
+TYPES = DTYPES | {name: np.dtype(name) for name in ("float16", "float64", "int8", "int16", "int64", "uint8", "uint16", "uint32", "uint64")}
+"""What programs may bring."""
 Array = NDArray[Any]
 ALL = slice(None)
 
@@ -54,6 +57,8 @@ class StepData:
         self.expected = expected
         self.terms = terms
         self.floating = base.dtype == np.float32
+
+    # A channel's data (channel.py) is a user's: it overrides both.
 
     def fill(self, step: int, out: Array, part: slice = ALL) -> None:
         """Fill a part of ``out`` with the same part of this rank's input of a step."""

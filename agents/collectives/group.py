@@ -48,23 +48,25 @@ class Wanted(NamedTuple):
 
 
 class Bundle:
-    """Queue pairs to one peer; ``remote`` is the peer's arena once connected."""
+    """Queue pairs to one peer; once connected, ``remote`` is the peer's arena, and ``memory`` its program's memory if it has any."""
 
     def __init__(self, peer: int, qpns: list[int]) -> None:
         self.peer = peer
         self.qpns = qpns
         self.remote = Region(0, 0, 0)
+        self.memory = Region(0, 0, 0)
 
 
 class Group:
     """``ranks``: host number by rank; ``rank``: this host's. ``bundles`` in the order of ``wanted``, which both ends must share per pair.
 
-    ``clock`` gives monotonic ns.
+    ``clock`` gives monotonic ns. ``memory``: more memory that peers may write into (channel.py).
     """
 
     def __init__(
-        self, device: Verbs, ranks: list[int], rank: int, wanted: Sequence[Wanted], qps: int, clock: Callable[[], int] = time.monotonic_ns
-    ) -> None:
+        self, device: Verbs, ranks: list[int], rank: int, wanted: Sequence[Wanted], qps: int,
+        clock: Callable[[], int] = time.monotonic_ns, memory: Region | None = None,
+    ) -> None:  # fmt: skip
         n = len(ranks)
         if n < 2 or len(set(ranks)) != n or not 0 <= rank < n or ranks[rank] != device.host:
             raise CollectiveError(f"ranks = {ranks}: at least two different hosts, and this one (h{device.host}) at its own rank ({rank})")
@@ -82,6 +84,7 @@ class Group:
         self.region: Region = device.register(self.arena)
         self.bundles: list[Bundle] = []
         self.bundle_of: dict[int, Bundle] = {}
+        extra = {"memory": list(memory)} if memory is not None else {}
         self.local: dict[str, list[dict[str, Any]]] = {}
         for peer, evs in wanted:
             own_qps = [device.create_qp(ranks[peer], evs) for _ in range(qps)]
@@ -89,7 +92,7 @@ class Group:
             self.bundles.append(bundle)
             for q in own_qps:
                 self.bundle_of[q["qpn"]] = bundle
-            self.local.setdefault(str(peer), []).extend({**q, "arena": list(self.region)} for q in own_qps)
+            self.local.setdefault(str(peer), []).extend({**q, "arena": list(self.region), **extra} for q in own_qps)
 
     def is_for(self, ranks: list[int], rank: int, wanted: Sequence[Wanted], qps: int) -> bool:
         """Whether this group fits these arguments."""
@@ -109,6 +112,8 @@ class Group:
                 for _ in range(RECEIVES):
                     self.device.post_recv(qpn, 0)
             bundle.remote = regions[bundle.peer][first]
+            if "memory" in remote_qps[0]:
+                bundle.memory = _region(remote_qps[0]["memory"])
         self.connected = True
 
     def write(self, bundle: Bundle, lane: int, wr_id: int, memory: memoryview, offset: int, imm: int) -> None:

@@ -24,12 +24,18 @@ class ReduceScatter(Collective):
     def peers(n: int, rank: int) -> list[int]:
         return ring_peers(n, rank)
 
-    def prepare(self, dtype: str, seed: int) -> StepData:
-        n = self.n
-        self.set_bytes = self.part * (n - 1)
-        self.arrivals = (n - 1) * self.slices
+    @staticmethod
+    def sizes(n: int, message_bytes: int) -> tuple[int, int]:
+        return message_bytes, message_bytes // n
+
+    def lay_out(self) -> None:
+        self.set_bytes = self.part * (self.n - 1)
+        self.arrivals = (self.n - 1) * self.slices
         self.scratch = self.placed(self.set_bytes // self.item, 0)
         self.result = [np.empty(self.part // self.item, self.dtype) for _ in range(2)]
+
+    def drawn(self, dtype: str, seed: int) -> StepData:
+        n = self.n
         bases = draw(n, self.message_bytes // self.item, dtype, seed)
         part = self.elements(self.rank * self.part, self.part)
         return StepData(bases[self.rank], ring_sum([bases[(self.rank + 1 + k) % n][part] for k in range(n)]), n)
@@ -49,7 +55,7 @@ class ReduceScatter(Collective):
         own = self.input[k][self.elements(chunk * self.part + j * self.slice, self.slice)]
         sums = self.scratch[k][self.elements(at, self.slice)]
         if stage == self.n - 2:
-            np.add(own, sums, out=self.result[k][self.elements(j * self.slice, self.slice)])
+            self.reduce(own, sums, out=self.result[k][self.elements(j * self.slice, self.slice)])
         else:
-            np.add(own, sums, out=sums)
+            self.reduce(own, sums, out=sums)
             self.send(self.next, self.in_set(at, self.slice), at + self.part, stage + 1, j)

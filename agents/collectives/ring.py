@@ -52,13 +52,16 @@ class RingAllReduce(Collective):
     def peers(n: int, rank: int) -> list[int]:
         return ring_peers(n, rank)
 
-    def prepare(self, dtype: str, seed: int) -> StepData:
+    def lay_out(self) -> None:
         n, count = self.n, self.message_bytes // self.item
         scratch = self.part * (n - 1)
         self.set_bytes = self.message_bytes + scratch
         self.arrivals = 2 * (n - 1) * self.slices
         self.result = self.placed(count, 0)
         self.scratch = self.placed(scratch // self.item, self.message_bytes)
+
+    def drawn(self, dtype: str, seed: int) -> StepData:
+        n, count = self.n, self.message_bytes // self.item
         return StepData(draw(n, count, dtype, seed)[self.rank], ring_total(n, count, dtype, seed), n)
 
     def send_first(self) -> None:
@@ -83,6 +86,6 @@ class RingAllReduce(Collective):
             chunk = (self.rank - 1 - stage) % self.n
             own = self.elements(chunk * self.part + j * self.slice, self.slice)
             incoming = self.elements(stage * self.part + j * self.slice, self.slice)
-            np.add(self.input[k][own], self.scratch[k][incoming], out=self.result[k][own])
+            self.reduce(self.input[k][own], self.scratch[k][incoming], out=self.result[k][own])
         if stage + 1 < 2 * (self.n - 1):
             self._pass_on(stage + 1, j)

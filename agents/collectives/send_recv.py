@@ -26,12 +26,13 @@ class SendRecv(Collective):
     def parts(n: int) -> int:
         return 1
 
-    def prepare(self, dtype: str, seed: int) -> StepData:
-        count = self.message_bytes // self.item
+    def lay_out(self) -> None:
         self.set_bytes = self.message_bytes
         self.arrivals = self.slices
-        self.result = self.placed(count, 0)
-        bases = draw(self.n, count, dtype, seed)
+        self.result = self.placed(self.message_bytes // self.item, 0)
+
+    def drawn(self, dtype: str, seed: int) -> StepData:
+        bases = draw(self.n, self.message_bytes // self.item, dtype, seed)
         return StepData(bases[self.rank], bases[self.previous], 1)
 
     def send_first(self) -> None:

@@ -101,3 +101,13 @@ def wait_for_all(
                     check()
                     return False
     return len(done) == len(agents)
+
+
+def join(agents: Sequence[Agent], hosts: list[int], group: str, memory: int, qps: int = 1, slices: int = 4) -> list[int]:
+    """Give each agent a program's memory, and connect all of them as one group; ``agents`` in rank order. The memories' descriptors in the
+    agents' processes. Raises what they raise."""
+    descriptors = [int(agent.call("program", size=memory)["fd"]) for agent in agents]
+    answers = [agent.call("group", group=group, ranks=hosts, rank=rank, qps=qps, slices=slices)["qps"] for rank, agent in enumerate(agents)]
+    for rank, agent in enumerate(agents):
+        agent.call("join", group=group, remotes={peer: answers[int(peer)][str(rank)] for peer in answers[rank]})
+    return descriptors

@@ -52,7 +52,7 @@ class TreeAllReduce(Collective):
             near = 1 << n.bit_length() - 1
             raise CollectiveError(f"tree-allreduce over {n} ranks: it takes a power of two, like {near}; ring-allreduce takes any number")
 
-    def prepare(self, dtype: str, seed: int) -> StepData:
+    def lay_out(self) -> None:
         n, count = self.n, self.message_bytes // self.item
         self.levels = levels = n.bit_length() - 1
         self.whole = self.message_bytes // self.slices  # bytes of a slice of the message
@@ -65,6 +65,9 @@ class TreeAllReduce(Collective):
             self.window.append(self.window[t] + (self.rank >> (levels - 1 - t) & 1) * (self.whole >> t + 1))
         self.stage = [0] * self.slices  # per slice: stages done
         self.got = [0] * self.slices  # and, bit by bit, stages whose message is here
+
+    def drawn(self, dtype: str, seed: int) -> StepData:
+        n, count = self.n, self.message_bytes // self.item
         return StepData(draw(n, count, dtype, seed)[self.rank], tree_total(n, count, dtype, seed), n)
 
     def send_first(self) -> None:
@@ -107,6 +110,6 @@ class TreeAllReduce(Collective):
             size = self.whole >> stage + 1
             keep = self.elements(j * self.whole + self.window[stage + 1], size)
             operand = self.result[k] if stage else self.input[k]
-            np.add(operand[keep], self.scratch[k][self.elements(self._scratch_at(stage, j), size)], out=self.result[k][keep])
+            self.reduce(operand[keep], self.scratch[k][self.elements(self._scratch_at(stage, j), size)], out=self.result[k][keep])
         if stage + 1 < 2 * self.levels:
             self._exchange(stage + 1, j)

@@ -17,6 +17,7 @@ from agents.collectives.base import Collective
 from agents.collectives.flows import Flow, Flows, bundles_for, parse
 from agents.collectives.group import MOST_KEPT, CollectiveError, Group
 from agents.collectives.registry import FLOWS, find
+from agents.process.calls import Calls
 from agents.process.flow_log import FlowLog
 from agents.transport import Completion, Reports
 from topologies.clos import Fabric
@@ -64,7 +65,17 @@ class Agent:
         self.last_rx = [0] * fabric.planes
         self.denied: list[str] = []
         self.cut_off: list[int] = []  # hosts that the job sends to, and that the denylist leaves no path to
+        self.asking: Any = None  # whose request is being answered
+        self.calls = Calls(device, clock, self.share_memory, self.tell)
         self.reports = False  # whether the mapper's counts are sent as notifications
+
+    def share_memory(self, size: int) -> tuple[Any, int]:
+        """Memory for a program, and its descriptor; -1: it is of this process."""
+        return bytearray(size), -1
+
+    def tell(self, owner: Any, note: dict[str, Any]) -> None:
+        """Send a notification to the program."""
+        self.notify(note)
 
     # --- log -------------------------------------------------------------------------------------------------
 
@@ -275,6 +286,47 @@ class Agent:
         self.write(now, "hint", {"links": links})
         return now
 
+    def op_program(self, size: int) -> dict[str, int]:
+        """Make the memory that this agent has with a program, ``size`` bytes; whoever asks is the program."""
+        self.calls.owner = self.asking
+        return self.calls.memory_of(size)
+
+    def op_group(self, group: str, ranks: list[int], rank: int, qps: int = 1, slices: int = 4) -> dict[str, Any]:
+        """Queue pairs from this rank of a program to all others; ``ranks``: host numbers."""
+        return self.calls.group(group, ranks, rank, qps, slices)
+
+    def op_join(self, group: str, remotes: dict[str, list[dict[str, Any]]]) -> None:
+        """Connect them with what the others' :meth:`op_group` told."""
+        self.calls.join(group, remotes)
+
+    def op_call(
+        self, group: str, call: int, name: str, dtype: str, size: int, source: int, target: int, reduction: str = "sum", root: int = 0
+    ) -> None:  # fmt: skip
+        """A collective on the program's data (agents.collectives.channel); its number comes back in a notification when it is over."""
+        self.calls.usable(group).call(call, name, dtype, size, source, target, reduction, root)
+
+    def op_send(self, group: str, call: int, peer: int, offset: int, size: int) -> None:
+        """A message of the program's to another rank's."""
+        self.calls.usable(group).send(call, peer, offset, size)
+
+    def op_recv(self, group: str, call: int, peer: int, offset: int, size: int) -> None:
+        """A message of another rank's program."""
+        self.calls.usable(group).recv(call, peer, offset, size)
+
+    def op_tell(self, note: dict[str, Any]) -> None:
+        """What a program says of itself: logged, and passed on to whoever steers this agent."""
+        now = self.clock()
+        self.write(now, "told", {"note": note})
+        self.notify({"event": "told", "host": self.number, "t_ns": now, "note": note})
+
+    def op_lose(self, host: int, reason: str, steps: dict[str, int]) -> None:
+        """The program on another host has ended: why, and after how many collectives of each group."""
+        self.calls.lose(host, reason, steps)
+
+    def op_steps(self) -> dict[str, int]:
+        """How many collectives the program here has called, by group."""
+        return self.calls.steps()
+
     def op_stop(self) -> dict[str, int]:
         """Flush the log and end."""
         self.running = False
@@ -286,6 +338,9 @@ class Agent:
         """Give the collective its completions; log and notify what it did."""
         self._report()
         completions = self.engine.completions()
+        if self.calls.channels:
+            completions = self.calls.take(completions)
+            self.calls.advance()
         if completions:
             completions = self.groups[-1].take(completions) if self.groups else []
         job = self.job
@@ -322,7 +377,7 @@ class Agent:
 
     def wake_at(self, now: int) -> int:
         """When the loop has to look again at the latest, ns."""
-        due = max(now, self.bin_end)
+        due = max(now, min(self.bin_end, self.calls.deadline()))
         return due if self.job is None else min(due, self.job.deadline())
 
     def write_final_log(self, cpu_ns: int) -> None:

@@ -6,6 +6,7 @@ receives, acts on what is due, sends, and says when it wants to be called again.
 
 from __future__ import annotations
 
+import mmap
 import os
 import select
 import sys
@@ -20,6 +21,7 @@ from agents.transport import LONG_AGO, NEVER
 from topologies.clos import Fabric
 
 HOUSEKEEPING = 100_000_000
+PROGRAM_REQUESTS = ("hello", "group", "join", "call", "send", "recv", "tell")
 
 
 class Host(Agent):
@@ -34,9 +36,23 @@ class Host(Agent):
         self.armed = False  # whether a frame wakes the process
 
     def serve(self) -> None:
-        """Answer requests."""
+        """Answer requests. Whoever has begun a program may ask for nothing else from then on: its user need not be ours."""
         for client, request in self.server.requests():
+            if client is self.calls.owner and request.get("op") not in PROGRAM_REQUESTS:
+                self.server.answer(client, {"id": request.get("id", 0), "error": f"{self.name}: a program may not ask for that"})
+                continue
+            self.asking = client
             self.server.answer(client, self.answer(request))
+            if client is self.calls.owner:
+                self.server.quiet.add(client)
+
+    def share_memory(self, size: int) -> tuple[Any, int]:
+        fd = os.memfd_create("mrcbed-program", os.MFD_CLOEXEC)
+        os.ftruncate(fd, size)
+        return mmap.mmap(fd, size), fd
+
+    def tell(self, owner: Any, note: dict[str, Any]) -> None:
+        self.server.answer(owner, note)
 
     def op_hello(self) -> dict[str, Any]:
         """Identify the host."""

@@ -23,6 +23,7 @@ COMMANDS = {
     "doctor": "Check what this machine can do, and print a fix for what it lacks.",
     "run": "Run a scenario: build a fabric, break it, measure, report.",
     "up": "Build a fabric and open a prompt on it.",
+    "launch": "Run a program of your own on every host, with collectives over the fabric.",
     "links": "List the links of a running fabric.",
     "paths": "List the paths between two hosts of a running fabric.",
     "denylist": "Show or change what the hosts of a running fabric must not use.",

@@ -36,13 +36,14 @@ from testbed.emulated.fabric import STEPS, FabricNet
 from testbed.emulated.injector import Injector
 from testbed.emulated.kernel_paths import KernelPaths
 from testbed.emulated.port_watch import PortWatch
+from testbed.emulated.programs import EmulatedPrograms
 from testbed.emulated.rates import Rates
 from testbed.errors import ClusterDied, UserError
 from testbed.faults.injections import TakesFaults
 from testbed.faults.packet_faults import PacketFaults
 from testbed.machine import running, sandbox
 from testbed.machine.slowness import patient, remark
-from testbed.world import Stream
+from testbed.world import Program, Stream
 from topologies.clos import Fabric
 
 CRASH_POINTS = (*STEPS, "controller", "captures", "started", "agents", "agents-started")
@@ -236,7 +237,7 @@ class Cluster(TakesFaults):
         with log.open("wb") as complaints:
             self._pauser = subprocess.Popen(
                 [sys.executable, "-m", "testbed.emulated.pauser", config],
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=complaints, cwd=ROOT, env=_environment(),
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=complaints, cwd=ROOT, env=environment(),
                 pass_fds=tuple(self.net.namespaces.values()),
             )  # fmt: skip
         assert self._pauser.stdout is not None
@@ -270,7 +271,7 @@ class Cluster(TakesFaults):
         with log.open("wb") as complaints:
             self._controller = subprocess.Popen(
                 [sys.executable, "-m", "testbed.controller", "--config", str(config)],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=complaints, cwd=ROOT, env=_environment(),
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=complaints, cwd=ROOT, env=environment(),
             )  # fmt: skip
         self.control = ControllerHandle(self.fabric, self._controller, token)
         answer = self.control.line(patient(CONTROLLER_S))
@@ -340,7 +341,7 @@ class Cluster(TakesFaults):
             with (directory / f"{names[0]}.err").open("wb") as complaints:
                 process = self.net[names[0]].popen(
                     [sys.executable, "-m", "agents.process.host", "--config", str(config)],
-                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=complaints, cwd=ROOT, env=_environment(),
+                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=complaints, cwd=ROOT, env=environment(),
                 )  # fmt: skip
             self._agents.append(process)
         until = time.monotonic() + patient(AGENTS_S)
@@ -433,10 +434,14 @@ class Cluster(TakesFaults):
         """One flow of iperf3, not yet prepared; its JSON goes to ``<stem>.json`` and ``<stem>-server.json``. The caller ends it."""
 
         def popen(host: str, command: list[str], **keys: Any) -> subprocess.Popen[bytes]:
-            process: subprocess.Popen[bytes] = self.net[host].popen(command, env=_environment(), **keys)
+            process: subprocess.Popen[bytes] = self.net[host].popen(command, env=environment(), **keys)
             return process
 
         return Iperf(self.fabric, stream, popen, self.net.path_of, stem)
+
+    def programs(self, program: Program, hosts: Sequence[int]) -> EmulatedPrograms:
+        """A program on some hosts, ranks in this order; the caller ends it. Raises :class:`UserError`."""
+        return EmulatedPrograms(self, program, hosts)
 
     # --- faults and counters ---------------------------------------------------------------------------------------
 
@@ -549,7 +554,7 @@ def _uninterrupted() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """Our own environment, which contains the run's mark; the project can be imported from anywhere. NumPy starts no threads: an agent only
     adds and compares with it."""
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])

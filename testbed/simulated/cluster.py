@@ -19,6 +19,8 @@ from testbed.simulated.controller import SimulatedController
 from testbed.simulated.faults import LinkFaults, SimulatedInjector
 from testbed.simulated.hosts import SimulatedAgent, SimulatedHost
 from testbed.simulated.network import Network
+from testbed.simulated.programs import SimulatedPrograms
+from testbed.world import Program
 from topologies.clos import Fabric
 
 EMULATED = "leave --world simulated away to emulate it"
@@ -124,6 +126,10 @@ class SimulatedCluster(TakesFaults):
 
     def background(self, stream: Any, stem: Path) -> Any:
         raise UserError(f"background traffic is iperf3's: the simulated world runs no programs; {EMULATED}")
+
+    def programs(self, program: Program, hosts: Sequence[int]) -> SimulatedPrograms:
+        """A Python program on some hosts, each rank a thread whose computing takes no time. Raises :class:`UserError`."""
+        return SimulatedPrograms(self.network, [self.agents[host] for host in hosts], program, hosts)
 
     # --- what the controller does ------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from tests.agents.collective_rig import EngineWorld, LooseWorld, Ranks, collecti
 from tests.fabrics import near
 from topologies.clos import Fabric
 
-NAMES = ("all-gather", "all-to-all", "reduce-scatter", "ring-allreduce", "send-recv", "tree-allreduce")
+NAMES = ("all-gather", "all-to-all", "broadcast", "reduce-scatter", "ring-allreduce", "send-recv", "tree-allreduce")
 SMALL = near(Fabric("small", 2, 4, 2, 2, mtu=256))
 """8 hosts, short packets: many PSNs for little time on the wire."""
 SERVED = [(name, n) for name in NAMES for n in (2, 3, 4, 8) if (name, n) != ("tree-allreduce", 3)]
@@ -45,6 +45,8 @@ def reference(name: str, given: list[Array], rank: int) -> Array:
         return np.concatenate(given)
     if name == "send-recv":
         return given[rank - 1]
+    if name == "broadcast":
+        return given[0]
     cut = [np.split(array, n) for array in given]
     if name == "all-to-all":
         return np.concatenate([parts[rank] for parts in cut])

@@ -6,7 +6,7 @@ repeats the line of each kind, and says how to add one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
@@ -20,7 +20,7 @@ from testbed.faults.targets import Target
 from topologies.clos import Fabric
 from topologies.structs import Refused, convert, there_are
 
-__all__ = ["KEYS", "KINDS", "USED_BY_QP", "FaultError", "Kind", "kind_named", "read_keys", "resolve"]
+__all__ = ["KEYS", "KINDS", "USED_BY_QP", "FaultError", "Kind", "kind_named", "read_keys", "read_words", "resolve"]
 
 USED_BY_QP = "used-by-qp"
 """What a scenario may write instead of a link or path: the one that a queue pair of the run uses."""
@@ -67,6 +67,23 @@ def read_keys(kind: str, values: Mapping[str, Any]) -> dict[str, Any]:
             raise FaultError(key.name, f"is missing: kind {kind!r} needs it ({key.doc})")
     entry.check(read)
     return read
+
+
+def read_words(words: Sequence[str], usage: str) -> tuple[str, str, dict[str, Any]]:
+    """A fault as people type it, ``KIND ON [KEY=VALUE...]``: kind, target and parameters as written. Raises :class:`FaultError`."""
+    if not words:
+        raise FaultError("", f"usage: {usage}")
+    kind = kind_named(words[0])
+    if len(words) < 2:
+        raise FaultError("", f"{words[0]}: say on which {kind.on}; usage: {usage}")
+    keys: dict[str, Any] = {}
+    for word in words[2:]:
+        key, equals, value = word.partition("=")
+        if not equals or not value:
+            raise FaultError("", f"{word!r} is not key=value; usage: {usage}")
+        keys[key] = value
+    read_keys(words[0], keys)
+    return words[0], words[1], keys
 
 
 def resolve(fabric: Fabric, kind: str, on: str, values: Mapping[str, Any], seed: int) -> Target:

@@ -1,0 +1,133 @@
+"""Calls of a program on its agent: shared memory, groups of ranks, collectives and messages on the program's own data.
+
+The agent stays the host's NIC: it moves all data, in its own loop, whether or not the program computes. A program has one memory with the
+agent and steers it by requests (agents/communicator.py); what is over comes back as a notification. Part of an agent
+(agents.process.agent), in either world.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from agents.collectives.channel import Channel
+from agents.collectives.group import CollectiveError, Group, Wanted
+from agents.transport import NEVER, Completion, Region
+
+MOST_MEMORY = 1 << 32
+MOST_GROUPS = 64
+"""Groups of a program [ours]."""
+
+
+class Calls:
+    """``device``: its verbs. ``clock`` gives ns. ``share(size)`` makes memory that another process may map; its descriptor, or -1.
+    ``notify(owner, note)``: to the program."""
+
+    def __init__(
+        self, device: Any, clock: Callable[[], int], share: Callable[[int], tuple[Any, int]], notify: Callable[[Any, dict[str, Any]], None]
+    ) -> None:
+        self.device, self.clock, self.share, self.notify = device, clock, share, notify
+        self.memory: memoryview | None = None
+        self.region = Region(0, 0, 0)
+        self.groups: dict[str, Group] = {}
+        self.channels: dict[str, Channel] = {}
+        self.channel_of: dict[int, Channel] = {}  # by QPN
+        self.told: set[str] = set()  # groups whose failure was reported
+        self.owner: Any = None  # the program
+        self.lost: dict[int, str] = {}  # hosts whose program has ended, and why, for groups that come later
+
+    # --- requests --------------------------------------------------------------------------------------------
+
+    def memory_of(self, size: int) -> dict[str, int]:
+        """Make the memory. Its descriptor in this process, -1 where program and agent are one process."""
+        if self.memory is not None:
+            raise CollectiveError("there is a program already")
+        if not 4096 <= size <= MOST_MEMORY:
+            raise CollectiveError(f"memory of {size} bytes: 4096 to {MOST_MEMORY}")
+        made, fd = self.share(size)
+        self.memory = memoryview(made).cast("B")
+        self.region = self.device.register(self.memory)
+        return {"fd": fd, "size": size}
+
+    def group(self, name: str, ranks: list[int], rank: int, qps: int, slices: int) -> dict[str, Any]:
+        """Queue pairs to all others; what they need of them. ``ranks``: host numbers."""
+        if self.memory is None:
+            raise CollectiveError("memory comes before group")
+        if name in self.groups or len(self.groups) >= MOST_GROUPS:
+            raise CollectiveError(f"group {name!r} is there already, or there are {MOST_GROUPS}")
+        gone = next((host for host in ranks if host in self.lost), None)
+        if gone is not None:
+            raise CollectiveError(f"rank {ranks.index(gone)} (h{gone}) was lost: {self.lost[gone]}")
+        wanted = [Wanted(peer) for peer in range(len(ranks)) if peer != rank]
+        group = Group(self.device, ranks, rank, wanted, qps, self.clock, self.region)
+        self.groups[name] = group
+        channel = Channel(group, slices, self.memory)
+        self.channels[name] = channel
+        for qpn in group.bundle_of:
+            self.channel_of[qpn] = channel
+        return {"qps": group.local}
+
+    def join(self, name: str, remotes: dict[str, list[dict[str, Any]]]) -> None:
+        """Connect them."""
+        self._channel(name).group.connect(remotes)
+
+    def _channel(self, name: str) -> Channel:
+        if name not in self.channels:
+            raise CollectiveError(f"there is no group {name!r}")
+        return self.channels[name]
+
+    def usable(self, name: str) -> Channel:
+        """The channel of a group. Raises :class:`CollectiveError`, with who was lost."""
+        channel = self._channel(name)
+        if channel.failure is not None:
+            raise CollectiveError(f"rank {channel.failure['peer_rank']} was lost: {channel.failure['reason']}")
+        if not channel.group.connected:
+            raise CollectiveError(f"group {name!r} is not connected: join comes first")
+        return channel
+
+    def lose(self, host: int, reason: str, steps: dict[str, int]) -> None:
+        """The program of another host has ended, after so many collectives of each group: later ones, and messages to and from it, fail."""
+        self.lost[host] = reason
+        for name, channel in self.channels.items():
+            if host in channel.group.ranks:
+                channel.lose(channel.group.ranks.index(host), reason, steps.get(name, 0))
+
+    def steps(self) -> dict[str, int]:
+        """Collectives that the program has called, by group."""
+        return {name: channel.step + len(channel.waiting) for name, channel in self.channels.items()}
+
+    # --- as time goes by -------------------------------------------------------------------------------------
+
+    def take(self, completions: list[Completion]) -> list[Completion]:
+        """Give the groups theirs; returns the others."""
+        rest: list[Completion] = []
+        own: dict[str, list[Completion]] = {}
+        names = {channel: name for name, channel in self.channels.items()}
+        for c in completions:
+            channel = self.channel_of.get(c.qpn)
+            if channel is None:
+                rest.append(c)
+            else:
+                own.setdefault(names[channel], []).append(c)
+        for name, part in own.items():
+            channel = self.channels[name]
+            channel.completed(channel.group.take(part))
+        return rest
+
+    def advance(self) -> None:
+        """Work beside the network, and news for the program."""
+        for name, channel in self.channels.items():
+            channel.idle()
+            if channel.over:
+                self.notify(self.owner, {"event": "over", "group": name, "calls": channel.over})
+                channel.over = []
+            if channel.failure is not None and name not in self.told:
+                self.told.add(name)
+                self.notify(self.owner, {"event": "lost", "group": name, "host": channel.group.ranks[channel.failure["peer_rank"]], **channel.failure})
+
+    def deadline(self) -> int:
+        """When to call :meth:`advance` at the latest, ns."""
+        return min((channel.deadline() for channel in self.channels.values()), default=NEVER)
+
+    def __iter__(self) -> Iterator[Channel]:
+        return iter(self.channels.values())

@@ -1,0 +1,174 @@
+"""Ranks as processes: a program on each host, steering that host's agent over a socket that it is given, with memory that it is given.
+
+A program has no right but these two descriptors: it need not be root, and its user cannot reach the agents otherwise. It runs in its host's
+network namespace, at low priority, because the agents are the network.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from agents.collectives.group import CollectiveError
+from agents.collectives.steer import join
+from agents.communicator import MEMORY, WORLD
+from agents.process.control import AgentClient, AgentError
+from testbed.errors import ClusterDied, UserError
+from testbed.world import Program
+
+if TYPE_CHECKING:
+    from testbed.emulated.cluster import Cluster
+
+LOOK_S = 0.2
+GRACE_S = 5.0
+"""After the first failure: how long the other ranks have to end by themselves."""
+KILL_S = 2.0
+
+
+class EmulatedPrograms:
+    """Starts at once; :meth:`run` waits. Raises :class:`UserError` if a rank cannot be started."""
+
+    def __init__(self, cluster: Cluster, program: Program, hosts: Sequence[int]) -> None:
+        self.cluster = cluster
+        self.hosts = list(hosts)
+        self.agents = [cluster.agents[host] for host in hosts]
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.readers: list[threading.Thread] = []
+        self.lines: list[tuple[int, str]] = []
+        self.lock = threading.Lock()
+        clients: list[AgentClient] = []
+        try:
+            clients = [AgentClient(agent.path) for agent in self.agents]
+            memories = join(clients, self.hosts, WORLD, MEMORY)
+            for rank, (client, memory) in enumerate(zip(clients, memories, strict=True)):
+                self._start(program, rank, client, memory)
+        except (AgentError, CollectiveError, OSError) as error:
+            self.end()
+            raise UserError(f"the program cannot be started: {error}") from None
+        finally:
+            for client in clients:  # the ranks have their own copies
+                client.close()
+
+    def _start(self, program: Program, rank: int, client: AgentClient, memory: int) -> None:
+        from testbed.emulated.cluster import environment
+
+        host = self.cluster.net.hosts[self.hosts[rank]]
+        pid = self.agents[rank].call("hello")["pid"]
+        shared = os.open(f"/proc/{pid}/fd/{memory}", os.O_RDWR | os.O_CLOEXEC)
+        place = {
+            "rank": rank, "hosts": self.hosts, "socket": client.fileno(), "memory": shared, "dilation": self.cluster.fabric.dilation,
+        }  # fmt: skip
+        settings = {
+            **environment(), "MRCBED_RANK": json.dumps(place), "RANK": str(rank), "WORLD_SIZE": str(len(self.hosts)), "LOCAL_RANK": "0",
+            "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1",
+        }  # fmt: skip
+        command = [sys.executable, *program.command] if program.python else list(program.command)
+        prefix = ["nice", "-n", str(program.nice)]
+        if program.user is not None and program.user != 0:
+            prefix += ["setpriv", f"--reuid={program.user}", f"--regid={program.user}", "--clear-groups", "--inh-caps=-all", "--"]
+        try:
+            process = host.popen(
+                [*prefix, *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=settings,
+                pass_fds=(client.fileno(), shared),
+            )  # fmt: skip
+        finally:
+            os.close(shared)
+        self.processes.append(process)
+        reader = threading.Thread(target=self._read, args=(rank, process), daemon=True)
+        reader.start()
+        self.readers.append(reader)
+
+    def _read(self, rank: int, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            with self.lock:
+                self.lines.append((rank, line.decode(errors="replace").rstrip("\n")))
+
+    def _tell_lines(self, on_line: Callable[[int, str], None]) -> None:
+        with self.lock:
+            lines, self.lines = self.lines, []
+        for rank, line in lines:
+            on_line(rank, line)
+
+    def run(
+        self, on_line: Callable[[int, str], None], on_note: Callable[[int, dict[str, Any]], None], look: Callable[[], None]
+    ) -> dict[int, str]:  # fmt: skip
+        """Wait until all have ended; see testbed.world.Programs."""
+        failed: dict[int, str] = {}
+        ended: set[int] = set()
+        give_up = float("inf")
+        died: ClusterDied | None = None
+        with self.cluster.clock.waiter(self.agents) as wait:
+            while len(ended) < len(self.processes):
+                if died is None:
+                    wait(LOOK_S)
+                    try:
+                        look()
+                        self.cluster.check()
+                        for rank, agent in enumerate(self.agents):
+                            for note in agent.notifications():
+                                on_note(rank, note)
+                    except ClusterDied as error:  # the others are told who is missing before all ends
+                        died, give_up = error, time.monotonic() + GRACE_S
+                        for rank, agent in enumerate(self.agents):
+                            if agent.closed or f"h{self.hosts[rank]} " in f"{error} ":
+                                self._lose(rank, str(error).partition(":")[0], {})
+                else:
+                    time.sleep(LOOK_S)
+                self._tell_lines(on_line)
+                for rank, process in enumerate(self.processes):
+                    if rank not in ended and process.poll() is not None:
+                        ended.add(rank)
+                        reason = _ending(process.returncode)
+                        if process.returncode:
+                            failed.setdefault(rank, reason)
+                            give_up = min(give_up, time.monotonic() + GRACE_S)
+                        self._lose(rank, reason, self._steps(rank))
+                if time.monotonic() > give_up:
+                    self.end()
+        for reader in self.readers:
+            reader.join(1.0)
+        self._tell_lines(on_line)
+        if died is not None:
+            raise died
+        return failed
+
+    def _steps(self, rank: int) -> dict[str, int]:
+        with suppress(AgentError):
+            steps: dict[str, int] = self.agents[rank].call("steps")
+            return steps
+        return {}
+
+    def _lose(self, rank: int, reason: str, steps: dict[str, int]) -> None:
+        """Tell all other ranks' agents."""
+        for other, agent in enumerate(self.agents):
+            if other != rank:
+                with suppress(AgentError):
+                    agent.call("lose", host=self.hosts[rank], reason=reason, steps=steps)
+
+    def end(self) -> None:
+        """End those that still run. Idempotent."""
+        running = [process for process in self.processes if process.poll() is None]
+        for process in running:
+            process.terminate()
+        until = time.monotonic() + KILL_S
+        while any(process.poll() is None for process in running) and time.monotonic() < until:
+            time.sleep(0.01)
+        for process in running:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+
+def _ending(status: int) -> str:
+    if status < 0:
+        return f"its program was ended by {signal.Signals(-status).name}"
+    return f"its program ended with status {status}" if status else "its program has ended"

@@ -1,0 +1,235 @@
+"""Ranks as threads in virtual time: a Python program on each simulated host, of which one runs at any moment.
+
+A rank runs until it waits for its agent or lets time pass; then others run, and when all wait, the network goes on. Computing takes no
+virtual time: programs declare theirs (agents.communicator.Communicator.compute).
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import CodeType
+from typing import Any, TextIO
+
+from agents.collectives.group import CollectiveError
+from agents.collectives.steer import join
+from agents.communicator import MEMORY, WORLD, CommunicatorError, give
+from agents.process.control import AgentError
+from agents.transport import NEVER
+from testbed.errors import UserError
+from testbed.simulated.hosts import SimulatedAgent
+from testbed.simulated.network import Network
+from testbed.world import Program
+
+LOOK_RTTS = 100
+"""Base RTTs between two looks."""
+PATIENCE_S = 0.1
+"""Seconds of the network's time in which nothing happens to any rank: then they wait for each other [ours]."""
+
+
+class _Ended(BaseException):
+    """Ends a rank's thread that is not wanted any more."""
+
+
+class SimulatedLink:
+    """agents.communicator.Link of a thread."""
+
+    def __init__(self, programs: SimulatedPrograms, rank: int, agent: SimulatedAgent) -> None:
+        self.programs, self.rank, self.agent = programs, rank, agent
+        self.hosts = programs.hosts
+        memory = agent.host.agent.calls.memory
+        assert memory is not None
+        self.memory = memory
+        self.waiting: list[dict[str, Any]] = []
+        self.wake = NEVER  # when it wants to go on, ns
+        self.listening = False  # whether news let it go on
+        self.turn = threading.Semaphore(0)
+        self.over = False
+        self.failure = ""
+
+    def call(self, request: str, args: dict[str, Any]) -> Any:
+        """Ask the agent. Raises AgentError."""
+        return self.agent.call(request, **args)
+
+    def notes(self, timeout: float | None) -> list[dict[str, Any]]:
+        """Wait for news, at most so many seconds of virtual time."""
+        if not self.waiting and timeout != 0:
+            network = self.programs.network
+            self.wake = NEVER if timeout is None else network.time + int(timeout * 1e9)
+            self.listening = True
+            self.programs.pause(self)
+            self.listening = False
+        notes, self.waiting = self.waiting, []
+        return notes
+
+    def compute(self, seconds: float) -> None:
+        """Let virtual time pass."""
+        network = self.programs.network
+        self.wake = network.time + int(seconds * network.fabric.dilation * 1e9)
+        self.programs.pause(self)
+
+    def now(self) -> float:
+        """Seconds of the network's time."""
+        return float(self.programs.network.time) / 1e9 / self.programs.network.fabric.dilation
+
+    @property
+    def ready(self) -> bool:
+        """Whether it can go on now."""
+        return not self.over and ((self.listening and bool(self.waiting)) or self.wake <= self.programs.network.time)
+
+
+class SimulatedPrograms:
+    """Raises :class:`UserError` if the program is none of Python, or cannot be read."""
+
+    def __init__(self, network: Network, agents: Sequence[SimulatedAgent], program: Program, hosts: Sequence[int]) -> None:
+        if not program.python:
+            raise UserError(f"{program.command[0]}: in the simulated world ranks are threads, so the program is a Python file (.py)")
+        self.network, self.agents, self.program, self.hosts = network, list(agents), program, list(hosts)
+        path = Path(program.command[0])
+        try:
+            self.code: CodeType = compile(path.read_bytes(), str(path), "exec")
+        except (OSError, SyntaxError, ValueError) as error:
+            raise UserError(f"{path}: {error}") from None
+        try:
+            join(self.agents, self.hosts, WORLD, MEMORY)
+        except (AgentError, CollectiveError) as error:
+            raise UserError(f"the program cannot be started: {error}") from None
+        self.main = threading.Semaphore(0)
+        self.links = [SimulatedLink(self, rank, agent) for rank, agent in enumerate(self.agents)]
+        self.threads: list[threading.Thread] = []
+        self.ending = False
+        self.lines: list[tuple[int, str]] = []  # what ranks have printed, to be passed on by the thread that runs us
+
+    # --- in the ranks' threads -------------------------------------------------------------------------------
+
+    def pause(self, link: SimulatedLink) -> None:
+        """Let others run until this rank can go on."""
+        self.main.release()
+        link.turn.acquire()
+        link.wake = NEVER
+        if self.ending:
+            raise _Ended
+
+    def _thread(self, link: SimulatedLink) -> None:
+        link.turn.acquire()
+        if not self.ending:
+            give(link)
+            try:
+                exec(self.code, {"__name__": "__main__", "__file__": self.program.command[0], "__builtins__": __builtins__})
+            except _Ended:
+                pass
+            except SystemExit as leave:
+                if leave.code:
+                    link.failure = f"its program ended with status {leave.code}"
+            except CommunicatorError as error:
+                link.failure = f"its program ended with {error}"
+                self.lines.append((link.rank, f"CommunicatorError: {error}"))
+            except BaseException as error:
+                link.failure = f"its program ended with {type(error).__name__}: {error}"
+                self.lines += [(link.rank, line) for line in traceback.format_exc().splitlines()]
+        link.over = True
+        self.main.release()
+
+    # --- outside ---------------------------------------------------------------------------------------------
+
+    def run(
+        self, on_line: Callable[[int, str], None], on_note: Callable[[int, dict[str, Any]], None], look: Callable[[], None]
+    ) -> dict[int, str]:  # fmt: skip
+        """Let all run to their ends; see testbed.world.Programs."""
+        self.threads = [threading.Thread(target=self._thread, args=(link,), daemon=True) for link in self.links]
+        printed, argv, path = sys.stdout, sys.argv, sys.path
+        sys.stdout = _Lines(self, printed)
+        sys.argv = list(self.program.command)
+        sys.path = [os.path.dirname(os.path.abspath(self.program.command[0])), *sys.path]
+        failed: dict[int, str] = {}
+        told: set[int] = set()
+        self.running: SimulatedLink | None = None
+        try:
+            for link, thread in zip(self.links, self.threads, strict=True):
+                link.wake = self.network.time
+                thread.start()
+            quiet_since = self.network.time
+            while not all(link.over for link in self.links):
+                moved = False
+                for link in self.links:
+                    if link.ready:
+                        moved = True
+                        self.running = link
+                        link.turn.release()
+                        self.main.acquire()
+                        self.running = None
+                    if link.over and link.rank not in told:
+                        told.add(link.rank)
+                        if link.failure:
+                            failed[link.rank] = link.failure
+                        self._lose(link)
+                self._hear(on_note)
+                lines, self.lines = self.lines, []
+                for rank, line in lines:
+                    on_line(rank, line)
+                if moved or any(link.ready for link in self.links):
+                    quiet_since = self.network.time
+                    continue
+                look()
+                wake = min((link.wake for link in self.links if not link.over), default=NEVER)
+                self.network.run(min(wake, self.network.time + LOOK_RTTS * self.network.fabric.base_rtt_ns))
+                if wake < NEVER:
+                    quiet_since = self.network.time
+                self._hear(on_note)
+                if self.network.time - quiet_since > int(PATIENCE_S * self.network.fabric.dilation * 1e9):
+                    waiting = ", ".join(str(link.rank) for link in self.links if not link.over)
+                    raise UserError(f"ranks {waiting} wait for what no rank does: every rank makes the same calls in the same order")
+        finally:
+            self.end()
+            sys.stdout, sys.argv, sys.path = printed, argv, path
+            for rank, line in self.lines:
+                on_line(rank, line)
+        return failed
+
+    def _hear(self, on_note: Callable[[int, dict[str, Any]], None]) -> None:
+        for rank, agent in enumerate(self.agents):
+            for note in agent.notifications():
+                if note["event"] in ("over", "lost"):
+                    self.links[rank].waiting.append(note)
+                else:
+                    on_note(rank, note)
+
+    def _lose(self, link: SimulatedLink) -> None:
+        """Tell all other ranks' agents that this one has ended."""
+        steps = link.agent.call("steps")
+        for other in self.links:
+            if other is not link:
+                other.agent.call("lose", host=self.hosts[link.rank], reason=link.failure or "its program has ended", steps=steps)
+
+    def end(self) -> None:
+        """End all threads. Idempotent."""
+        self.ending = True
+        for link, thread in zip(self.links, self.threads, strict=False):
+            if thread.is_alive():
+                link.turn.release()
+                thread.join(5.0)
+
+
+class _Lines(io.TextIOBase):
+    """Standard output of all ranks: whole lines, with the rank that printed them. Of whoever else prints: as it was."""
+
+    def __init__(self, programs: SimulatedPrograms, printed: TextIO) -> None:
+        self.programs, self.printed = programs, printed
+        self.parts: dict[int, str] = {}
+
+    def write(self, text: str) -> int:
+        link = self.programs.running
+        if link is None:
+            return self.printed.write(text)
+        rank = link.rank
+        *lines, self.parts[rank] = (self.parts.get(rank, "") + text).split("\n")
+        self.programs.lines += [(rank, line) for line in lines]
+        return len(text)
+
+    def flush(self) -> None:
+        self.printed.flush()
