@@ -24,6 +24,7 @@ LOOP = [
     "agents.delay_line",
     "agents.collectives",
     "agents.process.agent",
+    "agents.process.calls",
     "agents.process.flow_log",
     "agents.process.loop",
     "testbed.simulated.frame",
