@@ -188,12 +188,17 @@ class Communicator:
 
     # --- collectives -----------------------------------------------------------------------------------------
 
-    def all_reduce(self, array: Array, op: str = "sum", out: Array | None = None, wait: bool = True) -> Any:
+    def all_reduce(
+        self, array: Array, op: str = "sum", out: Array | None = None, wait: bool = True, algorithm: str = "ring"
+    ) -> Any:  # fmt: skip
         """The sum (or ``op``: prod, min, max) over all ranks, element by element; the same bits on every rank and in every run.
-        ``out`` may be ``array``."""
+        ``out`` may be ``array``. ``algorithm``: "ring", or "tree" (halving and doubling) for a power of two of ranks: fewer steps one
+        after the other, better for short arrays."""
+        if algorithm not in ("ring", "tree"):
+            raise CommunicatorError(f"algorithm {algorithm!r}: there are ring, tree")
         unit = self.size * SLICES
         out = self._out(out, array.shape, array.dtype)
-        return self._collective("ring-allreduce", array, out, 1, 1, unit, wait, reduction=op)
+        return self._collective(f"{algorithm}-allreduce", array, out, 1, 1, unit, wait, reduction=op)
 
     def reduce_scatter(self, array: Array, op: str = "sum", out: Array | None = None, wait: bool = True) -> Any:
         """This rank's part of the sum: ``array`` in ``size`` equal parts along its first axis."""

@@ -56,6 +56,8 @@ class Program:
 
     command: tuple[str, ...]
     user: int | None = None
+    qps: int = 1
+    """Queue pairs between two ranks."""
     nice: int = 19
     """Of its process: the agents, which are the network, go first."""
 
@@ -69,10 +71,10 @@ class Programs(Protocol):
     """Ranks that run a program, one on each of some hosts."""
 
     def run(
-        self, on_line: Callable[[int, str], None], on_note: Callable[[int, dict[str, Any]], None], look: Callable[[], None]
+        self, on_line: Callable[[int, str], None], on_note: Callable[[int, dict[str, Any]], None], look: Callable[[], float | None]
     ) -> dict[int, str]:  # fmt: skip
         """Wait until all have ended. ``on_line(rank, text)``: what one printed. ``on_note(rank, note)``: what one told
-        (agents.communicator). ``look`` is called several times a second of the clock. Returns what went wrong by rank, first of all the
+        (agents.communicator). ``look`` is called now and then; it may say in how many seconds of the clock it wants to be called again. Returns what went wrong by rank, first of all the
         rank that was first. Raises :class:`testbed.errors.ClusterDied`."""
 
     def end(self) -> None:

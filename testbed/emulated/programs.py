@@ -47,7 +47,7 @@ class EmulatedPrograms:
         clients: list[AgentClient] = []
         try:
             clients = [AgentClient(agent.path) for agent in self.agents]
-            memories = join(clients, self.hosts, WORLD, MEMORY)
+            memories = join(clients, self.hosts, WORLD, MEMORY, program.qps)
             for rank, (client, memory) in enumerate(zip(clients, memories, strict=True)):
                 self._start(program, rank, client, memory)
         except (AgentError, CollectiveError, OSError) as error:
@@ -99,19 +99,20 @@ class EmulatedPrograms:
             on_line(rank, line)
 
     def run(
-        self, on_line: Callable[[int, str], None], on_note: Callable[[int, dict[str, Any]], None], look: Callable[[], None]
+        self, on_line: Callable[[int, str], None], on_note: Callable[[int, dict[str, Any]], None], look: Callable[[], float | None]
     ) -> dict[int, str]:  # fmt: skip
         """Wait until all have ended; see testbed.world.Programs."""
         failed: dict[int, str] = {}
         ended: set[int] = set()
         give_up = float("inf")
         died: ClusterDied | None = None
+        sooner: float | None = None
         with self.cluster.clock.waiter(self.agents) as wait:
             while len(ended) < len(self.processes):
                 if died is None:
-                    wait(LOOK_S)
+                    wait(LOOK_S if sooner is None else max(0.0, min(sooner, LOOK_S)))
                     try:
-                        look()
+                        sooner = look()
                         self.cluster.check()
                         for rank, agent in enumerate(self.agents):
                             for note in agent.notifications():

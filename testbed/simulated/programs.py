@@ -96,7 +96,7 @@ class SimulatedPrograms:
         except (OSError, SyntaxError, ValueError) as error:
             raise UserError(f"{path}: {error}") from None
         try:
-            join(self.agents, self.hosts, WORLD, MEMORY)
+            join(self.agents, self.hosts, WORLD, MEMORY, program.qps)
         except (AgentError, CollectiveError) as error:
             raise UserError(f"the program cannot be started: {error}") from None
         self.main = threading.Semaphore(0)
@@ -138,7 +138,7 @@ class SimulatedPrograms:
     # --- outside ---------------------------------------------------------------------------------------------
 
     def run(
-        self, on_line: Callable[[int, str], None], on_note: Callable[[int, dict[str, Any]], None], look: Callable[[], None]
+        self, on_line: Callable[[int, str], None], on_note: Callable[[int, dict[str, Any]], None], look: Callable[[], float | None]
     ) -> dict[int, str]:  # fmt: skip
         """Let all run to their ends; see testbed.world.Programs."""
         self.threads = [threading.Thread(target=self._thread, args=(link,), daemon=True) for link in self.links]
@@ -175,9 +175,10 @@ class SimulatedPrograms:
                 if moved or any(link.ready for link in self.links):
                     quiet_since = self.network.time
                     continue
-                look()
+                sooner = look()
                 wake = min((link.wake for link in self.links if not link.over), default=NEVER)
-                self.network.run(min(wake, self.network.time + LOOK_RTTS * self.network.fabric.base_rtt_ns))
+                most = LOOK_RTTS * self.network.fabric.base_rtt_ns if sooner is None else max(1, int(sooner * 1e9))
+                self.network.run(min(wake, self.network.time + most))
                 if wake < NEVER:
                     quiet_since = self.network.time
                 self._hear(on_note)

@@ -1,0 +1,110 @@
+"""The comparison: which runs, how many steps fit the time, one after the other, and what is left in the directory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scenarios.run.processes import cores
+from scenarios.run.resume import write_json
+from scenarios.schema.fabrics import twin_of
+from scenarios.sets.dilation import FAIR_SHARE, MOST_BUSY, STEPS
+from scenarios.sets.estimate import format_duration
+from scenarios.train.figures import summary_of
+from scenarios.train.job import MRC, MRC_HEALTHY, ROCE, TCP, Leg, Outcome, run_leg
+from scenarios.train.report import draw, write_page
+from testbed.bench.calibration import calibration, others_cores
+from testbed.errors import UserError
+from testbed.simulated import SIMULATED
+from testbed.world import World
+from topologies.clos import Fabric
+
+Progress = Callable[[str, float], None]
+LEGS: dict[str, tuple[Leg, ...]] = {"mrc": (MRC_HEALTHY, MRC), "roce": (ROCE,), "tcp": (TCP,)}
+MOST_S, QUICK_S = 12 * 60.0, 4 * 60.0
+BRING_UP_S = 12.0
+"""Of a run: bring-up, agents, tear-down, drawing its part [measured]."""
+STEP_US = {"mrc-healthy": 130.0, "mrc": 135.0, "roce-1p": 260.0, "tcp": 400.0}
+"""Network time of a step, failures among them, for the estimate [measured]."""
+FULL_STEPS, QUICK_STEPS = 100, 40
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will be run."""
+
+    world: str
+    fabric: Fabric
+    legs: tuple[Leg, ...]
+    steps: int
+
+
+def plan_of(
+    fabric: Fabric, world: str, steps: int | None, quick: bool, transports: Sequence[str], dilation: float | None, progress: Progress
+) -> Plan:  # fmt: skip
+    """Which runs, at which dilation (None: what this machine carries), and how many steps. Raises :class:`UserError`."""
+    if world == SIMULATED and "tcp" in transports:
+        raise UserError("transport 'tcp' is the kernel's: the simulated world has no kernel: leave --transport tcp away")
+    names = list(transports) or (["mrc"] if quick else [name for name in LEGS if world != SIMULATED or name != "tcp"])
+    legs = tuple(leg for name in names for leg in LEGS[name])
+    most = QUICK_STEPS if quick else FULL_STEPS
+    if world == SIMULATED:
+        return Plan(world, fabric, legs, steps or most)
+    if dilation is None:
+        # Every host sends at its rate at once, at the busiest moment.
+        packets = fabric.host_count * fabric.host_rate / 8 / fabric.frame_bytes
+        cpu_us, free = calibration(progress).cpu_us, max(FAIR_SHARE * cores(), cores() - others_cores())
+        factor = next((step for step in STEPS if packets * cpu_us / 1e6 / step <= MOST_BUSY * free), STEPS[-1])
+        fabric = fabric.slowed(factor)
+    else:
+        fabric = fabric.slowed(dilation / fabric.dilation)
+    wall_s = sum(STEP_US[leg.name] for leg in legs) * 1e-6 * fabric.dilation
+    room_s = (QUICK_S if quick else MOST_S) - 30 - BRING_UP_S * len(legs)
+    steps = steps or max(8, min(most, int(room_s / wall_s)))
+    seconds = steps * wall_s + BRING_UP_S * len(legs)
+    progress(f"{len(legs)} runs of {steps} steps at dilation {fabric.dilation:,.0f}: about {format_duration(seconds)}", 0.0)
+    return Plan(world, fabric, legs, steps)
+
+
+def text_of_docs() -> bytes:
+    """The repository's own documents, which the model reads."""
+    files = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    text = b"\n".join(path.read_bytes() for path in files if path.is_file())
+    if len(text) < 10_000:
+        raise UserError("mrcbed train reads the repository's docs/*.md, and they are not there: run it from a complete checkout")
+    return text
+
+
+def compare(plan: Plan, directory: Path, seed: int, user: int | None, progress: Progress) -> dict[str, Any]:
+    """Run everything; leaves summary.json, the agents' logs, drawings and report.html. What was measured stays, whatever follows."""
+    directory.mkdir(parents=True, exist_ok=True)
+    text = directory / "text.txt"
+    text.write_bytes(text_of_docs())
+    outcomes: list[Outcome] = []
+    for leg in plan.legs:
+        fabric = twin_of(plan.fabric) if leg.one_plane else plan.fabric
+        logs = directory / "raw" / leg.name
+        logs.mkdir(parents=True)
+        outcome = run_leg(_world(plan.world, fabric, progress), leg, plan.steps, seed, text, logs, user, progress)
+        outcomes.append(outcome)
+        (logs / "ranks.json").write_text(json.dumps(outcome.ranks), encoding="utf-8")
+        write_json(directory / "summary.json", summary_of(outcomes, seed, plan.world))
+    summary = summary_of(outcomes, seed, plan.world)
+    progress("drawing", 1.0)
+    draw(summary, directory)
+    write_page(summary, directory)
+    return summary
+
+
+def _world(world: str, fabric: Fabric, progress: Progress) -> World:
+    if world == SIMULATED:
+        from testbed.simulated.cluster import SimulatedCluster
+
+        return SimulatedCluster(fabric)
+    from testbed.emulated.cluster import Cluster
+
+    return Cluster(fabric, progress=progress)

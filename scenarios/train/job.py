@@ -1,0 +1,178 @@
+"""One training run on one cluster: ranks, failures at their steps, a network that re-routes, and what each rank measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scenarios.train.model import PARAMETERS
+from testbed.errors import UserError
+from testbed.faults.targets import Injected
+from testbed.world import Program, World
+from topologies.clos import Fabric
+from topologies.theory import bus_bandwidth, collective_step_ns
+
+RANK = Path(__file__).with_name("rank.py")
+COMPUTE_US = 40.0
+"""What the GPU of a rank computes in a step, network time [ours]: about half of what a healthy all-reduce of the gradient takes."""
+FAULT_US = 480.0
+"""How long each failure lasts, network time [ours]: some four healthy steps."""
+PORT_PERIOD_MS = 0.16
+"""Of the flapping port, network time: it is down for half of it."""
+DUTY = {"NIC port flaps": 0.5}
+"""Share of the time that a failure is there; 1 where nothing is said."""
+RECONVERGENCE_US = 40.0
+"""Until a network that re-routes has done so; as in the scenario link-failure."""
+
+
+@dataclass(frozen=True)
+class Leg:
+    """One of the runs that are compared."""
+
+    name: str
+    transport: str
+    failing: bool
+    one_plane: bool = False
+    """On the fabric's twin of one plane, as RoCE fabrics are built."""
+    qps: int = 1
+    reroutes: bool = False
+
+
+MRC_HEALTHY = Leg("mrc-healthy", "mrc", failing=False)
+MRC = Leg("mrc", "mrc", failing=True)
+ROCE = Leg("roce-1p", "roce", failing=True, one_plane=True, reroutes=True)
+TCP = Leg("tcp", "tcp", failing=True, qps=4, reroutes=True)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What breaks when rank 0 begins ``step``."""
+
+    name: str
+    kind: str
+    on: str
+    step: int
+
+
+def failures(steps: int) -> list[Failure]:
+    """A cable cut, a NIC port that flaps, a T1 switch that reboots, and one that dies silently; spread over the run."""
+    at = [max(1, int(steps * share)) for share in (0.15, 0.4, 0.6, 0.8)]
+    return [
+        Failure("cable cut", "link", "p0-t0-0:p0-t1-0", at[0]),
+        Failure("NIC port flaps", "flap", "h0-p0", at[1]),
+        Failure("T1 reboots", "switch", "p0-t1-1", at[2]),
+        Failure("T1 silently dead", "silent", "p0-t1-2", at[3]),
+    ]
+
+
+@dataclass
+class Outcome:
+    """``ranks``: what each rank told at its end. Times in seconds of the network. ``broken``: name, begin, end, links of each failure."""
+
+    leg: Leg
+    fabric: Fabric
+    ranks: list[dict[str, Any]]
+    broken: list[tuple[str, float, float, tuple[str, ...]]]
+    failed: dict[int, str]
+
+
+class Breaker:
+    """Injects failures as steps begin, takes each back after its time, and re-routes for transports that wait for that."""
+
+    def __init__(self, world: World, leg: Leg, plan: Sequence[Failure], seed: int) -> None:
+        self.world, self.leg, self.seed = world, leg, seed
+        self.clock = world.clock
+        self.scale = world.fabric.dilation
+        self.plan = list(plan) if leg.failing else []
+        self.active: list[tuple[Failure, Injected, int]] = []  # and when it ends, ns of the world
+        self.broken: list[tuple[str, float, float, tuple[str, ...]]] = []
+        self.down: list[str] = []
+        self.reroute_at: list[tuple[int, list[str]]] = []
+
+    def step(self, number: int) -> None:
+        """Rank 0 begins a step."""
+        while self.plan and self.plan[0].step <= number:
+            failure = self.plan.pop(0)
+            keys = {"period": f"{PORT_PERIOD_MS * self.scale:.3f}ms", "duty": DUTY[failure.name]} if failure.kind == "flap" else {}
+            injected = self.world.inject(failure.kind, failure.on, run_seed=self.seed, **keys)
+            self.active.append((failure, injected, injected.told_ns + int(FAULT_US * 1e3 * self.scale)))
+        self.look()
+
+    def look(self) -> float | None:
+        """Do what is due; in how many seconds there is more."""
+        now = self.clock.now()
+        for entry in list(self.active):
+            failure, injected, end = entry
+            if end <= now:
+                cleared = self.world.clear(injected.number)
+                self.active.remove(entry)
+                begin_s, end_s = injected.told_ns / 1e9 / self.scale, cleared / 1e9 / self.scale
+                self.broken.append((failure.name, begin_s, end_s, tuple(injected.target.links)))
+        if self.leg.reroutes:
+            self._reroute(now)
+        self.world.fault_events()
+        due = [end for _, _, end in self.active] + [t for t, _ in self.reroute_at]
+        if not due:
+            return None
+        soonest = min(due) - now
+        return min(soonest / 1e9, RECONVERGENCE_US * 1e-6 * self.scale / 2) if self.leg.reroutes else soonest / 1e9
+
+    def _reroute(self, now: int) -> None:
+        down = [name for name, up in self.world.link_states().items() if not up]
+        if down != self.down:
+            self.down = down
+            self.reroute_at.append((now + int(RECONVERGENCE_US * 1e3 * self.scale), down))
+        while self.reroute_at and self.reroute_at[0][0] <= now:
+            _, dead = self.reroute_at.pop(0)
+            self.world.reroute(dead)
+            for agent in self.world.agents:
+                agent.call("reroute", dead_links=dead)
+
+
+def run_leg(
+    world: World, leg: Leg, steps: int, seed: int, text: Path, logs: Path, user: int | None, progress: Callable[[str, float], None]
+) -> Outcome:  # fmt: skip
+    """One run on a world that has not been started; it is stopped at the end. Raises :class:`UserError` if a rank tells nothing."""
+    told: dict[int, dict[str, Any]] = {}
+    try:
+        world.start()
+        world.start_agents(leg.transport, {}, logs, seed)
+        breaker = Breaker(world, leg, failures(steps), seed)
+        command = (str(RANK), str(steps), str(seed), str(COMPUTE_US), str(text))
+        programs = world.programs(Program(command, user, leg.qps), range(world.fabric.host_count))
+        lines: list[str] = []
+
+        def on_note(rank: int, note: dict[str, Any]) -> None:
+            if note["event"] != "told":
+                return
+            if "step" in note["note"]:
+                number = int(note["note"]["step"])
+                breaker.step(number)
+                broken = ", ".join(failure.name for failure, _, _ in breaker.active)
+                progress(f"{leg.name}: step {number - number % 10} of {steps}{f', {broken}' if broken else ''}", number / steps)
+            elif "done" in note["note"]:
+                told[rank] = note["note"]["done"]
+
+        try:
+            failed = programs.run(lambda rank, line: lines.append(f"rank {rank}: {line}"), on_note, breaker.look)
+        finally:
+            programs.end()
+        world.heal()
+    finally:
+        world.stop()
+    if not failed and len(told) < world.fabric.host_count:
+        raise UserError(f"{leg.name}: only {len(told)} of {world.fabric.host_count} ranks told what they measured: {'; '.join(lines[-3:])}")
+    if failed and lines:
+        (logs / "ranks.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return Outcome(leg, world.fabric, [told[rank] for rank in sorted(told)], breaker.broken, failed)
+
+
+def ideal_ns(fabric: Fabric, dead_links: Sequence[str] = ()) -> float:
+    """The all-reduce of a gradient at the rate that the live links carry, network time."""
+    hosts = list(range(fabric.host_count))
+    kind = "ring-allreduce" if len(hosts) & len(hosts) - 1 else "tree-allreduce"
+    size = PARAMETERS * 4
+    bus = bus_bandwidth(fabric.real, kind, hosts, dead_links)
+    return collective_step_ns(kind, len(hosts), size, bus) if bus else float("inf")
