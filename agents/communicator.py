@@ -64,7 +64,7 @@ class Link(Protocol):
 
 
 class SocketLink:
-    """Of a process that ``mrcbed launch`` started: it was given the socket and the memory as descriptors, so it needs no right of its own."""
+    """Of a process that ``mrcbed launch`` started: it was given socket and memory as descriptors, so it needs no right of its own."""
 
     def __init__(self, environment: dict[str, str]) -> None:
         given = json.loads(environment["MRCBED_RANK"])

@@ -87,14 +87,14 @@ class Channel:
 
     # --- calls -----------------------------------------------------------------------------------------------
 
-    def call(self, number: int, name: str, dtype: str, size: int, source: int, target: int, op: str = "sum", root: int = 0) -> None:
+    def call(self, number: int, name: str, dtype: str, size: int, source: int, target: int, reduction: str = "sum", root: int = 0) -> None:
         """A collective over all ranks; ``size`` as nccl-tests counts, ``source`` and ``target`` offsets in the memory.
         Raises :class:`CollectiveError`."""
         kind, n = find(name), self.group.n
         if kind.CREDIT:
             raise CollectiveError(f"{name} is no call on a program's data: use send and recv")
-        if op not in REDUCTIONS:
-            raise CollectiveError(f"op {op!r}: there are {', '.join(REDUCTIONS)}")
+        if reduction not in REDUCTIONS:
+            raise CollectiveError(f"op {reduction!r}: there are {', '.join(REDUCTIONS)}")
         if not 0 <= root < n:
             raise CollectiveError(f"root = {root}: the ranks are 0 to {n - 1}")
         if dtype not in TYPES:
@@ -105,7 +105,7 @@ class Channel:
         unit = kind.parts(n) * item
         slices = next((k for k in range(min(self.slices, max(1, size // unit)), 0, -1) if size % (unit * k) == 0), 1)
         kind.check(n, slices, size, dtype, 1, 0, TYPES)
-        made = _Call(number, kind, slices, dtype, size, REDUCTIONS[op], root)
+        made = _Call(number, kind, slices, dtype, size, REDUCTIONS[reduction], root)
         given, result = kind.sizes(n, size)
         made.data = CallData(self._array(source, given, dtype), self._array(target, result, dtype))
         self.waiting.append(made)

@@ -299,11 +299,10 @@ class Agent:
         """Connect them with what the others' :meth:`op_group` told."""
         self.calls.join(group, remotes)
 
-    def op_call(
-        self, group: str, call: int, name: str, dtype: str, size: int, source: int, target: int, reduction: str = "sum", root: int = 0
-    ) -> None:  # fmt: skip
-        """A collective on the program's data (agents.collectives.channel); its number comes back in a notification when it is over."""
-        self.calls.usable(group).call(call, name, dtype, size, source, target, reduction, root)
+    def op_call(self, group: str, call: int, name: str, dtype: str, size: int, **more: Any) -> None:
+        """A collective on the program's data (agents.collectives.channel.Channel.call); its number comes back in a notification when it is
+        over."""
+        self.calls.usable(group).call(call, name, dtype, size, **more)
 
     def op_send(self, group: str, call: int, peer: int, offset: int, size: int) -> None:
         """A message of the program's to another rank's."""

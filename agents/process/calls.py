@@ -123,7 +123,10 @@ class Calls:
                 channel.over = []
             if channel.failure is not None and name not in self.told:
                 self.told.add(name)
-                self.notify(self.owner, {"event": "lost", "group": name, "host": channel.group.ranks[channel.failure["peer_rank"]], **channel.failure})
+                self.notify(
+                    self.owner,
+                    {"event": "lost", "group": name, "host": channel.group.ranks[channel.failure["peer_rank"]], **channel.failure},
+                )
 
     def deadline(self) -> int:
         """When to call :meth:`advance` at the latest, ns."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -60,7 +61,7 @@ def run_figures(outcome: Outcome) -> dict[str, Any]:
 def _times(rows: Sequence[dict[str, float]]) -> list[float]:
     """From the end of the step before, on the last rank, to the step's own: what the job makes of it. Us."""
     ends = [rows[0]["begin"], *(row["end"] for row in rows)]
-    return [after - before for before, after in zip(ends, ends[1:], strict=False)]
+    return [after - before for before, after in pairwise(ends)]
 
 
 def _cost(outcome: Outcome, rows: Sequence[dict[str, float]], name: str, begin: float, end: float, links: tuple[str, ...]) -> float | None:
@@ -69,7 +70,7 @@ def _cost(outcome: Outcome, rows: Sequence[dict[str, float]], name: str, begin: 
     if extra == float("inf"):
         return None
     ends = [rows[0]["begin"], *(row["end"] for row in rows)]
-    shares = [max(0.0, min(end, b) - max(begin, a)) / (b - a) for a, b in zip(ends, ends[1:], strict=False)]
+    shares = [max(0.0, min(end, b) - max(begin, a)) / (b - a) for a, b in pairwise(ends)]
     return sum(shares) * extra * DUTY.get(name, 1.0)
 
 

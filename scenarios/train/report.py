@@ -96,7 +96,9 @@ def write_page(summary: Mapping[str, Any], directory: Path) -> Path:
     """``report.html``, self-contained."""
     from scenarios.show.html import embedded, rendered
 
-    images = [embedded(directory / f"{name}.png") for name in ("loss", "step-times", "gpu-time-lost") if (directory / f"{name}.png").exists()]
+    images = [
+        embedded(directory / f"{name}.png") for name in ("loss", "step-times", "gpu-time-lost") if (directory / f"{name}.png").exists()
+    ]
     rows = [{"name": label(name), **run} for name, run in summary["runs"].items()]
     path = directory / PAGE
     path.write_text(rendered(Path(__file__).parent / "report.html.j2", s=summary, runs=rows, images=images), encoding="utf-8")

@@ -44,7 +44,9 @@ def command(
     if count > chosen.host_count:
         raise UserError(f"--ranks {count}: fabric {chosen.name!r} has {chosen.host_count} hosts")
     try:
-        wanted = [read_words(text.split(), '--fault "KIND ON [KEY=VALUE]...", like --fault "loss h0-p1 probability=0.01"') for text in faults]
+        wanted = [
+            read_words(text.split(), '--fault "KIND ON [KEY=VALUE]...", like --fault "loss h0-p1 probability=0.01"') for text in faults
+        ]
     except FaultError as error:
         raise UserError(f"--fault: {error}") from None
     if program.endswith(".py"):

@@ -63,7 +63,9 @@ def command(
             console = terminal.console(120)
             console.print(table(summary))
             for check in summary["checks"]:
-                console.print(f"{'holds' if check['ok'] else 'DOES NOT HOLD'}: {check['check']} ({check['seen']})", markup=False, highlight=False)
+                console.print(
+                    f"{'holds' if check['ok'] else 'DOES NOT HOLD'}: {check['check']} ({check['seen']})", markup=False, highlight=False
+                )
             console.print(f"report: {directory / 'report.html'}", markup=False, highlight=False)
         give_back(directory)
         return 0 if summary["verdict"] == "ok" else 1

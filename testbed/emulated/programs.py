@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import signal
 import subprocess
 import sys
@@ -73,7 +74,14 @@ class EmulatedPrograms:
         command = [sys.executable, *program.command] if program.python else list(program.command)
         prefix = ["nice", "-n", str(program.nice)]
         if program.user is not None and program.user != 0:
-            prefix += ["setpriv", f"--reuid={program.user}", f"--regid={program.user}", "--clear-groups", "--inh-caps=-all", "--"]
+            prefix += [
+                "setpriv",
+                f"--reuid={program.user}",
+                f"--regid={_group_of(program.user)}",
+                "--clear-groups",
+                "--inh-caps=-all",
+                "--",
+            ]
         try:
             process = host.popen(
                 [*prefix, *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=settings,
@@ -128,11 +136,13 @@ class EmulatedPrograms:
                 for rank, process in enumerate(self.processes):
                     if rank not in ended and process.poll() is not None:
                         ended.add(rank)
-                        reason = _ending(process.returncode)
+                        steps = self._steps(rank)
+                        gone = f"the agent of h{self.hosts[rank]} is gone"
+                        reason = gone if steps is None else _ending(process.returncode)
                         if process.returncode:
                             failed.setdefault(rank, reason)
                             give_up = min(give_up, time.monotonic() + GRACE_S)
-                        self._lose(rank, reason, self._steps(rank))
+                        self._lose(rank, reason, steps or {})
                 if time.monotonic() > give_up:
                     self.end()
         for reader in self.readers:
@@ -142,11 +152,12 @@ class EmulatedPrograms:
             raise died
         return failed
 
-    def _steps(self, rank: int) -> dict[str, int]:
+    def _steps(self, rank: int) -> dict[str, int] | None:
+        """How many collectives a rank called, by group; None if its agent is gone."""
         with suppress(AgentError):
             steps: dict[str, int] = self.agents[rank].call("steps")
             return steps
-        return {}
+        return None
 
     def _lose(self, rank: int, reason: str, steps: dict[str, int]) -> None:
         """Tell all other ranks' agents."""
@@ -167,6 +178,14 @@ class EmulatedPrograms:
             if process.poll() is None:
                 process.kill()
                 process.wait()
+
+
+def _group_of(user: int) -> int:
+    """The user's own group; one of the same number if no account has it."""
+    try:
+        return pwd.getpwuid(user).pw_gid
+    except KeyError:
+        return user
 
 
 def _ending(status: int) -> str:

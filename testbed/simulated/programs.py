@@ -120,7 +120,7 @@ class SimulatedPrograms:
         if not self.ending:
             give(link)
             try:
-                exec(self.code, {"__name__": "__main__", "__file__": self.program.command[0], "__builtins__": __builtins__})
+                exec(self.code, {"__name__": "__main__", "__file__": self.program.command[0], "__builtins__": __builtins__})  # noqa: S102 it is the user's own program, run as the user
             except _Ended:
                 pass
             except SystemExit as leave:

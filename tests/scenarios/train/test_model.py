@@ -27,7 +27,7 @@ def test_the_gradient_of_every_parameter_is_the_slope_of_the_loss(name: str, mon
     direction = np.zeros(PARAMETERS)
     direction[part] = rng.standard_normal(len(part))
     step = 1e-5
-    slope = (loss_and_gradient(vector + step * direction, given, wanted)[0] - loss_and_gradient(vector - step * direction, given, wanted)[0])
+    slope = loss_and_gradient(vector + step * direction, given, wanted)[0] - loss_and_gradient(vector - step * direction, given, wanted)[0]
     assert slope / (2 * step) == pytest.approx(float(gradient @ direction), rel=2e-4, abs=1e-7)
 
 

@@ -1,0 +1,159 @@
+"""Programs of users' own on the kernel: without root, at low priority; who dies is named to all others; nothing stays."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from agents.process.control import AgentClient, AgentError
+from testbed.emulated.cluster import Cluster
+from testbed.errors import ClusterDied
+from testbed.machine.slowness import patient
+from testbed.world import Program
+from tests.emulated.command import mrcbed
+from tests.emulated.remains import CLOSED
+from tests.emulated.ring import logged
+from topologies import load_fabric
+
+pytestmark = pytest.mark.sandbox
+EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "examples" / "data_parallel.py"
+
+
+def program(path: Path, text: str) -> str:
+    file = path / "program.py"
+    file.write_text(
+        "import os, signal, time\nimport numpy as np\nfrom agents.communicator import Communicator, CommunicatorError\n"
+        + textwrap.dedent(text)
+    )
+    return str(file)
+
+
+def go(path: Path, text: str, transport: str = "mrc", fault: tuple[str, str] | None = None) -> tuple[dict[int, str], list[tuple[int, str]]]:
+    lines: list[tuple[int, str]] = []
+    with Cluster(load_fabric("tiny"), controller=False) as cluster:
+        cluster.start_agents(transport, {}, path / "logs", 1)
+        programs = cluster.programs(Program((program(path, text),)), range(4))
+        if fault is not None:
+            cluster.inject(*fault)
+        try:
+            failed = programs.run(lambda rank, line: lines.append((rank, line)), lambda rank, note: None, lambda: None)
+        finally:
+            programs.end()
+    return failed, lines
+
+
+def test_the_example_as_people_call_it() -> None:
+    done = mrcbed("launch", "--fabric", "tiny", "--fault", "link p0-t0-0:p0-t1-0", EXAMPLE)
+    assert done.returncode == 0, done.stderr
+    assert "0: step 15: loss" in done.stdout and ", the same on 4 ranks" in done.stdout
+
+
+@pytest.mark.usefixtures("unhurried")
+@pytest.mark.parametrize("transport", ["mrc", "roce", "tcp"])
+def test_a_program_that_sleeps_for_seconds_harms_no_one(transport: str, tmp_path: Path) -> None:
+    failed, lines = go(
+        tmp_path,
+        """
+        comm = Communicator.open()
+        for _ in range(2):
+            assert (comm.all_reduce(np.full(3000, comm.rank, np.float32)) == 6).all()
+            time.sleep(5)
+        print(comm.all_gather(np.array([comm.rank])).ravel().tolist())
+        """,
+        transport,
+    )
+    assert failed == {} and sorted(lines) == [(rank, "[0, 1, 2, 3]") for rank in range(4)]
+    assert [line for line in logged(tmp_path / "logs", "ev") if line.get("to") == "ASSUMED_BAD"] == []
+    counters = logged(tmp_path / "logs", "counters")
+    assert len(counters) == 4
+    assert sum(line.get("rto", 0) + line.get("timeouts", 0) for line in counters) == 0
+
+
+@pytest.mark.skipif(CLOSED, reason="another user cannot reach this clone")
+def test_under_sudo_a_program_runs_as_who_called_it() -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as directory:
+        os.chmod(directory, 0o755)
+        file = program(Path(directory), "print(os.getuid(), os.getgroups(), Communicator.open().all_reduce(np.ones(1))[0])")
+        done = mrcbed("launch", "--fabric", "tiny", file, env={**os.environ, "SUDO_UID": "54321"})
+    assert done.returncode == 0 and sorted(done.stdout.splitlines()) == [f"{rank}: 54321 [] 4.0" for rank in range(4)], done.stderr
+
+
+def test_a_rank_that_is_killed_is_named_to_every_other_within_five_seconds(tmp_path: Path) -> None:
+    failed, lines = go(
+        tmp_path,
+        """
+        comm = Communicator.open()
+        comm.all_reduce(np.ones(10))
+        if comm.rank == 1:
+            print(time.monotonic(), flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+        try:
+            while True:
+                comm.all_reduce(np.ones(1000))
+        except CommunicatorError as error:
+            print(time.monotonic(), error.rank, error)
+        """,
+    )
+    said = dict(lines)
+    assert failed == {1: "its program was ended by SIGKILL"} and len(said) == 4
+    killed = float(said.pop(1))
+    for line in said.values():
+        at, _, text = line.partition(" ")
+        assert text == "1 rank 1 (h1) was lost: its program was ended by SIGKILL"
+        assert float(at) - killed < patient(5)
+
+
+def test_an_agent_that_is_killed_is_named_too(tmp_path: Path) -> None:
+    lines: list[tuple[int, str]] = []
+    text = """
+        comm = Communicator.open()
+        try:
+            while True:
+                comm.all_reduce(np.ones(1000))
+        except CommunicatorError as error:
+            print(error.rank, error)
+    """
+    with Cluster(load_fabric("tiny"), controller=False) as cluster:
+        cluster.start_agents("mrc", {}, tmp_path / "logs", 1)
+        programs = cluster.programs(Program((program(tmp_path, text),)), range(4))
+        at = time.monotonic() + 1
+        killed: list[bool] = []
+
+        def look() -> None:
+            if not killed and time.monotonic() > at:
+                killed.append(True)
+                cluster.inject("kill", "h2")
+
+        with pytest.raises(ClusterDied, match="the agent of h2"):
+            programs.run(lambda rank, line: lines.append((rank, line)), lambda rank, note: None, look)
+        programs.end()
+    said = dict(lines)
+    assert "the agent of this rank (h2) is gone" in said[2]
+    assert all(said[rank].startswith("2 rank 2 (h2) was lost: the agent of h2") for rank in (0, 1, 3)), said
+
+
+def test_a_program_has_no_rights_but_its_two_descriptors(tmp_path: Path) -> None:
+    text = """
+        comm = Communicator.open()
+        try:
+            comm._link.call("stop", {})
+        except Exception as error:
+            print(os.getuid(), os.getgroups(), os.nice(0), error)
+        comm.barrier()
+    """
+    file = program(tmp_path, text)
+    lines: list[tuple[int, str]] = []
+    with Cluster(load_fabric("tiny"), controller=False) as cluster:
+        cluster.start_agents("mrc", {}, tmp_path / "logs", 1)
+        programs = cluster.programs(Program((file,)), range(2))
+        failed = programs.run(lambda rank, line: lines.append((rank, line)), lambda rank, note: None, lambda: None)
+        programs.end()
+        with pytest.raises(AgentError, match="there is a program already"):
+            AgentClient(cluster.agents[0].path).call("program", size=4096)
+    assert failed == {} and len(lines) == 2
+    assert all(line.endswith("a program may not ask for that") and " 19 " in line for _, line in lines)
