@@ -15,7 +15,6 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import ClassVar
 
-
 from agents.collectives.base import Collective
 from agents.collectives.data import Array, StepData, draw
 from agents.collectives.group import CollectiveError
