@@ -13,6 +13,7 @@ other between the queue pairs of a flow, so both sides count.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -137,6 +138,8 @@ class Sender:
         self.wrong = 0
         self.first_ns = 0
         self.last_ns = 0
+        self.recent_ns: deque[int] = deque(maxlen=job.outstanding + 1)  # when the last ones were acknowledged
+        self.shortest_ns = NEVER  # that as many messages took as may be under way
         self.end_sent = False
         self.open_writes = 0
         self.complete = False
@@ -179,7 +182,8 @@ class Sender:
             self.complete = True
             job.notes.append(
                 {"event": "flow", "flow": self.number, "rank": job.group.rank, "messages": self.posted,
-                 "bytes": self.posted * job.message_bytes, "wrong": self.wrong, "start_ns": self.first_ns, "end_ns": self.last_ns}
+                 "bytes": self.posted * job.message_bytes, "wrong": self.wrong, "start_ns": self.first_ns, "end_ns": self.last_ns,
+                 "peak_bytes": job.message_bytes * job.outstanding, "peak_ns": None if self.shortest_ns == NEVER else self.shortest_ns}
             )  # fmt: skip
 
     def write_done(self, now: int, number: int) -> None:
@@ -190,6 +194,9 @@ class Sender:
         self.buffer_free[number % self.job.outstanding] = True
         self.acknowledged += 1
         self.last_ns = now
+        self.recent_ns.append(now)
+        if len(self.recent_ns) > self.job.outstanding:
+            self.shortest_ns = min(self.shortest_ns, now - self.recent_ns[0])
         posted = self.posted_ns.pop(number)
         record = {"flow": self.number, "number": number, "bytes": self.job.message_bytes, "start_ns": posted, "end_ns": now}
         self.job.logged.append((now, "message", record))

@@ -24,6 +24,7 @@ COMMANDS = {
     "run": "Run a scenario: build a fabric, break it, measure, report.",
     "up": "Build a fabric and open a prompt on it.",
     "launch": "Run a program of your own on every host, with collectives over the fabric.",
+    "perf": "Measure bandwidth and latency, in nccl-tests' and perftest's tables.",
     "train": "Train a small model through failures of the fabric, under MRC, RoCE and TCP.",
     "links": "List the links of a running fabric.",
     "paths": "List the paths between two hosts of a running fabric.",
@@ -40,7 +41,7 @@ COMMANDS = {
     "clean": "Remove what a dead run left behind, and nothing else.",
 }
 """In the order of the help. Kept here so that the help imports nothing."""
-CALCULATING = ("run", "plot", "paper", "validate", "compare", "report", "calibrate", "bench", "train")
+CALCULATING = ("run", "plot", "paper", "validate", "compare", "report", "calibrate", "bench", "train", "perf")
 """Commands that compute and draw with SciPy, Arrow and Matplotlib."""
 
 

@@ -68,7 +68,7 @@ def command(fabric: str, transport: str, seed: int, no_controller: bool, switch:
                     f"{chosen.name} is up in {cluster.booted_ns / 1e9:.2f} s: {chosen.host_count} hosts, {len(chosen.switches)} switches, "
                     f"{len(chosen.links)} links. Try: paths h0 h{chosen.host_count - 1}, allreduce, break {cable}, pingall, help"
                 )
-                Prompt(cluster, console)
+                Prompt(cluster, console, transport)
                 cluster.check()  # a death while the prompt waited for a line ends it as SIGTERM does
             finally:
                 cluster.stop()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import shlex
+from functools import partial
 from typing import Any
 
 from rich.console import Console
@@ -19,6 +20,8 @@ from testbed.emulated.cluster import Cluster
 from testbed.emulated.prompt import Prompt as FabricPrompt
 from testbed.emulated.prompt import words_of
 from testbed.errors import UserError
+from testbed.perf.options import parse_line
+from testbed.perf.run import perf
 from testbed.prompt.collective import kind_of, run
 from testbed.prompt.faults import FaultCommands
 from testbed.prompt.help import HelpCommands
@@ -61,8 +64,9 @@ class Prompt(HelpCommands, FaultCommands, IperfCommands, MapperCommands, FabricP
 
     prompt = "mrcbed> "
 
-    def __init__(self, cluster: Cluster, console: Console, **kwargs: Any) -> None:
+    def __init__(self, cluster: Cluster, console: Console, transport: str = "mrc", **kwargs: Any) -> None:
         self.cluster = cluster
+        self.transport = transport
         self.fabric = cluster.fabric
         super().__init__(cluster.net, console, **kwargs)
 
@@ -301,6 +305,18 @@ class Prompt(HelpCommands, FaultCommands, IperfCommands, MapperCommands, FabricP
         [steps=10] [bytes=1048576] [placement=packed|interleaved] [dtype=int32|float32] [qps=1] [slices=4]
         """
         run(self.cluster, self.console, "allreduce", kind_of("ring-allreduce"), words_of(line))
+
+    def do_perf(self, line: str) -> None:
+        """perf OPERATION [OPTIONS]: measure in nccl-tests' or perftest's table, like perf all_reduce -b 8K -e 1M
+
+        all_reduce, reduce_scatter, all_gather, all_to_all, send_recv: options -b -e -f -i -n -w -c -d as nccl-tests has them. write_bw,
+        write_lat: -s SIZE -n N --pair h0:h5, as perftest. Faults that are there stay.
+        """
+        request = parse_line(words_of(line))
+        out = partial(self.console.print, markup=False, highlight=False, soft_wrap=True)
+        figures = perf(self.cluster, request, self.transport, "emulated", out, out)
+        if figures["wrong"]:
+            raise UserError(f"perf: {figures['wrong']} wrong elements")
 
     def do_ping(self, line: str) -> None:
         """ping HOST HOST [OPTIONS]: send four echo requests over the kernel's path

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from functools import partial
 
 from rich.console import Console
 from rich.progress import Progress
@@ -13,16 +13,12 @@ from agents.collectives.base import Collective
 from agents.collectives.data import DTYPES
 from agents.collectives.group import CollectiveError
 from agents.collectives.registry import collectives
-from agents.collectives.steer import CutOff, connect, wait_for_all
-from agents.process.control import AgentError
 from testbed.emulated.cluster import Cluster
 from testbed.errors import UserError
-from testbed.machine.slowness import patient
+from testbed.perf.measure import Failed, Steps, collective_times
 from topologies.theory import COLLECTIVES, bus_bandwidth, bus_factor, place_ranks
 
 DEFAULTS = {"steps": "10", "bytes": str(1 << 20), "placement": "packed", "dtype": "int32", "qps": "1", "slices": "4"}
-PATIENCE_S = 60
-"""The longest time of a step; after it the collective is given up [ours]."""
 _NUMBERS = ("steps", "bytes", "qps", "slices")
 
 
@@ -56,7 +52,6 @@ def run(cluster: Cluster, console: Console, command: str, kind: type[Collective]
     options, (steps, size, qps, slices) = options_of(command, words)
     hosts = place_ranks(cluster.fabric, options["placement"])
     n = len(hosts)
-    agents = [cluster.agents[h] for h in hosts]
     if options["dtype"] in DTYPES:
         unit = kind.parts(n) * slices * DTYPES[options["dtype"]].itemsize
         size = -(-size // unit) * unit
@@ -64,53 +59,16 @@ def run(cluster: Cluster, console: Console, command: str, kind: type[Collective]
         kind.check(n, slices, size, options["dtype"], steps, 1)
     except CollectiveError as error:
         raise UserError(f"{command}: {error}") from None
-    connect(agents, hosts, kind.name, qps, slices)
-    spans: dict[int, list[int]] = {}
-    wrong = 0
-    failure = ""
-    ended = False
-    cut_off, shown_line = CutOff(hosts), ""
-    seed = int(time.time())
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(kind.name, total=steps * n)
-
-        def on_note(rank: int, note: dict[str, Any]) -> None:
-            nonlocal wrong, failure
-            if note["event"] == "step":
-                spans.setdefault(note["step"], []).append(note["end_ns"] - note["start_ns"])
-                bar.advance(task)
-            elif note["event"] == "done":
-                wrong += note["wrong"]
-            elif note["event"] == "cut-off":
-                cut_off.hear(note)
-            else:
-                failure = f"rank {note['rank']} (h{hosts[note['rank']]}) lost rank {note['peer_rank']}: {note['reason']}"
-
-        def check() -> None:
-            nonlocal shown_line
-            cluster.check()
-            if cut_off.line != shown_line:
-                shown_line = cut_off.line
-                console.print(shown_line or "there is a path for every pair again", markup=False, highlight=False)
-
+        task = bar.add_task(kind.name, total=(steps + 1) * n)
         try:
-            for agent in agents:
-                agent.call(
-                    "start", collective=kind.name, message_bytes=size, dtype=options["dtype"], steps=steps, warmup=1, seed=seed
-                )  # fmt: skip
-            ended = wait_for_all(agents, on_note, check, (1 + steps) * patient(PATIENCE_S), cluster.clock)
-        except KeyboardInterrupt:
-            failure = "stopped"
-        except AgentError as error:  # the others have begun
-            failure = str(error)
-    if failure or not ended:
-        for agent in agents:
-            agent.call("abort")
-            agent.notifications()
-        explanation = cut_off.line or ("" if failure else "`evs HOST` and `broken` may say why")
-        failure = failure or f"{command}: no end within its time"
-        raise UserError(f"{failure}: {explanation}" if explanation else failure)
-    times = sorted(max(s) for s in spans.values())
+            work = Steps(kind.name, size, options["dtype"], steps, 1, int(time.time()), qps, slices)
+            say = partial(console.print, markup=False, highlight=False)
+            measured = collective_times(cluster, hosts, work, lambda: bar.advance(task), say)
+        except Failed as error:
+            hint = "" if ":" in str(error) else ": `evs HOST` and `broken` may say why"
+            raise UserError(f"{command}: {error}{hint}") from None
+    times = sorted(max(spans.values()) for spans in measured.spans.values())
     dilation = cluster.fabric.dilation
     middle, slowest = times[len(times) // 2] / dilation, times[-1] / dilation
     rate = size * 8e9 / middle
@@ -122,4 +80,4 @@ def run(cluster: Cluster, console: Console, command: str, kind: type[Collective]
     else:
         summary += f"{rate / 8e9:.2f} GB/s, "  # a user's own collective: theory has no figure for it
     right = "every sum right" if kind.name.endswith("allreduce") else "every element right"
-    console.print(Text.assemble(summary, (f"{wrong} wrong elements", "red") if wrong else right))
+    console.print(Text.assemble(summary, (f"{measured.wrong} wrong elements", "red") if measured.wrong else right))

@@ -12,7 +12,7 @@ from testbed import terminal
 from testbed.emulated.cluster import Cluster
 from testbed.emulated.prompt import words_of
 from testbed.errors import UserError
-from testbed.faults.kinds import KEYS, KINDS, kind_named, read_keys
+from testbed.faults.kinds import KEYS, KINDS, read_words
 from topologies.clos import Fabric
 
 USAGE = "fault KIND ON [key=value...], like fault loss h0-p1 probability=0.01 direction=up; fault alone lists the kinds"
@@ -31,17 +31,8 @@ class FaultCommands:
         if not words:
             self.console.print(self._catalogue())
             return
-        kind_named(words[0])
-        if len(words) < 2:
-            raise UserError(f"fault {words[0]}: say on which {KINDS[words[0]].on}; usage: {USAGE}")
-        keys: dict[str, Any] = {}
-        for word in words[2:]:
-            key, equals, value = word.partition("=")
-            if not equals or not value:
-                raise UserError(f"fault: {word!r} is not key=value; usage: {USAGE}")
-            keys[key] = value
-        read_keys(words[0], keys)  # refuses what is no key of the kind
-        fault = self.cluster.inject(words[0], words[1], **keys)
+        kind, on, keys = read_words(words, USAGE)
+        fault = self.cluster.inject(kind, on, **keys)
         links = fault.target.links
         concerned = f": {', '.join(links[:6])}{f' and {len(links) - 6} more' if len(links) > 6 else ''}" if links else ""
         number = f"fault {fault.number}" if KINDS[fault.target.kind].heals else "done"

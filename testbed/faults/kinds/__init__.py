@@ -72,15 +72,15 @@ def read_keys(kind: str, values: Mapping[str, Any]) -> dict[str, Any]:
 def read_words(words: Sequence[str], usage: str) -> tuple[str, str, dict[str, Any]]:
     """A fault as people type it, ``KIND ON [KEY=VALUE...]``: kind, target and parameters as written. Raises :class:`FaultError`."""
     if not words:
-        raise FaultError("", f"usage: {usage}")
+        raise FaultError("fault", f"needs a kind; usage: {usage}")
     kind = kind_named(words[0])
     if len(words) < 2:
-        raise FaultError("", f"{words[0]}: say on which {kind.on}; usage: {usage}")
+        raise FaultError("fault", f"{words[0]}: say on which {kind.on}; usage: {usage}")
     keys: dict[str, Any] = {}
     for word in words[2:]:
         key, equals, value = word.partition("=")
         if not equals or not value:
-            raise FaultError("", f"{word!r} is not key=value; usage: {usage}")
+            raise FaultError("fault", f"{word!r} is not key=value; usage: {usage}")
         keys[key] = value
     read_keys(words[0], keys)
     return words[0], words[1], keys

@@ -1,0 +1,122 @@
+"""Runs a collective or a flow on a living cluster of either world and returns the times of its steps. Used by the prompt and by perf."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from agents.collectives.registry import FLOWS
+from agents.collectives.steer import CutOff, connect, wait_for_all
+from agents.process.control import AgentError
+from testbed.errors import UserError
+from testbed.machine.slowness import patient
+from testbed.world import World
+
+PATIENCE_S = 60
+"""The longest time of a step; after it the collective is given up [ours]."""
+
+
+class Failed(UserError):
+    """A measurement that has not come to its end: which rank lost which, or why."""
+
+
+@dataclass
+class Measured:
+    """``spans``: of every step, ns of this machine's clock by rank. ``flows``: the note of each flow at its end."""
+
+    spans: dict[int, dict[int, int]] = field(default_factory=dict)
+    flows: list[dict[str, Any]] = field(default_factory=list)
+    wrong: int = 0
+
+
+def measure(
+    world: World,
+    hosts: Sequence[int],
+    start: dict[str, Any],
+    steps: int,
+    on_step: Callable[[], None] = lambda: None,
+    say: Callable[[str], None] = lambda line: None,
+) -> Measured:
+    """Start what is connected (``start``: the arguments of the agents' request) on ``hosts``, in rank order, and wait for its end.
+
+    ``on_step`` is called for each step of each rank, ``say`` with lines for people. Raises :class:`Failed`.
+    """
+    agents = [world.agents[host] for host in hosts]
+    measured = Measured()
+    failure, ended = "", False
+    cut_off, shown = CutOff(hosts), ""
+
+    def on_note(rank: int, note: dict[str, Any]) -> None:
+        nonlocal failure
+        if note["event"] == "step":
+            measured.spans.setdefault(note["step"], {})[rank] = note["end_ns"] - note["start_ns"]
+            on_step()
+        elif note["event"] == "flow":
+            measured.flows.append(note)
+        elif note["event"] == "done":
+            measured.wrong += note["wrong"]
+        elif note["event"] == "cut-off":
+            cut_off.hear(note)
+        elif note["event"] == "failed":
+            failure = f"rank {note['rank']} (h{hosts[note['rank']]}) lost rank {note['peer_rank']}: {note['reason']}"
+
+    def check() -> None:
+        nonlocal shown
+        world.check()
+        if cut_off.line != shown:
+            shown = cut_off.line
+            say(shown or "there is a path for every pair again")
+
+    try:
+        for agent in agents:
+            agent.call("start", **start)
+        ended = wait_for_all(agents, on_note, check, steps * patient(PATIENCE_S), world.clock)
+    except KeyboardInterrupt:
+        failure = "stopped"
+    except AgentError as error:  # the others have begun
+        failure = str(error)
+    if failure or not ended:
+        for agent in agents:
+            agent.call("abort")
+            agent.notifications()
+        reason = failure or "no end within its time"
+        raise Failed(f"{reason}: {cut_off.line}" if cut_off.line else reason)
+    return measured
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A collective of "size" ``size`` bytes, ``warmup`` and then ``steps`` times."""
+
+    kind: str
+    size: int
+    dtype: str
+    steps: int
+    warmup: int
+    seed: int
+    qps: int = 1
+    slices: int = 4
+
+
+def collective_times(
+    world: World,
+    hosts: Sequence[int],
+    work: Steps,
+    on_step: Callable[[], None] = lambda: None,
+    say: Callable[[str], None] = lambda line: None,
+) -> Measured:
+    """The spans are those of the measured steps, without the warm-up."""
+    connect([world.agents[host] for host in hosts], list(hosts), work.kind, work.qps, work.slices)
+    start = {"collective": work.kind, "message_bytes": work.size, "dtype": work.dtype, "steps": work.steps, "warmup": work.warmup}
+    measured = measure(world, hosts, {**start, "seed": work.seed}, work.steps + work.warmup, on_step, say)
+    measured.spans = {step: spans for step, spans in measured.spans.items() if step >= work.warmup}
+    return measured
+
+
+def flow_times(world: World, hosts: Sequence[int], size: int, messages: int, outstanding: int, seed: int, qps: int = 1) -> Measured:
+    """``messages`` WRITEs of ``size`` bytes from the first host to the second, ``outstanding`` at once."""
+    flows = [{"name": "perf", "src": 0, "dst": 1, "messages": messages}]
+    connect([world.agents[host] for host in hosts], list(hosts), FLOWS, qps, 1, flows)
+    start = {"collective": FLOWS, "message_bytes": size, "flows": flows, "outstanding": outstanding, "seed": seed}
+    return measure(world, hosts, start, messages)
