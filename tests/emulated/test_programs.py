@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 import textwrap
@@ -157,3 +158,26 @@ def test_a_program_has_no_rights_but_its_two_descriptors(tmp_path: Path) -> None
             AgentClient(cluster.agents[0].path).call("program", size=4096)
     assert failed == {} and len(lines) == 2
     assert all(line.endswith("a program may not ask for that") and " 19 " in line for _, line in lines)
+
+
+def test_perf_measures_on_the_kernel() -> None:
+    done = mrcbed("perf", "all_reduce", "tiny", "-b", "16K", "-n", "1", "--fault", "link p0-t0-0:p0-t1-0")
+    assert done.returncode == 0, done.stderr
+    [row] = [line.split() for line in done.stdout.splitlines() if line.strip()[:1].isdigit()]
+    assert len(row) == 13 and row[0] == "16384" and row[8] == row[12] == "0"
+    done = mrcbed("up", "tiny", input="perf write_lat -s 64 -n 3\nperf nothing\nexit\n")
+    assert "RDMA_Write Latency Test" in done.stdout and "no operation 'nothing'" in " ".join((done.stdout + done.stderr).split())
+
+
+def test_a_model_trains_on_the_kernel_as_in_virtual_time(tmp_path: Path) -> None:
+    digests = set()
+    for world in ("emulated", "simulated"):
+        out = tmp_path / world
+        done = mrcbed(
+            "train", "--world", world, "--fabric", "tiny", "--dilation", "fabric", "--steps", "8", "-t", "mrc", "--out", out, "--json"
+        )
+        assert done.returncode in (0, 1), done.stderr  # how long it took is not the subject
+        runs = json.loads(done.stdout)["runs"]
+        digests.update(digest for run in runs.values() for digest in run["hashes"])
+        assert (out / "report.html").exists() and all(run["failed"] == {} for run in runs.values())
+    assert len(digests) == 1
