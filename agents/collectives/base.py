@@ -47,22 +47,23 @@ MAX_RANKS = (1 << (STAGE_BITS - 1)) - 1
 MAX_SLICES = (1 << SLICE_BITS) - 1
 MARK_BITS = 4
 """Upper bits of a slice's number that tell calls apart (:class:`Given`)."""
-SET = ARENA // 2 - (1 << 16)
-"""Bytes of the arena that a buffer set may have. Sets begin at 0 and SET; what is left over at the end is for :mod:`channel`."""
 _NOTHING = memoryview(b"")
 CHUNK = 1 << 15
 """Elements compared or filled between two looks at the network: tens of microseconds. All of 8 MiB at once: 20-50 ms."""
 
 
 class Given:
-    """A step of a channel (channel.py) instead of drawn ones: what a program calls, on its own data.
+    """What a collective takes over from others: nothing for drawn data; for a call of a channel (channel.py) the program's own data, and
+    what the calls before it left.
 
     ``first``: the step's number among all calls of the group. ``open_writes``: by buffer set, those of earlier calls among them.
     ``reduce``: how two parts become one. ``root``: who has the data of a broadcast. ``mark``: goes into every immediate; where two ranks
     make different calls it differs, but for one case of 16.
     """
 
-    def __init__(self, data: StepData, first: int, open_writes: list[int], reduce: np.ufunc = np.add, root: int = 0, mark: int = 0) -> None:
+    def __init__(
+        self, data: StepData | None, first: int, open_writes: list[int], reduce: np.ufunc = np.add, root: int = 0, mark: int = 0
+    ) -> None:  # fmt: skip
         self.data, self.first, self.open_writes = data, first, open_writes
         self.reduce, self.root = reduce, root
         self.mark = (mark & (1 << MARK_BITS) - 1) << SLICE_BITS - MARK_BITS
@@ -97,6 +98,11 @@ class Collective:
     def item(self) -> int:
         """Bytes of an element."""
         return self.dtype.itemsize
+
+    @property
+    def previous(self) -> int:
+        """The rank before this one in the ring."""
+        return (self.rank - 1) % self.n
 
     @staticmethod
     def peers(n: int, rank: int) -> list[int]:
@@ -152,38 +158,34 @@ class Collective:
         self, group: Group, slices: int, message_bytes: int, dtype: str, steps: int, warmup: int, seed: int, given: Given | None = None
     ) -> None:  # fmt: skip
         types = DTYPES if given is None else TYPES
+        self.given = given or Given(None, 0, [0, 0])
         self.check(group.n, slices, message_bytes, dtype, steps, warmup, types)
         self.group = group
         self.n = group.n
         self.rank = group.rank
         self.next = (group.rank + 1) % group.n
-        self.previous = (group.rank - 1) % group.n
         self.bundle = {bundle.peer: bundle for bundle in group.bundles}
         self.slices = slices
         self.message_bytes = message_bytes
         self.part = message_bytes // self.parts(group.n)  # bytes
         self.slice = self.part // slices  # bytes
         self.dtype = types[dtype]
-        self.first = given.first if given is not None else 0
-        self.end = self.first + steps + warmup
+        self.end = self.given.first + steps + warmup
         self.warmup = warmup
-        self.reduce: np.ufunc = given.reduce if given is not None else np.add
-        self.root = given.root if given is not None else 0
-        self.mark = given.mark if given is not None else 0
         # For lay_out() to set.
         self.set_bytes = 0  # of the arena, per buffer set
         self.arrivals = 0  # messages that make up a step
         self.result: list[Array] = []  # by set
         self.lay_out()
-        if self.set_bytes > SET:
-            raise CollectiveError(f"message_bytes = {message_bytes} needs {self.set_bytes} bytes of an arena's half: there are {SET}")
-        self.data: StepData = given.data if given is not None else self.drawn(dtype, seed)
+        if 2 * self.set_bytes > ARENA:
+            raise CollectiveError(f"message_bytes = {message_bytes} needs an arena of {2 * self.set_bytes} bytes: there are {ARENA}")
+        self.data: StepData = self.given.data if self.given.data is not None else self.drawn(dtype, seed)
         self.input = [np.empty_like(self.data.base) for _ in range(2)]
         self.views = [a.data.cast("B") for a in self.input]
-        self.step = self.first - 1
+        self.step = self.given.first - 1
         self.wrong = 0
         self.remaining = 0
-        self.open_writes = given.open_writes if given is not None else [0, 0]
+        self.open_writes = self.given.open_writes
         self.checked = 0  # steps that the one we send to has checked, with CREDIT
         self.early: dict[int, list[tuple[int, int, int, int]]] = {}  # ns, peer, stage, slice of what came for a step not begun here
         self.accepted: dict[int, set[tuple[int, int, int]]] = {}  # by step: what was accepted, so that nothing is used twice
@@ -226,9 +228,14 @@ class Collective:
 
     def placed(self, count: int, offset: int) -> list[Array]:
         """``count`` elements at byte ``offset`` of either buffer set in the arena. Set :attr:`set_bytes` before."""
-        if self.set_bytes > SET:
+        if 2 * self.set_bytes > ARENA:
             raise CollectiveError(f"message_bytes = {self.message_bytes} is more than the arena of {ARENA} bytes takes")
-        return [np.frombuffer(self.group.arena, self.dtype, count, k * SET + offset) for k in range(2)]
+        return [np.frombuffer(self.group.arena, self.dtype, count, k * self.half + offset) for k in range(2)]
+
+    @property
+    def half(self) -> int:
+        """Where the second buffer set begins in the arena, whatever the kind and size: calls of one group may differ in both."""
+        return len(self.group.arena) // 2
 
     def elements(self, offset: int, size: int) -> slice:
         """The elements that these bytes of an array are."""
@@ -237,15 +244,15 @@ class Collective:
     def send(self, peer: int, memory: memoryview, offset: int, stage: int, j: int) -> None:
         """WRITE one slice to byte ``offset`` of the peer's buffer set of this step."""
         k = self.step & 1
-        imm = (self.step & (1 << STEP_BITS) - 1) << (STAGE_BITS + SLICE_BITS) | stage << SLICE_BITS | j ^ self.mark
+        imm = (self.step & (1 << STEP_BITS) - 1) << (STAGE_BITS + SLICE_BITS) | stage << SLICE_BITS | j ^ self.given.mark
         self.open_writes[k] += 1
         if stage != _CHECKED:
             self.transfers.posted += (peer, stage, j, self.group.clock() - self.transfers.begin)
-        self.group.write(self.bundle[peer], j, k, memory, k * SET + offset, imm)
+        self.group.write(self.bundle[peer], j, k, memory, k * self.half + offset, imm)
 
     def in_set(self, offset: int, size: int) -> memoryview:
         """Bytes of this step's buffer set in the arena."""
-        at = (self.step & 1) * SET + offset
+        at = (self.step & 1) * self.half + offset
         return self.group.arena[at : at + size]
 
     # --- steps -----------------------------------------------------------------------------------------------
@@ -274,7 +281,7 @@ class Collective:
                 continue
             peer = self.group.bundle_of[c.qpn].peer
             step = self._absolute(c.imm >> (STAGE_BITS + SLICE_BITS))
-            stage, j = c.imm >> SLICE_BITS & (1 << STAGE_BITS) - 1, c.imm & (1 << SLICE_BITS) - 1 ^ self.mark
+            stage, j = c.imm >> SLICE_BITS & (1 << STAGE_BITS) - 1, c.imm & (1 << SLICE_BITS) - 1 ^ self.given.mark
             if stage == _CHECKED and self.CREDIT and peer == self.next and self.checked < self.end:
                 self.checked += 1  # in order: all of them use one queue pair
             elif self.ended or step == self.end:
@@ -296,7 +303,7 @@ class Collective:
         key = (peer, stage, j)
         if j >= self.slices or not self.sends(peer, stage) or key in self.accepted.get(step, ()):
             reason = f"it sent slice {j} of stage {stage} of step {step}, which is not its to send, or twice"
-            if self.mark and j > MAX_SLICES >> MARK_BITS:
+            if self.given.mark and j > MAX_SLICES >> MARK_BITS:
                 reason = "it made another call than this rank: every rank makes the same calls, of one size, in one order"
             self.failure = {"peer_rank": peer, "reason": reason}
             return
@@ -343,7 +350,7 @@ class Collective:
         self.record = {"rank": self.rank, "step": self.step, "start_ns": t.begin, "end_ns": now}
         slices = {"rank": self.rank, "step": self.step, "start_ns": t.begin, "posted": t.posted, "arrived": t.arrived}
         self.logged.append((now, "transfers", slices))
-        self.warm = self.warm or self.step + 1 == self.first + self.warmup
+        self.warm = self.warm or self.step + 1 == self.given.first + self.warmup
         self.ended = self.step + 1 >= self.end
         self.waiting = not self.ended
         if len(self.data.expected) <= CHUNK:

@@ -30,17 +30,17 @@ class Broadcast(Collective):
 
     def lay_out(self) -> None:
         self.set_bytes = self.message_bytes
-        others = self.n - 1 if self.rank == self.root else self.n - 2  # whose empty messages come by
-        self.arrivals = others + (0 if self.rank == self.root else self.slices)
+        others = self.n - 1 if self.rank == self.given.root else self.n - 2  # whose empty messages come by
+        self.arrivals = others + (0 if self.rank == self.given.root else self.slices)
         self.result = self.placed(self.message_bytes // self.item, 0)
 
     def drawn(self, dtype: str, seed: int) -> StepData:
         bases = draw(self.n, self.message_bytes // self.item, dtype, seed)
-        return StepData(bases[self.rank], bases[self.root], 1)
+        return StepData(bases[self.rank], bases[self.given.root], 1)
 
     def send_first(self) -> None:
         k = self.step & 1
-        if self.rank != self.root:
+        if self.rank != self.given.root:
             self.send(self.next, _NOTHING, 0, 0, 0)
             return
         for j in range(self.slices):
@@ -54,6 +54,6 @@ class Broadcast(Collective):
     def arrived(self, peer: int, stage: int, j: int) -> None:
         if stage + 1 == self.n - 1:
             return
-        from_root = (self.rank - 1 - stage) % self.n == self.root
+        from_root = (self.rank - 1 - stage) % self.n == self.given.root
         at = j * self.slice
         self.send(self.next, self.in_set(at, self.slice) if from_root else _NOTHING, at if from_root else 0, stage + 1, j)

@@ -5,7 +5,7 @@ buffers take turns, and writes of earlier calls count. So every kind of call her
 ``send-recv``, which does not, is refused.
 
 A message between two ranks goes straight from the sender's memory to the receiver's. The receiver writes where it wants it (address and
-length) into the sender's mailbox, with an immediate; the sender answers with the data, with another. The k-th send to a rank meets the
+length) into the sender's mailbox, at the end of its arena, with an immediate; the sender answers with the data, with another. The k-th send to a rank meets the
 k-th receive there. A mailbox has ``BOXES`` places for each rank; a receiver has at most as many messages asked for.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from agents.collectives.base import MARK_BITS, RENDEZVOUS, SET, SLICE_BITS, STAGE_BITS, Collective, Given
+from agents.collectives.base import MARK_BITS, RENDEZVOUS, SLICE_BITS, STAGE_BITS, Collective, Given
 from agents.collectives.data import ALL, TYPES, Array, StepData
 from agents.collectives.group import MOST_KEPT, CollectiveError, Group
 from agents.collectives.registry import find
@@ -27,7 +27,6 @@ from agents.transport import NEVER, RECEIVE, Completion
 BOXES = 16
 """Places in a mailbox per rank [ours]."""
 _WHERE = struct.Struct("!QQ")  # offset in the receiver's memory, bytes
-_MAIL = 2 * SET
 MOST_CALLS = 4096
 """Calls that may wait [ours]."""
 REDUCTIONS: dict[str, np.ufunc] = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
@@ -67,6 +66,7 @@ class Channel:
         self.group = group
         self.slices = slices
         self.memory = memory
+        self.mail = len(group.arena) - group.n * BOXES * _WHERE.size  # what collectives leave free: half a message's part at least
         self.bundle = {bundle.peer: bundle for bundle in group.bundles}
         self.waiting: deque[_Call] = deque()
         self.current: Collective | None = None
@@ -164,7 +164,7 @@ class Channel:
             place = self.asked_ever.get(peer, 0)
             self.asked_ever[peer] = place + 1
             asked += 1
-            at = _MAIL + (self.group.rank * BOXES + place % BOXES) * _WHERE.size
+            at = self.mail + (self.group.rank * BOXES + place % BOXES) * _WHERE.size
             self.group.write(self.bundle[peer], 0, _ASK, memoryview(_WHERE.pack(offset, size)), at, RENDEZVOUS << SLICE_BITS)
         self.asked[peer] = asked
 
@@ -197,7 +197,7 @@ class Channel:
             return
         place = self.heard_ever.get(peer, 0)
         self.heard_ever[peer] = place + 1
-        at = _MAIL + (peer * BOXES + place % BOXES) * _WHERE.size
+        at = self.mail + (peer * BOXES + place % BOXES) * _WHERE.size
         far, room = _WHERE.unpack_from(self.group.arena, at)
         line2 = self.wanted.setdefault(peer, deque())
         if len(line2) >= BOXES:

@@ -55,7 +55,7 @@ class ReduceScatter(Collective):
         own = self.input[k][self.elements(chunk * self.part + j * self.slice, self.slice)]
         sums = self.scratch[k][self.elements(at, self.slice)]
         if stage == self.n - 2:
-            self.reduce(own, sums, out=self.result[k][self.elements(j * self.slice, self.slice)])
+            self.given.reduce(own, sums, out=self.result[k][self.elements(j * self.slice, self.slice)])
         else:
-            self.reduce(own, sums, out=sums)
+            self.given.reduce(own, sums, out=sums)
             self.send(self.next, self.in_set(at, self.slice), at + self.part, stage + 1, j)

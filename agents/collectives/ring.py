@@ -86,6 +86,6 @@ class RingAllReduce(Collective):
             chunk = (self.rank - 1 - stage) % self.n
             own = self.elements(chunk * self.part + j * self.slice, self.slice)
             incoming = self.elements(stage * self.part + j * self.slice, self.slice)
-            self.reduce(self.input[k][own], self.scratch[k][incoming], out=self.result[k][own])
+            self.given.reduce(self.input[k][own], self.scratch[k][incoming], out=self.result[k][own])
         if stage + 1 < 2 * (self.n - 1):
             self._pass_on(stage + 1, j)

@@ -108,6 +108,6 @@ class TreeAllReduce(Collective):
             size = self.whole >> stage + 1
             keep = self.elements(j * self.whole + self.window[stage + 1], size)
             operand = self.result[k] if stage else self.input[k]
-            self.reduce(operand[keep], self.scratch[k][self.elements(self._scratch_at(stage, j), size)], out=self.result[k][keep])
+            self.given.reduce(operand[keep], self.scratch[k][self.elements(self._scratch_at(stage, j), size)], out=self.result[k][keep])
         if stage + 1 < 2 * self.levels:
             self._exchange(stage + 1, j)

@@ -27,7 +27,7 @@ LEGS: dict[str, tuple[Leg, ...]] = {"mrc": (MRC_HEALTHY, MRC), "roce": (ROCE,), 
 MOST_S, QUICK_S = 12 * 60.0, 4 * 60.0
 BRING_UP_S = 12.0
 """Of a run: bring-up, agents, tear-down, drawing its part [measured]."""
-STEP_US = {"mrc-healthy": 130.0, "mrc": 135.0, "roce-1p": 260.0, "tcp": 400.0}
+STEP_US = {"mrc-healthy": 110.0, "mrc": 120.0, "roce-1p": 170.0, "tcp": 190.0}
 """Network time of a step, failures among them, for the estimate [measured]."""
 FULL_STEPS, QUICK_STEPS = 100, 40
 ROOT = Path(__file__).resolve().parents[2]

@@ -24,9 +24,10 @@ from tests.fabrics import near
 from topologies.clos import Fabric
 
 NAMES = ("all-gather", "all-to-all", "broadcast", "reduce-scatter", "ring-allreduce", "send-recv", "tree-allreduce")
+"""Over any number of ranks; ping-pong is between two."""
 SMALL = near(Fabric("small", 2, 4, 2, 2, mtu=256))
 """8 hosts, short packets: many PSNs for little time on the wire."""
-SERVED = [(name, n) for name in NAMES for n in (2, 3, 4, 8) if (name, n) != ("tree-allreduce", 3)]
+SERVED = [("ping-pong", 2)] + [(name, n) for name in NAMES for n in (2, 3, 4, 8) if (name, n) != ("tree-allreduce", 3)]
 
 
 def inputs(name: str, n: int, size: int, dtype: str, seed: int, step: int) -> list[Array]:
@@ -43,7 +44,7 @@ def reference(name: str, given: list[Array], rank: int) -> Array:
     n = len(given)
     if name == "all-gather":
         return np.concatenate(given)
-    if name == "send-recv":
+    if name in ("send-recv", "ping-pong"):
         return given[rank - 1]
     if name == "broadcast":
         return given[0]
@@ -376,7 +377,7 @@ def test_warm_up_is_told_once() -> None:
 
 
 def test_all_are_found_by_name() -> None:
-    assert tuple(collectives()) == NAMES
+    assert tuple(collectives()) == tuple(sorted([*NAMES, "ping-pong"]))
     assert all(kind.name == name for name, kind in collectives().items())
 
 
@@ -399,7 +400,7 @@ def test_one_file_adds_one(tmp_path: Path) -> None:
 
 def test_peers_agree() -> None:
     for name, kind in collectives().items():
-        for n in (2, 4, 8, 16):
+        for n in (2, 4, 8, 16) if name != "ping-pong" else (2,):
             near = [set(kind.peers(n, r)) for r in range(n)]
             assert all(r in near[p] and r != p for r in range(n) for p in near[r]), name
 

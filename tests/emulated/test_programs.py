@@ -173,9 +173,8 @@ def test_a_model_trains_on_the_kernel_as_in_virtual_time(tmp_path: Path) -> None
     digests = set()
     for world in ("emulated", "simulated"):
         out = tmp_path / world
-        done = mrcbed(
-            "train", "--world", world, "--fabric", "tiny", "--dilation", "fabric", "--steps", "8", "-t", "mrc", "--out", out, "--json"
-        )
+        where = ("--world", world, "--fabric", "tiny", "--dilation", "fabric", "--out", out)
+        done = mrcbed("train", *where, "--steps", "8", "-t", "mrc", "--json")
         assert done.returncode in (0, 1), done.stderr  # how long it took is not the subject
         runs = json.loads(done.stdout)["runs"]
         digests.update(digest for run in runs.values() for digest in run["hashes"])

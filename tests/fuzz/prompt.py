@@ -154,7 +154,7 @@ class PromptLines:
             stdin = stack.enter_context(open(os.devnull))
             stack.callback(lg.handlers[0].setStream, lg.handlers[0].setStream(said))
             stack.enter_context(patch("testbed.prompt.cli.trace", _hops))
-            stack.enter_context(patch("testbed.prompt.collective.wait_for_all", _briefly))
+            stack.enter_context(patch("testbed.perf.measure.wait_for_all", _briefly))
             prompt = Typed(cluster, terminal.console(100, file=said), stdin=stdin, script=str(here / "empty"))
             for line in data.decode("utf-8", "surrogateescape").replace("AGAIN", str(here / "again")).split("\n"):
                 if self._type(prompt, cluster, line, said):

@@ -15,8 +15,9 @@ had = set(sys.modules)
 from tests.agents.collective_rig import LooseWorld, collective, flows
 for name in agents.process.host.collectives():
     for dtype in ("int32", "float32"):
-        world = LooseWorld(4, 1)
-        assert world.run(collective(world, name, 4, 4096, dtype).look), name
+        n = 2 if name == "ping-pong" else 4
+        world = LooseWorld(n, 1)
+        assert world.run(collective(world, name, n, 4096, dtype).look), name
 world = LooseWorld(4, 1)
 assert world.run(flows(world, 4, [{"name": "a", "src": 0, "dst": 1, "start_ns": 0, "for_ns": None, "messages": 2}], 4096).look)
 print(sorted(m for m in set(sys.modules) - had if m.startswith(("numpy", "agents.collectives"))))
