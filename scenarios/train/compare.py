@@ -49,6 +49,9 @@ def plan_of(
     """Which runs, at which dilation (None: what this machine carries), and how many steps. Raises :class:`UserError`."""
     if world == SIMULATED and "tcp" in transports:
         raise UserError("transport 'tcp' is the kernel's: the simulated world has no kernel: leave --transport tcp away")
+    if fabric.t0_per_plane < 2 or fabric.planes < 2:
+        shape = f"{fabric.planes} planes of {fabric.t0_per_plane} T0s"
+        raise UserError(f"fabric {fabric.name!r} has {shape}: training through failures needs two of each")
     names = list(transports) or (["mrc"] if quick else [name for name in LEGS if world != SIMULATED or name != "tcp"])
     legs = tuple(leg for name in names for leg in LEGS[name])
     most = QUICK_STEPS if quick else FULL_STEPS

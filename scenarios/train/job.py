@@ -56,14 +56,15 @@ class Failure:
     step: int
 
 
-def failures(steps: int) -> list[Failure]:
+def failures(fabric: Fabric, steps: int) -> list[Failure]:
     """A cable cut, a NIC port that flaps, a T1 switch that reboots, and one that dies silently; spread over the run."""
+    t1 = fabric.t1_per_plane
     at = [max(1, int(steps * share)) for share in (0.15, 0.4, 0.6, 0.8)]
     return [
         Failure("cable cut", "link", "p0-t0-0:p0-t1-0", at[0]),
         Failure("NIC port flaps", "flap", "h0-p0", at[1]),
-        Failure("T1 reboots", "switch", "p0-t1-1", at[2]),
-        Failure("T1 silently dead", "silent", "p0-t1-2", at[3]),
+        Failure("T1 reboots", "switch", f"p0-t1-{1 % t1}", at[2]),
+        Failure("T1 silently dead", "silent", f"p0-t1-{2 % t1}", at[3]),
     ]
 
 
@@ -139,7 +140,7 @@ def run_leg(
     try:
         world.start()
         world.start_agents(leg.transport, {}, logs, seed)
-        breaker = Breaker(world, leg, failures(steps), seed)
+        breaker = Breaker(world, leg, failures(world.fabric, steps), seed)
         command = (str(RANK), str(steps), str(seed), str(COMPUTE_US), str(text))
         programs = world.programs(Program(command, user, leg.qps), range(world.fabric.host_count))
         lines: list[str] = []

@@ -23,7 +23,7 @@ def run(*words: str) -> int:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("train") / "out"
-    assert run("--steps", "30", "--out", str(out)) == 0
+    assert run("--steps", "32", "--out", str(out)) == 0
     return out
 
 
@@ -32,11 +32,13 @@ def test_every_rank_and_every_run_ends_with_the_same_parameters(trained: Path) -
     assert list(summary["runs"]) == ["mrc-healthy", "mrc", "roce-1p"] and summary["verdict"] == "ok"
     assert len({value for run in summary["runs"].values() for value in run["hashes"]}) == 1
     for name, figures in summary["runs"].items():
-        assert figures["losses"] == summary["runs"]["mrc"]["losses"] and len(figures["losses"]) == 30
+        assert figures["losses"] == summary["runs"]["mrc"]["losses"] and len(figures["losses"]) == 32
         assert figures["losses"][-1] < figures["losses"][0] - 1
         ranks = json.loads((trained / "raw" / name / "ranks.json").read_text())
         assert len(ranks) == 8 and {rank["hash"] for rank in ranks} == set(figures["hashes"])
-    assert [failure["name"] for failure in summary["runs"]["mrc"]["failures"]] == [failure.name for failure in failures(30)]
+    assert [failure["name"] for failure in summary["runs"]["mrc"]["failures"]] == [
+        failure.name for failure in failures(load_fabric("demo"), 32)
+    ]
     assert summary["runs"]["mrc-healthy"]["failures"] == []
 
 
@@ -60,7 +62,7 @@ def test_it_leaves_a_report_and_drawings(trained: Path) -> None:
 def test_the_same_seed_gives_the_same_parameters_and_another_does_not(trained: Path, tmp_path: Path) -> None:
     hashes = []
     for number, seed in enumerate(("1", "2")):
-        assert run("--steps", "30", "--seed", seed, "-t", "mrc", "--out", str(tmp_path / str(number))) == 0
+        assert run("--steps", "32", "--seed", seed, "-t", "mrc", "--out", str(tmp_path / str(number))) == 0
         hashes.append(json.loads((tmp_path / str(number) / "summary.json").read_text())["runs"]["mrc"]["hashes"])
     assert hashes[0] == json.loads((trained / "summary.json").read_text())["runs"]["mrc"]["hashes"] != hashes[1]
 
@@ -103,6 +105,7 @@ def test_theory_of_the_gradient() -> None:
     ("words", "says"),
     [
         (["-t", "tcp"], "the simulated world has no kernel"),
+        (["--fabric", "demo-1p"], "needs two of each"),
         (["-t", "quic"], "there are mrc, roce, tcp"),
         (["--fabric", "nofabric"], "nofabric"),
         (["--steps", "3"], "3 is not in the range"),
