@@ -5,8 +5,8 @@ buffers take turns, and writes of earlier calls count. So every kind of call her
 ``send-recv``, which does not, is refused.
 
 A message between two ranks goes straight from the sender's memory to the receiver's. The receiver writes where it wants it (address and
-length) into the sender's mailbox, at the end of its arena, with an immediate; the sender answers with the data, with another. The k-th send to a rank meets the
-k-th receive there. A mailbox has ``BOXES`` places for each rank; a receiver has at most as many messages asked for.
+length) into the sender's mailbox, at the end of its arena, with an immediate; the sender answers with the data, with another. The k-th
+send to a rank meets the k-th receive there. A mailbox has ``BOXES`` places for each rank; a receiver asks for at most as many at once.
 """
 
 from __future__ import annotations
