@@ -8,6 +8,7 @@ file or clock of its own.
 from __future__ import annotations
 
 import json
+import mmap
 from collections.abc import Callable
 from typing import Any
 
@@ -71,7 +72,7 @@ class Agent:
 
     def share_memory(self, size: int) -> tuple[Any, int]:
         """Memory for a program, and its descriptor; -1: it is of this process."""
-        return bytearray(size), -1
+        return mmap.mmap(-1, size), -1  # which commits only what is touched
 
     def tell(self, owner: Any, note: dict[str, Any]) -> None:
         """Send a notification to the program."""

@@ -14,7 +14,8 @@ from agents.collectives.channel import Channel
 from agents.collectives.group import CollectiveError, Group, Wanted
 from agents.transport import NEVER, Completion, Region
 
-MOST_MEMORY = 1 << 32
+MOST_MEMORY = 1 << 30
+"""Bytes [ours]."""
 MOST_GROUPS = 64
 """Groups of a program [ours]."""
 
