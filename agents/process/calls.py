@@ -88,10 +88,11 @@ class Calls:
 
     def lose(self, host: int, reason: str, steps: dict[str, int]) -> None:
         """The program of another host has ended, after so many collectives of each group: later ones, and messages to and from it, fail."""
-        self.lost[host] = reason
+        counts = {name: int(steps.get(name, 0)) for name in self.channels}
+        self.lost[host] = str(reason)
         for name, channel in self.channels.items():
             if host in channel.group.ranks:
-                channel.lose(channel.group.ranks.index(host), reason, steps.get(name, 0))
+                channel.lose(channel.group.ranks.index(host), reason, counts[name])
 
     def steps(self) -> dict[str, int]:
         """Collectives that the program has called, by group."""

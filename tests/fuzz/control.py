@@ -74,6 +74,17 @@ STORIES = (
     ask("counters") + ask("paths") + ask("mapper") + ask("denied") + ask("mapper_stop"),
     ask("deny", entries=["p0", "p0-t1-1", "h0>h1@p0/0"]) + ask("hint", links=["p0-t0-0:p0-t1-0"]) + ask("reroute", dead_links=[]),
     ask("mapper_start", seed=1, options={}, report=True) + ask("mapper_stop"),
+    ask("program", size=4096)
+    + ask("group", group="world", ranks=[0, 1], rank=0)
+    + ask("join", group="world", remotes={"1": [{**THEIRS[0], "memory": [1 << 37, 78, 4096]}]})
+    + ask("call", group="world", call=1, name="ring-allreduce", dtype="float64", size=64, source=0, target=64)
+    + ask("call", group="world", call=2, name="broadcast", dtype="int8", size=16, source=0, target=0, root=1)
+    + ask("send", group="world", call=3, peer=1, offset=0, size=8)
+    + ask("recv", group="world", call=4, peer=1, offset=4088, size=8)
+    + ask("steps")
+    + ask("lose", host=1, reason="it ended", steps={"world": 1})
+    + ask("tell", note={"step": 1}),
+    ask("program", size=1 << 40) + ask("program", size="x") + ask("group", group="world", ranks=[0, 1], rank=0),
     ask("stop"),
     b'{"id":1}\n[]\n{"op":null,"id":"x"}\nGET / HTTP/1.0\r\n\r\n',
 )
