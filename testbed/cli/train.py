@@ -22,7 +22,7 @@ from testbed.simulated import SIMULATED, WORLDS
 @click.command(name="train")
 @click.option("--world", type=click.Choice(WORLDS), default=WORLDS[0], show_default=True, help="Where: simulated needs no root.")
 @click.option("--fabric", default="demo", show_default=True, help="A fabric file, or the name of one.")
-@click.option("--steps", type=click.IntRange(8, 10_000), metavar="N", help="Default: 100, or as many as fit 12 minutes.")
+@click.option("--steps", type=click.IntRange(8, 10_000), metavar="N", help="Default: 100, or what fits 12 minutes: 40, 20 or 8.")
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True, metavar="N", help="Seed of the model and its data.")
 @click.option("--quick", is_flag=True, help="MRC alone, without and with failures, 40 steps: some 4 minutes.")
 @click.option("--transport", "-t", "transports", multiple=True, metavar="T", help="Only these runs: mrc, roce, tcp. Repeatable.")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from scenarios.train.compare import plan_of
 from scenarios.train.figures import summary_of
 from scenarios.train.job import COMPUTE_US, MRC, MRC_HEALTHY, Outcome, failures, ideal_ns
 from testbed import cli
@@ -121,3 +122,12 @@ def test_a_directory_with_something_in_it_is_not_touched(tmp_path: Path, capsys:
     (tmp_path / "mine").write_text("mine")
     assert run("--out", str(tmp_path)) == 2 and "it is not empty" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize(("dilation", "quick", "steps"), [(8_000, False, 100), (12_500, False, 40), (25_000, False, 40), (62_500, False, 20),
+                                                          (12_500, True, 40), (25_000, True, 40), (250_000, True, 8)])  # fmt: skip
+def test_steps_fit_the_time_and_are_the_same_number_at_similar_dilations(dilation: float, quick: bool, steps: int) -> None:
+    said: list[str] = []
+    plan = plan_of(load_fabric("demo"), "emulated", None, quick, (), dilation, lambda line, share: said.append(line))
+    assert plan.steps == steps and [leg.name for leg in plan.legs] == ["mrc-healthy", "mrc", *([] if quick else ["roce-1p", "tcp"])]
+    assert plan.fabric.dilation == pytest.approx(dilation) and f"of {steps} steps" in said[-1]
