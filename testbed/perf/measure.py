@@ -18,7 +18,11 @@ PATIENCE_S = 60
 
 
 class Failed(UserError):
-    """A measurement that has not come to its end: which rank lost which, or why."""
+    """A measurement that has not come to its end. ``lost``: because of what the text says; else its time was over."""
+
+    def __init__(self, text: str, lost: bool) -> None:
+        super().__init__(text)
+        self.lost = lost
 
 
 @dataclass
@@ -81,7 +85,7 @@ def measure(
             agent.call("abort")
             agent.notifications()
         reason = failure or "no end within its time"
-        raise Failed(f"{reason}: {cut_off.line}" if cut_off.line else reason)
+        raise Failed(f"{reason}: {cut_off.line}" if cut_off.line else reason, bool(failure))
     return measured
 
 

@@ -66,8 +66,9 @@ def run(cluster: Cluster, console: Console, command: str, kind: type[Collective]
             say = partial(console.print, markup=False, highlight=False)
             measured = collective_times(cluster, hosts, work, lambda: bar.advance(task), say)
         except Failed as error:
-            hint = "" if ":" in str(error) else ": `evs HOST` and `broken` may say why"
-            raise UserError(f"{command}: {error}{hint}") from None
+            if error.lost:
+                raise UserError(str(error)) from None
+            raise UserError(f"{command}: {error}" + ("" if ":" in str(error) else ": `evs HOST` and `broken` may say why")) from None
     times = sorted(max(spans.values()) for spans in measured.spans.values())
     dilation = cluster.fabric.dilation
     middle, slowest = times[len(times) // 2] / dilation, times[-1] / dilation
