@@ -163,7 +163,7 @@ def test_the_denylist_outlives_agents_and_meets_the_next(cluster: Cluster, logs:
 
 
 def test_a_collective_with_every_plane_denied_says_so(cluster: Cluster, logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("testbed.prompt.collective.PATIENCE_S", 3)  # it waits for somebody to take an entry back: here nobody does
+    monkeypatch.setattr("testbed.perf.measure.PATIENCE_S", 3)  # it waits for somebody to take an entry back: here nobody does
     cluster.start_agents("mrc", {}, logs, 3)
     cluster.deny("p0")
     cluster.deny("p1")
