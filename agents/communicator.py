@@ -61,6 +61,8 @@ class Link(Protocol):
     def notes(self, timeout: float | None) -> list[dict[str, Any]]: ...
     def compute(self, seconds: float) -> None: ...
     def now(self) -> float: ...
+    @property
+    def dilation(self) -> float: ...
 
 
 class SocketLink:
@@ -68,7 +70,8 @@ class SocketLink:
 
     def __init__(self, environment: dict[str, str]) -> None:
         given = json.loads(environment["MRCBED_RANK"])
-        self.rank, self.hosts, self.dilation = int(given["rank"]), list(given["hosts"]), float(given["dilation"])
+        self.rank, self.hosts = int(given["rank"]), list(given["hosts"])
+        self._dilation = float(given["dilation"])
         self.memory = memoryview(mmap.mmap(given["memory"], 0))
         self.lines = Lines(socket.socket(fileno=given["socket"]))
         self.serial = 0
@@ -110,11 +113,16 @@ class SocketLink:
 
     def compute(self, seconds: float) -> None:
         """Sleep for so much of the network's time."""
-        time.sleep(seconds * self.dilation)
+        time.sleep(seconds * self._dilation)
 
     def now(self) -> float:
-        """Seconds of the network's time, from an origin of its own."""
-        return time.monotonic() / self.dilation
+        """Seconds of the network's time; the same on all ranks."""
+        return time.monotonic() / self._dilation
+
+    @property
+    def dilation(self) -> float:
+        """Seconds of this machine's clock per second of the network's time."""
+        return self._dilation
 
 
 class Handle:
@@ -126,10 +134,15 @@ class Handle:
         self.result: Any = None
 
     @property
+    def over(self) -> bool:
+        """Whether it was over when this rank last heard of its agent (:meth:`done`, :meth:`wait`, :meth:`Communicator.pause`)."""
+        return self._open == 0
+
+    @property
     def done(self) -> bool:
         """Whether it is over. Does not wait."""
         self._comm._hear(0.0)
-        return self._open == 0
+        return self.over
 
     def wait(self, timeout: float | None = None) -> Any:
         """Its result. Raises :class:`CommunicatorError`, also after ``timeout`` seconds of this machine's clock."""
@@ -288,6 +301,12 @@ class Communicator:
     def compute(self, seconds: float) -> None:
         """Let so many seconds of the network's time pass: computing that is declared, not done."""
         self._link.compute(seconds)
+
+    def pause(self, seconds: float | None = None) -> None:
+        """Return when any call under way is over, of whichever group, or after so many seconds of the network's time."""
+        self._hear(None if seconds is None else max(0.0, seconds) * self._link.dilation)
+        for error in self._state.lost.values():
+            raise error
 
     def now(self) -> float:
         """Seconds of the network's time."""

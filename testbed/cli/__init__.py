@@ -26,6 +26,7 @@ COMMANDS = {
     "launch": "Run a program of your own on every host, with collectives over the fabric.",
     "perf": "Measure bandwidth and latency, in nccl-tests' and perftest's tables.",
     "train": "Train a small model through failures of the fabric, under MRC, RoCE and TCP.",
+    "replay": "Replay a trace of a training job: AICB's text, or Chakra's.",
     "links": "List the links of a running fabric.",
     "paths": "List the paths between two hosts of a running fabric.",
     "denylist": "Show or change what the hosts of a running fabric must not use.",
@@ -41,7 +42,7 @@ COMMANDS = {
     "clean": "Remove what a dead run left behind, and nothing else.",
 }
 """In the order of the help. Kept here so that the help imports nothing."""
-CALCULATING = ("run", "plot", "paper", "validate", "compare", "report", "calibrate", "bench", "train", "perf")
+CALCULATING = ("run", "plot", "paper", "validate", "compare", "report", "calibrate", "bench", "train", "perf", "replay")
 """Commands that compute and draw with SciPy, Arrow and Matplotlib."""
 
 

@@ -7,6 +7,7 @@ virtual time: programs declare theirs (agents.communicator.Communicator.compute)
 from __future__ import annotations
 
 import io
+import math
 import os
 import sys
 import threading
@@ -60,7 +61,7 @@ class SimulatedLink:
         """Wait for news, at most so many seconds of virtual time."""
         if not self.waiting and timeout != 0:
             network = self.programs.network
-            self.wake = NEVER if timeout is None else network.time + int(timeout * 1e9)
+            self.wake = NEVER if timeout is None else network.time + math.ceil(timeout * 1e9)
             self.listening = True
             self.programs.pause(self)
             self.listening = False
@@ -76,6 +77,11 @@ class SimulatedLink:
     def now(self) -> float:
         """Seconds of the network's time."""
         return float(self.programs.network.time) / 1e9 / self.programs.network.fabric.dilation
+
+    @property
+    def dilation(self) -> float:
+        """Seconds of virtual time per second of the network's time."""
+        return float(self.programs.network.fabric.dilation)
 
     @property
     def ready(self) -> bool:

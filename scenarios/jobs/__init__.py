@@ -1,0 +1,1 @@
+"""Jobs: programs of computing and communicating, from a description or a trace, checked and carried out (docs/traces.md)."""

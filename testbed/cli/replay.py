@@ -1,0 +1,170 @@
+"""``mrcbed replay TRACE``: what a training job computes and communicates, from a trace, on a fabric."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+
+from testbed import terminal
+from testbed.cli.run import ProgressBar, give_back, parse_dilation
+from testbed.errors import UserError
+from testbed.faults.kinds import FaultError, read_words
+from testbed.machine.exclusive import refuse_if_measuring
+from testbed.simulated import SIMULATED, WORLDS
+from testbed.units import parse_duration
+from testbed.world import World
+from topologies import load_fabric
+
+BRING_UP_S = 10.0
+"""Bring-up and tear-down of a run [measured]."""
+
+
+@click.command(name="replay")
+@click.argument("trace", type=click.Path(path_type=Path))
+@click.argument("fabric", default="demo")
+@click.option(
+    "-n", "--ranks", type=click.IntRange(2, 1024), metavar="N", help="Ranks of an AICB workload, on hosts from h0 on. Default: all."
+)
+@click.option("--sigma", type=click.FloatRange(1), default=1.0, show_default=True, metavar="N", help="Divide all bytes and computing by N.")
+@click.option("--passes", type=click.IntRange(1, 10_000), default=3, show_default=True, metavar="N", help="Measured passes through it.")
+@click.option("--warmup", type=click.IntRange(0, 100), default=1, show_default=True, metavar="N", help="Passes before.")
+@click.option("--groups", type=click.Path(path_type=Path), metavar="FILE", help="Groups of a Chakra trace, by pg_name (JSON).")
+@click.option("--check", is_flag=True, help="Only read, check and estimate.")
+@click.option("--within", default="12min", show_default=True, metavar="T", help="Refuse to start what takes longer by the estimate.")
+@click.option("--transport", default="mrc", show_default=True, metavar="T", help="mrc, roce, tcp or mptcp.")
+@click.option(
+    "--qps", type=click.IntRange(1, 64), default=1, show_default=True, metavar="N", help="Queue pairs between two ranks of a group."
+)
+@click.option("--world", type=click.Choice(WORLDS), default=WORLDS[0], show_default=True, help="Where: simulated needs no root.")
+@click.option("--fault", "faults", multiple=True, metavar="'KIND ON [KEY=VALUE]...'", help="A fault during all of it. Repeatable.")
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, metavar="N", help="Seed of all random choices.")
+@click.option("--dilation", metavar="N", default="fabric", show_default=True, help="Run N times slower than the real network.")
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Keep figures and the agents' logs there.")
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+def command(
+    trace: Path, fabric: str, ranks: int | None, sigma: float, passes: int, warmup: int, groups: Path | None, check: bool, within: str,
+    transport: str, qps: int, world: str, faults: tuple[str, ...], seed: int, dilation: str, out: Path | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Replay TRACE (AICB's text, or Chakra's NAME.0.et and its siblings) on FABRIC. See docs/traces.md.
+
+    Exit status 0, or 1 if a rank was lost or an element arrived wrong.
+    """
+    from scenarios.jobs.replay import figures, play, read_trace, write_plan
+    from scenarios.sets.estimate import format_duration
+
+    chosen = load_fabric(fabric)
+    chosen = chosen.slowed((parse_dilation(dilation, chosen) or chosen.dilation) / chosen.dilation)
+    try:
+        wanted = [read_words(text.split(), '--fault "KIND ON [KEY=VALUE]..."') for text in faults]
+        most_s = parse_duration(within) / 1e9
+    except FaultError as error:
+        raise UserError(f"--fault: {error}") from None
+    except ValueError as error:
+        raise UserError(f"--within {within}: {error}") from None
+    plan, rehearsal = read_trace(trace, chosen, ranks, groups, sigma)
+    seconds = BRING_UP_S + rehearsal.ns / 1e9 * (passes + warmup) * chosen.dilation
+    lines = [
+        f"{trace.name}: {len(plan.ranks)} ranks, {sum(map(len, plan.ranks)):,} nodes, {len(plan.groups)} groups, "
+        f"{plan.bytes:,} bytes, {sum(plan.compute_ns) / len(plan.ranks) / 1e3:,.0f} us of computing on each rank",
+        f"estimate: {rehearsal.ns / 1e3:,.0f} us a pass, of which a GPU waits {sum(rehearsal.lost_ns) / len(plan.ranks) / 1e3:,.0f} us",
+        *(f"not replayed: {what}{f', {count} times' if count > 1 else ''}" for what, count in plan.skipped.items()),
+    ]
+    if world != SIMULATED:
+        lines.append(f"at dilation {chosen.dilation:,.0f}: about {format_duration(seconds)}")
+    if not as_json:
+        print("\n".join(lines), flush=True)
+    if check:
+        if as_json:
+            print(json.dumps({**figures(plan, rehearsal, {}, 0), "estimate_seconds": None if world == SIMULATED else seconds}, indent=2))
+        return
+    if world != SIMULATED and seconds > most_s:
+        better = sigma * seconds / most_s * 1.2
+        raise UserError(
+            f"{trace.name} takes about {format_duration(seconds)}, more than {within}: use --sigma {better:,.0f}".replace(",", "")
+            + ", fewer --passes, or a longer --within"
+        )
+    if out is not None and out.exists() and any(out.iterdir()):
+        raise UserError(f"--out {out}: it is not empty: name another directory")
+
+    def work(cluster: World) -> int:
+        with tempfile.TemporaryDirectory(prefix="mrcbed-replay-") as temporary:
+            os.chmod(temporary, 0o755)  # the ranks' user reads the plan
+            file = write_plan(plan, Path(temporary))
+            logs = out / "raw" if out is not None else Path(temporary)
+            logs.mkdir(parents=True, exist_ok=True)
+            try:
+                with ProgressBar() as progress:
+                    progress("building the fabric", 0.0)
+                    cluster.start()
+                    cluster.start_agents(transport, {}, logs, seed)
+                    for kind, on, keys in wanted:
+                        cluster.inject(kind, on, run_seed=seed, **keys)
+
+                    def on_pass(rank: int, number: int) -> None:
+                        if rank == 0:
+                            progress(f"pass {number} of {passes + warmup}", number / (passes + warmup))
+
+                    told, failed, printed = play(cluster, plan, file, passes + warmup, _user(), qps, on_pass)
+            finally:
+                cluster.stop()
+        summary = {
+            "trace": str(trace), "fabric": chosen.name, "transport": transport, "world": world, "dilation": chosen.dilation, "sigma": sigma,
+            "seed": seed, "faults": list(faults), **figures(plan, rehearsal, told, warmup),
+            "failed": {str(rank): reason for rank, reason in failed.items()},
+        }  # fmt: skip
+        if out is not None:
+            (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+            give_back(out)
+        if as_json:
+            print(json.dumps(summary, indent=2))
+        elif summary["passes"]:
+            terminal.console(120).print(_table(summary))
+        for rank, reason in failed.items():
+            print(f"mrcbed: rank {rank}: {reason}", file=sys.stderr)
+        for line in printed[-3:] if failed else ():
+            print(f"mrcbed: {line}", file=sys.stderr)
+        if summary["wrong"]:
+            print(f"mrcbed: {summary['wrong']} elements arrived wrong", file=sys.stderr)
+        return 1 if failed or summary["wrong"] or not summary["passes"] else 0
+
+    if world == SIMULATED:
+        from testbed.simulated.cluster import SimulatedCluster
+
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        sys.exit(work(SimulatedCluster(chosen)))
+    if os.geteuid() != 0:
+        raise UserError(f"mrcbed replay needs root for network namespaces and eBPF: use sudo, or --world {SIMULATED}, which needs none")
+    from testbed.machine import sandbox
+
+    refuse_if_measuring()
+
+    def emulated() -> int:
+        from testbed.emulated.cluster import Cluster
+
+        return work(Cluster(chosen))
+
+    sys.exit(sandbox.run(emulated))
+
+
+def _table(summary: dict[str, object]) -> object:
+    """One row."""
+    data = {key: float(value) for key, value in summary.items() if isinstance(value, (int, float))}
+    heads = ("transport", "median pass", "slowest", "estimate", "GPU time lost", "wrong")
+    row: list[terminal.Cell] = [
+        str(summary["transport"]), f"{data['median_pass_us']:,.0f} us", f"{data['slowest_pass_us']:,.0f} us",
+        f"{data['estimate_us']:,.0f} us", f"{100 * data['gpu_lost_us'] / data['gpu_us']:.0f} %", f"{data['wrong']:.0f}",
+    ]  # fmt: skip
+    return terminal.table(heads, [row], words=("transport",))
+
+
+def _user() -> int | None:
+    try:
+        return int(os.environ["SUDO_UID"])
+    except (KeyError, ValueError):
+        return None
