@@ -11,6 +11,7 @@ lines, so pp is taken as more data parallelism, and said so.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 from scenarios.jobs.plan import COMPUTE, MOST_NODES, Node, Plan, PlanError
@@ -62,7 +63,7 @@ def _parallelism(line: str) -> dict[str, int]:
     if not words or words[0] not in HEADS:
         raise PlanError(f"line 1: {_short(words[0] if words else '')} is no kind of job; there are {', '.join(HEADS)}")
     sizes = {"tp": 1, "ep": 1, "pp": 1, "ga": 1, "all": 0}
-    for key, value in zip(words, words[1:], strict=False):
+    for key, value in pairwise(words):
         short = KEYS.get(key.rstrip(":"))
         if short is not None:
             if not value.isdecimal() or not 1 <= int(value) <= 1 << 20:

@@ -11,7 +11,6 @@ import heapq
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from topologies.clos import Fabric
 from topologies.theory import bus_bandwidth, collective_step_ns
@@ -287,13 +286,14 @@ def _stuck(passes: Sequence[Pass], calls: dict[tuple[bool, tuple[int, ...]], dic
             return f"rank {here[0]}: {node} would wait for ever: rank {missing[0]} has no {wanted} left for it"
         held = own[stream][0]
         cause = next((f"waits for node {before}" for before in held.after if before not in passes[missing[0]].over), "waits for its turn")
-        return f"rank {here[0]}: {node} would wait for ever: rank {missing[0]} never comes to its {held}, which {cause}"
+        never = f"rank {missing[0]} never comes to its {held}, which {cause}"
+        return f"rank {here[0]}: {node} would wait for ever: {never}"
     raise AssertionError("a plan without cycles only ends in calls")
 
 
 def estimate(fabric: Fabric, hosts: Sequence[int]) -> Callable[[Node], float]:
-    """Times of communication, ns of the network, as if each call had the fabric for itself; ``hosts``: of the ranks, in order. The rate is the
-    theory's, and each round waits for one message on its way [ours]."""
+    """Times of communication, ns of the network, as if each call had the fabric for itself; ``hosts``: of the ranks, in order. The rate is
+    the theory's, and each round waits for one message on its way [ours]."""
     rates: dict[tuple[str, tuple[int, ...]], float] = {}
     real = fabric.real
 

@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from scenarios.jobs import aicb, chakra
-from scenarios.jobs.plan import Plan, PlanError, Rehearsal, estimate, checked, rehearse, scaled
+from scenarios.jobs.plan import Plan, PlanError, Rehearsal, checked, estimate, rehearse, scaled
 from testbed.errors import UserError
 from testbed.world import Program, World
 from topologies.clos import Fabric

@@ -94,7 +94,7 @@ def command(
 
     def work(cluster: World) -> int:
         with tempfile.TemporaryDirectory(prefix="mrcbed-replay-") as temporary:
-            os.chmod(temporary, 0o755)  # the ranks' user reads the plan
+            os.chmod(temporary, 0o711)  # noqa: S103 the ranks' user reads the plan in it
             file = write_plan(plan, Path(temporary))
             logs = out / "raw" if out is not None else Path(temporary)
             logs.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Traces: what is read, what is refused with the node's number in one line, and a replay in virtual time whose every element is compared."""
+"""Traces: what is read, what is refused with the node's number in one line, and replays in virtual time whose elements are compared."""
 
 from __future__ import annotations
 

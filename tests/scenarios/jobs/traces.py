@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 AICB = """\
-HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 ep: 2 pp: 1 vpp: 2 ga: 1 all_gpus: 8 checkpoints: 0 checkpoint_initiates: 0 pp_comm: 0
+HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 ep: 2 pp: 1 vpp: 2 ga: 1 all_gpus: 8 checkpoints: 0 checkpoint_initiates: 0
 5
 embedding_layer\t-1\t20000\tALLREDUCE\t262144\t1\tNONE\t0\t10000\tALLREDUCE\t524288\t100
 attention_row\t-1\t40000\tREDUCESCATTER\t131072\t60000\tALLGATHER\t131072\t30000\tNONE\t0\t100
@@ -47,7 +47,8 @@ def attribute(name: str, value: int | str | bool) -> bytes:
 
 
 def node(
-    identity: int, kind: int, data: Iterable[int] = (), control: Iterable[int] = (), micros: int = 0, name: str = "", **attributes: int | str | bool
+    identity: int, kind: int, data: Iterable[int] = (), control: Iterable[int] = (), micros: int = 0, name: str = "",
+    **attributes: int | str | bool,
 ) -> bytes:  # fmt: skip
     """Data dependencies packed, control dependencies one by one: both are valid."""
     packed = b"".join(map(varint, data))
