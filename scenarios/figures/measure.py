@@ -132,6 +132,8 @@ class Run:
     def steps(self) -> pd.DataFrame:
         """One row per rank and step; ``step`` counts measured ones from 0, warm-up steps are negative."""
         warm = int(self.record["warmup_steps"])
+        if self.jobs:
+            return self._job_steps(warm)
         rows = [
             {
                 "run": self.key, "transport": self.record["transport"], "fabric": self.fabric.name, "placement": self.record["placement"],
@@ -143,14 +145,44 @@ class Run:
         columns = ["run", "transport", "fabric", "placement", "seed", "rank", "step", "warmup", "start_ns", "end_ns", "ok"]
         return pd.DataFrame(rows, columns=columns)
 
+    @property
+    def jobs(self) -> list[dict[str, Any]]:
+        """Of a run of jobs: name, ranks, compute_ns, estimate_ns of each."""
+        return list(self.record.get("jobs", ()))
+
+    @cached_property
+    def passes(self) -> pd.DataFrame:
+        """Of a run of jobs, one row per rank and step: phase, number in it, rank, start_ns, end_ns, late_ns, wrong (so far)."""
+        rank_of = {host: rank for rank, host in enumerate(self.record["ranks"])}
+        scale = 1e9 * self.fabric.dilation
+        rows = []
+        for line in self.of("told"):
+            if "step" in line.get("note", {}):
+                phase, number, begin, end, late, wrong = line["note"]["step"]
+                times = (round(begin * scale), round(end * scale), round(late * scale))
+                rows.append((int(phase), int(number), rank_of[line["host"]], *times, int(wrong)))
+        return pd.DataFrame(rows, columns=["phase", "number", "rank", "start_ns", "end_ns", "late_ns", "wrong"])
+
+    def _job_steps(self, warm: int) -> pd.DataFrame:
+        """The last phase's, in which all jobs run."""
+        last = self.passes[self.passes["phase"] == self.passes["phase"].max()].sort_values(["end_ns", "rank"])
+        own = {
+            "run": self.key, "transport": self.record["transport"], "fabric": self.fabric.name, "placement": self.record["placement"],
+            "seed": self.record["seed"], "rank": last["rank"], "step": last["number"] - warm, "warmup": last["number"] < warm,
+            "start_ns": last["start_ns"], "end_ns": last["end_ns"], "ok": last["wrong"] == 0,
+        }  # fmt: skip
+        return pd.DataFrame(own).reset_index(drop=True)
+
     @cached_property
     def step_times(self) -> pd.Series[Any]:
-        """The time of the slowest rank, ns, for each measured step that all ranks finished."""
+        """The time of the slowest rank, ns, for each measured step that all ranks finished; of several jobs, the first one's."""
         frame = self.steps[~self.steps["warmup"].astype(bool)]
         if frame.empty:
             return pd.Series(dtype="int64")
+        ranks = self.jobs[0]["ranks"] if self.jobs else self.record["ranks"]
+        frame = frame[frame["rank"].isin(range(len(self.record["ranks"])) if not self.jobs else ranks)]
         durations = (frame["end_ns"] - frame["start_ns"]).groupby(frame["step"]).agg(["max", "count"])
-        return durations.loc[durations["count"] == len(self.record["ranks"]), "max"].astype("int64")
+        return durations.loc[durations["count"] == len(ranks), "max"].astype("int64")
 
     @cached_property
     def transfers(self) -> pd.DataFrame:

@@ -138,6 +138,8 @@ def peers_at_once(run: Run, host: int) -> int:
     hosts = run.record["ranks"]
     if run.named_flows:
         return max(1, len({flow["dst"] for flow in run.named_flows if hosts[flow["src"]] == host}))
+    if run.record["workload"] not in COLLECTIVES:
+        return 1
     counts = [sum(src == host for src, _ in phase.traffic) for phase in collective_phases(run.record["workload"], hosts)]
     return max(1, *counts)
 

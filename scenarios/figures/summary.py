@@ -14,6 +14,7 @@ from scenarios.figures import background as background_figures
 from scenarios.figures import cost, fidelity, pauses
 from scenarios.figures import failures as failure_figures
 from scenarios.figures import flows as flow_figures
+from scenarios.figures import jobs as job_figures
 from scenarios.figures import mapper as mapper_figures
 from scenarios.figures.measure import Run, agent_counters, books, cable_gaps
 from scenarios.figures.network_time import FORMAT, told
@@ -105,6 +106,7 @@ def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
         "timeouts": {"rto": len(run.of("rto"))},
         "untrimmed_loss": sum(line.get("rule") not in NO_LOSS for line in run.of("loss")),
         **(flow_figures.figures(run) if run.named_flows else {}),
+        **({"jobs": job_figures.figures(run)} if run.jobs else {}),
         **pauses.figures(run),
         **background_figures.figures(record, fabric, run.directory),
         **failure_figures.figures(run),

@@ -1,11 +1,13 @@
-"""What every rank of a job runs (agents.communicator): ``rank.py PLAN PASSES``; PLAN is a JSON file of scenarios/jobs/replay.py.
+"""What every rank of a job runs (agents.communicator): ``rank.py PLAN``; PLAN is a JSON file of scenarios/jobs/replay.py.
 
-Computing is declared, not done. What is sent is known to all, so that every element that arrives is compared. After each pass a rank tells
-when it began and ended (seconds of the network's time), how long it computed, how late it was itself, and how many elements were wrong.
+Computing is declared, not done. What is sent is known to all, so that every element that arrives is compared. In each phase some ranks make
+passes. After each pass a rank tells the phase, its number, when it began and ended (seconds of the network's time), how late the rank itself
+was, and how many elements were wrong so far.
 """
 
 import json
 import sys
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +45,10 @@ class Player:
         calls: list[tuple[Handle, Node, Array | float | None]] = []
         computing: Node | None = None
         until = late = 0.0
-        ready = way.begin()
+        ready = deque(way.begin())  # nodes of one stream begin in their order
         while True:
             while ready:
-                node = ready.pop()
+                node = ready.popleft()
                 if node.kind == NOTHING:
                     ready += way.finish(node)
                 elif node.kind == COMPUTE:
@@ -97,18 +99,19 @@ class Player:
         return group.broadcast(whole + rank, wait=False), node, whole
 
 
-def main(file: str, passes: int) -> None:
+def main(file: str) -> None:
     comm = Communicator.open()
     plan: dict[str, Any] = json.loads(Path(file).read_text(encoding="utf-8"))
     nodes = [Node(**{**fields, "after": tuple(fields["after"]), "group": tuple(fields["group"])}) for fields in plan["ranks"][comm.rank]]
     player = Player(comm, nodes, plan["groups"])
-    comm.barrier()
-    for number in range(passes):
-        begin = comm.now()
-        late = player.play()
-        comm.tell(step=[number, begin, comm.now(), late, player.wrong])
+    for phase, (ranks, passes) in enumerate(plan["phases"]):
+        comm.barrier()
+        for number in range(passes if comm.rank in ranks else 0):
+            begin = comm.now()
+            late = player.play()
+            comm.tell(step=[phase, number, begin, comm.now(), late, player.wrong])
     comm.barrier()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1])

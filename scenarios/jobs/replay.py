@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
@@ -40,17 +40,18 @@ def read_trace(path: Path, fabric: Fabric, ranks: int | None, groups: Path | Non
         raise UserError(f"{path}: {error.strerror or error}") from None
 
 
-def write_plan(plan: Plan, directory: Path) -> Path:
-    """As scenarios/jobs/rank.py reads it; readable for whoever the ranks run as."""
+def write_plan(plan: Plan, directory: Path, phases: Sequence[tuple[Sequence[int], int]]) -> Path:
+    """As scenarios/jobs/rank.py reads it; readable for whoever the ranks run as. ``phases``: which ranks make how many passes."""
     file = directory / PLAN_FILE
     ranks = [[{key: value for key, value in asdict(node).items() if key != "stage"} for node in nodes] for nodes in plan.ranks]
-    file.write_text(json.dumps({"groups": [list(group) for group in plan.groups], "ranks": ranks}), encoding="utf-8")
+    made = {"groups": [list(group) for group in plan.groups], "ranks": ranks, "phases": [[list(own), passes] for own, passes in phases]}
+    file.write_text(json.dumps(made), encoding="utf-8")
     file.chmod(0o644)
     return file
 
 
 def play(
-    world: World, plan: Plan, file: Path, passes: int, user: int | None, qps: int, on_pass: Callable[[int, int], None],
+    world: World, plan: Plan, file: Path, user: int | None, qps: int, on_pass: Callable[[int, int], None],
     look: Callable[[], float | None] = lambda: None,
 ) -> tuple[dict[int, list[list[float]]], dict[int, str], list[str]]:  # fmt: skip
     """Carry a plan out on agents that have been started. What each rank told of each pass (rank.py), what went wrong by rank, and what
@@ -63,7 +64,7 @@ def play(
             told[rank].append(note["note"]["step"])
             on_pass(rank, len(told[rank]))
 
-    programs = world.programs(Program((str(RANK), str(file), str(passes)), user, qps), range(len(plan.ranks)))
+    programs = world.programs(Program((str(RANK), str(file)), user, qps), range(len(plan.ranks)))
     try:
         failed = programs.run(lambda rank, line: lines.append(f"rank {rank}: {line}"), on_note, look)
     finally:
@@ -76,8 +77,8 @@ def figures(plan: Plan, rehearsal: Rehearsal, told: dict[int, list[list[float]]]
     passes = min((len(rows) for rows in told.values()), default=0)
     measured = range(warmup, passes)
     # A pass is as long as its slowest rank takes from its own begin: ranks do not wait for each other between passes.
-    times = [max(rows[number][2] - rows[number][1] for rows in told.values()) * 1e6 for number in measured]
-    spent = [sum((rows[number][2] - rows[number][1]) * 1e6 for rows in told.values()) for number in measured]
+    times = [max(rows[number][3] - rows[number][2] for rows in told.values()) * 1e6 for number in measured]
+    spent = [sum((rows[number][3] - rows[number][2]) * 1e6 for rows in told.values()) for number in measured]
     computed = sum(plan.compute_ns) / 1e3
     return {
         "ranks": len(plan.ranks),
@@ -92,7 +93,7 @@ def figures(plan: Plan, rehearsal: Rehearsal, told: dict[int, list[list[float]]]
         "estimate_us": rehearsal.ns / 1e3,
         "gpu_us": sum(spent),
         "gpu_lost_us": sum(spent) - computed * len(times),
-        "compute_late_us": max((row[3] * 1e6 for rows in told.values() for row in rows[warmup:]), default=0.0),
-        "wrong": sum(int(rows[-1][4]) for rows in told.values() if rows),
+        "compute_late_us": max((row[4] * 1e6 for rows in told.values() for row in rows[warmup:]), default=0.0),
+        "wrong": sum(int(rows[-1][5]) for rows in told.values() if rows),
         "not_replayed": plan.skipped,
     }

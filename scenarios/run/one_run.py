@@ -18,6 +18,9 @@ from agents.process.control import AgentError
 from scenarios.figures.background_books import balanced
 from scenarios.figures.measure import books
 from scenarios.figures.writing import replacing
+from scenarios.jobs.describe import plan_of, ranks_of
+from scenarios.jobs.plan import estimate, rehearse
+from scenarios.jobs.replay import RANK, write_plan
 from scenarios.run.background import BackgroundRun
 from scenarios.run.faults import NEVER, Action, Timeline, busiest_edge, fault_ranks, resolve_used
 from scenarios.run.mapping import Mapping
@@ -29,7 +32,7 @@ from testbed.errors import UserError
 from testbed.faults.kinds import KINDS
 from testbed.faults.targets import Injected
 from testbed.machine.awake import kept_awake
-from testbed.world import Agent, World
+from testbed.world import Agent, Program, World
 from topologies import Fabric
 from topologies.theory import place_ranks
 
@@ -88,6 +91,11 @@ class OneRun:
         self.flows = resolve_flows(self.work, self.fabric, self.hosts, spec.seed)
         self.edges = edges_of(self.work, self.fabric, self.hosts, spec.seed)
         self.queues = watched_ports(self.flows, self.fabric, self.hosts)
+        self.phases: list[tuple[range, int]] = []  # of jobs: which ranks make how many steps
+        if self.work.jobs:
+            own = ranks_of(self.work.jobs)
+            self.phases = [(ranks, self.work.alone_steps) for ranks in own if self.work.alone_steps]
+            self.phases.append((range(own[-1].stop), self.work.warmup_steps + self.work.steps))
         self.outcome, self.reason = "done", ""
         self.cut_off = CutOff(self.hosts)
         self.window = [0, 0]
@@ -181,6 +189,8 @@ class OneRun:
         return "flows" if self.work.is_pattern else self.work.kind
 
     def connect(self) -> None:
+        if self.work.jobs:
+            return  # their ranks connect themselves
         flows = [flow.for_agents() for flow in self.flows] or None
         connect(self.ranked(), self.hosts, self.collective, self.spec.transport.qps, self.work.slices, flows)
 
@@ -239,7 +249,50 @@ class OneRun:
             self.note_step_begin(0, start)
         return start
 
+    def jobs(self) -> None:
+        """Run the jobs' ranks to their ends."""
+        work, fabric = self.work, self.fabric
+        plan = plan_of(work.jobs, len(self.hosts), fabric.dilation)
+        duration = estimate(fabric, self.hosts)
+        self.record["jobs"] = [
+            {
+                "name": job.name, "ranks": list(ranks), "compute_ns": job.compute_ns,
+                "estimate_ns": round(rehearse(plan_of([job], len(self.hosts), fabric.dilation), duration).ns * fabric.dilation),
+            }
+            for job, ranks in zip(work.jobs, ranks_of(work.jobs), strict=True)
+        ]  # fmt: skip
+        file = write_plan(plan, self.directory, self.phases)
+        if self.watch is not None:
+            self.watch.mark()
+        start = self.clock.now()
+        end = start + self.spec.scenario.timeout_ns
+        self.window = [start, start]
+        self.journal(start, "start", key=self.spec.key)
+        self.background.start(start)
+        lines: list[str] = []
+
+        def look() -> float:
+            if self.clock.now() > end:
+                raise TimeoutError
+            return self.tick()
+
+        programs = self.cluster.programs(Program((str(RANK), str(file)), qps=self.spec.transport.qps), self.hosts)
+        try:
+            failed = programs.run(lambda rank, line: lines.append(f"rank {rank}: {line}"), self.handle_note, look)
+            for rank, reason in failed.items():
+                said = f" ({lines[-1]})" if lines else ""
+                self.journal(self.clock.now(), "failed", rank=rank, reason=reason)
+                self.end("failed", f"rank {rank} (h{self.hosts[rank]}): {reason}{said}")
+        except TimeoutError:
+            self.end("timeout", f"no end after {self.spec.scenario.timeout_ns / 1e9:g} s: raise 'timeout' or make the jobs shorter")
+        finally:
+            programs.end()
+        self.ended()
+
     def workload(self) -> None:
+        if self.work.jobs:
+            self.jobs()
+            return
         agents = self.ranked()
         start = self.begin()
         timeout = self.spec.scenario.timeout_ns
@@ -252,6 +305,10 @@ class OneRun:
             pending = [rank for rank in range(len(agents)) if rank not in self.finished_ranks]
             advice = self.cut_off.line or "raise 'timeout' or make the workload shorter"
             self.end("timeout", f"no end after {timeout / 1e9:g} s: ranks {pending} not done; {advice}")
+        self.ended()
+
+    def ended(self) -> None:
+        """The workload is over."""
         self.window[1] = self.clock.now()
         if self.watch is not None:
             self.watch.mark()
@@ -315,6 +372,13 @@ class OneRun:
             self.step_count += 1
             self.note_step_begin(step + 1 - self.work.warmup_steps, int(note["end_ns"]))
             self.progress(self.step_count / (len(self.hosts) * (self.work.steps + self.work.warmup_steps)))
+        elif kind == "told" and "step" in note["note"]:
+            phase, number, _, end, _, wrong = note["note"]["step"]
+            self.step_count += 1
+            self.record.setdefault("wrong", {})[str(rank)] = wrong
+            if phase == len(self.phases) - 1 and rank in ranks_of(self.work.jobs)[0]:
+                self.note_step_begin(number + 1 - self.work.warmup_steps, round(end * 1e9 * self.fabric.dilation))
+            self.progress(self.step_count / sum(len(ranks) * steps for ranks, steps in self.phases))
         elif kind == "cut-off":
             self.cut_off.hear(note)
         elif kind == "mapper":

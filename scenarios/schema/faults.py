@@ -84,6 +84,8 @@ def _read(data: dict[str, Any], where: str, fabrics: Sequence[Fabric], workload:
         )
     if entry.step is not None and entry.step >= workload.steps:
         raise Refused(f"{where}.step", f"= {entry.step} must be a whole number in 0..{workload.steps - 1}")
+    if entry.on == USED_BY_QP and workload.jobs:
+        raise Refused(f"{where}.on", f"= {USED_BY_QP!r} is not for jobs, whose queue pairs are made as their ranks begin: name a cable")
     if entry.for_ is None and (reason := kind.needs_for(keys)):
         raise Refused(where, f"needs 'for', {reason}")
     if entry.ranks is not None:

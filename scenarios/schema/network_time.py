@@ -52,6 +52,7 @@ def _measured(data: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str, str, 
         yield from ((work, key, TIME, where) for key in ("duration", "victim_alone", "settle"))
         for flow, inner in tables(work, "flow"):
             yield from ((flow, key, TIME, f"{where}.{inner}") for key in ("start", "for"))
+        yield from ((job, "compute", TIME, f"{where}.{inner}") for job, inner in tables(work, "job"))
     for transport, where in tables(data, "transport"):
         for options, inner in tables(transport, "options"):
             yield from ((options, key, way, f"{where}.{inner}") for key, way in {"reconvergence": TIME, **OPTIONS}.items())

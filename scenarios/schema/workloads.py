@@ -16,6 +16,8 @@ from msgspec import Meta, Struct, field
 from agents.collectives.flows import parse, places
 from agents.collectives.group import CollectiveError
 from agents.collectives.registry import find
+from scenarios.jobs.describe import Job, plan_of
+from scenarios.jobs.plan import PlanError, rehearse
 from testbed.units import Duration, Size, Span
 from topologies import Fabric, FabricError
 from topologies.structs import Refused, convert, join, one_of, text
@@ -89,6 +91,9 @@ class Workload:
     victim_alone_ns: int = 0  # how long the victim runs before the incast begins
     settle_ns: int = 0  # of the duration, what figures leave out at its beginning
     flows: tuple[NamedFlow, ...] = ()
+    # jobs
+    jobs: tuple[Job, ...] = ()
+    alone_steps: int = 0  # that each job makes before, while the others wait
 
     @property
     def is_pattern(self) -> bool:
@@ -99,6 +104,7 @@ class Workload:
 
 Dtype = Annotated[str, one_of(DTYPES)]
 Placement = Annotated[str, one_of(PLACEMENTS)]
+Degree = Annotated[int, Meta(ge=1, le=1024)]
 Messages = Annotated[int, Meta(ge=1, le=1 << 24)]
 
 
@@ -208,8 +214,57 @@ class _Incast(_Permutation, frozen=True, kw_only=True):
         return replace(super().workload(), senders=self.senders, victim=self.victim, victim_alone_ns=self.victim_alone or 0)
 
 
-_TABLES: dict[str, type[_Table]] = {
-    **dict.fromkeys(COLLECTIVES, _Steps), "incast": _Incast, "permutation": _Permutation, "flows": _Flows,
+class _Job(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One ``[[workload.job]]``."""
+
+    name: Annotated[str, text("[a-z][a-z0-9_]{0,30}", "small letters, digits or '_'")]
+    ranks: Annotated[int, Meta(ge=2, le=1024)]
+    compute: Duration
+    gradient: Size
+    tensor: Degree = 1
+    pipeline: Degree = 1
+    expert: Degree = 1
+    layers: Annotated[int, Meta(ge=1, le=256)] = 4
+    microbatches: Annotated[int, Meta(ge=1, le=256)] = 1
+    activation: Size = 0
+    experts: Size = 0
+    overlap: bool = True
+
+    def job(self) -> Job:
+        return Job(
+            self.name, self.ranks, self.compute, self.gradient, self.tensor, self.pipeline, self.expert, self.layers, self.microbatches,
+            self.activation, self.experts, self.overlap,
+        )  # fmt: skip
+
+
+class _Jobs(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Training jobs, whose ranks are programs on the hosts."""
+
+    kind: str
+    job: Annotated[list[_Job], Meta(min_length=1)]
+    steps: Annotated[int, Meta(ge=1, le=100_000)]
+    warmup_steps: Annotated[int, Meta(ge=1, le=1000)] = 1
+    alone_steps: Annotated[int, Meta(ge=0, le=1000)] = 0
+    placement: Annotated[list[Placement], Meta(min_length=1)] | Placement = "packed"
+
+    def __post_init__(self) -> None:
+        names = [job.name for job in self.job]
+        if len(set(names)) < len(names):
+            raise Refused("job", f"names are not unique ({', '.join(names)}): give each its own name")
+        if self.alone_steps and len(names) == 1:
+            raise Refused("alone_steps", "is for several jobs")
+
+    def workload(self) -> Workload:
+        places = [self.placement] if isinstance(self.placement, str) else self.placement
+        jobs = tuple(job.job() for job in self.job)
+        return Workload(
+            self.kind, tuple(dict.fromkeys(places)), 0, steps=self.steps, warmup_steps=self.warmup_steps, jobs=jobs,
+            alone_steps=self.alone_steps,
+        )  # fmt: skip
+
+
+_TABLES: dict[str, type[_Table | _Jobs]] = {
+    **dict.fromkeys(COLLECTIVES, _Steps), "incast": _Incast, "permutation": _Permutation, "flows": _Flows, "job": _Jobs,
 }  # fmt: skip
 
 
@@ -233,6 +288,12 @@ def read_workload(data: Any, where: str) -> Workload:
 
 def check_fits(work: Workload, fabric: Fabric, seeds: Sequence[int]) -> None:
     """Raise :class:`WorkloadError` or :class:`topologies.FabricError` if the fabric, or the memory of an agent, cannot carry it."""
+    if work.jobs:
+        try:
+            rehearse(plan_of(work.jobs, fabric.host_count, fabric.dilation), lambda node: 1.0)
+        except PlanError as error:
+            raise WorkloadError(f"workload.job : {error}") from None
+        return
     size = work.message_bytes
     if work.is_pattern:
         for seed in seeds:
@@ -257,6 +318,8 @@ def check_fits(work: Workload, fabric: Fabric, seeds: Sequence[int]) -> None:
 
 def resolve_flows(work: Workload, fabric: Fabric, hosts: Sequence[int], seed: int) -> list[Flow]:
     """Return the flows of a pattern between ranks (``hosts`` in rank order); [] for a collective. Raises :class:`WorkloadError`."""
+    if work.jobs:
+        return []
     if work.kind == "incast":
         flows = _incast(work, fabric)
     elif work.kind == "permutation":
@@ -323,6 +386,8 @@ def edges_of(work: Workload, fabric: Fabric, hosts: Sequence[int], seed: int) ->
     if work.is_pattern:
         return list(dict.fromkeys((f.src, f.dst) for f in resolve_flows(work, fabric, hosts, seed)))
     ranks = range(len(hosts))
+    if work.jobs:
+        return ring_edges(ranks)
     pairs = dict.fromkeys(pair for phase in collective_phases(work.kind, ranks) for pair in phase.traffic)
     return [pair for pair in ring_edges(ranks) if pair in pairs] + [pair for pair in pairs if pair not in set(ring_edges(ranks))]
 

@@ -9,6 +9,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
+from scenarios.jobs.describe import plan_of
+from scenarios.jobs.plan import estimate as job_estimate
+from scenarios.jobs.plan import rehearse
 from scenarios.run.one_run import Spec
 from scenarios.run.runner import plan
 from scenarios.schema.scenario import Scenario
@@ -30,6 +33,8 @@ HOPS = {"ring-allreduce": 1.0, "reduce-scatter": 0.5, "all-gather": 0.5}
 """One-way delays per rank that a step waits for, in base RTTs: a ring passes every rank twice."""
 UNDER_LOSS = ((0.005, {"mrc": 1.9, "roce": 1.7}), (0.0, {"mrc": 1.5, "roce": 1.3}))
 """(loss rate above which the factors hold, kind -> factor) [measured]."""
+MOVED = 1.5
+"""Payload that ranks send, per byte of their calls: an all-reduce sends nearly twice its size, the others less than theirs [ours]."""
 CORES = 2
 """Of the machine that estimates are for."""
 SIMULATED_PACKETS = 60_000
@@ -41,6 +46,9 @@ DEAD = 2.0
 def simulated_seconds(spec: Spec) -> float:
     """Estimate one simulated run, in seconds of one core: all hosts that send, at their rate."""
     work, fabric = spec.scenario.workload, spec.transport.fabric
+    if work.jobs:
+        moved = (work.steps + work.warmup_steps + work.alone_steps) * plan_of(work.jobs, fabric.host_count, fabric.dilation).bytes
+        return MOVED * moved / fabric.frame_bytes / SIMULATED_PACKETS
     if not work.is_pattern:
         hosts = place_ranks(fabric, spec.placement)
         step_ns = collective_step_ns(work.kind, len(hosts), work.message_bytes, bus_bandwidth(fabric, work.kind, hosts))
@@ -60,6 +68,10 @@ def run_seconds(spec: Spec) -> float:
         ends = [(f.start_ns + (f.for_ns or 0)) / 1e9 for f in work.flows]
         return min(limit, max([(work.victim_alone_ns + (work.duration_ns or 0)) / 1e9, *ends])) + FLOWS_S
     hosts = place_ranks(fabric, spec.placement)
+    if work.jobs:
+        step_ns = rehearse(plan_of(work.jobs, len(hosts), fabric.dilation), job_estimate(fabric, hosts)).ns * fabric.dilation
+        passes = work.steps + work.warmup_steps + work.alone_steps * len(work.jobs)
+        return min(limit, SLOWER.get(kind, 2.0) * passes * step_ns / 1e9) + COLLECTIVE_S
     ideal = collective_step_ns(work.kind, len(hosts), work.message_bytes, bus_bandwidth(fabric, work.kind, hosts)) / 1e9
     waits = (1 + HOPS.get(work.kind, 0.0) * len(hosts)) * fabric.base_rtt_ns / 1e9
     step = ideal * SLOWER.get(kind, 2.0) + waits

@@ -95,7 +95,7 @@ def command(
     def work(cluster: World) -> int:
         with tempfile.TemporaryDirectory(prefix="mrcbed-replay-") as temporary:
             os.chmod(temporary, 0o711)  # noqa: S103 the ranks' user reads the plan in it
-            file = write_plan(plan, Path(temporary))
+            file = write_plan(plan, Path(temporary), [(range(len(plan.ranks)), passes + warmup)])
             logs = out / "raw" if out is not None else Path(temporary)
             logs.mkdir(parents=True, exist_ok=True)
             try:
@@ -110,7 +110,7 @@ def command(
                         if rank == 0:
                             progress(f"pass {number} of {passes + warmup}", number / (passes + warmup))
 
-                    told, failed, printed = play(cluster, plan, file, passes + warmup, _user(), qps, on_pass)
+                    told, failed, printed = play(cluster, plan, file, _user(), qps, on_pass)
             finally:
                 cluster.stop()
         summary = {
