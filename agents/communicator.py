@@ -61,6 +61,7 @@ class Link(Protocol):
     def notes(self, timeout: float | None) -> list[dict[str, Any]]: ...
     def compute(self, seconds: float) -> None: ...
     def now(self) -> float: ...
+    def fileno(self) -> int: ...
     @property
     def dilation(self) -> float: ...
 
@@ -76,6 +77,10 @@ class SocketLink:
         self.lines = Lines(socket.socket(fileno=given["socket"]))
         self.serial = 0
         self.waiting: list[dict[str, Any]] = []
+
+    def fileno(self) -> int:
+        """Of its socket."""
+        return self.lines.sock.fileno()
 
     def _read(self) -> dict[str, Any] | None:
         """Keep notes; return the answer, if it has come."""
@@ -250,10 +255,13 @@ class Communicator:
             self._post(handle, "send", partial(self._state.free, offset), peer=to, offset=offset, size=piece.stop - piece.start)
         return handle.wait() if wait else handle
 
-    def recv(self, out: Array, source: int, wait: bool = True) -> Any:
-        """A message of one rank, into ``out``; returns it."""
+    def recv(self, out: Array, source: int, wait: bool = True, at_most: bool = False) -> Any:
+        """A message of one rank, into ``out``; returns it. With ``at_most`` it may be shorter, which only its content can tell; then ``out``
+        has 8 MiB at most."""
         if not out.flags.c_contiguous or not out.flags.writeable:
             raise CommunicatorError("recv: out must be contiguous and writeable")
+        if at_most and out.nbytes > PIECE:
+            raise CommunicatorError(f"recv: at most {PIECE} bytes of a message whose length is not known")
         handle = Handle(self, f"recv from rank {source}")
         handle.result = out
         for piece in _pieces(out.nbytes):
@@ -263,7 +271,8 @@ class Communicator:
                 _bytes(out)[piece] = self._memory(offset, piece)
                 self._state.free(offset)
 
-            self._post(handle, "recv", end, peer=source, offset=offset, size=piece.stop - piece.start)
+            more = {"at_most": True} if at_most else {}
+            self._post(handle, "recv", end, peer=source, offset=offset, size=piece.stop - piece.start, **more)
         return handle.wait() if wait else handle
 
     # --- groups and time -------------------------------------------------------------------------------------
@@ -301,6 +310,11 @@ class Communicator:
     def compute(self, seconds: float) -> None:
         """Let so many seconds of the network's time pass: computing that is declared, not done."""
         self._link.compute(seconds)
+
+    def fileno(self) -> int:
+        """What becomes readable when there is news, for a program that waits for other things, too. Calls may have read news already:
+        look with ``pause(0)`` after making some, until nothing is new."""
+        return self._link.fileno()
 
     def pause(self, seconds: float | None = None) -> None:
         """Return when any call under way is over, of whichever group, or after so many seconds of the network's time."""

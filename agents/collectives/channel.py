@@ -27,6 +27,7 @@ from agents.transport import NEVER, RECEIVE, Completion
 BOXES = 16
 """Places in a mailbox per rank [ours]."""
 _WHERE = struct.Struct("!QQ")  # offset in the receiver's memory, bytes
+_AT_MOST = 1 << 62  # with the bytes: fewer will do
 MOST_CALLS = 4096
 """Calls that may wait [ours]."""
 REDUCTIONS: dict[str, np.ufunc] = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
@@ -140,10 +141,12 @@ class Channel:
         self.sends.setdefault(peer, deque()).append((number, offset, size))
         self._match(peer)
 
-    def recv(self, number: int, peer: int, offset: int, size: int) -> None:
-        """A message from one rank, of exactly so many bytes. Raises :class:`CollectiveError`."""
+    def recv(self, number: int, peer: int, offset: int, size: int, at_most: bool = False) -> None:
+        """A message from one rank, of exactly so many bytes or, with ``at_most``, no more. Raises :class:`CollectiveError`."""
         self._check_peer(peer)
         self._check(offset, size)
+        if at_most:
+            size |= _AT_MOST
         self.receives.setdefault(peer, deque()).append((number, offset, size))
         self._ask(peer)
 
@@ -175,8 +178,9 @@ class Channel:
             number, offset, size = sends.popleft()
             far, room = wanted.popleft()
             region = self.bundle[peer].memory
-            if size != room or far + size > region.length:
-                self.failure = {"peer_rank": peer, "reason": f"it receives {room} bytes where this rank sends {size}"}
+            fits = size <= room - _AT_MOST if room >= _AT_MOST else size == room
+            if not fits or far + size > region.length:
+                self.failure = {"peer_rank": peer, "reason": f"it receives {room % _AT_MOST} bytes where this rank sends {size}"}
                 return
             self.sent.setdefault(peer, deque()).append(number)
             bundle = self.bundle[peer]

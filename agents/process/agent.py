@@ -309,9 +309,9 @@ class Agent:
         """A message of the program's to another rank's."""
         self.calls.usable(group).send(call, peer, offset, size)
 
-    def op_recv(self, group: str, call: int, peer: int, offset: int, size: int) -> None:
-        """A message of another rank's program."""
-        self.calls.usable(group).recv(call, peer, offset, size)
+    def op_recv(self, group: str, call: int, peer: int, offset: int, size: int, at_most: bool = False) -> None:
+        """A message of another rank's program; with ``at_most``, it may be shorter."""
+        self.calls.usable(group).recv(call, peer, offset, size, at_most)
 
     def op_tell(self, note: dict[str, Any]) -> None:
         """What a program says of itself: logged, and passed on to whoever steers this agent."""

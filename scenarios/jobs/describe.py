@@ -1,4 +1,4 @@
-"""Jobs described in a scenario: data, tensor, pipeline and expert parallelism, layers, computing and bytes; and the plan of several at once.
+"""Jobs described in a scenario: data, tensor, pipeline and expert parallelism, layers, computing and bytes; the plan of several at once.
 
 Ranks are numbered as Megatron does: tensor parallel next to each other, experts next among data-parallel ranks, pipeline stages last.
 """

@@ -226,14 +226,14 @@ class _Job(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     expert: Degree = 1
     layers: Annotated[int, Meta(ge=1, le=256)] = 4
     microbatches: Annotated[int, Meta(ge=1, le=256)] = 1
-    activation: Size = 0
-    experts: Size = 0
+    activation: Size | None = None
+    experts: Size | None = None
     overlap: bool = True
 
     def job(self) -> Job:
         return Job(
             self.name, self.ranks, self.compute, self.gradient, self.tensor, self.pipeline, self.expert, self.layers, self.microbatches,
-            self.activation, self.experts, self.overlap,
+            self.activation or 0, self.experts or 0, self.overlap,
         )  # fmt: skip
 
 

@@ -32,7 +32,8 @@ from topologies import load_fabric, named_fabrics
     show_default=True,
     help="Run N times slower than the real network; fabric: as its file says.",
 )
-def command(fabric: str, transport: str, seed: int, no_controller: bool, switch: str, policy: str, dilation: str) -> None:
+@click.option("--ip", "with_ip", is_flag=True, help="Give every host mrc0: IP over its transport, for any program.")
+def command(fabric: str, transport: str, seed: int, no_controller: bool, switch: str, policy: str, dilation: str, with_ip: bool) -> None:
     """Ends with Ctrl-D or ``exit``; nothing stays behind. Exit status 0, or 1 if a process of the cluster died."""
     from testbed.machine import sandbox
 
@@ -48,7 +49,9 @@ def command(fabric: str, transport: str, seed: int, no_controller: bool, switch:
         import tempfile
         from pathlib import Path
 
+        from agents.ip import address
         from testbed.cli.run import ProgressBar
+        from testbed.emulated import ip
         from testbed.emulated.cluster import Cluster
         from testbed.prompt.cli import Prompt
 
@@ -59,18 +62,26 @@ def command(fabric: str, transport: str, seed: int, no_controller: bool, switch:
         bar = ProgressBar()
         cluster = Cluster(chosen, controller=not no_controller, switch=switch, progress=bar.report)
         cable = next((li.name for li in chosen.links if li.kind == "fabric"), chosen.links[0].name)
+        carriers = None
         with tempfile.TemporaryDirectory(prefix="agents-", dir=sandbox.RUN_DIR) as logs:
             try:
                 with bar:
                     cluster.start()
                     cluster.start_agents(transport, {}, Path(logs), seed, policy)
+                    if with_ip:
+                        carriers = ip.bring_up(cluster)
                 console.print(
                     f"{chosen.name} is up in {cluster.booted_ns / 1e9:.2f} s: {chosen.host_count} hosts, {len(chosen.switches)} switches, "
                     f"{len(chosen.links)} links. Try: paths h0 h{chosen.host_count - 1}, allreduce, break {cable}, pingall, help"
                 )
+                if carriers is not None:
+                    first, last = address(0), address(chosen.host_count - 1)
+                    console.print(f"mrc0 is up on every host, {first} to {last}. Try: h0 ping -c 3 {last}", markup=False, highlight=False)
                 Prompt(cluster, console, transport)
                 cluster.check()  # a death while the prompt waited for a line ends it as SIGTERM does
             finally:
+                if carriers is not None:
+                    carriers.end()
                 cluster.stop()
         return 0
 

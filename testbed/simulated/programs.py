@@ -78,6 +78,10 @@ class SimulatedLink:
         """Seconds of the network's time."""
         return float(self.programs.network.time) / 1e9 / self.programs.network.fabric.dilation
 
+    def fileno(self) -> int:
+        """There is none in virtual time."""
+        raise AgentError("in virtual time there is no descriptor to wait for: use pause()")
+
     @property
     def dilation(self) -> float:
         """Seconds of virtual time per second of the network's time."""
