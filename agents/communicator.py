@@ -256,8 +256,8 @@ class Communicator:
         return handle.wait() if wait else handle
 
     def recv(self, out: Array, source: int, wait: bool = True, at_most: bool = False) -> Any:
-        """A message of one rank, into ``out``; returns it. With ``at_most`` it may be shorter, which only its content can tell; then ``out``
-        has 8 MiB at most."""
+        """A message of one rank, into ``out``; returns it. With ``at_most`` it may be shorter, which only its content can tell; then
+        ``out`` has 8 MiB at most."""
         if not out.flags.c_contiguous or not out.flags.writeable:
             raise CommunicatorError("recv: out must be contiguous and writeable")
         if at_most and out.nbytes > PIECE:

@@ -28,8 +28,10 @@ BATCH = 1 << 16
 """Bytes of a message [ours]."""
 BUFFERS = 16
 """Messages that a peer may send before they were taken: as many as agents ask for at once."""
-SENDS = 4
-"""Messages to a peer that are under way [ours]."""
+SENDS = 12
+"""Messages to a peer that are under way: more than the bandwidth times delay of `demo`, 500 kB [ours]."""
+READS = 64
+"""Packets read before others have their turn [ours]."""
 QUEUE = 1 << 20
 """Bytes that wait for a peer; beyond, packets are dropped. Twice the bandwidth times delay of `demo` [ours]."""
 NETWORK = (10, 77)
@@ -96,7 +98,7 @@ class Interface:
 
     def read(self) -> bool:
         """Packets of this host's programs; whether there was any."""
-        for number in range(BUFFERS * SENDS):
+        for number in range(READS):
             try:
                 packet = os.read(self.fd, BATCH)
             except BlockingIOError:

@@ -1,8 +1,8 @@
 """What every rank of a job runs (agents.communicator): ``rank.py PLAN``; PLAN is a JSON file of scenarios/jobs/replay.py.
 
 Computing is declared, not done. What is sent is known to all, so that every element that arrives is compared. In each phase some ranks make
-passes. After each pass a rank tells the phase, its number, when it began and ended (seconds of the network's time), how late the rank itself
-was, and how many elements were wrong so far.
+passes. After each pass a rank tells the phase, its number, when it began and ended (seconds of the network's time), how late the rank
+itself was, and how many elements were wrong so far.
 """
 
 import json
