@@ -58,7 +58,7 @@ def test_overlap_hides_what_computing_covers() -> None:
     ],
 )
 def test_a_job_that_does_not_work_out_is_refused(changes: dict[str, int], words: str) -> None:
-    job = Job(**{**{"name": "a", "ranks": 8, "compute_ns": 1000, "gradient_bytes": 64}, **changes})  # type: ignore[arg-type]
+    job = Job(**{"name": "a", "ranks": 8, "compute_ns": 1000, "gradient_bytes": 64, **changes})  # type: ignore[arg-type]
     with pytest.raises(PlanError, match=words):
         plan_of([job], 8, 1.0)
 
