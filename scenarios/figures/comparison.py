@@ -41,12 +41,15 @@ FIGURES = (
     "failure_cost.extra_percent", "failure_cost.worst_step_ns", "failure_cost.undelivered_bytes",
     "failure_cost.back_ns", "outside_busbw_share", "whole_busbw_share", "groups.*.goodput_bps", "groups.*.of_line", "groups.*.jain",
     "groups.*.min_share", "groups.*.kept", "groups.*.message_ns.p50", "groups.*.message_ns.p99", "groups.*.message_ns.max",
-    "groups.*.queue_p99_bytes", "kept_during", "kept_after", "last_on_dead_rtts", "packets.sent", "packets.lost", "packets.retransmitted",
+    "groups.*.queue_p99_bytes",
+    "jobs.*.typical_step_ns", "jobs.*.gpu_lost_share", "jobs.*.slowdown",
+    "kept_during", "kept_after", "last_on_dead_rtts", "packets.sent", "packets.lost", "packets.retransmitted",
     "packets.trimmed", "packets.marked", "timeouts.rto", "untrimmed_loss", "false_bad", "wrong", "cpu_percent",
 )  # fmt: skip
 """The figures that are compared, as columns of the rows; ``*`` stands for the name of a group."""
 _UNITS = (
     ("_ns", "ns"), ("_ns.*", "ns"), ("_bps", "bit/s"), ("_bytes", "bytes"), ("_percent", "%"), ("_rtts", "base RTTs"), ("_steps", "steps"),
+    ("jobs.*.slowdown", "steps alone"),
     ("slowdown", "healthy steps"), ("packets.*", "packets"), ("_loss", "packets"), ("timeouts.rto", "timeouts"), ("wrong", "elements"),
     ("false_bad", "verdicts"),
 )  # fmt: skip

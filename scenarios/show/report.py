@@ -33,6 +33,9 @@ from scenarios.show.check_values import bound_and_seen, format_value
 from scenarios.show.cost_table import columns as cost_columns
 from scenarios.show.cost_table import cost_groups, footnotes
 from scenarios.show.html import NAME as REPORT
+from scenarios.show.jobs_table import COLUMNS as JOB_COLUMNS
+from scenarios.show.jobs_table import NOTE as JOBS_NOTE
+from scenarios.show.jobs_table import jobs_rows
 from scenarios.show.tables import Column, since_fault, world_words
 from scenarios.show.tables import table as _table
 from testbed.terminal import duration, kb, number, percent, us
@@ -41,6 +44,7 @@ Run = dict[str, Any]
 WORDS = {
     "ring-allreduce": "all-reduce", "tree-allreduce": "tree all-reduce", "reduce-scatter": "reduce-scatter", "all-gather": "all-gather",
     "all-to-all": "all-to-all", "send-recv": "send/recv", "incast": "incast", "permutation": "permutation", "flows": "flows",
+    "job": "training step",
 }  # fmt: skip
 _OF_RUNS = re.compile(r" \[[^\[\]]*\bseeds? \d[^\[\]]*\]$")
 """The suffix that scenarios.figures.summary adds to the name of a check to say which runs it is on."""
@@ -333,6 +337,9 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
     _baseline_notes(console, runs, summary["fabrics"])
     if any(run["failovers"] for run in runs):
         console.print(faults_table(runs))
+    if jobs := jobs_rows(runs):
+        console.print(_table("Jobs", JOB_COLUMNS, jobs))
+        console.print(JOBS_NOTE, style="dim")
     if background := background_rows(runs):
         console.print(_table("Background traffic", BACKGROUND_COLUMNS, background))
         console.print(BACKGROUND_NOTE, style="dim")

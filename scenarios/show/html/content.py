@@ -15,6 +15,7 @@ import pandas as pd
 from scenarios.figures.cost import within_noise
 from scenarios.figures.fidelity import verdict_of
 from scenarios.figures.stored import ResultsError, Stored
+from scenarios.show import jobs_table
 from scenarios.show.background_table import COLUMNS, NOTE, background_rows
 from scenarios.show.check_values import bound_and_seen
 from scenarios.show.cost_table import columns, cost_groups, extra_time, footnotes, headline
@@ -68,6 +69,7 @@ def content(stored: Stored) -> dict[str, Any]:
         "medians": medians(stored),
         "runs": folded(runs_table(stored), "runs are ok"),
         "background": background(stored),
+        "jobs": jobs(stored),
         "faults": folded(fault_table, "") if (fault_table := faults(stored)) else None,
         "notes": manifest.get("notes", []),
         "scenario_file": manifest.get("scenario_file", ""),
@@ -98,6 +100,12 @@ def plain_headline(stored: Stored) -> str:
         if values := busbw_shares or line_shares:
             least, most = f"{min(values):.0%}", f"{max(values):.0%}"
             phrases.append(f"{transport} {least}" + (f" to {most}" if most != least else ""))
+    lost = [
+        (r["transport"], name, job) for r in stored.runs for name, job in r.get("jobs", {}).items() if job["gpu_lost_share"] is not None
+    ]
+    if lost:
+        parts = [f"{name} {job['gpu_lost_share']:.0%} under {transport}" for transport, name, job in lost]
+        return f"GPU time lost: {', '.join(parts)}."
     if not phrases:
         return "No run got far enough to measure its goodput."
     reference = "of the ideal bus bandwidth" if any(r.get("busbw_bps") for r in stored.runs) else "of a host's line, per group of flows"
@@ -241,6 +249,16 @@ def background(stored: Stored) -> dict[str, Any] | None:
     seeds = [r["seed"] for r in stored.runs for _ in r.get("background", [])]
     cells = [[str(seed), *(cell(row) for _, cell in COLUMNS)] for seed, row in zip(seeds, rows, strict=True)]
     return {"table": table(["seed", *(head.replace("\n", " ") for head, _ in COLUMNS)], cells, range(4)), "note": NOTE}
+
+
+def jobs(stored: Stored) -> dict[str, Any] | None:
+    """The jobs of the runs; None without any."""
+    rows = jobs_table.jobs_rows(stored.runs)
+    if not rows:
+        return None
+    cells = [[str(row["seed"]), *(cell(row) for _, cell in jobs_table.COLUMNS)] for row in rows]
+    heads = ["seed", *(head.replace("-\n", "").replace("\n", " ") for head, _ in jobs_table.COLUMNS)]
+    return {"table": table(heads, cells, range(2)), "note": jobs_table.NOTE}
 
 
 def faults(stored: Stored) -> Table | None:

@@ -95,7 +95,9 @@ def test_two_jobs_alone_and_together(tmp_path: Path) -> None:
     assert run["typical_step_ns"] == pytest.approx(a["typical_step_ns"], rel=0.05)
     whole = Run(next((tmp_path / "raw").iterdir()))
     assert sorted(whole.passes["phase"].unique()) == [0, 1, 2] and len(whole.passes) == 4 * 3 + 4 * 3 + 8 * 4
-    assert (tmp_path / "report.html").stat().st_size and json.loads((tmp_path / "summary.json").read_text())["verdict"] == "ok"
+    page = (tmp_path / "report.html").read_text()
+    assert "GPU time lost: a " in page and "a, 4 ranks, mrc" in page
+    assert json.loads((tmp_path / "summary.json").read_text())["verdict"] == "ok"
 
 
 def test_a_job_whose_time_is_over_says_so(tmp_path: Path) -> None:
