@@ -32,6 +32,7 @@ from testbed.errors import UserError
 from testbed.faults.kinds import KINDS
 from testbed.faults.targets import Injected
 from testbed.machine.awake import kept_awake
+from testbed.reconvergence import Reconvergence
 from testbed.world import Agent, Program, World
 from topologies import Fabric
 from topologies.theory import place_ranks
@@ -85,6 +86,8 @@ class OneRun:
         self.cluster, self.spec, self.directory, self._progress = cluster, spec, directory, progress
         self.share, self.trouble = 0.0, ""
         self.clock = cluster.clock
+        delay_ns = spec.transport.reconvergence_ns
+        self.network = None if delay_ns is None else Reconvergence(cluster, delay_ns)
         self.fabric = spec.transport.fabric
         self.hosts = place_ranks(self.fabric, spec.placement)
         self.work = spec.scenario.workload
@@ -102,11 +105,9 @@ class OneRun:
         self.finished_ranks: set[int] = set()
         self.step_count = 0  # steps that have ended, summed over ranks
         self.latest_step = -1  # the latest measured step that a rank has begun
-        self.reroutes: list[tuple[int, list[str]]] = []
         self.timeline = Timeline(self.fabric, spec.scenario.faults, spec.seed)
         self.injected: dict[int, Injected] = {}  # by the fault's place in the scenario
         self.killed_hosts: list[int] = []  # hosts whose agents a fault has killed
-        self.down_cables: list[str] = []  # cables that were down at the last check
         self.record: dict[str, Any] = {"kind": spec.transport.kind}
         directory.mkdir(parents=True, exist_ok=True)
         self.journal_file = open(directory / "runner.jsonl", "w", encoding="utf-8", buffering=1)
@@ -328,10 +329,10 @@ class OneRun:
         self.sample(now)
         self.mapping.tick(now)
         self.background.tick(now)
-        due = [self.timeline.next_ns(), self.reroutes[0][0] if self.reroutes else NEVER, self.sample_at, self.check_at]
+        due = [self.timeline.next_ns(), self.sample_at, self.check_at]
         due.append(self.background.next_check_ns)
-        if self.spec.transport.reconvergence_ns is not None:  # a network that re-routes reacts to each change of a flapping link
-            due += [fault.due_ns for fault in self.cluster.faults() if fault.due_ns is not None and fault.target.links]
+        if self.network is not None:
+            due += self.network.due()
         return (max(min(due), now + MS) - now) / 1e9
 
     def sample(self, now: int) -> None:
@@ -409,11 +410,7 @@ class OneRun:
         for action in self.timeline.due(now):
             self.change(action)
         self.journal_faults()
-        while self.reroutes and self.reroutes[0][0] <= now:
-            _, dead = self.reroutes.pop(0)
-            self.cluster.reroute(dead)  # in the routes of the hosts' kernels
-            for agent in self.ranked():
-                agent.call("reroute", dead_links=dead)
+        for dead in self.network.act(now) if self.network is not None else ():
             self.journal(self.clock.now(), "reconverged", dead_links=dead)
 
     def change(self, action: Action) -> None:
@@ -438,10 +435,8 @@ class OneRun:
                 event.t, "fault", name=fault.name, fault=fault.kind, on=target.on, phase="end" if over else event.phase,
                 links=list(event.links), keys=target.keys,
             )  # fmt: skip
-            down_cables = [link for link, up in self.cluster.link_states().items() if not up]
-            if self.spec.transport.reconvergence_ns is not None and down_cables != self.down_cables:
-                self.reroutes.append((event.t + self.spec.transport.reconvergence_ns, down_cables))
-            self.down_cables = down_cables
+            if self.network is not None:
+                self.network.changed(event.t)
 
     def heal(self) -> None:
         """Clear every fault of the run, whatever its outcome. A fault that lasted until the end of the run ends in phase "end"."""

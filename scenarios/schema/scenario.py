@@ -27,6 +27,7 @@ from scenarios.schema.values import ScenarioError, parse_duration, parse_size
 from scenarios.schema.workloads import Workload, WorkloadError, check_fits, read_workload
 from testbed.controller.steering import POLICIES
 from testbed.faults.kinds import USED_BY_QP
+from testbed.reconvergence import RECONVERGENCE_NS
 from testbed.simulated import WORLDS
 from testbed.units import Duration, Span
 from topologies import Fabric, FabricError, load_fabric
@@ -43,7 +44,6 @@ SINGLE_PATH = ("roce", "tcp")
 OUTCOMES = ("done", "failed")
 """How a scenario may expect its runs to end: "failed" if a fault takes something that every run needs."""
 TIMEOUT_NS = 120 * 10**9
-RECONVERGENCE_NS = 40_000
 """In the network, where a scenario says nothing: a dozen base RTTs, kind to those who wait for it [ours]."""
 _FabricName = Annotated[str, Meta(description="a fabric's name or file")]
 

@@ -10,6 +10,7 @@ from typing import Any
 from scenarios.train.model import PARAMETERS
 from testbed.errors import UserError
 from testbed.faults.targets import Injected
+from testbed.reconvergence import usual
 from testbed.world import Program, World
 from topologies.clos import Fabric
 from topologies.theory import bus_bandwidth, collective_step_ns
@@ -23,8 +24,6 @@ PORT_PERIOD_MS = 0.16
 """Of the flapping port, network time: it is down for half of it."""
 DUTY = {"NIC port flaps": 0.5}
 """Share of the time that a failure is there; 1 where nothing is said."""
-RECONVERGENCE_US = 40.0
-"""Until a network that re-routes has done so; as in the scenario link-failure."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +36,12 @@ class Leg:
     one_plane: bool = False
     """On the fabric's twin of one plane, as RoCE fabrics are built."""
     qps: int = 1
-    reroutes: bool = False
 
 
 MRC_HEALTHY = Leg("mrc-healthy", "mrc", failing=False)
 MRC = Leg("mrc", "mrc", failing=True)
-ROCE = Leg("roce-1p", "roce", failing=True, one_plane=True, reroutes=True)
-TCP = Leg("tcp", "tcp", failing=True, qps=4, reroutes=True)
+ROCE = Leg("roce-1p", "roce", failing=True, one_plane=True)
+TCP = Leg("tcp", "tcp", failing=True, qps=4)
 
 
 @dataclass(frozen=True)
@@ -89,8 +87,7 @@ class Breaker:
         self.plan = list(plan) if leg.failing else []
         self.active: list[tuple[Failure, Injected, int]] = []  # and when it ends, ns of the world
         self.broken: list[tuple[str, float, float, tuple[str, ...]]] = []
-        self.down: list[str] = []
-        self.reroute_at: list[tuple[int, list[str]]] = []
+        self.network = usual(world, leg.transport)
 
     def step(self, number: int) -> None:
         """Rank 0 begins a step."""
@@ -111,25 +108,11 @@ class Breaker:
                 self.active.remove(entry)
                 begin_s, end_s = injected.told_ns / 1e9 / self.scale, cleared / 1e9 / self.scale
                 self.broken.append((failure.name, begin_s, end_s, tuple(injected.target.links)))
-        if self.leg.reroutes:
-            self._reroute(now)
         self.world.fault_events()
-        due = [end for _, _, end in self.active] + [t for t, _ in self.reroute_at]
-        if not due:
-            return None
-        soonest = min(due) - now
-        return min(soonest / 1e9, RECONVERGENCE_US * 1e-6 * self.scale / 2) if self.leg.reroutes else soonest / 1e9
-
-    def _reroute(self, now: int) -> None:
-        down = [name for name, up in self.world.link_states().items() if not up]
-        if down != self.down:
-            self.down = down
-            self.reroute_at.append((now + int(RECONVERGENCE_US * 1e3 * self.scale), down))
-        while self.reroute_at and self.reroute_at[0][0] <= now:
-            _, dead = self.reroute_at.pop(0)
-            self.world.reroute(dead)
-            for agent in self.world.agents:
-                agent.call("reroute", dead_links=dead)
+        due = [end / 1e9 - now / 1e9 for _, _, end in self.active]
+        if self.network is not None and (again := self.network.look()) is not None:
+            due.append(again)
+        return min(due, default=None)
 
 
 def run_leg(

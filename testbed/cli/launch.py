@@ -14,6 +14,7 @@ import click
 from testbed.cli.run import parse_dilation
 from testbed.errors import UserError
 from testbed.faults.kinds import FaultError, read_words
+from testbed.reconvergence import usual
 from testbed.simulated import SIMULATED, WORLDS
 from testbed.world import Program, World
 from topologies import load_fabric
@@ -62,7 +63,7 @@ def command(
             try:
                 cluster.start()
                 cluster.start_agents(transport, {}, log or Path(temporary), seed)
-                return run(cluster, started, list(range(count)), wanted, seed)
+                return run(cluster, started, list(range(count)), wanted, seed, transport)
             finally:
                 cluster.stop()
 
@@ -82,13 +83,20 @@ def command(
     sys.exit(sandbox.run(emulated))
 
 
-def run(cluster: World, program: Program, hosts: list[int], faults: list[tuple[str, str, dict[str, Any]]], seed: int) -> int:
+def run(
+    cluster: World, program: Program, hosts: list[int], faults: list[tuple[str, str, dict[str, Any]]], seed: int, transport: str
+) -> int:
     """A program on some hosts of a living cluster, to its end; the exit status."""
+    for kind, on, keys in faults:
+        cluster.inject(kind, on, run_seed=seed, **keys)
+    network = usual(cluster, transport)
     programs = cluster.programs(program, hosts)
     try:
-        for kind, on, keys in faults:
-            cluster.inject(kind, on, run_seed=seed, **keys)
-        failed = programs.run(lambda rank, line: print(f"{rank}: {line}", flush=True), lambda rank, note: None, lambda: None)
+        failed = programs.run(
+            lambda rank, line: print(f"{rank}: {line}", flush=True),
+            lambda rank, note: None,
+            lambda: None if network is None else network.look(),
+        )
     finally:
         programs.end()
     for rank, reason in failed.items():

@@ -16,6 +16,7 @@ from testbed.cli.run import ProgressBar, give_back, parse_dilation
 from testbed.errors import UserError
 from testbed.faults.kinds import FaultError, read_words
 from testbed.machine.exclusive import refuse_if_measuring
+from testbed.reconvergence import usual
 from testbed.simulated import SIMULATED, WORLDS
 from testbed.units import parse_duration
 from testbed.world import World
@@ -110,7 +111,9 @@ def command(
                         if rank == 0:
                             progress(f"pass {number} of {passes + warmup}", number / (passes + warmup))
 
-                    told, failed, printed = play(cluster, plan, file, _user(), qps, on_pass)
+                    network = usual(cluster, transport)
+                    look = (lambda: None) if network is None else network.look
+                    told, failed, printed = play(cluster, plan, file, _user(), qps, on_pass, look)
             finally:
                 cluster.stop()
         summary = {

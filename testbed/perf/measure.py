@@ -11,6 +11,7 @@ from agents.collectives.steer import CutOff, connect, wait_for_all
 from agents.process.control import AgentError
 from testbed.errors import UserError
 from testbed.machine.slowness import patient
+from testbed.reconvergence import Reconvergence
 from testbed.world import World
 
 PATIENCE_S = 60
@@ -39,12 +40,14 @@ def measure(
     hosts: Sequence[int],
     start: dict[str, Any],
     steps: int,
+    network: Reconvergence | None,
     on_step: Callable[[], None] = lambda: None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Measured:
     """Start what is connected (``start``: the arguments of the agents' request) on ``hosts``, in rank order, and wait for its end.
 
-    ``on_step`` is called for each step of each rank, ``say`` with lines for people. Raises :class:`Failed`.
+    ``network``: what re-routes meanwhile. ``on_step`` is called for each step of each rank, ``say`` with lines for people. Raises
+    :class:`Failed`.
     """
     agents = [world.agents[host] for host in hosts]
     measured = Measured()
@@ -65,12 +68,13 @@ def measure(
         elif note["event"] == "failed":
             failure = f"rank {note['rank']} (h{hosts[note['rank']]}) lost rank {note['peer_rank']}: {note['reason']}"
 
-    def check() -> None:
+    def check() -> float | None:
         nonlocal shown
         world.check()
         if cut_off.line != shown:
             shown = cut_off.line
             say(shown or "there is a path for every pair again")
+        return None if network is None else network.look()
 
     try:
         for agent in agents:
@@ -107,20 +111,23 @@ def collective_times(
     world: World,
     hosts: Sequence[int],
     work: Steps,
+    network: Reconvergence | None,
     on_step: Callable[[], None] = lambda: None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Measured:
     """The spans are those of the measured steps, without the warm-up."""
     connect([world.agents[host] for host in hosts], list(hosts), work.kind, work.qps, work.slices)
     start = {"collective": work.kind, "message_bytes": work.size, "dtype": work.dtype, "steps": work.steps, "warmup": work.warmup}
-    measured = measure(world, hosts, {**start, "seed": work.seed}, work.steps + work.warmup, on_step, say)
+    measured = measure(world, hosts, {**start, "seed": work.seed}, work.steps + work.warmup, network, on_step, say)
     measured.spans = {step: spans for step, spans in measured.spans.items() if step >= work.warmup}
     return measured
 
 
-def flow_times(world: World, hosts: Sequence[int], size: int, messages: int, outstanding: int, seed: int, qps: int = 1) -> Measured:
+def flow_times(
+    world: World, hosts: Sequence[int], size: int, messages: int, outstanding: int, seed: int, network: Reconvergence | None, qps: int = 1
+) -> Measured:  # fmt: skip
     """``messages`` WRITEs of ``size`` bytes from the first host to the second, ``outstanding`` at once."""
     flows = [{"name": "perf", "src": 0, "dst": 1, "messages": messages}]
     connect([world.agents[host] for host in hosts], list(hosts), FLOWS, qps, 1, flows)
     start = {"collective": FLOWS, "message_bytes": size, "flows": flows, "outstanding": outstanding, "seed": seed}
-    return measure(world, hosts, start, messages)
+    return measure(world, hosts, start, messages, network)

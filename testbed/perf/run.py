@@ -11,6 +11,7 @@ from agents.collectives.data import DTYPES
 from testbed.errors import UserError
 from testbed.perf import tables
 from testbed.perf.measure import Steps, collective_times, flow_times
+from testbed.reconvergence import Reconvergence, usual
 from testbed.world import World
 from topologies.clos import Fabric
 from topologies.theory import bus_factor, place_ranks
@@ -105,6 +106,7 @@ def perf(
     Raises :class:`UserError`, :class:`testbed.perf.measure.Failed`."""
     fabric = world.fabric
     hosts = check_request(request, fabric)
+    network = usual(world, transport)
     made = {"operation": request.operation, "fabric": fabric.name, "transport": transport, "world": name, "dilation": fabric.dilation}
     if request.operation in COLLECTIVES:
         flags = {
@@ -114,7 +116,7 @@ def perf(
         for text in tables.nccl_head(fabric, hosts, request.operation, flags, transport, name):
             line(text)
         rows: list[tables.Row] = []
-        for row in _collective_rows(world, request, hosts, say):
+        for row in _collective_rows(world, request, hosts, network, say):
             rows.append(row)
             line(tables.nccl_row(row))
         for text in tables.nccl_foot(rows):
@@ -129,10 +131,10 @@ def perf(
     for size in _whole_words(request.sizes()):
         shown: tables.Bandwidth | tables.Latency
         if request.operation == "write_bw":
-            shown, bad = _bandwidth(world, request, hosts, size)
+            shown, bad = _bandwidth(world, request, hosts, network, size)
             line(tables.bandwidth_row(shown, request.gbits))
         else:
-            shown, bad = _latency(world, request, hosts, size, say)
+            shown, bad = _latency(world, request, hosts, network, size, say)
             line(tables.latency_row(shown))
         wrong += bad
         data.append(tables.as_data(shown))
@@ -145,7 +147,9 @@ def _whole_words(sizes: Sequence[int]) -> list[int]:
     return list(dict.fromkeys(max(4, size // 4 * 4) for size in sizes))
 
 
-def _collective_rows(world: World, request: Request, hosts: list[int], say: Callable[[str], None]) -> Iterator[tables.Row]:
+def _collective_rows(
+    world: World, request: Request, hosts: list[int], network: Reconvergence | None, say: Callable[[str], None]
+) -> Iterator[tables.Row]:
     kind = f"{request.algorithm}-allreduce" if request.operation == "all_reduce" else COLLECTIVES[request.operation]
     n, item = len(hosts), DTYPES[request.dtype].itemsize
     parts = 1 if kind == "send-recv" else n
@@ -159,7 +163,7 @@ def _collective_rows(world: World, request: Request, hosts: list[int], say: Call
         halves = []
         for turn in range(2):
             work = Steps(kind, size, request.dtype, request.count(), request.warmup, request.seed + turn, request.qps, slices)
-            measured = collective_times(world, hosts, work, say=say)
+            measured = collective_times(world, hosts, work, network, say=say)
             spans = [span for by_rank in measured.spans.values() for span in by_rank.values()]
             time_us = sum(spans) / len(spans) / 1e3 / world.fabric.dilation
             halves.append(tables.block(size, time_us, bus_factor(kind, n), measured.wrong if request.check else None))
@@ -169,8 +173,10 @@ def _collective_rows(world: World, request: Request, hosts: list[int], say: Call
         yield tables.Row(size, each, name, redop, -1, halves[0], halves[1])
 
 
-def _bandwidth(world: World, request: Request, hosts: Sequence[int], size: int) -> tuple[tables.Bandwidth, int]:
-    measured = flow_times(world, hosts, size, request.count(), DEPTH, request.seed, request.qps)
+def _bandwidth(
+    world: World, request: Request, hosts: Sequence[int], network: Reconvergence | None, size: int
+) -> tuple[tables.Bandwidth, int]:
+    measured = flow_times(world, hosts, size, request.count(), DEPTH, request.seed, network, request.qps)
     [flow] = measured.flows
     scale = world.fabric.dilation * 1e9
     average = flow["bytes"] / (flow["end_ns"] - flow["start_ns"]) * scale
@@ -178,8 +184,10 @@ def _bandwidth(world: World, request: Request, hosts: Sequence[int], size: int) 
     return tables.Bandwidth(size, request.count(), peak, average), measured.wrong
 
 
-def _latency(world: World, request: Request, hosts: Sequence[int], size: int, say: Callable[[str], None]) -> tuple[tables.Latency, int]:
+def _latency(
+    world: World, request: Request, hosts: Sequence[int], network: Reconvergence | None, size: int, say: Callable[[str], None]
+) -> tuple[tables.Latency, int]:
     work = Steps("ping-pong", size, "int32", request.count(), request.warmup, request.seed, slices=1)
-    measured = collective_times(world, hosts, work, say=say)
+    measured = collective_times(world, hosts, work, network, say=say)
     trips = [spans[0] / 1e3 / world.fabric.dilation for spans in measured.spans.values()]
     return tables.latency(size, trips), measured.wrong

@@ -292,7 +292,7 @@ class Prompt(HelpCommands, FaultCommands, IperfCommands, MapperCommands, FabricP
         words = words_of(line)
         if not words:
             raise UserError(f"usage: collective NAME; there are {', '.join(collectives())}")
-        run(self.cluster, self.console, "collective", kind_of(words[0]), words[1:])
+        run(self.cluster, self.console, "collective", kind_of(words[0]), words[1:], self.transport)
 
     def complete_collective(self, word: str, *_: Any) -> list[str]:
         """Names."""
@@ -304,7 +304,7 @@ class Prompt(HelpCommands, FaultCommands, IperfCommands, MapperCommands, FabricP
         Short for collective ring-allreduce. Keys and their defaults:
         [steps=10] [bytes=1048576] [placement=packed|interleaved] [dtype=int32|float32] [qps=1] [slices=4]
         """
-        run(self.cluster, self.console, "allreduce", kind_of("ring-allreduce"), words_of(line))
+        run(self.cluster, self.console, "allreduce", kind_of("ring-allreduce"), words_of(line), self.transport)
 
     def do_perf(self, line: str) -> None:
         """perf OPERATION [OPTIONS]: measure in nccl-tests' or perftest's table, like perf all_reduce -b 8K -e 1M

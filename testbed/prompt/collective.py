@@ -16,6 +16,7 @@ from agents.collectives.registry import collectives
 from testbed.emulated.cluster import Cluster
 from testbed.errors import UserError
 from testbed.perf.measure import Failed, Steps, collective_times
+from testbed.reconvergence import usual
 from topologies.theory import COLLECTIVES, bus_bandwidth, bus_factor, place_ranks
 
 DEFAULTS = {"steps": "10", "bytes": str(1 << 20), "placement": "packed", "dtype": "int32", "qps": "1", "slices": "4"}
@@ -47,7 +48,7 @@ def options_of(command: str, words: list[str]) -> tuple[dict[str, str], tuple[in
     return options, (steps, size, qps, slices)
 
 
-def run(cluster: Cluster, console: Console, command: str, kind: type[Collective], words: list[str]) -> None:
+def run(cluster: Cluster, console: Console, command: str, kind: type[Collective], words: list[str], transport: str = "mrc") -> None:
     """Run a collective over all hosts of a living cluster and print its figures. Raises :class:`UserError`, also on Ctrl-C."""
     options, (steps, size, qps, slices) = options_of(command, words)
     hosts = place_ranks(cluster.fabric, options["placement"])
@@ -64,7 +65,7 @@ def run(cluster: Cluster, console: Console, command: str, kind: type[Collective]
         try:
             work = Steps(kind.name, size, options["dtype"], steps, 1, int(time.time()), qps, slices)
             say = partial(console.print, markup=False, highlight=False)
-            measured = collective_times(cluster, hosts, work, lambda: bar.advance(task), say)
+            measured = collective_times(cluster, hosts, work, usual(cluster, transport), lambda: bar.advance(task), say)
         except Failed as error:
             if error.lost:
                 raise UserError(str(error)) from None

@@ -101,6 +101,12 @@ def test_a_fault_is_there_during_all_of_it(go: Go) -> None:
     assert broken["faults"] == ["link p0-t0-0:p0-t1-0", "link p1-t0-0:p1-t1-0"] and healthy["wrong"] == broken["wrong"] == 0
 
 
+def test_the_network_has_re_routed_roce_around_a_fault(go: Go) -> None:
+    status, out, err = go("all_reduce", "tiny", "-b", "64K", "-n", "3", "--transport", "roce", "--fault", "switch p0-t0-0", "--json")
+    assert (status, err) == (0, "")
+    assert [row["out_of_place"]["wrong"] for row in json.loads(out)["rows"]] == [0]
+
+
 def test_wrong_elements_are_counted_and_end_with_status_1(go: Go, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranks that expect other inputs than they have: what a network that damages data would look like."""
     ask = simulated.SimulatedAgent.call

@@ -1,0 +1,72 @@
+"""A network that re-routes: some time after a cable has changed, flows are hashed over the cables that live.
+
+For transports whose paths the switches choose (RoCE, TCP, MPTCP, and MRC over ECMP). A source-routed MRC needs none of it. In the emulated
+world a host's own kernel or engine hashes its flows, so the hosts are told; nobody waits for the controller.
+"""
+
+from __future__ import annotations
+
+from testbed.world import World
+from topologies.clos import SOURCE
+
+RECONVERGENCE_NS = 40_000
+"""Network time from a cable's change until flows are re-routed, where a scenario does not say otherwise [ours]; docs/scenarios.md."""
+
+
+class Reconvergence:
+    """Of a world whose agents run. ``delay_ns``: of the world's clock."""
+
+    def __init__(self, world: World, delay_ns: int) -> None:
+        self.world, self.delay_ns = world, delay_ns
+        self.down: list[str] = []
+        self.coming: list[tuple[int, list[str]]] = []  # when, and which cables will be known to be down
+
+    def due(self) -> list[int]:
+        """When there will be something to do: of its own, and changes of cables that faults have planned."""
+        planned = [fault.due_ns for fault in self.world.faults() if fault.due_ns is not None and fault.target.links]
+        return planned + [t for t, _ in self.coming]
+
+    def changed(self, t: int) -> None:
+        """Cables may have changed at ``t``."""
+        down = [name for name, up in self.world.link_states().items() if not up]
+        if down != self.down:
+            self.down = down
+            self.coming.append((t + self.delay_ns, down))
+
+    def act(self, now: int) -> list[list[str]]:
+        """Re-route as far as it is due; the cables that were down, for each time."""
+        acted = []
+        while self.coming and self.coming[0][0] <= now:
+            dead = self.coming.pop(0)[1]
+            self._tell(dead)
+            acted.append(dead)
+        return acted
+
+    def settle(self) -> None:
+        """Know at once what is down now: it broke long ago."""
+        self.changed(0)
+        self.coming.clear()
+        self._tell(self.down)
+
+    def look(self) -> float | None:
+        """For who looks now and then: follow the cables; in how many seconds of the world's clock to look again."""
+        now = self.world.clock.now()
+        self.changed(now)
+        self.act(now)
+        due = self.due()
+        return max(0, min(due) - now) / 1e9 if due else None
+
+    def _tell(self, dead: list[str]) -> None:
+        self.world.reroute(dead)  # in the routes of the hosts' kernels
+        for agent in self.world.agents:
+            if not getattr(agent, "closed", False):  # a host whose agent was killed
+                agent.call("reroute", dead_links=dead)
+
+
+def usual(world: World, transport: str) -> Reconvergence | None:
+    """What a transport's flows meet where nobody says otherwise: None where sources route. What is down now is known already."""
+    if transport == "mrc" and world.fabric.routing == SOURCE:
+        return None
+    network = Reconvergence(world, round(RECONVERGENCE_NS * world.fabric.dilation))
+    network.settle()
+    return network

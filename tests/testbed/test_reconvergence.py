@@ -1,0 +1,63 @@
+"""A network that re-routes: what is down when it begins is known, what changes later is known after its delay, flaps included."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from testbed.reconvergence import RECONVERGENCE_NS, Reconvergence, usual
+from testbed.simulated.cluster import SimulatedCluster
+from topologies import load_fabric
+
+CABLE, OTHER = "p0-t0-0:p0-t1-0", "p1-t0-0:p1-t1-0"
+
+
+def world(path: Path, transport: str) -> SimulatedCluster:
+    cluster = SimulatedCluster(load_fabric("tiny"))
+    cluster.start()
+    cluster.start_agents(transport, {}, path, 1)
+    return cluster
+
+
+def known(cluster: SimulatedCluster) -> list[set[str]]:
+    """The cables that each host's engine takes for dead."""
+    return [set(host.agent.engine._dead_links) for host in cluster._hosts]
+
+
+def test_what_is_down_at_the_beginning_is_known_and_what_changes_later_after_the_delay(tmp_path: Path) -> None:
+    cluster = world(tmp_path, "roce")
+    cluster.set_link(CABLE, False)
+    network = usual(cluster, "roce")
+    assert network is not None and known(cluster) == [{CABLE}] * 4
+    assert network.look() is None
+
+    cluster.set_link(OTHER, False)
+    delay_ns = RECONVERGENCE_NS * cluster.fabric.dilation
+    assert network.look() == delay_ns / 1e9 and known(cluster) == [{CABLE}] * 4
+    cluster.network.run(cluster.network.time + int(delay_ns) - 1)
+    assert network.look() is not None and known(cluster) == [{CABLE}] * 4
+    cluster.set_link(CABLE, True)
+    network.look()
+    cluster.network.run(cluster.network.time + 1)
+    network.look()
+    assert known(cluster) == [{CABLE, OTHER}] * 4  # that the cable is back will be known later
+    cluster.network.run(cluster.network.time + int(delay_ns))
+    assert network.look() is None and known(cluster) == [{OTHER}] * 4
+
+
+def test_a_flap_is_looked_at_when_it_changes(tmp_path: Path) -> None:
+    cluster = world(tmp_path, "roce")
+    network = Reconvergence(cluster, 10_000_000)
+    fault = cluster.inject("flap", CABLE, period="400ms", duty=0.5)
+    network.look()
+    states = []
+    for _ in range(9):
+        again = network.look()
+        assert again is not None and again <= 0.2
+        cluster.network.run(cluster.network.time + max(1, round(again * 1e9)))
+        states.append(known(cluster)[0])
+    assert states.count({CABLE}) >= 2 and states.count(set()) >= 2
+    cluster.clear(fault.number)
+
+
+def test_source_routed_mrc_is_left_alone(tmp_path: Path) -> None:
+    assert usual(world(tmp_path, "mrc"), "mrc") is None
