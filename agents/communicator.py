@@ -278,21 +278,18 @@ class Communicator:
     # --- groups and time -------------------------------------------------------------------------------------
 
     def group(self, ranks: Sequence[int]) -> Communicator | None:
-        """A communicator of some ranks of this one, in this order, numbered anew; None on a rank that is not among them. All ranks of this
-        communicator call it."""
+        """A communicator of some ranks of this one, in this order, numbered anew; None on a rank that is not among them. All ranks of the
+        new one call it, each pair of them in one order if there are several."""
         ranks = list(ranks)
         if len(set(ranks)) != len(ranks) or not all(0 <= rank < self.size for rank in ranks) or len(ranks) < 2:
             raise CommunicatorError(f"group of ranks {ranks}: at least two different ones of 0 to {self.size - 1}")
-        self._state.groups += 1
-        name = f"{self.name}.{'-'.join(map(str, ranks)) if len(ranks) < 9 else len(ranks)}.{self._state.groups}"
-        hosts = [self.hosts[rank] for rank in ranks]
-        inside = self.rank in ranks
-        own = self._ask("group", group=name, ranks=hosts, rank=ranks.index(self.rank)) if inside else {}
-        answers = self._exchange(own)
-        if not inside:
+        if self.rank not in ranks:
             return None
-        mine = ranks.index(self.rank)
-        remotes = {str(ranks.index(rank)): answers[rank]["qps"][str(mine)] for rank in ranks if rank != self.rank}
+        self._state.groups += 1
+        name = self._swap(ranks, f"{self.hosts[self.rank]}.{self._state.groups}")[0]  # the first rank's word
+        hosts, mine = [self.hosts[rank] for rank in ranks], ranks.index(self.rank)
+        answers = self._swap(ranks, self._ask("group", group=name, ranks=hosts, rank=mine))
+        remotes = {str(rank): answer["qps"][str(mine)] for rank, answer in enumerate(answers) if rank != mine}
         self._ask("join", group=name, remotes=remotes)
         self.barrier_of(ranks)
         return Communicator(self._state, name, hosts, mine)
@@ -332,13 +329,23 @@ class Communicator:
 
     # --- inside ----------------------------------------------------------------------------------------------
 
-    def _exchange(self, what: Any) -> list[Any]:
-        """Everyone's JSON, by rank."""
+    def _swap(self, ranks: Sequence[int], what: Any) -> list[Any]:
+        """What each of these ranks, of which this is one, gives the others, as JSON; in their order."""
         data = np.frombuffer(json.dumps(what).encode(), np.uint8)
-        sizes = self.all_gather(np.array([len(data)], np.int64))
-        padded = np.zeros(int(sizes.max()), np.uint8)
-        padded[: len(data)] = data
-        return [json.loads(row[: int(size)].tobytes()) for row, (size,) in zip(self.all_gather(padded), sizes, strict=True)]
+        handles = []
+        for rank in ranks:
+            if rank != self.rank:
+                handles += [self.send(np.array([len(data)]), rank, wait=False), self.send(data, rank, wait=False)]
+        answers = []
+        for rank in ranks:
+            if rank != self.rank:
+                size = int(self.recv(np.empty(1, np.int64), rank)[0])
+                answers.append(json.loads(self.recv(np.empty(size, np.uint8), rank).tobytes()))
+            else:
+                answers.append(what)
+        for handle in handles:
+            handle.wait()
+        return answers
 
     def _out(self, out: Array | None, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
         if out is None:

@@ -80,11 +80,10 @@ def test_every_collective_gives_what_numpy_gives_for_arrays_of_any_length(tmp_pa
     assert seen.failed == {} and [seen.of(rank) for rank in range(4)] == [["wrong []"]] * 4, seen.lines[:5]
 
 
-def test_large_arrays_go_in_pieces_and_calls_may_overlap_computing(tmp_path: Path) -> None:
+def test_large_arrays_go_in_pieces_and_calls_may_overlap_computing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agents.communicator.PIECE", 1 << 12)  # many pieces
     seen = run(
         """
-        import agents.communicator
-        agents.communicator.PIECE = 1 << 12  # many pieces
         comm = Communicator.open()
         array = np.arange(20_000, dtype=np.int32).reshape(100, 200)[:, ::2] + comm.rank  # not contiguous
         first, second = comm.all_reduce(array, wait=False), comm.all_reduce(array * 2, wait=False)
