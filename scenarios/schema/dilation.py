@@ -78,7 +78,8 @@ def slowed(scenario: Scenario, factor: float) -> Scenario:
 def _workload(work: Workload, ns: Any) -> Workload:
     flows = tuple(replace(flow, start_ns=ns(flow.start_ns), for_ns=ns(flow.for_ns)) for flow in work.flows)
     times = {key: ns(getattr(work, key)) for key in ("duration_ns", "victim_alone_ns", "settle_ns")}
-    return replace(work, flows=flows, **times)
+    jobs = tuple(replace(job, compute_ns=ns(job.compute_ns)) for job in work.jobs)
+    return replace(work, flows=flows, jobs=jobs, **times)
 
 
 def _transport(transport: Transport, factor: float, ns: Any) -> Transport:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import scenarios.schema.scenario as scenario_module
 from scenarios.run.simulate import simulate
 from scenarios.schema.dilation import slowed
 from scenarios.schema.scenario import load_scenario, named_scenarios
@@ -126,3 +129,27 @@ def test_a_stretched_run_takes_the_same_number_of_base_rtts(tmp_path: Path) -> N
     for steps in ([entry["typical_step_ns"] for entry in (one, three)], [entry["step_time_ns"]["max"] for entry in (one, three)]):
         assert steps[1] == pytest.approx(steps[0], rel=0.03)
     assert three["packets"]["lost"] == pytest.approx(one["packets"]["lost"], abs=4)
+
+
+def differences(one: Any, other: Any, path: str = "") -> Iterator[str]:
+    if dataclasses.is_dataclass(one) and type(one) is type(other):
+        for field in dataclasses.fields(one):
+            if field.name != "timeout_ns":  # never gets shorter, and is no time of the network's
+                yield from differences(getattr(one, field.name), getattr(other, field.name), f"{path}.{field.name}")
+    elif isinstance(one, dict) and isinstance(other, dict):
+        for key in one.keys() | other.keys():
+            yield from differences(one.get(key, "0ns"), other.get(key, "0ns"), f"{path}.{key}")
+    elif isinstance(one, tuple) and isinstance(other, tuple) and len(one) == len(other):
+        for number, pair in enumerate(zip(one, other, strict=True)):
+            yield from differences(*pair, f"{path}[{number}]")
+    elif one != other:
+        yield f"{path}: {one!r}, {other!r}"
+
+
+@pytest.mark.parametrize("name", sorted(named_scenarios()))
+def test_a_slowed_scenario_is_the_one_of_a_slowed_fabric(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No time or rate of a scenario is forgotten where the dilation is not the fabric's own."""
+    slow = slowed(load_scenario(name), 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(scenario_module, "load_fabric", lambda *words: load_fabric(*words).slowed(2))
+        assert list(differences(slow, load_scenario(name))) == []
