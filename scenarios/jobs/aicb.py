@@ -55,7 +55,7 @@ def read(path: Path, ranks: int) -> Plan:
 
 
 def _short(text: str) -> str:
-    return repr(text if len(text) <= 40 else text[:40] + "...")
+    return ascii(text if len(text) <= 40 else text[:40] + "...")
 
 
 def _parallelism(line: str) -> dict[str, int]:

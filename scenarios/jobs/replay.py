@@ -35,7 +35,7 @@ def read_trace(path: Path, fabric: Fabric, ranks: int | None, groups: Path | Non
         plan = checked(scaled(plan, sigma))
         return plan, rehearse(plan, estimate(fabric, range(fabric.host_count)))
     except PlanError as error:
-        raise UserError(f"{path.name}: {error}" if not str(error).startswith(str(path)) else str(error)) from None
+        raise UserError(str(error) if str(error).startswith((str(path), path.name)) else f"{path.name}: {error}") from None
     except OSError as error:
         raise UserError(f"{path}: {error.strerror or error}") from None
 
