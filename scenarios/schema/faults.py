@@ -16,7 +16,7 @@ from scenarios.schema.workloads import Workload
 from testbed.faults.kinds import KINDS, USED_BY_QP, FaultError, read_keys, resolve
 from testbed.units import Duration, Span
 from topologies import Fabric, FabricError
-from topologies.structs import Refused, convert, join, nearest, one_of
+from topologies.structs import Doc, Refused, convert, join, nearest, one_of
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,19 @@ class Fault:
 class _Entry(Struct, frozen=True, forbid_unknown_fields=True):
     """The keys that every ``[[fault]]`` has, beside those of its kind."""
 
-    kind: str
-    on: str
-    name: str = ""
-    at: Duration | None = None
-    step: Annotated[int, Meta(ge=0)] | None = None
-    before: bool = False
-    for_: Span | None = field(name="for", default=None)
-    ranks: tuple[int, int] | None = None
+    kind: Annotated[str, Doc("what happens", example='"link"')]
+    on: Annotated[str, Doc(f"whom it hits, or {USED_BY_QP}", example='"p0-t0-0:p0-t1-3"')]
+    name: Annotated[str, Doc("its name in results", default="kind and place", example='"cable pulled"')] = ""
+    at: Annotated[
+        Duration | None, Doc("network time after the first measured step, or the first flow, began", default="see step, before")
+    ] = None
+    step: Annotated[Annotated[int, Meta(ge=0)] | None, Doc("begins with this measured step", default="see at, before", example="5")] = None
+    before: Annotated[bool, Doc("begins before the agents start")] = False
+    for_: Annotated[Span | None, Doc("network time after which it is mended", default="it lasts")] = field(name="for", default=None)
+    ranks: Annotated[
+        tuple[int, int] | None,
+        Doc(f"whose queue pair {USED_BY_QP} means", default="the pair across T0s whose cable most others share", example="[0, 4]"),
+    ] = None
 
     def __post_init__(self) -> None:
         if (self.at is not None) + (self.step is not None) + self.before != 1:

@@ -32,7 +32,7 @@ from testbed.units import Duration, Span
 from topologies import Fabric, FabricError, load_fabric
 from topologies.clos import ADAPTIVE, ECMP, SOURCE
 from topologies.fabrics import Rate
-from topologies.structs import Refused, convert, join, nearest, one_of, plain, text
+from topologies.structs import Doc, Refused, convert, join, nearest, one_of, plain, text
 from topologies.theory import PLACEMENTS
 from topologies.toml_files import MAX_WHOLE, find_file, read_toml, take_format
 
@@ -63,13 +63,15 @@ class Transport:
 class Expect(Struct, frozen=True, forbid_unknown_fields=True):
     """One ``[[expect]]``."""
 
-    check: str
-    name: str = ""  # default: the check
-    placement: Annotated[str, one_of(PLACEMENTS)] | None = None  # the only placement that it applies to; None: all
-    median: bool = False  # once on the median over the seeds, instead of on each seed
-    setting: Settings = {}  # applies only where the sweep's keys have these values
-    only_in: Annotated[str, one_of(WORLDS)] | None = None  # applies only in this world; None: in both
-    because: str = ""  # why it does not apply in the other world
+    check: Annotated[str, Doc("comparison of figures of summary.json, which must hold", example='"mrc.wrong == 0"')]
+    name: Annotated[str, Doc("its name in results", default="the check", example='"slowest step"')] = ""
+    placement: Annotated[Annotated[str, one_of(PLACEMENTS)] | None, Doc("the only placement that it applies to", default="all")] = None
+    median: Annotated[bool, Doc("checked once, on the medians over the seeds, instead of on each seed")] = False
+    setting: Annotated[
+        Settings, Doc("applies only where the sweep's keys have these values", example='{ "workload.message_bytes" = "1MiB" }')
+    ] = {}
+    only_in: Annotated[Annotated[str, one_of(WORLDS)] | None, Doc("the only world that it applies to", default="both")] = None
+    because: Annotated[str, Doc("why the other world cannot be asked; needed with only_in", example='"RoCE\'s timer is 67 ms"')] = ""
 
     def __post_init__(self) -> None:
         try:
@@ -184,13 +186,22 @@ def with_variants(file: str, settings: Sequence[Settings], scenarios: Sequence[S
 class _Transport(Struct, frozen=True, forbid_unknown_fields=True):
     """One ``[[transport]]``."""
 
-    kind: Annotated[str, one_of(KINDS)]
-    name: Annotated[str, text("[A-Za-z][A-Za-z0-9_-]{0,30}", "letters, digits, '-' or '_'")] = ""
-    fabric: _FabricName | None = None
-    fabric_options: QueueOptions = QueueOptions()
-    options: dict[str, Any] = {}
-    controller: Annotated[str, one_of(POLICIES)] = "none"
-    clustermapper: bool | dict[str, Any] = False
+    kind: Annotated[str, one_of(KINDS), Doc("the protocol", example='"mrc"')]
+    name: Annotated[
+        str,
+        text("[A-Za-z][A-Za-z0-9_-]{0,30}", "letters, digits, '-' or '_'"),
+        Doc("its name in tables, plots, --transport and checks, where - becomes _", default="the kind", example='"roce-16qp"'),
+    ] = ""
+    fabric: Annotated[
+        _FabricName | None,
+        Doc("the fabric it runs on; twin: one plane with the same rate per host", default="the scenario's", example='"twin"'),
+    ] = None
+    fabric_options: Annotated[QueueOptions, Doc("how its fabric's queues behave", example="{ trimming = false }")] = QueueOptions()
+    options: Annotated[dict[str, Any], Doc("its own options, by kind", example="{ qps = 1 }")] = {}
+    controller: Annotated[str, one_of(POLICIES), Doc("what the controller tells MRC's endpoints about link events")] = "none"
+    clustermapper: Annotated[
+        bool | dict[str, Any], Doc("hosts probe their own links; true, or a table of its options", example='{ policy = "report" }')
+    ] = False
 
     def __post_init__(self) -> None:
         if self.controller != "none" and self.kind != "mrc":
@@ -202,25 +213,36 @@ class _Transport(Struct, frozen=True, forbid_unknown_fields=True):
 class _CommonOptions(Struct, frozen=True):
     """Options that every transport has. The engine defines and checks all others."""
 
-    qps: Annotated[int, Meta(ge=1, le=64)] = 1
-    reconvergence: Duration | None = None
+    qps: Annotated[int, Meta(ge=1, le=64), Doc("queue pairs per flow, or per pair of ranks that exchange messages")] = 1
+    reconvergence: Annotated[
+        Duration | None,
+        Doc("network time from a failure until the network has re-routed; not for MRC over SRv6", default=f"{RECONVERGENCE_NS // 1000}us"),
+    ] = None
 
 
 class _File(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A scenario file without its sweep."""
 
-    name: Annotated[str, text(r"[^/\x00-\x1f\x7f]{1,100}", "text that can be part of a file's name, of at most 100 letters")]
-    description: str = ""
-    fabric: _FabricName
-    nic_rate: Rate | None = None
-    seeds: Annotated[tuple[Annotated[int, Meta(ge=0, le=MAX_WHOLE)], ...], Meta(min_length=1)] = (1,)
-    timeout: Span | None = None
-    expect_outcome: Annotated[str, one_of(OUTCOMES)] = "done"
-    workload: dict[str, Any]
-    transport: Annotated[list[_Transport], Meta(min_length=1)]
-    fault: list[dict[str, Any]] = []
-    background: Entries = []
-    expect: list[Expect] = []
+    name: Annotated[
+        str,
+        text(r"[^/\x00-\x1f\x7f]{1,100}", "text that can be part of a file's name, of at most 100 letters"),
+        Doc("name of results directories", default="the file's", example='"my-run"'),
+    ]
+    description: Annotated[str, Doc("what happens, for the report", example='"A cable dies under a ring."')] = ""
+    fabric: Annotated[_FabricName, Doc("a named fabric, or a fabric file beside this file", example='"demo"')]
+    nic_rate: Annotated[Rate | None, Doc("makes the fabric slower or faster; BDPs and round trips stay", default="the fabric's")] = None
+    seeds: Annotated[
+        tuple[Annotated[int, Meta(ge=0, le=MAX_WHOLE)], ...],
+        Meta(min_length=1),
+        Doc("every placement and transport runs once per seed", example="[1, 2, 3]"),
+    ] = (1,)
+    timeout: Annotated[Span | None, Doc("wall time of one run, after which it fails", default="120s", example='"90s"')] = None
+    expect_outcome: Annotated[str, one_of(OUTCOMES), Doc("how every run must end", example='"failed"')] = "done"
+    workload: Annotated[dict[str, Any], Doc("what the hosts do")]
+    transport: Annotated[list[_Transport], Meta(min_length=1), Doc("the protocols that carry it, one run each")]
+    fault: Annotated[list[dict[str, Any]], Doc("what breaks, and when")] = []
+    background: Annotated[Entries, Doc("other traffic on the same links")] = []
+    expect: Annotated[list[Expect], Doc("what the figures must satisfy")] = []
 
     def __post_init__(self) -> None:
         if len(set(self.seeds)) < len(self.seeds):
