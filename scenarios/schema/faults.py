@@ -32,7 +32,7 @@ class Fault:
     keys: dict[str, Any] = dataclasses.field(default_factory=dict)  # the kind's own, as written
 
 
-class _Entry(Struct, frozen=True, forbid_unknown_fields=True):
+class FaultTable(Struct, frozen=True, forbid_unknown_fields=True):
     """The keys that every ``[[fault]]`` has, beside those of its kind."""
 
     kind: Annotated[str, Doc("what happens", example='"link"')]
@@ -64,7 +64,7 @@ class _Kind(Struct):
     kind: Annotated[str, one_of(KINDS)]
 
 
-_COMMON = _Entry.__struct_encode_fields__
+_COMMON = FaultTable.__struct_encode_fields__
 
 
 def read_faults(entries: Sequence[dict[str, Any]], fabrics: Sequence[Fabric], workload: Workload) -> tuple[Fault, ...]:
@@ -82,7 +82,7 @@ def _read(data: dict[str, Any], where: str, fabrics: Sequence[Fabric], workload:
         if key not in known:
             raise Refused(join(where, key), nearest(key, known))
     keys = {key: value for key, value in data.items() if key not in _COMMON}
-    entry = convert({key: value for key, value in data.items() if key in _COMMON}, _Entry, where)
+    entry = convert({key: value for key, value in data.items() if key in _COMMON}, FaultTable, where)
     if entry.step is not None and workload.is_pattern:
         raise Refused(
             f"{where}.step", f"is for collectives, {workload.kind} has no steps: say 'at' (how long after its flows' t0, like '80us')"

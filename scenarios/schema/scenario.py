@@ -183,7 +183,7 @@ def with_variants(file: str, settings: Sequence[Settings], scenarios: Sequence[S
     return replace(scenarios[0], swept=tuple(variants)) if settings[0] else scenarios[0]
 
 
-class _Transport(Struct, frozen=True, forbid_unknown_fields=True):
+class TransportTable(Struct, frozen=True, forbid_unknown_fields=True):
     """One ``[[transport]]``."""
 
     kind: Annotated[str, one_of(KINDS), Doc("the protocol", example='"mrc"')]
@@ -210,17 +210,17 @@ class _Transport(Struct, frozen=True, forbid_unknown_fields=True):
             raise Refused("clustermapper", f"needs raw sockets, which {self.kind} has not: leave it out")
 
 
-class _CommonOptions(Struct, frozen=True):
+class CommonOptions(Struct, frozen=True):
     """Options that every transport has. The engine defines and checks all others."""
 
     qps: Annotated[int, Meta(ge=1, le=64), Doc("queue pairs per flow, or per pair of ranks that exchange messages")] = 1
     reconvergence: Annotated[
         Duration | None,
-        Doc("network time from a failure until the network has re-routed; not for MRC over SRv6", default=f"{RECONVERGENCE_NS // 1000}us"),
+        Doc("network time from a failure until the network has re-routed; not for MRC over SRv6", default=f"{RECONVERGENCE_NS // 1000} us"),
     ] = None
 
 
-class _File(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ScenarioFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A scenario file without its sweep."""
 
     name: Annotated[
@@ -239,7 +239,7 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     timeout: Annotated[Span | None, Doc("wall time of one run, after which it fails", default="120s", example='"90s"')] = None
     expect_outcome: Annotated[str, one_of(OUTCOMES), Doc("how every run must end", example='"failed"')] = "done"
     workload: Annotated[dict[str, Any], Doc("what the hosts do")]
-    transport: Annotated[list[_Transport], Meta(min_length=1), Doc("the protocols that carry it, one run each")]
+    transport: Annotated[list[TransportTable], Meta(min_length=1), Doc("the protocols that carry it, one run each")]
     fault: Annotated[list[dict[str, Any]], Doc("what breaks, and when")] = []
     background: Annotated[Entries, Doc("other traffic on the same links")] = []
     expect: Annotated[list[Expect], Doc("what the figures must satisfy")] = []
@@ -267,9 +267,9 @@ class _Reader:
     def scenario(self, data: Any, file: str, text: str, names: Sequence[str]) -> Scenario:
         named = data.get("fabric")
         if not isinstance(named, str):
-            convert(data, _File)  # refuses it
+            convert(data, ScenarioFile)  # refuses it
         base = self.fabric(str(named), "fabric")
-        table = convert(on_the_clock(data, base.dilation), _File)
+        table = convert(on_the_clock(data, base.dilation), ScenarioFile)
         if table.nic_rate is not None:
             try:
                 base = at_rate(base, table.nic_rate)
@@ -314,11 +314,11 @@ class _Reader:
                     raise ScenarioError(
                         f"--transport {name}: {self.file} has {', '.join(t.name for t in transports)}; kinds are {', '.join(KINDS)}"
                     )
-                matches = [self.transport(_Transport(name), f"--transport {name}", base)]
+                matches = [self.transport(TransportTable(name), f"--transport {name}", base)]
             selected += [t for t in matches if t not in selected]
         return selected or transports
 
-    def transport(self, table: _Transport, where: str, base: Fabric) -> Transport:
+    def transport(self, table: TransportTable, where: str, base: Fabric) -> Transport:
         kind = table.kind
         fabric = self.fabric(table.fabric, f"{where}.fabric", base) if table.fabric is not None else base
         try:
@@ -331,7 +331,7 @@ class _Reader:
             raise Refused(f"{where}.fabric_options", f": {error}") from None
         if kind != "mrc" and fabric.routing == ECMP:
             fabric = variant_of(fabric, QueueOptions(routing=SOURCE))  # its flows are hashed by their 5-tuple in any case
-        common = convert(table.options, _CommonOptions, f"{where}.options")
+        common = convert(table.options, CommonOptions, f"{where}.options")
         if kind == "mrc":
             self.check_routing(table, fabric, common, where)
         options = {key: value for key, value in table.options.items() if key not in ("qps", "reconvergence")}
@@ -347,7 +347,7 @@ class _Reader:
         mapper = self.mapper(table.clustermapper, f"{where}.clustermapper", kind)
         return Transport(kind, table.name or kind, fabric, reconvergence_ns, common.qps, options, table.controller, mapper)
 
-    def check_routing(self, table: _Transport, fabric: Fabric, common: _CommonOptions, where: str) -> None:
+    def check_routing(self, table: TransportTable, fabric: Fabric, common: CommonOptions, where: str) -> None:
         """Refuse what needs the network to name MRC's paths, or to re-route them, where it does not."""
         if fabric.routing == ADAPTIVE:
             raise Refused(where, '- routing = "adaptive" leaves MRC no path to choose: give it to kind = "roce"')

@@ -275,24 +275,24 @@ class _Jobs(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         )  # fmt: skip
 
 
-_TABLES: dict[str, type[_Table | _Jobs]] = {
+TABLES: dict[str, type[_Table | _Jobs]] = {
     **dict.fromkeys(COLLECTIVES, _Steps), "incast": _Incast, "permutation": _Permutation, "flows": _Flows, "job": _Jobs,
 }  # fmt: skip
 
 
 class _Kind(Struct):
-    kind: Annotated[str, one_of(_TABLES)]
+    kind: Annotated[str, one_of(TABLES)]
 
 
 def read_workload(data: Any, where: str) -> Workload:
     """Read the ``[workload]`` table. Raises :class:`topologies.structs.Refused`."""
     kind = convert(data, _Kind, where).kind
-    own_keys = _TABLES[kind].__struct_encode_fields__
-    all_keys = {key for table in _TABLES.values() for key in table.__struct_encode_fields__}
+    own_keys = TABLES[kind].__struct_encode_fields__
+    all_keys = {key for table in TABLES.values() for key in table.__struct_encode_fields__}
     for key in data:
         if key in all_keys and key not in own_keys:
             raise Refused(join(where, key), f"is not for kind = {kind!r}, which has {', '.join(own_keys[2:])}")
-    return convert(data, _TABLES[kind], where).workload()
+    return convert(data, TABLES[kind], where).workload()
 
 
 # --- on a fabric ---------------------------------------------------------------------------------------------------
