@@ -333,7 +333,7 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         try:
             return convert(data, cls)
         except Refused as error:
-            raise FabricError(f"fabric {str(data.get('name', '?'))[:100]!r}: {error}") from None
+            raise FabricError(f"fabric {str(data.get('name', '?'))[:100]!r}: {error}") from error
 
     def with_(self, **changes: Any) -> Fabric:
         """A copy with some fields changed, validated again."""

@@ -1,4 +1,4 @@
-"""Finds keys of scenario and fabric files by what people type: ``workload.steps``, ``fault[0].at``, ``transport.roce.options.qps``, ``mpr``.
+"""Finds keys of scenario and fabric files by what people type: ``workload.steps``, ``fault[0].at``, ``transport.roce.options.qps``.
 
 Called by ``mrcbed explain``. Pure; scenarios/schema/keys.py is the table.
 """

@@ -16,6 +16,7 @@ from msgspec.structs import force_setattr
 
 from agents.clustermapper.options import Options
 from agents.kernel.options import KINDS as KERNEL_KINDS
+from agents.kernel.options import MPTCP, TCP
 from agents.nic.device import check_options
 from scenarios.schema.background import Background, Entries, read_backgrounds
 from scenarios.schema.checks import CheckError, names_in
@@ -37,7 +38,14 @@ from topologies.theory import PLACEMENTS
 from topologies.toml_files import MAX_WHOLE, find_file, read_toml, take_format
 
 HERE = Path(__file__).parents[1]
-KINDS = ("mrc", "roce", *KERNEL_KINDS)
+TRANSPORTS = {
+    "mrc": "MRC over several planes: sprayed, source-routed, placed in any order",
+    "roce": "RoCE v2, the baseline: one path per queue pair, go-back-N or selective repeat, DCQCN or a window",
+    TCP: "the kernel's TCP, one path per connection",
+    MPTCP: "the kernel's Multipath TCP, a subflow per plane",
+}
+"""Kinds of transports, with a line for each."""
+KINDS = tuple(TRANSPORTS)
 SINGLE_PATH = ("roce", "tcp")
 """Kinds whose queue pairs have one path each and can name it."""
 OUTCOMES = ("done", "failed")
@@ -139,6 +147,12 @@ def load_scenario(
     seeds: Sequence[int] = (),
 ) -> Scenario:
     """Load a named scenario or a TOML file, with the command line's changes applied. Raises :class:`ScenarioError`."""
+    path, text, data = read_scenario_file(name_or_file)
+    return scenario_of(path, text, data, fabric=fabric, transports=transports, overrides=overrides, seeds=seeds)
+
+
+def read_scenario_file(name_or_file: str) -> tuple[Path, str, dict[str, Any]]:
+    """(path, text, what it says) of a scenario file, before anything but its ``format`` is checked. Raises :class:`ScenarioError`."""
     path = find_file(name_or_file, HERE)
     if path is None:
         raise ScenarioError(f"no scenario {name_or_file!r}: there are {', '.join(named_scenarios())}, or give a .toml file")
@@ -148,6 +162,21 @@ def load_scenario(
     except ValueError as error:
         raise ScenarioError(f"scenario file {path} {error}") from None
     data.setdefault("name", path.stem)
+    return path, text, data
+
+
+def scenario_of(
+    path: Path,
+    text: str,
+    data: dict[str, Any],
+    *,
+    fabric: str | None = None,
+    transports: Sequence[str] = (),
+    overrides: Sequence[str] = (),
+    seeds: Sequence[int] = (),
+) -> Scenario:
+    """The scenario that a file's tables describe, which may be changed meanwhile. Raises :class:`ScenarioError`; its cause is
+    the :class:`topologies.structs.Refused` that names the key, if a key is to blame."""
     file_sweep = copy.deepcopy(data.get("sweep", {}))
     for item in overrides:
         override(data, item)
@@ -166,7 +195,8 @@ def load_scenario(
             scenarios.append(_Reader(file, swept_values, path.parent, fabric).scenario(table, str(path), text, transports))
         except (ScenarioError, Refused) as error:
             where = f" (in [sweep], at {spelled(setting)})" if setting else ""
-            raise ScenarioError(f"{'' if isinstance(error, ScenarioError) else f'{file}: '}{error}{where}") from None
+            line = f"{'' if isinstance(error, ScenarioError) else f'{file}: '}{error}{where}"
+            raise ScenarioError(line) from (error if isinstance(error, Refused) else None)
     return with_variants(file, settings, scenarios)
 
 

@@ -30,6 +30,11 @@ def load_fabric(name_or_file: str, beside: Path | None = None) -> Fabric:
     Files hold the real network's rates and delay, and the dilation at which it is run unless something else is asked for; the fabric has
     both as they are at that dilation.
     """
+    return on_the_clock(read_fabric_file(name_or_file, beside))
+
+
+def read_fabric_file(name_or_file: str, beside: Path | None = None) -> dict[str, Any]:
+    """What :func:`load_fabric` reads, before anything but its ``format`` is checked. Raises :class:`FabricError`."""
     path = find_file(name_or_file, HERE, beside)
     if path is None:
         raise FabricError(f"no fabric {name_or_file!r}: there are {', '.join(named_fabrics())}, or give a .toml file")
@@ -40,7 +45,7 @@ def load_fabric(name_or_file: str, beside: Path | None = None) -> Fabric:
         looked = "" if beside is None else f" (looked for in {beside.resolve()} and in the working directory)"
         raise FabricError(f"fabric file {path} {error}{'' if os.path.exists(path) else looked}") from None
     data.setdefault("name", path.stem)
-    return on_the_clock(data)
+    return data
 
 
 def on_the_clock(data: dict[str, Any]) -> Fabric:
