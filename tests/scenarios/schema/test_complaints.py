@@ -51,7 +51,8 @@ def test_every_mistake_has_a_line_with_its_key(tmp_path: Path) -> None:
     assert scenario is None
     said = {line.removeprefix(f"{file}: ").split()[0]: line for line in lines}
     assert set(said) == {
-        "fabrc", "seeds[1]", "seeds[3]", "transport[1].name", "expect[0].check", "expect[1].chek", "expect[1].check", "workload.message_bytes",
+        "fabrc", "seeds[1]", "seeds[3]", "transport[1].name", "expect[0].check", "expect[1].chek", "expect[1].check",
+        "workload.message_bytes",
         "workload.stepz", "transport[0].options.qps", "transport[0].options.mpr", "fault[0].on", "fault[1].kind", "fault[2].perod",
         "fault[2].period",
     } and len(said) == len(lines)  # fmt: skip
