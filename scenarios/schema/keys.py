@@ -121,10 +121,10 @@ def _scenario_tables() -> Iterator[Table]:
         "each combination of values is a setting, at which everything runs", '{ "workload.steps" = [10, 20] }',
     )  # fmt: skip
     yield Table(SCENARIO, "", "", "The top of a scenario file", (_format(SCENARIO), *top, sweep))
-    for struct in dict.fromkeys(WORKLOADS.values()):
-        kinds = tuple(kind for kind, own in WORKLOADS.items() if own is struct)
-        yield Table(SCENARIO, "workload", "[workload]", "What the hosts do", _keys(SCENARIO, "workload", struct, kinds), kinds)
-        for name, item in _items(struct):
+    for form in dict.fromkeys(WORKLOADS.values()):
+        kinds = tuple(kind for kind, own in WORKLOADS.items() if own is form)
+        yield Table(SCENARIO, "workload", "[workload]", "What the hosts do", _keys(SCENARIO, "workload", form, kinds), kinds)
+        for name, item in _items(form):
             path = f"workload.{name}"
             yield Table(SCENARIO, path, f"[[{path}]]", "One of several", _keys(SCENARIO, path, item))
     yield Table(

@@ -1,7 +1,7 @@
-"""A fabric as an SVG drawing: planes as cards, racks of hosts between them, every T0-T1 cable, NIC cables bundled. Called by ``mrcbed graph``.
+"""A fabric as an SVG drawing: planes as cards, racks of hosts between them, every T0-T1 cable, NIC cables bundled. For ``mrcbed graph``.
 
-A Clos needs no force layout: switches stand in two rows, T1s outside, and T0s towards the racks. More than four planes stand above and below
-the racks. Pure: a fabric in, text out; the same fabric gives the same bytes.
+A Clos needs no force layout: switches stand in two rows, T1s outside, and T0s towards the racks. More than four planes stand above and
+below the racks. Pure: a fabric in, text out; the same fabric gives the same bytes.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def fabric_svg(fabric: Fabric) -> str:
     rate = f"{fabric.nic_rate * fabric.dilation / 1e9:g} Gb/s"
     core = f"{fabric.fabric_rate * fabric.dilation / 1e9:g} Gb/s"
     body = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}" role="img"'
-        f' aria-label="{escape(lines[0])}" style="{_FONT}">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}"'
+        f' role="img" aria-label="{escape(lines[0])}" style="{_FONT}">',
         f"<title>{escape(fabric.name)}</title>",
         f'<rect width="{width:.0f}" height="{height:.0f}" fill="{PAPER}"/>',
         _text(EDGE, EDGE + 18, fabric.name, 22, INK, weight=600),
@@ -142,35 +142,26 @@ def _rack_size(fabric: Fabric, room: float) -> tuple[float, float, int, tuple[fl
 def _card(card: _Card, fabric: Fabric) -> Iterator[str]:
     colour = PLANES[card.plane % len(PLANES)]
     yield f'<g id="plane-{card.plane}">'
-    yield f'<rect x="{card.x:.1f}" y="{card.y:.1f}" width="{card.width:.1f}" height="{card.height:.1f}" rx="10" fill="{PAPER}" stroke="{LINE}"/>'
-    bar_y = card.y + card.height - 5 if card.below else card.y
-    yield f'<rect x="{card.x + 10:.1f}" y="{bar_y:.1f}" width="{card.width - 20:.1f}" height="5" rx="2.5" fill="{colour}"/>'
-    yield _text(card.x + PAD, card.y + card.height - 16 if card.below else card.y + 25, f"plane {card.plane}", 13, INK, weight=600)
+    yield _rect((card.x, card.y, card.width, card.height), 10, PAPER, LINE)
+    yield _rect((card.x + 10, card.y + card.height - 5 if card.below else card.y, card.width - 20, 5), 2.5, colour)
+    head = card.y + card.height - 16 if card.below else card.y + 25
+    yield _text(card.x + PAD, head, f"plane {card.plane}", 13, INK, weight=600)
+    yield _text(card.x + card.width - PAD, head, f"{fabric.t1_per_plane} T1", 11, SOFT, anchor="end")
     size = min(22.0, 0.72 * (card.width - 2 * PAD) / max(1, fabric.t1_per_plane))
-    near, far = (-1, 1) if card.below else (1, -1)
+    near = -1 if card.below else 1  # towards the T0s
     yield f'<g stroke="{colour}" stroke-width="{1.4 if fabric.t1_per_plane <= 8 else 0.9}" stroke-opacity="0.55">'
     for i, x0 in enumerate(card.t0):
         for j, x1 in enumerate(card.t1):
-            name = f"{t0_name(card.plane, i)}:{t1_name(card.plane, j)}"
-            yield (f'<line x1="{x0:.1f}" y1="{card.t0_y - near * 11:.1f}" x2="{x1:.1f}" y2="{card.t1_y + near * size / 2:.1f}">'
-                   f"<title>{name}</title></line>")  # fmt: skip
+            ends = f'x1="{x0:.1f}" y1="{card.t0_y - near * 11:.1f}" x2="{x1:.1f}" y2="{card.t1_y + near * size / 2:.1f}"'
+            yield f"<line {ends}><title>{t0_name(card.plane, i)}:{t1_name(card.plane, j)}</title></line>"
     yield "</g>"
     for j, x in enumerate(card.t1):
-        yield (f'<rect x="{x - size / 2:.1f}" y="{card.t1_y - size / 2:.1f}" width="{size:.1f}" height="{size:.1f}" rx="{min(4.0, size / 4):.1f}" '
-               f'fill="{colour}"><title>{t1_name(card.plane, j)}</title></rect>')  # fmt: skip
+        name = t1_name(card.plane, j)
+        yield _rect((x - size / 2, card.t1_y - size / 2, size, size), min(4.0, size / 4), colour, title=name)
         if size >= 10:
-            yield _text(x, card.t1_y + far * (size / 2 + (5 if card.below is False else 14)), str(j), 9.5, SOFT, anchor="middle")
-    yield _text(
-        card.x + card.width - PAD,
-        card.y + card.height - 16 if card.below else card.y + 25,
-        f"{fabric.t1_per_plane} T1",
-        11,
-        SOFT,
-        anchor="end",
-    )
+            yield _text(x, card.t1_y - near * (size / 2 + (14 if card.below else 5)), str(j), 9.5, SOFT, anchor="middle")
     for i, x in enumerate(card.t0):
-        yield (f'<rect x="{x - 23:.1f}" y="{card.t0_y - 11:.1f}" width="46" height="22" rx="5" fill="{PAPER}" stroke="{colour}" stroke-width="1.6">'
-               f"<title>{t0_name(card.plane, i)}</title></rect>")  # fmt: skip
+        yield _rect((x - 23, card.t0_y - 11, 46, 22), 5, PAPER, colour, 1.6, t0_name(card.plane, i))
         yield _text(x, card.t0_y + 4, f"T0 {i}", 11, INK, anchor="middle")
     yield "</g>"
 
@@ -184,30 +175,39 @@ def _streams(card: _Card, racks: list[_Rack], fabric: Fabric) -> Iterator[str]:
         end = rack.middle + share * min(rack.width - 2 * PAD, 14.0 * fabric.planes)
         begin_y, end_y = (card.t0_y - 11, rack.y + rack.height) if card.below else (card.t0_y + 11, rack.y)
         middle = (begin_y + end_y) / 2
-        yield (f'<path d="M{x:.1f} {begin_y:.1f}C{x:.1f} {middle:.1f} {end:.1f} {middle:.1f} {end:.1f} {end_y:.1f}" fill="none" stroke="{colour}" '
-               f'stroke-width="{width:.1f}" stroke-opacity="0.5" stroke-linecap="round">'
-               f"<title>{fabric.hosts_per_t0} NIC cables of {t0_name(card.plane, i)}</title></path>")  # fmt: skip
+        curve = f"M{x:.1f} {begin_y:.1f}C{x:.1f} {middle:.1f} {end:.1f} {middle:.1f} {end:.1f} {end_y:.1f}"
+        style = f'fill="none" stroke="{colour}" stroke-width="{width:.1f}" stroke-opacity="0.5" stroke-linecap="round"'
+        yield f'<path d="{curve}" {style}><title>{fabric.hosts_per_t0} NIC cables of {t0_name(card.plane, i)}</title></path>'
 
 
 def _rack(rack: _Rack, number: int, fabric: Fabric) -> Iterator[str]:
     first = number * fabric.hosts_per_t0
     yield f'<g id="rack-{number}">'
-    yield f'<rect x="{rack.x:.1f}" y="{rack.y:.1f}" width="{rack.width:.1f}" height="{rack.height:.1f}" rx="10" fill="#F5F7FA" stroke="{LINE}"/>'
+    yield _rect((rack.x, rack.y, rack.width, rack.height), 10, "#F5F7FA", LINE)
     yield _text(rack.x + PAD, rack.y + 21, f"under T0 {number}", 11.5, SOFT)
     width, height = rack.host
     for k in range(fabric.hosts_per_t0):
         row, column = divmod(k, rack.columns)
         x, y = rack.x + PAD + column * (width + 8), rack.y + 32 + row * (height + 8)
-        yield f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" rx="6" fill="{PAPER}" stroke="{LINE}"/>'
+        yield _rect((x, y, width, height), 6, PAPER, LINE)
         yield _text(x + width / 2, y + 17, f"h{first + k}", 11.5, INK, anchor="middle", weight=600)
         for plane in range(fabric.planes):
             line, at = divmod(plane, 8)
             left = x + width / 2 + 9 * (at - (min(fabric.planes, 8) - 1) / 2) - 3.5
-            colour = PLANES[plane % len(PLANES)]
-            yield (f'<rect x="{left:.1f}" y="{y + 25 + 9 * line:.1f}" width="7" height="7" rx="1.5" fill="{colour}">'
-                   f"<title>h{first + k}-p{plane}</title></rect>")  # fmt: skip
+            yield _rect((left, y + 25 + 9 * line, 7, 7), 1.5, PLANES[plane % len(PLANES)], title=f"h{first + k}-p{plane}")
     yield "</g>"
 
 
+def _rect(
+    place: tuple[float, float, float, float], corner: float, fill: str, stroke: str = "none", line: float = 1.0, title: str = ""
+) -> str:
+    """``place``: x, y, width, height."""
+    x, y, width, height = place
+    inner = f"><title>{title}</title></rect>" if title else "/>"
+    box = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" rx="{corner:.1f}"'
+    return f'<rect {box} fill="{fill}" stroke="{stroke}" stroke-width="{line}"{inner}'
+
+
 def _text(x: float, y: float, words: str, size: float, fill: str, *, anchor: str = "start", weight: int = 400) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{fill}" text-anchor="{anchor}" font-weight="{weight}">{escape(words)}</text>'
+    look = f'font-size="{size}" fill="{fill}" text-anchor="{anchor}" font-weight="{weight}"'
+    return f'<text x="{x:.1f}" y="{y:.1f}" {look}>{escape(words)}</text>'
