@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -41,8 +42,9 @@ def command(directory: Path | None, name: str | None, every: float, once: bool) 
             raise UserError(f"no run has begun in {source.directory}: wait a moment, or give another directory")
         while source.follower is not None and source.follower.behind:
             first = source.look() or first
-        out.print(_screen(*first))
+        out.print(_screen(out, *first))
         return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the terminal is put back as after Ctrl-C
     try:
         watch(source, out, every)
     except KeyboardInterrupt:
@@ -57,18 +59,18 @@ def watch(source: Results | Up, out: Any, every: float) -> None:
     found = source.look()
     with Live(console=out, screen=True, auto_refresh=False) as drawing:
         while True:
-            drawing.update(_screen(*found, out.height) if found else Text("waiting for the first run to begin"), refresh=True)
+            drawing.update(_screen(out, *found, out.height) if found else Text("waiting for the first run to begin"), refresh=True)
             if found is not None and not found[1].live and not (source.follower and source.follower.behind):
                 break
             time.sleep(0.05 if source.follower and source.follower.behind else every)
             found = source.look() or found
-    out.print(_screen(*found))
+    out.print(_screen(out, *found))
 
 
-def _screen(state: Any, about: Any, height: int = 0) -> Any:
+def _screen(out: Any, state: Any, about: Any, height: int = 0) -> Any:
     from scenarios.show.live.screen import screen
 
-    return screen(state, about, height)
+    return screen(state, about, out.width, height)
 
 
 def of_directory(directory: Path, name: str | None) -> Results:

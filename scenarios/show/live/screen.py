@@ -9,7 +9,6 @@ from itertools import pairwise
 from typing import Any
 
 from rich import box
-from rich.columns import Columns
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
@@ -21,9 +20,11 @@ from topologies.addressing import ev_fields
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 BAR = 22
+BESIDE = 118
+"""Columns from which paths and faults stand side by side."""
 SPARK = 40
-LATEST = 5
-"""Changes of paths that are shown."""
+LATEST, FAULTS = 5, 6
+"""Most changes of paths, and faults, that are shown."""
 STATES = {"SKIP": ("skipped once", "yellow"), "ASSUMED_BAD": ("assumed bad", "bold red"), "DENIED": ("denied", "magenta")}
 PLANES = ("blue", "yellow", "green", "magenta", "cyan", "red", "bright_yellow", "white")
 
@@ -39,12 +40,32 @@ class About:
     runs: int = 0
 
 
-def screen(state: RunState, about: About, height: int = 0) -> RenderableType:
-    """The whole screen; ``height``: lines of the terminal, hosts beyond them are only counted (0: all)."""
-    top = [_head(state, about), _steps(state, about), _goodput(state), Columns([_paths(state), _faults(state)], expand=True, equal=False)]
-    used = 3 + 5 + state.fabric.planes + 3 + max(6 + LATEST, 3 + len(state.faults)) + 4
-    rows = max(2, height - used) if height else state.fabric.host_count
-    return Group(*top, _hosts(state, rows))
+def screen(state: RunState, about: About, width: int, height: int = 0) -> RenderableType:
+    """The whole screen for a terminal of ``width`` columns and ``height`` lines; hosts that find no room are counted (0: all have it)."""
+    paths, faults = _paths(state), _faults(state)
+    beside = width >= BESIDE
+    if beside:
+        paths, faults = _as_long(paths, faults), _as_long(faults, paths)
+    middle: list[RenderableType] = [_beside(_panel(Group(*paths), "paths"), _panel(Group(*faults), "faults"))] if beside else [
+        _panel(Group(*paths), "paths"), _panel(Group(*faults), "faults")
+    ]  # fmt: skip
+    top = [*_head(state, about), _panel(Group(*(steps := _steps(state, about))), "steps" if about.steps else "messages"), _goodput(state)]
+    used = len(_head(state, about)) + len(steps) + 2 + state.fabric.planes + 3
+    used += max(len(paths), len(faults)) + 2 if beside else len(paths) + len(faults) + 4
+    rows = max(2, height - used - 4) if height else state.fabric.host_count
+    return Group(*top, *middle, _hosts(state, rows))
+
+
+def _as_long(lines: list[RenderableType], others: list[RenderableType]) -> list[RenderableType]:
+    return [*lines, *(Text("") for _ in range(len(others) - len(lines)))]
+
+
+def _beside(left: RenderableType, right: RenderableType) -> RenderableType:
+    table = Table.grid(expand=True)
+    table.add_column(ratio=1)
+    table.add_column(ratio=1)
+    table.add_row(left, right)
+    return table
 
 
 def spark(values: Sequence[float], columns: int = SPARK, most: float = 0.0) -> str:
@@ -63,16 +84,14 @@ def _bar(share: float, colour: str) -> Text:
     return Text("█" * filled, colour) + Text("░" * (BAR - filled), "bright_black")
 
 
-def _head(state: RunState, about: About) -> RenderableType:
+def _head(state: RunState, about: About) -> list[RenderableType]:
     look = "bold green" if about.live else "bold"
     word = "running" if about.live else state.outcome or "not finished"
     line = Text(about.title, "bold") + Text(f"  {word}", look if word in ("running", "done") else "bold red")
     line += Text(f"  {duration(max(0.0, state.since_begin(state.clock)))} of the network since its begin", "default")
     if about.runs > 1:
         line += Text(f"  ({about.done} of {about.runs} runs finished)", "bright_black")
-    if state.reason:
-        line += Text(f"\n{state.reason}", "red")
-    return line
+    return [line, Text(state.reason, "red", no_wrap=True, overflow="ellipsis")] if state.reason else [line]
 
 
 def _panel(content: RenderableType, title: str) -> Panel:
@@ -89,7 +108,7 @@ def _grid(*columns: str) -> Table:
     return table
 
 
-def _steps(state: RunState, about: About) -> RenderableType:
+def _steps(state: RunState, about: About) -> list[RenderableType]:
     times = [ns / state.fabric.dilation for _, ns in state.step_times()]
     if not times:
         words = (
@@ -99,7 +118,7 @@ def _steps(state: RunState, about: About) -> RenderableType:
             if about.steps
             else "no message yet"
         )
-        return _panel(Text(words), "steps" if about.steps else "messages")
+        return [Text(words)]
     number = state.step_times()[-1][0] + 1
     line = Text(f"{number}{f' of {about.steps}' if about.steps else ''}  ", "bold")
     if about.steps:
@@ -107,7 +126,7 @@ def _steps(state: RunState, about: About) -> RenderableType:
     line += Text(f"last {duration(times[-1])}  median {duration(statistics.median(times))}  slowest {duration(max(times))}")
     if state.failed_steps:
         line += Text(f"  {state.failed_steps} failed", "bold red")
-    return _panel(Group(line, Text(spark(times, 100), "blue")), "steps")
+    return [line, Text(spark(times, 100), "blue", no_wrap=True)]
 
 
 def _goodput(state: RunState) -> RenderableType:
@@ -123,47 +142,52 @@ def _goodput(state: RunState) -> RenderableType:
     return _panel(table, "goodput received by plane [Gb/s]")
 
 
-def _paths(state: RunState) -> RenderableType:
-    parts: list[RenderableType] = []
+def _paths(state: RunState) -> list[RenderableType]:
+    """A line each."""
+    lines: list[RenderableType] = []
     counts = state.bad_by_plane()
-    if counts:
-        table = _grid("<plane", *(f">{words}" for words, _ in STATES.values()))
-        for plane in sorted(counts):
-            cells = (
-                Text(str(counts[plane][name] or "·"), look if counts[plane][name] else "bright_black") for name, (_, look) in STATES.items()
-            )
-            table.add_row(str(plane), *cells)
-        parts.append(table)
-    else:
-        parts.append(Text("every path that was used is good", "green"))
-    for t, host, peer, ev, _, after, cause in list(state.changes)[-LATEST:][::-1]:
-        look = STATES.get(after, ("", "green"))[1]
+    for plane in sorted(counts):
+        line = Text(f"plane {plane}  ", PLANES[plane % len(PLANES)])
+        for name, (words, look) in STATES.items():
+            if counts[plane][name]:
+                line += Text(f"{counts[plane][name]} {words}  ", look)
+        lines.append(line)
+    if not counts:
+        lines.append(Text("every path in use is good", "green"))
+    for t, host, peer, ev, _, after, cause in state.changes[-LATEST:][::-1]:
         plane, uplink = ev_fields(ev)
-        when = Text(f"{duration(state.since_begin(t)):>8}  ", "bright_black")
-        parts.append(
-            when + Text(f"h{host} to h{peer}, EV {plane}:{uplink}  ") + Text(_state(after), look) + Text(f"  {cause}", "bright_black")
-        )
+        line = Text(f"{duration(state.since_begin(t)):>8}  ", "bright_black") + Text(f"h{host} to h{peer}, EV {plane}:{uplink}  ")
+        lines.append(line + Text(_state(after), STATES.get(after, ("", "green"))[1]) + Text(f"  {cause}", "bright_black"))
     if state.lost_pairs:
-        parts.append(Text(f"{state.lost_pairs} queue pairs in ERROR", "bold red"))
-    return _panel(Group(*parts), "paths")
+        lines.append(Text(f"{state.lost_pairs} queue pairs in ERROR", "bold red"))
+    return lines
 
 
 def _state(name: str) -> str:
     return STATES[name][0] if name in STATES else "good again"
 
 
-def _faults(state: RunState) -> RenderableType:
+def _faults(state: RunState) -> list[RenderableType]:
+    """A line each, those that are there first, then the latest."""
     if not state.faults:
-        return _panel(Text("none yet", "bright_black"), "faults")
-    table = _grid("<", "<", ">", "<")
-    for fault in sorted(state.faults.values(), key=lambda fault: fault.begin):
-        active = fault.end is None
-        mark = Text("●" if active else "○", "bold red" if active else "green")
-        until = Text(f"{fault.phase}" if fault.phase in ("down", "up") else "there", "red") if active else Text("mended after ", "green")
-        if fault.end is not None:
-            until += Text(duration((fault.end - fault.begin) / state.fabric.dilation))
-        table.add_row(mark, Text(f"{fault.name}: {fault.what}"), f"at {duration(state.since_begin(fault.begin))}", until)
-    return _panel(table, "faults")
+        return [Text("none yet", "bright_black")]
+    ordered = sorted(state.faults.values(), key=lambda fault: (fault.end is not None, -fault.begin))
+    lines: list[RenderableType] = []
+    for fault in ordered[:FAULTS]:
+        began = f"at {duration(state.since_begin(fault.begin))}"
+        if fault.end is None:
+            cycle = f", now {fault.phase}" if fault.phase in ("down", "up") else ""
+            line = Text("● ", "bold red") + Text(fault.name, "bold") + Text(f"  {began}{cycle}", "red")
+        else:
+            ended = "to the end" if fault.phase == "end" else f"mended after {duration((fault.end - fault.begin) / state.fabric.dilation)}"
+            line = Text("○ ", "green") + Text(fault.name, "bold") + Text(f"  {began}, {ended}", "green")
+        lines.append(line + Text(f"  {fault.what}", "bright_black"))
+    if len(ordered) > FAULTS:
+        lines.append(Text(f"and {len(ordered) - FAULTS} more", "bright_black"))
+    for line in lines:
+        assert isinstance(line, Text)
+        line.no_wrap, line.overflow = True, "ellipsis"
+    return lines
 
 
 def _hosts(state: RunState, rows: int) -> RenderableType:

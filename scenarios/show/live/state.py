@@ -7,6 +7,7 @@ neighbouring bins when there are too many.
 from __future__ import annotations
 
 import statistics
+from bisect import insort
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -94,7 +95,7 @@ class RunState:
     goodput: Series = field(default_factory=Series)
     hosts: dict[int, Host] = field(default_factory=dict)
     paths: dict[tuple[int, int, int], str] = field(default_factory=dict)  # that are not GOOD
-    changes: deque[tuple[int, int, int, int, str, str, str]] = field(default_factory=lambda: deque(maxlen=CHANGES))
+    changes: list[tuple[int, int, int, int, str, str, str]] = field(default_factory=list)  # t, path, from, to, cause; the latest, by time
     faults: dict[str, Fault] = field(default_factory=dict)
     step_ends: dict[int, tuple[int, int, int]] = field(default_factory=dict)  # step -> ranks that ended it, first begin, last end
     failed_steps: int = 0
@@ -143,7 +144,8 @@ class RunState:
         if new != "GOOD":
             self.paths[path] = new
         self.host(host).bad_paths += (new not in ("GOOD", "SKIP")) - (before not in ("GOOD", "SKIP"))
-        self.changes.append((t, *path, before, new, str(line.get("cause") or "")))
+        insort(self.changes, (t, *path, before, new, str(line.get("cause") or "")))
+        del self.changes[:-CHANGES]
 
     def _loss(self, host: int, t: int, line: dict[str, Any]) -> None:
         self.host(host).losses += 1
