@@ -11,8 +11,9 @@ import pytest
 
 from scenarios.schema.json_schema import json_schema, of_type
 from scenarios.schema.key_search import LISTS, example_in_file, example_of_set, find, named, nearest_keys
-from scenarios.schema.keys import FILES, SCENARIO, Key, keys
+from scenarios.schema.keys import FILES, SCENARIO, Key, keys, tables
 from scenarios.schema.scenario import HERE, load_scenario, named_scenarios
+from scenarios.schema.scenario import KINDS as KINDS_OF_TRANSPORTS
 from scenarios.schema.sweep import override
 from scenarios.schema.values import ScenarioError
 from scenarios.schema.workloads import TABLES
@@ -65,6 +66,10 @@ def test_every_field_of_every_workload_and_every_key_of_every_fault_is_a_key() -
         for own in entry.keys:
             (key,) = (key for key in by_dotted(f"fault.{own.name}") if kind in key.kinds or not key.kinds)
             assert key.required == own.required
+
+
+def test_every_transport_has_its_options() -> None:
+    assert [table.kinds[0] for table in tables() if table.path == "transport.options"] == list(KINDS_OF_TRANSPORTS)
 
 
 @pytest.mark.parametrize("key", [key for key in EVERY if example_of_set(key)], ids=lambda key: f"{named(key)}-{'-'.join(key.kinds)[:40]}")
