@@ -34,26 +34,45 @@ def json_schema(file: str) -> Schema:
     transport = _object(forms["transport"][0].keys, {
         "fabric_options": _object(forms["transport.fabric_options"][0].keys),
         "clustermapper": {"anyOf": [{"type": "boolean"}, _object(forms["transport.clustermapper"][0].keys)]},
+        "options": {"type": "object", "properties": _offered(forms["transport.options"], {})},
     })  # fmt: skip
-    transport["allOf"] = [
-        {
-            "if": {"properties": {"kind": {"const": form.kinds[0]}}, "required": ["kind"]},
-            "then": {"properties": {"options": _object(form.keys)}},
-        }
-        for form in forms["transport.options"]
-    ]
+    transport["allOf"] = [_if_kind(form.kinds, {"properties": {"options": _object(form.keys)}}) for form in forms["transport.options"]]
     inner = {
         "flow": _list(_object(forms["workload.flow"][0].keys)),
         "job": _list(_object(forms["workload.job"][0].keys)),
     }
     return {**head, **_object(forms[""][0].keys, {
-        "workload": {"oneOf": [_object(form.keys, inner) for form in forms["workload"]]},
+        "workload": _of_kinds(forms["workload"], inner),
         "transport": _list(transport),
-        "fault": _list({"oneOf": [_object(form.keys) | {"title": form.kinds[0]} for form in forms["fault"]]}, least=0),
+        "fault": _list(_of_kinds(forms["fault"], {}), least=0),
         "background": _list(_object(forms["background"][0].keys), least=0),
         "expect": _list(_object(forms["expect"][0].keys), least=0),
         "sweep": _SWEEP,
     })}  # fmt: skip
+
+
+def _of_kinds(forms: list[Table], shapes: dict[str, Schema]) -> Schema:
+    """A table whose keys depend on its kind. An editor offers all of them; what is checked is the form of the kind that is there, so that
+    a mistake is named where it is."""
+    checked = [_if_kind(form.kinds, _object(form.keys, shapes)) for form in forms]
+    return {"type": "object", "properties": _offered(forms, shapes), "required": ["kind"], "allOf": checked}
+
+
+def _if_kind(kinds: tuple[str, ...], then: Schema) -> Schema:
+    return {"if": {"properties": {"kind": {"enum": list(kinds)}}, "required": ["kind"]}, "then": then}
+
+
+def _offered(forms: list[Table], shapes: dict[str, Schema]) -> Schema:
+    """Every key of several forms. One that differs between them may be anything here."""
+    offered: Schema = {}
+    for form in forms:
+        for name, schema in _object(form.keys, shapes)["properties"].items():
+            known = offered.setdefault(name, schema)
+            if name == "kind":
+                known["enum"] = list(dict.fromkeys([*known["enum"], *schema["enum"]]))
+            elif {**known, "description": ""} != {**schema, "description": ""}:
+                offered[name] = {"description": known["description"]}
+    return offered
 
 
 def _list(item: Schema, least: int = 1) -> Schema:

@@ -56,7 +56,7 @@ def screen(state: RunState, about: About, width: int, height: int = 0) -> Render
     return Group(*top, *middle, _hosts(state, rows))
 
 
-def _as_long(lines: list[RenderableType], others: list[RenderableType]) -> list[RenderableType]:
+def _as_long(lines: list[Text], others: list[Text]) -> list[Text]:
     return [*lines, *(Text("") for _ in range(len(others) - len(lines)))]
 
 
@@ -84,7 +84,7 @@ def _bar(share: float, colour: str) -> Text:
     return Text("█" * filled, colour) + Text("░" * (BAR - filled), "bright_black")
 
 
-def _head(state: RunState, about: About) -> list[RenderableType]:
+def _head(state: RunState, about: About) -> list[Text]:
     look = "bold green" if about.live else "bold"
     word = "running" if about.live else state.outcome or "not finished"
     line = Text(about.title, "bold") + Text(f"  {word}", look if word in ("running", "done") else "bold red")
@@ -108,7 +108,7 @@ def _grid(*columns: str) -> Table:
     return table
 
 
-def _steps(state: RunState, about: About) -> list[RenderableType]:
+def _steps(state: RunState, about: About) -> list[Text]:
     times = [ns / state.fabric.dilation for _, ns in state.step_times()]
     if not times:
         words = (
@@ -142,9 +142,9 @@ def _goodput(state: RunState) -> RenderableType:
     return _panel(table, "goodput received by plane [Gb/s]")
 
 
-def _paths(state: RunState) -> list[RenderableType]:
+def _paths(state: RunState) -> list[Text]:
     """A line each."""
-    lines: list[RenderableType] = []
+    lines: list[Text] = []
     counts = state.bad_by_plane()
     for plane in sorted(counts):
         line = Text(f"plane {plane}  ", PLANES[plane % len(PLANES)])
@@ -160,6 +160,12 @@ def _paths(state: RunState) -> list[RenderableType]:
         lines.append(line + Text(_state(after), STATES.get(after, ("", "green"))[1]) + Text(f"  {cause}", "bright_black"))
     if state.lost_pairs:
         lines.append(Text(f"{state.lost_pairs} queue pairs in ERROR", "bold red"))
+    return _unbroken(lines)
+
+
+def _unbroken(lines: list[Text]) -> list[Text]:
+    for line in lines:
+        line.no_wrap, line.overflow = True, "ellipsis"
     return lines
 
 
@@ -167,12 +173,12 @@ def _state(name: str) -> str:
     return STATES[name][0] if name in STATES else "good again"
 
 
-def _faults(state: RunState) -> list[RenderableType]:
+def _faults(state: RunState) -> list[Text]:
     """A line each, those that are there first, then the latest."""
     if not state.faults:
         return [Text("none yet", "bright_black")]
     ordered = sorted(state.faults.values(), key=lambda fault: (fault.end is not None, -fault.begin))
-    lines: list[RenderableType] = []
+    lines: list[Text] = []
     for fault in ordered[:FAULTS]:
         began = f"at {duration(state.since_begin(fault.begin))}"
         if fault.end is None:
@@ -184,10 +190,7 @@ def _faults(state: RunState) -> list[RenderableType]:
         lines.append(line + Text(f"  {fault.what}", "bright_black"))
     if len(ordered) > FAULTS:
         lines.append(Text(f"and {len(ordered) - FAULTS} more", "bright_black"))
-    for line in lines:
-        assert isinstance(line, Text)
-        line.no_wrap, line.overflow = True, "ellipsis"
-    return lines
+    return _unbroken(lines)
 
 
 def _hosts(state: RunState, rows: int) -> RenderableType:
