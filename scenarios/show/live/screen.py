@@ -38,18 +38,23 @@ class About:
     steps: int = 0
     done: int = 0
     runs: int = 0
+    journalled: bool = True  # whether faults are in the logs: those of a prompt are not
 
 
 def screen(state: RunState, about: About, width: int, height: int = 0) -> RenderableType:
     """The whole screen for a terminal of ``width`` columns and ``height`` lines; hosts that find no room are counted (0: all have it)."""
-    paths, faults = _paths(state), _faults(state)
+    paths, faults = _paths(state), _faults(state, about)
     beside = width >= BESIDE
     if beside:
         paths, faults = _as_long(paths, faults), _as_long(faults, paths)
     middle: list[RenderableType] = [_beside(_panel(Group(*paths), "paths"), _panel(Group(*faults), "faults"))] if beside else [
         _panel(Group(*paths), "paths"), _panel(Group(*faults), "faults")
     ]  # fmt: skip
-    top = [*_head(state, about), _panel(Group(*(steps := _steps(state, about))), "steps" if about.steps else "messages"), _goodput(state)]
+    top = [
+        *_head(state, about),
+        _panel(Group(*(steps := _steps(state, about))), "steps" if about.steps else "messages"),
+        _goodput(state, about.live),
+    ]
     used = len(_head(state, about)) + len(steps) + 2 + state.fabric.planes + 3
     used += max(len(paths), len(faults)) + 2 if beside else len(paths) + len(faults) + 4
     rows = max(2, height - used - 4) if height else state.fabric.host_count
@@ -129,10 +134,10 @@ def _steps(state: RunState, about: About) -> list[Text]:
     return [line, Text(spark(times, 100), "blue", no_wrap=True)]
 
 
-def _goodput(state: RunState) -> RenderableType:
+def _goodput(state: RunState, live: bool) -> RenderableType:
     fabric = state.fabric
     line_rate = fabric.nic_rate * fabric.payload_share * fabric.dilation * fabric.host_count
-    table = _grid("<plane", "<of the hosts' ports", ">now", ">mean", "<since the begin")
+    table = _grid("<plane", "<of the hosts' ports", ">now" if live else ">at the end", ">mean", "<since the begin")
     full = max((max(state.goodput.of(plane), default=0.0) for plane in range(fabric.planes)), default=0.0) if state.goodput.bins else 0.0
     for plane in range(fabric.planes):
         now = state.rate_now(plane)
@@ -173,10 +178,10 @@ def _state(name: str) -> str:
     return STATES[name][0] if name in STATES else "good again"
 
 
-def _faults(state: RunState) -> list[Text]:
+def _faults(state: RunState, about: About) -> list[Text]:
     """A line each, those that are there first, then the latest."""
     if not state.faults:
-        return [Text("none yet", "bright_black")]
+        return [Text("none yet" if about.journalled else "not logged here: mrcbed links --bad lists them", "bright_black")]
     ordered = sorted(state.faults.values(), key=lambda fault: (fault.end is not None, -fault.begin))
     lines: list[Text] = []
     for fault in ordered[:FAULTS]:

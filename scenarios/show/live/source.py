@@ -62,7 +62,7 @@ class Up:
             self.follower, self.state = Follower(self.directory), RunState(self.fabric)
         for host, line in self.follower.lines():
             self.state.take(host, line)
-        return self.state, About(self.title, self.directory.exists())
+        return self.state, About(self.title, self.directory.exists(), journalled=False)
 
 
 def fabric_of(manifest: dict[str, Any], key: str) -> Fabric:
