@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
+import ast
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import click
 
@@ -34,11 +35,16 @@ def faults() -> dict[str, str]:
 
 
 def collectives() -> dict[str, str]:
-    """The collectives that agents carry out, by the first sentence of their modules."""
-    from agents.collectives import registry
+    """The collectives that agents carry out, by the first sentence of their modules. Compiled modules have none: it is in their source."""
+    from agents import collectives as package
+    from agents.collectives.registry import collectives as kinds
 
-    docs = {name: importlib.import_module(kind.__module__).__doc__ or "" for name, kind in registry.collectives().items()}
-    return {name: doc.partition("\n")[0].partition(". ")[0].rstrip(".") for name, doc in docs.items()}
+    def sentence(module: str) -> str:
+        source = Path(package.__path__[0]) / f"{module.rpartition('.')[2]}.py"
+        words = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or ""
+        return words.partition("\n")[0].partition(". ")[0].rstrip(".")
+
+    return {name: sentence(kind.__module__) for name, kind in kinds().items()}
 
 
 def transports() -> dict[str, str]:
