@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 from topologies.structs import Written
 
 _SIZES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 _TIMES = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9}
+_AMOUNT = r"^\s*\d+(\.\d+)?\s*"
+TIME_SCHEMA: dict[str, Any] = {"type": ["string", "number"], "minimum": 0, "pattern": rf"{_AMOUNT}({'|'.join(_TIMES)})?\s*$"}
+"""JSON Schema of what :func:`parse_duration` reads."""
 
 MAX_NS = 10**14
 """A day, and some hours: no time is longer [ours]."""
@@ -43,11 +46,18 @@ def parse_size(value: Any) -> int:
 class Duration(int, metaclass=Written):
     """ns; people write ``"0.5s"``, ``"20ms"`` or a number of seconds."""
 
+    words = "a time, like '80us', or a number of seconds"
+    schema: ClassVar[dict[str, Any]] = TIME_SCHEMA
+    example = '"80us"'
     read = staticmethod(parse_duration)
 
 
 class Span(int, metaclass=Written):
     """A duration longer than 0."""
+
+    words = "a time above 0, like '240us', or a number of seconds"
+    schema: ClassVar[dict[str, Any]] = {**TIME_SCHEMA, "exclusiveMinimum": 0}
+    example = '"240us"'
 
     @staticmethod
     def read(value: Any) -> int:
@@ -60,4 +70,7 @@ class Span(int, metaclass=Written):
 class Size(int, metaclass=Written):
     """Bytes; people write ``"4MiB"`` or a number."""
 
+    words = "a size, like '1MiB', or a whole number of bytes"
+    schema: ClassVar[dict[str, Any]] = {"type": ["string", "integer"], "minimum": 0, "pattern": rf"{_AMOUNT}([kKmMgG]?[iI]?[bB])?\s*$"}
+    example = '"1MiB"'
     read = staticmethod(parse_size)

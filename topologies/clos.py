@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import asdict, force_setattr
 
-from topologies.structs import Refused, convert, one_of, text
+from topologies.structs import Doc, Refused, convert, one_of, text
 
 MAX_PLANES = 16
 """The uSID has four bits for the plane [ours; docs/addressing.md]."""
@@ -80,6 +80,7 @@ class Link:
 
 
 Queue = Annotated[float, Meta(ge=0.1, le=1000.0)]
+_BDP = "BDP of the plane"
 SOURCE, ECMP, ADAPTIVE = "source", "ecmp", "adaptive"
 ROUTING = (SOURCE, ECMP, ADAPTIVE)
 """Who chooses a packet's T1: its source, by SRv6 uSIDs; the switches, which hash its EV (MRC over statically configured ECMP); or its T0,
@@ -96,29 +97,44 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     :meth:`from_dict` and :meth:`with_` raise :class:`FabricError` on a shape that cannot be addressed or emulated.
     """
 
-    name: Annotated[str, text(rf"[\w-]{{1,{MAX_FABRIC_NAME}}}", f"letters, digits, '-' or '_', {MAX_FABRIC_NAME} at most")]
-    planes: Annotated[int, Meta(ge=1, le=MAX_PLANES)]
-    t0_per_plane: Annotated[int, Meta(ge=1, le=MAX_INDEX)]
-    t1_per_plane: Annotated[int, Meta(ge=0, le=MAX_INDEX)]
-    hosts_per_t0: Annotated[int, Meta(ge=1, le=MAX_INDEX)]
-    nic_rate: Annotated[int, Meta(ge=MIN_RATE, le=MAX_RATE)] = 10_000_000  # of one NIC port; a host has `planes` of them
-    fabric_rate: Annotated[int, Meta(ge=0, le=MAX_RATE)] = 0  # of one T0-T1 link; 0 means the same as nic_rate
-    mtu: Annotated[int, Meta(ge=256, le=8192, multiple_of=4)] = 4096  # largest payload of a data packet (RoCE's path MTU)
-    # One-way delay of every path, cables and NICs; -1: as much as makes the base RTT BASE_RTT_NS, whatever the rate of the links.
-    delay_ns: Annotated[int, Meta(ge=-1, le=MAX_DELAY_NS)] = -1
-    buffer_bdp: Annotated[float, Meta(ge=2.0, le=1000.0)] = 8.0  # an egress buffer, in BDP of the plane, like every threshold below
-    ecn: bool = True  # switches mark
-    ecn_low_bdp: Annotated[float, Meta(ge=0.0, le=1000.0)] = 0.2  # queue at which marking begins (UET)
-    ecn_high_bdp: Annotated[float, Meta(ge=0.01, le=1000.0)] = 0.8  # queue from which on every packet is marked (UET)
-    ecn_pmax: Annotated[float, Meta(gt=0.0, le=1.0)] = 1.0  # chance of a mark just below ecn_high_bdp (DCQCN's ramps: 0.01 to 0.2)
-    last_hop_ecn: bool = False  # also T0 to host (MRC paper: off)
-    trimming: bool = True  # switches trim instead of dropping; only packets that ask for it by their DSCP
-    trim_bdp: Queue = 1.0  # queue above which packets are trimmed (UET)
-    trim_last_hop_bdp: Queue = 1.5  # the same on T0 to host (UET)
-    pfc: bool = False  # switches never drop RoCE's data for want of room, but pause who sends it (802.1Qbb); of no meaning to other data
-    pfc_xoff_bdp: Queue = 1.0  # of what came in by one port and waits in its switch: above this the port's other end is paused
-    routing: Annotated[str, one_of(ROUTING)] = SOURCE
-    dilation: Annotated[float, Meta(ge=0.0, le=MAX_DILATION)] = 0.0  # 0: as much as stands for ports of 100 Gb/s
+    name: Annotated[
+        str,
+        text(rf"[\w-]{{1,{MAX_FABRIC_NAME}}}", f"letters, digits, '-' or '_', {MAX_FABRIC_NAME} at most"),
+        Doc("its name in results", default="the file's", example='"my-fabric"'),
+    ]
+    planes: Annotated[int, Meta(ge=1, le=MAX_PLANES), Doc("planes, and NIC ports of a host", example="4")]
+    t0_per_plane: Annotated[int, Meta(ge=1, le=MAX_INDEX), Doc("T0 switches of a plane", example="2")]
+    t1_per_plane: Annotated[int, Meta(ge=0, le=MAX_INDEX), Doc("T1 switches of a plane, each with a cable to every T0", example="4")]
+    hosts_per_t0: Annotated[int, Meta(ge=1, le=MAX_INDEX), Doc("hosts under a T0", example="4")]
+    nic_rate: Annotated[int, Meta(ge=MIN_RATE, le=MAX_RATE), Doc("rate of a NIC port", default="100Gbit")] = 10_000_000
+    fabric_rate: Annotated[int, Meta(ge=0, le=MAX_RATE), Doc("rate of a T0-T1 link", default="nic_rate")] = 0  # 0: nic_rate
+    mtu: Annotated[int, Meta(ge=256, le=8192, multiple_of=4), Doc("largest payload of a data packet", "bytes", example="4096")] = 4096
+    delay_ns: Annotated[
+        int,
+        Meta(ge=-1, le=MAX_DELAY_NS),
+        Doc("one-way delay of every path: cables, switches and NICs", default="as much as makes the base RTT 10 us"),
+    ] = -1  # -1: BASE_RTT_NS, whatever the rate of the links
+    buffer_bdp: Annotated[float, Meta(ge=2.0, le=1000.0), Doc("size of an egress buffer", _BDP, example="16.0")] = 8.0
+    ecn: Annotated[bool, Doc("switches mark packets")] = True
+    ecn_low_bdp: Annotated[float, Meta(ge=0.0, le=1000.0), Doc("queue at which marking begins (UET)", _BDP)] = 0.2
+    ecn_high_bdp: Annotated[float, Meta(ge=0.01, le=1000.0), Doc("queue from which on every packet is marked (UET)", _BDP)] = 0.8
+    ecn_pmax: Annotated[float, Meta(gt=0.0, le=1.0), Doc("chance of a mark just below ecn_high_bdp (DCQCN's ramps: 0.01 to 0.2)")] = 1.0
+    last_hop_ecn: Annotated[bool, Doc("switches also mark on the last hop (MRC paper: off)")] = False
+    trimming: Annotated[bool, Doc("switches trim packets that ask for it by their DSCP, instead of dropping them")] = True
+    trim_bdp: Annotated[Queue, Doc("queue above which packets are trimmed (UET)", _BDP)] = 1.0
+    trim_last_hop_bdp: Annotated[Queue, Doc("the same on the last hop (UET)", _BDP)] = 1.5
+    pfc: Annotated[bool, Doc("switches pause who sends RoCE's data instead of dropping it (802.1Qbb)")] = False
+    pfc_xoff_bdp: Annotated[
+        Queue, Doc("data from one port that waits in its switch, above which that port's other end is paused", _BDP)
+    ] = 1.0
+    routing: Annotated[
+        str,
+        one_of(ROUTING),
+        Doc("who chooses a packet's T1: its source by SRv6, switches by a hash, or its T0 by backlog", example='"ecmp"'),
+    ] = SOURCE
+    dilation: Annotated[
+        float, Meta(ge=0.0, le=MAX_DILATION), Doc("how many times slower this machine runs the network", default="10000", example="12500")
+    ] = 0.0  # 0: as much as stands for ports of 100 Gb/s
 
     def __post_init__(self) -> None:
         if self.fabric_rate == 0:
@@ -317,7 +333,7 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         try:
             return convert(data, cls)
         except Refused as error:
-            raise FabricError(f"fabric {str(data.get('name', '?'))[:100]!r}: {error}") from None
+            raise FabricError(f"fabric {str(data.get('name', '?'))[:100]!r}: {error}") from error
 
     def with_(self, **changes: Any) -> Fabric:
         """A copy with some fields changed, validated again."""

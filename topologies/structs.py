@@ -1,11 +1,12 @@
 """Plain data (TOML, JSON, ``--set``, options) into msgspec Structs. The one place where input is validated.
 
-A table of input is a frozen Struct with ``forbid_unknown_fields``. Its annotations hold types, bounds and choices; its ``__post_init__``
-checks what several keys must satisfy together, and raises :class:`Refused`. :func:`convert` fills it and words every refusal in one
-line: the dotted key, the value, what it must be, and the nearest right name of an unknown key.
+A table of input is a frozen Struct with ``forbid_unknown_fields``. Its annotations hold types, bounds and choices, and a :class:`Doc` for
+each key; its ``__post_init__`` checks what several keys must satisfy together, and raises :class:`Refused`. :func:`convert` fills it and
+words every refusal in one line: the dotted key, the value, what it must be, and the nearest right name of an unknown key.
+scenarios/schema/keys.py reads the same annotations for ``mrcbed explain``, ``mrcbed schema`` and the tables of the documents.
 
 Classes that mypyc compiles lose the bounds of their annotations and cannot be Structs: such a package declares a dataclass with a
-default for each option, names the bounds beside it, and has :func:`options_of` make the Struct.
+default for each option, has bounds and meanings beside it, and lets :func:`options_of` make the Struct.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, fields
-from typing import Annotated, Any, TypeVar, cast, get_type_hints
+from dataclasses import MISSING, dataclass, fields
+from typing import Annotated, Any, TypeVar, cast, get_args, get_type_hints
 
 import msgspec
 from msgspec import UNSET, UnsetType, inspect
@@ -37,11 +38,29 @@ class Refused(ValueError):
         return f"{self.key} {self.text}" if self.key else self.text
 
 
+@dataclass(frozen=True)
+class Doc:
+    """For ``Annotated[..., Doc(...)]``: what a key means, in one sentence without its end. msgspec takes no notice of it.
+
+    ``unit``: of a plain number. ``default``: in words, where the Struct's own default only stands for it. ``example``: as TOML writes it.
+    """
+
+    meaning: str
+    unit: str = ""
+    default: str = ""
+    example: str = ""
+
+
 class Written(type):
     """Metaclass of the types that people write in a form of their own: ``read`` parses it, and a field holds what ``read`` returns.
 
-    ``read`` raises ValueError with the end of a sentence that begins with the value.
+    ``read`` raises ValueError with the end of a sentence that begins with the value. ``words`` says for a reader what may be written,
+    ``schema`` the same as JSON Schema; ``example`` is a value as TOML writes it.
     """
+
+    words: str
+    schema: dict[str, Any]
+    example: str
 
     def __instancecheck__(cls, value: object) -> bool:
         return True
@@ -66,15 +85,35 @@ def convert(data: Any, kind: type[T], where: str = "", strict: bool = True) -> T
         raise _refused(error, data, kind, where) from None
 
 
-def options_of(record: type, bounds: Mapping[str, msgspec.Meta]) -> type[msgspec.Struct]:
-    """A Struct for what people may set of a dataclass: every field that has a default. :func:`given` says which of them were."""
+def options_of(record: type, keys: Mapping[str, tuple[msgspec.Meta | Doc, ...]]) -> type[msgspec.Struct]:
+    """A Struct for what people may set of a dataclass: every field that has a default, with its bounds and meaning. :func:`given` says
+    which of them were set."""
     hints = get_type_hints(record)
     options: list[Any] = []
     for field in fields(record):
         if field.default is not MISSING:
-            kind = hints[field.name]
-            options.append((field.name, (Annotated[kind, bounds[field.name]] if field.name in bounds else kind) | UnsetType, UNSET))
+            kind: Any = hints[field.name]
+            for annotation in keys.get(field.name, ()):
+                kind = Annotated[kind, annotation]
+            options.append((field.name, kind | UnsetType, UNSET))
     return msgspec.defstruct(record.__name__, options, frozen=True, forbid_unknown_fields=True)
+
+
+def defaults_of(record: type) -> dict[str, Any]:
+    """The defaults of the dataclass that :func:`options_of` was given."""
+    return {field.name: field.default for field in fields(record) if field.default is not MISSING}
+
+
+def docs_of(kind: type[msgspec.Struct]) -> dict[str, Doc]:
+    """Key as written -> its meaning, of every field that has one."""
+    names = dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
+    found = {names[name]: _doc(hint) for name, hint in get_type_hints(kind, include_extras=True).items() if name in names}
+    return {name: doc for name, doc in found.items() if doc is not None}
+
+
+def _doc(hint: Any) -> Doc | None:
+    own = next((item for item in getattr(hint, "__metadata__", ()) if isinstance(item, Doc)), None)
+    return own or next((doc for doc in map(_doc, get_args(hint)) if doc is not None), None)
 
 
 def given(data: Mapping[str, Any], options: type[msgspec.Struct]) -> dict[str, Any]:
@@ -128,7 +167,7 @@ def _refused(error: msgspec.ValidationError, data: Any, kind: Any, where: str) -
         return Refused(key, f"= {_shown(value)}: {there_are(value, at.extra['names'])}")
     if isinstance(at, inspect.ListType) and isinstance(at.item_type, (inspect.StructType, inspect.DictType)):
         return Refused(key, f"is empty: add a [[{key}]]" if value == [] else f"must be written as [[{key}]]")
-    return Refused(key, f"= {_shown(value)} must be {_expected(at)}" if key else f"must be {_expected(at)}")
+    return Refused(key, f"= {_shown(value)} must be {expected(at)}" if key else f"must be {expected(at)}")
 
 
 def _struct(kind: inspect.Type) -> inspect.StructType:
@@ -162,15 +201,17 @@ def _follow(path: str, kind: inspect.Type, value: Any) -> tuple[inspect.Type, An
     return (parts[0] if len(parts) == 1 else kind), value
 
 
-def _expected(kind: inspect.Type) -> str:
-    """What a value must be, for a person."""
+def expected(kind: inspect.Type) -> str:
+    """What a value must be, for a person: "a whole number in 1..64"."""
     match kind:
+        case inspect.Metadata(extra=extra) if extra and "names" in extra:
+            return f"one of {', '.join(extra['names'])}"
         case inspect.Metadata(extra_json_schema={"description": words}):
             return str(words)
         case inspect.Metadata(type=inner):
-            return _expected(inner)
+            return expected(inner)
         case inspect.UnionType():
-            return ", or ".join(map(_expected, _parts(kind)))
+            return ", or ".join(map(expected, _parts(kind)))
         case inspect.BoolType():
             return "true or false"
         case inspect.IntType():
@@ -181,10 +222,12 @@ def _expected(kind: inspect.Type) -> str:
             return "text"
         case inspect.StructType() | inspect.DictType():
             return "a table"
+        case inspect.CustomType(cls=Written() as written):
+            return str(written.words)
         case inspect.TupleType(item_types=types):
-            return f"a list of {len(types)}, each {_expected(types[0])}"
+            return f"a list of {len(types)}, each {expected(types[0])}"
         case inspect.ListType(item_type=item, min_length=least) | inspect.VarTupleType(item_type=item, min_length=least):
-            return f"a list{' of one or more' if least else ''}, each {_expected(item)}"
+            return f"a list{' of one or more' if least else ''}, each {expected(item)}"
     return type(kind).__name__
 
 

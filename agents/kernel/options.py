@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from topologies.clos import Fabric
-from topologies.structs import Refused, convert
+from topologies.structs import Doc, Refused, convert
 
 TCP, MPTCP = "tcp", "mptcp"
 KINDS = (TCP, MPTCP)
@@ -34,11 +34,15 @@ def congestion_controls() -> tuple[str, ...]:
 class Knobs(Struct, frozen=True, forbid_unknown_fields=True):
     """The options as written."""
 
-    congestion: str = "cubic"  # the kernel's algorithm by name, as in net.ipv4.tcp_available_congestion_control
-    # Seconds without any progress of what was sent, or of a connection attempt, until the queue pair goes to ERROR. Longer than a network
-    # takes to re-route and TCP to find out, so that an outage alone ends nothing; the kernel's own limit is some 15 minutes [ours].
-    # None: :data:`TIMEOUT_NS`.
-    user_timeout: Annotated[float, Meta(ge=1, le=3600, description="1 to 3600 seconds")] | None = None
+    congestion: Annotated[str, Doc("the kernel's algorithm, by a name of net.ipv4.tcp_available_congestion_control", example='"bbr"')] = (
+        "cubic"
+    )
+    # Longer than a network takes to re-route and TCP to find out, so that an outage alone ends nothing; the kernel's own limit is some 15
+    # minutes [ours]. None: TIMEOUT_NS.
+    user_timeout: Annotated[
+        Annotated[float, Meta(ge=1, le=3600, description="1 to 3600 seconds")] | None,
+        Doc("wall time without any progress until the queue pair goes to ERROR", "s", "20 s, or 1.6 ms of the network", "60"),
+    ] = None
 
     def __post_init__(self) -> None:
         available = congestion_controls()

@@ -12,7 +12,7 @@ from typing import Any, Final
 from msgspec import Meta
 
 from topologies.clos import ECMP, Fabric
-from topologies.structs import given, one_of, options_of
+from topologies.structs import Doc, given, one_of, options_of
 
 BACKUP_SHARE: Final = 0.125
 """Of the EVs where switches hash them: of 128, 112 are in use and 16 stand by (MRC paper: typically over 100 active, and a backup set).
@@ -29,7 +29,7 @@ rebalance away from a lossy NIC link); or each by the EVs that it has left [ours
 
 @dataclass(frozen=True)
 class Config:
-    """Knobs of one endpoint; every default without a source is [ours]."""
+    """Knobs of one endpoint; every default without a source is [ours]. KEYS says what each means."""
 
     base_rtt: int  # ns, configured
     plane_bdp: int  # bytes
@@ -37,32 +37,30 @@ class Config:
     mtu: int  # payload bytes
     dilation: float
     trimming: bool  # switches trim: data asks for it
-    congestion: str = "nscc"  # or "fixed", or "module:Class" (agents/mrc/congestion)
-    receiver_penalty: int = 16  # while the last hop trims, what a SACK takes off its sender's window, in 1/128 of the bytes received
-    window_bdp: float = 1.5  # of "fixed", in BDP over all live planes
-    mpr: int = 1024  # most PSNs in flight to us; a multiple of 128, at most 255 * 128
-    active_evs: int = 128  # most EVs in use per QP, shared equally by the planes (MRC paper: 128-256); fewer than planes: on so many planes
-    backup_share: float = 0.0  # of each plane's EVs, rounded down: out of use until one is given up or swapped; BACKUP_SHARE if hashed
-    swap_marks: int = 4  # congestion reports in a row after which a backup of its plane takes an EV's place; 0: never
-    plane_load: str = EQUAL  # one of PLANE_LOADS
-    max_wimm: int = 1024  # most immediates in flight (specification: at most 32767)
-    sack_bytes: int = 16384  # a SACK after so much data
-    sack_jitter: float = 0.25  # spread of that threshold, or strict rotation shows it one plane only
-    timeout: int = 7  # RTO = 1.024 us * 2^timeout of the network: 13 base RTTs, where 5 would be 3.3
-    linear: int = 7  # firings at that interval; <= 7
-    exponential: int = 5  # further firings, each doubled; 25 means for ever
-    probe_cap_rtts: int = 4  # longest gap between Reliability Probes on a path that was given up, base RTTs
-    probe_successes: int = 3  # clean answers in a row that bring it back; doubled with every flap
-    forgive_rtts: int = 4096  # base RTTs of good conduct after which a path's or plane's flaps are forgotten
-    ev_min_active: int = 0  # fewest EVs that verdicts of loss may leave in use; 0: a quarter of those wanted
-    pace: float = 0.98  # of the port's rate, SACKs included: a network that is full, or nearly, hardly drains a queue that was once built
-    lookahead: int = 2  # packets a port may be ahead of its line rate, against timer slack
-    # To be turned off by those who want to see what a mechanism is worth.
-    skip: bool = True  # an ECN mark or a trim passes a path over once
-    path_order: bool = True  # what is overtaken on its own path is lost (rule 1 of loss.py)
-    oblivious: bool = False  # spray over all paths of open planes, whatever becomes of it: none is skipped, held or given up
-
-    reps: bool = False  # spray as a UET sender with REPS does (agents/mrc/paths/reps.py): EVs are recycled, and none is given up
+    congestion: str = "nscc"
+    receiver_penalty: int = 16
+    window_bdp: float = 1.5
+    mpr: int = 1024
+    active_evs: int = 128
+    backup_share: float = 0.0  # BACKUP_SHARE where switches hash
+    swap_marks: int = 4
+    plane_load: str = EQUAL
+    max_wimm: int = 1024
+    sack_bytes: int = 16384
+    sack_jitter: float = 0.25
+    timeout: int = 7
+    linear: int = 7
+    exponential: int = 5
+    probe_cap_rtts: int = 4
+    probe_successes: int = 3
+    forgive_rtts: int = 4096
+    ev_min_active: int = 0
+    pace: float = 0.98
+    lookahead: int = 2
+    skip: bool = True
+    path_order: bool = True
+    oblivious: bool = False
+    reps: bool = False
 
     @property
     def blind(self) -> bool:
@@ -90,33 +88,53 @@ class Config:
     @classmethod
     def from_fabric(cls, fabric: Fabric, options: dict[str, Any]) -> Config:
         """The configuration for a fabric, with some knobs set. Raises :class:`topologies.structs.Refused`."""
-        knobs = given(options, _OPTIONS)
+        knobs = given(options, OPTIONS)
         if fabric.routing == ECMP:
             knobs = {"backup_share": BACKUP_SHARE, **knobs}
         return cls(fabric.base_rtt_ns, fabric.plane_bdp, fabric.nic_rate, fabric.mtu, fabric.dilation, fabric.trimming, **knobs)
 
 
-_OPTIONS: Final = options_of(
-    Config,
-    {
-        "receiver_penalty": Meta(ge=0, le=127),
-        "window_bdp": Meta(ge=0.1, le=100.0),
-        "mpr": Meta(ge=128, le=255 * 128, multiple_of=128),
-        "active_evs": Meta(ge=1, le=1 << 16),
-        "backup_share": Meta(ge=0.0, le=0.9),
-        "swap_marks": Meta(ge=0, le=1000),
-        "plane_load": one_of(PLANE_LOADS),
-        "max_wimm": Meta(ge=1, le=32767),
-        "sack_bytes": Meta(ge=256, le=1 << 24),
-        "sack_jitter": Meta(ge=0.0, le=0.9),
-        "timeout": Meta(ge=0, le=31),
-        "linear": Meta(ge=0, le=7),
-        "exponential": Meta(ge=0, le=25),
-        "probe_cap_rtts": Meta(ge=1, le=100_000),
-        "probe_successes": Meta(ge=1, le=32),
-        "forgive_rtts": Meta(ge=1, le=1 << 30),
-        "ev_min_active": Meta(ge=0, le=1 << 16),
-        "pace": Meta(ge=0.5, le=1.0),
-        "lookahead": Meta(ge=1, le=64),
-    },
-)
+KEYS: Final = {
+    "congestion": (Doc("nscc, fixed, or module:Class of your own (docs/congestion.md)", example='"fixed"'),),
+    "receiver_penalty": (
+        Meta(ge=0, le=127),
+        Doc("while the last hop trims, what a SACK takes off its sender's window", "1/128 of the bytes received"),
+    ),
+    "window_bdp": (Meta(ge=0.1, le=100.0), Doc('window of congestion = "fixed"', "BDP over all live planes")),
+    "mpr": (Meta(ge=128, le=255 * 128, multiple_of=128), Doc("most PSNs in flight to a receiver", "packets")),
+    "active_evs": (
+        Meta(ge=1, le=1 << 16),
+        Doc("most EVs in use per queue pair, shared equally by the planes (MRC paper: 128-256); fewer than planes: on so many planes"),
+    ),
+    "backup_share": (
+        Meta(ge=0.0, le=0.9),
+        Doc("share of each plane's EVs that stands by until one is given up or swapped", default=f"0.0; {BACKUP_SHARE} if switches hash"),
+    ),
+    "swap_marks": (Meta(ge=0, le=1000), Doc("congestion reports in a row after which a backup takes an EV's place; 0: never")),
+    "plane_load": (
+        one_of(PLANE_LOADS),
+        Doc(
+            "how planes share the load: all that have an EV left alike; all alike (MRC paper, section 4); each by its EVs",
+            example='"strict"',
+        ),
+    ),
+    "max_wimm": (Meta(ge=1, le=32767), Doc("most immediates in flight (specification: at most 32767)", "messages")),
+    "sack_bytes": (Meta(ge=256, le=1 << 24), Doc("data after which a receiver sends a SACK", "bytes")),
+    "sack_jitter": (Meta(ge=0.0, le=0.9), Doc("spread of sack_bytes, so that SACKs do not all take one plane")),
+    "timeout": (Meta(ge=0, le=31), Doc("RTO = 1.024 us * 2^timeout of the network; 7 is 13 base RTTs", "exponent")),
+    "linear": (Meta(ge=0, le=7), Doc("timeouts at that interval")),
+    "exponential": (Meta(ge=0, le=25), Doc("further timeouts, each twice as long; 25: for ever")),
+    "probe_cap_rtts": (Meta(ge=1, le=100_000), Doc("longest gap between probes of a path that was given up", "base RTTs")),
+    "probe_successes": (Meta(ge=1, le=32), Doc("clean answers in a row that bring a path back; doubled with every flap")),
+    "forgive_rtts": (Meta(ge=1, le=1 << 30), Doc("good conduct after which a path's or plane's flaps are forgotten", "base RTTs")),
+    "ev_min_active": (Meta(ge=0, le=1 << 16), Doc("fewest EVs that verdicts of loss may leave in use; 0: a quarter of those wanted")),
+    # A network that is full, or nearly, hardly drains a queue that was once built.
+    "pace": (Meta(ge=0.5, le=1.0), Doc("share of a port's rate that is used, SACKs included")),
+    "lookahead": (Meta(ge=1, le=64), Doc("packets that a port may be ahead of its line rate, against timer slack")),
+    "skip": (Doc("an ECN mark or a trim passes a path over once"),),
+    "path_order": (Doc("what is overtaken on its own path is lost (rule 1 of agents/mrc/sender/loss.py)"),),
+    "oblivious": (Doc("spray over all paths of open planes, whatever becomes of it: none is skipped, held or given up"),),
+    "reps": (Doc("spray as a UET sender with REPS does: EVs are recycled, and none is given up"),),
+}
+"""Bounds and meaning of what a scenario may set. The last four turn a mechanism off, to see what it is worth."""
+OPTIONS: Final = options_of(Config, KEYS)

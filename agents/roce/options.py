@@ -12,7 +12,7 @@ from agents.roce.dcqcn import Dcqcn, Parameters
 from agents.roce.requester import RING
 from agents.roce.wire import ICRC_BYTES, MAX_HEADERS
 from topologies.clos import Fabric
-from topologies.structs import given, one_of, options_of
+from topologies.structs import Doc, given, one_of, options_of
 
 CONGESTION: Final = ("dcqcn", "fixed")
 RECOVERY: Final = ("go-back-n", "selective")
@@ -22,81 +22,89 @@ DEPLOYED_RTO_NS: Final = 67_108_864
 
 @dataclass(frozen=True)
 class Knobs:
-    """The options as written.
+    """The options as written; KEYS says what each means. A default of -1 follows from the fabric.
 
     DCQCN's times are microseconds of the network and are multiplied by the fabric's dilation; its rates are shares of the port's rate, or
     of ``rate_limit``; bytes are bytes, as a BDP is the same number of bytes at every dilation. "Paper" is Zhu et al., SIGCOMM
     2015, whose ports have 40 Gb/s; "NVIDIA" is its page on DCQCN parameters, "ns-3" the public model that HPCC's authors extended.
     """
 
-    congestion: str = "dcqcn"  # or "fixed" (a window, no rate)
-    recovery: str = "go-back-n"  # or "selective": agents/roce/selective.py (IRN; direct placement)
-    # With "selective", how much earlier than one that arrived a packet must have left to be lost, base RTTs: 0 for IRN, where only losses
-    # overtake; under adaptive routing as long as its paths may differ.
+    congestion: str = "dcqcn"
+    recovery: str = "go-back-n"
     reorder_rtts: float = 0.0
-    # Window in BDP of a path: a NIC port's rate times the base RTT. 0: none but the 1024 packets that can be outstanding [ours]. Default:
-    # 0 for dcqcn, 1.5 for fixed, 1 with selective repeat (IRN: BDP-FC).
     window_bdp: float = -1.0
-    window: int = -1  # in bytes of frames; at least one packet always goes. Default: from window_bdp
-    # Fixed timeout, ns. Default: the larger of 4 and buffer_bdp + 2 base RTTs, above what one full buffer on the way delays [ours]; with
-    # PFC, whose pauses have no bound, DEPLOYED_RTO_NS.
+    window: int = -1
     rto_ns: int = -1
-    retry_count: int = -1  # RTOs in a row before ERROR; -1: for ever, to wait for re-convergence
-    # Packets between AckReq bits [ours]; a message's last one always has it, and one is asked for every quarter of rto_ns, however slow the
-    # queue pair. Default: half a BDP, or a third of a smaller window.
+    retry_count: int = -1
     ack_every: int = -1
-    rnr_ns: int = -1  # how long a peer waits that found no receive request posted. Default: one base RTT
-    rate_limit: int = 0  # bits/s per queue pair; 0: the port's rate
+    rnr_ns: int = -1
+    rate_limit: int = 0
     # DCQCN
-    cnp_interval_us: float = 50.0  # least time between a queue pair's CNPs (paper)
-    cut_interval_us: float = 4.0  # least time between cuts (NVIDIA)
-    alpha_timer_us: float = 55.0  # without a CNP for so long alpha shrinks (paper; NVIDIA: 1)
-    increase_timer_us: float = 55.0  # a stage of the timer (paper)
-    byte_counter: int = 10_000_000  # bytes: a stage of the byte counter (paper)
-    g: float = 1.0 / 256.0  # gain of alpha (paper; NVIDIA: 5/1024)
-    initial_alpha: float = 1.0  # alpha at the first CNP (paper, NVIDIA)
-    fast_recovery: int = 5  # F: stages until the target rate grows, too (paper)
-    rate_ai: float = 0.001  # R_AI, share of the rate (paper: 40 Mb/s of 40G)
-    rate_hai: float = 0.01  # R_HAI, share of the rate (ns-3: 10 x R_AI; the paper has none)
-    min_rate: float = 0.001  # nothing cuts below it, share of the rate (ns-3: 100 Mb/s; NVIDIA: 1 Mb/s)
+    cnp_interval_us: float = 50.0
+    cut_interval_us: float = 4.0
+    alpha_timer_us: float = 55.0
+    increase_timer_us: float = 55.0
+    byte_counter: int = 10_000_000
+    g: float = 1.0 / 256.0
+    initial_alpha: float = 1.0
+    fast_recovery: int = 5
+    rate_ai: float = 0.001
+    rate_hai: float = 0.01
+    min_rate: float = 0.001
 
 
 _TIME_NS: Final = Meta(ge=0, le=1 << 50)
 _TIME_US: Final = Meta(ge=0.001, le=1e6)
 _SHARE: Final = Meta(ge=1e-6, le=1.0)
-_OPTIONS: Final = options_of(
-    Knobs,
-    {
-        "congestion": one_of(CONGESTION),
-        "recovery": one_of(RECOVERY),
-        "reorder_rtts": Meta(ge=0.0, le=1000.0),
-        "window_bdp": Meta(ge=0.0, le=1000.0),
-        "window": Meta(ge=1, le=1 << 40),
-        "rto_ns": Meta(ge=1, le=1 << 50),
-        "retry_count": Meta(ge=-1, le=1 << 20),
-        "ack_every": Meta(ge=1, le=RING),
-        "rnr_ns": _TIME_NS,
-        "rate_limit": Meta(ge=0, le=1 << 50),
-        "cnp_interval_us": _TIME_US,
-        "cut_interval_us": _TIME_US,
-        "alpha_timer_us": _TIME_US,
-        "increase_timer_us": _TIME_US,
-        "byte_counter": Meta(ge=1, le=1 << 50),
-        "g": Meta(ge=0.0, le=1.0),
-        "initial_alpha": Meta(ge=0.0, le=1.0),
-        "fast_recovery": Meta(ge=0, le=1000),
-        "rate_ai": _SHARE,
-        "rate_hai": _SHARE,
-        "min_rate": _SHARE,
-    },
-)
+_US: Final = "us of the network"
+_OF_RATE: Final = "share of the port's rate, or of rate_limit"
+KEYS: Final = {
+    "congestion": (one_of(CONGESTION), Doc("DCQCN, or a fixed window and no rate", example='"fixed"')),
+    "recovery": (one_of(RECOVERY), Doc("go back to the first lost packet, or repeat lost ones alone (IRN)", example='"selective"')),
+    "reorder_rtts": (
+        Meta(ge=0.0, le=1000.0),
+        # Under adaptive routing as long as its paths may differ; for IRN 0, where only losses overtake.
+        Doc('with "selective", how much earlier than one that arrived a packet must have left to be lost', "base RTTs"),
+    ),
+    "window_bdp": (
+        Meta(ge=0.0, le=1000.0),
+        Doc("window; 0: none but the 1024 packets that can be outstanding", "BDP of a path", "0; 1.5 for fixed, 1 for selective", "1.0"),
+    ),
+    "window": (Meta(ge=1, le=1 << 40), Doc("window, of frames; one packet always goes", "bytes", "from window_bdp", "65536")),
+    "rto_ns": (
+        Meta(ge=1, le=1 << 50),
+        # Above what one full buffer on the way delays [ours]; PFC's pauses have no bound.
+        Doc("fixed timeout", "ns of the network", "the larger of 4 and buffer_bdp + 2 base RTTs; 67 ms with PFC", "100000"),
+    ),
+    "retry_count": (Meta(ge=-1, le=1 << 20), Doc("timeouts in a row before ERROR; -1: for ever, to wait for re-convergence")),
+    "ack_every": (
+        Meta(ge=1, le=RING),
+        # A message's last packet always has the bit, and one is asked for every quarter of rto_ns, however slow the queue pair.
+        Doc("packets between AckReq bits", "packets", "half a BDP, or a third of a smaller window", "16"),
+    ),
+    "rnr_ns": (_TIME_NS, Doc("wait of a peer that found no receive request posted", "ns of the network", "one base RTT", "10000")),
+    "rate_limit": (Meta(ge=0, le=1 << 50), Doc("most that a queue pair sends; 0: the port's rate", "bit/s", example="50000000000")),
+    "cnp_interval_us": (_TIME_US, Doc("DCQCN: least time between a queue pair's CNPs (paper)", _US)),
+    "cut_interval_us": (_TIME_US, Doc("DCQCN: least time between cuts (NVIDIA)", _US)),
+    "alpha_timer_us": (_TIME_US, Doc("DCQCN: without a CNP for so long alpha shrinks (paper; NVIDIA: 1)", _US)),
+    "increase_timer_us": (_TIME_US, Doc("DCQCN: a stage of the timer (paper)", _US)),
+    "byte_counter": (Meta(ge=1, le=1 << 50), Doc("DCQCN: a stage of the byte counter (paper)", "bytes")),
+    "g": (Meta(ge=0.0, le=1.0), Doc("DCQCN: gain of alpha (paper; NVIDIA: 5/1024)")),
+    "initial_alpha": (Meta(ge=0.0, le=1.0), Doc("DCQCN: alpha at the first CNP (paper, NVIDIA)")),
+    "fast_recovery": (Meta(ge=0, le=1000), Doc("DCQCN: F, stages until the target rate grows, too (paper)")),
+    "rate_ai": (_SHARE, Doc("DCQCN: R_AI (paper: 40 Mb/s of 40G)", _OF_RATE)),
+    "rate_hai": (_SHARE, Doc("DCQCN: R_HAI (ns-3: 10 x R_AI; the paper has none)", _OF_RATE)),
+    "min_rate": (_SHARE, Doc("DCQCN: nothing cuts below it (ns-3: 100 Mb/s; NVIDIA: 1 Mb/s)", _OF_RATE)),
+}
+"""Bounds and meaning of what a scenario may set; defaults that follow from the fabric are in words."""
+OPTIONS: Final = options_of(Knobs, KEYS)
 
 
 class Options:
     """The options of an endpoint on a fabric: ns, bytes, bits/s. Raises :class:`topologies.structs.Refused`."""
 
     def __init__(self, fabric: Fabric, options: dict[str, Any]) -> None:
-        knobs = Knobs(**given(options, _OPTIONS))
+        knobs = Knobs(**given(options, OPTIONS))
         rtt = fabric.base_rtt_ns
         self.algorithm: str = knobs.congestion
         self.selective: bool = knobs.recovery == "selective"

@@ -17,8 +17,8 @@ from testbed.units import Duration, Span
 from testbed.world import Stream
 from topologies import Fabric, FabricError
 from topologies.addressing import ev, ev_fields, sid_list
-from topologies.fabrics import parse_rate
-from topologies.structs import Refused, Written, one_of, text
+from topologies.fabrics import Rate, parse_rate
+from topologies.structs import Doc, Refused, Written, one_of, text
 
 TOOLS = ("iperf3",)
 MAX_FLOWS = 32
@@ -30,6 +30,8 @@ Host = Annotated[str, text(r"h\d{1,9}", "a host, like 'h3'")]
 
 class _Rate(int, metaclass=Written):
     """Bits/s of payload."""
+
+    words, schema, example = Rate.words, Rate.schema, '"25Gbit"'
 
     @staticmethod
     def read(value: Any) -> int:
@@ -72,17 +74,28 @@ class Background:
 class _Entry(Struct, frozen=True, forbid_unknown_fields=True):
     """One ``[[background]]``."""
 
-    tool: Annotated[str, one_of(TOOLS)]
-    src: Host
-    dst: Host
-    protocol: Annotated[str, one_of(PROTOCOLS)]
-    name: Annotated[str, text(r"[A-Za-z0-9][A-Za-z0-9_-]{0,30}", "letters, digits, '-' or '_'")] = ""
-    rate: _Rate | None = None
-    start: Duration | None = None
-    for_: Span | None = field(name="for", default=None)
-    path: Annotated[str, text(r"p\d{1,4}/\d{1,4}", "plane and uplink, like 'p0/3'")] | None = None
-    parallel: Annotated[int, Meta(ge=1, le=MAX_STREAMS)] = 1
-    congestion: Annotated[str, one_of(CONGESTION)] | None = None
+    tool: Annotated[str, one_of(TOOLS), Doc("the program that sends", example='"iperf3"')]
+    src: Annotated[Host, Doc("host that sends", example='"h0"')]
+    dst: Annotated[Host, Doc("host that receives", example='"h4"')]
+    protocol: Annotated[str, one_of(PROTOCOLS), Doc("TCP gives way under congestion, UDP does not", example='"udp"')]
+    name: Annotated[
+        str,
+        text(r"[A-Za-z0-9][A-Za-z0-9_-]{0,30}", "letters, digits, '-' or '_'"),
+        Doc("its name in results", default="src-dst", example='"cross"'),
+    ] = ""
+    rate: Annotated[_Rate | None, Doc("payload, all streams together; UDP needs it", default="as much as TCP gets")] = None
+    start: Annotated[Duration | None, Doc("network time after the workload's begin, its warm-up included", default="0")] = None
+    for_: Annotated[Span | None, Doc("network time for which it sends, in whole seconds of wall time", default="until the run ends")] = (
+        field(name="for", default=None)
+    )
+    path: Annotated[
+        Annotated[str, text(r"p\d{1,4}/\d{1,4}", "plane and uplink, like 'p0/3'")] | None,
+        Doc("plane and uplink of its path, both ways; p0/0 under one T0", default="the pair's usual path", example='"p0/3"'),
+    ] = None
+    parallel: Annotated[int, Meta(ge=1, le=MAX_STREAMS), Doc("streams of iperf3")] = 1
+    congestion: Annotated[
+        Annotated[str, one_of(CONGESTION)] | None, Doc("TCP's congestion control", default=CONGESTION[0], example='"bbr"')
+    ] = None
 
     def __post_init__(self) -> None:
         if self.congestion is not None and self.protocol != "tcp":

@@ -5,6 +5,7 @@ Called by the schema, the manifest and the summary. Pure.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 from msgspec import Struct, field
@@ -12,27 +13,37 @@ from msgspec.structs import asdict
 
 from topologies import Fabric
 from topologies.fabrics import Delay
-from topologies.structs import text
+from topologies.structs import Doc, docs_of, text
+
+_FABRIC = docs_of(Fabric)
+
+
+def _as_in(key: str) -> Doc:
+    """The meaning that a key has in a fabric file."""
+    return replace(_FABRIC[key], default="as in its fabric")
 
 
 class QueueOptions(Struct, frozen=True, forbid_unknown_fields=True):
     """A transport's ``fabric_options``: how queues behave and who chooses paths, never the shape. None: as in the fabric, which checks the
     bounds. ``name`` ends the variant's name, instead of what differs."""
 
-    delay_ns: Delay | None = field(name="delay", default=None)
-    buffer_bdp: float | None = None
-    ecn: bool | None = None
-    ecn_low_bdp: float | None = None
-    ecn_high_bdp: float | None = None
-    ecn_pmax: float | None = None
-    last_hop_ecn: bool | None = None
-    trimming: bool | None = None
-    trim_bdp: float | None = None
-    trim_last_hop_bdp: float | None = None
-    pfc: bool | None = None
-    pfc_xoff_bdp: float | None = None
-    routing: str | None = None
-    name: Annotated[str, text(r"[a-z0-9][\w-]{0,30}", "lower-case letters, digits, '-' or '_'")] | None = None
+    delay_ns: Annotated[Delay | None, _as_in("delay_ns")] = field(name="delay", default=None)
+    buffer_bdp: Annotated[float | None, _as_in("buffer_bdp")] = None
+    ecn: Annotated[bool | None, _as_in("ecn")] = None
+    ecn_low_bdp: Annotated[float | None, _as_in("ecn_low_bdp")] = None
+    ecn_high_bdp: Annotated[float | None, _as_in("ecn_high_bdp")] = None
+    ecn_pmax: Annotated[float | None, _as_in("ecn_pmax")] = None
+    last_hop_ecn: Annotated[bool | None, _as_in("last_hop_ecn")] = None
+    trimming: Annotated[bool | None, _as_in("trimming")] = None
+    trim_bdp: Annotated[float | None, _as_in("trim_bdp")] = None
+    trim_last_hop_bdp: Annotated[float | None, _as_in("trim_last_hop_bdp")] = None
+    pfc: Annotated[bool | None, _as_in("pfc")] = None
+    pfc_xoff_bdp: Annotated[float | None, _as_in("pfc_xoff_bdp")] = None
+    routing: Annotated[str | None, _as_in("routing")] = None
+    name: Annotated[
+        Annotated[str, text(r"[a-z0-9][\w-]{0,30}", "lower-case letters, digits, '-' or '_'")] | None,
+        Doc("ends the name of the fabric so made", default="what differs", example='"deep"'),
+    ] = None
 
 
 def twin_of(fabric: Fabric) -> Fabric:

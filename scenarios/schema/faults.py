@@ -16,7 +16,7 @@ from scenarios.schema.workloads import Workload
 from testbed.faults.kinds import KINDS, USED_BY_QP, FaultError, read_keys, resolve
 from testbed.units import Duration, Span
 from topologies import Fabric, FabricError
-from topologies.structs import Refused, convert, join, nearest, one_of
+from topologies.structs import Doc, Refused, convert, join, nearest, one_of
 
 
 @dataclass(frozen=True)
@@ -32,17 +32,22 @@ class Fault:
     keys: dict[str, Any] = dataclasses.field(default_factory=dict)  # the kind's own, as written
 
 
-class _Entry(Struct, frozen=True, forbid_unknown_fields=True):
+class FaultTable(Struct, frozen=True, forbid_unknown_fields=True):
     """The keys that every ``[[fault]]`` has, beside those of its kind."""
 
-    kind: str
-    on: str
-    name: str = ""
-    at: Duration | None = None
-    step: Annotated[int, Meta(ge=0)] | None = None
-    before: bool = False
-    for_: Span | None = field(name="for", default=None)
-    ranks: tuple[int, int] | None = None
+    kind: Annotated[str, Doc("what happens", example='"link"')]
+    on: Annotated[str, Doc(f"whom it hits, or {USED_BY_QP}", example='"p0-t0-0:p0-t1-3"')]
+    name: Annotated[str, Doc("its name in results", default="kind and place", example='"cable pulled"')] = ""
+    at: Annotated[
+        Duration | None, Doc("network time after the first measured step, or the first flow, began", default="see step, before")
+    ] = None
+    step: Annotated[Annotated[int, Meta(ge=0)] | None, Doc("begins with this measured step", default="see at, before", example="5")] = None
+    before: Annotated[bool, Doc("begins before the agents start")] = False
+    for_: Annotated[Span | None, Doc("network time after which it is mended", default="it lasts")] = field(name="for", default=None)
+    ranks: Annotated[
+        tuple[int, int] | None,
+        Doc(f"whose queue pair {USED_BY_QP} means", default="the pair across T0s whose cable most others share", example="[0, 4]"),
+    ] = None
 
     def __post_init__(self) -> None:
         if (self.at is not None) + (self.step is not None) + self.before != 1:
@@ -59,7 +64,7 @@ class _Kind(Struct):
     kind: Annotated[str, one_of(KINDS)]
 
 
-_COMMON = _Entry.__struct_encode_fields__
+_COMMON = FaultTable.__struct_encode_fields__
 
 
 def read_faults(entries: Sequence[dict[str, Any]], fabrics: Sequence[Fabric], workload: Workload) -> tuple[Fault, ...]:
@@ -77,7 +82,7 @@ def _read(data: dict[str, Any], where: str, fabrics: Sequence[Fabric], workload:
         if key not in known:
             raise Refused(join(where, key), nearest(key, known))
     keys = {key: value for key, value in data.items() if key not in _COMMON}
-    entry = convert({key: value for key, value in data.items() if key in _COMMON}, _Entry, where)
+    entry = convert({key: value for key, value in data.items() if key in _COMMON}, FaultTable, where)
     if entry.step is not None and workload.is_pattern:
         raise Refused(
             f"{where}.step", f"is for collectives, {workload.kind} has no steps: say 'at' (how long after its flows' t0, like '80us')"

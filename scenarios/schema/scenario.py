@@ -16,6 +16,7 @@ from msgspec.structs import force_setattr
 
 from agents.clustermapper.options import Options
 from agents.kernel.options import KINDS as KERNEL_KINDS
+from agents.kernel.options import MPTCP, TCP
 from agents.nic.device import check_options
 from scenarios.schema.background import Background, Entries, read_backgrounds
 from scenarios.schema.checks import CheckError, names_in
@@ -33,12 +34,19 @@ from testbed.units import Duration, Span
 from topologies import Fabric, FabricError, load_fabric
 from topologies.clos import ADAPTIVE, ECMP, SOURCE
 from topologies.fabrics import Rate
-from topologies.structs import Refused, convert, join, nearest, one_of, plain, text
+from topologies.structs import Doc, Refused, convert, join, nearest, one_of, plain, text
 from topologies.theory import PLACEMENTS
 from topologies.toml_files import MAX_WHOLE, find_file, read_toml, take_format
 
 HERE = Path(__file__).parents[1]
-KINDS = ("mrc", "roce", *KERNEL_KINDS)
+TRANSPORTS = {
+    "mrc": "MRC over several planes: sprayed, source-routed, placed in any order",
+    "roce": "RoCE v2, the baseline: one path per queue pair, go-back-N or selective repeat, DCQCN or a window",
+    TCP: "the kernel's TCP, one path per connection",
+    MPTCP: "the kernel's Multipath TCP, a subflow per plane",
+}
+"""Kinds of transports, with a line for each."""
+KINDS = tuple(TRANSPORTS)
 SINGLE_PATH = ("roce", "tcp")
 """Kinds whose queue pairs have one path each and can name it."""
 OUTCOMES = ("done", "failed")
@@ -63,13 +71,15 @@ class Transport:
 class Expect(Struct, frozen=True, forbid_unknown_fields=True):
     """One ``[[expect]]``."""
 
-    check: str
-    name: str = ""  # default: the check
-    placement: Annotated[str, one_of(PLACEMENTS)] | None = None  # the only placement that it applies to; None: all
-    median: bool = False  # once on the median over the seeds, instead of on each seed
-    setting: Settings = {}  # applies only where the sweep's keys have these values
-    only_in: Annotated[str, one_of(WORLDS)] | None = None  # applies only in this world; None: in both
-    because: str = ""  # why it does not apply in the other world
+    check: Annotated[str, Doc("comparison of figures of summary.json, which must hold", example='"mrc.wrong == 0"')]
+    name: Annotated[str, Doc("its name in results", default="the check", example='"slowest step"')] = ""
+    placement: Annotated[Annotated[str, one_of(PLACEMENTS)] | None, Doc("the only placement that it applies to", default="all")] = None
+    median: Annotated[bool, Doc("checked once, on the medians over the seeds, instead of on each seed")] = False
+    setting: Annotated[
+        Settings, Doc("applies only where the sweep's keys have these values", example='{ "workload.message_bytes" = "1MiB" }')
+    ] = {}
+    only_in: Annotated[Annotated[str, one_of(WORLDS)] | None, Doc("the only world that it applies to", default="both")] = None
+    because: Annotated[str, Doc("why the other world cannot be asked; needed with only_in", example='"RoCE\'s timer is 67 ms"')] = ""
 
     def __post_init__(self) -> None:
         try:
@@ -137,6 +147,12 @@ def load_scenario(
     seeds: Sequence[int] = (),
 ) -> Scenario:
     """Load a named scenario or a TOML file, with the command line's changes applied. Raises :class:`ScenarioError`."""
+    path, text, data = read_scenario_file(name_or_file)
+    return scenario_of(path, text, data, fabric=fabric, transports=transports, overrides=overrides, seeds=seeds)
+
+
+def read_scenario_file(name_or_file: str) -> tuple[Path, str, dict[str, Any]]:
+    """(path, text, what it says) of a scenario file, before anything but its ``format`` is checked. Raises :class:`ScenarioError`."""
     path = find_file(name_or_file, HERE)
     if path is None:
         raise ScenarioError(f"no scenario {name_or_file!r}: there are {', '.join(named_scenarios())}, or give a .toml file")
@@ -146,6 +162,21 @@ def load_scenario(
     except ValueError as error:
         raise ScenarioError(f"scenario file {path} {error}") from None
     data.setdefault("name", path.stem)
+    return path, text, data
+
+
+def scenario_of(
+    path: Path,
+    text: str,
+    data: dict[str, Any],
+    *,
+    fabric: str | None = None,
+    transports: Sequence[str] = (),
+    overrides: Sequence[str] = (),
+    seeds: Sequence[int] = (),
+) -> Scenario:
+    """The scenario that a file's tables describe, which may be changed meanwhile. Raises :class:`ScenarioError`; its cause is
+    the :class:`topologies.structs.Refused` that names the key, if a key is to blame."""
     file_sweep = copy.deepcopy(data.get("sweep", {}))
     for item in overrides:
         override(data, item)
@@ -164,7 +195,8 @@ def load_scenario(
             scenarios.append(_Reader(file, swept_values, path.parent, fabric).scenario(table, str(path), text, transports))
         except (ScenarioError, Refused) as error:
             where = f" (in [sweep], at {spelled(setting)})" if setting else ""
-            raise ScenarioError(f"{'' if isinstance(error, ScenarioError) else f'{file}: '}{error}{where}") from None
+            line = f"{'' if isinstance(error, ScenarioError) else f'{file}: '}{error}{where}"
+            raise ScenarioError(line) from (error if isinstance(error, Refused) else None)
     return with_variants(file, settings, scenarios)
 
 
@@ -181,16 +213,25 @@ def with_variants(file: str, settings: Sequence[Settings], scenarios: Sequence[S
     return replace(scenarios[0], swept=tuple(variants)) if settings[0] else scenarios[0]
 
 
-class _Transport(Struct, frozen=True, forbid_unknown_fields=True):
+class TransportTable(Struct, frozen=True, forbid_unknown_fields=True):
     """One ``[[transport]]``."""
 
-    kind: Annotated[str, one_of(KINDS)]
-    name: Annotated[str, text("[A-Za-z][A-Za-z0-9_-]{0,30}", "letters, digits, '-' or '_'")] = ""
-    fabric: _FabricName | None = None
-    fabric_options: QueueOptions = QueueOptions()
-    options: dict[str, Any] = {}
-    controller: Annotated[str, one_of(POLICIES)] = "none"
-    clustermapper: bool | dict[str, Any] = False
+    kind: Annotated[str, one_of(KINDS), Doc("the protocol", example='"mrc"')]
+    name: Annotated[
+        str,
+        text("[A-Za-z][A-Za-z0-9_-]{0,30}", "letters, digits, '-' or '_'"),
+        Doc("its name in tables, plots, --transport and checks, where - becomes _", default="the kind", example='"roce-16qp"'),
+    ] = ""
+    fabric: Annotated[
+        _FabricName | None,
+        Doc("the fabric it runs on; twin: one plane with the same rate per host", default="the scenario's", example='"twin"'),
+    ] = None
+    fabric_options: Annotated[QueueOptions, Doc("how its fabric's queues behave", example="{ trimming = false }")] = QueueOptions()
+    options: Annotated[dict[str, Any], Doc("its own options, by kind", example="{ qps = 1 }")] = {}
+    controller: Annotated[str, one_of(POLICIES), Doc("what the controller tells MRC's endpoints about link events")] = "none"
+    clustermapper: Annotated[
+        bool | dict[str, Any], Doc("hosts probe their own links; true, or a table of its options", example='{ policy = "report" }')
+    ] = False
 
     def __post_init__(self) -> None:
         if self.controller != "none" and self.kind != "mrc":
@@ -199,28 +240,39 @@ class _Transport(Struct, frozen=True, forbid_unknown_fields=True):
             raise Refused("clustermapper", f"needs raw sockets, which {self.kind} has not: leave it out")
 
 
-class _CommonOptions(Struct, frozen=True):
+class CommonOptions(Struct, frozen=True):
     """Options that every transport has. The engine defines and checks all others."""
 
-    qps: Annotated[int, Meta(ge=1, le=64)] = 1
-    reconvergence: Duration | None = None
+    qps: Annotated[int, Meta(ge=1, le=64), Doc("queue pairs per flow, or per pair of ranks that exchange messages")] = 1
+    reconvergence: Annotated[
+        Duration | None,
+        Doc("network time from a failure until the network has re-routed; not for MRC over SRv6", default=f"{RECONVERGENCE_NS // 1000} us"),
+    ] = None
 
 
-class _File(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ScenarioFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A scenario file without its sweep."""
 
-    name: Annotated[str, text(r"[^/\x00-\x1f\x7f]{1,100}", "text that can be part of a file's name, of at most 100 letters")]
-    description: str = ""
-    fabric: _FabricName
-    nic_rate: Rate | None = None
-    seeds: Annotated[tuple[Annotated[int, Meta(ge=0, le=MAX_WHOLE)], ...], Meta(min_length=1)] = (1,)
-    timeout: Span | None = None
-    expect_outcome: Annotated[str, one_of(OUTCOMES)] = "done"
-    workload: dict[str, Any]
-    transport: Annotated[list[_Transport], Meta(min_length=1)]
-    fault: list[dict[str, Any]] = []
-    background: Entries = []
-    expect: list[Expect] = []
+    name: Annotated[
+        str,
+        text(r"[^/\x00-\x1f\x7f]{1,100}", "text that can be part of a file's name, of at most 100 letters"),
+        Doc("name of results directories", default="the file's", example='"my-run"'),
+    ]
+    description: Annotated[str, Doc("what happens, for the report", example='"A cable dies under a ring."')] = ""
+    fabric: Annotated[_FabricName, Doc("a named fabric, or a fabric file beside this file", example='"demo"')]
+    nic_rate: Annotated[Rate | None, Doc("makes the fabric slower or faster; BDPs and round trips stay", default="the fabric's")] = None
+    seeds: Annotated[
+        tuple[Annotated[int, Meta(ge=0, le=MAX_WHOLE)], ...],
+        Meta(min_length=1),
+        Doc("every placement and transport runs once per seed", example="[1, 2, 3]"),
+    ] = (1,)
+    timeout: Annotated[Span | None, Doc("wall time of one run, after which it fails", default="120s", example='"90s"')] = None
+    expect_outcome: Annotated[str, one_of(OUTCOMES), Doc("how every run must end", example='"failed"')] = "done"
+    workload: Annotated[dict[str, Any], Doc("what the hosts do")]
+    transport: Annotated[list[TransportTable], Meta(min_length=1), Doc("the protocols that carry it, one run each")]
+    fault: Annotated[list[dict[str, Any]], Doc("what breaks, and when")] = []
+    background: Annotated[Entries, Doc("other traffic on the same links")] = []
+    expect: Annotated[list[Expect], Doc("what the figures must satisfy")] = []
 
     def __post_init__(self) -> None:
         if len(set(self.seeds)) < len(self.seeds):
@@ -245,9 +297,9 @@ class _Reader:
     def scenario(self, data: Any, file: str, text: str, names: Sequence[str]) -> Scenario:
         named = data.get("fabric")
         if not isinstance(named, str):
-            convert(data, _File)  # refuses it
+            convert(data, ScenarioFile)  # refuses it
         base = self.fabric(str(named), "fabric")
-        table = convert(on_the_clock(data, base.dilation), _File)
+        table = convert(on_the_clock(data, base.dilation), ScenarioFile)
         if table.nic_rate is not None:
             try:
                 base = at_rate(base, table.nic_rate)
@@ -292,11 +344,11 @@ class _Reader:
                     raise ScenarioError(
                         f"--transport {name}: {self.file} has {', '.join(t.name for t in transports)}; kinds are {', '.join(KINDS)}"
                     )
-                matches = [self.transport(_Transport(name), f"--transport {name}", base)]
+                matches = [self.transport(TransportTable(name), f"--transport {name}", base)]
             selected += [t for t in matches if t not in selected]
         return selected or transports
 
-    def transport(self, table: _Transport, where: str, base: Fabric) -> Transport:
+    def transport(self, table: TransportTable, where: str, base: Fabric) -> Transport:
         kind = table.kind
         fabric = self.fabric(table.fabric, f"{where}.fabric", base) if table.fabric is not None else base
         try:
@@ -309,7 +361,7 @@ class _Reader:
             raise Refused(f"{where}.fabric_options", f": {error}") from None
         if kind != "mrc" and fabric.routing == ECMP:
             fabric = variant_of(fabric, QueueOptions(routing=SOURCE))  # its flows are hashed by their 5-tuple in any case
-        common = convert(table.options, _CommonOptions, f"{where}.options")
+        common = convert(table.options, CommonOptions, f"{where}.options")
         if kind == "mrc":
             self.check_routing(table, fabric, common, where)
         options = {key: value for key, value in table.options.items() if key not in ("qps", "reconvergence")}
@@ -325,7 +377,7 @@ class _Reader:
         mapper = self.mapper(table.clustermapper, f"{where}.clustermapper", kind)
         return Transport(kind, table.name or kind, fabric, reconvergence_ns, common.qps, options, table.controller, mapper)
 
-    def check_routing(self, table: _Transport, fabric: Fabric, common: _CommonOptions, where: str) -> None:
+    def check_routing(self, table: TransportTable, fabric: Fabric, common: CommonOptions, where: str) -> None:
         """Refuse what needs the network to name MRC's paths, or to re-route them, where it does not."""
         if fabric.routing == ADAPTIVE:
             raise Refused(where, '- routing = "adaptive" leaves MRC no path to choose: give it to kind = "roce"')

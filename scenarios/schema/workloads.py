@@ -20,7 +20,7 @@ from scenarios.jobs.describe import Job, plan_of
 from scenarios.jobs.plan import PlanError, rehearse
 from testbed.units import Duration, Size, Span
 from topologies import Fabric, FabricError
-from topologies.structs import Refused, convert, join, one_of, text
+from topologies.structs import Doc, Refused, convert, join, one_of, text
 from topologies.theory import COLLECTIVES, PLACEMENTS, collective_phases, place_ranks, ring_edges
 
 PATTERNS = ("incast", "permutation", "flows")
@@ -104,6 +104,10 @@ class Workload:
 
 Dtype = Annotated[str, one_of(DTYPES)]
 Placement = Annotated[str, one_of(PLACEMENTS)]
+Places = Annotated[list[Placement], Meta(min_length=1)] | Placement
+PLACEMENT_DOC = Doc(
+    "packed: ring neighbours under one T0; interleaved: every ring edge across the T1s", example='["packed", "interleaved"]'
+)
 Degree = Annotated[int, Meta(ge=1, le=1024)]
 Messages = Annotated[int, Meta(ge=1, le=1 << 24)]
 
@@ -111,13 +115,15 @@ Messages = Annotated[int, Meta(ge=1, le=1 << 24)]
 class _Flow(Struct, frozen=True, forbid_unknown_fields=True):
     """One ``[[workload.flow]]``."""
 
-    src: str
-    dst: str
-    name: Annotated[str, text("[^']{1,30}", "some 30 characters at most, without '")] = ""
-    start: Duration | None = None
-    for_: Span | None = field(name="for", default=None)
-    messages: Messages | None = None
-    evs: Annotated[int, Meta(ge=0, le=1024)] = 0
+    src: Annotated[str, Doc("host that sends", example='"h1"')]
+    dst: Annotated[str, Doc("host that receives", example='"h5"')]
+    name: Annotated[
+        str, text("[^']{1,30}", "some 30 characters at most, without '"), Doc("its name in results", default="src-dst", example='"B"')
+    ] = ""
+    start: Annotated[Duration | None, Doc("network time after the first flow's begin", default="0")] = None
+    for_: Annotated[Span | None, Doc("network time for which it posts messages", default="see messages")] = field(name="for", default=None)
+    messages: Annotated[Messages | None, Doc("number of messages that it sends", default="see for", example="100")] = None
+    evs: Annotated[int, Meta(ge=0, le=1024), Doc("EVs per plane that its queue pairs use; 0: all")] = 0
 
     def __post_init__(self) -> None:
         if (self.for_ is None) == (self.messages is None):
@@ -130,8 +136,8 @@ class _Flow(Struct, frozen=True, forbid_unknown_fields=True):
 class _Table(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The keys that all kinds of ``[workload]`` have."""
 
-    kind: str
-    message_bytes: Size
+    kind: Annotated[str, Doc("collective or pattern", example='"ring-allreduce"')]
+    message_bytes: Annotated[Size, Doc("a collective's size as nccl-tests prints it; of each message of a pattern")]
 
     def __post_init__(self) -> None:
         if self.message_bytes % 4 or self.message_bytes < 4:
@@ -144,11 +150,11 @@ class _Table(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 class _Steps(_Table, frozen=True, kw_only=True):
     """A collective."""
 
-    steps: Annotated[int, Meta(ge=1, le=1_000_000)]
-    warmup_steps: Annotated[int, Meta(ge=0, le=1000)] = 1
-    slices: Annotated[int, Meta(ge=1, le=64)] = 4
-    placement: Annotated[list[Placement], Meta(min_length=1)] | Placement = "packed"
-    dtype: Dtype = "float32"
+    steps: Annotated[int, Meta(ge=1, le=1_000_000), Doc("measured steps; p50 in the data needs 20, p99 1000", example="20")]
+    warmup_steps: Annotated[int, Meta(ge=0, le=1000), Doc("steps before the measured ones, in no figure")] = 1
+    slices: Annotated[int, Meta(ge=1, le=64), Doc("pipelined parts of a chunk")] = 4
+    placement: Annotated[Places, PLACEMENT_DOC] = "packed"
+    dtype: Annotated[Dtype, Doc("type of an element")] = "float32"
 
     def workload(self) -> Workload:
         places = [self.placement] if isinstance(self.placement, str) else self.placement
@@ -156,11 +162,11 @@ class _Steps(_Table, frozen=True, kw_only=True):
 
 
 class _Pattern(_Table, frozen=True, kw_only=True):
-    outstanding: Annotated[int, Meta(ge=1, le=256)] = 4
+    outstanding: Annotated[int, Meta(ge=1, le=256), Doc("messages that a sender has posted at once")] = 4
 
 
 class _Flows(_Pattern, frozen=True, kw_only=True):
-    flow: list[_Flow] = []
+    flow: Annotated[list[_Flow], Doc("the flows, one table each")] = []
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -176,9 +182,11 @@ class _Flows(_Pattern, frozen=True, kw_only=True):
 
 
 class _Permutation(_Pattern, frozen=True, kw_only=True):
-    duration: Span | None = None
-    messages: Messages | None = None
-    settle: Duration | None = None
+    duration: Annotated[Span | None, Doc("network time for which flows post messages", default="see messages", example='"800us"')] = None
+    messages: Annotated[Messages | None, Doc("number of messages of each flow", default="see duration", example="100")] = None
+    settle: Annotated[
+        Duration | None, Doc("part of duration, at its beginning, that figures leave out", default="20 base RTTs", example='"8ms"')
+    ] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -199,9 +207,11 @@ class _Permutation(_Pattern, frozen=True, kw_only=True):
 
 
 class _Incast(_Permutation, frozen=True, kw_only=True):
-    senders: Annotated[int, Meta(ge=1, le=1 << 20)]
-    victim: bool = False
-    victim_alone: Duration | None = None
+    senders: Annotated[int, Meta(ge=1, le=1 << 20), Doc("hosts that send to the target", example="7")]
+    victim: Annotated[bool, Doc("one more flow, to a neighbour of the target")] = False
+    victim_alone: Annotated[
+        Duration | None, Doc("network time for which the victim flow runs before the others begin", default="0", example='"200us"')
+    ] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -217,18 +227,20 @@ class _Incast(_Permutation, frozen=True, kw_only=True):
 class _Job(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One ``[[workload.job]]``."""
 
-    name: Annotated[str, text("[a-z][a-z0-9_]{0,30}", "small letters, digits or '_'")]
-    ranks: Annotated[int, Meta(ge=2, le=1024)]
-    compute: Duration
-    gradient: Size
-    tensor: Degree = 1
-    pipeline: Degree = 1
-    expert: Degree = 1
-    layers: Annotated[int, Meta(ge=1, le=256)] = 4
-    microbatches: Annotated[int, Meta(ge=1, le=256)] = 1
-    activation: Size | None = None
-    experts: Size | None = None
-    overlap: bool = True
+    name: Annotated[str, text("[a-z][a-z0-9_]{0,30}", "small letters, digits or '_'"), Doc("its name in results", example='"a"')]
+    ranks: Annotated[int, Meta(ge=2, le=1024), Doc("its ranks, on the hosts after those of the job before", example="8")]
+    compute: Annotated[Duration, Doc("network time that a rank computes in a step, a third of it forward", example='"160us"')]
+    gradient: Annotated[Size, Doc("gradients of a rank, all-reduced among data-parallel ranks in a call per layer")]
+    tensor: Annotated[Degree, Doc("tensor parallel ranks")] = 1
+    pipeline: Annotated[Degree, Doc("pipeline stages")] = 1
+    expert: Annotated[Degree, Doc("expert parallel ranks")] = 1
+    layers: Annotated[int, Meta(ge=1, le=256), Doc("layers of all stages together")] = 4
+    microbatches: Annotated[int, Meta(ge=1, le=256), Doc("microbatches of a step")] = 1
+    activation: Annotated[
+        Size | None, Doc("of a microbatch: all-reduced among tensor parallel ranks, sent between stages", default="0", example='"128KiB"')
+    ] = None
+    experts: Annotated[Size | None, Doc("of a microbatch: all-to-all among expert parallel ranks", default="0", example='"128KiB"')] = None
+    overlap: Annotated[bool, Doc("gradients are summed while earlier layers still compute")] = True
 
     def job(self) -> Job:
         return Job(
@@ -240,12 +252,12 @@ class _Job(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 class _Jobs(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Training jobs, whose ranks are programs on the hosts."""
 
-    kind: str
-    job: Annotated[list[_Job], Meta(min_length=1)]
-    steps: Annotated[int, Meta(ge=1, le=100_000)]
-    warmup_steps: Annotated[int, Meta(ge=1, le=1000)] = 1
-    alone_steps: Annotated[int, Meta(ge=0, le=1000)] = 0
-    placement: Annotated[list[Placement], Meta(min_length=1)] | Placement = "packed"
+    kind: Annotated[str, Doc("collective or pattern", example='"job"')]
+    job: Annotated[list[_Job], Meta(min_length=1), Doc("the jobs, one table each")]
+    steps: Annotated[int, Meta(ge=1, le=100_000), Doc("measured steps", example="10")]
+    warmup_steps: Annotated[int, Meta(ge=1, le=1000), Doc("steps before the measured ones; ranks begin together only then")] = 1
+    alone_steps: Annotated[int, Meta(ge=0, le=1000), Doc("steps that each of several jobs runs alone first")] = 0
+    placement: Annotated[Places, PLACEMENT_DOC] = "packed"
 
     def __post_init__(self) -> None:
         names = [job.name for job in self.job]
@@ -263,24 +275,24 @@ class _Jobs(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         )  # fmt: skip
 
 
-_TABLES: dict[str, type[_Table | _Jobs]] = {
+TABLES: dict[str, type[_Table | _Jobs]] = {
     **dict.fromkeys(COLLECTIVES, _Steps), "incast": _Incast, "permutation": _Permutation, "flows": _Flows, "job": _Jobs,
 }  # fmt: skip
 
 
 class _Kind(Struct):
-    kind: Annotated[str, one_of(_TABLES)]
+    kind: Annotated[str, one_of(TABLES)]
 
 
 def read_workload(data: Any, where: str) -> Workload:
     """Read the ``[workload]`` table. Raises :class:`topologies.structs.Refused`."""
     kind = convert(data, _Kind, where).kind
-    own_keys = _TABLES[kind].__struct_encode_fields__
-    all_keys = {key for table in _TABLES.values() for key in table.__struct_encode_fields__}
+    own_keys = TABLES[kind].__struct_encode_fields__
+    all_keys = {key for table in TABLES.values() for key in table.__struct_encode_fields__}
     for key in data:
         if key in all_keys and key not in own_keys:
             raise Refused(join(where, key), f"is not for kind = {kind!r}, which has {', '.join(own_keys[2:])}")
-    return convert(data, _TABLES[kind], where).workload()
+    return convert(data, TABLES[kind], where).workload()
 
 
 # --- on a fabric ---------------------------------------------------------------------------------------------------

@@ -15,13 +15,20 @@ from typing import NoReturn
 
 import click
 
-from testbed.errors import UserError, explain
+from testbed import errors
+from testbed.errors import UserError
 from testbed.machine.limits import check_memory, raise_open_files
 from testbed.machine.streams import take_standard_streams
 
 COMMANDS = {
     "doctor": "Check what this machine can do, and print a fix for what it lacks.",
     "run": "Run a scenario: build a fabric, break it, measure, report.",
+    "check": "Check a scenario or fabric file, and print what it would do and how long that takes.",
+    "init": "Write a scenario file to start from.",
+    "list": "List the scenarios, fabrics, faults, collectives and transports that there are.",
+    "explain": "Explain a key of a scenario or fabric file, and what may stand behind --set.",
+    "schema": "Print the JSON Schema of a scenario or fabric file, for editors.",
+    "graph": "Draw a fabric: planes, switches, hosts, cables.",
     "up": "Build a fabric and open a prompt on it.",
     "launch": "Run a program of your own on every host, with collectives over the fabric.",
     "perf": "Measure bandwidth and latency, in nccl-tests' and perftest's tables.",
@@ -36,9 +43,12 @@ COMMANDS = {
     "validate": "Compare theory, simulation and emulation on small scenarios.",
     "compare": "Compare the results of separate runs.",
     "report": "Write the report.html of a results directory again.",
+    "export": "Export a results directory to Perfetto's trace viewer or to CSV.",
+    "top": "Watch a run, or look at a results directory, in the terminal.",
     "convert": "Rewrite a fabric or scenario file of an older version in the real network's units.",
     "calibrate": "Measure what a packet costs on this machine; runs choose their dilation by it.",
     "bench": "Benchmark the codec, the engine and the fabrics on this machine.",
+    "completion": "Print the completion script of a shell.",
     "clean": "Remove what a dead run left behind, and nothing else.",
 }
 """In the order of the help. Kept here so that the help imports nothing."""
@@ -97,7 +107,7 @@ def execute(arguments: list[str] | None = None) -> int:
     except (Exception, KeyboardInterrupt) as error:
         if isinstance(error, click.Abort):  # which is what click makes of Ctrl-C
             error = error.__cause__ if isinstance(error.__cause__, KeyboardInterrupt) else KeyboardInterrupt()
-        line, code = explain(error)
+        line, code = errors.explain(error)
         if code == 70 and os.environ.get("MRCBED_DEBUG"):
             raise
         print(f"mrcbed: {line}", file=sys.stderr)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from testbed.errors import UserError
-from testbed.units import parse_duration
+from testbed.units import TIME_SCHEMA, parse_duration
 from topologies.structs import Written, one_of
 
 DIRECTIONS = ("both", "up", "down")
@@ -48,6 +48,9 @@ def in_ms(ns: int) -> str:
 
 class Period(int, metaclass=Written):
     """ns of a cycle."""
+
+    words = f"a time of at least {MIN_PERIOD_NS // 1_000_000} ms of wall time, like '800us' of the network"
+    schema, example = TIME_SCHEMA, '"800us"'
 
     @staticmethod
     def read(value: Any) -> int:

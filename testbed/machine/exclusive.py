@@ -54,9 +54,21 @@ def refuse_if_measuring(name: str = "") -> None:
         raise Measuring(_refusal(name))
 
 
+def measured_directory(name: str = "") -> Path | None:
+    """The results directory of the run that measures on this machine; None if none does, or if its path is too long for the notice."""
+    holder = _holder(name or NAME)
+    return None if holder is None or holder[1].endswith("...") else Path(holder[1])
+
+
+def _holder(name: str) -> tuple[str, str] | None:
+    """(process, results directory) of the run that measures."""
+    holder = next((line.split(":", 2)[1:] for line in _names() if line.startswith(f"@{name}:")), [])
+    return (holder[0], holder[1]) if len(holder) == 2 else None
+
+
 def _refusal(name: str) -> str:
-    holder = next((line.split(":", 2)[1:] for line in _names() if line.startswith(f"@{name}:")), None)
-    detail = f" (process {holder[0]}, results in {holder[1]})" if holder is not None and len(holder) == 2 else ""
+    holder = _holder(name)
+    detail = "" if holder is None else f" (process {holder[0]}, results in {holder[1]})"
     return f"another run is measuring on this machine{detail}: wait for its end, or use --world simulated, which disturbs nobody's figures"
 
 

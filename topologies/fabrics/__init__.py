@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from topologies.clos import MAX_DILATION, MAX_RATE, MIN_RATE, Fabric, FabricError
 from topologies.structs import Written
@@ -30,6 +30,11 @@ def load_fabric(name_or_file: str, beside: Path | None = None) -> Fabric:
     Files hold the real network's rates and delay, and the dilation at which it is run unless something else is asked for; the fabric has
     both as they are at that dilation.
     """
+    return on_the_clock(read_fabric_file(name_or_file, beside))
+
+
+def read_fabric_file(name_or_file: str, beside: Path | None = None) -> dict[str, Any]:
+    """What :func:`load_fabric` reads, before anything but its ``format`` is checked. Raises :class:`FabricError`."""
     path = find_file(name_or_file, HERE, beside)
     if path is None:
         raise FabricError(f"no fabric {name_or_file!r}: there are {', '.join(named_fabrics())}, or give a .toml file")
@@ -40,7 +45,7 @@ def load_fabric(name_or_file: str, beside: Path | None = None) -> Fabric:
         looked = "" if beside is None else f" (looked for in {beside.resolve()} and in the working directory)"
         raise FabricError(f"fabric file {path} {error}{'' if os.path.exists(path) else looked}") from None
     data.setdefault("name", path.stem)
-    return on_the_clock(data)
+    return data
 
 
 def on_the_clock(data: dict[str, Any]) -> Fabric:
@@ -49,11 +54,11 @@ def on_the_clock(data: dict[str, Any]) -> Fabric:
     name, dilation = data["name"], data["dilation"]
     if isinstance(dilation, bool) or not isinstance(dilation, (int, float)) or not 1 <= dilation <= MAX_DILATION:
         raise FabricError(f"fabric {name!r}: dilation = {dilation!r} must be a number from 1 to {MAX_DILATION:,.0f}")
-    for key, read in (("nic_rate", parse_rate), ("fabric_rate", parse_rate), ("delay", parse_delay)):
+    for key, kind in WRITTEN.items():
         if key in data:
             value = data.pop(key)
             try:
-                real = read(value)
+                real = kind.read(value)
             except ValueError as error:
                 raise FabricError(f"fabric {name!r}: {key} = {value!r} {error}") from None
             if key == "delay":
@@ -90,10 +95,20 @@ def parse_rate(value: Any) -> int:
 class Delay(int, metaclass=Written):
     """ns, written as :func:`parse_delay` reads it."""
 
+    words = "a time, like '1us', or a number of seconds"
+    schema: ClassVar[dict[str, Any]] = {"type": ["string", "number"], "minimum": 0, "pattern": r"^\s*\d+(\.\d+)?\s*(ns|us|ms|s)?\s*$"}
+    example = '"0.992us"'
     read = staticmethod(parse_delay)
 
 
 class Rate(int, metaclass=Written):
     """Bits/s, written as :func:`parse_rate` reads it."""
 
+    words = "a rate, like '100Gbit', or a whole number of bit/s"
+    schema: ClassVar[dict[str, Any]] = {"type": ["string", "integer"], "pattern": r"^\s*\d+(\.\d+)?\s*[kMG]?(bit|bit/s|bps|b/s)?\s*$"}
+    example = '"100Gbit"'
     read = staticmethod(parse_rate)
+
+
+WRITTEN: dict[str, type[Rate] | type[Delay]] = {"nic_rate": Rate, "fabric_rate": Rate, "delay": Delay}
+"""Keys of a fabric file whose values are those of the real network; :class:`Fabric` holds them as they are at its dilation."""

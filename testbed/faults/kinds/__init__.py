@@ -39,7 +39,7 @@ def _discover() -> dict[str, Kind]:
 
 
 KINDS = _discover()
-_STRUCTS = {
+STRUCTS = {
     name: defstruct(name, [(key.name, key.kind | None, None) for key in kind.keys], frozen=True, forbid_unknown_fields=True)
     for name, kind in KINDS.items()
 }
@@ -58,7 +58,7 @@ def read_keys(kind: str, values: Mapping[str, Any]) -> dict[str, Any]:
     entry = kind_named(kind)
     merged = {key.name: key.default for key in entry.keys} | dict(values)
     try:
-        struct = convert({name: value for name, value in merged.items() if value is not None}, _STRUCTS[kind], strict=False)
+        struct = convert({name: value for name, value in merged.items() if value is not None}, STRUCTS[kind], strict=False)
     except Refused as error:
         raise FaultError(error.key, error.text) from None
     read = {name: value for name, value in asdict(struct).items() if value is not None}

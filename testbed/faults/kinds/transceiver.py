@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from typing import Any
+from typing import Any, ClassVar
 
 from testbed.faults import draws
 from testbed.faults.base import Cycle, Drawn
@@ -17,6 +17,12 @@ from topologies.theory import links_of_switch
 
 class Links(metaclass=Written):
     """A number of links, or their names: a list, or one word with commas as the prompt has it."""
+
+    words = "a number of links from 1 on, or a list of links' names"
+    schema: ClassVar[dict[str, Any]] = {
+        "type": ["integer", "string", "array"], "minimum": 1, "minLength": 1, "minItems": 1, "items": {"type": "string"}
+    }  # fmt: skip
+    example = "4"
 
     @staticmethod
     def read(value: Any) -> int | tuple[str, ...]:

@@ -1,0 +1,239 @@
+"""A run as a Chrome trace, which Perfetto's viewer (ui.perfetto.dev) and chrome://tracing open. Called by ``mrcbed export``.
+
+A process per host and one for the fabric. Threads of a host: its steps, and every EV of the pairs whose paths changed, with intervals of
+state. Faults are intervals and instants of the fabric. Counters: goodput by plane, window and RTT of queue pairs, queues that were watched.
+
+The form is that of the "Trace Event Format" (Google, 2016), JSON object form. What it asks, and :func:`trace` keeps:
+
+- ``ts`` and ``dur`` are microseconds, from 0 on; decimals are ns. Here they are network time since the first measured step or flow began.
+- Complete events ("X") of a thread never overlap: viewers nest or drop what does.
+- Every process and thread has a name ("M").
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from scenarios.figures.measure import Run
+from scenarios.figures.writing import replacing
+from topologies.addressing import ev_fields
+from topologies.paths import path_evs
+
+Event = dict[str, Any]
+FABRIC = 1_000_000
+"""Process of the fabric: hosts are processes 1, 2, ... [ours]."""
+STEPS, FIRST_EV = 1, 10
+"""Threads of a host."""
+FIRST_FAULT = 1
+COLOURS = {"GOOD": "good", "SKIP": "bad", "ASSUMED_BAD": "terrible", "DENIED": "black"}
+"""Of states, by names of the format; viewers that have colours of their own ignore them."""
+INSTANTS = ("rto", "quick_adapt", "reroute", "spurious")
+"""Events of a host that are shown as moments; losses stand on the thread of their EV."""
+
+
+class Clock:
+    """From the ns of the machine's clock to ns of the network since the run's begin, as whole numbers."""
+
+    def __init__(self, run: Run) -> None:
+        self.begin, self.end = run.window
+        self.dilation = run.fabric.dilation
+
+    def __call__(self, t: int) -> int:
+        return round((min(max(t, self.begin), self.end) - self.begin) / self.dilation)
+
+    def holds(self, t: int) -> bool:
+        """Whether a moment lies in the measured part."""
+        return self.begin <= t <= self.end
+
+
+def write_trace(run: Run, path: Path) -> int:
+    """Write the trace of a run; return the number of its events."""
+    count = 0
+    with replacing(path) as part, open(part, "w", encoding="utf-8") as file:
+        file.write('{"displayTimeUnit":"ns","otherData":' + json.dumps(_about(run)) + ',"traceEvents":[')
+        for count, event in enumerate(trace(run), 1):
+            file.write(",\n" if count > 1 else "\n")
+            file.write(json.dumps(event, separators=(",", ":")))
+        file.write("\n]}\n")
+    return count
+
+
+def _about(run: Run) -> dict[str, Any]:
+    keys = ("key", "transport", "world", "workload", "seed", "outcome")
+    return {**{key: run.record.get(key) for key in keys}, "time": "us of the network since the first measured step or flow began"}
+
+
+def trace(run: Run) -> Iterator[Event]:
+    """Every event of the trace, names first within each process."""
+    clock = Clock(run)
+    for host in range(run.fabric.host_count):
+        yield from _named(host + 1, f"h{host}", host + 1)
+    yield from _named(FABRIC, f"fabric {run.fabric.name}", 0)
+    yield from _steps(run, clock)
+    yield from _paths(run, clock)
+    yield from _faults(run, clock)
+    yield from _moments(run, clock)
+    yield from _goodput(run, clock)
+    yield from _windows(run, clock)
+    yield from _queues(run, clock)
+
+
+# --- forms ---------------------------------------------------------------------------------------------------------
+
+
+def _us(ns: int) -> float:
+    """Microseconds with three decimals: the nearest double has them exactly when it is written."""
+    return ns / 1000
+
+
+def _named(pid: int, name: str, index: int) -> Iterator[Event]:
+    yield {"ph": "M", "pid": pid, "name": "process_name", "args": {"name": name}}
+    yield {"ph": "M", "pid": pid, "name": "process_sort_index", "args": {"sort_index": index}}
+
+
+def _thread(pid: int, tid: int, name: str) -> Iterator[Event]:
+    yield {"ph": "M", "pid": pid, "tid": tid, "name": "thread_name", "args": {"name": name}}
+    yield {"ph": "M", "pid": pid, "tid": tid, "name": "thread_sort_index", "args": {"sort_index": tid}}
+
+
+def _interval(pid: int, tid: int, name: str, begin: int, end: int, **more: Any) -> Event:
+    return {"ph": "X", "pid": pid, "tid": tid, "name": name, "ts": _us(begin), "dur": _us(end - begin), **more}
+
+
+def _instant(pid: int, tid: int, name: str, at: int, scope: str, **more: Any) -> Event:
+    return {"ph": "i", "pid": pid, "tid": tid, "name": name, "ts": _us(at), "s": scope, **more}
+
+
+def _counter(pid: int, name: str, at: int, values: dict[str, float]) -> Event:
+    return {"ph": "C", "pid": pid, "name": name, "ts": _us(at), "args": values}
+
+
+# --- intervals -----------------------------------------------------------------------------------------------------
+
+
+def _steps(run: Run, clock: Clock) -> Iterator[Event]:
+    """A step of a rank begins no sooner than its last one ended."""
+    hosts = run.record.get("ranks") or ()
+    steps = run.steps[~run.steps["warmup"].astype(bool)] if len(run.steps) else run.steps
+    for rank in sorted(set(steps["rank"].tolist()) if len(steps) else ()):
+        own = steps[steps["rank"] == rank].sort_values("start_ns")
+        pid = int(hosts[rank]) + 1
+        yield from _thread(pid, STEPS, "steps")
+        free = 0
+        for row in own[["step", "start_ns", "end_ns", "ok"]].to_dict("records"):
+            begin, end = max(free, clock(row["start_ns"])), clock(row["end_ns"])
+            if end > begin:
+                yield _interval(pid, STEPS, f"step {row['step']}", begin, end, cat="step", args={"rank": rank, "ok": row["ok"]})
+                free = end
+
+
+def _paths(run: Run, clock: Clock) -> Iterator[Event]:
+    """Every EV of the pairs of which one changed its state. A path is GOOD until its log says otherwise."""
+    pairs: dict[tuple[int, int], dict[int, list[dict[str, Any]]]] = {}
+    losses: dict[tuple[int, int, int], list[int]] = {}
+    for line in run.of("ev"):
+        pairs.setdefault((line["host"], line["peer"]), {}).setdefault(line["ev"], []).append(line)
+    for line in run.of("loss"):
+        if line.get("ev") is not None and clock.holds(line["t"]):
+            losses.setdefault((line["host"], line["peer"], line["ev"]), []).append(line["t"])
+    threads: dict[int, int] = {}
+    for (host, peer), changes in sorted(pairs.items()):
+        for ev in dict.fromkeys([*path_evs(run.fabric, host, peer), *changes]):
+            tid = threads[host] = threads.get(host, FIRST_EV - 1) + 1
+            plane, uplink = ev_fields(ev)
+            yield from _thread(host + 1, tid, f"to h{peer}, EV {plane}:{uplink}")
+            for begin, end, state, cause in _states(changes.get(ev, ()), clock):
+                args = {"cause": cause} if cause else {}
+                yield _interval(host + 1, tid, state, begin, end, cat="ev", cname=COLOURS.get(state, "generic_work"), args=args)
+            for t in losses.get((host, peer, ev), ()):
+                yield _instant(host + 1, tid, "loss found", clock(t), "t", cat="loss")
+
+
+def _states(changes: Iterable[dict[str, Any]], clock: Clock) -> Iterator[tuple[int, int, str, str]]:
+    """(begin, end, state, cause) without gaps or overlaps, in network time."""
+    since, state, cause = 0, "GOOD", ""
+    for line in changes:
+        at = clock(line["t"])
+        if line["to"] == state:
+            continue
+        if at > since:
+            yield since, at, state, cause
+        since, state, cause = at, str(line["to"]), str(line.get("cause") or "")
+    end = clock(clock.end)
+    if end > since:
+        yield since, end, state, cause
+
+
+def _faults(run: Run, clock: Clock) -> Iterator[Event]:
+    """An interval on a thread for each fault, and moments that cross the whole drawing where it begins and ends."""
+    open_since: dict[str, int] = {}
+    threads: dict[str, int] = {}
+    where: dict[str, str] = {}
+    for line in run.of("fault"):
+        name, phase, at = line["name"], line["phase"], clock(line["t"])
+        if name not in threads:
+            threads[name] = FIRST_FAULT + len(threads)
+            yield from _thread(FABRIC, threads[name], f"fault: {name}")
+        tid = threads[name]
+        where[name] = str(line.get("on", ""))
+        args = {"on": where[name], "kind": str(line.get("fault", "")), "links": len(line.get("links", ()))}
+        if phase in ("begin", "heal") and clock.holds(line["t"]):
+            yield _instant(FABRIC, tid, f"{name}: {phase}", at, "g", cat="fault", args=args)
+        elif clock.holds(line["t"]):
+            yield _instant(FABRIC, tid, f"{name}: {phase}", at, "t", cat="fault", args=args)
+        if phase == "begin":
+            open_since[name] = at
+        elif phase == "heal" and name in open_since:
+            begin = open_since.pop(name)
+            if at > begin:
+                yield _interval(FABRIC, tid, name, begin, at, cat="fault", args=args)
+    end = clock(clock.end)
+    for name, begin in open_since.items():
+        if end > begin:
+            yield _interval(FABRIC, threads[name], name, begin, end, cat="fault", args={"on": where[name]})
+
+
+def _moments(run: Run, clock: Clock) -> Iterator[Event]:
+    for line in run.of(*INSTANTS):
+        if line["host"] >= 0 and clock.holds(line["t"]):
+            args = {key: value for key, value in line.items() if key in ("peer", "qpn", "ev", "before", "window", "cause")}
+            yield _instant(line["host"] + 1, STEPS, line["kind"], clock(line["t"]), "p", cat=line["kind"], args=args)
+
+
+# --- counters ------------------------------------------------------------------------------------------------------
+
+
+def _goodput(run: Run, clock: Clock) -> Iterator[Event]:
+    """Payload received by plane, Gb/s of the network, from the begin of each bin; 0 after the last."""
+    after: dict[int, tuple[int, int]] = {}
+    for line in run.of("goodput"):
+        if not clock.holds(line["t"]):
+            continue
+        rate = 8 / line["bin_ns"] * clock.dilation  # bit/ns is Gb/s
+        values = {f"plane {plane}": round(received * rate, 3) for plane, received in enumerate(line["rx"])}
+        yield _counter(line["host"] + 1, "goodput received [Gb/s]", clock(line["t"]), values)
+        after[line["host"]] = (line["t"] + line["bin_ns"], len(line["rx"]))
+    for host, (t, planes) in after.items():
+        yield _counter(host + 1, "goodput received [Gb/s]", clock(t), {f"plane {plane}": 0.0 for plane in range(planes)})
+
+
+def _windows(run: Run, clock: Clock) -> Iterator[Event]:
+    """Window and RTT of each sending queue pair: of flows once per bin, else as MRC logs them every 5 base RTTs."""
+    window: Callable[[dict[str, Any]], Any] = lambda line: line.get("cwnd", line.get("window"))  # noqa: E731
+    for line in run.of("cwnd") or run.of("srtt"):
+        if not clock.holds(line["t"]):
+            continue
+        pid, at, pair = line["host"] + 1, clock(line["t"]), f"to h{line['peer']}, QP {line['qpn']}"
+        if window(line) is not None:
+            yield _counter(pid, f"window {pair} [bytes]", at, {"bytes": window(line)})
+        if line.get("srtt_ns"):
+            yield _counter(pid, f"RTT {pair} [us]", at, {"us": round(line["srtt_ns"] / clock.dilation / 1000, 3)})
+
+
+def _queues(run: Run, clock: Clock) -> Iterator[Event]:
+    for row in run.queues.to_dict("records"):
+        if clock.holds(row["t_ns"]):
+            yield _counter(FABRIC, f"queue of {row['port']} [bytes]", clock(row["t_ns"]), {"bytes": row["bytes"]})

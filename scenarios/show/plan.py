@@ -1,0 +1,181 @@
+"""What a scenario would do, in the terminal: fabric, workload, transports, faults over time, runs. Called by ``mrcbed check``.
+
+All in network time. It reads a :class:`~scenarios.schema.scenario.Scenario` and runs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+
+from scenarios.schema.faults import Fault
+from scenarios.schema.scenario import Scenario, Transport
+from scenarios.schema.sweep import spelled
+from scenarios.schema.workloads import Workload
+from testbed import terminal
+from testbed.terminal import duration
+from topologies import Fabric
+from topologies.theory import bus_bandwidth, collective_step_ns, place_ranks
+
+BAR = 36
+"""Columns of the drawing of faults over time."""
+SHOWN = 8
+"""Most settings of a sweep that are listed."""
+
+
+def fabric_lines(fabric: Fabric) -> list[str]:
+    """A fabric's shape, rates and base RTT, in two lines."""
+    real = fabric.dilation
+    rates = f"ports of {fabric.nic_rate * real / 1e9:g} Gb/s"
+    if fabric.fabric_rate != fabric.nic_rate:
+        rates += f", T0-T1 links of {fabric.fabric_rate * real / 1e9:g} Gb/s"
+    shape = f"{_count(fabric.planes, 'plane')} of {fabric.t0_per_plane} T0 and {fabric.t1_per_plane} T1"
+    paths = f", {fabric.paths_per_pair} paths between hosts under different T0s" if fabric.t0_per_plane > 1 else ""
+    return [
+        f"{fabric.name}: {shape}, {fabric.host_count} hosts, {len(fabric.links)} links, {rates}",
+        f"base RTT {duration(fabric.base_rtt_ns / real)}{paths}; dilation {real:,.0f}",
+    ]
+
+
+def show_plan(out: Console, scenario: Scenario, runs: int) -> None:
+    """Print the plan of a scenario that makes so many runs."""
+    if scenario.description:
+        out.print(" ".join(scenario.description.split()))
+    out.print()
+    lines = {
+        "fabric": fabric_lines(scenario.fabric),
+        "workload": workload_lines(scenario),
+        "seeds": [", ".join(map(str, scenario.seeds))],
+        "sweep": sweep_lines(scenario),
+        "runs": [f"{runs}: {_factors(scenario)}"],
+        "checks": [expect.name for expect in scenario.expects],
+    }  # fmt: skip
+    for head, words in lines.items():
+        for i, line in enumerate(words):
+            out.print(f"{head if i == 0 else '':10}{line}")
+    heads = ["transport", "kind", "fabric", "QPs", "with"]
+    out.print(terminal.table(heads, map(_transport, scenario.transports), names=("kind", "fabric"), words=("with",)))
+    if scenario.faults:
+        out.print(faults_table(scenario.faults, scenario.fabric.dilation, *horizon_ns(scenario)))
+    if scenario.backgrounds:
+        out.print(_backgrounds(scenario))
+
+
+def _transport(transport: Transport) -> list[str]:
+    words = dict(transport.options)
+    if transport.controller != "none":
+        words["controller"] = transport.controller
+    if transport.clustermapper is not None:
+        words["clustermapper"] = transport.clustermapper.policy
+    if transport.reconvergence_ns is not None:
+        words["reconvergence"] = duration(transport.reconvergence_ns / transport.fabric.dilation)
+    return [transport.name, transport.kind, transport.fabric.name, str(transport.qps), ", ".join(f"{k} = {v}" for k, v in words.items())]
+
+
+def workload_lines(scenario: Scenario) -> list[str]:
+    """What the hosts do, and how long a healthy step takes by theory."""
+    work, fabric = scenario.workload, scenario.fabric
+    if work.jobs:
+        jobs = ", ".join(f"{job.name} on {job.ranks} ranks" for job in work.jobs)
+        return [f"jobs {jobs}; {_count(work.steps, 'step')} after {work.warmup_steps} to warm up"]
+    if work.is_pattern:
+        return [_pattern(work, fabric.dilation)]
+    size = f"{work.message_bytes:,} bytes of {work.dtype}"
+    lines = [f"{work.kind}, {size}, {_count(work.steps, 'step')} after {work.warmup_steps} to warm up, {work.slices} slices"]
+    for placement in work.placement:
+        ideal = duration(_step_ns(work, fabric, placement) / fabric.dilation)
+        lines.append(f"placement {placement}: a step of {ideal} or more, by the rate of healthy links")
+    return lines
+
+
+def _pattern(work: Workload, dilation: float) -> str:
+    length = "" if work.duration_ns is None else f" for {duration(work.duration_ns / dilation)}"
+    number = "" if work.messages is None else f", {work.messages} each"
+    flows = f" of {_count(len(work.flows), 'flow')}" if work.flows else f" of {work.senders} senders" if work.senders else ""
+    victim = ", and a victim flow" if work.victim else ""
+    return f"{work.kind}{flows}{victim}, messages of {work.message_bytes:,} bytes{number}, {work.outstanding} outstanding{length}"
+
+
+def _step_ns(work: Workload, fabric: Fabric, placement: str) -> float:
+    hosts = place_ranks(fabric, placement)
+    return collective_step_ns(work.kind, len(hosts), work.message_bytes, bus_bandwidth(fabric, work.kind, hosts))
+
+
+def sweep_lines(scenario: Scenario) -> list[str]:
+    settings = [spelled(variant.settings) for variant in scenario.variants if variant.settings]
+    return settings[:SHOWN] + ([f"... {len(settings) - SHOWN} more"] if len(settings) > SHOWN else [])
+
+
+def horizon_ns(scenario: Scenario) -> tuple[float, float]:
+    """The least time that the measured part takes, and that of a step, ns of the clock: 0 where only a run can tell."""
+    work, fabric = scenario.workload, scenario.fabric
+    if work.jobs:
+        return 0.0, 0.0
+    if work.is_pattern:
+        ends = [flow.start_ns + (flow.for_ns or 0) for flow in work.flows]
+        return max([work.victim_alone_ns + (work.duration_ns or 0), *ends]), 0.0
+    step = min(_step_ns(work, fabric, placement) for placement in work.placement)
+    return work.steps * step, step
+
+
+def faults_table(faults: Sequence[Fault], dilation: float, horizon: float, step: float) -> Any:
+    """When each fault begins and ends, with a bar; ``horizon`` and ``step``, the least length of both, in ns of the clock."""
+    begins = {fault.name: 0.0 if fault.before else float(fault.at_ns or 0) + (fault.step or 0) * step for fault in faults}
+    ordered = sorted(faults, key=lambda fault: (not fault.before, begins[fault.name]))
+    length = max([horizon, *(1.05 * (begins[fault.name] + (fault.for_ns or 0)) for fault in faults)]) or 1.0
+
+    def bar(fault: Fault) -> str:
+        begin = min(BAR - 1, int(BAR * begins[fault.name] / length))
+        end = BAR if fault.for_ns is None else max(begin + 1, round(BAR * (begins[fault.name] + fault.for_ns) / length))
+        return "·" * begin + "█" * (end - begin) + "·" * (BAR - end)
+
+    def row(fault: Fault) -> list[str]:
+        begins = (
+            "before all"
+            if fault.before
+            else f"step {fault.step}"
+            if fault.step is not None
+            else f"{duration((fault.at_ns or 0) / dilation)}"
+        )
+        lasts = "to the end" if fault.for_ns is None else duration(fault.for_ns / dilation)
+        keys = ", ".join(f"{key} {_key(value, dilation)}" for key, value in fault.keys.items())
+        what = f"{fault.kind} on {fault.on}{f' ({keys})' if keys else ''}"
+        return [fault.name, begins, lasts, what, bar(fault)]
+
+    caption = f"Bars: {duration(length / dilation)} from the first measured step or flow; steps are as long as theory has them at best."
+    return terminal.table(
+        ["fault", "begins", "lasts", "what", "time"], map(row, ordered), words=("what",), names=("time",), caption=caption
+    )
+
+
+def _key(value: Any, dilation: float) -> str:
+    """A fault's own key as written; times were made those of the clock (scenarios/schema/network_time.py)."""
+    if isinstance(value, str) and value.endswith("ns") and value[:-2].isdigit():
+        return duration(int(value[:-2]) / dilation)
+    return str(value)
+
+
+def _backgrounds(scenario: Scenario) -> Any:
+    real = scenario.fabric.dilation
+
+    def row(flow: Any) -> list[str]:
+        rate = "as much as it gets" if flow.rate_bps is None else f"{flow.rate_bps * real / 1e9:g} Gb/s"
+        lasts = "to the end" if flow.for_s is None else duration(flow.for_s * 1e9 / real)
+        path = flow.path_on(scenario.transports[0].fabric)
+        return [flow.name, flow.protocol, rate, path, duration(flow.start_ns / real), lasts]
+
+    return terminal.table(
+        ["background", "protocol", "rate", "path", "begins", "lasts"], map(row, scenario.backgrounds), names=("protocol", "path")
+    )
+
+
+def _factors(scenario: Scenario) -> str:
+    counts = {"seed": scenario.seeds, "placement": scenario.workload.placement, "transport": scenario.transports}
+    words = [_count(len(items), word) for word, items in counts.items()]
+    return " x ".join([*words, _count(len(scenario.variants), "setting")] if scenario.swept else words)
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"

@@ -1,0 +1,121 @@
+"""``mrcbed check FILE|NAME``: everything that is wrong with a scenario or fabric file, or what it would do and how long that takes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import click
+
+from testbed import terminal
+from testbed.errors import UserError
+
+
+@click.command(name="check")
+@click.argument("file", metavar="FILE|NAME")
+@click.option(
+    "--as", "kind", type=click.Choice(["scenario", "fabric"]), help="Take FILE for this, where a name is both or a file is neither."
+)
+@click.option("--transport", "-t", "transports", multiple=True, metavar="T", help="As for run. Repeatable.")
+@click.option("--fabric", metavar="NAME-OR-FILE", help="Use this fabric instead of the scenario's.")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a key, as for run. Repeatable.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: whether it is right, errors, runs, seconds in each world.")
+def command(file: str, kind: str | None, transports: tuple[str, ...], fabric: str | None, overrides: tuple[str, ...], as_json: bool) -> int:
+    """Check a scenario or fabric file, or a shipped one by name; print what it would do, and how long that takes.
+
+    Exit status: 0 it is right; 2 it is not, and every line on stderr is a mistake.
+    """
+    from scenarios.schema.complaints import check_fabric, check_scenario
+    from scenarios.show.plan import fabric_lines, show_plan
+    from topologies import FabricError
+
+    out = terminal.console(120)
+    report: dict[str, Any] = {"file": file, "kind": kind or kind_of(file)}
+    scenario = None
+    if report["kind"] == "fabric":
+        loaded, report["errors"] = check_fabric(file)
+        if loaded is not None:
+            report["description"] = fabric_lines(loaded)
+    else:
+        scenario, report["errors"] = check_scenario(file, transports=transports, fabric=fabric, overrides=overrides)
+        if scenario is not None:
+            from scenarios.run.runner import plan
+
+            try:
+                report |= {"runs": len(plan(scenario)), "seconds": seconds(scenario)}
+            except (UserError, FabricError) as error:
+                report["errors"] = [str(error)]
+    report["ok"] = not report["errors"]
+    if as_json:
+        print(json.dumps(report, indent=2, ensure_ascii=False))
+    else:
+        for line in report["errors"]:
+            print(f"mrcbed: {line}", file=sys.stderr)
+        if report["ok"]:
+            out.print(f"{file}: ok, a {report['kind']}")
+            for line in report.get("description", ()):
+                out.print(line)
+            if scenario is not None:
+                show_plan(out, scenario, report["runs"])
+                show_seconds(out, report["seconds"])
+    return 0 if report["ok"] else UserError.status
+
+
+def kind_of(file: str) -> str:
+    """Whether a name or file is a scenario or a fabric: names of scenarios first, files by what they hold."""
+    from scenarios.schema.scenario import HERE, named_scenarios
+    from topologies.fabrics import named_fabrics
+    from topologies.toml_files import STDIN, find_file, read_toml
+
+    if file in named_scenarios():
+        return "scenario"
+    if file in named_fabrics():
+        return "fabric"
+    path = find_file(file, HERE)
+    if path is None or file == STDIN:
+        return "scenario"
+    try:
+        data = read_toml(path)[1]
+    except ValueError:
+        return "scenario"
+    return "fabric" if {"planes", "hosts_per_t0"} & data.keys() and not {"workload", "transport"} & data.keys() else "scenario"
+
+
+def seconds(scenario: Any) -> dict[str, Any]:
+    """World -> the estimate of all runs, s, or why there is none. The emulated one is at the dilation that a run would take now."""
+    from scenarios.run.simulate import check_simulable
+    from scenarios.schema.dilation import check_emulable, slowed
+    from scenarios.sets.dilation import automatic, given
+    from scenarios.sets.estimate import scenario_seconds
+    from testbed.bench import calibration
+    from topologies import FabricError
+
+    worlds: dict[str, Any] = {}
+    try:
+        check_simulable(scenario)
+        worlds["simulated"] = {"seconds": scenario_seconds(scenario, simulated=True)}
+    except UserError as error:
+        worlds["simulated"] = {"refused": str(error)}
+    kept = calibration.read()
+    try:
+        chosen = given(scenario, scenario.fabric.dilation) if kept is None else automatic(scenario, kept.cpu_us, calibration.others_cores())
+        stretched = slowed(scenario, chosen.factor)
+        check_emulable(stretched)
+        why = "the fabric's own; this machine is not calibrated yet, a run may take more" if kept is None else chosen.why
+        worlds["emulated"] = {"seconds": scenario_seconds(stretched), "dilation": chosen.value, "why": why}
+    except (UserError, FabricError) as error:
+        worlds["emulated"] = {"refused": str(error)}
+    return worlds
+
+
+def show_seconds(out: Any, worlds: dict[str, Any]) -> None:
+    from scenarios.sets.estimate import format_duration
+
+    for world, found in worlds.items():
+        if "refused" in found:
+            line = f"not in this world: {found['refused']}"
+        else:
+            line = f"about {format_duration(found['seconds'])}"
+            line += f" at dilation {found['dilation']:,.0f} ({found['why']})" if "dilation" in found else " on two cores"
+        out.print(f"{world:10}{line}")

@@ -1,0 +1,68 @@
+"""``mrcbed export DIR --format perfetto|csv``: a results directory for other programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from testbed.errors import UserError
+
+
+@click.command(name="export")
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.option(
+    "--format", "form", type=click.Choice(["perfetto", "csv"]), required=True,
+    help="perfetto: a Chrome trace of each run, for ui.perfetto.dev. csv: every Parquet table.",
+)  # fmt: skip
+@click.option("--run", "names", multiple=True, metavar="RUN", help="Only the trace of this run. Repeatable.")
+@click.option(
+    "--out", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER", help="Write to FOLDER (default: DIR/perfetto, or DIR)."
+)
+def command(directory: Path, form: str, names: tuple[str, ...], out: Path | None) -> None:
+    """Write the runs of results directory DIR in a form that other programs read, and print the files. Needs no root."""
+    if form == "csv" and names:
+        raise UserError("--run is for --format perfetto: a CSV has all runs, in its column run")
+    folder = out or (directory / "perfetto" if form == "perfetto" else directory)
+    for line in traces(directory, names, folder) if form == "perfetto" else tables(directory, folder):
+        click.echo(line)
+
+
+def traces(directory: Path, names: tuple[str, ...], folder: Path) -> Iterator[str]:
+    """Write a trace for each run; yield a line for each. Raises :class:`UserError`."""
+    from scenarios.figures.measure import Run, load_runs
+    from scenarios.figures.writing import written_to
+    from scenarios.show.perfetto import write_trace
+    from topologies.structs import there_are
+
+    runs = {run.key: run.directory for run in load_runs(directory)}
+    if not runs:
+        raise UserError(f"{directory / 'raw'} holds no finished runs: give a directory that mrcbed run wrote")
+    for name in names:
+        if name not in runs:
+            raise UserError(f"--run {name}: {there_are(name, runs)}")
+    with written_to(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in names or runs:
+            path = folder / f"{name}.json"
+            yield f"{path} ({write_trace(Run(runs[name]), path):,} events)"
+
+
+def tables(directory: Path, folder: Path) -> Iterator[str]:
+    """Write a CSV for each Parquet table; yield its name. Raises :class:`UserError`."""
+    from scenarios.figures.stored import OF_FIGURES, Stored
+    from scenarios.figures.writing import replacing, written_to
+
+    # Those of figures are there as CSV from the run itself.
+    found = [path for path in sorted(directory.glob("*.parquet")) if path.stem not in OF_FIGURES or folder != directory]
+    if not found:
+        raise UserError(f"{directory} holds no Parquet tables: give a directory that mrcbed run wrote")
+    with written_to(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for source in found:
+            frame = Stored(directory).clock_table(source.stem)
+            path = folder / f"{source.stem}.csv"
+            with replacing(path) as part:
+                frame.to_csv(part, index=False)
+            yield f"{path} ({len(frame):,} rows)"

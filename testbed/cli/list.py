@@ -1,0 +1,71 @@
+"""``mrcbed list WHAT``: names with a line each, from the place that defines them."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from testbed import terminal
+
+
+def scenarios() -> dict[str, str]:
+    """The shipped scenarios, by what their files say of themselves."""
+    from scenarios.schema.scenario import HERE, named_scenarios
+    from topologies.toml_files import read_toml
+
+    return {name: " ".join(read_toml(HERE / f"{name}.toml")[1].get("description", "").split()) for name in named_scenarios()}
+
+
+def fabrics() -> dict[str, str]:
+    """The named fabrics, by the comment that begins their files."""
+    from topologies.fabrics import HERE, named_fabrics
+
+    return {name: (HERE / f"{name}.toml").read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ") for name in named_fabrics()}
+
+
+def faults() -> dict[str, str]:
+    """The kinds of the catalogue."""
+    from testbed.faults.kinds import KINDS
+
+    return {name: f"{kind.doc} (on: {kind.on})" for name, kind in KINDS.items()}
+
+
+def collectives() -> dict[str, str]:
+    """The collectives that agents carry out, by the first sentence of their modules. Compiled modules have none: it is in their source."""
+    from agents import collectives as package
+    from agents.collectives.registry import collectives as kinds
+
+    def sentence(module: str) -> str:
+        source = Path(package.__path__[0]) / f"{module.rpartition('.')[2]}.py"
+        words = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or ""
+        return words.partition("\n")[0].partition(". ")[0].rstrip(".")
+
+    return {name: sentence(kind.__module__) for name, kind in kinds().items()}
+
+
+def transports() -> dict[str, str]:
+    """The kinds of transports of scenarios."""
+    from scenarios.schema.scenario import TRANSPORTS
+
+    return TRANSPORTS
+
+
+WHAT: dict[str, Callable[[], dict[str, str]]] = {
+    "scenarios": scenarios, "fabrics": fabrics, "faults": faults, "collectives": collectives, "transports": transports,
+}  # fmt: skip
+
+
+@click.command(name="list")
+@click.argument("what", type=click.Choice(list(WHAT)))
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: name to line.")
+def command(what: str, as_json: bool) -> None:
+    """List what there is, a name and a line each."""
+    found = WHAT[what]()
+    if as_json:
+        print(json.dumps(found, indent=2, ensure_ascii=False))
+    else:
+        terminal.console(140).print(terminal.table(["name", "is"], list(found.items()), words=("is",)))

@@ -1,0 +1,83 @@
+"""All mistakes of a file are told at once, each by its place in the file; a right file has none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scenarios.schema.complaints import check_fabric, check_scenario
+from scenarios.schema.scenario import load_scenario, named_scenarios
+
+BAD = """
+format = 3
+fabrc = "x"
+fabric = "demo"
+seeds = [1, -2, 3, -4]
+[workload]
+kind = "ring-allreduce"
+message_bytes = "1MiX"
+stepz = 3
+steps = 10
+[[transport]]
+kind = "mrc"
+options = { mpr = 7, qps = 0 }
+[[transport]]
+kind = "roce"
+name = "bad name"
+[[fault]]
+kind = "link"
+on = "p0-t0-0:p0-t1-9"
+at = "160us"
+[[fault]]
+kind = "linc"
+on = "x"
+[[fault]]
+kind = "flap"
+on = "p0-t0-0:p0-t1-3"
+at = "1us"
+perod = "100us"
+[[expect]]
+check = "mrc.wrong = 0"
+[[expect]]
+chek = "mrc.wrong == 0"
+"""
+
+
+def test_every_mistake_has_a_line_with_its_key(tmp_path: Path) -> None:
+    file = tmp_path / "bad.toml"
+    file.write_text(BAD)
+    scenario, lines = check_scenario(str(file))
+    assert scenario is None
+    said = {line.removeprefix(f"{file}: ").split()[0]: line for line in lines}
+    assert set(said) == {
+        "fabrc", "seeds[1]", "seeds[3]", "transport[1].name", "expect[0].check", "expect[1].chek", "expect[1].check",
+        "workload.message_bytes",
+        "workload.stepz", "transport[0].options.qps", "transport[0].options.mpr", "fault[0].on", "fault[1].kind", "fault[2].perod",
+        "fault[2].period",
+    } and len(said) == len(lines)  # fmt: skip
+    assert "did you mean 'steps'?" in said["workload.stepz"] and "did you mean 'period'?" in said["fault[2].perod"]
+    assert "seeds[3] = -4" in said["seeds[3]"]
+
+
+@pytest.mark.parametrize("name", named_scenarios())
+def test_what_ships_has_no_mistake_and_is_what_a_run_loads(name: str) -> None:
+    assert check_scenario(name) == (load_scenario(name), [])
+
+
+def test_a_mistake_that_no_key_has_is_told_once(tmp_path: Path) -> None:
+    file = tmp_path / "bad.toml"
+    file.write_text(BAD.partition("[[transport]]")[0].replace("fabrc", "description").replace("stepz = 3", "").replace("1MiX", "1MiB"))
+    assert [line.partition(": ")[2] for line in check_scenario(str(file))[1]] == [
+        "seeds[1] = -2 must be a whole number in 0..9223372036854775807", "seeds[3] = -4 must be a whole number in 0..9223372036854775807",
+        "transport is missing",
+    ]  # fmt: skip
+
+
+def test_a_fabric_file(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text("format = 3\nplanes = 99\nt0_per_plane = 2\nt1_per_plane = 4\nhosts_per_t0 = 4\nmtuu = 3\n")
+    fabric, lines = check_fabric(str(file))
+    assert fabric is None and len(lines) == 2
+    assert any("planes = 99" in line for line in lines) and any("mtuu is not a key: did you mean 'mtu'?" in line for line in lines)
+    assert check_fabric("demo")[1] == []

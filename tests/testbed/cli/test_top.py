@@ -1,0 +1,181 @@
+"""``mrcbed top`` as a process: a screen while a run goes on, a clean terminal afterwards, and never a byte written."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from testbed import cli
+from testbed.machine import exclusive, running
+from topologies import load_fabric
+from topologies.structs import plain
+
+TREE = Path(__file__).parents[3]
+KEY = "mrc-tiny-packed-s1"
+ENTER, LEAVE, SHOW = b"\x1b[?1049h", b"\x1b[?1049l", b"\x1b[?25h"
+"""Another screen, and back from it; the cursor is shown (xterm's control sequences, DEC private modes 1049 and 25)."""
+
+
+def begin(directory: Path, steps: int = 40) -> Path:
+    """A results directory as it is while its first run goes on; the log of h0."""
+    fabric = load_fabric("tiny")
+    workload = {"steps": steps, "warmup_steps": 0, "placement": ["packed"]}
+    scenario = {"seeds": [1], "transports": [{"name": "mrc", "kind": "mrc"}], "workload": workload, "variants": []}
+    manifest = {"world": "emulated", "fabrics": {"tiny": plain(fabric)}, "scenario": scenario}
+    run = directory / "raw" / KEY
+    run.mkdir(parents=True)
+    (directory / "manifest.json").write_text(json.dumps(manifest))
+    (run / "runner.jsonl").write_text('{"t":1,"kind":"start","key":"x"}\n')
+    log = run / "h0.jsonl"
+    add_step(log, 0)
+    return log
+
+
+def add_step(log: Path, step: int) -> None:
+    line = {
+        "t": 10**9 * (step + 1),
+        "kind": "step",
+        "host": 0,
+        "rank": 0,
+        "step": step,
+        "start_ns": 10**9 * step,
+        "end_ns": 10**9 * (step + 1),
+    }
+    with log.open("a") as file:
+        file.write(json.dumps({**line, "ok": True}, separators=(",", ":")) + "\n")
+
+
+class Terminal:
+    """A command on a terminal of its own."""
+
+    def __init__(self, *words: str) -> None:
+        self.end, far = pty.openpty()
+        environment = {**os.environ, "PYTHONPATH": str(TREE), "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"}
+        command = [sys.executable, "-m", "testbed.cli", "top", *words]
+        self.process = subprocess.Popen(command, stdin=far, stdout=far, stderr=subprocess.DEVNULL, env=environment, start_new_session=True)
+        os.close(far)
+        self.seen = b""
+
+    def until(self, pattern: bytes, within_s: float = 30.0) -> None:
+        """Read until the output has this. Raises AssertionError."""
+        deadline = time.monotonic() + within_s
+        while not re.search(pattern, self.seen):
+            assert time.monotonic() < deadline, (pattern, self.seen[-2000:])
+            self.read()
+
+    def read(self) -> bool:
+        if not select.select([self.end], [], [], 0.1)[0]:
+            return True
+        try:
+            more = os.read(self.end, 65536)
+        except OSError:  # the far end is closed
+            return False
+        self.seen += more
+        return bool(more)
+
+    def ended(self) -> int:
+        """Its exit status, and all that it wrote."""
+        while self.read() and (self.process.poll() is None or select.select([self.end], [], [], 0)[0]):
+            pass
+        return self.process.wait(timeout=30)
+
+
+@contextmanager
+def terminal(*words: str) -> Iterator[Terminal]:
+    shown = Terminal(*words)
+    try:
+        yield shown
+    finally:
+        shown.process.kill()
+        shown.process.wait()
+        os.close(shown.end)
+
+
+def tree(directory: Path) -> dict[str, tuple[int, int]]:
+    return {str(path): (path.stat().st_mtime_ns, path.stat().st_size) for path in directory.rglob("*")}
+
+
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
+def test_it_follows_a_run_and_leaves_a_clean_terminal(by: signal.Signals, tmp_path: Path) -> None:
+    log = begin(tmp_path)
+    with terminal(str(tmp_path), "--every", "0.2") as shown:
+        shown.until(rb"1 of 40")
+        assert ENTER in shown.seen and LEAVE not in shown.seen
+        add_step(log, 1)
+        shown.until(rb"2 of 40")
+        before = tree(tmp_path)
+        shown.process.send_signal(by)
+        assert shown.ended() == 0
+        assert LEAVE in shown.seen and shown.seen.rindex(SHOW) > shown.seen.rindex(b"\x1b[?25l")
+        assert b"Traceback" not in shown.seen
+        assert tree(tmp_path) == before
+
+
+def test_it_ends_with_the_run_and_leaves_the_last_screen(tmp_path: Path) -> None:
+    log = begin(tmp_path, steps=2)
+    with terminal(str(tmp_path), "--every", "0.2") as shown:
+        shown.until(rb"1 of 2")
+        add_step(log, 1)
+        (log.parent / "run.json").write_text("{}")
+        assert shown.ended() == 0
+        assert b"2 of 2" in shown.seen[shown.seen.rindex(LEAVE) :]
+
+
+def test_without_a_terminal_it_prints_once(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "nice", lambda more: None)  # which cannot be taken back
+    begin(tmp_path)
+    assert cli.execute(["top", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "1 of 40" in said and "running" in said and "\x1b" not in said
+
+
+def test_the_run_that_measures_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "nice", lambda more: None)
+    monkeypatch.setattr(exclusive, "NAME", f"mrcbed-top-{os.getpid()}")
+    monkeypatch.setattr(running, "sandboxes", list)
+    monkeypatch.chdir(tmp_path)
+    assert cli.execute(["top"]) == 2
+    assert "nothing runs here" in capsys.readouterr().err
+    short = Path(os.path.relpath(tmp_path)) / "r"
+    begin(short)
+    with exclusive.measuring(Path("r")):
+        found = exclusive.measured_directory()
+        assert found is None or found == (tmp_path / "r")  # None: longer than the notice takes
+        if found is not None:
+            assert cli.execute(["top"]) == 0
+            assert "1 of 40" in capsys.readouterr().out
+
+
+def test_the_newest_run_under_results_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "nice", lambda more: None)
+    monkeypatch.setattr(exclusive, "NAME", f"mrcbed-top-{os.getpid()}")
+    monkeypatch.setattr(running, "sandboxes", list)
+    monkeypatch.chdir(tmp_path)
+    begin(tmp_path / "results" / "older")
+    begin(tmp_path / "results" / "newer", steps=77)
+    os.utime(tmp_path / "results" / "older" / "manifest.json", (1, 1))
+    (tmp_path / "results" / "finished").mkdir()
+    (tmp_path / "results" / "finished" / "manifest.json").write_text('{"ended": "now"}')
+    assert cli.execute(["top"]) == 0
+    assert "1 of 77" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("words", "says"), [([], "holds no results"), (["--run", "mrc-tiny-packed-s2"], "there are mrc-tiny-packed-s1")])
+def test_what_cannot_be_shown_is_one_line(words: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if words:
+        begin(tmp_path)
+    assert cli.execute(["top", str(tmp_path), *words]) == 2
+    said = capsys.readouterr().err
+    assert says in said and said.count("\n") == 1
