@@ -27,6 +27,7 @@ COMMANDS = {
     "perf": "Measure bandwidth and latency, in nccl-tests' and perftest's tables.",
     "train": "Train a small model through failures of the fabric, under MRC, RoCE and TCP.",
     "replay": "Replay a trace of a training job: AICB's text, or Chakra's.",
+    "lesson": "Read the questions of a lesson of the course, and check your answers.",
     "links": "List the links of a running fabric.",
     "paths": "List the paths between two hosts of a running fabric.",
     "denylist": "Show or change what the hosts of a running fabric must not use.",
@@ -42,7 +43,7 @@ COMMANDS = {
     "clean": "Remove what a dead run left behind, and nothing else.",
 }
 """In the order of the help. Kept here so that the help imports nothing."""
-CALCULATING = ("run", "plot", "paper", "validate", "compare", "report", "calibrate", "bench", "train", "perf", "replay")
+CALCULATING = ("run", "plot", "paper", "validate", "compare", "report", "calibrate", "bench", "train", "perf", "replay", "lesson")
 """Commands that compute and draw with SciPy, Arrow and Matplotlib."""
 
 
