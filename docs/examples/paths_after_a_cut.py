@@ -33,7 +33,7 @@ print(out.round(1).to_string())
 # %% The same as a figure
 end = run.steps["end_ns"].max() / 1e3 - fault["at_ns"] / 1e3
 figure, axes = plt.subplots(figsize=(7, 0.5 + 0.4 * max(len(out), 1)))
-for row, (name, times) in enumerate(out.iterrows()):
+for row, (_, times) in enumerate(out.iterrows()):
     until = end if times.isna()["back"] else times["back"]
     axes.barh(row, until - times["given up"], left=times["given up"], color="tab:red")
 axes.axvline(0, color="black", linestyle=":", label="cut")

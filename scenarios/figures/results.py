@@ -73,7 +73,8 @@ class Results:
         """A row per run and fault: ``fault``, ``kind``, ``on``, ``at_ns``, ``healed_ns``, and what it cost."""
         frames = [pd.DataFrame(run["failovers"]).assign(run=run["run"]) for run in self._runs if run["failovers"]]
         columns = ["run", "fault", "kind", "on", "at_ns", "healed_ns", "lost", "last_on_dead_path_ns", "detected_ns"]
-        frame = pd.concat(frames, ignore_index=True).drop(columns="outages_ns", errors="ignore") if frames else pd.DataFrame(columns=columns)
+        frame = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)
+        frame = frame.drop(columns="outages_ns", errors="ignore")  # a list, whose times would be the only ones not from the begin
         return self._named(self._from_begin(frame))
 
     @cached_property
