@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,9 @@ from testbed.errors import UserError
 if TYPE_CHECKING:
     from scenarios.figures.results import Results
     from scenarios.lessons.question import Lesson
+
+WIDTH = 96
+"""Of a line of prose, for any terminal; the pages of the lessons show the same lines."""
 
 
 @click.command(name="lesson")
@@ -76,8 +80,12 @@ def questions(lesson: Lesson) -> str:
     lines = [f"Lesson {lesson.number}: {lesson.title} ({lesson.page})", "", "Run first:"]
     lines += [f"  {planned.command}" for planned in lesson.runs]
     lines += ["", "Then answer, all or some: " + f"mrcbed lesson {lesson.number} " + " ".join(f"{key}=..." for key in lesson.by_key), ""]
-    lines += [f"{question.key}  {question.text}" for question in lesson.questions]
+    lines += [wrapped(f"{question.key}  {question.text}") for question in lesson.questions]
     return "\n".join(lines)
+
+
+def wrapped(line: str) -> str:
+    return textwrap.fill(line, WIDTH, subsequent_indent="   ", break_long_words=False, break_on_hyphens=False)
 
 
 def spelled(lesson: Lesson, verdicts: Mapping[str, Any]) -> str:
@@ -85,7 +93,8 @@ def spelled(lesson: Lesson, verdicts: Mapping[str, Any]) -> str:
     for key, right in verdicts["right"].items():
         question = lesson.by_key[key]
         answer = question.spell(verdicts["given"][key])
-        lines.append(f"{key}  {answer}: right. {question.why}" if right else f"{key}  {answer}: not right yet. Look here: {question.look}")
+        reply = f"right. {question.why}" if right else f"not right yet. Look here: {question.look}"
+        lines.append(wrapped(f"{key}  {answer}: {reply}"))
     todo = [key for key in lesson.by_key if not verdicts["right"].get(key)]
     seeds = ", ".join(map(str, verdicts["seeds"]))
     count = f"{len(lesson.questions) - len(todo)} of {len(lesson.questions)} right (results of seed {seeds})"
