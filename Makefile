@@ -193,7 +193,7 @@ lint: $(STAMPS)/dev
 	$(PY) -m mypy
 
 docs: $(STAMPS)/docs
-	@rm -rf build/site
+	@rm -rf build/site build/doctrees  # what conf.py adds to a page is no change of the page
 	$(PY) -m sphinx -W --keep-going -q -b html -c docs -d build/doctrees . build/site
 	echo "build/site/index.html"
 
