@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -97,6 +97,34 @@ class Planned:
         return f"delete {directory}, then run: {self.command}"
 
 
+class Opened(Mapping[str, Results]):
+    """Results of several runs, each opened when a question first asks for it: a student may answer before all runs are there.
+
+    Raises :class:`UserError` as :meth:`Planned.open`.
+    """
+
+    def __init__(self, runs: Sequence[Planned], parent: Path) -> None:
+        self._planned = {planned.folder: planned for planned in runs}
+        self._parent = parent
+        self._results: dict[str, Results] = {}
+
+    def __getitem__(self, folder: str) -> Results:
+        if folder not in self._results:
+            self._results[folder] = self._planned[folder].open(self._parent)
+        return self._results[folder]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._planned)
+
+    def __len__(self) -> int:
+        return len(self._planned)
+
+    @property
+    def seeds(self) -> list[int]:
+        """Of the runs that were asked for."""
+        return sorted({run["seed"] for results in self._results.values() for run in results.summary["runs"]})
+
+
 @dataclass(frozen=True)
 class Lesson:
     number: int
@@ -105,9 +133,9 @@ class Lesson:
     runs: tuple[Planned, ...]
     questions: tuple[Question, ...]
 
-    def open(self, parent: Path) -> Mapping[str, Results]:
-        """The student's results of every run of this lesson, by folder. Raises :class:`UserError` as :meth:`Planned.open`."""
-        return {planned.folder: planned.open(parent) for planned in self.runs}
+    def open(self, parent: Path) -> Opened:
+        """The student's results of the runs of this lesson, by folder."""
+        return Opened(self.runs, parent)
 
     @cached_property
     def by_key(self) -> dict[str, Question]:

@@ -27,6 +27,7 @@ COMMANDS = {
     "perf": "Measure bandwidth and latency, in nccl-tests' and perftest's tables.",
     "train": "Train a small model through failures of the fabric, under MRC, RoCE and TCP.",
     "replay": "Replay a trace of a training job: AICB's text, or Chakra's.",
+    "packets": "List the packets of a capture.",
     "lesson": "Read the questions of a lesson of the course, and check your answers.",
     "links": "List the links of a running fabric.",
     "paths": "List the paths between two hosts of a running fabric.",

@@ -13,8 +13,7 @@ import click
 from testbed.errors import UserError
 
 if TYPE_CHECKING:
-    from scenarios.figures.results import Results
-    from scenarios.lessons.question import Lesson
+    from scenarios.lessons.question import Lesson, Opened
 
 WIDTH = 96
 """Of a line of prose, for any terminal; the pages of the lessons show the same lines."""
@@ -69,11 +68,10 @@ def parse_answers(lesson: Lesson, answers: Sequence[str]) -> dict[str, float | s
     return given
 
 
-def judge(lesson: Lesson, given: Mapping[str, float | str], results: Mapping[str, Results]) -> dict[str, Any]:
+def judge(lesson: Lesson, given: Mapping[str, float | str], results: Opened) -> dict[str, Any]:
     """Which answers are right, and of which seeds the results are: with ``--json`` a contract for teachers' scripts."""
     right = {key: (q := lesson.by_key[key]).is_right(answer, q.answer(results)) for key, answer in given.items()}
-    seeds = sorted({run["seed"] for result in results.values() for run in result.summary["runs"]})
-    return {"lesson": lesson.number, "questions": len(lesson.questions), "seeds": seeds, "given": dict(given), "right": right}
+    return {"lesson": lesson.number, "questions": len(lesson.questions), "seeds": results.seeds, "given": dict(given), "right": right}
 
 
 def questions(lesson: Lesson) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.docs.check import ROOT
 
 PAGES = sorted((ROOT / "docs" / "lessons").glob("[0-9]*.md"))
-_FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+_FENCE = re.compile(r"(?:Save this as \*([\w.-]+)\*:\n)?^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
 @dataclass
@@ -19,15 +19,20 @@ class Typed:
 
     text: str
     python: bool = False
+    file: str = ""
+    """To be saved under this name, instead."""
     replies: list[str] = field(default_factory=list)
 
 
 def typed(page: Path) -> Iterator[Typed]:
     """Everything that a page tells a student to type, in its order."""
-    for language, block in _FENCE.findall(page.read_text()):
-        if language == "python":
+    for file, language, block in _FENCE.findall(page.read_text()):
+        if file:
+            yield Typed(block, file=file)
+        elif language == "python":
             yield Typed(block, python=True)
-        elif language == "":
+        else:
+            assert language == "", f"what is a student to do with a block of {language}?"
             yield from _commands(block)
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import json
 import os
 import re
 import resource
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +17,12 @@ from pathlib import Path
 import pytest
 
 from scenarios.lessons.course import LESSONS
+from scenarios.run.simulate import simulate
+from scenarios.schema.scenario import load_scenario
+from testbed import cli
 from tests.docs.check import ROOT
 from tests.scenarios.lessons.pages import PAGES, Typed, fits, typed
+from tests.scenarios.small import undrawn
 
 CPU_SECONDS = 120
 """Of a whole lesson, all its commands together."""
@@ -28,8 +36,9 @@ FROM_TABLES = {
         "f": r"^ roce +victim .* (\S+)% *$",
     },
     4: {"c": r"within 20 RTTs of the loss of carrier: .* seen (\S+)$"},
+    5: {"f": r"^ mrc +1 +(\S+)× +\S+ %"},
 }
-"""Where the tables of ``mrcbed run`` have an answer: what a student reads there must be right."""
+"""Where the tables of the last ``mrcbed run`` have an answer: what a student reads there must be right."""
 IN_TABLES = {(2, "c"): 1e-3}
 """Factors of units, where table and question differ."""
 
@@ -45,6 +54,9 @@ def terminal(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 def follow(item: Typed, folder: Path) -> str:
     """Do what the page says. Returns what a run printed; asserts that replies are those of the page."""
+    if item.file:
+        (folder / item.file).write_text(item.text)
+        return ""
     if item.python:
         line, environment = [sys.executable, "-c", item.text], os.environ | {"PYTHONPATH": str(ROOT)}
         done = subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, timeout=280)
@@ -74,9 +86,9 @@ def test_a_lesson_from_its_page(page: Path, tmp_path: Path) -> None:
     right = terminal(shlex.join(["mrcbed", "lesson", str(number), *(f"{key}={value}" for key, value in shown.items())]), tmp_path)
     assert right.returncode == 0 and "Well done." in right.stdout, right.stdout
     for key, pattern in FROM_TABLES.get(number, {}).items():
-        found = re.search(pattern, tables, re.MULTILINE)
+        found = re.findall(pattern, tables, re.MULTILINE)
         assert found, (key, tables)
-        read = float(found[1].replace(",", "")) * IN_TABLES.get((number, key), 1)
+        read = float(found[-1].replace(",", "")) * IN_TABLES.get((number, key), 1)
         assert terminal(f"mrcbed lesson {number} {key}={read:g}", tmp_path).returncode == 0, (key, read, shown)
         assert terminal(f"mrcbed lesson {number} {key}={read * 1.5 + 3:g}", tmp_path).returncode == 1, key
 
@@ -89,3 +101,115 @@ def test_every_lesson_has_its_page_and_every_page_its_commands() -> None:
         assert [planned.command for planned in lesson.runs] == [c for c in commands if c.startswith("mrcbed run")]
         prose = " ".join(page.read_text().split())  # the terminal breaks lines, and the page shows it
         assert all(f" {question.key} {question.text} " in prose for question in lesson.questions)
+
+
+# --- what a student may do otherwise -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with lesson 5's first run alone."""
+    folder = tmp_path_factory.mktemp("student")
+    (folder / "results" / "lesson-5").mkdir(parents=True)
+    with undrawn():
+        simulate(load_scenario("smoke"), folder / "results" / "lesson-5", pcap_links=["p0-t0-0:p0-t1-0"])
+    return folder
+
+
+def asked(folder: Path, *arguments: str) -> tuple[int, str]:
+    capture = io.StringIO()
+    with contextlib.redirect_stdout(capture), contextlib.redirect_stderr(capture):
+        status = cli.execute(["lesson", *arguments, "--results", str(folder / "results")])
+    return status, capture.getvalue()
+
+
+def test_questions_of_a_run_can_be_answered_before_the_other_run_is_there(smoke: Path) -> None:
+    assert asked(smoke, "5", "a=4238")[0] == 0
+    status, text = asked(smoke, "5", "f=2")
+    assert status == 2 and "lesson-5-own has no results yet: run this first: mrcbed run mine.toml" in text
+
+
+def test_results_of_something_else_are_refused_with_the_command_to_run(smoke: Path, tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    for name in ("lesson-1", "lesson-5-own"):
+        shutil.copytree(smoke / "results" / "lesson-5", tmp_path / "results" / name)
+    status, text = asked(tmp_path, "1", "a=3")
+    assert status == 2 and "holds results of 'smoke', this lesson needs 'permutation': delete" in text and text.count("\n") == 1
+    status, text = asked(tmp_path, "5", "f=3")
+    assert status == 2 and "holds the shipped scenario 'smoke'" in text
+
+
+OWN = """
+format = 3
+fabric = "tiny"
+timeout = "60s"
+[workload]
+kind = "ring-allreduce"
+placement = ["interleaved"]
+message_bytes = "40KiB"
+steps = 8
+warmup_steps = 0
+[[transport]]
+kind = "mrc"
+"""
+FAULT = '[[fault]]\nname = "cable"\nkind = "link"\non = "p0-t0-0:p0-t1-0"\nstep = {step}\n'
+EXPECT = '[[expect]]\ncheck = "mrc.wrong == 0"\n[[expect]]\ncheck = "mrc.wrong == 1"\n'
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (EXPECT, "nothing failed in it"),
+        (FAULT.format(step=6), "it expects nothing"),
+        (FAULT.format(step=2) + EXPECT, "fewer than 5 healthy steps"),
+        (FAULT.format(step=6) + EXPECT, ""),
+    ],
+)
+def test_a_scenario_of_ones_own_must_break_something_and_expect_something(more: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(OWN + more)
+    directory = tmp_path / "results" / "lesson-5-own"
+    directory.mkdir(parents=True)
+    with undrawn():
+        simulate(load_scenario(str(tmp_path / "mine.toml")), directory)
+    status, text = asked(tmp_path, "5", "g=1")
+    assert (status, says in text) == (2 if says else 0, True), text  # one of the two checks holds
+
+
+def test_a_teacher_gets_verdicts_and_seeds_as_json(smoke: Path) -> None:
+    status, text = asked(smoke, "5", "a=4238", "E=Probe", "b=99", "--json")
+    assert status == 1
+    assert json.loads(text) == {
+        "lesson": 5,
+        "questions": 7,
+        "seeds": [1],
+        "given": {"a": 4238, "e": "probe", "b": 99},
+        "right": {"a": True, "e": True, "b": False},
+    }
+
+
+@pytest.mark.parametrize(
+    ("answers", "says"),
+    [
+        (["5", "a"], "write an answer as KEY=ANSWER"),
+        (["5", "z=1"], "lesson 5 has no question 'z': it has a, b, c, d, e, f, g"),
+        (["5", "e=data"], "answer one of write, sack, ack, nack, probe"),
+        (["5", "a=many"], "write a whole number, like a=12"),
+        (["5", "a=12us"], "the unit here is none, it is a count"),
+        (["5", "d=1.200,5"], "write a number of µs, like d=12.5 (a point, no comma)"),
+        (["4", "f=h9"], "answer a name like h7:p3-t0-1"),
+        (["9"], "there is no lesson 9: there are 1, 2, 3, 4, 5"),
+    ],
+)
+def test_what_is_no_answer_is_refused_in_one_line(answers: list[str], says: str, tmp_path: Path) -> None:
+    status, text = asked(tmp_path, *answers)
+    assert status == 2 and says in text and text.count("\n") == 1
+
+
+def test_numbers_may_have_their_unit_and_are_right_within_a_tolerance() -> None:
+    share = LESSONS[1].by_key["c"]
+    assert [share.parse(text) for text in ("97", "97%", "97 percent", " 97.0 % ")] == [97.0] * 4
+    assert [share.is_right(given, 96.9) for given in (95.8, 96.0, 97.9, 98.0)] == [False, True, True, False]
+    count = LESSONS[1].by_key["a"]
+    assert count.is_right(32.0, 32) and not count.is_right(31.0, 32)
+    ratio = LESSONS[1].by_key["f"]
+    assert ratio.is_right(8.8, 8.2) and not ratio.is_right(9.0, 8.2)
