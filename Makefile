@@ -24,13 +24,14 @@ SOURCES := topologies agents testbed scenarios tests docs setup.py
 OWN := if [ -n "$${SUDO_UID:-}" ] && [ "$$(stat -c %u .)" = "$$SUDO_UID" ]; then \
 	find . -uid 0 -exec chown -h "$$SUDO_UID:$${SUDO_GID:-$$SUDO_UID}" {} +; fi
 
-.PHONY: help install demo test unit interpreted agree lint docs format emulated mutations fuzz bench soak seeds clean distclean apt root
+.PHONY: help install simulated demo test unit interpreted agree lint docs format emulated mutations fuzz bench soak seeds clean distclean apt root
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
 help:
 	@cat <<-'END'
 	make install    apt packages, .venv, compiled engine, eBPF object; leaves .venv/bin/mrcbed    (root or sudo)
+	make simulated  the same for --world simulated alone, without apt, root and eBPF object
 	make demo       install, then a cable and a NIC port fail under MRC, RoCE and TCP             (root or sudo)
 	make test       install, then every test, emulated ones included, ruff and mypy               (root or sudo)
 	make bench      install, then packets/s of the engine, the codec and the fabric               (root or sudo)
@@ -54,8 +55,14 @@ install: apt $(STAMPS)/packages $(STAMPS)/project $(STAMPS)/engine $(BPF)
 	@$(OWN)
 	echo "mrcbed is installed: .venv/bin/mrcbed"
 
+# What the simulated world needs: no kernel, no other programs. Says nothing of missing packages of Debian: pip and gcc do where they matter.
+simulated: $(STAMPS)/project $(STAMPS)/engine
+	@$(OWN)
+	echo "mrcbed is installed for --world simulated: .venv/bin/mrcbed"
+
 apt:
-	@packages=$$(sed 's/#.*//' apt-packages.txt)
+	@if [ "$(MAKECMDGOALS)" = simulated ]; then exit 0; fi
+	packages=$$(sed 's/#.*//' apt-packages.txt)
 	present=$$(dpkg-query -W -f='$${db:Status-Status} $${Package}\n' $$packages 2>/dev/null | sed -n 's/^installed //p' || true)
 	missing=$$(comm -23 <(tr -s ' ' '\n' <<<"$$packages" | sed '/^$$/d' | sort -u) <(sort -u <<<"$$present") | tr '\n' ' ')
 	if [ -z "$${missing// /}" ]; then exit 0; fi
