@@ -76,7 +76,7 @@ LESSON = Lesson(
             "Under MRC, how many data packets were found lost on the dead cable?",
             lambda results: sum(fault["lost"] for fault in of(results, "mrc")["failovers"]),
             "The table 'Faults', row mrc, column 'packets lost there'.",
-            "These were on the cable, or on their way to it, when it died. MRC sent each again, on another path.",
+            "They were on the cable when it died, or left before their senders had noticed. MRC sent each again, on another path.",
         ),
         Question(
             "f",

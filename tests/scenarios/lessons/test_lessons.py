@@ -175,6 +175,12 @@ def test_a_scenario_of_ones_own_must_break_something_and_expect_something(more: 
     assert (status, says in text) == (2 if says else 0, True), text  # one of the two checks holds
 
 
+def test_the_list_names_every_lesson_and_its_page(tmp_path: Path) -> None:
+    status, text = asked(tmp_path)
+    assert status == 0
+    assert text.splitlines() == [f"{lesson.number}  {lesson.title}  ({lesson.page})" for lesson in LESSONS.values()]
+
+
 def test_a_teacher_gets_verdicts_and_seeds_as_json(smoke: Path) -> None:
     status, text = asked(smoke, "5", "a=4238", "E=Probe", "b=99", "--json")
     assert status == 1
