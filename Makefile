@@ -18,25 +18,27 @@ STAMPS := .venv/.stamps
 
 ENGINE := $(shell find agents testbed/simulated testbed/bench -name '*.py' 2>/dev/null)
 BPF := testbed/dataplane/fabric.bpf.o
-SOURCES := topologies agents testbed scenarios tests setup.py
+SOURCES := topologies agents testbed scenarios tests docs setup.py
 
 # What root made in a user's own clone belongs to that user afterwards: a root-owned .venv or cache would block them later.
 OWN := if [ -n "$${SUDO_UID:-}" ] && [ "$$(stat -c %u .)" = "$$SUDO_UID" ]; then \
 	find . -uid 0 -exec chown -h "$$SUDO_UID:$${SUDO_GID:-$$SUDO_UID}" {} +; fi
 
-.PHONY: help install demo test unit interpreted agree lint format emulated mutations fuzz bench soak seeds clean distclean apt root
+.PHONY: help install simulated demo test unit interpreted agree lint docs format emulated mutations fuzz bench soak seeds clean distclean apt root
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
 help:
 	@cat <<-'END'
 	make install    apt packages, .venv, compiled engine, eBPF object; leaves .venv/bin/mrcbed    (root or sudo)
+	make simulated  the same for --world simulated alone, without apt, root and eBPF object
 	make demo       install, then a cable and a NIC port fail under MRC, RoCE and TCP             (root or sudo)
 	make test       install, then every test, emulated ones included, ruff and mypy               (root or sudo)
 	make bench      install, then packets/s of the engine, the codec and the fabric               (root or sudo)
 	make soak       install, then the long runs                                                   (root or sudo)
 	make seeds      install, then every shipped scenario over 10 or 100 seeds in virtual time; goes on where it was stopped
 	make lint       ruff, import-linter, the documents' links and mypy alone
+	make docs       the pages as a site in build/site, to be read without a network
 	make format     ruff's fixes, imports sorted, ruff's formatting
 	make mutations  deliberate bugs in the engine, one by one: is each caught?
 	make fuzz       install, then what comes from outside, guided by coverage: SECONDS_EACH=60
@@ -53,8 +55,14 @@ install: apt $(STAMPS)/packages $(STAMPS)/project $(STAMPS)/engine $(BPF)
 	@$(OWN)
 	echo "mrcbed is installed: .venv/bin/mrcbed"
 
+# What the simulated world needs: no kernel, no other programs. Says nothing of missing packages of Debian: pip and gcc do where they matter.
+simulated: $(STAMPS)/project $(STAMPS)/engine
+	@$(OWN)
+	echo "mrcbed is installed for --world simulated: .venv/bin/mrcbed"
+
 apt:
-	@packages=$$(sed 's/#.*//' apt-packages.txt)
+	@if [ "$(MAKECMDGOALS)" = simulated ]; then exit 0; fi
+	packages=$$(sed 's/#.*//' apt-packages.txt)
 	present=$$(dpkg-query -W -f='$${db:Status-Status} $${Package}\n' $$packages 2>/dev/null | sed -n 's/^installed //p' || true)
 	missing=$$(comm -23 <(tr -s ' ' '\n' <<<"$$packages" | sed '/^$$/d' | sort -u) <(sort -u <<<"$$present") | tr '\n' ' ')
 	if [ -z "$${missing// /}" ]; then exit 0; fi
@@ -84,6 +92,10 @@ $(STAMPS)/packages: requirements.txt $(STAMPS)/build-tools
 
 $(STAMPS)/dev: requirements-dev.txt $(STAMPS)/packages
 	$(PIP) install -q $(PIP_FLAGS) -r requirements-dev.txt
+	touch $@
+
+$(STAMPS)/docs: requirements-docs.txt $(STAMPS)/packages
+	$(PIP) install -q $(PIP_FLAGS) -r requirements-docs.txt
 	touch $@
 
 $(STAMPS)/fuzz: requirements-fuzz.txt $(STAMPS)/dev
@@ -186,6 +198,11 @@ lint: $(STAMPS)/dev
 	.venv/bin/lint-imports --no-cache
 	$(PY) -m tests.docs
 	$(PY) -m mypy
+
+docs: $(STAMPS)/docs
+	@rm -rf build/site build/doctrees  # what conf.py adds to a page is no change of the page
+	$(PY) -m sphinx -W --keep-going -q -b html -c docs -d build/doctrees . build/site
+	echo "build/site/index.html"
 
 format: $(STAMPS)/dev
 	$(PY) -m ruff format $(SOURCES)

@@ -364,14 +364,8 @@ def run_scenario(
         require_iperf3()
 
     def factory(fabric: Fabric) -> Any:
-        links = [link for link in pcap_links if link in fabric.links_by_name or ":".join(reversed(link.split(":"))) in fabric.links_by_name]
-        pcap_dir = directory / "pcap" / fabric.name
-        number = 2
-        while links and pcap_dir.exists():  # the fabric was built before, and its captures must stay
-            pcap_dir, number = directory / "pcap" / f"{fabric.name}-{number}", number + 1
-        if links:
-            pcap_dir.mkdir(parents=True, exist_ok=True)
-        return Cluster(fabric, switch=switch, pcap_links=links, pcap_dir=pcap_dir if links else None, progress=progress)
+        links, pcap_dir = captured_links(fabric, pcap_links, directory)
+        return Cluster(fabric, switch=switch, pcap_links=links, pcap_dir=pcap_dir, progress=progress)
 
     switch_name = switch if switch == "ebpf" else f"{switch} ({ovs.datapath()})"
     limits = ovs.limits(ovs.datapath()) if switch == "ovs" else None
@@ -381,6 +375,19 @@ def run_scenario(
         progress=progress, command_line=command_line, switch=switch_name, notes=notes, resume=resume, stretched=stretched
     )  # fmt: skip
     return Runner(scenario, directory, factory, options).run()
+
+
+def captured_links(fabric: Fabric, links: Sequence[str], directory: Path) -> tuple[list[str], Path | None]:
+    """Those of ``links`` that a fabric has, and a new folder of ``directory`` for their captures; None if there are none."""
+    there = [link for link in links if link in fabric.links_by_name or ":".join(reversed(link.split(":"))) in fabric.links_by_name]
+    if not there:
+        return [], None
+    pcap_dir = directory / "pcap" / fabric.name
+    number = 2
+    while pcap_dir.exists():  # the fabric was built before, and its captures must stay
+        pcap_dir, number = directory / "pcap" / f"{fabric.name}-{number}", number + 1
+    pcap_dir.mkdir(parents=True)
+    return there, pcap_dir
 
 
 def check_pcap_links(scenario: Scenario, links: Sequence[str]) -> None:

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from agents.kernel.options import KINDS as KERNEL_KINDS
-from scenarios.run.runner import Progress, Runner, RunOptions
+from scenarios.run.runner import Progress, Runner, RunOptions, captured_links
 from scenarios.schema.scenario import Scenario, ScenarioError
 from testbed.faults.kinds import KINDS
 from testbed.simulated import SIMULATED
 from testbed.simulated.cluster import SimulatedCluster
+from topologies import Fabric
 
 NO_PROGRAMS = "the simulated world runs no programs and has no kernel"
 
@@ -37,14 +38,21 @@ def check_simulable(scenario: Scenario) -> None:
 
 def simulate(
     scenario: Scenario, directory: Path, *, progress: Progress | None = None, command_line: Sequence[str] = (), resume: bool = False,
-    jobs: int = 1, figures: bool = True,
+    jobs: int = 1, figures: bool = True, pcap_links: Sequence[str] = (),
 ) -> dict[str, Any]:  # fmt: skip
     """Run a scenario in virtual time in ``jobs`` processes and return the summary. Without ``figures`` there are no tables and plots.
 
-    Raises as :func:`check_simulable`.
+    With ``pcap_links`` runs go one at a time, whatever ``jobs`` says: their captures are numbered in the order of the runs. Raises as
+    :func:`check_simulable`.
     """
     check_simulable(scenario)
+
+    def capturing(fabric: Fabric) -> SimulatedCluster:
+        links, pcap_dir = captured_links(fabric, pcap_links, directory)
+        return SimulatedCluster(fabric, pcap_links=links, pcap_dir=pcap_dir)
+
+    jobs = 1 if pcap_links else jobs
     options = RunOptions(
         progress=progress, command_line=command_line, switch=SIMULATED, resume=resume, world=SIMULATED, jobs=jobs, figures=figures
     )  # fmt: skip
-    return Runner(scenario, directory, SimulatedCluster, options).run()
+    return Runner(scenario, directory, capturing if pcap_links else SimulatedCluster, options).run()

@@ -34,6 +34,8 @@ COMMANDS = {
     "perf": "Measure bandwidth and latency, in nccl-tests' and perftest's tables.",
     "train": "Train a small model through failures of the fabric, under MRC, RoCE and TCP.",
     "replay": "Replay a trace of a training job: AICB's text, or Chakra's.",
+    "packets": "List the packets of a capture.",
+    "lesson": "Read the questions of a lesson of the course, and check your answers.",
     "links": "List the links of a running fabric.",
     "paths": "List the paths between two hosts of a running fabric.",
     "denylist": "Show or change what the hosts of a running fabric must not use.",
@@ -52,7 +54,7 @@ COMMANDS = {
     "clean": "Remove what a dead run left behind, and nothing else.",
 }
 """In the order of the help. Kept here so that the help imports nothing."""
-CALCULATING = ("run", "plot", "paper", "validate", "compare", "report", "calibrate", "bench", "train", "perf", "replay")
+CALCULATING = ("run", "plot", "paper", "validate", "compare", "report", "calibrate", "bench", "train", "perf", "replay", "lesson")
 """Commands that compute and draw with SciPy, Arrow and Matplotlib."""
 
 

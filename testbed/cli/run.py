@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -137,7 +137,7 @@ def command(
         wanted = parse_dilation(dilation, loaded.fabric)
         if world == SIMULATED:
             check_simulable(loaded)
-            check_nothing_emulated(pcap, switch)
+            check_switch_is_simulated(switch)
             if wanted is not None:
                 raise UserError(f"--dilation {dilation}: figures of the simulated world do not depend on it: leave it away")
         else:
@@ -162,7 +162,7 @@ def command(
             command_line = ["mrcbed", *sys.argv[1:]]
             settings: dict[str, Any] = {"progress": progress, "command_line": command_line, "resume": resume}
             if world == SIMULATED:
-                summary = simulate(loaded, directory, jobs=jobs or cores(), **settings)
+                summary = simulate(loaded, directory, jobs=jobs or cores(), pcap_links=pcap, **settings)
             else:
                 summary = run_dilated(loaded, directory, wanted, pcap_links=pcap, switch=switch, **settings)
         if as_json:
@@ -206,10 +206,8 @@ def parse_dilation(text: str, fabric: Fabric) -> float | None:
     return float(text)
 
 
-def check_nothing_emulated(pcap: Sequence[str], switch: str) -> None:
-    """Refuse options of the emulated world for the simulated one. Raises :class:`UserError`."""
-    if pcap:
-        raise UserError(f"--pcap {pcap[0]}: in the simulated world there is nothing to capture: leave --pcap or --world {SIMULATED} away")
+def check_switch_is_simulated(switch: str) -> None:
+    """Refuse the emulated world's switches for the simulated one. Raises :class:`UserError`."""
     if switch != SWITCHES[0]:
         raise UserError(f"--switch {switch}: the simulated world has switches of its own: leave --switch or --world {SIMULATED} away")
 

@@ -15,6 +15,7 @@ from agents.kernel.options import KINDS as KERNEL_KINDS
 from testbed.controller.denylist import OPERATOR
 from testbed.errors import ClusterDied, UserError
 from testbed.faults.injections import TakesFaults
+from testbed.simulated.capture import Capture
 from testbed.simulated.controller import SimulatedController
 from testbed.simulated.faults import LinkFaults, SimulatedInjector
 from testbed.simulated.hosts import SimulatedAgent, SimulatedHost
@@ -52,15 +53,18 @@ class SimulatedClock:
 
 
 class SimulatedCluster(TakesFaults):
-    """``progress(stage, share)`` reports how far bring-up has come."""
+    """``progress(stage, share)`` reports how far bring-up has come. ``pcap_links`` are captured to files in ``pcap_dir``."""
 
-    def __init__(self, fabric: Fabric, *, progress: Callable[[str, float], None] | None = None) -> None:
+    def __init__(
+        self, fabric: Fabric, *, progress: Callable[[str, float], None] | None = None,
+        pcap_links: Sequence[str] = (), pcap_dir: Path | None = None,
+    ) -> None:  # fmt: skip
         self.fabric = fabric
         self.network = Network(fabric)
         self.clock = SimulatedClock(self.network)
         self.control = SimulatedController(fabric, self.network)
         self.agents: list[SimulatedAgent] = []
-        self.captures: list[Any] = []
+        self.captures = [Capture(self.network, link, pcap_dir) for link in pcap_links] if pcap_dir is not None else []
         self.controller_lost = False
         self._hosts: list[SimulatedHost] = []
         self._links = LinkFaults(fabric, self.network, self.control.link_changed)
@@ -77,8 +81,10 @@ class SimulatedCluster(TakesFaults):
         """Nothing to do: the network exists from the beginning."""
 
     def stop(self) -> None:
-        """Write and close the logs. Idempotent."""
+        """Write and close the logs and captures. Idempotent."""
         self.stop_agents()
+        for capture in self.captures:
+            capture.stop()
 
     def __enter__(self) -> SimulatedCluster:
         self.start()

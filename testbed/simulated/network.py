@@ -81,6 +81,8 @@ class Network:
         """As the map port_fault: testbed.faults.packet_faults writes it, draws are counted here."""
         self.path_faults: dict[bytes, bytes] = {}
         """As the map path_fault."""
+        self.taps: dict[int, Callable[[int, bytes], None]] = {}
+        """By port number: is given the time and the bytes of every frame that has crossed the cable from that port."""
         self.calendar = Calendar()
         self._events: i64 = 0
         self.delayed = vec[i64]([0] * fabric.host_count)
@@ -184,6 +186,10 @@ class Network:
             return  # the cable went down meanwhile
         port.wire = None
         self.hops += 1
+        if self.taps:
+            tap = self.taps.get(frame.port)
+            if tap is not None:
+                tap(self.time, frame.contents())
         far = port.far
         stats = far.stats
         klass = port.wire_high

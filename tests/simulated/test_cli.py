@@ -45,7 +45,7 @@ def test_a_run_without_root_leaves_what_an_emulated_one_leaves(
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        (["--pcap", "p0-t0-0:p0-t1-0"], "nothing to capture"),
+        (["--pcap", "p0-t0-0:p0-t1-9"], "has no link 'p0-t0-0:p0-t1-9'"),
         (["--switch", "ovs"], "switches of its own"),
         (["-t", "tcp"], "transport 'tcp' is the kernel's"),
     ],

@@ -1,0 +1,95 @@
+"""Settings of ``make docs``: the Markdown pages of the repository as a site (Sphinx, furo, MyST) that loads nothing from elsewhere.
+
+The pages stay as a repository browser shows them. The README is the front page, and its groups of links are the navigation.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+from sphinx.application import Sphinx
+
+ROOT = Path(__file__).resolve().parents[1]
+INCLUDED = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "docs/*.md", "docs/*/*.md", "results/README.md"]
+FRONT = "README"
+GROUPS = "## Where to go"
+"""The heading in the README whose list is the navigation: a group a line, ``- **Name**: [title](page), ...``."""
+
+project = "mrcbed"
+author = "the maintainers of mrcbed"
+html_title = "mrcbed"
+root_doc = FRONT
+source_suffix = {".md": "markdown"}
+include_patterns = INCLUDED
+exclude_patterns = ["build", "dist", ".*", "**/.*", "agents", "tests", "testbed", "topologies", "scenarios"]
+extensions = ["myst_parser"]
+myst_heading_anchors = 6  # links to headings as a repository browser makes them
+highlight_language = "none"  # fenced blocks without a language are terminals
+html_theme = "furo"
+html_show_sphinx = False
+html_show_copyright = False
+html_copy_source = False
+html_theme_options = {"top_of_page_buttons": []}
+html_static_path = ["site"]
+html_css_files = ["site.css"]
+
+_LINK = re.compile(r"\[([^\]]+)\]\(([\w./-]+)\.md\)")
+_DIAGRAM = re.compile(r"^```mermaid\nstateDiagram-v2\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
+_ARROW = re.compile(r"^ +(\w+) --> (\w+): (.+)$", re.MULTILINE)
+_GROUP = re.compile(r"^- \*\*(.+?)\*\*: (.*)$", re.MULTILINE)
+
+
+def pages() -> list[str]:
+    """Names of all pages of the site, as Sphinx has them."""
+    return sorted(str(path.relative_to(ROOT).with_suffix("")) for pattern in INCLUDED for path in ROOT.glob(pattern))
+
+
+def navigation(readme: str) -> str:
+    """Hidden lists of contents for the README: its own groups, before them what its text links, and after them what is left."""
+    text, _, groups = readme.partition(GROUPS)
+    listed = [(name, [(title, target) for title, target in _LINK.findall(links)]) for name, links in _GROUP.findall(groups)]
+    seen = {target for _, links in listed for _, target in links} | {FRONT}
+    first = [(None, target) for target in dict.fromkeys(target for _, target in _LINK.findall(text)) if target not in seen]
+    seen |= {target for _, target in first}
+    below = {str(Path(target).parent) for target in seen if target != FRONT and Path(target).name == FRONT}
+    rest = [(None, page) for page in pages() if page not in seen and str(Path(page).parent) not in below]
+    return "".join(contents(name, links) for name, links in [("Start here", first), *listed, ("More", rest)] if links)
+
+
+def contents(caption: str, links: list[tuple[str | None, str]]) -> str:
+    """A hidden list of contents; a title of None, or the name of a file, gives way to the page's own."""
+    lines = [f"/{page}" if title is None or title.endswith(".md") else f"{title[0].upper()}{title[1:]} </{page}>" for title, page in links]
+    return "\n".join(["", "```{toctree}", ":hidden:", f":caption: {caption}" if caption else "", *lines, "```", ""])
+
+
+def add_contents(app: Sphinx, page: str, source: list[str]) -> None:
+    """The front page gets the navigation, a README of another folder the pages beside it."""
+    if page == FRONT:
+        source[0] += navigation(source[0])
+    elif Path(page).name == FRONT:
+        beside = [(None, other) for other in pages() if Path(other).parent == Path(page).parent and other != page]
+        source[0] += contents("", beside) if beside else ""
+
+
+def draw_states(app: Sphinx, page: str, source: list[str]) -> None:
+    """A diagram of states becomes a table: to draw it, a browser would need a program of some megabytes."""
+    source[0] = _DIAGRAM.sub(lambda found: states(found[1]), source[0])
+
+
+def states(arrows: str) -> str:
+    rows = [f"| {before} | {event} | {after} |" for before, after, event in _ARROW.findall(arrows)]
+    return "\n".join(["| state | event | next state |", "| --- | --- | --- |", *rows, ""])
+
+
+def copy_front(app: Sphinx, error: Exception | None) -> None:
+    """A browser that is given the folder shows index.html."""
+    if error is None and app.builder.format == "html":
+        shutil.copyfile(app.outdir / f"{FRONT}.html", app.outdir / "index.html")
+
+
+def setup(app: Sphinx) -> None:
+    app.connect("source-read", add_contents)
+    app.connect("source-read", draw_states)
+    app.connect("build-finished", copy_front)

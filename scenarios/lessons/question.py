@@ -1,0 +1,142 @@
+"""A lesson's questions, and how an answer is judged: against the student's own results, never against a stored answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from scenarios.figures.results import Results, load
+from testbed.errors import UserError
+
+_NUMBER = re.compile(r"([+-]?\d+(?:\.\d+)?)\s*(.*)")
+_SPELLINGS = {"us": "µs", "μs": "µs", "percent": "%", "x": "×", "times": "×"}
+"""Other ways to write a unit. The second key is the Greek letter, the value the micro sign; they look alike."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """``answer`` computes the right answer from the results of the lesson's runs, by run name. A text is compared as a word, a number with
+    a tolerance: ``within`` is a share of it, ``slack`` an amount; either is enough. Both 0: the number must be exact."""
+
+    key: str
+    text: str
+    answer: Callable[[Mapping[str, Results]], float | str]
+    look: str
+    """Shown after a wrong answer: where to look. Must not contain the answer."""
+    why: str
+    """Shown after a right answer."""
+    unit: str = ""
+    within: float = 0.0
+    slack: float = 0.0
+    choices: tuple[str, ...] = ()
+    """The words that may be answered; empty for a number."""
+
+    def parse(self, text: str) -> float | str:
+        """What a student wrote, as a number in :attr:`unit` or as a word. Raises :class:`UserError`."""
+        text = text.strip()
+        if self.choices:
+            if text.lower() not in self.choices:
+                some = f"one of {', '.join(self.choices)}" if len(self.choices) < 6 else f"a name like {self.choices[-1]}"
+                raise UserError(f"{self.key}={text}: answer {some}")
+            return text.lower()
+        match = _NUMBER.fullmatch(text)
+        wanted = f"write a number{f' of {self.unit}' if self.unit else ''}, like {self.key}=12.5" if self.within or self.slack else (
+            f"write a whole number, like {self.key}=12"
+        )  # fmt: skip
+        if match is None or "," in text:
+            raise UserError(f"{self.key}={text}: {wanted}{' (a point, no comma)' if ',' in text else ''}")
+        unit = _SPELLINGS.get(match[2].strip(), match[2].strip())
+        if unit not in ("", self.unit):
+            raise UserError(f"{self.key}={text}: the unit here is {self.unit or 'none, it is a count'}: {wanted}")
+        return float(match[1])
+
+    def is_right(self, given: float | str, right: float | str) -> bool:
+        if isinstance(given, str) or isinstance(right, str):
+            return given == right
+        return abs(given - right) <= max(self.within * abs(right), self.slack, 1e-9)
+
+    def spell(self, value: float | str) -> str:
+        """An answer for people, with its unit."""
+        if isinstance(value, str):
+            return value
+        digits = f"{value:.0f}" if value == round(value) or abs(value) >= 1000 else f"{value:.3g}"
+        return f"{digits} {self.unit}".strip()
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A run that a lesson needs: the folder below results/ that it leaves, the command that makes it, and what must be in it."""
+
+    folder: str
+    command: str
+    scenario: str = ""
+    """Empty: any but a shipped one."""
+    transports: tuple[str, ...] = ()
+
+    def open(self, parent: Path) -> Results:
+        """The student's results. Raises :class:`UserError` with the command to run if they are missing or another scenario's."""
+        directory = parent / self.folder
+        if not (directory / "summary.json").is_file():
+            raise UserError(f"{directory} has no results yet: run this first: {self.command}")
+        results = load(directory)
+        found = results.summary["scenario"]
+        if self.scenario and found != self.scenario:
+            raise UserError(f"{directory} holds results of {found!r}, this lesson needs {self.scenario!r}: {self._again(directory)}")
+        if results.summary["verdict"] == "interrupted":
+            raise UserError(f"{directory} holds a run that was interrupted: {self._again(directory)}")
+        there = {run["transport"] for run in results.summary["runs"]}
+        missing = [name for name in self.transports if name not in there]
+        if missing:
+            raise UserError(f"{directory} has no run of {missing[0]}: {self._again(directory)}")
+        return results
+
+    def _again(self, directory: Path) -> str:
+        return f"delete {directory}, then run: {self.command}"
+
+
+class Opened(Mapping[str, Results]):
+    """Results of several runs, each opened when a question first asks for it: a student may answer before all runs are there.
+
+    Raises :class:`UserError` as :meth:`Planned.open`.
+    """
+
+    def __init__(self, runs: Sequence[Planned], parent: Path) -> None:
+        self._planned = {planned.folder: planned for planned in runs}
+        self._parent = parent
+        self._results: dict[str, Results] = {}
+
+    def __getitem__(self, folder: str) -> Results:
+        if folder not in self._results:
+            self._results[folder] = self._planned[folder].open(self._parent)
+        return self._results[folder]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._planned)
+
+    def __len__(self) -> int:
+        return len(self._planned)
+
+    @property
+    def seeds(self) -> list[int]:
+        """Of the runs that were asked for."""
+        return sorted({run["seed"] for results in self._results.values() for run in results.summary["runs"]})
+
+
+@dataclass(frozen=True)
+class Lesson:
+    number: int
+    title: str
+    page: str
+    runs: tuple[Planned, ...]
+    questions: tuple[Question, ...]
+
+    def open(self, parent: Path) -> Opened:
+        """The student's results of the runs of this lesson, by folder."""
+        return Opened(self.runs, parent)
+
+    @cached_property
+    def by_key(self) -> dict[str, Question]:
+        return {question.key: question for question in self.questions}

@@ -1,0 +1,45 @@
+"""Captures of a simulated link, as pcap files: what ``--pcap`` writes in the simulated world.
+
+A frame is in the file when all of it has crossed the cable, in either direction. A cable that is pulled carries nothing.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+from testbed.simulated.network import Network
+
+MAGIC = 0xA1B23C4D
+"""Classic pcap with times in ns (the file format of libpcap, pcap-savefile(5))."""
+HEADER = struct.Struct("<IHHiIII")
+RECORD = struct.Struct("<IIII")
+ETHERNET = 1
+SNAP = 1 << 18
+
+
+class Capture:
+    """One link's capture. Times are those of the network, as in ``summary.json``: the same ns as ``at_ns`` of a fault there."""
+
+    dropped = 0
+
+    def __init__(self, network: Network, link: str, directory: Path) -> None:
+        """Raises FabricError for a link that is not there."""
+        cable = network.fabric.link(link)
+        self.link = cable.name
+        self.path = directory / f"{cable.name.replace(':', '_')}.pcap"
+        self.captured = 0
+        self._dilation = network.fabric.dilation
+        self._file = self.path.open("wb")
+        self._file.write(HEADER.pack(MAGIC, 2, 4, 0, 0, SNAP, ETHERNET))
+        network.taps |= {cable.a.number: self.take, cable.b.number: self.take}
+
+    def take(self, now: int, frame: bytes) -> None:
+        """Write a frame. ``now``: ns of the simulated clock."""
+        ns = round(now / self._dilation)
+        self._file.write(RECORD.pack(ns // 10**9, ns % 10**9, len(frame), len(frame)) + frame)
+        self.captured += 1
+
+    def stop(self) -> None:
+        """Close the file. Idempotent; nothing is taken after it."""
+        self._file.close()

@@ -1,0 +1,92 @@
+"""Reads captures without Wireshark: classic pcap files, and a row of words and numbers for each packet of MRC.
+
+Called by ``mrcbed packets`` and by the checks of lesson 5. Opens no socket. Bytes come from files of anybody: nothing in them is trusted.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agents.mrc import wire
+from agents.packets import dscp
+from testbed.errors import UserError
+from topologies.addressing import ev_fields, host_of_inner
+
+NS, US = 0xA1B23C4D, 0xA1B2C3D4
+"""Magic numbers of libpcap's file format: times in ns, in µs (pcap-savefile(5))."""
+ETHERNET = 1
+LARGEST = 1 << 20
+"""Bytes; a longer record is a damaged file [ours]."""
+
+
+@dataclass(frozen=True)
+class Packet:
+    """``at``: ns since the file's time 0. ``length``: bytes on the wire, without the Ethernet checksum; ``frame`` may be cut short."""
+
+    at: int
+    frame: bytes
+    length: int
+
+    @property
+    def fields(self) -> dict[str, Any] | None:
+        """All fields by name (:func:`agents.mrc.wire.describe`); None if it is not MRC's."""
+        try:
+            return wire.describe(self.frame)
+        except (ValueError, struct.error, IndexError):
+            return None
+
+
+def read(path: Path) -> Iterator[Packet]:
+    """The packets of a capture, in its order. Raises :class:`UserError` for what is no pcap file, or a damaged one."""
+    with path.open("rb") as file:
+        head = file.read(24)
+        order = next((order for order in "<>" if len(head) == 24 and struct.unpack(f"{order}I", head[:4])[0] in (NS, US)), None)
+        if order is None:
+            raise UserError(f"{path} is no pcap file: give one that mrcbed run --pcap wrote (tshark -F nsecpcap -w converts others)")
+        unit = 1 if struct.unpack(f"{order}I", head[:4])[0] == NS else 1000
+        if struct.unpack(f"{order}I", head[20:])[0] != ETHERNET:
+            raise UserError(f"{path} holds no Ethernet frames: capture on a port, not on 'any'")
+        while record := file.read(16):
+            seconds, fraction, kept, length = struct.unpack(f"{order}4I", record) if len(record) == 16 else (0, 0, LARGEST, 0)
+            frame = file.read(kept) if kept < LARGEST else b""
+            if len(frame) != kept:
+                raise UserError(f"{path} ends in the middle of a packet: the run may still go on, or the file was cut")
+            yield Packet(seconds * 10**9 + fraction * unit, frame, length)
+
+
+def row(packet: Packet) -> dict[str, Any]:
+    """What a person wants to know of a packet first. Keys with None do not apply."""
+    fields = packet.fields
+    if fields is None:
+        return {"at_ns": packet.at, **dict.fromkeys(("src", "dst", "ev", "psn")), "type": "not MRC", "bytes": packet.length, "notes": ""}
+    plane, uplink = ev_fields(fields["ev"])
+    return {
+        "at_ns": packet.at,
+        "src": f"h{host_of_inner(fields['inner_src'])}",
+        "dst": f"h{host_of_inner(fields['inner_dst'])}",
+        "type": fields["name"],
+        "ev": f"{plane}:{uplink}",
+        "psn": fields["psn"],
+        "bytes": packet.length,
+        "notes": ", ".join(notes(fields)),
+    }
+
+
+def notes(fields: dict[str, Any]) -> Iterator[str]:
+    """What is special about a packet."""
+    if fields["dscp"] in (dscp.TRIMMED, dscp.TRIMMED_LASTHOP):
+        yield "trimmed"
+    if fields["ecn"] == dscp.CE:
+        yield "marked"
+    if fields["rtx"] and "dmalen" in fields:
+        yield "sent again"
+    if fields["name"] == "NACK":
+        yield f"asks for PSN {fields['nack_psn']}"
+    if fields["name"] == "SACK":
+        yield f"all up to PSN {fields['cack_psn']}"
+        if fields["pr"]:
+            yield "answers a probe"

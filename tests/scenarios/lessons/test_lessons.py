@@ -1,0 +1,221 @@
+"""A student's way through the lessons: every command of every page runs, in time, and says what the page says that it says."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+import resource
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scenarios.lessons.course import LESSONS
+from scenarios.run.simulate import simulate
+from scenarios.schema.scenario import load_scenario
+from testbed import cli
+from tests.docs.check import ROOT
+from tests.scenarios.lessons.pages import PAGES, Typed, fits, typed
+from tests.scenarios.small import undrawn
+
+CPU_SECONDS = 120
+"""Of a whole lesson, all its commands together."""
+FROM_TABLES = {
+    1: {"c": r"^ mrc +16 × permutation +\S+ +\S+ +(\S+)%", "d": r"^ roce-1p +16 × permutation +\S+ +\S+ +(\S+)%"},
+    2: {"a": r"^ mrc +1 +\S+ .* (\d+) µs \(\d+\)", "b": r"^ mrc +1 +(\S+)×", "c": r"^ roce +12/12 +\S+ +(\S+)"},
+    3: {
+        "a": r"^ mrc +7 × incast +\S+ +(\S+)%",
+        "d": r"^ mrc +(\d+) +\d+ +\d+ +\d+ +\d+ +\d+ +\d+ +–",
+        "e": r"^ mrc +victim .* (\S+)% *$",
+        "f": r"^ roce +victim .* (\S+)% *$",
+    },
+    4: {"c": r"within 20 RTTs of the loss of carrier: .* seen (\S+)$"},
+    5: {"f": r"^ mrc +1 +(\S+)× +\S+ %"},
+}
+"""Where the tables of the last ``mrcbed run`` have an answer: what a student reads there must be right."""
+IN_TABLES = {(2, "c"): 1e-3}
+"""Factors of units, where table and question differ."""
+
+
+def terminal(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a page's command as a student does in a folder, without root if possible."""
+    program, *arguments = shlex.split(command)
+    assert program == "mrcbed", command
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "120"}
+    line = [sys.executable, "-m", "testbed.cli", *arguments]
+    return subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, timeout=280)
+
+
+def follow(item: Typed, folder: Path) -> str:
+    """Do what the page says. Returns what a run printed; asserts that replies are those of the page."""
+    if item.file:
+        (folder / item.file).write_text(item.text)
+        return ""
+    if item.python:
+        line, environment = [sys.executable, "-c", item.text], os.environ | {"PYTHONPATH": str(ROOT)}
+        done = subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, timeout=280)
+        assert done.returncode == 0 and done.stdout, done.stderr
+        return ""
+    done = terminal(item.text, folder)
+    if item.text.startswith("mrcbed run"):
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+    assert fits(item.replies, done.stdout + done.stderr), f"{item.text}\n{done.stdout}{done.stderr}"
+    return ""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_lesson_from_its_page(page: Path, tmp_path: Path) -> None:
+    number = int(page.name[0])
+    lesson = LESSONS[number]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    tables = "".join(follow(item, tmp_path) for item in typed(page))
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    print(f"lesson {number}: {spent:.0f} s of CPU time")
+    assert spent < CPU_SECONDS
+
+    shown = dict(line.split("  ", 1) for line in terminal(f"mrcbed lesson {number} --show", tmp_path).stdout.splitlines())
+    assert list(shown) == list(lesson.by_key)
+    right = terminal(shlex.join(["mrcbed", "lesson", str(number), *(f"{key}={value}" for key, value in shown.items())]), tmp_path)
+    assert right.returncode == 0 and "Well done." in right.stdout, right.stdout
+    for key, pattern in FROM_TABLES.get(number, {}).items():
+        found = re.findall(pattern, tables, re.MULTILINE)
+        assert found, (key, tables)
+        read = float(found[-1].replace(",", "")) * IN_TABLES.get((number, key), 1)
+        assert terminal(f"mrcbed lesson {number} {key}={read:g}", tmp_path).returncode == 0, (key, read, shown)
+        assert terminal(f"mrcbed lesson {number} {key}={read * 1.5 + 3:g}", tmp_path).returncode == 1, key
+
+
+def test_every_lesson_has_its_page_and_every_page_its_commands() -> None:
+    assert [f"docs/lessons/{page.name}" for page in PAGES] == [lesson.page for lesson in LESSONS.values()]
+    for page, lesson in zip(PAGES, LESSONS.values(), strict=True):
+        assert page.read_text().startswith(f"# Lesson {lesson.number}: {lesson.title}\n")
+        commands = [item.text for item in typed(page)]
+        assert [planned.command for planned in lesson.runs] == [c for c in commands if c.startswith("mrcbed run")]
+        prose = " ".join(page.read_text().split())  # the terminal breaks lines, and the page shows it
+        assert all(f" {question.key} {question.text} " in prose for question in lesson.questions)
+
+
+# --- what a student may do otherwise -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with lesson 5's first run alone."""
+    folder = tmp_path_factory.mktemp("student")
+    (folder / "results" / "lesson-5").mkdir(parents=True)
+    with undrawn():
+        simulate(load_scenario("smoke"), folder / "results" / "lesson-5", pcap_links=["p0-t0-0:p0-t1-0"])
+    return folder
+
+
+def asked(folder: Path, *arguments: str) -> tuple[int, str]:
+    capture = io.StringIO()
+    with contextlib.redirect_stdout(capture), contextlib.redirect_stderr(capture):
+        status = cli.execute(["lesson", *arguments, "--results", str(folder / "results")])
+    return status, capture.getvalue()
+
+
+def test_questions_of_a_run_can_be_answered_before_the_other_run_is_there(smoke: Path) -> None:
+    assert asked(smoke, "5", "a=4238")[0] == 0
+    status, text = asked(smoke, "5", "f=2")
+    assert status == 2 and "lesson-5-own has no results yet: run this first: mrcbed run mine.toml" in text
+
+
+def test_results_of_something_else_are_refused_with_the_command_to_run(smoke: Path, tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    for name in ("lesson-1", "lesson-5-own"):
+        shutil.copytree(smoke / "results" / "lesson-5", tmp_path / "results" / name)
+    status, text = asked(tmp_path, "1", "a=3")
+    assert status == 2 and "holds results of 'smoke', this lesson needs 'permutation': delete" in text and text.count("\n") == 1
+    status, text = asked(tmp_path, "5", "f=3")
+    assert status == 2 and "holds the shipped scenario 'smoke'" in text
+
+
+OWN = """
+format = 3
+fabric = "tiny"
+timeout = "60s"
+[workload]
+kind = "ring-allreduce"
+placement = ["interleaved"]
+message_bytes = "40KiB"
+steps = 8
+warmup_steps = 0
+[[transport]]
+kind = "mrc"
+"""
+FAULT = '[[fault]]\nname = "cable"\nkind = "link"\non = "p0-t0-0:p0-t1-0"\nstep = {step}\n'
+EXPECT = '[[expect]]\ncheck = "mrc.wrong == 0"\n[[expect]]\ncheck = "mrc.wrong == 1"\n'
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (EXPECT, "nothing failed in it"),
+        (FAULT.format(step=6), "it expects nothing"),
+        (FAULT.format(step=2) + EXPECT, "fewer than 5 healthy steps"),
+        (FAULT.format(step=6) + EXPECT, ""),
+    ],
+)
+def test_a_scenario_of_ones_own_must_break_something_and_expect_something(more: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(OWN + more)
+    directory = tmp_path / "results" / "lesson-5-own"
+    directory.mkdir(parents=True)
+    with undrawn():
+        simulate(load_scenario(str(tmp_path / "mine.toml")), directory)
+    status, text = asked(tmp_path, "5", "g=1")
+    assert (status, says in text) == (2 if says else 0, True), text  # one of the two checks holds
+
+
+def test_the_list_names_every_lesson_and_its_page(tmp_path: Path) -> None:
+    status, text = asked(tmp_path)
+    assert status == 0
+    assert text.splitlines() == [f"{lesson.number}  {lesson.title}  ({lesson.page})" for lesson in LESSONS.values()]
+
+
+def test_a_teacher_gets_verdicts_and_seeds_as_json(smoke: Path) -> None:
+    status, text = asked(smoke, "5", "a=4238", "E=Probe", "b=99", "--json")
+    assert status == 1
+    assert json.loads(text) == {
+        "lesson": 5,
+        "questions": 7,
+        "seeds": [1],
+        "given": {"a": 4238, "e": "probe", "b": 99},
+        "right": {"a": True, "e": True, "b": False},
+    }
+
+
+@pytest.mark.parametrize(
+    ("answers", "says"),
+    [
+        (["5", "a"], "write an answer as KEY=ANSWER"),
+        (["5", "z=1"], "lesson 5 has no question 'z': it has a, b, c, d, e, f, g"),
+        (["5", "e=data"], "answer one of write, probe"),
+        (["5", "a=many"], "write a whole number, like a=12"),
+        (["5", "a=12us"], "the unit here is none, it is a count"),
+        (["5", "d=1.200,5"], "write a number of µs, like d=12.5 (a point, no comma)"),
+        (["4", "f=h9"], "answer a name like h7:p3-t0-1"),
+        (["9"], "there is no lesson 9: there are 1, 2, 3, 4, 5"),
+    ],
+)
+def test_what_is_no_answer_is_refused_in_one_line(answers: list[str], says: str, tmp_path: Path) -> None:
+    status, text = asked(tmp_path, *answers)
+    assert status == 2 and says in text and text.count("\n") == 1
+
+
+def test_numbers_may_have_their_unit_and_are_right_within_a_tolerance() -> None:
+    share = LESSONS[1].by_key["c"]
+    assert [share.parse(text) for text in ("97", "97%", "97 percent", " 97.0 % ")] == [97.0] * 4
+    assert [share.is_right(given, 96.9) for given in (95.8, 96.0, 97.9, 98.0)] == [False, True, True, False]
+    count = LESSONS[1].by_key["a"]
+    assert count.is_right(32.0, 32) and not count.is_right(31.0, 32)
+    ratio = LESSONS[1].by_key["f"]
+    assert ratio.is_right(8.8, 8.2) and not ratio.is_right(9.0, 8.2)
