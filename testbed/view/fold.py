@@ -41,7 +41,7 @@ class Fold:
         self._partial: dict[str, bytes] = {}
         self._numbers: dict[str, int] = {}
         self._waiting: list[tuple[int, str, int, Line]] = []  # time, file, line, content
-        self._ev = {pair: {ev: "used" for ev in states} for pair, states in run.pairs.items()}  # what verdicts on the EV itself say
+        self._ev = {pair: dict.fromkeys(states, "used") for pair, states in run.pairs.items()}  # what verdicts on the EV itself say
         self._plane: dict[tuple[int, int, int], str] = {}
         self._shown = {pair: dict(states) for pair, states in run.pairs.items()}
         self._users = {pair: dict(evs) for pair, evs in run.queue_pairs.items()}
@@ -180,7 +180,7 @@ class Fold:
                 "ev": ev,
                 "lost": lost,
                 "trimmed": trimmed,
-            }  # noqa: E501
+            }
         self._losses.clear()
         self._bin_end = (t // self._bin_ns + 1) * self._bin_ns
 
