@@ -270,7 +270,10 @@ class Run:
     def flows(self) -> pd.DataFrame:
         """Payload bytes per flow and bin, as counted by the receiver: ``t_ns`` (bin start), ``bin_ns``, ``rx_bytes``."""
         names = [flow["name"] for flow in self.named_flows]
-        rows = [(self.key, line["host"], names[line["flow"]] if "flow" in line else None, line["t"], line["bin_ns"], line["rx"]) for line in self.of("flow")]
+        rows = [
+            (self.key, line["host"], names[line["flow"]] if "flow" in line else None, line["t"], line["bin_ns"], line["rx"])
+            for line in self.of("flow")
+        ]
         return pd.DataFrame(rows, columns=["run", "host", "flow", "t_ns", "bin_ns", "rx_bytes"])
 
     @cached_property

@@ -36,6 +36,7 @@ COMMANDS = {
     "validate": "Compare theory, simulation and emulation on small scenarios.",
     "compare": "Compare the results of separate runs.",
     "report": "Write the report.html of a results directory again.",
+    "view": "Write a page to see runs path by path, with a time slider.",
     "convert": "Rewrite a fabric or scenario file of an older version in the real network's units.",
     "calibrate": "Measure what a packet costs on this machine; runs choose their dilation by it.",
     "bench": "Benchmark the codec, the engine and the fabrics on this machine.",
