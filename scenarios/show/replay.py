@@ -8,9 +8,7 @@ from pathlib import Path
 from scenarios.show.plots.style import colour_and_marker
 from testbed.view.inline import write_replay
 
-SIGNS = {
-    "o": "●", "s": "■", "^": "▲", "v": "▼", "<": "◀", ">": "▶", "D": "◆", "d": "♦", "*": "★", "P": "✚", "X": "✖", "h": "⬢", "H": "⬣", "p": "⬟",
-}  # fmt: skip
+SIGNS = dict(zip("o s ^ v < > D d * P X h H p".split(), "● ■ ▲ ▼ ◀ ▶ ◆ ♦ ★ ✚ ✖ ⬢ ⬣ ⬟".split(), strict=True))
 """Matplotlib's markers as text."""
 
 

@@ -22,6 +22,7 @@ from typing import Any
 
 from testbed.view.run import Run, touched
 from testbed.view.words import begin_word, duration, end_word, path_names, since, verdict
+from topologies.addressing import ev_fields
 
 Frame = dict[str, Any]
 Line = dict[str, Any]
@@ -108,12 +109,12 @@ class Fold:
             return  # each of its EVs says so itself
         pair = (line["host"], line["peer"])
         self._plane[(*pair, line["plane"])] = line["to"]
-        evs = [ev for ev in self._ev.get(pair, ()) if ev >> 16 == line["plane"]]
+        evs = [ev for ev in self._ev.get(pair, ()) if ev_fields(ev)[0] == line["plane"]]
         yield from self._show(t, pair, evs, line.get("cause") or "", whole=line["plane"])
 
     def _state(self, pair: tuple[int, int], ev: int) -> str:
         """What is shown of a path, before it is told whether it is back."""
-        own, plane = self._ev[pair][ev], self._plane.get((*pair, ev >> 16), "USED")
+        own, plane = self._ev[pair][ev], self._plane.get((*pair, ev_fields(ev)[0]), "USED")
         if own == "denied":
             return own
         if plane == "DOWN":
@@ -135,7 +136,10 @@ class Fold:
                 changed.setdefault(state, []).append(ev)
         for state, those in changed.items():
             planes = [whole] if whole is not None and len(those) == len(evs) else []
-            why = f"{path_names(those, planes)} {verdict(state, cause)}{self._after(t, pair, those, state)}"
+            if whole is not None and state in ("died", "suspect"):
+                why = f"{path_names(those, planes)} still assumed bad: {cause}"  # its own verdict is older than the plane's news
+            else:
+                why = f"{path_names(those, planes)} {verdict(state, cause)}{self._after(t, pair, those, state)}"
             yield {"f": "path", "t": t, "src": pair[0], "dst": pair[1], "evs": those, "state": state, "why": why}
 
     def _after(self, t: int, pair: tuple[int, int], evs: list[int], state: str) -> str:
@@ -155,7 +159,7 @@ class Fold:
         for ev, state in ((old, "idle"), (new, "used")):
             if ev in shown and (state == "used" or users[ev] <= 0) and shown[ev] != state:
                 shown[ev] = state
-                way = f"the network re-routed to EV {new >> 16}:{new & 0xFFFF}" if ev == old else "the network re-routed to it"
+                way = f"the network re-routed to {path_names([new])}" if ev == old else "the network re-routed to it"
                 why = f"{path_names([ev])} {verdict(state, way)}{self._after(t, pair, [old], 'died')}"
                 yield {"f": "path", "t": t, "src": pair[0], "dst": pair[1], "evs": [ev], "state": state, "why": why}
 
@@ -225,7 +229,8 @@ class Fold:
     def _of_step(self, rank: int, step: int, start_ns: float, end_ns: float, ok: bool) -> Frame:
         run = self.run
         return {
-            "f": "step", "t": run.network_ns(end_ns), "start": run.network_ns(start_ns), "rank": rank, "step": step - run.warmup_steps, "ok": ok
+            "f": "step", "t": run.network_ns(end_ns), "start": run.network_ns(start_ns), "rank": rank,
+            "step": step - run.warmup_steps, "ok": ok,
         }  # fmt: skip
 
     def _told(self, t: int, line: Line) -> Iterator[Frame]:

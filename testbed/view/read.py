@@ -1,4 +1,7 @@
-"""Reads a results directory: which runs it has, and the frames of each. Used for replays; a follower of a living run reads the same files."""
+"""Reads a results directory: which runs it has, and the frames of each.
+
+For replays. A follower of a living run reads the same files.
+"""
 
 from __future__ import annotations
 
@@ -58,6 +61,10 @@ def read_run(directory: Path, key: str) -> Run:
         about = {name: record[name] for name in ("world", "placement", "seed", "settings", "workload", "outcome")}
         about |= {"reconvergence_ns": record.get("reconvergence_ns") and round(record["reconvergence_ns"] / fabric.dilation)}
         about |= {name: figures.get(name) for name in ("ideal_step_ns", "degraded_step_ns", "typical_step_ns", "verdict")}
+        cost = figures.get("failure_cost") or {}
+        about["cost"] = (
+            {name: cost.get(name) for name in ("extra_ns", "extra_percent", "noise_ns")} if cost.get("extra_ns") is not None else None
+        )
         return Run(
             key=key, transport=record["transport"], kind=record["kind"], fabric=fabric, t0=int(record["window"][0]),
             ranks=tuple(record["ranks"]), paths={int(host): rows for host, rows in record.get("paths", {}).items()},

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from topologies.addressing import ev_fields
 from topologies.clos import Fabric
 from topologies.paths import path_evs, path_links
 
@@ -59,7 +60,15 @@ class Run:
 
     def links_of(self, src: int, dst: int, ev: int) -> tuple[str, ...]:
         """The cables of a path, from the sender on."""
-        return tuple(link.name for link in path_links(self.fabric, src, dst, ev))
+        path = (src, dst, ev)
+        if path not in self._links:
+            self._links[path] = tuple(link.name for link in path_links(self.fabric, src, dst, ev))
+        return self._links[path]
+
+    @cached_property
+    def _links(self) -> dict[tuple[int, int, int], tuple[str, ...]]:
+        """Those that were asked for."""
+        return {}
 
     def header(self) -> dict[str, Any]:
         """The first frame."""
@@ -83,9 +92,11 @@ class Run:
             "pairs": [
                 {
                     "src": src, "dst": dst,
-                    "evs": [[ev, ev >> 16, ev & 0xFFFF, state, [names[link] for link in self.links_of(src, dst, ev)]] for ev, state in evs.items()],
+                    "evs": [
+                        [ev, *ev_fields(ev), state, [names[link] for link in self.links_of(src, dst, ev)]] for ev, state in paths.items()
+                    ],
                 }
-                for (src, dst), evs in self.pairs.items()
+                for (src, dst), paths in self.pairs.items()
             ],
             **(self.about or {}),
         }  # fmt: skip

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from topologies.addressing import ev_fields
+
 _VERDICTS = {
     "order": "by order (later packets of the path arrived)",
     "time": "by time",
@@ -25,7 +27,7 @@ def path_names(evs: Collection[int], whole_planes: Collection[int] = ()) -> str:
     """``EV 1:2``, or ``plane 0`` where all its EVs changed at once."""
     if whole_planes:
         return "plane " + ", ".join(map(str, sorted(whole_planes)))
-    return "EV " + ", ".join(f"{ev >> 16}:{ev & 0xFFFF}" for ev in sorted(evs))
+    return "EV " + ", ".join("{}:{}".format(*ev_fields(ev)) for ev in sorted(evs))
 
 
 def verdict(state: str, cause: str) -> str:
@@ -73,5 +75,5 @@ def end_word(kind: str) -> str:
 
 
 def since(t: int, at: int, word: str) -> str:
-    """``, 41 µs after the cut``; empty if that is long ago."""
-    return f", {duration(t - at)} after {word}" if 0 <= t - at <= _SOON_NS else ""
+    """``, 41 µs after the cut``; empty if that is long ago, or at the same time."""
+    return f", {duration(t - at)} after {word}" if 0 < t - at <= _SOON_NS else ""

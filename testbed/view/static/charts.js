@@ -5,6 +5,16 @@ class Axis { // of time, over the width of a canvas
   constructor(from, to, width) { this.from = from; this.to = to; this.width = width; }
   x(t) { return ((t - this.from) / (this.to - this.from)) * this.width; }
   t(x) { return this.from + (x / this.width) * (this.to - this.from); }
+
+  // Round times in the window, counted from an origin.
+  ticks(origin) {
+    const least = (this.to - this.from) / Math.max(2, Math.min(7, this.width / 75));
+    const unit = 10 ** Math.floor(Math.log10(least));
+    const step = unit * [1, 2, 5, 10].find((digit) => digit * unit >= least);
+    const ticks = [];
+    for (let at = Math.ceil((this.from - origin) / step) * step; at <= this.to - origin; at += step) ticks.push(at + origin);
+    return ticks;
+  }
 }
 
 function palette() {
@@ -34,11 +44,12 @@ function prepare(canvas, width, height) {
 
 // Where faults begin and end: shaded, with their names if there is a band for them above.
 function drawFaults(context, axis, height, run, colours, band) {
+  let named = 0; // where the last name ends
   for (const fault of run.begun()) {
     const from = axis.x(fault.t), to = Math.min(axis.width, axis.x(fault.until));
     if (to < 0 || from > axis.width) continue;
     context.fillStyle = colours.fault;
-    context.globalAlpha = 0.16;
+    context.globalAlpha = band ? 0.16 : 0.07;
     context.fillRect(Math.max(0, from), 0, Math.max(1, to - Math.max(0, from)), height);
     context.globalAlpha = 1;
     context.strokeStyle = colours.ink;
@@ -55,7 +66,11 @@ function drawFaults(context, axis, height, run, colours, band) {
       context.fillStyle = colours.ink;
       context.font = "600 11px system-ui, sans-serif";
       const width = context.measureText(fault.name).width;
-      context.fillText(fault.name, Math.max(3, Math.min(from + 4, axis.width - width - 3)), band / 2);
+      const at = Math.max(3, Math.min(from + 4, axis.width - width - 3));
+      if (at >= named) {
+        context.fillText(fault.name, at, band / 2);
+        named = at + width + 6;
+      }
       context.font = "11px system-ui, sans-serif";
     }
   }
@@ -112,7 +127,7 @@ function drawStrip(canvas, axis, run, pair, colours, chosen) {
     const inner = tall > 6 ? tall - 2 : tall;
     const own = run.outages;
     row.spans.forEach((span, place) => {
-      const from = Math.max(0, axis.x(span.t)), end = row.spans[place + 1] ? row.spans[place + 1].t : run.end;
+      const from = Math.max(0, axis.x(Math.max(0, span.t))), end = row.spans[place + 1] ? row.spans[place + 1].t : run.end;
       const to = Math.min(axis.width, axis.x(end));
       if (to <= 0 || from >= axis.width || to <= from) return;
       context.fillStyle = colours[span.state];
@@ -198,15 +213,15 @@ function drawSteps(canvas, axis, run, colours) {
       const a = Math.max(0, from), b = Math.min(axis.width, to);
       const due = ideal ? Math.max(a, Math.min(b, axis.x(step.start + ideal))) : b;
       context.fillStyle = step.ok ? (step.step < 0 ? colours.line : run.header.colour || colours.busy) : colours.died;
-      context.globalAlpha = step.step % 2 ? 0.55 : 0.85;
+      context.globalAlpha = 0.85;
       context.fillRect(a, y + 1, Math.max(0, due - a), LANE - 3);
-      context.globalAlpha = 1;
-      context.fillStyle = colours.suspect;
+      context.globalAlpha = 0.3;
       context.fillRect(due, y + 1, Math.max(0, b - due), LANE - 3);
+      context.globalAlpha = 1;
       context.fillStyle = colours.ink;
       if (ideal && axis.x(step.start + ideal) < b) context.fillRect(due - 0.5, y, 1.5, LANE - 1);
-      context.fillStyle = colours.paper;
-      context.fillRect(b - 0.5, y, 1, LANE - 1);
+      context.fillStyle = colours.card;
+      context.fillRect(b - 1, y, 2, LANE - 1);
       if (rank === 0 && b - a > 18 && step.step >= 0) {
         context.fillStyle = colours.ink;
         context.font = "10px system-ui, sans-serif";

@@ -141,7 +141,7 @@ class Column {
 
   stepWords() {
     const { ideal_step_ns: ideal, typical_step_ns: typical } = this.run.header;
-    return ideal ? `dark line: theory, ${micros(ideal)}${typical ? `; median ${micros(typical)}` : ""}; yellow: beyond it` : "";
+    return ideal ? `dark line: theory, ${micros(ideal)}${typical ? `; median ${micros(typical)}` : ""}; light: beyond it` : "";
   }
 
   scale() {
@@ -212,7 +212,11 @@ class Column {
     }));
     const offset = this.page.offset(run);
     for (const times of this.axes) {
-      times.replaceChildren(...[0, 0.25, 0.5, 0.75, 1].map((share) => el("span", { textContent: micros(axis.from + share * (axis.to - axis.from) - offset, 0) })));
+      times.replaceChildren(...axis.ticks(offset).map((t) => {
+        const tick = el("span", { textContent: micros(t - offset, 0) });
+        tick.style.left = `${axis.x(t)}px`;
+        return tick;
+      }));
     }
     this.show(this.t === undefined ? this.window[0] : this.t, true);
   }
@@ -272,6 +276,7 @@ class Column {
 
   tellStory() {
     this.story.replaceChildren(...this.run.begun().slice(0, 3).map((fault) => el("li", {}, el("b", { textContent: `${fault.name}: ` }), storyOf(this.run, this.run.effect(fault)))));
+    if (costOf(this.run)) this.story.append(el("li", {}, el("b", { textContent: "All failures cost: " }), costOf(this.run)));
     if (!this.run.begun().length) this.story.replaceChildren(el("li", { textContent: "Nothing was broken in this run." }));
   }
 
@@ -321,15 +326,24 @@ class Column {
 function storyOf(run, effect) {
   const parts = [];
   const { fault } = effect;
-  const span = (a, b) => (b - a < 1000 ? micros(b) : `${micros(a).replace(/ µs$/, "")} to ${micros(b)}`);
   if (effect.paths) {
-    const closed = run.list.find((item) => item.kind === "path" && item.state === "closed" && item.t >= fault.t && item.t <= effect.end);
+    const during = (item) => OUT.has(item.state) && item.t >= fault.t && item.t <= effect.end;
+    const closed = run.list.some((item) => item.kind === "path" && item.state === "closed" && during(item));
     const who = effect.senders === 1 ? "one sender" : `${effect.senders} senders`;
-    const each = effect.pair ? effect.pair.rows.length : 0;
-    const gone = effect.pair ? effect.pair.rows.filter((row) => row.spans.some((item) => OUT.has(item.state) && item.t >= fault.t && item.t <= effect.end)).length : 0;
-    parts.push(`${who} left ${gone} of ${each} paths${closed ? " (a port is down)" : ""} ${effect.last < 1000 ? "at once" : `after ${span(Math.max(0, effect.first), effect.last)}`}`);
-  } else if (run.header.reconvergence_ns) parts.push(`nobody leaves a path by itself; the network re-routes after ${micros(run.header.reconvergence_ns)}`);
-  if (effect.kept !== null) parts.push(`${Math.round(effect.kept * 100)} % of its throughput went on`);
-  if (effect.still) parts.push(`stood still for ${micros(effect.still)}`);
+    const gone = effect.pair.rows.filter((row) => row.spans.some(during)).length;
+    const first = Math.max(0, effect.first);
+    const when = effect.last < 1000 ? "at once" : first < 1000 ? `within ${micros(effect.last)}` : `after ${micros(first).replace(/ µs$/, "")} to ${micros(effect.last)}`;
+    parts.push(`${who} left ${gone} of ${effect.pair.rows.length} paths ${when}${closed ? ", a port is down" : ""}`);
+  } else if (run.header.reconvergence_ns) parts.push(`no sender leaves a path by itself, the network re-routes after ${micros(run.header.reconvergence_ns)}`);
+  if (effect.kept !== null) parts.push(`went on at ${Math.round(effect.kept * 100)} %: ${(effect.before * effect.kept).toFixed(0)} of ${effect.before.toFixed(0)} Gb/s per host`);
+  if (effect.still) parts.push(`no throughput at all for ${micros(effect.still)}`);
   return `${parts.join("; ") || "no effect seen"}.`;
+}
+
+// What all failures of a run cost it, from the figures of its summary; "" if they are not known.
+function costOf(run) {
+  const { cost } = run.header;
+  if (!cost) return "";
+  const noise = cost.noise_ns > Math.abs(cost.extra_ns) ? `within noise (±${micros(cost.noise_ns)})` : `${micros(cost.extra_ns)}, ${cost.extra_percent.toFixed(0)} % of the job's time`;
+  return `${noise}.`;
 }

@@ -33,12 +33,13 @@ function lastAt(list, t) {
   return low - 1;
 }
 
+// A time as people read it.
 function micros(ns, digits) {
-  const us = ns / 1e3;
-  const size = Math.abs(us);
-  if (size >= 1e6) return `${(us / 1e6).toFixed(2)} s`;
-  if (size >= 1e4) return `${(us / 1e3).toFixed(size >= 1e5 ? 1 : 2)} ms`;
-  return `${us.toFixed(digits ?? (size < 10 ? 1 : 0))} µs`;
+  const us = Math.abs(ns) / 1e3, sign = ns < 0 ? "−" : "";
+  if (us >= 1e6) return `${sign}${(us / 1e6).toFixed(2)} s`;
+  if (us >= 1e5) return `${sign}${(us / 1e3).toFixed(1)} ms`;
+  if (us >= 1e3) return `${sign}${Math.round(us).toLocaleString("en")} µs`;
+  return `${sign}${us.toFixed(digits ?? (us < 9.95 && us > 0 ? 1 : 0))} µs`;
 }
 
 class RunModel {
@@ -191,11 +192,11 @@ class RunModel {
     const before = this.throughput(Math.max(0, this.firstStep()), fault.t);
     const during = before && this.throughput(fault.t, end, before.gbps);
     const after = before && this.throughput(fault.t, Math.min(this.end, end + (end - fault.t)), before.gbps);
-    const pair = this.hitPair(fault, given);
+    const pairs = this.hitPairs(fault, given);
     return {
       fault, end, paths, first: given.length ? given[0].t - fault.t : null, last: given.length ? given[given.length - 1].t - fault.t : null,
       senders: new Set(given.map((item) => item.src)).size, kept: during && before.gbps ? during.gbps / before.gbps : null,
-      still: after ? after.still : 0, before: before ? before.gbps : null, pair,
+      still: after ? after.still : 0, before: before ? before.gbps : null, pairs, pair: pairs[0],
     };
   }
 
@@ -204,16 +205,17 @@ class RunModel {
     return measured.length ? Math.min(...measured.map((step) => step.start)) : 0;
   }
 
-  // The pair that a fault changed most; else one whose path uses a link that it broke.
-  hitPair(fault, given) {
+  // The pairs that a fault changed, most of all first; without any, those with a path over a link that it broke.
+  hitPairs(fault, given) {
     const counts = new Map();
     for (const item of given) {
       const key = `${item.src}>${item.dst}`;
       counts.set(key, (counts.get(key) || 0) + item.evs.length);
     }
-    const best = [...counts].sort((a, b) => b[1] - a[1])[0];
-    if (best) return this.pairOf.get(best[0]);
+    const changed = [...counts].sort((a, b) => b[1] - a[1]).map(([key]) => this.pairOf.get(key));
+    if (changed.length) return changed;
     const links = new Set(fault.links.map((name) => this.linkIndex.get(name)));
-    return this.pairs.find((pair) => pair.rows.some((row) => row.spans[0].state === "used" && row.links.some((link) => links.has(link)))) || this.pairs[0];
+    const users = this.pairs.filter((pair) => pair.rows.some((row) => this.stateAt(row, fault.t) === "used" && row.links.some((link) => links.has(link))));
+    return users.length ? users : this.pairs.slice(0, 1);
   }
 }

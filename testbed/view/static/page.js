@@ -2,6 +2,7 @@
 // The page: takes frames, lays out runs side by side, and plays them. Frames are inlined, or come one by one: page.take(frame, source).
 
 const byId = (id) => document.getElementById(id);
+const STILL_BINS = 3; // bins without throughput that the headline speaks of: fewer are a dip of a few round trips
 const still = window.matchMedia("(prefers-reduced-motion: reduce)");
 
 const page = {
@@ -49,7 +50,6 @@ const page = {
       el("option", { value: "-1", textContent: "the whole run" }));
     this.shown = most.length ? 0 : -1;
     byId("window").value = String(this.shown);
-    this.headline();
     this.legend();
     this.choosePairs();
     this.frameWindow();
@@ -63,12 +63,18 @@ const page = {
     this.frameWindow();
   },
 
+  // The pair of hosts that the fault hit, the same in all columns if there is one.
   choosePairs() {
-    for (const column of this.columns) {
-      const fault = column.run.begun()[Math.max(0, this.shown)];
-      if (fault) column.setPair(column.run.effect(fault).pair);
+    const effects = this.columns.map(({ run }) => {
+      const fault = run.begun()[Math.max(0, this.shown)];
+      return fault ? run.effect(fault) : null;
+    });
+    const names = effects.map((effect) => (effect ? effect.pairs.map((pair) => pair.name) : []));
+    const shared = names[names.length - 1].find((name) => names.every((own) => own.includes(name)));
+    this.columns.forEach((column, number) => {
+      if (effects[number]) column.setPair(effects[number].pairs.find((pair) => pair.name === shared) || effects[number].pair);
       column.tellStory();
-    }
+    });
   },
 
   // The stretch of time shown: around a fault, or all.
@@ -94,6 +100,7 @@ const page = {
     const slider = byId("slider");
     slider.min = "0";
     slider.max = "1000";
+    this.headline();
     this.draw();
     this.show(this.shown >= 0 ? 0 : this.from);
   },
@@ -125,23 +132,27 @@ const page = {
   },
 
   headline() {
-    const [first] = this.runs, faults = first.begun();
-    const { header } = first;
-    byId("where").textContent = [byId("runs").dataset.name, header.workload, header.placement, `seed ${header.seed}`, `${header.world} world`].filter((part) => part && !part.startsWith("undefined")).join(" · ");
-    if (!faults.length) {
+    const { run } = this.columns[0], { header } = run, faults = run.begun();
+    byId("where").textContent = [document.title.split(":")[0], header.workload, header.placement, `seed ${header.seed}`, `${header.world} world`]
+      .filter((part) => part && !part.startsWith("undefined")).join(" · ");
+    const fault = faults[Math.max(0, this.shown)];
+    if (!fault) {
       byId("headline").textContent = `${this.columns.map((column) => column.run.header.transport).join(" and ")}: nothing broke`;
+      byId("sub").textContent = "Time 0 is the begin of each run.";
       return;
     }
     const told = this.columns.map((column) => {
-      const fault = column.run.begun()[0];
-      const effect = fault && column.run.effect(fault);
-      if (!effect || effect.kept === null) return `${column.run.header.transport} shows no effect`;
-      const went = `${column.run.header.transport} went on at ${Math.round(effect.kept * 100)} %`;
-      return effect.still ? `${column.run.header.transport} stood still for ${micros(effect.still)}` : went;
+      const own = column.run.begun()[Math.max(0, this.shown)], name = column.run.header.transport;
+      if (this.shown < 0) return `${name} ${costOf(column.run).replace(/\.$/, "") || "unknown"}`;
+      const effect = own && column.run.effect(own);
+      if (!effect || effect.kept === null) return `${name}: no effect seen`;
+      const kept = `at ${Math.round(effect.kept * 100)} % (${(effect.kept * effect.before).toFixed(0)} Gb/s per host)`;
+      return effect.still >= STILL_BINS * column.run.bins[0].ns ? `${name} stood still for ${micros(effect.still)}, ${kept} in all` : `${name} went on ${kept}`;
     });
-    byId("headline").textContent = `${faults[0].name}: ${told.join(", ")}`;
-    const lasted = faults[0].until === Infinity ? "until the end" : `for ${micros(faults[0].until - faults[0].t)}`;
-    byId("sub").textContent = `${faults[0].on} failed ${lasted}${faults.length > 1 ? `; ${faults.slice(1, 3).map((fault) => `later: ${fault.name} (${fault.on})`).join(", ")}` : ""}. Time 0 is the fault, in each run.`;
+    byId("headline").textContent = `${this.shown < 0 ? "What the failures cost" : fault.name}: ${told.join("; ")}`;
+    const lasted = fault.until === Infinity ? "until the end" : `for ${micros(fault.until - fault.t)}`;
+    const others = faults.filter((other) => other !== fault).slice(0, 2).map((other) => `${other.name} (${other.on})`);
+    byId("sub").textContent = `${this.shown < 0 ? `${fault.name}: ` : ""}${fault.on} failed ${lasted}. Time 0 is ${this.shown < 0 ? "this fault" : "the fault"}, in each run.${others.length ? ` Also: ${others.join(", ")}.` : ""}`;
   },
 
   legend() {
@@ -264,7 +275,6 @@ async function begin() {
       for (const line of await inlined(block.textContent)) page.take(JSON.parse(line), block.id);
       block.remove();
     }
-    byId("runs").dataset.name = document.title.split(":")[0];
     page.listen();
     page.start();
     document.documentElement.dataset.ready = "yes";
