@@ -10,6 +10,7 @@ import gzip
 import hashlib
 import html
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -53,9 +54,8 @@ def write_replay(directory: Path, keys: Sequence[str] = (), look: Look | None = 
     style, script = _static("view.css"), "\n".join(_static(name) for name in SCRIPTS)
     policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
     title = html.escape(f"{_name(directory)}: path by path, mrcbed")
-    page = _static("view.html")
-    for mark, text in {"csp": policy, "title": title, "style": style, "script": script, "data": "\n".join(blocks)}.items():
-        page = page.replace("{{" + mark + "}}", text, 1)
+    parts = {"csp": policy, "title": title, "style": style, "script": script, "data": "\n".join(blocks)}
+    page = re.sub(r"{{(\w+)}}", lambda mark: parts[mark[1]], _static("view.html"))  # in one pass: a part may look like a mark
     path = out if out is not None else directory / NAME
     path.write_text(page, encoding="utf-8")
     return path

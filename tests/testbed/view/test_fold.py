@@ -269,3 +269,15 @@ def test_a_keyframe_keeps_every_path_and_the_last_state_of_each() -> None:
     for frame in fold({"h0": [plane(1, "DOWN"), ev(2, 0, "ASSUMED_BAD", "time"), ev(3, 0, "GOOD", "probed")]}):
         state.apply(frame)
     assert [(frame["evs"], frame["state"]) for frame in state.keyframe()] == [([65536], "closed"), ([65537], "closed"), ([0], "back")]
+
+
+def test_lines_of_one_file_and_time_keep_their_order() -> None:
+    lines = [ev(5, 0, "ASSUMED_BAD", "time"), ev(5, 0, "GOOD", "probed"), ev(5, 0, "ASSUMED_BAD", "rto")]
+    assert [state for state, *_ in paths(fold({"h0": lines}))] == ["died", "back", "died"]
+
+
+def test_a_keyframe_has_its_frames_oldest_first() -> None:
+    state = State()
+    for frame in fold({"h0": [ev(2, 0, "ASSUMED_BAD", "time"), ev(3, 1, "ASSUMED_BAD", "time"), ev(4, 0, "GOOD", "probed")]}):
+        state.apply(frame)
+    assert [frame["t"] for frame in state.keyframe()] == [3_000, 4_000]
