@@ -145,7 +145,7 @@ const page = {
       const own = column.run.begun()[Math.max(0, this.shown)], name = column.run.header.transport;
       if (this.shown < 0) return `${name} ${costOf(column.run).replace(/\.$/, "") || "unknown"}`;
       const effect = own && column.run.effect(own);
-      if (!effect || effect.kept === null) return `${name}: no effect seen`;
+      if (!effect || effect.kept === null) return effect && effect.paths ? `${name} left the dead paths within ${micros(effect.last)}` : `${name}: no effect seen`;
       const kept = `at ${Math.round(effect.kept * 100)} % (${(effect.kept * effect.before).toFixed(0)} Gb/s per host)`;
       return effect.still >= STILL_BINS * column.run.bins[0].ns ? `${name} stood still for ${micros(effect.still)}, ${kept} in all` : `${name} went on ${kept}`;
     });

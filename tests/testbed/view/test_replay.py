@@ -102,7 +102,11 @@ def test_nothing_in_the_page_can_be_loaded_or_run_but_its_own_script(results: Pa
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
     assert policy is not None and policy[1].startswith("default-src 'none'; script-src 'sha256-")
     assert "unsafe" not in policy[1] and "{{" not in page.split("<script>")[0]
-    assert not re.search(r"(src|href|action)=", page) and "innerHTML" not in page and "http://" not in page.replace("http://www.w3.org/2000/svg", "")
+    assert (
+        not re.search(r"(src|href|action)=", page)
+        and "innerHTML" not in page
+        and "http://" not in page.replace("http://www.w3.org/2000/svg", "")
+    )
 
 
 def test_a_hostile_name_stays_text(results: Path, tmp_path: Path) -> None:
