@@ -30,6 +30,7 @@ Line = dict[str, Any]
 BIN_RTTS = 2
 """Base RTTs over which losses are counted, as the agents' goodput is."""
 _EV_STATES = {"GOOD": "used", "SKIP": "used", "ASSUMED_BAD": "died", "DENIED": "denied"}
+_OF_PAIRS = ("ev", "plane", "evs", "reroute")
 _OUT = ("died", "suspect", "denied", "closed", "probed")
 _GONE_PHASES = ("heal", "end", "up")
 
@@ -83,6 +84,8 @@ class Fold:
             when, _, _, entry = heapq.heappop(self._waiting)
             t = self.run.network_ns(when)
             yield from self._close_bin(t)
+            if entry["kind"] in _OF_PAIRS:
+                yield from self._open(t, (entry["host"], entry["peer"]))
             yield from self._folders[entry["kind"]](t, entry)
 
     def close(self) -> Iterator[Frame]:
@@ -91,6 +94,14 @@ class Fold:
         yield from self._close_bin(self._bin_end)
 
     # --- paths -----------------------------------------------------------------------------------------------
+
+    def _open(self, t: int, pair: tuple[int, int]) -> Iterator[Frame]:
+        """A pair of hosts that the description of the run does not have."""
+        if pair in self._shown:
+            return
+        states = self.run.new_pair(*pair)
+        self._shown[pair], self._ev[pair], self._users[pair] = states, dict.fromkeys(states, "used"), {}
+        yield {"f": "pair", "t": t, **self.run.pair(*pair, states)}
 
     def _of_ev(self, t: int, line: Line) -> Iterator[Frame]:
         pair, ev = (line["host"], line["peer"]), line["ev"]
@@ -322,7 +333,7 @@ def _parts(frame: Frame) -> Iterator[tuple[tuple[Any, ...], Frame]]:
             yield (kind, row[0]), {**frame, "rows": [row]}
     else:
         subject = {
-            "rate": ("host",), "evs": ("src", "dst"), "cwnd": ("src", "dst", "qp"), "loss": ("src", "dst", "ev"), "step": ("rank",),
+            "rate": ("host",), "pair": ("src", "dst"), "evs": ("src", "dst"), "cwnd": ("src", "dst", "qp"), "loss": ("src", "dst", "ev"), "step": ("rank",),
             "fault": ("name",), "event": ("text",),
         }.get(kind, ())  # fmt: skip
         yield (kind, *(frame[key] for key in subject)), frame

@@ -73,7 +73,6 @@ class Run:
     def header(self) -> dict[str, Any]:
         """The first frame."""
         fabric = self.fabric
-        names = {link.name: number for number, link in enumerate(fabric.links)}
         return {
             "f": "run", "t": 0, "v": FORMAT, "key": self.key, "transport": self.transport, "kind": self.kind,
             "fabric": {
@@ -89,17 +88,24 @@ class Run:
                 for link in fabric.links
             ],
             "ranks": list(self.ranks),
-            "pairs": [
-                {
-                    "src": src, "dst": dst,
-                    "evs": [
-                        [ev, *ev_fields(ev), state, [names[link] for link in self.links_of(src, dst, ev)]] for ev, state in paths.items()
-                    ],
-                }
-                for (src, dst), paths in self.pairs.items()
-            ],
+            "pairs": [self.pair(src, dst, states) for (src, dst), states in self.pairs.items()],
             **(self.about or {}),
         }  # fmt: skip
+
+    def pair(self, src: int, dst: int, states: Mapping[int, str]) -> dict[str, Any]:
+        """A pair of hosts with its paths, as frames have it: EV, plane, uplink, state, and the cables by their place in ``links``."""
+        numbers = self._numbers
+        paths = [[ev, *ev_fields(ev), state, [numbers[link] for link in self.links_of(src, dst, ev)]] for ev, state in states.items()]
+        return {"src": src, "dst": dst, "evs": paths}
+
+    def new_pair(self, src: int, dst: int) -> dict[int, str]:
+        """The states of a pair that the description does not have, such as a job's, whose ranks connect later: MRC uses every path,
+        other transports what packets tell."""
+        return dict.fromkeys(path_evs(self.fabric, src, dst), "used" if self.kind == "mrc" else "idle")
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {link.name: number for number, link in enumerate(self.fabric.links)}
 
 
 def touched(run: Run, src: int, dst: int, ev: int, links: Iterable[str]) -> bool:

@@ -17,7 +17,7 @@ class Column {
   constructor(run, page, choices) {
     this.run = run;
     this.page = page;
-    this.pair = run.pairs[0];
+    this.pair = run.busiest();
     this.only = true; // events of the shown pair only
     this.metric = "rate";
     this.marked = new Set(); // cables
@@ -62,17 +62,18 @@ class Column {
         ...choices.map((other) => el("option", { value: String(other.index), textContent: other.label, selected: other === run })))
       : null;
     this.axes = [];
-    this.node.append(
+    const panels = [
       el("header", {}, title, el("span", { className: "what", textContent: what }), choice),
       this.story,
       this.panel("Throughput", [this.rateNow], this.lane(this.rateLabels, this.rateCanvas), this.table("throughput", () => this.rateTable())),
-      this.panel("Paths", [this.pairChoice, this.stripNow], this.lane(this.pathLabels, this.stripCanvas), this.table("paths", () => this.pathTable())),
+      !this.pair ? null : this.panel("Paths", [this.pairChoice, this.stripNow], this.lane(this.pathLabels, this.stripCanvas), this.table("paths", () => this.pathTable())),
       this.panel("What happened", [filter], this.events),
       run.steps.some((steps) => steps.length) || !run.end
         ? this.panel("Steps", [el("span", { className: "now", textContent: this.stepWords() })], this.lane(this.stepLabels, this.stepCanvas), this.table("steps", () => this.stepTable()))
         : null,
       this.panel("Planes", [metric, this.scaleNode], this.planes.node, this.detail, this.table("links", () => this.linkTable())),
-    );
+    ];
+    this.node.append(...panels.filter(Boolean));
     this.scale();
     this.setPair(this.pair);
   }
@@ -152,8 +153,7 @@ class Column {
 
   setPair(pair) {
     this.pair = pair;
-    if (!pair) return;
-    this.pairChoice.value = String(this.run.pairs.indexOf(pair));
+    if (pair) this.pairChoice.value = String(this.run.pairs.indexOf(pair));
     this.chosen.clear();
     this.listEvents();
   }
@@ -214,7 +214,7 @@ class Column {
     for (const times of this.axes) {
       times.replaceChildren(...axis.ticks(offset).map((t) => {
         const tick = el("span", { textContent: micros(t - offset, 0) });
-        tick.style.left = `${axis.x(t)}px`;
+        tick.style.left = `${Math.max(16, Math.min(axis.width - 24, axis.x(t)))}px`;
         return tick;
       }));
     }
@@ -344,6 +344,6 @@ function storyOf(run, effect) {
 function costOf(run) {
   const { cost } = run.header;
   if (!cost) return "";
-  const noise = cost.noise_ns > Math.abs(cost.extra_ns) ? `within noise (±${micros(cost.noise_ns)})` : `${micros(cost.extra_ns)}, ${cost.extra_percent.toFixed(0)} % of the job's time`;
+  const noise = cost.noise_ns > Math.abs(cost.extra_ns) ? `within noise (±${micros(cost.noise_ns)})` : `${micros(cost.extra_ns)}, the job took ${cost.extra_percent.toFixed(0)} % longer`;
   return `${noise}.`;
 }

@@ -57,14 +57,19 @@ class RunModel {
     this.losses = [];
     this.outages = new Map(); // link name -> [[from, to]]
     this.linkIndex = new Map(header.links.map((link, number) => [link.name, number]));
-    this.pairs = header.pairs.map((pair) => ({
-      src: pair.src, dst: pair.dst, name: `h${pair.src} → h${pair.dst}`, changes: 0, most: 0, windows: [],
-      rows: pair.evs.map(([ev, plane, t1, state, links]) => ({
-        ev, plane, t1, links, name: `${plane}:${t1}`, spans: [{ t: -Infinity, state }], sent: [],
-      })),
-    }));
-    this.pairOf = new Map(this.pairs.map((pair) => [`${pair.src}>${pair.dst}`, pair]));
-    for (const pair of this.pairs) pair.rowOf = new Map(pair.rows.map((row) => [row.ev, row]));
+    this.pairs = [];
+    this.pairOf = new Map();
+    for (const pair of header.pairs) this.take_pair(pair);
+  }
+
+  take_pair(frame) {
+    const pair = {
+      src: frame.src, dst: frame.dst, name: `h${frame.src} → h${frame.dst}`, changes: 0, most: 0, sent: 0, windows: [],
+      rows: frame.evs.map(([ev, plane, t1, state, links]) => ({ ev, plane, t1, links, name: `${plane}:${t1}`, spans: [{ t: -Infinity, state }], sent: [] })),
+    };
+    pair.rowOf = new Map(pair.rows.map((row) => [row.ev, row]));
+    this.pairs.push(pair);
+    this.pairOf.set(`${pair.src}>${pair.dst}`, pair);
   }
 
   take(frame) {
@@ -124,6 +129,7 @@ class RunModel {
       if (!row) continue;
       insert(row.sent, { t: frame.t, ns: frame.ns, count });
       pair.most = Math.max(pair.most, count);
+      pair.sent += count;
     }
   }
 
@@ -196,7 +202,7 @@ class RunModel {
     return {
       fault, end, paths, first: given.length ? given[0].t - fault.t : null, last: given.length ? given[given.length - 1].t - fault.t : null,
       senders: new Set(given.map((item) => item.src)).size, kept: during && before.gbps ? during.gbps / before.gbps : null,
-      still: after ? after.still : 0, before: before ? before.gbps : null, pairs, pair: pairs[0],
+      still: after && this.header.workload !== "job" ? after.still : 0, // a job that computes sends nothing either before: before ? before.gbps : null, pairs, pair: pairs[0],
     };
   }
 
@@ -213,9 +219,13 @@ class RunModel {
       counts.set(key, (counts.get(key) || 0) + item.evs.length);
     }
     const changed = [...counts].sort((a, b) => b[1] - a[1]).map(([key]) => this.pairOf.get(key));
-    if (changed.length) return changed;
+    const senders = changed.filter((pair) => pair.sent);
+    if (changed.length) return senders.length ? senders : changed;
     const links = new Set(fault.links.map((name) => this.linkIndex.get(name)));
     const users = this.pairs.filter((pair) => pair.rows.some((row) => this.stateAt(row, fault.t) === "used" && row.links.some((link) => links.has(link))));
-    return users.length ? users : this.pairs.slice(0, 1);
+    return users.length ? users : [this.busiest()].filter(Boolean);
   }
+
+  // The pair that sent most.
+  busiest() { return this.pairs.reduce((best, pair) => (!best || pair.sent > best.sent ? pair : best), null); }
 }

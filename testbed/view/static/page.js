@@ -168,10 +168,10 @@ const page = {
     const place = Math.round(((this.t - this.from) / (this.to - this.from)) * 1000);
     const slider = byId("slider");
     if (Number(slider.value) !== place) slider.value = String(place);
-    const text = this.t < 0 ? `${micros(-this.t)} before` : `${micros(this.t)} after`;
+    const text = !this.columns.some((column) => column.run.faults.length) ? micros(this.t) : this.t < 0 ? `${micros(-this.t)} before` : `${micros(this.t)} after`;
     if (byId("clock").textContent !== text) {
       byId("clock").textContent = text;
-      slider.setAttribute("aria-valuetext", `${text} the fault`);
+      slider.setAttribute("aria-valuetext", /(before|after)$/.test(text) ? `${text} the fault` : text);
     }
     for (const column of this.columns) column.show(this.t + this.offset(column.run));
   },
