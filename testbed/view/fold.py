@@ -23,6 +23,7 @@ from typing import Any
 from testbed.view.run import Run, touched
 from testbed.view.words import begin_word, duration, end_word, path_names, since, verdict
 from topologies.addressing import ev_fields
+from topologies.clos import FabricError
 
 Frame = dict[str, Any]
 Line = dict[str, Any]
@@ -84,9 +85,16 @@ class Fold:
             when, _, _, entry = heapq.heappop(self._waiting)
             t = self.run.network_ns(when)
             yield from self._close_bin(t)
-            if entry["kind"] in _OF_PAIRS:
-                yield from self._open(t, (entry["host"], entry["peer"]))
-            yield from self._folders[entry["kind"]](t, entry)
+            try:
+                frames = list(self._fold(t, entry))
+            except (KeyError, TypeError, ValueError, FabricError):
+                continue  # a line of that kind, but of another form: of another version, or of a transport that means something else by it
+            yield from frames
+
+    def _fold(self, t: int, line: Line) -> Iterator[Frame]:
+        if line["kind"] in _OF_PAIRS:
+            yield from self._open(t, (line["host"], line["peer"]))
+        yield from self._folders[line["kind"]](t, line)
 
     def close(self) -> Iterator[Frame]:
         """The run is over: frames of what is left."""

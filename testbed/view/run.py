@@ -43,7 +43,7 @@ class Run:
         for host, rows in sorted(self.paths.items()):
             for row in rows:
                 states = pairs.setdefault((host, row["peer"]), dict.fromkeys(path_evs(self.fabric, host, row["peer"]), "idle"))
-                if "ev" in row and states.get(row["ev"]) != "used":
+                if states.get(row.get("ev", -1), "used") != "used":  # the kernel's connections may have no path yet: EV -1
                     states[row["ev"]] = "used" if row.get("active", True) else "backup"
         return pairs
 

@@ -104,16 +104,19 @@ function drawRate(canvas, axis, run, top, before, colours) {
   }
 }
 
-function rowHeight(count) { return Math.max(2, Math.min(18, Math.floor(300 / count))); }
 const GAP = 5; // pixels between planes
+const NAMED = 11; // rows of so many pixels have names and letters
+const TALL = 15, MOST_TALL = 24; // among rows too thin for names, up to so many that changed are this tall
 
 // Where the rows of a strip are: [{row, y, height}], and the height of all.
 function stripRows(pair) {
-  const height = rowHeight(pair.rows.length);
+  const usual = Math.max(2, Math.min(18, Math.floor(300 / pair.rows.length)));
+  const changed = pair.rows.filter((row) => row.spans.length > 1).length;
   const places = [];
   let y = 0, plane = pair.rows.length ? pair.rows[0].plane : 0;
   for (const row of pair.rows) {
     if (row.plane !== plane) { y += GAP; plane = row.plane; }
+    const height = usual < NAMED && row.spans.length > 1 && changed <= MOST_TALL ? TALL : usual;
     places.push({ row, y, height });
     y += height;
   }
@@ -143,7 +146,7 @@ function drawStrip(canvas, axis, run, pair, colours, chosen) {
         context.fillRect(a, y, Math.max(1, b - a), Math.max(1, Math.min(2.5, tall / 6)));
       }
     }
-    if (tall >= 10) drawLetters(context, axis, row, run, y, inner, colours);
+    if (tall >= NAMED) drawLetters(context, axis, row, run, y, inner, colours);
     if (chosen && chosen.has(row.ev)) {
       context.strokeStyle = colours.ink;
       context.lineWidth = 1.5;

@@ -227,7 +227,7 @@ class Column {
     const planes = new Map();
     for (const place of places) {
       planes.set(place.row.plane, [...(planes.get(place.row.plane) || []), place]);
-      if (place.height < 11) continue;
+      if (place.height < NAMED) continue;
       const label = el("button", {
         type: "button", textContent: place.row.name, "aria-pressed": String(this.chosen.has(place.row.ev)),
         "aria-label": `Path ${place.row.name} of ${this.pair.name}, ${this.run.header.transport}`, onclick: () => {
@@ -242,9 +242,10 @@ class Column {
       labels.push(label);
     }
     for (const [plane, own] of planes) {
-      const label = el("span", { className: "planename", textContent: own.length * own[0].height >= 42 ? `plane ${plane}` : `p${plane}` });
+      const tall = own[own.length - 1].y + own[own.length - 1].height - own[0].y;
+      const label = el("span", { className: "planename", textContent: tall >= 42 ? `plane ${plane}` : `p${plane}` });
       label.style.top = `${own[0].y}px`;
-      label.style.height = `${own.length * own[0].height}px`;
+      label.style.height = `${tall}px`;
       labels.push(label);
     }
     this.pathLabels.style.height = `${height}px`;

@@ -202,7 +202,7 @@ class RunModel {
     return {
       fault, end, paths, first: given.length ? given[0].t - fault.t : null, last: given.length ? given[given.length - 1].t - fault.t : null,
       senders: new Set(given.map((item) => item.src)).size, kept: during && before.gbps ? during.gbps / before.gbps : null,
-      still: after && this.header.workload !== "job" ? after.still : 0, // a job that computes sends nothing either before: before ? before.gbps : null, pairs, pair: pairs[0],
+      still: after && this.header.workload !== "job" ? after.still : 0, before: before ? before.gbps : null, pairs, pair: pairs[0],
     };
   }
 

@@ -44,7 +44,7 @@ class Planes {
     const head = document.createElement("h4");
     head.textContent = `plane ${plane}`;
     head.id = `plane-${this.run.index}-${plane}`;
-    const drawing = fabric.t1 >= MATRIX_FROM ? this.matrix(nics, cables) : this.clos(plane, nics, cables);
+    const drawing = fabric.t1 >= MATRIX_FROM ? this.matrix(nics, cables) : this.clos(nics, cables);
     drawing.setAttribute("role", "group");
     drawing.setAttribute("aria-labelledby", head.id);
     card.append(head, drawing);
@@ -52,7 +52,8 @@ class Planes {
     return card;
   }
 
-  clos(plane, nics, cables) {
+  clos(nics, cables) {
+    const own = [...cables, ...nics];
     const { fabric } = this.run.header;
     const width = 280, top = 16, middle = 74, bottom = 126;
     const place = (count, number) => ((number + 0.5) / count) * width;
@@ -62,7 +63,8 @@ class Planes {
       return tier === "t0" ? [place(fabric.t0, Number(number)), middle] : [place(fabric.t1, Number(number)), top];
     };
     const drawing = svg("svg", { viewBox: `0 0 ${width} 142`, class: "clos" });
-    for (const link of [...cables, ...nics]) drawing.append(this.cable(link, at(link.a), at(link.b)));
+    for (const link of own) drawing.append(this.cable(link, at(link.a), at(link.b)));
+    for (const link of own) drawing.append(this.cables[link.number].cross); // above all cables
     const node = (x, y, name, wide, tall) => {
       drawing.append(
         svg("rect", { x: x - wide / 2, y: y - tall / 2, width: wide, height: tall, rx: 3, class: "node", "aria-hidden": "true" }),
@@ -80,20 +82,21 @@ class Planes {
   cable(link, [x, y], [u, v]) {
     const long = Math.hypot(u - x, v - y) || 1, dx = ((v - y) / long) * 1.8, dy = (-(u - x) / long) * 1.8;
     const lines = [1, -1].map((side) => svg("line", { x1: x + dx * side, y1: y + dy * side, x2: u + dx * side, y2: v + dy * side, class: "heat h0" }));
-    const cross = svg("text", { x: (x + u) / 2, y: (y + v) / 2 + 5, class: "cross" }, "✕");
+    const cross = svg("text", { x: (x + u) / 2, y: (y + v) / 2 + 5, class: "cross", "aria-hidden": "true" }, "✕");
     const group = this.button(link, lines, cross);
-    group.append(svg("line", { x1: x, y1: y, x2: u, y2: v, class: "hit" }), ...lines, cross);
+    group.append(svg("line", { x1: x, y1: y, x2: u, y2: v, class: "hit" }), ...lines);
     return group;
   }
 
   matrix(nics, cables) {
     const { fabric } = this.run.header;
     const size = Math.min(18, 260 / Math.max(fabric.t1, fabric.hosts_per_t0)), left = 20;
-    const drawing = svg("svg", { viewBox: `0 0 280 ${(2 * fabric.t0 + 3) * size + 26}`, class: "clos" });
+    const below = 14 + fabric.t0 * size + 18;
+    const drawing = svg("svg", { viewBox: `0 0 280 ${below + fabric.t0 * size + 4}`, class: "clos" });
     const cell = (link, column, row) => {
       const box = { x: left + column * size + 0.5, width: size - 1 };
       const halves = [0, 1].map((half) => svg("rect", { ...box, y: row + (half * (size - 1)) / 2 + 0.5, height: (size - 1) / 2, class: "heat cell h0" }));
-      const cross = svg("text", { x: left + (column + 0.5) * size, y: row + size / 2 + 4, class: "cross" }, "✕");
+      const cross = svg("text", { x: left + (column + 0.5) * size, y: row + size / 2 + 4, class: "cross", "aria-hidden": "true" }, "✕");
       const group = this.button(link, halves, cross);
       group.append(...halves, cross);
       drawing.append(group);
@@ -101,7 +104,6 @@ class Planes {
     const label = (text, y) => drawing.append(svg("text", { x: 0, y, class: "name start" }, text));
     label("T0 (rows) to T1 (columns)", 9);
     for (const link of cables) cell(link, Number(link.b.split("-")[2]), 14 + Number(link.a.split("-")[2]) * size);
-    const below = 14 + fabric.t0 * size + 18;
     label("T0 (rows) to its hosts (columns)", below - 5);
     for (const link of nics) {
       const host = Number(link.a.slice(1));
@@ -113,7 +115,7 @@ class Planes {
   button(link, lines, cross) {
     const group = svg("g", { class: "cable", role: "button", tabindex: "-1", "aria-pressed": "false", "aria-label": link.name });
     group.addEventListener("click", () => this.onLink(link.number));
-    this.cables[link.number] = { node: group, lines, cross, seen: "", told: "" };
+    this.cables[link.number] = { node: group, lines, cross, seen: "" };
     return group;
   }
 
@@ -154,12 +156,9 @@ class Planes {
       if (seen === cable.seen) return;
       cable.seen = seen;
       cable.lines.forEach((line, end) => line.setAttribute("class", `${line.classList.contains("cell") ? "cell " : ""}heat h${levels[end]}`));
+      cable.cross.setAttribute("class", dead ? "cross shown" : "cross");
       cable.node.setAttribute("class", `cable${dead ? " dead" : ""}${chosen ? " marked" : ""}`);
     });
-  }
-
-  name(number, t) {
-    return `${this.run.header.links[number].name}${this.run.deadAt(this.run.header.links[number].name, t) ? ", down" : ""}`;
   }
 
   // What a cable carried at a time: lines of text.

@@ -146,7 +146,19 @@ def test_steps_count_from_the_first_measured_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "rubbish", [b"{", b"[]\n", b"null\n", b'{"kind":"ev"}\n', b'{"kind":"ev","t":"x"}\n', b'{"t":1,"kind":"strange"}\n', b"\xff\n"]
+    "rubbish",
+    [
+        b"{",
+        b"[]\n",
+        b"null\n",
+        b'{"kind":"ev"}\n',
+        b'{"kind":"ev","t":"x"}\n',
+        b'{"t":1,"kind":"reroute","host":0,"dead_links":[]}\n',
+        b'{"t":1,"kind":"ev","host":0,"peer":77,"ev":0,"to":"GOOD"}\n',
+        b'{"t":1,"kind":"goodput","host":0,"bin_ns":1}\n',
+        b'{"t":1,"kind":"strange"}\n',
+        b"\xff\n",
+    ],
 )
 def test_what_is_no_line_of_a_log_is_left_out(rubbish: bytes) -> None:
     folded = Fold(run())
@@ -281,3 +293,16 @@ def test_a_keyframe_has_its_frames_oldest_first() -> None:
     for frame in fold({"h0": [ev(2, 0, "ASSUMED_BAD", "time"), ev(3, 1, "ASSUMED_BAD", "time"), ev(4, 0, "GOOD", "probed")]}):
         state.apply(frame)
     assert [frame["t"] for frame in state.keyframe()] == [3_000, 4_000]
+
+
+def test_a_connection_without_a_path_is_no_path() -> None:
+    rows = {0: [{"qpn": 1, "peer": 1, "ev": -1}, {"qpn": 2, "peer": 1, "ev": 1}]}
+    header = Run("k", "tcp", "tcp", FABRIC, T0, (0, 1), rows).header()
+    assert [(path[0], path[3]) for path in header["pairs"][0]["evs"]] == [(0, "idle"), (1, "used"), (65536, "idle"), (65537, "idle")]
+
+
+def test_a_pair_that_the_description_lacks_comes_with_its_first_line() -> None:
+    jobs = Run("k", "mrc", "mrc", FABRIC, T0, (0, 1), {})
+    frames = fold({"h0": [ev(5, 65536, "ASSUMED_BAD", "time")]}, jobs)
+    assert [frame["f"] for frame in frames] == ["pair", "path"]
+    assert [path[3] for path in frames[0]["evs"]] == ["used"] * 4
