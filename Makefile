@@ -24,7 +24,7 @@ SOURCES := topologies agents testbed scenarios tests docs setup.py
 OWN := if [ -n "$${SUDO_UID:-}" ] && [ "$$(stat -c %u .)" = "$$SUDO_UID" ]; then \
 	find . -uid 0 -exec chown -h "$$SUDO_UID:$${SUDO_GID:-$$SUDO_UID}" {} +; fi
 
-.PHONY: help install simulated demo test unit interpreted agree lint docs format emulated mutations fuzz bench soak seeds clean distclean apt root
+.PHONY: help install simulated demo test unit browser interpreted agree lint docs format emulated mutations fuzz bench soak seeds clean distclean apt root
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -37,6 +37,7 @@ help:
 	make bench      install, then packets/s of the engine, the codec and the fabric               (root or sudo)
 	make soak       install, then the long runs                                                   (root or sudo)
 	make seeds      install, then every shipped scenario over 10 or 100 seeds in virtual time; goes on where it was stopped
+	make browser    install, then Debian's chromium and its driver, and the tests of pages in it  (root or sudo)
 	make lint       ruff, import-linter, the documents' links and mypy alone
 	make docs       the pages as a site in build/site, to be read without a network
 	make format     ruff's fixes, imports sorted, ruff's formatting
@@ -167,6 +168,11 @@ unit: install $(STAMPS)/dev
 	echo "--- whole engines again, interpreted"
 	MRCBED_INTERPRETED=1 $(PY) -m pytest $(WHOLE_ENGINES) -m "not soak" $(SHARED) || status=1
 	exit $$status
+
+# The tests are among those of `make unit`, too, and skip themselves where there is no browser.
+browser: root install $(STAMPS)/dev
+	@if ! command -v chromium chromedriver >/dev/null; then DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends chromium chromium-driver; fi
+	$(PY) -m pytest tests/browser
 
 interpreted: install $(STAMPS)/dev
 	MRCBED_INTERPRETED=1 $(PY) -m pytest $(ALL_ENGINES) -m "not soak" $(SHARED)

@@ -87,7 +87,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     packages=find_packages(include=[f"{room}{end}" for room in ("topologies", "agents", "testbed", "scenarios") for end in ("", ".*")]),
-    package_data={"": ["*.toml", "*.bpf.c", "*.bpf.o", "*.h", "*.lua", "*.html.j2", "*.css"]},
+    package_data={"": ["*.toml", "*.bpf.c", "*.bpf.o", "*.h", "*.lua", "*.html.j2", "*.html", "*.css", "*.js"]},
     ext_modules=extensions(),
     entry_points={"console_scripts": ["mrcbed = testbed.cli:main"]},
     zip_safe=False,

@@ -166,6 +166,9 @@ class World(Protocol):
     def backlog(self, port: str) -> int:
         """Bytes of the data class waiting at a port, by its name. Raises KeyError for a port that is not there."""
 
+    def loads(self) -> list[tuple[int, ...]]:
+        """Per port, by number: bytes that have left, bytes of the data class waiting now, packets marked, trimmed and dropped so far."""
+
     def quiesce(self, timeout: float) -> bool:
         """Wait until no port has anything queued or on its way, at most ``timeout`` seconds; returns whether that happened."""
 

@@ -19,7 +19,7 @@ from agents.collectives.flows import Flow, Flows, bundles_for, parse
 from agents.collectives.group import MOST_KEPT, CollectiveError, Group
 from agents.collectives.registry import FLOWS, find
 from agents.process.calls import Calls
-from agents.process.flow_log import FlowLog
+from agents.process.flow_log import FlowLog, PathLog
 from agents.transport import Completion, Reports
 from topologies.clos import Fabric
 from topologies.denylist import check_entry
@@ -57,6 +57,7 @@ class Agent:
         self.job: Collective | Flows | None = None
         self.prepared: tuple[tuple[Any, ...], Collective] | None = None
         self.flow_log: FlowLog | None = None
+        self.path_log = PathLog(self.engine, self.write)  # of whatever is no flow
         self.accounted: dict[int, int] = {}  # payload bytes by QPN that earlier flows account for
         self.pending: list[Completion] = []  # what peers sent before we began
         self.running = True
@@ -101,8 +102,8 @@ class Agent:
                     },
                 )
                 self.last_tx, self.last_rx = list(tx), list(rx)
-            if self.flow_log is not None:
-                self.flow_log.bin(self.bin_end - self.bin_ns, self.bin_ns)
+            log: PathLog = self.path_log if self.flow_log is None else self.flow_log
+            log.bin(self.bin_end - self.bin_ns, self.bin_ns)
             self.bin_end = self._bin_after(now)
 
     def _bin_after(self, now: int) -> int:
@@ -221,6 +222,7 @@ class Agent:
         if self.flow_log is not None:
             self.flow_log.bin(self.bin_end - self.bin_ns, self.bin_ns)
             self.accounted = dict(self.engine.placed())
+            self.path_log = PathLog(self.engine, self.write)
         self.flow_log = None
 
     def op_counters(self) -> dict[str, int]:

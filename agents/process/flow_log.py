@@ -1,4 +1,4 @@
-"""What a host logs of its flows once per goodput bin: bytes that arrived, packets per EV, windows (docs/results.md).
+"""What a host logs once per goodput bin: packets per EV and windows, and of flows the bytes that arrived (docs/results.md).
 
 All from the engine's cumulative figures, so a bin that came late loses nothing. Used by the host process alone.
 """
@@ -12,7 +12,65 @@ from agents.collectives.flows import Flows
 from agents.transport import Reports
 
 
-class FlowLog:
+MOST_PATHS = 2048
+"""A host with more paths than this, over all queue pairs, does not count packets on each [ours]: a bin would cost it milliseconds."""
+
+
+class PathLog:
+    """Packets per EV and windows of every queue pair that sent. ``write(t, kind, fields)`` takes a line."""
+
+    def __init__(self, engine: Reports, write: Callable[[int, str, dict[str, Any]], None]) -> None:
+        self.engine = engine
+        self.write = write
+        self.sent: dict[tuple[int, int], int] = {}  # by QPN and the place of the path in it
+        self.busy: set[int] = set()  # queue pairs that sent in the last bin
+        self.too_many = False
+        self._packets()
+
+    def _logs(self, qpn: int) -> bool:
+        """Whether a queue pair is one of those to log."""
+        return True
+
+    def _packets(self) -> dict[int, dict[int, int]]:
+        """Data packets since the last call: peer's host number -> EV -> packets.
+
+        The k-th row of a queue pair is the same path each time, or the one path of a queue pair that was re-routed meanwhile.
+        """
+        counts: dict[int, dict[int, int]] = {}
+        rows: dict[int, int] = {}
+        paths = self.engine.paths()
+        self.busy.clear()
+        self.too_many = len(paths) > MOST_PATHS
+        for row in paths:
+            qpn = row["qpn"]
+            if not self._logs(qpn):
+                continue
+            k = rows[qpn] = rows.get(qpn, -1) + 1
+            total = row.get("data_tx", row.get("tx_packets", 0))  # RoCE counts all of a queue pair's packets, a sender's few others too
+            new = total - self.sent.get((qpn, k), 0)
+            if new:
+                self.sent[qpn, k] = total
+                self.busy.add(qpn)
+                by_ev = counts.setdefault(row["peer"], {})
+                by_ev[row["ev"]] = by_ev.get(row["ev"], 0) + new
+        return counts
+
+    def _write_packets(self, t: int, bin_ns: int) -> None:
+        for peer, by_ev in self._packets().items():
+            self.write(t, "evs", {"peer": peer, "bin_ns": bin_ns, "tx": {str(ev): count for ev, count in by_ev.items()}})
+
+    def bin(self, t: int, bin_ns: int) -> None:
+        """Log the bin that began at ``t`` and is over now."""
+        if self.too_many:
+            return
+        self._write_packets(t, bin_ns)
+        if self.busy:
+            for row in self.engine.windows():
+                if row["qpn"] in self.busy:
+                    self.write(t, "cwnd", {"bin_ns": bin_ns, **row})
+
+
+class FlowLog(PathLog):
     """``write(t, kind, fields)`` takes a line. ``accounted``: payload bytes by QPN that are not theirs; by default all that was placed
     so far. Peers may have begun before the flows are started here.
     """
@@ -20,13 +78,13 @@ class FlowLog:
     def __init__(
         self, engine: Reports, job: Flows, write: Callable[[int, str, dict[str, Any]], None], accounted: dict[int, int] | None = None
     ) -> None:
-        self.engine = engine
         self.job = job
-        self.write = write
         self.senders = {qpn: sender for sender in job.senders for qpn in sender.bundle.qpns}
+        super().__init__(engine, write)
         self.placed = self._placed(accounted)
-        self.sent: dict[tuple[int, int], int] = {}
-        self._packets()
+
+    def _logs(self, qpn: int) -> bool:
+        return qpn in self.senders
 
     def _placed(self, placed: dict[int, int] | None = None) -> list[int]:
         """Payload bytes placed so far (or ``placed``, by QPN), by receiver."""
@@ -36,26 +94,6 @@ class FlowLog:
             placed = self.engine.placed()
         return [sum(placed.get(qpn, 0) for qpn in receiver.bundle.qpns) for receiver in self.job.receivers]
 
-    def _packets(self) -> dict[int, dict[int, int]]:
-        """Data packets since the last call: peer's host number -> EV -> packets.
-
-        The k-th row of a queue pair is the same path each time, or the one path of a queue pair that was re-routed meanwhile.
-        """
-        counts: dict[int, dict[int, int]] = {}
-        rows: dict[int, int] = {}
-        for row in self.engine.paths() if self.senders else ():
-            qpn = row["qpn"]
-            if qpn not in self.senders:
-                continue
-            k = rows[qpn] = rows.get(qpn, -1) + 1
-            total = row.get("data_tx", row.get("tx_packets", 0))  # RoCE counts all of a queue pair's packets, a sender's few others too
-            new = total - self.sent.get((qpn, k), 0)
-            if new:
-                self.sent[qpn, k] = total
-                by_ev = counts.setdefault(row["peer"], {})
-                by_ev[row["ev"]] = by_ev.get(row["ev"], 0) + new
-        return counts
-
     def bin(self, t: int, bin_ns: int) -> None:
         """Log the bin that began at ``t`` and is over now."""
         placed = self._placed()
@@ -63,8 +101,8 @@ class FlowLog:
             if now != before:
                 self.write(t, "flow", {"flow": receiver.number, "bin_ns": bin_ns, "rx": now - before})
         self.placed = placed
-        for peer, by_ev in self._packets().items():
-            self.write(t, "evs", {"peer": peer, "bin_ns": bin_ns, "tx": {str(ev): count for ev, count in by_ev.items()}})
+        if self.senders:
+            self._write_packets(t, bin_ns)
         if any(sender.active for sender in self.job.senders):
             for row in self.engine.windows():
                 sender = self.senders.get(row["qpn"])

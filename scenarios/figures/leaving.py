@@ -94,9 +94,15 @@ def concerns(line: Mapping[str, Any], pair: Pair, qpn: int | None) -> bool:
     return pair_of(line) == pair and (qpn is None or line.get("qpn", qpn) == qpn)
 
 
+def logged(run: Run, pair: Pair, qpn: int | None) -> list[dict[str, Any]]:
+    """The lines with RTTs and windows of a queue pair, by time. Those that MRC logs itself every few RTTs, and those of flows: the ones of
+    collectives per bin came later, are of the end of their bin, and would make figures of collectives differ from earlier results."""
+    return [line for line in run.of("srtt", "cwnd") if (line["kind"] == "srtt" or "flow" in line) and concerns(line, pair, qpn)]
+
+
 def srtt_before(run: Run, pair: Pair, qpn: int | None, t: int, verdict: Mapping[str, Any] | None) -> int:
     """The last smoothed RTT that a sender logged before ``t``, else that of its first verdict, else the base RTT, ns."""
-    samples = [line["srtt_ns"] for line in run.of("srtt", "cwnd") if line["t"] <= t and concerns(line, pair, qpn) and line.get("srtt_ns")]
+    samples = [line["srtt_ns"] for line in logged(run, pair, qpn) if line["t"] <= t and line.get("srtt_ns")]
     if samples:
         return int(samples[-1])
     if verdict is not None and verdict.get("srtt_ns"):
@@ -140,7 +146,7 @@ def window_until(run: Run, pair: Pair, qpn: int | None, t: int, verdict: Mapping
     was logged; the verdict contains the window at its time.
     """
     until = t if verdict is None else int(verdict["t"])
-    lines = [line for line in run.of("cwnd", "srtt") if line["t"] <= until and concerns(line, pair, qpn)]
+    lines = [line for line in logged(run, pair, qpn) if line["t"] <= until]
     windows = [(int(line["t"]), int(line[key])) for line in lines for key in ("cwnd", "window") if line.get(key)]
     before = [window for at, window in windows if at <= t][-1:]
     later = [window for at, window in windows if at > t]

@@ -270,7 +270,10 @@ class Run:
     def flows(self) -> pd.DataFrame:
         """Payload bytes per flow and bin, as counted by the receiver: ``t_ns`` (bin start), ``bin_ns``, ``rx_bytes``."""
         names = [flow["name"] for flow in self.named_flows]
-        rows = [(self.key, line["host"], names[line["flow"]], line["t"], line["bin_ns"], line["rx"]) for line in self.of("flow")]
+        rows = [
+            (self.key, line["host"], names[line["flow"]] if "flow" in line else None, line["t"], line["bin_ns"], line["rx"])
+            for line in self.of("flow")
+        ]
         return pd.DataFrame(rows, columns=["run", "host", "flow", "t_ns", "bin_ns", "rx_bytes"])
 
     @cached_property
@@ -302,7 +305,10 @@ class Run:
         """Window, bytes in flight and smoothed RTT per sending queue pair and bin; ``rate_bps`` for queue pairs with a rate."""
         names = [flow["name"] for flow in self.named_flows]
         keys = ("peer", "qpn", "cwnd", "in_flight", "srtt_ns", "rate_bps")
-        rows = [(self.key, line["host"], names[line["flow"]], line["t"], *(line.get(k) for k in keys)) for line in self.of("cwnd")]
+        rows = [
+            (self.key, line["host"], names[line["flow"]] if "flow" in line else None, line["t"], *(line.get(k) for k in keys))
+            for line in self.of("cwnd")
+        ]
         numbers = ["peer", "qpn", "cwnd_bytes", "in_flight_bytes", "srtt_ns", "rate_bps"]
         return pd.DataFrame(rows, columns=["run", "host", "flow", "t_ns", *numbers]).astype(dict.fromkeys(numbers, "Int64"))
 

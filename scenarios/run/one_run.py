@@ -24,6 +24,7 @@ from scenarios.jobs.replay import RANK, write_plan
 from scenarios.run.background import BackgroundRun
 from scenarios.run.faults import NEVER, Action, Timeline, busiest_edge, fault_ranks, resolve_used
 from scenarios.run.mapping import Mapping
+from scenarios.run.port_log import PortLog
 from scenarios.run.watch import LOOKS_PER_RTT, Watch
 from scenarios.schema.scenario import SINGLE_PATH, USED_BY_QP, Scenario, Transport
 from scenarios.schema.sweep import suffix
@@ -113,6 +114,7 @@ class OneRun:
         self.journal_file = open(directory / "runner.jsonl", "w", encoding="utf-8", buffering=1)
         self.queue_file = open(directory / "queues.jsonl", "w", encoding="utf-8") if self.queues else None
         self.sample_at = 0 if self.queues else NEVER
+        self.port_log = PortLog(cluster, directory / "ports.jsonl")
         self.check_at = 0
         self.created_ns = self.clock.now()
         # A simulation may take any time: the machine need not be watched.
@@ -327,13 +329,18 @@ class OneRun:
             self.show_trouble()
             self.check_at = now + CHECK_EVERY_NS
         self.sample(now)
+        self.port_log.tick(now)
         self.mapping.tick(now)
         self.background.tick(now)
         due = [self.timeline.next_ns(), self.sample_at, self.check_at]
         due.append(self.background.next_check_ns)
         if self.network is not None:
             due += self.network.due()
-        return (max(min(due), now + MS) - now) / 1e9
+        soonest = max(min(due), now + MS)
+        sample = max(self.port_log.due_ns, now + MS)
+        if sample <= soonest - MS:  # else it waits: a sample must not make anything else late
+            soonest = sample
+        return (soonest - now + 0.5) / 1e9  # half a ns more: what is due must not be met a ns too early, and looked at a ms later again
 
     def sample(self, now: int) -> None:
         """Record the queues of the watched ports, if a sample is due."""
@@ -517,6 +524,7 @@ class OneRun:
                 file.writelines(json.dumps(entry) + "\n" for entry in self.cluster.controller_journal(self.created_ns))
         finally:
             self.journal_file.close()
+            self.port_log.close()
             if self.queue_file is not None:
                 self.queue_file.close()
             with replacing(self.directory / "run.json") as part:  # written last and at once: where run.json exists, the run is complete

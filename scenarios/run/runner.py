@@ -330,13 +330,15 @@ class Runner:
             try:
                 from scenarios.show.html import write_report
                 from scenarios.show.plots import draw_all
+                from scenarios.show.replay import replay
 
                 draw_all(self.directory)
+                replay(self.directory)
                 write_report(self.directory)
             except Exception as error:  # plots can be drawn again; the data must not be lost
                 if stopped is None:
                     raise
-                print(f"plots and report not made: {error}", file=sys.stderr)
+                print(f"plots, replay and report not made: {error}", file=sys.stderr)
         self.progress("done", 1.0)
         return summary
 

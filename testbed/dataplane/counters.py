@@ -137,6 +137,12 @@ class Counters:
         data_flushed = flushed[:, layout.FLUSHED_WORDS.index("bytes_data")].astype(np.int64).astype(np.float64)
         return Traffic(arrived.sum(axis=1), arrived[:, 0], admitted, data_flushed, self._paused_ns(count))
 
+    def loads(self) -> list[tuple[int, ...]]:
+        """Of every port, as :func:`port_load`. Arrivals are not read first: what waits may be too small by a frame or two."""
+        count = len(self.fabric.ports)
+        stats = [self._stats[at : at + _STATS].tolist() for at in range(0, count * _STATS, _STATS)]
+        return [port_load(stats[number], stats[self._far[number]], self.data_backlog(number)) for number in range(count)]
+
     def _paused_ns(self, count: int) -> Bytes:
         pauses = np.frombuffer(self._pause, dtype=np.uint64)[: count * _PAUSE].reshape(count, _PAUSE).astype(np.float64)
         since = pauses[:, _P["since_ns"]]
@@ -188,6 +194,13 @@ class Counters:
         return rows
 
 
+def port_load(own: Sequence[int], far: Sequence[int], waiting: int) -> tuple[int, ...]:
+    """(bytes that left, bytes waiting, packets marked, trimmed, dropped) of one end of a cable. ``own`` and ``far``: both ends' words, as
+    layout.STATS_WORDS."""
+    left = far[_S["arrived_bytes_data"]] + far[_S["arrived_bytes_high"]]
+    return left, waiting, own[_S["marked"]], own[_S["trimmed"]], sum(own[word] for word in _DROPS)
+
+
 def port_row(
     link: Link, port: Port, peer: Port, s: Sequence[int], f: Sequence[int], backlog: tuple[int, int], bridge: tuple[int, int] = (0, 0)
 ) -> Row:
@@ -214,6 +227,7 @@ def port_row(
 
 
 _NAMED_DROPS = ("drop_trim_failed", *layout.SWITCH_DROPS)
+_DROPS = tuple(_S[name] for name in ("drop_tail_packets_data", "drop_tail_packets_high", "drop_link_down", *_NAMED_DROPS))
 _PEAKS = ("backlog_peak_bytes", "backlog_high_peak_bytes")
 _MASK = (1 << 64) - 1
 _PAIRS = tuple((_S[f"admitted_{w}"], _S[f"arrived_{w}"]) for w in layout.FLUSHED_WORDS)

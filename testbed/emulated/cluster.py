@@ -465,6 +465,10 @@ class Cluster(TakesFaults):
         """Bytes of the data class waiting at a port, by its name: a read of memory. Raises KeyError for a port that is not there."""
         return self.net.counters.data_backlog(self._port_numbers[port])
 
+    def loads(self) -> list[tuple[int, ...]]:
+        """Per port, by number: bytes that have left, bytes of the data class waiting now, packets marked, trimmed and dropped so far."""
+        return self.net.counters.loads()
+
     def quiesce(self, timeout: float) -> bool:
         """Wait until no port has anything queued or on its way, at most ``timeout`` seconds."""
         until = time.monotonic() + timeout

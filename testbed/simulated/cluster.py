@@ -13,6 +13,7 @@ from typing import Any
 
 from agents.kernel.options import KINDS as KERNEL_KINDS
 from testbed.controller.denylist import OPERATOR
+from testbed.dataplane.counters import port_load
 from testbed.errors import ClusterDied, UserError
 from testbed.faults.injections import TakesFaults
 from testbed.simulated.capture import Capture
@@ -70,6 +71,7 @@ class SimulatedCluster(TakesFaults):
         self._links = LinkFaults(fabric, self.network, self.control.link_changed)
         self._injector = SimulatedInjector(fabric, self.network, self._links, self._host)
         self._numbers = {port.name: port.number for port in fabric.ports}
+        self._port_count = len(fabric.ports)
         self._progress = progress or (lambda stage, share: None)
 
     def _host(self, number: int) -> SimulatedHost | None:
@@ -175,6 +177,13 @@ class SimulatedCluster(TakesFaults):
     def backlog(self, port: str) -> int:
         """Bytes of the data class waiting at a port, by its name. Raises KeyError for a port that is not there."""
         return self.network.data_backlog(self._numbers[port])
+
+    def loads(self) -> list[tuple[int, ...]]:
+        """As testbed.emulated.cluster.Cluster.loads."""
+        return [
+            port_load(list(port.stats), list(port.far.stats), port.waiting)
+            for port in (self.network.ports[n] for n in range(self._port_count))
+        ]
 
     def quiesce(self, timeout: float) -> bool:
         """Let time pass until no port has anything queued or on its way, at most ``timeout`` seconds."""

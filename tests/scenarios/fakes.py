@@ -372,6 +372,9 @@ class FakeCluster:
     def backlog(self, port: str) -> int:
         return 100 * [p.name for p in self.fabric.ports].index(port)
 
+    def loads(self) -> list[tuple[int, ...]]:
+        return [(0, 0, 0, 0, 0) for _ in self.fabric.ports]
+
     def quiesce(self, timeout: float) -> bool:
         return True
 

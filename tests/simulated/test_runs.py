@@ -11,6 +11,7 @@ from rich.console import Console
 
 import scenarios.show.html
 import scenarios.show.plots
+import scenarios.show.replay
 from scenarios.figures.measure import Run
 from scenarios.run.runner import plan
 from scenarios.run.simulate import check_simulable, simulate
@@ -88,6 +89,7 @@ check = "mrc.wrong == 0"
 def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing takes longer than running; that figures can be drawn is asked once."""
     monkeypatch.setattr(scenarios.show.plots, "draw_all", lambda directory: [])
+    monkeypatch.setattr(scenarios.show.replay, "replay", lambda directory: directory)
     monkeypatch.setattr(scenarios.show.html, "write_report", lambda directory: directory)
 
 

@@ -22,6 +22,7 @@ from scenarios.show.cost_table import columns, cost_groups, extra_time, footnote
 from scenarios.show.html.figures import figures
 from scenarios.show.tables import since_fault, world_words
 from testbed.terminal import duration, number
+from testbed.view.inline import NAME as REPLAY
 
 Table = dict[str, Any]
 """head: [text], rows: [{cells: [text], mark: "" or a CSS class}], words: indices of the columns with text; the others hold numbers."""
@@ -60,6 +61,7 @@ def content(stored: Stored) -> dict[str, Any]:
         "description": scenario.get("description", ""),
         "verdict": summary["verdict"],
         "stopped_by": summary.get("stopped_by") or "",
+        "replay": REPLAY if (stored.directory / REPLAY).is_file() else "",
         "costs": cost_sections(stored),
         "cost_notes": footnotes([row for _, rows in cost_groups(stored.runs) for row in rows]),
         "lead": None if any(r["failovers"] for r in stored.runs) else plain_headline(stored),

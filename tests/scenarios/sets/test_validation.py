@@ -204,6 +204,7 @@ def test_the_simulated_ring_is_theorys_where_no_uplink_is_shared(tmp_path: Path,
     ring = load_scenario(str(HERE / "ring.toml"), fabric=str(tmp_path / "alone.toml"), transports=["mrc"], seeds=[1], overrides=changes)
     (tmp_path / "out").mkdir()
     monkeypatch.setattr("scenarios.show.plots.draw_all", lambda directory: [])
+    monkeypatch.setattr("scenarios.show.replay.replay", lambda directory: None)
     monkeypatch.setattr("scenarios.show.html.write_report", lambda directory: None)
     run = simulate(ring, tmp_path / "out")["runs"][0]
     told = json.loads((tmp_path / "out" / "raw" / run["run"] / "run.json").read_text())

@@ -1,0 +1,47 @@
+"""What every port carried while a run went on, sampled into ``ports.jsonl``. Called by scenarios.run.one_run; views show it.
+
+A line: ``t``, ``ns`` since the line before, and ``rows`` of the ports that carried, queued, marked, trimmed or dropped anything since:
+[port number, bytes that left, bytes of the data class waiting now, packets marked, trimmed, dropped]. docs/results.md has it, too.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from testbed.world import World
+
+EVERY_NS = 100_000_000
+"""Shortest interval between two samples, of the world's clock [ours]: 10 a second."""
+PORTS = 512
+"""A fabric of more ports is sampled as much more seldom [ours]: a log grows by some 100 kB/s at most, whatever the fabric."""
+
+
+class PortLog:
+    """``interval_ns`` between samples; the first is the base of the second."""
+
+    def __init__(self, world: World, file: Path) -> None:
+        self.world = world
+        self.interval_ns = max(EVERY_NS, EVERY_NS * len(world.fabric.ports) // PORTS)
+        self.due_ns = 0
+        self._file = open(file, "w", encoding="utf-8", buffering=1)
+        self._last: tuple[int, list[tuple[int, ...]]] | None = None
+
+    def close(self) -> None:
+        self._file.close()
+
+    def tick(self, now: int) -> None:
+        """Take a sample if one is due."""
+        if now < self.due_ns:
+            return
+        self.due_ns = now + self.interval_ns
+        loads = self.world.loads()
+        if self._last is not None and now > self._last[0]:
+            before, earlier = self._last
+            rows = [
+                [number, left - was[0], max(0, waiting), *(a - b for a, b in zip(counts, was[2:], strict=True))]
+                for number, ((left, waiting, *counts), was) in enumerate(zip(loads, earlier, strict=True))
+                if waiting > 0 or (left, *counts) != (was[0], *was[2:])
+            ]
+            self._file.write(json.dumps({"t": now, "kind": "ports", "ns": now - before, "rows": rows}, separators=(",", ":")) + "\n")
+        self._last = (now, loads)

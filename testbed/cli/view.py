@@ -1,0 +1,25 @@
+"""``mrcbed view DIR``: a page to see the runs of a results directory path by path, with a time slider."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command(name="view")
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.option(
+    "--run",
+    "keys",
+    multiple=True,
+    metavar="RUN",
+    help="A run to show, by its name in raw/; may be given again. Default: one of each transport.",
+)
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Where to write the page. Default: DIR/replay.html.")
+def command(directory: Path, keys: tuple[str, ...], out: Path | None) -> None:
+    """Write replay.html of results directory DIR and print its path: open it in a browser. The page needs no network; the command needs
+    no root."""
+    from scenarios.show.replay import replay
+
+    click.echo(replay(directory, keys, out))

@@ -1,0 +1,69 @@
+"""Makes ``replay.html``: a page with the frames of some runs in it, in one file that needs no network, no server and no root.
+
+The Content-Security-Policy of the page lets nothing be loaded, and nothing run but the scripts that are in it, by their hash.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import html
+import json
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from testbed.view.read import first_of_each, read_frames, read_run
+
+NAME = "replay.html"
+SCRIPTS = ("model.js", "charts.js", "planes.js", "column.js", "page.js")
+_STATIC = Path(__file__).parent / "static"
+
+Look = Callable[[str], tuple[str, str]]
+"""Colour and marker of a transport."""
+
+
+def _static(name: str) -> str:
+    return (_STATIC / name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
+
+
+def packed(directory: Path, key: str, look: Look | None = None) -> str:
+    """All frames of a run, a line of JSON each, gzipped, in base64; the same files give the same text. Raises
+    :class:`testbed.errors.UserError`."""
+    run = read_run(directory, key)
+    lines = []
+    for frame in read_frames(directory, run):
+        if frame["f"] == "run" and look is not None:
+            frame["colour"], frame["marker"] = look(run.transport)
+        lines.append(json.dumps(frame, separators=(",", ":")))
+    return base64.b64encode(gzip.compress("\n".join(lines).encode(), 9, mtime=0)).decode()
+
+
+def write_replay(directory: Path, keys: Sequence[str] = (), look: Look | None = None, out: Path | None = None) -> Path:
+    """Write the page for runs of a results directory (default: one of each transport) and return its path. Raises
+    :class:`testbed.errors.UserError`."""
+    blocks = [
+        f'<script type="application/gzip" class="frames" id="frames-{number}">{packed(directory, key, look)}</script>'
+        for number, key in enumerate(keys or first_of_each(directory))
+    ]
+    style, script = _static("view.css"), "\n".join(_static(name) for name in SCRIPTS)
+    policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
+    title = html.escape(f"{_name(directory)}: path by path, mrcbed")
+    parts = {"csp": policy, "title": title, "style": style, "script": script, "data": "\n".join(blocks)}
+    page = re.sub(r"{{(\w+)}}", lambda mark: parts[mark[1]], _static("view.html"))  # in one pass: a part may look like a mark
+    path = out if out is not None else directory / NAME
+    path.write_text(page, encoding="utf-8")
+    return path
+
+
+def _name(directory: Path) -> str:
+    """The name of the scenario of a results directory, else that of the directory."""
+    try:
+        return str(json.loads((directory / "manifest.json").read_text(encoding="utf-8"))["scenario"]["name"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return directory.name

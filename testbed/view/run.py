@@ -1,0 +1,113 @@
+"""The description of a run that a view needs before its first line: fabric, pairs of hosts with their paths, times.
+
+Made by testbed.view.read from a run's files. The page gets it as its first frame. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from topologies.addressing import ev_fields
+from topologies.clos import Fabric
+from topologies.paths import path_evs, path_links
+
+FORMAT = 1
+"""Of the frames; a page refuses others."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run. ``t0``: ns of its clock at which its time begins; frames count network time from there."""
+
+    key: str
+    transport: str
+    kind: str
+    fabric: Fabric
+    t0: int
+    ranks: tuple[int, ...]  # their hosts
+    paths: Mapping[int, list[dict[str, Any]]]  # host -> rows of its engine's paths, as in run.json
+    warmup_steps: int = 0
+    about: Mapping[str, Any] | None = None  # more for the page: docs/view.md
+
+    def network_ns(self, t: float) -> int:
+        """A time of the run's clock (ns) in ns of the network since ``t0``."""
+        return round((t - self.t0) / self.fabric.dilation)
+
+    @cached_property
+    def pairs(self) -> dict[tuple[int, int], dict[int, str]]:
+        """(sender, receiver) -> EV -> its state before the first line: used, backup or idle (no queue pair has it)."""
+        pairs: dict[tuple[int, int], dict[int, str]] = {}
+        for host, rows in sorted(self.paths.items()):
+            for row in rows:
+                states = pairs.setdefault((host, row["peer"]), dict.fromkeys(path_evs(self.fabric, host, row["peer"]), "idle"))
+                if states.get(row.get("ev", -1), "used") != "used":  # the kernel's connections may have no path yet: EV -1
+                    states[row["ev"]] = "used" if row.get("active", True) else "backup"
+        return pairs
+
+    @cached_property
+    def queue_pairs(self) -> dict[tuple[int, int], dict[int, int]]:
+        """(sender, receiver) -> EV -> queue pairs that have it before the first line."""
+        counts: dict[tuple[int, int], dict[int, int]] = {}
+        for host, rows in self.paths.items():
+            for row in rows:
+                if "ev" in row:
+                    by_ev = counts.setdefault((host, row["peer"]), {})
+                    by_ev[row["ev"]] = by_ev.get(row["ev"], 0) + 1
+        return counts
+
+    def links_of(self, src: int, dst: int, ev: int) -> tuple[str, ...]:
+        """The cables of a path, from the sender on."""
+        path = (src, dst, ev)
+        if path not in self._links:
+            self._links[path] = tuple(link.name for link in path_links(self.fabric, src, dst, ev))
+        return self._links[path]
+
+    @cached_property
+    def _links(self) -> dict[tuple[int, int, int], tuple[str, ...]]:
+        """Those that were asked for."""
+        return {}
+
+    def header(self) -> dict[str, Any]:
+        """The first frame."""
+        fabric = self.fabric
+        return {
+            "f": "run", "t": 0, "v": FORMAT, "key": self.key, "transport": self.transport, "kind": self.kind,
+            "fabric": {
+                "name": fabric.name, "planes": fabric.planes, "t0": fabric.t0_per_plane, "t1": fabric.t1_per_plane,
+                "hosts": fabric.host_count, "hosts_per_t0": fabric.hosts_per_t0, "buffer": fabric.buffer_bytes,
+                "base_rtt_ns": round(fabric.base_rtt_ns / fabric.dilation),
+            },
+            "links": [
+                {
+                    "name": link.name, "kind": link.kind, "plane": link.plane, "a": link.a.node, "b": link.b.node,
+                    "gbps": round(link.rate * fabric.dilation / 1e9, 3),
+                }
+                for link in fabric.links
+            ],
+            "ranks": list(self.ranks),
+            "pairs": [self.pair(src, dst, states) for (src, dst), states in self.pairs.items()],
+            **(self.about or {}),
+        }  # fmt: skip
+
+    def pair(self, src: int, dst: int, states: Mapping[int, str]) -> dict[str, Any]:
+        """A pair of hosts with its paths, as frames have it: EV, plane, uplink, state, and the cables by their place in ``links``."""
+        numbers = self._numbers
+        paths = [[ev, *ev_fields(ev), state, [numbers[link] for link in self.links_of(src, dst, ev)]] for ev, state in states.items()]
+        return {"src": src, "dst": dst, "evs": paths}
+
+    def new_pair(self, src: int, dst: int) -> dict[int, str]:
+        """The states of a pair that the description does not have, such as a job's, whose ranks connect later: MRC uses every path,
+        other transports what packets tell."""
+        return dict.fromkeys(path_evs(self.fabric, src, dst), "used" if self.kind == "mrc" else "idle")
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {link.name: number for number, link in enumerate(self.fabric.links)}
+
+
+def touched(run: Run, src: int, dst: int, ev: int, links: Iterable[str]) -> bool:
+    """Whether a path uses one of some cables."""
+    return not set(links).isdisjoint(run.links_of(src, dst, ev))

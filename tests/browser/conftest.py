@@ -1,0 +1,106 @@
+"""A real browser for the pages that a run leaves: Debian's chromium and its driver (`make browser` installs them), without any network."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scenarios.run.simulate import simulate
+from scenarios.schema.scenario import load_scenario
+from scenarios.show.replay import replay
+from tests.scenarios.small import TEXT, undrawn
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update "
+    "--disable-sync"
+).split()
+SIZES = {"desk": (1280, 800), "phone": (390, 844)}
+
+
+@pytest.fixture(scope="session")
+def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """replay.html of a small simulated run: two transports, a cable that dies for a while under steps that take longer than that."""
+    directory = tmp_path_factory.mktemp("browser") / "out"
+    directory.mkdir()
+    file = directory.parent / "page.toml"
+    changes = {'"40KiB"': '"400KiB"', 'at = "10us"': 'at = "200us"', 'for = "10us"': 'for = "100us"'}
+    file.write_text(reduce(lambda text, change: text.replace(*change), changes.items(), TEXT))
+    with undrawn():
+        simulate(load_scenario(str(file), transports=["mrc", "roce-1p"], seeds=[1]), directory)
+    return replay(directory)
+
+
+class Page:
+    """A page in a browser of a size and a colour scheme. ``requests``: what it asked for beside itself."""
+
+    def __init__(self, driver: Any, file: Path) -> None:
+        self.driver = driver
+        self.url = file.as_uri()
+        driver.get_log("performance")  # what the browser's own first page asked for
+        driver.get(self.url)
+        self.until("document.documentElement.dataset.ready === 'yes'")
+        self.until("document.querySelector('.plot canvas').width > 100")
+
+    def js(self, script: str, *arguments: Any) -> Any:
+        return self.driver.execute_script(script, *arguments)
+
+    def until(self, condition: str) -> None:
+        """Wait for a condition in the page, 30 s at most."""
+        end = time.monotonic() + 30
+        while not self.js(f"return Boolean({condition})"):
+            assert time.monotonic() < end, condition
+            time.sleep(0.05)
+
+    @property
+    def t(self) -> float:
+        """The time of the player, ns."""
+        return float(self.js("return page.t"))
+
+    def complaints(self) -> list[str]:
+        """What the browser's console has to say."""
+        return [entry["message"] for entry in self.driver.get_log("browser")]
+
+    def requests(self) -> list[str]:
+        sent = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
+        urls = [event["params"]["request"]["url"] for event in sent if event["method"] == "Network.requestWillBeSent"]
+        return [url for url in urls if url != self.url]
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[Callable[..., Page]]:
+    """``browser(file, size, dark)`` opens a page; it is closed after the test."""
+    if CHROMIUM is None or DRIVER is None:
+        pytest.skip("no chromium and chromium-driver here: make browser installs them")
+    webdriver = pytest.importorskip("selenium.webdriver", reason="no selenium here: make browser installs it")
+    from selenium.webdriver.chrome.service import Service
+
+    os.environ["SE_OFFLINE"] = "true"  # selenium looks for no driver on the net
+    drivers: list[Any] = []
+
+    def open_page(file: Path, size: str = "desk", dark: bool = False, still: bool = False) -> Page:
+        options = webdriver.ChromeOptions()
+        options.binary_location = CHROMIUM
+        width, height = SIZES[size]
+        for flag in [*FLAGS, f"--user-data-dir={tmp_path / f'profile{len(drivers)}'}", f"--window-size={width},{height}"]:
+            options.add_argument(flag)
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+        driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+        drivers.append(driver)
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": size == "phone"}
+        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        media = {"prefers-color-scheme": "dark" if dark else "light", "prefers-reduced-motion": "reduce" if still else "no-preference"}
+        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": k, "value": v} for k, v in media.items()]})
+        return Page(driver, file)
+
+    yield open_page
+    for driver in drivers:
+        driver.quit()
