@@ -34,6 +34,7 @@ from testbed.faults.kinds import KINDS
 from testbed.faults.targets import Injected
 from testbed.machine.awake import kept_awake
 from testbed.reconvergence import Reconvergence
+from testbed.view.read import BEGUN
 from testbed.world import Agent, Program, World
 from topologies import Fabric
 from topologies.theory import place_ranks
@@ -242,6 +243,7 @@ class OneRun:
             request |= {"flows": [flow.for_agents() for flow in self.flows], "outstanding": work.outstanding, "at": start}
             self.record["t0"] = start
         self.window = [start, start]
+        self.announce()
         self.journal(start, "start", key=self.spec.key)
         self.background.start(start)
         for agent in self.ranked():
@@ -270,6 +272,7 @@ class OneRun:
         start = self.clock.now()
         end = start + self.spec.scenario.timeout_ns
         self.window = [start, start]
+        self.announce()
         self.journal(start, "start", key=self.spec.key)
         self.background.start(start)
         lines: list[str] = []
@@ -500,9 +503,15 @@ class OneRun:
                 pass
         self.cluster.stop_agents()
 
-    def write(self) -> None:
-        spec, timeline = self.spec, self.timeline
-        work = spec.scenario.workload
+    def announce(self) -> None:
+        """Write the description for whoever follows the run while it goes on (testbed.view)."""
+        self.describe()
+        with replacing(self.directory / BEGUN) as part:
+            part.write_text(json.dumps(self.record), encoding="utf-8")
+
+    def describe(self) -> None:
+        """Add to the record what is known when the run's time begins."""
+        spec, work = self.spec, self.work
         self.record.update(
             world="simulated" if self.clock.virtual else "emulated",
             key=spec.key, transport=spec.transport.name, kind=spec.transport.kind, fabric=self.fabric.to_dict(), placement=spec.placement,
@@ -512,8 +521,14 @@ class OneRun:
             queue_ports=self.queues, reconvergence_ns=spec.transport.reconvergence_ns, qps=spec.transport.qps,
             options=spec.transport.options, controller=spec.transport.controller,
             clustermapper=spec.transport.clustermapper.to_dict() if spec.transport.clustermapper else None,
-            outcome=self.outcome, reason=self.reason, window=self.window,
-            fault_links=timeline.all_links(),
+            window=self.window,
+        )  # fmt: skip
+
+    def write(self) -> None:
+        timeline = self.timeline
+        self.describe()
+        self.record.update(
+            outcome=self.outcome, reason=self.reason, fault_links=timeline.all_links(),
             faults_missed=timeline.never_began() + timeline.absent,
         )  # fmt: skip
         if self.background.flows:
@@ -529,3 +544,4 @@ class OneRun:
                 self.queue_file.close()
             with replacing(self.directory / "run.json") as part:  # written last and at once: where run.json exists, the run is complete
                 part.write_text(json.dumps(self.record), encoding="utf-8")
+            (self.directory / BEGUN).unlink(missing_ok=True)

@@ -43,6 +43,7 @@ class Fold:
         self.run = run
         self._partial: dict[str, bytes] = {}
         self._numbers: dict[str, int] = {}
+        self.newest = run.t0  # the latest time that a line has, ns of the run's clock
         self._waiting: list[tuple[int, str, int, Line]] = []  # time, file, line, content
         self._ev = {pair: dict.fromkeys(states, "used") for pair, states in run.pairs.items()}  # what verdicts on the EV itself say
         self._plane: dict[tuple[int, int, int], str] = {}
@@ -77,6 +78,7 @@ class Fold:
             if isinstance(entry, dict) and entry.get("kind") in self._folders and isinstance(entry.get("t"), int):
                 when = entry["t"] + (entry.get("bin_ns", 0) if entry["kind"] != "ports" else 0)  # a bin is written when it is over
                 file = "" if name == "runner" else name  # a fault before what follows from it
+                self.newest = max(self.newest, when)
                 heapq.heappush(self._waiting, (when, file, number, entry))
 
     def frames(self, until: int | None = None) -> Iterator[Frame]:

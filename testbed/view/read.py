@@ -1,6 +1,6 @@
 """Reads a results directory: which runs it has, and the frames of each.
 
-For replays. A follower of a living run reads the same files.
+For replays; testbed.view.follow reads the same files while they grow.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from testbed.view.fold import Fold, Frame
 from testbed.view.run import Run
 from topologies.clos import Fabric, FabricError
 
+BEGUN = "begun.json"
+"""What run.json will hold that is known when a run's time begins; there until run.json is."""
 _PORTION = 1 << 20
 
 
@@ -50,15 +52,17 @@ def first_of_each(directory: Path) -> list[str]:
 
 
 def read_run(directory: Path, key: str) -> Run:
-    """The description of a run. Raises :class:`UserError`."""
+    """The description of a run that is complete or goes on. Raises :class:`UserError`."""
     raw = directory / "raw" / key
-    if not (raw / "run.json").is_file():
+    names = [name for name in ("run.json", BEGUN) if (raw / name).is_file()]
+    if not names:
         raise UserError(f"{directory} has no run {key!r}; it has {', '.join(run_keys(directory))}")
-    record = _json(raw / "run.json")
+    record = _json(raw / names[0])
     try:
         fabric = Fabric.from_dict(record["fabric"])
         figures = _figures(directory, key)
-        about = {name: record[name] for name in ("world", "placement", "seed", "settings", "workload", "outcome")}
+        about = {name: record[name] for name in ("world", "placement", "seed", "settings", "workload")}
+        about["outcome"] = record.get("outcome")
         about |= {"reconvergence_ns": record.get("reconvergence_ns") and round(record["reconvergence_ns"] / fabric.dilation)}
         about |= {name: figures.get(name) for name in ("ideal_step_ns", "degraded_step_ns", "typical_step_ns", "verdict")}
         cost = figures.get("failure_cost") or {}
@@ -71,7 +75,7 @@ def read_run(directory: Path, key: str) -> Run:
             warmup_steps=int(record["warmup_steps"]), about=about,
         )  # fmt: skip
     except (KeyError, TypeError, ValueError, FabricError) as error:
-        raise UserError(f"{raw / 'run.json'} is not what this version reads ({type(error).__name__}: {error}): run it again") from None
+        raise UserError(f"{raw / names[0]} is not what this version reads ({type(error).__name__}: {error}): run it again") from None
 
 
 def _figures(directory: Path, key: str) -> dict[str, Any]:

@@ -1,0 +1,229 @@
+"""The server of a living view: a process of its own that follows a run's files and gives pages their frames. Started by testbed.view.live.
+
+On 127.0.0.1 alone, at a low priority, without root. What it needs of the machine it has before it serves: a listening socket, and a
+directory that it reads (its working directory, so that it need not be able to reach it). It ends when its starter does, never the other way
+round: nothing waits for it.
+
+Rules of safety, each tested: the Host header names this address; a token of 128 bits, another one for commands, comes in the address's
+fragment, which browsers do not send, and goes in a header, which no other page can set; a POST has our Origin and is JSON; no other origin
+is allowed anything; the page runs its own scripts alone; at most :data:`READERS` pages read at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+from uvicorn.protocols.http import h11_impl  # noqa: F401 before root is dropped: its files may lie where nobody else reads
+
+from testbed.view.follow import Following
+from testbed.view.history import History
+from testbed.view.inline import live_page
+
+READERS = 8
+"""Pages that read at once."""
+LOOK_S = 0.1
+"""Seconds between two looks at the files."""
+MOST_COMMAND = 1024
+"""Bytes of a command."""
+ANSWER_S = 10.0
+NICE = 19
+
+
+class Place(msgspec.Struct):
+    """What a starter gives, as JSON on standard input, which stays open for as long as the server is wanted. ``looks``: colour and sign by
+    transport. ``control``: the descriptor of a socket for commands, -1 without. ``user``: to become; -1 to stay."""
+
+    socket: int
+    directory: str
+    token: str
+    control_token: str
+    control: int
+    user: int
+    looks: dict[str, tuple[str, str]]
+
+
+class Command(msgspec.Struct, forbid_unknown_fields=True):
+    """From a page."""
+
+    do: str
+    link: str
+
+
+class View:
+    """The application. ``send``: gives a command to whoever carries it out; its answer."""
+
+    def __init__(self, place: Place, port: int, send: Callable[[Command], Awaitable[dict[str, Any]]] | None) -> None:
+        self.place, self.send = place, send
+        self.hosts = (f"127.0.0.1:{port}", f"localhost:{port}")
+        self.page, self.policy = live_page()
+        self.following = Following(Path())
+        self.history = History()
+        self.news = asyncio.Event()
+        self.readers = 0
+
+    def app(self) -> Starlette:
+        routes = [
+            Route("/", self.root, methods=["GET"]), Route("/frames", self.frames, methods=["GET"]),
+            Route("/command", self.command, methods=["POST"]),
+        ]  # fmt: skip
+        return Starlette(routes=routes)
+
+    async def follow(self) -> None:
+        """Look at the files, for ever."""
+        while True:
+            before = self.history.end
+            for source, frame in self.following.look():
+                if frame["f"] == "run":
+                    frame["colour"], frame["marker"] = self.place.looks.get(frame["transport"], ("", ""))
+                self.history.add(source, frame)
+            if self.history.end != before:
+                self.news.set()
+                self.news = asyncio.Event()
+            await asyncio.sleep(LOOK_S)
+
+    # --- requests --------------------------------------------------------------------------------------------
+
+    def refusal(self, request: Request, token: str) -> Response | None:
+        """Why a request is not answered. ``token``: what it must bring; empty for the page itself, which knows nothing."""
+        if request.headers.get("host") not in self.hosts:
+            return PlainTextResponse("mrcbed: this address is not the view's\n", 421)
+        given = request.headers.get("authorization", "")
+        if token and not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
+            return PlainTextResponse("mrcbed: the token is missing or wrong: open the address that mrcbed printed\n", 401)
+        return None
+
+    async def root(self, request: Request) -> Response:
+        refused = self.refusal(request, "")
+        if refused is not None:
+            return refused
+        headers = {"Content-Security-Policy": self.policy, "Referrer-Policy": "no-referrer", **_HEADERS}
+        return Response(self.page, media_type="text/html", headers=headers)
+
+    async def frames(self, request: Request) -> Response:
+        refused = self.refusal(request, self.place.token)
+        if refused is not None:
+            return refused
+        if self.readers >= READERS:
+            return PlainTextResponse(f"mrcbed: {READERS} pages read already: close one\n", 503)
+        return StreamingResponse(self._lines(), media_type="application/x-ndjson", headers=_HEADERS)
+
+    async def _lines(self) -> AsyncIterator[str]:
+        self.readers += 1
+        try:
+            place = -1
+            yield json.dumps(["", {"f": "hello", "control": self.send is not None}]) + "\n"
+            while True:
+                news = self.news
+                text, place = self.history.since(place)
+                if text:
+                    yield text
+                else:
+                    await news.wait()
+        finally:
+            self.readers -= 1
+
+    async def command(self, request: Request) -> Response:
+        refused = self.refusal(request, self.place.control_token or "-")
+        if refused is not None:
+            return refused
+        if request.headers.get("origin") not in [f"http://{host}" for host in self.hosts]:
+            return PlainTextResponse("mrcbed: commands come from the view's own page\n", 403)
+        if request.headers.get("content-type") != "application/json":
+            return PlainTextResponse("mrcbed: a command is JSON\n", 415)
+        if self.send is None:
+            return PlainTextResponse("mrcbed: this view only shows: start it with --view-control\n", 403)
+        body = b""
+        async for part in request.stream():
+            body += part
+            if len(body) > MOST_COMMAND:
+                return PlainTextResponse("mrcbed: a command has at most 1,024 bytes\n", 413)
+        try:
+            wanted = msgspec.json.decode(body, type=Command)
+        except msgspec.DecodeError as error:
+            return PlainTextResponse(f"mrcbed: {error}\n", 400)
+        answer = await self.send(wanted)
+        return JSONResponse(answer, 409 if "error" in answer else 200, headers=_HEADERS)
+
+
+_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Cross-Origin-Resource-Policy": "same-origin"}
+
+
+class Control:
+    """Commands over a socket to the process that has the fabric: a line of JSON each way, one at a time."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer, self.lock = reader, writer, asyncio.Lock()
+
+    async def send(self, command: Command) -> dict[str, Any]:
+        async with self.lock:
+            try:
+                self.writer.write(msgspec.json.encode(command) + b"\n")
+                answer = await asyncio.wait_for(self.reader.readline(), ANSWER_S)
+                return dict(json.loads(answer)) if answer else {"error": "the fabric is gone"}
+            except (TimeoutError, OSError):
+                return {"error": "no answer from the fabric"}
+
+
+async def serve(place: Place, listening: socket.socket) -> None:
+    """Until standard input ends."""
+    send = None
+    if place.control >= 0:
+        send = Control(*await asyncio.open_unix_connection(sock=socket.socket(fileno=place.control))).send
+    view = View(place, listening.getsockname()[1], send)
+    config = uvicorn.Config(
+        view.app(), http="h11", ws="none", loop="asyncio", lifespan="off", log_level="error", access_log=False, server_header=False,
+        timeout_graceful_shutdown=1,
+    )  # fmt: skip
+    server = uvicorn.Server(config)
+    following = asyncio.create_task(view.follow())
+    wanted = asyncio.get_running_loop().connect_read_pipe(lambda: _Wanted(server), sys.stdin)
+    await wanted
+    await server.serve(sockets=[listening])
+    following.cancel()
+
+
+class _Wanted(asyncio.Protocol):
+    """Standard input: its end is ours."""
+
+    def __init__(self, server: uvicorn.Server) -> None:
+        self.server = server
+
+    def eof_received(self) -> None:
+        self.server.should_exit = True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.server.should_exit = True
+
+
+def main() -> int:
+    """Entry point."""
+    place = msgspec.json.decode(sys.stdin.buffer.readline(), type=Place)
+    listening = socket.socket(fileno=place.socket)
+    os.chdir(place.directory)
+    os.nice(NICE)
+    if place.user >= 0:
+        os.setgroups([])
+        os.setgid(place.user)
+        os.setuid(place.user)
+    with suppress(KeyboardInterrupt):
+        asyncio.run(serve(place, listening))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
