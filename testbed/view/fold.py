@@ -283,8 +283,8 @@ class Fold:
             yield self._event(t, "bad", f"queue pair h{line['host']} to h{line['peer']} in ERROR: {line.get('cause')}", line["host"])
 
     def _rto(self, t: int, line: Line) -> Iterator[Frame]:
-        text = f"h{line['host']} to h{line['peer']}: retransmission timer fired, number {line.get('firing')}"
-        yield self._event(t, "bad", text, line["host"])
+        number = f", number {line['firing']}" if "firing" in line else ""
+        yield self._event(t, "bad", f"h{line['host']} to h{line['peer']}: retransmission timer fired{number}", line["host"])
 
     def _endpoint(self, t: int, line: Line) -> Iterator[Frame]:
         yield self._event(t, "note", f"h{line['host']} to h{line['peer']}: {line.get('cause')}", line["host"])
