@@ -341,7 +341,7 @@ def _parts(frame: Frame) -> Iterator[tuple[tuple[Any, ...], Frame]]:
             yield (kind, row[0]), {**frame, "rows": [row]}
     else:
         subject = {
-            "rate": ("host",), "pair": ("src", "dst"), "evs": ("src", "dst"), "cwnd": ("src", "dst", "qp"), "loss": ("src", "dst", "ev"), "step": ("rank",),
-            "fault": ("name",), "event": ("text",),
+            "rate": ("host",), "pair": ("src", "dst"), "evs": ("src", "dst"), "cwnd": ("src", "dst", "qp"), "loss": ("src", "dst", "ev"),
+            "step": ("rank",), "fault": ("name",), "event": ("text",),
         }.get(kind, ())  # fmt: skip
         yield (kind, *(frame[key] for key in subject)), frame
