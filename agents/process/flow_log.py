@@ -11,7 +11,6 @@ from typing import Any
 from agents.collectives.flows import Flows
 from agents.transport import Reports
 
-
 MOST_PATHS = 2048
 """A host with more paths than this, over all queue pairs, does not count packets on each [ours]: a bin would cost it milliseconds."""
 

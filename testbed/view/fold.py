@@ -285,8 +285,8 @@ class Fold:
             yield self._event(t, "bad", f"queue pair h{line['host']} to h{line['peer']} in ERROR: {line.get('cause')}", line["host"])
 
     def _rto(self, t: int, line: Line) -> Iterator[Frame]:
-        text = f"h{line['host']} to h{line['peer']}: retransmission timer fired, number {line.get('firing')}"
-        yield self._event(t, "bad", text, line["host"])
+        number = f", number {line['firing']}" if "firing" in line else ""
+        yield self._event(t, "bad", f"h{line['host']} to h{line['peer']}: retransmission timer fired{number}", line["host"])
 
     def _endpoint(self, t: int, line: Line) -> Iterator[Frame]:
         yield self._event(t, "note", f"h{line['host']} to h{line['peer']}: {line.get('cause')}", line["host"])
@@ -343,7 +343,7 @@ def _parts(frame: Frame) -> Iterator[tuple[tuple[Any, ...], Frame]]:
             yield (kind, row[0]), {**frame, "rows": [row]}
     else:
         subject = {
-            "rate": ("host",), "pair": ("src", "dst"), "evs": ("src", "dst"), "cwnd": ("src", "dst", "qp"), "loss": ("src", "dst", "ev"), "step": ("rank",),
-            "fault": ("name",), "event": ("text",),
+            "rate": ("host",), "pair": ("src", "dst"), "evs": ("src", "dst"), "cwnd": ("src", "dst", "qp"), "loss": ("src", "dst", "ev"),
+            "step": ("rank",), "fault": ("name",), "event": ("text",),
         }.get(kind, ())  # fmt: skip
         yield (kind, *(frame[key] for key in subject)), frame

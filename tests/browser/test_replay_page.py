@@ -169,6 +169,21 @@ def test_frames_may_come_one_by_one(browser: Open, page_file: Path) -> None:
     assert whole == parts and "back" in whole
 
 
+def test_an_open_page_shows_frames_that_come_later(browser: Open, page_file: Path) -> None:
+    page = browser(page_file)
+    assert page.js("return page.columns[0].stripNow.textContent").endswith("in use")
+    page.js("""
+        const {run, pair} = page.columns[0], {links} = run.header, t = run.begun()[0].t - 1000;
+        const why = "EV 0:0 denied by a late frame";
+        page.take({f: "path", t, src: pair.src, dst: pair.dst, evs: [pair.rows[0].ev], state: "denied", why}, "frames-0");
+        page.take({f: "fault", t: run.end + 9e5, name: "a second fault", fault: "link", on: links[0].name, phase: "begin", gone: false,
+                   links: [links[0].name], text: "a second fault begins"}, "frames-0");""")
+    page.until("page.columns[0].stripNow.textContent.includes('1 denied')")
+    told = page.js("return [page.columns[0].events.textContent, document.getElementById('window').textContent]")
+    assert "EV 0:0 denied by a late frame" in told[0] and "a second fault" in told[1]
+    assert page.complaints() == []
+
+
 def test_a_page_of_another_format_says_so(browser: Open, page_file: Path, tmp_path: Path) -> None:
     import base64
     import gzip

@@ -49,7 +49,8 @@ class Column {
     this.pairChoice = el("select", {
       "aria-label": "Pair of hosts",
       onchange: () => { this.setPair(run.pairs[Number(this.pairChoice.value)]); this.draw(); },
-    }, ...run.pairs.map((pair, number) => el("option", { value: String(number), textContent: pair.name })));
+    });
+    this.fillPairs();
     const filter = el("select", { "aria-label": "Events of", onchange: () => { this.only = filter.value === "pair"; this.listEvents(); } },
       el("option", { value: "pair", textContent: "this pair" }), el("option", { value: "all", textContent: "all hosts" }));
     this.planes = new Planes(run, (number) => this.chooseCable(number));
@@ -59,11 +60,11 @@ class Column {
     this.scaleNode = el("span", { className: "scale" });
     const choice = choices.length > 1
       ? el("select", { "aria-label": "Run shown here", onchange: () => this.page.swap(this, Number(choice.value)) },
-        ...choices.map((other) => el("option", { value: String(other.index), textContent: other.label, selected: other === run })))
+        ...choices.map((other) => el("option", { value: String(other.index), textContent: this.page.label(other), selected: other === run })))
       : null;
     this.axes = [];
     const panels = [
-      el("header", {}, title, el("span", { className: "what", textContent: what }), choice),
+      el("header", {}, title, choice, el("span", { className: "what", textContent: what })),
       this.story,
       this.panel("Throughput", [this.rateNow], this.lane(this.rateLabels, this.rateCanvas), this.table("throughput", () => this.rateTable())),
       !this.pair ? null : this.panel("Paths", [this.pairChoice, this.stripNow], this.lane(this.pathLabels, this.stripCanvas), this.table("paths", () => this.pathTable())),
@@ -149,6 +150,12 @@ class Column {
     const { unit, top } = METRICS[this.metric];
     const worth = unit === "packets" ? `${top}+ packets` : `${Math.round(top * HEAT[HEAT.length - 1] * 100)} %+ ${unit}`;
     this.scaleNode.replaceChildren("0", ...[0, 1, 2, 3, 4, 5].map((number) => el("i", { className: `k${number}` })), worth);
+  }
+
+  fillPairs() {
+    for (let number = this.pairChoice.options.length; number < this.run.pairs.length; number += 1) {
+      this.pairChoice.append(el("option", { value: String(number), textContent: this.run.pairs[number].name }));
+    }
   }
 
   setPair(pair) {

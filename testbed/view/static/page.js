@@ -19,12 +19,27 @@ const page = {
       if (frame.v !== 1) throw new Error(`frames of format ${frame.v}: this page reads 1`);
       const run = new RunModel(frame);
       run.index = this.runs.length;
-      run.label = `${frame.transport}${frame.placement ? `, ${frame.placement}, seed ${frame.seed}` : ""}`;
       this.runs.push(run);
       this.sources.set(source, run);
-      return;
+    } else this.sources.get(source).take(frame);
+    if (this.columns.length && !this.due) this.due = setTimeout(() => this.refresh(), 250); // a living run: four pictures a second
+  },
+
+  // Frames have come since the page was laid out.
+  refresh() {
+    this.due = 0;
+    const known = byId("window").options.length;
+    const late = this.columns.some((column) => !column.pair && column.run.pairs.length); // a job's ranks have connected
+    if (late || this.columns.length < Math.min(2, this.runs.length)) { this.start(); return; }
+    for (const column of this.columns) {
+      column.fillPairs();
+      column.tellStory();
     }
-    this.sources.get(source).take(frame);
+    this.fillWindows();
+    if (byId("window").options.length !== known) this.headline();
+    if (this.shown < 0) this.to = Math.max(this.to, ...this.columns.map((column) => column.run.end - this.offset(column.run)));
+    this.draw();
+    this.show(this.t);
   },
 
   offset(run) {
@@ -45,14 +60,25 @@ const page = {
   start() {
     this.columns = this.runs.slice(0, 2).map((run) => new Column(run, this, this.runs.length > 2 ? this.runs : []));
     byId("runs").replaceChildren(...this.columns.map((column) => column.node));
-    const most = this.runs.reduce((best, run) => (run.begun().length > best.length ? run.begun() : best), []);
-    byId("window").replaceChildren(...most.slice(0, 8).map((fault, number) => el("option", { value: String(number), textContent: `around “${fault.name}”` })),
-      el("option", { value: "-1", textContent: "the whole run" }));
-    this.shown = most.length ? 0 : -1;
-    byId("window").value = String(this.shown);
+    this.shown = this.runs.some((run) => run.begun().length) ? 0 : -1;
+    this.fillWindows();
     this.legend();
     this.choosePairs();
     this.frameWindow();
+  },
+
+  // The stretches of time to choose from: around each fault, and all.
+  fillWindows() {
+    const most = this.runs.reduce((best, run) => (run.begun().length > best.length ? run.begun() : best), []);
+    byId("window").replaceChildren(...most.slice(0, 8).map((fault, number) => el("option", { value: String(number), textContent: `around “${fault.name}”` })),
+      el("option", { value: "-1", textContent: "the whole run" }));
+    byId("window").value = String(this.shown);
+  },
+
+  // What tells a run from the others on the page.
+  label(run) {
+    const { transport, placement, seed } = run.header;
+    return this.runs.some((other) => other !== run && other.header.transport === transport) ? `${transport}, ${placement}, seed ${seed}` : transport;
   },
 
   swap(column, index) {

@@ -87,6 +87,7 @@ class Page(HTMLParser):
         super().__init__()
         self.tags: list[str] = []
         self.fetched: list[str] = []
+        self.links: list[str] = []
         self.sections: dict[str, str] = {}
         self.open: list[str] = []
         self.section = ""
@@ -95,7 +96,10 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         told = dict(attrs)
-        self.fetched += [str(told[key]) for key in ("src", "href", "data", "srcset") if key in told]
+        if tag == "a":  # fetched if somebody follows it
+            self.links.append(str(told["href"]))
+        else:
+            self.fetched += [str(told[key]) for key in ("src", "href", "data", "srcset") if key in told]
         if tag == "section":
             self.section = str(told["id"])
         if tag not in ("meta", "img", "br"):
@@ -129,6 +133,7 @@ def test_it_needs_nothing_from_outside(shared: Path) -> None:
     seen = page(shared)
     assert "script" not in seen.tags and "link" not in seen.tags and "iframe" not in seen.tags
     assert seen.fetched and all(source.startswith("data:image/") for source in seen.fetched)
+    assert seen.links == ["replay.html"] and (shared / "replay.html").is_file()
     assert "default-src 'none'" in (shared / "report.html").read_text()
     assert seen.tags.count("img") == len(list((shared / "plots").glob("*.png")))
 
