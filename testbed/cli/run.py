@@ -7,7 +7,8 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import click
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from scenarios.schema.scenario import load_scenario, named_scenarios
+from scenarios.schema.scenario import Scenario, load_scenario, named_scenarios
 from testbed import terminal
 from testbed.emulated import ovs
 from testbed.emulated.ovs import SWITCHES
@@ -105,6 +106,8 @@ class ProgressBar:
     help="Run N times slower than the real network; fabric: as its file says; auto: so, or slower if the machine needs it.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print summary.json instead of tables.")
+@click.option("--view", "with_view", is_flag=True, help="Serve a page that shows the run while it goes on, on this machine alone.")
+@click.option("--view-port", type=click.IntRange(0, 65535), default=0, metavar="N", help="The page's port. Default: a free one.")
 def command(
     scenario: str,
     transports: tuple[str, ...],
@@ -120,6 +123,8 @@ def command(
     jobs: int | None,
     dilation: str,
     as_json: bool,
+    with_view: bool,
+    view_port: int,
 ) -> None:
     """Exit status: 0 well, 1 a check or a sum failed, 2 bad input or something the machine lacks, 3 not trustworthy, 130 stopped."""
     from scenarios.run.processes import cores
@@ -158,7 +163,7 @@ def command(
         from scenarios.run.resume import interruption_notice
         from scenarios.show.report import show
 
-        with ProgressBar() as progress:
+        with viewed(loaded, directory, view_port) if with_view else nullcontext(), ProgressBar() as progress:
             command_line = ["mrcbed", *sys.argv[1:]]
             settings: dict[str, Any] = {"progress": progress, "command_line": command_line, "resume": resume}
             if world == SIMULATED:
@@ -179,6 +184,22 @@ def command(
         sys.exit(work())
     with measuring(directory):
         sys.exit(sandbox.run(work))
+
+
+@contextmanager
+def viewed(scenario: Scenario, directory: Path, port: int) -> Iterator[None]:
+    """A living view of a run. Raises :class:`UserError`."""
+    from scenarios.show.replay import look
+    from testbed.machine import sandbox
+    from testbed.view.live import LiveView
+
+    looks = {transport.name: look(transport.name) for variant in scenario.variants for transport in variant.scenario.transports}
+    view = LiveView(scenario.name, directory, looks, sandbox.unprivileged_uid(), port)
+    try:
+        print(f"view: {view.url}", file=sys.stderr, flush=True)
+        yield
+    finally:
+        view.end()
 
 
 def parse_seeds(text: str) -> list[int]:

@@ -13,6 +13,7 @@ from testbed.cli.run import check_switch, parse_dilation
 from testbed.controller.steering import POLICIES
 from testbed.emulated.ovs import SWITCHES
 from testbed.errors import UserError
+from testbed.simulated import SIMULATED, WORLDS
 from topologies import load_fabric, named_fabrics
 
 
@@ -33,8 +34,18 @@ from topologies import load_fabric, named_fabrics
     help="Run N times slower than the real network; fabric: as its file says.",
 )
 @click.option("--ip", "with_ip", is_flag=True, help="Give every host mrc0: IP over its transport, for any program.")
-def command(fabric: str, transport: str, seed: int, no_controller: bool, switch: str, policy: str, dilation: str, with_ip: bool) -> None:
-    """Ends with Ctrl-D or ``exit``; nothing stays behind. Exit status 0, or 1 if a process of the cluster died."""
+@click.option("--view", "with_view", is_flag=True, help="Serve a page that shows what happens, on this machine alone.")
+@click.option("--view-control", is_flag=True, help="So, and its cables can be cut and mended there.")
+@click.option("--view-port", type=click.IntRange(0, 65535), default=0, metavar="N", help="The page's port. Default: a free one.")
+@click.option(
+    "--world", type=click.Choice(WORLDS), default=WORLDS[0], show_default=True,
+    help="simulated: an all-reduce without end in virtual time, to be seen with --view; needs no root, and has no prompt.",
+)  # fmt: skip
+def command(
+    fabric: str, transport: str, seed: int, no_controller: bool, switch: str, policy: str, dilation: str, with_ip: bool, with_view: bool,
+    view_control: bool, view_port: int, world: str,
+) -> None:  # fmt: skip
+    """Ends with Ctrl-D or ``exit`` (simulated: Ctrl-C); nothing stays behind. Exit status 0, or 1 if a process of the cluster died."""
     from testbed.machine import sandbox
 
     if no_controller and policy != "none":
@@ -42,8 +53,15 @@ def command(fabric: str, transport: str, seed: int, no_controller: bool, switch:
     chosen = load_fabric(fabric)
     chosen = chosen.slowed((parse_dilation(dilation, chosen) or chosen.dilation) / chosen.dilation)
     check_switch(switch)
+    viewed = with_view or view_control
+    if world == SIMULATED:
+        if not viewed:
+            raise UserError(f"mrcbed up --world {SIMULATED} has no prompt: add --view, or --view-control to break cables")
+        from testbed.cli.up_simulated import run
+
+        sys.exit(run(chosen, transport, seed, view_port, view_control))
     if os.geteuid() != 0:
-        raise UserError("mrcbed up needs root for network namespaces and eBPF: use sudo")
+        raise UserError(f"mrcbed up needs root for network namespaces and eBPF: use sudo, or --world {SIMULATED} --view, which needs none")
 
     def work() -> int:
         import tempfile
@@ -51,6 +69,7 @@ def command(fabric: str, transport: str, seed: int, no_controller: bool, switch:
 
         from agents.ip import address
         from testbed.cli.run import ProgressBar
+        from testbed.cli.up_view import ViewOfUp
         from testbed.emulated import ip
         from testbed.emulated.cluster import Cluster
         from testbed.prompt.cli import Prompt
@@ -62,7 +81,7 @@ def command(fabric: str, transport: str, seed: int, no_controller: bool, switch:
         bar = ProgressBar()
         cluster = Cluster(chosen, controller=not no_controller, switch=switch, progress=bar.report)
         cable = next((li.name for li in chosen.links if li.kind == "fabric"), chosen.links[0].name)
-        carriers = None
+        carriers = view = None
         with tempfile.TemporaryDirectory(prefix="agents-", dir=sandbox.RUN_DIR) as logs:
             try:
                 with bar:
@@ -77,9 +96,15 @@ def command(fabric: str, transport: str, seed: int, no_controller: bool, switch:
                 if carriers is not None:
                     first, last = address(0), address(chosen.host_count - 1)
                     console.print(f"mrc0 is up on every host, {first} to {last}. Try: h0 ping -c 3 {last}", markup=False, highlight=False)
+                if viewed:
+                    view = ViewOfUp(cluster, transport, seed, Path(logs), view_port, view_control)
+                    view.tick_beside()
+                    console.print(f"view: {view.url}", markup=False, highlight=False, soft_wrap=True)
                 Prompt(cluster, console, transport)
                 cluster.check()  # a death while the prompt waited for a line ends it as SIGTERM does
             finally:
+                if view is not None:
+                    view.end()
                 if carriers is not None:
                     carriers.end()
                 cluster.stop()

@@ -31,6 +31,7 @@ RUN_MARK = "MRCBED_RUN"
 knows ours by it."""
 _INSIDE = "MRCBED_SANDBOX"
 _AGENT_UID = "MRCBED_AGENT_UID"
+NOBODY = 65534
 RUN_DIR = "/run/mrcbed"
 BPFFS = "/sys/fs/bpf"
 
@@ -62,6 +63,14 @@ def inside() -> bool:
 def agent_uid() -> int:
     """The user, and group, that this run's agents become (agent_user.py). Only inside a sandbox."""
     return int(os.environ[_AGENT_UID])
+
+
+def unprivileged_uid() -> int:
+    """A user without rights, for a process that needs none: the agents'; outside a sandbox who called sudo, or nobody. -1 without root:
+    there is nothing to give up."""
+    if os.geteuid() != 0:
+        return -1
+    return agent_uid() if inside() else int(os.environ.get("SUDO_UID") or NOBODY)
 
 
 def start_time(pid: int | str = "self") -> str:

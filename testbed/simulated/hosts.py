@@ -126,6 +126,7 @@ class SimulatedHost(Station):
             due = min(due, mapper.deadline())
         if now >= agent.bin_end:
             agent.record(now)
+            self.file.flush()  # whoever follows the run sees it
         self._due = due = max(min(due, agent.wake_at(now)), now + 1)
         if due < self._event:
             self._event = due

@@ -55,8 +55,6 @@ class History:
         fresh = place < 0
         if fresh or place < self.first or self.end - place > self.behind:
             begin = "" if fresh else json.dumps(["", {"f": "missed"}]) + "\n"
-            old = [
-                line(source, frame) for source, header in self._headers.items() for frame in (header, *self._states[source].keyframe())
-            ]
+            old = [line(source, frame) for source, header in self._headers.items() for frame in (header, *self._states[source].keyframe())]
             return begin + "".join(old) + "".join(self._lines), self.end
         return "".join(self._lines[place - self.first :]), self.end

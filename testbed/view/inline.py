@@ -18,6 +18,7 @@ from testbed.view.read import first_of_each, read_frames, read_run
 
 NAME = "replay.html"
 SCRIPTS = ("model.js", "charts.js", "planes.js", "column.js", "page.js")
+LIVE_SCRIPT = "live.js"
 _STATIC = Path(__file__).parent / "static"
 
 Look = Callable[[str], tuple[str, str]]
@@ -44,6 +45,19 @@ def packed(directory: Path, key: str, look: Look | None = None) -> str:
     return base64.b64encode(gzip.compress("\n".join(lines).encode(), 9, mtime=0)).decode()
 
 
+def _page(title: str, data: str, scripts: Sequence[str], policy: str) -> tuple[str, str]:
+    """The page, and its whole Content-Security-Policy."""
+    style, script = _static("view.css"), "\n".join(_static(name) for name in scripts)
+    policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'; form-action 'none'{policy}"
+    parts = {"csp": policy, "title": html.escape(title), "style": style, "script": script, "data": data}
+    return re.sub(r"{{(\w+)}}", lambda mark: parts[mark[1]], _static("view.html")), policy  # in one pass: a part may look like a mark
+
+
+def live_page(name: str) -> tuple[str, str]:
+    """The page of a living view, which asks its own server for frames, and its Content-Security-Policy."""
+    return _page(f"{name}: live, mrcbed", "", (*SCRIPTS[:-1], LIVE_SCRIPT, SCRIPTS[-1]), "; connect-src 'self'")
+
+
 def write_replay(directory: Path, keys: Sequence[str] = (), look: Look | None = None, out: Path | None = None) -> Path:
     """Write the page for runs of a results directory (default: one of each transport) and return its path. Raises
     :class:`testbed.errors.UserError`."""
@@ -51,11 +65,7 @@ def write_replay(directory: Path, keys: Sequence[str] = (), look: Look | None = 
         f'<script type="application/gzip" class="frames" id="frames-{number}">{packed(directory, key, look)}</script>'
         for number, key in enumerate(keys or first_of_each(directory))
     ]
-    style, script = _static("view.css"), "\n".join(_static(name) for name in SCRIPTS)
-    policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
-    title = html.escape(f"{_name(directory)}: path by path, mrcbed")
-    parts = {"csp": policy, "title": title, "style": style, "script": script, "data": "\n".join(blocks)}
-    page = re.sub(r"{{(\w+)}}", lambda mark: parts[mark[1]], _static("view.html"))  # in one pass: a part may look like a mark
+    page, _ = _page(f"{_name(directory)}: path by path, mrcbed", "\n".join(blocks), SCRIPTS, "")
     path = out if out is not None else directory / NAME
     path.write_text(page, encoding="utf-8")
     return path

@@ -19,10 +19,13 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class LiveView:
-    """Of the runs in a results directory that are not over. ``looks``: colour and sign of transports. ``port``: 0 for a free one.
-    ``control``: pages may command; then :attr:`commands` is the socket on which they come. Raises :class:`UserError`."""
+    """Of the runs in a results directory that are not over. ``name``: for people. ``looks``: colour and sign of transports.
+    ``user``: whom the server becomes, -1 to stay. ``port``: 0 for a free one. ``control``: pages may command; then :attr:`commands` is the
+    socket on which they come. Raises :class:`UserError`."""
 
-    def __init__(self, directory: Path, looks: Mapping[str, tuple[str, str]], port: int = 0, control: bool = False, user: int = -1) -> None:
+    def __init__(
+        self, name: str, directory: Path, looks: Mapping[str, tuple[str, str]], user: int, port: int = 0, control: bool = False
+    ) -> None:  # fmt: skip
         listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -32,10 +35,11 @@ class LiveView:
             raise UserError(f"--view-port {port}: {error.strerror}: give another one, or none") from None
         listening.listen(32)
         token, control_token = secrets.token_urlsafe(16), secrets.token_urlsafe(16) if control else ""
+        self.commands: socket.socket | None
         self.commands, theirs = socket.socketpair() if control else (None, None)
         place = {
-            "socket": listening.fileno(), "directory": str(directory.resolve()), "token": token, "control_token": control_token,
-            "control": -1 if theirs is None else theirs.fileno(), "user": user, "looks": dict(looks),
+            "name": name, "socket": listening.fileno(), "directory": str(directory.resolve()), "token": token,
+            "control_token": control_token, "control": -1 if theirs is None else theirs.fileno(), "user": user, "looks": dict(looks),
         }  # fmt: skip
         descriptors = [listening.fileno()] + ([theirs.fileno()] if theirs is not None else [])
         path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -45,9 +45,11 @@ NICE = 19
 
 
 class Place(msgspec.Struct):
-    """What a starter gives, as JSON on standard input, which stays open for as long as the server is wanted. ``looks``: colour and sign by
-    transport. ``control``: the descriptor of a socket for commands, -1 without. ``user``: to become; -1 to stay."""
+    """What a starter gives, as JSON on standard input, which stays open for as long as the server is wanted. ``name``: for people.
+    ``looks``: colour and sign by transport. ``control``: the descriptor of a socket for commands, -1 without. ``user``: to become; -1 to
+    stay."""
 
+    name: str
     socket: int
     directory: str
     token: str
@@ -70,7 +72,7 @@ class View:
     def __init__(self, place: Place, port: int, send: Callable[[Command], Awaitable[dict[str, Any]]] | None) -> None:
         self.place, self.send = place, send
         self.hosts = (f"127.0.0.1:{port}", f"localhost:{port}")
-        self.page, self.policy = live_page()
+        self.page, self.policy = live_page(place.name)
         self.following = Following(Path())
         self.history = History()
         self.news = asyncio.Event()

@@ -54,6 +54,7 @@ class Column {
     const filter = el("select", { "aria-label": "Events of", onchange: () => { this.only = filter.value === "pair"; this.listEvents(); } },
       el("option", { value: "pair", textContent: "this pair" }), el("option", { value: "all", textContent: "all hosts" }));
     this.planes = new Planes(run, (number) => this.chooseCable(number));
+    this.commands = el("div", { className: "detail" });
     this.detail = el("div", { className: "detail" }, el("p", { textContent: "Choose a cable to see what its ports carried." }));
     const metric = el("select", { "aria-label": "Heat of links", onchange: () => { this.metric = metric.value; this.scale(); this.repaintPlanes(); } },
       ...Object.entries(METRICS).map(([name, { word }]) => el("option", { value: name, textContent: word })));
@@ -72,7 +73,7 @@ class Column {
       run.steps.some((steps) => steps.length) || !run.end
         ? this.panel("Steps", [el("span", { className: "now", textContent: this.stepWords() })], this.lane(this.stepLabels, this.stepCanvas), this.table("steps", () => this.stepTable()))
         : null,
-      this.panel("Planes", [metric, this.scaleNode], this.planes.node, this.detail, this.table("links", () => this.linkTable())),
+      this.panel("Planes", [metric, this.scaleNode], this.planes.node, this.detail, this.commands, this.table("links", () => this.linkTable())),
     ];
     this.node.append(...panels.filter(Boolean));
     this.scale();
@@ -181,7 +182,18 @@ class Column {
     this.chosen = new Set(again || !this.pair ? [] : this.pair.rows.filter((row) => row.links.includes(number)).map((row) => row.ev));
     this.planes.cables.forEach((cable, other) => cable.node.setAttribute("aria-pressed", String(other === number && !again)));
     this.draw();
+    this.showCommand();
     if (!again) this.page.say(this.planes.tell(number, this.t).join(". "));
+  }
+
+  // In a living view that may command: what to do with the chosen cable.
+  showCommand() {
+    const { live } = this.page;
+    const link = this.cable === null ? null : this.run.header.links[this.cable].name;
+    const offered = link !== null && live && live.control;
+    this.commands.replaceChildren(...(offered ? [["cut", "Cut"], ["mend", "Mend"]] : []).map(([what, word]) => el("button", {
+      type: "button", textContent: `${word} ${link}`, onclick: () => live.command(what, link),
+    })));
   }
 
   // --- drawing ---------------------------------------------------------------------------------------------

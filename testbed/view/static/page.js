@@ -13,6 +13,7 @@ const page = {
   shown: 0, // which fault, by its number in a run; -1: the whole run
   playing: false,
   perSecond: 1e5,
+  live: null, // of a living view: static/live.js
 
   take(frame, source) {
     if (frame.f === "run") {
@@ -28,9 +29,11 @@ const page = {
   // Frames have come since the page was laid out.
   refresh() {
     this.due = 0;
+    if (document.hidden || !this.columns.length) return; // nobody looks
     const known = byId("window").options.length;
     const late = this.columns.some((column) => !column.pair && column.run.pairs.length); // a job's ranks have connected
-    if (late || this.columns.length < Math.min(2, this.runs.length)) { this.start(); return; }
+    const behind = this.live && this.live.following && this.columns.every((column) => column.run !== this.runs[this.runs.length - 1]);
+    if (late || behind || this.columns.length < Math.min(2, this.runs.length)) { this.start(); return; }
     for (const column of this.columns) {
       column.fillPairs();
       column.tellStory();
@@ -38,8 +41,17 @@ const page = {
     this.fillWindows();
     if (byId("window").options.length !== known) this.headline();
     if (this.shown < 0) this.to = Math.max(this.to, ...this.columns.map((column) => column.run.end - this.offset(column.run)));
+    if (this.live) this.live.place();
     this.draw();
     this.show(this.t);
+  },
+
+  // Begin anew: lines were missed.
+  forget() {
+    this.pause();
+    this.runs = [];
+    this.columns = [];
+    this.sources.clear();
   },
 
   offset(run) {
@@ -58,7 +70,8 @@ const page = {
   // --- layout ----------------------------------------------------------------------------------------------
 
   start() {
-    this.columns = this.runs.slice(0, 2).map((run) => new Column(run, this, this.runs.length > 2 ? this.runs : []));
+    const shown = this.live && this.runs.length > 2 ? [this.runs[0], this.runs[this.runs.length - 1]] : this.runs.slice(0, 2);
+    this.columns = shown.map((run) => new Column(run, this, this.runs.length > 2 ? this.runs : []));
     byId("runs").replaceChildren(...this.columns.map((column) => column.node));
     this.shown = this.runs.some((run) => run.begun().length) ? 0 : -1;
     this.fillWindows();
@@ -233,6 +246,7 @@ const page = {
   },
 
   pause() {
+    if (this.live) this.live.follow(false);
     if (!this.playing) return;
     this.playing = false;
     byId("play-sign").textContent = "▶";
@@ -296,6 +310,7 @@ async function inlined(text) {
 }
 
 async function begin() {
+  if (typeof live !== "undefined") { live.begin(); return; }
   try {
     for (const block of document.querySelectorAll("script.frames")) {
       for (const line of await inlined(block.textContent)) page.take(JSON.parse(line), block.id);

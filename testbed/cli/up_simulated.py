@@ -1,0 +1,74 @@
+"""``mrcbed up --world simulated --view``: an all-reduce without end in virtual time, for a view, paced as an emulated one. Needs no root."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from agents.collectives.steer import connect
+from testbed.cli.up_view import ViewOfUp
+from testbed.reconvergence import usual
+from testbed.simulated.cluster import SimulatedCluster
+from topologies import Fabric
+
+SLICE_S = 0.05
+"""Of virtual time, between two looks at the view's commands [ours]."""
+STEPS = 100_000
+BYTES = 1 << 20
+COLLECTIVE = "ring-allreduce"
+
+
+def run(fabric: Fabric, transport: str, seed: int, port: int, control: bool) -> int:
+    """Until Ctrl-C or SIGTERM; the exit status. Virtual time goes at most as fast as the wall clock: an emulated fabric's pace."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    cluster = SimulatedCluster(fabric)
+    hosts = list(range(fabric.host_count))
+    with tempfile.TemporaryDirectory(prefix="mrcbed-up-") as logs:
+        view = None
+        try:
+            cluster.start()
+            cluster.start_agents(transport, {}, Path(logs), seed)
+            view = ViewOfUp(cluster, transport, seed, Path(logs), port, control)
+            print(f"view: {view.url}", flush=True)
+            print(f"{fabric.name} in virtual time, {len(hosts)} hosts, all-reduces of 1 MiB. Ctrl-C ends it.", flush=True)
+            connect(cluster.agents, hosts, COLLECTIVE)
+            begun = time.monotonic() - float(cluster.network.time) / 1e9
+            network = usual(cluster, transport)
+            left = 0
+            while True:
+                if left == 0:
+                    left = len(hosts)
+                    start = {
+                        "collective": COLLECTIVE,
+                        "message_bytes": BYTES,
+                        "dtype": "float32",
+                        "steps": STEPS,
+                        "warmup": 0,
+                        "seed": seed,
+                    }
+                    for agent in cluster.agents:
+                        agent.call("start", **start)
+                cluster.network.run(cluster.network.time + int(SLICE_S * 1e9))
+                if network is not None:
+                    network.look()
+                for agent in cluster.agents:
+                    for note in agent.notifications():
+                        left -= note["event"] == "done"
+                        if note["event"] == "failed":
+                            print(f"mrcbed: rank {note['rank']}: {note['reason']}", file=sys.stderr)
+                            return 1
+                view.living.tick()
+                ahead = float(cluster.network.time) / 1e9 - (time.monotonic() - begun)
+                if ahead > 0:
+                    time.sleep(ahead)
+                else:
+                    begun -= ahead  # a machine that is too slow does not hurry afterwards
+        except KeyboardInterrupt:
+            return 0
+        finally:
+            if view is not None:
+                view.end()
+            cluster.stop()
