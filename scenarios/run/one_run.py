@@ -319,6 +319,7 @@ class OneRun:
         if self.watch is not None:
             self.watch.mark()
         self.check_controller(self.window[1])
+        self.port_log.sample(self.window[1])
         self.journal(self.window[1], "end", outcome=self.outcome, reason=self.reason)
 
     def tick(self) -> float:

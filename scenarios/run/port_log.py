@@ -32,8 +32,11 @@ class PortLog:
 
     def tick(self, now: int) -> None:
         """Take a sample if one is due."""
-        if now < self.due_ns:
-            return
+        if now >= self.due_ns:
+            self.sample(now)
+
+    def sample(self, now: int) -> None:
+        """Take one."""
         self.due_ns = now + self.interval_ns
         loads = self.world.loads()
         if self._last is not None and now > self._last[0]:

@@ -11,7 +11,7 @@ import pytest
 
 from agents.collectives.flows import Content, Flow, Flows, Receiver, bundles_for, parse, places
 from agents.collectives.group import ARENA, CollectiveError, Group
-from agents.process.flow_log import FlowLog
+from agents.process.flow_log import MOST_PATHS, FlowLog, PathLog
 from agents.transport import NEVER, OK, RECEIVE, RETRY_EXCEEDED, WRITE, Completion, Reports
 from tests.agents.collective_rig import EngineWorld, LooseWorld, Ranks, flows
 from tests.fabrics import near
@@ -293,6 +293,39 @@ def test_packets_per_path_and_windows_of_senders() -> None:
     log.bin(50, 20)
     assert lines[0][2]["tx"] == {"131072": 1}
     assert [f["flow"] for _, kind, f in lines if kind == "cwnd"] == [0]
+
+
+def test_without_flows_every_queue_pair_that_sends_is_logged() -> None:
+    """Those of collectives and jobs, which have no numbers."""
+    engine = FakeEngine()
+    engine.rows = [{"qpn": 7, "peer": 1, "ev": 0, "data_tx": 3}, {"qpn": 8, "peer": 2, "ev": 1, "tx_packets": 5}]
+    engine.cwnd = [{"qpn": q, "peer": q - 6, "cwnd": 9, "in_flight": 4, "srtt_ns": 3} for q in (7, 8)]
+    lines: list[tuple[int, str, dict[str, Any]]] = []
+    log = PathLog(engine, lambda *line: lines.append(line))  # type: ignore[arg-type]
+    log.bin(10, 20)
+    assert lines == [], "what was sent before is not of this bin"
+    engine.rows[1]["tx_packets"] = 9
+    log.bin(30, 20)
+    assert lines == [
+        (30, "evs", {"peer": 2, "bin_ns": 20, "tx": {"1": 4}}),
+        (30, "cwnd", {"bin_ns": 20, "qpn": 8, "peer": 2, "cwnd": 9, "in_flight": 4, "srtt_ns": 3}),
+    ]
+    lines.clear()
+    log.bin(50, 20)
+    assert lines == []
+
+
+def test_a_host_with_very_many_paths_does_not_count_packets_on_each() -> None:
+    engine = FakeEngine()
+    lines: list[tuple[int, str, dict[str, Any]]] = []
+    logged = []
+    for count in (MOST_PATHS, MOST_PATHS + 1):
+        engine.rows = [{"qpn": 7, "peer": 1, "ev": ev, "data_tx": 0} for ev in range(count)]
+        log = PathLog(engine, lambda *line: lines.append(line))  # type: ignore[arg-type]
+        engine.rows[0]["data_tx"] = 1
+        log.bin(10, 20)
+        logged.append(len(lines))
+    assert logged == [1, 1]
 
 
 # --- what is asked for -----------------------------------------------------------------------------------------------

@@ -94,6 +94,24 @@ def test_a_fabric_that_is_slow_enough_is_trusted(tmp_path: Path) -> None:
     assert (run["verdict"], run["fidelity"]["verdict"], run["distrust"]) == ("ok", "trustworthy", [])
 
 
+def test_ports_over_time_add_up_to_the_counters_and_are_in_the_replay(smoke: Any) -> None:
+    """All but what ports did before the first step and after the last."""
+    directory, _ = smoke
+    run = summary_of(directory)["runs"][0]["run"]
+    record = json.loads((directory / "raw" / run / "run.json").read_text())
+    lines = [json.loads(line) for line in (directory / "raw" / run / "ports.jsonl").read_text().splitlines()]
+    begin, end = record["window"]
+    assert len(lines) > 3 and begin < lines[0]["t"] and lines[-1]["t"] == end
+    assert all(line["ns"] >= 100_000_000 for line in lines[:-1])
+    left = sum(row[1] for line in lines for row in line["rows"])
+    dropped = sum(row[5] for line in lines for row in line["rows"])
+    before, after = ({row["port"]: row for row in record[name]} for name in ("counters_before", "counters_after"))
+    arrived = sum(row["arrived_bytes"] - before[port]["arrived_bytes"] for port, row in after.items())
+    assert 0.9 * arrived < left <= arrived
+    assert 0 < dropped <= sum(row["drop_link_down_packets"] + row["drop_tail_packets"] for row in after.values())
+    assert 'class="frames"' in (directory / "replay.html").read_text()
+
+
 def test_tables_agree_with_the_summary_and_each_other(smoke: Any) -> None:
     directory, _ = smoke
     run = summary_of(directory)["runs"][0]
