@@ -23,6 +23,8 @@ BAR = 22
 BESIDE = 118
 """Columns from which paths and faults stand side by side."""
 SPARK = 40
+SILENT_S = 30.0
+"""Agents write ten times a second while anything happens: after so long the screen says that nothing does [ours]."""
 LATEST, FAULTS = 5, 6
 """Most changes of paths, and faults, that are shown."""
 STATES = {"SKIP": ("skipped once", "yellow"), "ASSUMED_BAD": ("assumed bad", "bold red"), "DENIED": ("denied", "magenta")}
@@ -38,6 +40,7 @@ class About:
     steps: int = 0
     done: int = 0
     runs: int = 0
+    silent_s: float = 0.0  # wall time since a log grew
     journalled: bool = True  # whether faults are in the logs: those of a prompt are not
 
 
@@ -94,6 +97,8 @@ def _head(state: RunState, about: About) -> list[Text]:
     word = "running" if about.live else state.outcome or "not finished"
     line = Text(about.title, "bold") + Text(f"  {word}", look if word in ("running", "done") else "bold red")
     line += Text(f"  {duration(max(0.0, state.since_begin(state.clock)))} of the network since its begin", "default")
+    if about.live and about.silent_s > SILENT_S:
+        line += Text(f"  nothing written for {about.silent_s:,.0f} s", "yellow")
     if about.runs > 1:
         line += Text(f"  ({about.done} of {about.runs} runs finished)", "bright_black")
     return [line, Text(state.reason, "red", no_wrap=True, overflow="ellipsis")] if state.reason else [line]

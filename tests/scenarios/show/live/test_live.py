@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,14 @@ def test_a_screen_fits(width: int, height: int, results: Path) -> None:
     assert max(map(len, lines)) <= width
     least = len(text(*found, width, 1).splitlines())
     assert len(lines) <= max(height, least)
+
+
+def test_a_run_that_writes_nothing_any_more_is_told(results: Path) -> None:
+    found = Results(results).look()
+    assert found is not None
+    state, about = found
+    for live, silent_s, told in ((True, 31.0, True), (True, 29.0, False), (False, 31.0, False)):
+        assert ("nothing written for 31 s" in text(state, replace(about, live=live, silent_s=silent_s))) is told
 
 
 def test_the_run_that_goes_on_is_shown(tmp_path: Path) -> None:
