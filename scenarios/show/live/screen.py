@@ -95,12 +95,13 @@ def _bar(share: float, colour: str) -> Text:
 def _head(state: RunState, about: About) -> list[Text]:
     look = "bold green" if about.live else "bold"
     word = "running" if about.live else state.outcome or "not finished"
-    line = Text(about.title, "bold") + Text(f"  {word}", look if word in ("running", "done") else "bold red")
-    line += Text(f"  {duration(max(0.0, state.since_begin(state.clock)))} of the network since its begin", "default")
+    line = Text(f"{word}  ", look if word in ("running", "done") else "bold red")
     if about.live and about.silent_s > SILENT_S:
-        line += Text(f"  nothing written for {about.silent_s:,.0f} s", "yellow")
+        line += Text(f"nothing written for {about.silent_s:,.0f} s  ", "yellow")
+    line += Text(about.title, "bold") + Text(f"  {duration(max(0.0, state.since_begin(state.clock)))} since its begin")
     if about.runs > 1:
         line += Text(f"  ({about.done} of {about.runs} runs finished)", "bright_black")
+    line.no_wrap, line.overflow = True, "ellipsis"
     return [line, Text(state.reason, "red", no_wrap=True, overflow="ellipsis")] if state.reason else [line]
 
 
