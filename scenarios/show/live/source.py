@@ -12,6 +12,7 @@ from scenarios.show.live.follow import Follower, shown_run, written
 from scenarios.show.live.screen import About
 from scenarios.show.live.state import RunState
 from testbed.errors import UserError
+from testbed.machine import sandbox
 from topologies import Fabric
 
 
@@ -48,7 +49,7 @@ class Results:
 
 @dataclass
 class Up:
-    """The agents' folder of a fabric that ``mrcbed up`` holds, seen from outside its sandbox."""
+    """The agents' logs of a fabric that is up, under ``mrcbed up``, ``launch``, ``perf`` or ``train``, seen from outside its sandbox."""
 
     directory: Path
     fabric: Fabric
@@ -97,12 +98,16 @@ def count_of(manifest: dict[str, Any]) -> int:
 
 
 def agents_folder(root: Path) -> tuple[Path, Fabric, str] | None:
-    """(folder of the logs, fabric, transport) of a fabric that is up, in the folder of its sandbox; None if no agents log there."""
-    logs = [path.parent for path in root.glob("agents-*/h0.jsonl")]
-    for config in root.glob("agents-*/h0.json"):
+    """(folder of the logs, fabric, transport) of the agents in a sandbox, whose root folder is ``root``; None if there are none.
+
+    Their configuration names their logs, which ``mrcbed up`` keeps in the sandbox, and other commands in their results.
+    """
+    for config in root.glob(f"{sandbox.RUN_DIR.lstrip('/')}/agents-*/h0.json"):
         try:
             data = json.loads(config.read_text(encoding="utf-8"))
-            return (logs[0], Fabric.from_dict(data["fabric"]), str(data["transport"])) if logs else None
-        except (OSError, ValueError, KeyError):
+            log = root / str(data["hosts"][0]["log"]).lstrip("/")
+            if log.is_file():
+                return log.parent, Fabric.from_dict(data["fabric"]), str(data["transport"])
+        except (OSError, ValueError, LookupError, TypeError):
             continue
     return None
