@@ -24,8 +24,8 @@ from scenarios.schema.background import Entries
 from scenarios.schema.fabrics import QueueOptions
 from scenarios.schema.faults import FaultTable
 from scenarios.schema.network_time import OPTIONS as NETWORK_OPTIONS
-from scenarios.schema.scenario import CommonOptions, Expect, ScenarioFile, TransportTable
-from scenarios.schema.workloads import TABLES as WORKLOADS
+from scenarios.schema.scenario_tables import CommonOptions, Expect, ScenarioFile, TransportTable
+from scenarios.schema.workload_tables import TABLES as WORKLOADS
 from testbed.faults.base import Kind
 from testbed.faults.keys import Key as FaultKey
 from testbed.faults.kinds import KINDS as FAULTS
