@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from scenarios.schema.key_search import find
 from scenarios.schema.scenario import Scenario, read_scenario_file, scenario_of
+from scenarios.schema.sweep import override
 from scenarios.schema.values import ScenarioError
 from topologies import Fabric, FabricError
 from topologies.fabrics import on_the_clock, read_fabric_file
@@ -29,7 +30,17 @@ def check_scenario(name_or_file: str, **changes: Any) -> tuple[Scenario | None, 
     Raises :class:`ScenarioError` for a file that cannot be read at all, and :class:`FabricError`.
     """
     path, text, data = read_scenario_file(name_or_file)
-    return _all(data, lambda tables: scenario_of(path, text, tables, **changes))
+    try:
+        return scenario_of(path, text, copy.deepcopy(data), **changes), []
+    except (ScenarioError, FabricError) as error:
+        first = str(error)
+    try:  # changes are made once, or what is taken out would come back
+        for item in changes.pop("overrides", ()):
+            override(data, item)
+    except ScenarioError:
+        return None, [first]
+    _, lines = _all(data, lambda tables: scenario_of(path, text, tables, **changes))
+    return None, lines or [first]
 
 
 def check_fabric(name_or_file: str) -> tuple[Fabric | None, list[str]]:

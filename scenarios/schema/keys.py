@@ -23,8 +23,9 @@ from agents.roce import options as roce
 from scenarios.schema.background import Entries
 from scenarios.schema.fabrics import QueueOptions
 from scenarios.schema.faults import FaultTable
-from scenarios.schema.scenario import CommonOptions, Expect, ScenarioFile, TransportTable
-from scenarios.schema.workloads import TABLES as WORKLOADS
+from scenarios.schema.network_time import OPTIONS as NETWORK_OPTIONS
+from scenarios.schema.scenario_tables import CommonOptions, Expect, ScenarioFile, TransportTable
+from scenarios.schema.workload_tables import TABLES as WORKLOADS
 from testbed.faults.base import Kind
 from testbed.faults.keys import Key as FaultKey
 from testbed.faults.kinds import KINDS as FAULTS
@@ -140,7 +141,7 @@ def _scenario_tables() -> Iterator[Table]:
     }
     path = "transport.options"
     for kind, (struct, defaults) in own.items():
-        found = (*_keys(SCENARIO, path, CommonOptions, (kind,)), *_keys(SCENARIO, path, struct, (kind,), defaults))
+        found = (*_keys(SCENARIO, path, CommonOptions, (kind,)), *map(_amount, _keys(SCENARIO, path, struct, (kind,), defaults)))
         yield Table(SCENARIO, path, "options", "Options of the protocol", found, (kind,))
     path = "transport.clustermapper"
     probing = _keys(SCENARIO, path, clustermapper.OPTIONS, defaults=defaults_of(clustermapper.Options))
@@ -211,6 +212,15 @@ def _fault_table(entry: Kind) -> Table:
     keys = [common(key) for key in _keys(SCENARIO, "fault", FaultTable, (entry.name,))]
     keys += [own(key, sources[key.name]) for key in _keys(SCENARIO, "fault", FAULT_KEYS[entry.name], (entry.name,))]
     return Table(SCENARIO, "fault", "[[fault]]", entry.doc, tuple(keys), (entry.name,))
+
+
+def _amount(key: Key) -> Key:
+    """An option that is a time or rate of the network: whole on the machine's clock only, once it is multiplied by the dilation."""
+    whole = key.type.type if isinstance(key.type, inspect.Metadata) else key.type
+    if key.name not in NETWORK_OPTIONS or not isinstance(whole, inspect.IntType):
+        return key
+    kind = inspect.FloatType(ge=whole.ge, le=whole.le)
+    return replace(key, type=kind, must=expected(kind))
 
 
 def _bounded(key: Key) -> Key:

@@ -9,51 +9,32 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
-
-from msgspec import Meta, Struct
-from msgspec.structs import force_setattr
+from typing import Any
 
 from agents.clustermapper.options import Options
-from agents.kernel.options import KINDS as KERNEL_KINDS
-from agents.kernel.options import MPTCP, TCP
 from agents.nic.device import check_options
-from scenarios.schema.background import Background, Entries, read_backgrounds
-from scenarios.schema.checks import CheckError, names_in
+from scenarios.schema.background import Background, read_backgrounds
+from scenarios.schema.checks import names_in
 from scenarios.schema.fabrics import QueueOptions, at_rate, twin_of, variant_of
 from scenarios.schema.faults import Fault, read_faults
 from scenarios.schema.network_time import on_the_clock
+from scenarios.schema.scenario_tables import KINDS, TRANSPORTS, CommonOptions, Expect, ScenarioFile, TransportTable
 from scenarios.schema.sweep import Settings, assign, override, pin, read_sweep, spelled
 from scenarios.schema.values import ScenarioError, parse_duration, parse_size
-from scenarios.schema.workloads import Workload, WorkloadError, check_fits, read_workload
-from testbed.controller.steering import POLICIES
+from scenarios.schema.workload_tables import read_workload
+from scenarios.schema.workloads import Workload, WorkloadError, check_fits
 from testbed.faults.kinds import USED_BY_QP
 from testbed.reconvergence import RECONVERGENCE_NS
-from testbed.simulated import WORLDS
-from testbed.units import Duration, Span
 from topologies import Fabric, FabricError, load_fabric
 from topologies.clos import ADAPTIVE, ECMP, SOURCE
-from topologies.fabrics import Rate
-from topologies.structs import Doc, Refused, convert, join, nearest, one_of, plain, text
-from topologies.theory import PLACEMENTS
-from topologies.toml_files import MAX_WHOLE, find_file, read_toml, take_format
+from topologies.structs import Refused, convert, join, nearest, plain
+from topologies.toml_files import find_file, read_toml, take_format
 
 HERE = Path(__file__).parents[1]
-TRANSPORTS = {
-    "mrc": "MRC over several planes: sprayed, source-routed, placed in any order",
-    "roce": "RoCE v2, the baseline: one path per queue pair, go-back-N or selective repeat, DCQCN or a window",
-    TCP: "the kernel's TCP, one path per connection",
-    MPTCP: "the kernel's Multipath TCP, a subflow per plane",
-}
-"""Kinds of transports, with a line for each."""
-KINDS = tuple(TRANSPORTS)
 SINGLE_PATH = ("roce", "tcp")
 """Kinds whose queue pairs have one path each and can name it."""
-OUTCOMES = ("done", "failed")
-"""How a scenario may expect its runs to end: "failed" if a fault takes something that every run needs."""
 TIMEOUT_NS = 120 * 10**9
 """In the network, where a scenario says nothing: a dozen base RTTs, kind to those who wait for it [ours]."""
-_FabricName = Annotated[str, Meta(description="a fabric's name or file")]
 
 
 @dataclass(frozen=True)
@@ -66,29 +47,6 @@ class Transport:
     options: dict[str, Any] = field(default_factory=dict)  # those of the engine
     controller: str = "none"  # what the controller tells the agents: one of testbed.controller.steering.POLICIES
     clustermapper: Options | None = None  # how the agents probe; None: they do not
-
-
-class Expect(Struct, frozen=True, forbid_unknown_fields=True):
-    """One ``[[expect]]``."""
-
-    check: Annotated[str, Doc("comparison of figures of summary.json, which must hold", example='"mrc.wrong == 0"')]
-    name: Annotated[str, Doc("its name in results", default="the check", example='"slowest step"')] = ""
-    placement: Annotated[Annotated[str, one_of(PLACEMENTS)] | None, Doc("the only placement that it applies to", default="all")] = None
-    median: Annotated[bool, Doc("checked once, on the medians over the seeds, instead of on each seed")] = False
-    setting: Annotated[
-        Settings, Doc("applies only where the sweep's keys have these values", example='{ "workload.message_bytes" = "1MiB" }')
-    ] = {}
-    only_in: Annotated[Annotated[str, one_of(WORLDS)] | None, Doc("the only world that it applies to", default="both")] = None
-    because: Annotated[str, Doc("why the other world cannot be asked; needed with only_in", example='"RoCE\'s timer is 67 ms"')] = ""
-
-    def __post_init__(self) -> None:
-        try:
-            names_in(self.check)
-        except CheckError as error:
-            raise Refused("check", f"= {self.check!r}: {error}") from None
-        if self.only_in is not None and not self.because:
-            raise Refused("only_in", 'needs a reason: because = "...", why the other world cannot be asked')
-        force_setattr(self, "name", self.name or self.check)
 
 
 @dataclass(frozen=True)
@@ -211,72 +169,6 @@ def with_variants(file: str, settings: Sequence[Settings], scenarios: Sequence[S
             if fabrics.setdefault(transport.fabric.name, transport.fabric) != transport.fabric:
                 raise ScenarioError(f"{file}: two different fabrics are named {transport.fabric.name!r}: give each its own name")
     return replace(scenarios[0], swept=tuple(variants)) if settings[0] else scenarios[0]
-
-
-class TransportTable(Struct, frozen=True, forbid_unknown_fields=True):
-    """One ``[[transport]]``."""
-
-    kind: Annotated[str, one_of(KINDS), Doc("the protocol", example='"mrc"')]
-    name: Annotated[
-        str,
-        text("[A-Za-z][A-Za-z0-9_-]{0,30}", "letters, digits, '-' or '_'"),
-        Doc("its name in tables, plots, --transport and checks, where - becomes _", default="the kind", example='"roce-16qp"'),
-    ] = ""
-    fabric: Annotated[
-        _FabricName | None,
-        Doc("the fabric it runs on; twin: one plane with the same rate per host", default="the scenario's", example='"twin"'),
-    ] = None
-    fabric_options: Annotated[QueueOptions, Doc("how its fabric's queues behave", example="{ trimming = false }")] = QueueOptions()
-    options: Annotated[dict[str, Any], Doc("its own options, by kind", example="{ qps = 1 }")] = {}
-    controller: Annotated[str, one_of(POLICIES), Doc("what the controller tells MRC's endpoints about link events")] = "none"
-    clustermapper: Annotated[
-        bool | dict[str, Any], Doc("hosts probe their own links; true, or a table of its options", example='{ policy = "report" }')
-    ] = False
-
-    def __post_init__(self) -> None:
-        if self.controller != "none" and self.kind != "mrc":
-            raise Refused("controller", f'= "{self.controller}" is for kind = "mrc": {self.kind} cannot choose its paths')
-        if self.clustermapper is not False and self.kind in KERNEL_KINDS:
-            raise Refused("clustermapper", f"needs raw sockets, which {self.kind} has not: leave it out")
-
-
-class CommonOptions(Struct, frozen=True):
-    """Options that every transport has. The engine defines and checks all others."""
-
-    qps: Annotated[int, Meta(ge=1, le=64), Doc("queue pairs per flow, or per pair of ranks that exchange messages")] = 1
-    reconvergence: Annotated[
-        Duration | None,
-        Doc("network time from a failure until the network has re-routed; not for MRC over SRv6", default=f"{RECONVERGENCE_NS // 1000} us"),
-    ] = None
-
-
-class ScenarioFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A scenario file without its sweep."""
-
-    name: Annotated[
-        str,
-        text(r"[^/\x00-\x1f\x7f]{1,100}", "text that can be part of a file's name, of at most 100 letters"),
-        Doc("name of results directories", default="the file's", example='"my-run"'),
-    ]
-    description: Annotated[str, Doc("what happens, for the report", example='"A cable dies under a ring."')] = ""
-    fabric: Annotated[_FabricName, Doc("a named fabric, or a fabric file beside this file", example='"demo"')]
-    nic_rate: Annotated[Rate | None, Doc("makes the fabric slower or faster; BDPs and round trips stay", default="the fabric's")] = None
-    seeds: Annotated[
-        tuple[Annotated[int, Meta(ge=0, le=MAX_WHOLE)], ...],
-        Meta(min_length=1),
-        Doc("every placement and transport runs once per seed", example="[1, 2, 3]"),
-    ] = (1,)
-    timeout: Annotated[Span | None, Doc("wall time of one run, after which it fails", default="120s", example='"90s"')] = None
-    expect_outcome: Annotated[str, one_of(OUTCOMES), Doc("how every run must end", example='"failed"')] = "done"
-    workload: Annotated[dict[str, Any], Doc("what the hosts do")]
-    transport: Annotated[list[TransportTable], Meta(min_length=1), Doc("the protocols that carry it, one run each")]
-    fault: Annotated[list[dict[str, Any]], Doc("what breaks, and when")] = []
-    background: Annotated[Entries, Doc("other traffic on the same links")] = []
-    expect: Annotated[list[Expect], Doc("what the figures must satisfy")] = []
-
-    def __post_init__(self) -> None:
-        if len(set(self.seeds)) < len(self.seeds):
-            raise Refused("seeds", f"= {list(self.seeds)!r} must be different: the same seed repeats the same draws")
 
 
 class _Reader:
@@ -415,6 +307,6 @@ class _Reader:
 
 
 __all__ = [
-    "KINDS", "USED_BY_QP", "Expect", "Fault", "Scenario", "ScenarioError", "Transport", "Variant", "Workload", "load_scenario",
-    "named_scenarios", "parse_duration", "parse_size", "twin_of",
+    "KINDS", "TRANSPORTS", "USED_BY_QP", "Expect", "Fault", "Scenario", "ScenarioError", "Transport", "Variant", "Workload",
+    "load_scenario", "named_scenarios", "parse_duration", "parse_size", "twin_of",
 ]  # fmt: skip

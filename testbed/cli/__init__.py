@@ -55,7 +55,22 @@ COMMANDS = {
     "clean": "Remove what a dead run left behind, and nothing else.",
 }
 """In the order of the help. Kept here so that the help imports nothing."""
-CALCULATING = ("run", "plot", "paper", "validate", "compare", "report", "calibrate", "bench", "train", "perf", "replay", "lesson")
+CALCULATING = (
+    "run",
+    "check",
+    "export",
+    "plot",
+    "paper",
+    "validate",
+    "compare",
+    "report",
+    "calibrate",
+    "bench",
+    "train",
+    "perf",
+    "replay",
+    "lesson",
+)
 """Commands that compute and draw with SciPy, Arrow and Matplotlib."""
 
 

@@ -73,7 +73,7 @@ def kind_of(file: str) -> str:
     if file in named_fabrics():
         return "fabric"
     path = find_file(file, HERE)
-    if path is None or file == STDIN:
+    if path is None or file == STDIN or not path.is_file():  # a pipe can be read once
         return "scenario"
     try:
         data = read_toml(path)[1]

@@ -29,8 +29,9 @@ NICE = 19
 def command(directory: Path | None, name: str | None, every: float, once: bool) -> None:
     """Show steps, goodput by plane, paths, faults and ports of a run.
 
-    DIR is a results directory, finished or not. Without it: the run that measures on this machine, else the fabric that `mrcbed up`
-    holds, else the newest run under results/ that has not ended. It only reads files; Ctrl-C ends it, and the run goes on.
+    DIR is a results directory, finished or not. Without it: the run that measures on this machine, else a fabric that is up (under
+    `mrcbed up`, launch, perf or train), else the newest run under results/ that has not ended. It only reads files; Ctrl-C ends it,
+    and the run goes on.
     """
     source = of_directory(directory, name) if directory is not None else running(name)
     os.nice(NICE)
@@ -88,7 +89,7 @@ def of_directory(directory: Path, name: str | None) -> Results:
 
 def running(name: str | None) -> Results | Up:
     """What runs on this machine. Raises :class:`UserError` if there is nothing."""
-    from scenarios.show.live.source import Up
+    from scenarios.show.live.source import Up, agents_folder
     from testbed.machine.exclusive import measured_directory
     from testbed.machine.running import sandboxes
 
@@ -96,8 +97,6 @@ def running(name: str | None) -> Results | Up:
     if measured is not None and (measured / "manifest.json").is_file():
         return of_directory(measured, name)
     for root in sandboxes():
-        from scenarios.show.live.source import agents_folder
-
         found = agents_folder(root)
         if found is not None:
             folder, fabric, transport = found

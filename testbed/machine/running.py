@@ -58,13 +58,15 @@ def find() -> list[Running]:
 
 
 def sandboxes() -> list[Path]:
-    """The folder of each run's own tmpfs on this machine, through one of its processes; those that we may see and that are root's."""
+    """The root folder of each run's sandbox on this machine, seen through one of its processes; those that we may see and that are
+    root's."""
     roots: dict[str, Path] = {}
     for entry in sorted(os.listdir("/proc")):
         if entry.isdigit() and (mark := mark_of(int(entry))):
-            root = Path(f"/proc/{entry}/root{sandbox.RUN_DIR}")
+            root = Path(f"/proc/{entry}/root")
             with contextlib.suppress(OSError):
-                if root.stat().st_uid == 0 and any(root.iterdir()):
+                own = root / sandbox.RUN_DIR.lstrip("/")
+                if own.stat().st_uid == 0 and any(own.iterdir()):
                     roots.setdefault(mark, root)
     return list(roots.values())
 

@@ -76,10 +76,11 @@ class Follower:
 def shown_run(directory: Path) -> Path | None:
     """The run of a results directory to show: of those that have not ended the one written last, else the last that ended."""
     runs = [path for path in (directory / "raw").glob("*") if (path / "runner.jsonl").exists()]
-    return max(runs, key=lambda path: (not (path / "run.json").exists(), _written(path)), default=None)
+    return max(runs, key=lambda path: (not (path / "run.json").exists(), written(path)), default=None)
 
 
-def _written(run: Path) -> float:
+def written(run: Path) -> float:
+    """When a log of the run grew last, s since the epoch; 0 without logs."""
     times = []
     for path in run.glob("*.jsonl"):
         try:

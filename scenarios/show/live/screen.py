@@ -20,9 +20,13 @@ from topologies.addressing import ev_fields
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 BAR = 22
+NARROW = 100
+"""Columns below which the table of hosts leaves out windows, repeated packets and timeouts."""
 BESIDE = 118
 """Columns from which paths and faults stand side by side."""
 SPARK = 40
+SILENT_S = 30.0
+"""Agents write ten times a second while anything happens: after so long the screen says that nothing does [ours]."""
 LATEST, FAULTS = 5, 6
 """Most changes of paths, and faults, that are shown."""
 STATES = {"SKIP": ("skipped once", "yellow"), "ASSUMED_BAD": ("assumed bad", "bold red"), "DENIED": ("denied", "magenta")}
@@ -38,6 +42,7 @@ class About:
     steps: int = 0
     done: int = 0
     runs: int = 0
+    silent_s: float = 0.0  # wall time since a log grew
     journalled: bool = True  # whether faults are in the logs: those of a prompt are not
 
 
@@ -53,12 +58,12 @@ def screen(state: RunState, about: About, width: int, height: int = 0) -> Render
     top = [
         *_head(state, about),
         _panel(Group(*(steps := _steps(state, about))), "steps" if about.steps else "messages"),
-        _goodput(state, about.live),
+        _goodput(state, about.live, width),
     ]
     used = len(_head(state, about)) + len(steps) + 2 + state.fabric.planes + 3
     used += max(len(paths), len(faults)) + 2 if beside else len(paths) + len(faults) + 4
     rows = max(2, height - used - 4) if height else state.fabric.host_count
-    return Group(*top, *middle, _hosts(state, rows))
+    return Group(*top, *middle, _hosts(state, rows, width))
 
 
 def _as_long(lines: list[Text], others: list[Text]) -> list[Text]:
@@ -84,18 +89,21 @@ def spark(values: Sequence[float], columns: int = SPARK, most: float = 0.0) -> s
     return "".join(BLOCKS[min(7, max(0, int(value / top * 7.999)))] for value in values)
 
 
-def _bar(share: float, colour: str) -> Text:
-    filled = round(BAR * min(1.0, max(0.0, share)))
-    return Text("█" * filled, colour) + Text("░" * (BAR - filled), "bright_black")
+def _bar(share: float, colour: str, columns: int = BAR) -> Text:
+    filled = round(columns * min(1.0, max(0.0, share)))
+    return Text("█" * filled, colour) + Text("░" * (columns - filled), "bright_black")
 
 
 def _head(state: RunState, about: About) -> list[Text]:
     look = "bold green" if about.live else "bold"
     word = "running" if about.live else state.outcome or "not finished"
-    line = Text(about.title, "bold") + Text(f"  {word}", look if word in ("running", "done") else "bold red")
-    line += Text(f"  {duration(max(0.0, state.since_begin(state.clock)))} of the network since its begin", "default")
+    line = Text(f"{word}  ", look if word in ("running", "done") else "bold red")
+    if about.live and about.silent_s > SILENT_S:
+        line += Text(f"nothing written for {about.silent_s:,.0f} s  ", "yellow")
+    line += Text(about.title, "bold") + Text(f"  {duration(max(0.0, state.since_begin(state.clock)))} since its begin")
     if about.runs > 1:
         line += Text(f"  ({about.done} of {about.runs} runs finished)", "bright_black")
+    line.no_wrap, line.overflow = True, "ellipsis"
     return [line, Text(state.reason, "red", no_wrap=True, overflow="ellipsis")] if state.reason else [line]
 
 
@@ -134,16 +142,18 @@ def _steps(state: RunState, about: About) -> list[Text]:
     return [line, Text(spark(times, 100), "blue", no_wrap=True)]
 
 
-def _goodput(state: RunState, live: bool) -> RenderableType:
+def _goodput(state: RunState, live: bool, width: int) -> RenderableType:
     fabric = state.fabric
     line_rate = fabric.nic_rate * fabric.payload_share * fabric.dilation * fabric.host_count
-    table = _grid("<plane", "<of the hosts' ports", ">now" if live else ">at the end", ">mean", "<since the begin")
+    table = _grid("<plane", "<of the ports", ">now" if live else ">at the end", ">mean", "<since the begin")
+    bar = BAR if width >= NARROW else 13
+    columns = max(10, min(2 * SPARK, width - bar - 40))
     full = max((max(state.goodput.of(plane), default=0.0) for plane in range(fabric.planes)), default=0.0) if state.goodput.bins else 0.0
     for plane in range(fabric.planes):
         now = state.rate_now(plane)
         colour = PLANES[plane % len(PLANES)]
-        history = Text(spark(state.goodput.of(plane), SPARK, full) if state.goodput.bins else "", colour)
-        table.add_row(Text(str(plane), colour), _bar(now / line_rate, colour), _gbps(now), _gbps(state.mean_rate(plane)), history)
+        history = Text(spark(state.goodput.of(plane), columns, full) if state.goodput.bins else "", colour)
+        table.add_row(Text(str(plane), colour), _bar(now / line_rate, colour, bar), _gbps(now), _gbps(state.mean_rate(plane)), history)
     return _panel(table, "goodput received by plane [Gb/s]")
 
 
@@ -198,8 +208,10 @@ def _faults(state: RunState, about: About) -> list[Text]:
     return _unbroken(lines)
 
 
-def _hosts(state: RunState, rows: int) -> RenderableType:
-    table = _grid("<host", "<NIC ports", ">received Gb/s", ">RTT", ">window", ">bad paths", ">losses", ">repeated", ">timeouts")
+def _hosts(state: RunState, rows: int, width: int) -> RenderableType:
+    heads = ["<host", "<NIC ports", ">received Gb/s", ">RTT", ">window", ">bad paths", ">losses", ">repeated", ">timeouts"]
+    kept = [0, 1, 2, 3, 5, 6] if width < NARROW else range(len(heads))
+    table = _grid(*(heads[i] for i in kept))
     fabric = state.fabric
     shown = range(min(rows, fabric.host_count) if rows >= fabric.host_count else rows - 1)
     for number in shown:
@@ -208,10 +220,11 @@ def _hosts(state: RunState, rows: int) -> RenderableType:
         for plane in range(fabric.planes):
             ports += Text("✕" if plane in host.ports_down else "■", "bold red" if plane in host.ports_down else PLANES[plane % len(PLANES)])
         rtt = duration(host.rtt_ns / fabric.dilation) if host.rtt_ns else "–"
-        table.add_row(
+        cells: list[RenderableType] = [
             f"h{number}", ports, _gbps(state.host_rate_now(number)), rtt, f"{host.window / 1000:,.0f} kB" if host.window else "–",
             *(_count(value) for value in (host.bad_paths, host.losses, host.retransmissions, host.timeouts)),
-        )  # fmt: skip
+        ]  # fmt: skip
+        table.add_row(*(cells[i] for i in kept))
     parts: list[Any] = [table]
     if len(shown) < fabric.host_count:
         parts.append(Text(f"and {fabric.host_count - len(shown)} more: a taller terminal shows them", "bright_black"))

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import fastjsonschema
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from scenarios.schema.complaints import check_fabric, check_scenario
-from scenarios.schema.scenario import load_scenario, named_scenarios
+from scenarios.schema.json_schema import json_schema
+from scenarios.schema.key_search import example_of_set
+from scenarios.schema.keys import keys
+from scenarios.schema.scenario import load_scenario, named_scenarios, read_scenario_file
+from scenarios.schema.sweep import override
+from scenarios.schema.values import ScenarioError
+from topologies import FabricError
+from topologies.toml_files import FORMAT
 
 BAD = """
 format = 3
@@ -81,3 +92,39 @@ def test_a_fabric_file(tmp_path: Path) -> None:
     assert fabric is None and len(lines) == 2
     assert any("planes = 99" in line for line in lines) and any("mtuu is not a key: did you mean 'mtu'?" in line for line in lines)
     assert check_fabric("demo")[1] == []
+
+
+def test_changes_of_the_command_line_are_named_where_they_are() -> None:
+    changes = ["transport.1.options.qps=0", "transport.1.name=a b", "transport.0.options.mpr=1", "workload.stepz=3"]
+    named = [line.split()[1] for line in check_scenario("smoke", overrides=["transport.0.name=a b", "workload.stepz=3"])[1]]
+    assert named == ["transport[0].name", "workload.stepz"]
+    named = [line.split()[1] for line in check_scenario("link-failure", overrides=changes)[1]]
+    assert sorted(named) == ["transport[0].options.mpr", "transport[1].name", "transport[1].options.qps", "workload.stepz"]
+
+
+SCHEMA = fastjsonschema.compile(json_schema("scenario"))
+VALUES = st.sampled_from(
+    ["0", "-1", "1.5", "true", "[]", "{}", "[{}]", "'x'", "'1us'", "'1MiB'", "'h0'", "[1, 1]", "'demo'", "'used-by-qp'"]
+)
+NAMES = sorted({re.sub(r"^--set '?|'$", "", example_of_set(key)).partition("=")[0] for key in keys() if example_of_set(key)})
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    name=st.sampled_from(["smoke", "link-failure", "cross-traffic", "two-jobs", "failure-rate", "incast-victim"]),
+    changes=st.lists(st.tuples(st.sampled_from(NAMES), VALUES), max_size=5),
+)
+def test_whatever_is_wrong_it_is_told_and_only_then(name: str, changes: list[tuple[str, str]]) -> None:
+    overrides = [f"{key}={value}" for key, value in changes]
+    scenario, lines = check_scenario(name, overrides=overrides)
+    try:
+        loaded = load_scenario(name, overrides=overrides)
+    except (ScenarioError, FabricError) as error:
+        assert scenario is None and lines and (str(error) in lines or len(lines) > 1)
+        assert len(set(lines)) == len(lines) and all("\n" not in line for line in lines)
+    else:
+        assert scenario == loaded and lines == []
+        tables = {"format": FORMAT, **read_scenario_file(name)[2]}
+        for item in overrides:
+            override(tables, item)
+        SCHEMA(tables)  # what is read is what an editor accepts

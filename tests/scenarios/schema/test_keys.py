@@ -16,7 +16,7 @@ from scenarios.schema.scenario import HERE, load_scenario, named_scenarios
 from scenarios.schema.scenario import KINDS as KINDS_OF_TRANSPORTS
 from scenarios.schema.sweep import override
 from scenarios.schema.values import ScenarioError
-from scenarios.schema.workloads import TABLES
+from scenarios.schema.workload_tables import TABLES
 from testbed.faults.kinds import KINDS
 from topologies import FabricError
 from topologies.fabrics import HERE as FABRICS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,14 @@ def test_a_screen_fits(width: int, height: int, results: Path) -> None:
     assert len(lines) <= max(height, least)
 
 
+def test_a_run_that_writes_nothing_any_more_is_told(results: Path) -> None:
+    found = Results(results).look()
+    assert found is not None
+    state, about = found
+    for live, silent_s, told in ((True, 31.0, True), (True, 29.0, False), (False, 31.0, False)):
+        assert ("nothing written for 31 s" in text(state, replace(about, live=live, silent_s=silent_s))) is told
+
+
 def test_the_run_that_goes_on_is_shown(tmp_path: Path) -> None:
     assert shown_run(tmp_path) is None
     for name, ended in (("a", True), ("b", False), ("c", True)):
@@ -164,11 +173,14 @@ def test_the_fabric_of_a_run_is_that_of_its_name() -> None:
 
 
 def test_a_fabric_that_is_up_is_found_by_its_agents(tmp_path: Path) -> None:
+    """``tmp_path`` stands for the root folder of its sandbox."""
     assert agents_folder(tmp_path) is None
-    (tmp_path / "agents-logs").mkdir()
-    (tmp_path / "agents-sockets").mkdir()
-    (tmp_path / "agents-logs" / "h0.jsonl").touch()
-    (tmp_path / "agents-sockets" / "h0.json").write_text("{")
+    logs, own = tmp_path / "home" / "logs", tmp_path / "run" / "mrcbed" / "agents-sockets"
+    logs.mkdir(parents=True)
+    own.mkdir(parents=True)
+    (own / "h0.json").write_text("{")
     assert agents_folder(tmp_path) is None
-    (tmp_path / "agents-sockets" / "h0.json").write_text(json.dumps({"fabric": TINY.to_dict(), "transport": "mrc"}))
-    assert agents_folder(tmp_path) == (tmp_path / "agents-logs", TINY, "mrc")
+    (own / "h0.json").write_text(json.dumps({"fabric": TINY.to_dict(), "transport": "mrc", "hosts": [{"log": "/home/logs/h0.jsonl"}]}))
+    assert agents_folder(tmp_path) is None
+    (logs / "h0.jsonl").touch()
+    assert agents_folder(tmp_path) == (logs, TINY, "mrc")

@@ -1,0 +1,127 @@
+"""The tables of a scenario file but for ``[workload]``, ``[[fault]]`` and ``[[background]]``: their keys, and what each must satisfy.
+
+Called by scenarios.schema.scenario; scenarios.schema.keys reads the annotations. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+from msgspec.structs import force_setattr
+
+from agents.kernel.options import KINDS as KERNEL_KINDS
+from agents.kernel.options import MPTCP, TCP
+from scenarios.schema.background import Entries
+from scenarios.schema.checks import CheckError, names_in
+from scenarios.schema.fabrics import QueueOptions
+from scenarios.schema.sweep import Settings
+from testbed.controller.steering import POLICIES
+from testbed.reconvergence import RECONVERGENCE_NS
+from testbed.simulated import WORLDS
+from testbed.units import Duration, Span
+from topologies.fabrics import Rate
+from topologies.structs import Doc, Refused, one_of, text
+from topologies.theory import PLACEMENTS
+from topologies.toml_files import MAX_WHOLE
+
+TRANSPORTS = {
+    "mrc": "MRC over several planes: sprayed, source-routed, placed in any order",
+    "roce": "RoCE v2, the baseline: one path per queue pair, go-back-N or selective repeat, DCQCN or a window",
+    TCP: "the kernel's TCP, one path per connection",
+    MPTCP: "the kernel's Multipath TCP, a subflow per plane",
+}
+"""Kinds of transports, with a line for each."""
+KINDS = tuple(TRANSPORTS)
+OUTCOMES = ("done", "failed")
+"""How a scenario may expect its runs to end: "failed" if a fault takes something that every run needs."""
+_FabricName = Annotated[str, Meta(description="a fabric's name or file")]
+
+
+class Expect(Struct, frozen=True, forbid_unknown_fields=True):
+    """One ``[[expect]]``."""
+
+    check: Annotated[str, Doc("comparison of figures of summary.json, which must hold", example='"mrc.wrong == 0"')]
+    name: Annotated[str, Doc("its name in results", default="the check", example='"slowest step"')] = ""
+    placement: Annotated[Annotated[str, one_of(PLACEMENTS)] | None, Doc("the only placement that it applies to", default="all")] = None
+    median: Annotated[bool, Doc("checked once, on the medians over the seeds, instead of on each seed")] = False
+    setting: Annotated[
+        Settings, Doc("applies only where the sweep's keys have these values", example='{ "workload.message_bytes" = "1MiB" }')
+    ] = {}
+    only_in: Annotated[Annotated[str, one_of(WORLDS)] | None, Doc("the only world that it applies to", default="both")] = None
+    because: Annotated[str, Doc("why the other world cannot be asked; needed with only_in", example='"RoCE\'s timer is 67 ms"')] = ""
+
+    def __post_init__(self) -> None:
+        try:
+            names_in(self.check)
+        except CheckError as error:
+            raise Refused("check", f"= {self.check!r}: {error}") from None
+        if self.only_in is not None and not self.because:
+            raise Refused("only_in", 'needs a reason: because = "...", why the other world cannot be asked')
+        force_setattr(self, "name", self.name or self.check)
+
+
+class TransportTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """One ``[[transport]]``."""
+
+    kind: Annotated[str, one_of(KINDS), Doc("the protocol", example='"mrc"')]
+    name: Annotated[
+        str,
+        text("[A-Za-z][A-Za-z0-9_-]{0,30}", "letters, digits, '-' or '_'"),
+        Doc("its name in tables, plots, --transport and checks, where - becomes _", default="the kind", example='"roce-16qp"'),
+    ] = ""
+    fabric: Annotated[
+        _FabricName | None,
+        Doc("the fabric it runs on; twin: one plane with the same rate per host", default="the scenario's", example='"twin"'),
+    ] = None
+    fabric_options: Annotated[QueueOptions, Doc("how its fabric's queues behave", example="{ trimming = false }")] = QueueOptions()
+    options: Annotated[dict[str, Any], Doc("its own options, by kind", example="{ qps = 1 }")] = {}
+    controller: Annotated[str, one_of(POLICIES), Doc("what the controller tells MRC's endpoints about link events")] = "none"
+    clustermapper: Annotated[
+        bool | dict[str, Any], Doc("hosts probe their own links; true, or a table of its options", example='{ policy = "report" }')
+    ] = False
+
+    def __post_init__(self) -> None:
+        if self.controller != "none" and self.kind != "mrc":
+            raise Refused("controller", f'= "{self.controller}" is for kind = "mrc": {self.kind} cannot choose its paths')
+        if self.clustermapper is not False and self.kind in KERNEL_KINDS:
+            raise Refused("clustermapper", f"needs raw sockets, which {self.kind} has not: leave it out")
+
+
+class CommonOptions(Struct, frozen=True):
+    """Options that every transport has. The engine defines and checks all others."""
+
+    qps: Annotated[int, Meta(ge=1, le=64), Doc("queue pairs per flow, or per pair of ranks that exchange messages")] = 1
+    reconvergence: Annotated[
+        Duration | None,
+        Doc("network time from a failure until the network has re-routed; not for MRC over SRv6", default=f"{RECONVERGENCE_NS // 1000} us"),
+    ] = None
+
+
+class ScenarioFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A scenario file without its sweep."""
+
+    name: Annotated[
+        str,
+        text(r"[^/\x00-\x1f\x7f]{1,100}", "text that can be part of a file's name, of at most 100 letters"),
+        Doc("name of results directories", default="the file's", example='"my-run"'),
+    ]
+    description: Annotated[str, Doc("what happens, for the report", example='"A cable dies under a ring."')] = ""
+    fabric: Annotated[_FabricName, Doc("a named fabric, or a fabric file beside this file", example='"demo"')]
+    nic_rate: Annotated[Rate | None, Doc("makes the fabric slower or faster; BDPs and round trips stay", default="the fabric's")] = None
+    seeds: Annotated[
+        tuple[Annotated[int, Meta(ge=0, le=MAX_WHOLE)], ...],
+        Meta(min_length=1),
+        Doc("every placement and transport runs once per seed", example="[1, 2, 3]"),
+    ] = (1,)
+    timeout: Annotated[Span | None, Doc("wall time of one run, after which it fails", default="120s", example='"90s"')] = None
+    expect_outcome: Annotated[str, one_of(OUTCOMES), Doc("how every run must end", example='"failed"')] = "done"
+    workload: Annotated[dict[str, Any], Doc("what the hosts do")]
+    transport: Annotated[list[TransportTable], Meta(min_length=1), Doc("the protocols that carry it, one run each")]
+    fault: Annotated[list[dict[str, Any]], Doc("what breaks, and when")] = []
+    background: Annotated[Entries, Doc("other traffic on the same links")] = []
+    expect: Annotated[list[Expect], Doc("what the figures must satisfy")] = []
+
+    def __post_init__(self) -> None:
+        if len(set(self.seeds)) < len(self.seeds):
+            raise Refused("seeds", f"= {list(self.seeds)!r} must be different: the same seed repeats the same draws")
