@@ -10,7 +10,6 @@ import gc
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,6 +20,7 @@ from scenarios.figures.measure import Run, load_runs, write_tables
 from scenarios.figures.rows import write_rows
 from scenarios.figures.summary import INTERRUPTED, summarise, told_summary
 from scenarios.figures.writing import check_writable, written_to
+from scenarios.run.captures import captured_links
 from scenarios.run.faults import check_used_edge
 from scenarios.run.manifest import make_manifest
 from scenarios.run.one_run import OneRun, Spec
@@ -379,26 +379,4 @@ def run_scenario(
     return Runner(scenario, directory, factory, options).run()
 
 
-def captured_links(fabric: Fabric, links: Sequence[str], directory: Path) -> tuple[list[str], Path | None]:
-    """Those of ``links`` that a fabric has, and a new folder of ``directory`` for their captures; None if there are none."""
-    there = [link for link in links if link in fabric.links_by_name or ":".join(reversed(link.split(":"))) in fabric.links_by_name]
-    if not there:
-        return [], None
-    pcap_dir = directory / "pcap" / fabric.name
-    number = 2
-    while pcap_dir.exists():  # the fabric was built before, and its captures must stay
-        pcap_dir, number = directory / "pcap" / f"{fabric.name}-{number}", number + 1
-    pcap_dir.mkdir(parents=True)
-    return there, pcap_dir
-
-
-def check_pcap_links(scenario: Scenario, links: Sequence[str]) -> None:
-    """Check that every link to capture exists on some fabric of the scenario. Raises :class:`topologies.FabricError`."""
-    for link in links:
-        fabrics = list(scenario.fabrics.values())
-        if not any(link in f.links_by_name or ":".join(reversed(link.split(":"))) in f.links_by_name for f in fabrics):
-            with suppress(IndexError):
-                fabrics[0].link(link)
-
-
-__all__ = ["Runner", "check_pcap_links", "plan", "results_directory", "run_scenario"]
+__all__ = ["Runner", "plan", "results_directory", "run_scenario"]

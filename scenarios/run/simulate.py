@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from agents.kernel.options import KINDS as KERNEL_KINDS
-from scenarios.run.runner import Progress, Runner, RunOptions, captured_links
+from scenarios.run.captures import captured_links
+from scenarios.run.runner import Progress, Runner, RunOptions
 from scenarios.schema.scenario import Scenario, ScenarioError
 from testbed.faults.kinds import KINDS
 from testbed.simulated import SIMULATED

@@ -127,8 +127,9 @@ def command(
     view_port: int,
 ) -> None:
     """Exit status: 0 well, 1 a check or a sum failed, 2 bad input or something the machine lacks, 3 not trustworthy, 130 stopped."""
+    from scenarios.run.captures import check_pcap_links
     from scenarios.run.processes import cores
-    from scenarios.run.runner import check_pcap_links, plan, results_directory
+    from scenarios.run.runner import plan, results_directory
     from scenarios.run.simulate import check_simulable, simulate
     from scenarios.schema.dilation import check_emulable, slowed
     from scenarios.sets.dilation import given, run_dilated

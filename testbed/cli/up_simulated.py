@@ -1,4 +1,4 @@
-"""``mrcbed up --world simulated --view``: an all-reduce without end in virtual time, for a view, paced as an emulated one. Needs no root."""
+"""``mrcbed up --world simulated --view``: an all-reduce without end in virtual time, at the pace of an emulated one. Needs no root."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def typed(page: Path) -> Iterator[Typed]:
             yield Typed(block, file=file)
         elif language == "python":
             yield Typed(block, python=True)
-        else:
+        elif language != "text":  # a drawing
             assert language == "", f"what is a student to do with a block of {language}?"
             yield from _commands(block)
 
