@@ -59,10 +59,11 @@ class Following:
         self.followers: dict[str, Follower] = {}
         self._names: dict[str, str] = {}  # of the frames' sources: a run that is made again is another one
         self._written: dict[Path, int] = {}
+        self._over = set(self._paths("run.json"))
 
     def look(self) -> Iterator[tuple[str, Frame]]:
         """(source, frame) of what is new."""
-        for path in sorted((self.directory / "raw").glob(f"*/{BEGUN}")):
+        for path in [*self._paths(BEGUN), *(path for path in self._paths("run.json") if path not in self._over)]:
             with suppress(OSError):
                 written = path.stat().st_mtime_ns
                 if self._written.get(path) != written:
@@ -72,6 +73,9 @@ class Following:
             if not follower.over:
                 for frame in follower.look():
                     yield self._names[key], frame
+
+    def _paths(self, name: str) -> list[Path]:
+        return sorted((self.directory / "raw").glob(f"*/{name}"))
 
     def _find(self, key: str) -> None:
         known = self.followers.get(key)

@@ -80,6 +80,16 @@ const live = {
     }
   },
 
+  // What is broken now, and what happened last, in the run that goes on.
+  headline({ run }) {
+    const broken = [...run.outages].filter(([, spans]) => spans.some(([, until]) => until === Infinity)).map(([name]) => name);
+    const steps = Math.max(0, ...run.steps.map((own) => own.length));
+    const what = broken.length ? `${broken.slice(0, 3).join(", ")}${broken.length > 3 ? ` and ${broken.length - 3} more` : ""} ${broken.length > 1 ? "are" : "is"} broken` : "all cables work";
+    byId("headline").textContent = `${run.header.transport}${run.outcome ? " has ended" : ""}: ${what}`;
+    const last = run.list[run.list.length - 1];
+    byId("sub").textContent = `${steps} ${steps === 1 ? "step" : "steps"} so far.${last ? ` Last: ${last.text}.` : ""}`;
+  },
+
   stop(text) {
     byId("status").textContent = text;
     page.say(text);

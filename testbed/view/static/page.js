@@ -39,7 +39,7 @@ const page = {
       column.tellStory();
     }
     this.fillWindows();
-    if (byId("window").options.length !== known) this.headline();
+    if (this.live || byId("window").options.length !== known) this.headline();
     if (this.shown < 0) this.to = Math.max(this.to, ...this.columns.map((column) => column.run.end - this.offset(column.run)));
     if (this.live) this.live.place();
     this.draw();
@@ -174,6 +174,7 @@ const page = {
     const { run } = this.columns[0], { header } = run, faults = run.begun();
     byId("where").textContent = [document.title.split(":")[0], header.workload, header.placement, `seed ${header.seed}`, `${header.world} world`]
       .filter((part) => part && !part.startsWith("undefined")).join(" · ");
+    if (this.live) { this.live.headline(this.columns[this.columns.length - 1]); return; }
     const fault = faults[Math.max(0, this.shown)];
     if (!fault) {
       byId("headline").textContent = `${this.columns.map((column) => column.run.header.transport).join(" and ")}: nothing broke`;

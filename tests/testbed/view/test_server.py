@@ -1,0 +1,212 @@
+"""The server of a living view, as a process: each of its rules of safety, and that nobody waits for it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.machine.sandbox import unprivileged_uid
+from testbed.machine.slowness import patient
+from testbed.view.live import LiveView
+from testbed.view.server import READERS
+from tests.testbed.view.conftest import Growing
+
+Serve = Callable[..., "Served"]
+
+
+class Served:
+    def __init__(self, view: LiveView) -> None:
+        self.view = view
+        address, _, tokens = view.url.partition("/#")
+        self.host = address.removeprefix("http://")
+        self.token, *control = tokens.split("&")
+        self.control_token = control[0] if control else ""
+        self.open: list[http.client.HTTPConnection] = []
+        end = time.monotonic() + patient(20)
+        while True:
+            try:
+                self.ask("GET", "/")
+                return
+            except OSError:
+                assert time.monotonic() < end and view.process.poll() is None
+                time.sleep(0.05)
+
+    def ask(self, method: str, path: str, body: str = "", **headers: str) -> http.client.HTTPResponse:
+        connection = http.client.HTTPConnection(self.host, timeout=patient(10))
+        self.open.append(connection)
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.request(method, path, body or None, named)
+        return connection.getresponse()
+
+    def frames(self, **headers: str) -> http.client.HTTPResponse:
+        return self.ask("GET", "/frames", **({"Authorization": f"Bearer {self.token}"} | headers))
+
+    def command(self, body: str = '{"do": "cut", "link": "p0-t0-0:p0-t1-0"}', **headers: str) -> http.client.HTTPResponse:
+        usual = {"Authorization": f"Bearer {self.control_token}", "Origin": f"http://{self.host}", "Content_Type": "application/json"}
+        return self.ask("POST", "/command", body, **(usual | headers))
+
+
+@pytest.fixture
+def serve(growing: Growing) -> Iterator[Serve]:
+    views: list[Served] = []
+
+    def start(control: bool = False) -> Served:
+        look = {"mrc": ("#0072b2", "x")}
+        served = Served(LiveView("small", growing.directory, look, unprivileged_uid(), control=control))
+        views.append(served)
+        return served
+
+    yield start
+    for served in views:
+        for connection in served.open:
+            connection.close()
+        served.view.end()
+        assert served.view.process.poll() is not None
+
+
+def line(answer: http.client.HTTPResponse) -> Any:
+    return json.loads(answer.readline())
+
+
+def test_the_page_runs_its_own_scripts_alone(serve: Serve) -> None:
+    answer = serve().ask("GET", "/")
+    policy = answer.headers["Content-Security-Policy"]
+    assert answer.status == 200 and "default-src 'none'" in policy and "connect-src 'self'" in policy and "unsafe" not in policy
+    assert answer.headers["Referrer-Policy"] == "no-referrer" and answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert "Access-Control-Allow-Origin" not in answer.headers and answer.headers["Cross-Origin-Resource-Policy"] == "same-origin"
+
+
+def test_a_page_gets_frames_while_the_run_grows(serve: Serve, growing: Growing) -> None:
+    served = serve()
+    answer = served.frames()
+    assert answer.status == 200 and line(answer) == ["", {"f": "hello", "control": False}]
+    growing.begin()
+    source, header = line(answer)
+    assert source == growing.key and header["f"] == "run" and header["colour"] == "#0072b2"
+    growing.grow(1.0)
+    assert line(answer)[1]["f"] != "run"
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1", "127.0.0.1:1", ""])
+def test_another_host_name_is_refused(serve: Serve, host: str) -> None:
+    """A page of another name that resolves to this machine (DNS rebinding)."""
+    served = serve()
+    assert [served.ask("GET", "/", Host=host).status, served.frames(Host=host).status] in ([421, 421], [400, 400])
+    assert served.ask("GET", "/", Host=served.host.replace("127.0.0.1", "localhost")).status == 200
+
+
+def test_frames_need_the_token(serve: Serve) -> None:
+    served = serve(control=True)
+    for given in ("", "Bearer ", "Bearer x", f"Basic {served.token}", f"Bearer {served.control_token}"):
+        assert served.frames(Authorization=given).status == 401
+    assert served.ask("GET", f"/frames?token={served.token}").status == 401  # never in an address that is logged
+    assert len(served.token) >= 22 and served.token != served.control_token
+
+
+def test_commands_need_their_own_token_our_origin_and_json(serve: Serve) -> None:
+    served = serve(control=True)
+    assert served.command(Authorization=f"Bearer {served.token}").status == 401
+    assert served.command(Origin="http://evil.example").status == 403
+    assert served.command(Origin="null").status == 403
+    assert served.command(Content_Type="text/plain").status == 415
+    assert served.command(Host="evil.example").status == 421
+    assert (
+        served.command("{").status
+        == served.command('{"do": "cut"}').status
+        == served.command('{"do": "cut", "link": "x", "sh": 1}').status
+        == 400
+    )
+    assert served.command(json.dumps({"do": "cut", "link": "x" * 2000})).status == 413
+    assert served.ask("GET", "/command").status == 405
+    assert served.view.commands is not None
+    served.view.commands.setblocking(False)
+    with pytest.raises(BlockingIOError):  # none of these went on
+        served.view.commands.recv(1)
+
+
+def test_a_command_goes_to_whoever_has_the_fabric_and_its_answer_back(serve: Serve) -> None:
+    served = serve(control=True)
+    commands = served.view.commands
+    assert commands is not None
+    for answer, status in (({}, 200), ({"error": "it is cut already"}, 409)):
+        commands.send(json.dumps(answer).encode() + b"\n")
+        got = served.command()
+        assert got.status == status and json.loads(got.read()) == answer
+        assert json.loads(commands.recv(1000)) == {"do": "cut", "link": "p0-t0-0:p0-t1-0"}
+
+
+def test_a_view_that_only_shows_takes_no_command(serve: Serve) -> None:
+    served = serve()
+    for token in ("", "-", served.token):
+        assert served.command(Authorization=f"Bearer {token}").status in (401, 403)
+    assert line(served.frames())[1]["control"] is False
+
+
+def test_so_many_pages_read_at_once_and_no_more(serve: Serve) -> None:
+    served = serve()
+    answers = [served.frames() for _ in range(READERS)]
+    assert [line(answer)[1]["f"] for answer in answers] == ["hello"] * READERS
+    assert served.frames().status == 503
+    for connection in served.open:
+        connection.close()
+    end = time.monotonic() + patient(10)
+    while (answer := served.frames()).status == 503:  # a page that was closed makes room
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    assert answer.status == 200
+
+
+def test_a_page_that_reads_nothing_keeps_nobody_waiting(serve: Serve, growing: Growing) -> None:
+    served = serve()
+    host, _, port = served.host.partition(":")
+    with socket.create_connection((host, int(port))) as stalled:
+        stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+        stalled.send(f"GET /frames HTTP/1.1\r\nHost: {served.host}\r\nAuthorization: Bearer {served.token}\r\n\r\n".encode())
+        growing.begin()
+        growing.grow(1.0)
+        growing.end()
+        answer = served.frames()
+        kinds = []
+        while "end" not in kinds:
+            kinds.append(line(answer)[1]["f"])
+        assert len(kinds) > 50
+
+
+def test_it_listens_on_this_machine_alone_and_has_no_rights(serve: Serve) -> None:
+    served = serve()
+    process = served.view.process
+    assert served.host.startswith("127.0.0.1:")
+    status = dict(row.split(":\t", 1) for row in Path(f"/proc/{process.pid}/status").read_text().splitlines() if ":\t" in row)
+    if os.geteuid() == 0:
+        assert set(status["Uid"].split()) == {str(unprivileged_uid())} != {"0"} and status["CapEff"].strip("0") == ""
+        assert status["Groups"].strip() == ""
+    assert os.getpriority(os.PRIO_PROCESS, process.pid) == 19
+    inodes = {os.readlink(f"/proc/{process.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{process.pid}/fd")} if os.geteuid() == 0 else set()
+    own = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    listening = [row[1] for row in own if row[3] == "0A" and f"socket:[{row[9]}]" in inodes]
+    assert all(address.startswith("0100007F:") for address in listening)
+
+
+def test_it_ends_with_its_starter_and_never_the_other_way_round(serve: Serve) -> None:
+    served = serve()
+    answer = served.frames()
+    line(answer)
+    assert served.view.process.stdin is not None
+    served.view.process.stdin.close()  # as when the starter dies
+    assert served.view.process.wait(patient(10)) == 0
+    with suppress(http.client.IncompleteRead):
+        assert answer.read() == b""
+
+
+def test_a_port_that_is_taken_is_one_line(growing: Growing) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(Exception, match=r"--view-port \d+: .*give another one"):
+        LiveView("small", growing.directory, {}, -1, taken.getsockname()[1])
