@@ -143,7 +143,7 @@ class Column {
 
   stepWords() {
     const { ideal_step_ns: ideal, typical_step_ns: typical } = this.run.header;
-    return ideal ? `dark line: theory, ${micros(ideal)}${typical ? `; median ${micros(typical)}` : ""}; light: beyond it` : "";
+    return ideal ? `mark: theory, ${micros(ideal)}${typical ? `; median ${micros(typical)}` : ""}; light: beyond it` : "";
   }
 
   scale() {
@@ -212,9 +212,10 @@ class Column {
     }
     drawSteps(this.stepCanvas, axis, run, colours);
     this.stepCanvas.setAttribute("aria-label", `Steps of ${run.steps.length} ranks over time; a table is below`);
+    const lane = laneOf(run), every = Math.ceil(12 / lane);
     this.stepLabels.replaceChildren(...run.steps.map((steps, rank) => {
-      const label = el("span", { textContent: run.steps.length <= 16 || rank % 4 === 0 ? `rank ${rank}` : "" });
-      label.style.top = `${rank * LANE + 1}px`;
+      const label = el("span", { textContent: rank % every === 0 ? `rank ${rank}` : "" });
+      label.style.top = `${rank * lane + 1}px`;
       return label;
     }));
     const offset = this.page.offset(run);
