@@ -13,6 +13,8 @@ from testbed.world import World
 
 EVERY_NS = 100_000_000
 """Shortest interval between two samples, of the world's clock [ours]: 10 a second."""
+PER_RTT = 2
+"""Most samples per base RTT [ours]: what is shorter, no sender reacts to."""
 PORTS = 512
 """A fabric of more ports is sampled as much more seldom [ours]: a log grows by some 100 kB/s at most, whatever the fabric."""
 
@@ -22,7 +24,8 @@ class PortLog:
 
     def __init__(self, world: World, file: Path) -> None:
         self.world = world
-        self.interval_ns = max(EVERY_NS, EVERY_NS * len(world.fabric.ports) // PORTS)
+        fabric = world.fabric
+        self.interval_ns = max(EVERY_NS, EVERY_NS * len(fabric.ports) // PORTS, fabric.base_rtt_ns // PER_RTT)
         self.due_ns = 0
         self._file = open(file, "w", encoding="utf-8", buffering=1)
         self._last: tuple[int, list[tuple[int, ...]]] | None = None

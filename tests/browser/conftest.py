@@ -26,25 +26,36 @@ FLAGS = (
 SIZES = {"desk": (1280, 800), "phone": (390, 844)}
 
 
-@pytest.fixture(scope="session")
-def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """replay.html of a small simulated run: two transports, a cable that dies for a while under steps that take longer than that."""
-    directory = tmp_path_factory.mktemp("browser") / "out"
-    directory.mkdir()
-    file = directory.parent / "page.toml"
+def page_of(directory: Path, fabric: str | None, transports: list[str]) -> Path:
+    """replay.html of a small simulated run: a cable dies for a while under steps that take longer than that."""
+    out = directory / "out"
+    out.mkdir()
+    file = directory / "page.toml"
     changes = {'"40KiB"': '"400KiB"', 'at = "10us"': 'at = "200us"', 'for = "10us"': 'for = "100us"'}
     file.write_text(reduce(lambda text, change: text.replace(*change), changes.items(), TEXT))
     with undrawn():
-        simulate(load_scenario(str(file), transports=["mrc", "roce-1p"], seeds=[1]), directory)
-    return replay(directory)
+        simulate(load_scenario(str(file), fabric=fabric, transports=transports, seeds=[1]), out)
+    return replay(out)
+
+
+@pytest.fixture(scope="session")
+def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two transports on a small fabric."""
+    return page_of(tmp_path_factory.mktemp("browser"), None, ["mrc", "roce-1p"])
+
+
+@pytest.fixture(scope="session")
+def wide_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """MRC on 8 planes of 16 T1s: 128 paths between two hosts."""
+    return page_of(tmp_path_factory.mktemp("wide"), "wide", ["mrc"])
 
 
 class Page:
     """A page in a browser of a size and a colour scheme. ``requests``: what it asked for beside itself."""
 
-    def __init__(self, driver: Any, file: Path) -> None:
+    def __init__(self, driver: Any, where: Path | str) -> None:
         self.driver = driver
-        self.url = file.as_uri()
+        self.url = where if isinstance(where, str) else where.as_uri()
         driver.get_log("performance")  # what the browser's own first page asked for
         driver.get(self.url)
         self.until("document.documentElement.dataset.ready === 'yes'")
@@ -86,7 +97,7 @@ def browser(tmp_path: Path) -> Iterator[Callable[..., Page]]:
     os.environ["SE_OFFLINE"] = "true"  # selenium looks for no driver on the net
     drivers: list[Any] = []
 
-    def open_page(file: Path, size: str = "desk", dark: bool = False, still: bool = False) -> Page:
+    def open_page(file: Path | str, size: str = "desk", dark: bool = False, still: bool = False) -> Page:
         options = webdriver.ChromeOptions()
         options.binary_location = CHROMIUM
         width, height = SIZES[size]

@@ -38,6 +38,19 @@ def test_it_opens_without_request_or_complaint_and_axe_finds_nothing(browser: Op
     assert page.complaints() == [] and page.requests() == []
 
 
+def test_a_large_fabric_has_matrices_and_the_path_that_died_stands_out(browser: Open, wide_file: Path) -> None:
+    page = browser(wide_file)
+    cells, lines = page.js("return ['rect.cell', 'line.heat'].map((name) => document.querySelectorAll(name).length)")
+    assert cells == 2 * page.js("return page.runs[0].header.links.length") and lines == 0
+    heights = page.js("""
+        const {places} = stripRows(page.columns[0].pair);
+        return [true, false].map((died) => places.filter(({row}) => (row.spans.length > 1) === died).map(({height}) => height));""")
+    assert len(heights[0]) == 1 and len(heights[1]) == 127 and min(heights[0]) > 3 * max(heights[1])
+    page.driver.execute_cdp_cmd("Runtime.evaluate", {"expression": AXE.read_text(encoding="utf-8")})
+    assert page.driver.execute_async_script(VIOLATIONS) == []
+    assert page.complaints() == []
+
+
 def test_it_says_at_first_glance_what_happened(browser: Open, page_file: Path) -> None:
     page = browser(page_file)
     headline = page.js("return document.getElementById('headline').textContent")

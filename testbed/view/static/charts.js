@@ -202,14 +202,15 @@ function drawLetters(context, axis, row, run, y, tall, colours) {
   });
 }
 
-const LANE = 13;
+// The height of a rank's lane.
+function laneOf(run) { return Math.max(3, Math.min(13, Math.floor(300 / run.steps.length))); }
 
 function drawSteps(canvas, axis, run, colours) {
-  const height = LANE * run.steps.length;
+  const lane = laneOf(run), height = lane * run.steps.length, inner = lane > 6 ? lane - 3 : lane - 1;
   const context = prepare(canvas, axis.width, height);
   const ideal = run.header.ideal_step_ns;
   run.steps.forEach((steps, rank) => {
-    const y = rank * LANE;
+    const y = rank * lane;
     for (const step of steps) {
       const from = axis.x(step.start), to = axis.x(step.t);
       if (to < 0 || from > axis.width) continue;
@@ -217,18 +218,18 @@ function drawSteps(canvas, axis, run, colours) {
       const due = ideal ? Math.max(a, Math.min(b, axis.x(step.start + ideal))) : b;
       context.fillStyle = step.ok ? (step.step < 0 ? colours.line : run.header.colour || colours.busy) : colours.died;
       context.globalAlpha = 0.85;
-      context.fillRect(a, y + 1, Math.max(0, due - a), LANE - 3);
+      context.fillRect(a, y + 1, Math.max(0, due - a), inner);
       context.globalAlpha = 0.3;
-      context.fillRect(due, y + 1, Math.max(0, b - due), LANE - 3);
+      context.fillRect(due, y + 1, Math.max(0, b - due), inner);
       context.globalAlpha = 1;
       context.fillStyle = colours.ink;
-      if (ideal && axis.x(step.start + ideal) < b) context.fillRect(due - 0.5, y, 1.5, LANE - 1);
+      if (ideal && axis.x(step.start + ideal) < b) context.fillRect(due - 0.5, y, 1.5, lane - 1);
       context.fillStyle = colours.card;
-      context.fillRect(b - 1, y, 2, LANE - 1);
-      if (rank === 0 && b - a > 18 && step.step >= 0) {
+      context.fillRect(b - 1, y, 2, lane - 1);
+      if (rank === 0 && lane > 9 && b - a > 18 && step.step >= 0) {
         context.fillStyle = colours.ink;
         context.font = "10px system-ui, sans-serif";
-        context.fillText(String(step.step), a + 3, y + LANE / 2);
+        context.fillText(String(step.step), a + 3, y + lane / 2);
       }
     }
   });

@@ -54,7 +54,7 @@ class Column {
     const filter = el("select", { "aria-label": "Events of", onchange: () => { this.only = filter.value === "pair"; this.listEvents(); } },
       el("option", { value: "pair", textContent: "this pair" }), el("option", { value: "all", textContent: "all hosts" }));
     this.planes = new Planes(run, (number) => this.chooseCable(number));
-    this.commands = el("div", { className: "detail" });
+    this.commands = el("div", { className: "commands" });
     this.detail = el("div", { className: "detail" }, el("p", { textContent: "Choose a cable to see what its ports carried." }));
     const metric = el("select", { "aria-label": "Heat of links", onchange: () => { this.metric = metric.value; this.scale(); this.repaintPlanes(); } },
       ...Object.entries(METRICS).map(([name, { word }]) => el("option", { value: name, textContent: word })));
@@ -144,7 +144,7 @@ class Column {
 
   stepWords() {
     const { ideal_step_ns: ideal, typical_step_ns: typical } = this.run.header;
-    return ideal ? `dark line: theory, ${micros(ideal)}${typical ? `; median ${micros(typical)}` : ""}; light: beyond it` : "";
+    return ideal ? `mark: theory, ${micros(ideal)}${typical ? `; median ${micros(typical)}` : ""}; light: beyond it` : "";
   }
 
   scale() {
@@ -224,9 +224,10 @@ class Column {
     }
     drawSteps(this.stepCanvas, axis, run, colours);
     this.stepCanvas.setAttribute("aria-label", `Steps of ${run.steps.length} ranks over time; a table is below`);
+    const lane = laneOf(run), every = Math.ceil(12 / lane);
     this.stepLabels.replaceChildren(...run.steps.map((steps, rank) => {
-      const label = el("span", { textContent: run.steps.length <= 16 || rank % 4 === 0 ? `rank ${rank}` : "" });
-      label.style.top = `${rank * LANE + 1}px`;
+      const label = el("span", { textContent: rank % every === 0 ? `rank ${rank}` : "" });
+      label.style.top = `${rank * lane + 1}px`;
       return label;
     }));
     const offset = this.page.offset(run);

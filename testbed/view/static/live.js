@@ -3,7 +3,7 @@
 
 const NEWEST = 2e6; // ns of the network that a page shows that follows one run
 
-const live = {
+const living = {
   token: "", controlToken: "",
   control: false,
   following: true,

@@ -176,8 +176,9 @@ const page = {
       .filter((part) => part && !part.startsWith("undefined")).join(" · ");
     if (this.live) { this.live.headline(this.columns[this.columns.length - 1]); return; }
     const fault = faults[Math.max(0, this.shown)];
+    const ends = this.columns.filter((column) => column.run.outcome && column.run.outcome !== "done").map((column) => `; ${column.run.header.transport} ended: ${column.run.outcome}`).join("");
     if (!fault) {
-      byId("headline").textContent = `${this.columns.map((column) => column.run.header.transport).join(" and ")}: nothing broke`;
+      byId("headline").textContent = `${this.columns.map((column) => column.run.header.transport).join(" and ")}: nothing was broken${ends}`;
       byId("sub").textContent = "Time 0 is the begin of each run.";
       return;
     }
@@ -189,7 +190,7 @@ const page = {
       const kept = `at ${Math.round(effect.kept * 100)} % (${(effect.kept * effect.before).toFixed(0)} Gb/s per host)`;
       return effect.still >= STILL_BINS * column.run.bins[0].ns ? `${name} stood still for ${micros(effect.still)}, ${kept} in all` : `${name} went on ${kept}`;
     });
-    byId("headline").textContent = `${this.shown < 0 ? "What the failures cost" : fault.name}: ${told.join("; ")}`;
+    byId("headline").textContent = `${this.shown < 0 ? "What the failures cost" : fault.name}: ${told.join("; ")}${ends}`;
     const lasted = fault.until === Infinity ? "until the end" : `for ${micros(fault.until - fault.t)}`;
     const others = faults.filter((other) => other !== fault).slice(0, 2).map((other) => `${other.name} (${other.on})`);
     byId("sub").textContent = `${this.shown < 0 ? `${fault.name}: ` : ""}${fault.on} failed ${lasted}. Time 0 is ${this.shown < 0 ? "this fault" : "the fault"}, in each run.${others.length ? ` Also: ${others.join(", ")}.` : ""}`;
@@ -198,7 +199,7 @@ const page = {
   legend() {
     byId("legend").replaceChildren(...Object.entries(STATES).map(([state, { letter, word }]) => el("li", {}, el("span", { className: `swatch s-${state}`, "aria-hidden": "true", textContent: letter }), word)),
       el("li", {}, el("span", { className: "swatch", "aria-hidden": "true", textContent: "▂" }), "bars in a row: packets sent on the path"),
-      el("li", {}, el("span", { className: "swatch", "aria-hidden": "true", textContent: "▔" }), "dark line on top of a row: the path was really broken"));
+      el("li", {}, el("span", { className: "swatch", "aria-hidden": "true", textContent: "▔" }), "line on top of a row: the path was really broken"));
   },
 
   // --- time ------------------------------------------------------------------------------------------------
@@ -311,7 +312,7 @@ async function inlined(text) {
 }
 
 async function begin() {
-  if (typeof live !== "undefined") { live.begin(); return; }
+  if (typeof living !== "undefined") { living.begin(); return; }
   try {
     for (const block of document.querySelectorAll("script.frames")) {
       for (const line of await inlined(block.textContent)) page.take(JSON.parse(line), block.id);

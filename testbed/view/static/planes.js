@@ -2,7 +2,7 @@
 // The planes of a fabric as cards: every cable a button, coloured by what its ports carried at the time of the player.
 
 const SVG = "http://www.w3.org/2000/svg";
-const MATRIX_FROM = 9; // T1s per plane: from here on a matrix, T0 x T1, instead of lines
+const DRAWN = { t1: 8, hosts: 32 }; // of a plane, at most: beyond them a matrix, T0 x T1, instead of lines
 const METRICS = {
   rate: { word: "rate", unit: "of the link", of: (row, ns, link) => (row[1] * 8) / ns / link.gbps, top: 1 },
   queue: { word: "queue", unit: "of the buffer", of: (row, ns, link, buffer) => row[2] / buffer, top: 0.25 },
@@ -44,7 +44,7 @@ class Planes {
     const head = document.createElement("h4");
     head.textContent = `plane ${plane}`;
     head.id = `plane-${this.run.index}-${plane}`;
-    const drawing = fabric.t1 >= MATRIX_FROM ? this.matrix(nics, cables) : this.clos(nics, cables);
+    const drawing = fabric.t1 > DRAWN.t1 || fabric.hosts > DRAWN.hosts ? this.matrix(nics, cables) : this.clos(nics, cables);
     drawing.setAttribute("role", "group");
     drawing.setAttribute("aria-labelledby", head.id);
     card.append(head, drawing);
@@ -90,24 +90,26 @@ class Planes {
 
   matrix(nics, cables) {
     const { fabric } = this.run.header;
-    const size = Math.min(18, 260 / Math.max(fabric.t1, fabric.hosts_per_t0)), left = 20;
-    const below = 14 + fabric.t0 * size + 18;
-    const drawing = svg("svg", { viewBox: `0 0 280 ${below + fabric.t0 * size + 4}`, class: "clos" });
+    const beside = 262 / (fabric.t1 + fabric.hosts_per_t0 + 1); // the size of a cell if both matrices are side by side
+    const stacked = beside < 9;
+    const size = Math.min(16, stacked ? 270 / Math.max(fabric.t1, fabric.hosts_per_t0) : beside);
+    const tall = fabric.t0 * size, right = stacked ? 0 : (fabric.t1 + 1) * size, below = stacked ? tall + 18 : 0;
+    const drawing = svg("svg", { viewBox: `0 0 280 ${below + tall + 18}`, class: "clos" });
     const cell = (link, column, row) => {
-      const box = { x: left + column * size + 0.5, width: size - 1 };
+      const box = { x: column * size + 0.5, width: size - 1 };
       const halves = [0, 1].map((half) => svg("rect", { ...box, y: row + (half * (size - 1)) / 2 + 0.5, height: (size - 1) / 2, class: "heat cell h0" }));
-      const cross = svg("text", { x: left + (column + 0.5) * size, y: row + size / 2 + 4, class: "cross", "aria-hidden": "true" }, "✕");
+      const cross = svg("text", { x: (column + 0.5) * size, y: row + size / 2 + 4, class: "cross", "aria-hidden": "true" }, "✕");
       const group = this.button(link, halves, cross);
       group.append(...halves, cross);
       drawing.append(group);
     };
-    const label = (text, y) => drawing.append(svg("text", { x: 0, y, class: "name start" }, text));
-    label("T0 (rows) to T1 (columns)", 9);
+    const label = (text, x, y) => drawing.append(svg("text", { x, y, class: "name start" }, text));
+    label("T0s × T1s", 0, 10);
+    label("T0s × hosts", right, below + 10);
     for (const link of cables) cell(link, Number(link.b.split("-")[2]), 14 + Number(link.a.split("-")[2]) * size);
-    label("T0 (rows) to its hosts (columns)", below - 5);
     for (const link of nics) {
       const host = Number(link.a.slice(1));
-      cell(link, host % fabric.hosts_per_t0, below + Math.floor(host / fabric.hosts_per_t0) * size);
+      cell(link, right / size + (host % fabric.hosts_per_t0), below + 14 + Math.floor(host / fabric.hosts_per_t0) * size);
     }
     return drawing;
   }
