@@ -171,8 +171,9 @@ unit: install $(STAMPS)/dev
 
 # The tests are among those of `make unit`, too, and skip themselves where there is no browser.
 browser: root install $(STAMPS)/dev
-	@if ! command -v chromium chromedriver >/dev/null; then DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends chromium chromium-driver; fi
-	$(PY) -m pytest tests/browser
+	@if ! command -v chromium >/dev/null || ! command -v chromedriver >/dev/null; then DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends chromium chromium-driver; fi
+	status=0; $(PY) -m pytest tests/browser || status=$$?
+	$(OWN); exit $$status
 
 interpreted: install $(STAMPS)/dev
 	MRCBED_INTERPRETED=1 $(PY) -m pytest $(ALL_ENGINES) -m "not soak" $(SHARED)

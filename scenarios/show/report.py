@@ -39,6 +39,7 @@ from scenarios.show.jobs_table import jobs_rows
 from scenarios.show.tables import Column, since_fault, world_words
 from scenarios.show.tables import table as _table
 from testbed.terminal import duration, kb, number, percent, us
+from testbed.view.inline import NAME as REPLAY
 
 Run = dict[str, Any]
 WORDS = {
@@ -362,6 +363,8 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
     )
     if (directory / REPORT).is_file():
         console.print(f"Report: {directory / REPORT}", soft_wrap=True)
+    if (directory / REPLAY).is_file():
+        console.print(f"Path by path: {directory / REPLAY}", soft_wrap=True)
 
 
 def check_lines(checks: Sequence[dict[str, Any]]) -> list[Text]:

@@ -184,7 +184,8 @@ def test_frames_may_come_one_by_one(browser: Open, page_file: Path) -> None:
 
 def test_an_open_page_shows_frames_that_come_later(browser: Open, page_file: Path) -> None:
     page = browser(page_file)
-    assert page.js("return page.columns[0].stripNow.textContent").endswith("in use")
+    words = page.js("return page.columns[0].stripNow.textContent")
+    assert "in use · window " in words and "RTT" in words
     page.js("""
         const {run, pair} = page.columns[0], {links} = run.header, t = run.begun()[0].t - 1000;
         const why = "EV 0:0 denied by a late frame";

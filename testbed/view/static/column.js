@@ -320,7 +320,9 @@ class Column {
         const name = RUNNING.has(state) ? "in use" : state;
         counts.set(name, (counts.get(name) || 0) + 1);
       }
-      const text = [...counts].filter(([state]) => state !== "idle").map(([state, count]) => `${count} ${state}`).join(", ");
+      const sender = this.run.windowAt(this.pair, t);
+      const text = [...counts].filter(([state]) => state !== "idle").map(([state, count]) => `${count} ${state}`).join(", ")
+        + (sender ? ` · window ${(sender.bytes / 1e3).toFixed(0)} kB, RTT ${micros(sender.srtt)}` : "");
       if (this.stripNow.textContent !== text) this.stripNow.textContent = text;
     }
     if (this.cable !== null) this.detail.replaceChildren(...this.planes.tell(this.cable, t).map((line) => el("p", { textContent: line })));

@@ -64,7 +64,7 @@ class RunModel {
 
   take_pair(frame) {
     const pair = {
-      src: frame.src, dst: frame.dst, name: `h${frame.src} → h${frame.dst}`, changes: 0, most: 0, sent: 0, windows: [],
+      src: frame.src, dst: frame.dst, name: `h${frame.src} → h${frame.dst}`, changes: 0, most: 0, sent: 0, windows: new Map(),
       rows: frame.evs.map(([ev, plane, t1, state, links]) => ({ ev, plane, t1, links, name: `${plane}:${t1}`, spans: [{ t: -Infinity, state }], sent: [] })),
     };
     pair.rowOf = new Map(pair.rows.map((row) => [row.ev, row]));
@@ -135,7 +135,9 @@ class RunModel {
 
   take_cwnd(frame) {
     const pair = this.pairOf.get(`${frame.src}>${frame.dst}`);
-    if (pair) insert(pair.windows, frame);
+    if (!pair) return;
+    if (!pair.windows.has(frame.qp)) pair.windows.set(frame.qp, []);
+    insert(pair.windows.get(frame.qp), frame);
   }
 
   take_ports(frame) { insert(this.ports, { t: frame.t, ns: frame.ns, rows: new Map(frame.rows.map((row) => [row[0], row])) }); }
@@ -166,6 +168,13 @@ class RunModel {
     const next = this.ports[at + 1];
     if (next && next.t - next.ns <= t) return next; // a sample says what was in the interval that ended at its time
     return at >= 0 && t - this.ports[at].t <= this.ports[at].ns ? this.ports[at] : null;
+  }
+
+  // The windows of all queue pairs of a pair together, bytes, and the longest smoothed RTT, ns; null before the first was logged.
+  windowAt(pair, t) {
+    const last = [...pair.windows.values()].map((list) => list[lastAt(list, t)]).filter(Boolean);
+    if (!last.length) return null;
+    return { bytes: last.reduce((sum, frame) => sum + frame.window, 0), srtt: Math.max(...last.map((frame) => frame.srtt_ns)) };
   }
 
   // Throughput of a bin in Gb/s per host.
