@@ -77,6 +77,12 @@ class View:
         self.history = History()
         self.news = asyncio.Event()
         self.readers = 0
+        self.over = False
+
+    def end(self) -> None:
+        """Let pages' streams end."""
+        self.over = True
+        self.news.set()
 
     def app(self) -> Starlette:
         routes = [
@@ -129,7 +135,7 @@ class View:
         try:
             place = -1
             yield json.dumps(["", {"f": "hello", "control": self.send is not None}]) + "\n"
-            while True:
+            while not self.over:
                 news = self.news
                 text, place = self.history.since(place)
                 if text:
@@ -193,7 +199,7 @@ async def serve(place: Place, listening: socket.socket) -> None:
     )  # fmt: skip
     server = uvicorn.Server(config)
     following = asyncio.create_task(view.follow())
-    wanted = asyncio.get_running_loop().connect_read_pipe(lambda: _Wanted(server), sys.stdin)
+    wanted = asyncio.get_running_loop().connect_read_pipe(lambda: _Wanted(server, view), sys.stdin)
     await wanted
     await server.serve(sockets=[listening])
     following.cancel()
@@ -202,13 +208,11 @@ async def serve(place: Place, listening: socket.socket) -> None:
 class _Wanted(asyncio.Protocol):
     """Standard input: its end is ours."""
 
-    def __init__(self, server: uvicorn.Server) -> None:
-        self.server = server
-
-    def eof_received(self) -> None:
-        self.server.should_exit = True
+    def __init__(self, server: uvicorn.Server, view: View) -> None:
+        self.server, self.view = server, view
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.view.end()
         self.server.should_exit = True
 
 

@@ -72,7 +72,7 @@ def test_a_cable_is_cut_and_mended_and_the_all_reduce_goes_on(browser: Open, up:
         page.js("return location.hash") == ""
         and page.js("return document.getElementById('headline').textContent") == "mrc: all cables work"
     )
-    page.until("page.runs[0].steps[0].length > 0")
+    page.until("page.runs[0].steps[0].length > 0 && page.columns[0].pair")
     chosen(page)
     for number, (what, broken) in enumerate([("is cut", f"{CABLE} is broken"), ("is mended", "all cables work")]):
         button = page.driver.find_elements("css selector", ".commands button")[number]
@@ -94,6 +94,7 @@ def test_a_cable_is_cut_and_mended_and_the_all_reduce_goes_on(browser: Open, up:
 def test_axe_finds_nothing_and_the_page_asks_its_server_alone(browser: Open, up: Callable[..., Up], size: str) -> None:
     fabric = up("--view-control")
     page = browser(fabric.url, size)
+    page.until("page.columns[0].pair")
     chosen(page)
     assert page.js("return document.documentElement.scrollWidth") <= SIZES[size][0]
     page.driver.execute_cdp_cmd("Runtime.evaluate", {"expression": AXE.read_text(encoding="utf-8")})

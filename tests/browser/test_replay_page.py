@@ -193,6 +193,7 @@ def test_an_open_page_shows_frames_that_come_later(browser: Open, page_file: Pat
         page.take({f: "fault", t: run.end + 9e5, name: "a second fault", fault: "link", on: links[0].name, phase: "begin", gone: false,
                    links: [links[0].name], text: "a second fault begins"}, "frames-0");""")
     page.until("page.columns[0].stripNow.textContent.includes('1 denied')")
+    page.until("document.getElementById('window').textContent.includes('a second fault')")
     told = page.js("return [page.columns[0].events.textContent, document.getElementById('window').textContent]")
     assert "EV 0:0 denied by a late frame" in told[0] and "a second fault" in told[1]
     assert page.complaints() == []

@@ -71,6 +71,7 @@ const page = {
 
   start() {
     const shown = this.live && this.runs.length > 2 ? [this.runs[0], this.runs[this.runs.length - 1]] : this.runs.slice(0, 2);
+    const cables = new Map(this.columns.map((column) => [column.run, column.cable])); // a page that is laid out again keeps what was chosen
     this.columns = shown.map((run) => new Column(run, this, this.runs.length > 2 ? this.runs : []));
     byId("runs").replaceChildren(...this.columns.map((column) => column.node));
     this.shown = this.runs.some((run) => run.begun().length) ? 0 : -1;
@@ -78,6 +79,7 @@ const page = {
     this.legend();
     this.choosePairs();
     this.frameWindow();
+    for (const column of this.columns) if (typeof cables.get(column.run) === "number") column.chooseCable(cables.get(column.run));
   },
 
   // The stretches of time to choose from: around each fault, and all.
