@@ -98,6 +98,17 @@ class Breaker:
             self.active.append((failure, injected, injected.told_ns + int(FAULT_US * 1e3 * self.scale)))
         self.look()
 
+    def end(self) -> None:
+        """The ranks have ended: what is still broken lasted until now."""
+        now = self.clock.now()
+        for failure, injected, _ in self.active:
+            self._note(failure, injected, now)
+        self.active.clear()
+
+    def _note(self, failure: Failure, injected: Injected, end: int) -> None:
+        begin_s, end_s = injected.told_ns / 1e9 / self.scale, end / 1e9 / self.scale
+        self.broken.append((failure.name, begin_s, end_s, tuple(injected.target.links)))
+
     def look(self) -> float | None:
         """Do what is due; in how many seconds there is more."""
         now = self.clock.now()
@@ -106,8 +117,7 @@ class Breaker:
             if end <= now:
                 cleared = self.world.clear(injected.number)
                 self.active.remove(entry)
-                begin_s, end_s = injected.told_ns / 1e9 / self.scale, cleared / 1e9 / self.scale
-                self.broken.append((failure.name, begin_s, end_s, tuple(injected.target.links)))
+                self._note(failure, injected, cleared)
         self.world.fault_events()
         due = [end / 1e9 - now / 1e9 for _, _, end in self.active]
         if self.network is not None and (again := self.network.look()) is not None:
@@ -143,6 +153,7 @@ def run_leg(
             failed = programs.run(lambda rank, line: lines.append(f"rank {rank}: {line}"), on_note, breaker.look)
         finally:
             programs.end()
+        breaker.end()
         world.heal()
     finally:
         world.stop()

@@ -18,6 +18,8 @@ from testbed.errors import UserError
 from testbed.machine.exclusive import measuring, refuse_if_measuring
 from testbed.simulated import SIMULATED, WORLDS
 
+VERDICTS = {True: "holds", False: "DOES NOT HOLD", None: "not judged"}
+
 
 @click.command(name="train")
 @click.option("--world", type=click.Choice(WORLDS), default=WORLDS[0], show_default=True, help="Where: simulated needs no root.")
@@ -63,9 +65,7 @@ def command(
             console = terminal.console(120)
             console.print(table(summary))
             for check in summary["checks"]:
-                console.print(
-                    f"{'holds' if check['ok'] else 'DOES NOT HOLD'}: {check['check']} ({check['seen']})", markup=False, highlight=False
-                )
+                console.print(f"{VERDICTS[check['ok']]}: {check['check']} ({check['seen']})", markup=False, highlight=False)
             console.print(f"report: {directory / 'report.html'}", markup=False, highlight=False)
         give_back(directory)
         return 0 if summary["verdict"] == "ok" else 1

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from scenarios.train.compare import plan_of
-from scenarios.train.figures import summary_of
-from scenarios.train.job import COMPUTE_US, MRC, MRC_HEALTHY, Outcome, failures, ideal_ns
+from scenarios.train.figures import FEWEST, summary_of
+from scenarios.train.job import COMPUTE_US, MRC, MRC_HEALTHY, Breaker, Failure, Outcome, failures, ideal_ns
 from testbed import cli
+from testbed.simulated.cluster import SimulatedCluster
 from topologies import load_fabric
 
 
@@ -68,10 +69,10 @@ def test_the_same_seed_gives_the_same_parameters_and_another_does_not(trained: P
     assert hashes[0] == json.loads((trained / "summary.json").read_text())["runs"]["mrc"]["hashes"] != hashes[1]
 
 
-def outcome(leg: object, digests: list[str], step_s: float, failed: dict[int, str] | None = None) -> Outcome:
-    """Ten steps of 8 ranks."""
+def outcome(leg: object, digests: list[str], step_s: float, failed: dict[int, str] | None = None, steps: int = FEWEST) -> Outcome:
+    """Steps of 8 ranks."""
     ranks = [
-        {"hash": digest, "losses": [1.0] * 10, "steps": [[k * step_s, k * step_s + 40e-6, (k + 1) * step_s] for k in range(10)]}
+        {"hash": digest, "losses": [1.0] * steps, "steps": [[k * step_s, k * step_s + 40e-6, (k + 1) * step_s] for k in range(steps)]}
         for digest in digests
     ]
     return Outcome(leg, load_fabric("demo"), ranks, [], failed or {})  # type: ignore[arg-type]
@@ -86,6 +87,30 @@ def test_failures_that_cost_too_much_are_found() -> None:
     for step, ok in ((1.04e-4, True), (1.06e-4, False)):
         summary = summary_of([outcome(MRC_HEALTHY, ["a"] * 8, 1e-4), outcome(MRC, ["a"] * 8, step)], 1, "simulated")
         assert summary["checks"][-1]["ok"] is ok and summary["verdict"] == ("ok" if ok else "failed")
+
+
+def test_of_few_steps_the_cost_is_shown_but_not_judged() -> None:
+    few = FEWEST - 1
+    summary = summary_of([outcome(MRC_HEALTHY, ["a"] * 8, 1e-4, steps=few), outcome(MRC, ["a"] * 8, 2e-4, steps=few)], 1, "simulated")
+    assert (
+        summary["checks"][-1]["ok"] is None
+        and "2,400 us, allowed 0 + 120 us; it is judged from 25 steps on" in summary["checks"][-1]["seen"]
+    )
+    assert summary["verdict"] == "ok"
+
+
+def test_a_failure_that_lasts_to_the_end_is_counted(tmp_path: Path) -> None:
+    world = SimulatedCluster(load_fabric("demo"))
+    world.start()
+    world.start_agents("mrc", {}, tmp_path, 1)
+    breaker = Breaker(world, MRC, [Failure("cable cut", "link", "p0-t0-0:p0-t1-0", 2)], 1)
+    breaker.step(1)
+    assert breaker.active == []
+    breaker.step(2)
+    world.network.run(world.network.time + 1_000_000)
+    breaker.end()
+    [(name, begin, end, links)] = breaker.broken
+    assert (name, links) == ("cable cut", ("p0-t0-0:p0-t1-0",)) and end - begin == pytest.approx(1e-3 / world.fabric.dilation)
 
 
 def test_a_run_whose_ranks_failed_is_named() -> None:
