@@ -39,10 +39,6 @@ class Living:
             "fabric": world.fabric.to_dict(), "ranks": list(range(world.fabric.host_count)), "window": [now, now], "seed": seed,
             "placement": "", "settings": {}, "workload": "", "warmup_steps": 0, "paths": {},
         }  # fmt: skip
-        for directory in (logs, logs / "raw"):
-            directory.mkdir(exist_ok=True)
-            directory.chmod(0o755)  # the server of the view is another user
-        (logs / "raw" / transport).symlink_to("..")
         self.ports = PortLog(world, logs / "ports.jsonl")
         self.journal_file = open(logs / "runner.jsonl", "w", encoding="utf-8", buffering=1)
         (logs / BEGUN).write_text(json.dumps(record), encoding="utf-8")

@@ -37,13 +37,14 @@ from topologies import load_fabric, named_fabrics
 @click.option("--view", "with_view", is_flag=True, help="Serve a page that shows what happens, on this machine alone.")
 @click.option("--view-control", is_flag=True, help="So, and its cables can be cut and mended there.")
 @click.option("--view-port", type=click.IntRange(0, 65535), default=0, metavar="N", help="The page's port. Default: a free one.")
+@click.option("--out", metavar="DIR", help="Keep what the view showed in DIR, with replay.html.")
 @click.option(
     "--world", type=click.Choice(WORLDS), default=WORLDS[0], show_default=True,
     help="simulated: an all-reduce without end in virtual time, to be seen with --view; needs no root, and has no prompt.",
 )  # fmt: skip
 def command(
     fabric: str, transport: str, seed: int, no_controller: bool, switch: str, policy: str, dilation: str, with_ip: bool, with_view: bool,
-    view_control: bool, view_port: int, world: str,
+    view_control: bool, view_port: int, out: str | None, world: str,
 ) -> None:  # fmt: skip
     """Ends with Ctrl-D or ``exit`` (simulated: Ctrl-C); nothing stays behind. Exit status 0, or 1 if a process of the cluster died."""
     from testbed.machine import sandbox
@@ -54,22 +55,21 @@ def command(
     chosen = chosen.slowed((parse_dilation(dilation, chosen) or chosen.dilation) / chosen.dilation)
     check_switch(switch)
     viewed = with_view or view_control
+    if out is not None and not viewed:
+        raise UserError(f"--out {out} keeps what a view showed: add --view")
     if world == SIMULATED:
         if not viewed:
             raise UserError(f"mrcbed up --world {SIMULATED} has no prompt: add --view, or --view-control to break cables")
         from testbed.cli.up_simulated import run
 
-        sys.exit(run(chosen, transport, seed, view_port, view_control))
+        sys.exit(run(chosen, transport, seed, (view_port, view_control), out))
     if os.geteuid() != 0:
         raise UserError(f"mrcbed up needs root for network namespaces and eBPF: use sudo, or --world {SIMULATED} --view, which needs none")
 
     def work() -> int:
-        import tempfile
-        from pathlib import Path
-
         from agents.ip import address
         from testbed.cli.run import ProgressBar
-        from testbed.cli.up_view import ViewOfUp
+        from testbed.cli.up_view import ViewOfUp, record_folder
         from testbed.emulated import ip
         from testbed.emulated.cluster import Cluster
         from testbed.prompt.cli import Prompt
@@ -82,11 +82,11 @@ def command(
         cluster = Cluster(chosen, controller=not no_controller, switch=switch, progress=bar.report)
         cable = next((li.name for li in chosen.links if li.kind == "fabric"), chosen.links[0].name)
         carriers = view = None
-        with tempfile.TemporaryDirectory(prefix="agents-", dir=sandbox.RUN_DIR) as logs:
+        with record_folder(out, transport, sandbox.RUN_DIR) as folder:
             try:
                 with bar:
                     cluster.start()
-                    cluster.start_agents(transport, {}, Path(logs), seed, policy)
+                    cluster.start_agents(transport, {}, folder[1], seed, policy)
                     if with_ip:
                         carriers = ip.bring_up(cluster)
                 console.print(
@@ -97,7 +97,7 @@ def command(
                     first, last = address(0), address(chosen.host_count - 1)
                     console.print(f"mrc0 is up on every host, {first} to {last}. Try: h0 ping -c 3 {last}", markup=False, highlight=False)
                 if viewed:
-                    view = ViewOfUp(cluster, transport, seed, Path(logs), view_port, view_control)
+                    view = ViewOfUp(cluster, transport, seed, folder, view_port, view_control)
                     view.tick_beside()
                     console.print(f"view: {view.url}", markup=False, highlight=False, soft_wrap=True)
                 Prompt(cluster, console, transport)

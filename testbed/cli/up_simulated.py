@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import signal
 import sys
-import tempfile
 import time
-from pathlib import Path
 
 from agents.collectives.steer import connect
-from testbed.cli.up_view import ViewOfUp
+from testbed.cli.up_view import ViewOfUp, record_folder
 from testbed.reconvergence import usual
 from testbed.simulated.cluster import SimulatedCluster
 from topologies import Fabric
@@ -21,17 +19,19 @@ BYTES = 1 << 20
 COLLECTIVE = "ring-allreduce"
 
 
-def run(fabric: Fabric, transport: str, seed: int, port: int, control: bool) -> int:
-    """Until Ctrl-C or SIGTERM; the exit status. Virtual time goes at most as fast as the wall clock: an emulated fabric's pace."""
+def run(fabric: Fabric, transport: str, seed: int, page: tuple[int, bool], out: str | None) -> int:
+    """Until Ctrl-C or SIGTERM; the exit status. Virtual time goes at most as fast as the wall clock: an emulated fabric's pace.
+
+    ``page``: its port, and whether it may command. ``out``: where to keep what it showed."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     cluster = SimulatedCluster(fabric)
     hosts = list(range(fabric.host_count))
-    with tempfile.TemporaryDirectory(prefix="mrcbed-up-") as logs:
+    with record_folder(out, transport) as folder:
         view = None
         try:
             cluster.start()
-            cluster.start_agents(transport, {}, Path(logs), seed)
-            view = ViewOfUp(cluster, transport, seed, Path(logs), port, control)
+            cluster.start_agents(transport, {}, folder[1], seed)
+            view = ViewOfUp(cluster, transport, seed, folder, *page)
             print(f"view: {view.url}", flush=True)
             print(f"{fabric.name} in virtual time, {len(hosts)} hosts, all-reduces of 1 MiB. Ctrl-C ends it.", flush=True)
             connect(cluster.agents, hosts, COLLECTIVE)

@@ -1,21 +1,53 @@
-"""The living view of a fabric that is up, beside its prompt."""
+"""The record of a fabric that is up, its living view, and what is kept of it afterwards."""
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from scenarios.run.living import Living, Ticking
-from scenarios.show.replay import look
+from scenarios.run.runner import results_directory
+from scenarios.show.replay import look, replay
+from testbed.cli.run import give_back
 from testbed.machine import sandbox
 from testbed.view.live import LiveView
+from testbed.view.read import BEGUN
 from testbed.world import World
 
 
-class ViewOfUp:
-    """``logs``: where the agents of ``world`` write. ``url``: where the page is. Raises :class:`testbed.errors.UserError`."""
+@contextmanager
+def record_folder(out: str | None, transport: str, directory: str | None = None) -> Iterator[tuple[Path, Path]]:
+    """(results directory, where the agents log). With ``out`` it is kept, with a replay of what was seen; else it is a temporary one in
+    ``directory``. Raises :class:`testbed.errors.UserError`."""
+    if out is not None:
+        root = results_directory("up", out, False)
+        logs = root / "raw" / transport
+        logs.mkdir(parents=True)
+        try:
+            yield root, logs
+        finally:
+            if (logs / BEGUN).is_file():
+                (logs / BEGUN).rename(logs / "run.json")
+                print(f"replay: {replay(root)}")
+            give_back(root)
+        return
+    with tempfile.TemporaryDirectory(prefix="agents-", dir=directory) as temporary:
+        logs = root = Path(temporary)
+        for folder in (root, root / "raw"):
+            folder.mkdir(exist_ok=True)
+            folder.chmod(0o755)  # the server of the view is another user
+        (root / "raw" / transport).symlink_to("..")
+        yield root, logs
 
-    def __init__(self, world: World, transport: str, seed: int, logs: Path, port: int, control: bool) -> None:
-        self.view = LiveView(world.fabric.name, logs, {transport: look(transport)}, sandbox.unprivileged_uid(), port, control)
+
+class ViewOfUp:
+    """``folder``: of :func:`record_folder`. ``url``: where the page is. Raises :class:`testbed.errors.UserError`."""
+
+    def __init__(self, world: World, transport: str, seed: int, folder: tuple[Path, Path], port: int, control: bool) -> None:
+        root, logs = folder
+        self.view = LiveView(world.fabric.name, root, {transport: look(transport)}, sandbox.unprivileged_uid(), port, control)
         self.url = self.view.url
         self.living = Living(world, transport, seed, logs, self.view.commands)
         self.ticking: Ticking | None = None
