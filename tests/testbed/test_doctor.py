@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -133,7 +134,7 @@ def test_extensions_older_than_their_source_are_not_used(tmp_path: Path) -> None
     (tmp_path / "agents/mrc").mkdir(parents=True)
     (tmp_path / "agents/__init__.py").write_text((ROOT / "agents/__init__.py").read_text())
     (tmp_path / "agents/mrc/__init__.py").write_text("")
-    source, extension = tmp_path / "agents/mrc/engine.py", tmp_path / "agents/mrc/engine.cpython-311-x86_64-linux-gnu.so"
+    source, extension = tmp_path / "agents/mrc/engine.py", tmp_path / f"agents/mrc/engine{sysconfig.get_config_var('EXT_SUFFIX')}"
     source.write_text("")
     extension.write_bytes(b"not a library: importing it would fail")
     environment = {name: value for name, value in os.environ.items() if name != "MRCBED_INTERPRETED"}
