@@ -22,13 +22,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import anyio._backends._asyncio  # noqa: F401 anyio loads it late, and by then its file may not be readable
 import msgspec
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
-from uvicorn.protocols.http import h11_impl  # noqa: F401 before root is dropped: its files may lie where nobody else reads
 
 from testbed.view.follow import Following
 from testbed.view.history import History
@@ -69,8 +69,9 @@ class Command(msgspec.Struct, forbid_unknown_fields=True):
 class View:
     """The application. ``send``: gives a command to whoever carries it out; its answer."""
 
-    def __init__(self, place: Place, port: int, send: Callable[[Command], Awaitable[dict[str, Any]]] | None) -> None:
-        self.place, self.send = place, send
+    def __init__(self, place: Place, port: int) -> None:
+        self.place = place
+        self.send: Callable[[Command], Awaitable[dict[str, Any]]] | None = None
         self.hosts = (f"127.0.0.1:{port}", f"localhost:{port}")
         self.page, self.policy = live_page(place.name)
         self.following = Following(Path())
@@ -187,20 +188,13 @@ class Control:
                 return {"error": "no answer from the fabric"}
 
 
-async def serve(place: Place, listening: socket.socket) -> None:
+async def serve(view: View, config: uvicorn.Config, listening: socket.socket) -> None:
     """Until standard input ends."""
-    send = None
-    if place.control >= 0:
-        send = Control(*await asyncio.open_unix_connection(sock=socket.socket(fileno=place.control))).send
-    view = View(place, listening.getsockname()[1], send)
-    config = uvicorn.Config(
-        view.app(), http="h11", ws="none", loop="asyncio", lifespan="off", log_level="error", access_log=False, server_header=False,
-        timeout_graceful_shutdown=1,
-    )  # fmt: skip
+    if view.place.control >= 0:
+        view.send = Control(*await asyncio.open_unix_connection(sock=socket.socket(fileno=view.place.control))).send
     server = uvicorn.Server(config)
     following = asyncio.create_task(view.follow())
-    wanted = asyncio.get_running_loop().connect_read_pipe(lambda: _Wanted(server, view), sys.stdin)
-    await wanted
+    await asyncio.get_running_loop().connect_read_pipe(lambda: _Wanted(server, view), sys.stdin)
     await server.serve(sockets=[listening])
     following.cancel()
 
@@ -220,6 +214,12 @@ def main() -> int:
     """Entry point."""
     place = msgspec.json.decode(sys.stdin.buffer.readline(), type=Place)
     listening = socket.socket(fileno=place.socket)
+    view = View(place, listening.getsockname()[1])
+    config = uvicorn.Config(
+        view.app(), http="h11", ws="none", loop="asyncio", lifespan="off", log_level="error", access_log=False, server_header=False,
+        timeout_graceful_shutdown=1,
+    )  # fmt: skip
+    config.load()  # all that is read from this clone is read now: another user may not reach it
     os.chdir(place.directory)
     os.nice(NICE)
     if place.user >= 0:
@@ -227,7 +227,7 @@ def main() -> int:
         os.setgid(place.user)
         os.setuid(place.user)
     with suppress(KeyboardInterrupt):
-        asyncio.run(serve(place, listening))
+        asyncio.run(serve(view, config, listening))
     return 0
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import os
+import re
 import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +18,7 @@ import pytest
 
 from testbed.machine import running
 from testbed.machine.slowness import patient
+from testbed.view.read import first_of_each, read_frames, read_run
 from tests.emulated.command import MRCBED, ROOT, mrcbed
 from tests.emulated.remains import Outside
 from tests.emulated.ring import PATIENCE_S, wait_until
@@ -24,10 +29,10 @@ pytestmark = pytest.mark.sandbox
 class Up:
     """A prompt that waits for lines."""
 
-    def __init__(self, directory: Path, fabric: str) -> None:
+    def __init__(self, directory: Path, fabric: str, *options: str) -> None:
         self.said = directory / "said"
         with self.said.open("wb") as said:
-            self.front = subprocess.Popen([MRCBED, "up", fabric], cwd=ROOT, stdin=subprocess.PIPE, stdout=said, stderr=said)
+            self.front = subprocess.Popen([MRCBED, "up", fabric, *options], cwd=ROOT, stdin=subprocess.PIPE, stdout=said, stderr=said)
         self.seen = Outside(self.front)
 
     def text(self) -> str:
@@ -55,8 +60,8 @@ class Up:
 def up(tmp_path: Path) -> Iterator[Any]:
     made: list[Up] = []
 
-    def begin(fabric: str) -> Up:
-        made.append(Up(tmp_path, fabric))
+    def begin(fabric: str, *options: str) -> Up:
+        made.append(Up(tmp_path, fabric, *options))
         return made[-1]
 
     yield begin
@@ -68,6 +73,41 @@ def up(tmp_path: Path) -> Iterator[Any]:
             run.front.stdin.close()
         except BrokenPipeError:
             pass
+
+
+def test_a_view_cuts_a_cable_under_an_all_reduce_and_its_replay_is_kept(up: Any, tmp_path: Path) -> None:
+    cable = "p0-t0-0:p0-t1-1"
+    run = up("tiny", "--view-control", "--out", str(tmp_path / "out"))
+    run.ready()
+    host, token, control = re.search(r"view: http://(\S+?)/#(\S+?)&(\S+)", run.text()).groups()
+    reader = http.client.HTTPConnection(host, timeout=patient(20))
+    reader.request("GET", "/frames", headers={"Authorization": f"Bearer {token}"})
+    frames, shown = reader.getresponse(), []
+
+    def until(kind: str, **fields: Any) -> None:
+        while not (shown and shown[-1]["f"] == kind and fields.items() <= shown[-1].items()):
+            shown.append(json.loads(frames.readline())[1])
+
+    run.tell("allreduce steps=30 bytes=32768")
+    until("step", ok=True)
+    writer = http.client.HTTPConnection(host, timeout=patient(20))
+    headers = {"Authorization": f"Bearer {control}", "Origin": f"http://{host}", "Content-Type": "application/json"}
+    writer.request("POST", "/command", json.dumps({"do": "cut", "link": cable}), headers)
+    assert writer.getresponse().status == 200
+    until("fault", links=[cable], gone=False)
+    until("path", state="died")
+    assert "after the cut" in shown[-1]["why"]
+    run.wait_for("every sum right")
+    run.tell("broken")
+    run.wait_for(f"link {cable}")
+    run.tell("exit")
+    assert run.front.wait(patient(10)) == 0, run.text()
+    run.seen.assert_gone()
+    [key] = first_of_each(tmp_path / "out")
+    replayed = Counter(json.dumps(frame, sort_keys=True) for frame in read_frames(tmp_path / "out", read_run(tmp_path / "out", key)))
+    for frame in shown[2:]:
+        replayed[json.dumps(frame, sort_keys=True)] -= 1
+    assert min(replayed.values()) == 0 and (tmp_path / "out" / "replay.html").is_file()
 
 
 def test_lines_from_a_pipe_are_run_and_exit_leaves_nothing(up: Any) -> None:

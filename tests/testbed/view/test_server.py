@@ -5,7 +5,10 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import shutil
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -20,6 +23,7 @@ from testbed.view.live import LiveView
 from testbed.view.server import READERS
 from tests.testbed.view.conftest import Growing
 
+TREE = Path(__file__).parents[3]
 Serve = Callable[..., "Served"]
 
 
@@ -194,6 +198,44 @@ def test_it_listens_on_this_machine_alone_and_has_no_rights(serve: Serve) -> Non
     own = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     listening = [row[1] for row in own if row[3] == "0A" and f"socket:[{row[9]}]" in inodes]
     assert all(address.startswith("0100007F:") for address in listening)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives rights up")
+def test_it_serves_from_a_clone_that_only_root_can_reach(growing: Growing, tmp_path: Path) -> None:
+    clone = tmp_path / "clone"
+    for room in ("testbed", "topologies"):
+        shutil.copytree(TREE / room, clone / room, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    clone.chmod(0o700)
+    growing.begin()
+    text = f"""
+import sys, testbed
+from pathlib import Path
+from testbed.view.live import LiveView
+assert testbed.__file__.startswith({str(clone)!r})
+view = LiveView("small", Path({str(growing.directory)!r}), {{}}, 65534)
+print(view.url, flush=True)
+sys.stdin.read()
+view.end()
+"""
+    command = [sys.executable, "-c", text]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=clone, env={**os.environ, "PYTHONPATH": str(clone)}
+    ) as starter:
+        assert starter.stdin is not None and starter.stdout is not None
+        host, _, token = starter.stdout.readline().strip().removeprefix("http://").partition("/#")
+        connection = http.client.HTTPConnection(host, timeout=patient(10))
+        end = time.monotonic() + patient(20)
+        while True:
+            try:
+                connection.request("GET", "/frames", headers={"Authorization": f"Bearer {token}"})
+                break
+            except OSError:
+                assert time.monotonic() < end
+                time.sleep(0.05)
+        answer = connection.getresponse()
+        assert [line(answer)[1]["f"], line(answer)[1]["f"]] == ["hello", "run"]
+        connection.close()
+        starter.stdin.close()
 
 
 def test_it_ends_with_its_starter_and_never_the_other_way_round(serve: Serve) -> None:
