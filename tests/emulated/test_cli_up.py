@@ -99,7 +99,7 @@ def test_a_view_cuts_a_cable_under_an_all_reduce_and_its_replay_is_kept(up: Any,
     assert "after the cut" in shown[-1]["why"]
     run.wait_for("every sum right")
     run.tell("broken")
-    run.wait_for(f"link {cable}")
+    run.wait_for(f"mrcbed> {cable}")
     run.tell("exit")
     assert run.front.wait(patient(10)) == 0, run.text()
     run.seen.assert_gone()
