@@ -16,6 +16,7 @@ import pytest
 from scenarios.run.simulate import simulate
 from scenarios.schema.scenario import load_scenario
 from scenarios.show.replay import replay
+from testbed.machine.slowness import patient
 from tests.scenarios.small import TEXT, undrawn
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
@@ -65,8 +66,8 @@ class Page:
         return self.driver.execute_script(script, *arguments)
 
     def until(self, condition: str) -> None:
-        """Wait for a condition in the page, 30 s at most."""
-        end = time.monotonic() + 30
+        """Wait for a condition in the page, at most 30 s of a quick machine."""
+        end = time.monotonic() + patient(30)
         while not self.js(f"return Boolean({condition})"):
             assert time.monotonic() < end, condition
             time.sleep(0.05)
