@@ -43,19 +43,14 @@ const living = {
   },
 
   async read() {
-    for (;;) {
-      try {
-        const answer = await fetch("/frames", { headers: { Authorization: `Bearer ${this.token}` } });
-        if (!answer.ok) { this.stop((await answer.text()).replace(/^mrcbed: /, "")); return; }
-        await this.lines(answer.body.getReader());
-        this.stop("the run's view has ended; what was seen stays here.");
-        return;
-      } catch (error) {
-        if (!page.runs.length) { this.stop("no answer: the run has ended, or was stopped."); return; }
-        this.stop("the run's view has ended; what was seen stays here.");
-        return;
-      }
+    try {
+      const answer = await fetch("/frames", { headers: { Authorization: `Bearer ${this.token}` } });
+      if (!answer.ok) { this.stop((await answer.text()).replace(/^mrcbed: /, "")); return; }
+      await this.lines(answer.body.getReader());
+    } catch {
+      if (!page.runs.length) { this.stop("no answer: the run has ended, or was stopped."); return; }
     }
+    this.stop("the run's view has ended; what was seen stays here.");
   },
 
   async lines(reader) {
