@@ -35,9 +35,9 @@ def record_folder(out: str | None, transport: str, directory: str | None = None)
         return
     with tempfile.TemporaryDirectory(prefix="agents-", dir=directory) as temporary:
         logs = root = Path(temporary)
-        for folder in (root, root / "raw"):
-            folder.mkdir(exist_ok=True)
-            folder.chmod(0o755)  # the server of the view is another user
+        (root / "raw").mkdir()
+        if sandbox.unprivileged_uid() >= 0:
+            root.chmod(0o755)  # the server of the view is another user
         (root / "raw" / transport).symlink_to("..")
         yield root, logs
 
