@@ -100,7 +100,7 @@ def running(name: str | None) -> Results | Up:
         found = agents_folder(root)
         if found is not None:
             folder, fabric, transport = found
-            return Up(folder, fabric, f"{fabric.name} is up, {transport}, dilation {fabric.dilation:,.0f}")
+            return Up(folder, fabric, transport)
     unfinished = [path.parent for path in Path("results").glob("*/manifest.json") if '"ended"' not in path.read_text(encoding="utf-8")]
     if unfinished:
         return of_directory(max(unfinished, key=lambda path: path.stat().st_mtime), name)

@@ -16,9 +16,10 @@ Frames therefore depend on the lines alone, not on how they were cut, and a :met
 from __future__ import annotations
 
 import heapq
-import json
 from collections.abc import Callable, Iterator
 from typing import Any
+
+import msgspec
 
 from testbed.view.run import Run, touched
 from testbed.view.words import begin_word, duration, end_word, path_names, since, verdict
@@ -30,9 +31,10 @@ Line = dict[str, Any]
 
 BIN_RTTS = 2
 """Base RTTs over which losses are counted, as the agents' goodput is."""
+_decode = msgspec.json.Decoder().decode
 _EV_STATES = {"GOOD": "used", "SKIP": "used", "ASSUMED_BAD": "died", "DENIED": "denied"}
 _OF_PAIRS = ("ev", "plane", "evs", "reroute")
-_OUT = ("died", "suspect", "denied", "closed", "probed")
+OUT = ("died", "suspect", "denied", "closed", "probed")
 _GONE_PHASES = ("heal", "end", "up")
 
 
@@ -50,14 +52,16 @@ class Fold:
         self._shown = {pair: dict(states) for pair, states in run.pairs.items()}
         self._users = {pair: dict(evs) for pair, evs in run.queue_pairs.items()}
         self._faults: list[Frame] = []  # the last phase of each, in order
-        self._losses: dict[tuple[int, int, int], list[int]] = {}  # in this bin: lost, trimmed
+        self._losses: dict[tuple[int, int, int], list[int]] = {}  # in this bin: lost, trimmed, sent again
+        self._messages: dict[int, int] = {}  # in this bin, by sender
         self._bin_ns = max(1, round(BIN_RTTS * run.fabric.base_rtt_ns / run.fabric.dilation))
         self._bin_end = self._bin_ns
         self._folders: dict[str, Callable[[int, Line], Iterator[Frame]]] = {
             "fault": self._fault, "ev": self._of_ev, "plane": self._of_plane, "reroute": self._reroute, "goodput": self._goodput,
             "loss": self._loss, "step": self._step, "told": self._told, "ports": self._ports, "evs": self._evs, "cwnd": self._cwnd,
             "srtt": self._srtt, "qp": self._qp, "reconverged": self._reconverged, "rto": self._rto, "endpoint": self._endpoint,
-            "failed": self._failed, "end": self._end, "deny": self._deny, "hint": self._hint,
+            "failed": self._failed, "end": self._end, "deny": self._deny, "hint": self._hint, "rtx": self._again, "message": self._message,
+            "port": self._port,
         }  # fmt: skip
 
     # --- lines -----------------------------------------------------------------------------------------------
@@ -72,8 +76,8 @@ class Fold:
             if line.find(b'"transfers"', 0, 60) >= 0:
                 continue  # half of a log, and no view shows them
             try:
-                entry = json.loads(line)
-            except ValueError:
+                entry = _decode(line)
+            except msgspec.DecodeError:
                 continue  # a process that is killed may leave half a line
             if isinstance(entry, dict) and entry.get("kind") in self._folders and isinstance(entry.get("t"), int):
                 when = entry["t"] + (entry.get("bin_ns", 0) if entry["kind"] != "ports" else 0)  # a bin is written when it is over
@@ -145,7 +149,7 @@ class Fold:
         if plane == "PROVING":
             return "probed"
         before = self._shown[pair][ev]
-        return "back" if before in _OUT else before
+        return "back" if before in OUT else before
 
     def _show(self, t: int, pair: tuple[int, int], evs: list[int], cause: str, whole: int | None = None) -> Iterator[Frame]:
         """Frames for those of the paths whose shown state changes."""
@@ -187,26 +191,31 @@ class Fold:
     # --- counts ----------------------------------------------------------------------------------------------
 
     def _loss(self, t: int, line: Line) -> Iterator[Frame]:
+        return self._count(line, 1 if line.get("rule") in ("trim", "trimmed", "nack") else 0)
+
+    def _again(self, t: int, line: Line) -> Iterator[Frame]:
+        return self._count(line, 2)
+
+    def _count(self, line: Line, what: int) -> Iterator[Frame]:
         subject = (line["host"], line.get("peer", -1), line.get("ev", -1))
-        self._losses.setdefault(subject, [0, 0])[line.get("rule") in ("trim", "trimmed", "nack")] += 1
+        self._losses.setdefault(subject, [0, 0, 0])[what] += 1
+        yield from ()
+
+    def _message(self, t: int, line: Line) -> Iterator[Frame]:
+        self._messages[line["host"]] = self._messages.get(line["host"], 0) + 1
         yield from ()
 
     def _close_bin(self, t: int) -> Iterator[Frame]:
-        """Losses counted so far, if their bin is over at ``t``."""
+        """What was counted so far, if its bin is over at ``t``."""
         if t < self._bin_end:
             return
-        for (src, dst, ev), (lost, trimmed) in sorted(self._losses.items()):
-            yield {
-                "f": "loss",
-                "t": self._bin_end - self._bin_ns,
-                "ns": self._bin_ns,
-                "src": src,
-                "dst": dst,
-                "ev": ev,
-                "lost": lost,
-                "trimmed": trimmed,
-            }
+        of_bin = {"t": self._bin_end - self._bin_ns, "ns": self._bin_ns}
+        for (src, dst, ev), (lost, trimmed, again) in sorted(self._losses.items()):
+            yield {"f": "loss", **of_bin, "src": src, "dst": dst, "ev": ev, "lost": lost, "trimmed": trimmed, "again": again}
+        for host, count in sorted(self._messages.items()):
+            yield {"f": "messages", **of_bin, "host": host, "count": count}
         self._losses.clear()
+        self._messages.clear()
         self._bin_end = (t // self._bin_ns + 1) * self._bin_ns
 
     def _goodput(self, t: int, line: Line) -> Iterator[Frame]:
@@ -277,30 +286,37 @@ class Fold:
         self._faults.append(frame)
         yield frame
 
-    def _event(self, t: int, level: str, text: str, host: int = -1) -> Frame:
-        return {"f": "event", "t": t, "level": level, "host": host, "text": text}
+    def _event(self, t: int, line: Line, level: str, text: str, **more: Any) -> Iterator[Frame]:
+        yield {"f": "event", "t": t, "what": line["kind"], "level": level, "host": line.get("host", -1), "text": text, **more}
 
     def _qp(self, t: int, line: Line) -> Iterator[Frame]:
         if line["state"] == "ERROR":
-            yield self._event(t, "bad", f"queue pair h{line['host']} to h{line['peer']} in ERROR: {line.get('cause')}", line["host"])
+            yield from self._event(t, line, "bad", f"queue pair h{line['host']} to h{line['peer']} in ERROR: {line.get('cause')}")
 
     def _rto(self, t: int, line: Line) -> Iterator[Frame]:
         number = f", number {line['firing']}" if "firing" in line else ""
-        yield self._event(t, "bad", f"h{line['host']} to h{line['peer']}: retransmission timer fired{number}", line["host"])
+        return self._event(t, line, "bad", f"h{line['host']} to h{line['peer']}: retransmission timer fired{number}")
+
+    def _port(self, t: int, line: Line) -> Iterator[Frame]:
+        word = "up again" if line["up"] else "down"
+        text = f"h{line['host']}: its NIC port of plane {line['port']} is {word}"
+        return self._event(t, line, "note" if line["up"] else "bad", text, port=line["port"], up=line["up"])
 
     def _endpoint(self, t: int, line: Line) -> Iterator[Frame]:
-        yield self._event(t, "note", f"h{line['host']} to h{line['peer']}: {line.get('cause')}", line["host"])
+        return self._event(t, line, "note", f"h{line['host']} to h{line['peer']}: {line.get('cause')}")
 
     def _reconverged(self, t: int, line: Line) -> Iterator[Frame]:
         dead = line["dead_links"]
-        yield self._event(t, "note", f"the network has re-routed around {', '.join(dead)}" if dead else "the network uses all links again")
+        words = f"the network has re-routed around {', '.join(dead)}" if dead else "the network uses all links again"
+        return self._event(t, line, "note", words)
 
     def _failed(self, t: int, line: Line) -> Iterator[Frame]:
-        yield self._event(t, "bad", f"rank {line.get('rank')} failed: {line.get('reason')}")
+        return self._event(t, line, "bad", f"rank {line.get('rank')} failed: {line.get('reason')}")
 
     def _end(self, t: int, line: Line) -> Iterator[Frame]:
-        reason = f": {line['reason']}" if line.get("reason") else ""
-        yield {"f": "end", "t": t, "outcome": line["outcome"], "text": f"the run ended: {line['outcome']}{reason}"}
+        reason = line.get("reason") or ""
+        words = f"the run ended: {line['outcome']}{f': {reason}' if reason else ''}"
+        yield {"f": "end", "t": t, "outcome": line["outcome"], "reason": reason, "text": words}
 
     def _deny(self, t: int, line: Line) -> Iterator[Frame]:
         entries = line.get("entries")  # the runner's own lines name one entry; the agents' the complete list
@@ -308,11 +324,11 @@ class Fold:
             text = (
                 f"denylist: {', '.join(entries) or 'empty'}" if entries is not None else f"denied: {line.get('entry', line.get('on', ''))}"
             )
-            yield self._event(t, "note", text)
+            yield from self._event(t, line, "note", text)
 
     def _hint(self, t: int, line: Line) -> Iterator[Frame]:
         if line.get("host") == self.run.ranks[0]:
-            yield self._event(t, "note", f"the controller's hint: down are {', '.join(line['links']) or 'no links'}")
+            yield from self._event(t, line, "note", f"the controller's hint: down are {', '.join(line['links']) or 'no links'}")
 
 
 class State:
@@ -344,6 +360,6 @@ def _parts(frame: Frame) -> Iterator[tuple[tuple[Any, ...], Frame]]:
     else:
         subject = {
             "rate": ("host",), "pair": ("src", "dst"), "evs": ("src", "dst"), "cwnd": ("src", "dst", "qp"), "loss": ("src", "dst", "ev"),
-            "step": ("rank",), "fault": ("name",), "event": ("text",),
+            "step": ("rank",), "fault": ("name",), "event": ("text",), "messages": ("host",),
         }.get(kind, ())  # fmt: skip
         yield (kind, *(frame[key] for key in subject)), frame

@@ -5,6 +5,7 @@ For the server of a living view. It only reads: what it is slow with, the run do
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -12,23 +13,28 @@ from pathlib import Path
 from testbed.errors import UserError
 from testbed.view.fold import Fold, Frame
 from testbed.view.read import BEGUN, read_run
+from testbed.view.run import Run
 
 LAG_NS = 300_000_000
-"""Of the run's clock: how long after the newest line others may still come. Agents write what they have ten times a second [ours]."""
+"""Of the run's clock: how long after the newest line others may still come. Agents write what they have ten times a second [ours].
+After as long without any line, by the reader's clock, none is waited for."""
 PORTION = 1 << 20
 """Bytes of a file in one look."""
 
 
 class Follower:
-    """One run of a results directory. Raises :class:`UserError` if it has not begun."""
+    """One run, whose logs are in the folder ``raw``."""
 
-    def __init__(self, directory: Path, key: str) -> None:
-        self.raw = directory / "raw" / key
-        self.run = read_run(directory, key)
+    def __init__(self, raw: Path, run: Run) -> None:
+        self.raw = raw
+        self.run = run
+        self.behind = False
+        """Whether a file held more than the last look read: the next one should come at once."""
         self.over = False
-        self._fold = Fold(self.run)
+        self._fold = Fold(run)
         self._offsets: dict[Path, int] = {}
         self._begun = False
+        self._grew = time.monotonic()
 
     def look(self) -> Iterator[Frame]:
         """Frames of what was written since the last look."""
@@ -36,19 +42,22 @@ class Follower:
             self._begun = True
             yield self.run.header()
         complete = (self.raw / "run.json").is_file()  # asked first: what is written until then is read below
-        more = False
+        self.behind = False
         for path in sorted(self.raw.glob("*.jsonl")):
             with suppress(OSError), open(path, "rb") as file:  # a run that is made again takes its files along
                 file.seek(self._offsets.get(path, 0))
                 data = file.read(PORTION)
                 self._offsets[path] = file.tell()
-                more = more or len(data) == PORTION
+                self.behind = self.behind or len(data) == PORTION
                 self._fold.feed(path.stem, data)
-        if complete and not more:
+                if data:
+                    self._grew = time.monotonic()
+        if complete and not self.behind:
             self.over = True
             yield from self._fold.close()
         else:
-            yield from self._fold.frames(self._fold.newest - LAG_NS)
+            silent = time.monotonic() - self._grew > LAG_NS / 1e9
+            yield from self._fold.frames(None if silent else self._fold.newest - LAG_NS)
 
 
 class Following:
@@ -80,7 +89,7 @@ class Following:
     def _find(self, key: str) -> None:
         known = self.followers.get(key)
         with suppress(UserError):  # half a file: the next look finds it whole
-            follower = Follower(self.directory, key)
+            follower = Follower(self.directory / "raw" / key, read_run(self.directory, key))
             if known is None or known.run.t0 != follower.run.t0:
                 self.followers[key] = follower
                 self._names[key] = key if known is None else f"{self._names[key]}+"

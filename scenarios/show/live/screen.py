@@ -16,7 +16,6 @@ from rich.text import Text
 
 from scenarios.show.live.state import Host, RunState
 from testbed.terminal import duration
-from topologies.addressing import ev_fields
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 BAR = 22
@@ -29,7 +28,10 @@ SILENT_S = 30.0
 """Agents write ten times a second while anything happens: after so long the screen says that nothing does [ours]."""
 LATEST, FAULTS = 5, 6
 """Most changes of paths, and faults, that are shown."""
-STATES = {"SKIP": ("skipped once", "yellow"), "ASSUMED_BAD": ("assumed bad", "bold red"), "DENIED": ("denied", "magenta")}
+STATES = {
+    "died": ("assumed bad", "bold red"), "suspect": ("suspect", "yellow"), "closed": ("closed", "bold red"),
+    "denied": ("denied", "magenta"), "probed": ("probed", "yellow"),
+}  # fmt: skip
 PLANES = ("blue", "yellow", "green", "magenta", "cyan", "red", "bright_yellow", "white")
 
 
@@ -100,7 +102,7 @@ def _head(state: RunState, about: About) -> list[Text]:
     line = Text(f"{word}  ", look if word in ("running", "done") else "bold red")
     if about.live and about.silent_s > SILENT_S:
         line += Text(f"nothing written for {about.silent_s:,.0f} s  ", "yellow")
-    line += Text(about.title, "bold") + Text(f"  {duration(max(0.0, state.since_begin(state.clock)))} since its begin")
+    line += Text(about.title, "bold") + Text(f"  {duration(max(0, state.clock))} since its begin")
     if about.runs > 1:
         line += Text(f"  ({about.done} of {about.runs} runs finished)", "bright_black")
     line.no_wrap, line.overflow = True, "ellipsis"
@@ -122,7 +124,7 @@ def _grid(*columns: str) -> Table:
 
 
 def _steps(state: RunState, about: About) -> list[Text]:
-    times = [ns / state.fabric.dilation for _, ns in state.step_times()]
+    times = [ns for _, ns in state.step_times()]
     if not times:
         words = (
             f"{state.messages:,} messages complete"
@@ -169,10 +171,9 @@ def _paths(state: RunState) -> list[Text]:
         lines.append(line)
     if not counts:
         lines.append(Text("every path in use is good", "green"))
-    for t, host, peer, ev, _, after, cause in state.changes[-LATEST:][::-1]:
-        plane, uplink = ev_fields(ev)
-        line = Text(f"{duration(state.since_begin(t)):>8}  ", "bright_black") + Text(f"h{host} to h{peer}, EV {plane}:{uplink}  ")
-        lines.append(line + Text(_state(after), STATES.get(after, ("", "green"))[1]) + Text(f"  {cause}", "bright_black"))
+    for change in list(state.changes)[-LATEST:][::-1]:
+        line = Text(f"{duration(change['t']):>8}  ", "bright_black") + Text(f"h{change['src']} to h{change['dst']}  ")
+        lines.append(line + Text(change["why"], STATES.get(change["state"], ("", "green"))[1]))
     if state.lost_pairs:
         lines.append(Text(f"{state.lost_pairs} queue pairs in ERROR", "bold red"))
     return _unbroken(lines)
@@ -184,10 +185,6 @@ def _unbroken(lines: list[Text]) -> list[Text]:
     return lines
 
 
-def _state(name: str) -> str:
-    return STATES[name][0] if name in STATES else "good again"
-
-
 def _faults(state: RunState, about: About) -> list[Text]:
     """A line each, those that are there first, then the latest."""
     if not state.faults:
@@ -195,12 +192,12 @@ def _faults(state: RunState, about: About) -> list[Text]:
     ordered = sorted(state.faults.values(), key=lambda fault: (fault.end is not None, -fault.begin))
     lines: list[Text] = []
     for fault in ordered[:FAULTS]:
-        began = f"at {duration(state.since_begin(fault.begin))}"
+        began = f"at {duration(fault.begin)}"
         if fault.end is None:
             cycle = f", now {fault.phase}" if fault.phase in ("down", "up") else ""
             line = Text("● ", "bold red") + Text(fault.name, "bold") + Text(f"  {began}{cycle}", "red")
         else:
-            ended = "to the end" if fault.phase == "end" else f"mended after {duration((fault.end - fault.begin) / state.fabric.dilation)}"
+            ended = "to the end" if fault.phase == "end" else f"mended after {duration(fault.end - fault.begin)}"
             line = Text("○ ", "green") + Text(fault.name, "bold") + Text(f"  {began}, {ended}", "green")
         lines.append(line + Text(f"  {fault.what}", "bright_black"))
     if len(ordered) > FAULTS:
@@ -219,7 +216,7 @@ def _hosts(state: RunState, rows: int, width: int) -> RenderableType:
         ports = Text()
         for plane in range(fabric.planes):
             ports += Text("✕" if plane in host.ports_down else "■", "bold red" if plane in host.ports_down else PLANES[plane % len(PLANES)])
-        rtt = duration(host.rtt_ns / fabric.dilation) if host.rtt_ns else "–"
+        rtt = duration(host.rtt_ns) if host.rtt_ns else "–"
         cells: list[RenderableType] = [
             f"h{number}", ports, _gbps(state.host_rate_now(number)), rtt, f"{host.window / 1000:,.0f} kB" if host.window else "–",
             *(_count(value) for value in (host.bad_paths, host.losses, host.retransmissions, host.timeouts)),

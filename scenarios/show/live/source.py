@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scenarios.show.live.follow import Follower, shown_run, written
 from scenarios.show.live.screen import About
 from scenarios.show.live.state import RunState
 from testbed.errors import UserError
 from testbed.machine import sandbox
+from testbed.view.follow import Follower
+from testbed.view.read import BEGUN, read_run
+from testbed.view.run import Run
 from topologies import Fabric
 
 
@@ -28,22 +31,21 @@ class Results:
     def look(self) -> tuple[RunState, About] | None:
         """Read what is new. None while no run has begun. Raises :class:`UserError`."""
         path = self.directory / "raw" / self.name if self.name else shown_run(self.directory)
-        if path is None:
+        if path is None or not began(path):
             return None
-        if self.follower is None or self.follower.directory != path:
-            manifest = read_manifest(self.directory)
-            self.follower, self.state = Follower(path), RunState(fabric_of(manifest, path.name), warmup_of(manifest))
-        assert self.state is not None
-        for host, line in self.follower.lines():
-            self.state.take(host, line)
-        return self.state, self.about(path)
+        if self.follower is None or self.state is None or self.follower.raw != path:
+            self.follower = Follower(path, read_run(self.directory, path.name))
+            self.state = RunState(self.follower.run.fabric)
+        for frame in self.follower.look():
+            self.state.take(frame)
+        return self.state, self.about(path, self.follower)
 
-    def about(self, path: Path) -> About:
+    def about(self, path: Path, follower: Follower) -> About:
         manifest = read_manifest(self.directory)
         work = manifest["scenario"]["workload"]
         finished = sum(1 for _ in (self.directory / "raw").glob("*/run.json"))
-        title = f"{path.name}, {manifest['world']}, dilation {fabric_of(manifest, path.name).dilation:,.0f}"
-        live = not (path / "run.json").exists() and "ended" not in manifest
+        title = f"{path.name}, {manifest['world']}, dilation {follower.run.fabric.dilation:,.0f}"
+        live = not follower.over and "ended" not in manifest
         return About(title, live, work["steps"], finished, max(finished, count_of(manifest)), time.time() - written(path))
 
 
@@ -53,41 +55,62 @@ class Up:
 
     directory: Path
     fabric: Fabric
-    title: str
+    transport: str
     follower: Follower | None = None
     state: RunState | None = None
 
     def look(self) -> tuple[RunState, About] | None:
+        """Read what is new. None while nothing has happened."""
         if self.follower is None or self.state is None:
-            self.follower, self.state = Follower(self.directory), RunState(self.fabric)
-        for host, line in self.follower.lines():
-            self.state.take(host, line)
-        return self.state, About(self.title, self.directory.exists(), silent_s=time.time() - written(self.directory), journalled=False)
+            t0 = first_time(self.directory)
+            if t0 is None:
+                return None
+            hosts = tuple(range(self.fabric.host_count))
+            run = Run("up", self.transport, self.transport, self.fabric, t0, hosts, {})
+            self.follower, self.state = Follower(self.directory, run), RunState(self.fabric)
+        for frame in self.follower.look():
+            self.state.take(frame)
+        title = f"{self.fabric.name} is up, {self.transport}, dilation {self.fabric.dilation:,.0f}"
+        journalled = (self.directory / "runner.jsonl").exists()
+        return self.state, About(title, self.directory.exists(), silent_s=time.time() - written(self.directory), journalled=journalled)
+
+
+def first_time(logs: Path) -> int | None:
+    """When the first lines of the agents' logs are from, ns of the run's clock; None if there is none yet."""
+    times = []
+    for path in logs.glob("h*.jsonl"):
+        with suppress(OSError, ValueError, LookupError, TypeError), path.open("rb") as file:
+            times.append(int(json.loads(file.readline())["t"]))
+    return min(times, default=None)
+
+
+def began(run: Path) -> bool:
+    return any((run / name).exists() for name in ("run.json", BEGUN))
+
+
+def shown_run(directory: Path) -> Path | None:
+    """The run of a results directory to show: of those that have not ended the one written last, else the last that ended."""
+    runs = [path for path in (directory / "raw").glob("*") if began(path)]
+    return max(runs, key=lambda path: (not (path / "run.json").exists(), written(path)), default=None)
+
+
+def written(run: Path) -> float:
+    """When a log of the run grew last, s since the epoch; 0 without logs."""
+    times = []
+    for path in run.glob("*.jsonl"):
+        with suppress(OSError):
+            times.append(path.stat().st_mtime)
+    return max(times, default=0.0)
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:
     """What the run began with; read here without pandas, which takes longer to import than a screen to draw. Raises :class:`UserError`."""
     try:
         manifest = json.loads((directory / "manifest.json").read_text(encoding="utf-8"))
-        return {key: manifest[key] for key in ("world", "fabrics", "scenario")} | {
-            key: manifest[key] for key in ("ended",) if key in manifest
-        }
+        return {key: manifest[key] for key in ("world", "scenario")} | {key: manifest[key] for key in ("ended",) if key in manifest}
     except (OSError, ValueError, KeyError, TypeError) as error:
         fix = "wait until the run has begun, or give another directory"
         raise UserError(f"{directory / 'manifest.json'} cannot be read ({type(error).__name__}: {error}): {fix}") from None
-
-
-def fabric_of(manifest: dict[str, Any], key: str) -> Fabric:
-    """The fabric of a run, as it ran: of those whose name stands in the run's key, the one with the longest name."""
-    names = [name for name in manifest["fabrics"] if f"-{name}-" in key]
-    if not names:
-        raise UserError(f"manifest.json names no fabric of run {key}: take it from a copy")
-    data = manifest["fabrics"][max(names, key=len)]
-    return Fabric.from_dict({field: value for field, value in data.items() if field in Fabric.__struct_fields__})
-
-
-def warmup_of(manifest: dict[str, Any]) -> int:
-    return int(manifest["scenario"]["workload"]["warmup_steps"])
 
 
 def count_of(manifest: dict[str, Any]) -> int:

@@ -1,28 +1,28 @@
-"""What is known of a run from the lines that it has written so far. Sans-IO: lines in, figures out.
+"""What a screen of text shows of a run, from its frames (testbed.view.fold). Sans-IO: frames in, figures out.
 
-Lines of one host come in order, those of different hosts in any order. Memory does not grow with the length of a run: time series merge
-neighbouring bins when there are too many.
+Memory does not grow with the length of a run: time series merge neighbouring bins when there are too many. Times are ns of the network
+since the run began.
 """
 
 from __future__ import annotations
 
 import statistics
-from bisect import insort
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
+from testbed.view.fold import OUT, Frame
 from topologies import Fabric
+from topologies.addressing import ev_fields
 
 BINS = 128
 """Most bins of a series."""
 CHANGES = 200
-"""Most state changes, and faults that ended, that are kept."""
+"""Most changes of paths that are kept."""
 STEPS = 512
 """Most steps whose times are kept."""
 NOW_BINS = 3
-"""Of agents, over which the present rate is taken."""
+"""Of hosts, over which the present rate is taken."""
 
 
 @dataclass
@@ -83,97 +83,80 @@ class Host:
 
 @dataclass
 class RunState:
-    """``fabric``: as it runs, on this machine's clock."""
-
     fabric: Fabric
-    warmup: int = 0
-    clock: int = 0  # the latest ns that a line has
-    begin: int | None = None  # of the first measured step, or flow
-    begun_at: int | None = None  # of the run, by its runner
+    clock: int = 0  # of the latest frame
     outcome: str = ""
     reason: str = ""
     goodput: Series = field(default_factory=Series)
     hosts: dict[int, Host] = field(default_factory=dict)
-    paths: dict[tuple[int, int, int], str] = field(default_factory=dict)  # that are not GOOD
-    changes: list[tuple[int, int, int, int, str, str, str]] = field(default_factory=list)  # t, path, from, to, cause; the latest, by time
+    paths: dict[tuple[int, int, int], str] = field(default_factory=dict)  # those out of use
+    changes: deque[Frame] = field(default_factory=lambda: deque(maxlen=CHANGES))  # of paths, the latest
     faults: dict[str, Fault] = field(default_factory=dict)
     step_ends: dict[int, tuple[int, int, int]] = field(default_factory=dict)  # step -> ranks that ended it, first begin, last end
     failed_steps: int = 0
     messages: int = 0
     lost_pairs: int = 0  # queue pairs in ERROR
 
-    def take(self, host: int, line: dict[str, Any]) -> None:
-        """Fold one line."""
-        t = line.get("t")
-        if not isinstance(t, int):
-            return
-        self.clock = max(self.clock, t)
-        act = _ACTS.get(line.get("kind", ""))
+    def take(self, frame: Frame) -> None:
+        """Fold one frame."""
+        self.clock = max(self.clock, frame["t"])
+        act = _ACTS.get(frame["f"])
         if act is not None:
-            act(self, host, t, line)
+            act(self, frame)
 
     def host(self, number: int) -> Host:
         return self.hosts.setdefault(number, Host())
 
-    # --- lines -------------------------------------------------------------------------------------------------
+    # --- frames ------------------------------------------------------------------------------------------------
 
-    def _start(self, host: int, t: int, line: dict[str, Any]) -> None:
-        self.begun_at = t
+    def _end(self, frame: Frame) -> None:
+        self.outcome, self.reason = frame["outcome"], frame["reason"]
 
-    def _end(self, host: int, t: int, line: dict[str, Any]) -> None:
-        self.outcome, self.reason = str(line.get("outcome", "")), str(line.get("reason", ""))
-
-    def _step(self, host: int, t: int, line: dict[str, Any]) -> None:
-        step = int(line["step"]) - self.warmup
+    def _step(self, frame: Frame) -> None:
+        step = frame["step"]
         if step < 0:
             return
-        self.begin = min(self.begin or line["start_ns"], line["start_ns"])
-        count, first, last = self.step_ends.get(step, (0, line["start_ns"], line["end_ns"]))
-        self.step_ends[step] = (count + 1, min(first, line["start_ns"]), max(last, line["end_ns"]))
-        self.failed_steps += not line.get("ok", True)
+        count, first, last = self.step_ends.get(step, (0, frame["start"], frame["t"]))
+        self.step_ends[step] = (count + 1, min(first, frame["start"]), max(last, frame["t"]))
+        self.failed_steps += not frame["ok"]
         while len(self.step_ends) > STEPS:
             del self.step_ends[min(self.step_ends)]
 
-    def _goodput(self, host: int, t: int, line: dict[str, Any]) -> None:
-        self.goodput.add(t, line["bin_ns"], line["rx"])
-        self.host(host).recent.append((t, line["bin_ns"], line["rx"]))
+    def _rate(self, frame: Frame) -> None:
+        self.goodput.add(frame["t"], frame["ns"], frame["rx"])
+        self.host(frame["host"]).recent.append((frame["t"], frame["ns"], frame["rx"]))
 
-    def _ev(self, host: int, t: int, line: dict[str, Any]) -> None:
-        path, new = (host, int(line["peer"]), int(line["ev"])), str(line["to"])
-        before = self.paths.pop(path, "GOOD")
-        if new != "GOOD":
-            self.paths[path] = new
-        self.host(host).bad_paths += (new not in ("GOOD", "SKIP")) - (before not in ("GOOD", "SKIP"))
-        insort(self.changes, (t, *path, before, new, str(line.get("cause") or "")))
-        del self.changes[:-CHANGES]
+    def _path(self, frame: Frame) -> None:
+        own = self.host(frame["src"])
+        for ev in frame["evs"]:
+            path = (frame["src"], frame["dst"], ev)
+            own.bad_paths += (frame["state"] in OUT) - (self.paths.pop(path, "") in OUT)
+            if frame["state"] in OUT:
+                self.paths[path] = frame["state"]
+        self.changes.append(frame)
 
-    def _loss(self, host: int, t: int, line: dict[str, Any]) -> None:
-        self.host(host).losses += 1
+    def _loss(self, frame: Frame) -> None:
+        own = self.host(frame["src"])
+        own.losses += frame["lost"] + frame["trimmed"]
+        own.retransmissions += frame["again"]
 
-    def _rtx(self, host: int, t: int, line: dict[str, Any]) -> None:
-        self.host(host).retransmissions += 1
+    def _window(self, frame: Frame) -> None:
+        own = self.host(frame["src"])
+        own.rtt_ns, own.window = frame["srtt_ns"] or own.rtt_ns, frame["window"] or own.window
 
-    def _rto(self, host: int, t: int, line: dict[str, Any]) -> None:
-        self.host(host).timeouts += 1
+    def _event(self, frame: Frame) -> None:
+        what, own = frame["what"], self.host(frame["host"])
+        own.timeouts += what == "rto"
+        self.lost_pairs += what == "qp"
+        if what == "port":
+            (own.ports_down.discard if frame["up"] else own.ports_down.add)(frame["port"])
 
-    def _window(self, host: int, t: int, line: dict[str, Any]) -> None:
-        own = self.host(host)
-        own.rtt_ns = line.get("srtt_ns") or own.rtt_ns
-        own.window = line.get("cwnd", line.get("window")) or own.window
+    def _messages(self, frame: Frame) -> None:
+        self.messages += frame["count"]
 
-    def _port(self, host: int, t: int, line: dict[str, Any]) -> None:
-        (self.host(host).ports_down.discard if line.get("up") else self.host(host).ports_down.add)(int(line["port"]))
-
-    def _qp(self, host: int, t: int, line: dict[str, Any]) -> None:
-        self.lost_pairs += line.get("state") == "ERROR"
-
-    def _message(self, host: int, t: int, line: dict[str, Any]) -> None:
-        self.messages += 1
-        self.begin = min(self.begin or line["start_ns"], line["start_ns"])
-
-    def _fault(self, host: int, t: int, line: dict[str, Any]) -> None:
-        name, phase = str(line["name"]), str(line["phase"])
-        fault = self.faults.setdefault(name, Fault(name, f"{line.get('fault', '')} on {line.get('on', '')}", t))
+    def _fault(self, frame: Frame) -> None:
+        name, phase, t = frame["name"], frame["phase"], frame["t"]
+        fault = self.faults.setdefault(name, Fault(name, f"{frame['fault']} on {frame['on']}", t))
         fault.phase = phase
         if phase == "begin":
             fault.begin, fault.end = t, None
@@ -188,41 +171,32 @@ class RunState:
         return [(step, last - first) for step, (count, first, last) in sorted(self.step_ends.items()) if count == ranks]
 
     def rate_now(self, plane: int) -> float:
-        """Payload bits/s of the network that all hosts receive on a plane, over each host's latest bins, if these are the present's."""
-        total = 0.0
-        for host in self.hosts.values():
-            recent = [entry for entry in host.recent if entry[0] > self.clock - 2 * NOW_BINS * entry[1]]
-            width = sum(entry[1] for entry in recent)
-            total += sum(entry[2][plane] for entry in recent) * 8e9 / width if width else 0.0
-        return total * self.fabric.dilation
+        """Payload bits/s that all hosts receive on a plane, over each host's latest bins, if these are the present's."""
+        return sum(self._recent(host, lambda rx: rx[plane]) for host in self.hosts.values())
 
     def host_rate_now(self, number: int) -> float:
         """The same of one host, over all planes."""
-        host = self.hosts.get(number)
-        recent = [entry for entry in host.recent if entry[0] > self.clock - 2 * NOW_BINS * entry[1]] if host else []
+        return self._recent(self.hosts[number], sum) if number in self.hosts else 0.0
+
+    def _recent(self, host: Host, of: Callable[[list[int]], int]) -> float:
+        recent = [entry for entry in host.recent if entry[0] > self.clock - 2 * NOW_BINS * entry[1]]
         width = sum(entry[1] for entry in recent)
-        return sum(map(sum, (entry[2] for entry in recent))) * 8e9 / width * self.fabric.dilation if width else 0.0
+        return sum(of(entry[2]) for entry in recent) * 8e9 / width if width else 0.0
 
     def mean_rate(self, plane: int) -> float:
         """Over all bins that have come."""
         values = self.goodput.of(plane)
-        return statistics.fmean(values) * 8e9 / self.goodput.width * self.fabric.dilation if values else 0.0
+        return statistics.fmean(values) * 8e9 / self.goodput.width if values else 0.0
 
     def bad_by_plane(self) -> dict[int, Counter[str]]:
-        """Plane -> paths by state, of those that are not GOOD."""
+        """Plane -> paths out of use, by state."""
         counts: dict[int, Counter[str]] = {}
         for (_, _, ev), state in self.paths.items():
-            counts.setdefault(ev >> 16, Counter())[state] += 1
+            counts.setdefault(ev_fields(ev)[0], Counter())[state] += 1
         return counts
 
-    def since_begin(self, t: int) -> float:
-        """ns of the network since the first measured step or flow began; before that, since the run's begin."""
-        origin = self.begin if self.begin is not None else self.begun_at if self.begun_at is not None else t
-        return (t - origin) / self.fabric.dilation
 
-
-_ACTS: dict[str, Callable[[RunState, int, int, dict[str, Any]], None]] = {
-    "start": RunState._start, "end": RunState._end, "step": RunState._step, "goodput": RunState._goodput, "ev": RunState._ev,
-    "loss": RunState._loss, "rtx": RunState._rtx, "rto": RunState._rto, "srtt": RunState._window, "cwnd": RunState._window,
-    "port": RunState._port, "qp": RunState._qp, "message": RunState._message, "fault": RunState._fault,
+_ACTS: dict[str, Callable[[RunState, Frame], None]] = {
+    "end": RunState._end, "step": RunState._step, "rate": RunState._rate, "path": RunState._path, "loss": RunState._loss,
+    "cwnd": RunState._window, "event": RunState._event, "messages": RunState._messages, "fault": RunState._fault,
 }  # fmt: skip

@@ -37,6 +37,11 @@ def begin(directory: Path, steps: int = 40) -> Path:
     run = directory / "raw" / KEY
     run.mkdir(parents=True)
     (directory / "manifest.json").write_text(json.dumps(manifest))
+    begun = {
+        "world": "emulated", "transport": "mrc", "kind": "mrc", "fabric": fabric.to_dict(), "ranks": [0], "window": [1, 1], "seed": 1,
+        "placement": "packed", "settings": {}, "workload": "", "warmup_steps": 0, "paths": {},
+    }  # fmt: skip
+    (run / "begun.json").write_text(json.dumps(begun))
     (run / "runner.jsonl").write_text('{"t":1,"kind":"start","key":"x"}\n')
     log = run / "h0.jsonl"
     add_step(log, 0)
@@ -44,17 +49,14 @@ def begin(directory: Path, steps: int = 40) -> Path:
 
 
 def add_step(log: Path, step: int) -> None:
-    line = {
-        "t": 10**9 * (step + 1),
-        "kind": "step",
-        "host": 0,
-        "rank": 0,
-        "step": step,
-        "start_ns": 10**9 * step,
-        "end_ns": 10**9 * (step + 1),
-    }
+    """A step, and the goodput of a second after it: the newest lines are shown when others can no longer come before them."""
+    begin, end = 10**9 * step, 10**9 * (step + 1)
+    lines = [
+        {"t": end, "kind": "step", "host": 0, "rank": 0, "step": step, "start_ns": begin, "end_ns": end, "ok": True},
+        {"t": end, "kind": "goodput", "host": 0, "bin_ns": 10**9, "tx": [0, 0], "rx": [0, 0]},
+    ]
     with log.open("a") as file:
-        file.write(json.dumps({**line, "ok": True}, separators=(",", ":")) + "\n")
+        file.writelines(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
 
 
 class Terminal:
@@ -128,7 +130,7 @@ def test_it_ends_with_the_run_and_leaves_the_last_screen(tmp_path: Path) -> None
     with terminal(str(tmp_path), "--every", "0.2") as shown:
         shown.until(rb"1 of 2")
         add_step(log, 1)
-        (log.parent / "run.json").write_text("{}")
+        (log.parent / "begun.json").rename(log.parent / "run.json")
         assert shown.ended() == 0
         assert b"2 of 2" in shown.seen[shown.seen.rindex(LEAVE) :]
 

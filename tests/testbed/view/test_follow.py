@@ -22,7 +22,7 @@ def in_order(frames: list[Frame]) -> list[str]:
 @pytest.mark.parametrize("parts", [1, 7, 40])
 def test_the_frames_of_a_run_that_grows_are_those_of_its_replay(growing: Growing, parts: int) -> None:
     growing.begin()
-    follower = Follower(growing.directory, growing.key)
+    follower = Follower(growing.raw, read_run(growing.directory, growing.key))
     frames = []
     for part in range(parts):
         growing.grow((part + 1) / parts)

@@ -4,70 +4,26 @@ from __future__ import annotations
 
 import json
 import statistics
+import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
 from scenarios.figures.measure import load_runs
 from scenarios.figures.stored import Stored
 from scenarios.run.simulate import simulate
-from scenarios.show.live.follow import Follower, shown_run
 from scenarios.show.live.screen import About, screen, spark
-from scenarios.show.live.source import Results, agents_folder, count_of, fabric_of
+from scenarios.show.live.source import Results, Up, agents_folder, count_of, shown_run
 from scenarios.show.live.state import BINS, CHANGES, STEPS, RunState, Series
+from testbed.view.read import BEGUN
 from tests.scenarios.small import small, undrawn
 from topologies import load_fabric
 
 TINY = load_fabric("tiny")
-
-
-def line(kind: str, t: int, **fields: Any) -> bytes:
-    return json.dumps({"t": t, "kind": kind, **fields}, separators=(",", ":")).encode() + b"\n"
-
-
-LOG = b"".join(
-    [
-        line("goodput", 1000 * i, bin_ns=1000, tx=[0, 0], rx=[i, 2 * i])
-        + line("ev", 1000 * i, peer=1, ev=i % 4, to="SKIP" if i % 3 else "GOOD")
-        for i in range(30)
-    ]
-)
-
-
-def folded(follower: Follower, state: RunState) -> RunState:
-    for host, one in follower.lines():
-        state.take(host, one)
-    return state
-
-
-@settings(max_examples=50, deadline=None)
-@given(cuts=st.lists(st.integers(0, len(LOG)), max_size=6))
-def test_a_log_may_grow_in_any_pieces(cuts: list[int], tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = tmp_path_factory.mktemp("run")
-    whole, pieces = RunState(TINY), RunState(TINY)
-    follower = Follower(folder)
-    done = 0
-    for cut in [*sorted(cuts), len(LOG)]:
-        with open(folder / "h0.jsonl", "ab") as file:
-            file.write(LOG[done:cut])
-        done = cut
-        folded(follower, pieces)
-    assert folded(Follower(folder), whole) == pieces
-    assert not follower.behind and len(whole.changes) == 30
-
-
-def test_lines_that_are_none_and_files_that_go_do_not_end_a_follower(tmp_path: Path) -> None:
-    (tmp_path / "h1.jsonl").write_bytes(line("rto", 5) + b'{"t":1,"ki\n' + b"\n" + line("rto", 6) + line("transfers", 7) + b'{"half')
-    (tmp_path / "queues.jsonl").write_bytes(line("rto", 5))
-    follower = Follower(tmp_path)
-    assert [(host, one["t"]) for host, one in follower.lines()] == [(1, 5), (1, 6)]
-    (tmp_path / "h1.jsonl").unlink()
-    assert list(follower.lines()) == [] and not follower.behind
 
 
 @given(st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=300))
@@ -82,11 +38,13 @@ def test_a_series_loses_nothing_and_stays_small(bins: list[tuple[int, int, int]]
 def test_memory_does_not_grow_with_a_run() -> None:
     state = RunState(TINY)
     for i in range(3000):
-        state.take(0, {"t": i, "kind": "ev", "peer": 1, "ev": i % 2, "to": "ASSUMED_BAD"})
-        state.take(0, {"t": i, "kind": "goodput", "bin_ns": 1000, "rx": [1, 1]} | {"t": 1000 * i})
-        state.take(0, {"t": i, "kind": "step", "step": i, "start_ns": i, "end_ns": i + 1, "ok": True})
+        states = ("died", "back") if i % 4 < 2 else ("back", "died")
+        for ev, shown in enumerate(states):
+            state.take({"f": "path", "t": i, "src": 0, "dst": 1, "evs": [ev], "state": shown, "why": ""})
+        state.take({"f": "rate", "t": 1000 * i, "ns": 1000, "host": 0, "tx": [0, 0], "rx": [1, 1]})
+        state.take({"f": "step", "t": i + 1, "start": i, "rank": 0, "step": i, "ok": True})
     assert len(state.changes) == CHANGES and len(state.step_ends) == STEPS and len(state.goodput.bins) <= BINS
-    assert state.host(0).bad_paths == 2 and len(state.paths) == 2
+    assert state.host(0).bad_paths == 1 and len(state.paths) == 1
 
 
 def test_spark() -> None:
@@ -121,15 +79,17 @@ def test_a_finished_run_has_the_figures_of_its_summary(results: Path) -> None:
     stored = Stored(results)
     (summary,) = stored.runs
     assert about.live is False and (about.done, about.runs, about.steps) == (1, 1, 12) and state.outcome == "done"
-    times = [ns / state.fabric.dilation for _, ns in state.step_times()]
+    times = [ns for _, ns in state.step_times()]
     assert len(times) == 12 and max(times) >= summary["step_time_ns"]["max"] - 1
     assert abs(statistics.median(times) - summary["typical_step_ns"]) < 0.1 * summary["typical_step_ns"]
     goodput = stored.clock_table("goodput")
     assert [sum(state.goodput.of(plane)) for plane in (0, 1)] == [goodput[goodput["plane"] == plane]["rx_bytes"].sum() for plane in (0, 1)]
     (run,) = load_runs(results)
-    assert sum(host.losses for host in state.hosts.values()) == len(run.of("loss"))
+    for counted, kind in (("losses", "loss"), ("retransmissions", "rtx"), ("timeouts", "rto")):
+        assert sum(getattr(host, counted) for host in state.hosts.values()) == len(run.of(kind)), kind
+    assert sum(host.losses for host in state.hosts.values()) > 0
     fault = state.faults["cable pulled"]
-    assert fault.end is not None and round((fault.end - fault.begin) / state.fabric.dilation) == 10_000
+    assert fault.end is not None and fault.end - fault.begin == 10_000
     shown = text(state, about)
     assert "12 of 12" in shown and "cable pulled" in shown and "mended after 10.0 µs" in shown
 
@@ -157,16 +117,11 @@ def test_the_run_that_goes_on_is_shown(tmp_path: Path) -> None:
     assert shown_run(tmp_path) is None
     for name, ended in (("a", True), ("b", False), ("c", True)):
         (tmp_path / "raw" / name).mkdir(parents=True)
-        (tmp_path / "raw" / name / "runner.jsonl").touch()
-        if ended:
-            (tmp_path / "raw" / name / "run.json").touch()
+        (tmp_path / "raw" / name / ("run.json" if ended else BEGUN)).touch()
     assert shown_run(tmp_path) == tmp_path / "raw" / "b"
 
 
-def test_the_fabric_of_a_run_is_that_of_its_name() -> None:
-    fabrics = {name: TINY.with_(name=name).to_dict() for name in ("tiny", "tiny-1p", "y")}
-    key = "roce-tiny-1p-packed-s1"
-    assert fabric_of({"fabrics": fabrics}, key).name == "tiny-1p"
+def test_the_runs_of_a_scenario_are_counted() -> None:
     variant = {"seeds": [1, 2], "workload": {"placement": ["packed", "interleaved"]}, "transports": [1, 2, 3]}
     assert count_of({"scenario": variant}) == 12
     assert count_of({"scenario": {**variant, "variants": [{"scenario": variant}] * 5}}) == 60
@@ -184,3 +139,28 @@ def test_a_fabric_that_is_up_is_found_by_its_agents(tmp_path: Path) -> None:
     assert agents_folder(tmp_path) is None
     (logs / "h0.jsonl").touch()
     assert agents_folder(tmp_path) == (logs, TINY, "mrc")
+
+
+def test_a_fabric_that_is_up_is_shown_from_its_first_line_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    up = Up(tmp_path, TINY, "mrc")
+    assert up.look() is None
+    lines = [
+        {"t": 5_000, "kind": "port", "host": 1, "port": 1, "up": False},
+        {"t": 5_000, "kind": "plane", "host": 1, "peer": 0, "plane": 1, "from": "USED", "to": "DOWN", "cause": "port down"},
+        {"t": 9_000, "kind": "rto", "host": 1, "peer": 0, "firing": 1},
+        {"t": 400_000_000, "kind": "qp", "host": 0, "peer": 1, "state": "ERROR", "cause": "retries"},
+    ]
+    (tmp_path / "h1.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = up.look()
+    assert found is not None
+    assert found[0].lost_pairs == 0  # others may still write of that time
+    later = time.monotonic() + 0.31
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    found = up.look()
+    assert found is not None
+    state, about = found
+    assert about.live and not about.journalled
+    assert state.hosts[1].ports_down == {1} and state.hosts[1].timeouts == 1 and state.lost_pairs == 1
+    assert state.hosts[1].bad_paths == 1 and state.clock == round((400_000_000 - 5_000) / TINY.dilation)
+    shown = text(state, about)
+    assert "plane 1 out of use: port down" in shown and "1 queue pairs in ERROR" in shown and "mrcbed links --bad" in shown
