@@ -279,9 +279,10 @@ class Fold:
         )
         words = {"begin": "begins", "down": "down", "heal": "ends", "end": "lasted to the end of the run", "up": "up"}.get(phase, phase)
         lasted = f" after {duration(t - began)}" if began is not None and phase in ("heal", "up") else ""
+        where = "" if line["on"] in name else f" ({line['on']})"
         frame: Frame = {
             "f": "fault", "t": t, "name": name, "fault": line["fault"], "on": line["on"], "phase": phase, "links": line["links"],
-            "gone": phase in _GONE_PHASES, "text": f"{name} ({line['on']}): {words}{lasted}",
+            "gone": phase in _GONE_PHASES, "text": f"{name}{where}: {words}{lasted}",
         }  # fmt: skip
         self._faults.append(frame)
         yield frame

@@ -59,7 +59,7 @@ def screen(state: RunState, about: About, width: int, height: int = 0) -> Render
     ]  # fmt: skip
     top = [
         *_head(state, about),
-        _panel(Group(*(steps := _steps(state, about))), "steps" if about.steps else "messages"),
+        _panel(Group(*(steps := _steps(state, about))), "steps" if about.steps or state.step_ends else "messages"),
         _goodput(state, about.live, width),
     ]
     used = len(_head(state, about)) + len(steps) + 2 + state.fabric.planes + 3

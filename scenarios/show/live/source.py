@@ -59,16 +59,13 @@ class Up:
     follower: Follower | None = None
     state: RunState | None = None
 
-    def look(self) -> tuple[RunState, About] | None:
-        """Read what is new. None while nothing has happened."""
-        if self.follower is None or self.state is None:
-            t0 = first_time(self.directory)
-            if t0 is None:
-                return None
+    def look(self) -> tuple[RunState, About]:
+        """Read what is new."""
+        if self.follower is None and (t0 := first_time(self.directory)) is not None:
             hosts = tuple(range(self.fabric.host_count))
-            run = Run("up", self.transport, self.transport, self.fabric, t0, hosts, {})
-            self.follower, self.state = Follower(self.directory, run), RunState(self.fabric)
-        for frame in self.follower.look():
+            self.follower = Follower(self.directory, Run("up", self.transport, self.transport, self.fabric, t0, hosts, {}))
+        self.state = self.state or RunState(self.fabric)
+        for frame in self.follower.look() if self.follower else ():
             self.state.take(frame)
         title = f"{self.fabric.name} is up, {self.transport}, dilation {self.fabric.dilation:,.0f}"
         journalled = (self.directory / "runner.jsonl").exists()

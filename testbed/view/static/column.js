@@ -19,6 +19,8 @@ class Column {
     this.page = page;
     this.pair = run.busiest();
     this.only = true; // events of the shown pair only
+    this.byHand = false; // whether the reader has chosen the pair
+    this.known = 0; // faults of a living run that the shown pair has been chosen for
     this.metric = "rate";
     this.marked = new Set(); // cables
     this.chosen = new Set(); // EVs
@@ -48,14 +50,14 @@ class Column {
     this.events = el("ul", { className: "events" });
     this.pairChoice = el("select", {
       "aria-label": "Pair of hosts",
-      onchange: () => { this.setPair(run.pairs[Number(this.pairChoice.value)]); this.draw(); },
+      onchange: () => { this.byHand = true; this.setPair(run.pairs[Number(this.pairChoice.value)]); this.draw(); },
     });
     this.fillPairs();
     const filter = el("select", { "aria-label": "Events of", onchange: () => { this.only = filter.value === "pair"; this.listEvents(); } },
       el("option", { value: "pair", textContent: "this pair" }), el("option", { value: "all", textContent: "all hosts" }));
     this.planes = new Planes(run, (number) => this.chooseCable(number));
     this.commands = el("div", { className: "commands" });
-    this.detail = el("div", { className: "detail" }, el("p", { textContent: "Choose a cable to see what its ports carried." }));
+    this.detail = el("div", { className: "detail" }, el("p", { textContent: this.page.live && this.page.live.control ? "Choose a cable to see what its ports carry, to cut it, or to mend it." : "Choose a cable to see what its ports carried." }));
     const metric = el("select", { "aria-label": "Heat of links", onchange: () => { this.metric = metric.value; this.scale(); this.repaintPlanes(); } },
       ...Object.entries(METRICS).map(([name, { word }]) => el("option", { value: name, textContent: word })));
     this.scaleNode = el("span", { className: "scale" });
@@ -166,6 +168,16 @@ class Column {
     this.listEvents();
   }
 
+  // In a living run: the pair that the newest fault hit, as soon as a path of it has changed.
+  followFault() {
+    const faults = this.run.begun();
+    if (this.byHand || faults.length === this.known) return;
+    const effect = this.run.effect(faults[faults.length - 1]);
+    if (!effect.given.length) return;
+    this.known = faults.length;
+    if (!effect.pairs.includes(this.pair)) this.setPair(effect.pair);
+  }
+
   choosePath(row) {
     if (this.chosen.has(row.ev)) this.chosen.clear();
     else { this.chosen.clear(); this.chosen.add(row.ev); }
@@ -179,6 +191,8 @@ class Column {
     const again = this.cable === number;
     this.cable = again ? null : number;
     this.marked = new Set(again ? [] : [number]);
+    const over = this.pair && this.pair.rows.some((row) => row.links.includes(number));
+    if (!again && !over && !this.byHand && this.run.busiest(number)) this.setPair(this.run.busiest(number)); // one whose paths go over it
     this.chosen = new Set(again || !this.pair ? [] : this.pair.rows.filter((row) => row.links.includes(number)).map((row) => row.ev));
     this.planes.cables.forEach((cable, other) => cable.node.setAttribute("aria-pressed", String(other === number && !again)));
     this.draw();
@@ -234,7 +248,7 @@ class Column {
     for (const times of this.axes) {
       times.replaceChildren(...axis.ticks(offset).map((t) => {
         const tick = el("span", { textContent: micros(t - offset, 0) });
-        tick.style.left = `${Math.max(16, Math.min(axis.width - 24, axis.x(t)))}px`;
+        tick.style.left = `${Math.max(26, Math.min(axis.width - 26, axis.x(t)))}px`;
         return tick;
       }));
     }
@@ -296,9 +310,11 @@ class Column {
   }
 
   tellStory() {
-    this.story.replaceChildren(...this.run.begun().slice(0, 3).map((fault) => el("li", {}, el("b", { textContent: `${fault.name}: ` }), storyOf(this.run, this.run.effect(fault)))));
+    const faults = this.run.begun();
+    this.story.replaceChildren(...(this.page.live ? faults.slice(-3) : faults.slice(0, 3)).map((fault) => el("li", {}, el("b", { textContent: `${fault.name}: ` }), storyOf(this.run, this.run.effect(fault)))));
     if (costOf(this.run)) this.story.append(el("li", {}, el("b", { textContent: "All failures cost: " }), costOf(this.run)));
-    if (!this.run.begun().length) this.story.replaceChildren(el("li", { textContent: "Nothing was broken in this run." }));
+    const quiet = this.page.live && !this.run.outcome ? "Nothing has been broken so far." : "Nothing was broken in this run.";
+    if (!faults.length) this.story.replaceChildren(el("li", { textContent: quiet }));
   }
 
   repaintPlanes() { this.planes.show(this.t, this.metric, this.marked); }
@@ -350,12 +366,12 @@ function storyOf(run, effect) {
   const parts = [];
   const { fault } = effect;
   if (effect.paths) {
-    const during = (item) => OUT.has(item.state) && item.t >= fault.t && item.t <= effect.end;
-    const closed = run.list.some((item) => item.kind === "path" && item.state === "closed" && during(item));
+    const closed = effect.given.some((item) => item.state === "closed");
     const who = effect.senders === 1 ? "one sender" : `${effect.senders} senders`;
-    const gone = effect.pair.rows.filter((row) => row.spans.some(during)).length;
+    const gone = new Set(effect.given.filter((item) => item.src === effect.pair.src && item.dst === effect.pair.dst).flatMap((item) => item.evs)).size;
     const first = Math.max(0, effect.first);
-    const when = effect.last < 1000 ? "at once" : first < 1000 ? `within ${micros(effect.last)}` : `after ${micros(first).replace(/ µs$/, "")} to ${micros(effect.last)}`;
+    const span = micros(first) === micros(effect.last) ? micros(first) : `${micros(first).replace(/ µs$/, "")} to ${micros(effect.last)}`;
+    const when = effect.last < 1000 ? "at once" : first < 1000 ? `within ${micros(effect.last)}` : `after ${span}`;
     parts.push(`${who} left ${gone} of ${effect.pair.rows.length} paths ${when}${closed ? ", a port is down" : ""}`);
   } else if (run.header.reconvergence_ns) parts.push(`no sender leaves a path by itself, the network re-routes after ${micros(run.header.reconvergence_ns)}`);
   if (effect.kept !== null) parts.push(`went on at ${Math.round(effect.kept * 100)} %: ${(effect.before * effect.kept).toFixed(0)} of ${effect.before.toFixed(0)} Gb/s per host`);

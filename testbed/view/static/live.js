@@ -7,6 +7,7 @@ const living = {
   token: "", controlToken: "",
   control: false,
   following: true,
+  length: 1, // of the window that the speeds to choose from are for, ns
 
   // The tokens are in the address's fragment, which a browser does not send; they leave the address bar at once.
   begin() {
@@ -40,6 +41,8 @@ const living = {
     page.from = page.columns.length > 1 ? Math.min(...begins) : Math.max(begins[0], page.to - NEWEST);
     const newest = page.columns[page.columns.length - 1];
     page.t = newest.run.end - page.offset(newest.run);
+    const length = page.to - page.from;
+    if (length > 1.5 * this.length || length < this.length / 1.5) { this.length = length; page.speeds(); }
   },
 
   async read() {
@@ -78,11 +81,12 @@ const living = {
   // What is broken now, and what happened last, in the run that goes on.
   headline({ run }) {
     const broken = [...run.outages].filter(([, spans]) => spans.some(([, until]) => until === Infinity)).map(([name]) => name);
-    const steps = Math.max(0, ...run.steps.map((own) => own.length));
+    const step = Math.max(-1, ...run.steps.map((own) => (own.length ? own[own.length - 1].step : -1)));
     const what = broken.length ? `${broken.slice(0, 3).join(", ")}${broken.length > 3 ? ` and ${broken.length - 3} more` : ""} ${broken.length > 1 ? "are" : "is"} broken` : "all cables work";
     byId("headline").textContent = `${run.header.transport}${run.outcome ? " has ended" : ""}: ${what}`;
     const last = run.list[run.list.length - 1];
-    byId("sub").textContent = `${steps} ${steps === 1 ? "step" : "steps"} so far.${last ? ` Last: ${last.text}.` : ""}`;
+    if (!run.bins.length && !last && !run.outcome) { byId("sub").textContent = run.header.workload || run.header.world !== "emulated" ? "Nothing has moved yet." : "Nothing has moved yet. At the prompt, allreduce starts a transfer."; return; }
+    byId("sub").textContent = `${step < 0 ? "No step has ended yet." : `Step ${step} has ended.`}${last ? ` Last: ${last.text}.` : ""}`;
   },
 
   stop(text) {

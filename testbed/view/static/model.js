@@ -14,6 +14,8 @@ const STATES = {
 };
 const OUT = new Set(["suspect", "died", "closed", "probed", "denied"]);
 const RUNNING = new Set(["used", "back"]);
+const LATE = 200e3; // ns after the begin of a fault that was short, in which senders find out about it [ours]
+const RECENT = 500e3; // ns before a fault whose throughput it is compared with, where users start transfers as they like [ours]
 const STILL = 0.05; // of the throughput before a fault: less is standing still
 
 // Put an item into a list that is sorted by t; nearly always at its end.
@@ -201,15 +203,17 @@ class RunModel {
 
   // What a fault did here: which paths left use and when, what was left of the throughput.
   effect(fault) {
-    const end = Math.min(fault.until, this.end);
-    const given = this.list.filter((item) => item.kind === "path" && OUT.has(item.state) && item.state !== "probed" && item.t >= fault.t && item.t <= end);
+    const end = Math.min(fault.until, this.end), links = new Set(fault.links.map((name) => this.linkIndex.get(name)));
+    const left = this.list.filter((item) => item.kind === "path" && OUT.has(item.state) && item.state !== "probed" && item.t >= fault.t);
+    const touched = (item) => this.pairOf.get(`${item.src}>${item.dst}`).rows.some((row) => item.evs.includes(row.ev) && row.links.some((link) => links.has(link)));
+    const given = left.filter((item) => item.t <= end || (item.t <= fault.t + LATE && touched(item)));
     const paths = given.reduce((sum, item) => sum + item.evs.length, 0);
-    const before = this.throughput(Math.max(0, this.firstStep()), fault.t);
+    const before = this.throughput(this.header.workload ? Math.max(0, this.firstStep()) : Math.max(0, fault.t - RECENT), fault.t);
     const during = before && this.throughput(fault.t, end, before.gbps);
     const after = before && this.throughput(fault.t, Math.min(this.end, end + (end - fault.t)), before.gbps);
     const pairs = this.hitPairs(fault, given);
     return {
-      fault, end, paths, first: given.length ? given[0].t - fault.t : null, last: given.length ? given[given.length - 1].t - fault.t : null,
+      fault, end, paths, given, first: given.length ? given[0].t - fault.t : null, last: given.length ? given[given.length - 1].t - fault.t : null,
       senders: new Set(given.map((item) => item.src)).size, kept: during && before.gbps ? during.gbps / before.gbps : null,
       still: after && this.header.workload !== "job" ? after.still : 0, before: before ? before.gbps : null, pairs, pair: pairs[0],
     };
@@ -235,6 +239,9 @@ class RunModel {
     return users.length ? users : [this.busiest()].filter(Boolean);
   }
 
-  // The pair that sent most.
-  busiest() { return this.pairs.reduce((best, pair) => (!best || pair.sent > best.sent ? pair : best), null); }
+  // The pair that sent most, of all or of those with a path over a cable.
+  busiest(cable) {
+    const those = cable === undefined ? this.pairs : this.pairs.filter((pair) => pair.rows.some((row) => row.links.includes(cable)));
+    return those.reduce((best, pair) => (!best || pair.sent > best.sent ? pair : best), null);
+  }
 }

@@ -36,6 +36,7 @@ const page = {
     if (late || behind || this.columns.length < Math.min(2, this.runs.length)) { this.start(); return; }
     for (const column of this.columns) {
       column.fillPairs();
+      if (this.live) column.followFault();
       column.tellStory();
     }
     this.fillWindows();
@@ -131,6 +132,17 @@ const page = {
       this.from = Math.max(least, -Math.max(0.6 * length, 100e3));
       this.to = Math.min(most, Math.max(2 * length, 300e3));
     }
+    this.speeds();
+    const slider = byId("slider");
+    slider.min = "0";
+    slider.max = "1000";
+    this.headline();
+    this.draw();
+    this.show(this.shown >= 0 ? 0 : this.from);
+  },
+
+  // The speeds to choose from: the window in 20 s, and some beside it.
+  speeds() {
     const steps = [1, 2, 5].flatMap((digit) => [1e3, 1e4, 1e5, 1e6, 1e7, 1e8].map((unit) => digit * unit)).sort((a, b) => a - b);
     const wanted = (this.to - this.from) / 20;
     const fit = steps.reduce((best, step) => (Math.abs(Math.log(step / wanted)) < Math.abs(Math.log(best / wanted)) ? step : best), steps[0]);
@@ -138,12 +150,6 @@ const page = {
     byId("speed").replaceChildren(...steps.slice(Math.max(0, place - 3), place + 4).map((step) => el("option", { value: String(step), textContent: `${micros(step)} per s` })));
     byId("speed").value = String(fit);
     this.perSecond = fit;
-    const slider = byId("slider");
-    slider.min = "0";
-    slider.max = "1000";
-    this.headline();
-    this.draw();
-    this.show(this.shown >= 0 ? 0 : this.from);
   },
 
   draw() {
