@@ -147,7 +147,8 @@ def plain_log(ax: object, low: float, high: float) -> None:
     """Set ticks in plain numbers: 0.5 1 2 5 10, not 10^0."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-    ticks = [m * 10.0**e for e in range(-6, 7) for m in (1, 2, 5) if low * 0.6 <= m * 10.0**e <= high * 1.5]
+    digits = (1, 2, 5) if high < 1000 * low else (1,)  # their labels would run into each other
+    ticks = [m * 10.0**e for e in range(-6, 7) for m in digits if low * 0.6 <= m * 10.0**e <= high * 1.5]
     ax.set_xlim(low * 0.8, high * 1.2)  # type: ignore[attr-defined]
     axis = ax.xaxis  # type: ignore[attr-defined]
     axis.set_major_locator(FixedLocator(ticks))

@@ -46,7 +46,7 @@ function prepare(canvas, width, height) {
 function drawFaults(context, axis, height, run, colours, band) {
   let named = 0; // where the last name ends
   for (const fault of run.begun()) {
-    const from = axis.x(fault.t), to = Math.min(axis.width, axis.x(fault.until));
+    const from = axis.x(fault.t), to = Math.min(axis.width, axis.x(Math.min(fault.until, run.end)));
     if (to < 0 || from > axis.width) continue;
     context.fillStyle = colours.fault;
     context.globalAlpha = band ? 0.16 : 0.07;

@@ -127,8 +127,9 @@ const page = {
     this.from = least;
     this.to = most;
     if (this.shown >= 0) {
-      const lengths = runs.map((run) => run.begun()[this.shown]).filter((fault) => fault && fault.until !== Infinity).map((fault) => fault.until - fault.t);
-      const length = lengths.length ? Math.max(...lengths) : (most - least) / 4;
+      const hit = runs.filter((run) => run.begun()[this.shown]), lengths = hit.map((run) => run.begun()[this.shown].until - run.begun()[this.shown].t);
+      const ended = lengths.filter((length) => length !== Infinity); // of one that lasts, the shortest run shows the effect
+      const length = ended.length ? Math.max(...ended) : Math.min(...hit.map((run) => run.end - run.begun()[this.shown].t));
       this.from = Math.max(least, -Math.max(0.6 * length, 100e3));
       this.to = Math.min(most, Math.max(2 * length, 300e3));
     }
