@@ -14,6 +14,7 @@ import click
 from testbed.cli.run import parse_dilation
 from testbed.errors import UserError
 from testbed.faults.kinds import FaultError, read_words
+from testbed.machine.sandbox import caller_uid
 from testbed.reconvergence import usual
 from testbed.simulated import SIMULATED, WORLDS
 from testbed.world import Program, World
@@ -56,7 +57,7 @@ def command(
         program = str(Path(program).resolve())
     elif world != SIMULATED and shutil.which(program) is None:
         raise UserError(f"{program}: no such command, and no Python file (.py)")
-    started = Program((program, *arguments), _user())
+    started = Program((program, *arguments), caller_uid())
 
     def work(cluster: World) -> int:
         with tempfile.TemporaryDirectory() as temporary:
@@ -102,11 +103,3 @@ def run(
     for rank, reason in failed.items():
         print(f"mrcbed: rank {rank} (h{hosts[rank]}): {reason}", file=sys.stderr)
     return 1 if failed else 0
-
-
-def _user() -> int | None:
-    """Under sudo, the user who called it: a program of theirs needs no root."""
-    try:
-        return int(os.environ["SUDO_UID"])
-    except (KeyError, ValueError):
-        return None

@@ -16,6 +16,7 @@ from testbed.cli.run import ProgressBar, give_back, parse_dilation
 from testbed.errors import UserError
 from testbed.faults.kinds import FaultError, read_words
 from testbed.machine.exclusive import refuse_if_measuring
+from testbed.machine.sandbox import caller_uid
 from testbed.reconvergence import usual
 from testbed.simulated import SIMULATED, WORLDS
 from testbed.units import parse_duration
@@ -113,7 +114,7 @@ def command(
 
                     network = usual(cluster, transport)
                     look = (lambda: None) if network is None else network.look
-                    told, failed, printed = play(cluster, plan, file, _user(), qps, on_pass, look)
+                    told, failed, printed = play(cluster, plan, file, caller_uid(), qps, on_pass, look)
             finally:
                 cluster.stop()
         summary = {
@@ -164,10 +165,3 @@ def _table(summary: dict[str, object]) -> object:
         f"{data['estimate_us']:,.0f} us", f"{100 * data['gpu_lost_us'] / data['gpu_us']:.0f} %", f"{data['wrong']:.0f}",
     ]  # fmt: skip
     return terminal.table(heads, [row], words=("transport",))
-
-
-def _user() -> int | None:
-    try:
-        return int(os.environ["SUDO_UID"])
-    except (KeyError, ValueError):
-        return None

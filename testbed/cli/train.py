@@ -16,6 +16,7 @@ from testbed import terminal
 from testbed.cli.run import ProgressBar, give_back, parse_dilation
 from testbed.errors import UserError
 from testbed.machine.exclusive import measuring, refuse_if_measuring
+from testbed.machine.sandbox import caller_uid
 from testbed.simulated import SIMULATED, WORLDS
 
 VERDICTS = {True: "holds", False: "DOES NOT HOLD", None: "not judged"}
@@ -58,7 +59,7 @@ def command(
 
         with ProgressBar() as progress:
             plan = plan_of(chosen, world, steps, quick, transports, wanted, progress)
-            summary: dict[str, Any] = compare(plan, directory, seed, _user(), progress)
+            summary: dict[str, Any] = compare(plan, directory, seed, caller_uid(), progress)
         if as_json:
             print(json.dumps(summary, indent=2))
         else:
@@ -78,10 +79,3 @@ def command(
     refuse_if_measuring()
     with measuring(directory):
         sys.exit(sandbox.run(work))
-
-
-def _user() -> int | None:
-    try:
-        return int(os.environ["SUDO_UID"])
-    except (KeyError, ValueError):
-        return None

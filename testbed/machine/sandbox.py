@@ -65,12 +65,20 @@ def agent_uid() -> int:
     return int(os.environ[_AGENT_UID])
 
 
+def caller_uid() -> int | None:
+    """Under sudo, the user who called it; a program of theirs needs no root. None without sudo."""
+    try:
+        return int(os.environ["SUDO_UID"])
+    except (KeyError, ValueError):
+        return None
+
+
 def unprivileged_uid() -> int:
     """A user without rights, for a process that needs none: the agents'; outside a sandbox who called sudo, or nobody. -1 without root:
     there is nothing to give up."""
     if os.geteuid() != 0:
         return -1
-    return agent_uid() if inside() else int(os.environ.get("SUDO_UID") or NOBODY)
+    return agent_uid() if inside() else caller_uid() or NOBODY
 
 
 def start_time(pid: int | str = "self") -> str:
