@@ -1,10 +1,10 @@
 """How large a Clos of a given switch gets, and what it costs: multi-plane with two tiers against a single plane with three or four.
 
 Nothing here is emulated. The fabrics of :mod:`topologies.clos` are small; this is section 2 of the MRC paper as arithmetic, for any number
-of NICs, NIC rate and switch. Called by ``mrcbed paper sizing``. Pure.
+of NICs, NIC rate and switch. Called by ``mrcbed size`` and ``mrcbed paper sizing``. Pure.
 
-A *plane* is a folded Clos of its own without oversubscription, of switches with k ports at the rate of one of the NIC's ports. Below the
-top tier half of a switch's ports face down. With t tiers and n NICs, one port of each in the plane:
+A *plane* is a folded Clos of its own, of switches with k ports at the rate of one of the NIC's ports. Below the top tier half of a
+switch's ports face down; on T0s more, where they are oversubscribed (below). With t tiers and n NICs, one port of each in the plane:
 
 - NICs at most:  2 (k/2)^t                       (t = 2: k^2/2; t = 3: k^3/4)
 - switches:      n/(k/2) in each tier but the top, whose switches face down with all ports: n/k.  Together (2t - 1) n/k
@@ -18,6 +18,9 @@ A switch of capacity C has k = C / port rate ports, so that p planes at 1/p of t
 p (2t - 1) n / (p k1) = (2t - 1) n/k1 switches: as many as one plane of as many tiers, k1 being the ports at the NIC's full rate. Two
 tiers instead of three are 3/5 of the switches. Links are counted in NIC rates (8 links of 100 Gb/s fit the optics of one of 800 Gb/s),
 so that two tiers have 2/3 of three tiers' optics.
+
+A T0 that is oversubscribed r : 1 has d = k r/(r + 1) ports down, rounded down, and u = k - d up. Above it nothing is. Then n NICs need
+n/d T0s, whose n u/d uplinks are the links below each higher tier; NICs at most: d (k/2)^(t - 2) k.
 """
 
 from __future__ import annotations
@@ -45,10 +48,14 @@ class Size:
     switch_rate: int
     planes: int
     tiers: int
+    oversubscription: Fraction = Fraction(1)
+    """Of T0s: ports down to ports up, 1 or more."""
 
     def __post_init__(self) -> None:
         if self.nics < 1 or self.planes < 1 or self.nic_rate < 1 or self.switch_rate < 1:
             raise FabricError("sizing: NICs, planes and rates must be 1 or more")
+        if not self.oversubscription >= 1:
+            raise FabricError(f"sizing: an oversubscription of {self.oversubscription}: 1 or more")
         if not 1 <= self.tiers <= MAX_TIERS:
             raise FabricError(f"sizing: {self.tiers} tiers: from 1 to {MAX_TIERS}")
         if self.nic_rate % self.planes or self.switch_rate % self.port_rate or self.radix % 2 or self.radix < 2:
@@ -67,8 +74,27 @@ class Size:
         return self.switch_rate // self.port_rate
 
     @property
+    def down(self) -> int:
+        """Ports of a T0 to NICs."""
+        ratio = self.oversubscription
+        return self.radix if self.tiers == 1 else int(self.radix * ratio / (ratio + 1))
+
+    @property
+    def up(self) -> int:
+        """Ports of a T0 to T1s."""
+        return self.radix - self.down
+
+    @property
+    def t0s(self) -> int:
+        """In each plane."""
+        return ceil(self.nics / self.down)
+
+    @property
     def most_nics(self) -> int:
-        return radix_limit(self.radix, self.tiers)
+        if self.tiers == 1:
+            return self.radix
+        above: int = (self.radix // 2) ** (self.tiers - 2)
+        return self.down * above * self.radix
 
     @property
     def fits(self) -> bool:
@@ -78,18 +104,24 @@ class Size:
     def switches(self) -> int:
         """Over all planes; every tier rounded up to whole switches."""
         if self.tiers == 1:
-            return self.planes * ceil(self.nics / self.radix)
-        return self.planes * ((self.tiers - 1) * ceil(2 * self.nics / self.radix) + ceil(self.nics / self.radix))
+            return self.planes * self.t0s
+        uplinks = self.t0s * self.up
+        return self.planes * (self.t0s + (self.tiers - 2) * ceil(2 * uplinks / self.radix) + ceil(uplinks / self.radix))
 
     @property
     def links(self) -> int:
         """Cables at the port rate, over all planes, those to the NICs included."""
-        return self.planes * self.tiers * self.nics
+        return self.planes * (self.nics + (self.tiers - 1) * self.switch_links)
+
+    @property
+    def switch_links(self) -> int:
+        """Between two tiers of switches of a plane: as many as NICs without oversubscription, T0s that are not full included."""
+        return 0 if self.tiers == 1 else ceil(Fraction(self.nics * self.up, self.down))
 
     @property
     def optics(self) -> int:
-        """Transceivers, had each the NIC's full rate."""
-        return 2 * self.tiers * self.nics
+        """Transceivers, had each the NIC's full rate: two a link."""
+        return ceil(Fraction(2 * self.links, self.planes))
 
     @property
     def longest_path(self) -> int:
@@ -99,12 +131,12 @@ class Size:
     @property
     def one_hop_nics(self) -> int:
         """NICs under one T0."""
-        return self.radix if self.tiers == 1 else self.radix // 2
+        return self.down
 
     @property
     def uplink_share(self) -> Fraction:
         """Of the capacity of a T0, and of a host in that plane, that goes with one T0-T1 link; 0 without a T1."""
-        return Fraction(0) if self.tiers == 1 else Fraction(2, self.radix)
+        return Fraction(0) if self.tiers == 1 else Fraction(1, self.up)
 
     @property
     def nic_link_share(self) -> Fraction:
@@ -114,20 +146,16 @@ class Size:
     @property
     def paths(self) -> int:
         """Shortest paths between NICs under different T0s that meet in the top tier, over all planes."""
-        spread: int = (self.radix // 2) ** (self.tiers - 1)
-        return self.planes * spread
+        if self.tiers == 1:
+            return self.planes
+        above: int = (self.radix // 2) ** (self.tiers - 2)
+        return self.planes * self.up * above
 
 
-def radix_limit(radix: int, tiers: int) -> int:
-    """NICs that a Clos of ``tiers`` tiers connects without oversubscription."""
-    half: int = (radix // 2) ** tiers
-    return radix if tiers == 1 else 2 * half
-
-
-def fewest_tiers(nics: int, nic_rate: int, switch_rate: int, planes: int) -> Size:
+def fewest_tiers(nics: int, nic_rate: int, switch_rate: int, planes: int, oversubscription: Fraction = Fraction(1)) -> Size:
     """The design with as few tiers as possible. Raises :class:`FabricError` beyond :data:`MAX_TIERS`."""
     for tiers in range(1, MAX_TIERS + 1):
-        size = Size(nics, nic_rate, switch_rate, planes, tiers)
+        size = Size(nics, nic_rate, switch_rate, planes, tiers, oversubscription)
         if size.fits:
             return size
     raise FabricError(f"sizing: {nics:,} NICs do not fit {MAX_TIERS} tiers of switches with {size.radix} ports")

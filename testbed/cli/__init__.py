@@ -41,6 +41,7 @@ COMMANDS = {
     "denylist": "Show or change what the hosts of a running fabric must not use.",
     "events": "Follow the events of a running fabric's controller.",
     "plot": "Draw the plots of a results directory again.",
+    "size": "Size a cluster: switches, optics, power, and failures to expect, by planes.",
     "paper": "Compare the MRC paper's claims with runs on this testbed.",
     "validate": "Compare theory, simulation and emulation on small scenarios.",
     "compare": "Compare the results of separate runs.",

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topologies import Fabric, FabricError
-from topologies.sizing import GBIT, NIC_RATE, PAPER_NICS, SWITCH_RATE, Size, fewest_tiers, radix_limit, splits
+from topologies.sizing import GBIT, NIC_RATE, PAPER_NICS, SWITCH_RATE, Size, fewest_tiers, splits
 
 
 def paper(planes: int, tiers: int, nics: int = PAPER_NICS) -> Size:
@@ -79,7 +79,6 @@ def test_planes_cost_no_switches_only_tiers_do(power: int, tiers: int, nics: int
 def test_one_tier_is_a_switch_a_plane() -> None:
     size = Size(64, NIC_RATE, SWITCH_RATE, 1, 1)
     assert (size.switches, size.most_nics, size.longest_path, size.one_hop_nics, size.uplink_share) == (1, 64, 1, 64, 0)
-    assert radix_limit(64, 1) == 64
 
 
 @pytest.mark.parametrize(
@@ -101,3 +100,23 @@ def test_what_cannot_be(change: dict[str, int], said: str) -> None:
 def test_more_than_six_tiers_hold() -> None:
     with pytest.raises(FabricError, match="do not fit 6 tiers"):
         fewest_tiers(1_000, 100, 400, 1)  # 4 ports: 2 x 2^6 = 128
+
+
+def test_an_oversubscribed_t0_has_more_ports_down_than_up() -> None:
+    size = Size(24_576, NIC_RATE, SWITCH_RATE, 1, 3, Fraction(3))  # 64 ports: 48 down, 16 up
+    assert (size.down, size.up, size.t0s) == (48, 16, 512)
+    assert size.switch_links == 512 * 16 and size.links == 24_576 + 2 * 8_192
+    assert size.switches == 512 + 8_192 // 32 + 8_192 // 64
+    assert size.most_nics == 48 * 32 * 64 and size.uplink_share == Fraction(1, 16) and size.paths == 16 * 32
+    assert Size(512 * 3, NIC_RATE, SWITCH_RATE, 8, 2, Fraction(3)).down == 384
+
+
+@given(st.integers(1, 9), st.integers(2, 4), st.integers(1, 50_000))
+def test_oversubscription_never_costs_more(ratio: int, tiers: int, nics: int) -> None:
+    full, less = (Size(nics, NIC_RATE, SWITCH_RATE, 1, tiers, Fraction(r)) for r in (1, ratio))
+    assert less.links <= full.links and less.optics <= full.optics and less.most_nics >= full.most_nics
+
+
+def test_an_oversubscription_below_one_is_refused() -> None:
+    with pytest.raises(FabricError, match="1 or more"):
+        Size(64, NIC_RATE, SWITCH_RATE, 1, 2, Fraction(1, 2))
