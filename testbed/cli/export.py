@@ -1,9 +1,10 @@
-"""``mrcbed export DIR --format perfetto|csv``: a results directory for other programs."""
+"""``mrcbed export DIR --format ...``: a results directory for other programs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -13,24 +14,25 @@ from testbed.errors import UserError
 @click.command(name="export")
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @click.option(
-    "--format", "form", type=click.Choice(["perfetto", "csv"]), required=True,
-    help="perfetto: a Chrome trace of each run, for ui.perfetto.dev. csv: every Parquet table.",
+    "--format", "form", type=click.Choice(["perfetto", "csv", "htsim", "astra-sim"]), required=True,
+    help="perfetto: a Chrome trace of each run, for ui.perfetto.dev. csv: every Parquet table. htsim: traffic and one plane of each run. "
+    "astra-sim: the network of each run, whole and broken.",
 )  # fmt: skip
-@click.option("--run", "names", multiple=True, metavar="RUN", help="Only the trace of this run. Repeatable.")
+@click.option("--run", "names", multiple=True, metavar="RUN", help="Only this run. Repeatable.")
 @click.option(
-    "--out", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER", help="Write to FOLDER (default: DIR/perfetto, or DIR)."
+    "--out", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER", help="Write to FOLDER (default: DIR/FORMAT; csv: DIR)."
 )
 def command(directory: Path, form: str, names: tuple[str, ...], out: Path | None) -> None:
     """Write the runs of results directory DIR in a form that other programs read, and print the files. Needs no root."""
     if form == "csv" and names:
-        raise UserError("--run is for --format perfetto: a CSV has all runs, in its column run")
-    folder = out or (directory / "perfetto" if form == "perfetto" else directory)
-    for line in traces(directory, names, folder) if form == "perfetto" else tables(directory, folder):
+        raise UserError("--run is for the other formats: a CSV has all runs, in its column run")
+    folder = out or (directory if form == "csv" else directory / form)
+    for line in tables(directory, folder) if form == "csv" else of_runs(directory, form, names, folder):
         click.echo(line)
 
 
-def traces(directory: Path, names: tuple[str, ...], folder: Path) -> Iterator[str]:
-    """Write a trace for each run; yield a line for each. Raises :class:`UserError`."""
+def of_runs(directory: Path, form: str, names: tuple[str, ...], folder: Path) -> Iterator[str]:
+    """Write a file or two for each run; yield a line for each. Raises :class:`UserError`."""
     from scenarios.figures.measure import Run, load_runs
     from scenarios.figures.writing import written_to
     from scenarios.show.perfetto import write_trace
@@ -45,8 +47,27 @@ def traces(directory: Path, names: tuple[str, ...], folder: Path) -> Iterator[st
     with written_to(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for name in names or runs:
-            path = folder / f"{name}.json"
-            yield f"{path} ({write_trace(Run(runs[name]), path):,} events)"
+            if form == "perfetto":
+                path = folder / f"{name}.json"
+                yield f"{path} ({write_trace(Run(runs[name]), path):,} events)"
+                continue
+            for ending, text in _inputs(directory, Run(runs[name]), form):
+                path = folder / f"{name}{ending}"
+                path.write_text(text, encoding="utf-8")
+                yield str(path)
+
+
+def _inputs(directory: Path, run: Any, form: str) -> Iterator[tuple[str, str]]:
+    """(end of the file's name, its text) of a run for another simulator."""
+    from scenarios.figures.stored import Stored
+    from scenarios.show import simulators
+
+    summary = next(entry for entry in Stored(directory).runs if entry["run"] == run.key)
+    if form == "htsim":
+        yield ".cm", simulators.matrix(run.record, summary, run.fabric)
+        yield ".topo", simulators.topology(run.fabric)
+    else:
+        yield from ((f"-{state}.yml", text) for state, text in simulators.networks(summary, run.fabric))
 
 
 def tables(directory: Path, folder: Path) -> Iterator[str]:

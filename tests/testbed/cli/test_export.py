@@ -191,7 +191,7 @@ def test_csv_stands_beside_every_table(results: dict[str, Path], capsys: pytest.
     [
         (["--format", "perfetto"], "holds no finished runs"),
         (["--format", "csv"], "holds no Parquet tables"),
-        (["--format", "csv", "--run", "x"], "--run is for --format perfetto"),
+        (["--format", "csv", "--run", "x"], "--run is for the other formats"),
     ],
 )
 def test_what_cannot_be_exported_is_one_line(words: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
