@@ -140,4 +140,8 @@ MUTATIONS = (
         "acknowledgement of what was never sent believed", "mrc/sender/requester.py", "requester hostile",
         ("if last >= self.sent.next:\n            self.bad_sacks += 1\n", "if last < 0:\n            self.bad_sacks += 1\n"),
     ),
+    _bug(
+        "NACK that names nothing ends a queue pair", "mrc/arrivals.py", "unexpected",
+        ("                self.bad_nacks += 1\n                return None  #", "                self.bad_nacks += 1  #"),
+    ),
 )  # fmt: skip
