@@ -93,7 +93,7 @@ MUTATIONS = (
     ),
     _bug(
         "NACK for an older copy obeyed", "mrc/sender/returned.py", "trims",
-        ("& 0xFFFF != ts:\n            return", "& 0xFFFF < 0:\n            return"),
+        ("not packet.in_flight or not _is(packet, ev, ts, shift)", "not packet.in_flight or path.ev != ev"),
     ),
     # Windows and timers.
     _bug("receive window one too large", "mrc/receiver/responder.py", "responder", ("if i >= self.size:", "if i > self.size:")),
