@@ -32,11 +32,12 @@ from testbed.simulated.port import (
     NO_ROUTE,
     NOT_MINE,
     SILENT,
+    SPOOFED,
     SWITCH_DOWN,
     SimPort,
     draw,
 )
-from topologies.addressing import switch_usid
+from topologies.addressing import inner_number, switch_usid
 from topologies.clos import ADAPTIVE, Fabric, Link
 from topologies.paths import static_tables
 
@@ -107,6 +108,7 @@ class Network:
                 sim_port.table = {usid: by_name[name] for usid, name in tables[port.node].items()}
             else:
                 sim_port.host = fabric.host_number(port.node)
+                sim_port.far.source = inner_number(sim_port.host)
         self._uplinks: dict[int, list[SimPort]] = {}
         """By T0: its ports to T1s, the one whose turn it is first. Only where T0s choose; else empty."""
         self._adaptive = fabric.routing == ADAPTIVE
@@ -208,6 +210,9 @@ class Network:
         state = self._switch_states[far.switch_number]
         if state:
             stats[SILENT if state == layout.SWITCH_SILENT else SWITCH_DOWN] += 1
+            return
+        if far.source and frame.spoofed(far.source):
+            stats[SPOOFED] += 1
             return
         if not frame.tunnelled or frame.usid() != far.usid:
             stats[NOT_MINE] += 1
