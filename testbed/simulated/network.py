@@ -28,11 +28,7 @@ from testbed.simulated.port import (
     CORRUPTED,
     FAULT_LOSS,
     FAULT_PATH,
-    HOP_LIMIT,
-    NO_ROUTE,
-    NOT_MINE,
     SILENT,
-    SPOOFED,
     SWITCH_DOWN,
     SimPort,
     draw,
@@ -211,20 +207,8 @@ class Network:
         if state:
             stats[SILENT if state == layout.SWITCH_SILENT else SWITCH_DOWN] += 1
             return
-        if far.source and frame.spoofed(far.source):
-            stats[SPOOFED] += 1
-            return
-        if not frame.tunnelled or frame.usid() != far.usid:
-            stats[NOT_MINE] += 1
-            return
-        while frame.usid() == far.usid:  # again, if the shift brings the own uSID to the front once more
-            if frame.hop_limit <= 1:
-                stats[HOP_LIMIT] += 1
-                return
-            frame.shift()
-        egress = far.table.get(frame.usid())
+        egress = far.route(frame)
         if egress is None:
-            stats[NO_ROUTE] += 1
             return
         if self._adaptive and far.switch_number in self._uplinks and egress.far.host < 0:
             egress = self._least_loaded(far.switch_number, egress, frame)

@@ -140,6 +140,25 @@ class SimPort:
         self.set_rate(rate)
         self.describe(fabric, 0)
 
+    def route(self, frame: Frame) -> SimPort | None:
+        """What a switch does with a frame that came in: takes its own uSID away and returns the egress port; None: dropped, counted."""
+        stats = self.stats
+        if self.source and frame.spoofed(self.source):
+            stats[SPOOFED] += 1
+            return None
+        if not frame.tunnelled or frame.usid() != self.usid:
+            stats[NOT_MINE] += 1
+            return None
+        while frame.usid() == self.usid:  # again, if the shift brings the own uSID to the front once more
+            if frame.hop_limit <= 1:
+                stats[HOP_LIMIT] += 1
+                return None
+            frame.shift()
+        egress = self.table.get(frame.usid())
+        if egress is None:
+            stats[NO_ROUTE] += 1
+        return egress
+
     def set_rate(self, rate: int) -> None:
         """Bits/s from the next frame on. The high class may have half of it at most, and alone has a bucket: a wire never goes faster."""
         self.rate = rate

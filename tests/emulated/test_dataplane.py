@@ -111,7 +111,9 @@ def test_a_t0_drops_what_comes_by_a_hosts_port_in_anothers_name(tiny: Cluster, w
     assert books(tiny.counters()) == []
 
 
-@pytest.mark.parametrize(("at", "value"), [(75, 2), (67, 0x0B), (20, 17), (20, 59)], ids=["on a plane", "background", "no inner", "nothing"])
+@pytest.mark.parametrize(
+    ("at", "value"), [(75, 2), (67, 0x0B), (20, 17), (20, 59)], ids=["on a plane", "background", "no inner", "nothing"]
+)
 def test_a_host_may_use_every_address_of_its_own(tiny: Cluster, wires: list[Wire], at: int, value: int) -> None:
     good = mrc(0, 2, path(tiny, 0, 2, ev(0, 0)))
     assert wires[0].send(0, good[:at] + bytes([value]) + good[at + 1 :])

@@ -240,7 +240,9 @@ def test_a_t0_drops_what_comes_by_a_hosts_port_in_anothers_name(at: int, values:
     assert bench.one(bytes(sent)) is not None
 
 
-@pytest.mark.parametrize(("at", "value"), [(75, 2), (67, 0x0B), (20, 17), (20, 59)], ids=["on a plane", "background", "no inner", "nothing"])
+@pytest.mark.parametrize(
+    ("at", "value"), [(75, 2), (67, 0x0B), (20, 17), (20, 59)], ids=["on a plane", "background", "no inner", "nothing"]
+)
 def test_a_host_may_use_every_address_of_its_own(at: int, value: int) -> None:
     """Its one on each plane, where MPTCP runs; background traffic's; and what names no inner source."""
     bench, sent = Bench(), bytearray(frame(200))
