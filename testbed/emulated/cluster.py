@@ -268,7 +268,7 @@ class Cluster(TakesFaults):
             ),
         )
         log = Path(sandbox.RUN_DIR) / "controller.log"
-        with log.open("wb") as complaints:
+        with log.open("wb") as complaints, sandbox.child_apart():
             self._controller = subprocess.Popen(
                 [sys.executable, "-m", "testbed.controller", "--config", str(config)],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=complaints, cwd=ROOT, env=environment(),
