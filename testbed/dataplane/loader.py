@@ -107,6 +107,18 @@ def describe(fabric: Fabric, seed: int = 0, switch_kind: int = layout.KIND_SWITC
     config_map.close()
 
 
+def end_delay(fabric: Fabric, host: int) -> None:
+    """A host's frames go to its kernel at once from now on: the agent that held them is gone, and the kernel must be able to say so."""
+    config_map = BpfMap(PINS / "port_config")
+    for port in fabric.ports:
+        if port.node == fabric.hosts[host]:
+            key = struct.pack("=I", port.number)
+            words = list(struct.unpack(f"={len(layout.CONFIG_WORDS)}I", config_map.lookup(key) or b""))
+            words[layout.CONFIG_WORDS.index("flags")] &= ~layout.DELAYED
+            config_map.update(key, struct.pack(f"={len(words)}I", *words))
+    config_map.close()
+
+
 def flags(fabric: Fabric, last_hop: bool) -> int:
     """The flags of a switch's port, in the form that the programs read."""
     return (

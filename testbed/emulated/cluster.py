@@ -535,8 +535,15 @@ class Cluster(TakesFaults):
                 for name, process in self._watched.values():
                     self._note(name, process)
             if self._died:
+                self._let_kernels_answer()
                 self._force_shutdown()
                 return
+
+    def _let_kernels_answer(self) -> None:
+        """Kernels whose agent has died hear what peers send to its connections, and refuse it: so the peers learn what they have lost."""
+        for host, process in enumerate(list(self._agents) if self._kernel_paths is not None else ()):
+            if process.poll() is not None:
+                loader.end_delay(self.fabric, host)
 
     def _force_shutdown(self) -> None:
         if self._stopping.wait(NOTICE_S):
