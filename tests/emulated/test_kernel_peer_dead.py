@@ -30,7 +30,7 @@ def gate(cluster: Cluster, host: int, closed: bool) -> None:
 @pytest.mark.parametrize("lost", [False, True], ids=["", "last words lost"])
 def test_a_dead_peer_is_named(tmp_path: Path, lost: bool) -> None:
     """``lost``: what its kernel says of the end does not arrive, as in a full queue: an RST is sent once, a FIN a few times. Then the
-    neighbours have to ask: one by the data that it sends again, the other, which only receives, by keepalive; and the kernel has to answer."""
+    neighbours must ask: one by the data that it sends again, the other, which only receives, by keepalive; and the kernel must answer."""
     killed: list[float] = []
     with Cluster(load_fabric("tiny"), controller=False) as cluster:
         cluster.start_agents("tcp", {}, tmp_path, 1)
