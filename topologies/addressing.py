@@ -111,7 +111,12 @@ def shift(address: bytes) -> bytes:
 
 def inner_address(host: int) -> bytes:
     """A host's one inner IPv6 address."""
-    return INNER_PREFIX + (host + 1).to_bytes(2, "big")
+    return INNER_PREFIX + inner_number(host).to_bytes(2, "big")
+
+
+def inner_number(host: int) -> int:
+    """The last 16 bits of every inner address of a host, by which its T0s know its frames; never 0."""
+    return host + 1
 
 
 def host_of_inner(address: bytes) -> int:
@@ -123,7 +128,7 @@ def host_of_inner(address: bytes) -> int:
 
 def plane_address(plane: int, host: int) -> bytes:
     """A host's inner address on one plane, fd6d:7263::<plane + 1>:<number + 1>: there only while MPTCP runs [ours]."""
-    return INNER_PREFIX[:12] + (plane + 1).to_bytes(2, "big") + (host + 1).to_bytes(2, "big")
+    return INNER_PREFIX[:12] + (plane + 1).to_bytes(2, "big") + inner_number(host).to_bytes(2, "big")
 
 
 def host_of_plane(address: bytes) -> tuple[int, int]:

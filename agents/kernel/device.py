@@ -6,6 +6,7 @@ Only the delay's TUN needs root to open; listening sockets are bound to the host
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import secrets
@@ -35,6 +36,15 @@ LOOK_NS = (1_000_000, 10_000_000)
 GREETING_NS = 5_000_000_000
 MAX_GREETINGS = 1024
 MAX_WAIT = 1_000_000_000
+KEEPALIVE = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 5),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 127),
+)
+"""A connection on which nothing has come for 5 s of wall time asks whether the other end is still there [ours]: who only receives would
+otherwise wait for ever for a peer that died, whose RST is sent once. The kernel of a dead peer refuses at once; a path that is down ends
+nothing for ten minutes, and ``user_timeout`` judges it."""
 MAX_SOCKETS = 900
 """Sockets of one host; select accepts descriptors up to 1023."""
 
@@ -67,6 +77,9 @@ class KernelDevice:
         sock = socket.socket(socket.AF_INET6, socket.SOCK_STREAM, IPPROTO_MPTCP if self.kind == MPTCP else 0)
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for level, option, value in KEEPALIVE:
+            with contextlib.suppress(OSError):  # MPTCP learnt the last three with Linux 6.11 or so
+                sock.setsockopt(level, option, value)
         return sock
 
     def _listen(self) -> list[socket.socket]:

@@ -65,6 +65,7 @@ class Arrivals:
         self.beyond = 0
         self.duplicate = 0
         self.unexpected = 0
+        self.bad_nacks = 0
         self.too_many = 0
         self.unsupported = 0
         self.data_rx = 0
@@ -84,7 +85,7 @@ class Arrivals:
             "rx_duplicate": self.duplicate, "rx_beyond_window": self.beyond,
             "rx_unexpected": self.unexpected, "rx_bad_length": self.bad_length, "rx_foreign": self.foreign,
             "rx_bad_icrc": self.bad_icrc, "rx_bad_opcode": self.bad_opcode, "rx_bad_qp": self.bad_qp, "rx_bad_ev": self.bad_ev,
-            "rx_refused": self.refused, "rx_too_many": self.too_many, "rx_unsupported": self.unsupported,
+            "rx_refused": self.refused, "rx_too_many": self.too_many, "rx_unsupported": self.unsupported, "bad_nacks": self.bad_nacks,
         }  # fmt: skip
 
     def frame(self, now: int, port: int, buffer: Any, start: int, length: int) -> QueuePair | None:
@@ -129,9 +130,8 @@ class Arrivals:
             return None
         if qp.state == ERROR:
             self.unexpected += 1
-            if op != wire.NACK and now - qp.unexpected_nack_ns > self.config.base_rtt:
+            if now - qp.unexpected_nack_ns > self.config.base_rtt and self._refuse(qp, op, head, length, pword, ev):
                 qp.unexpected_nack_ns = now
-                qp.nacks.append((wire.UNEXP_EVENT, pword & headers.PSN_MASK, ev, 0))
                 return qp
             return None
         if ev >> 16 != port or ev not in qp.requester.paths.by_ev:
@@ -179,6 +179,19 @@ class Arrivals:
             return self._nack(now, qp, head)
         self.unsupported += 1
         return None
+
+    @staticmethod
+    def _refuse(qp: QueuePair, op: int, head: bytes, length: int, pword: int, ev: int) -> bool:
+        """A frame for a QP in ERROR: owe a NACK that says so. It names the packet as its sender knows it, by PSN (of a probe: its id, since
+        it has no PSN), EV and timestamp; frames that hold no such names, and those that end nothing, get no answer [ours]."""
+        if wire.WRITE_FIRST <= op <= wire.WRITE_ONLY_IMM and length >= wire.WRITE_HEADERS:
+            qp.nacks.append((wire.UNEXP_EVENT, pword & headers.PSN_MASK, ev, u16(head, 118)))
+        elif op == wire.PROBE and length == wire.AFTER_BTH + wire.EXT_LENGTH[wire.PROBE] + headers.ICRC:
+            _, pid, _, _, ts, _ = wire.S_PETH.unpack_from(head, wire.AFTER_BTH)
+            qp.nacks.append((wire.UNEXP_EVENT, pid, ev, ts))
+        else:
+            return False
+        return True
 
     def _write(self, now: int, qp: QueuePair, p: WritePacket, buffer: Any, start: int, length: int) -> QueuePair | None:
         """A data packet; ``length`` is without its padding."""
@@ -310,6 +323,10 @@ class Arrivals:
         _, reason, _, entropy, _, _, psn, _, _, ts = wire.S_NETH.unpack_from(head, wire.AFTER_BTH)
         if reason == wire.UNEXP_EVENT:
             self.nacks_rx += 1
+            number = psn & headers.PSN_MASK
+            if not returned.names_latest(qp.requester, number, entropy, ts, self.shift) and not qp.asked(number, entropy, ts, self.shift):
+                self.bad_nacks += 1
+                return None  # not from the peer: it would name something that we sent
             qp.cause = PEER_UNKNOWN
             return qp
         if reason in (wire.TRIMMED, wire.TRIMMED_LASTHOP):

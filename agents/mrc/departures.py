@@ -12,7 +12,7 @@ from agents.mrc.framing import Framer
 from agents.mrc.neighbours import Neighbours, request_fields, response_fields
 from agents.mrc.packet import Echo, WritePacket
 from agents.mrc.paths.ev_state import ASSUMED_BAD
-from agents.mrc.queue_pair import RTS, QueuePair
+from agents.mrc.queue_pair import PROBE_IDS, RTS, QueuePair
 from agents.mrc.sender.sent_packets import SentPacket
 from agents.packets import dscp, headers
 from agents.transport import LONG_AGO, NEVER, REMOTE_ACCESS, REMOTE_INVALID, REMOTE_OPERATION
@@ -131,7 +131,7 @@ class Departures:
                 return -1
             path = qp.to_probe.pop(0)
         pid = qp.next_probe_id
-        qp.next_probe_id = pid + 1 if pid < 0x7FFF else 1
+        qp.next_probe_id = pid + 1 if pid < PROBE_IDS else 1
         if len(qp.probes) > 256:
             del qp.probes[next(iter(qp.probes))]
         qp.probes[pid] = (path, qp.requester.sent.probe_sent(), now)

@@ -16,6 +16,8 @@ INIT: Final = 1
 RTR: Final = 2
 RTS: Final = 3
 ERROR: Final = 4
+PROBE_IDS: Final = 0x7FFF
+"""Ids of Reliability Probes: 1 to so many, which a SACK's signed offset can echo [ours]."""
 STATE_NAMES: Final = ("RESET", "INIT", "RTR", "RTS", "ERROR")
 
 
@@ -42,7 +44,7 @@ class QueuePair:
         self.answer_bases: list[int] = []  # bitmap bases still to tell for the first of them
         self.nacks: list[tuple[int, int, int, int]] = []  # reason, psn, EV, timestamp
         self.probes: dict[int, tuple[Path, int, int]] = {}  # Reliability Probes out: id -> (path, seq, sent ns)
-        self.next_probe_id = 1
+        self.next_probe_id = 1 + psn % PROBE_IDS  # not from 1: who sees none of our packets must not know them [ours]
         self.to_probe: list[Path] = []  # now
         self.unexpected_nack_ns = LONG_AGO
         self.watched = False  # the neighbours see to EV Probes while it receives
@@ -62,6 +64,11 @@ class QueuePair:
         self.answer_bases.clear()
         self.nacks.clear()
         self.to_probe.clear()
+
+    def asked(self, pid: int, ev: int, ts: int, shift: int) -> bool:
+        """Whether a Reliability Probe of that id, EV and timestamp is out and not answered."""
+        probe = self.probes.get(pid)
+        return probe is not None and probe[0].ev == ev and probe[2] >> shift & 0xFFFF == ts
 
     def owes(self) -> bool:
         """Whether a control packet waits."""

@@ -1,8 +1,8 @@
 """Launcher of the controller process: ``python -m testbed.controller --config FILE.json``.
 
-Prints ``ready PORT`` on stdout when all tables are programmed, verified, and the REST view answers. It dies with the process
-that started it (strictly: with the thread that did), ignores Ctrl-C, which is its owner's business, and writes
-one line to stderr when something is wrong (exit 2).
+Prints ``ready PORT`` on stdout when all tables are programmed, verified, and the REST view answers. It gives up what it does not need of
+the machine before it imports Ryu (confine.py). It dies with the process that started it (strictly: with the thread that did), ignores
+Ctrl-C, which is its owner's business, and writes one line to stderr when something is wrong (exit 2).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from testbed.controller.config import Config
+    from testbed.controller.confine import Doors
     from testbed.controller.southbound.base import Southbound
 
 PR_SET_PDEATHSIG = 1
@@ -38,29 +39,33 @@ def main() -> int:
     parser.add_argument("--config", required=True, type=Path, metavar="FILE.json")
     path: Path = parser.parse_args().config
 
-    from testbed.controller import ryu_base  # patches the standard library: before all that follows
-    from testbed.controller.app import FabricController
     from testbed.controller.config import load
+    from testbed.controller.confine import confine, open_doors
     from testbed.errors import UserError
 
     try:
         config = load(path)
-        ryu_base.run(FabricController, config=config, southbound=_southbound(config))
+        doors = open_doors(config)
+        confine()
+        from testbed.controller import ryu_base  # patches the standard library: before all that follows
+        from testbed.controller.app import FabricController
+
+        ryu_base.run(FabricController, config=config, southbound=_southbound(config, doors), doors=doors)
     except UserError as error:
         print(error, file=sys.stderr)
         return 2
     return 0
 
 
-def _southbound(config: Config) -> Southbound:
+def _southbound(config: Config, doors: Doors) -> Southbound:
     """Only what is used is imported: Ryu's OpenFlow takes half a second."""
-    if config.southbound == "openflow":
+    if doors.routes is None:
         from testbed.controller.southbound.openflow import OpenFlowSouthbound
 
         return OpenFlowSouthbound(config)
     from testbed.controller.southbound.ebpf import EbpfSouthbound
 
-    return EbpfSouthbound(config)
+    return EbpfSouthbound(config, doors.routes, doors.links)
 
 
 if __name__ == "__main__":

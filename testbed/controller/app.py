@@ -16,6 +16,7 @@ from typing import Any
 from testbed.controller import tables
 from testbed.controller.agents import ANSWER_S
 from testbed.controller.config import Config
+from testbed.controller.confine import Doors
 from testbed.controller.journal import Journal
 from testbed.controller.links import FailedLinks, LinkChange, PortStates
 from testbed.controller.owner import follow_owner
@@ -24,7 +25,6 @@ from testbed.controller.ryu_base import EventBase, RyuApp, serve, set_ev_cls, sp
 from testbed.controller.southbound.base import Southbound
 from testbed.controller.steering import Steering
 from testbed.controller.views import Views
-from testbed.errors import UserError
 from testbed.machine.slowness import patient
 from topologies.paths import static_tables
 
@@ -48,9 +48,9 @@ class EventLinkUp(EventBase):
 class FabricController(RyuApp):
     _EVENTS = [EventLinkDown, EventLinkUp]  # noqa: RUF012  (Ryu's own way)
 
-    def __init__(self, config: Config, southbound: Southbound, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, config: Config, southbound: Southbound, doors: Doors, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.config = config
+        self.doors = doors
         self.southbound = southbound
         self.tables = static_tables(config.fabric)
         self.links = FailedLinks(config.fabric, time.monotonic_ns())
@@ -66,15 +66,11 @@ class FabricController(RyuApp):
         now = time.monotonic_ns()
         for port, up in self.southbound.port_states().items():
             self.observe(port, up, now)
-        try:
-            rest_port = serve(self.rest, self.config.rest_host, self.config.rest_port)
-        except OSError as error:
-            address = f"{self.config.rest_host}:{self.config.rest_port}"
-            raise UserError(f"controller: cannot serve on {address}: {error.strerror}: set rest_port to 0 for a free one") from None
+        serve(self.rest, self.doors.listener)
         owner_fd = os.dup(0)  # eventlet's select never reports descriptor 0, which it treats as "none"
         spawn(lambda: follow_owner(self.steering, spawn, owner_fd))
         gc.freeze()  # a full collection walks all of Ryu and holds an event up for 25-45 ms, measured
-        print(f"ready {rest_port}", flush=True)
+        print(f"ready {self.doors.port}", flush=True)
         for report in self.southbound.port_reports():
             self.observe(report.port, report.up, report.heard_ns)
         sys.exit("the southbound's reports ended")

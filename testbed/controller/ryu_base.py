@@ -24,10 +24,6 @@ MAX_CONNECTIONS = 64
 300 MB."""
 REQUEST_S = 5.0
 """The time for a request to come in and its answer to go out [ours]. Both take milliseconds."""
-BACKLOG = 32
-"""Connections that the kernel holds until they are accepted [ours]. All that wait there come before a new one: with one user connecting
-without pause and a loaded machine, a client got its answer after 10 ms at the median with 32, 280 ms with 128, and with 1024 not within
-a second."""
 
 
 def prepare() -> None:
@@ -142,19 +138,17 @@ class _Closing:
         self._reader.close()
 
 
-def serve(rest: Rest, host: str, port: int) -> int:
-    """Serve ``rest`` over HTTP on ``host``; returns the port, a free one for 0. Raises OSError if it is taken.
+def serve(rest: Rest, listener: int) -> None:
+    """Serve ``rest`` over HTTP on a TCP socket that listens, by its descriptor.
 
     Ryu's own WSGIServer would do without any limit. One request per connection.
     """
     application, connections = WSGIApplication(), _Connections()
     application.register(_Rest, {"rest": rest, "connections": connections})
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = eventlet.listen((host, port), family, BACKLOG)
+    sock = socket.socket(-1, -1, -1, fileno=listener)  # of whatever family the descriptor is
     log = logging.getLogger("rest")
     keys = {"protocol": _Protocol, "custom_pool": connections, "keepalive": False, "debug": False, "log": log, "log_output": False}
-    hub.spawn(lambda: eventlet.wsgi.server(listener, application, **keys))
-    return int(listener.getsockname()[1])
+    hub.spawn(lambda: eventlet.wsgi.server(sock, application, **keys))
 
 
 def run(app_class: type[RyuApp], **arguments: Any) -> None:

@@ -14,7 +14,7 @@ from agents.packets import dscp
 from testbed.dataplane import layout
 from testbed.errors import UserError
 from topologies import addressing, clos
-from topologies.addressing import BACKGROUND_PREFIX, BLOCK
+from topologies.addressing import BACKGROUND_PREFIX, BLOCK, INNER_PREFIX
 
 SOURCE = Path(__file__).with_name("fabric.bpf.c")
 OBJECT = SOURCE.with_suffix(".o")
@@ -43,6 +43,7 @@ def compile_object(out: Path, udp_port: int = layout.MRC_UDP_PORT) -> Path:
         "DELAY_TUN": layout.DELAY_TUN,
         "SWITCH_MAC": f"0x{addressing.SWITCH_MAC.hex()}u",
         "HELD": layout.MAX_HELD,
+        "INNER_HIGH": f"0x{INNER_PREFIX[:4].hex()}u",
         "BACKGROUND_HIGH": f"0x{BACKGROUND_PREFIX[:4].hex()}u",
         "BACKGROUND_LOW": f"0x{BACKGROUND_PREFIX[4:].hex()}",
     }

@@ -3,7 +3,8 @@
  *
  * Loaded and pinned by testbed/dataplane/loader.py; the same two programs serve every port of a fabric, host ports too.
  * A port knows itself by its interface index: PORT_BASE + port number. Must never drop a packet without counting why,
- * never look at anything but the outer header on a switch, and never route around anything: tables are static.
+ * never look at anything but the outer header on a switch (but for the inner source where a host's frames come in), and never route
+ * around anything: tables are static.
  * Only features of Linux 6.1; no CO-RE: nothing here reads kernel structures.
  */
 #include <linux/bpf.h>
@@ -19,7 +20,7 @@
 #if !defined(PORTS) || !defined(SWITCHES) || !defined(ROUTES) || !defined(PATH_FAULTS) || \
 	!defined(PORT_BASE) || !defined(HANDED_OVER) || !defined(LOCATOR_BLOCK) || \
 	!defined(DSCP_CONTROL) || !defined(DSCP_TRIMMABLE) || !defined(DSCP_TRIMMABLE_RETX) || !defined(DSCP_TRIMMED) || \
-	!defined(DSCP_TRIMMED_LASTHOP) || !defined(DSCP_ROCE) || !defined(TRIM_BYTES) || !defined(MRC_UDP_PORT) || \
+	!defined(INNER_HIGH) || !defined(DSCP_TRIMMED_LASTHOP) || !defined(DSCP_ROCE) || !defined(TRIM_BYTES) || !defined(MRC_UDP_PORT) || \
 	!defined(PROBE_UDP_PORT) || !defined(DELAY_TUN) || !defined(SWITCH_MAC) || !defined(HELD) || !defined(BACKGROUND_HIGH) || !defined(BACKGROUND_LOW)
 #error "compile through testbed/dataplane/loader.py, which defines the fabric's sizes and the DSCP table"
 #endif
@@ -57,6 +58,7 @@ struct port_config {
 	__u32 xoff;	  /* PFC: bytes that came in here and wait in the switch above which the other end is paused, */
 	__u32 xon;	  /* up to which it goes on, */
 	__u32 hold_limit; /* and beyond which nothing more is taken in */
+	__u32 source;	  /* of a T0's port to a host: the last 16 bits of the host's inner addresses; 0: frames from anyone come in */
 };
 
 struct port_stats {
@@ -72,6 +74,7 @@ struct port_stats {
 	__u64 drop_no_route;
 	__u64 drop_not_mine;
 	__u64 drop_malformed; /* no sound IPv6 packet: see malformed() */
+	__u64 drop_spoofed;   /* from a host, with another's inner source: see spoofed() */
 	__u64 drop_hop_limit;
 	__u64 drop_switch_down;
 	__u64 drop_silent; /* by a switch that keeps its links up and forwards nothing */
@@ -94,6 +97,7 @@ struct port_background {
 	__u64 drop_no_route;
 	__u64 drop_not_mine;
 	__u64 drop_malformed;
+	__u64 drop_spoofed;
 	__u64 drop_hop_limit;
 	__u64 drop_switch_down;
 	__u64 drop_silent;
@@ -482,6 +486,35 @@ static __always_inline int malformed(struct __sk_buff *skb)
 	       (from[0] & bpf_htonl(0xffc00000)) == bpf_htonl(0xfe800000) || (!(from[0] | from[1] | from[2]) && bpf_ntohl(from[3]) <= 1);
 }
 
+/* Whether a frame that a host sends has the inner source of another: its receiver knows its peers by that. A host has the addresses
+ * fd6d:7263::<any>:<number + 1>, and those of background traffic are no host's own. An inner header behind an extension header, which the
+ * kernel's decapsulation would find and an agent does not read, counts as another's. What carries no inner header names nobody. */
+static __always_inline int spoofed(struct __sk_buff *skb, __u32 source)
+{
+	struct ipv6hdr *outer, *inner;
+	__be32 *from;
+	void *data;
+
+	if (skb->protocol != bpf_htons(ETH_P_IPV6) || reach(skb, OUTER))
+		return 0;
+	outer = outer_header(skb);
+	if (!outer)
+		return 0;
+	if (outer->nexthdr != IPPROTO_IPV6)
+		return outer->nexthdr == IPPROTO_HOPOPTS || outer->nexthdr == IPPROTO_ROUTING || outer->nexthdr == IPPROTO_FRAGMENT ||
+		       outer->nexthdr == IPPROTO_AH || outer->nexthdr == IPPROTO_DSTOPTS;
+	if (reach(skb, INNER_UDP))
+		return 0; /* only part of an inner header: nobody takes it */
+	data = (void *)(long)skb->data;
+	if (data + INNER_UDP > (void *)(long)skb->data_end)
+		return 0;
+	inner = data + OUTER;
+	from = inner->saddr.in6_u.u6_addr32;
+	if (from[0] == bpf_htonl(BACKGROUND_HIGH) && inner->saddr.in6_u.u6_addr16[2] == bpf_htons(BACKGROUND_LOW))
+		return 0;
+	return from[0] != bpf_htonl(INNER_HIGH) || from[1] || from[2] || inner->saddr.in6_u.u6_addr16[7] != bpf_htons(source);
+}
+
 /* A port of an Open vSwitch bridge: OVS forwards. The kernel's datapath comes after this program, the packet sockets of the one in user
  * space before it: so they take only marked frames, and the frame comes in a second time with the mark. */
 static __always_inline int hand_over(struct __sk_buff *skb, struct port_config *port)
@@ -665,6 +698,10 @@ int fabric_ingress(struct __sk_buff *skb)
 			return TC_ACT_SHOT;
 		if (malformed(skb)) {
 			ACCOUNT(skb, number, stats, drop_malformed);
+			return TC_ACT_SHOT;
+		}
+		if (port->source && spoofed(skb, port->source)) {
+			ACCOUNT(skb, number, stats, drop_spoofed);
 			return TC_ACT_SHOT;
 		}
 		return port->kind == KIND_SWITCH ? forward(skb, number, port, stats) : hand_over(skb, port);

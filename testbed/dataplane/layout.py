@@ -55,6 +55,7 @@ SWITCH_DROPS: Final = (
     "drop_no_route",
     "drop_not_mine",
     "drop_malformed",
+    "drop_spoofed",
     "drop_hop_limit",
     "drop_switch_down",
     "drop_silent",
@@ -78,6 +79,7 @@ CONFIG_WORDS: Final = (  # u32 each
     "xoff",
     "xon",
     "hold_limit",
+    "source",
 )
 STATS_WORDS: Final = (  # u64 each; those of two classes: data, high
     "admitted_bytes_data",

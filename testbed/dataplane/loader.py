@@ -14,7 +14,7 @@ from pathlib import Path
 from testbed.dataplane import build, layout
 from testbed.dataplane.maps import BpfMap
 from testbed.errors import UserError
-from topologies.addressing import switch_usid
+from topologies.addressing import inner_number, switch_usid
 from topologies.clos import Fabric
 from topologies.paths import static_tables
 
@@ -79,12 +79,12 @@ def describe(fabric: Fabric, seed: int = 0, switch_kind: int = layout.KIND_SWITC
         )
     numbers = {name: i for i, name in enumerate(fabric.switches)}
     ends = {end.number: (other, link.rate) for link in fabric.links for end, other in ((link.a, link.b), (link.b, link.a))}
-    ends_at_host = {p.number for link in fabric.links if link.kind == "nic" for p in (link.a, link.b)}
+    sources = {link.b.number: inner_number(fabric.host_number(link.a.node)) for link in fabric.links if link.kind == "nic"}
     config_map = BpfMap(PINS / "port_config")
     for port in fabric.ports:
         is_switch = port.node in numbers
         far, rate = ends[port.number]
-        last_hop = is_switch and port.number in ends_at_host
+        last_hop = port.number in sources
         config_map.update(
             struct.pack("=I", port.number),
             struct.pack(
@@ -101,8 +101,21 @@ def describe(fabric: Fabric, seed: int = 0, switch_kind: int = layout.KIND_SWITC
                 (flags(fabric, last_hop) if is_switch else layout.DELAYED if delayed else 0) | pfc_flags(fabric, far.node in numbers),
                 seed & _NEVER,
                 *(min(size, _NEVER) for size in (*fabric.pfc_bytes, fabric.pfc_bytes[0] + fabric.pfc_headroom(rate))),
+                sources.get(port.number, 0),
             ),
         )
+    config_map.close()
+
+
+def end_delay(fabric: Fabric, host: int) -> None:
+    """A host's frames go to its kernel at once from now on: the agent that held them is gone, and the kernel must be able to say so."""
+    config_map = BpfMap(PINS / "port_config")
+    for port in fabric.ports:
+        if port.node == fabric.hosts[host]:
+            key = struct.pack("=I", port.number)
+            words = list(struct.unpack(f"={len(layout.CONFIG_WORDS)}I", config_map.lookup(key) or b""))
+            words[layout.CONFIG_WORDS.index("flags")] &= ~layout.DELAYED
+            config_map.update(key, struct.pack(f"={len(words)}I", *words))
     config_map.close()
 
 

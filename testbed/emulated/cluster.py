@@ -268,7 +268,7 @@ class Cluster(TakesFaults):
             ),
         )
         log = Path(sandbox.RUN_DIR) / "controller.log"
-        with log.open("wb") as complaints:
+        with log.open("wb") as complaints, sandbox.child_apart():
             self._controller = subprocess.Popen(
                 [sys.executable, "-m", "testbed.controller", "--config", str(config)],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=complaints, cwd=ROOT, env=environment(),
@@ -535,8 +535,15 @@ class Cluster(TakesFaults):
                 for name, process in self._watched.values():
                     self._note(name, process)
             if self._died:
+                self._let_kernels_answer()
                 self._force_shutdown()
                 return
+
+    def _let_kernels_answer(self) -> None:
+        """Kernels whose agent has died hear what peers send to its connections, and refuse it: so the peers learn what they have lost."""
+        for host, process in enumerate(list(self._agents) if self._kernel_paths is not None else ()):
+            if process.poll() is not None:
+                loader.end_delay(self.fabric, host)
 
     def _force_shutdown(self) -> None:
         if self._stopping.wait(NOTICE_S):

@@ -19,7 +19,8 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 from testbed.errors import Interrupted, UserError, explain
@@ -115,6 +116,21 @@ def run(work: Callable[[], int]) -> int:
             os.close(fd)
         signal.signal(signal.SIGTSTP, stop_before)
         signal.pthread_sigmask(signal.SIG_SETMASK, signals_before)
+
+
+@contextmanager
+def child_apart() -> Iterator[None]:
+    """The child that this thread starts meanwhile is pid 1 of a PID namespace of its own: it sees and signals no other process of the run,
+    and what it starts ends with it. One child alone: none can be born into its namespace once it has ended."""
+    own = os.open("/proc/thread-self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _check(_libc.unshare(_CLONE_NEWPID), "a PID namespace for one process")
+        try:
+            yield
+        finally:
+            _check(_libc.setns(own, _CLONE_NEWPID), "the way back into the run's PID namespace")
+    finally:
+        os.close(own)
 
 
 def _check(result: int, request: str) -> None:

@@ -15,7 +15,7 @@ from mypy_extensions import i64, u8
 from agents.packets import dscp
 from agents.transport import LONG_AGO, NEVER
 from testbed.dataplane import layout
-from topologies.addressing import BLOCK
+from topologies.addressing import BACKGROUND_PREFIX, BLOCK, INNER_PREFIX
 
 OUTER: Final = 54
 """Bytes before the inner header."""
@@ -25,9 +25,15 @@ _BLOCK: Final = 38  # the locator block, then six uSIDs
 _USIDS: Final = 42
 _INNER_UDP: Final = 14 + 40 + 40
 _BTH: Final = _INNER_UDP + 8
+_NEXT_HEADER: Final = 20
+_INNER_SOURCE: Final = 62
 _OWN_BLOCK: Final = int.from_bytes(BLOCK, "big", signed=True)
 _ETHERTYPE: Final = 0x86DD - (1 << 16)
-"""Both as signed numbers, which is how the compiler's own functions read them."""
+_INNER_NET: Final = int.from_bytes(INNER_PREFIX[:8], "big", signed=True)
+_BACKGROUND_NET: Final = int.from_bytes(BACKGROUND_PREFIX, "big", signed=True)
+"""All as signed numbers, which is how the compiler's own functions read them."""
+_EXTENSIONS: Final = (0, 43, 44, 51, 60)
+"""Next headers behind which another one may be hidden (RFC 8200), as spoofed() in fabric.bpf.c has them."""
 _TRIM: Final[i64] = layout.TRIM_BYTES
 
 
@@ -93,6 +99,21 @@ class Frame(Event):
         self.hop_limit -= 1
         self.front = (self.front & 0xFFFF_FFFF) << 16 | self.back >> 32
         self.back = (self.back & 0xFFFF_FFFF) << 16
+
+    def spoofed(self, source: i64) -> bool:
+        """Whether it has the inner source of another host than the one whose addresses end in ``source``, exactly as spoofed() in
+        fabric.bpf.c decides it."""
+        data = self.data
+        if read_i16_be(data, 12) != _ETHERTYPE:
+            return False
+        if data[_NEXT_HEADER] != 41:
+            return data[_NEXT_HEADER] in _EXTENSIONS
+        if len(data) < _INNER_UDP:
+            return False
+        high, low = read_i64_be(data, _INNER_SOURCE), read_i64_be(data, _INNER_SOURCE + 8)
+        if high >> 16 == _BACKGROUND_NET:
+            return False
+        return high != _INNER_NET or low >> 32 != 0 or low & 0xFFFF != source
 
     def mark(self) -> None:
         """Set CE."""

@@ -28,15 +28,12 @@ from testbed.simulated.port import (
     CORRUPTED,
     FAULT_LOSS,
     FAULT_PATH,
-    HOP_LIMIT,
-    NO_ROUTE,
-    NOT_MINE,
     SILENT,
     SWITCH_DOWN,
     SimPort,
     draw,
 )
-from topologies.addressing import switch_usid
+from topologies.addressing import inner_number, switch_usid
 from topologies.clos import ADAPTIVE, Fabric, Link
 from topologies.paths import static_tables
 
@@ -107,6 +104,7 @@ class Network:
                 sim_port.table = {usid: by_name[name] for usid, name in tables[port.node].items()}
             else:
                 sim_port.host = fabric.host_number(port.node)
+                sim_port.far.source = inner_number(sim_port.host)
         self._uplinks: dict[int, list[SimPort]] = {}
         """By T0: its ports to T1s, the one whose turn it is first. Only where T0s choose; else empty."""
         self._adaptive = fabric.routing == ADAPTIVE
@@ -209,17 +207,8 @@ class Network:
         if state:
             stats[SILENT if state == layout.SWITCH_SILENT else SWITCH_DOWN] += 1
             return
-        if not frame.tunnelled or frame.usid() != far.usid:
-            stats[NOT_MINE] += 1
-            return
-        while frame.usid() == far.usid:  # again, if the shift brings the own uSID to the front once more
-            if frame.hop_limit <= 1:
-                stats[HOP_LIMIT] += 1
-                return
-            frame.shift()
-        egress = far.table.get(frame.usid())
+        egress = far.route(frame)
         if egress is None:
-            stats[NO_ROUTE] += 1
             return
         if self._adaptive and far.switch_number in self._uplinks and egress.far.host < 0:
             egress = self._least_loaded(far.switch_number, egress, frame)

@@ -27,6 +27,7 @@ PEAK: Final[i64] = _AT["peak_bytes_data"]
 LINK_DOWN: Final[i64] = _AT["drop_link_down"]
 NO_ROUTE: Final[i64] = _AT["drop_no_route"]
 NOT_MINE: Final[i64] = _AT["drop_not_mine"]
+SPOOFED: Final[i64] = _AT["drop_spoofed"]
 HOP_LIMIT: Final[i64] = _AT["drop_hop_limit"]
 SWITCH_DOWN: Final[i64] = _AT["drop_switch_down"]
 SILENT: Final[i64] = _AT["drop_silent"]
@@ -103,6 +104,7 @@ class SimPort:
         self.far: SimPort = self  # until the network has joined them
         self.host: i64 = -1  # whose port it is, if a host's
         self.switch_number: i64 = -1  # or a switch's,
+        self.source: i64 = 0  # at a T0's port to a host: the last 16 bits of the host's inner addresses
         self.usid: i64 = 0  # which is the first in frames for it,
         self.avoided: set[int] = set()  # T0s that its T1 has no way to (adaptive routing)
         self.table: dict[int, SimPort] = {}  # and where it sends them: next uSID -> egress port
@@ -137,6 +139,25 @@ class SimPort:
         self.seed = 0
         self.set_rate(rate)
         self.describe(fabric, 0)
+
+    def route(self, frame: Frame) -> SimPort | None:
+        """What a switch does with a frame that came in: takes its own uSID away and returns the egress port; None: dropped, counted."""
+        stats = self.stats
+        if self.source and frame.spoofed(self.source):
+            stats[SPOOFED] += 1
+            return None
+        if not frame.tunnelled or frame.usid() != self.usid:
+            stats[NOT_MINE] += 1
+            return None
+        while frame.usid() == self.usid:  # again, if the shift brings the own uSID to the front once more
+            if frame.hop_limit <= 1:
+                stats[HOP_LIMIT] += 1
+                return None
+            frame.shift()
+        egress = self.table.get(frame.usid())
+        if egress is None:
+            stats[NO_ROUTE] += 1
+        return egress
 
     def set_rate(self, rate: int) -> None:
         """Bits/s from the next frame on. The high class may have half of it at most, and alone has a bucket: a wire never goes faster."""

@@ -108,3 +108,8 @@ def arrived(wire: Wire) -> list[Got]:
     """All that a host has been sent, once everything is at rest."""
     assert at_rest(wire.cluster)
     return wire.receive(1 << 30, timeout=INTO_THE_SOCKET_S)
+
+
+def change(before: list[dict[str, int]], after: list[dict[str, int]], column: str) -> dict[str, int]:
+    """Ports whose counter moved, and by how much."""
+    return {str(b["port"]): b[column] - a[column] for a, b in zip(before, after, strict=True) if b[column] != a[column]}

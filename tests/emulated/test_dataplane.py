@@ -14,7 +14,7 @@ from testbed.dataplane import layout, loader
 from testbed.dataplane.counters import books, totals
 from testbed.dataplane.maps import BpfMap
 from testbed.emulated.cluster import Cluster
-from tests.emulated.frames import OTHERHOST, Wire, arrived, at_rest, ipv6, mrc, wires_of
+from tests.emulated.frames import OTHERHOST, Wire, arrived, at_rest, change, ipv6, mrc, wires_of
 from tests.emulated.ring import PATIENCE_S, wait_until
 from topologies import addressing
 from topologies.addressing import ev
@@ -36,11 +36,6 @@ def slow_wires(slow: Cluster) -> Iterator[list[Wire]]:
     with wires_of(slow) as made:
         yield made
     assert at_rest(slow)
-
-
-def change(before: list[dict[str, int]], after: list[dict[str, int]], column: str) -> dict[str, int]:
-    """Ports whose counter moved, and by how much."""
-    return {str(b["port"]): b[column] - a[column] for a, b in zip(before, after, strict=True) if b[column] != a[column]}
 
 
 def path(cluster: Cluster, src: int, dst: int, value: int) -> bytes:
@@ -86,7 +81,7 @@ def test_the_kernel_never_answers_mrc_but_answers_others(tiny: Cluster, wires: l
 
 @pytest.mark.parametrize(
     ("counter", "at"),
-    [("drop_not_mine", "p0-t0-0-d0"), ("drop_no_route", "p0-t0-0-d0"), ("drop_hop_limit", "p0-t1-0-d0")],
+    [("drop_not_mine", "p0-t0-0-d0"), ("drop_no_route", "p0-t0-0-d0"), ("drop_hop_limit", "p0-t1-0-d0"), ("drop_spoofed", "p0-t0-0-d0")],
 )
 def test_every_drop_has_a_name_and_a_place(tiny: Cluster, wires: list[Wire], counter: str, at: str) -> None:
     good = path(tiny, 0, 2, ev(0, 0))
@@ -94,11 +89,35 @@ def test_every_drop_has_a_name_and_a_place(tiny: Cluster, wires: list[Wire], cou
         "drop_not_mine": mrc(0, 2, addressing.shift(good)),
         "drop_no_route": mrc(0, 2, good[:6] + b"\x0b\xff" + good[8:]),
         "drop_hop_limit": mrc(0, 2, good, hop_limit=2),
+        "drop_spoofed": mrc(1, 2, good),
     }[counter]
     before = tiny.counters()
     assert wires[0].send(0, frame)
     assert arrived(wires[2]) == []
     assert change(before, tiny.counters(), counter) == {at: 1}
+
+
+@pytest.mark.parametrize(
+    ("at", "value"),
+    [(77, 2), (77, 3), (62, 0xFE), (70, 1), (73, 1), (20, 0), (20, 43), (20, 44), (20, 51), (20, 60)],
+    ids=["h1's", "h2's", "another net's", "72 bits on", "96 bits on", "hop-by-hop", "routing", "fragment", "authentication", "destination"],
+)
+def test_a_t0_drops_what_comes_by_a_hosts_port_in_anothers_name(tiny: Cluster, wires: list[Wire], at: int, value: int) -> None:
+    """As tests/simulated/test_queue.py has it of the simulated switch: every bit of the inner source, and inner headers that hide."""
+    before, good = tiny.counters(), mrc(0, 2, path(tiny, 0, 2, ev(0, 0)))
+    assert wires[0].send(0, good[:at] + bytes([value]) + good[at + 1 :])
+    assert arrived(wires[2]) == []
+    assert change(before, tiny.counters(), "drop_spoofed") == {"p0-t0-0-d0": 1}
+    assert books(tiny.counters()) == []
+
+
+@pytest.mark.parametrize(
+    ("at", "value"), [(75, 2), (67, 0x0B), (20, 17), (20, 59)], ids=["on a plane", "background", "no inner", "nothing"]
+)
+def test_a_host_may_use_every_address_of_its_own(tiny: Cluster, wires: list[Wire], at: int, value: int) -> None:
+    good = mrc(0, 2, path(tiny, 0, 2, ev(0, 0)))
+    assert wires[0].send(0, good[:at] + bytes([value]) + good[at + 1 :])
+    assert len(wires[2].receive(1)) == 1
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,11 @@ from agents.mrc import wire
 from agents.mrc.config import Config
 from agents.mrc.framing import Framer, Route
 from agents.packets import dscp, headers
+from testbed.dataplane.counters import books
 from testbed.emulated.cluster import Cluster
 from testbed.prompt.trace import socket_in
 from tests.agents.mrc.packets import write_packet
+from tests.emulated.frames import change
 from tests.emulated.ring import BYTES, Ring, logged, paths, wait_until
 from topologies import addressing, load_fabric
 
@@ -142,7 +144,6 @@ FRAMES: list[tuple[str, int, Made, str]] = [
     ("beyond the window", 2, lambda a: a.write(psn=a.h2["psn"] + 2000), "rx_beyond_window"),
     ("bad iCRC", 2, lambda a: changed(a.write(), 150, 0xAA), "rx_bad_icrc"),
     ("unknown opcode", 2, lambda a: sealed(changed(a.write(), headers.BTH_AT, 0x77)), "rx_bad_opcode"),
-    ("from no host of the fabric", 2, lambda a: sealed(changed(a.write(), 76, 0, 99)), "rx_foreign"),
     ("for another host", 2, lambda a: sealed(changed(a.write(), 93, 2)), "rx_foreign"),
     ("truncated", 2, lambda a: cut(a.write(), -8), "rx_bad_length"),
     ("truncated to a stump", 2, lambda a: cut(a.write(), 110), "rx_bad_length"),
@@ -206,8 +207,48 @@ def test_noise_from_everywhere(attacker: Attacker) -> None:
     assert attacker.ring.run(30, [(0.2, noise)])
     assert attacker.ring.all_right()
     after = attacker.counters()
-    assert sum(after[key] - before[key] for key in CHECKED) == sent == 150
+    spoofed = sum(row["drop_spoofed"] for row in attacker.cluster.counters())  # where the inner source was hit
+    assert 0 < spoofed < 150 and sum(after[key] - before[key] for key in CHECKED) + spoofed == sent == 150
     assert attacker.memory(attacker.spot, len(MARK)) == bytes(len(MARK))
+
+
+def nack_unexpected(a: Attacker) -> bytes:
+    """To h0's queue pair with h2: you are unknown to me."""
+    return a.bare(wire.NACK, wire.S_NETH.pack(0, wire.UNEXP_EVENT, 0, 0, 0, 0, 0, wire.CC_NACK << 4, 0, 0))
+
+
+def port_update(a: Attacker) -> bytes:
+    """To h0: all ports of h2 are down."""
+    return a.bare(wire.ENDPOINT_REQUEST, wire.S_ERTH.pack(0, 0, 0, wire.FTYPE), qpn=wire.ENDPOINT_QPN, word=77)
+
+
+FORGED: list[tuple[str, Made]] = [
+    ("a WRITE that would be placed", lambda a: a.write()),
+    ("a Port Status Update that would close every plane", port_update),
+    ("a NACK that ended the queue pair", nack_unexpected),
+    ("a source of no host", lambda a: sealed(changed(a.write(), 76, 0, 99))),
+]
+
+
+def test_a_frame_in_anothers_name_ends_at_the_t0(attacker: Attacker) -> None:
+    """h1 writes, updates and refuses in the name of h2, with all of h2's numbers: h0 gets none of it, and every frame is accounted for."""
+    for name, make in FORGED:
+        before, rows = attacker.counters(), attacker.cluster.counters()
+        attacker.send(make(attacker), host=1)
+        assert wait_until(lambda r=rows: change(r, attacker.cluster.counters(), "drop_spoofed") == {"p0-t0-0-d1": 1}), name  # type: ignore[misc]
+        after = attacker.counters()
+        assert {key for key in (*CHECKED, "data_rx", "port_updates_rx", "nacks_rx") if after[key] != before[key]} == set(), name
+    assert attacker.ring.run(3) and attacker.ring.all_right()
+    assert attacker.memory(attacker.spot, len(MARK)) == bytes(len(MARK))
+    assert books(attacker.cluster.counters()) == []
+
+
+def test_a_nack_from_the_peers_own_port_must_name_what_it_refuses(attacker: Attacker) -> None:
+    """As a host may send it that was taken over, or on a network without the switches' check."""
+    before = attacker.counters()
+    attacker.send(nack_unexpected(attacker), host=2)
+    assert wait_until(lambda: attacker.counters()["bad_nacks"] == before["bad_nacks"] + 1)
+    assert attacker.ring.run(3) and attacker.ring.all_right()
 
 
 def test_the_honest_frame_is_placed(attacker: Attacker) -> None:

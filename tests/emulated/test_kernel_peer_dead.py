@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 import time
 from pathlib import Path
 
 import pytest
 
+from testbed.dataplane import loader
+from testbed.dataplane.maps import BpfMap
 from testbed.emulated.cluster import Cluster
 from tests.emulated.ring import PATIENCE_S, Ring, logged, wait_until
 from topologies import load_fabric
@@ -14,8 +17,20 @@ from topologies import load_fabric
 pytestmark = pytest.mark.sandbox
 
 
+def gate(cluster: Cluster, host: int, closed: bool) -> None:
+    """Whether all that a host sends is lost."""
+    gates = BpfMap(loader.PINS / "port_gate")
+    for port in cluster.fabric.ports:
+        if port.node == f"h{host}":
+            gates.update(struct.pack("=I", port.number), struct.pack("=Q", closed))
+    gates.close()
+
+
 @pytest.mark.usefixtures("unhurried")
-def test_a_dead_peer_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lost", [False, True], ids=["", "last words lost"])
+def test_a_dead_peer_is_named(tmp_path: Path, lost: bool) -> None:
+    """``lost``: what its kernel says of the end does not arrive, as in a full queue: an RST is sent once, a FIN a few times. Then the
+    neighbours must ask: one by the data that it sends again, the other, which only receives, by keepalive; and the kernel must answer."""
     killed: list[float] = []
     with Cluster(load_fabric("tiny"), controller=False) as cluster:
         cluster.start_agents("tcp", {}, tmp_path, 1)
@@ -26,9 +41,15 @@ def test_a_dead_peer_is_named(tmp_path: Path) -> None:
         def kill() -> None:
             if not killed and time.monotonic() > at:
                 killed.append(time.monotonic())
+                if lost:
+                    gate(cluster, victim, True)
                 cluster.inject("kill", f"h{victim}")
 
         assert not ring.go(50, kill, 1 << 18, 2 * PATIENCE_S)
+        if lost:
+            sockets = Path(f"/proc/{cluster.net[f'h{victim}'].pid}/net/tcp6")
+            assert wait_until(lambda: len(sockets.read_text().splitlines()) == 1), "its kernel gives up, and knows of no connection"
+            gate(cluster, victim, False)
         alive = [agent for rank, agent in enumerate(ring.agents) if rank != 2]
         failures = list(ring.failures)
 

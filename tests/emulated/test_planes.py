@@ -135,7 +135,7 @@ def strange(fabric: Fabric) -> dict[str, bytes]:
     found |= {f"{n} bytes of payload": mrc(0, 2, good, bytes(n)) for n in (1, 2, 1400, 1401, 4096 + 28)}
     plain = mrc(0, 2, good, b"payload that no switch may touch")
     found |= {f"ECN {n}": plain[:15] + bytes([plain[15] | n << 4]) + plain[16:] for n in (1, 2, 3)}
-    inner = ipv6(bytes(15) + b"\x01", bytes(15) + b"\x02", 59, b"")
+    inner = ipv6(addressing.plane_address(8, 0), bytes(15) + b"\x02", 59, b"")  # from h0, where nobody has a route to
     found["flow label"] = plain[:15] + bytes([plain[15] | 0xA, 0xBC, 0xDE]) + plain[18:]
     found["foreign MACs"] = bytes.fromhex("020304050607 0a0b0c0d0e0f") + plain[12:]
     found["multicast MAC"] = bytes.fromhex("333300000001 0a0b0c0d0e0f") + plain[12:]
@@ -164,6 +164,8 @@ def cases(fabric: Fabric) -> dict[str, list[Case]]:
     n = fabric.host_count
     if fabric.name == "tiny":
         odd = {name: [Case(0, 0, frame, journey(fabric, 0, 0, frame))] for name, frame in strange(fabric).items()}
+        forged = mrc(1, 2, addressing.path_address(fabric, 0, 2, ev(0, 0)))
+        odd["in another host's name"] = [Case(0, 0, forged, journey(fabric, 0, 0, forged)[:1])]  # to the T0 and no further
         pairs = [(a, b) for a in range(n) for b in range(n) if a != b]
         return {"every path of every pair": list(on_all_paths(fabric, pairs)), "probes": list(probes(fabric, 1)), **odd}
     across, under = [(0, n - 1), (n - 1, 1)], [(0, 1), (n - 1, n - 2)]

@@ -136,15 +136,16 @@ def test_another_user_may_look_at_the_rest_view_and_change_nothing(whole: Cluste
 
 
 def listening(pid: int) -> list[tuple[str, int]]:
-    """(address, port) of the TCP sockets on which a process listens, in its own network namespace; addresses as /proc has them."""
+    """(address, port) of the TCP sockets on which a process listens, in its own network namespace and in ours; addresses as /proc has
+    them."""
     mine = set()
     for fd in os.listdir(f"/proc/{pid}/fd"):
         what = os.readlink(f"/proc/{pid}/fd/{fd}")
         if what.startswith("socket:["):
             mine.add(what[8:-1])
     made = []
-    for table in ("tcp", "tcp6"):
-        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+    for page in (f"/proc/{space}/net/{table}" for space in {pid, os.getpid()} for table in ("tcp", "tcp6")):
+        for line in Path(page).read_text().splitlines()[1:]:
             fields = line.split()
             if fields[3] == LISTEN and fields[9] in mine:
                 address, port = fields[1].split(":")
@@ -157,3 +158,64 @@ def test_the_rest_view_is_on_the_loopback_only_and_nothing_else_listens(whole: C
     assert listening(whole.controller_pid) == [("0100007F", port)], "127.0.0.1, as /proc writes it"
     for pid in pids(whole):
         assert listening(pid) == []
+
+
+# --- the controller, which is old code that strangers may talk to ----------------------------------------------------------
+
+
+def test_the_controller_has_no_capability_and_gets_none_back(whole: Cluster) -> None:
+    said = status(whole.controller_pid)
+    names = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
+    assert {name: int(said[name], 16) for name in names} == dict.fromkeys(names, 0)
+    assert said["NoNewPrivs"] == "1"
+
+
+@pytest.mark.parametrize("kind", ["net", "mnt", "ipc", "uts", "pid"])
+def test_the_controller_has_namespaces_of_its_own(whole: Cluster, kind: str) -> None:
+    space = os.readlink(f"/proc/{whole.controller_pid}/ns/{kind}")
+    others = [os.getpid(), *pids(whole), *(host.pid for host in whole.net.hosts)]
+    assert space not in {os.readlink(f"/proc/{pid}/ns/{kind}") for pid in others}
+
+
+def inside(cluster: Cluster, code: str) -> subprocess.CompletedProcess[str]:
+    """Python ``code`` as the controller could run it: in its namespaces, as its user, without a capability."""
+    words = ["nsenter", f"--target={cluster.controller_pid}", "--net", "--mount", "--ipc", "--uts", "--pid", "setpriv", "--no-new-privs"]
+    words += ["--bounding-set=-all", "--inh-caps=-all", "/usr/bin/python3", "-c", code]
+    return subprocess.run(words, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    "place", ["/etc/passwd", "/usr/bin/env", "/tmp/x", sandbox.RUN_DIR + "/x", "/root/x", "/dev/shm/x", "/sys/fs/bpf/x"]
+)
+def test_the_controller_can_write_nowhere(whole: Cluster, place: str) -> None:
+    """Not even where root needs no capability: in root's own files."""
+    tried = inside(whole, f"open({place!r}, 'a')")
+    assert tried.returncode != 0 and ("Read-only file system" in tried.stderr or "PermissionError" in tried.stderr), tried.stderr
+
+
+def test_the_controller_cannot_make_its_file_system_writable_again(whole: Cluster) -> None:
+    for words in (["mount", "-o", "remount,rw", "/"], ["umount", sandbox.RUN_DIR], ["unshare", "--mount", "true"]):
+        tried = inside(whole, f"import subprocess, sys; sys.exit(subprocess.call({words!r}))")
+        assert tried.returncode != 0 and tried.stderr, words
+    assert inside(whole, "open('/etc/passwd')").returncode == 0, "the way in works"
+
+
+def test_the_controller_sees_no_process_but_itself(whole: Cluster) -> None:
+    """And so signals none: it is root, as the runner is, which needs no capability for that."""
+    seen = inside(whole, "import os; print(*sorted(int(p) for p in os.listdir('/proc') if p.isdigit()))").stdout.split()
+    assert seen[0] == "1" and len(seen) == 2, f"itself and our question, not {seen}"
+
+
+def test_the_controller_reaches_no_network(whole: Cluster) -> None:
+    """Not even the machine's loopback: the socket by which it serves REST was opened before."""
+    port = int(whole.rest_url.rsplit(":", 1)[1])
+    tried = inside(whole, f"import socket; socket.create_connection(('127.0.0.1', {port}), 5)")
+    assert tried.returncode != 0 and "Network is unreachable" in tried.stderr, tried.stderr
+    assert inside(whole, "import socket; print([name for _, name in socket.if_nameindex()])").stdout == "['lo']\n"
+
+
+def test_the_controller_holds_no_namespace_and_one_map(whole: Cluster) -> None:
+    held = [os.readlink(f"/proc/{whole.controller_pid}/fd/{fd}") for fd in os.listdir(f"/proc/{whole.controller_pid}/fd")]
+    assert held.count("anon_inode:bpf-map") == 1
+    known = ("socket:[", "pipe:[", "anon_inode:bpf-map", "anon_inode:[eventpoll]", f"{sandbox.RUN_DIR}/controller.log", "/dev/null")
+    assert [what for what in held if not what.startswith(known)] == []

@@ -93,7 +93,7 @@ MUTATIONS = (
     ),
     _bug(
         "NACK for an older copy obeyed", "mrc/sender/returned.py", "trims",
-        ("& 0xFFFF != ts:\n            return", "& 0xFFFF < 0:\n            return"),
+        ("not packet.in_flight or not _is(packet, ev, ts, shift)", "not packet.in_flight or path.ev != ev"),
     ),
     # Windows and timers.
     _bug("receive window one too large", "mrc/receiver/responder.py", "responder", ("if i >= self.size:", "if i > self.size:")),
@@ -139,5 +139,9 @@ MUTATIONS = (
     _bug(
         "acknowledgement of what was never sent believed", "mrc/sender/requester.py", "requester hostile",
         ("if last >= self.sent.next:\n            self.bad_sacks += 1\n", "if last < 0:\n            self.bad_sacks += 1\n"),
+    ),
+    _bug(
+        "NACK that names nothing ends a queue pair", "mrc/arrivals.py", "unexpected",
+        ("                self.bad_nacks += 1\n                return None  #", "                self.bad_nacks += 1  #"),
     ),
 )  # fmt: skip

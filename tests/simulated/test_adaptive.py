@@ -40,7 +40,7 @@ def test_a_burst_from_two_hosts_is_spread_evenly_and_arrives_in_any_order() -> N
     bench = Choosing()
     for _ in range(50):
         for host in (0, 1):
-            bench.net.send(host, 0, frame(4000, dscp.ROCE))
+            bench.net.send(host, 0, frame(4000, dscp.ROCE, src=host))
     bench.net.run(bench.net.time + 1_000_000_000)
     shares = [bench.row(name)["admitted_packets"] for name in UPLINKS]
     assert sum(shares) == 100 and abs(shares[0] - shares[1]) <= 2

@@ -14,9 +14,9 @@ FRAME_NS = FULL * 8_000_000_000 // TINY.nic_rate
 FROM_T1 = ("p0-t1-0-d1", "p0-t1-1-d1")
 
 
-def over(uplink: int) -> bytes:
-    """A full RoCE frame to h2 by this uplink of plane 0."""
-    sent = bytearray(frame(FULL, dscp.ROCE))
+def over(uplink: int, host: int = 0) -> bytes:
+    """A full RoCE frame from a host to h2 by this uplink of plane 0."""
+    sent = bytearray(frame(FULL, dscp.ROCE, src=host))
     sent[38:54] = path_address(TINY, 0, 2, ev(0, uplink))
     return bytes(sent)
 
@@ -35,7 +35,7 @@ class Lossless(Bench):
 
     def burst(self, host: int, uplink: int, count: int) -> None:
         for _ in range(count):
-            assert self.net.send(host, 0, over(uplink))
+            assert self.net.send(host, 0, over(uplink, host))
 
     def settle(self) -> None:
         self.net.run(self.net.time + 10_000_000_000)
@@ -103,7 +103,7 @@ def test_what_is_not_in_the_lossless_class_is_trimmed_and_dropped_as_ever() -> N
     bench = Lossless()
     for _ in range(300):
         for host in (0, 1):
-            bench.net.send(host, 0, frame(FULL, dscp.TRIMMABLE))
+            bench.net.send(host, 0, frame(FULL, dscp.TRIMMABLE, src=host))
     bench.net.run(bench.net.time + 10_000_000_000)
     assert bench.row(UPLINK)["trimmed"] > 0 and bench.row("h0-p0")["pauses"] == 0
 

@@ -21,13 +21,13 @@ CUT = 142
 SMALLEST = 54
 
 
-def frame(size: int, dscp_class: int = dscp.TRIMMABLE, ecn: int = dscp.ECT0, hop_limit: int = 64) -> bytes:
-    """A frame of ``size`` bytes from h0 to h2: MRC's headers as far as they fit, then bytes of no pattern."""
+def frame(size: int, dscp_class: int = dscp.TRIMMABLE, ecn: int = dscp.ECT0, hop_limit: int = 64, src: int = 0) -> bytes:
+    """A frame of ``size`` bytes from a host of the first T0 to h2: MRC's headers as far as they fit, then bytes of no pattern."""
     udp = struct.pack("!HHHH", 49152, 4791, max(8, size - 94), 0)
     noise = bytes((i * 167 + (i >> 8) * 59) & 0xFF for i in range(max(0, size - 102)))
 
     def ipv6(dst: bytes, next_header: int, payload: bytes, word: int) -> bytes:
-        return struct.pack("!IHBB", 6 << 28 | word << 20, len(payload), next_header, hop_limit) + inner_address(0) + dst + payload
+        return struct.pack("!IHBB", 6 << 28 | word << 20, len(payload), next_header, hop_limit) + inner_address(src) + dst + payload
 
     inner = ipv6(inner_address(2), 17, udp + noise, 0)[: size - 54]
     outer = ipv6(addressing.path_address(TINY, 0, 2, ev(0, 0)), 41, inner, dscp_class << 2 | ecn)
@@ -223,6 +223,31 @@ def test_a_switch_drops_what_it_cannot_forward_and_says_why(change: tuple[int, i
     sent[change[0]] = change[1]
     assert bench.one(bytes(sent)) is None
     assert bench.row("p0-t0-0-d0")[cause] == 1
+
+
+@pytest.mark.parametrize(
+    ("at", "values"),
+    [(77, (2,)), (77, (3,)), (62, (0xFE,)), (70, (1,)), (73, (1,)), (20, (0,)), (20, (43,)), (20, (44,)), (20, (51,)), (20, (60,))],
+    ids=["h1's", "h2's", "another net's", "72 bits on", "96 bits on", "hop-by-hop", "routing", "fragment", "authentication", "destination"],
+)
+def test_a_t0_drops_what_comes_by_a_hosts_port_in_anothers_name(at: int, values: tuple[int, ...]) -> None:
+    """And nowhere else is it asked: the same frame passes where a T1 sends it."""
+    bench, sent = Bench(), bytearray(frame(200))
+    sent[at : at + len(values)] = bytes(values)
+    assert bench.one(bytes(sent)) is None
+    assert {row["port"]: row["drop_spoofed"] for row in bench.net.rows() if row["drop_spoofed"]} == {"p0-t0-0-d0": 1}
+    bench.port("p0-t0-0-d0").source = 0
+    assert bench.one(bytes(sent)) is not None
+
+
+@pytest.mark.parametrize(
+    ("at", "value"), [(75, 2), (67, 0x0B), (20, 17), (20, 59)], ids=["on a plane", "background", "no inner", "nothing"]
+)
+def test_a_host_may_use_every_address_of_its_own(at: int, value: int) -> None:
+    """Its one on each plane, where MPTCP runs; background traffic's; and what names no inner source."""
+    bench, sent = Bench(), bytearray(frame(200))
+    sent[at] = value
+    assert bench.one(bytes(sent)) is not None
 
 
 @pytest.mark.parametrize(("hops", "cause"), [(64, ""), (5, ""), (2, "drop_hop_limit")])

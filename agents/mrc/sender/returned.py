@@ -25,7 +25,7 @@ def trimmed(r: Requester, now: int, psn: int, ev: int, ts: int, shift: int, last
         r.acquit(packet)
     else:
         path = packet.path
-        if not packet.in_flight or path.ev != ev or packet.sent_ns >> shift & 0xFFFF != ts:
+        if not packet.in_flight or not _is(packet, ev, ts, shift):
             return
         r.sent.trimmed(packet)
     r.trimmed(now, packet.size, path, last_hop)
@@ -37,10 +37,21 @@ def push_back(r: Requester, now: int, psn: int, ev: int, ts: int, shift: int, be
     ``beyond``: it lay beyond the peer's window, which says nothing about congestion; otherwise the peer had no room.
     """
     packet = _named(r, psn)
-    if packet is not None and packet.path.ev == ev and packet.sent_ns >> shift & 0xFFFF == ts:
+    if packet is not None and _is(packet, ev, ts, shift):
         r.lose(now, packet, PORT, "no room", False)
         if not beyond:
             r.congestion.on_nack(now, packet.size, r.sent.in_flight, False)
+
+
+def names_latest(r: Requester, psn: int, ev: int, ts: int, shift: int) -> bool:
+    """Whether a NACK names a packet of the window by its PSN, and its latest transmission by EV and timestamp: who did not get it would
+    have to guess all three."""
+    packet = _named(r, psn)
+    return packet is not None and _is(packet, ev, ts, shift)
+
+
+def _is(packet: SentPacket, ev: int, ts: int, shift: int) -> bool:
+    return packet.path.ev == ev and packet.sent_ns >> shift & 0xFFFF == ts
 
 
 def _named(r: Requester, psn: int) -> SentPacket | None:

@@ -16,18 +16,14 @@ WORD = struct.Struct("=I")
 
 
 class EbpfSouthbound:
-    def __init__(self, config: Config) -> None:
-        """Raises UserError if the map or the namespace is not there."""
-        path = config.maps / "routes"
+    def __init__(self, config: Config, routes: BpfMap, links: int) -> None:
+        """``routes`` and ``links``: what was opened of the map and of the switches' namespace (testbed/controller/confine.py)."""
         self._numbers = {name: number for number, name in enumerate(config.fabric.switches)}
         self._names = config.fabric.switches
         self._ports = config.ports
         self._port_of = {number: name for name, number in config.ports.items()}
-        try:
-            self._map = BpfMap(str(path))
-        except OSError as error:
-            raise UserError(f"controller: no BPF map at {path} ({error.strerror}): load the data plane first") from None
-        self._watcher = LinkWatcher(config.netns, self._port_of)
+        self._map = routes
+        self._watcher = LinkWatcher(links, self._port_of)
 
     def program(self, tables: Tables) -> None:
         entries = {

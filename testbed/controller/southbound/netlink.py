@@ -50,20 +50,25 @@ def socket_in(netns: str) -> socket.socket:
         os.close(own)
 
 
-class LinkWatcher:
-    """Reports on the interfaces it was given, by ifindex."""
-
-    def __init__(self, netns: str, ports: Mapping[int, str]) -> None:
-        """Raises UserError if the namespace cannot be entered."""
-        self._ports = ports
-        self._reported: set[str] | None = None  # ports met in the dump under way, None outside of one
-        self._socket = socket_in(netns)
+def link_socket(netns: str) -> int:
+    """The descriptor of a socket that hears of every change of an interface in another namespace. Raises UserError as :func:`socket_in`."""
+    with socket_in(netns) as sock:
         so_rcvbufforce = 33  # not in Python's socket module; goes past rmem_max, which needs root
         try:
-            self._socket.setsockopt(socket.SOL_SOCKET, so_rcvbufforce, RECEIVE_BUFFER)
+            sock.setsockopt(socket.SOL_SOCKET, so_rcvbufforce, RECEIVE_BUFFER)
         except PermissionError:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
-        self._socket.bind((0, rtnetlink.RTMGRP_LINK))
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+        sock.bind((0, rtnetlink.RTMGRP_LINK))
+        return os.dup(sock.fileno())
+
+
+class LinkWatcher:
+    """Reports on the interfaces it was given, by ifindex. ``links``: of :func:`link_socket`."""
+
+    def __init__(self, links: int, ports: Mapping[int, str]) -> None:
+        self._ports = ports
+        self._reported: set[str] | None = None  # ports met in the dump under way, None outside of one
+        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE, fileno=links)
 
     def snapshot(self) -> list[PortReport]:
         """The state of every port now (and changes meanwhile, in order)."""

@@ -14,7 +14,7 @@ from agents.mrc.arrivals import _STATUS
 from agents.mrc.framing import Framer, Route
 from agents.mrc.queue_pair import ERROR
 from agents.packets import dscp, headers
-from agents.transport import FLUSHED, OK, PEER_UNKNOWN, REMOTE_ACCESS, REMOTE_INVALID, REMOTE_OPERATION
+from agents.transport import FLUSHED, OK, REMOTE_ACCESS, REMOTE_INVALID, REMOTE_OPERATION
 from tests.agents.mrc.packets import write_packet
 from tests.agents.mrc.rig import GUARD, TINY, Rig, drain, resealed
 from tests.agents.nic.egress import trimmed
@@ -491,7 +491,9 @@ def test_a_qp_in_error_answers_unexp_event_once_per_rtt_and_touches_nothing() ->
         rig.b.engine.receive(now, 0, bytearray(write_frame(rig)), 0, len(write_frame(rig)))
         for _, frame in drain(rig.b.engine, now):
             d = wire.describe(frame)
+            sent = wire.describe(write_frame(rig))
             assert (d["name"], d["reason"]) == ("NACK", wire.UNEXP_EVENT)
+            assert (d["psn"], d["nack_psn"], d["entropy"], d["tx_ts"]) == (sent["psn"], sent["psn"], sent["ev"], sent["tx_ts"])
             told.append(now)
     assert 3 <= len(told) <= 4
     assert all(b - a > base for a, b in pairwise(told))
@@ -499,22 +501,20 @@ def test_a_qp_in_error_answers_unexp_event_once_per_rtt_and_touches_nothing() ->
     assert counted(rig)["rx_unexpected"] == 40
 
 
-def test_unexp_event_is_not_answered_by_unexp_event() -> None:
+@pytest.mark.parametrize("op", [wire.NACK, wire.SACK, wire.ACK])
+def test_unexp_event_answers_packets_that_want_something_alone(op: int) -> None:
+    """Not another NACK; and a SACK or an ACK names nothing by which its sender could know the answer for true."""
     rig = broken()
-    feed(rig, bare_frame(rig, wire.NACK, b"\0\0\x19" + bytes(17)))
+    ext = bytes(wire.EXT_LENGTH[op])
+    feed(rig, bare_frame(rig, op, b"\0\0\x19" + ext[3:] if op == wire.NACK else ext))
     assert drain(rig.b.engine, NOW) == []
 
 
-def test_unexp_event_puts_the_sender_in_error() -> None:
-    rig = Rig(TINY, 0, 3, 8192)
-    for k in range(3):
-        rig.write(k, bytes(1000))
-    drain(rig.a.engine, NOW)
-    framer = Framer(rig.a.engine.config)
-    framer.bare(Route(TINY, 3, 0), 0, dscp.CONTROL, wire.NACK, rig.a.qpn, 0, b"\0\0\x19" + bytes(17))
-    frame = bytearray(framer.frame)
-    rig.a.engine.receive(NOW, 0, frame, 0, len(frame))
-    assert [(c.wr_id, c.status) for c in rig.a.engine.completions()] == [(0, PEER_UNKNOWN), (1, FLUSHED), (2, FLUSHED)]
+def test_a_qp_in_error_answers_no_frame_that_is_too_short_for_its_names() -> None:
+    rig = broken()
+    for frame in (resealed(write_frame(rig)[:130]), bare_frame(rig, wire.PROBE, bytes(8))):
+        assert feed(rig, frame) == {"rx_packets": 1, "rx_unexpected": 1}
+    assert drain(rig.b.engine, NOW) == []
 
 
 def test_frames_that_came_with_the_offending_one_touch_nothing_either() -> None:

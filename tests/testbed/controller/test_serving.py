@@ -32,6 +32,7 @@ PATIENCE_S = patient(30.0)
 SERVER = """
 import sys, time
 from testbed.controller import ryu_base
+from testbed.controller.confine import listen
 from testbed.controller.journal import Journal
 from testbed.controller.links import FailedLinks
 from testbed.controller.rest import Rest
@@ -47,7 +48,9 @@ for t in range(int(sys.argv[3])):
     steering.journal.add(t, "deny", entry="p0", reason="x" * 500, by="operator")
 tables = static_tables(fabric)
 views = Views(fabric, tables, lambda: tables, steering.links, lambda: steering.denylist.entries)
-print(ryu_base.serve(Rest(views, steering, sys.argv[1]), "127.0.0.1", 0), flush=True)
+listener, port = listen("127.0.0.1", 0)
+ryu_base.serve(Rest(views, steering, sys.argv[1]), listener)
+print(port, flush=True)
 while True:
     time.sleep(60)
 """
