@@ -91,8 +91,8 @@ $(STAMPS)/packages: requirements.txt $(STAMPS)/build-tools
 	$(PIP) install -q $(PIP_FLAGS) --no-build-isolation -r requirements.txt
 	touch $@
 
-$(STAMPS)/dev: requirements-dev.txt $(STAMPS)/packages
-	$(PIP) install -q $(PIP_FLAGS) -r requirements-dev.txt
+$(STAMPS)/dev: requirements-dev.txt requirements-os-ken.txt $(STAMPS)/packages
+	$(PIP) install -q $(PIP_FLAGS) -r requirements-dev.txt -r requirements-os-ken.txt
 	touch $@
 
 $(STAMPS)/docs: requirements-docs.txt $(STAMPS)/packages
