@@ -118,10 +118,10 @@ class _Rest:
 
     def _answer(self, req: Any) -> Any:
         scheme, _, token = req.headers.get("Authorization", "").partition(" ")
-        request = Request(
-            req.method, req.environ["PATH_INFO"].removeprefix("/"), dict(req.GET), req.body_file.read(MAX_BODY + 1), "Origin" in req.headers,
-            req.headers.get("Host", ""), token.strip() if scheme.lower() == "bearer" else "",
-        )  # fmt: skip
+        path, body = req.environ["PATH_INFO"].removeprefix("/"), req.body_file.read(MAX_BODY + 1)
+        bearer = token.strip() if scheme.lower() == "bearer" else ""
+        host = req.headers.get("Host", "")
+        request = Request(req.method, path, dict(req.GET), body, "Origin" in req.headers, host, bearer)
         sock = req.environ["eventlet.input"].get_socket()
         if self._rest.is_owners(request):
             self._connections.keep(sock)
