@@ -71,7 +71,7 @@ apt:
 	if [ -z "$${missing// /}" ]; then exit 0; fi
 	echo "missing Debian packages: $$missing"
 	if [ "$$(id -u)" != 0 ]; then echo "mrcbed: installing packages needs root: sudo make install" >&2; exit 2; fi
-	if ! command -v apt-get >/dev/null; then echo "mrcbed: no apt-get here: this testbed installs on Debian 12" >&2; exit 2; fi
+	if ! command -v apt-get >/dev/null; then echo "mrcbed: no apt-get here: this testbed installs on Debian 12 or 13" >&2; exit 2; fi
 	export DEBIAN_FRONTEND=noninteractive
 	fetch() { apt-get install -y -q --no-install-recommends $$missing; }
 	# The package lists are fetched only when they cannot serve: never fetched, older than a day, or when installing failed.

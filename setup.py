@@ -107,7 +107,10 @@ def requirements() -> tuple[list[str], list[str]]:
 
 def shared_files() -> list[tuple[str, list[str]]]:
     """What pip puts below the environment's folder: the man page and the documents."""
-    pages = ["README.md", *(str(path.relative_to(ROOT)) for end in ("md", "svg", "py") for path in sorted((ROOT / "docs").rglob(f"*.{end}")))]
+    pages = [
+        "README.md",
+        *(str(path.relative_to(ROOT)) for end in ("md", "svg", "py") for path in sorted((ROOT / "docs").rglob(f"*.{end}"))),
+    ]
     folders = sorted({str(Path(page).parent) for page in pages})
     documents = [(str(Path(DOCUMENTS, folder)), [page for page in pages if str(Path(page).parent) == folder]) for folder in folders]
     return [("share/man/man1", ["docs/mrcbed.1"]), *documents]

@@ -20,7 +20,9 @@ NOT_IN_THE_ARCHIVE = (".github/", ".ci/", ".gitignore", ".pre-commit-config.yaml
 
 def setup_py(*words: str, **settings: str) -> None:
     environment = {**os.environ, "MRCBED_NO_COMPILE": "1", **settings}
-    done = subprocess.run([sys.executable, "setup.py", "-q", *words], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "setup.py", "-q", *words], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 

@@ -73,14 +73,13 @@ def test_the_wheel_runs(place: Path) -> None:
     compiled = any(name.endswith(".so") for name in zipfile.ZipFile(wheel).namelist())
     assert manifest["engine"] == ("compiled" if compiled else "interpreted")
     assert (installed.work / "smoke/report.html").stat().st_size > 10_000
-    for command in ("plot", "report", "view", "compare"):
-        installed.mrcbed(command, *(["smoke"] * (2 if command == "compare" else 1)))
-    installed.mrcbed("run", "smoke", "--world", "simulated", "--pcap", "all", "--out", "captured")
-    captures = sorted((installed.work / "captured").rglob("*.pcap*"))
-    assert "WRITE" in installed.mrcbed("packets", str(captures[0]))
+    installed.mrcbed("run", "smoke", "--world", "simulated", "--pcap", "h0:p0-t0-0", "--out", "captured")
+    assert "WRITE" in installed.mrcbed("packets", "captured/pcap/tiny/h0_p0-t0-0.pcap")
+    for words in (["plot", "smoke"], ["report", "smoke"], ["view", "smoke"], ["compare", "smoke", "captured"]):
+        installed.mrcbed(*words)
     assert "docs/lessons/1-planes.md" in installed.mrcbed("lesson")
     assert "Run first:" in installed.mrcbed("lesson", "1")
-    installed.mrcbed("train", "--world", "simulated", "--steps", "8", "--out", "train")
+    installed.mrcbed("train", "--world", "simulated", "--steps", "8", "-t", "mrc", "--out", "train")
     for words in (["list", "scenarios"], ["explain", "workload.steps"], ["schema", "scenario"], ["graph", "demo"], ["completion", "bash"]):
         assert len(installed.mrcbed(*words)) > 100, words
     prefix = place / "env"
