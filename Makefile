@@ -24,7 +24,7 @@ SOURCES := topologies agents testbed scenarios tests docs setup.py
 OWN := if [ -n "$${SUDO_UID:-}" ] && [ "$$(stat -c %u .)" = "$$SUDO_UID" ]; then \
 	find . -uid 0 -exec chown -h "$$SUDO_UID:$${SUDO_GID:-$$SUDO_UID}" {} +; fi
 
-.PHONY: help install simulated demo test unit browser interpreted agree lint docs format emulated mutations fuzz bench soak seeds clean distclean apt root
+.PHONY: help install simulated demo test unit browser interpreted agree lint docs format emulated mutations fuzz bench soak seeds man dist dist-test clean distclean apt root
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -40,6 +40,8 @@ help:
 	make browser    install, then Debian's chromium and its driver, and the tests of pages in it  (root or sudo)
 	make lint       ruff, import-linter, the documents' links and mypy alone
 	make docs       the pages as a site in build/site, to be read without a network
+	make man        the man page, from the commands
+	make dist       wheel and source archive in dist/;  make dist-test: they install and run in empty environments
 	make format     ruff's fixes, imports sorted, ruff's formatting
 	make mutations  deliberate bugs in the engine, one by one: is each caught?
 	make fuzz       install, then what comes from outside, guided by coverage: SECONDS_EACH=60
@@ -69,7 +71,7 @@ apt:
 	if [ -z "$${missing// /}" ]; then exit 0; fi
 	echo "missing Debian packages: $$missing"
 	if [ "$$(id -u)" != 0 ]; then echo "mrcbed: installing packages needs root: sudo make install" >&2; exit 2; fi
-	if ! command -v apt-get >/dev/null; then echo "mrcbed: no apt-get here: this testbed installs on Debian 12" >&2; exit 2; fi
+	if ! command -v apt-get >/dev/null; then echo "mrcbed: no apt-get here: this testbed installs on Debian 12 or 13" >&2; exit 2; fi
 	export DEBIAN_FRONTEND=noninteractive
 	fetch() { apt-get install -y -q --no-install-recommends $$missing; }
 	# The package lists are fetched only when they cannot serve: never fetched, older than a day, or when installing failed.
@@ -91,12 +93,16 @@ $(STAMPS)/packages: requirements.txt $(STAMPS)/build-tools
 	$(PIP) install -q $(PIP_FLAGS) --no-build-isolation -r requirements.txt
 	touch $@
 
-$(STAMPS)/dev: requirements-dev.txt $(STAMPS)/packages
-	$(PIP) install -q $(PIP_FLAGS) -r requirements-dev.txt
+$(STAMPS)/dev: requirements-dev.txt requirements-os-ken.txt $(STAMPS)/packages
+	$(PIP) install -q $(PIP_FLAGS) -r requirements-dev.txt -r requirements-os-ken.txt
 	touch $@
 
 $(STAMPS)/docs: requirements-docs.txt $(STAMPS)/packages
 	$(PIP) install -q $(PIP_FLAGS) -r requirements-docs.txt
+	touch $@
+
+$(STAMPS)/release: requirements-release.txt $(STAMPS)/dev
+	$(PIP) install -q $(PIP_FLAGS) -r requirements-release.txt
 	touch $@
 
 $(STAMPS)/fuzz: requirements-fuzz.txt $(STAMPS)/dev
@@ -104,8 +110,8 @@ $(STAMPS)/fuzz: requirements-fuzz.txt $(STAMPS)/dev
 	touch $@
 
 # The command only; the engine is compiled by its own rule below, when its sources change.
-$(STAMPS)/project: setup.py $(STAMPS)/packages
-	MRCBED_NO_COMPILE=1 $(PIP) install -q $(PIP_FLAGS) --no-build-isolation --no-deps --config-settings editable_mode=compat -e .
+$(STAMPS)/project: setup.py VERSION $(STAMPS)/packages
+	MRCBED_NO_COMPILE=1 MRCBED_WITH_RYU=1 $(PIP) install -q $(PIP_FLAGS) --no-build-isolation --no-deps --config-settings editable_mode=compat -e .
 	touch $@
 
 $(STAMPS)/engine: $(ENGINE) setup.py pyproject.toml $(STAMPS)/packages
@@ -210,6 +216,21 @@ docs: $(STAMPS)/docs
 	@rm -rf build/site build/doctrees  # what conf.py adds to a page is no change of the page
 	$(PY) -m sphinx -W --keep-going -q -b html -c docs -d build/doctrees . build/site
 	echo "build/site/index.html"
+
+man: $(STAMPS)/dev
+	$(PY) -m tests.docs.man
+
+# The wheel is built from the archive, so a file that the archive lacks cannot be in the wheel. Both in an environment of their own, with the
+# versions that pyproject.toml pins.
+dist: $(STAMPS)/release
+	@rm -rf dist
+	$(PY) -m build --outdir dist . >build/dist.log 2>&1 || { tail -n 20 build/dist.log >&2; exit 1; }
+	rm -rf *.egg-info  # metadata of an archive, which would pass for that of this installation
+	grep '^mrcbed:' build/dist.log | tail -n 1 || true
+	ls dist/*
+
+dist-test: dist
+	$(PY) -m pytest tests/wheel -m "soak" --timeout 0
 
 format: $(STAMPS)/dev
 	$(PY) -m ruff format $(SOURCES)

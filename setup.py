@@ -2,7 +2,10 @@
 
 The engine is compiled where a C compiler and mypyc are at hand; otherwise, or with MRCBED_NO_COMPILE=1, the same source
 runs interpreted: correct, slower. One line beginning with ``mrcbed:`` says which. Dependencies are pinned in
-requirements*.txt, the one place for them.
+requirements*.txt, the one place for them, and the version stands in VERSION.
+
+`make install` sets MRCBED_WITH_RYU=1: it can build Ryu, which no plain `pip install` can any more (docs/release.md). Without it the package
+requires os-ken, and Ryu is an extra.
 """
 
 from __future__ import annotations
@@ -36,10 +39,18 @@ LOOP = [
 """What runs with every packet beside the engines, in either world or in a benchmark."""
 INLINE = ["--param=large-unit-insns=200000", "--param=inline-unit-growth=400"]
 """All engines are one C file: gcc would stop inlining in one so large (some 8 % of the packets per second)."""
+RYU = ("ryu", "tinyrpc")
+"""Of requirements.txt, what Ryu alone needs."""
+DOCUMENTS = "share/doc/mrcbed"
+"""README.md and docs/ of an installed copy (testbed/installation.py): `mrcbed lesson` names pages, `mrcbed train` reads them."""
 
 
 def say(line: str) -> None:
     print(f"mrcbed: {line}", flush=True)
+
+
+def wanted(flag: str) -> bool:
+    return os.environ.get(flag, "") not in ("", "0")
 
 
 def compiler() -> str | None:
@@ -70,7 +81,7 @@ def compiled(packages: list[str]) -> list[Any]:
 
 def extensions() -> list[Any]:
     os.chdir(ROOT)  # mypyc names modules by their path from here
-    if os.environ.get("MRCBED_NO_COMPILE", "") not in ("", "0"):
+    if wanted("MRCBED_NO_COMPILE"):
         return []
     if compiler() is None:
         say("engine runs interpreted: no C compiler (apt install gcc python3-dev, then make install)")
@@ -80,14 +91,46 @@ def extensions() -> list[Any]:
     return compiled([*sans_io, *LOOP])
 
 
+def pins(file: str) -> list[str]:
+    """The requirements in a file, each ``name==version``."""
+    return [text for line in (ROOT / file).read_text().splitlines() if (text := line.partition("#")[0].strip())]
+
+
+def requirements() -> tuple[list[str], list[str]]:
+    """(what the package needs, what Ryu needs)."""
+    everything = pins("requirements.txt")
+    ryu = [pin for pin in everything if pin.partition("==")[0] in RYU]
+    if wanted("MRCBED_WITH_RYU"):
+        return everything, ryu
+    return [pin for pin in everything if pin not in ryu] + pins("requirements-os-ken.txt"), ryu
+
+
+def shared_files() -> list[tuple[str, list[str]]]:
+    """What pip puts below the environment's folder: the man page and the documents."""
+    pages = [
+        "README.md",
+        *(str(path.relative_to(ROOT)) for end in ("md", "svg", "py") for path in sorted((ROOT / "docs").rglob(f"*.{end}"))),
+    ]
+    folders = sorted({str(Path(page).parent) for page in pages})
+    documents = [(str(Path(DOCUMENTS, folder)), [page for page in pages if str(Path(page).parent) == folder]) for folder in folders]
+    return [("share/man/man1", ["docs/mrcbed.1"]), *documents]
+
+
+REQUIRED, FOR_RYU = requirements()
 setup(
     name="mrcbed",
-    version="0.1.0",
+    version=(ROOT / "VERSION").read_text().strip(),
     description="A testbed for MRC: multi-plane Clos fabrics, SRv6 and an endpoint in Mininet, broken on purpose and measured",
+    long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
     license="Apache-2.0",
+    license_files=["LICENSE", "NOTICE"],
+    install_requires=REQUIRED,
+    extras_require={"ryu": FOR_RYU},
+    data_files=shared_files(),
     python_requires=">=3.11",
     packages=find_packages(include=[f"{room}{end}" for room in ("topologies", "agents", "testbed", "scenarios") for end in ("", ".*")]),
-    package_data={"": ["*.toml", "*.bpf.c", "*.bpf.o", "*.h", "*.lua", "*.html.j2", "*.html", "*.css", "*.js"]},
+    package_data={"": ["*.toml", "*.c", "*.lua", "*.html.j2", "*.html", "*.css", "static/*"]},
     ext_modules=extensions(),
     entry_points={"console_scripts": ["mrcbed = testbed.cli:main"]},
     zip_safe=False,

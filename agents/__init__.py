@@ -32,8 +32,11 @@ class _SourceOnly(MetaPathFinder):
 
 
 def _stale() -> bool:
-    """True when some extension is older than the source of one of them (or that has gone): one build makes them all."""
+    """True when some extension is older than the source of one of them (or that has gone): one build makes them all. Only in a clone: what
+    pip installed has the times of its installation, in any order."""
     root = Path(__path__[0]).parent
+    if not (root / "setup.py").exists():
+        return False
     built = [path for room in COMPILED for path in root.joinpath(*room.rstrip(".").split(".")).rglob("*.so")]
     sources = [path.with_name(path.name.split(".")[0] + ".py") for path in built]
     if not all(map(Path.exists, sources)):

@@ -15,16 +15,19 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from testbed.dataplane.build import OBJECT, fresh_object
 from testbed.emulated import ovs
+from testbed.errors import UserError
+from testbed.installation import ROOT, is_clone, remedy
 from testbed.machine.awake import REQUESTS, virtual
 from testbed.machine.probes import PATH
 
-ROOT = Path(__file__).resolve().parent.parent
 KERNEL = (6, 1)
 """Debian 12's own."""
 Status = Literal["ok", "missing", "limited", "optional", "unknown"]
@@ -108,9 +111,13 @@ def _open_vswitch() -> Iterator[Check]:
 
 
 def _probed() -> Iterator[Check]:
-    program = ROOT / "testbed/dataplane/fabric.bpf.o"
-    command = [sys.executable, "-m", "testbed.machine.probes", *([str(program)] if os.path.exists(program) else [])]
-    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    command = [sys.executable, "-m", "testbed.machine.probes"]
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            command.append(str(fresh_object(Path(scratch))))
+        except UserError:
+            pass  # without clang: tools() says so
+        process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     verdicts: dict[str, str] = json.loads(process.stdout) if process.returncode == 0 else {}
     for name, (lacking, why) in FEATURES.items():
         if name not in verdicts:
@@ -132,7 +139,7 @@ TOOLS: dict[str, tuple[Status, str, str]] = {  # tool -> status when lacking, wh
     "ethtool": ("missing", "turns offloads off", "ethtool"),
     "ifconfig": ("missing", "Mininet's interface commands call it", "net-tools"),
     "nsenter": ("missing", "runs commands in the switches' namespace", "util-linux"),
-    "clang": ("limited", "compiles the data plane once", "clang libbpf-dev"),
+    "clang": ("limited", "compiles the data plane", "clang libbpf-dev"),
     "gcc": ("limited", "compiles the engine; without it the engine runs interpreted, slower", "gcc python3-dev"),
     "iperf3": ("limited", "background traffic in scenarios, and the prompt's iperf", "iperf3"),
     "ping": ("limited", "pingall at the prompt", "iputils-ping"),
@@ -158,18 +165,23 @@ def packages() -> Iterator[Check]:
         try:
             have = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            yield Check("Python", name, "missing", "not installed", f"version {version} was tested", "sudo make install")
+            yield Check("Python", name, "missing", "not installed", f"version {version} was tested", remedy())
             continue
         if have != version:
             odd.append(f"{name} {have} (tested: {version})")
-    found = "; ".join(odd) if odd else f"{len(pins)} packages at the versions tested" if pins else "no requirements.txt beside the package"
-    yield _check("Python", "versions", not odd, found, "other versions may behave differently", "sudo make install", "limited")
+    found = "; ".join(odd) if odd else f"{len(pins)} packages at the versions tested" if pins else "mrcbed itself is not installed"
+    yield _check("Python", "versions", not odd, found, "other versions may behave differently", remedy(), "limited")
 
 
 def _pins() -> Iterator[tuple[str, str]]:
-    for line in (_read(ROOT / "requirements.txt") or "").splitlines():
-        name, equals, version = line.split("#")[0].strip().partition("==")
-        if equals:
+    """What the installed package requires (setup.py), without extras."""
+    try:
+        requirements = importlib.metadata.requires("mrcbed") or []
+    except importlib.metadata.PackageNotFoundError:
+        return
+    for requirement in requirements:
+        name, equals, version = requirement.partition("==")
+        if equals and ";" not in version:
             yield name, version
 
 
@@ -202,20 +214,20 @@ def built() -> Iterator[Check]:
     why = "a compiled engine carries about twice the packets"
     try:
         compiled, found = engine_state()
-        yield _check("build", "engine", compiled, found, why, "sudo make install", "limited")
+        fix = remedy() if is_clone() else "apt-get install gcc python3-dev, then pip install the source archive (docs/release.md)"
+        yield _check("build", "engine", compiled, found, why, fix, "limited")
     except OSError as error:
         yield Check("build", "engine", "unknown", f"cannot be read: {error.strerror}", why, "use sudo")
-    program = ROOT / "testbed/dataplane/fabric.bpf.o"
-    present = os.path.exists(program)
-    why = "the switches' programs"
-    lacking: Status = "limited" if shutil.which("clang", path=PATH) else "missing"  # a run can compile it itself, with clang
-    yield _check(
-        "build", "eBPF object", present, str(program.relative_to(ROOT)) if present else "not built", why, "sudo make install", lacking
-    )
+    why, clang = "the switches' programs", shutil.which("clang", path=PATH) is not None
+    if is_clone() or OBJECT.exists():
+        lacking: Status = "limited" if clang else "missing"  # a run can compile it itself, with clang
+        found = OBJECT.name if OBJECT.exists() else "not built"
+        yield _check("build", "eBPF object", OBJECT.exists(), found, why, remedy(), lacking)
+    else:  # from a wheel, which holds the source alone
+        found = "clang compiles it when a run starts, in half a second" if clang else "cannot be compiled: no clang"
+        yield _check("build", "eBPF object", clang, found, why, "sudo apt-get install clang libbpf-dev")
     isal = importlib.util.find_spec("isal") is not None
-    yield _check(
-        "build", "isal", isal, "present" if isal else "absent", "checksums in an eighth of zlib's time", "sudo make install", "limited"
-    )
+    yield _check("build", "isal", isal, "present" if isal else "absent", "checksums in an eighth of zlib's time", remedy(), "limited")
 
 
 # --- the machine -----------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ DISTRIBUTIONS = (
     "mrcbed",
     "mininet",
     "ryu",
+    "os-ken",
     "eventlet",
     "numpy",
     "scipy",

@@ -18,6 +18,7 @@ from scenarios.train.job import MRC, MRC_HEALTHY, ROCE, TCP, Leg, Outcome, run_l
 from scenarios.train.report import draw, write_page
 from testbed.bench.calibration import calibration, others_cores
 from testbed.errors import UserError
+from testbed.installation import documents
 from testbed.simulated import SIMULATED
 from testbed.world import World
 from topologies.clos import Fabric
@@ -32,7 +33,6 @@ STEP_US = {"mrc-healthy": 104.0, "mrc": 112.0, "roce-1p": 160.0, "tcp": 180.0}
 NUMBERS = (100, 40, 20, 8)
 """Of steps: the most that fit. Few, so that runs of one seed on one machine have the same number, and so the same parameters [ours]."""
 FULL_STEPS, QUICK_STEPS = 100, 40
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,11 @@ def plan_of(
 
 def text_of_docs() -> bytes:
     """The repository's own documents, which the model reads."""
-    files = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    place = documents()
+    files = [place / "README.md", *sorted((place / "docs").glob("*.md"))]
     text = b"\n".join(path.read_bytes() for path in files if path.is_file())
     if len(text) < 10_000:
-        raise UserError("mrcbed train reads the repository's docs/*.md, and they are not there: run it from a complete checkout")
+        raise UserError("mrcbed train reads the project's docs/*.md, and they are not there: run it from a complete clone or wheel")
     return text
 
 

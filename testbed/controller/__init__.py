@@ -5,6 +5,7 @@ re-routes and no packet depends on it: tables live in the switches, endpoints re
 
     config.py      what it is told                    app.py         the Ryu application
     tables.py      uN tables: program, verify         ryu_base.py    every touch point with Ryu, nothing else
+                                                   framework.py    Ryu, or os-ken where Ryu is not installed
     links.py       failed-link map                    southbound/    how switches are spoken to
     steering.py    policies: what agents are told     agents.py      telling them
     denylist.py    who denied what                    journal.py     what happened, and who follows it

@@ -1,8 +1,7 @@
-"""Everything that touches Ryu, except OpenFlow (ryu_openflow.py). Moving to os-ken, its living fork, means rewriting this file (os-ken has
-no wsgi) and the imports of that one.
+"""Everything that touches Ryu, except OpenFlow (ryu_openflow.py); framework.py puts os-ken, its maintained fork, in Ryu's place.
 
-Ryu must be imported after :func:`prepare`: eventlet has to patch the standard library first, and Ryu 4.34 looks for a name
-that eventlet dropped in 0.30.3.
+Ryu must be imported after :func:`prepare`: eventlet has to patch the standard library first, and Ryu 4.34 looks for a name that eventlet
+dropped in 0.30.3. Ryu's own HTTP server is not used: it has no limits, and os-ken has none. WebOb and eventlet serve REST with either.
 """
 
 from __future__ import annotations
@@ -30,27 +29,31 @@ def prepare() -> None:
     """Must be called before any part of Ryu, or any module that keeps a socket, is imported."""
     warnings.simplefilter("ignore")  # eventlet and Ryu warn of their own age: nothing a user can act on
     os.environ.setdefault("EVENTLET_NO_GREENDNS", "yes")  # no name is looked up here, and the resolver takes a third of the start-up
+    os.environ["OSKEN_HUB_TYPE"] = "eventlet"  # os-ken reads it when its hub is imported; its default is threads
     import eventlet
     import eventlet.wsgi
 
     eventlet.monkey_patch()
     if not hasattr(eventlet.wsgi, "ALREADY_HANDLED"):
-        eventlet.wsgi.ALREADY_HANDLED = object()  # Ryu's wsgi refers to it in its websocket support, which we do not use
+        eventlet.wsgi.ALREADY_HANDLED = object()  # Ryu 4.34's HTTP server, imported with its applications, wants this name
 
 
 prepare()
 
 import eventlet  # noqa: E402
 import eventlet.wsgi  # noqa: E402
-from ryu import cfg  # noqa: E402
-from ryu.app.wsgi import ControllerBase, Response, WSGIApplication, route  # noqa: E402
-from ryu.base.app_manager import AppManager, RyuApp  # noqa: E402
-from ryu.controller.event import EventBase  # noqa: E402
-from ryu.controller.handler import set_ev_cls  # noqa: E402
-from ryu.lib import hub  # noqa: E402
+import webob  # noqa: E402
 
+from testbed.controller import framework  # noqa: E402
 from testbed.controller.journal import MAX_READERS, Reader  # noqa: E402
 from testbed.controller.rest import MAX_BODY, Request, Rest  # noqa: E402
+
+cfg = framework.module("cfg")
+hub = framework.module("lib.hub")
+AppManager = framework.module("base.app_manager").AppManager
+RyuApp = framework.application_class()
+EventBase = framework.module("controller.event").EventBase
+set_ev_cls = framework.module("controller.handler").set_ev_cls
 
 __all__ = ["EventBase", "RyuApp", "run", "serve", "set_ev_cls", "spawn"]
 
@@ -100,29 +103,34 @@ class _Protocol(eventlet.wsgi.HttpProtocol):
         self.rfile.close()
 
 
-class _Rest(ControllerBase):
-    """Passes every request to one object, which answers it without Ryu."""
+class _Rest:
+    """The WSGI application: passes every request to one object, which answers it without Ryu."""
 
-    @route("all", "/{path:.*}")
-    def page(self, req: Any, path: str, **_: Any) -> Any:
+    def __init__(self, rest: Rest, connections: _Connections) -> None:
+        self._rest, self._connections = rest, connections
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
+        return self._answer(webob.Request(environ))(environ, start_response)
+
+    def _answer(self, req: Any) -> Any:
         scheme, _, token = req.headers.get("Authorization", "").partition(" ")
-        request = Request(
-            req.method, path, dict(req.GET), req.body_file.read(MAX_BODY + 1), "Origin" in req.headers,
-            req.headers.get("Host", ""), token.strip() if scheme.lower() == "bearer" else "",
-        )  # fmt: skip
-        rest, connections = self.data["rest"], self.data["connections"]
+        path, body = req.environ["PATH_INFO"].removeprefix("/"), req.body_file.read(MAX_BODY + 1)
+        bearer = token.strip() if scheme.lower() == "bearer" else ""
+        host = req.headers.get("Host", "")
+        request = Request(req.method, path, dict(req.GET), body, "Origin" in req.headers, host, bearer)
         sock = req.environ["eventlet.input"].get_socket()
-        if rest.is_owners(request):
-            connections.keep(sock)
-        status, payload = rest.answer(request)
+        if self._rest.is_owners(request):
+            self._connections.keep(sock)
+        status, payload = self._rest.answer(request)
         if isinstance(payload, Reader):
-            connections.keep(sock)
+            self._connections.keep(sock)
             req.environ["eventlet.minimum_write_chunk_size"] = 0  # every line goes out at once
             # The kernel would hold megabytes for a reader that stalls: what it loses is counted here instead.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, STREAM_BUFFER)
-            return Response(content_type="application/x-ndjson", status=status, app_iter=_Closing(payload))
+            return webob.Response(content_type="application/x-ndjson", status=status, app_iter=_Closing(payload))
         # A journal has megabytes, for which json with an indent takes half a second, during which no other request is served.
-        return Response(content_type="application/json", status=status, body=msgspec.json.format(msgspec.json.encode(payload)) + b"\n")
+        body = msgspec.json.format(msgspec.json.encode(payload)) + b"\n"
+        return webob.Response(content_type="application/json", status=status, body=body)
 
 
 class _Closing:
@@ -141,19 +149,19 @@ class _Closing:
 def serve(rest: Rest, listener: int) -> None:
     """Serve ``rest`` over HTTP on a TCP socket that listens, by its descriptor.
 
-    Ryu's own WSGIServer would do without any limit. One request per connection.
+    One request per connection.
     """
-    application, connections = WSGIApplication(), _Connections()
-    application.register(_Rest, {"rest": rest, "connections": connections})
+    connections = _Connections()
+    application = _Rest(rest, connections)
     sock = socket.socket(-1, -1, -1, fileno=listener)  # of whatever family the descriptor is
     log = logging.getLogger("rest")
     keys = {"protocol": _Protocol, "custom_pool": connections, "keepalive": False, "debug": False, "log": log, "log_output": False}
     hub.spawn(lambda: eventlet.wsgi.server(sock, application, **keys))
 
 
-def run(app_class: type[RyuApp], **arguments: Any) -> None:
+def run(app_class: type[Any], **arguments: Any) -> None:
     """Instantiate one application, start it, and block in its ``main()``, which runs beside its event loop."""
-    cfg.CONF(args=[], project="ryu", default_config_files=[])
+    cfg.CONF(args=[], project=framework.chosen(), default_config_files=[])
     app = AppManager.get_instance().instantiate(app_class, **arguments)
     app.start()
     app.main()

@@ -20,21 +20,21 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from testbed.controller import ryu_base  # patches the standard library: before Ryu
+from testbed.controller import framework
+from testbed.controller.ryu_base import AppManager, RyuApp, hub, set_ev_cls
 from testbed.controller.southbound.base import PortReport
 from testbed.errors import UserError
 from testbed.machine.slowness import patient
 
-# isort: split
-from ryu.base.app_manager import AppManager, RyuApp
-from ryu.controller import ofp_event
-from ryu.controller.controller import Datapath
-from ryu.controller.handler import CONFIG_DISPATCHER, DEAD_DISPATCHER, HANDSHAKE_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
-from ryu.controller.ofp_handler import OFPHandler
-from ryu.lib import hub
-from ryu.ofproto import nicira_ext
-from ryu.ofproto import ofproto_v1_3 as ofp
-from ryu.ofproto import ofproto_v1_3_parser as parser
+handler = framework.module("controller.handler")
+CONFIG_DISPATCHER, DEAD_DISPATCHER = handler.CONFIG_DISPATCHER, handler.DEAD_DISPATCHER
+HANDSHAKE_DISPATCHER, MAIN_DISPATCHER = handler.HANDSHAKE_DISPATCHER, handler.MAIN_DISPATCHER
+ofp_event = framework.module("controller.ofp_event")
+Datapath = framework.module("controller.controller").Datapath
+OFPHandler: Any = framework.module("controller.ofp_handler").OFPHandler
+nicira_ext = framework.module("ofproto.nicira_ext")
+ofp = framework.module("ofproto.ofproto_v1_3")
+parser = framework.module("ofproto.ofproto_v1_3_parser")
 
 T = TypeVar("T")
 ANSWER_S = 10.0
@@ -276,6 +276,3 @@ def _flow_of(stats: Any) -> Flow:
 
 def _up(port: Any) -> bool:
     return not port.state & ofp.OFPPS_LINK_DOWN and not port.config & ofp.OFPPC_PORT_DOWN
-
-
-assert ryu_base  # imported for its side effects

@@ -5,6 +5,7 @@ What both forwarding planes have in common is in test_planes.py.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -17,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from testbed.controller.client import ControllerClient
+from testbed.controller.framework import FRAMEWORKS
 from testbed.dataplane.counters import books, totals
 from testbed.emulated import ovs
 from testbed.emulated.cluster import Cluster
@@ -223,7 +225,12 @@ def test_its_death_ends_the_run(tmp_path: Path) -> None:
         cluster.stop()
 
 
-def test_a_scenario_runs_to_its_verdict(tmp_path: Path) -> None:
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_scenario_runs_to_its_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, framework: str) -> None:
+    """The same application programs and watches the switches on Ryu and on os-ken."""
+    if importlib.util.find_spec(framework) is None:
+        pytest.skip(f"{framework} is not installed")
+    monkeypatch.setenv("MRCBED_CONTROLLER", framework)
     done = mrcbed("run", "smoke", "--switch", "ovs", *QUICK, "--out", tmp_path / "out")
     assert done.returncode in (0, 3), done.stderr  # 3: the machine, or Open vSwitch, was too slow to be trusted
     (run,) = json.loads((tmp_path / "out/summary.json").read_text())["runs"]

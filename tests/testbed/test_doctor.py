@@ -136,6 +136,8 @@ def test_extensions_older_than_their_source_are_not_used(tmp_path: Path) -> None
     (tmp_path / "agents/mrc/__init__.py").write_text("")
     source, extension = tmp_path / "agents/mrc/engine.py", tmp_path / f"agents/mrc/engine{sysconfig.get_config_var('EXT_SUFFIX')}"
     source.write_text("")
+    clone = tmp_path / "setup.py"
+    clone.touch()
     extension.write_bytes(b"not a library: importing it would fail")
     environment = {name: value for name, value in os.environ.items() if name != "MRCBED_INTERPRETED"}
     for age, stale in ((10, True), (-10, False)):
@@ -144,6 +146,10 @@ def test_extensions_older_than_their_source_are_not_used(tmp_path: Path) -> None
         done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         assert (done.returncode == 0) is stale, done.stderr
         assert ("older than its source" in done.stderr) is stale
+    os.utime(extension, (source.stat().st_mtime - 10,) * 2)
+    clone.unlink()  # as pip installs files: with times of no meaning
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert "file too short" in done.stderr
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can try the kernel")

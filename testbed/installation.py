@@ -1,0 +1,29 @@
+"""Where this copy of the project is: a clone, or a package that pip installed from a wheel. Reads file names only."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+"""The clone, or the folder of installed packages."""
+DOCUMENTS = "share/doc/mrcbed"
+"""Where a wheel puts README.md and docs/ (setup.py), below the environment's folder."""
+
+
+def is_clone() -> bool:
+    return (ROOT / "setup.py").is_file()
+
+
+def remedy() -> str:
+    """The command that installs what is missing or stale of the Python side."""
+    return "sudo make install" if is_clone() else "pip install --force-reinstall mrcbed-*.whl"
+
+
+def documents() -> Path:
+    """The folder that holds README.md and docs/. It may lack them, where a packager left them out."""
+    if is_clone():
+        return ROOT
+    files = importlib.metadata.files("mrcbed") or []
+    readme = next((file for file in files if file.as_posix().endswith(f"{DOCUMENTS}/README.md")), None)
+    return Path(str(readme.locate())).resolve().parent if readme else ROOT

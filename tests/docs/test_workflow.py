@@ -1,0 +1,32 @@
+"""The workflow for a public repository: valid, pinned, and asking for nothing that the Makefile lacks. Whether it passes, only its runner tells."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.docs.check import ROOT
+
+JOBS: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text())["jobs"]
+STEPS = [step for job in JOBS.values() for step in job["steps"]]
+
+
+def test_actions_are_pinned_to_a_version() -> None:
+    used = [step["uses"] for step in STEPS if "uses" in step]
+    assert used
+    assert [name for name in used if not re.fullmatch(r"actions/[\w-]+@v\d+\.\d+\.\d+", name)] == []
+
+
+@pytest.mark.parametrize("words", [words for step in STEPS for words in re.findall(r"^(?:sudo )?make ([^#&\n]+)", step.get("run", ""))])
+def test_make_has_the_targets(words: str) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    asked = {word for word in re.sub(r"-o \w+", "", words).split() if "=" not in word}
+    assert asked and asked <= targets
+
+
+def test_every_python_that_is_promised_is_tried() -> None:
+    assert JOBS["rootless"]["strategy"]["matrix"]["python"] == ["3.11", "3.12", "3.13"]
+    assert JOBS["emulated"]["strategy"]["matrix"]["image"] == ["debian:12", "debian:13"]
