@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from testbed.emulated import ovs
 from testbed.machine.awake import REQUESTS, virtual
-from testbed.machine.probes import PATH
+from testbed.machine.probes import NOT_TRIED, PATH
 
 ROOT = Path(__file__).resolve().parent.parent
 KERNEL = (6, 1)
@@ -47,9 +47,11 @@ def _check(group: str, name: str, ok: bool, found: str, why: str, fix: str, othe
 
 # --- the kernel ------------------------------------------------------------------------------------------------
 
+PIVOT = "enter this system by pivot_root instead: sudo systemd-nspawn -D FOLDER, or a container; or boot it"
 UPGRADE = "boot Debian 12's kernel (linux-image-amd64), not a container's or a cut-down one"
 FEATURES: dict[str, tuple[Status, str]] = {  # name -> status when lacking, why
     "namespaces": ("missing", "every host and the switches live in network namespaces"),
+    "root directory": ("missing", "every process of a host enters a mount namespace, and must find the same files there"),
     "veth": ("missing", "every cable is a veth pair"),
     "AF_PACKET": ("missing", "agents send and receive whole frames"),
     "HTB": ("missing", "link rates and the two queues of a port"),
@@ -70,6 +72,10 @@ FEATURES: dict[str, tuple[Status, str]] = {  # name -> status when lacking, why
     "fq": ("optional", "not needed: agents pace themselves"),
     "VRF": ("optional", "not needed"),
 }
+
+
+FIXES = {"data plane loads": "sudo make install builds it again", "root directory": PIVOT}
+"""Features whose lack another kernel would not mend."""
 
 
 def kernel() -> Iterator[Check]:
@@ -97,13 +103,14 @@ def _open_vswitch() -> Iterator[Check]:
     lacking = ovs.installed()
     if not lacking and ovs.datapath() == "system":
         found = "the kernel's datapath would forward"
-    elif not lacking and _succeeds("modprobe", "-n", "-q", "openvswitch"):
-        found = "user space would forward; the kernel's module is here, but not loaded"
+    elif not lacking and ovs.loadable():
+        found = "user space would forward: the kernel's module is here, but not loaded"
     else:
-        found = f"not installed: {lacking} not found" if lacking else "user space would forward; no openvswitch module"
+        found = f"not installed: {lacking} not found" if lacking else "user space would forward: this kernel has no openvswitch module"
     why = "only for --switch ovs; its service need not run"
     if not lacking and ovs.datapath() == "netdev":
-        why += f". In user space: about {ovs.USERSPACE_LIMIT:,} packets/s; `modprobe openvswitch`, where there is one, before a run"
+        why += f". In user space: about {ovs.USERSPACE_LIMIT:,} packets/s"
+        why += "; before a run: sudo modprobe openvswitch" if ovs.loadable() else ""
     yield _check("kernel", "Open vSwitch", not lacking, found, why, "sudo apt-get install openvswitch-switch", "optional")
 
 
@@ -118,8 +125,8 @@ def _probed() -> Iterator[Check]:
         elif verdicts[name].endswith(" is missing"):
             yield Check("kernel", name, "unknown", verdicts[name], why, "install that tool: sudo make install")
         else:
-            fix = "" if lacking == "optional" else "sudo make install builds it again" if name == "data plane loads" else UPGRADE
-            yield _check("kernel", name, not verdicts[name], verdicts[name] or "works", why, fix, lacking)
+            fix = "" if lacking == "optional" else FIXES.get(name, UPGRADE)
+            yield _check("kernel", name, verdicts[name] in ("", NOT_TRIED), verdicts[name] or "works", why, fix, lacking)
 
 
 # --- programs and packages -------------------------------------------------------------------------------------
@@ -297,11 +304,6 @@ def _link(path: str) -> str:
         return os.readlink(path)
     except OSError:
         return ""
-
-
-def _succeeds(*command: str) -> bool:
-    tool = shutil.which(command[0], path=PATH)
-    return tool is not None and subprocess.run([tool, *command[1:]], capture_output=True, timeout=10, check=False).returncode == 0
 
 
 GROUPS: tuple[Callable[[], Iterator[Check]], ...] = (machine, kernel, tools, packages, built)

@@ -1,7 +1,7 @@
 """Tries what the testbed asks of the kernel, in a network and mount namespace that vanish with this process.
 
 Run by ``testbed.doctor`` as ``python -m testbed.machine.probes [eBPF object]``, as root; prints one JSON object, name -> "" if it works,
-else the reason. It must leave nothing: what the kernel can load as a module on demand is only asked for when a run needs it anyway.
+:data:`NOT_TRIED` if it probably would, else the reason. It must leave nothing: a module that no run needs is looked up, not loaded.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ COMMANDS: dict[str, str] = {  # on the veth pair v0, v1
     "VRF": "ip link add vrf0 type vrf table 10",
 }
 MODULES = {"netem": "sch_netem", "RED": "sch_red", "fq": "sch_fq", "VRF": "vrf"}
-"""Optional features and their modules: where modules exist these are looked up, not loaded."""
+"""Optional features and their modules: one that is not loaded is looked up, not tried, since trying would load it."""
+NOT_TRIED = "its module is there; not tried, since no run needs it"
 
 
 def run(command: str, stdin: str = "") -> str:
@@ -96,10 +97,28 @@ def family(number: int, kind: int, protocol: int) -> str:
 
 
 def optional_module(name: str) -> str | None:
-    """For an optional feature: the verdict of the module index, or None where there is none and trying loads nothing."""
-    if name not in MODULES or not os.path.isdir(f"/lib/modules/{os.uname().release}"):
+    """For an optional feature: the verdict of the module index, or None where trying loads nothing: without modules, or with this one
+    loaded."""
+    if name not in MODULES or not os.path.isdir(f"/lib/modules/{os.uname().release}") or os.path.isdir(f"/sys/module/{MODULES[name]}"):
         return None
-    return run(f"modprobe -n -q {MODULES[name]}") and "no such module"
+    return "no such module" if run(f"modprobe -n -q {MODULES[name]}") else NOT_TRIED
+
+
+def root_directory() -> str:
+    """Whether this process keeps its root directory when it enters its own mount namespace, as Mininet's mnexec does with a host's.
+
+    In a plain chroot it does not: the kernel gives it the root of the namespace, and with it another file system.
+    """
+    namespace, root = os.open("/proc/self/ns/mnt", os.O_RDONLY), os.open("/", os.O_RDONLY)
+    before = os.fstat(root)
+    if _libc.setns(namespace, CLONE_NEWNS):
+        return refused("setns")
+    after = os.stat("/")
+    os.fchdir(root)
+    os.chroot(".")
+    os.close(root)
+    os.close(namespace)
+    return "" if (before.st_dev, before.st_ino) == (after.st_dev, after.st_ino) else "a plain chroot, which every host would leave"
 
 
 def main(program: str) -> dict[str, str]:
@@ -114,6 +133,7 @@ def main(program: str) -> dict[str, str]:
     for name, command in COMMANDS.items():
         verdict = optional_module(name)
         verdicts[name] = run(command) if verdict is None else verdict
+    verdicts["root directory"] = root_directory()
     folder = tempfile.mkdtemp(prefix="mrcbed-probe-")
     try:
         # The directory is the machine's, the file system over it this mount namespace's alone.
