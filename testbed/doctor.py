@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from testbed.emulated import ovs
+from testbed.machine import surroundings
 from testbed.machine.awake import REQUESTS, virtual
 from testbed.machine.probes import NOT_TRIED, PATH
 
@@ -241,12 +242,36 @@ def machine() -> Iterator[Check]:
         "lower the link rate, or add CPUs",
         "limited",
     )
+    yield from _processor()
+    yield from _container()
     memory = re.search(r"MemAvailable:\s+(\d+)", _read("/proc/meminfo") or "")
     gigabytes = int(memory[1]) / 1e6 if memory else 0.0
     yield _check("machine", "memory", gigabytes >= 1.5, f"{gigabytes:.1f} GB available", "8 hosts take about 1 GB", "free some", "limited")
     limits = ", ".join(f"{name} {_read(f'/proc/sys/net/core/{name}') or '?'}" for name in ("rmem_max", "wmem_max"))
     yield Check("machine", "socket buffers", "ok", limits, "for information: agents, as root, may exceed these limits")
     yield from _leftovers()
+
+
+def _processor() -> Iterator[Check]:
+    kind, lacking = platform.machine(), surroundings.lacking_instructions(_read("/proc/cpuinfo") or "")
+    if not surroundings.tried_processor():
+        why = "the testbed has been tried on x86-64 alone: packages may have to be compiled, and nobody has run the tests here"
+        yield Check("machine", "processor", "limited", kind, why, "an x86-64 machine, or try it and report")
+        return
+    found = f"{kind}, without {', '.join(lacking)}" if lacking else f"{kind}, version 2 or later"
+    fix = "give the virtual machine a CPU of its host's model (libvirt: host-passthrough; qemu: -cpu host, or Nehalem)"
+    yield _check("machine", "processor", not lacking, found, "NumPy needs x86-64-v2", fix)
+
+
+def _container() -> Iterator[Check]:
+    """Only where there is something to say."""
+    kind, lacking = surroundings.container(), surroundings.root_without_rights()
+    if kind or lacking:
+        found = f"{kind or 'none seen'}, without {', '.join(lacking)}" if lacking else f"{kind}, with every right needed"
+        why = "the host's kernel is the one that counts: the container can bring neither its version nor its modules"
+        yield _check(
+            "machine", "container", not lacking, found, why, "docker run --privileged, or a virtual machine: docs/guests/README.md"
+        )
 
 
 def _leftovers() -> Iterator[Check]:

@@ -24,7 +24,11 @@ def main() -> int:
     parser.add_argument("--mirror", default="", help="a Debian archive; without it the one that this machine's apt uses")
     parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds in the guest, of one release")
     parser.add_argument("--no-kvm", action="store_true", help="emulate the CPU even where KVM works")
+    parser.add_argument("--lacking", action="store_true", help="print the Debian packages that this needs and are not here, and end")
     said = parser.parse_args()
+    if said.lacking:
+        print(" ".join(image.lacking()))
+        return 0
     for name, chosen, known in (("release", said.releases, image.RELEASES), ("part", said.parts, PARTS)):
         for word in set(chosen) - set(known):
             raise UserError(f"{word}: no such {name}; they are {', '.join(known)}")

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
-import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,8 @@ from testbed.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build/vm"
+SHARED = "/vagrant"
+"""Where Vagrant puts the clone."""
 RELEASES = ("bookworm", "trixie")
 SOURCES = Path("/etc/apt/sources.list.d/debian.sources")
 MIRRORS = ("http://deb.debian.org/debian", "http://deb.debian.org/debian-security")
@@ -52,23 +54,28 @@ class Image:
     disk: Path
 
 
+def lacking() -> list[str]:
+    """Debian packages of the programs that making and booting an image takes and that are not here."""
+    return sorted({package for tool, package in NEEDED.items() if shutil.which(tool) is None})
+
+
 def require_tools() -> None:
+    """Raises :class:`UserError`."""
     if os.geteuid() != 0:
         raise UserError("making an image needs root: sudo make vm-test")
     if os.uname().machine != "x86_64":
         raise UserError(f"images are made for x86-64 only, this machine is {os.uname().machine}: use docs/guests/ there")
-    lacking = sorted({package for tool, package in NEEDED.items() if shutil.which(tool) is None})
-    if lacking:
-        raise UserError(f"missing: sudo apt-get install --no-install-recommends {' '.join(lacking)}")
+    if packages := lacking():
+        raise UserError(f"missing: sudo apt-get install --no-install-recommends {' '.join(packages)}")
 
 
 def provisioning() -> str:
-    """The shell script of the Vagrantfile, as Ruby would hand it to the guest."""
+    """The command by which the Vagrantfile's machine is provisioned, as a shell script. Raises :class:`UserError`."""
     text = (ROOT / "Vagrantfile").read_text()
-    found = re.search(r"<<~SHELL\n(.*?)\n *SHELL\n", text, re.DOTALL)
-    if found is None or "#{" in found[1]:
-        raise UserError("the Vagrantfile holds no plain <<~SHELL script")
-    return textwrap.dedent(found[1]).replace("\\\\", "\\") + "\n"
+    found = re.search(r'config\.vm\.provision "shell", path: "(\S+)", args: \[(.*)\]$', text, re.MULTILINE)
+    if found is None:
+        raise UserError('the Vagrantfile has no line config.vm.provision "shell", path: "...", args: [...]')
+    return shlex.join([f"{SHARED}/{found[1]}", *re.findall(r'"(.*?)"', found[2])])
 
 
 def make(release: str, mirror: str, log: Path) -> Image:
@@ -79,7 +86,7 @@ def make(release: str, mirror: str, log: Path) -> Image:
     log.write_bytes(b"")
     if not (root / "etc/debian_version").exists():
         _base(release, root, mirror, log)
-    _copy_clone(root / "vagrant")
+    _copy_clone(root / SHARED.strip("/"))
     _in_chroot(root, provisioning(), log)
     _in_chroot(root, "cd /home/vagrant/mrcbed && exec runuser -u vagrant -- make -o apt .venv/.stamps/dev PIP_FLAGS=--no-cache-dir", log)
     init = root / "check"

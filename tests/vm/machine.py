@@ -45,15 +45,15 @@ def boot(image: Image, parts: tuple[str, ...], limit_s: float, folder: Path, kvm
     with drive.open("wb") as file:
         file.truncate(RESULTS_BYTES)
     arguments = f"root=/dev/nvme0n1 rw console=ttyS0 panic=-1 quiet init=/check mrcbed.parts={','.join(parts)} mrcbed.limit={limit_s:.0f}"
-    drives = ((image.disk, "system"), (drive, "results"))
+    drives = ((image.disk, "system", "nvme"), (drive, "results", "virtio-blk-pci"))  # two of a kind might change places
     command = [
         "nice", "-n", "15", "setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64",
         *(("-accel", "kvm", "-cpu", "host") if kvm else ("-accel", "tcg,thread=multi", "-cpu", CPU_UNDER_TCG)),
         "-smp", "2", "-m", "3G", "-nographic", "-nodefaults", "-no-reboot", "-serial", "stdio", "-nic", "none",
         "-kernel", str(image.kernel), "-append", arguments,
     ]  # fmt: skip
-    for path, name in drives:
-        command += ["-drive", f"file={path},if=none,id={name},format=raw,cache=unsafe", "-device", f"nvme,drive={name},serial={name}"]
+    for path, name, kind in drives:
+        command += ["-drive", f"file={path},if=none,id={name},format=raw,cache=unsafe", "-device", f"{kind},drive={name},serial={name}"]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
         late = _follow(process, folder / "console.log", time.monotonic() + limit_s + GRACE_S)
