@@ -27,6 +27,7 @@ LEAST_S = 20.0
 """A step starts only if so much time is left, s [ours]."""
 TROUBLE = re.compile(r"BUG:|WARNING:|Oops|general protection|soft lockup|blocked for more than|Out of memory")
 COUNTED = re.compile(r"htb: too many events")
+NETEM_WORKS = r'"netem",\s+"status": "ok",\s+"found": "works"'
 USER = ("runuser", "-u", "vagrant", "--")
 
 
@@ -89,6 +90,8 @@ STEPS = (
     Step("ovs", "kernel datapath loads", ("modprobe", "openvswitch"), 60),
     Step("ovs", "doctor sees the kernel datapath", (".venv/bin/mrcbed", "doctor", "--json"), 300, expects="the kernel's datapath would"),
     _pytest("ovs", "Open vSwitch", "test_ovs", limit_s=1200),
+    Step("netem", "netem loads", ("modprobe", "sch_netem"), 60),
+    Step("netem", "doctor tries netem", (".venv/bin/mrcbed", "doctor", "--json"), 300, expects=NETEM_WORKS),
     _pytest("faults", "faults", "test_packet_faults", "test_faults", "test_failover", limit_s=1200),
     _pytest("cleanup", "clean-up", "test_cleanup", limit_s=1200),
     _mrcbed("demo", "demo through sudo", "run", "demo", limit_s=1500),

@@ -47,6 +47,11 @@ exec chroot "$root" /bin/sh -c "$SCRIPT"
 """
 
 
+NAMES_CHROOT = """cd /home/vagrant/mrcbed && .venv/bin/mrcbed doctor --json >/tmp/doctor.json || true
+grep '"found": "a plain chroot, ' /tmp/doctor.json && exit 0
+cat /tmp/doctor.json; echo "doctor does not notice that this is a plain chroot"; exit 1"""
+
+
 @dataclass(frozen=True)
 class Image:
     release: str
@@ -88,7 +93,8 @@ def make(release: str, mirror: str, log: Path) -> Image:
         _base(release, root, mirror, log)
     _copy_clone(root / SHARED.strip("/"))
     _in_chroot(root, provisioning(), log)
-    _in_chroot(root, "cd /home/vagrant/mrcbed && exec runuser -u vagrant -- make -o apt .venv/.stamps/dev PIP_FLAGS=--no-cache-dir", log)
+    _in_chroot(root, "cd /home/vagrant/mrcbed && runuser -u vagrant -- make -o apt .venv/.stamps/dev PIP_FLAGS=--no-cache-dir", log)
+    _in_chroot(root, NAMES_CHROOT, log)
     init = root / "check"
     shutil.copy(ROOT / "tests/vm/init.sh", init)
     init.chmod(0o755)
