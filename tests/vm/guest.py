@@ -83,8 +83,8 @@ STEPS = (
     Step("doctor", "doctor as root", (".venv/bin/mrcbed", "doctor"), 300),
     _mrcbed("doctor", "doctor through sudo", "doctor", limit_s=300),
     Step("doctor", "doctor as user", (".venv/bin/mrcbed", "doctor"), 300, user=True, accepted=(2,), expects="Not ready: root missing"),
-    _mrcbed("smoke", "smoke simulated as user", "run", "smoke", "--world", "simulated", limit_s=300, sudo=False),
-    _mrcbed("smoke", "smoke through sudo", "run", "smoke", limit_s=600),
+    _mrcbed("smoke", "smoke simulated as user", "run", "smoke", "--world", "simulated", limit_s=900, sudo=False),
+    _mrcbed("smoke", "smoke through sudo", "run", "smoke", limit_s=1200),
     _pytest("dataplane", "data plane", "test_dataplane", "test_programs", limit_s=900),
     _pytest("queue", "queues", "test_queue", limit_s=900),
     Step("ovs", "kernel datapath loads", ("modprobe", "openvswitch"), 60),
@@ -94,7 +94,7 @@ STEPS = (
     Step("netem", "doctor tries netem", (".venv/bin/mrcbed", "doctor", "--json"), 300, expects=NETEM_WORKS),
     _pytest("faults", "faults", "test_packet_faults", "test_faults", "test_failover", limit_s=1200),
     _pytest("cleanup", "clean-up", "test_cleanup", limit_s=1200),
-    _mrcbed("demo", "demo through sudo", "run", "demo", limit_s=1500),
+    _mrcbed("demo", "demo through sudo", "run", "demo", "--transport", "mrc", limit_s=1500),
 )  # fmt: skip
 PARTS = tuple(dict.fromkeys(step.part for step in STEPS))
 

@@ -86,7 +86,7 @@ def _follow(process: subprocess.Popen[bytes], log: Path, until: float) -> bool:
             out.flush()
             *lines, line = (line + data).split(b"\n")
             for text in (each.decode(errors="replace").strip() for each in lines):
-                if text.startswith((BEGIN, END)):
-                    print(f"  {text.removeprefix('vm: ')}", flush=True)
+                if BEGIN in text or END in text:  # the firmware's and the kernel's last words may stand before it
+                    print(f"  {text.rpartition('vm: ')[2]}", flush=True)
     print("  its limit is over", file=sys.stderr)
     return True
