@@ -183,8 +183,8 @@ def _run(command: list[str], log: Path, variables: dict[str, str] | None = None)
     with log.open("ab") as out, tempfile.TemporaryFile() as nothing:
         try:
             process = subprocess.run(
-                ["nice", "-n", "15", *command], stdin=nothing, stdout=out, stderr=subprocess.STDOUT, env=variables, timeout=INSTALL_S,
-                check=False,
+                ["setpriv", "--pdeathsig", "KILL", "nice", "-n", "15", *command],
+                stdin=nothing, stdout=out, stderr=subprocess.STDOUT, env=variables, timeout=INSTALL_S, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             raise UserError(f"{command[0]} was ended after {INSTALL_S} s: see {log}") from None
