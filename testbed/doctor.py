@@ -24,6 +24,7 @@ from testbed.emulated import ovs
 from testbed.machine import surroundings
 from testbed.machine.awake import REQUESTS, virtual
 from testbed.machine.probes import NOT_TRIED, PATH
+from testbed.machine.slowness import patient
 
 ROOT = Path(__file__).resolve().parent.parent
 KERNEL = (6, 1)
@@ -118,7 +119,7 @@ def _open_vswitch() -> Iterator[Check]:
 def _probed() -> Iterator[Check]:
     program = ROOT / "testbed/dataplane/fabric.bpf.o"
     command = [sys.executable, "-m", "testbed.machine.probes", *([str(program)] if os.path.exists(program) else [])]
-    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=patient(60), check=False)
     verdicts: dict[str, str] = json.loads(process.stdout) if process.returncode == 0 else {}
     for name, (lacking, why) in FEATURES.items():
         if name not in verdicts:

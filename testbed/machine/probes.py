@@ -17,6 +17,8 @@ import sys
 import tempfile
 from collections.abc import Callable
 
+from testbed.machine.slowness import patient
+
 PATH = os.pathsep.join(
     dict.fromkeys([*os.environ.get("PATH", "").split(os.pathsep), "/usr/local/sbin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"])
 )
@@ -51,7 +53,7 @@ def run(command: str, stdin: str = "") -> str:
     tool = shutil.which(arguments[0], path=PATH)
     if tool is None:
         return f"{arguments[0]} is missing"
-    process = subprocess.run([tool, *arguments[1:]], input=stdin, capture_output=True, text=True, timeout=10, check=False)
+    process = subprocess.run([tool, *arguments[1:]], input=stdin, capture_output=True, text=True, timeout=patient(10), check=False)
     lines = (process.stderr or process.stdout).strip().splitlines()
     return "" if process.returncode == 0 else (lines[-1] if lines else f"exit status {process.returncode}")
 
