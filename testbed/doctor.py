@@ -25,8 +25,10 @@ from testbed.dataplane.build import OBJECT, fresh_object
 from testbed.emulated import ovs
 from testbed.errors import UserError
 from testbed.installation import ROOT, is_clone, remedy
+from testbed.machine import surroundings
 from testbed.machine.awake import REQUESTS, virtual
-from testbed.machine.probes import PATH
+from testbed.machine.probes import NOT_TRIED, PATH
+from testbed.machine.slowness import patient
 
 KERNEL = (6, 1)
 """Debian 12's own."""
@@ -50,9 +52,11 @@ def _check(group: str, name: str, ok: bool, found: str, why: str, fix: str, othe
 
 # --- the kernel ------------------------------------------------------------------------------------------------
 
+PIVOT = "enter this system by pivot_root instead: sudo systemd-nspawn -D FOLDER, or a container; or boot it"
 UPGRADE = "boot Debian 12's kernel (linux-image-amd64), not a container's or a cut-down one"
 FEATURES: dict[str, tuple[Status, str]] = {  # name -> status when lacking, why
     "namespaces": ("missing", "every host and the switches live in network namespaces"),
+    "root directory": ("missing", "every process of a host enters a mount namespace, and must find the same files there"),
     "veth": ("missing", "every cable is a veth pair"),
     "AF_PACKET": ("missing", "agents send and receive whole frames"),
     "HTB": ("missing", "link rates and the two queues of a port"),
@@ -73,6 +77,10 @@ FEATURES: dict[str, tuple[Status, str]] = {  # name -> status when lacking, why
     "fq": ("optional", "not needed: agents pace themselves"),
     "VRF": ("optional", "not needed"),
 }
+
+
+FIXES = {"data plane loads": "sudo make install builds it again", "root directory": PIVOT}
+"""Features whose lack another kernel would not mend."""
 
 
 def kernel() -> Iterator[Check]:
@@ -100,13 +108,14 @@ def _open_vswitch() -> Iterator[Check]:
     lacking = ovs.installed()
     if not lacking and ovs.datapath() == "system":
         found = "the kernel's datapath would forward"
-    elif not lacking and _succeeds("modprobe", "-n", "-q", "openvswitch"):
-        found = "user space would forward; the kernel's module is here, but not loaded"
+    elif not lacking and ovs.loadable():
+        found = "user space would forward: the kernel's module is here, but not loaded"
     else:
-        found = f"not installed: {lacking} not found" if lacking else "user space would forward; no openvswitch module"
+        found = f"not installed: {lacking} not found" if lacking else "user space would forward: this kernel has no openvswitch module"
     why = "only for --switch ovs; its service need not run"
     if not lacking and ovs.datapath() == "netdev":
-        why += f". In user space: about {ovs.USERSPACE_LIMIT:,} packets/s; `modprobe openvswitch`, where there is one, before a run"
+        why += f". In user space: about {ovs.USERSPACE_LIMIT:,} packets/s"
+        why += "; before a run: sudo modprobe openvswitch" if ovs.loadable() else ""
     yield _check("kernel", "Open vSwitch", not lacking, found, why, "sudo apt-get install openvswitch-switch", "optional")
 
 
@@ -117,7 +126,7 @@ def _probed() -> Iterator[Check]:
             command.append(str(fresh_object(Path(scratch))))
         except UserError:
             pass  # without clang: tools() says so
-        process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+        process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=patient(60), check=False)
     verdicts: dict[str, str] = json.loads(process.stdout) if process.returncode == 0 else {}
     for name, (lacking, why) in FEATURES.items():
         if name not in verdicts:
@@ -125,8 +134,8 @@ def _probed() -> Iterator[Check]:
         elif verdicts[name].endswith(" is missing"):
             yield Check("kernel", name, "unknown", verdicts[name], why, "install that tool: sudo make install")
         else:
-            fix = "" if lacking == "optional" else "sudo make install builds it again" if name == "data plane loads" else UPGRADE
-            yield _check("kernel", name, not verdicts[name], verdicts[name] or "works", why, fix, lacking)
+            fix = "" if lacking == "optional" else FIXES.get(name, UPGRADE)
+            yield _check("kernel", name, verdicts[name] in ("", NOT_TRIED), verdicts[name] or "works", why, fix, lacking)
 
 
 # --- programs and packages -------------------------------------------------------------------------------------
@@ -246,12 +255,36 @@ def machine() -> Iterator[Check]:
         "lower the link rate, or add CPUs",
         "limited",
     )
+    yield from _processor()
+    yield from _container()
     memory = re.search(r"MemAvailable:\s+(\d+)", _read("/proc/meminfo") or "")
     gigabytes = int(memory[1]) / 1e6 if memory else 0.0
     yield _check("machine", "memory", gigabytes >= 1.5, f"{gigabytes:.1f} GB available", "8 hosts take about 1 GB", "free some", "limited")
     limits = ", ".join(f"{name} {_read(f'/proc/sys/net/core/{name}') or '?'}" for name in ("rmem_max", "wmem_max"))
     yield Check("machine", "socket buffers", "ok", limits, "for information: agents, as root, may exceed these limits")
     yield from _leftovers()
+
+
+def _processor() -> Iterator[Check]:
+    kind, lacking = platform.machine(), surroundings.lacking_instructions(_read("/proc/cpuinfo") or "")
+    if not surroundings.tried_processor():
+        why = "the testbed has been tried on x86-64 alone: packages may have to be compiled, and nobody has run the tests here"
+        yield Check("machine", "processor", "limited", kind, why, "an x86-64 machine, or try it and report")
+        return
+    found = f"{kind}, without {', '.join(lacking)}" if lacking else f"{kind}, version 2 or later"
+    fix = "give the virtual machine a CPU of its host's model (libvirt: host-passthrough; qemu: -cpu host, or Nehalem)"
+    yield _check("machine", "processor", not lacking, found, "NumPy needs x86-64-v2", fix)
+
+
+def _container() -> Iterator[Check]:
+    """Only where there is something to say."""
+    kind, lacking = surroundings.container(), surroundings.root_without_rights()
+    if kind or lacking:
+        found = f"{kind or 'none seen'}, without {', '.join(lacking)}" if lacking else f"{kind}, with every right needed"
+        why = "the host's kernel is the one that counts: the container can bring neither its version nor its modules"
+        yield _check(
+            "machine", "container", not lacking, found, why, "docker run --privileged, or a virtual machine: docs/guests/README.md"
+        )
 
 
 def _leftovers() -> Iterator[Check]:
@@ -309,11 +342,6 @@ def _link(path: str) -> str:
         return os.readlink(path)
     except OSError:
         return ""
-
-
-def _succeeds(*command: str) -> bool:
-    tool = shutil.which(command[0], path=PATH)
-    return tool is not None and subprocess.run([tool, *command[1:]], capture_output=True, timeout=10, check=False).returncode == 0
 
 
 GROUPS: tuple[Callable[[], Iterator[Check]], ...] = (machine, kernel, tools, packages, built)

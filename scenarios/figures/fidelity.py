@@ -109,7 +109,7 @@ def judge(run: Evidence) -> Judgement:
     loops = [loop for loop in run.loops if loop.get("host") not in run.stragglers]
     stalled_hosts = {f"h{host}" for host in run.stragglers}
     watch = run.watch
-    starved = [*_starved(watch.get("ports", {}), set(run.touched))] if watch else []
+    starved = [*_starved(watch, set(run.touched))] if watch else []
     invalid = [
         *([f"{run.wrong} results are wrong"] if run.wrong else []),
         *_packets(run),
@@ -162,12 +162,14 @@ def _ports(report: Mapping[str, Any], touched: set[str]) -> Iterable[str]:
             yield f"port {row['port']}: the counted queue and the kernel's differ by {row['off_bytes']:,} bytes"
 
 
-def _starved(report: Mapping[str, Any], touched: set[str]) -> Iterable[str]:
+def _starved(watch: Mapping[str, Any], touched: set[str]) -> Iterable[str]:
     """Ports that timers served late."""
-    for row in report.get("ports", ()):
+    late = watch.get("shaper_late")
+    complaint = f"; the kernel complained {late} times of too many events at ports (HTB)" if late else ""
+    for row in watch.get("ports", {}).get("ports", ()):
         if row["link"] not in touched and row["busy_share"] is not None and row["busy_share"] < RATE_KEPT:
             rate = f"{row['rate_bps'] / 1e6:g} Mb/s"
-            yield f"port {row['port']} always had packets to send, but carried only {row['busy_share']:.1%} of its {rate}"
+            yield f"port {row['port']} always had packets to send, but carried only {row['busy_share']:.1%} of its {rate}{complaint}"
 
 
 def _clock(watch: Mapping[str, Any]) -> Iterable[str]:
@@ -315,4 +317,5 @@ def figures(
         },
         "clock": {key: watch["clock"].get(key, 0) for key in ("step_ns", "slept_ns", "drift_ppm")},
         "suspended_ns": sum(gap for _, gap in watch.get("gaps", ())),
+        "shaper_late": watch.get("shaper_late"),
     }  # fmt: skip

@@ -17,6 +17,7 @@ from typing import Any
 
 from scenarios.schema.fabrics import figures
 from scenarios.schema.scenario import Scenario
+from testbed.machine.slowness import patient
 
 ROOT = Path(__file__).resolve().parents[2]
 DISTRIBUTIONS = (
@@ -62,7 +63,7 @@ NOTES = {
 
 def _output(*command: str) -> str | None:
     try:
-        process = subprocess.run(command, capture_output=True, text=True, timeout=5, cwd=ROOT, check=False)
+        process = subprocess.run(command, capture_output=True, text=True, timeout=patient(5), cwd=ROOT, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return process.stdout.strip() if process.returncode == 0 else None

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from scenarios.figures.fidelity import SAMPLE_S
+from testbed.machine.kernel_log import SHAPER_LATE, KernelLog
 from testbed.machine.load import Clocks, Cpu, read_clocks, read_cpu, read_pressure, read_thread, read_work, time_namespace
 from testbed.world import Ports
 
@@ -41,6 +42,8 @@ class Watch(threading.Thread):
         self._look_s = max(LOOK_S, min(look_s, SAMPLE_S)) if ports is not None else SAMPLE_S
         self._over = threading.Event()
         self._first = self._last = clocks()
+        self._kernel = KernelLog()
+        self._shaper_late: int | None = None
         self._step = self._slept = 0
         self._gaps: list[tuple[int, int]] = []
         self._marks: list[dict[str, Any]] = []
@@ -103,6 +106,8 @@ class Watch(threading.Thread):
         self._over.set()
         if self.ident is not None:
             self.join(2)
+        self._shaper_late = self._kernel.count(SHAPER_LATE)
+        self._kernel.close()
 
     def result(self) -> dict[str, Any]:
         """Return the entry of run.json, after :meth:`stop`; docs/results.md has the keys."""
@@ -117,6 +122,7 @@ class Watch(threading.Thread):
             "gaps": self._gaps,
             "cores": len(os.sched_getaffinity(0)),
             "failure": self.failure,
+            "shaper_late": self._shaper_late,
         }  # fmt: skip
         if self._ports is not None:
             summary["ports"] = self._ports.result()

@@ -1,7 +1,7 @@
 """Tries what the testbed asks of the kernel, in a network and mount namespace that vanish with this process.
 
 Run by ``testbed.doctor`` as ``python -m testbed.machine.probes [eBPF object]``, as root; prints one JSON object, name -> "" if it works,
-else the reason. It must leave nothing: what the kernel can load as a module on demand is only asked for when a run needs it anyway.
+:data:`NOT_TRIED` if it probably would, else the reason. It must leave nothing: a module that no run needs is looked up, not loaded.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+
+from testbed.machine.slowness import patient
 
 PATH = os.pathsep.join(
     dict.fromkeys([*os.environ.get("PATH", "").split(os.pathsep), "/usr/local/sbin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"])
@@ -41,7 +43,8 @@ COMMANDS: dict[str, str] = {  # on the veth pair v0, v1
     "VRF": "ip link add vrf0 type vrf table 10",
 }
 MODULES = {"netem": "sch_netem", "RED": "sch_red", "fq": "sch_fq", "VRF": "vrf"}
-"""Optional features and their modules: where modules exist these are looked up, not loaded."""
+"""Optional features and their modules: one that is not loaded is looked up, not tried, since trying would load it."""
+NOT_TRIED = "its module is there; not tried, since no run needs it"
 
 
 def run(command: str, stdin: str = "") -> str:
@@ -50,7 +53,7 @@ def run(command: str, stdin: str = "") -> str:
     tool = shutil.which(arguments[0], path=PATH)
     if tool is None:
         return f"{arguments[0]} is missing"
-    process = subprocess.run([tool, *arguments[1:]], input=stdin, capture_output=True, text=True, timeout=10, check=False)
+    process = subprocess.run([tool, *arguments[1:]], input=stdin, capture_output=True, text=True, timeout=patient(10), check=False)
     lines = (process.stderr or process.stdout).strip().splitlines()
     return "" if process.returncode == 0 else (lines[-1] if lines else f"exit status {process.returncode}")
 
@@ -96,10 +99,28 @@ def family(number: int, kind: int, protocol: int) -> str:
 
 
 def optional_module(name: str) -> str | None:
-    """For an optional feature: the verdict of the module index, or None where there is none and trying loads nothing."""
-    if name not in MODULES or not os.path.isdir(f"/lib/modules/{os.uname().release}"):
+    """For an optional feature: the verdict of the module index, or None where trying loads nothing: without modules, or with this one
+    loaded."""
+    if name not in MODULES or not os.path.isdir(f"/lib/modules/{os.uname().release}") or os.path.isdir(f"/sys/module/{MODULES[name]}"):
         return None
-    return run(f"modprobe -n -q {MODULES[name]}") and "no such module"
+    return "no such module" if run(f"modprobe -n -q {MODULES[name]}") else NOT_TRIED
+
+
+def root_directory() -> str:
+    """Whether this process keeps its root directory when it enters its own mount namespace, as Mininet's mnexec does with a host's.
+
+    In a plain chroot it does not: the kernel gives it the root of the namespace, and with it another file system.
+    """
+    namespace, root = os.open("/proc/self/ns/mnt", os.O_RDONLY), os.open("/", os.O_RDONLY)
+    before = os.fstat(root)
+    if _libc.setns(namespace, CLONE_NEWNS):
+        return refused("setns")
+    after = os.stat("/")
+    os.fchdir(root)
+    os.chroot(".")
+    os.close(root)
+    os.close(namespace)
+    return "" if (before.st_dev, before.st_ino) == (after.st_dev, after.st_ino) else "a plain chroot, which every host would leave"
 
 
 def main(program: str) -> dict[str, str]:
@@ -114,6 +135,7 @@ def main(program: str) -> dict[str, str]:
     for name, command in COMMANDS.items():
         verdict = optional_module(name)
         verdicts[name] = run(command) if verdict is None else verdict
+    verdicts["root directory"] = root_directory()
     folder = tempfile.mkdtemp(prefix="mrcbed-probe-")
     try:
         # The directory is the machine's, the file system over it this mount namespace's alone.

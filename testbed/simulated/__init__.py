@@ -20,7 +20,7 @@ UNMEASURED: dict[str, dict[str, str]] = {
     SIMULATED: {
         "cpu_percent": _NO_CPU, "fidelity.cpu": _NO_CPU, "fidelity.waiting": _NO_CPU,
         "fidelity.lag_p99_ns": _NO_PROCESS, "fidelity.lag_max_ns": _NO_PROCESS, "fidelity.clock": _NO_PROCESS,
-        "fidelity.suspended_ns": _NO_PROCESS,
+        "fidelity.suspended_ns": _NO_PROCESS, "fidelity.shaper_late": _NO_KERNEL,
         "fidelity.ports": _NO_KERNEL, "fidelity.queues": _NO_KERNEL, "fidelity.socket_drops": _NO_KERNEL,
     },
 }  # fmt: skip

@@ -17,6 +17,7 @@ from typing import Any
 
 import pandas as pd
 
+from testbed.machine.slowness import patient
 from tests.emulated.remains import Outside
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -115,7 +116,7 @@ class Victim:
 
 def mrcbed(*words: str | Path) -> subprocess.CompletedProcess[str]:
     """Another command line, to its end."""
-    return subprocess.run([*MRCBED, *map(str, words)], cwd=ROOT, check=False, capture_output=True, text=True, timeout=240)
+    return subprocess.run([*MRCBED, *map(str, words)], cwd=ROOT, check=False, capture_output=True, text=True, timeout=patient(240))
 
 
 def machine() -> dict[str, Sequence[str]]:

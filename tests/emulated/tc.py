@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 from testbed.emulated.cluster import Cluster
+from testbed.machine.slowness import patient
 
 HIGH, DATA = "11:", "12:"
 """Handles of the two classes' FIFOs."""
@@ -50,4 +51,4 @@ class Watch:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._tc.communicate(timeout=5)
+        self._tc.communicate(timeout=patient(5))

@@ -156,7 +156,7 @@ def test_what_a_router_must_not_forward_is_dropped_by_name(tiny: Cluster, wires:
     """As the kernel's ipv6_rcv and ip6_forward: whoever it is for."""
     before = tiny.counters()
     assert wires[0].send(0, spoil(mrc(0, 2, path(tiny, 0, 2, ev(0, 0)), bytes(100))))
-    assert tiny.quiesce(1)
+    assert tiny.quiesce(PATIENCE_S)
     assert change(before, tiny.counters(), "drop_malformed") == {"p0-t0-0-d0": 1}
     assert books(tiny.counters()) == []
 
@@ -181,8 +181,8 @@ def test_its_own_usid_again_is_processed_again(tiny: Cluster, wires: list[Wire],
     before = tiny.counters()
     sent = mrc(0, 2, address, bytes(100), hop_limit=hop_limit)
     assert wires[0].send(0, sent)
-    got = wires[2].receive(1, timeout=0.1 if cause else 2.0, linger=0.05)
-    assert tiny.quiesce(1) and books(tiny.counters()) == []
+    got = wires[2].receive(1, timeout=0.1 if cause else PATIENCE_S, linger=0.05)
+    assert tiny.quiesce(PATIENCE_S) and books(tiny.counters()) == []
     if cause:
         assert got == [] and change(before, tiny.counters(), cause) == {"p0-t0-0-d0": 1}
     else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -71,6 +72,15 @@ def test_nothing_of_the_machines_own_is_touched() -> None:
     assert machine() == before
     assert not where.exists()
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def test_the_daemon_forwards_by_the_datapath_that_was_announced(bridged: Cluster) -> None:
+    """The kernel's (`system@`) where its module is loaded; every bridge is on it."""
+    assert bridged.net.ovs is not None
+    shown = bridged.net.ovs.control("dpif/show")
+    heads = re.findall(r"^(\w+)@", shown, re.MULTILINE)
+    assert heads == [ovs.datapath()], shown
+    assert all(switch in shown for switch in bridged.fabric.switches)
 
 
 def test_the_controller_programs_what_runs_without_it(bridged: Cluster) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from testbed import doctor
 from testbed.doctor import Check
+from testbed.machine import probes
 
 ROOT = Path(__file__).resolve().parents[2]
 AS = """
@@ -162,3 +163,37 @@ def test_probing_leaves_nothing() -> None:
     assert checks["veth"]["status"] == "ok"
     assert (state()[0], state()[2]) == before
     assert not [name for name in state()[1] if name.startswith("mrcbed-probe")]
+
+
+CHROOT = """
+mount --make-rprivate / && mount -t tmpfs root "$0" || exit 1
+for entry in /*; do
+  if [ -L "$entry" ]; then cp -d "$entry" "$0/"; elif [ -d "$entry" ]; then mkdir "$0$entry"; mount --rbind "$entry" "$0$entry"; fi
+done
+exec chroot "$0" sh -c 'cd "$0" && exec "$@"' "$@"
+"""
+"""All of this machine's folders under another root directory."""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the root directory")
+def test_a_plain_chroot_is_named(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    doctor_in_it = (sys.executable, "-m", "testbed.cli", "doctor", "--json")
+    command = ["unshare", "--mount", "sh", "-c", CHROOT, str(root), str(ROOT), *doctor_in_it]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    check = checks_of(done)["root directory"]
+    assert done.returncode == 2
+    assert (check["status"], check["found"]) == ("missing", "a plain chroot, which every host would leave")
+    assert "pivot_root" in check["fix"]
+    assert checks_of(diagnose("me", "--json"))["root directory"]["status"] == "ok"
+
+
+def test_what_was_only_looked_up_is_not_said_to_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probes.os.path, "isdir", lambda path: str(path).startswith("/lib/modules/"))  # modules, none of them loaded
+    for complaint, verdict in (("", probes.NOT_TRIED), ("exit status 1", "no such module")):
+        monkeypatch.setattr(probes, "run", lambda command, said=complaint: said)
+        assert probes.optional_module("netem") == verdict
+    assert probes.optional_module("HTB") is None
+    monkeypatch.setattr(probes.os.path, "isdir", lambda path: True)  # loaded: trying loads nothing
+    assert probes.optional_module("netem") is None

@@ -92,6 +92,7 @@ def test_a_quiet_run_is_trusted() -> None:
         ({"watch": watch([port(busy_share=0.9799)])}, INVALID, "always had packets to send, but carried only 98.0% of its 10 Mb/s"),
         ({"watch": watch([port(off_bytes=FRAME + 1)])}, INVALID, "the counted queue and the kernel's differ by 4,303"),
         ({"watch": watch(clock={"step_ns": 1_000_001})}, INVALID, "the clock was set by 1.0 ms"),
+        ({"watch": watch([port(busy_share=0.9)], shaper_late=3)}, INVALID, "its 10 Mb/s; the kernel complained 3 times of too many events"),
         ({"watch": watch(clock={"slept_ns": 5 * S})}, INVALID, "the machine slept for 5.0 s"),
         ({"watch": watch(clock={"strangers": ["h3"]})}, INVALID, "h3 ran in another time namespace"),
     ],
@@ -115,6 +116,7 @@ def test_each_doubt_is_told(changes: dict[str, Any], verdict: str, word: str) ->
         {"watch": watch(clock={"drift_ppm": -1000.0})},
         {"watch": watch([port(excess_bytes=24_708, busy_share=0.98, off_bytes=FRAME)])},
         {"watch": watch([port(busy_share=None)])},
+        {"watch": watch(shaper_late=3)},
         {"watch": watch(clock={"step_ns": 1_000_000})},
         {"causes": {"drop_tail": 3}},  # a full buffer, or a headroom of the wrong size
         {"late_pause_ns": 2_100_000},  # headroom had room for it

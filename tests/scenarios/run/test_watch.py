@@ -9,12 +9,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from scenarios.run import watch as watching
 from scenarios.run.watch import Watch
+from testbed.machine.kernel_log import KernelLog
 from testbed.machine.load import Clocks, read_clocks, read_work
 
 MS = 1_000_000
@@ -154,6 +156,17 @@ def test_a_process_with_clocks_of_its_own_is_named(monkeypatch: pytest.MonkeyPat
     made.mark()
     made.mark()
     assert made.result()["clock"]["strangers"] == ["h1"]
+
+
+def test_the_shapers_complaints_are_counted_while_it_watches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = tmp_path / "kmsg"
+    log.write_text("4,1,2,-;htb: too many events!\n")
+    monkeypatch.setattr(watching, "KernelLog", lambda: KernelLog(str(log)))
+    made = Watch()
+    with log.open("a") as file:
+        file.write("4,2,3,-;htb: too many events!\n")
+    made.stop()
+    assert made.result()["shaper_late"] == 1
 
 
 class Ports:

@@ -15,6 +15,7 @@ from scenarios.schema.scenario import Scenario, ScenarioError, load_scenario
 from scenarios.sets import dilation
 from scenarios.sets.dilation import AUTO, automatic, given, next_step, packets_per_second, run_dilated
 from testbed.bench import calibration as bench
+from testbed.bench import cluster as ring
 from testbed.bench.calibration import Calibration, calibration
 
 DEMO = load_scenario("healthy", transports=["mrc"])
@@ -33,6 +34,12 @@ def test_the_busiest_moment_is_all_ports_that_the_workload_fills() -> None:
     host = 4 * 5e6 / 8 / 4238
     assert packets_per_second(incast) == pytest.approx(host), "fifteen senders, one receiver's ports"
     assert packets_per_second(load_scenario("permutation", transports=["mrc"])) == pytest.approx(16 * host)
+
+
+@pytest.mark.parametrize(("times", "rate"), [(1.0, 8e6), (3.9, 8e6), (16.0, 0.5e6)])
+def test_a_slow_machine_is_calibrated_on_a_fabric_that_it_carries(times: float, rate: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ring, "slowness", lambda: times)
+    assert ring.ring_fabric().nic_rate == rate
 
 
 @pytest.mark.parametrize(

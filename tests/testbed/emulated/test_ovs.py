@@ -46,7 +46,12 @@ def test_the_datapath_follows_the_module(tmp_path: Path, monkeypatch: pytest.Mon
     assert ovs.datapath() == "system" and ovs.limits("system") == ""
     monkeypatch.setattr(ovs, "MODULE", tmp_path / "absent")
     assert ovs.datapath() == "netdev"
-    assert "45,000 packets/s" in ovs.limits("netdev") and "\n" not in ovs.limits("netdev")
+    for loadable, reason in ((True, "kernel module is not loaded"), (False, "no openvswitch kernel module")):
+        monkeypatch.setattr(ovs, "loadable", lambda is_there=loadable: is_there)
+        line = ovs.limits("netdev")
+        assert "45,000 packets/s" in line and "\n" not in line
+        assert reason in line
+        assert ("modprobe openvswitch" in line) is loadable
 
 
 def test_without_open_vswitch_it_is_one_line_with_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,46 @@
+"""How often the kernel wrote a given message since a moment: /dev/kmsg (Documentation/ABI/testing/dev-kmsg). Reads only; others still see
+every message."""
+
+from __future__ import annotations
+
+import os
+
+SHAPER_LATE = b"htb: too many events!"
+"""HTB found more ports due than it could serve in two jiffies (net/sched/sch_htb.c), once per port: some frames left late."""
+KMSG = "/dev/kmsg"
+RECORD = 8192
+"""The longest record of the kernel, bytes (CONSOLE_EXT_LOG_MAX); a shorter buffer is refused."""
+
+
+class KernelLog:
+    """The messages from now on. Where the log cannot be read (without root, in some containers), :meth:`count` is None."""
+
+    def __init__(self, path: str = KMSG) -> None:
+        self._counted = 0
+        try:
+            self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            os.lseek(self._fd, 0, os.SEEK_END)
+        except OSError:
+            self._fd = -1
+
+    def count(self, message: bytes) -> int | None:
+        """Messages that contain the text, since the beginning. Call it with one text only: what was read is gone."""
+        while self._fd >= 0:
+            try:
+                record = os.read(self._fd, RECORD)
+            except BrokenPipeError:
+                continue  # the kernel overwrote what was not read; the next read goes on with what is left
+            except BlockingIOError:
+                return self._counted
+            except OSError:
+                self.close()
+                break
+            if not record:
+                return self._counted
+            self._counted += message in record
+        return None
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1

@@ -1,0 +1,49 @@
+"""In what a user's machine is: a container, and what it withholds; a processor that lacks what NumPy needs. For the doctor; reads only."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from pathlib import Path
+
+CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_NET_RAW": 13, "CAP_SYS_PTRACE": 19, "CAP_SYS_ADMIN": 21, "CAP_BPF": 39}
+"""What a run uses of root's rights, and their numbers (linux/capability.h)."""
+X86_64_V2 = frozenset({"cx16", "lahf_lm", "popcnt", "pni", "sse4_1", "sse4_2", "ssse3"})
+"""As /proc/cpuinfo names them (the psABI's level x86-64-v2; pni is SSE3)."""
+MARKS = (("/.dockerenv", "docker"), ("/run/.containerenv", "podman"))
+
+
+def container(root: Path = Path("/")) -> str:
+    """Which kind of container this is, "" for none that can be seen. A virtual machine is none: it has a kernel of its own."""
+    for mark, name in MARKS:
+        if (root / mark.lstrip("/")).exists():
+            return name
+    try:
+        variables = (root / "proc/1/environ").read_bytes().split(b"\0")
+        return next((v.partition(b"=")[2].decode(errors="replace") for v in variables if v.startswith(b"container=")), "")
+    except OSError:
+        return ""
+
+
+def lacking_capabilities(status: str) -> list[str]:
+    """Of the text of /proc/PID/status: which of a run's capabilities the process lacks."""
+    found = re.search(r"^CapEff:\s*([0-9a-f]+)", status, re.MULTILINE)
+    held = int(found[1], 16) if found else 0
+    return [name for name, number in CAPABILITIES.items() if not held >> number & 1]
+
+
+def lacking_instructions(cpuinfo: str) -> list[str]:
+    """Of the text of /proc/cpuinfo: what the processor lacks of x86-64-v2; nothing on other processors."""
+    flags = re.search(r"^flags\s*:(.*)$", cpuinfo, re.MULTILINE)
+    return sorted(X86_64_V2 - set(flags[1].split())) if flags else []
+
+
+def tried_processor() -> bool:
+    """Whether the testbed has been tried on this kind of processor."""
+    return platform.machine() == "x86_64"
+
+
+def root_without_rights() -> list[str]:
+    """What this process, as root, lacks all the same; nothing without root, who is another matter."""
+    return lacking_capabilities(Path("/proc/self/status").read_text()) if os.geteuid() == 0 else []
