@@ -228,10 +228,11 @@ def built() -> Iterator[Check]:
     except OSError as error:
         yield Check("build", "engine", "unknown", f"cannot be read: {error.strerror}", why, "use sudo")
     why, clang = "the switches' programs", shutil.which("clang", path=PATH) is not None
-    if is_clone() or OBJECT.exists():
+    present = os.path.exists(OBJECT)
+    if is_clone() or present:
         lacking: Status = "limited" if clang else "missing"  # a run can compile it itself, with clang
-        found = OBJECT.name if OBJECT.exists() else "not built"
-        yield _check("build", "eBPF object", OBJECT.exists(), found, why, remedy(), lacking)
+        found = OBJECT.name if present else "not built"
+        yield _check("build", "eBPF object", present, found, why, remedy(), lacking)
     else:  # from a wheel, which holds the source alone
         found = "clang compiles it when a run starts, in half a second" if clang else "cannot be compiled: no clang"
         yield _check("build", "eBPF object", clang, found, why, "sudo apt-get install clang libbpf-dev")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -12,7 +13,7 @@ DOCUMENTS = "share/doc/mrcbed"
 
 
 def is_clone() -> bool:
-    return (ROOT / "setup.py").is_file()
+    return os.path.isfile(ROOT / "setup.py")  # False where this user may not look; Path raises
 
 
 def remedy() -> str:

@@ -1,4 +1,4 @@
-"""The workflow for a public repository: valid, pinned, and asking for nothing that the Makefile lacks. Whether it passes, only its runner tells."""
+"""The workflow for public repositories: valid, pinned, and asking for nothing that the Makefile lacks. Only its runner can pass it."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ import pytest
 from testbed.machine.slowness import patient
 from tests.emulated.command import DONE, ENGINE_NOTE, QUICK, ROOT, manifest_of, mrcbed, summary_of
 from tests.emulated.remains import CLOSED
+from tests.tshark import tshark
 
 pytestmark = pytest.mark.sandbox
 WHOLE, TEXT, NUMBER = (int,), (str,), (int, float)
@@ -207,10 +208,10 @@ def test_a_capture_reads_with_the_dissector_and_says_what_it_missed(broken: Any)
     (kept,) = manifest_of(directory)["captures"]
     pcap = directory / kept["file"]
     assert kept["link"] == "p1-t0-0:p1-t1-1" and kept["dropped"] == 0 and kept["packets"] > 0
-    script = ["-X", f"lua_script:{ROOT / 'testbed' / 'wireshark' / 'mrc.lua'}"]
     fields = ["-T", "fields", "-e", "frame.number", "-e", "mrc.opcode", "-e", "mrc.plane", "-e", "usid.next"]
-    text = subprocess.run(["tshark", *script, "-r", str(pcap), *fields], check=True, capture_output=True, text=True).stdout
-    rows = [line.split("\t") for line in text.splitlines()]
+    done = tshark("-r", pcap, *fields)
+    assert done.returncode == 0, done.stderr
+    rows = [line.split("\t") for line in done.stdout.splitlines()]
     assert len(rows) == kept["packets"]
     known = [row for row in rows if row[1]]
     assert len(known) > 10 and {row[2] for row in known} == {"1"} and all(row[3] for row in rows)

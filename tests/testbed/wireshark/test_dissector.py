@@ -9,7 +9,6 @@ import json
 import random
 import shutil
 import struct
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,10 @@ import pytest
 from agents.mrc import wire
 from agents.packets import dscp, headers
 from testbed.wireshark.golden import FABRIC, RECEIVER, SENDER, Record, records, write_pcap
+from tests.tshark import tshark as run_tshark
 from topologies.addressing import ev, ev_fields, inner_address, path_address, shift, sid_list, usid_fields
 
 ROOT = Path(__file__).resolve().parents[3]
-SCRIPT = ROOT / "testbed" / "wireshark" / "mrc.lua"
 HERE = Path(__file__).resolve().parent
 PCAP, TEXT = HERE / "golden.pcap", HERE / "golden.txt"
 
@@ -78,8 +77,7 @@ BITS: dict[str, tuple[tuple[int, ...], int, int]] = {
 
 
 def tshark(pcap: Path, *options: str, script: bool = True) -> str:
-    load = ["-X", f"lua_script:{SCRIPT}"] if script else []
-    done = subprocess.run(["tshark", "-n", *load, "-r", str(pcap), *options], capture_output=True, text=True, timeout=100)
+    done = run_tshark("-n", "-r", pcap, *options, script=script)
     assert done.returncode == 0, done.stderr
     assert "Lua" not in done.stderr, done.stderr
     return done.stdout
