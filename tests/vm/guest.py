@@ -74,7 +74,7 @@ def _pytest(part: str, name: str, *files: str, limit_s: float, more: tuple[str, 
     python = ".venv/bin/python"
     command = (
         python, "-m", "testbed.machine.sandbox", "--", python, "-m", "pytest", *(f"tests/emulated/{file}.py" for file in files),
-        "-v", "-m", "not soak and not quiet", "--timeout", "900", "-p", "no:cacheprovider", *more,
+        "-vv", "-m", "not soak and not quiet", "--timeout", "900", "-p", "no:cacheprovider", *more,
     )  # fmt: skip
     return Step(part, name, command, limit_s, tests=True)
 
