@@ -27,6 +27,7 @@ LEAST_S = 20.0
 """A step starts only if so much time is left, s [ours]."""
 TROUBLE = re.compile(r"BUG:|WARNING:|Oops|general protection|soft lockup|blocked for more than|Out of memory")
 COUNTED = re.compile(r"htb: too many events")
+LACKS_NOTHING = r'(?s)\A(?!.*"status": "(missing|limited|unknown)")'
 NETEM_WORKS = r'"netem",\s+"status": "ok",\s+"found": "works"'
 USER = ("runuser", "-u", "vagrant", "--")
 
@@ -80,7 +81,7 @@ def _pytest(part: str, name: str, *files: str, limit_s: float, more: tuple[str, 
 
 
 STEPS = (
-    Step("doctor", "doctor as root", (".venv/bin/mrcbed", "doctor"), 300),
+    Step("doctor", "doctor as root", (".venv/bin/mrcbed", "doctor", "--json"), 300, expects=LACKS_NOTHING),
     _mrcbed("doctor", "doctor through sudo", "doctor", limit_s=300),
     Step("doctor", "doctor as user", (".venv/bin/mrcbed", "doctor"), 300, user=True, accepted=(2,), expects="Not ready: root missing"),
     _mrcbed("smoke", "smoke simulated as user", "run", "smoke", "--world", "simulated", limit_s=900, sudo=False),
