@@ -79,7 +79,11 @@ FEATURES: dict[str, tuple[Status, str]] = {  # name -> status when lacking, why
 }
 
 
-FIXES = {"data plane loads": "sudo make install builds it again", "root directory": PIVOT}
+FIXES = {
+    "data plane loads": "sudo make install builds it again",
+    "root directory": PIVOT,
+    "TUN": "sudo modprobe tun; a container: docker run --device /dev/net/tun",
+}
 """Features whose lack another kernel would not mend."""
 
 

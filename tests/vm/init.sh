@@ -13,7 +13,7 @@ mount -t cgroup2 cgroup /sys/fs/cgroup
 mount -t bpf bpf /sys/fs/bpf
 mkdir -p /run/lock
 ln -sf /proc/self/fd /dev/fd
-modprobe -a virtio_pci virtio_blk
+modprobe -a virtio_pci virtio_blk tun  # what udev would see to
 hostname mrcbed
 ip link set lo up
 cd /home/vagrant/mrcbed
