@@ -24,7 +24,7 @@ SOURCES := topologies agents testbed scenarios tests docs setup.py
 OWN := if [ -n "$${SUDO_UID:-}" ] && [ "$$(stat -c %u .)" = "$$SUDO_UID" ]; then \
 	find . -path ./build/vm -prune -o -uid 0 -exec chown -h "$$SUDO_UID:$${SUDO_GID:-$$SUDO_UID}" {} +; fi
 
-.PHONY: help install simulated demo test vm-test unit browser interpreted agree lint docs format emulated mutations fuzz bench soak seeds man dist dist-test clean distclean apt root
+.PHONY: help install simulated demo test vm-test unit browser interpreted agree audit lint docs format emulated mutations fuzz bench soak seeds man dist dist-test clean distclean apt root
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -47,6 +47,7 @@ help:
 	make fuzz       install, then what comes from outside, guided by coverage: SECONDS_EACH=60
 	make agree      install, then compiled engine against source that keeps its ranges, the same fuzzed inputs: INPUTS=1000000
 	make vm-test    Debian 12 and 13 with their own kernels under qemu: install, doctor, demo, emulated tests in each  (root or sudo)
+	make audit      published vulnerabilities of the pinned Python packages; needs their service: AUDIT="-s osv" asks another one
 	make clean      build output away, .venv and results stay;  make distclean: .venv too
 	END
 
@@ -256,6 +257,17 @@ fuzz: install $(STAMPS)/dev $(STAMPS)/fuzz
 INPUTS ?= 1000000
 agree: install $(STAMPS)/dev
 	@$(PY) -m tests.forms.agree --inputs $(INPUTS)
+
+# Exactly what is pinned, in all files; pip-audit and what it needs stay out of .venv.
+AUDIT ?= -s pypi
+audit:
+	@mkdir -p build
+	[ -x build/audit/bin/pip-audit ] || { python3 -m venv build/audit && build/audit/bin/pip install -q $(PIP_FLAGS) -r requirements-audit.txt; }
+	if ! build/audit/bin/pip-audit --strict --progress-spinner off --disable-pip --no-deps $(AUDIT) $(addprefix -r ,$(wildcard requirements*.txt)) 2>build/audit.log; then
+		if grep -q ConnectionError build/audit.log; then echo "make audit: the service of advisories does not answer: it needs a network that reaches it" >&2; exit 2; fi
+		tail -n 40 build/audit.log >&2; exit 1
+	fi
+	tail -n 1 build/audit.log
 
 clean:
 	rm -rf build dist *.egg-info *__mypyc*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis $(BPF) $(STAMPS)/engine $(STAMPS)/project

@@ -323,9 +323,7 @@ class Cluster(TakesFaults):
         if not alone and transport not in KERNEL_KINDS:
             share = min(-(-self.fabric.host_count // len(os.sched_getaffinity(0))), MOST_DESCRIPTORS // (self.fabric.planes + 5))
         self._share = share
-        common = {
-            "fabric": self.fabric.to_dict(), "transport": transport, "options": options, "seed": seed, "user": sandbox.agent_uid(),
-        }  # fmt: skip
+        common = {"fabric": self.fabric.to_dict(), "transport": transport, "options": options, "seed": seed}
         for first in range(0, self.fabric.host_count, share):
             names = self.fabric.hosts[first : first + share]
             places = [
@@ -337,7 +335,7 @@ class Cluster(TakesFaults):
                 for name in names
             ]  # fmt: skip
             config = directory / f"{names[0]}.json"
-            config.write_text(json.dumps({**common, "hosts": places}))
+            config.write_text(json.dumps({**common, "user": sandbox.agent_uid(first // share), "hosts": places}))
             with (directory / f"{names[0]}.err").open("wb") as complaints:
                 process = self.net[names[0]].popen(
                     [sys.executable, "-m", "agents.process.host", "--config", str(config)],

@@ -1,4 +1,5 @@
-"""The user that a run's agents become: a number that belongs to this run alone, so that no other user's process can signal them.
+"""The users that a run's agents become: numbers that belong to this run alone, one for each process, so that neither another user's process
+nor another agent's can signal them.
 
 Chosen by sandbox.py when a run begins. No account is created and no file gets this owner: agents open their logs and sockets as root.
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 import grp
 import pwd
 from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 
 from testbed.errors import UserError
@@ -16,21 +18,22 @@ LOWEST, HIGHEST = 0x7800_0000, 0x7FFE_0000
 """User ids that no system assigns: above what sssd maps a directory's users to (2,000,200,000, sssd-ad(5)) and in the part that systemd
 leaves unused (1,879,048,192 to 2,147,352,575, UIDS-GIDS.md). Container managers and distributions stay below both."""
 STEP = 1 << 20
-"""Runs share a number only with so many namespaces alive on one kernel."""
+"""Runs share numbers only with so many namespaces alive on one kernel. A run's numbers are so far apart: it has up to 127."""
 DELEGATED = (Path("/etc/subuid"), Path("/etc/subgid"))
 
 
-def choose(pid_space: int, proc: Path = Path("/proc"), delegated: Iterable[Path] = DELEGATED) -> int:
-    """A user and group id that no account, no delegated range and no process has.
+def choose(pid_space: int, count: int, proc: Path = Path("/proc"), delegated: Iterable[Path] = DELEGATED) -> list[int]:
+    """Up to ``count`` user and group ids that no account, no delegated range and no process has; fewer if no more are left.
 
     ``pid_space``: inode of the run's PID namespace. The kernel gives no two living namespaces the same, in whatever container they are:
     that is why two runs differ without a lock. Raises :class:`UserError` if none is left.
     """
     in_use = _ids_of_processes(proc)
     ranges = [r for path in delegated for r in _ranges(path)]
-    for uid in range(LOWEST + pid_space % STEP, HIGHEST, STEP):
-        if uid not in in_use and not any(uid in r for r in ranges) and not _named(uid):
-            return uid
+    uids = range(LOWEST + pid_space % STEP, HIGHEST, STEP)
+    free = (uid for uid in uids if uid not in in_use and not any(uid in r for r in ranges) and not _named(uid))
+    if chosen := list(islice(free, count)):
+        return chosen
     raise UserError(f"no user id in {LOWEST}-{HIGHEST - 1} is free for this run's agents: /etc/subuid or /etc/passwd gives them all away")
 
 

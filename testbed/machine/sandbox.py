@@ -31,7 +31,9 @@ RUN_MARK = "MRCBED_RUN"
 """Environment variable in every process that a run starts: ``<PID namespace of the front>.<its pid>.<its start time>``. Clean-up
 knows ours by it."""
 _INSIDE = "MRCBED_SANDBOX"
-_AGENT_UID = "MRCBED_AGENT_UID"
+_UIDS = "MRCBED_UIDS"
+_MOST_UIDS = 65
+"""Of the largest run: 64 hosts, and one for processes that are no agents."""
 NOBODY = 65534
 RUN_DIR = "/run/mrcbed"
 BPFFS = "/sys/fs/bpf"
@@ -61,9 +63,11 @@ def inside() -> bool:
     return os.environ.get(_INSIDE) == str(os.stat("/proc/self/ns/pid").st_ino)
 
 
-def agent_uid() -> int:
-    """The user, and group, that this run's agents become (agent_user.py). Only inside a sandbox."""
-    return int(os.environ[_AGENT_UID])
+def agent_uid(process: int) -> int:
+    """The user, and group, that this run's agent process of that number becomes: each another (agent_user.py), but on a machine that has
+    given away nearly all numbers. Only inside a sandbox."""
+    first, *others = os.environ[_UIDS].split(",")
+    return int(others[process % len(others)] if others else first)
 
 
 def caller_uid() -> int | None:
@@ -75,11 +79,11 @@ def caller_uid() -> int | None:
 
 
 def unprivileged_uid() -> int:
-    """A user without rights, for a process that needs none: the agents'; outside a sandbox who called sudo, or nobody. -1 without root:
-    there is nothing to give up."""
+    """A user without rights, for a process that needs none: one of the run's, and no agent's; outside a sandbox who called sudo, or nobody.
+    -1 without root: there is nothing to give up."""
     if os.geteuid() != 0:
         return -1
-    return agent_uid() if inside() else caller_uid() or NOBODY
+    return int(os.environ[_UIDS].split(",")[0]) if inside() else caller_uid() or NOBODY
 
 
 def start_time(pid: int | str = "self") -> str:
@@ -180,7 +184,7 @@ def _init(work: Callable[[], int], mark: str, alive: int, mask: set[int | signal
         _name(b"mrcbed-init")
         os.environ[RUN_MARK] = mark
         space = os.stat("/proc/self/ns/pid").st_ino
-        os.environ[_AGENT_UID] = str(agent_user.choose(space))  # before /proc shows our own processes alone
+        os.environ[_UIDS] = ",".join(map(str, agent_user.choose(space, _MOST_UIDS)))  # before /proc shows our own processes alone
         _mounts()
         os.environ[_INSIDE] = str(space)
         worker = os.fork()

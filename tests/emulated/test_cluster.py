@@ -67,7 +67,7 @@ def test_the_controller_programs_what_the_cluster_would_alone(whole: Cluster) ->
 def test_agents_come_up_without_root_and_go(whole: Cluster, tmp_path: Path) -> None:
     for turn in range(2):  # a second time on the same fabric
         whole.start_agents("mrc", {}, tmp_path / str(turn), seed=turn)
-        assert [agent.call("hello")["uid"] for agent in whole.agents] == [sandbox.agent_uid()] * FABRIC.host_count
+        assert [agent.call("hello")["uid"] for agent in whole.agents] == [sandbox.agent_uid(n) for n in range(FABRIC.host_count)]
         assert all((tmp_path / str(turn) / f"{host}.jsonl").exists() for host in FABRIC.hosts)
         whole.check()
         whole.stop_agents()

@@ -49,9 +49,9 @@ def status(pid: int) -> dict[str, str]:
 
 
 def test_agents_have_no_user_group_or_capability_of_roots_and_get_none_back(whole: Cluster) -> None:
-    for pid in pids(whole):
+    for number, pid in enumerate(pids(whole)):
         said = status(pid)
-        assert said["Uid"].split() == said["Gid"].split() == [str(sandbox.agent_uid())] * 4 and said["Groups"].split() == []
+        assert said["Uid"].split() == said["Gid"].split() == [str(sandbox.agent_uid(number))] * 4 and said["Groups"].split() == []
         assert {name: int(said[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == dict.fromkeys(
             ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"), 0
         )
@@ -86,23 +86,27 @@ def as_user(uid: int, code: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_another_users_process_cannot_signal_an_agent(whole: Cluster) -> None:
-    """`nobody` is the user of other services, too. The same signal from the agent's own user succeeds, so the process is there."""
-    for pid in pids(whole):
-        tried = as_user(NOBODY, f"import os; os.kill({pid}, 0)")
-        assert tried.returncode != 0 and "PermissionError" in tried.stderr
-        assert as_user(sandbox.agent_uid(), f"import os; os.kill({pid}, 0)").returncode == 0
+    """`nobody` is the user of other services, too. Nor can another agent, or a process without rights of this run. The same signal from the
+    agent's own user succeeds, so the process is there."""
+    for number, pid in enumerate(pids(whole)):
+        for uid in (NOBODY, sandbox.agent_uid(number + 1), sandbox.unprivileged_uid()):
+            tried = as_user(uid, f"import os; os.kill({pid}, 0)")
+            assert tried.returncode != 0 and "PermissionError" in tried.stderr, uid
+        assert as_user(sandbox.agent_uid(number), f"import os; os.kill({pid}, 0)").returncode == 0
     whole.check()
 
 
 def test_runs_at_once_have_different_users() -> None:
     """Two more sandboxes beside this one."""
-    say = "import sys; from testbed.machine import sandbox; print(sandbox.agent_uid(), flush=True); sys.stdin.read()"
+    every = "sandbox.unprivileged_uid(), *(sandbox.agent_uid(n) for n in range(64))"
+    say = f"import sys; from testbed.machine import sandbox; print({every}, flush=True); sys.stdin.read()"
     words = [sys.executable, "-m", "testbed.machine.sandbox", "--", sys.executable, "-c", say]
     runs = [subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) for _ in range(2)]
-    uids = [int(run.stdout.readline()) for run in runs if run.stdout]
+    uids = [int(uid) for run in runs if run.stdout for uid in run.stdout.readline().split()]
     for run in runs:
         run.communicate(timeout=patient(20))
-    assert len({*uids, sandbox.agent_uid(), NOBODY, 0}) == 5, uids
+    own = [sandbox.unprivileged_uid(), *(sandbox.agent_uid(n) for n in range(64))]
+    assert len({*uids, *own, NOBODY, 0}) == 3 * 65 + 2, uids
 
 
 def test_logs_are_roots(whole: Cluster, logs: Path) -> None:
@@ -111,8 +115,8 @@ def test_logs_are_roots(whole: Cluster, logs: Path) -> None:
 
 
 def test_an_agents_own_user_cannot_open_anothers_control_socket(whole: Cluster) -> None:
-    """Agents of a run share a user: what keeps them from steering each other is that the sockets are root's."""
-    tried = as_user(sandbox.agent_uid(), f"import socket; socket.socket(socket.AF_UNIX).connect({str(whole.agents[0].path)!r})")
+    """Nor its own: the sockets are root's."""
+    tried = as_user(sandbox.agent_uid(0), f"import socket; socket.socket(socket.AF_UNIX).connect({str(whole.agents[0].path)!r})")
     assert tried.returncode != 0 and "PermissionError" in tried.stderr
 
 

@@ -31,11 +31,11 @@ def process(proc: Path, pid: int, uids: str, gids: str = "0 0 0 0", groups: str 
 
 def test_runs_at_once_differ(proc: Path) -> None:
     spaces = range(SPACE, SPACE + 100)
-    assert len({choose(space, proc, ()) for space in spaces}) == len(spaces)
+    assert len({uid for space in spaces for uid in choose(space, 65, proc, ())}) == 65 * len(spaces)
 
 
 def test_here_it_is_nobodys() -> None:
-    uid = choose(os.stat("/proc/self/ns/pid").st_ino)
+    (uid,) = choose(os.stat("/proc/self/ns/pid").st_ino, 1)
     assert LOWEST <= uid < HIGHEST and uid != 65534
     with pytest.raises(KeyError):
         pwd.getpwuid(uid)
@@ -52,15 +52,15 @@ def test_here_it_is_nobodys() -> None:
 def test_an_id_that_a_process_has_is_passed_over(proc: Path, uids: str, gids: str, groups: str) -> None:
     process(proc, 77, uids, gids, groups)
     (proc / "78").mkdir()  # one that ended while we looked
-    assert choose(SPACE, proc, ()) == FIRST + STEP
+    assert choose(SPACE, 2, proc, ()) == [FIRST + STEP, FIRST + 2 * STEP]
 
 
 def test_delegated_ranges_are_passed_over(proc: Path, tmp_path: Path) -> None:
     delegated = tmp_path / "subuid"
     delegated.write_text(f"# a comment\n\nalice:100000:65536\nbob:{FIRST - 5}:6\nhalf a line:12\nx:y:z\n")
-    assert choose(SPACE, proc, (delegated, tmp_path / "absent")) == FIRST + STEP
+    assert choose(SPACE, 1, proc, (delegated, tmp_path / "absent")) == [FIRST + STEP]
     delegated.write_text(f"bob:{FIRST - 5}:5\n")
-    assert choose(SPACE, proc, (delegated,)) == FIRST, "a range ends before its first number plus its length"
+    assert choose(SPACE, 1, proc, (delegated,)) == [FIRST], "a range ends before its first number plus its length"
 
 
 @pytest.mark.parametrize("look_up", ["pwd.getpwuid", "grp.getgrgid"])
@@ -71,11 +71,17 @@ def test_accounts_and_groups_are_passed_over(proc: Path, monkeypatch: pytest.Mon
         raise KeyError(number)
 
     monkeypatch.setattr(look_up, known)
-    assert choose(SPACE, proc, ()) == FIRST + STEP
+    assert choose(SPACE, 2, proc, ()) == [FIRST + STEP, FIRST + 2 * STEP]
+
+
+def test_a_run_takes_what_is_left_where_that_is_less_than_it_wants(proc: Path, tmp_path: Path) -> None:
+    delegated = tmp_path / "subuid"
+    delegated.write_text(f"bob:{FIRST + 2 * STEP}:4294967295\n")
+    assert choose(SPACE, 65, proc, (delegated,)) == [FIRST, FIRST + STEP]
 
 
 def test_when_all_are_given_away_it_says_so(proc: Path, tmp_path: Path) -> None:
     delegated = tmp_path / "subuid"
     delegated.write_text("bob:0:4294967295\n")
     with pytest.raises(UserError, match="no user id in"):
-        choose(SPACE, proc, (delegated,))
+        choose(SPACE, 1, proc, (delegated,))
