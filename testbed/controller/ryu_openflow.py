@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeVar
 from testbed.controller import ryu_base  # patches the standard library: before Ryu
 from testbed.controller.southbound.base import PortReport
 from testbed.errors import UserError
-from testbed.machine.slowness import patient
+from testbed.machine.slowness import patient, remark
 
 # isort: split
 from ryu.base.app_manager import AppManager, RyuApp
@@ -138,7 +138,9 @@ class Bridges:
         for switch, datapath in self._datapaths.items():
             while datapath.state != MAIN_DISPATCHER:
                 if datapath.state == DEAD_DISPATCHER or time.monotonic() > until:
-                    raise UserError(f"controller: {switch} does not speak OpenFlow 1.3 at {self._sockets[switch]}")
+                    ended = datapath.state == DEAD_DISPATCHER
+                    reason = "it closed the connection" if ended else f"no answer within {patient(ANSWER_S):.0f} s{remark()}"
+                    raise UserError(f"controller: {switch} does not speak OpenFlow 1.3 at {self._sockets[switch]} ({reason})")
                 hub.sleep(0.001)
 
         def news(switch: str) -> None:
