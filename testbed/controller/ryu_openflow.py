@@ -24,7 +24,7 @@ from testbed.controller import framework
 from testbed.controller.ryu_base import AppManager, RyuApp, hub, set_ev_cls
 from testbed.controller.southbound.base import PortReport
 from testbed.errors import UserError
-from testbed.machine.slowness import patient
+from testbed.machine.slowness import patient, remark
 
 handler = framework.module("controller.handler")
 CONFIG_DISPATCHER, DEAD_DISPATCHER = handler.CONFIG_DISPATCHER, handler.DEAD_DISPATCHER
@@ -138,7 +138,9 @@ class Bridges:
         for switch, datapath in self._datapaths.items():
             while datapath.state != MAIN_DISPATCHER:
                 if datapath.state == DEAD_DISPATCHER or time.monotonic() > until:
-                    raise UserError(f"controller: {switch} does not speak OpenFlow 1.3 at {self._sockets[switch]}")
+                    ended = datapath.state == DEAD_DISPATCHER
+                    reason = "it closed the connection" if ended else f"no answer within {patient(ANSWER_S):.0f} s{remark()}"
+                    raise UserError(f"controller: {switch} does not speak OpenFlow 1.3 at {self._sockets[switch]} ({reason})")
                 hub.sleep(0.001)
 
         def news(switch: str) -> None:

@@ -28,10 +28,12 @@ from testbed.emulated.nodes import FabricHost, FabricSwitch
 from testbed.emulated.ovs import OpenVSwitch
 from testbed.errors import UserError
 from testbed.machine import sandbox
+from testbed.machine.slowness import patient, remark
 from topologies import addressing
 from topologies.clos import Fabric
 
 Step = Callable[[str], None]
+CARRIERS_S = 5.0
 STEPS = ("data-plane", "switch-namespace", "hosts", "cables", "bridges", "queues", "routes", "links-up", "settle")
 """Stages of bring-up, in order."""
 
@@ -123,14 +125,15 @@ class FabricNet(Mininet):
         bringup.run_batches("tc", ((bringup.queue_lines(self.fabric, ports), self.path_of(node)) for node, ports in rated.items()))
 
     def _wait_for_carriers(self) -> None:
-        until = time.monotonic() + 5
+        until = time.monotonic() + patient(CARRIERS_S)
         for node, fd in self.namespaces.items():
             sock = netlink.LinkSocket(fd)
             try:
                 while waiting := [s for s in sock.dump().values() if s.ifindex >= layout.PORT_BASE and s.operstate != netlink.OPER_UP]:
                     if time.monotonic() > until:
                         owner = node or "the switches"
-                        raise UserError(f"{len(waiting)} ports of {owner} got no carrier within 5 s: use a smaller fabric on this machine")
+                        late = f"{patient(CARRIERS_S):.0f} s{remark()}"
+                        raise UserError(f"{len(waiting)} ports of {owner} got no carrier within {late}: use a smaller fabric")
                     time.sleep(0.001)
             finally:
                 sock.close()

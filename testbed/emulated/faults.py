@@ -18,6 +18,7 @@ from testbed.dataplane.counters import Counters
 from testbed.dataplane.layout import PORT_BASE
 from testbed.emulated.netlink import OPER_UP, LinkEvents, LinkSocket
 from testbed.faults.holders import Holders
+from testbed.machine.slowness import patient
 from topologies.clos import Fabric, Link, Port
 
 SETTLE_S = 1.0
@@ -72,7 +73,7 @@ class Faults(Holders):
 
     def _raise(self, link: Link) -> None:
         """Open the gates once both ends can send: the kernel brings a queue back a moment after the carrier."""
-        until = time.monotonic() + SETTLE_S
+        until = time.monotonic() + patient(SETTLE_S)
         for port in (link.a, link.b):
             sock = self._socket(port)
             while sock.get(PORT_BASE + port.number).operstate != OPER_UP:

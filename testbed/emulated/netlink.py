@@ -21,6 +21,8 @@ from agents.packets.rtnetlink import IFF_UP, LinkState
 T = TypeVar("T")
 
 OPER_UP: Final = 6
+_DORMANT: Final = struct.pack("=HHB3x", 5, 16, 5)
+"""IFLA_OPERSTATE, IF_OPER_DORMANT: the only state that a process may put in the place of OPER_UP (net/core/rtnetlink.c)."""
 
 GOES_ON: Final = 4_000_000_000
 """Rate of the token bucket below a data class that is not paused, bytes/s: far above every port's."""
@@ -109,8 +111,13 @@ class LinkSocket:
                         states.append(rtnetlink.link_state(answer.body))
 
     def set_up(self, ifindex: int, up: bool) -> None:
-        """`ip link set ... up` or `down`; returns when the kernel has done it."""
-        self._ask(rtnetlink.RTM_NEWLINK, rtnetlink.NLM_F_ACK, rtnetlink.link(ifindex, IFF_UP if up else 0, IFF_UP))
+        """`ip link set ... up` or `down`; returns when the kernel has done it.
+
+        Down takes back the operational state too. The kernel does that later, with the carrier's event, and an interface that is up again
+        before would still be called OPER_UP while its queue is off and swallows frames uncounted (seen on Linux 6.1).
+        """
+        body = rtnetlink.link(ifindex, IFF_UP if up else 0, IFF_UP) + (b"" if up else _DORMANT)
+        self._ask(rtnetlink.RTM_NEWLINK, rtnetlink.NLM_F_ACK, body)
 
     def get(self, ifindex: int) -> LinkState:
         return self._ask(rtnetlink.RTM_GETLINK, rtnetlink.NLM_F_ACK, rtnetlink.link(ifindex))[0]

@@ -204,6 +204,8 @@ def test_more_than_it_can_take_waits_and_is_not_lost() -> None:
 
 
 def test_what_its_sockets_drop_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    if ovs.datapath() == "system":
+        pytest.skip("the kernel forwards: frames do not pass through the daemon's sockets")
     monkeypatch.setattr(ovs, "BUFFER", 4096)
     with Cluster(load_fabric("tiny").with_(nic_rate=100_000_000), controller=False, switch="ovs") as cluster:
         assert cluster.net.ovs is not None

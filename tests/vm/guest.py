@@ -164,7 +164,8 @@ def publish(outcomes: list[Outcome]) -> None:
     """Everything so far onto the second drive; what is there survives whatever happens next."""
     facts = {"kernel": os.uname().release, "python": sys.version.split()[0], "steps": [asdict(outcome) for outcome in outcomes]}
     (RESULTS / "summary.json").write_text(json.dumps(facts, indent=1))
-    subprocess.run(["tar", "-cf", DRIVE, "-C", str(RESULTS), "."], check=True)
+    runs = [str(path) for path in Path("results").glob("*-20*")]  # of this clone, without the agents' logs
+    subprocess.run(["tar", "-cf", DRIVE, "--exclude=raw", *runs, "-C", str(RESULTS), "."], check=True)
     os.sync()
 
 
