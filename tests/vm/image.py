@@ -25,8 +25,6 @@ SHARED = "/vagrant"
 """Where Vagrant puts the clone."""
 RELEASES = ("bookworm", "trixie")
 SOURCES = Path("/etc/apt/sources.list.d/debian.sources")
-MIRRORS = ("http://deb.debian.org/debian", "http://deb.debian.org/debian-security")
-"""Debian's own, where this machine names none."""
 DISK_BYTES = 6 << 30  # sparse
 INSTALL_S = 3600
 NEEDED = {"mmdebstrap": "mmdebstrap", "mke2fs": "e2fsprogs", "qemu-system-x86_64": "qemu-system-x86", "unshare": "util-linux"}
@@ -121,12 +119,14 @@ def _base(release: str, root: Path, mirror: str, log: Path) -> None:
 
 
 def _mirrors() -> tuple[str, str]:
-    """(Debian's archive, its security archive) that this machine uses."""
+    """(Debian's archive, its security archive or "") that this machine uses. Raises :class:`UserError`."""
     uris = re.findall(r"^URIs: *(\S+)", SOURCES.read_text(), re.MULTILINE) if SOURCES.exists() else []
     listed = Path("/etc/apt/sources.list")
     uris += re.findall(r"^deb +(?:\[.*?\] +)?(\S+)", listed.read_text(), re.MULTILINE) if listed.exists() else []
-    archive = next((uri for uri in uris if "security" not in uri), MIRRORS[0])
-    return archive, next((uri for uri in uris if "security" in uri), MIRRORS[1])
+    archive = next((uri for uri in uris if "security" not in uri), "")
+    if not archive:
+        raise UserError("apt's sources here name no Debian archive: give one, as in make vm-test MIRROR=http://HOST/debian")
+    return archive, next((uri for uri in uris if "security" in uri), "")
 
 
 def _remove(folder: Path) -> None:
