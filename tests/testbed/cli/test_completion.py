@@ -11,6 +11,7 @@ import pytest
 from scenarios.schema.scenario import named_scenarios
 from testbed import cli
 from testbed.cli import completion
+from testbed.machine.slowness import patient
 from topologies import named_fabrics
 
 FOUND = completion.commands()
@@ -64,7 +65,7 @@ def test_bash(line: str, offers: set[str], tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     tries = [in_bash(line, tmp_path) for _ in range(3)]
     assert all(words == offers for _, words in tries)
-    assert min(took_us for took_us, _ in tries) < MOST_US  # the others: other work took the core meanwhile
+    assert min(took_us for took_us, _ in tries) < patient(MOST_US)  # the others: other work took the core meanwhile
 
 
 def test_every_option_of_every_command_is_offered(tmp_path: Path) -> None:
