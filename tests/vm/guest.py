@@ -93,8 +93,8 @@ STEPS = (
     _pytest("ovs", "Open vSwitch", "test_ovs", limit_s=1200),
     Step("netem", "netem loads", ("modprobe", "sch_netem"), 60),
     Step("netem", "doctor tries netem", (".venv/bin/mrcbed", "doctor", "--json"), 300, expects=NETEM_WORKS),
-    _pytest("faults", "faults", "test_packet_faults", "test_faults", "test_failover", limit_s=1200),
-    _pytest("cleanup", "clean-up", "test_cleanup", limit_s=1200),
+    _pytest("faults", "faults", "test_packet_faults", "test_faults", "test_failover", limit_s=1800),
+    _pytest("cleanup", "clean-up", "test_cleanup", limit_s=1800),
     _mrcbed("demo", "demo through sudo", "run", "demo", "--transport", "mrc", limit_s=1500),
 )  # fmt: skip
 PARTS = tuple(dict.fromkeys(step.part for step in STEPS))
