@@ -5,6 +5,7 @@ Each run here is a sandbox of its own (holder.py) inside that of the tests, so t
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -26,6 +27,23 @@ from tests.emulated.ring import PATIENCE_S
 
 pytestmark = pytest.mark.sandbox
 ROOT = Path(__file__).resolve().parents[2]
+NS_GET_PARENT = 0xB702
+"""ioctl_ns(2)."""
+
+
+def _pid_spaces(pid: int) -> list[int]:
+    """The inodes of a process's PID namespace and of the one around it, as far as we may see them. Raises OSError."""
+    own = os.open(f"/proc/{pid}/ns/pid", os.O_RDONLY)
+    spaces = [os.fstat(own).st_ino]
+    try:
+        around = fcntl.ioctl(own, NS_GET_PARENT)
+        spaces.append(os.fstat(around).st_ino)
+        os.close(around)
+    except PermissionError:  # outside of ours
+        pass
+    finally:
+        os.close(own)
+    return spaces
 
 
 class Run:
@@ -54,16 +72,15 @@ class Run:
         return self.said()[-1]
 
     def outside_pid(self, inside: int) -> int:
-        """Our number for a process that the run knows as ``inside``."""
+        """Our number for a process that the run knows as ``inside``, in its PID namespace or in one below (the controller)."""
         space = self.said()[-1]["pid_ns"]
         for entry in filter(str.isdigit, os.listdir("/proc")):
             try:
-                if os.stat(f"/proc/{entry}/ns/pid").st_ino != space:
-                    continue
+                spaces = _pid_spaces(int(entry))
                 numbers = next(line for line in Path(f"/proc/{entry}/status").read_text().splitlines() if line.startswith("NSpid:"))
             except OSError:
                 continue
-            if int(numbers.split()[-1]) == inside:
+            if space in spaces and int(numbers.split()[-1 - spaces.index(space)]) == inside:
                 return int(entry)
         raise AssertionError(f"no process {inside} in the run")
 
