@@ -90,7 +90,7 @@ def networks(summary: Mapping[str, Any], fabric: Fabric) -> Iterator[tuple[str, 
         states = [{"broken": False, "busbw_bps": summary["busbw_bps"]}] if summary.get("busbw_bps") else []
     if not states:
         raise UserError("a network for ASTRA-sim takes the bus bandwidth of a collective: give results of one")
-    latency = fill_ns(fabric, local=False) / fabric.dilation if fabric.t1_per_plane else fill_ns(fabric, local=True) / fabric.dilation
+    latency = fill_ns(fabric, local=not fabric.t1_per_plane) / fabric.dilation
     for state in states:
         name = "broken" if state["broken"] else "whole"
         yield (
