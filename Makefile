@@ -197,7 +197,7 @@ emulated: root install $(STAMPS)/dev
 # Other kernels than this machine's. An hour or more; RELEASES, PART and LIMIT (seconds in each guest) choose less. docs/testing.md.
 RELEASES ?= bookworm trixie
 PART ?=
-LIMIT ?= 3600
+LIMIT ?= 7200
 MIRROR ?=
 vm-test: root install
 	@status=0; missing=$$($(PY) -m tests.vm --lacking)

@@ -13,7 +13,7 @@ from testbed.errors import UserError
 from tests.vm import image, machine
 from tests.vm.guest import PARTS
 
-LIMIT_S = 3600.0
+LIMIT_S = 7200.0
 """Of one release in the guest, s."""
 
 

@@ -90,12 +90,12 @@ STEPS = (
     _pytest("queue", "queues", "test_queue", limit_s=900),
     Step("ovs", "kernel datapath loads", ("modprobe", "openvswitch"), 60),
     Step("ovs", "doctor sees the kernel datapath", (".venv/bin/mrcbed", "doctor", "--json"), 300, expects="the kernel's datapath would"),
-    _pytest("ovs", "Open vSwitch", "test_ovs", limit_s=1200),
+    _pytest("ovs", "Open vSwitch", "test_ovs", limit_s=1800),
     Step("netem", "netem loads", ("modprobe", "sch_netem"), 60),
     Step("netem", "doctor tries netem", (".venv/bin/mrcbed", "doctor", "--json"), 300, expects=NETEM_WORKS),
-    _pytest("faults", "faults", "test_packet_faults", "test_faults", "test_failover", limit_s=1800),
-    _pytest("cleanup", "clean-up", "test_cleanup", limit_s=1800),
-    _mrcbed("demo", "demo through sudo", "run", "demo", "--transport", "mrc", limit_s=1500),
+    _pytest("faults", "faults", "test_packet_faults", "test_faults", "test_failover", limit_s=2700),
+    _pytest("cleanup", "clean-up", "test_cleanup", limit_s=3600),
+    _mrcbed("demo", "demo through sudo", "run", "demo", "--transport", "mrc", limit_s=2400),
 )  # fmt: skip
 PARTS = tuple(dict.fromkeys(step.part for step in STEPS))
 
