@@ -40,7 +40,7 @@ def main() -> int:
     path: Path = parser.parse_args().config
 
     from testbed.controller.config import load
-    from testbed.controller.confine import confine, open_doors
+    from testbed.controller.confine import confine, open_doors, seal
     from testbed.errors import UserError
 
     try:
@@ -50,7 +50,9 @@ def main() -> int:
         from testbed.controller import ryu_base  # patches the standard library: before all that follows
         from testbed.controller.app import FabricController
 
-        ryu_base.run(FabricController, config=config, southbound=_southbound(config, doors), doors=doors)
+        southbound = _southbound(config, doors)
+        seal()
+        ryu_base.run(FabricController, config=config, southbound=southbound, doors=doors)
     except UserError as error:
         print(error, file=sys.stderr)
         return 2

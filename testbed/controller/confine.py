@@ -2,8 +2,9 @@
 
 Ryu and its dependencies are old and read requests of any user of this machine (docs/security.md). So ``__main__`` opens the three things
 that need root or the machine's network, as descriptors, confines the process, and only then imports Ryu. After :func:`confine` the process
-has network, mount, IPC and UTS namespaces of its own, a read-only file system, no capability, and no way to any. Its owner starts it in a
-PID namespace of its own (testbed/machine/sandbox.py). It stays user 0, whose agents listen to it. Must not import eventlet or Ryu.
+has network, mount, IPC and UTS namespaces of its own, a read-only file system, no capability but to read, and no way to any other; after
+:func:`seal`, which comes before anything from outside is read, none at all. Its owner starts it in a PID namespace of its own
+(testbed/machine/sandbox.py). It stays user 0, whose agents listen to it. Must not import eventlet or Ryu.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ _PR_CAPBSET_DROP, _PR_SET_SECUREBITS, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT, _CL
 _SECURE = 0x2F
 """Root is no reason for a capability, at no exec and no change of user, and this is locked (capabilities(7))."""
 _CAPABILITY_VERSION = 0x20080522
+_DAC_READ_SEARCH = 1 << 2
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -73,7 +75,9 @@ def listen(host: str, port: int) -> tuple[int, int]:
 
 
 def confine() -> None:
-    """For good. Raises :class:`UserError` where the kernel refuses: then the controller must not go on."""
+    """For good. What it keeps until :func:`seal`: CAP_DAC_READ_SEARCH, since Python's modules may lie in a home that is closed even to a
+    user 0 without capabilities (Debian 13 makes them so). Raises :class:`UserError` where the kernel refuses: then the controller must not
+    go on."""
     _check(_libc.unshare(_NEWNS | _NEWUTS | _NEWIPC | _NEWNET), "namespaces of its own")
     _check(_libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None), "private mounts")
     _check(_libc.mount(b"proc", b"/proc", b"proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, None), "a /proc of its own")
@@ -85,8 +89,19 @@ def confine() -> None:
     while _libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0) == 0:  # until there is none of that number
         number += 1
     _check(_libc.prctl(_PR_CAP_AMBIENT, _CLEAR_ALL, 0, 0, 0), "to give up root's capabilities")
-    _check(_libc.capset(struct.pack("=Ii", _CAPABILITY_VERSION, 0), bytes(24)), "to give up root's capabilities")
+    _keep(_DAC_READ_SEARCH)
     _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "to give up privileges for good")
+
+
+def seal() -> None:
+    """Give up the last capability: everything is imported. Raises :class:`UserError`."""
+    _keep(0)
+
+
+def _keep(capabilities: int) -> None:
+    """Of the first 32."""
+    result = _libc.capset(struct.pack("=Ii", _CAPABILITY_VERSION, 0), struct.pack("=6I", capabilities, capabilities, 0, 0, 0, 0))
+    _check(result, "to give up root's capabilities")
 
 
 def _check(result: int, request: str) -> None:

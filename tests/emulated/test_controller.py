@@ -7,6 +7,7 @@ import fcntl
 import http.client
 import json
 import os
+import shutil
 import signal
 import socket
 import statistics
@@ -98,9 +99,9 @@ class Lab:
 
 
 class Controller:
-    def __init__(self, config: Path) -> None:
+    def __init__(self, config: Path, root: Path = ROOT) -> None:
         command = [sys.executable, "-m", "testbed.controller", "--config", str(config)]
-        self.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert self.process.stdout
         line = self.process.stdout.readline().split()
         if len(line) != 2 or line[0] != "ready":
@@ -149,6 +150,21 @@ def expected_routes() -> dict[int, int]:
 def test_programs_every_table(lab: Lab, controller: Controller) -> None:
     assert lab.routes() == expected_routes()
     assert all(table["as_computed"] for table in controller.get("/v1/tables").values())
+
+
+def test_it_runs_from_a_home_that_is_closed_to_others(lab: Lab, tmp_path: Path) -> None:
+    """Debian 13 makes homes so, and a clone may be as private. The controller is a user 0 to whom the kernel refuses these."""
+    home = tmp_path / "home"
+    for room in ("agents", "testbed", "topologies"):
+        shutil.copytree(ROOT / room, home / room, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in (home, *home.rglob("*")):
+        path.chmod(0o700 if path.is_dir() else 0o600)
+        os.chown(path, 1000, 1000)
+    controller = Controller(lab.config(), home)
+    code = Path(f"/proc/{controller.process.pid}/cwd").resolve()
+    lab.set_port(LINK.a.name, False)
+    assert code == home and controller.event(0)["link"] == LINK.name
+    assert controller.kill() == ""
 
 
 def test_removes_what_is_not_its_own(lab: Lab) -> None:
