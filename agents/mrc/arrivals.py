@@ -261,7 +261,7 @@ class Arrivals:
         else:
             sample = r.sample(now, edge + offset, pword & wire.F_RTX != 0, rtt)
         if path is not None:
-            qp.responder.reverse.confirmed(now, entropy)
+            qp.responder.reverse.confirmed(now, path.ev)
         pen = cc >> 24 & 0x7F
         r.congestion.on_sack(now, r.news, r.sent.in_flight, m == wire.M_SKIP_ONCE, sample, pen, cc >> 31 != 0)
         if path is not None:

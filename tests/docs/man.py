@@ -59,15 +59,20 @@ def listed(records: dict[str, str]) -> str:
     return "\n".join(f".TP\n.B {escaped(name)}\n{escaped(meaning)}" for name, meaning in records.items())
 
 
+def options(command: click.Command, context: click.Context) -> dict[str, str]:
+    """Option and meaning. Not by ``get_params``: the option for help that click keeps there is that of whatever asked first."""
+    own = [option for option in command.params if isinstance(option, click.Option)]
+    records = dict(record for option in own if (record := option.get_help_record(context)) is not None)
+    return records | {", ".join(context.help_option_names): "Show this message and exit."}
+
+
 def section(command: click.Command, context: click.Context) -> str:
     """One command: its usage, what it does, its options."""
     usage = " ".join(command.collect_usage_pieces(context))
-    options = [p for p in command.get_params(context) if isinstance(p, click.Option)]
-    records = dict(record for option in options if (record := option.get_help_record(context)) is not None)
     return "\n".join([
         f".SS {escaped(context.command_path)} {escaped(usage)}",
         paragraphs(command.help or COMMANDS.get(command.name or "", "")),
-        *([listed(records)] if records else []),
+        listed(options(command, context)),
     ])  # fmt: skip
 
 
@@ -75,14 +80,13 @@ def page() -> str:
     version = (ROOT / "VERSION").read_text().strip()
     context = click.Context(group, info_name="mrcbed", **group.context_settings)
     _, *below = commands(group, context)
-    own = dict(r for p in group.get_params(context) if (r := p.get_help_record(context)) is not None)
     sections = "\n".join(section(*found) for found in below)
     parts = [
         f'.TH MRCBED 1 "" "mrcbed {version}"',
         ".SH NAME\nmrcbed \\- a testbed for MRC (Multipath Reliable Connection) on one Linux machine",
         ".SH SYNOPSIS\n.B mrcbed\n.RI [ options ]\n.I command\n.RI [ arguments ]",
         f".SH DESCRIPTION\n{paragraphs(group.help or '')}",
-        f".SH OPTIONS\n{listed(own)}",
+        f".SH OPTIONS\n{listed(options(group, context))}",
         f".SH COMMANDS\n{sections}",
         f".SH EXIT STATUS\n{listed(STATUS)}",
         f".SH FILES\n{listed(FILES)}",

@@ -105,7 +105,7 @@ def test_host_commands(tiny: Cluster) -> None:
     h0 = tiny.net.get("h0")
     assert h0.cmd("echo $((6*7))").strip() == "42"
     assert h0.popen(["sh", "-c", "exit 3"]).wait() == 3
-    assert [line.split("@")[0] for line in h0.cmd("ip -br link").split() if "@" in line] == ["h0-p0", "h0-p1"]
+    assert [line.split("@")[0] for line in h0.cmd("ip -color=never -br link").split() if "@" in line] == ["h0-p0", "h0-p1"]
     assert tiny.net["h1"].IP() == "fd6d:7263::2"
 
 

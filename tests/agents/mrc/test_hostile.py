@@ -588,6 +588,20 @@ def test_an_answer_of_many_sacks_counts_once() -> None:
     assert paths.all[0].clean == 1 and paths.rows()[0]["state"] == "ASSUMED_BAD"
 
 
+@pytest.mark.parametrize("entropy", [0xFFFF_FFFF, 0x0001_0001])
+def test_what_answers_a_probe_confirms_the_probes_path_whatever_it_names(entropy: int) -> None:
+    """Found by fuzzing: an answer that named no path of ours ended the process."""
+    rig = fresh()
+    engine = rig.b.engine
+    qp = engine.qps[rig.b.qpn]
+    qp.to_probe.append(qp.requester.paths.by_ev[0])
+    ((_, probe),) = drain(engine, NOW + 1000)
+    evs = list(qp.responder.reverse.evs)
+    answer = sack_frame(rig, qp.first_psn - 1, 1, 0, pr=True, ack_offset=wire.describe(probe)["probe_id"], entropy=entropy)
+    feed(rig, answer)
+    assert qp.responder.reverse.evs == [0, *evs[1:]]
+
+
 def test_a_held_sack_echoes_the_timestamp_plus_the_time_held() -> None:
     rig = fresh()
     engine = rig.b.engine
