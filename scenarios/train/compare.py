@@ -90,6 +90,10 @@ def compare(plan: Plan, directory: Path, seed: int, user: int | None, progress: 
     directory.mkdir(parents=True, exist_ok=True)
     text = directory / "text.txt"
     text.write_bytes(text_of_docs())
+    if plan.world != SIMULATED:
+        from testbed.emulated.programs import require_readable
+
+        require_readable(text, user)
     outcomes: list[Outcome] = []
     for leg in plan.legs:
         fabric = twin_of(plan.fabric) if leg.one_plane else plan.fabric

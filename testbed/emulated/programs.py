@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agents.collectives.group import CollectiveError
@@ -73,15 +74,7 @@ class EmulatedPrograms:
         }  # fmt: skip
         command = [sys.executable, *program.command] if program.python else list(program.command)
         prefix = ["nice", "-n", str(program.nice)]
-        if program.user is not None and program.user != 0:
-            prefix += [
-                "setpriv",
-                f"--reuid={program.user}",
-                f"--regid={_group_of(program.user)}",
-                "--clear-groups",
-                "--inh-caps=-all",
-                "--",
-            ]
+        prefix += _as(program.user)
         try:
             process = host.popen(
                 [*prefix, *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=settings,
@@ -178,6 +171,19 @@ class EmulatedPrograms:
             if process.poll() is None:
                 process.kill()
                 process.wait()
+
+
+def require_readable(file: Path, user: int | None) -> None:
+    """That a program of ``user`` (None: of root) can read a file. Raises :class:`UserError`."""
+    if subprocess.run([*_as(user), "test", "-r", str(file)], check=False).returncode != 0:
+        raise UserError(f"user {user}, who called sudo and runs the program, cannot read {file.parent}: give --out a folder of theirs")
+
+
+def _as(user: int | None) -> list[str]:
+    """What a command begins with that a user shall run."""
+    if user is None or user == 0:
+        return []
+    return ["setpriv", f"--reuid={user}", f"--regid={_group_of(user)}", "--clear-groups", "--inh-caps=-all", "--"]
 
 
 def _group_of(user: int) -> int:

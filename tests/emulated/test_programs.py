@@ -24,6 +24,9 @@ from topologies import load_fabric
 pytestmark = pytest.mark.sandbox
 EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "examples" / "data_parallel.py"
 
+ROOTS = {name: value for name, value in os.environ.items() if name != "SUDO_UID"}
+"""These tests' folders are root's alone, and a program is of the user who called sudo."""
+
 
 def program(path: Path, text: str) -> str:
     file = path / "program.py"
@@ -169,12 +172,20 @@ def test_perf_measures_on_the_kernel() -> None:
     assert "RDMA_Write Latency Test" in done.stdout and "no operation 'nothing'" in " ".join((done.stdout + done.stderr).split())
 
 
+def test_training_into_a_folder_that_the_caller_of_sudo_cannot_read_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    done = mrcbed(
+        "train", "--fabric", "tiny", "--steps", "8", "-t", "mrc", "--out", tmp_path / "x", env={**os.environ, "SUDO_UID": "54321"}
+    )
+    assert done.returncode == 2 and "user 54321, who called sudo and runs the program, cannot read" in done.stderr
+
+
 def test_a_model_trains_on_the_kernel_as_in_virtual_time(tmp_path: Path) -> None:
     digests = set()
     for world in ("emulated", "simulated"):
         out = tmp_path / world
         where = ("--world", world, "--fabric", "tiny", "--dilation", "fabric", "--out", out)
-        done = mrcbed("train", *where, "--steps", "8", "-t", "mrc", "--json")
+        done = mrcbed("train", *where, "--steps", "8", "-t", "mrc", "--json", env=ROOTS)
         assert done.returncode in (0, 1), done.stderr  # how long it took is not the subject
         runs = json.loads(done.stdout)["runs"]
         digests.update(digest for run in runs.values() for digest in run["hashes"])
