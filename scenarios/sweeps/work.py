@@ -1,0 +1,131 @@
+"""The worker's side: carries out one block and answers with an archive of its runs. Called by Dask, and by ``mrcbed block`` as root.
+
+A simulated block runs in the worker's own process. An emulated one needs root, which a worker does not have: it goes as JSON to
+``sudo mrcbed block -``, whose answer is an archive. Root never reads a pickle.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from scenarios.sweeps import blocks
+from scenarios.sweeps.archive import pack
+from scenarios.sweeps.machines import facts, version
+from testbed.errors import UserError, explain
+from testbed.simulated import EMULATED, SIMULATED
+from testbed.simulated.cluster import SimulatedCluster
+
+BRING_UP = 75
+"""Exit status of ``mrcbed block`` after a bring-up that failed: EX_TEMPFAIL of sysexits.h, "try again later"."""
+Answer = dict[str, Any]
+"""``archive`` and ``machine``; or ``problem``, one line, and ``bring_up``, whether another machine may do better."""
+
+
+def answer(text: str, folder: str | None = None) -> Answer:
+    """Carry out a block and return the answer. ``folder``: where temporary files may be; None: as TMPDIR says."""
+    machine: Any = None
+    try:
+        block, specs = blocks.read(text, version())
+        machine = facts(block.world)
+        if block.world == SIMULATED:
+            with tempfile.TemporaryDirectory(prefix="mrcbed-block-", dir=folder) as place:
+                blocks.carry_out(specs, Path(place), SimulatedCluster)
+                archive = pack(Path(place), [spec.key for spec in specs])
+        else:
+            archive = _through_root(text)
+        return {"archive": archive, "machine": machine}
+    except Exception as error:
+        return {"problem": explain(error)[0], "bring_up": isinstance(error, blocks.BringUpFailed), "machine": machine}
+
+
+def root_command() -> list[str]:
+    """Return the command that carries out an emulated block from its standard input."""
+    program = Path(sys.executable).with_name("mrcbed")
+    return [*([] if os.geteuid() == 0 else ["sudo", "-n"]), str(program), "block", "-"]
+
+
+def check_root() -> None:
+    """Check that this user may run ``mrcbed block -`` as root without a password. Raises :class:`UserError`."""
+    if os.geteuid() == 0:
+        return
+    command = root_command()[2:]
+    try:
+        done = subprocess.run(["sudo", "-n", "-l", *command], stdin=subprocess.DEVNULL, capture_output=True, timeout=30, check=False)
+        allowed = done.returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        allowed = False
+    if not allowed:
+        raise UserError(
+            f"--world {EMULATED} needs root for its blocks: allow 'NOPASSWD: {' '.join(command)}' in sudoers, or use --world {SIMULATED}"
+        )
+
+
+def _through_root(text: str) -> bytes:
+    """Let root carry out a block; return its archive. Its standard input stays open as long as we live: root ends with us."""
+    with tempfile.TemporaryFile() as complaint:
+        process = subprocess.Popen(root_command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=complaint)
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            process.stdin.write(text.encode() + b"\n")
+            process.stdin.flush()
+            archive = process.stdout.read()
+        except BrokenPipeError:
+            archive = b""
+        finally:
+            process.stdin.close()
+            status = process.wait()
+        complaint.seek(0)
+        lines = complaint.read().decode(errors="replace").splitlines()
+    if status == 0:
+        return archive
+    line = (lines or [f"{' '.join(root_command())} ended with status {status}"])[-1].removeprefix("mrcbed: ")
+    raise blocks.BringUpFailed(line) if status == BRING_UP else UserError(line)
+
+
+def block_as_root(source: BinaryIO, sink: BinaryIO) -> int:
+    """``mrcbed block -``: read one emulated block, carry it out in a sandbox, write the archive. Raises :class:`UserError`.
+
+    The end of ``source`` before that is the end of the worker, and ends us.
+    """
+    from testbed.emulated.cluster import Cluster
+    from testbed.machine import sandbox
+
+    text = source.readline(blocks.MAX_BYTES + 2)
+    _, specs = blocks.read(text, version(), EMULATED)
+    _end_with(source)
+
+    def work() -> int:
+        with tempfile.TemporaryDirectory(prefix="mrcbed-block-") as place:
+            try:
+                blocks.carry_out(specs, Path(place), Cluster, lambda key: print(key, file=sys.stderr, flush=True))
+            except blocks.BringUpFailed as error:
+                print(f"mrcbed: {error}", file=sys.stderr)
+                return BRING_UP
+            write(sink, pack(Path(place), keys))
+        return 0
+
+    keys: Sequence[str] = [spec.key for spec in specs]
+    return sandbox.run(work)
+
+
+def write(sink: BinaryIO, data: bytes) -> None:
+    """Write all of an archive."""
+    sink.write(data)
+    sink.flush()
+
+
+def _end_with(source: BinaryIO) -> None:
+    """End this process when ``source`` ends; the sandbox ends with it."""
+
+    def watch() -> None:
+        source.read(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
