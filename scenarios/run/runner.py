@@ -282,9 +282,10 @@ class Runner:
             },
         }  # fmt: skip
         self.write("manifest.json", self.manifest)
-        if runs and self.figures:
+        rows = write_rows(summary["runs"], self.scenario.name, self.directory) if runs else None  # in order, whatever ended first
+        if rows is not None and self.figures:
             write_tables(runs, self.directory)
-            write_comparison(write_rows(summary["runs"], self.scenario.name, self.directory), self.directory)
+            write_comparison(rows, self.directory)
             self.progress("drawing", 0.5)
             try:
                 from scenarios.show.html import write_report

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from scenarios.run.processes import at_once
 from scenarios.run.planning import group_by_target, plan
+from scenarios.run.processes import at_once
 from scenarios.run.runner import results_directory
 from scenarios.run.simulate import simulate
 from scenarios.schema.scenario import load_scenario
