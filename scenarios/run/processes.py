@@ -48,7 +48,7 @@ def at_once(
 
     def submit_next(pool: ProcessPoolExecutor) -> None:
         for number, task in remaining:
-            with _sigint_blocked():
+            with sigint_blocked():
                 running[pool.submit(work, task)] = number, pool
             return
 
@@ -76,7 +76,7 @@ def at_once(
 
 
 @contextmanager
-def _sigint_blocked() -> Iterator[None]:
+def sigint_blocked() -> Iterator[None]:
     """Block Ctrl-C in processes that start in this context: the process that started them receives it and ends them."""
     former_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

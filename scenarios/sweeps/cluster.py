@@ -10,12 +10,14 @@ import importlib.util
 import logging
 import queue
 import tempfile
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import CancelledError
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from scenarios.run.processes import sigint_blocked
 from scenarios.sweeps.machines import ALIKE, Facts, difference, facts, offered, offers, resource
 from scenarios.sweeps.tls import CA, CERTIFICATE, KEY, Identity, make_certificates, reach
 from scenarios.sweeps.work import Answer, answer
@@ -26,6 +28,7 @@ LOOPBACK = "127.0.0.1"
 NO_PAGE = f"{LOOPBACK}:0"
 """Dask serves HTTP (its health, without a dashboard) whatever it is told; so on loopback alone."""
 START_S = 30.0
+END_S = 10.0
 SETTINGS = {
     "distributed.scheduler.allowed-failures": 2,
     "distributed.comm.require-encryption": True,
@@ -154,14 +157,13 @@ def local(jobs: int, world: str, folder: Path) -> Iterator[Workers]:
     with tempfile.TemporaryDirectory(prefix="mrcbed-sweep-") as place:
         make_certificates(Path(place), ["local"])
         security = _security(Identity(Path(place, "local")))
-        with (
-            LocalCluster(
+        with sigint_blocked():  # for the thread that starts workers, and so for them: a terminal's Ctrl-C is for us
+            cluster = LocalCluster(
                 n_workers=jobs, threads_per_worker=1, host=LOOPBACK, protocol="tls", security=security, dashboard_address=NO_PAGE,
                 worker_dashboard_address=NO_PAGE, resources=offers(wanted), local_directory=str(folder), memory_limit=None,
                 scheduler_kwargs={"dashboard": False}, silence_logs=logging.CRITICAL,
-            ) as cluster,
-            Client(cluster, security=security, set_as_default=False) as client,
-        ):  # fmt: skip
+            )  # fmt: skip
+        with cluster, Client(cluster, security=security, set_as_default=False) as client:
             yield Workers(client, wanted, settled=True)
 
 
@@ -182,7 +184,7 @@ def remote(address: str, identity: Identity, world: str, mixed: bool) -> Iterato
         yield Workers(client, facts(world), mixed)
 
 
-def serve_head(host: str, port: int, identity: Identity, ready: Any) -> None:
+def serve_head(host: str, port: int, identity: Identity, ready: Callable[[str], None]) -> None:
     """Run a head until it is stopped; ``ready(address)`` once it listens. Raises :class:`UserError`."""
     require()
     _configure()
@@ -203,7 +205,7 @@ def serve_head(host: str, port: int, identity: Identity, ready: Any) -> None:
     asyncio.run(serve())
 
 
-def serve_worker(address: str, identity: Identity, world: str, tell: Any) -> None:
+def serve_worker(address: str, identity: Identity, world: str, tell: Callable[[str], None]) -> None:
     """Work for the head at ``address`` until we are stopped, and wait for it when it is gone. Raises :class:`UserError`."""
     require()
     own = reach(address, identity, "worker")
@@ -213,18 +215,49 @@ def serve_worker(address: str, identity: Identity, world: str, tell: Any) -> Non
     async def work() -> None:
         from distributed import Nanny
 
-        async with Nanny(
-            address, nthreads=1, host=own, security=security, resources=offers(facts(world)), memory_limit=None,
-            dashboard_address=NO_PAGE, silence_logs=logging.CRITICAL,
-        ) as nanny:  # fmt: skip
-            tell(f"works for {address}, in the {world} world")
-            await nanny.finished()
-
-    while True:
-        asyncio.run(work())
-        tell(f"{address} is gone: waits for it")
         while True:
-            with suppress(UserError):
-                reach(address, identity, "worker")
-                break
-            asyncio.run(asyncio.sleep(patient(1.0)))
+            async with Nanny(
+                address, nthreads=1, host=own, security=security, resources=offers(facts(world)), memory_limit=None,
+                dashboard_address=NO_PAGE, silence_logs=logging.CRITICAL,
+            ) as nanny:  # fmt: skip
+                tell(f"works for {address}, in the {world} world")
+                await nanny.finished()
+            tell(f"{address} is gone: waits for it")
+            while not await asyncio.to_thread(_answers, address, identity):
+                await asyncio.sleep(patient(1.0))
+
+    _apart(work)
+
+
+def _answers(address: str, identity: Identity) -> bool:
+    try:
+        reach(address, identity, "worker")
+    except UserError:
+        return False
+    return True
+
+
+def _apart(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run a coroutine in a thread that a terminal's Ctrl-C does not reach, nor the processes that it starts: it reaches us, who end it."""
+    loop = asyncio.new_event_loop()
+    task: asyncio.Task[None] = loop.create_task(work())
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            loop.run_until_complete(task)
+        except asyncio.CancelledError:
+            pass
+        except Exception as error:  # raised below, where somebody hears it
+            failures.append(error)
+
+    with sigint_blocked():
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+    try:
+        thread.join()
+    finally:
+        loop.call_soon_threadsafe(task.cancel)
+        thread.join(patient(END_S))
+    if failures:
+        raise failures[0]

@@ -18,6 +18,7 @@ from tests.scenarios.sweeps.support import MRCBED, files, gone, landed, wait_unt
 
 pytest.importorskip("distributed")
 BLOCKS = 40
+SIZE = "workload.message_bytes=64KiB"
 
 
 def test_workers_and_head_are_killed_at_drawn_moments(tmp_path: Path) -> None:
@@ -26,7 +27,7 @@ def test_workers_and_head_are_killed_at_drawn_moments(tmp_path: Path) -> None:
     drawn = random.Random(seed)
     moments = sorted(drawn.sample(range(1, BLOCKS - 8), 4))  # blocks that have landed; the last but one kills the head
     out = tmp_path / "out"
-    command = [*MRCBED, "sweep", "smoke", "--seeds", f"1-{BLOCKS}", "--jobs", "2", "--no-figures", "--out", str(out)]
+    command = [*MRCBED, "sweep", "smoke", "--seeds", f"1-{BLOCKS}", "--jobs", "2", "--no-figures", "--out", str(out), "--set", SIZE]
     log = open(tmp_path / "log", "w")
     head = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log)
     for number, moment in enumerate(moments):
@@ -47,7 +48,7 @@ def test_workers_and_head_are_killed_at_drawn_moments(tmp_path: Path) -> None:
     runs = landed(out)
     assert len(runs) == len(set(runs)) == BLOCKS, "each landed once"
     plain = tmp_path / "plain"
-    simulate(load_scenario("smoke", seeds=range(1, BLOCKS + 1)), results_directory("smoke", str(plain)), figures=False)
+    simulate(load_scenario("smoke", seeds=range(1, BLOCKS + 1), overrides=[SIZE]), results_directory("smoke", str(plain)), jobs=2, figures=False)
     ours, theirs = files(out), files(plain)
     assert sorted(ours) == sorted(theirs) and len(theirs) > 7 * BLOCKS
     assert [name for name in theirs if ours[name] != theirs[name]] == []
