@@ -31,24 +31,25 @@ def test_workers_and_head_are_killed_at_drawn_moments(tmp_path: Path) -> None:
     log = open(tmp_path / "log", "w")
     head = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log)
     for number, moment in enumerate(moments):
-        wait_until(lambda moment=moment: len(landed(out)) >= moment or head.poll() is not None, 60)
+        wait_until(lambda head=head, moment=moment: len(landed(out)) >= moment or head.poll() is not None)
         assert head.poll() is None, (tmp_path / "log").read_text()
         time.sleep(drawn.random() * 0.3)  # anywhere in a block
         workers = workers_of(head.pid)
         if number == 2:
             os.kill(head.pid, signal.SIGKILL)
             head.wait()
-            wait_until(lambda workers=workers: all(map(gone, workers)), 30)
+            wait_until(lambda workers=workers: all(map(gone, workers)))
             head = subprocess.Popen([*command, "--resume"], stdout=subprocess.DEVNULL, stderr=log)
         else:
-            wait_until(lambda: len(workers_of(head.pid)) == 2, 30)
+            wait_until(lambda head=head: len(workers_of(head.pid)) == 2)
             os.kill(drawn.choice(workers_of(head.pid)), signal.SIGKILL)
     assert head.wait(timeout=120) == 0, (tmp_path / "log").read_text()
 
     runs = landed(out)
     assert len(runs) == len(set(runs)) == BLOCKS, "each landed once"
     plain = tmp_path / "plain"
-    simulate(load_scenario("smoke", seeds=range(1, BLOCKS + 1), overrides=[SIZE]), results_directory("smoke", str(plain)), jobs=2, figures=False)
+    scenario = load_scenario("smoke", seeds=range(1, BLOCKS + 1), overrides=[SIZE])
+    simulate(scenario, results_directory("smoke", str(plain)), jobs=2, figures=False)
     ours, theirs = files(out), files(plain)
     assert sorted(ours) == sorted(theirs) and len(theirs) > 7 * BLOCKS
     assert [name for name in theirs if ours[name] != theirs[name]] == []
