@@ -82,6 +82,7 @@ class Workers:
         first worker settles them."""
         self.client, self.wanted, self.mixed, self.settled = client, wanted, mixed, settled
         self.told: set[str] = set()
+        self.reasons: list[str] = []
         self.ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def settle(self, alike: Facts) -> None:
@@ -97,13 +98,12 @@ class Workers:
         return {address: these for address, these in self._seen().items() if these and not difference(these, self.wanted, self.mixed)}
 
     def unlike(self) -> list[str]:
-        """Return one line for each worker that does not fit and of whom nothing was said yet."""
-        lines = []
-        for address, these in self._seen().items():
-            reason = difference(these, self.wanted, self.mixed)
-            if reason and address not in self.told:
-                self.told.add(address)
-                lines.append(f"worker {address} {reason}")
+        """Return one line for each worker that does not fit and of which nothing was said yet. ``reasons`` holds those of all."""
+        reasons = {address: difference(these, self.wanted, self.mixed) for address, these in self._seen().items()}
+        unlike = {address: f"worker {address} {reason}" for address, reason in reasons.items() if reason}
+        self.reasons = list(unlike.values())
+        lines = [line for address, line in unlike.items() if address not in self.told]
+        self.told |= unlike.keys()
         return lines
 
     def submit(self, text: str, name: str, elsewhere_than: Sequence[str] = ()) -> Any:

@@ -27,8 +27,8 @@ TRIES = 3
 AHEAD = 2
 """Blocks that each worker has: one that it carries out, one that waits [ours]. So a worker that joins late gets some of the rest."""
 LOOK_S = 0.5
-PATIENCE_S = 30.0
-"""How long a sweep goes on without any worker that fits [ours]."""
+PATIENCE_S, UNLIKE_S = 30.0, 5.0
+"""How long a sweep goes on without any worker; the second if there are workers, none of which fits [ours]."""
 
 
 @dataclass
@@ -132,8 +132,10 @@ class Carrier:
         for line in self.workers.unlike():
             self.tell(line)
         waited = time.monotonic() - seen_at
-        if not any_fits and waited > patient(PATIENCE_S):
-            raise UserError(f"no worker that fits for {waited:.0f} s: start mrcbed worker --world {self.world}; --resume goes on")
+        if any_fits or waited < patient(PATIENCE_S if not self.workers.reasons else UNLIKE_S):
+            return
+        why = next(iter(self.workers.reasons), f"none came within {waited:.0f} s: start mrcbed worker --world {self.world}")
+        raise UserError(f"no worker fits: {why}; --resume goes on")
 
 
 def alike_before(directory: Path) -> dict[str, Any]:
