@@ -27,6 +27,7 @@ from testbed.machine.slowness import patient
 LOOPBACK = "127.0.0.1"
 NO_PAGE = f"{LOOPBACK}:0"
 """Dask serves HTTP (its health, without a dashboard) whatever it is told; so on loopback alone."""
+GONE = "the head is gone: start it again; --resume goes on"
 START_S = 30.0
 END_S = 10.0
 SETTINGS = {
@@ -131,7 +132,7 @@ class Workers:
         try:
             found: Answer = future.result()
         except CancelledError:
-            raise UserError("the head is gone: start it again; --resume goes on") from None
+            raise UserError(GONE) from None
         except KilledWorker:
             return {"problem": "its worker was killed three times (out of memory?)", "bring_up": False}, ""
         except Exception as error:
@@ -140,9 +141,11 @@ class Workers:
 
     def _seen(self) -> dict[str, Facts | None]:
         try:
+            if self.client.status != "running":  # Dask would try for half a minute; but a head that comes back has forgotten our blocks
+                raise UserError(GONE)
             workers = self.client.scheduler_info(n_workers=-1)["workers"]
-        except (OSError, KeyError, ValueError):  # the head is gone for the moment; who waits for workers notices
-            return {}
+        except (OSError, KeyError, ValueError):
+            raise UserError(GONE) from None
         return {address: offered(entry.get("resources", {})) for address, entry in workers.items()}
 
 
@@ -171,7 +174,6 @@ def local(jobs: int, world: str, folder: Path) -> Iterator[Workers]:
 def remote(address: str, identity: Identity, world: str, mixed: bool) -> Iterator[Workers]:
     """Yield the workers of the head at ``address``. Raises :class:`UserError` if it cannot be reached."""
     require()
-    reach(address, identity, "--on")
     _configure()
     from distributed import Client
 

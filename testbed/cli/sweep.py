@@ -118,7 +118,7 @@ def place_of(world: str, jobs: int | None, address: str | None, tls: str | None,
     """Return where blocks go, from the options. Raises :class:`UserError` for options that exclude each other."""
     from scenarios.run.processes import cores
     from scenarios.sweeps.running import Place
-    from scenarios.sweeps.tls import address_of
+    from scenarios.sweeps.tls import address_of, reach
 
     if address is None:
         if mixed:
@@ -129,7 +129,9 @@ def place_of(world: str, jobs: int | None, address: str | None, tls: str | None,
     if jobs is not None:
         raise UserError(f"--jobs {jobs}: with --on the head's workers are used: leave one of the two away")
     address_of(address, "--on")
-    return Place(world, address=address, identity=identity_of(tls), mixed=mixed)
+    identity = identity_of(tls)
+    reach(address, identity, "--on")  # before anything is written
+    return Place(world, address=address, identity=identity, mixed=mixed)
 
 
 def identity_of(tls: str | None) -> Identity:

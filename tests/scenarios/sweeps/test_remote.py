@@ -26,7 +26,9 @@ from tests.scenarios.sweeps.support import MRCBED, files, landed, wait_until
 pytest.importorskip("distributed")
 SIZE = "workload.message_bytes=64KiB"
 SEEDS = 12
-OLD = "import sys; from scenarios.sweeps import machines; machines.version = lambda: '0.0.9+0123456789ab'\nfrom testbed import cli; sys.exit(cli.execute())"
+OLD = """import sys; from scenarios.sweeps import machines; from testbed import cli
+machines.version = lambda: '0.0.9+0123456789ab'
+sys.exit(cli.execute())"""
 
 
 class Process:
@@ -174,6 +176,7 @@ def test_a_head_that_does_not_answer_is_one_line(certificates: Path, tmp_path: P
         taken.bind(("127.0.0.1", 0))
         address = f"tls://127.0.0.1:{taken.getsockname()[1]}"
         line = refused(capsys, "sweep", "smoke", "--out", str(tmp_path / "a"), "--on", address, "--tls", str(certificates / "sweep"))
+        assert not (tmp_path / "a").exists()
         assert f"--on {address}: nobody answers (Connection refused): start mrcbed head there" in line
         assert "nobody answers" in refused(capsys, "worker", address, "--tls", str(certificates / "worker"))
     assert "nobody answers" in refused(capsys, "worker", "tls://no-such-host.invalid:1", "--tls", str(certificates / "worker"))
