@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -89,15 +88,15 @@ def _through_root(text: str) -> bytes:
     raise blocks.BringUpFailed(line) if status == BRING_UP else UserError(line)
 
 
-def block_as_root(source: BinaryIO, sink: BinaryIO) -> int:
-    """``mrcbed block -``: read one emulated block, carry it out in a sandbox, write the archive. Raises :class:`UserError`.
+def block_as_root(source: int, sink: BinaryIO) -> int:
+    """``mrcbed block -``: read one emulated block from a file descriptor, carry it out in a sandbox, write the archive to ``sink``.
 
-    The end of ``source`` before that is the end of the worker, and ends us.
+    The end of ``source`` before that is the end of the worker, and ends us. Raises :class:`UserError`.
     """
     from testbed.emulated.cluster import Cluster
     from testbed.machine import sandbox
 
-    text = source.readline(blocks.MAX_BYTES + 2)
+    text = _line(source)
     _, specs = blocks.read(text, version(), EMULATED)
     _end_with(source)
 
@@ -108,24 +107,30 @@ def block_as_root(source: BinaryIO, sink: BinaryIO) -> int:
             except blocks.BringUpFailed as error:
                 print(f"mrcbed: {error}", file=sys.stderr)
                 return BRING_UP
-            write(sink, pack(Path(place), keys))
+            sink.write(pack(Path(place), [spec.key for spec in specs]))
+            sink.flush()
         return 0
 
-    keys: Sequence[str] = [spec.key for spec in specs]
     return sandbox.run(work)
 
 
-def write(sink: BinaryIO, data: bytes) -> None:
-    """Write all of an archive."""
-    sink.write(data)
-    sink.flush()
+def _line(source: int) -> bytes:
+    """Read a line, or what there is of one that is longer than any block."""
+    text = b""
+    while len(text) <= blocks.MAX_BYTES and not text.endswith(b"\n"):
+        part = os.read(source, 1 << 16)
+        if not part:
+            break
+        text += part
+    return text
 
 
-def _end_with(source: BinaryIO) -> None:
+def _end_with(source: int) -> None:
     """End this process when ``source`` ends; the sandbox ends with it."""
 
     def watch() -> None:
-        source.read(1)
+        while os.read(source, 1 << 16):
+            pass
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
