@@ -1,4 +1,4 @@
-"""A sweep's block in the emulated world: root gets JSON, the worker gets an archive, and nothing is left of either when one of them dies."""
+"""A sweep's block in the emulated world: root gets JSON, the worker gets an archive, and root ends when its worker dies."""
 
 from __future__ import annotations
 
@@ -19,6 +19,12 @@ from scenarios.sweeps.machines import version
 from testbed.machine.slowness import patient
 
 RUN = "mrc-tiny-interleaved-s1"
+SUDO = """#!/bin/sh
+printf '%s\\n' "$*" >>{calls}
+[ "$1" = -n ] && shift
+[ "$1" = -l ] && exit 0
+exec "$@"
+"""
 
 
 @pytest.fixture
@@ -31,7 +37,7 @@ def sudo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A program that stands for sudo: notes how it was called, and calls what it was given as the root that we are."""
     calls = tmp_path / "calls"
     program = tmp_path / "sudo"
-    program.write_text(f'#!/bin/sh\nprintf '%s\\n' "$*" >>{calls}\n[ "$1" = -n ] && shift\n[ "$1" = -l ] && exit 0\nexec "$@"\n')
+    program.write_text(SUDO.format(calls=calls))
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(work.os, "geteuid", lambda: 1000)
