@@ -98,7 +98,8 @@ def block_as_root(source: int, sink: BinaryIO) -> int:
 
     text = _line(source)
     _, specs = blocks.read(text, version(), EMULATED)
-    _end_with(source)
+    done = threading.Event()
+    _end_with(source, done)
 
     def work() -> int:
         with tempfile.TemporaryDirectory(prefix="mrcbed-block-") as place:
@@ -111,7 +112,10 @@ def block_as_root(source: int, sink: BinaryIO) -> int:
             sink.flush()
         return 0
 
-    return sandbox.run(work)
+    try:
+        return sandbox.run(work)
+    finally:
+        done.set()
 
 
 def _line(source: int) -> bytes:
@@ -125,12 +129,13 @@ def _line(source: int) -> bytes:
     return text
 
 
-def _end_with(source: int) -> None:
-    """End this process when ``source`` ends; the sandbox ends with it."""
+def _end_with(source: int, done: threading.Event) -> None:
+    """End this process when ``source`` ends, unless it is ``done``; the sandbox ends with it."""
 
     def watch() -> None:
         while os.read(source, 1 << 16):
             pass
-        os._exit(1)
+        if not done.is_set():
+            os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()

@@ -56,7 +56,7 @@ def test_a_block_goes_through_sudo_and_comes_back_as_an_archive(text: str, sudo:
 
 
 def test_a_bring_up_that_fails_is_worth_another_machine(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MRCBED_CRASH_AT", "links")
+    monkeypatch.setenv("MRCBED_CRASH_AT", "hosts")
     answer = work.answer(text)
     assert answer["bring_up"] and answer["problem"].startswith("tiny did not come up: "), answer
     assert "\n" not in answer["problem"]
