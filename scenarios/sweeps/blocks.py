@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec import Struct, to_builtins
 
 from agents.clustermapper.options import Options
@@ -98,7 +99,10 @@ def _scenario(data: dict[str, Any]) -> Scenario:
         raise Refused("scenario.transports", "must be a list of tables")
     mappers = [table.get("clustermapper") for table in tables]
     bare = {**data, "transports": [{**table, "clustermapper": None} for table in tables]}
-    scenario = convert(bare, Scenario, "scenario")
+    try:
+        scenario = msgspec.convert(bare, Scenario)
+    except msgspec.ValidationError as error:
+        raise Refused("scenario", f": {error}") from None
     if scenario.swept:
         raise Refused("scenario.swept", "must be empty: a block has one setting")
     pairs = zip(scenario.transports, mappers, strict=True)
