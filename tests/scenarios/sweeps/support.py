@@ -11,6 +11,8 @@ from pathlib import Path
 from scenarios.sweeps.sweep import JOURNAL
 
 MRCBED = (sys.executable, "-m", "testbed.cli")
+UNDRAWN = "import sys; from testbed import cli; from tests.scenarios.small import undrawn\nwith undrawn(): sys.exit(cli.execute())"
+"""The command, without its figures: seconds each."""
 DATED = ("manifest.json", "report.html", JOURNAL)
 """Files of a sweep with dates, command lines and names of machines in them."""
 

@@ -21,7 +21,8 @@ from scenarios.sweeps import cluster, machines, work
 from scenarios.sweeps.sweep import JOURNAL
 from scenarios.sweeps.tls import Identity, make_certificates
 from testbed import cli
-from tests.scenarios.sweeps.support import MRCBED, files, landed, wait_until
+from tests.scenarios.small import undrawn
+from tests.scenarios.sweeps.support import MRCBED, UNDRAWN, files, landed, wait_until
 
 pytest.importorskip("distributed")
 SIZE = "workload.message_bytes=64KiB"
@@ -106,7 +107,9 @@ def test_a_worker_and_then_the_head_are_lost_and_another_worker_joins(start: lis
 
     assert head(start, tmp_path / "head2", certificates, address.removeprefix("tls://")) == address
     worker(start, tmp_path / "w3", certificates, address)
-    second = sweep(address, certificates, out, "--resume")
+    words = ("--set", SIZE, "--out", str(out), "--on", address, "--tls", str(certificates / "sweep"), "--resume")
+    again = [sys.executable, "-c", UNDRAWN, "run", "smoke", "--world", "simulated", "--seeds", f"1-{SEEDS}", *words]
+    second = subprocess.Popen(again, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     said = second.communicate(timeout=90)[1]
     assert second.returncode == 0, said
     runs = landed(out)
@@ -115,7 +118,8 @@ def test_a_worker_and_then_the_head_are_lost_and_another_worker_joins(start: lis
     assert {entry["machine"]["cpu"] for entry in entries} == {machines.facts("simulated")["cpu"]}
     plain = tmp_path / "plain"
     scenario = load_scenario("smoke", seeds=range(1, SEEDS + 1), overrides=[SIZE])
-    simulate(scenario, results_directory("smoke", str(plain)), figures=False)
+    with undrawn():
+        simulate(scenario, results_directory("smoke", str(plain)))
     assert files(out) == files(plain)
 
 
@@ -209,6 +213,7 @@ def test_without_dask_a_sweep_says_how_to_get_it(capsys: pytest.CaptureFixture[s
 def test_options_that_exclude_each_other(capsys: pytest.CaptureFixture[str], certificates: Path) -> None:
     on = ("--on", "tls://127.0.0.1:1", "--tls", str(certificates / "sweep"))
     assert "leave one of the two away" in refused(capsys, "sweep", "smoke", "--jobs", "2", *on)
+    assert "leave --pcap, --view and --switch away" in refused(capsys, "run", "smoke", "--pcap", "p0-t0-0:p0-t1-0", *on)
     assert "--mixed is for --on" in refused(capsys, "sweep", "smoke", "--mixed")
     assert "one dilation for all" in refused(capsys, "sweep", "smoke", "--dilation", "auto")
     assert "go one at a time" in refused(capsys, "sweep", "smoke", "--world", "emulated", "--jobs", "2")

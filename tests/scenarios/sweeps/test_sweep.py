@@ -16,10 +16,9 @@ from scenarios.run.simulate import simulate
 from scenarios.schema.scenario import load_scenario
 from scenarios.sweeps.sweep import JOURNAL
 from tests.scenarios.small import TEXT, undrawn
-from tests.scenarios.sweeps.support import files, gone, landed, wait_until, workers_of
+from tests.scenarios.sweeps.support import UNDRAWN, files, gone, landed, wait_until, workers_of
 
 pytest.importorskip("distributed")
-UNDRAWN = "import sys; from testbed import cli; from tests.scenarios.small import undrawn\nwith undrawn(): sys.exit(cli.execute())"
 SWEPT = '"workload.message_bytes" = ["40KiB", "80KiB"]'
 
 
