@@ -9,7 +9,6 @@ import asyncio
 import importlib.util
 import logging
 import queue
-import tempfile
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import CancelledError
@@ -151,23 +150,22 @@ class Workers:
 
 @contextmanager
 def local(jobs: int, world: str, folder: Path) -> Iterator[Workers]:
-    """Yield the workers of a cluster of ``jobs`` processes on this machine, with certificates of its own; temporary files in ``folder``."""
+    """Yield the workers of a cluster of ``jobs`` processes on this machine. Their certificates and temporary files are in ``folder``."""
     require()
     _configure()
     from distributed import Client, LocalCluster
 
     wanted = facts(world)
-    with tempfile.TemporaryDirectory(prefix="mrcbed-sweep-") as place:
-        make_certificates(Path(place), ["local"])
-        security = _security(Identity(Path(place, "local")))
-        with sigint_blocked():  # for the thread that starts workers, and so for them: a terminal's Ctrl-C is for us
-            cluster = LocalCluster(
-                n_workers=jobs, threads_per_worker=1, host=LOOPBACK, protocol="tls", security=security, dashboard_address=NO_PAGE,
-                worker_dashboard_address=NO_PAGE, resources=offers(wanted), local_directory=str(folder), memory_limit=None,
-                scheduler_kwargs={"dashboard": False}, silence_logs=logging.CRITICAL,
-            )  # fmt: skip
-        with cluster, Client(cluster, security=security, set_as_default=False) as client:
-            yield Workers(client, wanted, settled=True)
+    (made,) = make_certificates(folder / "tls", ["local"])
+    security = _security(Identity(made))
+    with sigint_blocked():  # for the thread that starts workers, and so for them: a terminal's Ctrl-C is for us
+        cluster = LocalCluster(
+            n_workers=jobs, threads_per_worker=1, host=LOOPBACK, protocol="tls", security=security, dashboard_address=NO_PAGE,
+            worker_dashboard_address=NO_PAGE, resources=offers(wanted), local_directory=str(folder), memory_limit=None,
+            scheduler_kwargs={"dashboard": False}, silence_logs=logging.CRITICAL,
+        )  # fmt: skip
+    with cluster, Client(cluster, security=security, set_as_default=False) as client:
+        yield Workers(client, wanted, settled=True)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from scenarios.run.resume import directory_lock
 from scenarios.run.runner import Progress, Runner, RunOptions
 from scenarios.run.simulate import check_simulable
 from scenarios.schema.dilation import check_emulable, slowed
@@ -21,7 +22,7 @@ from scenarios.sweeps.work import check_root
 from testbed.simulated import EMULATED, SIMULATED
 
 WORKERS = ".workers"
-"""Folder of a results directory for temporary files of local workers."""
+"""Folder of a results directory for certificates and temporary files of local workers."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +47,15 @@ def workers(place: Place, directory: Path) -> Iterator[cluster.Workers]:
     if place.world != SIMULATED:
         check_root()
     scratch = directory / WORKERS
-    shutil.rmtree(scratch, ignore_errors=True)
-    try:
-        with cluster.local(place.jobs, place.world, scratch) as found:
-            yield found
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(exist_ok=True)
+    with directory_lock(scratch):  # the runner locks the directory itself, but later: another sweep may be at work there
+        for left in scratch.iterdir():  # by one that was killed
+            shutil.rmtree(left, ignore_errors=True)
+        try:
+            with cluster.local(place.jobs, place.world, scratch) as found:
+                yield found
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
 
 
 @dataclass(frozen=True)

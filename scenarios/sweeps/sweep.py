@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,7 +36,6 @@ PATIENCE_S, UNLIKE_S = 30.0, 5.0
 class Task:
     """A block on its way. ``tried``: addresses of workers where it did not come up."""
 
-    number: int
     specs: Sequence[Spec]
     text: str
     tried: list[str] = field(default_factory=list)
@@ -61,7 +61,7 @@ class Carrier:
         archive.clear(directory)
         if before := alike_before(directory):
             self.workers.settle(before)
-        tasks = [Task(number, specs, blocks.written(specs, self.world, version())) for number, specs in enumerate(todo)]
+        tasks = [Task(specs, blocks.written(specs, self.world, version())) for specs in todo]
         with open(directory / JOURNAL, "a", encoding="utf-8", buffering=1) as journal:
 
             def record(what: str, task: Task, **more: Any) -> None:
@@ -87,7 +87,7 @@ class Carrier:
             self._look(seen_at, bool(fitting))
             while waiting and len(running) < AHEAD * len(fitting):
                 task = waiting.pop()
-                name = f"block-{task.number}-{len(task.tried)}-{time.time_ns()}"
+                name = f"block-{uuid.uuid4().hex}"  # a head may serve several sweeps
                 future = self.workers.submit(task.text, name, task.tried)
                 running[future.key] = task
             future = self.workers.next(LOOK_S)

@@ -7,6 +7,7 @@ A simulated block runs in the worker's own process. An emulated one needs root, 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -18,11 +19,13 @@ from scenarios.sweeps import blocks
 from scenarios.sweeps.archive import pack
 from scenarios.sweeps.machines import facts, version
 from testbed.errors import UserError, explain
+from testbed.machine.slowness import patient
 from testbed.simulated import EMULATED, SIMULATED
 from testbed.simulated.cluster import SimulatedCluster
 
 BRING_UP = 75
 """Exit status of ``mrcbed block`` after a bring-up that failed: EX_TEMPFAIL of sysexits.h, "try again later"."""
+END_S = 30.0
 Answer = dict[str, Any]
 """``archive`` and ``machine``; or ``problem``, one line, and ``bring_up``, whether another machine may do better."""
 
@@ -136,6 +139,8 @@ def _end_with(source: int, done: threading.Event) -> None:
         while os.read(source, 1 << 16):
             pass
         if not done.is_set():
+            os.kill(os.getpid(), signal.SIGTERM)  # as a user's: the fabric goes, and the temporary files
+            done.wait(patient(END_S))
             os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()

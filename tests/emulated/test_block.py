@@ -70,13 +70,16 @@ def test_root_refuses_what_is_no_block(text: str) -> None:
         assert done.returncode == 2 and done.stdout == "" and reason in done.stderr and done.stderr.count("\n") == 1
 
 
-def test_root_ends_with_its_worker(text: str) -> None:
+def test_root_ends_with_its_worker_and_leaves_no_file(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     with subprocess.Popen(work.root_command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
         process.stdin.write(text.encode() + b"\n")
         process.stdin.flush()
         assert process.stderr.readline().decode().strip() == RUN  # the fabric is up, the run begins
+        assert list(tmp_path.iterdir())
         process.stdin.close()
         begin = time.monotonic()
         assert process.stdout.read() == b"" and process.wait(patient(10)) != 0
         assert time.monotonic() - begin < patient(10)
+    assert not list(tmp_path.iterdir())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -17,7 +18,7 @@ import pytest
 from scenarios.run.runner import results_directory
 from scenarios.run.simulate import simulate
 from scenarios.schema.scenario import load_scenario
-from scenarios.sweeps import cluster, machines, work
+from scenarios.sweeps import machines, work
 from scenarios.sweeps.sweep import JOURNAL
 from scenarios.sweeps.tls import Identity, make_certificates
 from testbed import cli
@@ -204,10 +205,14 @@ def test_an_emulated_worker_needs_sudo_and_must_not_be_root(
     assert work.root_command()[:2] == ["sudo", "-n"]
 
 
-def test_without_dask_a_sweep_says_how_to_get_it(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(cluster.UserError, match=r"^sweeps need Dask: .*pip install"):
-        cluster.require()
+def test_without_dask_a_sweep_says_how_to_get_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "distributed" else find(name))
+    line = refused(capsys, "sweep", "smoke", "--out", str(tmp_path / "out"))
+    assert line.startswith("mrcbed: sweeps need Dask: .venv/bin/pip install -r requirements-sweep.txt")
+    assert not (tmp_path / "out").exists()
 
 
 def test_options_that_exclude_each_other(capsys: pytest.CaptureFixture[str], certificates: Path) -> None:
