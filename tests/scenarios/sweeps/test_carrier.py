@@ -10,13 +10,17 @@ from typing import Any
 
 import pytest
 
+from scenarios.figures.measure import Run
+from scenarios.figures.rows import row
+from scenarios.figures.summary import told_summary
 from scenarios.run.planning import blocks_of, plan
 from scenarios.schema.scenario import load_scenario
-from scenarios.sweeps import machines
+from scenarios.sweeps import blocks, machines
 from scenarios.sweeps.sweep import JOURNAL, Carrier
 from scenarios.sweeps.work import answer
 from testbed.errors import ClusterDied, UserError
 
+QUICK = ["workload.steps=1", 'fault.0.at="1us"', 'fault.0.for="1us"']
 FACTS = machines.facts("simulated")
 
 
@@ -63,10 +67,10 @@ def carry(directory: Path, workers: Workers, seeds: Sequence[int] = (1, 2)) -> t
     """(runs that landed, lines for the user)."""
     lines: list[str] = []
     carrier = Carrier(workers, "simulated", lines.append)  # type: ignore[arg-type]
-    blocks = blocks_of(plan(load_scenario("smoke", seeds=seeds, overrides=["workload.steps=1", 'fault.0.at="1us"', 'fault.0.for="1us"'])))
+    todo = blocks_of(plan(load_scenario("smoke", seeds=seeds, overrides=QUICK)))
     runs: list[str] = []
     try:
-        for specs in carrier(directory, blocks):
+        for specs in carrier(directory, todo):
             runs += [spec.key for spec in specs]
     finally:
         assert sorted(path.name for path in directory.glob("raw/*")) == sorted(runs)
@@ -112,6 +116,20 @@ def test_later_machines_must_be_like_those_before(tmp_path: Path) -> None:
         file.write('{"what": "lan')  # the head was killed while it wrote
     list(Carrier(workers, "simulated", print)(tmp_path, []))  # type: ignore[arg-type]
     assert workers.wanted["kernel"] == "2.4.37"
+
+
+def test_mixed_machines_are_columns_of_the_runs(tmp_path: Path) -> None:
+    """Emulated by a worker of another kernel; a simulated answer stands for the emulated one, which needs root."""
+    specs = blocks_of(plan(load_scenario("smoke", overrides=QUICK)))[0]
+    found = {**answer(blocks.written(specs, "simulated", machines.version())), "machine": {**FACTS, "kernel": "2.4.37"}}
+    for mixed, columns in ((True, {"machine.cpu": FACTS["cpu"], "machine.kernel": "2.4.37"}), (False, {})):
+        out = tmp_path / str(mixed)
+        out.mkdir()
+        workers = Workers(["a"], answers={"s1": found})
+        workers.mixed = mixed
+        assert [list(block) for block in Carrier(workers, "emulated", print)(out, [specs])] == [specs]  # type: ignore[arg-type]
+        cells = row(told_summary(Run(out / "raw" / specs[0].key)), "smoke")
+        assert {name: cell for name, cell in cells.items() if name.startswith("machine")} == columns
 
 
 @pytest.mark.parametrize("key", machines.SAME)
