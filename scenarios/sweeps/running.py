@@ -18,7 +18,6 @@ from scenarios.sets.dilation import given, read_manifest, recorded
 from scenarios.sweeps import cluster
 from scenarios.sweeps.sweep import Carrier
 from scenarios.sweeps.tls import Identity
-from scenarios.sweeps.work import check_root
 from testbed.simulated import EMULATED, SIMULATED
 
 WORKERS = ".workers"
@@ -44,8 +43,6 @@ def workers(place: Place, directory: Path) -> Iterator[cluster.Workers]:
         with cluster.remote(place.address, place.identity, place.world, place.mixed) as found:
             yield found
         return
-    if place.world != SIMULATED:
-        check_root()
     scratch = directory / WORKERS
     scratch.mkdir(exist_ok=True)
     with directory_lock(scratch):  # the runner locks the directory itself, but later: another sweep may be at work there

@@ -119,12 +119,15 @@ def place_of(world: str, jobs: int | None, address: str | None, tls: str | None,
     from scenarios.run.processes import cores
     from scenarios.sweeps.running import Place
     from scenarios.sweeps.tls import address_of, reach
+    from scenarios.sweeps.work import check_root
 
     if address is None:
         if mixed:
             raise UserError("--mixed is for --on, where machines may differ: leave it away")
         if world == EMULATED and (jobs or 1) > 1:
             raise UserError(f"--jobs {jobs}: emulated runs share this machine's time, so they go one at a time: leave --jobs away")
+        if world == EMULATED:
+            check_root()
         return Place(world, 1 if world == EMULATED else jobs or cores())
     if jobs is not None:
         raise UserError(f"--jobs {jobs}: with --on the head's workers are used: leave one of the two away")
