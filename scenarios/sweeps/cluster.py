@@ -51,9 +51,10 @@ def require() -> None:
 
 def _configure() -> None:
     import dask
+    import distributed as distributed  # whose import sets levels of its own
 
     dask.config.set(SETTINGS)
-    for name in ("distributed", "tornado.application", "asyncio"):
+    for name in ("distributed", "distributed.client", "tornado.application", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # what matters is said in one line of ours
 
 

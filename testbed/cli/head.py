@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import sys
 
 import click
@@ -25,6 +26,7 @@ def command(listen: str, tls: str | None) -> None:
     def ready(address: str) -> None:
         print(f"head: {address}", file=sys.stderr, flush=True)
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         serve_head(parts[1].strip("[]"), int(parts[2]), identity_of(tls), ready)
     except KeyboardInterrupt:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 import click
@@ -28,6 +29,7 @@ def command(address: str, world: str, tls: str | None) -> None:
         if os.geteuid() == 0:
             raise UserError("a worker carries out what a head sends, so it must not be root: run it as a user who may sudo mrcbed block -")
         check_root()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         serve_worker(address, identity_of(tls), world, lambda line: print(f"worker: {line}", file=sys.stderr, flush=True))
     except KeyboardInterrupt:

@@ -23,7 +23,7 @@ from scenarios.sweeps.sweep import JOURNAL
 from scenarios.sweeps.tls import Identity, make_certificates
 from testbed import cli
 from tests.scenarios.small import undrawn
-from tests.scenarios.sweeps.support import MRCBED, UNDRAWN, files, landed, wait_until
+from tests.scenarios.sweeps.support import MRCBED, UNDRAWN, files, gone, landed, wait_until, workers_of
 
 pytest.importorskip("distributed")
 SIZE = "workload.message_bytes=64KiB"
@@ -108,8 +108,11 @@ def test_a_worker_and_then_the_head_are_lost_and_another_worker_joins(start: lis
 
     assert head(start, tmp_path / "head2", certificates, address.removeprefix("tls://")) == address
     worker(start, tmp_path / "w3", certificates, address)
+    wait_until(lambda: start[2].log.read_text().count("works for") == 2)  # the other worker has waited for the head
+    assert f"{address} is gone: waits for it" in start[2].log.read_text()
     words = ("--set", SIZE, "--out", str(out), "--on", address, "--tls", str(certificates / "sweep"), "--resume")
     again = [sys.executable, "-c", UNDRAWN, "run", "smoke", "--world", "simulated", "--seeds", f"1-{SEEDS}", *words]
+    assert start[3].log.read_text().splitlines() == [f"head: {address}"]  # Dask says nothing on its own
     second = subprocess.Popen(again, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     said = second.communicate(timeout=90)[1]
     assert second.returncode == 0, said
@@ -223,3 +226,16 @@ def test_options_that_exclude_each_other(capsys: pytest.CaptureFixture[str], cer
     assert "one dilation for all" in refused(capsys, "sweep", "smoke", "--dilation", "auto")
     assert "go one at a time" in refused(capsys, "sweep", "smoke", "--world", "emulated", "--jobs", "2")
     assert Identity(certificates / "sweep").context().verify_mode.name == "CERT_REQUIRED"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_head_and_worker_end_when_they_are_told_to(number: int, start: list[Process], certificates: Path, tmp_path: Path) -> None:
+    address = head(start, tmp_path / "head", certificates)
+    working = worker(start, tmp_path / "w", certificates, address)
+    children = workers_of(working.process.pid)
+    assert len(children) == 1
+    for process in (working, start[0]):
+        (os.killpg if number == signal.SIGINT else os.kill)(process.process.pid, number)  # a terminal's Ctrl-C is for all of its processes
+        assert process.process.wait(60) == 0
+        assert process.log.read_text().splitlines()[1:] == ["mrcbed: ended"]
+    assert all(map(gone, children))
