@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from scenarios.sweeps.sweep import JOURNAL
+from testbed.machine.slowness import patient
 
 MRCBED = (sys.executable, "-m", "testbed.cli")
 UNDRAWN = "import sys; from testbed import cli; from tests.scenarios.small import undrawn\nwith undrawn(): sys.exit(cli.execute())"
@@ -19,7 +20,7 @@ DATED = ("manifest.json", "report.html", JOURNAL)
 
 def wait_until(holds: Callable[[], object], seconds: float = 60) -> None:
     """Wait for a condition; fail if it does not come to hold."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + patient(seconds)
     while not holds():
         assert time.monotonic() < deadline, f"not within {seconds} s"
         time.sleep(0.02)

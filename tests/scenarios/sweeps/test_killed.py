@@ -14,6 +14,7 @@ import pytest
 from scenarios.run.runner import results_directory
 from scenarios.run.simulate import simulate
 from scenarios.schema.scenario import load_scenario
+from testbed.machine.slowness import patient
 from tests.scenarios.sweeps.support import MRCBED, files, gone, landed, wait_until, workers_of
 
 pytest.importorskip("distributed")
@@ -43,7 +44,7 @@ def test_workers_and_head_are_killed_at_drawn_moments(tmp_path: Path) -> None:
         else:
             wait_until(lambda head=head: len(workers_of(head.pid)) == 2)
             os.kill(drawn.choice(workers_of(head.pid)), signal.SIGKILL)
-    assert head.wait(timeout=120) == 0, (tmp_path / "log").read_text()
+    assert head.wait(timeout=patient(120)) == 0, (tmp_path / "log").read_text()
 
     runs = landed(out)
     assert len(runs) == len(set(runs)) == BLOCKS, "each landed once"

@@ -22,6 +22,7 @@ from scenarios.sweeps import machines, work
 from scenarios.sweeps.sweep import JOURNAL
 from scenarios.sweeps.tls import Identity, make_certificates
 from testbed import cli
+from testbed.machine.slowness import patient
 from tests.scenarios.small import undrawn
 from tests.scenarios.sweeps.support import MRCBED, UNDRAWN, files, gone, landed, wait_until, workers_of
 
@@ -102,7 +103,7 @@ def test_a_worker_and_then_the_head_are_lost_and_another_worker_joins(start: lis
     lost.kill()
     wait_until(lambda: len(landed(out)) >= 5 or first.poll() is not None)
     start[0].kill()
-    said = first.communicate(timeout=90)[1]
+    said = first.communicate(timeout=patient(90))[1]
     assert first.returncode == 2, said
     assert said.splitlines()[-1].startswith("mrcbed: the head is gone"), said
 
@@ -114,7 +115,7 @@ def test_a_worker_and_then_the_head_are_lost_and_another_worker_joins(start: lis
     again = [sys.executable, "-c", UNDRAWN, "run", "smoke", "--world", "simulated", "--seeds", f"1-{SEEDS}", *words]
     assert start[3].log.read_text().splitlines() == [f"head: {address}"]  # Dask says nothing on its own
     second = subprocess.Popen(again, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    said = second.communicate(timeout=90)[1]
+    said = second.communicate(timeout=patient(90))[1]
     assert second.returncode == 0, said
     runs = landed(out)
     assert len(runs) == len(set(runs)) == SEEDS
@@ -131,7 +132,7 @@ def test_another_version_at_the_far_end_is_one_line(start: list[Process], certif
     address = head(start, tmp_path / "head", certificates)
     worker(start, tmp_path / "w", certificates, address, (sys.executable, "-c", OLD))
     running = sweep(address, certificates, tmp_path / "out")
-    said = running.communicate(timeout=90)[1]
+    said = running.communicate(timeout=patient(90))[1]
     assert running.returncode == 2
     *told, last = [line for line in said.splitlines() if line.startswith("mrcbed: ")]
     here = re.escape(machines.version())
@@ -236,6 +237,6 @@ def test_head_and_worker_end_when_they_are_told_to(number: int, start: list[Proc
     assert len(children) == 1
     for process in (working, start[0]):
         (os.killpg if number == signal.SIGINT else os.kill)(process.process.pid, number)  # a terminal's Ctrl-C is for all of its processes
-        assert process.process.wait(60) == 0
+        assert process.process.wait(patient(60)) == 0
         assert process.log.read_text().splitlines()[1:] == ["mrcbed: ended"]
     assert all(map(gone, children))

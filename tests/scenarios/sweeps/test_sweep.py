@@ -15,6 +15,7 @@ from scenarios.run.runner import results_directory
 from scenarios.run.simulate import simulate
 from scenarios.schema.scenario import load_scenario
 from scenarios.sweeps.sweep import JOURNAL
+from testbed.machine.slowness import patient
 from tests.scenarios.small import TEXT, undrawn
 from tests.scenarios.sweeps.support import UNDRAWN, files, gone, landed, wait_until, workers_of
 
@@ -45,7 +46,7 @@ def plain(file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_tree_is_that_of_a_plain_run(file: Path, plain: Path, tmp_path: Path) -> None:
     sweep = begin(file, tmp_path / "out")
-    said, complaints = sweep.communicate(timeout=120)
+    said, complaints = sweep.communicate(timeout=patient(120))
     assert sweep.returncode == 0, complaints
     assert "Verdict: ok" in said
     ours, theirs = files(tmp_path / "out"), files(plain)
@@ -67,7 +68,7 @@ def test_a_stopped_sweep_keeps_what_landed_and_goes_on(number: int, file: Path, 
         wait_until(lambda: landed(out) or sweep.poll() is not None)
         workers = workers_of(sweep.pid)
         (os.killpg if number == signal.SIGINT else os.kill)(sweep.pid, number)  # a terminal's Ctrl-C is for all of its processes
-        said, complaints = sweep.communicate(timeout=60)
+        said, complaints = sweep.communicate(timeout=patient(60))
         assert sweep.returncode == 130 and "Traceback" not in complaints, complaints
     finally:
         if sweep.poll() is None:
@@ -78,7 +79,7 @@ def test_a_stopped_sweep_keeps_what_landed_and_goes_on(number: int, file: Path, 
     kept = {path: path.stat().st_mtime_ns for path in (out / "raw").glob("*/run.json")}
     assert 0 < len(kept) < 12
     again = begin(file, out, "--resume")
-    _, complaints = again.communicate(timeout=120)
+    _, complaints = again.communicate(timeout=patient(120))
     assert again.returncode == 0, complaints
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
     assert files(out) == files(plain)
