@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -74,6 +76,9 @@ def sweep(
     """
     with workers(place, directory) as found:
         carrier = Carrier(found, place.world, tell)
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, carrier.stop)
         try:
             if place.world == SIMULATED:
                 check_simulable(scenario)

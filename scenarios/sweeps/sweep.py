@@ -55,6 +55,13 @@ class Carrier:
         self.workers, self.world, self.tell = workers, world, tell
         self.duplicates = 0
         self.failures: list[str] = []
+        self.stopped = False
+
+    def stop(self, *signal: Any) -> None:
+        """Handle a signal as Ctrl-C. Python drops what is raised while it runs a destructor, and Dask's futures have some: so the loop
+        looks, too."""
+        self.stopped = True
+        raise KeyboardInterrupt
 
     def __call__(self, directory: Path, todo: Sequence[Sequence[Spec]]) -> Iterator[Sequence[Spec]]:
         """Yield each block's runs once they are in ``directory``/raw. Raises :class:`UserError` at the end if blocks did not get there."""
@@ -81,6 +88,8 @@ class Carrier:
         running: dict[Any, Task] = {}
         seen_at = time.monotonic()
         while waiting or running:
+            if self.stopped:
+                raise KeyboardInterrupt
             fitting = self.workers.fitting()
             if fitting:
                 seen_at = time.monotonic()

@@ -171,10 +171,6 @@ def command(
     directory = results_directory(loaded.name, out, resume)
 
     def work() -> int:
-        from scenarios.figures.summary import INTERRUPTED, exit_status
-        from scenarios.run.resume import interruption_notice
-        from scenarios.show.report import show
-
         with viewed(loaded, directory, view_port) if with_view else nullcontext(), ProgressBar() as progress:
             command_line = ["mrcbed", *sys.argv[1:]]
             settings: dict[str, Any] = {"progress": progress, "command_line": command_line, "resume": resume}
@@ -182,20 +178,30 @@ def command(
                 summary = simulate(loaded, directory, jobs=jobs or cores(), pcap_links=pcap, **settings)
             else:
                 summary = run_dilated(loaded, directory, wanted, pcap_links=pcap, switch=switch, **settings)
-        if as_json:
-            print(json.dumps(summary, indent=2))
-        else:
-            show(terminal.console(120), summary, directory)
-        give_back(directory)
-        if summary["verdict"] == INTERRUPTED:
-            print(f"mrcbed: {interruption_notice(directory, plan(loaded))}", file=sys.stderr)
-        return exit_status(summary)
+        return conclude(loaded, summary, directory, as_json)
 
     if world == SIMULATED:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was run is written, as after Ctrl-C
         sys.exit(work())
     with measuring(directory):
         sys.exit(sandbox.run(work))
+
+
+def conclude(scenario: Scenario, summary: dict[str, Any], directory: Path, as_json: bool) -> int:
+    """Print the results of a command, give them to who called sudo, and return the exit status."""
+    from scenarios.figures.summary import INTERRUPTED, exit_status
+    from scenarios.run.planning import plan
+    from scenarios.run.resume import interruption_notice
+    from scenarios.show.report import show
+
+    if as_json:
+        print(json.dumps(summary, indent=2))
+    else:
+        show(terminal.console(120), summary, directory)
+    give_back(directory)
+    if summary["verdict"] == INTERRUPTED:
+        print(f"mrcbed: {interruption_notice(directory, plan(scenario))}", file=sys.stderr)
+    return exit_status(summary)
 
 
 @contextmanager

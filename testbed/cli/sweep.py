@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 from pathlib import Path
@@ -11,8 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from scenarios.schema.scenario import Scenario, load_scenario
-from testbed import terminal
-from testbed.cli.run import ProgressBar, give_back, parse_dilation, parse_seeds
+from testbed.cli.run import ProgressBar, conclude, parse_dilation, parse_seeds
 from testbed.errors import UserError
 from testbed.simulated import EMULATED, SIMULATED, WORLDS
 from topologies import FabricError
@@ -93,10 +91,7 @@ def run_sweep(
     as_json: bool = False,
 ) -> int:  # fmt: skip
     """Carry out a scenario at ``place``, print its results and return the exit status."""
-    from scenarios.figures.summary import INTERRUPTED, exit_status
-    from scenarios.run.resume import interruption_notice
-    from scenarios.run.runner import plan, results_directory
-    from scenarios.show.report import show
+    from scenarios.run.runner import results_directory
     from scenarios.sweeps.running import Session, sweep
 
     directory = results_directory(scenario.name, out, resume)
@@ -104,14 +99,7 @@ def run_sweep(
     with ProgressBar() as progress:
         session = Session(progress, ["mrcbed", *sys.argv[1:]], resume, figures)
         summary = sweep(scenario, directory, place, session, lambda line: print(f"mrcbed: {line}", file=sys.stderr, flush=True), dilation)
-    if as_json:
-        print(json.dumps(summary, indent=2))
-    else:
-        show(terminal.console(120), summary, directory)
-    give_back(directory)
-    if summary["verdict"] == INTERRUPTED:
-        print(f"mrcbed: {interruption_notice(directory, plan(scenario))}", file=sys.stderr)
-    return exit_status(summary)
+    return conclude(scenario, summary, directory, as_json)
 
 
 def place_of(world: str, jobs: int | None, address: str | None, tls: str | None, mixed: bool) -> Place:
