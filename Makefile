@@ -95,8 +95,8 @@ $(STAMPS)/packages: requirements.txt $(STAMPS)/build-tools
 	$(PIP) install -q $(PIP_FLAGS) --no-build-isolation -r requirements.txt
 	touch $@
 
-$(STAMPS)/dev: requirements-dev.txt requirements-os-ken.txt $(STAMPS)/packages
-	$(PIP) install -q $(PIP_FLAGS) -r requirements-dev.txt -r requirements-os-ken.txt
+$(STAMPS)/dev: requirements-dev.txt requirements-os-ken.txt requirements-sweep.txt $(STAMPS)/packages
+	$(PIP) install -q $(PIP_FLAGS) -r requirements-dev.txt -r requirements-os-ken.txt -r requirements-sweep.txt
 	touch $@
 
 $(STAMPS)/docs: requirements-docs.txt $(STAMPS)/packages

@@ -126,7 +126,7 @@ setup(
     license="Apache-2.0",
     license_files=["LICENSE", "NOTICE"],
     install_requires=REQUIRED,
-    extras_require={"ryu": FOR_RYU},
+    extras_require={"ryu": FOR_RYU, "sweep": pins("requirements-sweep.txt")},
     data_files=shared_files(),
     python_requires=">=3.11",
     packages=find_packages(include=[f"{room}{end}" for room in ("topologies", "agents", "testbed", "scenarios") for end in ("", ".*")]),

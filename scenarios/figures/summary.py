@@ -106,6 +106,7 @@ def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
         "timeouts": {"rto": len(run.of("rto"))},
         "untrimmed_loss": sum(line.get("rule") not in NO_LOSS for line in run.of("loss")),
         **(flow_figures.figures(run) if run.named_flows else {}),
+        **({"machine": record["machine"]} if "machine" in record else {}),
         **({"jobs": job_figures.figures(run)} if run.jobs else {}),
         **pauses.figures(run),
         **background_figures.figures(record, fabric, run.directory),

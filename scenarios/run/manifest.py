@@ -94,7 +94,7 @@ def _memory_bytes() -> int | None:
         return None
 
 
-def _cpu_model() -> str | None:
+def cpu_model() -> str | None:
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
             return next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), None)
@@ -102,7 +102,7 @@ def _cpu_model() -> str | None:
         return None
 
 
-def _engine() -> str:
+def engine() -> str:
     """Whether the engine runs compiled (mypyc) or interpreted."""
     try:
         spec = importlib.util.find_spec("agents.mrc.queue_pair")
@@ -125,9 +125,9 @@ def make_manifest(scenario: Scenario, command_line: list[str], world: str = "emu
         "python": sys.version,
         "versions": {name: _version(name) for name in DISTRIBUTIONS},
         "tools": {tool: (_output(tool, flag) or "absent").splitlines()[0] for tool, flag in TOOLS},
-        "engine": _engine(),
+        "engine": engine(),
         "kernel": platform.release(),
-        "machine": {"cpu": _cpu_model(), "arch": platform.machine(), "cores": os.cpu_count(), "memory_bytes": _memory_bytes()},
+        "machine": {"cpu": cpu_model(), "arch": platform.machine(), "cores": os.cpu_count(), "memory_bytes": _memory_bytes()},
         "fabrics": {name: {**figures(f), **f.to_dict()} for name, f in scenario.fabrics.items()},
         "notes": list(NOTES[world]),
     }

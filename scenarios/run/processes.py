@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import active_children, get_context
+from multiprocessing import active_children, get_context, resource_tracker
 from typing import TypeVar
 
 from testbed.errors import ClusterDied
@@ -48,7 +48,7 @@ def at_once(
 
     def submit_next(pool: ProcessPoolExecutor) -> None:
         for number, task in remaining:
-            with _sigint_blocked():
+            with sigint_blocked():
                 running[pool.submit(work, task)] = number, pool
             return
 
@@ -76,8 +76,9 @@ def at_once(
 
 
 @contextmanager
-def _sigint_blocked() -> Iterator[None]:
+def sigint_blocked() -> Iterator[None]:
     """Block Ctrl-C in processes that start in this context: the process that started them receives it and ends them."""
+    resource_tracker.ensure_running()  # its start, with the first process, would unblock the signal
     former_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

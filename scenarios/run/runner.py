@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,23 +21,23 @@ from scenarios.figures.rows import write_rows
 from scenarios.figures.summary import INTERRUPTED, summarise, told_summary
 from scenarios.figures.writing import check_writable, written_to
 from scenarios.run.captures import captured_links
-from scenarios.run.faults import check_used_edge
 from scenarios.run.manifest import make_manifest
 from scenarios.run.one_run import OneRun, Spec
+from scenarios.run.planning import blocks_of, group_by_target, plan
 from scenarios.run.processes import at_once
 from scenarios.run.resume import directory_lock, former_manifest, holds_run, interruption_notice, sort_out, write_json
-from scenarios.schema.scenario import SINGLE_PATH, USED_BY_QP, Scenario, ScenarioError, Transport
+from scenarios.schema.scenario import Scenario, ScenarioError
 from scenarios.schema.sweep import short_keys
-from scenarios.schema.workloads import edges_of
 from testbed.errors import Interrupted, refusal
 from testbed.world import World
 from topologies import Fabric
-from topologies.theory import place_ranks
 
-MAX_KEY = 200
-"""The most bytes of a run's name. It is part of file names, which may have 255 (NAME_MAX) [ours]."""
+ROWS_S = 5.0
+"""Runs from elsewhere may come faster than their table is written, a third of a second for a thousand: so, at most this often [ours]."""
 WorldFactory = Callable[[Fabric], World]
 """Returns a world that has not been started."""
+Carrier = Callable[[Path, Sequence[Sequence[Spec]]], Iterator[Sequence[Spec]]]
+"""(results directory, blocks) -> each block, once its runs are in ``raw/``: carries runs out elsewhere (scenarios.sweeps)."""
 Progress = Callable[[str, float], None]
 """(current activity, share done from 0 to 1)."""
 
@@ -63,62 +63,6 @@ def results_directory(scenario: str, out: str | None, resume: bool = False) -> P
         raise ScenarioError(f"cannot make the results directory {path}: {error.strerror}: give another --out") from None
     check_writable(path)
     return path
-
-
-def plan(scenario: Scenario) -> list[Spec]:
-    """Return all runs, ordered by seed, setting, placement, fabric and transport: a drift of the machine hits all transports alike.
-
-    Fabrics come in reverse order every other time, so that the one that is up is used first. Transports take turns in being first, seed by
-    seed. On each fabric a transport that can say which cable its QP uses runs before those that lose the same cable.
-    """
-    for variant in scenario.variants:
-        check_used_edges(variant.scenario)
-    specs: list[Spec] = []
-    cases = [(variant, placement) for variant in scenario.variants for placement in variant.scenario.workload.placement]
-    blocks = ((turn, seed, *case) for turn, seed in enumerate(scenario.seeds) for case in cases)
-    for number, (turn, seed, variant, placement) in enumerate(blocks):
-        follows_qp = any(fault.on == USED_BY_QP for fault in variant.scenario.faults)
-        fabrics = list(dict.fromkeys(t.fabric for t in variant.scenario.transports))
-        for fabric in reversed(fabrics) if number % 2 else fabrics:
-            transports = [t for t in variant.scenario.transports if t.fabric == fabric]
-            transports = rotate(transports, turn, follows_qp)
-            used: dict[int, str] = {}
-            specs += [Spec(variant.scenario, transport, placement, seed, used, variant.settings) for transport in transports]
-    longest = max((spec.key.encode() for spec in specs), key=len)
-    if len(longest) > MAX_KEY:
-        problem = f"a run's name would have {len(longest)} bytes, more than {MAX_KEY}"
-        raise ScenarioError(f"{scenario.file}: {problem}: shorten names or swept values")
-    return specs
-
-
-def rotate(transports: Sequence[Transport], turn: int, follows_qp: bool) -> list[Transport]:
-    """Order a fabric's transports for seed number ``turn``. If a fault follows a QP, the same transport always names the cable."""
-    if not follows_qp:
-        offset = turn % len(transports)
-        return [*transports[offset:], *transports[:offset]]
-    single_path = [t for t in transports if t.kind in SINGLE_PATH]
-    multipath = [t for t in transports if t.kind not in SINGLE_PATH]
-    return single_path[:1] + [t for group in (single_path[1:], multipath) if group for t in rotate(group, turn, False)]
-
-
-def check_used_edges(scenario: Scenario) -> None:
-    """Check that every "used-by-qp" fault has a pair of ranks with a QP, wherever the scenario runs. Raises :class:`ScenarioError`."""
-    for fault in scenario.faults:
-        if fault.on == USED_BY_QP:
-            for fabric in dict.fromkeys(t.fabric for t in scenario.transports):
-                for placement in scenario.workload.placement:
-                    hosts = place_ranks(fabric, placement)
-                    for seed in scenario.seeds:
-                        check_used_edge(fabric, hosts, fault, edges_of(scenario.workload, fabric, hosts, seed))
-
-
-def group_by_target(specs: Sequence[Spec]) -> list[list[Spec]]:
-    """Group runs in the order of the plan: runs that lose the cable that one of them names are in one list."""
-    groups: dict[int, list[Spec]] = {}
-    for spec in specs:
-        follows_qp = any(fault.on == USED_BY_QP for fault in spec.scenario.faults)
-        groups.setdefault(id(spec.used if follows_qp else spec), []).append(spec)
-    return list(groups.values())
 
 
 def run_group(factory: WorldFactory, directory: Path, finished: Collection[str], specs: Sequence[Spec]) -> dict[str, dict[str, Any]]:
@@ -170,6 +114,8 @@ class RunOptions:
     """In a simulated world every run has its own fabric, whose time begins anew: earlier runs change nothing."""
     jobs: int = 1
     """Processes that share the runs of a simulated world. With several, its factory must be picklable."""
+    carrier: Carrier | None = None
+    """Carries out the runs instead of this process."""
     figures: bool = True
     """Make tables and plots; if False, ``mrcbed plot --tables`` makes them later."""
     stretched: Mapping[str, Any] | None = None
@@ -184,7 +130,7 @@ class Runner:
         options = options or RunOptions()
         self.scenario, self.directory, self.factory = scenario, directory, factory
         self.progress = options.progress or (lambda what, share: None)
-        self.jobs, self.figures = options.jobs, options.figures
+        self.jobs, self.figures, self.carrier = options.jobs, options.figures, options.carrier
         self.manifest = {**make_manifest(scenario, list(options.command_line), options.world), "switch": options.switch, "captures": []}
         self.manifest["notes"] += options.notes
         self.manifest |= options.stretched or {}
@@ -216,7 +162,9 @@ class Runner:
         self.write("manifest.json", self.manifest)
         stopped: BaseException | None = None
         try:
-            if self.jobs > 1 and len(group_by_target(specs)) > 1:
+            if self.carrier is not None:
+                self.run_elsewhere(self.carrier, specs, finished)
+            elif self.jobs > 1 and len(group_by_target(specs)) > 1:
                 self.run_in_parallel(specs, finished)
             else:
                 self.run_in_sequence(specs, finished)
@@ -253,6 +201,23 @@ class Runner:
                 self.progress(f"{label_of(spec)}: finished{earlier} ({finished_count} of {len(specs)})", finished_count / len(specs))
             self.entries |= entries
             write_rows(list(self.entries.values()), self.scenario.name, self.directory)
+
+    def run_elsewhere(self, carrier: Carrier, specs: Sequence[Spec], finished: Collection[str]) -> None:
+        """Have the runs carried out that are not finished, block by block."""
+        for spec in specs:
+            if spec.key in finished:
+                self.entries |= entry_of(spec, self.directory)
+        count, blocks = len(finished), [[spec for spec in block if spec.key not in finished] for block in blocks_of(specs)]
+        self.progress(f"{len(specs) - count} of {len(specs)} runs to do", count / len(specs))
+        written_at = time.monotonic()
+        for block in carrier(self.directory, [block for block in blocks if block]):
+            for spec in block:
+                self.entries |= entry_of(spec, self.directory)
+            if time.monotonic() - written_at > ROWS_S:
+                write_rows(list(self.entries.values()), self.scenario.name, self.directory)
+                written_at = time.monotonic()
+            count += len(block)
+            self.progress(f"{label_of(block[-1])}: landed ({count} of {len(specs)})", count / len(specs))
 
     def run_spec(self, spec: Spec, number: int, count: int) -> None:
         label = f"{label_of(spec)} ({number + 1} of {count})"
@@ -323,9 +288,10 @@ class Runner:
             },
         }  # fmt: skip
         self.write("manifest.json", self.manifest)
-        if runs and self.figures:
+        rows = write_rows(summary["runs"], self.scenario.name, self.directory) if runs else None  # in order, whatever ended first
+        if rows is not None and self.figures:
             write_tables(runs, self.directory)
-            write_comparison(write_rows(summary["runs"], self.scenario.name, self.directory), self.directory)
+            write_comparison(rows, self.directory)
             self.progress("drawing", 0.5)
             try:
                 from scenarios.show.html import write_report

@@ -105,6 +105,8 @@ class ProgressBar:
     "--dilation", metavar="N", default="auto", show_default=True,
     help="Run N times slower than the real network; fabric: as its file says; auto: so, or slower if the machine needs it.",
 )  # fmt: skip
+@click.option("--on", "address", metavar="tls://HEAD:PORT", help="Run on the workers of a head, as mrcbed sweep does.")
+@click.option("--tls", metavar="DIR", envvar="MRCBED_TLS", help="This machine's certificates, for --on (default: $MRCBED_TLS).")
 @click.option("--json", "as_json", is_flag=True, help="Print summary.json instead of tables.")
 @click.option("--view", "with_view", is_flag=True, help="Serve a page that shows the run while it goes on, on this machine alone.")
 @click.option("--view-port", type=click.IntRange(0, 65535), default=0, metavar="N", help="The page's port. Default: a free one.")
@@ -122,6 +124,8 @@ def command(
     world: str,
     jobs: int | None,
     dilation: str,
+    address: str | None,
+    tls: str | None,
     as_json: bool,
     with_view: bool,
     view_port: int,
@@ -150,6 +154,13 @@ def command(
             check_emulable(slowed(loaded, given(loaded, wanted).factor) if wanted is not None else loaded)
     except FabricError as error:
         raise UserError(str(error)) from None
+    if address is not None:
+        from testbed.cli.sweep import place_of, run_sweep
+
+        if pcap or with_view or switch != SWITCHES[0]:
+            raise UserError("--on: other machines capture, show and choose switches for themselves: leave --pcap, --view and --switch away")
+        place = place_of(world, jobs, address, tls, mixed=False)
+        sys.exit(run_sweep(loaded, out, place, resume=resume, dilation=wanted, as_json=as_json))
     if world != SIMULATED:
         if (jobs or 1) > 1:
             raise UserError(f"--jobs {jobs}: emulated runs share this machine's time, so they go one at a time: leave --jobs away")
@@ -160,10 +171,6 @@ def command(
     directory = results_directory(loaded.name, out, resume)
 
     def work() -> int:
-        from scenarios.figures.summary import INTERRUPTED, exit_status
-        from scenarios.run.resume import interruption_notice
-        from scenarios.show.report import show
-
         with viewed(loaded, directory, view_port) if with_view else nullcontext(), ProgressBar() as progress:
             command_line = ["mrcbed", *sys.argv[1:]]
             settings: dict[str, Any] = {"progress": progress, "command_line": command_line, "resume": resume}
@@ -171,20 +178,30 @@ def command(
                 summary = simulate(loaded, directory, jobs=jobs or cores(), pcap_links=pcap, **settings)
             else:
                 summary = run_dilated(loaded, directory, wanted, pcap_links=pcap, switch=switch, **settings)
-        if as_json:
-            print(json.dumps(summary, indent=2))
-        else:
-            show(terminal.console(120), summary, directory)
-        give_back(directory)
-        if summary["verdict"] == INTERRUPTED:
-            print(f"mrcbed: {interruption_notice(directory, plan(loaded))}", file=sys.stderr)
-        return exit_status(summary)
+        return conclude(loaded, summary, directory, as_json)
 
     if world == SIMULATED:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was run is written, as after Ctrl-C
         sys.exit(work())
     with measuring(directory):
         sys.exit(sandbox.run(work))
+
+
+def conclude(scenario: Scenario, summary: dict[str, Any], directory: Path, as_json: bool) -> int:
+    """Print the results of a command, give them to who called sudo, and return the exit status."""
+    from scenarios.figures.summary import INTERRUPTED, exit_status
+    from scenarios.run.planning import plan
+    from scenarios.run.resume import interruption_notice
+    from scenarios.show.report import show
+
+    if as_json:
+        print(json.dumps(summary, indent=2))
+    else:
+        show(terminal.console(120), summary, directory)
+    give_back(directory)
+    if summary["verdict"] == INTERRUPTED:
+        print(f"mrcbed: {interruption_notice(directory, plan(scenario))}", file=sys.stderr)
+    return exit_status(summary)
 
 
 @contextmanager

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from scenarios.run.planning import group_by_target, plan
 from scenarios.run.processes import at_once
-from scenarios.run.runner import group_by_target, plan, results_directory
+from scenarios.run.runner import results_directory
 from scenarios.run.simulate import simulate
 from scenarios.schema.scenario import load_scenario
 from testbed import cli

@@ -61,9 +61,11 @@ def test_the_archive_holds_what_git_holds(info: Path) -> None:
 
 
 def test_what_the_wheel_requires_is_pinned_once(info: Path) -> None:
-    text, _, extra = (info / "requires.txt").read_text().partition("[ryu]")
+    text, _, extras = (info / "requires.txt").read_text().partition("[ryu]")
+    extra, _, of_sweep = extras.partition("[sweep]")
     required = dict(line.lower().replace("_", "-").split("==") for line in text.split())
     of_ryu = dict(line.split("==") for line in extra.split())
+    assert dict(line.lower().replace("_", "-").split("==") for line in of_sweep.split()) == pins("requirements-sweep.txt")
     pinned = pins("requirements.txt")
     assert set(of_ryu) == {"ryu", "tinyrpc"}
     assert required == {name: version for name, version in pinned.items() if name not in of_ryu} | pins("requirements-os-ken.txt")

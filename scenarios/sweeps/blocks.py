@@ -1,0 +1,173 @@
+"""A *block*: one seed, setting, placement and fabric with all its transports, as text that another machine can carry out.
+
+They stay together because a fault may hit the path that an earlier transport used, and because a drift of the machine must hit all
+transports alike. A block is JSON and is checked in full when it is read: with ``sudo`` it is root who reads it. It holds the resolved
+scenario, so that no file has to be at the far end, and nobody there resolves it in another way.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct, to_builtins
+
+from agents.clustermapper.options import Options
+from agents.nic.device import check_options
+from scenarios.run.one_run import OneRun, Spec
+from scenarios.run.planning import MAX_KEY
+from scenarios.run.runner import WorldFactory
+from scenarios.run.simulate import check_simulable
+from scenarios.schema.dilation import check_emulable
+from scenarios.schema.scenario import Scenario, ScenarioError, Transport
+from scenarios.schema.workloads import check_fits
+from testbed.errors import UserError
+from testbed.faults.kinds import KINDS, read_keys
+from testbed.simulated import SIMULATED, WORLDS
+from topologies.structs import Refused, convert, plain
+
+MAX_BYTES = 1 << 24
+"""The longest block as text; those of the shipped scenarios have some kilobytes [ours]."""
+_KEY = re.compile(r"[A-Za-z0-9][\w.,=+@-]*")
+
+
+class BringUpFailed(UserError):
+    """The world of a block did not come up on this machine. Another machine, or another time, may do better."""
+
+
+class Block(Struct, frozen=True, forbid_unknown_fields=True):
+    """What to carry out. ``mrcbed``: the version that wrote it; ``transports``: names, in the order of the runs."""
+
+    mrcbed: str
+    world: str
+    scenario: dict[str, Any]
+    transports: tuple[str, ...]
+    placement: str
+    seed: int
+    settings: dict[str, Any] = {}
+    used: dict[int, str] = {}
+
+
+def written(specs: Sequence[Spec], world: str, version: str) -> str:
+    """Return the block of these runs as one line of JSON."""
+    first = specs[0]
+    scenario = plain(replace(first.scenario, swept=(), text=""))
+    for transport in scenario["transports"]:
+        mapper = transport["clustermapper"]
+        transport["clustermapper"] = None if mapper is None else plain(mapper)
+    names = tuple(spec.transport.name for spec in specs)
+    block = Block(version, world, scenario, names, first.placement, first.seed, first.settings, dict(first.used))
+    return json.dumps(to_builtins(block, str_keys=True))
+
+
+def read(text: str | bytes, version: str, world: str | None = None) -> tuple[Block, list[Spec]]:
+    """Read a block and return it with its runs. ``world``: the only one that may be asked for. Raises :class:`UserError`, one line."""
+    if len(text) > MAX_BYTES:
+        raise UserError(f"block: longer than {MAX_BYTES} bytes: give one that mrcbed sweep wrote")
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"block: no JSON ({error}): give one that mrcbed sweep wrote") from None
+    if not isinstance(data, dict):
+        raise UserError("block: no JSON object: give one that mrcbed sweep wrote")
+    if data.get("mrcbed") != version:
+        raise UserError(f"block: written by mrcbed {data.get('mrcbed')}, here is {version}: install the same version on both machines")
+    try:
+        block = convert(data, Block, strict=False)
+        scenario = _scenario(block.scenario)
+        if block.world not in (WORLDS if world is None else (world,)):
+            raise Refused("world", f"= {block.world!r} must be {world or ' or '.join(WORLDS)}")
+        specs = _specs(block, scenario)
+        _check(block, scenario, specs)
+    except Refused as error:
+        raise UserError(f"block: {error}") from None
+    except (ScenarioError, ValueError) as error:  # ValueError: those of options, workloads and faults
+        raise UserError(f"block: {(str(error).splitlines() or [''])[0]}") from None
+    return block, specs
+
+
+def _scenario(data: dict[str, Any]) -> Scenario:
+    """The scenario of a block. The clustermapper's options are a compiled class, which only its own ``read`` may make."""
+    tables = data.get("transports")
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise Refused("scenario.transports", "must be a list of tables")
+    mappers = [table.get("clustermapper") for table in tables]
+    bare = {**data, "transports": [{**table, "clustermapper": None} for table in tables]}
+    try:
+        scenario = msgspec.convert(bare, Scenario)
+    except msgspec.ValidationError as error:
+        raise Refused("scenario", f": {error}") from None
+    if scenario.swept:
+        raise Refused("scenario.swept", "must be empty: a block has one setting")
+    pairs = zip(scenario.transports, mappers, strict=True)
+    return replace(scenario, transports=tuple(replace(t, clustermapper=None if m is None else Options.read(m)) for t, m in pairs))
+
+
+def _specs(block: Block, scenario: Scenario) -> list[Spec]:
+    by_name = {transport.name: transport for transport in scenario.transports}
+    unknown = [name for name in block.transports if name not in by_name]
+    if unknown or not block.transports or len(set(block.transports)) < len(block.transports):
+        raise Refused("transports", f"= {list(block.transports)!r} must name transports of the scenario ({', '.join(by_name)}), each once")
+    transports: list[Transport] = [by_name[name] for name in block.transports]
+    if len({transport.fabric.name for transport in transports}) > 1:
+        raise Refused("transports", "must share a fabric")
+    used = dict(block.used)
+    return [Spec(scenario, transport, block.placement, block.seed, used, block.settings) for transport in transports]
+
+
+def _check(block: Block, scenario: Scenario, specs: Sequence[Spec]) -> None:
+    """Check what types do not say: names that become files, options of engines, keys of faults, and what the world can do."""
+    if block.world == SIMULATED:
+        check_simulable(scenario)
+    else:
+        check_emulable(scenario)
+    if block.seed < 0:
+        raise Refused("seed", f"= {block.seed} must be 0 or more")
+    if block.placement not in scenario.workload.placement:
+        raise Refused("placement", f"= {block.placement!r} is none of the scenario's ({', '.join(scenario.workload.placement)})")
+    for fault in scenario.faults:
+        if fault.kind not in KINDS:
+            raise Refused("scenario.faults", f"have kind {fault.kind!r}, which is unknown here")
+        read_keys(fault.kind, fault.keys)
+    for spec in specs:
+        if not _KEY.fullmatch(spec.key) or len(spec.key.encode()) > MAX_KEY:
+            raise Refused("scenario", f"gives a run the name {spec.key[:80]!r}, which is no name of a file")
+        transport = spec.transport
+        if block.world != SIMULATED and ":" in str(transport.options.get("congestion", "")):
+            name = transport.options["congestion"]
+            raise Refused("scenario", f"has congestion = {name!r}: root imports no module that a block names; run it with mrcbed run")
+        check_options(transport.kind, transport.fabric, transport.options)
+        check_fits(scenario.workload, transport.fabric, (block.seed,))
+
+
+def carry_out(specs: Sequence[Spec], directory: Path, factory: WorldFactory, report: Callable[[str], None] = lambda line: None) -> None:
+    """Carry out the runs of a block into ``directory``/raw, on one emulated fabric, or each on a simulated one of its own.
+
+    Raises :class:`BringUpFailed` if a world does not come up, and whatever stops a run.
+    """
+    cluster: Any = None
+    try:
+        for spec in specs:
+            if cluster is None:
+                cluster = factory(spec.transport.fabric)
+                try:
+                    cluster.start()
+                except Exception as error:
+                    raise BringUpFailed(f"{spec.transport.fabric.name} did not come up: {type(error).__name__}: {error}") from error
+            report(spec.key)
+            outcome = OneRun(cluster, spec, directory / "raw" / spec.key, lambda share, trouble: None).go()
+            if outcome == "done" and not cluster.controller_lost and not cluster.clock.virtual:
+                cluster.heal()
+            else:  # as scenarios.run.runner: the next run gets a new one
+                cluster.stop()
+                cluster = None
+                gc.collect()
+    finally:
+        if cluster is not None:
+            cluster.stop()

@@ -1,0 +1,264 @@
+"""Dask, and nothing of scenarios: a cluster of this machine's processes, or a client of a head that runs elsewhere.
+
+The only module that imports ``distributed``, which the extra ``sweep`` brings. docs/sweeps.md says who talks to whom.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import logging
+import queue
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from scenarios.run.processes import sigint_blocked
+from scenarios.sweeps.machines import ALIKE, Facts, difference, facts, offered, offers, resource
+from scenarios.sweeps.tls import CA, CERTIFICATE, KEY, Identity, make_certificates, reach
+from scenarios.sweeps.work import Answer, answer
+from testbed.errors import UserError
+from testbed.machine.slowness import patient
+
+LOOPBACK = "127.0.0.1"
+NO_PAGE = f"{LOOPBACK}:0"
+"""Dask serves HTTP (its health, without a dashboard) whatever it is told; so on loopback alone."""
+GONE = "the head is gone: start it again; --resume goes on"
+START_S = 30.0
+END_S = 10.0
+SETTINGS = {
+    "distributed.scheduler.allowed-failures": 2,
+    "distributed.comm.require-encryption": True,
+    "distributed.admin.tick.limit": "1h",
+    "distributed.worker.memory.target": False,
+    "distributed.worker.memory.spill": False,
+    "distributed.worker.memory.pause": False,
+    "distributed.worker.memory.terminate": False,
+    "distributed.worker.profile.enabled": False,
+}
+"""A block whose worker has died three times is given up. A run may take all memory there is, as it may without Dask. A compiled run may
+hold Python's lock for long; Dask would call that a problem of its event loop."""
+
+
+def require() -> None:
+    """Check that Dask is installed. Raises :class:`UserError`."""
+    if importlib.util.find_spec("distributed") is None:
+        raise UserError("sweeps need Dask: .venv/bin/pip install -r requirements-sweep.txt (of a wheel: pip install 'mrcbed[sweep]')")
+
+
+def _configure() -> None:
+    import dask
+    import distributed as distributed  # whose import sets levels of its own
+
+    dask.config.set(SETTINGS)
+    for name in ("distributed", "distributed.client", "tornado.application", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # what matters is said in one line of ours
+
+
+def _security(identity: Identity) -> Any:
+    from distributed import Security
+
+    identity.context()
+    ca, certificate, key = (identity.file(name) for name in (CA, CERTIFICATE, KEY))
+    ends = {f"tls_{end}_{kind}": file for end in ("client", "scheduler", "worker") for kind, file in (("cert", certificate), ("key", key))}
+    return Security(tls_ca_file=ca, require_encryption=True, **ends)
+
+
+def _on_worker(text: str) -> Answer:
+    """What Dask calls on a worker. Temporary files are in Dask's own folder, which its next start clears after a crash."""
+    from distributed import get_worker
+
+    worker = get_worker()
+    return {**answer(text, worker.local_directory), "worker": worker.address}
+
+
+class Workers:
+    """What a head sees of its workers, and how it gives them blocks."""
+
+    def __init__(self, client: Any, wanted: Facts, mixed: bool = False, settled: bool = False) -> None:
+        """``wanted``: the facts that a worker must have. Those of ALIKE do not count if ``mixed``, and unless they are ``settled``, the
+        first worker settles them."""
+        self.client, self.wanted, self.mixed, self.settled = client, wanted, mixed, settled
+        self.told: set[str] = set()
+        self.reasons: list[str] = []
+        self.ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def settle(self, alike: Facts) -> None:
+        """Demand these values of ALIKE from every worker."""
+        self.wanted, self.settled = {**self.wanted, **{key: alike.get(key) for key in ALIKE}}, True
+
+    def fitting(self) -> dict[str, Facts]:
+        """Return the workers that fit, by address."""
+        if not self.settled:
+            first = next((these for these in self._seen().values() if these and not difference(these, self.wanted, mixed=True)), None)
+            if first is not None:
+                self.settle(first)
+        return {address: these for address, these in self._seen().items() if these and not difference(these, self.wanted, self.mixed)}
+
+    def unlike(self) -> list[str]:
+        """Return one line for each worker that does not fit and of which nothing was said yet. ``reasons`` holds those of all."""
+        reasons = {address: difference(these, self.wanted, self.mixed) for address, these in self._seen().items()}
+        unlike = {address: f"worker {address} {reason}" for address, reason in reasons.items() if reason}
+        self.reasons = list(unlike.values())
+        lines = [line for address, line in unlike.items() if address not in self.told]
+        self.told |= unlike.keys()
+        return lines
+
+    def submit(self, text: str, name: str, elsewhere_than: Sequence[str] = ()) -> Any:
+        """Give a block to a worker, which is none of ``elsewhere_than`` if there are others. :meth:`next` returns the future."""
+        others = [address for address in self.fitting() if address not in elsewhere_than] if elsewhere_than else []
+        asked = {resource(self.wanted, self.mixed): 1}
+        future = self.client.submit(_on_worker, text, key=name, pure=False, resources=asked, workers=others or None)
+        future.add_done_callback(self.ended.put)
+        return future
+
+    def next(self, seconds: float) -> Any:
+        """Return the next future that is done, None after some seconds."""
+        try:
+            return self.ended.get(timeout=seconds)
+        except queue.Empty:
+            return None
+
+    def result(self, future: Any) -> tuple[Answer, str]:
+        """(the answer of a future that is done, its worker's address). A block whose workers died has a problem as its answer.
+
+        Raises :class:`UserError` if the head is gone.
+        """
+        from distributed.scheduler import KilledWorker
+
+        try:
+            found: Answer = future.result()
+        except CancelledError:
+            raise UserError(GONE) from None
+        except KilledWorker:
+            return {"problem": "its worker was killed three times (out of memory?)", "bring_up": False}, ""
+        except Exception as error:
+            return {"problem": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}", "bring_up": False}, ""
+        return found, str(found.get("worker", ""))
+
+    def _seen(self) -> dict[str, Facts | None]:
+        try:
+            if self.client.status != "running":  # Dask would try for half a minute; but a head that comes back has forgotten our blocks
+                raise UserError(GONE)
+            workers = self.client.scheduler_info(n_workers=-1)["workers"]
+        except (OSError, KeyError, ValueError):
+            raise UserError(GONE) from None
+        return {address: offered(entry.get("resources", {})) for address, entry in workers.items()}
+
+
+@contextmanager
+def local(jobs: int, world: str, folder: Path) -> Iterator[Workers]:
+    """Yield the workers of a cluster of ``jobs`` processes on this machine. Their certificates and temporary files are in ``folder``."""
+    require()
+    _configure()
+    from distributed import Client, LocalCluster
+
+    wanted = facts(world)
+    (made,) = make_certificates(folder / "tls", ["local"])
+    security = _security(Identity(made))
+    with sigint_blocked():  # for the thread that starts workers, and so for them: a terminal's Ctrl-C is for us
+        cluster = LocalCluster(
+            n_workers=jobs, threads_per_worker=1, host=LOOPBACK, protocol="tls", security=security, dashboard_address=NO_PAGE,
+            worker_dashboard_address=NO_PAGE, resources=offers(wanted), local_directory=str(folder), memory_limit=None,
+            scheduler_kwargs={"dashboard": False}, silence_logs=logging.CRITICAL,
+        )  # fmt: skip
+    with cluster, Client(cluster, security=security, set_as_default=False) as client:
+        yield Workers(client, wanted, settled=True)
+
+
+@contextmanager
+def remote(address: str, identity: Identity, world: str, mixed: bool) -> Iterator[Workers]:
+    """Yield the workers of the head at ``address``. Raises :class:`UserError` if it cannot be reached."""
+    require()
+    _configure()
+    from distributed import Client
+
+    try:
+        client = Client(address, security=_security(identity), set_as_default=False, timeout=patient(START_S), direct_to_workers=False)
+    except (OSError, ValueError) as error:
+        reason = (str(error).splitlines() or [""])[0]
+        raise UserError(f"--on {address}: no head of mrcbed answers there ({reason}): start mrcbed head there") from None
+    with client:
+        yield Workers(client, facts(world), mixed)
+
+
+def serve_head(host: str, port: int, identity: Identity, ready: Callable[[str], None]) -> None:
+    """Run a head until it is stopped; ``ready(address)`` once it listens. Raises :class:`UserError`."""
+    require()
+    _configure()
+    security = _security(identity)
+
+    async def serve() -> None:
+        from distributed import Scheduler
+
+        try:
+            async with Scheduler(
+                host=host, port=port, protocol="tls", security=security, dashboard=False, dashboard_address=NO_PAGE
+            ) as head:
+                ready(head.address)
+                await head.finished()
+        except OSError as error:
+            raise UserError(f"--listen {host}:{port}: {error.strerror or error}: give an address of this machine and a free port") from None
+
+    asyncio.run(serve())
+
+
+def serve_worker(address: str, identity: Identity, world: str, tell: Callable[[str], None]) -> None:
+    """Work for the head at ``address`` until we are stopped, and wait for it when it is gone. Raises :class:`UserError`."""
+    require()
+    own = reach(address, identity, "worker")
+    _configure()
+    security = _security(identity)
+
+    async def work() -> None:
+        from distributed import Nanny
+
+        while True:
+            async with Nanny(
+                address, nthreads=1, host=own, security=security, resources=offers(facts(world)), memory_limit=None,
+                dashboard_address=NO_PAGE, silence_logs=logging.CRITICAL,
+            ) as nanny:  # fmt: skip
+                tell(f"works for {address}, in the {world} world")
+                await nanny.finished()
+            tell(f"{address} is gone: waits for it")
+            while not await asyncio.to_thread(_answers, address, identity):
+                await asyncio.sleep(patient(1.0))
+
+    _apart(work)
+
+
+def _answers(address: str, identity: Identity) -> bool:
+    try:
+        reach(address, identity, "worker")
+    except UserError:
+        return False
+    return True
+
+
+def _apart(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run a coroutine in a thread that a terminal's Ctrl-C does not reach, nor the processes that it starts: it reaches us, who end it."""
+    loop = asyncio.new_event_loop()
+    task: asyncio.Task[None] = loop.create_task(work())
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            loop.run_until_complete(task)
+        except asyncio.CancelledError:
+            pass
+        except Exception as error:  # raised below, where somebody hears it
+            failures.append(error)
+
+    with sigint_blocked():
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+    try:
+        thread.join()
+    finally:
+        loop.call_soon_threadsafe(task.cancel)
+        thread.join(patient(END_S))
+    if failures:
+        raise failures[0]

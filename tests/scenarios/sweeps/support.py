@@ -1,0 +1,55 @@
+"""What the tests of sweeps ask of processes and directories."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from scenarios.sweeps.sweep import JOURNAL
+from testbed.machine.slowness import patient
+
+MRCBED = (sys.executable, "-m", "testbed.cli")
+UNDRAWN = "import sys; from testbed import cli; from tests.scenarios.small import undrawn\nwith undrawn(): sys.exit(cli.execute())"
+"""The command, without its figures: seconds each."""
+DATED = ("manifest.json", "report.html", JOURNAL)
+"""Files of a sweep with dates, command lines and names of machines in them."""
+
+
+def wait_until(holds: Callable[[], object], seconds: float = 60) -> None:
+    """Wait for a condition; fail if it does not come to hold."""
+    deadline = time.monotonic() + patient(seconds)
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.02)
+
+
+def workers_of(head: int) -> list[int]:
+    """The processes that carry out blocks: children of the head that multiprocessing spawned."""
+    children = Path(f"/proc/{head}/task/{head}/children").read_text().split()
+    tasks = [word for task in Path(f"/proc/{head}/task").iterdir() for word in (task / "children").read_text().split()]
+    commands = {int(child): Path(f"/proc/{child}/cmdline").read_bytes() for child in {*children, *tasks}}
+    return sorted(child for child, command in commands.items() if b"spawn_main" in command)
+
+
+def landed(directory: Path) -> list[str]:
+    try:
+        lines = (directory / JOURNAL).read_text().splitlines()
+    except OSError:
+        return []
+    entries = [json.loads(line) for line in lines if line.endswith("}")]
+    return [run for entry in entries if entry["what"] == "landed" for run in entry["runs"] if run not in entry["dropped"]]
+
+
+def files(directory: Path) -> dict[str, bytes]:
+    found = (path for path in directory.rglob("*") if path.is_file() and path.name not in DATED)
+    return {str(path.relative_to(directory)): path.read_bytes() for path in found}
+
+
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True

@@ -1,0 +1,69 @@
+"""An archive lands once, whole or not at all, and never outside the folders of its runs."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from scenarios.sweeps.archive import BESIDE, land, pack
+from testbed.errors import UserError
+
+
+def packed(tmp_path: Path, content: str, *keys: str) -> bytes:
+    for key in keys:
+        folder = tmp_path / content / "raw" / key
+        folder.mkdir(parents=True)
+        (folder / "run.json").write_text(json.dumps({"content": content}))
+        (folder / "h0.jsonl").write_text(content)
+    return pack(tmp_path / content, keys)
+
+
+def test_a_late_duplicate_is_dropped_and_named(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    assert land(packed(tmp_path, "first", "a"), out, ["a"]) == []
+    assert land(packed(tmp_path, "second", "a", "b"), out, ["a", "b"]) == ["a"]
+    found = {path.parent.name: path.read_text() for path in out.rglob("h0.jsonl")}
+    assert found == {"a": "first", "b": "second"}
+    assert not list((out / BESIDE).iterdir())
+
+
+def test_a_note_is_added_to_each_run(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    land(packed(tmp_path, "x", "a"), tmp_path / "out", ["a"], {"machine": {"cpu": "Z80"}})
+    assert json.loads((tmp_path / "out/raw/a/run.json").read_text()) == {"content": "x", "machine": {"cpu": "Z80"}}
+
+
+def archive_of(*members: tuple[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for name, kind in members:
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = kind, "/etc/passwd"
+            archive.addfile(member)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("a/../../x", tarfile.REGTYPE), ("/tmp/x", tarfile.REGTYPE), ("b/run.json", tarfile.REGTYPE), ("a", tarfile.REGTYPE),
+        ("a/link", tarfile.SYMTYPE), ("a/link", tarfile.LNKTYPE), ("a/fifo", tarfile.FIFOTYPE),
+    ],
+)  # fmt: skip
+def test_a_file_elsewhere_is_refused(name: str, kind: bytes, tmp_path: Path) -> None:
+    data = archive_of(("a/run.json", tarfile.REGTYPE), (name, kind))
+    with pytest.raises(UserError, match="no file of its runs"):
+        land(data, tmp_path, ["a"])
+    assert not (tmp_path / "raw").exists() and not list((tmp_path / BESIDE).iterdir())
+
+
+@pytest.mark.parametrize("data", [b"", b"no archive", archive_of(("a/run.json", tarfile.REGTYPE))[:40], archive_of()])
+def test_what_is_not_whole_is_refused(data: bytes, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="^a worker's answer "):
+        land(data, tmp_path, ["a"])
+    assert not (tmp_path / "raw").exists()

@@ -1,0 +1,242 @@
+"""A head, workers and sweeps as processes of their own, with certificates, on loopback; and the line that each mistake gets."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scenarios.run.runner import results_directory
+from scenarios.run.simulate import simulate
+from scenarios.schema.scenario import load_scenario
+from scenarios.sweeps import machines, work
+from scenarios.sweeps.sweep import JOURNAL
+from scenarios.sweeps.tls import Identity, make_certificates
+from testbed import cli
+from testbed.machine.slowness import patient
+from tests.scenarios.small import undrawn
+from tests.scenarios.sweeps.support import MRCBED, UNDRAWN, files, gone, landed, wait_until, workers_of
+
+pytest.importorskip("distributed")
+SIZE = "workload.message_bytes=64KiB"
+SEEDS = 12
+OLD = """import sys; from scenarios.sweeps import machines; from testbed import cli
+machines.version = lambda: '0.0.9+0123456789ab'
+sys.exit(cli.execute())"""
+
+
+class Process:
+    """A command that runs until the test ends, with its standard error in a file."""
+
+    def __init__(self, log: Path, *words: str, start: tuple[str, ...] = MRCBED) -> None:
+        self.log = log
+        self.process = subprocess.Popen([*start, *words], stdout=subprocess.DEVNULL, stderr=open(log, "w"), start_new_session=True)
+
+    def said(self, pattern: str) -> str:
+        """Wait for a line and return its first group."""
+        wait_until(lambda: re.search(pattern, self.log.read_text()) or self.process.poll() is not None)
+        found = re.search(pattern, self.log.read_text())
+        assert found, self.log.read_text()
+        return found[1] if found.groups() else found[0]
+
+    def kill(self) -> None:
+        """End the process and all of its session at once, as a power cut does."""
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.process.wait()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[list[Process]]:
+    """Processes to end after the test."""
+    processes: list[Process] = []
+    yield processes
+    for process in processes:
+        process.kill()
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("certificates")
+    make_certificates(folder, ["head", "worker", "sweep"])
+    return folder
+
+
+def head(start: list[Process], log: Path, certificates: Path, listen: str = "127.0.0.1:0") -> str:
+    start.append(Process(log, "head", "--listen", listen, "--tls", str(certificates / "head")))
+    return start[-1].said(r"head: (tls://127\.0\.0\.1:\d+)")
+
+
+def worker(start: list[Process], log: Path, certificates: Path, address: str, command: tuple[str, ...] = MRCBED) -> Process:
+    start.append(Process(log, "worker", address, "--tls", str(certificates / "worker"), start=command))
+    start[-1].said("works for tls://")
+    return start[-1]
+
+
+def sweep(address: str, certificates: Path, out: Path, *words: str) -> subprocess.Popen[str]:
+    words = ("--on", address, "--tls", str(certificates / "sweep"), "--set", SIZE, "--no-figures", "--out", str(out), *words)
+    command = [*MRCBED, "sweep", "smoke", "--seeds", f"1-{SEEDS}", *words]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def test_a_worker_and_then_the_head_are_lost_and_another_worker_joins(start: list[Process], certificates: Path, tmp_path: Path) -> None:
+    address = head(start, tmp_path / "head", certificates)
+    lost = worker(start, tmp_path / "w1", certificates, address)
+    worker(start, tmp_path / "w2", certificates, address)
+    listening = subprocess.run(["ss", "-ltnpH"], capture_output=True, text=True, check=True).stdout
+    ours = [line.split()[3] for line in listening.splitlines() if any(f"pid={process.process.pid}," in line for process in start)]
+    assert ours and all(place.startswith("127.0.0.1:") for place in ours), "nothing listens to other machines unasked"
+    out = tmp_path / "out"
+    first = sweep(address, certificates, out)
+    wait_until(lambda: len(landed(out)) >= 2 or first.poll() is not None)
+    lost.kill()
+    wait_until(lambda: len(landed(out)) >= 5 or first.poll() is not None)
+    start[0].kill()
+    said = first.communicate(timeout=patient(90))[1]
+    assert first.returncode == 2, said
+    assert said.splitlines()[-1].startswith("mrcbed: the head is gone"), said
+
+    assert head(start, tmp_path / "head2", certificates, address.removeprefix("tls://")) == address
+    worker(start, tmp_path / "w3", certificates, address)
+    wait_until(lambda: start[2].log.read_text().count("works for") == 2)  # the other worker has waited for the head
+    assert f"{address} is gone: waits for it" in start[2].log.read_text()
+    words = ("--set", SIZE, "--out", str(out), "--on", address, "--tls", str(certificates / "sweep"), "--resume")
+    again = [sys.executable, "-c", UNDRAWN, "run", "smoke", "--world", "simulated", "--seeds", f"1-{SEEDS}", *words]
+    assert start[3].log.read_text().splitlines() == [f"head: {address}"]  # Dask says nothing on its own
+    second = subprocess.Popen(again, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    said = second.communicate(timeout=patient(90))[1]
+    assert second.returncode == 0, said
+    runs = landed(out)
+    assert len(runs) == len(set(runs)) == SEEDS
+    entries = [json.loads(line) for line in (out / JOURNAL).read_text().splitlines()]
+    assert {entry["machine"]["cpu"] for entry in entries} == {machines.facts("simulated")["cpu"]}
+    plain = tmp_path / "plain"
+    scenario = load_scenario("smoke", seeds=range(1, SEEDS + 1), overrides=[SIZE])
+    with undrawn():
+        simulate(scenario, results_directory("smoke", str(plain)))
+    assert files(out) == files(plain)
+
+
+def test_another_version_at_the_far_end_is_one_line(start: list[Process], certificates: Path, tmp_path: Path) -> None:
+    address = head(start, tmp_path / "head", certificates)
+    worker(start, tmp_path / "w", certificates, address, (sys.executable, "-c", OLD))
+    running = sweep(address, certificates, tmp_path / "out")
+    said = running.communicate(timeout=patient(90))[1]
+    assert running.returncode == 2
+    *told, last = [line for line in said.splitlines() if line.startswith("mrcbed: ")]
+    here = re.escape(machines.version())
+    line = rf"worker tls://127\.0\.0\.1:\d+ has mrcbed 0\.0\.9\+0123456789ab, not {here}: install the same version on both"
+    assert len(told) == 1 and re.fullmatch(f"mrcbed: {line}", told[0])
+    assert re.fullmatch(f"mrcbed: no worker fits: {line}; --resume goes on", last)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """The one line of a command that must be refused."""
+    assert cli.execute(list(words)) == 2
+    line = capsys.readouterr().err
+    assert line.startswith("mrcbed: ") and line.count("\n") == 1, line
+    return line
+
+
+def test_a_certificate_of_another_ca_is_one_line(
+    start: list[Process], certificates: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address = head(start, tmp_path / "head", certificates)
+    make_certificates(tmp_path / "others", ["sweep"])
+    line = refused(capsys, "sweep", "smoke", "--out", str(tmp_path / "a"), "--on", address, "--tls", str(tmp_path / "others" / "sweep"))
+    assert "certificates do not fit" in line and "mrcbed certs" in line
+    line = refused(capsys, "worker", address, "--tls", str(tmp_path / "others" / "sweep"))
+    assert line.startswith(f"mrcbed: worker {address}: certificates do not fit")
+    ours = tmp_path / "ours"  # it trusts the head, but the head does not trust it
+    ours.mkdir()
+    for name, folder in (
+        ("ca.pem", certificates / "sweep"),
+        ("cert.pem", tmp_path / "others/sweep"),
+        ("key.pem", tmp_path / "others/sweep"),
+    ):
+        (ours / name).write_bytes((folder / name).read_bytes())
+    assert "certificates do not fit" in refused(capsys, "worker", address, "--tls", str(ours))
+
+
+def test_files_that_do_not_fit_are_one_line(certificates: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    on = ("--on", "tls://127.0.0.1:1")
+    line = refused(capsys, "sweep", "smoke", "--out", str(tmp_path / "a"), *on, "--tls", str(tmp_path))
+    assert "ca.pem is missing" in line
+    for name in ("ca.pem", "cert.pem"):
+        (tmp_path / name).write_bytes((certificates / "sweep" / name).read_bytes())
+    (tmp_path / "key.pem").write_bytes((certificates / "worker" / "key.pem").read_bytes())
+    assert "key values mismatch" in refused(capsys, "sweep", "smoke", "--out", str(tmp_path / "b"), *on, "--tls", str(tmp_path))
+    assert "--tls DIR is missing" in refused(capsys, "sweep", "smoke", "--out", str(tmp_path / "c"), *on)
+
+
+def test_a_head_that_does_not_answer_is_one_line(certificates: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:  # nobody listens
+        taken.bind(("127.0.0.1", 0))
+        address = f"tls://127.0.0.1:{taken.getsockname()[1]}"
+        line = refused(capsys, "sweep", "smoke", "--out", str(tmp_path / "a"), "--on", address, "--tls", str(certificates / "sweep"))
+        assert not (tmp_path / "a").exists()
+        assert f"--on {address}: nobody answers (Connection refused): start mrcbed head there" in line
+        assert "nobody answers" in refused(capsys, "worker", address, "--tls", str(certificates / "worker"))
+    assert "nobody answers" in refused(capsys, "worker", "tls://no-such-host.invalid:1", "--tls", str(certificates / "worker"))
+    for wrong in ("tcp://127.0.0.1:1", "127.0.0.1:1", "tls://:1", "tls://a:99999"):
+        assert "write it like tls://head:8786" in refused(capsys, "worker", wrong, "--tls", str(certificates / "worker"))
+
+
+def test_an_emulated_worker_needs_sudo_and_must_not_be_root(
+    certificates: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("worker", "tls://127.0.0.1:1", "--world", "emulated", "--tls", str(certificates / "worker"))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert "must not be root" in refused(capsys, *words)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setenv("PATH", str(tmp_path))  # without any sudo
+    assert "needs root for its blocks: allow 'NOPASSWD: " in refused(capsys, *words)
+    (tmp_path / "sudo").write_text("#!/bin/sh\necho 'a password is required' >&2\nexit 1\n")
+    (tmp_path / "sudo").chmod(0o755)
+    assert "needs root for its blocks" in refused(capsys, *words)
+    assert "mrcbed block needs root" in refused(capsys, "block", "-")
+    assert work.root_command()[:2] == ["sudo", "-n"]
+
+
+def test_without_dask_a_sweep_says_how_to_get_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "distributed" else find(name))
+    line = refused(capsys, "sweep", "smoke", "--out", str(tmp_path / "out"))
+    assert line.startswith("mrcbed: sweeps need Dask: .venv/bin/pip install -r requirements-sweep.txt")
+    assert not (tmp_path / "out").exists()
+
+
+def test_options_that_exclude_each_other(capsys: pytest.CaptureFixture[str], certificates: Path) -> None:
+    on = ("--on", "tls://127.0.0.1:1", "--tls", str(certificates / "sweep"))
+    assert "leave one of the two away" in refused(capsys, "sweep", "smoke", "--jobs", "2", *on)
+    assert "leave --pcap, --view and --switch away" in refused(capsys, "run", "smoke", "--pcap", "p0-t0-0:p0-t1-0", *on)
+    assert "--mixed is for --on" in refused(capsys, "sweep", "smoke", "--mixed")
+    assert "one dilation for all" in refused(capsys, "sweep", "smoke", "--dilation", "auto")
+    assert "go one at a time" in refused(capsys, "sweep", "smoke", "--world", "emulated", "--jobs", "2")
+    assert Identity(certificates / "sweep").context().verify_mode.name == "CERT_REQUIRED"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_head_and_worker_end_when_they_are_told_to(number: int, start: list[Process], certificates: Path, tmp_path: Path) -> None:
+    address = head(start, tmp_path / "head", certificates)
+    working = worker(start, tmp_path / "w", certificates, address)
+    children = workers_of(working.process.pid)
+    assert len(children) == 1
+    for process in (working, start[0]):
+        (os.killpg if number == signal.SIGINT else os.kill)(process.process.pid, number)  # a terminal's Ctrl-C is for all of its processes
+        assert process.process.wait(patient(60)) == 0
+        assert process.log.read_text().splitlines()[1:] == ["mrcbed: ended"]
+    assert all(map(gone, children))
