@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from testbed.errors import UserError
-from topologies import Fabric
+from topologies import Fabric, Link
 from topologies.sizing import Size
 
 Bools = NDArray[np.bool_]
@@ -91,6 +91,14 @@ class State:
 
     def set_port(self, plane: int, host: int, alive: bool = False) -> None:
         self.port[plane, host] = alive
+
+    def cut(self, link: Link) -> None:
+        """A cable of the fabric that the cluster was made of goes down."""
+        if link.kind == "nic":
+            self.set_port(link.plane, self.cluster.links.host_number(link.a.node))
+        else:
+            t0, t1 = (int(node.rpartition("-")[2]) for node in (link.a.node, link.b.node))
+            self.set_link(link.plane, t0, t1)
 
     def set_t0(self, plane: int, t0: int, alive: bool = False) -> None:
         first = t0 * self.cluster.hosts_per_t0

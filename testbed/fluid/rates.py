@@ -58,15 +58,14 @@ def flow_rates(state: State, senders: Numbers, receivers: Numbers, equal_planes:
     return np.where(count > 0, rates, 0.0)
 
 
-def ring_step(
-    state: State, ranks: int, message_bytes: int, equal_planes: bool = True, slices: int = SLICES, efficiency: float = 1.0
-) -> float:
-    """Nanoseconds until the slowest of parallel interleaved rings has reduced ``message_bytes``; infinite if one is cut off.
-
-    ``efficiency``: of packets, measured rate by the rate of :mod:`topologies.timing`.
-    """
-    cluster: Cluster = state.cluster
-    rate = float(flow_rates(state, *cluster.interleaved_rings(ranks), equal_planes).min())
+def ring_ns(cluster: Cluster, ranks: int, message_bytes: int, slices: int, rate: float) -> float:
+    """Nanoseconds of a ring all-reduce whose slowest flow has ``rate`` bits/s on the wire; infinite at 0."""
     if rate <= 0:
         return float("inf")
-    return ring_step_ns(cluster.links, ranks, message_bytes, slices, rate * cluster.links.payload_share) / efficiency
+    return ring_step_ns(cluster.links, ranks, message_bytes, slices, rate * cluster.links.payload_share)
+
+
+def ring_step(state: State, ranks: int, message_bytes: int, equal_planes: bool = True, slices: int = SLICES) -> float:
+    """Nanoseconds until the slowest of parallel interleaved rings has reduced ``message_bytes``; infinite if one is cut off."""
+    rate = float(flow_rates(state, *state.cluster.interleaved_rings(ranks), equal_planes).min())
+    return ring_ns(state.cluster, ranks, message_bytes, slices, rate)
