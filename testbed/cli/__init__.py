@@ -47,6 +47,7 @@ COMMANDS = {
     "events": "Follow the events of a running fabric's controller.",
     "plot": "Draw the plots of a results directory again.",
     "size": "Size a cluster: switches, optics, power, and failures to expect, by planes.",
+    "fluid": "Compute steps of clusters of up to 131,072 NICs, healthy and with dead links.",
     "paper": "Compare the MRC paper's claims with runs on this testbed.",
     "validate": "Compare theory, simulation and emulation on small scenarios.",
     "compare": "Compare the results of separate runs.",
@@ -79,6 +80,7 @@ CALCULATING = (
     "perf",
     "replay",
     "lesson",
+    "fluid",
 )
 """Commands that compute and draw with SciPy, Arrow and Matplotlib."""
 

@@ -1,0 +1,41 @@
+"""Step time over cluster size, a line per design: ``mrcbed fluid --plot``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from scenarios.show.plots.style import figure
+from testbed.fluid.study import Steps
+
+LOOKS = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#E69F00", "v"), ("#332288", "P"))
+
+
+def draw(rows: Sequence[Steps], dead_share: float, file: Path) -> None:
+    """How much longer than a healthy step one takes with dead links: the median, and a bar up to the longest of the draws."""
+    designs = list(dict.fromkeys((row.planes, row.equal_planes) for row in rows))
+    with figure(1, 2.6) as (fig, axes):
+        for (planes, equal), (colour, marker) in zip(designs, LOOKS * len(designs), strict=False):
+            line = [row for row in rows if (row.planes, row.equal_planes) == (planes, equal)]
+            typical = [100 * (row.median_ns / row.healthy_ns - 1) for row in line]
+            above = [100 * (row.longest_ns - row.median_ns) / row.healthy_ns for row in line]
+            name = "1 plane" if planes == 1 else f"{planes} planes, {'equal' if equal else 'weighted'}"
+            axes.errorbar(
+                [row.nics for row in line],
+                typical,
+                yerr=[[0] * len(line), above],
+                color=colour,
+                marker=marker,
+                ms=4,
+                lw=1,
+                capsize=2,
+                label=name,
+            )
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1024:.3g}k")
+        axes.set_xlabel("NICs")
+        axes.set_ylabel("step longer than healthy by [%]")
+        axes.set_ylim(bottom=0)
+        axes.set_title(f"{100 * dead_share:g} % of the T0-T1 links dead (computed)", pad=4)
+        axes.legend(frameon=False, fontsize=7)
+        fig.savefig(file)

@@ -1,0 +1,152 @@
+"""``mrcbed fluid``: step times of clusters up to 131,072 NICs and beyond, healthy and with dead links, without packets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from testbed import terminal
+from testbed.errors import UserError
+
+if TYPE_CHECKING:
+    from testbed.fluid.study import Failures, Job, Steps
+    from topologies.sizing import Size
+
+NICS = (1024, 8192, 32_768, 131_072)
+PLANES = (8, 1)
+
+
+@click.command(name="fluid")
+@click.option(
+    "--nics",
+    type=click.IntRange(2, 1_000_000),
+    multiple=True,
+    default=NICS,
+    show_default=True,
+    help="NICs; several times for several sizes.",
+)
+@click.option(
+    "--planes",
+    type=click.IntRange(1, 256),
+    multiple=True,
+    default=PLANES,
+    show_default=True,
+    help="Planes; several times for several designs.",
+)
+@click.option("--ranks", type=click.IntRange(2), default=64, show_default=True, help="Hosts of a ring; every host is in one.")
+@click.option("--message", default="1GiB", show_default=True, metavar="SIZE", help="What each rank has to reduce.")
+@click.option("--dead-links", type=click.FloatRange(0, 1), default=0.001, show_default=True, help="Share of the T0-T1 links that are dead.")
+@click.option("--draws", type=click.IntRange(1, 1000), default=5, show_default=True, help="Draws of dead links.")
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of all draws.")
+@click.option(
+    "--against", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Compare runs of a results directory instead."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--plot", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Draw steps over the size (PNG, SVG, PDF).")
+def command(
+    nics: tuple[int, ...], planes: tuple[int, ...], ranks: int, message: str, dead_links: float, draws: int, seed: int,
+    against: Path | None, as_json: bool, plot: Path | None,
+) -> None:  # fmt: skip
+    """Compute steps of large clusters: ring all-reduces, healthy and with dead links, with equal and weighted planes.
+
+    Nothing is run and there are no packets: rates of flows between failures. What the model leaves out: docs/fluid.md.
+    """
+    if against is not None:
+        click.get_current_context().exit(_compare(against, as_json))
+    from testbed.fluid.study import Job, failures, steps
+    from testbed.units import parse_size
+    from topologies.sizing import NIC_RATE, SWITCH_RATE, fewest_tiers
+
+    try:
+        job = Job(ranks, parse_size(message))
+    except ValueError as error:
+        raise UserError(f"--message {message}: {error}") from None
+    sizes = [fewest_tiers(count, NIC_RATE, SWITCH_RATE, split) for split in dict.fromkeys(planes) for count in sorted(set(nics))]
+    rows = [row for size in sizes for row in steps(size, job, dead_links, draws, seed)]
+    largest = [size for size in sizes if size.nics == max(nics)]
+    single = [failures(size, job, dead_links, seed) for size in largest]
+    if as_json:
+        print(json.dumps({"steps": [asdict(row) for row in rows], "failures": [asdict(row) for row in single]}, indent=2))
+    else:
+        _print(rows, single, largest, job, dead_links)
+    if plot is not None:
+        from scenarios.show.plots.fluid import draw
+
+        draw(rows, dead_links, plot)
+        if not as_json:
+            print(f"Plot: {plot}")
+
+
+def _compare(directory: Path, as_json: bool) -> int:
+    """1 if a run is further off than the bound, or none could be compared."""
+    from scenarios.sets.fluid import BOUND, compare
+
+    rows = compare(directory)
+    differences = [row.difference for row in rows if row.difference is not None]
+    if as_json:
+        print(json.dumps([{**asdict(row), "difference": row.difference} for row in rows], indent=2))
+    else:
+        cells = [
+            [
+                row.run, str(row.hosts), str(row.dead_links), f"{row.measured_ns / 1e3:.1f}",
+                "–" if row.fluid_ns is None else f"{row.fluid_ns / 1e3:.1f}",
+                row.left_out if row.difference is None else f"{100 * row.difference:+.1f} %",
+            ]
+            for row in rows
+        ]  # fmt: skip
+        caption = f"Median step times; a difference of up to {100 * BOUND:g} % is within the model's bound."
+        heads = ["run", "hosts", "dead links", "measured us", "fluid us", "difference"]
+        terminal.console(120).print(terminal.table(heads, cells, title="Fluid model and packets", caption=caption))
+    if not differences:
+        raise UserError(f"{directory}: no run to compare: give results of ring all-reduces under MRC")
+    return int(any(abs(difference) > BOUND for difference in differences))
+
+
+def rule(row: Steps) -> str:
+    if row.planes == 1:
+        return "1 plane"
+    return f"{row.planes} planes, {'equal' if row.equal_planes else 'weighted'}"
+
+
+def _print(rows: list[Steps], single: list[Failures], sizes: list[Size], job: Job, dead_share: float) -> None:
+    out = terminal.console(100)
+    cells = [
+        [
+            rule(row), f"{row.nics:,}", str(row.tiers), f"{row.healthy_ns / 1e6:.2f}", f"{row.dead_links:,}", f"{row.median_ns / 1e6:.2f}",
+            f"{row.longest_ns / 1e6:.2f}", f"{100 * (row.median_ns / row.healthy_ns - 1):.2f} %",
+        ]
+        for row in rows
+    ]  # fmt: skip
+    caption = (
+        f"A step: all rings of {job.ranks} hosts reduce {job.message_bytes / 2**20:,.0f} MiB at once; it ends with the slowest. "
+        f"{100 * dead_share:g} % of the T0-T1 links are dead: median and longest over draws. Computed, not measured."
+    )
+    heads = ["planes", "NICs", "tiers", "healthy ms", "dead links", "median ms", "longest ms", "slower by"]
+    out.print(terminal.table(heads, cells, title="Steps", caption=caption))
+
+    def percent(value: float | None) -> str:
+        return "–" if value is None else f"{100 * value:.2f} %"
+
+    def number(value: float | None) -> str:
+        return "–" if value is None else f"{value:.1f}"
+
+    lines: list[tuple[str, Callable[[Failures], str]]] = [
+        ("a T0-T1 link lost, equal planes", lambda f: percent(f.lost_link)),
+        ("a T0-T1 link lost, weighted planes", lambda f: percent(f.lost_link_weighted)),
+        ("a NIC port lost", lambda f: percent(f.lost_port)),
+        ("a T1 dead", lambda f: percent(f.dead_t1)),
+        ("queue pairs with an EV through one T1", lambda f: percent(f.touched_one_way)),
+        ("the same, in either direction", lambda f: percent(f.touched_either)),
+        ("dead paths at the start", lambda f: percent(f.dead_paths)),
+        ("packets a queue pair then loses", lambda f: number(f.losses_per_qp)),
+        ("million packets a second and NIC", lambda f: number(f.packets_per_second / 1e6)),
+    ]
+    names = [f"{size.planes} {'plane' if size.planes == 1 else 'planes'}" for size in sizes]
+    table = [[text, *(show(f) for f in single)] for text, show in lines]
+    note = "The first four: of the slowest flow's rate. –: the model has no answer with more than two tiers, or fewer paths than EVs."
+    out.print(terminal.table(["failure", *names], table, title=f"One failure at {sizes[0].nics:,} NICs", caption=note))

@@ -1,0 +1,67 @@
+"""How many queue pairs a failure touches, and how many packets it costs them: EV sets drawn as MRC draws them.
+
+A queue pair has as many EVs in each plane, on different paths drawn at random (MRC paper, section 2). A lost packet takes its EV out of
+use at once, and another of the same plane takes its place. Where a queue pair has more EVs than packets in a base RTT, an EV carries one
+packet before its loss is known, so that a dead EV costs one packet.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+import numpy as np
+from numpy.typing import NDArray
+
+from testbed.errors import UserError
+from testbed.fluid.cluster import Cluster, Numbers, State
+
+EVS = 256
+"""EVs of a queue pair over all planes (MRC paper, section 2: 128 to 256)."""
+
+
+def evs_per_plane(cluster: Cluster, evs: int = EVS) -> int:
+    """Of a queue pair with ``evs`` in all. Raises :class:`UserError` unless planes and paths allow that."""
+    if evs % cluster.planes or not 1 <= evs // cluster.planes <= cluster.uplinks:
+        raise UserError(f"{evs} EVs: use a multiple of {cluster.planes} planes, up to {cluster.planes * cluster.uplinks}")
+    return evs // cluster.planes
+
+
+def _path_orders(cluster: Cluster, pairs: int, generator: np.random.Generator) -> Numbers:
+    """[queue pair, path]: the T1s of a plane in the random order in which a queue pair takes them up."""
+    return np.argsort(generator.random((pairs, cluster.uplinks), dtype=np.float32), axis=1)
+
+
+def touched_by_t1(cluster: Cluster, queue_pairs: int, generator: np.random.Generator, evs: int = EVS) -> tuple[float, float]:
+    """Shares of queue pairs with an EV through one given T1: in their data's direction, and in either of a pair's two directions.
+
+    Queue pairs are between T0s. The other direction has an EV set of its own.
+    """
+    each = evs_per_plane(cluster, evs)
+    there, back = ((_path_orders(cluster, queue_pairs, generator)[:, :each] == 0).any(axis=1) for _ in range(2))
+    return float(there.mean()), float((there | back).mean())
+
+
+def packets_per_ev(cluster: Cluster, evs: int = EVS) -> int:
+    """Packets that one EV carries until its first loss can be known, the base RTT later, from one queue pair that has the NIC alone."""
+    return ceil(cluster.links.plane_bdp * cluster.planes / cluster.links.mtu / evs)
+
+
+def losses_at_start(state: State, queue_pairs: int, generator: np.random.Generator, evs: int = EVS) -> tuple[NDArray[np.int64], float]:
+    """(packets that each queue pair loses until all its EVs are on live paths, share of the paths that are dead).
+
+    Queue pairs start between random T0s, with every path believed to be good: no denylist. A plane without enough live paths costs one
+    try of each dead one.
+    """
+    cluster = state.cluster
+    each = evs_per_plane(cluster, evs)
+    a = generator.integers(0, cluster.t0s, queue_pairs)
+    b = (a + generator.integers(1, cluster.t0s, queue_pairs)) % cluster.t0s
+    lost = np.zeros(queue_pairs, dtype=np.int64)
+    dead = 0
+    for plane in state.up:
+        live = plane[a] & plane[b]
+        dead += int(np.count_nonzero(~live))
+        tried = np.take_along_axis(live, _path_orders(cluster, queue_pairs, generator), axis=1)
+        missing = np.cumsum(tried, axis=1) < each  # the set is not yet full when this path has been tried
+        lost += np.count_nonzero(~tried & missing, axis=1)
+    return lost * packets_per_ev(cluster, evs), dead / (queue_pairs * cluster.planes * cluster.uplinks)

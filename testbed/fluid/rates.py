@@ -1,0 +1,71 @@
+"""The rates of flows in one state of a cluster, and the time a ring all-reduce then takes.
+
+A flow has a share in each plane. The cuts that limit it there are its two ports, the uplinks of its sender's T0, those of its receiver's
+T0, and the uplink numbers that are up at both. A cut's capacity goes in equal parts to the flows that cross it.
+
+*Equal planes* (MRC paper, section 4): a flow loads all its live planes alike, so that its rate is their number times the least share.
+*Weighted planes*: its rate is the sum of the shares.
+
+The cuts are exact where all hosts of a T0 send to the hosts of one T0, as in interleaved and packed rings: then
+:func:`topologies.theory.traffic_bandwidth` finds the same by linear programming. Elsewhere (all-to-all under failures) they are an
+upper bound on what a plane carries.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from testbed.fluid.cluster import Cluster, Numbers, State
+from topologies.timing import ring_step_ns
+
+Floats = NDArray[np.float64]
+SLICES = 4
+"""Of a chunk of a ring: a slice goes on as soon as it has arrived [ours]."""
+
+
+def _level(capacity: Floats, which: Numbers, weights: Floats) -> Floats:
+    """Per flow: the rate that fills its cut, were all flows through the cut equally fast. ``which``: a flow's cut."""
+    load = np.bincount(which, weights, len(capacity))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray((capacity / load)[which], dtype=np.float64)
+
+
+def flow_rates(state: State, senders: Numbers, receivers: Numbers, equal_planes: bool = True) -> Floats:
+    """Bits/s on the wire of flows that all send at once, in their order; 0 for a flow that is cut off. Hosts by number."""
+    cluster, fabric = state.cluster, state.cluster.links
+    a, b = cluster.t0_of(senders), cluster.t0_of(receivers)
+    local = a == b
+    pairs, pair_of = np.unique(a * cluster.t0s + b, return_inverse=True)
+    paths = state.paths(pairs // cluster.t0s, pairs % cluster.t0s)
+    live = state.port[:, senders] & state.port[:, receivers] & (local | (paths[:, pair_of] > 0))
+    count = live.sum(axis=0)
+    ports = np.full(cluster.hosts, float(fabric.nic_rate))
+    shares = np.full(live.shape, np.inf)
+    for plane in range(cluster.planes):
+        of = np.flatnonzero(live[plane])
+        weights = 1.0 / count[of] if equal_planes else np.ones(len(of))
+        share = np.minimum(_level(ports, senders[of], weights), _level(ports, receivers[of], weights))
+        across = ~local[of]
+        far = of[across]
+        uplinks = state.up[plane].sum(axis=1) * float(fabric.fabric_rate)
+        both = paths[plane] * float(fabric.fabric_rate)
+        for capacity, which in ((uplinks, a[far]), (uplinks, b[far]), (both, pair_of[far])):
+            share[across] = np.minimum(share[across], _level(capacity, which, weights[across]))
+        shares[plane, of] = share
+    # With equal planes a share is of the flow's whole rate already: each plane carries 1/count of it.
+    rates = shares.min(axis=0) if equal_planes else np.where(live, shares, 0.0).sum(axis=0)
+    return np.where(count > 0, rates, 0.0)
+
+
+def ring_ns(cluster: Cluster, ranks: int, message_bytes: int, slices: int, rate: float) -> float:
+    """Nanoseconds of a ring all-reduce whose slowest flow has ``rate`` bits/s on the wire; infinite at 0."""
+    if rate <= 0:
+        return float("inf")
+    return ring_step_ns(cluster.links, ranks, message_bytes, slices, rate * cluster.links.payload_share)
+
+
+def ring_step(state: State, ranks: int, message_bytes: int, equal_planes: bool = True, slices: int = SLICES) -> float:
+    """Nanoseconds until the slowest of parallel interleaved rings has reduced ``message_bytes``; infinite if one is cut off."""
+    rate = float(flow_rates(state, *state.cluster.interleaved_rings(ranks), equal_planes).min())
+    return ring_ns(state.cluster, ranks, message_bytes, slices, rate)
