@@ -59,10 +59,18 @@ def summary(release: str, folder: Path, trouble: str) -> tuple[str, bool]:
         tests = f"{step['tests'] - step['skipped']} tests" if step["tests"] else ""
         lines.append(f"{step['status']:8} {step['name']:32} {step['by']:5} {step['seconds']:5.0f} s  {tests:10} {step['detail']}".rstrip())
         lines += [f"         {name}" for name in step["failed"]]
+    if not facts["steps"] or facts["steps"][-1]["part"] != "kernel":  # which comes last
+        trouble = trouble or f"the guest ended before its checks did: {panic(folder / 'console.log')}"
     if trouble:
         lines.append(f"FAILED   {trouble}")
     lines.append(f"files: {folder}")
-    return "\n".join(lines) + "\n", bool(facts["steps"]) and not trouble and all(step["status"] == "passed" for step in facts["steps"])
+    return "\n".join(lines) + "\n", not trouble and all(step["status"] == "passed" for step in facts["steps"])
+
+
+def panic(console: Path) -> str:
+    """What the kernel said last, if that was a panic."""
+    text = console.read_text(errors="replace") if console.exists() else ""
+    return next((line.partition("] ")[2] for line in text.splitlines() if "Kernel panic" in line), "see its console")
 
 
 if __name__ == "__main__":

@@ -57,14 +57,24 @@ def test_pytests_report_decides(body: str, status: str, tests: int, failed: int,
 
 def test_the_table_needs_every_step_to_have_passed(results: Path) -> None:
     step = {"name": "x", "by": "root", "seconds": 1.0, "tests": 3, "skipped": 1, "failed": [], "detail": ""}
-    for statuses, trouble, well in (
-        (["passed"], "", True),
-        (["passed", "not run"], "", False),
-        (["passed"], "qemu: 1", False),
-        ([], "", False),
+    for statuses, last, trouble, well in (
+        (["passed", "passed"], "kernel", "", True),
+        (["not run", "passed"], "kernel", "", False),
+        (["passed", "passed"], "kernel", "qemu: 1", False),
+        (["passed", "passed"], "demo", "", False),
+        ([], "", "", False),
     ):
-        steps = [{**step, "status": status} for status in statuses]
+        steps = [{**step, "status": status, "part": "smoke"} for status in statuses]
+        if steps:
+            steps[-1]["part"] = last
         (results / "summary.json").write_text(json.dumps({"kernel": "6.1", "python": "3.11", "steps": steps}))
         table, passed = summary("bookworm", results, trouble)
         assert passed is well
         assert table.startswith("=== bookworm: Linux 6.1, Python 3.11")
+
+
+def test_a_kernel_that_panicked_is_named(results: Path) -> None:
+    (results / "console.log").write_text("vm: begin 1/2 x\n[  718.12] Kernel panic - not syncing: Fatal exception in interrupt\n")
+    (results / "summary.json").write_text(json.dumps({"kernel": "6.12", "python": "3.13", "steps": []}))
+    table, passed = summary("trixie", results, "")
+    assert not passed and "the guest ended before its checks did: Kernel panic - not syncing: Fatal exception in interrupt" in table
