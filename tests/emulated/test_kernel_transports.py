@@ -115,7 +115,8 @@ def test_tcp_flows_take_many_paths_and_agents_know_which(tiny: Cluster, tmp_path
         for uplink in range(2):
             segments = sum(row["data_tx"] for row in rows if (row["plane"], row["uplink"]) == (plane, uplink))
             port = used[f"p{plane}-t0-0-u{uplink}"]
-            assert abs(port - segments * 4100) < 0.25 * port + 20_000
+            # Seven segments may be small ones, of which a busy machine sends more; a flow in the wrong place would be ten full ones.
+            assert abs(port - segments * 4100) < 0.25 * port + 7 * 4100
     tiny.stop_agents()
 
 
