@@ -55,13 +55,14 @@ class Carrier:
         self.workers, self.world, self.tell = workers, world, tell
         self.duplicates = 0
         self.failures: list[str] = []
-        self.stopped = False
+        self.carrying = self.stopped = False
 
     def stop(self, *signal: Any) -> None:
-        """Handle a signal as Ctrl-C. Python drops what is raised while it runs a destructor, and Dask's futures have some: so the loop
-        looks, too."""
+        """Handle a signal as Ctrl-C. While blocks are carried out, the loop sees it within LOOK_S: Python drops what a handler raises in a
+        destructor or in a callback of the garbage collector, and Dask has both. At other times, and the second time, it raises at once."""
+        if self.stopped or not self.carrying:
+            raise KeyboardInterrupt
         self.stopped = True
-        raise KeyboardInterrupt
 
     def __call__(self, directory: Path, todo: Sequence[Sequence[Spec]]) -> Iterator[Sequence[Spec]]:
         """Yield each block's runs once they are in ``directory``/raw. Raises :class:`UserError` at the end if blocks did not get there."""
@@ -75,9 +76,11 @@ class Carrier:
                 now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
                 journal.write(json.dumps({"time": now, "what": what, "runs": [spec.key for spec in task.specs], **more}) + "\n")
 
+            self.carrying = True
             try:
                 yield from self._carry(directory, tasks, record)
             finally:
+                self.carrying = False
                 archive.clear(directory)
         if self.failures:
             more = f" (and {len(self.failures) - 1} more blocks)" if len(self.failures) > 1 else ""
