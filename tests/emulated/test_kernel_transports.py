@@ -113,10 +113,11 @@ def test_tcp_flows_take_many_paths_and_agents_know_which(tiny: Cluster, tmp_path
     used = carried(tiny, before)
     for plane in range(2):
         for uplink in range(2):
-            segments = sum(row["data_tx"] for row in rows if (row["plane"], row["uplink"]) == (plane, uplink))
+            # A flow that had nothing to carry sent its greeting alone, a small segment, and on a busy machine again.
+            busy = [row for row in rows if row["data_tx"] - row["retransmitted"] > 1]
+            segments = sum(row["data_tx"] for row in busy if (row["plane"], row["uplink"]) == (plane, uplink))
             port = used[f"p{plane}-t0-0-u{uplink}"]
-            # Seven segments may be small ones, of which a busy machine sends more; a flow in the wrong place would be ten full ones.
-            assert abs(port - segments * 4100) < 0.25 * port + 7 * 4100
+            assert abs(port - segments * 4100) < 0.25 * port + 20_000
     tiny.stop_agents()
 
 
