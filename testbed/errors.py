@@ -39,10 +39,14 @@ class ClusterDied(UserError):
     status = 1  # neither the input's fault nor the machine's
 
 
+def first_line(error: BaseException) -> str:
+    """Of an error's message; empty if it has none."""
+    return (str(error).splitlines() or [""])[0]
+
+
 def internal(error: BaseException) -> str:
     """The line for an internal error."""
-    first = (str(error).splitlines() or [""])[0]
-    return f"internal error (please report): {type(error).__name__}: {first} (MRCBED_DEBUG=1 shows the traceback)"
+    return f"internal error (please report): {type(error).__name__}: {first_line(error)} (MRCBED_DEBUG=1 shows the traceback)"
 
 
 class Interrupted(KeyboardInterrupt):

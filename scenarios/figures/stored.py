@@ -18,9 +18,11 @@ import pyarrow.parquet as pq
 from scenarios.figures.network_time import FORMAT, earlier_dilation, told, told_comparison, told_rows
 from scenarios.figures.outages import ENDLESS, Outage
 from scenarios.schema.sweep import short_keys, suffix
-from testbed.errors import UserError, refusal
+from testbed.errors import UserError, first_line, refusal
 from topologies import Fabric
 
+AGAIN = "take it from a copy, or run the scenario again"
+"""What helps where a file of a run is missing or damaged."""
 SEEDS_SHOWN = 2
 """With more seeds than this, figures of single runs show only the first seed [ours]."""
 VERDICTS = ("ok", "failed", "not trustworthy", "interrupted")
@@ -62,7 +64,7 @@ class Stored:
         if self.whole is not None:
             return self.whole.summary
         path = self.directory / "summary.json"
-        data = read_json(path, "take it from a copy, or run the scenario again")
+        data = read_json(path, AGAIN)
         runs = data.get("runs", [])
         if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
             raise ResultsError(f"{path} has runs that are none: it is damaged, take it from a copy")
@@ -90,7 +92,7 @@ class Stored:
     def manifest(self) -> dict[str, Any]:
         if self.whole is not None:
             return self.whole.manifest
-        return read_json(self.directory / "manifest.json", "take it from a copy, or run the scenario again")
+        return read_json(self.directory / "manifest.json", AGAIN)
 
     def table(self, name: str) -> pd.DataFrame:
         """A table of :meth:`clock_table`, with its times in network time."""
@@ -114,8 +116,9 @@ class Stored:
         except (OSError, ValueError) as error:  # pyarrow's own errors are subclasses of these
             if refusal(error) is not None:
                 raise
-            first = (str(error).splitlines() or [""])[0]
-            raise ResultsError(f"{path} cannot be read ({first}): mrcbed plot --tables {self.directory} makes it again from raw/") from None
+            raise ResultsError(
+                f"{path} cannot be read ({first_line(error)}): mrcbed plot --tables {self.directory} makes it again from raw/"
+            ) from None
 
     def judge(self) -> None:
         """Check that all files behind figures and report exist and agree. Raises :class:`ResultsError` otherwise."""

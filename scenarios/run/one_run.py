@@ -52,6 +52,12 @@ QUEUES_NS = 60_000 * MS
 """The longest time that queues get to drain after a run [ours]: a slow fault could make it hours."""
 
 
+def serves_again(world: World, outcome: str) -> bool:
+    """Whether the next run may have the world of one that ended so. In others agents may hang, or the controller is missing, or time, which
+    is virtual, must begin anew."""
+    return outcome == "done" and not world.controller_lost and not world.clock.virtual
+
+
 def drain_ns(fabric: Fabric, faults: Sequence[Injected]) -> int:
     """Return how long a packet and its answer may still take once nobody sends, in ns.
 

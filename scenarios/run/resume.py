@@ -18,6 +18,7 @@ from scenarios.figures.measure import read_lines
 from scenarios.figures.writing import replacing
 from scenarios.run.one_run import Spec
 from scenarios.schema.scenario import USED_BY_QP, ScenarioError
+from testbed.errors import first_line
 
 FINISHED = ("done", "failed", "timeout")
 """Outcomes of finished runs. Any other outcome says that the user or an error of this program stopped the run."""
@@ -61,8 +62,7 @@ def former_manifest(directory: Path, now: Mapping[str, Any]) -> dict[str, Any]:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         former_request, present_request = _request_of(manifest), _request_of(json.loads(json.dumps(now, default=str)))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        reason = (str(error).splitlines() or [""])[0]
-        raise ScenarioError(f"--resume: {path} cannot be read ({reason}): begin again with a new --out") from None
+        raise ScenarioError(f"--resume: {path} cannot be read ({first_line(error)}): begin again with a new --out") from None
     difference = first_difference(former_request, present_request)
     if difference:
         key, then, present = difference

@@ -22,7 +22,7 @@ from scenarios.figures.summary import INTERRUPTED, summarise, told_summary
 from scenarios.figures.writing import check_writable, written_to
 from scenarios.run.captures import captured_links
 from scenarios.run.manifest import make_manifest
-from scenarios.run.one_run import OneRun, Spec
+from scenarios.run.one_run import OneRun, Spec, serves_again
 from scenarios.run.planning import blocks_of, group_by_target, plan
 from scenarios.run.processes import at_once
 from scenarios.run.resume import directory_lock, former_manifest, holds_run, interruption_notice, sort_out, write_json
@@ -234,10 +234,10 @@ class Runner:
             self.progress(f"{label}: {trouble}" if trouble else label, share)
 
         outcome = OneRun(cluster, spec, self.directory / "raw" / spec.key, progress).go()
-        if outcome == "done" and not cluster.controller_lost and not cluster.clock.virtual:
+        if serves_again(cluster, outcome):
             cluster.heal()
         else:
-            self.stop_cluster()  # agents may hang in it, or its controller is missing: the next run gets a new cluster
+            self.stop_cluster()
         self.add_row(spec)
 
     def add_row(self, spec: Spec) -> None:

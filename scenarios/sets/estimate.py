@@ -13,7 +13,7 @@ from scenarios.jobs.describe import plan_of
 from scenarios.jobs.plan import estimate as job_estimate
 from scenarios.jobs.plan import rehearse
 from scenarios.run.one_run import Spec
-from scenarios.run.runner import plan
+from scenarios.run.planning import plan
 from scenarios.schema.scenario import Scenario
 from scenarios.sets.series import Item, PartLike
 from topologies.theory import bus_bandwidth, collective_step_ns, place_ranks

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from scenarios.figures import results
-from scenarios.figures.stored import read_json
+from scenarios.figures.stored import AGAIN, read_json
 from testbed.fluid.cluster import Cluster, State
 from testbed.fluid.rates import flow_rates, ring_ns
 from topologies import Fabric
@@ -44,13 +44,13 @@ class Compared:
 def compare(directory: Path) -> list[Compared]:
     """Every run with steps. Raises :class:`scenarios.figures.stored.ResultsError` if files are missing or damaged."""
     frame = results.load(directory)
-    scenario = read_json(directory / "manifest.json", "take it from a copy, or run the scenario again")["scenario"]
+    scenario = read_json(directory / "manifest.json", AGAIN)["scenario"]
     compared = []
     for run in frame.summary["runs"]:
         times = frame.step_times.query("run == @run['run']")["time_ns"]
         if not len(times):
             continue
-        record = read_json(directory / "raw" / run["run"] / "run.json", "take it from a copy, or run the scenario again")
+        record = read_json(directory / "raw" / run["run"] / "run.json", AGAIN)
         record["fabric"] = Fabric.from_dict({**record["fabric"], "dilation": run["dilation"]}).real
         why = _why_not(run, scenario)
         fluid_ns = None if why else _fluid_ns(record, int(scenario["workload"]["slices"]))

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from scenarios.run.planning import plan
 from scenarios.run.resume import write_json
-from scenarios.run.runner import plan
 from scenarios.schema.scenario import Scenario, ScenarioError
+from testbed.errors import first_line
 
 FORMAT = 1
 INTERRUPTED = 130
@@ -126,8 +127,7 @@ def run_part(item: Item, part: PartLike, out: Path, form: Form, run: RunOne) -> 
         directory.mkdir(parents=True, exist_ok=True)
         status = run(part, scenario, directory, resume)
     except Exception as error:
-        reason = (str(error).splitlines() or [""])[0]
-        return 1, f"{part.name}: {type(error).__name__}: {reason}"
+        return 1, f"{part.name}: {type(error).__name__}: {first_line(error)}"
     if status == INTERRUPTED:
         return status, "stopped by the user"
     if not finished(directory, scenario):

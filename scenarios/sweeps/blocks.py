@@ -20,14 +20,14 @@ from msgspec import Struct, to_builtins
 
 from agents.clustermapper.options import Options
 from agents.nic.device import check_options
-from scenarios.run.one_run import OneRun, Spec
+from scenarios.run.one_run import OneRun, Spec, serves_again
 from scenarios.run.planning import MAX_KEY
 from scenarios.run.runner import WorldFactory
 from scenarios.run.simulate import check_simulable
 from scenarios.schema.dilation import check_emulable
 from scenarios.schema.scenario import Scenario, ScenarioError, Transport
 from scenarios.schema.workloads import check_fits
-from testbed.errors import UserError
+from testbed.errors import UserError, first_line
 from testbed.faults.kinds import KINDS, read_keys
 from testbed.simulated import SIMULATED, WORLDS
 from topologies.structs import Refused, convert, plain
@@ -88,7 +88,7 @@ def read(text: str | bytes, version: str, world: str | None = None) -> tuple[Blo
     except Refused as error:
         raise UserError(f"block: {error}") from None
     except (ScenarioError, ValueError) as error:  # ValueError: those of options, workloads and faults
-        raise UserError(f"block: {(str(error).splitlines() or [''])[0]}") from None
+        raise UserError(f"block: {first_line(error)}") from None
     return block, specs
 
 
@@ -162,9 +162,9 @@ def carry_out(specs: Sequence[Spec], directory: Path, factory: WorldFactory, rep
                     raise BringUpFailed(f"{spec.transport.fabric.name} did not come up: {type(error).__name__}: {error}") from error
             report(spec.key)
             outcome = OneRun(cluster, spec, directory / "raw" / spec.key, lambda share, trouble: None).go()
-            if outcome == "done" and not cluster.controller_lost and not cluster.clock.virtual:
+            if serves_again(cluster, outcome):
                 cluster.heal()
-            else:  # as scenarios.run.runner: the next run gets a new one
+            else:
                 cluster.stop()
                 cluster = None
                 gc.collect()

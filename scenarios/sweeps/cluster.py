@@ -20,7 +20,7 @@ from scenarios.run.processes import sigint_blocked
 from scenarios.sweeps.machines import ALIKE, Facts, difference, facts, offered, offers, resource
 from scenarios.sweeps.tls import CA, CERTIFICATE, KEY, Identity, make_certificates, reach
 from scenarios.sweeps.work import Answer, answer
-from testbed.errors import UserError
+from testbed.errors import UserError, first_line
 from testbed.machine.slowness import patient
 
 LOOPBACK = "127.0.0.1"
@@ -92,11 +92,12 @@ class Workers:
 
     def fitting(self) -> dict[str, Facts]:
         """Return the workers that fit, by address."""
+        seen = self._seen()
         if not self.settled:
-            first = next((these for these in self._seen().values() if these and not difference(these, self.wanted, mixed=True)), None)
+            first = next((these for these in seen.values() if these and not difference(these, self.wanted, mixed=True)), None)
             if first is not None:
                 self.settle(first)
-        return {address: these for address, these in self._seen().items() if these and not difference(these, self.wanted, self.mixed)}
+        return {address: these for address, these in seen.items() if these and not difference(these, self.wanted, self.mixed)}
 
     def unlike(self) -> list[str]:
         """Return one line for each worker that does not fit and of which nothing was said yet. ``reasons`` holds those of all."""
@@ -136,7 +137,7 @@ class Workers:
         except KilledWorker:
             return {"problem": "its worker was killed three times (out of memory?)", "bring_up": False}, ""
         except Exception as error:
-            return {"problem": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}", "bring_up": False}, ""
+            return {"problem": f"{type(error).__name__}: {first_line(error)}", "bring_up": False}, ""
         return found, str(found.get("worker", ""))
 
     def _seen(self) -> dict[str, Facts | None]:
@@ -179,8 +180,7 @@ def remote(address: str, identity: Identity, world: str, mixed: bool) -> Iterato
     try:
         client = Client(address, security=_security(identity), set_as_default=False, timeout=patient(START_S), direct_to_workers=False)
     except (OSError, ValueError) as error:
-        reason = (str(error).splitlines() or [""])[0]
-        raise UserError(f"--on {address}: no head of mrcbed answers there ({reason}): start mrcbed head there") from None
+        raise UserError(f"--on {address}: no head of mrcbed answers there ({first_line(error)}): start mrcbed head there") from None
     with client:
         yield Workers(client, facts(world), mixed)
 

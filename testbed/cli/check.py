@@ -40,7 +40,7 @@ def command(file: str, kind: str | None, transports: tuple[str, ...], fabric: st
     else:
         scenario, report["errors"] = check_scenario(file, transports=transports, fabric=fabric, overrides=overrides)
         if scenario is not None:
-            from scenarios.run.runner import plan
+            from scenarios.run.planning import plan
 
             try:
                 report |= {"runs": len(plan(scenario)), "seconds": seconds(scenario)}

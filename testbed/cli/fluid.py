@@ -107,17 +107,11 @@ def _compare(directory: Path, as_json: bool) -> int:
     return int(any(abs(difference) > BOUND for difference in differences))
 
 
-def rule(row: Steps) -> str:
-    if row.planes == 1:
-        return "1 plane"
-    return f"{row.planes} planes, {'equal' if row.equal_planes else 'weighted'}"
-
-
 def _print(rows: list[Steps], single: list[Failures], sizes: list[Size], job: Job, dead_share: float) -> None:
     out = terminal.console(100)
     cells = [
         [
-            rule(row), f"{row.nics:,}", str(row.tiers), f"{row.healthy_ns / 1e6:.2f}", f"{row.dead_links:,}", f"{row.median_ns / 1e6:.2f}",
+            row.design, f"{row.nics:,}", str(row.tiers), f"{row.healthy_ns / 1e6:.2f}", f"{row.dead_links:,}", f"{row.median_ns / 1e6:.2f}",
             f"{row.longest_ns / 1e6:.2f}", f"{100 * (row.median_ns / row.healthy_ns - 1):.2f} %",
         ]
         for row in rows

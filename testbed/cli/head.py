@@ -8,13 +8,14 @@ import sys
 
 import click
 
-from testbed.cli.sweep import TLS, identity_of
+from testbed.cli.run import tls_option
+from testbed.cli.sweep import identity_of
 from testbed.errors import UserError
 
 
 @click.command(name="head")
 @click.option("--listen", metavar="HOST:PORT", default="127.0.0.1:8786", show_default=True, help="Listen on this address of the machine.")
-@click.option("--tls", metavar="DIR", envvar=TLS, help=f"This machine's certificates (default: ${TLS}).")
+@tls_option()
 def command(listen: str, tls: str | None) -> None:
     """Wait for workers (mrcbed worker) and sweeps (mrcbed sweep --on) of other machines. Ctrl-C ends it."""
     from scenarios.sweeps.cluster import serve_head

@@ -27,6 +27,8 @@ from topologies import Fabric, FabricError
 from topologies.toml_files import MAX_WHOLE
 
 MAX_SEEDS = 1000
+TLS = "MRCBED_TLS"
+"""Environment variable with the folder of certificates."""
 
 
 class ProgressBar:
@@ -60,6 +62,11 @@ class ProgressBar:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self.live:
             self.bar.stop()
+
+
+def tls_option(use: str = "") -> Callable[[Any], Any]:
+    """``--tls DIR``; ``use``: words after "certificates"."""
+    return click.option("--tls", metavar="DIR", envvar=TLS, help=f"This machine's certificates{use} (default: ${TLS}).")
 
 
 @click.command(name="run", help=f"Run SCENARIO: a TOML file or one of {', '.join(named_scenarios())}.")
@@ -106,7 +113,7 @@ class ProgressBar:
     help="Run N times slower than the real network; fabric: as its file says; auto: so, or slower if the machine needs it.",
 )  # fmt: skip
 @click.option("--on", "address", metavar="tls://HEAD:PORT", help="Run on the workers of a head, as mrcbed sweep does.")
-@click.option("--tls", metavar="DIR", envvar="MRCBED_TLS", help="This machine's certificates, for --on (default: $MRCBED_TLS).")
+@tls_option(", for --on")
 @click.option("--json", "as_json", is_flag=True, help="Print summary.json instead of tables.")
 @click.option("--view", "with_view", is_flag=True, help="Serve a page that shows the run while it goes on, on this machine alone.")
 @click.option("--view-port", type=click.IntRange(0, 65535), default=0, metavar="N", help="The page's port. Default: a free one.")
@@ -132,8 +139,9 @@ def command(
 ) -> None:
     """Exit status: 0 well, 1 a check or a sum failed, 2 bad input or something the machine lacks, 3 not trustworthy, 130 stopped."""
     from scenarios.run.captures import check_pcap_links
+    from scenarios.run.planning import plan
     from scenarios.run.processes import cores
-    from scenarios.run.runner import plan, results_directory
+    from scenarios.run.runner import results_directory
     from scenarios.run.simulate import check_simulable, simulate
     from scenarios.schema.dilation import check_emulable, slowed
     from scenarios.sets.dilation import given, run_dilated

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from scenarios.schema.scenario import Scenario, load_scenario
-from testbed.cli.run import ProgressBar, conclude, parse_dilation, parse_seeds
+from testbed.cli.run import TLS, ProgressBar, conclude, parse_dilation, parse_seeds, tls_option
 from testbed.errors import UserError
 from testbed.simulated import EMULATED, SIMULATED, WORLDS
 from topologies import FabricError
@@ -18,9 +18,6 @@ from topologies import FabricError
 if TYPE_CHECKING:
     from scenarios.sweeps.running import Place
     from scenarios.sweeps.tls import Identity
-
-TLS = "MRCBED_TLS"
-"""Environment variable with the folder of certificates."""
 
 
 @click.command(name="sweep")
@@ -34,7 +31,7 @@ TLS = "MRCBED_TLS"
 @click.option("--world", type=click.Choice(WORLDS), default=SIMULATED, show_default=True, help="Where to run; emulated needs sudo.")
 @click.option("--jobs", type=click.IntRange(1, 256), metavar="N", help="Use N processes of this machine (default: one per core).")
 @click.option("--on", "address", metavar="tls://HEAD:PORT", help="Use the workers of a running head (mrcbed head) instead.")
-@click.option("--tls", metavar="DIR", envvar=TLS, help=f"This machine's certificates, for --on (default: ${TLS}).")
+@tls_option(", for --on")
 @click.option("--mixed", is_flag=True, help="Take emulated workers of unlike CPU or kernel; rows get columns for both.")
 @click.option("--dilation", metavar="N", default="fabric", show_default=True, help="Emulate N times slower than the real network.")
 @click.option("--no-figures", is_flag=True, help="Make no tables and plots; mrcbed plot --tables makes them later.")
@@ -60,7 +57,7 @@ def command(
 
     Exit status: as mrcbed run.
     """
-    from scenarios.run.runner import plan
+    from scenarios.run.planning import plan
     from scenarios.run.simulate import check_simulable
     from scenarios.schema.dilation import check_emulable, slowed
     from scenarios.sets.dilation import given

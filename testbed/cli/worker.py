@@ -8,7 +8,8 @@ import sys
 
 import click
 
-from testbed.cli.sweep import TLS, identity_of
+from testbed.cli.run import tls_option
+from testbed.cli.sweep import identity_of
 from testbed.errors import UserError
 from testbed.simulated import EMULATED, SIMULATED, WORLDS
 
@@ -16,7 +17,7 @@ from testbed.simulated import EMULATED, SIMULATED, WORLDS
 @click.command(name="worker")
 @click.argument("address", metavar="tls://HEAD:PORT")
 @click.option("--world", type=click.Choice(WORLDS), default=SIMULATED, show_default=True, help="The world of its blocks.")
-@click.option("--tls", metavar="DIR", envvar=TLS, help=f"This machine's certificates (default: ${TLS}).")
+@tls_option()
 def command(address: str, world: str, tls: str | None) -> None:
     """Work for the head at the address. One worker carries out one block at a time: start one per core for the simulated world.
 

@@ -19,9 +19,14 @@ EVS = 256
 """EVs of a queue pair over all planes (MRC paper, section 2: 128 to 256)."""
 
 
+def ev_sets_fit(cluster: Cluster, evs: int = EVS) -> bool:
+    """Whether planes and paths allow queue pairs with ``evs`` in all."""
+    return evs % cluster.planes == 0 and 1 <= evs // cluster.planes <= cluster.uplinks
+
+
 def evs_per_plane(cluster: Cluster, evs: int = EVS) -> int:
     """Of a queue pair with ``evs`` in all. Raises :class:`UserError` unless planes and paths allow that."""
-    if evs % cluster.planes or not 1 <= evs // cluster.planes <= cluster.uplinks:
+    if not ev_sets_fit(cluster, evs):
         raise UserError(f"{evs} EVs: use a multiple of {cluster.planes} planes, up to {cluster.planes * cluster.uplinks}")
     return evs // cluster.planes
 

@@ -8,7 +8,7 @@ from statistics import median
 import numpy as np
 
 from testbed.fluid.cluster import Cluster, State
-from testbed.fluid.losses import EVS, losses_at_start, touched_by_t1
+from testbed.fluid.losses import ev_sets_fit, losses_at_start, touched_by_t1
 from testbed.fluid.rates import flow_rates, ring_step
 from topologies.sizing import Size
 
@@ -36,6 +36,11 @@ class Steps:
     healthy_ns: float
     median_ns: float
     longest_ns: float
+
+    @property
+    def design(self) -> str:
+        """For people: its planes, and how flows share them."""
+        return "1 plane" if self.planes == 1 else f"{self.planes} planes, {'equal' if self.equal_planes else 'weighted'}"
 
 
 def steps(size: Size, job: Job, dead_share: float, draws: int, seed: int) -> list[Steps]:
@@ -89,7 +94,7 @@ def failures(size: Size, job: Job, dead_share: float, seed: int) -> Failures:
     t1.set_t1(0, 0)
     generator = np.random.default_rng(seed)
     one_way = either = dead_paths = losses = None
-    if size.tiers == 2 and EVS % size.planes == 0 and EVS // size.planes <= size.up:
+    if size.tiers == 2 and ev_sets_fit(cluster):
         one_way, either = touched_by_t1(cluster, SAMPLE, generator)
         start = State.healthy(cluster)
         start.cut_random(round(dead_share * cluster.fabric_links), generator)

@@ -14,7 +14,7 @@ from typing import Any
 from scenarios.figures.measure import Run, load_runs, write_tables
 from scenarios.figures.summary import summarise
 from scenarios.run.manifest import make_manifest
-from scenarios.run.runner import plan
+from scenarios.run.planning import plan
 from scenarios.schema.scenario import Scenario
 from scenarios.schema.workloads import Flow, resolve_flows, watched_ports
 from topologies import Fabric

@@ -16,40 +16,12 @@ from scenarios.run.simulate import simulate
 from scenarios.schema.scenario import load_scenario
 from testbed.fluid.cluster import Cluster, State
 from testbed.fluid.rates import ring_step
+from tests.testbed.fluid.rings import SLICES, ring
 from topologies.clos import Fabric, t0_name, t1_name
 from topologies.fabrics import load_fabric
 
 BOUND = 0.05
 """As `mrcbed validate` has it for medians."""
-SLICES = 4
-RING = """
-format = 3
-description = "A ring across T1s; cables may be dead from the start."
-fabric = "{fabric}"
-seeds = [1]
-timeout = "120s"
-
-[workload]
-kind = "ring-allreduce"
-placement = ["interleaved"]
-message_bytes = {size}
-dtype = "int32"
-steps = 3
-warmup_steps = 1
-slices = 4
-
-[[transport]]
-kind = "mrc"
-"""
-DEAD = """
-[[fault]]
-name = "dead{number}"
-kind = "link"
-on = "{link}"
-before = true
-"""
-
-
 Links = list[tuple[int, int, int]]
 Ports = list[tuple[int, int]]
 
@@ -64,7 +36,7 @@ def computed_and_measured(fabric: Fabric, size: int, links: Links, ports: Ports,
     dead = [f"{t0_name(p, i)}:{t1_name(p, j)}" for p, i, j in links] + [f"h{h}:{t0_name(p, fabric.t0_of(h))}" for p, h in ports]
     out.mkdir()
     file = out / "ring.toml"
-    file.write_text(RING.format(fabric=fabric.name, size=size) + "".join(DEAD.format(number=i, link=link) for i, link in enumerate(dead)))
+    file.write_text(ring(fabric.name, size, dead=dead))
     (entry,) = simulate(load_scenario(str(file)), out)["runs"]
     assert entry["outcome"] == "done"
     return ring_step(state, fabric.host_count, size, slices=SLICES), entry["typical_step_ns"]

@@ -12,7 +12,8 @@ import pytest
 
 from scenarios.figures.measure import TABLES, load_runs, write_tables
 from scenarios.run.one_run import OneRun
-from scenarios.run.runner import Runner, RunOptions, plan, results_directory, run_group
+from scenarios.run.planning import plan
+from scenarios.run.runner import Runner, RunOptions, results_directory, run_group
 from scenarios.schema.scenario import load_scenario
 from testbed.simulated import SIMULATED
 from testbed.simulated.cluster import SimulatedCluster

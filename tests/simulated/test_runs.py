@@ -13,7 +13,7 @@ import scenarios.show.html
 import scenarios.show.plots
 import scenarios.show.replay
 from scenarios.figures.measure import Run
-from scenarios.run.runner import plan
+from scenarios.run.planning import plan
 from scenarios.run.simulate import check_simulable, simulate
 from scenarios.schema.scenario import Scenario, ScenarioError, load_scenario
 from scenarios.show import report

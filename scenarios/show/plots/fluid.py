@@ -13,13 +13,12 @@ LOOKS = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"),
 
 def draw(rows: Sequence[Steps], dead_share: float, file: Path) -> None:
     """How much longer than a healthy step one takes with dead links: the median, and a bar up to the longest of the draws."""
-    designs = list(dict.fromkeys((row.planes, row.equal_planes) for row in rows))
+    designs = list(dict.fromkeys(row.design for row in rows))
     with figure(1, 2.6) as (fig, axes):
-        for (planes, equal), (colour, marker) in zip(designs, LOOKS * len(designs), strict=False):
-            line = [row for row in rows if (row.planes, row.equal_planes) == (planes, equal)]
+        for design, (colour, marker) in zip(designs, LOOKS * len(designs), strict=False):
+            line = [row for row in rows if row.design == design]
             typical = [100 * (row.median_ns / row.healthy_ns - 1) for row in line]
             above = [100 * (row.longest_ns - row.median_ns) / row.healthy_ns for row in line]
-            name = "1 plane" if planes == 1 else f"{planes} planes, {'equal' if equal else 'weighted'}"
             axes.errorbar(
                 [row.nics for row in line],
                 typical,
@@ -29,7 +28,7 @@ def draw(rows: Sequence[Steps], dead_share: float, file: Path) -> None:
                 ms=4,
                 lw=1,
                 capsize=2,
-                label=name,
+                label=design,
             )
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1024:.3g}k")

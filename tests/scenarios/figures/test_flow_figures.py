@@ -15,7 +15,7 @@ from scenarios.figures.flows import SETTLE_RTTS, all_on, alone_window, rate_in
 from scenarios.figures.measure import Run, port_peaks, port_rows
 from scenarios.figures.stats import jain
 from scenarios.figures.summary import exit_status, run_summary, summarise
-from scenarios.run.runner import plan
+from scenarios.run.planning import plan
 from scenarios.schema.scenario import Scenario, load_scenario
 from scenarios.schema.workloads import Flow
 from tests.scenarios.plays import part

@@ -13,7 +13,8 @@ import pytest
 from agents.process.control import AgentError
 from scenarios.figures.stats import percentile
 from scenarios.figures.summary import exit_status
-from scenarios.run.runner import Runner, plan
+from scenarios.run.planning import plan
+from scenarios.run.runner import Runner
 from scenarios.schema.scenario import load_scenario
 from scenarios.show.plots import draw_all
 from tests.scenarios.fakes import FakeAgent, FakeCluster

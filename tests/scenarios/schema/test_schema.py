@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from scenarios.figures.fidelity import SLOWER
-from scenarios.run.runner import plan
+from scenarios.run.planning import plan
 from scenarios.schema.scenario import ScenarioError, load_scenario, named_scenarios, parse_duration, parse_size, twin_of
 from testbed.cli import run
 from tests.scenarios.small import small

@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 
 from scenarios.figures.rows import row, table, write_rows
-from scenarios.run.runner import Runner, plan
+from scenarios.run.planning import plan
+from scenarios.run.runner import Runner
 from scenarios.schema.scenario import Scenario, ScenarioError, load_scenario
 from scenarios.schema.sweep import short_keys, suffix
 from tests.scenarios.fakes import FakeCluster

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.collectives.registry import collectives
-from scenarios.run.runner import plan
+from scenarios.run.planning import plan
 from scenarios.schema.fabrics import QueueOptions, figures, variant_of
 from scenarios.schema.scenario import ScenarioError, load_scenario
 from scenarios.schema.workloads import Flow, Workload, edges_of, resolve_flows, watched_ports

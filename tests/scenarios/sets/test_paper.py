@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from scenarios.run.runner import plan
+from scenarios.run.planning import plan
 from scenarios.schema.scenario import named_scenarios
 from scenarios.sets import estimate
 from scenarios.sets.paper import collectives

@@ -11,7 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from scenarios.run.runner import plan
+from scenarios.run.planning import plan
 from scenarios.schema.scenario import Scenario, ScenarioError
 from scenarios.sets.paper import page, series
 from scenarios.sets.paper.claims import AGREES, NO_DATA

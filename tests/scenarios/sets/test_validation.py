@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from scenarios.figures.stored import Stored
-from scenarios.run.runner import plan
+from scenarios.run.planning import plan
 from scenarios.run.simulate import check_simulable, simulate
 from scenarios.schema.dilation import slowed
 from scenarios.schema.scenario import Scenario, ScenarioError, load_scenario, named_scenarios

@@ -8,31 +8,7 @@ from pathlib import Path
 import pytest
 
 from testbed import cli
-
-RING = """
-format = 3
-description = "Ring all-reduce across T1s, beside the fluid model."
-fabric = "{fabric}"
-seeds = [1]
-timeout = "300s"
-[workload]
-kind = "ring-allreduce"
-placement = ["interleaved"]
-message_bytes = "{size}"
-dtype = "int32"
-steps = {steps}
-warmup_steps = 1
-slices = 4
-[[transport]]
-kind = "mrc"
-"""
-DEAD = """
-[[fault]]
-name = "dead"
-kind = "link"
-on = "p0-t0-0:p0-t1-0"
-before = true
-"""
+from tests.testbed.fluid.rings import ring
 
 
 def computed(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, list[dict[str, float]]]:
@@ -79,14 +55,14 @@ def test_bad_input_gets_one_line(words: list[str], said: str, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize(
-    ("fabric", "size", "steps", "dead"),
-    [("tiny", "1280KiB", 3, False), ("tiny", "1280KiB", 3, True), ("rack16", "8MiB", 1, False), ("rack16", "8MiB", 1, True)],
+    ("fabric", "kib", "steps", "dead"),
+    [("tiny", 1280, 3, False), ("tiny", 1280, 3, True), ("rack16", 8192, 1, False), ("rack16", 8192, 1, True)],
 )
 def test_packets_agree_within_5_percent(
-    fabric: str, size: str, steps: int, dead: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    fabric: str, kib: int, steps: int, dead: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scenario, out = tmp_path / "ring.toml", tmp_path / "out"
-    scenario.write_text(RING.format(fabric=fabric, size=size, steps=steps) + (DEAD if dead else ""))
+    scenario.write_text(ring(fabric, kib << 10, steps, ["p0-t0-0:p0-t1-0"] if dead else []))
     assert cli.execute(["run", str(scenario), "--world", "simulated", "--out", str(out)]) == 0
     capsys.readouterr()
     assert cli.execute(["fluid", "--against", str(out), "--json"]) == 0
@@ -96,7 +72,7 @@ def test_packets_agree_within_5_percent(
 
 def test_what_the_model_does_not_know_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     scenario, out = tmp_path / "ring.toml", tmp_path / "out"
-    scenario.write_text(RING.format(fabric="tiny", size="64KiB", steps=3).replace('"mrc"', '"roce"'))
+    scenario.write_text(ring("tiny", 64 << 10).replace('"mrc"', '"roce"'))
     assert cli.execute(["run", str(scenario), "--world", "simulated", "--out", str(out)]) == 0
     assert cli.execute(["fluid", "--against", str(out)]) == 2
     told = capsys.readouterr()

@@ -20,16 +20,21 @@ LINKS = st.sets(st.tuples(st.integers(0, 1), st.integers(0, 2), st.integers(0, 2
 PORTS = st.sets(st.tuples(st.integers(0, 1), st.integers(0, 8)), max_size=4)
 
 
-@settings(max_examples=60, deadline=None)
-@given(links=LINKS, ports=PORTS, placement=st.sampled_from(["packed", "interleaved"]))
-def test_the_ring_is_as_fast_as_linear_programming_allows(
-    links: set[tuple[int, int, int]], ports: set[tuple[int, int]], placement: str
-) -> None:
+def without(links: set[tuple[int, int, int]], ports: set[tuple[int, int]]) -> State:
     state = State.healthy(Cluster.of_fabric(FABRIC))
     for link in links:
         state.set_link(*link)
     for port in ports:
         state.set_port(*port)
+    return state
+
+
+@settings(max_examples=60, deadline=None)
+@given(links=LINKS, ports=PORTS, placement=st.sampled_from(["packed", "interleaved"]))
+def test_the_ring_is_as_fast_as_linear_programming_allows(
+    links: set[tuple[int, int, int]], ports: set[tuple[int, int]], placement: str
+) -> None:
+    state = without(links, ports)
     hosts = place_ranks(FABRIC, placement)
     senders, receivers = np.array(ring_edges(hosts)).T
     dead = [f"{t0_name(p, i)}:{t1_name(p, j)}" for p, i, j in links] + [f"h{h}:{t0_name(p, h // 3)}" for p, h in ports]
@@ -42,11 +47,7 @@ def test_the_ring_is_as_fast_as_linear_programming_allows(
 def test_weighted_planes_never_carry_more_than_the_ports_nor_less_than_equal_planes(
     links: set[tuple[int, int, int]], ports: set[tuple[int, int]], seed: int
 ) -> None:
-    state = State.healthy(Cluster.of_fabric(FABRIC))
-    for link in links:
-        state.set_link(*link)
-    for port in ports:
-        state.set_port(*port)
+    state = without(links, ports)
     senders = np.arange(9)
     receivers = (senders + 3) % 9
     weighted = flow_rates(state, senders, receivers, equal_planes=False)
