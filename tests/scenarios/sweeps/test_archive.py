@@ -62,7 +62,9 @@ def test_a_file_elsewhere_is_refused(name: str, kind: bytes, tmp_path: Path) -> 
     assert not (tmp_path / "raw").exists() and not list((tmp_path / BESIDE).iterdir())
 
 
-@pytest.mark.parametrize("data", [b"", b"no archive", archive_of(("a/run.json", tarfile.REGTYPE))[:40], archive_of()])
+@pytest.mark.parametrize(
+    "data", [b"", b"no archive", archive_of(("a/run.json", tarfile.REGTYPE))[:40], archive_of()], ids=["none", "other", "cut", "empty"]
+)
 def test_what_is_not_whole_is_refused(data: bytes, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="^a worker's answer "):
         land(data, tmp_path, ["a"])

@@ -103,7 +103,9 @@ def test_a_name_that_is_no_file_is_refused(tmp_path: Path) -> None:
         blocks.read(json.dumps(data), HERE)
 
 
-@pytest.mark.parametrize("text", ["", "null", "[]", "{", "[" * 100_000, "x" * (blocks.MAX_BYTES + 1)])
+@pytest.mark.parametrize(
+    "text", ["", "null", "[]", "{", "[" * 100_000, "x" * (blocks.MAX_BYTES + 1)], ids=["none", "null", "list", "cut", "deep", "long"]
+)
 def test_what_is_no_block_is_refused(text: str) -> None:
     with pytest.raises(UserError, match="^block: "):
         blocks.read(text, HERE)
