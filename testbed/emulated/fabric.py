@@ -57,12 +57,8 @@ class FabricNet(Mininet):
             self.switch_kind = layout.KIND_TAPPED if self.ovs.datapath == "netdev" else layout.KIND_BRIDGE
         self._step = step
         self._stopped = False
+        Mininet.inited = True  # its init(), called on this very class, would raise sysctls of the machine and leave them so
         super().__init__(topo=None, switch=FabricSwitch, host=FabricHost, controller=None, link=FabricLink, build=False)
-
-    @classmethod
-    def init(cls) -> None:
-        """Mininet would raise sysctls of the machine here and leave them so."""
-        cls.inited = True
 
     # --- building --------------------------------------------------------------------------------------------
 

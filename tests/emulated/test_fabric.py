@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from mininet.log import lg, setLogLevel
+from mininet.net import Mininet
 
 from testbed.dataplane import loader
 from testbed.dataplane.counters import totals
@@ -83,7 +84,11 @@ def test_an_idle_fabric_carries_not_one_frame() -> None:
         assert sum(v for k, v in totals(cluster.counters()).items() if k.startswith(("admitted", "arrived", "drop"))) == 0
 
 
-def test_sysctls_of_the_machine_stay_as_found() -> None:
+def test_sysctls_of_the_machine_stay_as_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where they are as Mininet wants them already, so that nothing would change, it must not even try."""
+    monkeypatch.setattr("mininet.net.fixLimits", lambda: pytest.fail("Mininet raises limits of the machine"))
+    monkeypatch.setattr(Mininet, "inited", False)
+
     def values() -> str:
         text = subprocess.run(["sysctl", "-a"], capture_output=True, text=True, check=False).stdout
         keep = ("net.core.", "net.ipv4.", "net.ipv6.", "fs.file-max", "kernel.pty")
