@@ -1,7 +1,7 @@
 """What a data packet costs on this machine, measured in a few seconds and kept: by it a run chooses how much time is stretched.
 
-Kept in one file per machine. It is measured again when it is a day old, or was made with another version of the project, another kernel,
-processor or number of cores. docs/time.md explains what follows from it.
+Kept in one file per machine. It is measured again when it is a day old, or ten minutes if others kept the cores busy meanwhile, or was
+made with another version of the project, another kernel, processor or number of cores. docs/time.md explains what follows from it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from testbed.machine.load import read_cpu
 FILE = Path("/var/cache/mrcbed/calibration.json")
 PLACE = "MRCBED_CALIBRATION"
 """The environment's name for another file."""
-MAX_AGE_S = 86_400
+MAX_AGE_S, MAX_AGE_BUSY_S = 86_400, 600
+"""The second: where others took more than :data:`BUSY_CORES`. What a packet costs while cores and caches are shared, up to four times as
+much [measured], must not stretch the time of a day's runs [ours]."""
+BUSY_CORES = 0.5
 ROUNDS, SECONDS = 1, 3.0
 """A shorter ring costs up to half as much again a packet: its inputs are drawn once [measured]."""
 LOOKS, LOOK_S = 3, 0.4
@@ -29,10 +32,12 @@ LOOKS, LOOK_S = 3, 0.4
 
 
 class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``cpu_us``: CPU time of the whole machine per data packet placed, in a ring on `demo`. ``measured_s``: since the epoch."""
+    """``cpu_us``: CPU time of the whole machine per data packet placed, in a ring on `demo`. ``measured_s``: since the epoch.
+    ``others_cores``: what others took just before."""
 
     cpu_us: float
     measured_s: float
+    others_cores: float
     machine: dict[str, str | int]
 
 
@@ -48,7 +53,7 @@ def calibration(progress: Callable[[str, float], None], renew: bool = False) -> 
     used = (_busy_us() - began[1]) / (time.monotonic() - began[0]) / 1e6  # cores, on the average
     own_share = max(0.0, 1 - others / used) if used > 0 else 1.0
     cpu_us = max(cost["agents_cpu_us_per_data_packet"], cost["cpu_us_per_data_packet"] * own_share)
-    made = Calibration(cpu_us, time.time(), machine())
+    made = Calibration(cpu_us, time.time(), others, machine())
     place = file()
     place.parent.mkdir(parents=True, exist_ok=True)
     part = place.with_suffix(".part")
@@ -63,7 +68,12 @@ def read() -> Calibration | None:
         kept = msgspec.json.decode(file().read_bytes(), type=Calibration)
     except (OSError, msgspec.MsgspecError):
         return None
-    return kept if kept.machine == machine() and 0 <= time.time() - kept.measured_s < MAX_AGE_S else None
+    return kept if kept.machine == machine() and 0 <= time.time() - kept.measured_s < keeps_s(kept) else None
+
+
+def keeps_s(made: Calibration) -> int:
+    """How long it holds, s."""
+    return MAX_AGE_S if made.others_cores <= BUSY_CORES else MAX_AGE_BUSY_S
 
 
 def file() -> Path:

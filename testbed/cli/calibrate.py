@@ -21,7 +21,7 @@ def command(as_json: bool) -> None:
     """Measure what a packet costs on this machine, keep it for a day, and print which dilation each fabric would get now."""
     from scenarios.schema.scenario import load_scenario
     from scenarios.sets.dilation import automatic
-    from testbed.bench.calibration import calibration, file, others_cores
+    from testbed.bench.calibration import MAX_AGE_S, calibration, file, keeps_s
     from testbed.cli.run import ProgressBar
     from testbed.machine import sandbox
     from topologies import named_fabrics
@@ -32,18 +32,19 @@ def command(as_json: bool) -> None:
 
     def work() -> int:
         with ProgressBar() as progress:
-            others = others_cores()
             made = calibration(progress, renew=True)
         full = {name: load_scenario("healthy", fabric=name, transports=["mrc"]) for name in named_fabrics()}
-        chosen = {name: automatic(scenario, made.cpu_us, others) for name, scenario in full.items()}
+        chosen = {name: automatic(scenario, made.cpu_us, made.others_cores) for name, scenario in full.items()}
         if as_json:
             fabrics = {name: asdict(dilation) for name, dilation in chosen.items()}
-            print(json.dumps({**msgspec.to_builtins(made), "others_cores": others, "fabrics": fabrics}, indent=2))
+            print(json.dumps({**msgspec.to_builtins(made), "fabrics": fabrics}, indent=2))
             return 0
         rows = [[name, f"{d.value:,.0f}", "its own" if d.factor == 1 else f"{d.factor:g} times its own"] for name, d in chosen.items()]
-        title = f"{made.cpu_us:.0f} us of CPU time a data packet, {made.machine['cores']} cores, {others:.1f} of them busy with other work"
+        cores = f"{made.machine['cores']} cores, {made.others_cores:.1f} of them busy with other work"
+        title = f"{made.cpu_us:.0f} us of CPU time a data packet, {cores}"
         terminal.console().print(terminal.table(("fabric", "dilation", ""), rows, title=title, words=("fabric", "")))
-        print(f"All hosts sending. Kept in {file()} for a day.")
+        kept = "a day" if keeps_s(made) == MAX_AGE_S else "ten minutes, as the machine was busy"
+        print(f"All hosts sending. Kept in {file()} for {kept}.")
         return 0
 
     sys.exit(sandbox.run(work))

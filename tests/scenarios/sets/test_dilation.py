@@ -70,7 +70,7 @@ class Runs:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *slow: bool, verdict: str = "ok") -> None:
         self.slow, self.verdict, self.calls = list(slow), verdict, []  # type: ignore[var-annotated]
         monkeypatch.setattr(dilation, "run_scenario", self.run)
-        monkeypatch.setattr(dilation, "calibration", lambda progress: Calibration(80, time.time(), {}))
+        monkeypatch.setattr(dilation, "calibration", lambda progress: Calibration(80, time.time(), 0.0, {}))
         monkeypatch.setattr(dilation, "others_cores", lambda: 0.0)
 
     def run(self, scenario: Scenario, directory: Path, *, stretched: Any, **settings: Any) -> dict[str, Any]:
@@ -138,8 +138,8 @@ def test_a_run_of_an_earlier_version_goes_on_as_its_fabric_has_it(tmp_path: Path
 def test_a_calibration_is_kept_until_it_is_old_or_of_another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "cache" / "calibration.json"
     monkeypatch.setenv(bench.PLACE, str(file))
-    monkeypatch.setattr(bench, "LOOK_S", 0.0)
-    costs = iter([100.0, 200.0, 300.0, 400.0])
+    monkeypatch.setattr(bench, "others_cores", lambda: 0.1)
+    costs = iter([100.0, 200.0, 300.0, 400.0, 500.0])
 
     def cost(*arguments: Any) -> dict[str, float]:
         us = next(costs)
@@ -157,6 +157,11 @@ def test_a_calibration_is_kept_until_it_is_old_or_of_another_machine(tmp_path: P
     assert cpu_us() == 300.0
     file.write_text(json.dumps(kept | {"machine": kept["machine"] | {"kernel": "another"}}))
     assert cpu_us() == 400.0
+    busy = kept | {"others_cores": 1.5}
+    file.write_text(json.dumps(busy | {"measured_s": time.time() - bench.MAX_AGE_BUSY_S / 2}))
+    assert cpu_us() == 200.0
+    file.write_text(json.dumps(busy | {"measured_s": time.time() - bench.MAX_AGE_BUSY_S - 1}))
+    assert cpu_us() == 500.0
     file.write_text("{")
     with pytest.raises(StopIteration):
         cpu_us()

@@ -57,7 +57,7 @@ def test_check_as_json(mrcbed: Said) -> None:
 
 
 def test_check_takes_the_dilation_that_a_run_would_take(mrcbed: Said, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration, "read", lambda: calibration.Calibration(100_000.0, 0.0, {}))  # a machine that hardly moves
+    monkeypatch.setattr(calibration, "read", lambda: calibration.Calibration(100_000.0, 0.0, 0.0, {}))  # a machine that hardly moves
     monkeypatch.setattr(calibration, "others_cores", lambda: 0.0)
     slow = json.loads(mrcbed("check", "smoke", "--json"))["seconds"]["emulated"]
     assert slow["dilation"] == 50 * load_fabric("tiny").dilation and "us of CPU time a packet" in slow["why"]
