@@ -6,7 +6,7 @@ has them. Other runs are left out, each with its reason.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,9 @@ import numpy as np
 
 from scenarios.figures import results
 from scenarios.figures.stored import AGAIN, read_json
+from testbed.fluid.calibration import Calibration, Ring
 from testbed.fluid.cluster import Cluster, State
-from testbed.fluid.rates import flow_rates, ring_ns
+from testbed.fluid.rates import flow_rates
 from topologies import Fabric
 from topologies.theory import ring_edges
 
@@ -26,19 +27,20 @@ BOUND = 0.05
 
 @dataclass(frozen=True)
 class Compared:
-    """Median step times in ns of the network, or the reason why there is no figure of the model."""
+    """A run: its ring with the measured median step, or the reason why the model has no figure for it."""
 
     run: str
-    hosts: int
-    dead_links: int
-    measured_ns: float
-    fluid_ns: float | None
-    left_out: str
+    ring: Ring | None
+    left_out: str = ""
 
-    @property
-    def difference(self) -> float | None:
+    def fluid_ns(self, calibration: Calibration) -> float | None:
+        ring = self.ring
+        return None if ring is None else calibration.ring_ns(ring.fabric, ring.ranks, ring.message_bytes, ring.slices, ring.rate)
+
+    def difference(self, calibration: Calibration) -> float | None:
         """Of the model from the measurement, as a share of the latter."""
-        return None if self.fluid_ns is None else self.fluid_ns / self.measured_ns - 1
+        fluid_ns = self.fluid_ns(calibration)
+        return None if self.ring is None or fluid_ns is None else fluid_ns / self.ring.measured_ns - 1
 
 
 def compare(directory: Path) -> list[Compared]:
@@ -50,11 +52,16 @@ def compare(directory: Path) -> list[Compared]:
         times = frame.step_times.query("run == @run['run']")["time_ns"]
         if not len(times):
             continue
-        record = read_json(directory / "raw" / run["run"] / "run.json", AGAIN)
-        record["fabric"] = Fabric.from_dict({**record["fabric"], "dilation": run["dilation"]}).real
         why = _why_not(run, scenario)
-        fluid_ns = None if why else _fluid_ns(record, int(scenario["workload"]["slices"]))
-        compared.append(Compared(run["run"], len(record["ranks"]), len(record["fault_links"]), float(times.median()), fluid_ns, why))
+        if why:
+            compared.append(Compared(run["run"], None, why))
+            continue
+        record = read_json(directory / "raw" / run["run"] / "run.json", AGAIN)
+        fabric = Fabric.from_dict({**record["fabric"], "dilation": run["dilation"]}).real
+        rate = _rate(fabric, record["ranks"], record["fault_links"])
+        slices, dead = int(scenario["workload"]["slices"]), len(record["fault_links"])
+        ring = Ring(run["run"], fabric, len(record["ranks"]), int(record["message_bytes"]), slices, dead, rate, float(times.median()))
+        compared.append(Compared(run["run"], ring))
     return compared
 
 
@@ -70,11 +77,10 @@ def _why_not(run: Mapping[str, Any], scenario: Mapping[str, Any]) -> str:
     return ""
 
 
-def _fluid_ns(record: Mapping[str, Any], slices: int) -> float:
-    fabric: Fabric = record["fabric"]
+def _rate(fabric: Fabric, ranks: Sequence[int], dead: Sequence[str]) -> float:
+    """Bits/s on the wire of the ring's slowest flow."""
     state = State.healthy(Cluster.of_fabric(fabric))
-    for name in record["fault_links"]:
+    for name in dead:
         state.cut(fabric.link(name))
-    senders, receivers = np.array(ring_edges(record["ranks"])).T
-    rate = float(flow_rates(state, senders, receivers).min())
-    return ring_ns(state.cluster, len(record["ranks"]), int(record["message_bytes"]), slices, rate)
+    senders, receivers = np.array(ring_edges(ranks)).T
+    return float(flow_rates(state, senders, receivers).min())

@@ -16,8 +16,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from testbed.fluid.cluster import Cluster, Numbers, State
-from topologies.timing import ring_step_ns
+from testbed.fluid.calibration import stored
+from testbed.fluid.cluster import Numbers, State
 
 Floats = NDArray[np.float64]
 SLICES = 4
@@ -58,14 +58,8 @@ def flow_rates(state: State, senders: Numbers, receivers: Numbers, equal_planes:
     return np.where(count > 0, rates, 0.0)
 
 
-def ring_ns(cluster: Cluster, ranks: int, message_bytes: int, slices: int, rate: float) -> float:
-    """Nanoseconds of a ring all-reduce whose slowest flow has ``rate`` bits/s on the wire; infinite at 0."""
-    if rate <= 0:
-        return float("inf")
-    return ring_step_ns(cluster.links, ranks, message_bytes, slices, rate * cluster.links.payload_share)
-
-
 def ring_step(state: State, ranks: int, message_bytes: int, equal_planes: bool = True, slices: int = SLICES) -> float:
-    """Nanoseconds until the slowest of parallel interleaved rings has reduced ``message_bytes``; infinite if one is cut off."""
+    """Nanoseconds until the slowest of parallel interleaved rings has reduced ``message_bytes``, by the stored calibration; infinite if one
+    is cut off."""
     rate = float(flow_rates(state, *state.cluster.interleaved_rings(ranks), equal_planes).min())
-    return ring_ns(state.cluster, ranks, message_bytes, slices, rate)
+    return stored().ring_ns(state.cluster.links, ranks, message_bytes, slices, rate)

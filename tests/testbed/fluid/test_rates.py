@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.errors import UserError
+from testbed.fluid.calibration import stored
 from testbed.fluid.cluster import Cluster, State
 from testbed.fluid.rates import flow_rates, ring_step
 from topologies import Fabric
@@ -84,10 +85,10 @@ def test_a_dead_t0_takes_its_plane_from_its_hosts_and_a_dead_t1_a_third_of_a_pla
     assert flow_rates(state, senders, receivers).min() == pytest.approx(2 * FABRIC.nic_rate * 2 / 3)
 
 
-def test_the_step_is_timings_and_endless_where_a_host_is_cut_off() -> None:
+def test_the_step_is_timings_as_calibrated_and_endless_where_a_host_is_cut_off() -> None:
     state = State.healthy(Cluster.of_fabric(FABRIC))
     rate = FABRIC.host_rate * FABRIC.payload_share
-    assert ring_step(state, 9, 900_000, slices=2) == pytest.approx(ring_step_ns(FABRIC, 9, 900_000, 2, rate))
+    assert ring_step(state, 9, 90_000_000, slices=2) == pytest.approx(ring_step_ns(FABRIC, 9, 90_000_000, 2, rate) / stored().efficiency)
     state.set_port(0, 4)
     state.set_port(1, 4)
     assert ring_step(state, 9, 900_000) == float("inf")
