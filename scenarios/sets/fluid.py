@@ -6,7 +6,7 @@ has them. Other runs are left out, each with its reason.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,9 @@ import numpy as np
 
 from scenarios.figures import results
 from scenarios.figures.stored import AGAIN, read_json
-from testbed.fluid.calibration import Calibration, Ring
+from testbed.fluid.calibration import ROUNDS, Calibration, Measured, Shape
 from testbed.fluid.cluster import Cluster, State
-from testbed.fluid.rates import flow_rates
+from testbed.fluid.rates import flow_rates, port_rates
 from topologies import Fabric
 from topologies.theory import ring_edges
 
@@ -27,20 +27,20 @@ BOUND = 0.05
 
 @dataclass(frozen=True)
 class Compared:
-    """A run: its ring with the measured median step, or the reason why the model has no figure for it."""
+    """A run: what was measured, or the reason why the model has no figure for it."""
 
     run: str
-    ring: Ring | None
+    measured: Measured | None
     left_out: str = ""
 
     def fluid_ns(self, calibration: Calibration) -> float | None:
-        ring = self.ring
-        return None if ring is None else calibration.ring_ns(ring.fabric, ring.ranks, ring.message_bytes, ring.slices, ring.rate)
+        run = self.measured
+        return None if run is None else calibration.step_ns(run.shape, run.rate, run.port_rate)
 
     def difference(self, calibration: Calibration) -> float | None:
         """Of the model from the measurement, as a share of the latter."""
         fluid_ns = self.fluid_ns(calibration)
-        return None if self.ring is None or fluid_ns is None else fluid_ns / self.ring.measured_ns - 1
+        return None if self.measured is None or fluid_ns is None else fluid_ns / self.measured.measured_ns - 1
 
 
 def compare(directory: Path) -> list[Compared]:
@@ -58,18 +58,16 @@ def compare(directory: Path) -> list[Compared]:
             continue
         record = read_json(directory / "raw" / run["run"] / "run.json", AGAIN)
         fabric = Fabric.from_dict({**record["fabric"], "dilation": run["dilation"]}).real
-        rate = _rate(fabric, record["ranks"], record["fault_links"])
-        slices, dead = int(scenario["workload"]["slices"]), len(record["fault_links"])
-        ring = Ring(run["run"], fabric, len(record["ranks"]), int(record["message_bytes"]), slices, dead, rate, float(times.median()))
-        compared.append(Compared(run["run"], ring))
+        slices = int(run["settings"].get("workload.slices", scenario["workload"]["slices"]))
+        compared.append(Compared(run["run"], measured(run["run"], fabric, record, slices, float(times.median()))))
     return compared
 
 
 def _why_not(run: Mapping[str, Any], scenario: Mapping[str, Any]) -> str:
     if run["kind"] != "mrc":
         return f"{run['kind']}: the model knows MRC alone"
-    if run["workload"] != "ring-allreduce":
-        return f"{run['workload']}: the model knows ring all-reduces alone"
+    if run["workload"] not in ROUNDS:
+        return f"{run['workload']}: the model knows {', '.join(ROUNDS)}"
     if any(not fault["before"] or fault["for_ns"] is not None for fault in scenario["faults"]):
         return "its faults come and go during the run"
     if any(fault["kind"] not in ("link", "port", "dead-paths") for fault in scenario["faults"]):
@@ -77,10 +75,14 @@ def _why_not(run: Mapping[str, Any], scenario: Mapping[str, Any]) -> str:
     return ""
 
 
-def _rate(fabric: Fabric, ranks: Sequence[int], dead: Sequence[str]) -> float:
-    """Bits/s on the wire of the ring's slowest flow."""
-    state = State.healthy(Cluster.of_fabric(fabric))
-    for name in dead:
-        state.cut(fabric.link(name))
-    senders, receivers = np.array(ring_edges(ranks)).T
-    return float(flow_rates(state, senders, receivers).min())
+def measured(name: str, fabric: Fabric, record: Mapping[str, Any], slices: int, median_ns: float) -> Measured:
+    """A run whose state of the network did not change. ``record``: its run.json."""
+    cluster, ranks = Cluster.of_fabric(fabric), record["ranks"]
+    state = State.healthy(cluster)
+    for link in record["fault_links"]:
+        state.cut(fabric.link(link))
+    edges = tuple(np.array(ring_edges(ranks)).T)
+    across = float((cluster.t0_of(edges[0]) != cluster.t0_of(edges[1])).mean())
+    shape = Shape(fabric, len(ranks), int(record["message_bytes"]), slices, ROUNDS[record["workload"]], across)
+    rate, port_rate = (float(rates(state, *edges).min()) for rates in (flow_rates, port_rates))
+    return Measured(name, shape, len(record["fault_links"]), rate, port_rate, median_ns)

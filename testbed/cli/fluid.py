@@ -97,19 +97,17 @@ def _compare(directories: tuple[Path, ...], calibrate: Path | None, as_json: boo
     from testbed.fluid.calibration import fit, stored, written
 
     rows = [row for directory in directories for row in compare(directory)]
-    rings = [row.ring for row in rows if row.ring is not None]
-    calibration = stored()
+    runs = [row.measured for row in rows if row.measured is not None]
+    calibration = stored() if calibrate is None else fit(runs)
     if calibrate is not None:
-        healthy = [ring for ring in rings if not ring.dead_links]
-        calibration = fit(healthy)
-        calibrate.write_text(written(calibration, healthy), encoding="utf-8")
+        calibrate.write_text(written(calibration, runs), encoding="utf-8")
     found: list[dict[str, Any]] = [
         {
-            "run": row.run, "hosts": row.ring.ranks, "dead_links": row.ring.dead_links, "message_bytes": row.ring.message_bytes,
-            "measured_ns": row.ring.measured_ns, "fluid_ns": row.fluid_ns(calibration), "difference": row.difference(calibration),
-            "ideal_ns": max(row.ring.bounds_ns),
+            "run": row.run, "hosts": run.shape.ranks, "dead_links": run.dead_links, "message_bytes": run.shape.message_bytes,
+            "measured_ns": run.measured_ns, "fluid_ns": row.fluid_ns(calibration), "difference": row.difference(calibration),
+            "ideal_ns": max(run.shape.bounds_ns(run.rate, run.port_rate)),
         }
-        if row.ring is not None else {"run": row.run, "left_out": row.left_out}
+        if (run := row.measured) is not None else {"run": row.run, "left_out": row.left_out}
         for row in rows
     ]  # fmt: skip
     if as_json:
@@ -126,7 +124,7 @@ def _compare(directories: tuple[Path, ...], calibrate: Path | None, as_json: boo
         caption = f"Median step times; a difference of up to {100 * BOUND:g} % is within the model's bound. Ideal: without calibration."
         heads = ["run", "hosts", "dead links", "packets us", "ideal us", "fluid us", "difference"]
         terminal.console(120).print(terminal.table(heads, cells, title="Fluid model and packets", caption=caption))
-    if not rings:
+    if not runs:
         raise UserError(f"{directories[0]}: no run to compare: give results of ring all-reduces under MRC")
     return int(any(abs(row["difference"]) > BOUND for row in found if "difference" in row))
 

@@ -1,6 +1,6 @@
 """The fluid model against packets: median steps of rings in the simulated world healthy and with dead cables, within 5 %.
 
-Nothing is calibrated: both get the same fabric, ring and dead cables. Chunks are large enough that bandwidth counts, not latency.
+Both get the same fabric, ring and dead cables. Chunks are large enough that bandwidth counts, not latency.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Ports = list[tuple[int, int]]
 
 
 def computed_and_measured(fabric: Fabric, size: int, links: Links, ports: Ports, out: Path) -> tuple[float, float]:
-    """Median step, ns of the real network: by the model without calibration, and with packets."""
+    """Median step, ns of the real network: by the model, and with packets."""
     state = State.healthy(Cluster.of_fabric(fabric.real))
     for link in links:
         state.set_link(*link)
