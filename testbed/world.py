@@ -1,8 +1,8 @@
 """What both worlds offer to a run: a fabric with agents, faults, counters and a clock.
 
 :class:`testbed.emulated.cluster.Cluster` is a world of processes and packets, :class:`testbed.simulated.cluster.SimulatedCluster` one in
-virtual time; scenarios.run knows no more of either than this page. A third world (a fluid one, several machines) is another class with
-these methods. All times are nanoseconds of the world's own :attr:`World.clock`.
+virtual time, :class:`testbed.fluid.world.FluidCluster` one without packets; scenarios.run knows no more of them than this page. A world of
+several machines would be another class with these methods. All times are nanoseconds of the world's own :attr:`World.clock`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from typing import Any, Protocol
 from agents.clock import Clock
 from testbed.faults.targets import FaultEvent, Injected
 from topologies import Fabric
+
+EMULATED, SIMULATED, FLUID = "emulated", "simulated", "fluid"
+"""Names of the worlds."""
 
 
 class Agent(Protocol):
@@ -100,6 +103,10 @@ class World(Protocol):
     """A built fabric. A method whose text says "Raises" raises testbed.errors.UserError, FaultError or FabricError: one line for people."""
 
     fabric: Fabric
+
+    @property
+    def name(self) -> str:
+        """Which world it is: emulated, simulated or fluid."""
 
     @property
     def clock(self) -> Clock: ...

@@ -80,7 +80,7 @@ def measured(name: str, fabric: Fabric, record: Mapping[str, Any], slices: int, 
     cluster, ranks = Cluster.of_fabric(fabric), record["ranks"]
     state = State.healthy(cluster)
     for link in record["fault_links"]:
-        state.cut(fabric.link(link))
+        state.set_cable(fabric.link(link))
     edges = tuple(np.array(ring_edges(ranks)).T)
     across = float((cluster.t0_of(edges[0]) != cluster.t0_of(edges[1])).mean())
     shape = Shape(fabric, len(ranks), int(record["message_bytes"]), slices, ROUNDS[record["workload"]], across)

@@ -3,6 +3,3 @@
 ``mrcbed fluid`` asks for clusters that no packet world can hold, ``mrcbed run --world fluid`` carries out scenarios. Everything here is
 arithmetic on NumPy arrays in virtual time: no process, no socket, no clock of the machine. Random generators are arguments.
 """
-
-FLUID = "fluid"
-"""The world's name."""

@@ -1,10 +1,10 @@
 """What packets add to the times of :mod:`topologies.timing`: three numbers, fitted to packet runs and kept in calibration.toml.
 
 A collective round a ring has two bounds. *Without pause*: a rank always has something to send, and the slowest flow sets the pace; packets
-reach ``efficiency`` of its rate. *Waiting*: each stage waits for its first slice. Then ports are idle part of the time, and hosts that share
-uplinks send one after the other, so that only their own ports count, not what they share: a dead link costs nothing until the first bound is
-larger. Packets of other hosts that meet a slice on its way delay it by ``wait_packets`` times of a full packet (docs/fidelity.md, spraying in
-step). Near both bounds at once a step takes longer than either: they are added as powers of ``sharpness``.
+reach ``efficiency`` of its rate. *Waiting*: each stage waits for its first slice. Then ports are idle part of the time, and hosts that
+share uplinks send one after the other, so that only their own ports count, not what they share: a dead link costs nothing until the first
+bound is larger. Packets of other hosts that meet a slice on its way delay it by ``wait_packets`` times of a full packet (docs/fidelity.md,
+spraying in step). Near both bounds at once a step takes longer than either: they are added as powers of ``sharpness``.
 
 ``mrcbed fluid --against DIR --calibrate FILE`` writes the file.
 """
@@ -63,8 +63,8 @@ class Shape:
 
 @dataclass(frozen=True)
 class Measured:
-    """A measured collective. ``rate`` and ``port_rate``: of its slowest flow, by the model, bits/s on the wire, with all other flows and with
-    its own ports alone; ``measured_ns``: its median step."""
+    """A measured collective. ``rate`` and ``port_rate``: of its slowest flow, by the model, bits/s on the wire, with all other flows and
+    with its own ports alone; ``measured_ns``: its median step."""
 
     run: str
     shape: Shape
@@ -100,7 +100,8 @@ class Calibration:
 
 
 def fit(runs: Sequence[Measured]) -> Calibration:
-    """Least squares of the relative differences. Raises :class:`UserError` unless there are runs that wait and runs that send without pause."""
+    """Least squares of the relative differences. Raises :class:`UserError` unless there are runs that wait and runs that send without
+    pause."""
     from scipy.optimize import least_squares
 
     bounds = [run.shape.bounds_ns(run.rate, run.port_rate) for run in runs]

@@ -33,11 +33,13 @@ def _level(capacity: Floats, which: Numbers, weights: Floats) -> Floats:
 
 def port_rates(state: State, senders: Numbers, receivers: Numbers) -> Floats:
     """Bits/s on the wire that each flow's own ports could carry in the planes that are live for it, were it alone."""
-    return _live(state, senders, receivers)[0].sum(axis=0) * float(state.cluster.links.nic_rate)
+    planes = live_planes(state, senders, receivers)[0].sum(axis=0)
+    return np.asarray(planes * float(state.cluster.links.nic_rate), dtype=np.float64)
 
 
-def _live(state: State, senders: Numbers, receivers: Numbers) -> tuple[Bools, Numbers, Numbers]:
-    """[plane, flow]: whether the plane has a path for it; [plane, pair of T0s]: paths; and each flow's pair."""
+def live_planes(state: State, senders: Numbers, receivers: Numbers) -> tuple[Bools, Numbers, Numbers]:
+    """[plane, flow]: whether the plane has a path for it; [plane, pair of T0s]: number of paths; and each flow's pair. Pairs are in the
+    order of sender's T0, then receiver's."""
     cluster = state.cluster
     a, b = cluster.t0_of(senders), cluster.t0_of(receivers)
     pairs, pair_of = np.unique(a * cluster.t0s + b, return_inverse=True)
@@ -50,7 +52,7 @@ def flow_rates(state: State, senders: Numbers, receivers: Numbers, equal_planes:
     cluster, fabric = state.cluster, state.cluster.links
     a, b = cluster.t0_of(senders), cluster.t0_of(receivers)
     local = a == b
-    live, paths, pair_of = _live(state, senders, receivers)
+    live, paths, pair_of = live_planes(state, senders, receivers)
     count = live.sum(axis=0)
     ports = np.full(cluster.hosts, float(fabric.nic_rate))
     shares = np.full(live.shape, np.inf)

@@ -16,6 +16,7 @@ from testbed.controller.denylist import OPERATOR
 from testbed.dataplane.counters import port_load
 from testbed.errors import ClusterDied, UserError
 from testbed.faults.injections import TakesFaults
+from testbed.simulated import SIMULATED
 from testbed.simulated.capture import Capture
 from testbed.simulated.controller import SimulatedController
 from testbed.simulated.faults import LinkFaults, SimulatedInjector
@@ -55,6 +56,8 @@ class SimulatedClock:
 
 class SimulatedCluster(TakesFaults):
     """``progress(stage, share)`` reports how far bring-up has come. ``pcap_links`` are captured to files in ``pcap_dir``."""
+
+    name = SIMULATED
 
     def __init__(
         self, fabric: Fabric, *, progress: Callable[[str, float], None] | None = None,

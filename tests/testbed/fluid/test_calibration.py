@@ -9,9 +9,9 @@ import pytest
 from testbed.errors import UserError
 from testbed.fluid.calibration import FILE, Calibration, Measured, Shape, fit, stored, written
 from topologies import Fabric
+from topologies.fabrics import load_fabric
 from topologies.theory import sack_share
 from topologies.timing import fill_ns, frame_ns, ring_step_ns
-from topologies.fabrics import load_fabric
 
 FABRIC = Fabric("f", planes=2, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=2).real
 TRUE = Calibration(efficiency=0.9, wait_packets=3.0, sharpness=8.0)
@@ -77,12 +77,9 @@ def test_the_stored_numbers_fit_their_runs() -> None:
     assert {run["hosts"] for run in runs} == {4, 8, 16} and sum(run["dead_links"] > 0 for run in runs) >= 10
 
     def off(calibration: Calibration) -> list[float]:
-        return [
-            calibration.step_ns(
-                Shape(load_fabric(run["fabric"]).real, run["hosts"], run["message_bytes"], run["slices"]), run["rate_bps"], run["port_rate_bps"]
-            ) / run["measured_ns"] - 1
-            for run in runs
-        ]  # fmt: skip
+        shapes = [Shape(load_fabric(run["fabric"]).real, run["hosts"], run["message_bytes"], run["slices"]) for run in runs]
+        steps = [calibration.step_ns(s, run["rate_bps"], run["port_rate_bps"]) for s, run in zip(shapes, runs, strict=True)]
+        return [step / run["measured_ns"] - 1 for step, run in zip(steps, runs, strict=True)]
 
     assert max(map(abs, off(stored()))) < 0.05
     assert sum(d * d for d in off(Calibration())) > 4 * sum(d * d for d in off(stored()))
