@@ -126,8 +126,17 @@ class Run:
         lines.sort(key=lambda line: int(line.get("t", 0)))
         return lines
 
+    @cached_property
+    def _places(self) -> dict[str, list[int]]:
+        """Kind -> the places of its lines in :attr:`lines`."""
+        places: dict[str, list[int]] = {}
+        for place, line in enumerate(self.lines):
+            places.setdefault(line.get("kind", ""), []).append(place)
+        return places
+
     def of(self, *kinds: str) -> list[dict[str, Any]]:
-        return [line for line in self.lines if line.get("kind") in kinds]
+        """The lines of these kinds, by time."""
+        return [self.lines[place] for place in sorted(place for kind in set(kinds) for place in self._places.get(kind, ()))]
 
     @cached_property
     def steps(self) -> pd.DataFrame:

@@ -3,8 +3,8 @@
 A collective round a ring has two bounds. *Without pause*: a rank always has something to send, and the slowest flow sets the pace; packets
 reach ``efficiency`` of its rate. *Waiting*: each stage waits for its first slice. Then ports are idle part of the time, and hosts that
 share uplinks send one after the other, so that only their own ports count, not what they share: a dead link costs nothing until the first
-bound is larger. Packets of other hosts that meet a slice on its way delay it by ``wait_packets`` times of a full packet (docs/fidelity.md,
-spraying in step). Near both bounds at once a step takes longer than either: they are added as powers of ``sharpness``.
+bound is larger. Packets of other hosts meet those of a slice on their way (docs/fidelity.md, spraying in step), and a stage waits for the
+latest: the largest of n delays grows with log n, here ``wait_packets`` times log2(1 + n) full packets' time. Near both bounds at once a step takes longer than either: they are added as powers of ``sharpness``.
 
 ``mrcbed fluid --against DIR --calibrate FILE`` writes the file.
 """
@@ -15,6 +15,7 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from math import ceil, log2
 from pathlib import Path
 
 import numpy as np
@@ -55,10 +56,13 @@ class Shape:
             means.append(self.across * far + (1 - self.across) * near)
         return float(means[0][0]), float(means[1][1])
 
+    def delays_ns(self, packets: float) -> float:
+        """Of a step, if each stage that crosses T1s takes so many times of a full packet on a NIC port longer."""
+        return packets * self.across * self.stages * frame_ns(self.fabric, self.fabric.mtu, self.fabric.nic_rate)
+
     @property
-    def packet_ns(self) -> float:
-        """A full packet's time on a NIC port, once for each stage that crosses T1s."""
-        return self.across * self.stages * frame_ns(self.fabric, self.fabric.mtu, self.fabric.nic_rate)
+    def slice_packets(self) -> int:
+        return ceil(self.message_bytes / self.ranks / self.slices / self.fabric.mtu)
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,8 @@ class Calibration:
     def bounds_ns(self, shape: Shape, rate: float, port_rate: float) -> tuple[float, float]:
         """Those of :meth:`Shape.bounds_ns` with what packets add to each."""
         without_pause, waiting = shape.bounds_ns(rate, port_rate)
-        return without_pause / self.efficiency, waiting + self.wait_packets * shape.packet_ns
+        delay = shape.delays_ns(self.wait_packets * log2(1 + shape.slice_packets))
+        return without_pause / self.efficiency, waiting + delay
 
     def slack_ns(self, shape: Shape, rate: float, port_rate: float) -> float:
         """For how long a rank still has something to send in a stage when nothing arrives any more, ns."""

@@ -125,6 +125,11 @@ class RingJob:
     def slack_ns(self) -> float:
         return self.calibration.slack_ns(self.shape, self.rate, self.port_rate) if self.rate > 0 and self.port_rate > 0 else 0.0
 
+    @property
+    def _pace(self) -> float:
+        """What each rank sends on average, bits/s on the wire; 0 where the job is cut off."""
+        return self.moved * 8e9 / self.step_ns / self.network.fabric.payload_share
+
     def _evs(self, edge: int) -> int:
         """EVs that the edge's queue pair uses."""
         live, paths, pair_of = live_planes(self.network.used, self.senders[edge : edge + 1], self.receivers[edge : edge + 1])
@@ -135,9 +140,8 @@ class RingJob:
         edges = self._over_cable(cable)
         if not edges:
             return None
-        now, fabric = self.network.time, self.network.fabric
-        pace = self.moved * 8e9 / self.step_ns / fabric.payload_share or float(fabric.host_rate)
-        loss = self.network.senders.loss(pace, self._evs(edges[0]), self.slack_ns)
+        now = self.network.time
+        loss = self.network.senders.loss(self._pace or float(self.network.fabric.host_rate), self._evs(edges[0]), self.slack_ns)
         self._losses[cable], self._hit_at[cable] = loss, now
         plane, _, uplink = cable
         lost = [edge for edge in edges if self._missing.setdefault((edge, plane, uplink), cable) == cable]
@@ -193,9 +197,9 @@ class RingJob:
             cause = "probed" if up else "port down" if own else "peer's port down"
             peer = int(self.receivers[edge])
             self.hosts[edge].write(now, "plane", peer=peer, plane=plane, **{"from": before, "to": after}, cause=cause)
-            if not up and np.isfinite(self.step_ns):
-                pace = self.moved * 8e9 / self.step_ns / fabric.payload_share
-                flying = round(pace / fabric.planes * rules.told_ns / 8e9 / fabric.frame_bytes)
+            if not up:
+                planes = int(live_planes(self.network.used, self.senders[edge : edge + 1], self.receivers[edge : edge + 1])[0].sum())
+                flying = round(self._pace / max(1, planes) * rules.told_ns / 8e9 / fabric.frame_bytes)
                 values = [ev(plane, uplink % max(1, fabric.t1_per_plane)) for uplink in range(flying)]
                 self._lose(edge, values, "port", [now - rules.told_ns] * flying, now + rules.rtt)
         if not up:

@@ -74,7 +74,7 @@ class Senders:
         if slack_ns < known:
             last = min(last, self.rtt / 2 + slack_ns)
             known = max(known, round(last) + back + 2 * back + back)
-        packets = min(max(1, round(last / gap)), share)
+        packets = min(round(last / gap) + 1, share)  # and the one that was on its way
         verdict = known + (back // 4 if self.fabric.trimming else 0)  # a NACK may yet explain it (agents/mrc/sender/doubts.py)
         return Loss(round(last), known, verdict, known + self.rtt // 2, packets)
 

@@ -52,8 +52,9 @@ def test_a_shared_link_costs_nothing_while_stages_wait() -> None:
 
 
 def test_edges_under_one_t0_fill_shorter_paths() -> None:
-    near, far = (TRUE.bounds_ns(Shape(FABRIC, 4, SMALL, 1, across=share), RATE, RATE)[1] for share in (0.0, 1.0))
-    saved = fill_ns(FABRIC, False) - fill_ns(FABRIC, True) + TRUE.wait_packets * frame_ns(FABRIC, FABRIC.mtu, FABRIC.nic_rate)
+    near, far = (TRUE.bounds_ns(Shape(FABRIC, 4, 3 * 4 * FABRIC.mtu, 1, across=share), RATE, RATE)[1] for share in (0.0, 1.0))
+    wait_ns = 2 * TRUE.wait_packets * frame_ns(FABRIC, FABRIC.mtu, FABRIC.nic_rate)  # log2 of one more than three packets
+    saved = fill_ns(FABRIC, False) - fill_ns(FABRIC, True) + wait_ns
     assert far - near == pytest.approx(6 * saved)
 
 
