@@ -74,7 +74,7 @@ class Logs:
         return next((t for t in self._arrivals.get(packet_of(loss), ()) if t >= loss["t"]), None)
 
     def dead(self, outage: Outage) -> dict[Pair, frozenset[int]]:
-        """(sender, receiver) -> EVs that the outage hits; pairs without such an EV are left out, and pairs of which the run knows nothing."""
+        """(sender, receiver) -> EVs that the outage hits; pairs without such an EV, or that no log names, are left out."""
         evs_by_pair = {(a, b): hit_evs(self.run.fabric, outage, a, b) for a, b in self.heard_of}
         return {pair: evs for pair, evs in evs_by_pair.items() if evs}
 
