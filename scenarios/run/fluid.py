@@ -16,7 +16,7 @@ from testbed.fluid.world import ELSEWHERE, FluidCluster
 from testbed.world import FLUID
 from topologies.clos import SOURCE
 
-OPTIONS = ("active_evs", "plane_load", "probe_cap_rtts", "probe_successes")
+OPTIONS = ("active_evs", "probe_cap_rtts", "probe_successes")
 """Options of MRC that mean something without packets; ``qps`` has its own check."""
 
 
