@@ -52,12 +52,14 @@ class RingJob:
         self._losses: dict[Cable, Loss] = {}
         self._hit_at: dict[Cable, int] = {}
         self._missing: dict[tuple[int, int, int], Cable] = {}  # (edge, plane, uplink) -> the cable that its packets are lost on
+        self._bad: set[tuple[int, int, int]] = set()  # given up by an edge
 
     def begin(self) -> None:
         """All ranks begin the first step now."""
         self.network.user = self
         self.changed()
         self.network.meet()
+        self._replan()
         self._next_bin()
 
     # --- progress --------------------------------------------------------------------------------------------
@@ -116,10 +118,14 @@ class RingJob:
 
     def _over_cable(self, cable: Cable) -> list[int]:
         """The edges that send over a cable: its path is used at both ends, and so are the ports."""
+        port = self.network.used.port[cable[0]] & self.network.works.port[cable[0]]
+        return [edge for edge in self._believers(cable) if port[self.senders[edge]] and port[self.receivers[edge]]]
+
+    def _believers(self, cable: Cable) -> list[int]:
+        """The edges with a path over a cable that is used at both ends."""
         plane, t0, uplink = cable
-        up, port = self.network.used.up[plane, :, uplink], self.network.used.port[plane] & self.network.works.port[plane]
-        over = (self.a != self.b) & ((self.a == t0) | (self.b == t0)) & up[self.a] & up[self.b]
-        return np.flatnonzero(over & port[self.senders] & port[self.receivers]).tolist()
+        up = self.network.used.up[plane, :, uplink]
+        return np.flatnonzero((self.a != self.b) & ((self.a == t0) | (self.b == t0)) & up[self.a] & up[self.b]).tolist()
 
     @property
     def slack_ns(self) -> float:
@@ -173,14 +179,17 @@ class RingJob:
     def left(self, cable: Cable) -> None:
         plane, _, uplink = cable
         loss, died = self._losses.pop(cable), self._hit_at.pop(cable)
+        self._missing = {path: lost_on for path, lost_on in self._missing.items() if lost_on != cable}
         for edge in self._over_cable(cable):
-            self._missing.pop((edge, plane, uplink), None)
+            self._bad.add((edge, plane, uplink))
             self._log_ev(edge, ev(plane, uplink), ("GOOD", "ASSUMED_BAD", "time"), died + loss.last_ns)
 
     def returned(self, cable: Cable) -> None:
         plane, _, uplink = cable
-        for edge in self._over_cable(cable):
-            self._log_ev(edge, ev(plane, uplink), ("ASSUMED_BAD", "GOOD", "probed"), None)
+        for edge in self._believers(cable):
+            if (edge, plane, uplink) in self._bad:  # those whose port was down have not given it up
+                self._bad.remove((edge, plane, uplink))
+                self._log_ev(edge, ev(plane, uplink), ("ASSUMED_BAD", "GOOD", "probed"), None)
 
     def _log_ev(self, edge: int, value: int, change: tuple[str, str, str], last_data_ns: int | None) -> None:
         before, after, cause = change

@@ -195,6 +195,7 @@ class Network:
         self.used.up[cable] = True
         if self.user is not None:
             self.user.returned(cable)
+        self.meet()  # at the path's other end, perhaps
         self._changed()
 
     def _port_changed(self, plane: int, host: int, up: bool) -> None:
