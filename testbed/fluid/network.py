@@ -2,7 +2,7 @@
 
 A cable in the network dies unseen: senders use its paths until they have lost packets there, and use them again when probes came back. A
 NIC port is seen by its host at once and by the others half an RTT later. :mod:`testbed.fluid.senders` has the times. Whoever has traffic
-(the job of :mod:`testbed.fluid.job`) registers as ``user``, and learns of every change.
+(the job of :mod:`testbed.fluid.traffic`) registers as ``user``, and learns of every change.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ from testbed.faults.injections import TakesFaults
 from testbed.fluid.calibration import ROUNDS, Calibration, stored
 from testbed.fluid.faults import FluidInjector
 from testbed.fluid.hosts import FluidAgent, FluidHost
-from testbed.fluid.job import RingJob
 from testbed.fluid.network import Network
+from testbed.fluid.ring import RingJob
 from testbed.fluid.senders import Senders
 from testbed.world import FLUID
 from topologies.clos import Fabric
