@@ -12,6 +12,7 @@ from scenarios.run.runner import Progress, Runner, RunOptions
 from scenarios.schema.scenario import Scenario, ScenarioError, Transport
 from testbed.fluid.calibration import ROUNDS
 from testbed.fluid.faults import not_fluid
+from testbed.fluid.flows import PATTERNS
 from testbed.fluid.world import ELSEWHERE, FluidCluster
 from testbed.world import FLUID
 from topologies.clos import SOURCE
@@ -29,8 +30,10 @@ def check_fluid(scenario: Scenario) -> None:
 
 def _obstacle(scenario: Scenario) -> str:
     work = scenario.workload
-    if work.kind not in ROUNDS:
-        return f"workload {work.kind!r}: the fluid world knows {', '.join(ROUNDS)}; {ELSEWHERE}"
+    if work.kind not in (*ROUNDS, *PATTERNS):
+        return f"workload {work.kind!r}: the fluid world knows {', '.join((*ROUNDS, *PATTERNS))}; {ELSEWHERE}"
+    if bound := [flow.name for flow in work.flows if flow.evs]:
+        return f"flow {bound[0]!r} has evs: the fluid world's flows use all of them; {ELSEWHERE}"
     if scenario.backgrounds:
         return f"background {scenario.backgrounds[0].name!r}: the fluid world has no such traffic; leave it out, or emulate it"
     others = [t.name for t in scenario.transports if t.kind != "mrc"]

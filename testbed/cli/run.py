@@ -104,7 +104,7 @@ def tls_option(use: str = "") -> Callable[[Any], Any]:
 @click.option(
     "--world", type=click.Choice((*WORLDS, FLUID)), default=WORLDS[0], show_default=True,
     help="emulated: on this machine's kernel, needs root. simulated: in virtual time, without root; the same seed gives the same bytes. "
-    "fluid: the same without packets, for rings under MRC.",
+    "fluid: the same without packets, for rings and flows under MRC.",
 )  # fmt: skip
 @click.option(
     "--jobs", type=click.IntRange(1, 256), metavar="N",

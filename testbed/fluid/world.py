@@ -11,14 +11,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
+from agents.collectives.registry import FLOWS
 from testbed.errors import UserError
 from testbed.faults.injections import TakesFaults
 from testbed.fluid.calibration import ROUNDS, Calibration, stored
 from testbed.fluid.faults import FluidInjector
+from testbed.fluid.flows import FlowsJob
 from testbed.fluid.hosts import FluidAgent, FluidHost
 from testbed.fluid.network import Network
 from testbed.fluid.ring import RingJob
 from testbed.fluid.senders import Senders
+from testbed.fluid.traffic import Traffic
 from testbed.world import FLUID
 from topologies.clos import Fabric
 from topologies.structs import Refused
@@ -66,7 +69,7 @@ class FluidCluster(TakesFaults):
         self._calibration = calibration or stored()
         self._injector = FluidInjector(fabric, self.network)
         self._hosts: list[FluidHost] = []
-        self._job: RingJob | None = None
+        self._job: Traffic | None = None
         self._ready: dict[int, dict[str, Any]] = {}  # by rank: what it may begin with
 
     # --- life ------------------------------------------------------------------------------------------------
@@ -101,13 +104,14 @@ class FluidCluster(TakesFaults):
 
     def _begin(self, rank: int, request: dict[str, Any]) -> None:
         """A rank may begin; the last one sets all going."""
-        if request["collective"] not in ROUNDS:
-            raise UserError(f"{request['collective']}: the fluid world knows {', '.join(ROUNDS)}; {ELSEWHERE}")
+        if request["collective"] not in (*ROUNDS, FLOWS):
+            raise UserError(f"{request['collective']}: the fluid world knows {', '.join(ROUNDS)} and flows; {ELSEWHERE}")
         self._ready[rank] = request
         if len(self._ready) == len(request["ranks"]):
             self._ready = {}
             hosts = [self._hosts[number] for number in request["ranks"]]
-            self._job = RingJob(self.network, hosts, request, self._calibration)
+            kind = FlowsJob if request["collective"] == FLOWS else RingJob
+            self._job = kind(self.network, hosts, request, self._calibration)
             self._job.begin()
 
     # --- what this world does not have -------------------------------------------------------------------------

@@ -13,7 +13,9 @@ from scenarios.figures.measure import load_runs
 from scenarios.run.fluid import check_fluid, flow
 from scenarios.schema.scenario import ScenarioError, load_scenario
 from testbed.faults.kinds import KINDS
+from testbed.fluid.calibration import stored
 from testbed.fluid.faults import not_fluid
+from topologies.theory import sack_share
 
 RING = """
 format = 3
@@ -167,3 +169,58 @@ def test_what_it_cannot_express_gets_one_line(text: str, said: str, tmp_path: Pa
 def test_every_kind_of_fault_is_either_refused_or_takes_links() -> None:
     known = {name for name in KINDS if not not_fluid(name)}
     assert known == {"link", "port", "flap", "failures", "transceiver", "switch", "silent", "plane", "dead-paths"}
+
+
+PERMUTATION = """
+format = 3
+description = "Everyone to one other."
+fabric = "demo"
+seeds = [1]
+timeout = "100s"
+[workload]
+kind = "permutation"
+duration = "1ms"
+message_bytes = "256KiB"
+outstanding = 4
+[[transport]]
+kind = "mrc"
+"""
+
+
+def flows_of(out: Path) -> list[dict[str, Any]]:
+    lines = [line for log in (out / "raw").glob("*/h*.jsonl") for line in map(json.loads, log.read_text().splitlines())]
+    return sorted((line for line in lines if line["kind"] == "message"), key=lambda line: (line["flow"], line["number"]))
+
+
+def test_a_permutation_fills_the_line_and_a_message_takes_what_little_says(tmp_path: Path) -> None:
+    out = run(tmp_path, PERMUTATION)
+    entry = entry_of(out)
+    fabric = load_scenario(write(tmp_path, PERMUTATION)).fabric.real
+    line = fabric.host_rate * fabric.payload_share / (1 + sack_share(fabric)) * stored().efficiency
+    goodput = entry["groups"]["permutation"]["goodput_bps"] / 8  # of eight flows
+    assert goodput == pytest.approx(line, rel=0.01) and entry["groups"]["permutation"]["jain"] == pytest.approx(1)
+    assert entry["groups"]["permutation"]["message_ns"]["p50"] == pytest.approx(4 * (256 << 10) * 8e9 / line, rel=0.01)
+    assert entry["outcome"] == "done" and entry["wrong"] is None
+    of_first = [message for message in flows_of(out) if message["flow"] == 0]
+    assert all(later["start_ns"] == earlier["end_ns"] for earlier, later in zip(of_first, of_first[4:], strict=False))
+
+
+def test_a_plane_that_dies_takes_its_share_of_flows_and_gives_it_back(tmp_path: Path) -> None:
+    fault = '[[fault]]\nkind = "plane"\non = "p1"\nat = "300us"\nfor = "300us"\n'
+    (failover,) = entry_of(run(tmp_path, PERMUTATION + fault))["failovers"]
+    assert failover["kept_during"] == pytest.approx(0.75, abs=0.03)
+
+
+def test_flows_start_stop_and_share_a_receiver(tmp_path: Path) -> None:
+    """The second of two flows to one host begins later and sends ten messages; while it does, both have half of the line."""
+    text = PERMUTATION.replace('kind = "permutation"\nduration = "1ms"\n', 'kind = "flows"\n')
+    one = '[[workload.flow]]\nname = "long"\nsrc = "h0"\ndst = "h4"\nfor = "1ms"\n'
+    two = '[[workload.flow]]\nname = "ten"\nsrc = "h1"\ndst = "h4"\nstart = "400us"\nmessages = 10\n'
+    out = run(tmp_path, text + one + two)
+    flows = entry_of(out)["flows"]
+    messages = flows_of(out)
+    ten = [message for message in messages if message["flow"] == 1]
+    assert len(ten) == 10 and sum(m["bytes"] for m in ten) == 10 * (256 << 10)
+    alone = [m["end_ns"] - m["start_ns"] for m in messages if m["flow"] == 0 and m["end_ns"] < ten[0]["start_ns"]]
+    assert ten[8]["end_ns"] - ten[8]["start_ns"] == pytest.approx(2 * alone[-1], rel=0.02)
+    assert flows["ten"]["goodput_bps"] < 0.6 * flows["long"]["alone_bps"]

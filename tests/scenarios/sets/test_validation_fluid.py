@@ -23,9 +23,9 @@ def case_of(name: str) -> Case:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_rings_under_mrc_have_figures_and_other_cases_none(case: Case) -> None:
+def test_rings_and_the_permutation_under_mrc_have_figures_and_other_cases_none(case: Case) -> None:
     figures = set(computed(case.parts[0].load(quick=True)))
-    if case.id in ("ring-50", "ring-80", "ring-100"):
+    if case.id in ("ring-50", "ring-80", "ring-100", "permutation"):
         assert figures == {"p50", "goodput"}
     elif case.id == "link-failure":
         assert figures == {"healthy", "slowest", "left", "found", "cost"}
