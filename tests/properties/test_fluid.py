@@ -37,6 +37,17 @@ def ring(schedule: list[tuple[tuple[str, str], int, int]], placement: str, direc
     cluster = FluidCluster(FABRIC)
     cluster.start_agents("mrc", {}, directory, seed=1)
     hosts = place_ranks(FABRIC, placement)
+    breaking(cluster, schedule)
+    for rank, host in enumerate(hosts):
+        cluster.agents[host].call("setup", collective="ring-allreduce", ranks=hosts, rank=rank, qps=1, slices=4)
+    for host in hosts:
+        cluster.agents[host].call("start", collective="ring-allreduce", message_bytes=SIZE, steps=STEPS, warmup=0)
+    cluster.clock.sleep(100_000 * RTT / 1e9)
+    return cluster
+
+
+def breaking(cluster: FluidCluster, schedule: list[tuple[tuple[str, str], int, int]]) -> None:
+    """Faults begin and end at their times from now."""
     network = cluster.network
     for (kind, on), at, lasts in schedule:
 
@@ -45,12 +56,6 @@ def ring(schedule: list[tuple[tuple[str, str], int, int]], placement: str, direc
             network.at(network.time + lasts, lambda: (cluster.clear(number), None)[1])
 
         network.at(network.time + at, begin)
-    for rank, host in enumerate(hosts):
-        cluster.agents[host].call("setup", collective="ring-allreduce", ranks=hosts, rank=rank, qps=1, slices=4)
-    for host in hosts:
-        cluster.agents[host].call("start", collective="ring-allreduce", message_bytes=SIZE, steps=STEPS, warmup=0)
-    cluster.clock.sleep(100_000 * RTT / 1e9)
-    return cluster
 
 
 @settings(max_examples=60, deadline=None)
@@ -88,3 +93,41 @@ def test_no_fault_makes_a_ring_faster(schedule: Any) -> None:
             ends.append(max(note["end_ns"] for agent in cluster.agents for note in agent.notifications() if note["event"] == "step"))
             cluster.stop()
     assert ends[0] >= ends[1]
+
+
+FLOWS = st.lists(
+    st.tuples(st.integers(0, 5), st.integers(1, 5), st.integers(0, 30 * RTT), st.integers(1, 12)),
+    min_size=1,
+    max_size=5,
+    unique_by=lambda f: f[:2],
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(FLOWS, SCHEDULES)
+def test_flows_end_and_every_message_arrives_once_and_in_order(flows: Any, schedule: Any) -> None:
+    specs = [
+        {"name": f"f{i}", "src": src, "dst": (src + by) % 6, "start_ns": start, "for_ns": None, "messages": count}
+        for i, (src, by, start, count) in enumerate(flows)
+    ]
+    with TemporaryDirectory() as folder:
+        directory = Path(folder)
+        cluster = FluidCluster(FABRIC)
+        cluster.start_agents("mrc", {}, directory, seed=1)
+        breaking(cluster, schedule)
+        request = {"flows": specs, "outstanding": 3, "at": cluster.clock.now(), "message_bytes": SIZE}
+        hosts = list(range(6))
+        for rank in hosts:
+            cluster.agents[rank].call("setup", collective="flows", ranks=hosts, rank=rank, qps=1, slices=4)
+        for rank in hosts:
+            cluster.agents[rank].call("start", collective="flows", **request)
+        cluster.clock.sleep(100_000 * RTT / 1e9)
+        notes = Counter(note["event"] for agent in cluster.agents for note in agent.notifications())
+        assert notes == {"flow": len(specs), "done": 6}
+        cluster.stop()
+        lines = lines_of(directory)
+    for number, spec in enumerate(specs):
+        messages = [line for line in lines if line["kind"] == "message" and line["flow"] == number]
+        assert [m["number"] for m in messages] == list(range(spec["messages"]))
+        assert all(m["start_ns"] < m["end_ns"] for m in messages)
+        assert sum(line["rx"] for line in lines if line["kind"] == "flow" and line["flow"] == number) == spec["messages"] * SIZE
