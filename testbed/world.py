@@ -7,7 +7,8 @@ several machines would be another class with these methods. All times are nanose
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -29,6 +30,44 @@ class Agent(Protocol):
 
     def fileno(self) -> int: ...
     def notifications(self) -> list[dict[str, Any]]: ...
+
+
+class Timeline(Protocol):
+    """A network in virtual time."""
+
+    @property
+    def time(self) -> int:
+        """The present time, ns."""
+
+    def run(self, until: int) -> bool:
+        """Let time pass up to and including ``until``; False if something happened before that whoever waits must see."""
+
+
+class VirtualClock:
+    """agents.clock.Clock over a network in virtual time: time passes because somebody waits."""
+
+    virtual = True
+
+    def __init__(self, network: Timeline) -> None:
+        self.network = network
+
+    def now(self) -> int:
+        return self.network.time
+
+    def sleep(self, seconds: float) -> None:
+        until = self.network.time + int(seconds * 1e9)
+        while not self.network.run(until):
+            pass
+
+    @contextmanager
+    def waiter(self, agents: Sequence[Any]) -> Iterator[Callable[[float], None]]:
+        """``agents`` have a ``host`` with ``notes`` that nobody has read yet."""
+
+        def wait(seconds: float) -> None:
+            if not any(agent.host.notes for agent in agents):
+                self.network.run(self.network.time + int(seconds * 1e9))
+
+        yield wait
 
 
 class Ports(Protocol):

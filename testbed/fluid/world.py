@@ -6,8 +6,7 @@ files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,36 +21,11 @@ from testbed.fluid.network import Network
 from testbed.fluid.ring import RingJob
 from testbed.fluid.senders import Senders
 from testbed.fluid.traffic import Traffic
-from testbed.world import FLUID
+from testbed.world import FLUID, VirtualClock
 from topologies.clos import Fabric
 from topologies.structs import Refused
 
 ELSEWHERE = "use --world simulated"
-
-
-class FluidClock:
-    """agents.clock.Clock over a network: time passes because somebody waits."""
-
-    virtual = True
-
-    def __init__(self, network: Network) -> None:
-        self.network = network
-
-    def now(self) -> int:
-        return self.network.time
-
-    def sleep(self, seconds: float) -> None:
-        until = self.network.time + int(seconds * 1e9)
-        while not self.network.run(until):
-            pass
-
-    @contextmanager
-    def waiter(self, agents: Sequence[FluidAgent]) -> Iterator[Callable[[float], None]]:
-        def wait(seconds: float) -> None:
-            if not any(agent.host.notes for agent in agents):
-                self.network.run(self.network.time + int(seconds * 1e9))
-
-        yield wait
 
 
 class FluidCluster(TakesFaults):
@@ -64,7 +38,7 @@ class FluidCluster(TakesFaults):
     def __init__(self, fabric: Fabric, calibration: Calibration | None = None) -> None:
         self.fabric = fabric
         self.network = Network(fabric)
-        self.clock = FluidClock(self.network)
+        self.clock = VirtualClock(self.network)
         self.agents: list[FluidAgent] = []
         self._calibration = calibration or stored()
         self._injector = FluidInjector(fabric, self.network)
