@@ -76,6 +76,9 @@ class FlowsJob(Traffic):
         """Posted messages go on."""
         return float("inf")
 
+    def sends(self, edge: int) -> bool:
+        return self.progress[edge].active
+
     def pace(self, edge: int) -> float:
         return float(self.rates[edge]) * 8e9 / self.network.fabric.payload_share
 

@@ -62,6 +62,10 @@ class Traffic:
         """For how long senders go on although a loss holds up what they send."""
         raise NotImplementedError
 
+    def sends(self, edge: int) -> bool:
+        """Whether an edge has anything to send."""
+        return True
+
     def stall(self, missing_ns: int) -> None:
         """Packets come so much later than they should."""
 
@@ -93,7 +97,7 @@ class Traffic:
     def _over_cable(self, cable: Cable) -> list[int]:
         """The edges that send over a cable: its path is used at both ends, and so are the ports."""
         port = self.network.used.port[cable[0]] & self.network.works.port[cable[0]]
-        return [edge for edge in self._believers(cable) if port[self.senders[edge]] and port[self.receivers[edge]]]
+        return [edge for edge in self._believers(cable) if port[self.senders[edge]] and port[self.receivers[edge]] and self.sends(edge)]
 
     def _believers(self, cable: Cable) -> list[int]:
         """The edges with a path over a cable that is used at both ends."""

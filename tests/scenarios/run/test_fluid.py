@@ -224,3 +224,17 @@ def test_flows_start_stop_and_share_a_receiver(tmp_path: Path) -> None:
     alone = [m["end_ns"] - m["start_ns"] for m in messages if m["flow"] == 0 and m["end_ns"] < ten[0]["start_ns"]]
     assert ten[8]["end_ns"] - ten[8]["start_ns"] == pytest.approx(2 * alone[-1], rel=0.02)
     assert flows["ten"]["goodput_bps"] < 0.6 * flows["long"]["alone_bps"]
+
+
+def test_a_flow_that_begins_after_a_cable_died_finds_out_for_itself_if_it_is_the_first(tmp_path: Path) -> None:
+    text = PERMUTATION.replace('kind = "permutation"\nduration = "1ms"\n', 'kind = "flows"\n')
+    late = '[[workload.flow]]\nname = "late"\nsrc = "h0"\ndst = "h4"\nstart = "600us"\nmessages = 20\n'
+    near = '[[workload.flow]]\nname = "near"\nsrc = "h1"\ndst = "h2"\nfor = "900us"\n'
+    fault = '[[fault]]\nkind = "link"\non = "p0-t0-0:p0-t1-0"\nat = "100us"\n'
+    out = run(tmp_path, text + near + late + fault)
+    (raw,) = (out / "raw").iterdir()
+    lines = [line for log in raw.glob("h*.jsonl") for line in map(json.loads, log.read_text().splitlines())]
+    losses, dilation = [line for line in lines if line["kind"] == "loss"], load_scenario("smoke", fabric="demo").fabric.dilation
+    t0 = json.loads((raw / "run.json").read_text())["t0"]
+    assert {line["host"] for line in losses} == {0}  # the other flow stays under its T0
+    assert all((line["t"] - t0) / dilation > 600_000 for line in losses)
