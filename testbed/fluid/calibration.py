@@ -125,7 +125,7 @@ def fit(runs: Sequence[Measured]) -> Calibration:
 def written(calibration: Calibration, runs: Sequence[Measured]) -> str:
     """The file's text: the numbers, and the runs that they come from."""
     lines = [
-        "# Written by mrcbed fluid --against DIR ... --calibrate FILE, from runs of ring.toml beside it (docs/fluid.md).",
+        "# Written by mrcbed fluid --against DIR ... --calibrate FILE, from runs of ring.toml and dead.toml beside it (docs/fluid.md).",
         f"efficiency = {calibration.efficiency:.4f}",
         f"wait_packets = {calibration.wait_packets:.3f}",
         f"sharpness = {calibration.sharpness:.1f}",
