@@ -18,6 +18,7 @@ from scenarios.figures.stored import AGAIN, read_json
 from testbed.fluid.calibration import ROUNDS, Calibration, Measured, Shape
 from testbed.fluid.cluster import Cluster, State
 from testbed.fluid.rates import flow_rates, port_rates
+from testbed.world import FLUID
 from topologies import Fabric
 from topologies.theory import ring_edges
 
@@ -64,6 +65,8 @@ def compare(directory: Path) -> list[Compared]:
 
 
 def _why_not(run: Mapping[str, Any], scenario: Mapping[str, Any]) -> str:
+    if run.get("world") == FLUID:
+        return "it is the model's own: give runs with packets"
     if run["kind"] != "mrc":
         return f"{run['kind']}: the model knows MRC alone"
     if run["workload"] not in ROUNDS:
