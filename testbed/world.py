@@ -1,13 +1,14 @@
 """What both worlds offer to a run: a fabric with agents, faults, counters and a clock.
 
 :class:`testbed.emulated.cluster.Cluster` is a world of processes and packets, :class:`testbed.simulated.cluster.SimulatedCluster` one in
-virtual time; scenarios.run knows no more of either than this page. A third world (a fluid one, several machines) is another class with
-these methods. All times are nanoseconds of the world's own :attr:`World.clock`.
+virtual time, :class:`testbed.fluid.world.FluidCluster` one without packets; scenarios.run knows no more of them than this page. A world of
+several machines would be another class with these methods. All times are nanoseconds of the world's own :attr:`World.clock`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,6 +16,9 @@ from typing import Any, Protocol
 from agents.clock import Clock
 from testbed.faults.targets import FaultEvent, Injected
 from topologies import Fabric
+
+EMULATED, SIMULATED, FLUID = "emulated", "simulated", "fluid"
+"""Names of the worlds."""
 
 
 class Agent(Protocol):
@@ -26,6 +30,44 @@ class Agent(Protocol):
 
     def fileno(self) -> int: ...
     def notifications(self) -> list[dict[str, Any]]: ...
+
+
+class Timeline(Protocol):
+    """A network in virtual time."""
+
+    @property
+    def time(self) -> int:
+        """The present time, ns."""
+
+    def run(self, until: int) -> bool:
+        """Let time pass up to and including ``until``; False if something happened before that whoever waits must see."""
+
+
+class VirtualClock:
+    """agents.clock.Clock over a network in virtual time: time passes because somebody waits."""
+
+    virtual = True
+
+    def __init__(self, network: Timeline) -> None:
+        self.network = network
+
+    def now(self) -> int:
+        return self.network.time
+
+    def sleep(self, seconds: float) -> None:
+        until = self.network.time + int(seconds * 1e9)
+        while not self.network.run(until):
+            pass
+
+    @contextmanager
+    def waiter(self, agents: Sequence[Any]) -> Iterator[Callable[[float], None]]:
+        """``agents`` have a ``host`` with ``notes`` that nobody has read yet."""
+
+        def wait(seconds: float) -> None:
+            if not any(agent.host.notes for agent in agents):
+                self.network.run(self.network.time + int(seconds * 1e9))
+
+        yield wait
 
 
 class Ports(Protocol):
@@ -100,6 +142,10 @@ class World(Protocol):
     """A built fabric. A method whose text says "Raises" raises testbed.errors.UserError, FaultError or FabricError: one line for people."""
 
     fabric: Fabric
+
+    @property
+    def name(self) -> str:
+        """Which world it is: emulated, simulated or fluid."""
 
     @property
     def clock(self) -> Clock: ...

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from topologies.addressing import ev_fields
 from topologies.clos import SACK_BYTES, Fabric, FabricError
@@ -168,7 +169,19 @@ def bus_bandwidth(
 ) -> float:
     """Largest bus bandwidth of a collective over ``hosts`` (rank order), bits/s of payload, beside other traffic that has ``taken`` what
     it has taken (:func:`traffic_bandwidth`); 0.0 if a flow is cut off."""
-    dead = tuple(dead_links)
+    key = (collective, tuple(hosts), frozenset(dead_links))
+    return _bus_bandwidth(fabric, *key) if not taken else _phases_bandwidth(fabric, *key, taken)
+
+
+@lru_cache(maxsize=64)
+def _bus_bandwidth(fabric: Fabric, collective: str, hosts: tuple[int, ...], dead: frozenset[str]) -> float:
+    """The figures and plots of a run ask the same again and again, and 500 hosts take seconds."""
+    return _phases_bandwidth(fabric, collective, hosts, dead, None)
+
+
+def _phases_bandwidth(
+    fabric: Fabric, collective: str, hosts: tuple[int, ...], dead: frozenset[str], taken: Mapping[tuple[str, str], float] | None
+) -> float:  # fmt: skip
     time = 0.0
     for phase in collective_phases(collective, hosts):
         rate = traffic_bandwidth(fabric, phase.traffic, dead, taken)

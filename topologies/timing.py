@@ -60,9 +60,16 @@ def ring_step_ns(fabric: Fabric, ranks: int, message_bytes: int, slices: int, ra
     2 (n - 1) (t + L) + (S - 1) t. The larger of the two is the one that holds. ``acks``: a port also carries the SACKs of what its
     host receives.
     """
-    stages, fill = 2 * (ranks - 1), fill_ns(fabric, local)
-    t = message_bytes / ranks / slices * 8e9 / rate * (1 + (sack_share(fabric) if acks else 0.0))
-    return max(stages * slices * t + fill, stages * (t + fill) + (slices - 1) * t)
+    return max(pipeline_bounds_ns(fabric, 2 * (ranks - 1), message_bytes / ranks / slices, slices, rate, local, acks))
+
+
+def pipeline_bounds_ns(
+    fabric: Fabric, stages: int, slice_bytes: float, slices: int, rate: float, local: bool = False, acks: bool = True
+) -> tuple[float, float]:
+    """The two times of :func:`ring_step_ns`, ns: of ranks that send without pause, and of stages that wait for their first slice."""
+    fill = fill_ns(fabric, local)
+    t = slice_bytes * 8e9 / rate * (1 + (sack_share(fabric) if acks else 0.0))
+    return stages * slices * t + fill, stages * (t + fill) + (slices - 1) * t
 
 
 def all_to_all_step_ns(fabric: Fabric, ranks: int, message_bytes: int, bandwidth: float) -> float:

@@ -61,14 +61,21 @@ class Logs:
             arrivals.setdefault(packet_of(line), []).append(line["t"])
         return arrivals
 
+    @cached_property
+    def heard_of(self) -> list[Pair]:
+        """Pairs of ranks that send, or of which a path has a line in a log; by rank."""
+        rank = {host: number for number, host in enumerate(self.run.record["ranks"])}
+        logged = {(line["host"], line.get("peer", -1)) for lines in (self.verdicts, self.losses, self.reroutes) for line in lines}
+        known = [(a, b) for a, b in {*self.pairs, *logged} if a in rank and b in rank and a != b]
+        return sorted(known, key=lambda pair: (rank[pair[0]], rank[pair[1]]))
+
     def redelivered(self, loss: Mapping[str, Any]) -> int | None:
         """When the sender of a packet that it had found lost knew that it had arrived, ns; None if it never did."""
         return next((t for t in self._arrivals.get(packet_of(loss), ()) if t >= loss["t"]), None)
 
     def dead(self, outage: Outage) -> dict[Pair, frozenset[int]]:
-        """(sender, receiver) -> EVs that the outage hits; pairs without such an EV are left out."""
-        ranks = self.run.record["ranks"]
-        evs_by_pair = {(a, b): hit_evs(self.run.fabric, outage, a, b) for a in ranks for b in ranks if a != b}
+        """(sender, receiver) -> EVs that the outage hits; pairs without such an EV, or that no log names, are left out."""
+        evs_by_pair = {(a, b): hit_evs(self.run.fabric, outage, a, b) for a, b in self.heard_of}
         return {pair: evs for pair, evs in evs_by_pair.items() if evs}
 
 

@@ -33,8 +33,9 @@ DROPS_AT_SENDING = ("drop_tail_packets", "drop_link_down_packets")
 """The drops that egress counts within the sender's system call."""
 DROPS_AT_ARRIVAL = ("drop_fault_loss", "drop_fault_path")
 """Packets that injected faults drop at a host port after they were counted as arrived there."""
-AGENT_DROPS = ("tx_refused", "rx_ring_drops")
-"""Agent counters of dropped packets: refused by the kernel (port down), dropped by the receive socket."""
+AGENT_DROPS = ("tx_refused", "rx_ring_drops", "lost_on_dead_paths")
+"""Agent counters of dropped packets: refused by the kernel (port down), dropped by the receive socket; in the fluid world, which has no
+ports that count, lost on paths that were dead."""
 _PORT_KEYS = ("port", "node", "peer", "link", "plane", "kind")
 _GAUGES = (
     "backlog_bytes", "backlog_packets", "backlog_mean_bytes", "backlog_peak_bytes", "backlog_high_peak_bytes", "longest_pause_ns",
@@ -125,8 +126,17 @@ class Run:
         lines.sort(key=lambda line: int(line.get("t", 0)))
         return lines
 
+    @cached_property
+    def _places(self) -> dict[str, list[int]]:
+        """Kind -> the places of its lines in :attr:`lines`."""
+        places: dict[str, list[int]] = {}
+        for place, line in enumerate(self.lines):
+            places.setdefault(line.get("kind", ""), []).append(place)
+        return places
+
     def of(self, *kinds: str) -> list[dict[str, Any]]:
-        return [line for line in self.lines if line.get("kind") in kinds]
+        """The lines of these kinds, by time."""
+        return [self.lines[place] for place in sorted(place for kind in set(kinds) for place in self._places.get(kind, ()))]
 
     @cached_property
     def steps(self) -> pd.DataFrame:

@@ -25,6 +25,7 @@ from scenarios.schema.fabrics import figures as fabric_figures
 from scenarios.schema.scenario import Scenario, Variant
 from scenarios.schema.sweep import spelled
 from testbed.simulated import UNMEASURED
+from testbed.world import EMULATED, FLUID
 from topologies.theory import COLLECTIVES, bus_bandwidth, bus_factor, collective_step_ns
 
 NOT_TRUSTWORTHY, INTERRUPTED = "not trustworthy", "interrupted"
@@ -84,8 +85,9 @@ def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
         measured_ns = run.window[1] - run.window[0]
     else:
         measured_ns = int(measured["end_ns"].max() - measured["start_ns"].min()) if len(measured) else 0
-    return {
-        "world": record.get("world", "emulated"),
+    world = record.get("world", EMULATED)
+    entry: dict[str, Any] = {
+        "world": world,
         "transport": record["transport"],
         "kind": record["kind"],
         "fabric": fabric.name,
@@ -124,6 +126,18 @@ def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
         "run": run.key,
         "verdict": verdict,
     }
+    if world == FLUID:
+        for figure in UNMEASURED[world]:
+            _blank(entry, figure.split("."))
+    return entry
+
+
+def _blank(entry: dict[str, Any], path: Sequence[str]) -> None:
+    """A number that a world cannot have is None, not the 0 that counting nothing gives."""
+    for key in path[:-1]:
+        entry = entry.get(key) or {}
+    if isinstance(entry.get(path[-1]), int | float):
+        entry[path[-1]] = None
 
 
 def judgement(run: Run, packets: Mapping[str, Any], wrong: int, expected: str) -> fidelity.Judgement:
@@ -137,7 +151,7 @@ def judgement(run: Run, packets: Mapping[str, Any], wrong: int, expected: str) -
         window=run.window,
         loops=run.of("loop"),
         causes=packets["causes"],
-        unexplained=packets["unexplained"],
+        unexplained=0 if record.get("world") == FLUID else packets["unexplained"],  # which has no packets to account for
         base_rtt_ns=run.fabric.base_rtt_ns,
         rejected=packets["rejected"],
         cables=cable_gaps(record),

@@ -35,7 +35,7 @@ class Living:
         self._known: dict[int, Injected] = {}
         now = world.clock.now()
         record: dict[str, Any] = {
-            "world": "simulated" if world.clock.virtual else "emulated", "transport": transport, "kind": transport,
+            "world": world.name, "transport": transport, "kind": transport,
             "fabric": world.fabric.to_dict(), "ranks": list(range(world.fabric.host_count)), "window": [now, now], "seed": seed,
             "placement": "", "settings": {}, "workload": "", "warmup_steps": 0, "paths": {},
         }  # fmt: skip

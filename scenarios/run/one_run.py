@@ -520,7 +520,7 @@ class OneRun:
         """Add to the record what is known when the run's time begins."""
         spec, work = self.spec, self.work
         self.record.update(
-            world="simulated" if self.clock.virtual else "emulated",
+            world=self.cluster.name,
             key=spec.key, transport=spec.transport.name, kind=spec.transport.kind, fabric=self.fabric.to_dict(), placement=spec.placement,
             settings=spec.settings, seed=spec.seed, ranks=self.hosts, workload=work.kind, message_bytes=work.message_bytes,
             dtype=work.dtype, steps=work.steps, warmup_steps=work.warmup_steps, settle_ns=work.settle_ns,

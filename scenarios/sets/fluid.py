@@ -15,8 +15,10 @@ import numpy as np
 
 from scenarios.figures import results
 from scenarios.figures.stored import AGAIN, read_json
+from testbed.fluid.calibration import ROUNDS, Calibration, Measured, Shape
 from testbed.fluid.cluster import Cluster, State
-from testbed.fluid.rates import flow_rates, ring_ns
+from testbed.fluid.rates import flow_rates, port_rates
+from testbed.world import FLUID
 from topologies import Fabric
 from topologies.theory import ring_edges
 
@@ -26,19 +28,20 @@ BOUND = 0.05
 
 @dataclass(frozen=True)
 class Compared:
-    """Median step times in ns of the network, or the reason why there is no figure of the model."""
+    """A run: what was measured, or the reason why the model has no figure for it."""
 
     run: str
-    hosts: int
-    dead_links: int
-    measured_ns: float
-    fluid_ns: float | None
-    left_out: str
+    measured: Measured | None
+    left_out: str = ""
 
-    @property
-    def difference(self) -> float | None:
+    def fluid_ns(self, calibration: Calibration) -> float | None:
+        run = self.measured
+        return None if run is None else calibration.step_ns(run.shape, run.rate, run.port_rate)
+
+    def difference(self, calibration: Calibration) -> float | None:
         """Of the model from the measurement, as a share of the latter."""
-        return None if self.fluid_ns is None else self.fluid_ns / self.measured_ns - 1
+        fluid_ns = self.fluid_ns(calibration)
+        return None if self.measured is None or fluid_ns is None else fluid_ns / self.measured.measured_ns - 1
 
 
 def compare(directory: Path) -> list[Compared]:
@@ -50,19 +53,24 @@ def compare(directory: Path) -> list[Compared]:
         times = frame.step_times.query("run == @run['run']")["time_ns"]
         if not len(times):
             continue
-        record = read_json(directory / "raw" / run["run"] / "run.json", AGAIN)
-        record["fabric"] = Fabric.from_dict({**record["fabric"], "dilation": run["dilation"]}).real
         why = _why_not(run, scenario)
-        fluid_ns = None if why else _fluid_ns(record, int(scenario["workload"]["slices"]))
-        compared.append(Compared(run["run"], len(record["ranks"]), len(record["fault_links"]), float(times.median()), fluid_ns, why))
+        if why:
+            compared.append(Compared(run["run"], None, why))
+            continue
+        record = read_json(directory / "raw" / run["run"] / "run.json", AGAIN)
+        fabric = Fabric.from_dict({**record["fabric"], "dilation": run["dilation"]}).real
+        slices = int(run["settings"].get("workload.slices", scenario["workload"]["slices"]))
+        compared.append(Compared(run["run"], measured(run["run"], fabric, record, slices, float(times.median()))))
     return compared
 
 
 def _why_not(run: Mapping[str, Any], scenario: Mapping[str, Any]) -> str:
+    if run.get("world") == FLUID:
+        return "it is the model's own: give runs with packets"
     if run["kind"] != "mrc":
         return f"{run['kind']}: the model knows MRC alone"
-    if run["workload"] != "ring-allreduce":
-        return f"{run['workload']}: the model knows ring all-reduces alone"
+    if run["workload"] not in ROUNDS:
+        return f"{run['workload']}: the model knows {', '.join(ROUNDS)}"
     if any(not fault["before"] or fault["for_ns"] is not None for fault in scenario["faults"]):
         return "its faults come and go during the run"
     if any(fault["kind"] not in ("link", "port", "dead-paths") for fault in scenario["faults"]):
@@ -70,11 +78,14 @@ def _why_not(run: Mapping[str, Any], scenario: Mapping[str, Any]) -> str:
     return ""
 
 
-def _fluid_ns(record: Mapping[str, Any], slices: int) -> float:
-    fabric: Fabric = record["fabric"]
-    state = State.healthy(Cluster.of_fabric(fabric))
-    for name in record["fault_links"]:
-        state.cut(fabric.link(name))
-    senders, receivers = np.array(ring_edges(record["ranks"])).T
-    rate = float(flow_rates(state, senders, receivers).min())
-    return ring_ns(state.cluster, len(record["ranks"]), int(record["message_bytes"]), slices, rate)
+def measured(name: str, fabric: Fabric, record: Mapping[str, Any], slices: int, median_ns: float) -> Measured:
+    """A run whose state of the network did not change. ``record``: its run.json."""
+    cluster, ranks = Cluster.of_fabric(fabric), record["ranks"]
+    state = State.healthy(cluster)
+    for link in record["fault_links"]:
+        state.set_cable(fabric.link(link))
+    edges = tuple(np.array(ring_edges(ranks)).T)
+    across = float((cluster.t0_of(edges[0]) != cluster.t0_of(edges[1])).mean())
+    shape = Shape(fabric, len(ranks), int(record["message_bytes"]), slices, ROUNDS[record["workload"]], across)
+    rate, port_rate = (float(rates(state, *edges).min()) for rates in (flow_rates, port_rates))
+    return Measured(name, shape, len(record["fault_links"]), rate, port_rate, median_ns)

@@ -111,7 +111,7 @@ def _health(wrong: str) -> list[Column]:
     return [
         ("packets\nlost", lambda r: str(r["packets"]["lost"])),
         ("retrans-\nmitted", lambda r: str(r["packets"]["retransmitted"])),
-        (wrong, lambda r: str(r["wrong"])),
+        (wrong, lambda r: number(r["wrong"], "d")),
         ("CPU", lambda r: "–" if r["cpu_percent"] is None else f"{r['cpu_percent']:.0f} %"),
         ("verdict", lambda r: Text(r["verdict"], _STYLE.get(r["verdict"], "white"))),
     ]
@@ -349,9 +349,7 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
             console.print(f"{run['run']}: {line}", style="yellow")
     for verdict in check_lines(summary["checks"]):
         console.print(verdict)
-    simulated = sum(run.get("world") == "simulated" for run in runs)
-    extent = "simulated" if simulated == len(runs) else f"{simulated} of {len(runs)} runs simulated"
-    suffix = f" ({extent}, in virtual time: no machine was measured{'' if simulated == len(runs) else ' in these'})" if simulated else ""
+    suffix = "".join(_extent(runs, world, words) for world, words in (("simulated", ""), ("fluid", " and without packets")))
     verdicts = [verdict_of(run) for run in runs]
     worst_count = next((f": {verdicts.count(word)} of {len(runs)} {word}" for word in (INVALID, DOUBTFUL) if word in verdicts), "")
     reason = worst_count if summary["verdict"] == NOT_TRUSTWORTHY else ""
@@ -365,6 +363,13 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
         console.print(f"Report: {directory / REPORT}", soft_wrap=True)
     if (directory / REPLAY).is_file():
         console.print(f"Path by path: {directory / REPLAY}", soft_wrap=True)
+
+
+def _extent(runs: Sequence[Run], world: str, words: str) -> str:
+    """How many runs are of a world in virtual time; "" if none."""
+    n = sum(run.get("world") == world for run in runs)
+    extent = world if n == len(runs) else f"{n} of {len(runs)} runs {world}"
+    return f" ({extent}, in virtual time{words}: no machine was measured{'' if n == len(runs) else ' in these'})" if n else ""
 
 
 def check_lines(checks: Sequence[dict[str, Any]]) -> list[Text]:

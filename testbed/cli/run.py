@@ -23,6 +23,7 @@ from testbed.emulated.ovs import SWITCHES
 from testbed.errors import UserError
 from testbed.machine.exclusive import measuring, refuse_if_measuring
 from testbed.simulated import EMULATED, SIMULATED, WORLDS
+from testbed.world import FLUID
 from topologies import Fabric, FabricError
 from topologies.toml_files import MAX_WHOLE
 
@@ -101,12 +102,13 @@ def tls_option(use: str = "") -> Callable[[Any], Any]:
 @click.option("--pcap", "pcap", multiple=True, metavar="LINK", help="Capture packets on this link, like p0-t0-0:p0-t1-3. Repeatable.")
 @click.option("--switch", type=click.Choice(SWITCHES), default="ebpf", show_default=True, help="Forward with eBPF or with Open vSwitch.")
 @click.option(
-    "--world", type=click.Choice(WORLDS), default=WORLDS[0], show_default=True,
-    help="emulated: on this machine's kernel, needs root. simulated: in virtual time, needs no root; the same seed gives the same bytes.",
+    "--world", type=click.Choice((*WORLDS, FLUID)), default=WORLDS[0], show_default=True,
+    help="emulated: on this machine's kernel, needs root. simulated: in virtual time, without root; the same seed gives the same bytes. "
+    "fluid: the same without packets, for rings and flows under MRC.",
 )  # fmt: skip
 @click.option(
     "--jobs", type=click.IntRange(1, 256), metavar="N",
-    help=f"Run N simulated runs at once (default: one per core). Runs with --world {EMULATED} go one at a time.",
+    help=f"Run N simulated or fluid runs at once (default: one per core). Runs with --world {EMULATED} go one at a time.",
 )  # fmt: skip
 @click.option(
     "--dilation", metavar="N", default="auto", show_default=True,
@@ -139,6 +141,7 @@ def command(
 ) -> None:
     """Exit status: 0 well, 1 a check or a sum failed, 2 bad input or something the machine lacks, 3 not trustworthy, 130 stopped."""
     from scenarios.run.captures import check_pcap_links
+    from scenarios.run.fluid import check_fluid, flow
     from scenarios.run.planning import plan
     from scenarios.run.processes import cores
     from scenarios.run.runner import results_directory
@@ -153,11 +156,13 @@ def command(
         check_pcap_links(loaded, pcap)
         plan(loaded)
         wanted = parse_dilation(dilation, loaded.fabric)
-        if world == SIMULATED:
-            check_simulable(loaded)
-            check_switch_is_simulated(switch)
+        if world != EMULATED:
+            (check_simulable if world == SIMULATED else check_fluid)(loaded)
+            check_switch_is_simulated(switch, world)
+            if world == FLUID and (pcap or address):
+                raise UserError(f"{'--pcap' if pcap else '--on'}: the fluid world has no packets, and takes seconds here: leave it away")
             if wanted is not None:
-                raise UserError(f"--dilation {dilation}: figures of the simulated world do not depend on it: leave it away")
+                raise UserError(f"--dilation {dilation}: figures of the {world} world do not depend on it: leave it away")
         else:
             check_emulable(slowed(loaded, given(loaded, wanted).factor) if wanted is not None else loaded)
     except FabricError as error:
@@ -169,7 +174,7 @@ def command(
             raise UserError("--on: other machines capture, show and choose switches for themselves: leave --pcap, --view and --switch away")
         place = place_of(world, jobs, address, tls, mixed=False)
         sys.exit(run_sweep(loaded, out, place, resume=resume, dilation=wanted, as_json=as_json))
-    if world != SIMULATED:
+    if world == EMULATED:
         if (jobs or 1) > 1:
             raise UserError(f"--jobs {jobs}: emulated runs share this machine's time, so they go one at a time: leave --jobs away")
         check_switch(switch)
@@ -184,11 +189,13 @@ def command(
             settings: dict[str, Any] = {"progress": progress, "command_line": command_line, "resume": resume}
             if world == SIMULATED:
                 summary = simulate(loaded, directory, jobs=jobs or cores(), pcap_links=pcap, **settings)
+            elif world == FLUID:
+                summary = flow(loaded, directory, jobs=jobs or cores(), **settings)
             else:
                 summary = run_dilated(loaded, directory, wanted, pcap_links=pcap, switch=switch, **settings)
         return conclude(loaded, summary, directory, as_json)
 
-    if world == SIMULATED:
+    if world != EMULATED:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was run is written, as after Ctrl-C
         sys.exit(work())
     with measuring(directory):
@@ -253,10 +260,10 @@ def parse_dilation(text: str, fabric: Fabric) -> float | None:
     return float(text)
 
 
-def check_switch_is_simulated(switch: str) -> None:
-    """Refuse the emulated world's switches for the simulated one. Raises :class:`UserError`."""
+def check_switch_is_simulated(switch: str, world: str = SIMULATED) -> None:
+    """Refuse the emulated world's switches for another one. Raises :class:`UserError`."""
     if switch != SWITCHES[0]:
-        raise UserError(f"--switch {switch}: the simulated world has switches of its own: leave --switch or --world {SIMULATED} away")
+        raise UserError(f"--switch {switch}: the {world} world has switches of its own: leave --switch or --world {world} away")
 
 
 def check_switch(switch: str) -> None:

@@ -109,7 +109,7 @@ def _show(directory: Path, as_json: bool) -> None:
         click.echo(json.dumps(json.loads((directory / page.DATA).read_text(encoding="utf-8")), indent=2))
         return
     results = concluded(directory)
-    console = terminal.console(150)
+    console = terminal.console(170)
     console.print(page.table(results))
     for line in page.notes(results):
         console.print(line, style="yellow")

@@ -43,7 +43,7 @@ from testbed.faults.injections import TakesFaults
 from testbed.faults.packet_faults import PacketFaults
 from testbed.machine import running, sandbox
 from testbed.machine.slowness import patient, remark
-from testbed.world import Program, Stream
+from testbed.world import EMULATED, Program, Stream
 from topologies.clos import Fabric
 
 CRASH_POINTS = (*STEPS, "controller", "captures", "started", "agents", "agents-started")
@@ -71,6 +71,8 @@ class InjectedCrash(RuntimeError):
 
 class Cluster(TakesFaults):
     """``controller`` False writes the switches' tables without Ryu. ``progress(stage, share)`` reports how far bring-up has come."""
+
+    name = EMULATED
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from testbed.errors import UserError
 from testbed.faults.holders import Holders, SlowPorts
@@ -127,6 +127,44 @@ class Injections:
         self.packets.drop(fault.number)
         self.rates.drop(fault.number)
         return self.faults.hold(fault.number)
+
+
+class Calendar(Protocol):
+    """Virtual time: what happens when. ``halted``: whoever lets it pass may have to react first."""
+
+    halted: bool
+
+    def now(self) -> int: ...
+    def at(self, when: int, action: Callable[..., None]) -> None: ...
+
+
+class VirtualInjections(Injections):
+    """In virtual time, where nobody watches a clock: what is due is booked in the calendar."""
+
+    def __init__(self, fabric: Fabric, faults: Holders, packets: PacketFaults, rates: SlowPorts, calendar: Calendar) -> None:
+        super().__init__(fabric, faults, packets, rates, calendar.now)
+        self._calendar = calendar
+        self._booked: int | None = None  # when the calendar will call
+
+    def inject(self, kind: str, on: str, keys: Mapping[str, Any], run_seed: int) -> Injected:
+        fault = super().inject(kind, on, keys, run_seed)
+        self._calendar.halted = True
+        return fault
+
+    def _look_again(self) -> None:
+        self._book(self._next_due())
+
+    def _book(self, due: int | None) -> None:
+        if due is not None and due != self._booked:
+            self._booked = due
+            self._calendar.at(due, self._due)
+
+    def _due(self, *_: object) -> None:
+        if self._booked == self._calendar.now():
+            self._booked = None
+            due = self.advance()
+            self._calendar.halted = True  # code that reacts to cables that change runs now
+            self._book(due)
 
 
 class TakesFaults:

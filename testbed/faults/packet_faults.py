@@ -36,6 +36,28 @@ class Paths(Protocol):
     def close(self) -> None: ...
 
 
+class MemoryPaths:
+    """Path faults with the methods of a BpfMap, for a fabric in virtual time."""
+
+    def __init__(self, entries: dict[bytes, bytes]) -> None:
+        self._entries = entries
+
+    def lookup(self, key: bytes) -> bytes | None:
+        return self._entries.get(key)
+
+    def update(self, key: bytes, value: bytes) -> None:
+        self._entries[key] = value
+
+    def delete(self, key: bytes) -> bool:
+        return self._entries.pop(key, None) is not None
+
+    def items(self) -> Iterator[tuple[bytes, bytes]]:
+        return iter(list(self._entries.items()))
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
 def threshold(probability: float) -> int:
     """A probability as the programs compare it: in units of 2^-32, at least one."""
     return max(1, round(probability * layout.CERTAIN))

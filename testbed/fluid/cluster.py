@@ -75,7 +75,7 @@ class Cluster:
 
 @dataclass
 class State:
-    """What is up. The methods change it in place and undo each other with ``alive=True``."""
+    """What is up. The methods change it in place."""
 
     cluster: Cluster
     up: Bools
@@ -86,31 +86,36 @@ class State:
         up = np.ones((cluster.planes, cluster.t0s, cluster.uplinks), dtype=np.bool_)
         return cls(cluster, up, np.ones((cluster.planes, cluster.hosts), dtype=np.bool_))
 
+    def both(self, other: State) -> State:
+        """What is up in both."""
+        return State(self.cluster, self.up & other.up, self.port & other.port)
+
+    def copy(self) -> State:
+        return State(self.cluster, self.up.copy(), self.port.copy())
+
     def set_link(self, plane: int, t0: int, t1: int, alive: bool = False) -> None:
         self.up[plane, t0, t1] = alive
 
     def set_port(self, plane: int, host: int, alive: bool = False) -> None:
         self.port[plane, host] = alive
 
-    def cut(self, link: Link) -> None:
-        """A cable of the fabric that the cluster was made of goes down."""
+    def set_cable(self, link: Link, alive: bool = False) -> None:
+        """A cable of the fabric that the cluster was made of."""
         if link.kind == "nic":
-            self.set_port(link.plane, self.cluster.links.host_number(link.a.node))
+            self.set_port(link.plane, self.cluster.links.host_number(link.a.node), alive)
         else:
             t0, t1 = (int(node.rpartition("-")[2]) for node in (link.a.node, link.b.node))
-            self.set_link(link.plane, t0, t1)
+            self.set_link(link.plane, t0, t1, alive)
 
-    def set_t0(self, plane: int, t0: int, alive: bool = False) -> None:
+    def set_t0(self, plane: int, t0: int) -> None:
+        """A T0 forwards nothing."""
         first = t0 * self.cluster.hosts_per_t0
-        self.up[plane, t0] = alive
-        self.port[plane, first : first + self.cluster.hosts_per_t0] = alive
+        self.up[plane, t0] = False
+        self.port[plane, first : first + self.cluster.hosts_per_t0] = False
 
-    def set_t1(self, plane: int, t1: int, alive: bool = False) -> None:
-        self.up[plane, :, t1] = alive
-
-    def set_plane(self, plane: int, alive: bool = False) -> None:
-        self.up[plane] = alive
-        self.port[plane] = alive
+    def set_t1(self, plane: int, t1: int) -> None:
+        """A T1 forwards nothing."""
+        self.up[plane, :, t1] = False
 
     def cut_random(self, count: int, generator: np.random.Generator) -> None:
         """``count`` T0-T1 links, drawn from those that are up, go down. Raises :class:`UserError` if there are fewer."""

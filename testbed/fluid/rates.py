@@ -16,8 +16,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from testbed.fluid.cluster import Cluster, Numbers, State
-from topologies.timing import ring_step_ns
+from testbed.fluid.calibration import Shape, stored
+from testbed.fluid.cluster import Bools, Numbers, State
 
 Floats = NDArray[np.float64]
 SLICES = 4
@@ -31,14 +31,28 @@ def _level(capacity: Floats, which: Numbers, weights: Floats) -> Floats:
         return np.asarray((capacity / load)[which], dtype=np.float64)
 
 
+def port_rates(state: State, senders: Numbers, receivers: Numbers) -> Floats:
+    """Bits/s on the wire that each flow's own ports could carry in the planes that are live for it, were it alone."""
+    planes = live_planes(state, senders, receivers)[0].sum(axis=0)
+    return np.asarray(planes * float(state.cluster.links.nic_rate), dtype=np.float64)
+
+
+def live_planes(state: State, senders: Numbers, receivers: Numbers) -> tuple[Bools, Numbers, Numbers]:
+    """[plane, flow]: whether the plane has a path for it; [plane, pair of T0s]: number of paths; and each flow's pair. Pairs are in the
+    order of sender's T0, then receiver's."""
+    cluster = state.cluster
+    a, b = cluster.t0_of(senders), cluster.t0_of(receivers)
+    pairs, pair_of = np.unique(a * cluster.t0s + b, return_inverse=True)
+    paths = state.paths(pairs // cluster.t0s, pairs % cluster.t0s)
+    return state.port[:, senders] & state.port[:, receivers] & ((a == b) | (paths[:, pair_of] > 0)), paths, pair_of
+
+
 def flow_rates(state: State, senders: Numbers, receivers: Numbers, equal_planes: bool = True) -> Floats:
     """Bits/s on the wire of flows that all send at once, in their order; 0 for a flow that is cut off. Hosts by number."""
     cluster, fabric = state.cluster, state.cluster.links
     a, b = cluster.t0_of(senders), cluster.t0_of(receivers)
     local = a == b
-    pairs, pair_of = np.unique(a * cluster.t0s + b, return_inverse=True)
-    paths = state.paths(pairs // cluster.t0s, pairs % cluster.t0s)
-    live = state.port[:, senders] & state.port[:, receivers] & (local | (paths[:, pair_of] > 0))
+    live, paths, pair_of = live_planes(state, senders, receivers)
     count = live.sum(axis=0)
     ports = np.full(cluster.hosts, float(fabric.nic_rate))
     shares = np.full(live.shape, np.inf)
@@ -58,14 +72,13 @@ def flow_rates(state: State, senders: Numbers, receivers: Numbers, equal_planes:
     return np.where(count > 0, rates, 0.0)
 
 
-def ring_ns(cluster: Cluster, ranks: int, message_bytes: int, slices: int, rate: float) -> float:
-    """Nanoseconds of a ring all-reduce whose slowest flow has ``rate`` bits/s on the wire; infinite at 0."""
-    if rate <= 0:
-        return float("inf")
-    return ring_step_ns(cluster.links, ranks, message_bytes, slices, rate * cluster.links.payload_share)
+def step_ns(state: State, shape: Shape, senders: Numbers, receivers: Numbers, equal_planes: bool = True) -> float:
+    """Nanoseconds of a collective round a ring, whose edges are these flows, by the stored calibration; infinite if one is cut off."""
+    rates = flow_rates(state, senders, receivers, equal_planes)
+    return stored().step_ns(shape, float(rates.min()), float(port_rates(state, senders, receivers).min()))
 
 
 def ring_step(state: State, ranks: int, message_bytes: int, equal_planes: bool = True, slices: int = SLICES) -> float:
     """Nanoseconds until the slowest of parallel interleaved rings has reduced ``message_bytes``; infinite if one is cut off."""
-    rate = float(flow_rates(state, *state.cluster.interleaved_rings(ranks), equal_planes).min())
-    return ring_ns(state.cluster, ranks, message_bytes, slices, rate)
+    edges = state.cluster.interleaved_rings(ranks)
+    return step_ns(state, Shape(state.cluster.links, ranks, message_bytes, slices), *edges, equal_planes)

@@ -5,8 +5,7 @@ Made by the runner with ``--world simulated`` and by tests. Needs no root and to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -16,45 +15,23 @@ from testbed.controller.denylist import OPERATOR
 from testbed.dataplane.counters import port_load
 from testbed.errors import ClusterDied, UserError
 from testbed.faults.injections import TakesFaults
+from testbed.simulated import SIMULATED
 from testbed.simulated.capture import Capture
 from testbed.simulated.controller import SimulatedController
 from testbed.simulated.faults import LinkFaults, SimulatedInjector
 from testbed.simulated.hosts import SimulatedAgent, SimulatedHost
 from testbed.simulated.network import Network
 from testbed.simulated.programs import SimulatedPrograms
-from testbed.world import Program
+from testbed.world import Program, VirtualClock
 from topologies.clos import Fabric
 
 EMULATED = "leave --world simulated away to emulate it"
 
 
-class SimulatedClock:
-    """agents.clock.Clock over a network: time passes because somebody waits."""
-
-    virtual = True
-
-    def __init__(self, network: Network) -> None:
-        self.network = network
-
-    def now(self) -> int:
-        return self.network.time
-
-    def sleep(self, seconds: float) -> None:
-        until = self.network.time + int(seconds * 1e9)
-        while not self.network.run(until):
-            pass
-
-    @contextmanager
-    def waiter(self, agents: Sequence[SimulatedAgent]) -> Iterator[Callable[[float], None]]:
-        def wait(seconds: float) -> None:
-            if not any(agent.host.notes for agent in agents):
-                self.network.run(self.network.time + int(seconds * 1e9))
-
-        yield wait
-
-
 class SimulatedCluster(TakesFaults):
     """``progress(stage, share)`` reports how far bring-up has come. ``pcap_links`` are captured to files in ``pcap_dir``."""
+
+    name = SIMULATED
 
     def __init__(
         self, fabric: Fabric, *, progress: Callable[[str, float], None] | None = None,
@@ -62,7 +39,7 @@ class SimulatedCluster(TakesFaults):
     ) -> None:  # fmt: skip
         self.fabric = fabric
         self.network = Network(fabric)
-        self.clock = SimulatedClock(self.network)
+        self.clock = VirtualClock(self.network)
         self.control = SimulatedController(fabric, self.network)
         self.agents: list[SimulatedAgent] = []
         self.captures = [Capture(self.network, link, pcap_dir) for link in pcap_links] if pcap_dir is not None else []

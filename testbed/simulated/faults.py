@@ -5,14 +5,12 @@ Made by testbed.simulated.cluster.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from testbed.errors import UserError
 from testbed.faults.holders import Holders, SlowPorts
-from testbed.faults.injections import Injections
-from testbed.faults.packet_faults import PacketFaults
-from testbed.faults.targets import Injected
+from testbed.faults.injections import VirtualInjections
+from testbed.faults.packet_faults import MemoryPaths, PacketFaults
 from testbed.simulated.hosts import SimulatedHost
 from testbed.simulated.network import Network
 from topologies.clos import Fabric, Link
@@ -45,56 +43,13 @@ class Rates(SlowPorts):
         self.network.set_rates(rates)
 
 
-class PathMap:
-    """The network's path faults with the interface of a BPF map."""
-
-    def __init__(self, entries: dict[bytes, bytes]) -> None:
-        self._entries = entries
-
-    def lookup(self, key: bytes) -> bytes | None:
-        return self._entries.get(key)
-
-    def update(self, key: bytes, value: bytes) -> None:
-        self._entries[key] = value
-
-    def delete(self, key: bytes) -> bool:
-        return self._entries.pop(key, None) is not None
-
-    def items(self) -> Iterator[tuple[bytes, bytes]]:
-        return iter(list(self._entries.items()))
-
-    def close(self) -> None:
-        """Nothing to do."""
-
-
-class SimulatedInjector(Injections):
+class SimulatedInjector(VirtualInjections):
     """``host_of(number)``: the present simulated host, None if there is none."""
 
     def __init__(self, fabric: Fabric, network: Network, faults: LinkFaults, host_of: Callable[[int], SimulatedHost | None]) -> None:
-        packets = PacketFaults(network.fault_words, PathMap(network.path_faults))
-        super().__init__(fabric, faults, packets, Rates(fabric, network), network.now)
+        packets = PacketFaults(network.fault_words, MemoryPaths(network.path_faults))
+        super().__init__(fabric, faults, packets, Rates(fabric, network), network)
         self.network, self.host_of = network, host_of
-        self._booked: int | None = None  # when the network will call
-
-    def inject(self, kind: str, on: str, keys: Any, run_seed: int) -> Injected:
-        fault = super().inject(kind, on, keys, run_seed)
-        self.network.halted = True  # a caller of run() may have to react
-        return fault
-
-    def _look_again(self) -> None:
-        self._book(self._next_due())
-
-    def _book(self, due: int | None) -> None:
-        if due is not None and due != self._booked:
-            self._booked = due
-            self.network.at(due, self._due)
-
-    def _due(self, _: None, __: None) -> None:
-        if self._booked == self.network.time:
-            self._booked = None
-            due = self.advance()
-            self.network.halted = True  # code that reacts to cables that change runs now
-            self._book(due)
 
     def pause(self, host: int, stop: bool) -> None:
         target = self.host_of(host)

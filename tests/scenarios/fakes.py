@@ -266,6 +266,7 @@ class FakeCluster:
         self.agents: list[FakeAgent] = []
         self.captures: list[Any] = []
         self.controller_lost = False
+        self.name = "emulated"
         self.down: set[str] = set()
         self.injected: list[Injected] = []
         self.there: dict[int, Injected] = {}

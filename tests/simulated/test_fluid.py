@@ -1,6 +1,6 @@
 """The fluid model against packets: median steps of rings in the simulated world healthy and with dead cables, within 5 %.
 
-Nothing is calibrated: both get the same fabric, ring and dead cables. Chunks are large enough that bandwidth counts, not latency.
+Both get the same fabric, ring and dead cables. Chunks are large enough that bandwidth counts, not latency.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import pytest
 import scenarios.show.html
 import scenarios.show.plots
 import scenarios.show.replay
+from scenarios.run.fluid import flow
 from scenarios.run.simulate import simulate
 from scenarios.schema.scenario import load_scenario
 from testbed.fluid.cluster import Cluster, State
@@ -27,7 +28,7 @@ Ports = list[tuple[int, int]]
 
 
 def computed_and_measured(fabric: Fabric, size: int, links: Links, ports: Ports, out: Path) -> tuple[float, float]:
-    """Median step, ns of the real network: by the model without calibration, and with packets."""
+    """Median step, ns of the real network: by the model, and with packets."""
     state = State.healthy(Cluster.of_fabric(fabric.real))
     for link in links:
         state.set_link(*link)
@@ -46,7 +47,7 @@ def computed_and_measured(fabric: Fabric, size: int, links: Links, ports: Ports,
     ("name", "chunk", "cases"),
     [
         ("tiny", 256 * 1024, [([(0, 0, 0)], [])]),
-        ("demo", 512 * 1024, [([(0, 0, 0), (0, 1, 2)], [])]),
+        ("demo", 384 * 1024, [([(0, 0, 0), (0, 1, 2)], [])]),
     ],
 )
 def test_median_steps_are_those_of_packets(
@@ -62,3 +63,65 @@ def test_median_steps_are_those_of_packets(
         computed, measured = computed_and_measured(fabric, size, links, ports, tmp_path / str(number))
         assert computed > ideal * 1.2  # otherwise the healthy step would do as well
         assert measured == pytest.approx(computed, rel=BOUND)
+
+
+def test_trimmed_packets_relieve_the_plane_that_lacks_most(tmp_path: Path) -> None:
+    """The model's largest known deviation (docs/fluid.md): where half of one plane is dead and chunks are large, switches trim there, and
+    what is trimmed goes again over all planes. So that plane carries less than its equal share, and packets are faster than equal planes
+    allow."""
+    fabric = load_fabric("demo")
+    dead = [f"{t0_name(0, i)}:{t1_name(0, j)}" for i, j in ((0, 0), (1, 2))]
+    file = tmp_path / "ring.toml"
+    file.write_text(ring(fabric.name, 4 << 20, dead=dead))
+    (entry,) = simulate(load_scenario(str(file)), tmp_path, figures=False)["runs"]
+    state = State.healthy(Cluster.of_fabric(fabric.real))
+    for plane, t0, t1 in ((0, 0, 0), (0, 1, 2)):
+        state.set_link(plane, t0, t1)
+    computed = ring_step(state, fabric.host_count, 4 << 20, slices=SLICES)
+    assert entry["packets"]["trimmed"] > 100
+    assert 0.9 < entry["typical_step_ns"] / computed < 0.97
+
+
+RING = """
+format = 3
+description = "A cable of demo dies under a ring and comes back."
+fabric = "demo"
+seeds = [1]
+timeout = "200s"
+[workload]
+kind = "ring-allreduce"
+placement = ["interleaved"]
+message_bytes = "3MiB"
+dtype = "int32"
+steps = 12
+slices = 16
+[[transport]]
+kind = "mrc"
+[[fault]]
+name = "cut"
+kind = "link"
+on = "p0-t0-0:p0-t1-1"
+step = 6
+for = "240us"
+"""
+
+
+def test_a_failure_costs_what_it_costs_packets(tmp_path: Path) -> None:
+    """Healthy steps within the bound; what senders do about a dead path, which hangs on single packets, within 25 % in time and 30 % in
+    number."""
+    file = tmp_path / "cut.toml"
+    file.write_text(RING)
+    entries = []
+    for run in (simulate, flow):
+        out = tmp_path / run.__name__
+        out.mkdir()
+        entries += run(load_scenario(str(file)), out, figures=False)["runs"]
+    packets, fluid = entries
+    assert (packets["world"], fluid["world"]) == ("simulated", "fluid")
+    assert fluid["typical_step_ns"] == pytest.approx(packets["typical_step_ns"], rel=BOUND)
+    assert fluid["step_time_ns"]["max"] == pytest.approx(packets["step_time_ns"]["max"], rel=0.1)
+    assert fluid["failure_cost"]["extra_ns"] == pytest.approx(packets["failure_cost"]["extra_ns"], rel=0.15)
+    (theirs,), (ours,) = packets["failovers"], fluid["failovers"]
+    for moment in ("detected_ns", "delivered_ns"):
+        assert ours[moment] - ours["at_ns"] == pytest.approx(theirs[moment] - theirs["at_ns"], rel=0.25)
+    assert ours["lost"] == pytest.approx(theirs["lost"], rel=0.3)

@@ -108,7 +108,7 @@ def figures_of(runs: Sequence[Run], times: pd.Series[Any]) -> dict[str, Seen]:
             value = percentile(times, q)
             if value is not None:
                 result[id] = Seen(float(value), len(times))
-    single_figures: dict[str, Key] = _FAILURE_FIGURES if has_failure else {"goodput": goodput}  # a failure mixes goodput, too
+    single_figures: dict[str, Key] = FAILURE_FIGURES if has_failure else {"goodput": goodput}  # a failure mixes goodput, too
     for id, figure in single_figures.items():
         values = [value for value in (value_of(run, figure) for run in runs) if value is not None]
         if len(values) == len(runs):  # if runs lack the figure, its median would be of other runs than those of other figures
@@ -138,7 +138,7 @@ def since(key: str) -> Callable[[Run], float | None]:
     return duration_ns
 
 
-_FAILURE_FIGURES: dict[str, Key] = {
+FAILURE_FIGURES: dict[str, Key] = {
     "healthy": "failure_cost.healthy_step_ns",
     "slowest": "step_time_ns.max",
     "left": since("last_on_dead_path_ns"),

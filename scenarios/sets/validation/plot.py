@@ -10,9 +10,16 @@ from scenarios.sets.validation.agreement import THEORY
 from scenarios.sets.validation.cases import SLOWER, SLOWER_BY
 from scenarios.show.plots import style
 from testbed.simulated import EMULATED, SIMULATED
+from testbed.world import FLUID
 
 NAME = "validation"
-LOOKS = {THEORY: ("#000000", "|"), SIMULATED: ("#0072B2", "o"), EMULATED: ("#D55E00", "s"), SLOWER: ("#CC79A7", "^")}
+LOOKS = {
+    THEORY: ("#000000", "|"),
+    FLUID: ("#009E73", "d"),
+    SIMULATED: ("#0072B2", "o"),
+    EMULATED: ("#D55E00", "s"),
+    SLOWER: ("#CC79A7", "^"),
+}
 """Colours of Okabe and Ito; the markers differ as well."""
 ROW, EDGES = 0.17, 0.9
 """Height of a row, and of the margins, in inches."""
@@ -62,5 +69,5 @@ def draw(conclusions: Sequence[Mapping[str, Any]], directory: Path) -> list[Path
         fig.supxlabel(f"relative to the simulated figure; shaded: within the bound\n{fidelity_line(conclusions)}", fontsize="small")
         names = {SLOWER: f"{SLOWER_BY} x slower"}
         marks = [ax.plot([], [], marker, color=colour, label=names.get(name, name))[0] for name, (colour, marker) in LOOKS.items()]
-        fig.legend(handles=marks, loc="outside upper center", ncols=4, columnspacing=1.2)
+        fig.legend(handles=marks, loc="outside upper center", ncols=5, columnspacing=1.2)
         return style.save(fig, directory, NAME)

@@ -155,8 +155,8 @@ def runs_table(stored: Stored) -> Table:
                 duration(r["typical_step_ns"]),
                 duration(r["step_time_ns"]["max"]),
                 _rate(rate, "groups" not in r) + (f" ({rate / ideal:.0%})" if rate and ideal else ""),
-                *(f"{r['packets'][key]:,}" for key in ("sent", "lost", "retransmitted", "marked", "trimmed")),
-                str(r["wrong"]),
+                *(number(r["packets"][key], ",") for key in ("sent", "lost", "retransmitted", "marked", "trimmed")),
+                number(r["wrong"], "d"),
             ]
         )
     head = ["run", "steps", "median", "slowest", "goodput (of ideal)"]

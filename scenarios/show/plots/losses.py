@@ -18,6 +18,7 @@ CAUSES = {
     "drop_fault_path": ("lossy path", "#117733"),
     "tx_refused": ("refused at the sender", "#E69F00"),
     "rx_ring_drops": ("receive socket full", "#000000"),
+    "lost_on_dead_paths": ("dead path (fluid world)", "#CC6677"),
 }
 """Counter -> (label, colour). Other counters are drawn grey and labelled with their names."""
 
@@ -44,7 +45,7 @@ def totals(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if sent:
             all_causes = dict.fromkeys(cause for p in packets for cause in p["causes"])
             causes = {cause: 1e3 * sum(p["causes"].get(cause, 0) for p in packets) / sent for cause in all_causes}
-            switch_counts = {key: 1e3 * sum(p[key] for p in packets) / sent for key in ("marked", "trimmed")}
+            switch_counts = {key: 1e3 * sum(p[key] or 0 for p in packets) / sent for key in ("marked", "trimmed")}
             rows.append({"transport": transport, "n": len(packets), "sent": sent, "causes": causes, **switch_counts})
     return rows
 

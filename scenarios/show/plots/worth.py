@@ -17,10 +17,10 @@ def worth(runs: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     if not distinct:
         return "computed: no run is in this figure", COLOURS[TRUSTWORTHY]
     verdicts = [verdict_of(run) for run in distinct]
-    simulated = sum(run.get("world") == "simulated" for run in distinct)
     count = f"{len(verdicts)} run{'s' if len(verdicts) != 1 else ''}"
-    if simulated:
-        count += ", simulated" if simulated == len(verdicts) else f", {simulated} of them simulated"
+    for world in ("simulated", "fluid"):
+        if n := sum(run.get("world") == world for run in distinct):
+            count += f", {world}" if n == len(verdicts) else f", {n} of them {world}"
     worst = next(verdict for verdict in (INVALID, DOUBTFUL, TRUSTWORTHY) if verdict in verdicts)
     if len(set(verdicts)) == 1:
         return f"fidelity: {worst} ({count})", COLOURS[worst]

@@ -400,9 +400,13 @@ def test_a_lossy_path_that_is_used_on_and_replaced_by_another_planes(tmp_path: P
     assert row["used_after_loss_ns"] == 10 * MS and (row["replaced_by"], row["other_plane"]) == ([1], 1)
 
 
-def test_pairs_are_picked_once(tmp_path: Path) -> None:
-    logs = Logs.of(write(tmp_path, CABLE, []))
-    assert set(logs.dead(logs.outages[0])) == {(a, b) for a in (0, 1) for b in (2, 3)} | {(b, a) for a in (0, 1) for b in (2, 3)}
+def test_an_outage_is_looked_up_for_pairs_that_send_or_that_a_log_names(tmp_path: Path) -> None:
+    """Of the ring's edges two cross the T1s; a loss of another pair that does, or under one T0, adds the one that the cable hits."""
+    ring = {(1, 2), (3, 0)}
+    quiet = Logs.of(write(tmp_path / "quiet", CABLE, []))
+    assert set(quiet.dead(quiet.outages[0])) == ring
+    heard = Logs.of(write(tmp_path / "heard", CABLE, [loss(0, 2, BAD, 2.3, 2.2), loss(1, 0, BAD, 2.3, 2.2)]))
+    assert set(heard.dead(heard.outages[0])) == {*ring, (0, 2)}
 
 
 def test_a_path_in_use_is_drawn_for_a_path_fault() -> None:

@@ -43,7 +43,7 @@ def in_bash(line: str, where: Path) -> tuple[int, set[str]]:
         ("mrcbed ex", {"explain", "export"} & TOP),
         ("mrcbed run ", {*named_scenarios(), "mine.toml", "folder"}),
         ("mrcbed run --world simulated sm", {"smoke"}),
-        ("mrcbed run demo --world ", {"emulated", "simulated"}),
+        ("mrcbed run demo --world ", {"emulated", "simulated", "fluid"}),
         ("mrcbed run demo --fabric ", {*named_fabrics(), "mine.toml", "folder"}),
         ("mrcbed run demo --resu", {"--resume"}),
         ("mrcbed run demo -t ", {"mrc", "roce", "tcp", "mptcp"}),

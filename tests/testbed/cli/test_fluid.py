@@ -77,3 +77,12 @@ def test_what_the_model_does_not_know_is_left_out(tmp_path: Path, capsys: pytest
     assert cli.execute(["fluid", "--against", str(out)]) == 2
     told = capsys.readouterr()
     assert "roce: the model knows MRC alone" in told.out and "no run to compare" in told.err
+
+
+def test_the_models_own_runs_are_no_measurement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    scenario, out = tmp_path / "ring.toml", tmp_path / "out"
+    scenario.write_text(ring("tiny", 64 << 10))
+    assert cli.execute(["run", str(scenario), "--world", "fluid", "--jobs", "1", "--out", str(out)]) == 0
+    capsys.readouterr()
+    assert cli.execute(["fluid", "--against", str(out)]) == 2
+    assert "the model's own" in capsys.readouterr().out

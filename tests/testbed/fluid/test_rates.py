@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.errors import UserError
+from testbed.fluid.calibration import stored
 from testbed.fluid.cluster import Cluster, State
 from testbed.fluid.rates import flow_rates, ring_step
 from topologies import Fabric
@@ -63,15 +64,21 @@ def test_an_incast_shares_the_receivers_ports() -> None:
     assert rates == pytest.approx(FABRIC.host_rate / 4)
 
 
-def test_faults_undo_themselves() -> None:
+def test_cables_go_and_come_and_switches_take_theirs_with_them() -> None:
     cluster = Cluster.of_fabric(FABRIC)
     state, whole = State.healthy(cluster), State.healthy(cluster)
-    for alive in (False, True):
-        state.set_t0(0, 1, alive)
-        state.set_t1(1, 2, alive)
-        state.set_plane(1, alive)
-        same = (state.up == whole.up).all() and (state.port == whole.port).all()
-        assert bool(same) is alive
+    for link in FABRIC.links:
+        state.set_cable(link)
+        assert int((state.up != whole.up).sum() + (state.port != whole.port).sum()) == 1
+        state.set_cable(link, alive=True)
+    for switch, taken in (
+        (lambda s: s.set_t0(1, 2), FABRIC.t1_per_plane + FABRIC.hosts_per_t0),
+        (lambda s: s.set_t1(0, 1), FABRIC.t0_per_plane),
+    ):
+        broken = state.copy()
+        switch(broken)
+        assert int((broken.up != whole.up).sum() + (broken.port != whole.port).sum()) == taken
+        assert bool((state.both(broken).up == broken.up).all()) and bool((state.up == whole.up).all())
 
 
 def test_a_dead_t0_takes_its_plane_from_its_hosts_and_a_dead_t1_a_third_of_a_plane() -> None:
@@ -79,15 +86,15 @@ def test_a_dead_t0_takes_its_plane_from_its_hosts_and_a_dead_t1_a_third_of_a_pla
     senders, receivers = state.cluster.interleaved_rings(9)
     state.set_t0(0, 1)
     assert flow_rates(state, senders, receivers).min() == pytest.approx(FABRIC.nic_rate)
-    state.set_t0(0, 1, alive=True)
+    state = State.healthy(Cluster.of_fabric(FABRIC))
     state.set_t1(0, 0)
     assert flow_rates(state, senders, receivers).min() == pytest.approx(2 * FABRIC.nic_rate * 2 / 3)
 
 
-def test_the_step_is_timings_and_endless_where_a_host_is_cut_off() -> None:
+def test_the_step_is_timings_as_calibrated_and_endless_where_a_host_is_cut_off() -> None:
     state = State.healthy(Cluster.of_fabric(FABRIC))
     rate = FABRIC.host_rate * FABRIC.payload_share
-    assert ring_step(state, 9, 900_000, slices=2) == pytest.approx(ring_step_ns(FABRIC, 9, 900_000, 2, rate))
+    assert ring_step(state, 9, 90_000_000, slices=2) == pytest.approx(ring_step_ns(FABRIC, 9, 90_000_000, 2, rate) / stored().efficiency)
     state.set_port(0, 4)
     state.set_port(1, 4)
     assert ring_step(state, 9, 900_000) == float("inf")

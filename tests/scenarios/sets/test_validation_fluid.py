@@ -1,0 +1,58 @@
+"""The fluid column of a validation: what it holds, and that only its median step times are judged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scenarios.sets.series import Form
+from scenarios.sets.validation import concluding, page
+from scenarios.sets.validation.agreement import AGREES, DIFFERS, rows_of
+from scenarios.sets.validation.cases import CASES, Case, chosen
+from scenarios.sets.validation.fluid import computed
+from scenarios.sets.validation.observed import Seen
+from testbed.cli.sets import run_one
+from testbed.simulated import SIMULATED
+
+QUICK = Form(quick=True, seeds=())
+
+
+def case_of(name: str) -> Case:
+    return chosen([name], (SIMULATED,))[0]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_rings_and_the_permutation_under_mrc_have_figures_and_other_cases_none(case: Case) -> None:
+    figures = set(computed(case.parts[0].load(quick=True)))
+    if case.id in ("ring-50", "ring-80", "ring-100", "permutation"):
+        assert figures == {"p50", "goodput"}
+    elif case.id == "link-failure":
+        assert figures == {"healthy", "slowest", "left", "found", "cost"}
+    else:
+        assert not figures
+
+
+def test_a_median_step_beyond_the_bound_differs_and_other_figures_are_only_shown() -> None:
+    columns = {"fluid": {"p50": Seen(106.0), "goodput": Seen(1.0)}, "simulated": {"p50": Seen(100.0), "goodput": Seen(2.0)}}
+    p50, goodput = rows_of("ring-50", "", columns, (SIMULATED,), ())
+    assert p50.verdict == DIFFERS and [(p.of, p.against) for p in p50.partings] == [("fluid", "simulated")]
+    assert not goodput.partings and goodput.value("fluid") == 1.0
+    columns["fluid"]["p50"] = Seen(104.0)
+    assert rows_of("ring-50", "", columns, (SIMULATED,), ())[0].verdict == AGREES
+
+
+@pytest.mark.parametrize("name", ["ring-80", "link-failure"])
+def test_the_column_stands_beside_the_simulated_one_and_agrees(name: str, tmp_path: Path) -> None:
+    case = case_of(name)
+    concluding.open_directory(tmp_path, QUICK, False)
+    (part,) = case.parts
+    case.directory(part, tmp_path).mkdir(parents=True)
+    assert run_one(part.load(quick=True), case.directory(part, tmp_path), False, SIMULATED, apart=False) == 0
+    rows = {row["figure"]: row for row in concluding.conclude(case, tmp_path, QUICK)["rows"]}
+    median = rows["healthy" if name == "link-failure" else "p50"]
+    assert median["fluid"] == pytest.approx(median["simulated"], rel=0.05)
+    assert ("fluid", "simulated") in {(parting["of"], parting["from"]) for parting in median["partings"]}
+    text = page.write_page(tmp_path).read_text()
+    assert "fluid off sim." in text and page.format_value(median["fluid"], "ns") in text
+    assert "fluid" in (tmp_path / page.TABLE).read_text().splitlines()[0].split(",")
