@@ -263,6 +263,8 @@ def _paused_late(run: Evidence) -> Iterable[str]:
 def _dropped(causes: Mapping[str, int]) -> Iterable[str]:
     if bridge_drops := causes.get("drop_bridge", 0):
         yield f"Open vSwitch dropped {bridge_drops} packets that came faster than it could forward: {SLOWER}, or use eBPF"
+    if trunk_drops := causes.get("drop_trunk", 0):
+        yield f"{trunk_drops} packets were lost between the machines: give the network between them more room, or raise --dilation"
     if socket_drops := sum(n for cause, n in causes.items() if "ring" in cause):
         yield f"receive sockets dropped {socket_drops} packets because agents were too slow"
 
