@@ -499,6 +499,11 @@ class Cluster(TakesFaults):
         queues = self._queues
         return PortWatch(self.fabric, self.net.counters.traffic, lambda port: queues.backlog(layout.PORT_BASE + port, bringup.DATA_QUEUE))
 
+    @property
+    def death(self) -> str:
+        """Which of its processes died, and how; empty while all live."""
+        return self._died
+
     # --- watching ----------------------------------------------------------------------------------------------------
 
     def check(self) -> None:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ SOURCE = Path(__file__).with_name("wire.bpf.c")
 @dataclass(frozen=True)
 class Machine:
     number: int
+    name: str
     address: str
     namespace: str  # a path
 
@@ -52,6 +54,17 @@ class Machine:
             self.run("tc", "qdisc", "del", "dev", "wire", "clsact")
 
 
+def reach(command: str = f"{sys.executable} -m testbed.cli machine") -> str:
+    """For --reach: a machine's name is the number of its namespace's descriptor, and its clock is so many hundred seconds ahead."""
+    own_time = "unshare --time --monotonic {host}00 --boottime {host}00 --fork --kill-child=KILL"
+    return f"nsenter --net=/proc/{os.getpid()}/fd/{{host}} {own_time} {command}"
+
+
+def on(places: Sequence[Machine]) -> str:
+    """For --on."""
+    return ",".join(f"{place.name}={place.address}" for place in places)
+
+
 @contextmanager
 def machines(count: int = 2, mtu: int = MTU) -> Iterator[list[Machine]]:
     """So many, on one bridge."""
@@ -69,7 +82,7 @@ def machines(count: int = 2, mtu: int = MTU) -> Iterator[list[Machine]]:
         for number in range(count):
             own = ["link set lo up", f"addr add 10.9.0.{number + 1}/24 dev wire", "link set wire up"]
             subprocess.run(["nsenter", f"--net={paths[number + 1]}", "ip", "-batch", "-"], input="\n".join(own), text=True, check=True)
-        yield [Machine(number, f"10.9.0.{number + 1}", paths[number + 1]) for number in range(count)]
+        yield [Machine(number, str(spaces[number]), f"10.9.0.{number + 1}", paths[number + 1]) for number in range(count)]
     finally:
         for fd in (bridge, *spaces):
             os.close(fd)
