@@ -14,6 +14,7 @@ import shutil
 import time
 import traceback
 import unicodedata
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,8 @@ class Prompt(CLI):
     """Runs until ``exit``, end of input or SIGTERM. ``console``: of testbed.terminal."""
 
     identchars = CLI.identchars + "-"
+    refused: Mapping[str, str] = REFUSED
+    """Commands that cannot work here, and what to use instead."""
 
     def __init__(self, net: Any, console: Console | None = None, **kwargs: Any) -> None:
         self.console = console or terminal.console()
@@ -80,8 +83,8 @@ class Prompt(CLI):
         """Run a line; what is wrong with it is raised."""
         _check_text(line)
         command = self.parseline(line)[0]
-        if command in REFUSED:
-            raise UserError(REFUSED[command])
+        if command in self.refused:
+            raise UserError(self.refused[command])
         return super().onecmd(line)
 
     def emptyline(self) -> None:
@@ -99,7 +102,7 @@ class Prompt(CLI):
             raise
 
     def get_names(self) -> list[str]:
-        return [name for name in super().get_names() if name.removeprefix("do_") not in REFUSED]
+        return [name for name in super().get_names() if name.removeprefix("do_") not in self.refused]
 
     # --- programs ----------------------------------------------------------------------------------------------
 

@@ -69,8 +69,8 @@ class Channel:
         with self._changed:
             self._changed.wait_for(lambda: self._hello or self._ended, patient(ANSWER_S))
         if not self._hello:
-            late = f"no answer within {patient(ANSWER_S):.0f} s"
-            raise UserError(f"{self.name} is not reached ({self.complaint or late}): `{' '.join(self.place.command)}` must work from here")
+            reason = (self.complaint or self._status()) if self._ended else f"no answer within {patient(ANSWER_S):.0f} s"
+            raise UserError(f"{self.name} is not reached ({reason}): `{' '.join(self.place.command)}` must work from here")
         there = self._hello.get("mrcbed")
         if there != version:
             raise UserError(f"{self.name} has mrcbed {there}, here is {version}: install the same version on all machines")
@@ -129,12 +129,14 @@ class Channel:
         """One line: which machine is gone, and why."""
         if self._reason:
             return f"{self.name}: {self._reason}"
+        return f"machine {self.name} is gone: its command {self._status()}" + (f", saying {self.complaint!r}" if self.complaint else "")
+
+    def _status(self) -> str:
         try:
             status = self.process.wait(1.0)
         except subprocess.TimeoutExpired:
-            status = 0
-        how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
-        return f"machine {self.name} is gone: its command {how}" + (f", saying {self.complaint!r}" if self.complaint else "")
+            return "closed its output"
+        return f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
 
     def close(self, timeout: float = END_S) -> None:
         """End the far side: it takes its part down when its input ends. Kills the command if that takes too long. Idempotent."""

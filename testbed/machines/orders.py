@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from agents.process.control import AgentClient
 from testbed.dataplane.trunk import TrunkCounters
+from testbed.emulated import trace
 from testbed.emulated.cluster import Cluster
 from testbed.errors import UserError
 from testbed.faults.targets import Injected
@@ -33,6 +35,7 @@ class Orders:
         self._watch: RunWatch | None = None
         self._logs: Path | None = None
         self._trunk: TrunkCounters | None = None
+        self._sight: trace.Sight | None = None
         self._names: Mapping[str, Callable[..., Any]] = {
             name.removeprefix("op_"): getattr(self, name) for name in dir(self) if name.startswith("op_")
         }
@@ -152,6 +155,27 @@ class Orders:
             ["timeout", f"{COMMAND_S:g}", "sh", "-c", line], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
         return str(process.communicate()[0].decode(errors="replace"))
+
+    def op_trace_open(self, dst: int) -> None:
+        """Begin to look at every frame."""
+        self.op_trace_close()
+        net = self.cluster.net
+        self._sight = trace.Sight(self.cluster.fabric, net.namespaces, dst)
+
+    def op_trace_send(self, host: int, port: str, frame: str) -> tuple[int, bool]:
+        """(when, whether the kernel took the frame)."""
+        at = time.monotonic_ns()
+        return at, trace.send(self.cluster.net.namespaces[f"h{host}"], port, bytes.fromhex(frame))
+
+    def op_trace_follow(self, mark: str, started_ns: int, seconds: float) -> list[dict[str, Any]]:
+        if self._sight is None:
+            raise UserError("nobody looks: trace_open comes first")
+        return [asdict(hop) for hop in self._sight.follow(bytes.fromhex(mark), started_ns, seconds)]
+
+    def op_trace_close(self) -> None:
+        if self._sight is not None:
+            self._sight.close()
+            self._sight = None
 
 
 def _told(fault: Injected) -> dict[str, Any]:

@@ -6,6 +6,7 @@ goes to the machine that knows. When one machine is gone, :meth:`Machines.check`
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -18,11 +19,13 @@ from agents.kernel.options import KINDS as KERNEL_KINDS
 from testbed.controller.denylist import OPERATOR
 from testbed.controller.handle import ControllerHandle
 from testbed.dataplane.trunk import lost
+from testbed.emulated.trace import Hop, first_hop, frame_of
 from testbed.errors import ClusterDied, UserError
 from testbed.faults.targets import FaultEvent, Injected
 from testbed.machine.slowness import patient
 from testbed.machines.agent import RemoteAgent
 from testbed.machines.channel import Channel, answers_of, ask_all
+from testbed.machines.clocks import Offset, unsure_ns
 from testbed.machines.faults import MachineFaults
 from testbed.machines.reach import Place
 from testbed.machines.wire import unpacked
@@ -55,8 +58,10 @@ class Machines:
         self.channels: list[Channel] = []
         self.captures: list[Any] = []
         self.booted_ns = 0
+        self.offsets: list[Offset] = []
         self.unsure_ns = 0
         self.control = ControllerHandle(fabric, None)
+        self.controller_alive = self.controller_lost = False
         self._version, self._results = version, results
         self._progress = progress or (lambda stage, share: None)
         self._agents: list[RemoteAgent] = []
@@ -88,6 +93,8 @@ class Machines:
                 for number, (channel, shift) in enumerate(zip(self.channels, shifts, strict=True))
             ]
             answers_of(asked, START_S)
+            self.offsets = [channel.offset() for channel in self.channels]
+            self.unsure_ns = max(unsure_ns(found, found) for found in self.offsets)
             self._progress("looking whether machines reach each other", 0.9)
             self._check_trunk()
             self._faults = MachineFaults(self.fabric, self.parts, self.channels)
@@ -195,10 +202,6 @@ class Machines:
             agents, self._agents = self._agents, []
             for agent in agents:
                 agent.close()
-
-    @property
-    def controller_lost(self) -> bool:
-        return False
 
     def controller_journal(self, since_ns: int) -> list[dict[str, Any]]:
         return []
@@ -318,6 +321,22 @@ class Machines:
         """Which hosts answer one echo request of ``src``."""
         answer: list[bool] = self.channel_of(src).ask("ping", patient(seconds) + START_S, src=src, dsts=list(dsts), seconds=seconds)
         return answer
+
+    def trace(self, src: int, dst: int, ev: int, wait: float = 1.0) -> list[Hop]:
+        """Where one packet is seen on its way, on both its machines. Raises FabricError if the EV names no path."""
+        mark = os.urandom(16)
+        frame = frame_of(self.fabric, src, dst, ev, mark)
+        begin, end = self.channel_of(src), self.channel_of(dst)
+        ask_all(self.channels, "trace_open", dst=dst)
+        try:
+            hops = [first_hop(self.fabric, src, dst, ev)]
+            at, taken = begin.ask("trace_send", host=src, port=hops[0].port, frame=frame.hex())
+            for channel, seconds in ((begin, 0.0), (end, wait)) if begin is not end else ((end, wait),):
+                seen = channel.ask("trace_follow", mark=mark.hex(), started_ns=at, seconds=seconds) if taken else []
+                hops += [Hop(**hop) for hop in seen]
+            return hops
+        finally:
+            ask_all(self.channels, "trace_close")
 
     def command(self, host: int, line: str) -> str:
         """What a command prints in a host."""

@@ -11,7 +11,8 @@ import pytest
 from testbed.dataplane import layout
 from testbed.dataplane.counters import books
 from testbed.dataplane.trunk import lost
-from testbed.emulated.trunk import UDP_PORT
+from testbed.emulated.bringup import link_mtu
+from testbed.emulated.trunk import UDP_PORT, needed_mtu
 from tests.emulated.frames import mrc
 from tests.emulated.machines import Machine, machines
 from tests.emulated.part_process import PartProcess
@@ -22,7 +23,8 @@ from topologies.paths import path_evs, path_nodes
 
 pytestmark = pytest.mark.sandbox
 TINY = load_fabric("tiny")
-FULL = bytes(range(256)) * 16
+HEADERS = len(mrc(0, 1, bytes(16)))
+LONGEST = link_mtu(TINY) + 14
 ADDRESSES = ["10.9.0.1", "10.9.0.2"]
 SENT, RECEIVED = (layout.TRUNK_WORDS.index(word) for word in ("sent_packets", "received_packets"))
 
@@ -54,7 +56,7 @@ class Pair:
 
 @pytest.fixture(scope="module")
 def pair() -> Iterator[Pair]:
-    with machines() as places:
+    with machines(mtu=needed_mtu(TINY)) as places:
         two = Pair(places)
         yield two
         two.close()
@@ -65,7 +67,9 @@ def test_frames_of_every_path_arrive_unchanged_over_the_trunk(pair: Pair) -> Non
         for dst in range(4):
             for value in path_evs(TINY, src, dst) if src != dst else ():
                 plane = ev_fields(value)[0]
-                frame = mrc(src, dst, addressing.path_address(TINY, src, dst, value), f"{src} {dst} {value}".encode() + FULL)
+                body = f"{src} {dst} {value}".encode().ljust(LONGEST - HEADERS, b".")
+                frame = mrc(src, dst, addressing.path_address(TINY, src, dst, value), body)
+                assert len(frame) == LONGEST
                 assert pair.part_of(src).ask("send", host=src, plane=plane, frames=[frame.hex()]) == [True]
                 ((port, got),) = pair.part_of(dst).ask("receive", host=dst, count=1, timeout=10)
                 arrived, hops = bytes.fromhex(got), len(path_nodes(TINY, src, dst, value)) - 2
