@@ -504,6 +504,9 @@ class Cluster(TakesFaults):
         """Which of its processes died, and how; empty while all live."""
         return self._died
 
+    def run_watch(self, interval_s: float) -> None:
+        """All of it is on this machine."""
+
     # --- watching ----------------------------------------------------------------------------------------------------
 
     def check(self) -> None:

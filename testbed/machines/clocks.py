@@ -13,9 +13,6 @@ from typing import NamedTuple
 
 PINGS = 100
 """Questions for one estimate [ours]: they take some 20 ms on one machine, some seconds over a link of 20 ms."""
-DOUBTFUL_SHARE = 20
-"""A run is doubtful if clocks are less sure than its base RTT divided by this [ours]: half of what separates two of its round trips'
-tenths."""
 
 
 class Reading(NamedTuple):

@@ -16,11 +16,10 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from agents.process.control import AgentClient, AgentError
 from testbed.emulated.cluster import Cluster
@@ -30,7 +29,7 @@ from testbed.machine import sandbox
 from testbed.machine.exclusive import measuring
 from testbed.machine.slowness import patient
 from testbed.machines.channel import BEAT_S, SILENCE_S
-from testbed.machines.orders import Orders
+from testbed.machines.orders import Orders, WatchFactory
 from testbed.machines.wire import Wire
 from topologies import Fabric, FabricError
 from topologies.parts import divide
@@ -40,22 +39,6 @@ END_S = 5.0
 LOOK_S = 0.1
 _CLONE_NEWTIME = 0x80
 _libc = ctypes.CDLL(None, use_errno=True)
-
-
-class RunWatch(Protocol):
-    """The part of scenarios.run.watch.Watch that is used here."""
-
-    samples: list[tuple[int, float]]
-    delay_max_ns: int
-
-    def start(self) -> None: ...
-    def mark(self) -> None: ...
-    def stop(self) -> None: ...
-    def result(self) -> dict[str, Any]: ...
-
-
-WatchFactory = Callable[[Cluster, float], RunWatch]
-"""(cluster, seconds between two looks) -> a watch that has not been started."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agents.process.control import AgentClient
 from testbed.dataplane.trunk import TrunkCounters
@@ -18,11 +18,11 @@ from testbed.errors import UserError
 from testbed.faults.targets import Injected
 from testbed.machine import sandbox
 from testbed.machines.wire import Wire
+from testbed.world import RunWatch
 from topologies.addressing import inner_address, text
 
-if TYPE_CHECKING:
-    from testbed.machines.far import RunWatch, WatchFactory
-
+WatchFactory = Callable[[Cluster, float], RunWatch]
+"""(cluster, seconds between two looks) -> a watch that has not been started."""
 COMMAND_S = 60.0
 """Of a command in a host, typed at the coordinator's prompt."""
 

@@ -18,6 +18,7 @@ from agents.clock import REAL, Clock
 from agents.kernel.options import KINDS as KERNEL_KINDS
 from testbed.controller.denylist import OPERATOR
 from testbed.controller.handle import ControllerHandle
+from testbed.dataplane import layout
 from testbed.dataplane.trunk import lost
 from testbed.emulated.trace import Hop, first_hop, frame_of
 from testbed.errors import ClusterDied, UserError
@@ -28,6 +29,7 @@ from testbed.machines.channel import Channel, answers_of, ask_all
 from testbed.machines.clocks import Offset, unsure_ns
 from testbed.machines.faults import MachineFaults
 from testbed.machines.reach import Place
+from testbed.machines.watch import MachineWatch
 from testbed.machines.wire import unpacked
 from testbed.world import Background, Program, Programs, Stream
 from topologies import Fabric
@@ -303,6 +305,15 @@ class Machines:
 
     def port_watch(self) -> None:
         return None
+
+    def run_watch(self, interval_s: float) -> MachineWatch:
+        return MachineWatch(self.channels, interval_s, self.trunk)
+
+    def trunk(self) -> dict[str, int]:
+        """What befell frames between the machines, all ports together (layout.TRUNK_WORDS), and frames there that were none of ours."""
+        answers = ask_all(self.channels, "trunk")
+        sums = {word: sum(words[n] for one in answers for words in one["carried"].values()) for n, word in enumerate(layout.TRUNK_WORDS)}
+        return {**sums, "strays": sum(one["strays"] for one in answers)}
 
     # --- what one machine alone can do ---------------------------------------------------------------------------
 
