@@ -36,6 +36,8 @@ from topologies.parts import divide
 
 END_S = 5.0
 """How long tear-down may take once the channel is closed; then the process ends, and the sandbox with it."""
+MIDDLE_S = 1.0
+"""How long an order that is being carried out may go on then, before it is interrupted."""
 LOOK_S = 0.1
 _CLONE_NEWTIME = 0x80
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -113,7 +115,7 @@ class FarSide:
         self.wire, self._serial = wire, serial
         self._orders: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._wake, self._waker = os.pipe()
-        self._over = threading.Event()
+        self._ending, self._over = threading.Event(), threading.Event()
         trunk = Trunk(divide(begin.fabric, len(begin.addresses)), begin.machine, begin.addresses)
         self.cluster = Cluster(begin.fabric, controller=False, trunk=trunk, progress=self._progress)
         self.orders = Orders(self.cluster, wire, watches)
@@ -131,6 +133,8 @@ class FarSide:
             self._report(error)
             return 1
         finally:
+            self._ending.set()
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # nothing interrupts tear-down and logs
             self.cluster.stop()
             self.orders.send_logs()
             self._over.set()
@@ -156,12 +160,10 @@ class FarSide:
             if not _tell_time(self.wire, message):
                 self._orders.put(message)
                 os.write(self._waker, b"o")
-        if self._over.is_set():
-            return
         self._orders.put({"op": "end"})
         os.write(self._waker, b"o")
-        if not self._over.wait(LOOK_S):
-            os.kill(os.getpid(), signal.SIGTERM)  # it is in the middle of an order
+        if not self._ending.wait(MIDDLE_S):
+            os.kill(os.getpid(), signal.SIGTERM)
         self._over.wait(patient(END_S))
         time.sleep(END_S)
         os._exit(1)

@@ -15,6 +15,13 @@ int lose(struct __sk_buff *skb)
 	return TC_ACT_SHOT;
 }
 
+/* A frame in fifty, of those that carry others' (VXLAN is UDP over IPv4): ARP goes on. */
+SEC("wire/lose_some")
+int lose_some(struct __sk_buff *skb)
+{
+	return skb->protocol == bpf_htons(ETH_P_IP) && bpf_get_prandom_u32() % 50 == 0 ? TC_ACT_SHOT : TC_ACT_OK;
+}
+
 SEC("wire/mark")
 int mark(struct __sk_buff *skb)
 {
