@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from mininet.cli import CLI
+from mininet.log import output
 from rich.console import Console
 
 from agents.process.control import AgentError
@@ -39,6 +40,11 @@ MAX_LINE = 1 << 16
 MAX_COMMAND = 4000
 """Bytes of a command for a node: a terminal line holds 4,095 (N_TTY_BUF_SIZE of the kernel), and a host's shell reads from one."""
 _LEAVES_THE_SHELL = re.compile(r"\b(exit|logout|exec)\b")
+
+
+def say(text: str) -> None:
+    """Print as Mininet's own commands do."""
+    output(text)
 
 
 def words_of(line: str) -> list[str]:

@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
-from mininet.log import output
 from rich.console import Console
 
-from testbed.emulated.prompt import REFUSED
+from testbed.emulated.prompt import REFUSED, say
 from testbed.emulated.trace import Hop
 from testbed.errors import UserError
 from testbed.machines.world import Machines
@@ -51,16 +50,16 @@ class RemoteNet(dict[str, RemoteNode]):
 
     def pingAll(self, timeout: str = "") -> float:
         """Ping between all hosts; the share lost, percent. Prints as Mininet does."""
-        output("*** Ping: testing ping reachability\n")
+        say("*** Ping: testing ping reachability\n")
         lost = sent = 0
         for src in range(len(self.hosts)):
             dsts = [dst for dst in range(len(self.hosts)) if dst != src]
             answers = self.world.ping(src, dsts, float(timeout or PING_S))
             names = [self.hosts[dst].name if well else "X" for dst, well in zip(dsts, answers, strict=True)]
-            output(f"{self.hosts[src].name} -> {' '.join(names)} \n")
+            say(f"{self.hosts[src].name} -> {' '.join(names)} \n")
             sent, lost = sent + len(dsts), lost + answers.count(False)
         share = 100.0 * lost / sent
-        output(f"*** Results: {share:.0f}% dropped ({sent - lost}/{sent} received)\n")
+        say(f"*** Results: {share:.0f}% dropped ({sent - lost}/{sent} received)\n")
         return share
 
 
@@ -90,7 +89,7 @@ class MachinesPrompt(Prompt):
             raise UserError(f"{name}: switches of several machines run no commands: see `ports {name}`")
         if not arguments:
             raise UserError(f"{name}: say what to run there, like {name} ip -br link")
-        output(self.world.command(self.fabric.host_number(name), self._with_addresses(arguments.split(" "))))
+        say(self.world.command(self.fabric.host_number(name), self._with_addresses(arguments.split(" "))))
 
     def _with_addresses(self, words: Sequence[str]) -> str:
         return " ".join(self.mn[word].defaultIntf().updateIP() or word if word in self.mn else word for word in words)
