@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,7 @@ def command() -> None:
 
     Not for people: mrcbed up --on and run --on start it on each machine, by ssh.
     """
+    from scenarios.run.manifest import cpu_model
     from scenarios.run.watch import Watch
     from scenarios.sweeps.machines import version
     from testbed.machines.far import serve
@@ -24,4 +27,5 @@ def command() -> None:
     def watch(cluster: Cluster, interval_s: float) -> Any:
         return Watch(cluster.processes, cluster.port_watch(), interval_s)
 
-    sys.exit(serve(version(), watch))
+    cores = len(os.sched_getaffinity(0))
+    sys.exit(serve({"mrcbed": version(), "kernel": platform.release(), "cpu": cpu_model(), "cores": cores}, watch))

@@ -36,6 +36,7 @@ def run(scenario: Scenario, out: str | None, on: str, reach: str, *, resume: boo
         check_emulable(stretched)
     except FabricError as error:
         raise UserError(str(error)) from None
+    signal.signal(signal.SIGTSTP, signal.SIG_IGN)  # machines that hear nothing would end
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was run is written, as after Ctrl-C
     with ProgressBar() as progress:
         summary = run_on_machines(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -32,6 +33,7 @@ def run(fabric: Fabric, transport: str, seed: int, on: str, reach: str) -> int:
     console = terminal.console()
     bar = ProgressBar()
     world = Machines(fabric, places(on, reach), version(), progress=bar.report)
+    signal.signal(signal.SIGTSTP, signal.SIG_IGN)  # machines that hear nothing would end
     with tempfile.TemporaryDirectory(prefix="mrcbed-logs-") as logs:
         try:
             with bar:

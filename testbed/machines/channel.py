@@ -71,9 +71,14 @@ class Channel:
         if not self._hello:
             reason = (self.complaint or self._status()) if self._ended else f"no answer within {patient(ANSWER_S):.0f} s"
             raise UserError(f"{self.name} is not reached ({reason}): `{' '.join(self.place.command)}` must work from here")
-        there = self._hello.get("mrcbed")
+        there = self.facts.get("mrcbed")
         if there != version:
             raise UserError(f"{self.name} has mrcbed {there}, here is {version}: install the same version on all machines")
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the machine says that it is."""
+        return dict(self._hello.get("facts", {}))
 
     def begin(self, op: str, **keys: Any) -> int:
         """Ask without waiting; the number for :meth:`answer`."""

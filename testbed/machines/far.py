@@ -61,12 +61,12 @@ class Begin:
         return cls(int(message["offset"]), fabric, int(message["machine"]), addresses, str(message["results"]))
 
 
-def serve(version: str, watches: WatchFactory) -> int:
-    """Carry out a coordinator's orders; the exit status."""
+def serve(facts: dict[str, Any], watches: WatchFactory) -> int:
+    """Carry out a coordinator's orders; the exit status. ``facts``: what this machine is, with its version as ``mrcbed``."""
     if os.geteuid() != 0:
         raise UserError("mrcbed machine needs root for network namespaces and eBPF: the command that reaches it must use sudo")
     wire = Wire.standard()
-    wire.say(event="hello", mrcbed=version)
+    wire.say(event="hello", facts=facts)
     while (message := wire.read(patient(SILENCE_S))) is not None and message.get("op") != "begin":
         _tell_time(wire, message)
     if message is None:

@@ -53,6 +53,7 @@ class MachineWatch:
             **merged(dict(zip(names, (answer["result"] for answer in answers), strict=True))),
             "clocks": {"unsure_ns": max(unsure.values()), "by_machine": unsure, "moved_ns": [end.ns for end in ends]},
             "trunk": trunk,
+            "machines": [{"name": c.name, "address": c.place.address, **c.facts} for c in self._channels],
         }  # fmt: skip
 
     def result(self) -> dict[str, Any]:

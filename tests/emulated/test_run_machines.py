@@ -54,6 +54,8 @@ def test_a_run_on_two_machines_is_complete(two: list[Machine], tmp_path: Path) -
     assert record["outcome"] == "done"
     clocks, trunk = record["watch"]["clocks"], record["watch"]["trunk"]
     assert 0 < clocks["unsure_ns"] < record["fabric"]["dilation"] * 10_000 / 20
+    assert [row["name"] for row in record["watch"]["machines"]] == [machine.name for machine in two]
+    assert all(row["kernel"] == os.uname().release and row["cores"] > 0 for row in record["watch"]["machines"])
     assert trunk["sent_packets"] == trunk["received_packets"] > 0 and trunk["merged"] == trunk["strays"] == 0
     assert {row["name"] for row in record["watch"]["processes"] if row["name"][0] == "h"} == {"h0", "h1", "h2", "h3"}
     assert any("carried by" in note for note in manifest_of(out)["notes"])

@@ -13,7 +13,7 @@ from testbed.machines.channel import Channel, ask_all
 from testbed.machines.reach import Place
 from topologies import FabricError
 
-HELLO = """echo '{"event": "hello", "mrcbed": "1"}'; """
+HELLO = """echo '{"event": "hello", "facts": {"mrcbed": "1"}}'; """
 
 
 @pytest.fixture
