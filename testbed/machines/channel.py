@@ -25,9 +25,12 @@ from topologies import FabricError
 
 ANSWER_S = 30.0
 END_S = 5.0
+LOGS_S = 120.0
+"""For tear-down with all logs, however slow the link [ours]."""
 BEAT_S = 2.0
 """Each side says something so often, so that the other knows of a connection that was lost without a word."""
 SILENCE_S = 20.0
+"""The same on a slow machine: ten times as long as either side should be silent."""
 ERRORS: dict[str, Callable[[str], Exception]] = {"user": UserError, "fabric": FabricError, "agent": AgentError, "died": ClusterDied}
 """Sorts of an answered error."""
 Notice = Callable[["Channel", dict[str, Any]], None]
@@ -144,19 +147,23 @@ class Channel:
         return f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
 
     def close(self, timeout: float = END_S) -> None:
-        """End the far side: it takes its part down when its input ends. Kills the command if that takes too long. Idempotent."""
-        self._closing = True
+        """End the far side: it takes its part down when its input ends, and sends its logs. Kills the command if it says nothing for
+        ``timeout`` seconds. Idempotent."""
+        self._closing, begun = True, time.monotonic()
         with self._writing:
             if self.process.stdin is not None and not self.process.stdin.closed:
                 try:
                     self.process.stdin.close()
                 except OSError:
                     pass
-        try:
-            self.process.wait(patient(timeout))
-        except subprocess.TimeoutExpired:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
+        last = time.monotonic() + patient(LOGS_S)
+        while self.process.poll() is None:
+            try:
+                self.process.wait(0.05)
+            except subprocess.TimeoutExpired:
+                now = time.monotonic()
+                if now > last or now - max(begun, self._heard) > patient(timeout):
+                    os.killpg(self.process.pid, signal.SIGKILL)
         self._reader.join(1.0)
         if self.process.stdout is not None:
             self.process.stdout.close()
@@ -208,8 +215,8 @@ class Channel:
             with self._changed:
                 self._changed.wait_for(lambda: self._ended or self._closing, BEAT_S)
             self._write({"op": "beat"})
-            if time.monotonic() - self._heard > patient(SILENCE_S) and self._hello:
-                self._reason = self._reason or f"nothing heard for {patient(SILENCE_S):.0f} s: see whether it and the way to it are up"
+            if time.monotonic() - self._heard > SILENCE_S and self._hello:
+                self._reason = self._reason or f"nothing heard for {SILENCE_S:.0f} s: see whether it and the way to it are up"
                 os.killpg(self.process.pid, signal.SIGKILL)
                 return
 

@@ -28,14 +28,14 @@ from testbed.errors import ClusterDied, UserError, explain
 from testbed.machine import sandbox
 from testbed.machine.exclusive import measuring
 from testbed.machine.slowness import patient
-from testbed.machines.channel import BEAT_S, SILENCE_S
+from testbed.machines.channel import BEAT_S, LOGS_S, SILENCE_S
 from testbed.machines.orders import Orders, WatchFactory
 from testbed.machines.wire import Wire
 from topologies import Fabric, FabricError
 from topologies.parts import divide
 
 END_S = 5.0
-"""How long tear-down may take once the channel is closed; then the process ends, and the sandbox with it."""
+"""Between the end of tear-down and that of the process, at most: it ends with the sandbox by itself."""
 MIDDLE_S = 1.0
 """How long an order that is being carried out may go on then, before it is interrupted."""
 LOOK_S = 0.1
@@ -67,7 +67,7 @@ def serve(facts: dict[str, Any], watches: WatchFactory) -> int:
         raise UserError("mrcbed machine needs root for network namespaces and eBPF: the command that reaches it must use sudo")
     wire = Wire.standard()
     wire.say(event="hello", facts=facts)
-    while (message := wire.read(patient(SILENCE_S))) is not None and message.get("op") != "begin":
+    while (message := wire.read(SILENCE_S)) is not None and message.get("op") != "begin":
         _tell_time(wire, message)
     if message is None:
         return 0
@@ -156,7 +156,7 @@ class FarSide:
 
     def _read(self) -> None:
         """Until the channel ends; then end the main thread, whatever it does."""
-        while (message := self.wire.read(patient(SILENCE_S))) is not None:
+        while (message := self.wire.read(SILENCE_S)) is not None:
             if not _tell_time(self.wire, message):
                 self._orders.put(message)
                 os.write(self._waker, b"o")
@@ -164,7 +164,7 @@ class FarSide:
         os.write(self._waker, b"o")
         if not self._ending.wait(MIDDLE_S):
             os.kill(os.getpid(), signal.SIGTERM)
-        self._over.wait(patient(END_S))
+        self._over.wait(patient(LOGS_S))
         time.sleep(END_S)
         os._exit(1)
 

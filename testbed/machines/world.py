@@ -25,7 +25,7 @@ from testbed.errors import ClusterDied, UserError
 from testbed.faults.targets import FaultEvent, Injected
 from testbed.machine.slowness import patient
 from testbed.machines.agent import RemoteAgent
-from testbed.machines.channel import Channel, answers_of, ask_all
+from testbed.machines.channel import LOGS_S, Channel, answers_of, ask_all
 from testbed.machines.clocks import Offset, unsure_ns
 from testbed.machines.faults import MachineFaults
 from testbed.machines.reach import Place
@@ -194,7 +194,7 @@ class Machines:
         """End all agents; what they logged is here then."""
         self.control.end()
         try:
-            ask_all([channel for channel in self.channels if not channel.ended], "stop_agents", START_S)
+            ask_all([channel for channel in self.channels if not channel.ended], "stop_agents", LOGS_S)
         except ClusterDied:
             pass  # check() says so
         self._close_agents()

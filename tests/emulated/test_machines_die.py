@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed.machines.channel import SILENCE_S
 from tests.emulated.command import ROOT
 from tests.emulated.machines import Machine, machines, on, reach
 from tests.emulated.remains import Outside
@@ -122,6 +123,7 @@ def test_a_machine_that_hears_nothing_ends(running: Callable[[], Running]) -> No
     """A connection may be lost without a word: here the coordinator stands still."""
     run = running()
     os.kill(run.coordinator.pid, signal.SIGSTOP)
+    assert wait_until(lambda: all(seen.front.poll() is not None for seen in run.seen), SILENCE_S + PATIENCE_S)
     run.assert_gone()
     os.kill(run.coordinator.pid, signal.SIGCONT)
     said, _ = run.coordinator.communicate(timeout=PATIENCE_S)
