@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import select
 import socket
+import struct
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -22,11 +23,12 @@ from topologies.clos import Fabric
 ETH_P_ALL = 3
 PACKET_OUTGOING = 4
 NO_NEXT_HEADER = 59
+SO_TIMESTAMPNS = 35
 
 
 @dataclass(frozen=True)
 class Hop:
-    """The packet seen at a port; ``at_us`` after it was sent, as this process got to see it."""
+    """The packet seen at a port; ``at_us`` after it was sent, as the kernel saw it."""
 
     at_us: float
     port: str
@@ -73,6 +75,8 @@ class Sight:
     def __init__(self, fabric: Fabric, namespaces: Mapping[str, int], dst: int, come_twice: bool = False) -> None:
         self._owner = {p.name: p.node for p in fabric.ports}
         self._watchers = [socket_in(namespaces[node], ETH_P_ALL) for node in ("", f"h{dst}") if node in namespaces]
+        for watcher in self._watchers:
+            watcher.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         self._sees_host = len(self._watchers) > 1
         if come_twice:
             packet_sockets.see(self._watchers[0], handed_over=False)
@@ -80,16 +84,17 @@ class Sight:
     def follow(self, mark: bytes, started_ns: int, wait: float) -> list[Hop]:
         """Where the packet with this mark was seen, in order, until the host has it or ``wait`` seconds are over."""
         hops: list[Hop] = []
+        behind = time.monotonic_ns() - time.time_ns()  # the kernel stamps with the clock of the day
         end = time.monotonic() + wait
         arrived = False
         while not arrived:
             select.select(self._watchers, [], [], max(0.0, end - time.monotonic()))
             over = time.monotonic() >= end
             for watcher in self._watchers:  # the switches' first: what they saw happened before the host's
-                for data, address in _frames(watcher):
+                for data, address, stamp in _frames(watcher):
                     if data[-16:] != mark or address[0] not in self._owner:
                         continue
-                    name, us = address[0], (time.monotonic_ns() - started_ns) / 1000
+                    name, us = address[0], max(0.0, (stamp + behind - started_ns) / 1000)
                     hops.append(Hop(us, name, self._owner[name], address[2] == PACKET_OUTGOING, text(data[38:54]), data[21]))
                     arrived = arrived or (self._sees_host and watcher is self._watchers[1])
             if over:
@@ -102,12 +107,15 @@ class Sight:
             watcher.close()
 
 
-def _frames(watcher: socket.socket) -> Iterator[tuple[bytes, Any]]:
+def _frames(watcher: socket.socket) -> Iterator[tuple[bytes, Any, int]]:
+    """(frame, address, when the kernel had it: ns of the clock of the day)."""
     while True:
         try:
-            yield watcher.recvfrom(65536)
+            data, extra, _, address = watcher.recvmsg(65536, 64)
         except BlockingIOError:
             return
+        seconds, ns = next((struct.unpack("=qq", value) for _, kind, value in extra if kind == SO_TIMESTAMPNS), (0, time.time_ns()))
+        yield data, address, seconds * 1_000_000_000 + ns
 
 
 def send(namespace: int, port: str, frame: bytes) -> bool:
