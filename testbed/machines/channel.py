@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from agents.process.control import AgentError
-from testbed.errors import ClusterDied, UserError
+from testbed.errors import ClusterDied, UserError, explain
 from testbed.machine.slowness import patient
 from testbed.machines.clocks import PINGS, Offset, Reading, offset
 from testbed.machines.reach import Place
@@ -180,6 +180,18 @@ class Channel:
                 pass  # it is gone, which the reader says
 
     def _read(self) -> None:
+        try:
+            self._dispatch()
+        except Exception as error:  # a full disk, say, where a log belongs: whoever waits for an answer must hear of it
+            self._reason = self._reason or f"what it sent could not be taken ({explain(error)[0]})"
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+        if not self._closing:
+            self._on_event(self, {"event": "gone"})
+
+    def _dispatch(self) -> None:
+        """Take all lines until the output ends."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             now = time.monotonic_ns()
@@ -204,11 +216,6 @@ class Channel:
                 self._reason = str(message["reason"])
             elif event is not None:
                 self._on_event(self, message)
-        with self._changed:
-            self._ended = True
-            self._changed.notify_all()
-        if not self._closing:
-            self._on_event(self, {"event": "gone"})
 
     def _beat(self) -> None:
         while not self._ended and not self._closing:

@@ -88,3 +88,18 @@ def test_a_far_side_that_does_not_end_is_ended(far: Callable[..., Channel], monk
     channel.hello("1")
     channel.close(timeout=0.2)
     assert channel.process.returncode == -9 and not channel.ended
+
+
+def test_what_cannot_be_taken_ends_the_channel_with_the_reason() -> None:
+    def full(_: Channel, event: dict[str, object]) -> None:
+        if event["event"] == "log":
+            raise OSError(28, "No space left on device")
+
+    script = HELLO + """echo '{"event": "log"}'; cat >/dev/null"""
+    channel = Channel(Place("b", "10.0.0.2", ("sh", "-c", script)), full)
+    try:
+        channel.hello("1")
+        with pytest.raises(ClusterDied, match="^b: what it sent could not be taken .No space left on device: make room there.$"):
+            channel.ask("go")
+    finally:
+        channel.close()
