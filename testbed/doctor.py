@@ -71,6 +71,8 @@ FEATURES: dict[str, tuple[Status, str]] = {  # name -> status when lacking, why
     "TBF": ("limited", "fabrics with pfc = true, whose switches pause ports"),
     "TUN": ("limited", "gives TCP and MPTCP the fabric's delay; without it their round trips are shorter"),
     "MPTCP": ("optional", 'only for scenarios with kind = "mptcp"'),
+    "VXLAN": ("optional", "only for one fabric on several machines (--on): frames cross by it"),
+    "time namespaces": ("optional", "as above: all machines of a fabric have one clock"),
     "AF_XDP": ("optional", "not used"),
     "netem": ("optional", "not needed: the agents delay frames"),
     "RED": ("optional", "not needed: queues are managed by eBPF"),

@@ -1,8 +1,9 @@
-"""What both worlds offer to a run: a fabric with agents, faults, counters and a clock.
+"""What all worlds offer to a run: a fabric with agents, faults, counters and a clock.
 
 :class:`testbed.emulated.cluster.Cluster` is a world of processes and packets, :class:`testbed.simulated.cluster.SimulatedCluster` one in
-virtual time, :class:`testbed.fluid.world.FluidCluster` one without packets; scenarios.run knows no more of them than this page. A world of
-several machines would be another class with these methods. All times are nanoseconds of the world's own :attr:`World.clock`.
+virtual time, :class:`testbed.fluid.world.FluidCluster` one without packets, :class:`testbed.machines.world.Machines` one whose processes are
+on several machines; scenarios.run knows no more of any of them than this page. All times are nanoseconds of the world's own
+:attr:`World.clock`.
 """
 
 from __future__ import annotations
@@ -74,6 +75,18 @@ class Ports(Protocol):
     """A watch over the rates and queues of all ports."""
 
     def look(self) -> None: ...
+    def result(self) -> dict[str, Any]: ...
+
+
+class RunWatch(Protocol):
+    """A watch over the machine, or machines, that carry a run: scenarios.run.watch.Watch is that of this machine."""
+
+    samples: list[tuple[int, float]]
+    delay_max_ns: int
+
+    def start(self) -> None: ...
+    def mark(self) -> None: ...
+    def stop(self) -> None: ...
     def result(self) -> dict[str, Any]: ...
 
 
@@ -226,6 +239,9 @@ class World(Protocol):
 
     def port_watch(self) -> Ports | None:
         """A new watch over rates and queues of all ports; None where a model moves the packets."""
+
+    def run_watch(self, interval_s: float) -> RunWatch | None:
+        """A new watch of this world's own over a run, whose ports it looks at so often; None: the runner watches this machine itself."""
 
     def programs(self, program: Program, hosts: Sequence[int]) -> Programs:
         """A program on some hosts, ranks in this order; agents must have been started. The caller ends it. Raises."""

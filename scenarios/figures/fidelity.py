@@ -34,6 +34,8 @@ SLOWER = "run it slower (--dilation, twice of what it was, say)"
 """The remedy if a machine is too slow for a fabric."""
 DRIFT_PPM = 1000.0
 """A monotonic clock that is slewed by more than this makes measured times wrong by as much [ours]."""
+UNSURE_SHARE = 20
+"""Clocks of several machines that are less sure than a base RTT divided by this make delays between them doubtful [ours]."""
 BAD_CHECKSUM = "rx_bad_icrc"
 """The agents' counter of frames that were refused because of their checksum."""
 
@@ -126,6 +128,7 @@ def judge(run: Evidence) -> Judgement:
     doubtful = [
         *(_suspended(watch, run.window) if watch else ()),
         *slow,
+        *(_apart(watch, run.base_rtt_ns) if watch else ()),
         *(_unwatched(watch) if watch else ()),
         *(["the packet counters could not be read at the end"] if run.unexplained is None else []),
         *([f"{run.on_the_way} packets were still on their way when the counters were read"] if run.on_the_way else []),
@@ -245,6 +248,16 @@ def _late(loops: Sequence[Mapping[str, Any]], base_rtt_ns: int) -> Iterable[str]
         yield f"{_agents(stalled, stalls, worst)} did not run for {longest}"
 
 
+def _apart(watch: Mapping[str, Any], base_rtt_ns: int) -> Iterable[str]:
+    """Of several machines: clocks that are not sure enough, and frames that their network changed."""
+    unsure = watch.get("clocks", {}).get("unsure_ns", 0)
+    if unsure > base_rtt_ns / UNSURE_SHARE:
+        share = f"more than a base RTT / {UNSURE_SHARE} ({base_rtt_ns / UNSURE_SHARE / 1e6:.3f} ms)"
+        yield f"the machines' clocks agree to {unsure / 1e6:.3f} ms only, {share}: use a quieter or nearer network for their control"
+    if merged := watch.get("trunk", {}).get("merged", 0):
+        yield f"{merged} frames reached a machine merged with others: turn GRO off between the machines (ethtool -K DEVICE gro off)"
+
+
 def _unwatched(watch: Mapping[str, Any]) -> Iterable[str]:
     drift = watch["clock"]["drift_ppm"]
     if abs(drift) > DRIFT_PPM:
@@ -263,6 +276,8 @@ def _paused_late(run: Evidence) -> Iterable[str]:
 def _dropped(causes: Mapping[str, int]) -> Iterable[str]:
     if bridge_drops := causes.get("drop_bridge", 0):
         yield f"Open vSwitch dropped {bridge_drops} packets that came faster than it could forward: {SLOWER}, or use eBPF"
+    if trunk_drops := causes.get("drop_trunk", 0):
+        yield f"{trunk_drops} packets were lost between the machines: give the network between them more room, or raise --dilation"
     if socket_drops := sum(n for cause, n in causes.items() if "ring" in cause):
         yield f"receive sockets dropped {socket_drops} packets because agents were too slow"
 

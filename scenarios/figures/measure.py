@@ -27,7 +27,7 @@ from testbed.dataplane.layout import SWITCH_DROPS
 from topologies import Fabric
 from topologies.addressing import ev_fields
 
-DROPS = ("drop_tail_packets", "drop_link_down_packets", "drop_trim_failed", *SWITCH_DROPS, "drop_bridge", "flushed_packets")
+DROPS = ("drop_tail_packets", "drop_link_down_packets", "drop_trim_failed", *SWITCH_DROPS, "drop_bridge", "drop_trunk", "flushed_packets")
 """Port counters of dropped packets, by cause. A trimmed packet is forwarded, so it is not among them."""
 DROPS_AT_SENDING = ("drop_tail_packets", "drop_link_down_packets")
 """The drops that egress counts within the sender's system call."""

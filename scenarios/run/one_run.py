@@ -35,7 +35,7 @@ from testbed.faults.targets import Injected
 from testbed.machine.awake import kept_awake
 from testbed.reconvergence import Reconvergence
 from testbed.view.read import BEGUN
-from testbed.world import Agent, Program, World
+from testbed.world import Agent, Program, RunWatch, World
 from topologies import Fabric
 from topologies.theory import place_ranks
 
@@ -126,7 +126,9 @@ class OneRun:
         self.created_ns = self.clock.now()
         # A simulation may take any time: the machine need not be watched.
         interval_s = self.fabric.base_rtt_ns / LOOKS_PER_RTT / 1e9
-        self.watch = None if self.clock.virtual else Watch(cluster.processes, cluster.port_watch(), interval_s)
+        self.watch: RunWatch | None = None
+        if not self.clock.virtual:
+            self.watch = cluster.run_watch(interval_s) or Watch(cluster.processes, cluster.port_watch(), interval_s)
         self.mapping = Mapping(cluster, spec.transport.clustermapper, spec.seed, self.journal)
         self.background = BackgroundRun(cluster, spec.scenario.backgrounds, spec.scenario.timeout_ns, directory, self.journal)
 

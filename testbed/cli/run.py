@@ -18,6 +18,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from scenarios.schema.scenario import Scenario, load_scenario, named_scenarios
 from testbed import terminal
+from testbed.cli.up_machines import reach_option
 from testbed.emulated import ovs
 from testbed.emulated.ovs import SWITCHES
 from testbed.errors import UserError
@@ -114,7 +115,11 @@ def tls_option(use: str = "") -> Callable[[Any], Any]:
     "--dilation", metavar="N", default="auto", show_default=True,
     help="Run N times slower than the real network; fabric: as its file says; auto: so, or slower if the machine needs it.",
 )  # fmt: skip
-@click.option("--on", "address", metavar="tls://HEAD:PORT", help="Run on the workers of a head, as mrcbed sweep does.")
+@click.option(
+    "--on", "address", metavar="HOST[=ADDRESS],...",
+    help="Emulate each fabric on these machines together. tls://HEAD:PORT: whole runs on the workers of a head, as mrcbed sweep does.",
+)  # fmt: skip
+@reach_option()
 @tls_option(", for --on")
 @click.option("--json", "as_json", is_flag=True, help="Print summary.json instead of tables.")
 @click.option("--view", "with_view", is_flag=True, help="Serve a page that shows the run while it goes on, on this machine alone.")
@@ -134,6 +139,7 @@ def command(
     jobs: int | None,
     dilation: str,
     address: str | None,
+    reach: str,
     tls: str | None,
     as_json: bool,
     with_view: bool,
@@ -167,6 +173,14 @@ def command(
             check_emulable(slowed(loaded, given(loaded, wanted).factor) if wanted is not None else loaded)
     except FabricError as error:
         raise UserError(str(error)) from None
+    if address is not None and not address.startswith("tls://"):
+        from testbed.cli.run_machines import run as run_on
+
+        if pcap or with_view or switch != SWITCHES[0] or world == SIMULATED or (jobs or 1) > 1:
+            raise UserError(
+                f"--on {address}: several machines are emulated, with eBPF switches: leave --pcap, --view, --switch, --jobs away"
+            )
+        sys.exit(run_on(loaded, out, address, reach, resume=resume, dilation=wanted, as_json=as_json))
     if address is not None:
         from testbed.cli.sweep import place_of, run_sweep
 

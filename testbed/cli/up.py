@@ -10,6 +10,7 @@ import click
 
 from testbed import terminal
 from testbed.cli.run import check_switch, parse_dilation
+from testbed.cli.up_machines import reach_option
 from testbed.controller.steering import POLICIES
 from testbed.emulated.ovs import SWITCHES
 from testbed.errors import UserError
@@ -42,9 +43,11 @@ from topologies import load_fabric, named_fabrics
     "--world", type=click.Choice(WORLDS), default=WORLDS[0], show_default=True,
     help="simulated: an all-reduce without end in virtual time, to be seen with --view; needs no root, and has no prompt.",
 )  # fmt: skip
+@click.option("--on", "on", metavar="HOST[=ADDRESS],...", help="Build it on these machines together, each a part.")
+@reach_option()
 def command(
     fabric: str, transport: str, seed: int, no_controller: bool, switch: str, policy: str, dilation: str, with_ip: bool, with_view: bool,
-    view_control: bool, view_port: int, out: str | None, world: str,
+    view_control: bool, view_port: int, out: str | None, world: str, on: str | None, reach: str,
 ) -> None:  # fmt: skip
     """Ends with Ctrl-D or ``exit`` (simulated: Ctrl-C); nothing stays behind. Exit status 0, or 1 if a process of the cluster died."""
     from testbed.machine import sandbox
@@ -53,10 +56,17 @@ def command(
         raise UserError(f"--policy {policy} needs the controller: leave --no-controller out")
     chosen = load_fabric(fabric)
     chosen = chosen.slowed((parse_dilation(dilation, chosen) or chosen.dilation) / chosen.dilation)
-    check_switch(switch)
+    if on is None:
+        check_switch(switch)
     viewed = with_view or view_control
     if out is not None and not viewed:
         raise UserError(f"--out {out} keeps what a view showed: add --view")
+    if on is not None:
+        from testbed.cli.up_machines import run as run_on
+
+        if switch != SWITCHES[0] or with_ip or viewed or policy != "none" or world == SIMULATED:
+            raise UserError("--on: several machines have eBPF switches, no controller, no view and no mrc0: leave such options away")
+        sys.exit(run_on(chosen, transport, seed, on, reach))
     if world == SIMULATED:
         if not viewed:
             raise UserError(f"mrcbed up --world {SIMULATED} has no prompt: add --view, or --view-control to break cables")

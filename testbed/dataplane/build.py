@@ -41,6 +41,7 @@ def compile_object(out: Path, udp_port: int = layout.MRC_UDP_PORT) -> Path:
         "MRC_UDP_PORT": udp_port,
         "PROBE_UDP_PORT": layout.PROBE_UDP_PORT,
         "DELAY_TUN": layout.DELAY_TUN,
+        "TRUNK": layout.TRUNK,
         "SWITCH_MAC": f"0x{addressing.SWITCH_MAC.hex()}u",
         "HELD": layout.MAX_HELD,
         "INNER_HIGH": f"0x{INNER_PREFIX[:4].hex()}u",

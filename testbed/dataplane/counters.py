@@ -19,6 +19,7 @@ from testbed.dataplane import layout
 from testbed.dataplane.loader import PINS
 from testbed.dataplane.maps import BpfMap
 from topologies.clos import Fabric, Link, Port
+from topologies.parts import Part, whole
 
 _S = {name: i for i, name in enumerate(layout.STATS_WORDS)}
 _STATS = len(layout.STATS_WORDS)
@@ -55,9 +56,11 @@ class Traffic:
 class Counters:
     """The maps of a loaded data plane as live memory. Port numbers as in ``Fabric.ports``."""
 
-    def __init__(self, fabric: Fabric, bridges: Callable[[], Accounts] | None = None) -> None:
-        """``bridges`` gives the accounts of switches that forward in user space (testbed/emulated/ovs.py)."""
+    def __init__(self, fabric: Fabric, bridges: Callable[[], Accounts] | None = None, part: Part | None = None) -> None:
+        """``bridges`` gives the accounts of switches that forward in user space (testbed/emulated/ovs.py), ``part`` which ports this
+        machine has: the others' counters stay zero, and have no rows."""
         self.fabric = fabric
+        self.part = whole(fabric) if part is None else part
         self._bridges: Callable[[], Accounts] = bridges or dict
         self._far = {e.number: o.number for li in fabric.links for e, o in ((li.a, li.b), (li.b, li.a))}
         self._stats = self._words("port_stats")
@@ -166,20 +169,20 @@ class Counters:
 
     def quiet(self) -> bool:
         """Whether nothing waits anywhere."""
-        return all(self.backlog(port.number) == (0, 0) for port in self.fabric.ports)
+        return all(self.backlog(port.number) == (0, 0) for port in self.part.ports)
 
     def rows(self) -> list[Row]:
         """One row per port, cumulative since the fabric was built. Bytes are those of whole Ethernet frames, FCS not counted.
 
         Where there was background traffic, ``background_*`` give its part of the row (packets).
         """
-        for port in self.fabric.ports:
+        for port in self.part.ports:
             if self._gate[port.number]:
                 self.flush(port.number)
         rows: list[Row] = []
         bridges = self._bridges()
         with_background = any(self._background[: len(self.fabric.ports) * _BACKGROUND])
-        for link in self.fabric.links:
+        for link in self.part.links:
             for port, peer in ((link.a, link.b), (link.b, link.a)):
                 at, out = port.number * _STATS, port.number * _FLUSHED
                 stats, flushed = self._stats[at : at + _STATS].tolist(), self._flushed[out : out + _FLUSHED].tolist()
@@ -261,7 +264,9 @@ def books(rows: Iterable[Row]) -> list[dict[str, Any]]:
         if packets or size:
             differences.append({"where": f"{row['port']} -> {row['peer']}", "kind": "cable", "packets": packets, "bytes": size})
         if row["node"].startswith("p"):  # switches are p<plane>-t<tier>-<n>, hosts h<n>
-            inside = sum(row.get(name, 0) for name in (*_NAMED_DROPS, "drop_bridge"))  # rows of older results lack newer names
+            inside = sum(
+                row.get(name, 0) for name in (*_NAMED_DROPS, "drop_bridge", "drop_trunk")
+            )  # rows of older results lack newer names
             balance[row["node"]] += row["arrived_packets"] - inside
             balance[row["node"]] -= row["admitted_packets"] + row["drop_tail_packets"] + row["drop_link_down_packets"]
     differences += [{"where": node, "kind": "switch", "packets": packets, "bytes": 0} for node, packets in balance.items() if packets]

@@ -2,7 +2,8 @@
 /* The emulated switches: SRv6 uN forwarding at tc ingress; marking, trimming, the finite egress queue and exact counters at tc egress.
  *
  * Loaded and pinned by testbed/dataplane/loader.py; the same two programs serve every port of a fabric, host ports too.
- * A port knows itself by its interface index: PORT_BASE + port number. Must never drop a packet without counting why,
+ * A port knows itself by its interface index: PORT_BASE + port number. A third program serves the trunk between machines that carry one
+ * fabric together. Must never drop a packet without counting why,
  * never look at anything but the outer header on a switch (but for the inner source where a host's frames come in), and never route
  * around anything: tables are static.
  * Only features of Linux 6.1; no CO-RE: nothing here reads kernel structures.
@@ -21,7 +22,7 @@
 	!defined(PORT_BASE) || !defined(HANDED_OVER) || !defined(LOCATOR_BLOCK) || \
 	!defined(DSCP_CONTROL) || !defined(DSCP_TRIMMABLE) || !defined(DSCP_TRIMMABLE_RETX) || !defined(DSCP_TRIMMED) || \
 	!defined(INNER_HIGH) || !defined(DSCP_TRIMMED_LASTHOP) || !defined(DSCP_ROCE) || !defined(TRIM_BYTES) || !defined(MRC_UDP_PORT) || \
-	!defined(PROBE_UDP_PORT) || !defined(DELAY_TUN) || !defined(SWITCH_MAC) || !defined(HELD) || !defined(BACKGROUND_HIGH) || !defined(BACKGROUND_LOW)
+	!defined(PROBE_UDP_PORT) || !defined(DELAY_TUN) || !defined(TRUNK) || !defined(SWITCH_MAC) || !defined(HELD) || !defined(BACKGROUND_HIGH) || !defined(BACKGROUND_LOW)
 #error "compile through testbed/dataplane/loader.py, which defines the fabric's sizes and the DSCP table"
 #endif
 
@@ -264,6 +265,56 @@ struct {
 	__type(key, __u32);
 	__type(value, __u32);
 } routes SEC(".maps");
+
+/* --- several machines ----------------------------------------------------------------------------------------------- */
+
+/* A T1 whose egress port lies on another machine (topologies/parts.py) hands the frame to the trunk, which carries it to that port: the
+ * tunnel id is (inner ECN << 16 | port number). Everything a port does stays where the port is. */
+enum { TRUNK_ECN_SHIFT = 16, TRUNK_PORT_MASK = 0xffff };
+
+/* By egress port: the IPv4 address of the machine that has it, in host order; 0: it is here. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, PORTS);
+	__type(key, __u32);
+	__type(value, __u32);
+} trunk_to SEC(".maps");
+
+/* Addresses, in host order, whose frames are taken from the trunk. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 64);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u32);
+	__type(value, __u32);
+} trunk_peers SEC(".maps");
+
+/* By egress port, on the machine where it was counted. What was sent on all machines and not received where the port is, is lost. */
+struct trunk_stats {
+	__u64 sent_packets;
+	__u64 sent_bytes;
+	__u64 received_packets;
+	__u64 received_bytes;
+	__u64 merged; /* received as one frame that the wire had carried as several: GRO is on */
+	__u64 remarked; /* the network beneath had marked it: undone */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, PORTS);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct trunk_stats);
+} trunk_stats SEC(".maps");
+
+/* Frames at the trunk that are no peer's, or for no port of this machine. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, __u64);
+} trunk_strays SEC(".maps");
 
 #define COUNT(field) __sync_fetch_and_add(&(field), 1)
 #define COUNT_BYTES(field, n) __sync_fetch_and_add(&(field), (n))
@@ -616,11 +667,26 @@ static __always_inline void let_go(struct __sk_buff *skb, __u32 egress, __u32 le
 		*(volatile __u64 *)&room->under_ns = bpf_ktime_get_ns();
 }
 
+/* Counted before anything can fail: what does not arrive is lost on the trunk, whatever the reason. */
+static __always_inline int send_by_trunk(struct __sk_buff *skb, __u32 egress, __u32 remote, __u32 ecn)
+{
+	struct bpf_tunnel_key key = { .tunnel_id = ecn << TRUNK_ECN_SHIFT | egress, .remote_ipv4 = remote, .tunnel_ttl = 64 };
+	struct trunk_stats *stats = bpf_map_lookup_elem(&trunk_stats, &egress);
+
+	if (!stats)
+		return TC_ACT_SHOT;
+	COUNT(stats->sent_packets);
+	COUNT_BYTES(stats->sent_bytes, skb->len);
+	if (bpf_skb_set_tunnel_key(skb, &key, sizeof(key), BPF_F_ZERO_CSUM_TX | BPF_F_DONT_FRAGMENT))
+		return TC_ACT_SHOT;
+	return bpf_redirect(TRUNK, 0);
+}
+
 /* uN (RFC 9800 section 4.1, End with NEXT-C-SID): match own block and uSID, shift, static lookup, redirect. What the shift addresses to
  * this switch again is processed again, each time for one of the hop limit. */
 static __always_inline int forward(struct __sk_buff *skb, __u32 at, struct port_config *port, struct port_stats *stats)
 {
-	__u32 number = port->switch_number, key, *egress;
+	__u32 number = port->switch_number, key, *egress, *remote, out;
 	struct ipv6hdr *ip;
 	__be16 *word;
 	int turn;
@@ -657,6 +723,10 @@ static __always_inline int forward(struct __sk_buff *skb, __u32 at, struct port_
 		COUNT_BYTES(stats->drop_tail_bytes[DATA], skb->len);
 		return TC_ACT_SHOT;
 	}
+	out = *egress - PORT_BASE;
+	remote = bpf_map_lookup_elem(&trunk_to, &out);
+	if (remote && *remote)
+		return send_by_trunk(skb, out, *remote, ecn_of(ip));
 	/* A frame of the kernel's own sockets is charged to its socket for as long as it exists, and TCP takes what is charged for "still in
 	 * my host's queue" (small queues): two segments of a connection in the whole fabric, and no queue anywhere. So the first switch sends
 	 * a copy that is nobody's and ends the original, as a NIC does that has sent it. Agents' frames stay: their buffers hold a fabric. */
@@ -716,6 +786,42 @@ int fabric_ingress(struct __sk_buff *skb)
 	else if (port->flags & DELAYED)
 		return bpf_redirect(DELAY_TUN, 0);
 	return TC_ACT_OK;
+}
+
+/* What comes from another machine goes to the egress port that its T1 chose there. The outer header's ECN followed the inner one's; where
+ * the network beneath marked it, the kernel marked the inner one too, and the emulated network would have a mark that no switch of it made. */
+SEC("tc")
+int fabric_trunk(struct __sk_buff *skb)
+{
+	struct bpf_tunnel_key key = {};
+	struct trunk_stats *stats;
+	struct port_config *port;
+	struct ipv6hdr *ip;
+	__u32 number, zero = 0, *elsewhere;
+	__u64 *strays;
+
+	if (bpf_skb_get_tunnel_key(skb, &key, sizeof(key), 0))
+		goto stray;
+	number = key.tunnel_id & TRUNK_PORT_MASK;
+	port = bpf_map_lookup_elem(&port_config, &number);
+	stats = bpf_map_lookup_elem(&trunk_stats, &number);
+	elsewhere = bpf_map_lookup_elem(&trunk_to, &number);
+	if (!port || !stats || !elsewhere || *elsewhere || port->kind != KIND_SWITCH || !bpf_map_lookup_elem(&trunk_peers, &key.remote_ipv4))
+		goto stray;
+	COUNT(stats->received_packets);
+	COUNT_BYTES(stats->received_bytes, skb->len);
+	if (skb->gso_segs > 1)
+		COUNT(stats->merged);
+	if ((key.tunnel_tos & CE) == CE && !reach(skb, OUTER) && (ip = outer_header(skb))) {
+		*(__be16 *)ip = bpf_htons((bpf_ntohs(*(__be16 *)ip) & ~(CE << 4)) | (key.tunnel_id >> TRUNK_ECN_SHIFT & CE) << 4);
+		COUNT(stats->remarked);
+	}
+	return bpf_redirect(PORT_BASE + number, 0);
+stray:
+	strays = bpf_map_lookup_elem(&trunk_strays, &zero);
+	if (strays)
+		COUNT(*strays);
+	return TC_ACT_SHOT;
 }
 
 /* The backlog is counted, not modelled: bytes admitted here minus bytes seen at the cable's far end minus bytes flushed by a link

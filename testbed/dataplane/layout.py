@@ -43,6 +43,9 @@ DELAYED: Final = 64
 """Bits of a port's flags. The last three: RoCE's data is under PFC; the cable's other end is a switch's; a host's frames go to its TUN."""
 DELAY_TUN: Final = PORT_BASE - 1
 """Interface index of a host's TUN where its kernel's packets wait."""
+TRUNK: Final = PORT_BASE - 2
+"""Interface index of the device that leads to the other machines of a fabric."""
+TRUNK_WORDS: Final = ("sent_packets", "sent_bytes", "received_packets", "received_bytes", "merged", "remarked")  # u64 each
 HIGH_BURST_NS: Final = 2_000_000
 LEAST_HIGH_BURST: Final = 1600
 """What the high class may send at once beyond its half of the rate: this time at the port's rate, but at least so many bytes [ours]."""

@@ -15,7 +15,7 @@ from testbed.dataplane import layout, loader
 from testbed.emulated import netlink
 from testbed.errors import UserError
 from topologies import addressing
-from topologies.clos import Fabric, Port
+from topologies.clos import Fabric, Link, Port
 from topologies.paths import path_evs
 
 MTU_ROOM = 64
@@ -42,8 +42,9 @@ def link_mtu(fabric: Fabric) -> int:
     return fabric.frame_bytes - 14 + MTU_ROOM
 
 
-def veth_lines(fabric: Fabric, namespaces: dict[str, str]) -> list[str]:
-    """`ip link add` lines for every cable. ``namespaces``: host -> what iproute2 takes after `netns`; switches share the batch's own."""
+def veth_lines(fabric: Fabric, namespaces: dict[str, str], links: Sequence[Link] | None = None) -> list[str]:
+    """`ip link add` lines for ``links``, by default every cable. ``namespaces``: host -> what iproute2 takes after `netns`; switches share
+    the batch's own."""
 
     def end(port: Port, prefix: str) -> str:
         host = port.node in namespaces
@@ -52,7 +53,7 @@ def veth_lines(fabric: Fabric, namespaces: dict[str, str]) -> list[str]:
         text += f" txqueuelen {TX_QUEUE} numtxqueues 1 numrxqueues 1 gso_max_segs 1"
         return text + (f" netns {namespaces[port.node]}" if host else "")
 
-    return [f"{end(link.b, 'link add name')} type veth {end(link.a, 'peer name')}" for link in fabric.links]
+    return [f"{end(link.b, 'link add name')} type veth {end(link.a, 'peer name')}" for link in links or fabric.links]
 
 
 def class_lines(fabric: Fabric, verb: str, port: Port, rate: int) -> list[str]:

@@ -38,6 +38,7 @@ from testbed.emulated.kernel_paths import KernelPaths
 from testbed.emulated.port_watch import PortWatch
 from testbed.emulated.programs import EmulatedPrograms
 from testbed.emulated.rates import Rates
+from testbed.emulated.trunk import Trunk
 from testbed.errors import ClusterDied, UserError
 from testbed.faults.injections import TakesFaults
 from testbed.faults.packet_faults import PacketFaults
@@ -45,6 +46,7 @@ from testbed.machine import running, sandbox
 from testbed.machine.slowness import patient, remark
 from testbed.world import EMULATED, Program, Stream
 from topologies.clos import Fabric
+from topologies.parts import whole
 
 CRASH_POINTS = (*STEPS, "controller", "captures", "started", "agents", "agents-started")
 """Where the environment variable MRCBED_CRASH_AT makes bring-up fail: ``<point>`` raises there, ``<point>:kill`` kills this process."""
@@ -70,7 +72,8 @@ class InjectedCrash(RuntimeError):
 
 
 class Cluster(TakesFaults):
-    """``controller`` False writes the switches' tables without Ryu. ``progress(stage, share)`` reports how far bring-up has come."""
+    """``controller`` False writes the switches' tables without Ryu. ``progress(stage, share)`` reports how far bring-up has come. With
+    ``trunk`` it is the part of a fabric that this machine carries, and :attr:`agents` has that part's, in the order of ``part.hosts``."""
 
     name = EMULATED
 
@@ -83,8 +86,10 @@ class Cluster(TakesFaults):
         pcap_links: Sequence[str] = (),
         pcap_dir: Path | None = None,
         progress: Callable[[str, float], None] | None = None,
+        trunk: Trunk | None = None,
     ) -> None:
-        if fabric.host_count > MAX_HOSTS or len(fabric.ports) > layout.MAX_PORTS or len(fabric.switches) > layout.MAX_SWITCHES:
+        self.part = whole(fabric) if trunk is None else trunk.part
+        if len(self.part.hosts) > MAX_HOSTS or len(fabric.ports) > layout.MAX_PORTS or len(fabric.switches) > layout.MAX_SWITCHES:
             raise UserError(
                 f"fabric {fabric.name!r} has {fabric.host_count} hosts, {len(fabric.switches)} switches and {len(fabric.ports)} ports: "
                 f"one machine emulates up to {MAX_HOSTS}, {layout.MAX_SWITCHES} and {layout.MAX_PORTS}"
@@ -119,7 +124,7 @@ class Cluster(TakesFaults):
         self._port_numbers = {port.name: port.number for port in fabric.ports}
         self._queues: netlink.QueueSocket | None = None
         self._pauser: subprocess.Popen[bytes] | None = None
-        self.net = FabricNet(fabric, self._reach, switch)
+        self.net = FabricNet(fabric, self._reach, switch, trunk)
 
     # --- life --------------------------------------------------------------------------------------------------
 
@@ -134,7 +139,9 @@ class Cluster(TakesFaults):
             self._watcher = threading.Thread(target=self._watch, name="mrcbed-watch", daemon=True)
             self._watcher.start()
             self.net.start()
-            self._faults = Injector(self.fabric, self.net.faults, PacketFaults(), Rates(self.fabric, self.net.path_of), self._process_of)
+            self._faults = Injector(
+                self.fabric, self.net.faults, PacketFaults(), Rates(self.fabric, self.net.path_of, self.part), self._process_of
+            )
             for host in self.net.hosts:
                 self._guard(f"the shell of {host.name}", host.shell)
             for name, process in self.net.ovs.processes if self.net.ovs is not None else ():
@@ -323,11 +330,12 @@ class Cluster(TakesFaults):
         log_dir.mkdir(parents=True, exist_ok=True)
         share = 1
         if not alone and transport not in KERNEL_KINDS:
-            share = min(-(-self.fabric.host_count // len(os.sched_getaffinity(0))), MOST_DESCRIPTORS // (self.fabric.planes + 5))
+            share = min(-(-len(self.part.hosts) // len(os.sched_getaffinity(0))), MOST_DESCRIPTORS // (self.fabric.planes + 5))
         self._share = share
         common = {"fabric": self.fabric.to_dict(), "transport": transport, "options": options, "seed": seed}
-        for first in range(0, self.fabric.host_count, share):
-            names = self.fabric.hosts[first : first + share]
+        own = self.part.host_names
+        for first in range(0, len(own), share):
+            names = own[first : first + share]
             places = [
                 {
                     "host": self.fabric.host_number(name), "socket": str(directory / f"{name}.sock"),
@@ -346,8 +354,8 @@ class Cluster(TakesFaults):
             self._agents.append(process)
         until = time.monotonic() + patient(AGENTS_S)
         try:
-            for number, name in enumerate(self.fabric.hosts):
-                process, complaint = self._agents[number // share], directory / f"{self.fabric.hosts[number - number % share]}.err"
+            for number, name in enumerate(own):
+                process, complaint = self._agents[number // share], directory / f"{own[number - number % share]}.err"
                 while not (directory / f"{name}.sock").exists():
                     if process.poll() is not None or time.monotonic() > until:
                         late = f"not within {patient(AGENTS_S):.0f} s{remark()}"
@@ -361,8 +369,8 @@ class Cluster(TakesFaults):
                     raise UserError(f"the agent of {name} did not come up: {_last_line(complaint) or error}") from None
                 if number % share == 0:
                     self._guard(_AGENT + name if share == 1 else f"{_AGENT}{name} and its neighbours, of one process", process)
-                self._progress("starting agents", (number + 1) / self.fabric.host_count)
-            self.control.begin(self.agents, {name: str(directory / f"{name}.sock") for name in self.fabric.hosts}, policy)
+                self._progress("starting agents", (number + 1) / len(own))
+            self.control.begin(self.agents, {name: str(directory / f"{name}.sock") for name in own}, policy)
             self._reach("agents-started")
         except BaseException:
             self.stop_agents()
@@ -455,7 +463,8 @@ class Cluster(TakesFaults):
         """The agent of a host; -1: the controller."""
         if host < 0:
             return self._controller
-        return self._agents[host] if self._share == 1 and host < len(self._agents) else None
+        place = self.part.hosts.index(host) if host in self.part.hosts else len(self._agents)
+        return self._agents[place] if self._share == 1 and place < len(self._agents) else None
 
     def counters(self) -> list[dict[str, Any]]:
         """One row per port (testbed/dataplane/counters.py)."""
@@ -481,7 +490,7 @@ class Cluster(TakesFaults):
     def processes(self) -> dict[str, int]:
         """Pids of the processes that work during a run, by name: agents by the name of their (first) host, ``controller``, and ``runner``
         for this process."""
-        pids = {name: process.pid for name, process in zip(self.fabric.hosts[:: self._share], list(self._agents), strict=False)}
+        pids = {name: process.pid for name, process in zip(self.part.host_names[:: self._share], list(self._agents), strict=False)}
         pids |= {"pauser": self._pauser.pid} if self._pauser is not None else {}
         return pids | ({"controller": self.controller_pid} if self.controller_alive else {}) | {"runner": os.getpid()}
 
@@ -491,6 +500,14 @@ class Cluster(TakesFaults):
             self._queues = netlink.QueueSocket(self.net.namespaces[""])
         queues = self._queues
         return PortWatch(self.fabric, self.net.counters.traffic, lambda port: queues.backlog(layout.PORT_BASE + port, bringup.DATA_QUEUE))
+
+    @property
+    def death(self) -> str:
+        """Which of its processes died, and how; empty while all live."""
+        return self._died
+
+    def run_watch(self, interval_s: float) -> None:
+        """All of it is on this machine."""
 
     # --- watching ----------------------------------------------------------------------------------------------------
 

@@ -26,11 +26,14 @@ from testbed.emulated.faults import Faults
 from testbed.emulated.links import FabricIntf, FabricLink
 from testbed.emulated.nodes import FabricHost, FabricSwitch
 from testbed.emulated.ovs import OpenVSwitch
+from testbed.emulated.trunk import Trunk
+from testbed.emulated.trunk import make as make_trunk
 from testbed.errors import UserError
 from testbed.machine import sandbox
 from testbed.machine.slowness import patient, remark
 from topologies import addressing
 from topologies.clos import Fabric
+from topologies.parts import whole
 
 Step = Callable[[str], None]
 CARRIERS_S = 5.0
@@ -45,10 +48,13 @@ class FabricNet(Mininet):
     (node -> descriptor; all switches under ""). Raises :class:`UserError` on what the machine lacks.
     """
 
-    def __init__(self, fabric: Fabric, step: Step = lambda name: None, switch: str = "ebpf") -> None:
+    def __init__(self, fabric: Fabric, step: Step = lambda name: None, switch: str = "ebpf", trunk: Trunk | None = None) -> None:
+        """``trunk``: build only its part, and lead to the machines that have the others."""
         if not sandbox.inside():
             raise UserError("a fabric is built inside the sandbox only: use mrcbed, or python -m testbed.machine.sandbox -- COMMAND")
         self.fabric = fabric
+        self.trunk = trunk
+        self.part = whole(fabric) if trunk is None else trunk.part
         self.namespaces: dict[str, int] = {}
         self.switch_namespace = ""
         self.ovs = OpenVSwitch(fabric) if switch == "ovs" else None
@@ -65,7 +71,7 @@ class FabricNet(Mininet):
     def build(self) -> None:
         if shutil.which("mnexec") is None:
             raise UserError("mnexec is missing: install it with apt-get install mininet")
-        fabric, step = self.fabric, self._step
+        fabric, part, step = self.fabric, self.part, self._step
         step("data-plane")
         scratch = Path(sandbox.RUN_DIR)
         loader.load(scratch)
@@ -75,28 +81,33 @@ class FabricNet(Mininet):
         self.switch_namespace = f"/proc/{os.getpid()}/fd/{self.namespaces['']}"
         netlink.write_sysctls(self.namespaces[""], bringup.SWITCH_SYSCTLS)
         for number, name in enumerate(fabric.switches):
-            self.addSwitch(name, number=number, net=self)
+            if name in part.switches:
+                self.addSwitch(name, number=number, net=self)
         step("hosts")
-        for number, name in enumerate(fabric.hosts):
+        for number, name in zip(part.hosts, part.host_names, strict=True):
             host = self.addHost(name, number=number, address=addressing.text(addressing.inner_address(number)), ip=None)
             self.namespaces[name] = os.open(f"/proc/{host.pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
             netlink.write_sysctls(self.namespaces[name], bringup.HOST_SYSCTLS)
         step("cables")
-        bringup.run_batch("ip", bringup.veth_lines(fabric, {name: str(self[name].pid) for name in fabric.hosts}), self.switch_namespace)
+        pids = {name: str(self[name].pid) for name in part.host_names}
+        bringup.run_batch("ip", bringup.veth_lines(fabric, pids, part.links), self.switch_namespace)
         self._adopt_cables()
         for node, fd in self.namespaces.items():
-            netlink.offloads_off(fd, [p.name for p in fabric.ports if p.node == node or (not node and p.node not in fabric.hosts)])
+            netlink.offloads_off(fd, [p.name for p in part.ports if p.node == node or (not node and p.node not in fabric.hosts)])
         step("bridges")
         if self.ovs is not None:
             self.ovs.start(self.switch_namespace)
         step("queues")  # after the bridges: Open vSwitch removes what hangs at a port's ingress when it takes the port
         self._queues()
         step("routes")
-        bringup.run_batches("ip", ((bringup.host_lines(fabric, number), self.path_of(name)) for number, name in enumerate(fabric.hosts)))
+        own = zip(part.hosts, part.host_names, strict=True)
+        bringup.run_batches("ip", ((bringup.host_lines(fabric, number), self.path_of(name)) for number, name in own))
         step("links-up")
-        bringup.run_batch("ip", [f"link set {p.name} up" for p in fabric.ports if p.node not in fabric.hosts], self.switch_namespace)
-        self.counters = Counters(fabric, self.ovs.accounts if self.ovs is not None else None)
-        self.faults = Faults(fabric, self.counters, self.namespaces)
+        bringup.run_batch("ip", [f"link set {p.name} up" for p in part.ports if p.node not in fabric.hosts], self.switch_namespace)
+        self.counters = Counters(fabric, self.ovs.accounts if self.ovs is not None else None, part)
+        self.faults = Faults(fabric, self.counters, self.namespaces, part)
+        if self.trunk is not None:
+            make_trunk(self.trunk, self.switch_namespace, self.namespaces[""])
         step("settle")
         self._wait_for_carriers()
         self.built = True
@@ -106,7 +117,7 @@ class FabricNet(Mininet):
         return f"/proc/{os.getpid()}/fd/{self.namespaces[node]}"
 
     def _adopt_cables(self) -> None:
-        for cable in self.fabric.links:
+        for cable in self.part.links:
             ends = []
             for port in (cable.a, cable.b):
                 node = self[port.node]
@@ -115,7 +126,7 @@ class FabricNet(Mininet):
 
     def _queues(self) -> None:
         rated: dict[str, list[tuple[Any, int]]] = {node: [] for node in self.namespaces}
-        for link in self.fabric.links:
+        for link in self.part.links:
             for port in (link.a, link.b):
                 rated[port.node if port.node in rated else ""].append((port, link.rate))
         bringup.run_batches("tc", ((bringup.queue_lines(self.fabric, ports), self.path_of(node)) for node, ports in rated.items()))

@@ -20,20 +20,24 @@ from testbed.emulated.netlink import OPER_UP, LinkEvents, LinkSocket
 from testbed.faults.holders import Holders
 from testbed.machine.slowness import patient
 from topologies.clos import Fabric, Link, Port
+from topologies.parts import Part, whole
 
 SETTLE_S = 1.0
 """Longest wait for the kernel to report carrier at both ends of a cable."""
 
 
 class Faults(Holders):
-    """``namespaces``: node name -> descriptor of its network namespace, switches under the key ""."""
+    """``namespaces``: node name -> descriptor of its network namespace, switches under the key "". ``part``: which cables this machine has;
+    of others only the state is kept."""
 
-    def __init__(self, fabric: Fabric, counters: Counters, namespaces: Mapping[str, int]) -> None:
+    def __init__(self, fabric: Fabric, counters: Counters, namespaces: Mapping[str, int], part: Part | None = None) -> None:
         super().__init__(fabric, time.monotonic_ns)
+        own = (whole(fabric) if part is None else part).links
+        self._own = {link.name for link in own}
         self.counters = counters
         self._sockets = {node: LinkSocket(fd) for node, fd in namespaces.items()}
         self._events = LinkEvents(namespaces[""])
-        self._by_index = {PORT_BASE + p.number: link for link in fabric.links for p in (link.a, link.b) if p.node in self._switch_numbers}
+        self._by_index = {PORT_BASE + p.number: link for link in own for p in (link.a, link.b) if p.node in self._switch_numbers}
         self._wake, self._waker = os.pipe()
         self._thread = threading.Thread(target=self._watch, name="mrcbed-ports", daemon=True)
         self._thread.start()
@@ -60,9 +64,13 @@ class Faults(Holders):
         self.counters.set_switch(self._switch_numbers[name], state)
 
     def _close(self, link: Link) -> None:
-        self._gate(link, closed=True)
+        if link.name in self._own:
+            self._gate(link, closed=True)
 
     def _settle(self, link: Link, up: bool) -> None:
+        if link.name not in self._own:
+            self._up[link.name] = up
+            return
         for port in self._switch_ends(link):
             self._socket(port).set_up(PORT_BASE + port.number, up)
         if up:
@@ -101,7 +109,7 @@ class Faults(Holders):
                 return
             changed = self._events.read()
             if changed is None:
-                links = list(self.fabric.links)
+                links = [link for link in self.fabric.links if link.name in self._own]
             else:
                 links = list({id(li): li for s in changed if (li := self._by_index.get(s.ifindex))}.values())
             for link in links:

@@ -14,10 +14,12 @@ import shutil
 import time
 import traceback
 import unicodedata
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from mininet.cli import CLI
+from mininet.log import output
 from rich.console import Console
 
 from agents.process.control import AgentError
@@ -40,6 +42,11 @@ MAX_COMMAND = 4000
 _LEAVES_THE_SHELL = re.compile(r"\b(exit|logout|exec)\b")
 
 
+def say(text: str) -> None:
+    """Print as Mininet's own commands do."""
+    output(text)
+
+
 def words_of(line: str) -> list[str]:
     """A line cut as a shell does. Raises :class:`UserError`."""
     try:
@@ -52,6 +59,8 @@ class Prompt(CLI):
     """Runs until ``exit``, end of input or SIGTERM. ``console``: of testbed.terminal."""
 
     identchars = CLI.identchars + "-"
+    refused: Mapping[str, str] = REFUSED
+    """Commands that cannot work here, and what to use instead."""
 
     def __init__(self, net: Any, console: Console | None = None, **kwargs: Any) -> None:
         self.console = console or terminal.console()
@@ -80,8 +89,8 @@ class Prompt(CLI):
         """Run a line; what is wrong with it is raised."""
         _check_text(line)
         command = self.parseline(line)[0]
-        if command in REFUSED:
-            raise UserError(REFUSED[command])
+        if command in self.refused:
+            raise UserError(self.refused[command])
         return super().onecmd(line)
 
     def emptyline(self) -> None:
@@ -99,7 +108,7 @@ class Prompt(CLI):
             raise
 
     def get_names(self) -> list[str]:
-        return [name for name in super().get_names() if name.removeprefix("do_") not in REFUSED]
+        return [name for name in super().get_names() if name.removeprefix("do_") not in self.refused]
 
     # --- programs ----------------------------------------------------------------------------------------------
 

@@ -10,18 +10,23 @@ from collections.abc import Callable, Iterable
 from testbed.emulated import bringup
 from testbed.faults.holders import SlowPorts
 from topologies.clos import Fabric, Port
+from topologies.parts import Part, whole
 
 
 class Rates(SlowPorts):
-    """``path_of(node)``: its network namespace for nsenter, "" for the switches'."""
+    """``path_of(node)``: its network namespace for nsenter, "" for the switches'. ``part``: which ports this machine has; others are left
+    alone."""
 
-    def __init__(self, fabric: Fabric, path_of: Callable[[str], str]) -> None:
+    def __init__(self, fabric: Fabric, path_of: Callable[[str], str], part: Part | None = None) -> None:
         super().__init__(fabric)
         self._path_of = path_of
+        self._own = {port.number for port in (whole(fabric) if part is None else part).ports}
 
     def _set(self, rates: Iterable[tuple[int, int]]) -> None:
         batches: dict[str, list[tuple[Port, int]]] = {}
         for number, rate in rates:
+            if number not in self._own:
+                continue
             port = self.fabric.ports[number]
             batches.setdefault(port.node if port.node in self.fabric.hosts else "", []).append((port, rate))
         for node, rated in batches.items():

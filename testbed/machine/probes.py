@@ -23,7 +23,7 @@ PATH = os.pathsep.join(
     dict.fromkeys([*os.environ.get("PATH", "").split(os.pathsep), "/usr/local/sbin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"])
 )
 """Debian keeps half of these tools in directories that only root's PATH has."""
-CLONE_NEWNET, CLONE_NEWNS = 0x40000000, 0x00020000
+CLONE_NEWNET, CLONE_NEWNS, CLONE_NEWTIME = 0x40000000, 0x00020000, 0x80
 MS_REC_PRIVATE = 0x4000 | 0x40000
 BPF_PROG_LOAD, BPF_OBJ_PIN, BPF_BTF_LOAD = 5, 6, 18
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -37,12 +37,13 @@ COMMANDS: dict[str, str] = {  # on the veth pair v0, v1
     "seg6local next-csid": "ip -6 route add fcbb:bb00:2::/48 encap seg6local action End flavors next-csid lblen 32 nflen 16 dev v0",
     "TBF": "tc qdisc replace dev v1 root handle 4: tbf rate 10mbit burst 5000 limit 100000",
     "TUN": "ip tuntap add dev tun0 mode tun",
+    "VXLAN": "ip link add vxlan0 type vxlan external dstport 47908",
     "netem": "tc qdisc replace dev v1 root handle 5: netem delay 1ms",
     "RED": "tc qdisc replace dev v1 root handle 6: red limit 100000 avpkt 1000 bandwidth 10Mbit",
     "fq": "tc qdisc replace dev v1 root handle 7: fq",
     "VRF": "ip link add vrf0 type vrf table 10",
 }
-MODULES = {"netem": "sch_netem", "RED": "sch_red", "fq": "sch_fq", "VRF": "vrf"}
+MODULES = {"VXLAN": "vxlan", "netem": "sch_netem", "RED": "sch_red", "fq": "sch_fq", "VRF": "vrf"}
 """Optional features and their modules: one that is not loaded is looked up, not tried, since trying would load it."""
 NOT_TRIED = "its module is there; not tried, since no run needs it"
 
@@ -128,6 +129,7 @@ def main(program: str) -> dict[str, str]:
         return {"namespaces": refused("unshare")}
     _libc.mount(b"none", b"/", None, MS_REC_PRIVATE, None)
     verdicts = {"namespaces": "", "MPTCP": family(socket.AF_INET6, socket.SOCK_STREAM, 262), "AF_XDP": family(44, socket.SOCK_RAW, 0)}
+    verdicts["time namespaces"] = refused("unshare") if _libc.unshare(CLONE_NEWTIME) else ""  # of later children alone
     verdicts["AF_PACKET"] = family(socket.AF_PACKET, socket.SOCK_RAW, 0)
     verdicts["veth"] = (
         run("ip link add v0 index 1000 type veth peer name v1 index 1001") or run("ip link set v0 up") or run("ip link set v1 up")

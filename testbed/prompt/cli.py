@@ -19,6 +19,7 @@ from testbed import terminal
 from testbed.emulated.cluster import Cluster
 from testbed.emulated.prompt import Prompt as FabricPrompt
 from testbed.emulated.prompt import words_of
+from testbed.emulated.trace import Hop, trace
 from testbed.errors import UserError
 from testbed.perf.options import parse_line
 from testbed.perf.run import perf
@@ -27,7 +28,6 @@ from testbed.prompt.faults import FaultCommands
 from testbed.prompt.help import HelpCommands
 from testbed.prompt.iperf import IperfCommands
 from testbed.prompt.mapper import MapperCommands
-from testbed.prompt.trace import trace
 from topologies import FabricError
 from topologies.addressing import ev, ev_fields, inner_address, path_address, sid_list, text, usid_fields
 from topologies.paths import path_evs, path_links, path_nodes
@@ -235,8 +235,7 @@ class Prompt(HelpCommands, FaultCommands, IperfCommands, MapperCommands, FabricP
         if not arguments or src == dst:
             raise UserError("usage: trace HOST HOST EV, like trace h0 h5 1:2")
         value = parse_ev(self.fabric, src, dst, arguments[0])
-        net = self.cluster.net
-        hops = trace(self.fabric, lambda node: net.namespaces[node], src, dst, value, come_twice=net.come_twice)
+        hops = self._trace(src, dst, value)
         rows = [[f"{hop.at_us:.0f}", hop.port, "out" if hop.leaving else "in", hop.address, str(hop.hop_limit)] for hop in hops]
         heads = ("us", "port", "way", "outer destination", "hop limit")
         self.console.print(terminal.table(heads, rows, names=("port", "way", "outer destination")))
@@ -244,6 +243,10 @@ class Prompt(HelpCommands, FaultCommands, IperfCommands, MapperCommands, FabricP
             last_hop = hops[-1]
             detail = f"seen {'leaving' if last_hop.leaving else 'arriving at'} {last_hop.node}, then no more"
             self.console.print(Text.assemble((f"lost after {last_hop.port}", "red"), f": {detail}"))
+
+    def _trace(self, src: int, dst: int, value: int) -> list[Hop]:
+        net = self.cluster.net
+        return trace(self.fabric, net.namespaces, src, dst, value, come_twice=net.come_twice)
 
     def do_ports(self, line: str) -> None:
         """ports [NODE]: show the counters of every port that saw traffic"""

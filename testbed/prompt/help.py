@@ -7,7 +7,6 @@ import inspect
 from rich.text import Text
 
 from testbed import terminal
-from testbed.emulated.prompt import REFUSED
 from testbed.emulated.prompt import Prompt as FabricPrompt
 from testbed.errors import UserError
 
@@ -47,8 +46,8 @@ class HelpCommands(FabricPrompt):
         name = line.strip()
         if not name:
             self._overview()
-        elif name in REFUSED:
-            raise UserError(REFUSED[name])
+        elif name in self.refused:
+            raise UserError(self.refused[name])
         elif not hasattr(self, f"do_{name}"):
             raise self.unknown(name)
         elif hasattr(self, f"help_{name}"):
@@ -68,6 +67,8 @@ class HelpCommands(FabricPrompt):
         for title, names in GROUPS.items():
             rows.append([Text(title, "bold"), ""])
             for name in names:
+                if name in self.refused:
+                    continue
                 usage, _, summary = self._doc(name).splitlines()[0].partition(": ")
                 rows.append([f"  {usage}", summary])
         self.console.print(terminal.table(("", " "), rows, words=(" ",)))

@@ -112,6 +112,9 @@ class SimulatedCluster(TakesFaults):
     def background(self, stream: Any, stem: Path) -> Any:
         raise UserError(f"background traffic is iperf3's: the simulated world runs no programs; {EMULATED}")
 
+    def run_watch(self, interval_s: float) -> None:
+        """Virtual time is not disturbed by the machine."""
+
     def programs(self, program: Program, hosts: Sequence[int]) -> SimulatedPrograms:
         """A Python program on some hosts, each rank a thread whose computing takes no time. Raises :class:`UserError`."""
         return SimulatedPrograms(self.network, [self.agents[host] for host in hosts], program, hosts)

@@ -53,6 +53,7 @@ def test_layouts_match_the_kernels(tiny: Cluster) -> None:
     expected = (
         ("port_config", layout.CONFIG_WORDS, 4), ("port_stats", layout.STATS_WORDS, 8), ("port_flushed", layout.FLUSHED_WORDS, 8),
         ("port_background", layout.BACKGROUND_WORDS, 8), ("port_held", layout.HELD_WORDS, 8), ("port_pause", layout.PAUSE_WORDS, 8),
+        ("trunk_stats", layout.TRUNK_WORDS, 8),
     )  # fmt: skip
     for name, words, size in expected:
         held = BpfMap(loader.PINS / name)

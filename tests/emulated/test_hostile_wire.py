@@ -20,7 +20,7 @@ from agents.mrc.framing import Framer, Route
 from agents.packets import dscp, headers
 from testbed.dataplane.counters import books
 from testbed.emulated.cluster import Cluster
-from testbed.prompt.trace import socket_in
+from testbed.emulated.trace import socket_in
 from tests.agents.mrc.packets import write_packet
 from tests.emulated.frames import change
 from tests.emulated.ring import BYTES, Ring, logged, paths, wait_until

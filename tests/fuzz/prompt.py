@@ -23,9 +23,9 @@ from mininet.net import Mininet
 from agents.collectives.steer import wait_for_all
 from agents.process.control import AgentError
 from testbed import terminal
+from testbed.emulated.trace import Hop
 from testbed.errors import ClusterDied, UserError
 from testbed.prompt.cli import Prompt
-from testbed.prompt.trace import Hop
 from testbed.simulated.cluster import SimulatedCluster
 from testbed.simulated.hosts import SimulatedAgent
 from topologies import load_fabric

@@ -367,6 +367,9 @@ class FakeCluster:
     def processes(self) -> dict[str, int]:
         return {"runner": os.getpid()}
 
+    def run_watch(self, interval_s: float) -> None:
+        """It is all here."""
+
     def port_watch(self) -> None:
         return None
 

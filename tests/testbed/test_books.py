@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from testbed.dataplane.counters import books, mean_backlog, totals
+from testbed.dataplane.trunk import lost
 
 ZERO = (
     "admitted_packets admitted_bytes arrived_packets arrived_bytes drop_tail_packets drop_tail_bytes drop_high_packets drop_trim_failed "
@@ -87,3 +88,19 @@ def test_rows_of_results_from_before_trimming_still_add_up() -> None:
     for r in rows.values():
         r.pop("drop_trim_failed", None)
     assert books(rows.values()) == []
+
+
+def test_what_a_trunk_loses_is_in_the_books_of_its_switch() -> None:
+    rows = chain()
+    rows["p0-t0-0-d0"]["arrived_packets"] += 3  # three more came in, for a port of another machine
+    rows["h0-p0"]["admitted_packets"] += 3
+    assert [(gap["where"], gap["packets"]) for gap in books(rows.values())] == [("p0-t0-0", 3)]
+    rows["p0-t0-0-d1"]["drop_trunk"] = 3
+    assert books(rows.values()) == []
+
+
+def test_lost_on_the_trunk_is_what_all_sent_to_a_port_and_its_machine_did_not_receive() -> None:
+    sent_by_a = {5: [10, 1000, 0, 0, 0, 0], 6: [4, 400, 0, 0, 0, 0]}
+    sent_by_b = {5: [7, 700, 0, 0, 0, 0], 9: [0, 0, 3, 300, 0, 0]}
+    received_by_c = {5: [0, 0, 15, 1500, 0, 0], 6: [0, 0, 4, 400, 0, 0]}
+    assert lost([sent_by_a, sent_by_b, received_by_c]) == {5: 2, 9: -3}

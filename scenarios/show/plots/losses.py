@@ -16,6 +16,7 @@ CAUSES = {
     "drop_switch_down": ("dead switch", "#882255"),
     "drop_fault_loss": ("lossy link", "#009E73"),
     "drop_fault_path": ("lossy path", "#117733"),
+    "drop_trunk": ("between machines", "#AA4499"),
     "tx_refused": ("refused at the sender", "#E69F00"),
     "rx_ring_drops": ("receive socket full", "#000000"),
     "lost_on_dead_paths": ("dead path (fluid world)", "#CC6677"),

@@ -1,0 +1,53 @@
+"""A scenario on several machines that carry its fabric together: what that excludes, and the run. Called by ``mrcbed run --on``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from agents.kernel.options import KINDS as KERNEL_KINDS
+from scenarios.run.runner import Progress, Runner, RunOptions
+from scenarios.schema.scenario import Scenario, ScenarioError
+from testbed.machines.reach import Place
+from testbed.machines.world import Machines
+from topologies import Fabric
+from topologies.parts import divide
+
+_HERE = "which several machines do not have: leave --on out, or"
+
+
+def check_on_machines(scenario: Scenario, places: Sequence[Place]) -> None:
+    """Refuse what only one machine has. Raises :class:`ScenarioError` or FabricError, one line."""
+    for variant in scenario.variants:
+        inner = variant.scenario
+        if inner.workload.jobs:
+            raise ScenarioError(f"{scenario.name}: jobs are programs beside their agents, {_HERE} use a collective or flows")
+        if inner.backgrounds:
+            raise ScenarioError(f"{scenario.name}: background {inner.backgrounds[0].name!r} needs iperf3 beside us, {_HERE} leave it out")
+        for transport in inner.transports:
+            divide(transport.fabric, len(places))
+            if transport.kind in KERNEL_KINDS:
+                raise ScenarioError(f"{scenario.name}: transport {transport.name!r} is one kernel's, {_HERE} leave it out (--transport)")
+            if transport.controller != "none":
+                raise ScenarioError(f'{scenario.name}: transport {transport.name!r} needs a controller, {_HERE} set controller = "none"')
+            if transport.fabric.pfc:
+                raise ScenarioError(f"{scenario.name}: fabric {transport.fabric.name!r} has pfc = true, {_HERE} set it to false")
+
+
+def run_on_machines(
+    scenario: Scenario, directory: Path, places: Sequence[Place], version: str, *, progress: Progress | None = None,
+    command_line: Sequence[str] = (), resume: bool = False, stretched: dict[str, Any] | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Run a scenario on these machines and return the summary. ``stretched`` as in :class:`RunOptions`."""
+    check_on_machines(scenario, places)
+
+    def factory(fabric: Fabric) -> Machines:
+        return Machines(fabric, places, version, str(directory.resolve()), progress)
+
+    names = ", ".join(f"{place.name} ({place.address})" for place in places)
+    options = RunOptions(
+        progress=progress, command_line=command_line, notes=[f"Each fabric was carried by {names} together."], resume=resume,
+        stretched=stretched,
+    )  # fmt: skip
+    return Runner(scenario, directory, factory, options).run()

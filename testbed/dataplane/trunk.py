@@ -1,0 +1,72 @@
+"""The trunk between machines that carry one fabric together: which ports lie where, and what it carried.
+
+Called by testbed/emulated/trunk.py, which makes the device, on a machine whose data plane is loaded (loader.py). What machines sent to a
+port and its own machine did not receive is lost on the trunk: :func:`lost`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+
+from testbed.dataplane import layout
+from testbed.dataplane.loader import PINS
+from testbed.dataplane.maps import BpfMap
+from topologies.parts import Part
+
+PROGRAM = PINS / "progs" / "fabric_trunk"
+_WORDS = len(layout.TRUNK_WORDS)
+Carried = dict[int, list[int]]
+"""Egress port -> what one machine counted there, as layout.TRUNK_WORDS."""
+
+
+def describe(parts: Sequence[Part], own: int, addresses: Sequence[str]) -> None:
+    """Tell the programs which machine has which port. ``own``: this machine's place in ``parts``; ``addresses``: IPv4, by machine."""
+    numbers = [int(ipaddress.IPv4Address(address)) for address in addresses]
+    leads_to, peers = BpfMap(PINS / "trunk_to"), BpfMap(PINS / "trunk_peers")
+    for part in parts:
+        if part.machine != own:
+            peers.update(struct.pack("=I", numbers[part.machine]), struct.pack("=I", part.machine))
+            for port in part.ports:
+                leads_to.update(struct.pack("=I", port.number), struct.pack("=I", numbers[part.machine]))
+    leads_to.close()
+    peers.close()
+
+
+class TrunkCounters:
+    """The trunk's maps as live memory."""
+
+    def __init__(self) -> None:
+        self._stats, self._strays = (self._words(name) for name in ("trunk_stats", "trunk_strays"))
+
+    @staticmethod
+    def _words(name: str) -> memoryview:
+        bpf_map = BpfMap(PINS / name)
+        try:
+            return bpf_map.memory().cast("Q")
+        finally:
+            bpf_map.close()
+
+    @property
+    def strays(self) -> int:
+        """Frames that came in and were no peer's, or for no port of this machine."""
+        return int(self._strays[0])
+
+    def carried(self, ports: Iterable[int]) -> Carried:
+        """What was counted at these egress ports; those without any are left out."""
+        rows = ((port, self._stats[port * _WORDS : (port + 1) * _WORDS].tolist()) for port in ports)
+        return {port: words for port, words in rows if any(words)}
+
+
+def lost(machines: Iterable[Mapping[int, Sequence[int]]]) -> dict[int, int]:
+    """Packets lost on the trunk, by egress port, from what every machine counted; ports without loss are left out.
+
+    A frame on its way counts as lost: ask once the fabric is quiet, and read the receivers' counters first.
+    """
+    sent, received = layout.TRUNK_WORDS.index("sent_packets"), layout.TRUNK_WORDS.index("received_packets")
+    missing: dict[int, int] = {}
+    for carried in machines:
+        for port, words in carried.items():
+            missing[port] = missing.get(port, 0) + words[sent] - words[received]
+    return {port: packets for port, packets in sorted(missing.items()) if packets}

@@ -1,0 +1,247 @@
+"""The coordinator's end of one machine: JSON lines to ``mrcbed machine`` over the standard streams of a command (reach.py).
+
+``{"id", "op", ...}`` goes there; ``{"id", "ok"}``, ``{"id", "error", "sort"}`` or ``{"event", ...}`` comes back. The far side ends with the
+channel, and the channel with the far side (far.py). One thread reads; any thread may ask.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from agents.process.control import AgentError
+from testbed.errors import ClusterDied, UserError, explain
+from testbed.machine.slowness import patient
+from testbed.machines.clocks import PINGS, Offset, Reading, offset
+from testbed.machines.reach import Place
+from topologies import FabricError
+
+ANSWER_S = 30.0
+END_S = 5.0
+LOGS_S = 120.0
+"""For tear-down with all logs, however slow the link [ours]."""
+BEAT_S = 2.0
+"""Each side says something so often, so that the other knows of a connection that was lost without a word."""
+SILENCE_S = 20.0
+"""The same on a slow machine: ten times as long as either side should be silent."""
+ERRORS: dict[str, Callable[[str], Exception]] = {"user": UserError, "fabric": FabricError, "agent": AgentError, "died": ClusterDied}
+"""Sorts of an answered error."""
+Notice = Callable[["Channel", dict[str, Any]], None]
+
+
+class Channel:
+    """Starts the command at once; :meth:`hello` waits for the far side. ``on_event`` is called on the reading thread."""
+
+    def __init__(self, place: Place, on_event: Notice) -> None:
+        self.place = place
+        self.name = place.name
+        self._on_event = on_event
+        self._complaints = tempfile.TemporaryFile()
+        self._last_serial = 0
+        self._answers: dict[int, dict[str, Any]] = {}
+        self._changed = threading.Condition()
+        self._writing = threading.Lock()
+        self._ended = False
+        self._closing = False
+        self._reason = ""  # for which it ended, as the far side says
+        self._hello: dict[str, Any] = {}
+        self._heard = time.monotonic()
+        try:
+            self.process = subprocess.Popen(
+                place.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._complaints, start_new_session=True
+            )
+        except OSError as error:
+            self._complaints.close()
+            raise UserError(f"{self.name}: cannot run {place.command[0]}: {error.strerror}: install it, or give another --reach") from None
+        self._reader = threading.Thread(target=self._read, name=f"mrcbed-{self.name}", daemon=True)
+        self._reader.start()
+        self._beater = threading.Thread(target=self._beat, name=f"mrcbed-beat-{self.name}", daemon=True)
+        self._beater.start()
+
+    # --- words -------------------------------------------------------------------------------------------------
+
+    def hello(self, version: str) -> None:
+        """Wait until the far side says who it is. Raises :class:`UserError` if nobody answers, or another version does."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._hello or self._ended, patient(ANSWER_S))
+        if not self._hello:
+            reason = (self.complaint or self._status()) if self._ended else f"no answer within {patient(ANSWER_S):.0f} s"
+            raise UserError(f"{self.name} is not reached ({reason}): `{' '.join(self.place.command)}` must work from here")
+        there = self.facts.get("mrcbed")
+        if there != version:
+            raise UserError(f"{self.name} has mrcbed {there}, here is {version}: install the same version on all machines")
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the machine says that it is."""
+        return dict(self._hello.get("facts", {}))
+
+    def begin(self, op: str, **keys: Any) -> int:
+        """Ask without waiting; the number for :meth:`answer`."""
+        with self._changed:
+            self._last_serial += 1
+            serial = self._last_serial
+        self._write({"id": serial, "op": op, **keys})
+        return serial
+
+    def answer(self, serial: int, timeout: float = ANSWER_S) -> Any:
+        """Wait for an answer. Raises what the far side raised, as an exception of the same sort, or :class:`ClusterDied`."""
+        with self._changed:
+            self._changed.wait_for(lambda: serial in self._answers or self._ended, patient(timeout))
+            answer = self._answers.pop(serial, None)
+        if answer is None:
+            if not self._ended:
+                raise ClusterDied(f"{self.name} did not answer within {patient(timeout):.0f} s: see whether it is overloaded")
+            raise ClusterDied(self.death())
+        if "error" in answer:
+            sort, text = answer["sort"], answer["error"]
+            raise ERRORS.get(sort, RuntimeError)(text if sort in ("agent", "fabric") else f"{self.name}: {text}")
+        return answer["ok"]
+
+    def ask(self, op: str, timeout: float = ANSWER_S, **keys: Any) -> Any:
+        """:meth:`begin` and :meth:`answer`."""
+        return self.answer(self.begin(op, **keys), timeout)
+
+    def offset(self) -> Offset:
+        """How far its clock is from ours. Raises as :meth:`answer`."""
+
+        def read() -> Reading:
+            before = time.monotonic_ns()
+            answer = self.ask("clock")
+            return Reading(before, int(answer["theirs"]), int(answer["after"]))
+
+        return offset(read() for _ in range(PINGS))
+
+    # --- the end -----------------------------------------------------------------------------------------------
+
+    @property
+    def ended(self) -> bool:
+        """Whether the far side is gone, though nobody asked it to end."""
+        return self._ended and not self._closing
+
+    @property
+    def complaint(self) -> str:
+        """The last line on the command's standard error."""
+        self._complaints.seek(0)
+        lines = [line for line in self._complaints.read().decode(errors="replace").splitlines() if line.strip()]
+        return lines[-1].strip().removeprefix("mrcbed: ") if lines else ""
+
+    def death(self) -> str:
+        """One line: which machine is gone, and why."""
+        if self._reason:
+            return f"{self.name}: {self._reason}"
+        return f"machine {self.name} is gone: its command {self._status()}" + (f", saying {self.complaint!r}" if self.complaint else "")
+
+    def _status(self) -> str:
+        try:
+            status = self.process.wait(1.0)
+        except subprocess.TimeoutExpired:
+            return "closed its output"
+        return f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+
+    def close(self, timeout: float = END_S) -> None:
+        """End the far side: it takes its part down when its input ends, and sends its logs. Kills the command if it says nothing for
+        ``timeout`` seconds. Idempotent."""
+        self._closing, begun = True, time.monotonic()
+        with self._writing:
+            if self.process.stdin is not None and not self.process.stdin.closed:
+                try:
+                    self.process.stdin.close()
+                except OSError:
+                    pass
+        last = time.monotonic() + patient(LOGS_S)
+        while self.process.poll() is None:
+            try:
+                self.process.wait(0.05)
+            except subprocess.TimeoutExpired:
+                now = time.monotonic()
+                if now > last or now - max(begun, self._heard) > patient(timeout):
+                    os.killpg(self.process.pid, signal.SIGKILL)
+        self._reader.join(1.0)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+    # --- how ---------------------------------------------------------------------------------------------------
+
+    def _write(self, message: dict[str, Any]) -> None:
+        with self._writing:
+            assert self.process.stdin is not None
+            try:
+                self.process.stdin.write(json.dumps(message).encode() + b"\n")
+                self.process.stdin.flush()
+            except (OSError, ValueError):
+                pass  # it is gone, which the reader says
+
+    def _read(self) -> None:
+        try:
+            self._dispatch()
+        except Exception as error:  # a full disk, say, where a log belongs: whoever waits for an answer must hear of it
+            self._reason = self._reason or f"what it sent could not be taken ({explain(error)[0]})"
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+        if not self._closing:
+            self._on_event(self, {"event": "gone"})
+
+    def _dispatch(self) -> None:
+        """Take all lines until the output ends."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            now = time.monotonic_ns()
+            self._heard = now / 1e9
+            try:
+                message = json.loads(line)
+                event = message.get("event")
+            except (ValueError, AttributeError):
+                self._reason = f"it said {line[:80].decode(errors='replace').strip()!r} where a line of JSON belongs: see --reach"
+                break
+            if "id" in message:
+                if isinstance(message.get("ok"), dict) and "theirs" in message["ok"]:
+                    message["ok"]["after"] = now  # read here: a thread that waits for a core must not make the clock unsure
+                with self._changed:
+                    self._answers[message["id"]] = message
+                    self._changed.notify_all()
+            elif event == "hello":
+                with self._changed:
+                    self._hello = message
+                    self._changed.notify_all()
+            elif event == "died":
+                self._reason = str(message["reason"])
+            elif event is not None:
+                self._on_event(self, message)
+
+    def _beat(self) -> None:
+        while not self._ended and not self._closing:
+            with self._changed:
+                self._changed.wait_for(lambda: self._ended or self._closing, BEAT_S)
+            self._write({"op": "beat"})
+            if time.monotonic() - self._heard > SILENCE_S and self._hello:
+                self._reason = self._reason or f"nothing heard for {SILENCE_S:.0f} s: see whether it and the way to it are up"
+                os.killpg(self.process.pid, signal.SIGKILL)
+                return
+
+
+def ask_all(channels: Iterable[Channel], op: str, timeout: float = ANSWER_S, **keys: Any) -> list[Any]:
+    """The answers of all machines, which work at the same time. Raises the first's error after all have answered."""
+    return answers_of([(channel, channel.begin(op, **keys)) for channel in channels], timeout)
+
+
+def answers_of(asked: Sequence[tuple[Channel, int]], timeout: float = ANSWER_S) -> list[Any]:
+    """The same for questions that differ."""
+    answers: list[Any] = []
+    failure: Exception | None = None
+    for channel, serial in asked:
+        try:
+            answers.append(channel.answer(serial, timeout))
+        except Exception as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
+    return answers

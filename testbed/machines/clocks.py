@@ -1,0 +1,42 @@
+"""One clock for several machines: how far another machine's monotonic clock is from ours, and how sure that is. Pure.
+
+The coordinator asks for the time many times over the control channel. The answer that took least time says most (the minimum filter of NTP,
+RFC 5905, section 10): the other clock was read somewhere between question and answer, so the middle is wrong by half of the round trip at
+most. A machine's part of a run then lives in a time namespace that is shifted by the offset (far.py), so every process there reads the
+coordinator's clock. What clocks drift apart later is measured at the end, and is part of the uncertainty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+PINGS = 100
+"""Questions for one estimate [ours]: they take some 20 ms on one machine, some seconds over a link of 20 ms."""
+
+
+class Reading(NamedTuple):
+    """One question: our clock before it and after the answer, and theirs between, ns."""
+
+    before: int
+    theirs: int
+    after: int
+
+
+class Offset(NamedTuple):
+    """``ns`` to add to their clock to have ours; ``unsure_ns``: it is wrong by that at most, if the ways there and back took any time."""
+
+    ns: int
+    unsure_ns: int
+
+
+def offset(readings: Iterable[Reading]) -> Offset:
+    """The offset from the reading that took least time. Raises ValueError without one."""
+    best = min(readings, key=lambda reading: reading.after - reading.before)
+    return Offset((best.before + best.after) // 2 - best.theirs, (best.after - best.before + 1) // 2)
+
+
+def unsure_ns(begin: Offset, end: Offset) -> int:
+    """Bound on how wrong times of the other machine are in ours at any moment between two estimates, both taken of the shifted clock: it
+    should be 0 apart from ours, and what it is apart is drift, or the first shift's error."""
+    return max(abs(begin.ns) + begin.unsure_ns, abs(end.ns) + end.unsure_ns)

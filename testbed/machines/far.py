@@ -1,0 +1,217 @@
+"""The far side of one machine: ``mrcbed machine``. It brings a part of a fabric up by orders on standard input, and ends with that.
+
+Two processes read the channel one after the other. The first says hello, tells its clock, and takes the order to begin. It makes a time
+namespace in which the monotonic clock is the coordinator's, and starts the sandbox there; the sandbox's worker goes on reading. When the
+channel closes, is silent, or this machine's part dies, everything here ends; the sandbox sees to it that nothing stays (sandbox.py).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import queue
+import re
+import select
+import signal
+import sys
+import threading
+import time
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agents.process.control import AgentClient, AgentError
+from testbed.emulated.cluster import Cluster
+from testbed.emulated.trunk import Trunk
+from testbed.errors import ClusterDied, UserError, explain
+from testbed.machine import sandbox
+from testbed.machine.exclusive import measuring
+from testbed.machine.slowness import patient
+from testbed.machines.channel import BEAT_S, LOGS_S, SILENCE_S
+from testbed.machines.orders import Orders, WatchFactory
+from testbed.machines.wire import Wire
+from topologies import Fabric, FabricError
+from topologies.parts import divide
+
+END_S = 5.0
+"""Between the end of tear-down and that of the process, at most: it ends with the sandbox by itself."""
+MIDDLE_S = 1.0
+"""How long an order that is being carried out may go on then, before it is interrupted."""
+LOOK_S = 0.1
+_CLONE_NEWTIME = 0x80
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True)
+class Begin:
+    """The order to begin."""
+
+    offset_ns: int
+    fabric: Fabric
+    machine: int
+    addresses: tuple[str, ...]
+    results: str  # of the run that measures, "" for none
+
+    @classmethod
+    def read(cls, message: dict[str, Any]) -> Begin:
+        """Raises KeyError, TypeError, ValueError."""
+        addresses = tuple(map(str, message["addresses"]))
+        fabric = Fabric.from_dict(message["fabric"])
+        return cls(int(message["offset"]), fabric, int(message["machine"]), addresses, str(message["results"]))
+
+
+def serve(facts: dict[str, Any], watches: WatchFactory) -> int:
+    """Carry out a coordinator's orders; the exit status. ``facts``: what this machine is, with its version as ``mrcbed``."""
+    if os.geteuid() != 0:
+        raise UserError("mrcbed machine needs root for network namespaces and eBPF: the command that reaches it must use sudo")
+    wire = Wire.standard()
+    wire.say(event="hello", facts=facts)
+    while (message := wire.read(SILENCE_S)) is not None and message.get("op") != "begin":
+        _tell_time(wire, message)
+    if message is None:
+        return 0
+    try:
+        begin = Begin.read(message)
+        shift_time(begin.offset_ns)
+        with measures(begin.results):
+            return sandbox.run(lambda: FarSide(wire, begin, message["id"], watches).run())
+    except (KeyError, TypeError, ValueError, UserError) as error:
+        sort = "fabric" if isinstance(error, FabricError) else "user"
+        wire.say(id=message.get("id", 0), error=str(error), sort=sort)
+        return 2
+
+
+def measures(results: str) -> AbstractContextManager[None]:
+    """Keep this machine for a run that writes to ``results`` on the coordinator's. Raises :class:`UserError` if another has it."""
+    return measuring(Path(results)) if results else nullcontext()
+
+
+def shift_time(offset_ns: int) -> None:
+    """Processes that this one starts from now on read a monotonic clock that is ``offset_ns`` ahead of this one's. Raises UserError."""
+    with open("/proc/self/timens_offsets") as file:
+        match = re.search(r"^monotonic\s+(-?\d+)\s+(\d+)", file.read(), re.MULTILINE)
+    already = int(match[1]) * 1_000_000_000 + int(match[2]) if match else 0
+    if _libc.unshare(_CLONE_NEWTIME):
+        reason = os.strerror(ctypes.get_errno())
+        raise UserError(f"the kernel refused a time namespace ({reason}), by which machines share a clock: it needs CONFIG_TIME_NS")
+    seconds, ns = divmod(already + offset_ns, 1_000_000_000)
+    with open("/proc/self/timens_offsets", "w") as file:
+        file.write(f"monotonic {seconds} {ns}\n")
+
+
+def _tell_time(wire: Wire, message: dict[str, Any]) -> bool:
+    """Answer a question for the time; whether it was one."""
+    if message.get("op") == "clock":
+        wire.say(id=message["id"], ok={"theirs": time.monotonic_ns()})
+        return True
+    return message.get("op") == "beat"
+
+
+class FarSide:
+    """The worker's part, inside the sandbox."""
+
+    def __init__(self, wire: Wire, begin: Begin, serial: int, watches: WatchFactory) -> None:
+        self.wire, self._serial = wire, serial
+        self._orders: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self._wake, self._waker = os.pipe()
+        self._ending, self._over = threading.Event(), threading.Event()
+        trunk = Trunk(divide(begin.fabric, len(begin.addresses)), begin.machine, begin.addresses)
+        self.cluster = Cluster(begin.fabric, controller=False, trunk=trunk, progress=self._progress)
+        self.orders = Orders(self.cluster, wire, watches)
+        self._closed: set[int] = set()  # hosts whose agent has hung up
+
+    def run(self) -> int:
+        threading.Thread(target=self._read, name="mrcbed-orders", daemon=True).start()
+        threading.Thread(target=self._beat, name="mrcbed-beat", daemon=True).start()
+        try:
+            self.cluster.start()
+            self.wire.say(id=self._serial, ok={"booted_ns": self.cluster.booted_ns, "hosts": list(self.cluster.part.hosts)})
+            self._serve()
+            return 0
+        except BaseException as error:
+            self._report(error)
+            return 1
+        finally:
+            self._ending.set()
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # nothing interrupts tear-down and logs
+            self.cluster.stop()
+            self.orders.send_logs()
+            self._over.set()
+
+    def _report(self, error: BaseException) -> None:
+        """Say why it is over: as the answer to the order to begin, or as this machine's death."""
+        line = explain(error)[0]
+        if isinstance(error, KeyboardInterrupt):  # SIGTERM: the cluster's watcher, or the end of the channel
+            line = self.cluster.death or line
+        if not self.cluster.booted_ns:
+            self.wire.say(id=self._serial, error=line, sort="user")
+        self.wire.say(event="died", reason=line)
+        print(f"mrcbed: {line}", file=sys.stderr, flush=True)
+
+    def _progress(self, stage: str, share: float) -> None:
+        self.wire.say(event="progress", stage=stage, share=share)
+
+    # --- the channel -------------------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        """Until the channel ends; then end the main thread, whatever it does."""
+        while (message := self.wire.read(SILENCE_S)) is not None:
+            if not _tell_time(self.wire, message):
+                self._orders.put(message)
+                os.write(self._waker, b"o")
+        self._orders.put({"op": "end"})
+        os.write(self._waker, b"o")
+        if not self._ending.wait(MIDDLE_S):
+            os.kill(os.getpid(), signal.SIGTERM)
+        self._over.wait(patient(LOGS_S))
+        time.sleep(END_S)
+        os._exit(1)
+
+    def _beat(self) -> None:
+        while not self._over.wait(BEAT_S):
+            self.wire.say(event="beat")
+
+    # --- orders ------------------------------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        while True:
+            agents = {agent.fileno(): (host, agent) for host, agent in self.orders.agents.items() if host not in self._closed}
+            ready, _, _ = select.select([self._wake, *agents], [], [], LOOK_S)
+            self.cluster.check()
+            if self._wake in ready:
+                os.read(self._wake, 1)
+                if not self._carry_out(self._orders.get()):
+                    return
+            for host, agent in self.orders.agents.items():
+                self._pass_on(host, agent)
+
+    def _pass_on(self, host: int, agent: AgentClient) -> None:
+        for note in agent.notifications():
+            self.wire.say(event="note", host=host, note=note)
+        if agent.closed and host not in self._closed:
+            self._closed.add(host)
+            self.wire.say(event="hung-up", host=host)
+
+    def _carry_out(self, order: dict[str, Any]) -> bool:
+        """One order and its answer; False if there will be no more."""
+        name, serial = str(order.pop("op", "")), order.pop("id", 0)
+        if name == "end":
+            return False
+        try:
+            answer = self.orders.carry_out(name, order)
+        except ClusterDied:
+            raise
+        except AgentError as error:
+            self.wire.say(id=serial, error=str(error), sort="agent")
+        except FabricError as error:
+            self.wire.say(id=serial, error=str(error), sort="fabric")
+        except UserError as error:
+            self.wire.say(id=serial, error=str(error), sort="user")
+        except Exception as error:
+            self.wire.say(id=serial, error=explain(error)[0], sort="internal")
+        else:
+            self.wire.say(id=serial, ok=answer)
+            if name in ("start_agents", "stop_agents"):
+                self._closed.clear()
+        return True

@@ -1,0 +1,101 @@
+"""Faults of a fabric on several machines: every machine is told of each, and acts on its own cables, ports and agents.
+
+A fault of links or packets goes to all machines, because each keeps the state of all; a fault of a host's agent to its machine. What a
+fault did is told by one machine, the one with its first cable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from testbed.errors import UserError
+from testbed.faults.kinds import KINDS, resolve
+from testbed.faults.targets import FaultEvent, Injected, Target
+from testbed.machines.channel import Channel, ask_all
+from topologies import Fabric
+from topologies.parts import Part
+
+
+class MachineFaults:
+    """Numbers are the coordinator's; each machine has its own."""
+
+    def __init__(self, fabric: Fabric, parts: Sequence[Part], channels: Sequence[Channel]) -> None:
+        self.fabric, self.channels = fabric, channels
+        self._owner = {link.name: part.machine for part in parts for link in part.links}
+        self._owner_of_host = {host: part.machine for part in parts for host in part.hosts}
+        self._active: dict[int, Injected] = {}
+        self._numbers: dict[int, dict[int, int]] = {}  # coordinator's number -> machine -> the machine's number
+        self._tellers: dict[tuple[int, int], int] = {}  # (machine that tells, its number) -> coordinator's number
+        self._last = 0
+
+    def inject(self, kind: str, on: str, keys: Mapping[str, Any], run_seed: int) -> Injected:
+        """Raises FaultError, FabricError or UserError; then nothing has begun."""
+        target = resolve(self.fabric, kind, on, keys, run_seed)
+        if kind == "kill" and target.host < 0:
+            raise UserError("kill: there is no controller on several machines")
+        machines = [self._owner_of_host[target.host]] if target.host >= 0 else list(range(len(self.channels)))
+        answers = ask_all([self.channels[m] for m in machines], "inject", kind=kind, on=on, keys=dict(keys), run_seed=run_seed)
+        self._last += 1
+        teller = self._teller(target)
+        told = dict(zip(machines, answers, strict=True))
+        fault = Injected(self._last, target, told[teller]["told_ns"], told[teller]["due_ns"], told[teller]["down"])
+        self._numbers[fault.number] = {machine: answer["number"] for machine, answer in told.items()}
+        self._tellers[teller, told[teller]["number"]] = fault.number
+        if KINDS[kind].heals:
+            self._active[fault.number] = fault
+        return fault
+
+    def _teller(self, target: Target) -> int:
+        if target.host >= 0:
+            return self._owner_of_host[target.host]
+        return self._owner[target.links[0]] if target.links else 0
+
+    def clear(self, number: int) -> int:
+        """Raises :class:`UserError` if there is no such fault."""
+        fault = self._active.pop(number, None)
+        if fault is None:
+            numbers = ", ".join(map(str, self._active)) or "none"
+            raise UserError(f"there is no fault number {number}: those that are there: {numbers}")
+        told = {machine: self.channels[machine].ask("clear", number=own) for machine, own in self._numbers[number].items()}
+        return int(told[self._teller(fault.target)])
+
+    def active(self) -> list[Injected]:
+        """Oldest first, with what each is doing now."""
+        if not self._active:
+            return []
+        answers = ask_all(self.channels, "faults")
+        rows = {(machine, row["number"]): row for machine, answer in enumerate(answers) for row in answer}
+        for number, fault in list(self._active.items()):
+            teller = self._teller(fault.target)
+            row = rows.get((teller, self._numbers[number][teller]))
+            if row is None:
+                del self._active[number]  # over by itself
+            else:
+                fault.due_ns, fault.down = row["due_ns"], row["down"]
+        return list(self._active.values())
+
+    def events(self) -> list[FaultEvent]:
+        """What happened since the last call, in order of time."""
+        answers = ask_all(self.channels, "fault_events")
+        rows = [(machine, row) for machine, answer in enumerate(answers) for row in answer if (machine, row["number"]) in self._tellers]
+        events = [
+            FaultEvent(row["t"], self._tellers[machine, row["number"]], row["phase"], tuple(row["links"])) for machine, row in rows
+        ]  # fmt: skip
+        return sorted(events, key=lambda event: event.t)
+
+    def set_link(self, name: str, up: bool) -> int:
+        owner = self._owner[self.fabric.link(name).name]
+        return int(ask_all(self.channels, "set_link", name=name, up=up)[owner])
+
+    def set_switch(self, name: str, up: bool) -> int:
+        return int(min(ask_all(self.channels, "set_switch", name=name, up=up)))
+
+    def heal(self) -> None:
+        ask_all(self.channels, "heal")
+        self._active.clear()
+
+    def link_states(self) -> dict[str, bool]:
+        """Cable -> whether it carries, in the fabric's order."""
+        states = {name: up for answer in ask_all(self.channels, "link_states") for name, up in answer.items()}
+        return {link.name: states[link.name] for link in self.fabric.links}

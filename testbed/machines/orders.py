@@ -1,0 +1,182 @@
+"""What a coordinator may order of a machine: one method each, called by far.py between looks at the machine's own part."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from agents.process.control import AgentClient
+from testbed.dataplane.trunk import TrunkCounters
+from testbed.emulated import trace
+from testbed.emulated.cluster import Cluster
+from testbed.errors import UserError
+from testbed.faults.targets import Injected
+from testbed.machine import sandbox
+from testbed.machines.wire import Wire
+from testbed.world import RunWatch
+from topologies.addressing import inner_address, text
+
+WatchFactory = Callable[[Cluster, float], RunWatch]
+"""(cluster, seconds between two looks) -> a watch that has not been started."""
+COMMAND_S = 60.0
+"""Of a command in a host, typed at the coordinator's prompt."""
+
+
+class Orders:
+    """On a machine's part. Answers are plain data."""
+
+    def __init__(self, cluster: Cluster, wire: Wire, watches: WatchFactory) -> None:
+        self.cluster, self._wire, self._watches = cluster, wire, watches
+        self._watch: RunWatch | None = None
+        self._logs: Path | None = None
+        self._trunk: TrunkCounters | None = None
+        self._sight: trace.Sight | None = None
+        self._names: Mapping[str, Callable[..., Any]] = {
+            name.removeprefix("op_"): getattr(self, name) for name in dir(self) if name.startswith("op_")
+        }
+
+    def carry_out(self, name: str, keys: dict[str, Any]) -> Any:
+        """Raises what the order raises, and :class:`UserError` for an unknown one."""
+        if name not in self._names:
+            raise UserError(f"there is no order {name!r}: install the same version on all machines")
+        return self._names[name](**keys)
+
+    # --- agents ------------------------------------------------------------------------------------------------
+
+    @property
+    def agents(self) -> dict[int, AgentClient]:
+        """By host."""
+        return dict(zip(self.cluster.part.hosts, self.cluster.agents, strict=False))
+
+    def op_start_agents(self, transport: str, options: dict[str, Any], seed: int, alone: bool) -> None:
+        self._logs = Path(tempfile.mkdtemp(prefix="logs-", dir=sandbox.RUN_DIR))
+        self.cluster.start_agents(transport, options, self._logs, seed, "none", alone)
+
+    def op_stop_agents(self) -> None:
+        self.cluster.stop_agents()
+        self.send_logs()
+
+    def send_logs(self) -> None:
+        """Send what the agents wrote, once they have ended; nothing remains of it here."""
+        directory, self._logs = self._logs, None
+        for path in sorted(directory.glob("*.jsonl")) if directory is not None else ():
+            self._wire.send_file(path)
+            path.unlink()
+
+    def op_agent(self, host: int, call: str, args: dict[str, Any]) -> Any:
+        if host not in self.agents:
+            raise UserError(f"h{host} has no agent here: start_agents comes first")
+        return self.agents[host].call(call, **args)
+
+    # --- counters ----------------------------------------------------------------------------------------------
+
+    def op_counters(self) -> list[dict[str, Any]]:
+        return self.cluster.counters()
+
+    def op_trunk(self) -> dict[str, Any]:
+        self._trunk = self._trunk or TrunkCounters()
+        return {"carried": self._trunk.carried(port.number for port in self.cluster.fabric.ports), "strays": self._trunk.strays}
+
+    def op_loads(self) -> dict[int, tuple[int, ...]]:
+        loads = self.cluster.loads()
+        return {port.number: loads[port.number] for port in self.cluster.part.ports}
+
+    def op_quiesce(self, seconds: float) -> bool:
+        return self.cluster.quiesce(seconds)
+
+    # --- faults ------------------------------------------------------------------------------------------------
+
+    def op_inject(self, kind: str, on: str, keys: dict[str, Any], run_seed: int) -> dict[str, Any]:
+        return _told(self.cluster.inject(kind, on, run_seed=run_seed, **keys))
+
+    def op_clear(self, number: int) -> int:
+        return self.cluster.clear(number)
+
+    def op_faults(self) -> list[dict[str, Any]]:
+        return [_told(fault) for fault in self.cluster.faults()]
+
+    def op_fault_events(self) -> list[dict[str, Any]]:
+        return [asdict(event) for event in self.cluster.fault_events()]
+
+    def op_set_link(self, name: str, up: bool) -> int:
+        return self.cluster.set_link(name, up)
+
+    def op_set_switch(self, name: str, up: bool) -> int:
+        return self.cluster.set_switch(name, up)
+
+    def op_heal(self) -> None:
+        self.cluster.heal()
+
+    def op_link_states(self) -> dict[str, bool]:
+        own = {link.name for link in self.cluster.part.links}
+        return {name: up for name, up in self.cluster.link_states().items() if name in own}
+
+    def op_reroute(self, dead_links: list[str]) -> None:
+        self.cluster.reroute(dead_links)
+
+    # --- the watch over a run ------------------------------------------------------------------------------------
+
+    def op_watch_start(self, interval_s: float) -> None:
+        self._watch = self._watches(self.cluster, interval_s)
+        self._watch.start()
+
+    def op_watch_mark(self) -> None:
+        if self._watch is not None:
+            self._watch.mark()
+
+    def op_watch_stop(self) -> dict[str, Any]:
+        watch, self._watch = self._watch, None
+        if watch is None:
+            raise UserError("nothing is watched: watch_start comes first")
+        watch.stop()
+        return {"samples": watch.samples, "delay_max_ns": watch.delay_max_ns, "result": watch.result()}
+
+    # --- the prompt ----------------------------------------------------------------------------------------------
+
+    def op_ping(self, src: int, dsts: list[int], seconds: float) -> list[bool]:
+        """Which hosts answer one echo request of ``src`` within so many seconds."""
+        pings = [
+            self.cluster.net[f"h{src}"].popen(
+                ["ping", "-6", "-n", "-c", "1", "-W", f"{seconds:g}", text(inner_address(dst))],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            )
+            for dst in dsts
+        ]  # fmt: skip
+        return [ping.wait() == 0 for ping in pings]
+
+    def op_command(self, host: int, line: str) -> str:
+        """What a command prints, run by the host's shell."""
+        process = self.cluster.net[f"h{host}"].popen(
+            ["timeout", f"{COMMAND_S:g}", "sh", "-c", line], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        return str(process.communicate()[0].decode(errors="replace"))
+
+    def op_trace_open(self, dst: int) -> None:
+        """Begin to look at every frame."""
+        self.op_trace_close()
+        net = self.cluster.net
+        self._sight = trace.Sight(self.cluster.fabric, net.namespaces, dst)
+
+    def op_trace_send(self, host: int, port: str, frame: str) -> tuple[int, bool]:
+        """(when, whether the kernel took the frame)."""
+        at = time.monotonic_ns()
+        return at, trace.send(self.cluster.net.namespaces[f"h{host}"], port, bytes.fromhex(frame))
+
+    def op_trace_follow(self, mark: str, started_ns: int, seconds: float) -> list[dict[str, Any]]:
+        if self._sight is None:
+            raise UserError("nobody looks: trace_open comes first")
+        return [asdict(hop) for hop in self._sight.follow(bytes.fromhex(mark), started_ns, seconds)]
+
+    def op_trace_close(self) -> None:
+        if self._sight is not None:
+            self._sight.close()
+            self._sight = None
+
+
+def _told(fault: Injected) -> dict[str, Any]:
+    return {"number": fault.number, "told_ns": fault.told_ns, "due_ns": fault.due_ns, "down": fault.down}

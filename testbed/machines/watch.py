@@ -1,0 +1,103 @@
+"""The fidelity watch of a run on several machines: each watches itself, and the reports become one, the worst of each finding.
+
+Made by world.py for scenarios.run.one_run. A machine's own watch is scenarios.run.watch.Watch, on the far side. The clocks are compared at
+the begin and at the end: how unsure times of different machines are is a finding of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from testbed.errors import ClusterDied, first_line
+from testbed.machines.channel import Channel, ask_all
+from testbed.machines.clocks import Offset, unsure_ns
+
+Report = Mapping[str, Any]
+_STILL = {"step_ns": 0, "slept_ns": 0, "drift_ppm": 0.0, "strangers": []}
+
+
+class MachineWatch:
+    """As scenarios.run.watch.Watch. ``carried`` gives what every machine's trunk counted."""
+
+    def __init__(self, channels: Sequence[Channel], interval_s: float, carried: Callable[[], Mapping[str, int]]) -> None:
+        self._channels, self._interval_s, self._carried = channels, interval_s, carried
+        self._begin: list[Offset] = []
+        self._result: dict[str, Any] = {}
+        self.samples: list[tuple[int, float]] = []
+        self.delay_max_ns = 0
+
+    def start(self) -> None:
+        """Begin on all machines. Raises as :meth:`testbed.machines.channel.Channel.ask`."""
+        self._begin = [channel.offset() for channel in self._channels]
+        ask_all(self._channels, "watch_start", interval_s=self._interval_s)
+
+    def mark(self) -> None:
+        """The measured part begins, or ends."""
+        ask_all(self._channels, "watch_mark")
+
+    def stop(self) -> None:
+        """End on all machines. A machine that is gone makes the watch end early, which the result says."""
+        try:
+            ends = [channel.offset() for channel in self._channels]
+            answers = ask_all(self._channels, "watch_stop")
+            trunk = dict(self._carried())
+        except ClusterDied as error:
+            self._result = {"clock": dict(_STILL), "gaps": [], "cores": 0, "failure": first_line(error), "shaper_late": None}
+            return
+        self.samples = sorted((int(t), share) for answer in answers for t, share in answer["samples"])
+        self.delay_max_ns = max(answer["delay_max_ns"] for answer in answers)
+        names = [channel.name for channel in self._channels]
+        unsure = {name: unsure_ns(*pair) for name, *pair in zip(names, self._begin, ends, strict=True)}
+        self._result = {
+            **merged(dict(zip(names, (answer["result"] for answer in answers), strict=True))),
+            "clocks": {"unsure_ns": max(unsure.values()), "by_machine": unsure, "moved_ns": [end.ns for end in ends]},
+            "trunk": trunk,
+            "machines": [{"name": c.name, "address": c.place.address, **c.facts} for c in self._channels],
+        }  # fmt: skip
+
+    def result(self) -> dict[str, Any]:
+        """The entry of run.json, after :meth:`stop`."""
+        return self._result
+
+
+def merged(reports: Mapping[str, Report]) -> dict[str, Any]:
+    """One report of several machines, by name: rows of all, and of single figures the worst."""
+    every = list(reports.values())
+    summary: dict[str, Any] = {
+        "clock": _clocks(reports),
+        "gaps": sorted(gap for report in every for gap in report["gaps"]),
+        "cores": sum(report["cores"] for report in every),
+        "failure": "; ".join(f"{name}: {report['failure']}" for name, report in reports.items() if report["failure"]),
+        "shaper_late": None if any(report["shaper_late"] is None for report in every) else sum(report["shaper_late"] for report in every),
+    }
+    if all("ports" in report for report in every):
+        rows = [row for report in every for row in report["ports"]["ports"]]
+        frame = max(report["ports"]["frame_bytes"] for report in every)
+        summary["ports"] = {"looks": min(report["ports"]["looks"] for report in every), "frame_bytes": frame, "ports": rows}
+    if all("window_ns" in report for report in every):
+        summary["window_ns"] = max(report["window_ns"] for report in every)
+        pressures = [report["pressure"] for report in every if report["pressure"] is not None]
+        summary["pressure"] = max(pressures, default=None)
+        summary["processes"] = [
+            {**row, "name": _name(row["name"], name)} for name, report in reports.items() for row in report["processes"]
+        ]
+        busiest = max(every, key=lambda report: report.get("cpu_shares", {}).get("busy", 0.0))
+        if "cpu_shares" in busiest:
+            summary["cpu_shares"] = busiest["cpu_shares"]
+    return summary
+
+
+def _clocks(reports: Mapping[str, Report]) -> dict[str, Any]:
+    clocks = {name: report["clock"] for name, report in reports.items()}
+    return {
+        "step_ns": max(clock["step_ns"] for clock in clocks.values()),
+        "slept_ns": max(clock["slept_ns"] for clock in clocks.values()),
+        "drift_ppm": max((clock["drift_ppm"] for clock in clocks.values()), key=abs),
+        "strangers": [f"{stranger} on {name}" for name, clock in clocks.items() for stranger in clock["strangers"]],
+    }
+
+
+def _name(process: str, machine: str) -> str:
+    """A host's agent is one of its kind in the fabric, whatever machine it is on."""
+    return process if process[:1] == "h" and process[1:].isdigit() else f"{process} on {machine}"

@@ -1,0 +1,74 @@
+"""The far side's end of the channel: lines of JSON on standard input and output (channel.py has the other end).
+
+Whatever else prints goes to standard error, or it would be taken for an answer. Lines are read without a buffer of Python's, since the
+reader changes its process on the way (far.py).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import select
+import threading
+import zlib
+from pathlib import Path
+from typing import Any
+
+LOG_CHUNK = 1 << 22
+"""Bytes of a log in one line, before they are packed."""
+
+
+class Wire:
+    """``incoming`` and ``outgoing``: file descriptors. Any thread may say something; one reads."""
+
+    def __init__(self, incoming: int, outgoing: int) -> None:
+        self._incoming, self._outgoing = incoming, outgoing
+        self._buffer = bytearray()
+        self._lock = threading.Lock()
+
+    @classmethod
+    def standard(cls) -> Wire:
+        """On the standard streams; from now on what is printed goes to standard error."""
+        outgoing = os.dup(1)
+        os.set_inheritable(outgoing, False)
+        os.dup2(2, 1)
+        return cls(0, outgoing)
+
+    def read(self, silence_s: float | None = None) -> dict[str, Any] | None:
+        """The next message; None at the end, for what is no message, and if nothing comes for so long."""
+        while (end := self._buffer.find(b"\n")) < 0:
+            if not select.select([self._incoming], [], [], silence_s)[0]:
+                return None
+            data = os.read(self._incoming, 1 << 16)
+            if not data:
+                return None
+            self._buffer += data
+        line = bytes(self._buffer[:end])
+        del self._buffer[: end + 1]
+        try:
+            message = json.loads(line)
+        except ValueError:
+            return None
+        return message if isinstance(message, dict) else None
+
+    def say(self, **message: Any) -> None:
+        """Send a message; nothing happens if nobody listens any more: the reading side hears of that."""
+        data = memoryview(json.dumps(message).encode() + b"\n")
+        with self._lock:
+            try:
+                while data:
+                    data = data[os.write(self._outgoing, data) :]
+            except OSError:
+                return
+
+    def send_file(self, path: Path) -> None:
+        """Send a log, in parts."""
+        with path.open("rb") as file:
+            while part := file.read(LOG_CHUNK):
+                self.say(event="log", name=path.name, data=base64.b85encode(zlib.compress(part, 1)).decode())
+
+
+def unpacked(data: str) -> bytes:
+    """A part of a log, from its message. Raises ValueError or zlib.error."""
+    return zlib.decompress(base64.b85decode(data))

@@ -1,0 +1,354 @@
+"""One emulated fabric on several machines, as one :class:`testbed.world.World`: each machine has a part, and all are steered from here.
+
+The coordinator needs neither root nor a kernel that can emulate. It keeps no state of the fabric but which machine has what; every question
+goes to the machine that knows. When one machine is gone, :meth:`Machines.check` raises and names it, and :meth:`Machines.stop` ends all.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from agents.clock import REAL, Clock
+from agents.kernel.options import KINDS as KERNEL_KINDS
+from testbed.controller.denylist import OPERATOR
+from testbed.controller.handle import ControllerHandle
+from testbed.dataplane import layout
+from testbed.dataplane.trunk import lost
+from testbed.emulated.trace import Hop, first_hop, frame_of
+from testbed.errors import ClusterDied, UserError
+from testbed.faults.targets import FaultEvent, Injected
+from testbed.machine.slowness import patient
+from testbed.machines.agent import RemoteAgent
+from testbed.machines.channel import LOGS_S, Channel, answers_of, ask_all
+from testbed.machines.clocks import Offset, unsure_ns
+from testbed.machines.faults import MachineFaults
+from testbed.machines.reach import Place
+from testbed.machines.watch import MachineWatch
+from testbed.machines.wire import unpacked
+from testbed.world import Background, Program, Programs, Stream
+from topologies import Fabric
+from topologies.parts import divide
+
+START_S = 60.0
+STILL_S = 0.02
+"""The trunk is empty if its counters do not change for so long: a frame crosses within a millisecond [ours]."""
+PING_S = 2.0
+LOADS_NS = 4_000_000
+"""For so long an answer about queues is good for further ports: samples of all watched ports are one question [ours]."""
+
+
+class Machines:
+    """``version``: which mrcbed must be at the far ends. ``results``: where a run that measures writes to, "" for none."""
+
+    def __init__(
+        self, fabric: Fabric, places: Sequence[Place], version: str, results: str = "", progress: Callable[[str, float], None] | None = None
+    ) -> None:
+        self.fabric = fabric
+        self.places = tuple(places)
+        self.parts = divide(fabric, len(places))
+        if fabric.pfc:
+            raise UserError(
+                f"fabric {fabric.name!r}: pfc = true holds packets in switches, which no machine has as a whole: leave it or --on out"
+            )
+        self.clock: Clock = REAL
+        self.channels: list[Channel] = []
+        self.captures: list[Any] = []
+        self.booted_ns = 0
+        self.offsets: list[Offset] = []
+        self.unsure_ns = 0
+        self.control = ControllerHandle(fabric, None)
+        self.controller_alive = self.controller_lost = False
+        self._version, self._results = version, results
+        self._progress = progress or (lambda stage, share: None)
+        self._agents: list[RemoteAgent] = []
+        self._logs: Path | None = None
+        self._machine_of_host = {host: part.machine for part in self.parts for host in part.hosts}
+        self._faults: MachineFaults | None = None
+        self._stopped = False
+        self._loads: tuple[int, list[tuple[int, ...]]] = (0, [])
+        self._port_numbers = {port.name: port.number for port in fabric.ports}
+        self._lock = threading.Lock()
+
+    # --- life --------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Reach all machines, give them one clock, build all parts, and see whether frames cross. Raises; then nothing stays anywhere."""
+        started = time.monotonic_ns()
+        try:
+            self._progress("reaching machines", 0.0)
+            for place in self.places:
+                self.channels.append(Channel(place, self._on_event))
+            for channel in self.channels:
+                channel.hello(self._version)
+            self._progress("setting clocks", 0.1)
+            shifts = [channel.offset().ns for channel in self.channels]
+            addresses = [place.address for place in self.places]
+            common = {"fabric": self.fabric.to_dict(), "addresses": addresses, "results": self._results}
+            asked = [
+                (channel, channel.begin("begin", offset=shift, machine=number, **common))
+                for number, (channel, shift) in enumerate(zip(self.channels, shifts, strict=True))
+            ]
+            answers_of(asked, START_S)
+            self.offsets = [channel.offset() for channel in self.channels]
+            self.unsure_ns = max(unsure_ns(found, found) for found in self.offsets)
+            self._progress("looking whether machines reach each other", 0.9)
+            self._check_trunk()
+            self._faults = MachineFaults(self.fabric, self.parts, self.channels)
+        except BaseException:
+            self.stop()
+            raise
+        self.booted_ns = time.monotonic_ns() - started
+
+    def _check_trunk(self) -> None:
+        """That frames cross between all machines. Raises :class:`UserError`."""
+        first = [part.hosts[0] for part in self.parts]
+        asked = [
+            (c, c.begin("ping", src=first[n], dsts=[h for h in first if h != first[n]], seconds=PING_S))
+            for n, c in enumerate(self.channels)
+        ]
+        for number, arrived in enumerate(answers_of(asked)):
+            others = [channel.name for n, channel in enumerate(self.channels) if n != number]
+            for other, well in zip(others, arrived, strict=True):
+                if not well:
+                    from testbed.emulated.trunk import UDP_PORT
+
+                    raise UserError(
+                        f"no frame came from {self.channels[number].name} to {other} and back: let UDP port {UDP_PORT} pass between them"
+                    )
+
+    def stop(self) -> None:
+        """Take all parts down. Idempotent."""
+        if self._stopped:
+            return
+        self._stopped = True
+        closers = [threading.Thread(target=channel.close) for channel in self.channels]
+        for closer in closers:
+            closer.start()
+        for closer in closers:
+            closer.join()
+        self._close_agents()
+
+    def __enter__(self) -> Machines:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    def check(self) -> None:
+        """Raises :class:`ClusterDied` if a machine, or something on it, is gone."""
+        for channel in self.channels:
+            if channel.ended:
+                raise ClusterDied(channel.death())
+
+    def _on_event(self, channel: Channel, event: dict[str, Any]) -> None:
+        """On a channel's reading thread."""
+        with self._lock:
+            match event["event"]:
+                case "note" if self._agents:
+                    self._agents[event["host"]].hear(event["note"])
+                case "hung-up" if self._agents:
+                    self._agents[event["host"]].hang_up()
+                case "gone":
+                    for agent in self._agents:
+                        if agent.channel is channel:
+                            agent.hang_up()
+                case "log" if self._logs is not None:
+                    with (self._logs / Path(event["name"]).name).open("ab") as file:
+                        file.write(unpacked(event["data"]))
+                case "progress":
+                    self._progress(f"{channel.name}: {event['stage']}", 0.1 + 0.8 * float(event["share"]))
+
+    # --- agents --------------------------------------------------------------------------------------------------
+
+    @property
+    def agents(self) -> Sequence[RemoteAgent]:
+        """By host."""
+        return self._agents
+
+    def start_agents(
+        self, transport: str, options: dict[str, Any], log_dir: Path, seed: int, policy: str = "none", alone: bool = True
+    ) -> None:  # fmt: skip
+        """One agent per host, on its machine. Their logs come here when they end. Raises."""
+        if transport in KERNEL_KINDS:
+            raise UserError(
+                f"transport {transport} is the kernel's, whose delay and routes one machine keeps: use mrc or roce, or leave --on out"
+            )
+        if policy != "none":
+            raise UserError(f"controller = {policy!r}: no controller sees the links of several machines: use none, or leave --on out")
+        log_dir.mkdir(parents=True, exist_ok=True)
+        with self._lock:
+            self._logs = log_dir
+            owners = [self.channels[self._machine_of_host[host]] for host in range(self.fabric.host_count)]
+            self._agents = [RemoteAgent(channel, host) for host, channel in enumerate(owners)]
+        ask_all(self.channels, "start_agents", START_S, transport=transport, options=options, seed=seed, alone=alone)
+        self.control.begin(self._agents, {}, policy)
+
+    def stop_agents(self) -> None:
+        """End all agents; what they logged is here then."""
+        self.control.end()
+        try:
+            ask_all([channel for channel in self.channels if not channel.ended], "stop_agents", LOGS_S)
+        except ClusterDied:
+            pass  # check() says so
+        self._close_agents()
+
+    def _close_agents(self) -> None:
+        with self._lock:
+            agents, self._agents = self._agents, []
+            for agent in agents:
+                agent.close()
+
+    def controller_journal(self, since_ns: int) -> list[dict[str, Any]]:
+        return []
+
+    def reroute(self, dead_links: Sequence[str]) -> None:
+        """Only hosts' kernels would need it."""
+
+    def deny(self, entry: str, reason: str = "", by: str = OPERATOR) -> bool:
+        return self.control.deny(entry, reason, by)
+
+    def allow(self, entry: str, by: str | None = None) -> bool:
+        return self.control.allow(entry, by)
+
+    def denied(self) -> list[dict[str, Any]]:
+        return self.control.denied()
+
+    # --- faults ------------------------------------------------------------------------------------------------
+
+    @property
+    def injections(self) -> MachineFaults:
+        if self._faults is None:
+            raise RuntimeError("the machines are not up: start() comes first")
+        return self._faults
+
+    def set_link(self, name: str, up: bool) -> int:
+        return self.injections.set_link(name, up)
+
+    def set_switch(self, name: str, up: bool) -> int:
+        return self.injections.set_switch(name, up)
+
+    def inject(self, kind: str, on: str, *, run_seed: int = 0, **keys: Any) -> Injected:
+        return self.injections.inject(kind, on, keys, run_seed)
+
+    def clear(self, number: int) -> int:
+        return self.injections.clear(number)
+
+    def faults(self) -> list[Injected]:
+        return self.injections.active()
+
+    def fault_events(self) -> list[FaultEvent]:
+        return self.injections.events()
+
+    def link_states(self) -> dict[str, bool]:
+        return self.injections.link_states()
+
+    def heal(self) -> None:
+        self.injections.heal()
+
+    # --- counters ----------------------------------------------------------------------------------------------
+
+    def lost_on_trunk(self) -> dict[int, int]:
+        """Packets, by egress port. Receivers' counters are read first, so what is on its way counts as lost, never as found."""
+        received = self._carried()
+        sent = self._carried()
+        return lost([{port: [0, 0, *words[2:]] for port, words in one.items()} for one in received] + [
+            {port: [*words[:2], *[0] * len(words[2:])] for port, words in one.items()} for one in sent
+        ])  # fmt: skip
+
+    def _carried(self) -> list[dict[int, list[int]]]:
+        answers = ask_all(self.channels, "trunk")
+        return [{int(port): words for port, words in answer["carried"].items()} for answer in answers]
+
+    def counters(self) -> list[dict[str, Any]]:
+        """One row per port, in the fabric's order, with what the trunk lost on the way to it (``drop_trunk``)."""
+        rows = {row["port"]: row for answer in ask_all(self.channels, "counters") for row in answer}
+        missing = self.lost_on_trunk()
+        return [{**rows[port.name], "drop_trunk": missing.get(port.number, 0)} for port in self.fabric.ports]
+
+    def loads(self) -> list[tuple[int, ...]]:
+        rows = {int(port): tuple(row) for answer in ask_all(self.channels, "loads") for port, row in answer.items()}
+        loads = [rows[port.number] for port in self.fabric.ports]
+        self._loads = (self.clock.now(), loads)
+        return loads
+
+    def backlog(self, port: str) -> int:
+        number = self._port_numbers[port]
+        at, loads = self._loads
+        if not loads or self.clock.now() - at > LOADS_NS:
+            loads = self.loads()
+        return loads[number][1]
+
+    def quiesce(self, timeout: float) -> bool:
+        """Wait until no port has anything queued, and nothing is on the trunk."""
+        until = time.monotonic() + timeout
+        while True:
+            before = self._carried()
+            quiet = all(ask_all(self.channels, "quiesce", timeout + START_S, seconds=max(0.0, until - time.monotonic())))
+            time.sleep(STILL_S)
+            if quiet and self._carried() == before:
+                return True
+            if time.monotonic() > until:
+                return False
+
+    # --- watching ------------------------------------------------------------------------------------------------
+
+    def processes(self) -> dict[str, int]:
+        """None of this machine's: each machine watches its own."""
+        return {}
+
+    def port_watch(self) -> None:
+        return None
+
+    def run_watch(self, interval_s: float) -> MachineWatch:
+        return MachineWatch(self.channels, interval_s, self.trunk)
+
+    def trunk(self) -> dict[str, int]:
+        """What befell frames between the machines, all ports together (layout.TRUNK_WORDS), and frames there that were none of ours."""
+        answers = ask_all(self.channels, "trunk")
+        sums = {word: sum(words[n] for one in answers for words in one["carried"].values()) for n, word in enumerate(layout.TRUNK_WORDS)}
+        return {**sums, "strays": sum(one["strays"] for one in answers)}
+
+    # --- what one machine alone can do ---------------------------------------------------------------------------
+
+    def programs(self, program: Program, hosts: Sequence[int]) -> Programs:
+        raise UserError("programs and jobs run on one machine's hosts: leave --on out")
+
+    def background(self, stream: Stream, stem: Path) -> Background:
+        raise UserError("background traffic runs on one machine's hosts: leave [[background]] or --on out")
+
+    # --- the prompt ----------------------------------------------------------------------------------------------
+
+    def channel_of(self, host: int) -> Channel:
+        return self.channels[self._machine_of_host[host]]
+
+    def ping(self, src: int, dsts: Sequence[int], seconds: float) -> list[bool]:
+        """Which hosts answer one echo request of ``src``."""
+        answer: list[bool] = self.channel_of(src).ask("ping", patient(seconds) + START_S, src=src, dsts=list(dsts), seconds=seconds)
+        return answer
+
+    def trace(self, src: int, dst: int, ev: int, wait: float = 1.0) -> list[Hop]:
+        """Where one packet is seen on its way, on both its machines. Raises FabricError if the EV names no path."""
+        mark = os.urandom(16)
+        frame = frame_of(self.fabric, src, dst, ev, mark)
+        begin, end = self.channel_of(src), self.channel_of(dst)
+        ask_all(self.channels, "trace_open", dst=dst)
+        try:
+            hops = [first_hop(self.fabric, src, dst, ev)]
+            at, taken = begin.ask("trace_send", host=src, port=hops[0].port, frame=frame.hex())
+            for channel, seconds in ((begin, 0.0), (end, wait)) if begin is not end else ((end, wait),):
+                seen = channel.ask("trace_follow", mark=mark.hex(), started_ns=at, seconds=seconds) if taken else []
+                hops += [Hop(**hop) for hop in seen]
+            return hops
+        finally:
+            ask_all(self.channels, "trace_close")
+
+    def command(self, host: int, line: str) -> str:
+        """What a command prints in a host."""
+        return str(self.channel_of(host).ask("command", 2 * START_S, host=host, line=line))

@@ -1,0 +1,105 @@
+"""The coordinator's end of a machine, with shell scripts for far sides: whoever answers wrongly, or not at all, is one line."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from agents.process.control import AgentError
+from testbed.errors import ClusterDied, UserError
+from testbed.machines.channel import Channel, ask_all
+from testbed.machines.reach import Place
+from topologies import FabricError
+
+HELLO = """echo '{"event": "hello", "facts": {"mrcbed": "1"}}'; """
+
+
+@pytest.fixture
+def far() -> Iterator[Callable[..., Channel]]:
+    opened: list[Channel] = []
+
+    def start(script: str, name: str = "b") -> Channel:
+        opened.append(Channel(Place(name, "10.0.0.2", ("sh", "-c", script)), lambda _, event: None))
+        return opened[-1]
+
+    yield start
+    for channel in opened:
+        channel.close()
+
+
+def test_an_unreachable_host_is_one_line_with_the_commands_own_words(far: Callable[..., Channel]) -> None:
+    with pytest.raises(UserError) as refused:
+        far("echo 'ssh: connect to host b port 22: No route to host' >&2; exit 255").hello("1")
+    line = str(refused.value)
+    assert line.startswith("b is not reached (ssh: connect to host b port 22: No route to host): `sh -c ") and "\n" not in line
+
+
+def test_a_command_that_is_not_there_is_one_line() -> None:
+    with pytest.raises(UserError, match="b: cannot run nosuchprogram: No such file or directory: install it, or give another --reach"):
+        Channel(Place("b", "10.0.0.2", ("nosuchprogram", "b")), lambda _, event: None)
+
+
+def test_another_version_is_one_line(far: Callable[..., Channel]) -> None:
+    with pytest.raises(UserError, match="^b has mrcbed 1, here is 2: install the same version on all machines$"):
+        far(HELLO + "cat").hello("2")
+
+
+def test_what_is_no_far_side_is_said(far: Callable[..., Channel]) -> None:
+    channel = far("echo Welcome to b; cat >/dev/null")
+    with pytest.raises(UserError, match="b is not reached"):
+        channel.hello("1")
+    assert "it said 'Welcome to b' where a line of JSON belongs" in channel.death()
+
+
+@pytest.mark.parametrize(
+    ("sort", "kind", "line"),
+    [("user", UserError, "b: no"), ("fabric", FabricError, "no"), ("agent", AgentError, "no"), ("internal", RuntimeError, "b: no")],
+)
+def test_a_refusal_keeps_its_sort(far: Callable[..., Channel], sort: str, kind: type[Exception], line: str) -> None:
+    channel = far(HELLO + f"""while read order; do echo '{{"id": 1, "error": "no", "sort": "{sort}"}}'; done""")
+    channel.hello("1")
+    with pytest.raises(kind) as refused:
+        channel.ask("go")
+    assert str(refused.value) == line and type(refused.value) is kind
+
+
+def test_a_death_in_the_middle_of_an_order_is_named(far: Callable[..., Channel]) -> None:
+    channel = far(HELLO + """read order; echo '{"event": "died", "reason": "the agent of h2 was killed by SIGKILL"}'""")
+    channel.hello("1")
+    with pytest.raises(ClusterDied, match="^b: the agent of h2 was killed by SIGKILL$"):
+        channel.ask("go")
+    assert channel.ended
+
+
+def test_all_are_asked_before_any_is_waited_for(far: Callable[..., Channel]) -> None:
+    answer = HELLO + """read order; sleep 0.5; echo '{"id": 1, "ok": "%s"}'; cat >/dev/null"""
+    both = [far(answer % name, name) for name in "ab"]
+    for channel in both:
+        channel.hello("1")
+    begun = time.monotonic()
+    assert ask_all(both, "go") == ["a", "b"]
+    assert time.monotonic() - begun < 0.95
+
+
+def test_a_far_side_that_does_not_end_is_ended(far: Callable[..., Channel], monkeypatch: pytest.MonkeyPatch) -> None:
+    channel = far(HELLO + "trap '' TERM; sleep 1000 <&-; sleep 1000")
+    channel.hello("1")
+    channel.close(timeout=0.2)
+    assert channel.process.returncode == -9 and not channel.ended
+
+
+def test_what_cannot_be_taken_ends_the_channel_with_the_reason() -> None:
+    def full(_: Channel, event: dict[str, object]) -> None:
+        if event["event"] == "log":
+            raise OSError(28, "No space left on device")
+
+    script = HELLO + """echo '{"event": "log"}'; cat >/dev/null"""
+    channel = Channel(Place("b", "10.0.0.2", ("sh", "-c", script)), full)
+    try:
+        channel.hello("1")
+        with pytest.raises(ClusterDied, match="^b: what it sent could not be taken .No space left on device: make room there.$"):
+            channel.ask("go")
+    finally:
+        channel.close()

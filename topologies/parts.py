@@ -1,0 +1,69 @@
+"""Which part of a fabric a machine carries where several machines carry one fabric together.
+
+No cable is ever cut, because both of its ends count its queue. A T1 is cut instead: between its table and its egress queue it keeps
+nothing. So a machine owns some T0s in all planes, the hosts under them, and of every T1 the ports that face these T0s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from topologies.clos import Fabric, FabricError, Link, Port
+
+
+@dataclass(frozen=True)
+class Part:
+    """``t0s``: numbers of the T0s, the same in every plane. ``machine``: its place among the parts, from 0."""
+
+    fabric: Fabric
+    machine: int
+    t0s: range
+
+    @property
+    def is_whole(self) -> bool:
+        return len(self.t0s) == self.fabric.t0_per_plane
+
+    @cached_property
+    def hosts(self) -> tuple[int, ...]:
+        """Numbers of its hosts."""
+        return tuple(host for host in range(self.fabric.host_count) if self.fabric.t0_of(host) in self.t0s)
+
+    @cached_property
+    def host_names(self) -> tuple[str, ...]:
+        return tuple(self.fabric.hosts[host] for host in self.hosts)
+
+    @cached_property
+    def links(self) -> tuple[Link, ...]:
+        """Its cables, in the fabric's order: those of its hosts, and those from its T0s to the T1s."""
+        per_plane = self.fabric.t0_per_plane + self.fabric.t1_per_plane  # as Fabric.switches lists them
+        own = set(self.host_names)
+        own |= {name for number, name in enumerate(self.fabric.switches) if number % per_plane in self.t0s}
+        return tuple(link for link in self.fabric.links if link.a.node in own)
+
+    @cached_property
+    def ports(self) -> tuple[Port, ...]:
+        """Both ends of its cables."""
+        return tuple(port for link in self.links for port in (link.a, link.b))
+
+    @cached_property
+    def switches(self) -> tuple[str, ...]:
+        """Switches that have a port here, in the fabric's order: its T0s, and every T1."""
+        own = {port.node for port in self.ports}
+        return tuple(name for name in self.fabric.switches if name in own)
+
+
+def whole(fabric: Fabric) -> Part:
+    """The part of a machine that carries everything."""
+    return Part(fabric, 0, range(fabric.t0_per_plane))
+
+
+def divide(fabric: Fabric, machines: int) -> tuple[Part, ...]:
+    """Parts of nearly equal size for so many machines. Raises :class:`FabricError` if there are not enough T0s."""
+    if not 1 <= machines <= fabric.t0_per_plane:
+        raise FabricError(
+            f"fabric {fabric.name!r} has {fabric.t0_per_plane} T0 per plane, and each machine needs one: give at most "
+            f"{fabric.t0_per_plane} machines, not {machines}"
+        )
+    cuts = [fabric.t0_per_plane * number // machines for number in range(machines + 1)]
+    return tuple(Part(fabric, number, range(cuts[number], cuts[number + 1])) for number in range(machines))
