@@ -1,8 +1,8 @@
 """What all worlds offer to a run: a fabric with agents, faults, counters and a clock.
 
 :class:`testbed.emulated.cluster.Cluster` is a world of processes and packets, :class:`testbed.simulated.cluster.SimulatedCluster` one in
-virtual time, :class:`testbed.fluid.world.FluidCluster` one without packets, :class:`testbed.machines.world.Machines` one whose processes are
-on several machines; scenarios.run knows no more of any of them than this page. All times are nanoseconds of the world's own
+virtual time, :class:`testbed.fluid.world.FluidCluster` one without packets, :class:`testbed.machines.world.Machines` one whose processes
+are on several machines; scenarios.run knows no more of any of them than this page. All times are nanoseconds of the world's own
 :attr:`World.clock`.
 """
 

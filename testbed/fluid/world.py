@@ -146,6 +146,9 @@ class FluidCluster(TakesFaults):
     def port_watch(self) -> None:
         """None: a model's ports need no watch."""
 
+    def run_watch(self, interval_s: float) -> None:
+        """A model is not disturbed by the machine."""
+
     def backlog(self, port: str) -> int:
         """Always 0: there are no queues. Raises KeyError for a port that is not there."""
         if not any(port == known.name for known in self.fabric.ports):

@@ -31,7 +31,7 @@ from testbed.machines.faults import MachineFaults
 from testbed.machines.reach import Place
 from testbed.machines.watch import MachineWatch
 from testbed.machines.wire import unpacked
-from testbed.world import Background, Program, Programs, Stream
+from testbed.world import EMULATED, Background, Program, Programs, Stream
 from topologies import Fabric
 from topologies.parts import divide
 
@@ -45,6 +45,8 @@ LOADS_NS = 4_000_000
 
 class Machines:
     """``version``: which mrcbed must be at the far ends. ``results``: where a run that measures writes to, "" for none."""
+
+    name = EMULATED
 
     def __init__(
         self, fabric: Fabric, places: Sequence[Place], version: str, results: str = "", progress: Callable[[str, float], None] | None = None
