@@ -71,7 +71,8 @@ class SimulatedCluster(TakesFaults):
         self.captures = [Capture(self.network, link, pcap_dir) for link in pcap_links] if pcap_dir is not None else []
         self.controller_lost = False
         self._hosts: list[Steered] = []
-        self._crew: Crew | None = None
+        self.crew: Crew | None = None
+        """The other processes, once there are some."""
         self._links = LinkFaults(fabric, self.network, self.control.link_changed, self._changed)
         self._injector = SimulatedInjector(fabric, self.network, self._links, self._host, self._changed)
         self._numbers = {port.name: port.number for port in fabric.ports}
@@ -82,8 +83,8 @@ class SimulatedCluster(TakesFaults):
 
     def _changed(self, method: str, *args: Any) -> None:
         """A method of the network was called here that other processes have to call, too."""
-        if self._crew is not None:
-            self._crew.change(method, *args)
+        if self.crew is not None:
+            self.crew.change(method, *args)
 
     # --- life ------------------------------------------------------------------------------------------------
 
@@ -111,7 +112,7 @@ class SimulatedCluster(TakesFaults):
         """Start one simulated host per host. Raises :class:`UserError` for what cannot be simulated, or for bad options."""
         if self._hosts:
             raise RuntimeError("agents are running already: stop_agents comes first")
-        if self._crew is not None:
+        if self.crew is not None:
             raise RuntimeError("processes that share a simulation begin with an empty network: make another cluster")
         if transport in KERNEL_KINDS:
             raise UserError(f"transport {transport!r} is the kernel's: the simulated world has no kernel; {EMULATED}")
@@ -130,7 +131,7 @@ class SimulatedCluster(TakesFaults):
             raise
 
     def _begin_hosts(self, job: Job) -> None:
-        crew = self._crew = Crew(self.network, self.split) if self.split > 1 else None
+        crew = self.crew = Crew(self.network, self.split) if self.split > 1 else None
         if crew is not None:
             crew.tell_all("start", job)
         for number in range(self.fabric.host_count):
@@ -146,8 +147,8 @@ class SimulatedCluster(TakesFaults):
         self.control.end()
         for host in self._hosts:
             host.close()
-        if self._crew is not None:
-            self._crew.end()
+        if self.crew is not None:
+            self.crew.end()
         self._hosts, self.agents = [], []
 
     def reroute(self, dead_links: Sequence[str]) -> None:
@@ -161,7 +162,7 @@ class SimulatedCluster(TakesFaults):
 
     def programs(self, program: Program, hosts: Sequence[int]) -> SimulatedPrograms:
         """A Python program on some hosts, each rank a thread whose computing takes no time. Raises :class:`UserError`."""
-        if self._crew is not None:
+        if self.crew is not None:
             raise UserError("ranks of a program are threads of one process: leave --split away")
         return SimulatedPrograms(self.network, [self.agents[host] for host in hosts], program, hosts)
 
@@ -194,7 +195,7 @@ class SimulatedCluster(TakesFaults):
         return rows(self.fabric, self._table(), self.fabric.pfc)
 
     def _table(self) -> Table:
-        others = self._crew.figures() if self._crew is not None else []
+        others = self.crew.figures() if self.crew is not None else []
         return added([self.network.figures(), *others])
 
     def processes(self) -> dict[str, int]:
@@ -228,7 +229,7 @@ class SimulatedCluster(TakesFaults):
 
     def _everywhere(self, question: str, *args: Any) -> list[Any]:
         """What all other processes answer."""
-        return self._crew.ask_all(question, *args) if self._crew is not None and self._crew.alive else []
+        return self.crew.ask_all(question, *args) if self.crew is not None and self.crew.alive else []
 
     def check(self) -> None:
         """Raises :class:`ClusterDied` if an agent was killed."""

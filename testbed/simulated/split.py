@@ -248,7 +248,7 @@ def _close_others(wires: Sequence[Sequence[Wire | None]], own: int) -> None:
 # --- in the other processes --------------------------------------------------------------------------------------
 
 
-class _Share:
+class Share:
     """One of the other processes."""
 
     def __init__(self, network: Network) -> None:
@@ -314,7 +314,7 @@ def _serve(
     for other in unused:
         other.close()
     network.peers = Peers(own, hosts, planes, wires[own])
-    share = _Share(network)
+    share = Share(network)
     command = ""
     while command != "end":
         try:
