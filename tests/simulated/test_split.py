@@ -42,9 +42,10 @@ warmup_steps = 1
 BOTH = """
 [[transport]]
 kind = "mrc"
+controller = "hint"
 [[transport]]
 kind = "roce"
-reconvergence = "20us"
+options = { reconvergence = "20us" }
 """
 
 
