@@ -94,6 +94,7 @@ class Crew(Steering):
         self.hosts: dict[int, RemoteHost] = {}
         self.changes: list[tuple[str, tuple[Any, ...]]] = []  # of the network, which the others do not know yet
         self.ended: list[bytes] = []  # what others had counted when they ended
+        self.owed = [0] * (count - 1)  # answers
         self.broken = False  # processes have stopped at different times
         for own in range(1, count):
             here, there = context.Pipe()
@@ -193,6 +194,7 @@ class Crew(Steering):
             self.connections[owner - 1].send((command, self.network.time, args))
         except OSError:
             self._raise_dead(owner)
+        self.owed[owner - 1] += 1
 
     def _answers(self) -> list[Any]:
         answers, errors = [], []
@@ -206,23 +208,25 @@ class Crew(Steering):
         return answers
 
     def _answer(self, owner: int) -> Any:
-        try:
-            answer, error, notes = self.connections[owner - 1].recv()
-        except (EOFError, OSError):
-            self._raise_dead(owner)
-        for number, note in notes:
-            self.hosts[number].notes.append(note)
-        if notes:
-            self.network.halted = True
+        """The answer to the last command: what came before it is of one that was given up."""
+        while self.owed[owner - 1]:
+            try:
+                answer, error, notes = self.connections[owner - 1].recv()
+            except (EOFError, OSError):
+                self._raise_dead(owner)
+            self.owed[owner - 1] -= 1
+            for number, note in notes:
+                self.hosts[number].notes.append(note)
+            if notes:
+                self.network.halted = True
         if error is not None:
             raise error
         return answer
 
     def _raise_dead(self, owner: int) -> NoReturn:
         self.broken = True
-        raise ClusterDied(
-            f"process {owner + 1} of {self.count} of the simulation was killed (out of memory?): use a smaller --split"
-        ) from None
+        which = f"process {owner + 1} of the {self.count} of this simulation"
+        raise ClusterDied(f"{which} was killed (out of memory?): use a smaller --split") from None
 
 
 def _wires(count: int) -> list[list[Wire | None]]:
@@ -322,7 +326,10 @@ def _serve(
         except (EOFError, OSError):
             os._exit(1)
         answer, error = _done(getattr(share, command), args, network.peers)
-        connection.send((answer, error, share.notes()))
+        try:
+            connection.send((answer, error, share.notes()))
+        except OSError:
+            os._exit(1)
     os._exit(0)
 
 
