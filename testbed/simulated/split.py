@@ -209,6 +209,7 @@ class Crew(Steering):
 
     def _answer(self, owner: int) -> Any:
         """The answer to the last command: what came before it is of one that was given up."""
+        answer = error = None  # if it was never asked
         while self.owed[owner - 1]:
             try:
                 answer, error, notes = self.connections[owner - 1].recv()
