@@ -3,16 +3,16 @@
 Each process computes some of the hosts and some of the planes (:mod:`testbed.simulated.split`). A frame that left a NIC port goes to the
 process of its plane, one that left its last link to that of its host. Used by :mod:`testbed.simulated.network`, and compiled with it.
 
-A frame is three numbers and its bytes. All frames for one process are one block, in a file in memory that the two share. A message on a
-socket says how long the block is. There are two files for each direction, in turns: a process writes into one again when the answer to the
-other has come, so the block has been read.
+A frame is four numbers and its bytes. They lie in memory that two processes share, and a message on a socket says how many there are. For
+each direction there are two pieces of memory, in turns: a process writes into one again when the answer to the other has come, so that one
+has been read.
 """
 
 from __future__ import annotations
 
-import os
 import socket
 import struct
+from mmap import mmap
 from typing import Final
 
 from librt.strings import BytesWriter, read_i64_le, write_i64_le
@@ -21,10 +21,11 @@ from mypy_extensions import i64, mypyc_attr
 from agents.transport import NEVER
 from testbed.simulated.frame import Fifo, Frame, merged
 
-_MESSAGE: Final = struct.Struct("=3q")  # length of the block, the time of the next event, whether someone is to be told
-_HEAD: Final[i64] = 32  # at, order, port, length of the bytes
+_MESSAGE: Final = struct.Struct("=3q")  # frames, the time of the next event, whether someone is to be told
+HEAD: Final[i64] = 32
+"""Bytes of a frame's numbers: at, order, port, length."""
 _GONE: Final = -1
-"""As a length: the sender gives up, and so must all."""
+"""As a number of frames: the sender gives up, and so must all."""
 
 
 class Aborted(Exception):
@@ -53,22 +54,35 @@ class Steering:
 
 
 class Wire:
-    """To one other process. ``written`` and ``read``: descriptors of the two files of each direction."""
+    """To one other process. ``written`` and ``read``: the two pieces of memory of each direction."""
 
-    def __init__(self, sock: socket.socket, written: tuple[int, int], read: tuple[int, int]) -> None:
+    def __init__(self, sock: socket.socket, written: tuple[mmap, mmap], read: tuple[mmap, mmap]) -> None:
         self.sock = sock
         self.written, self.read = written, read
 
-    def send(self, turn: int, block: bytes, first: int, halted: bool) -> None:
-        """Say it; does not block."""
-        if block:
-            os.pwrite(self.written[turn], block, 0)
+    def send(self, turn: int, frames: Fifo, complete: bool, first: int, halted: bool) -> None:
+        """Give it these frames, which are gone from the queue; does not block. ``complete``: with what switches have changed."""
+        memory = self.written[turn]
+        leaving = frames.frames()
+        frames.clear()
+        heads = BytesWriter()
+        at: i64 = HEAD * len(leaving)
+        for frame in leaving:
+            data = frame.contents() if complete else frame.data
+            size: i64 = len(data)
+            write_i64_le(heads, frame.at)
+            write_i64_le(heads, frame.order)
+            write_i64_le(heads, frame.port)
+            write_i64_le(heads, size)
+            memory[at : at + size] = data
+            at += size
+        memory[: HEAD * len(leaving)] = heads.getvalue()
         try:
-            self.sock.send(_MESSAGE.pack(len(block), first, halted))
+            self.sock.send(_MESSAGE.pack(len(leaving), first, halted))
         except OSError:
             raise PeerGone from None
 
-    def receive(self, turn: int) -> tuple[bytes, int, bool]:
+    def receive(self, turn: int, complete: bool) -> tuple[Fifo, int, bool]:
         """Wait for the other's. Raises :class:`Aborted` and :class:`PeerGone`."""
         try:
             message = self.sock.recv(_MESSAGE.size, socket.MSG_WAITALL)
@@ -76,10 +90,24 @@ class Wire:
             message = b""
         if len(message) < _MESSAGE.size:
             raise PeerGone
-        length, first, halted = _MESSAGE.unpack(message)
-        if length == _GONE:
+        count, first, halted = _MESSAGE.unpack(message)
+        if count == _GONE:
             raise Aborted
-        return os.pread(self.read[turn], length, 0) if length else b"", first, bool(halted)
+        frames = Fifo()
+        memory = self.read[turn]
+        at: i64 = HEAD * count
+        heads: bytes = memory[:at]
+        for k in range(count):
+            after = at + read_i64_le(heads, HEAD * k + 24)
+            frame = Frame(memory[at:after])
+            frame.at = read_i64_le(heads, HEAD * k)
+            frame.order = read_i64_le(heads, HEAD * k + 8)
+            frame.port = read_i64_le(heads, HEAD * k + 16)
+            frame.landed = True
+            frame.complete = complete
+            frames.append(frame)
+            at = after
+        return frames, first, bool(halted)
 
     def abort(self) -> None:
         """Have the other give up at its next exchange."""
@@ -89,12 +117,8 @@ class Wire:
             pass  # it has ended
 
     def close(self) -> None:
-        """Close everything. Idempotent."""
+        """The other process, or this one, is not to be talked to any more. Idempotent."""
         self.sock.close()
-        for fd in (*self.written, *self.read):
-            if fd >= 0:
-                os.close(fd)
-        self.written = self.read = (-1, -1)
 
 
 class Peers:
@@ -128,51 +152,17 @@ class Peers:
                 first = frame.at
         for number, wire in enumerate(self.wires):
             if wire is not None:
-                wire.send(turn, packed(self.out[number], arrivals), first, halted)
+                wire.send(turn, self.out[number], arrivals, first, halted)
         both = Fifo()
         both.join(own)
         for wire in self.wires:
             if wire is not None:
-                block, others_first, others_halted = wire.receive(turn)
+                frames, others_first, others_halted = wire.receive(turn, arrivals)
                 if others_first < first:
                     first = others_first
                 if others_halted:
                     halted = True
-                if block:
-                    both = merged(both, unpacked(block, arrivals))
+                both = merged(both, frames)
         self.first = first
         self.halted = halted
         return both
-
-
-def packed(frames: Fifo, complete: bool) -> bytes:
-    """A block of all frames, which are gone from the queue. ``complete``: with what switches have changed."""
-    out = BytesWriter()
-    for frame in frames.frames():
-        data = frame.contents() if complete else frame.data
-        write_i64_le(out, frame.at)
-        write_i64_le(out, frame.order)
-        write_i64_le(out, frame.port)
-        write_i64_le(out, len(data))
-        out.write(data)
-    frames.clear()
-    return out.getvalue()
-
-
-def unpacked(block: bytes, complete: bool) -> Fifo:
-    """The frames of a block."""
-    frames = Fifo()
-    at: i64 = 0
-    end: i64 = len(block)
-    while at < end:
-        begin = at + _HEAD
-        after = begin + read_i64_le(block, at + 24)
-        frame = Frame(block[begin:after])
-        frame.at = read_i64_le(block, at)
-        frame.order = read_i64_le(block, at + 8)
-        frame.port = read_i64_le(block, at + 16)
-        frame.landed = True
-        frame.complete = complete
-        frames.append(frame)
-        at = after
-    return frames

@@ -14,6 +14,7 @@ import signal
 import socket
 import traceback
 from collections.abc import Callable, Iterable, Sequence
+from mmap import mmap
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -21,7 +22,8 @@ from typing import Any, NamedTuple, NoReturn
 
 from agents.process.control import AgentError
 from testbed.errors import ClusterDied, UserError
-from testbed.simulated.exchange import Aborted, PeerGone, Peers, Steering, Wire
+from testbed.simulated.exchange import HEAD, Aborted, PeerGone, Peers, Steering, Wire
+from testbed.simulated.frame import OUTER
 from testbed.simulated.hosts import SimulatedHost, Steered
 from testbed.simulated.network import Network
 from topologies.clos import Fabric
@@ -87,7 +89,7 @@ class Crew(Steering):
         hosts = [number * count // fabric.host_count for number in range(fabric.host_count)]
         planes = [plane % count for plane in range(fabric.planes)]
         self.host_owner = hosts
-        wires = _wires(count)
+        wires = _wires(hosts, planes, nic_bytes(network))
         context = get_context("fork")
         self.connections: list[Connection] = []
         self.children = []
@@ -230,15 +232,25 @@ class Crew(Steering):
         raise ClusterDied(f"{which} was killed (out of memory?): use a smaller --split") from None
 
 
-def _wires(count: int) -> list[list[Wire | None]]:
-    """By process: its wires to all."""
+def nic_bytes(network: Network) -> int:
+    """The most that crosses a NIC port's cable in one direction in a window: a frame that began before, and its rate for the rest. A frame
+    comes with its numbers, and is an Ethernet and an IPv6 header at least."""
+    fabric = network.fabric
+    most = fabric.nic_rate * network.reach // 8_000_000_000 + fabric.frame_bytes
+    return most + HEAD + most * HEAD // OUTER
+
+
+def _wires(hosts: Sequence[int], planes: Sequence[int], most: int) -> list[list[Wire | None]]:
+    """By process: its wires to all. ``most``: :func:`nic_bytes`. Memory that is never written costs nothing."""
+    count = max(hosts) + 1
     wires: list[list[Wire | None]] = [[None] * count for _ in range(count)]
     for a in range(count):
         for b in range(a):
             ends = socket.socketpair()
-            there, back = ((os.memfd_create("mrcbed"), os.memfd_create("mrcbed")) for _ in range(2))
+            ports = max(hosts.count(a) * planes.count(b), hosts.count(b) * planes.count(a))  # frames of one's hosts on the other's planes
+            there, back = ((mmap(-1, ports * most + 1), mmap(-1, ports * most + 1)) for _ in range(2))
             wires[a][b] = Wire(ends[0], there, back)
-            wires[b][a] = Wire(ends[1], (os.dup(back[0]), os.dup(back[1])), (os.dup(there[0]), os.dup(there[1])))
+            wires[b][a] = Wire(ends[1], back, there)
     return wires
 
 

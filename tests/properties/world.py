@@ -17,7 +17,8 @@ from testbed.errors import UserError
 from testbed.simulated.faults import LinkFaults, SimulatedInjector
 from testbed.simulated.frame import Frame
 from testbed.simulated.hosts import SimulatedPorts
-from testbed.simulated.network import BEGIN_NS, Network, Station
+from testbed.simulated.network import Network, Station
+from testbed.simulated.windows import BEGIN_NS
 from tests.fabrics import near
 from tests.properties.watch import Watch
 from topologies.clos import Fabric
