@@ -210,6 +210,10 @@ class SimulatedCluster(TakesFaults):
         number = self._numbers[port]
         return int(sum(self._everywhere("backlog", number), self.network.data_backlog(number)))
 
+    def hops(self) -> int:
+        """How many links frames have taken, all together."""
+        return int(sum(self._everywhere("hops"), self.network.hops))
+
     def loads(self) -> list[tuple[int, ...]]:
         """As testbed.emulated.cluster.Cluster.loads."""
         return loads(self.fabric, self._table())

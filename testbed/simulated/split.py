@@ -299,6 +299,9 @@ class Share:
     def figures(self) -> bytes:
         return self.network.figures()
 
+    def hops(self) -> int:
+        return int(self.network.hops)
+
     def quiet(self) -> bool:
         return self.network.quiet()
 
