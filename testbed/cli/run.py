@@ -113,7 +113,7 @@ def tls_option(use: str = "") -> Callable[[Any], Any]:
 )  # fmt: skip
 @click.option(
     "--split", type=click.IntRange(1, 64), default=1, metavar="N", show_default=True,
-    help="Share each simulated run between N processes: quicker on large fabrics, the same bytes.",
+    help="Share each simulated run between N processes, with the same bytes: for large fabrics on cores that are free.",
 )  # fmt: skip
 @click.option(
     "--dilation", metavar="N", default="auto", show_default=True,
