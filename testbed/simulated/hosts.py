@@ -16,6 +16,7 @@ from agents.nic.device import Nic, make_engine
 from agents.process.agent import Agent
 from agents.process.control import AgentError
 from agents.transport import NEVER, FrameIO
+from testbed.simulated.interrupts import uninterrupted
 from testbed.simulated.network import Network, Station
 from topologies.clos import Fabric
 
@@ -197,10 +198,11 @@ class SimulatedAgent:
 
     def _ask(self, op: str, args: dict[str, Any]) -> Any:
         plain_args = json.loads(json.dumps(args))
-        answer = json.loads(json.dumps(self.host.agent.answer({"id": 1, "op": op, **plain_args})))
-        if "error" in answer:
-            raise AgentError(answer["error"])
-        self.host.turn()
+        with uninterrupted():
+            answer = json.loads(json.dumps(self.host.agent.answer({"id": 1, "op": op, **plain_args})))
+            if "error" in answer:
+                raise AgentError(answer["error"])
+            self.host.turn()
         return answer["ok"]
 
     def notifications(self) -> list[dict[str, Any]]:

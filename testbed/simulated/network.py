@@ -20,8 +20,8 @@ from agents.packets import dscp
 from agents.transport import NEVER
 from testbed.dataplane import layout
 from testbed.dataplane.counters import Row, port_row
-from testbed.simulated import breathe
 from testbed.simulated.frame import Calendar, Call, Frame
+from testbed.simulated.interrupts import breathe, uninterrupted
 from testbed.simulated.port import (
     ARRIVED_BYTES,
     ARRIVED_PACKETS,
@@ -126,7 +126,10 @@ class Network:
 
     def run(self, until: int) -> bool:
         """Process the events up to and including ``until``; False if it was halted before."""
-        end: i64 = until
+        with uninterrupted():
+            return self._run(until)
+
+    def _run(self, end: i64) -> bool:
         calendar = self.calendar
         self.halted = False
         while calendar.first_at() <= end:
