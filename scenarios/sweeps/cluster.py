@@ -28,6 +28,8 @@ NO_PAGE = f"{LOOPBACK}:0"
 """Dask serves HTTP (its health, without a dashboard) whatever it is told; so on loopback alone."""
 GONE = "the head is gone: start it again; --resume goes on"
 START_S = 30.0
+STARTS = 3
+"""Dask starts a worker anew that is killed, but gives up if one is killed before it has begun; then we try again [ours]."""
 END_S = 10.0
 SETTINGS = {
     "distributed.scheduler.allowed-failures": 2,
@@ -160,14 +162,27 @@ def local(jobs: int, world: str, folder: Path) -> Iterator[Workers]:
     wanted = facts(world)
     (made,) = make_certificates(folder / "tls", ["local"])
     security = _security(Identity(made))
-    with sigint_blocked():  # for the thread that starts workers, and so for them: a terminal's Ctrl-C is for us
-        cluster = LocalCluster(
-            n_workers=jobs, threads_per_worker=1, host=LOOPBACK, protocol="tls", security=security, dashboard_address=NO_PAGE,
-            worker_dashboard_address=NO_PAGE, resources=offers(wanted), local_directory=str(folder), memory_limit=None,
-            scheduler_kwargs={"dashboard": False}, silence_logs=logging.CRITICAL,
-        )  # fmt: skip
-    with cluster, Client(cluster, security=security, set_as_default=False) as client:
+
+    def begin() -> Any:
+        with sigint_blocked():  # for the thread that starts workers, and so for them: a terminal's Ctrl-C is for us
+            return LocalCluster(
+                n_workers=jobs, threads_per_worker=1, host=LOOPBACK, protocol="tls", security=security, dashboard_address=NO_PAGE,
+                worker_dashboard_address=NO_PAGE, resources=offers(wanted), local_directory=str(folder), memory_limit=None,
+                scheduler_kwargs={"dashboard": False}, silence_logs=logging.CRITICAL,
+            )  # fmt: skip
+
+    with _started(begin) as cluster, Client(cluster, security=security, set_as_default=False) as client:
         yield Workers(client, wanted, settled=True)
+
+
+def _started(begin: Callable[[], Any]) -> Any:
+    """What ``begin`` makes, with workers. Raises :class:`UserError` if they are killed again and again."""
+    for _ in range(STARTS):
+        try:
+            return begin()
+        except RuntimeError as error:
+            why = first_line(error)
+    raise UserError(f"no worker of this machine starts: {why}, {STARTS} times; is there memory for all? fewer --jobs need less")
 
 
 @contextmanager
@@ -216,14 +231,23 @@ def serve_worker(address: str, identity: Identity, world: str, tell: Callable[[s
     async def work() -> None:
         from distributed import Nanny
 
+        killed = 0
         while True:
-            async with Nanny(
-                address, nthreads=1, host=own, security=security, resources=offers(facts(world)), memory_limit=None,
-                dashboard_address=NO_PAGE, silence_logs=logging.CRITICAL,
-            ) as nanny:  # fmt: skip
-                tell(f"works for {address}, in the {world} world")
-                await nanny.finished()
-            tell(f"{address} is gone: waits for it")
+            try:
+                async with Nanny(
+                    address, nthreads=1, host=own, security=security, resources=offers(facts(world)), memory_limit=None,
+                    dashboard_address=NO_PAGE, silence_logs=logging.CRITICAL,
+                ) as nanny:  # fmt: skip
+                    tell(f"works for {address}, in the {world} world")
+                    killed = 0
+                    await nanny.finished()
+                tell(f"{address} is gone: waits for it")
+            except RuntimeError as error:  # as in _started
+                killed += 1
+                if killed == STARTS:
+                    raise UserError(
+                        f"the process for blocks does not start: {first_line(error)}, {STARTS} times; is there memory for it?"
+                    ) from None
             while not await asyncio.to_thread(_answers, address, identity):
                 await asyncio.sleep(patient(1.0))
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from testbed.dataplane import layout
 from testbed.dataplane.loader import PINS
-from testbed.dataplane.maps import BpfMap
+from testbed.dataplane.maps import BpfMap, live_words
 from topologies.clos import Fabric, Link, Port
 from topologies.parts import Part, whole
 
@@ -63,26 +63,18 @@ class Counters:
         self.part = whole(fabric) if part is None else part
         self._bridges: Callable[[], Accounts] = bridges or dict
         self._far = {e.number: o.number for li in fabric.links for e, o in ((li.a, li.b), (li.b, li.a))}
-        self._stats = self._words("port_stats")
-        self._flushed = self._words("port_flushed")
-        self._background = self._words("port_background")
-        self._gate = self._words("port_gate")
-        self._pause = self._words("port_pause")
+        self._stats = live_words(PINS / "port_stats")
+        self._flushed = live_words(PINS / "port_flushed")
+        self._background = live_words(PINS / "port_background")
+        self._gate = live_words(PINS / "port_gate")
+        self._pause = live_words(PINS / "port_pause")
         self._held = BpfMap(PINS / "held")
         self._lost: dict[tuple[int, int], int] = {}  # (ingress, egress) -> bytes held for that way through a switch and lost with a link
         ports_of: dict[str, list[int]] = defaultdict(list)
         for port in fabric.ports:
             ports_of[port.node].append(port.number)
         self._beside = [ports_of[port.node] if port.node in fabric.switches else [] for port in fabric.ports]
-        self._switch_down = self._words("switch_down")
-
-    @staticmethod
-    def _words(name: str) -> memoryview:
-        bpf_map = BpfMap(PINS / name)
-        try:
-            return bpf_map.memory().cast("Q")
-        finally:
-            bpf_map.close()
+        self._switch_down = live_words(PINS / "switch_down")
 
     # --- what user space tells the programs ------------------------------------------------------------------
 

@@ -110,3 +110,12 @@ class BpfMap:
 
     def __del__(self) -> None:
         self.close()
+
+
+def live_words(path: Path) -> memoryview:
+    """A pinned array map of u64 as live memory. Raises OSError."""
+    bpf_map = BpfMap(path)
+    try:
+        return bpf_map.memory().cast("Q")
+    finally:
+        bpf_map.close()

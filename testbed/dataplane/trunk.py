@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from testbed.dataplane import layout
 from testbed.dataplane.loader import PINS
-from testbed.dataplane.maps import BpfMap
+from testbed.dataplane.maps import BpfMap, live_words
 from topologies.parts import Part
 
 PROGRAM = PINS / "progs" / "fabric_trunk"
@@ -38,15 +38,7 @@ class TrunkCounters:
     """The trunk's maps as live memory."""
 
     def __init__(self) -> None:
-        self._stats, self._strays = (self._words(name) for name in ("trunk_stats", "trunk_strays"))
-
-    @staticmethod
-    def _words(name: str) -> memoryview:
-        bpf_map = BpfMap(PINS / name)
-        try:
-            return bpf_map.memory().cast("Q")
-        finally:
-            bpf_map.close()
+        self._stats, self._strays = (live_words(PINS / name) for name in ("trunk_stats", "trunk_strays"))
 
     @property
     def strays(self) -> int:

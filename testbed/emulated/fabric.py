@@ -30,6 +30,7 @@ from testbed.emulated.trunk import Trunk
 from testbed.emulated.trunk import make as make_trunk
 from testbed.errors import UserError
 from testbed.machine import sandbox
+from testbed.machine.limits import raise_open_files
 from testbed.machine.slowness import patient, remark
 from topologies import addressing
 from topologies.clos import Fabric
@@ -64,6 +65,7 @@ class FabricNet(Mininet):
         self._step = step
         self._stopped = False
         Mininet.inited = True  # its init(), called on this very class, would raise sysctls of the machine and leave them so
+        raise_open_files()
         super().__init__(topo=None, switch=FabricSwitch, host=FabricHost, controller=None, link=FabricLink, build=False)
 
     # --- building --------------------------------------------------------------------------------------------

@@ -167,11 +167,31 @@ class VirtualInjections(Injections):
             self._book(due)
 
 
-class TakesFaults:
-    """The part of :class:`testbed.world.World` that breaks and mends a fabric, the same in both worlds."""
+class HeldLinks(Protocol):
+    """Cables and switches: those of :class:`testbed.faults.holders.Holders`, or of several machines."""
+
+    def set_link(self, name: str, up: bool) -> int: ...
+    def set_switch(self, name: str, up: bool) -> int: ...
+    def link_states(self) -> dict[str, bool]: ...
+
+
+class Injecting(Protocol):
+    """What :class:`Injections` is to a world; testbed.machines.faults has another."""
 
     @property
-    def injections(self) -> Injections:
+    def faults(self) -> HeldLinks: ...
+    def inject(self, kind: str, on: str, keys: Mapping[str, Any], run_seed: int) -> Injected: ...
+    def clear(self, number: int) -> int: ...
+    def active(self) -> list[Injected]: ...
+    def events(self) -> list[FaultEvent]: ...
+    def heal(self) -> None: ...
+
+
+class TakesFaults:
+    """The part of :class:`testbed.world.World` that breaks and mends a fabric, the same in all worlds."""
+
+    @property
+    def injections(self) -> Injecting:
         raise NotImplementedError
 
     def set_link(self, name: str, up: bool) -> int:

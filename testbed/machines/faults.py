@@ -28,6 +28,8 @@ class MachineFaults:
         self._numbers: dict[int, dict[int, int]] = {}  # coordinator's number -> machine -> the machine's number
         self._tellers: dict[tuple[int, int], int] = {}  # (machine that tells, its number) -> coordinator's number
         self._last = 0
+        self.faults = self
+        """Cables and switches are asked of the machines, too."""
 
     def inject(self, kind: str, on: str, keys: Mapping[str, Any], run_seed: int) -> Injected:
         """Raises FaultError, FabricError or UserError; then nothing has begun."""

@@ -22,7 +22,7 @@ from testbed.dataplane import layout
 from testbed.dataplane.trunk import lost
 from testbed.emulated.trace import Hop, first_hop, frame_of
 from testbed.errors import ClusterDied, UserError
-from testbed.faults.targets import FaultEvent, Injected
+from testbed.faults.injections import TakesFaults
 from testbed.machine.slowness import patient
 from testbed.machines.agent import RemoteAgent
 from testbed.machines.channel import LOGS_S, Channel, answers_of, ask_all
@@ -43,7 +43,7 @@ LOADS_NS = 4_000_000
 """For so long an answer about queues is good for further ports: samples of all watched ports are one question [ours]."""
 
 
-class Machines:
+class Machines(TakesFaults):
     """``version``: which mrcbed must be at the far ends. ``results``: where a run that measures writes to, "" for none."""
 
     name = EMULATED
@@ -229,30 +229,6 @@ class Machines:
         if self._faults is None:
             raise RuntimeError("the machines are not up: start() comes first")
         return self._faults
-
-    def set_link(self, name: str, up: bool) -> int:
-        return self.injections.set_link(name, up)
-
-    def set_switch(self, name: str, up: bool) -> int:
-        return self.injections.set_switch(name, up)
-
-    def inject(self, kind: str, on: str, *, run_seed: int = 0, **keys: Any) -> Injected:
-        return self.injections.inject(kind, on, keys, run_seed)
-
-    def clear(self, number: int) -> int:
-        return self.injections.clear(number)
-
-    def faults(self) -> list[Injected]:
-        return self.injections.active()
-
-    def fault_events(self) -> list[FaultEvent]:
-        return self.injections.events()
-
-    def link_states(self) -> dict[str, bool]:
-        return self.injections.link_states()
-
-    def heal(self) -> None:
-        self.injections.heal()
 
     # --- counters ----------------------------------------------------------------------------------------------
 

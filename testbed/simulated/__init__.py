@@ -8,11 +8,6 @@ from testbed.world import EMULATED as EMULATED
 from testbed.world import FLUID
 from testbed.world import SIMULATED as SIMULATED
 
-
-def breathe() -> None:
-    """Let Python look for signals: compiled code does not, and a loop of nothing but such would not hear Ctrl-C. Not compiled itself."""
-
-
 WORLDS = (EMULATED, SIMULATED)
 """Those with packets."""
 

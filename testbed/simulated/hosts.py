@@ -16,6 +16,7 @@ from agents.nic.device import Nic, make_engine
 from agents.process.agent import Agent
 from agents.process.control import AgentError
 from agents.transport import NEVER, FrameIO
+from testbed.simulated.interrupts import uninterrupted
 from testbed.simulated.network import Network, Station
 from topologies.clos import Fabric
 
@@ -225,7 +226,8 @@ class SimulatedAgent:
         """Ask; raises :class:`AgentError` with the host's own words, or when it is gone."""
         if self.host.over:
             raise AgentError(f"the agent of h{self.host.number} is gone")
-        return self.host.ask(op, args)
+        with uninterrupted():
+            return self.host.ask(op, args)
 
     def notifications(self) -> list[dict[str, Any]]:
         """The host's notifications since the last call."""

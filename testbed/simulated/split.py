@@ -25,6 +25,7 @@ from testbed.errors import ClusterDied, UserError
 from testbed.simulated.exchange import HEAD, Aborted, PeerGone, Peers, Steering, Wire
 from testbed.simulated.frame import OUTER
 from testbed.simulated.hosts import SimulatedHost, Steered
+from testbed.simulated.interrupts import uninterrupted
 from testbed.simulated.network import Network
 from topologies.clos import Fabric
 
@@ -127,6 +128,7 @@ class Crew(Steering):
         """The network was changed here by this method; before anything else happens in the others, they do it, too."""
         self.changes.append((method, args))
 
+    @uninterrupted()
     def ask(self, owner: int, command: str, *args: Any) -> Any:
         """Have another process do something. Raises what it raised."""
         if self.changes:
@@ -134,6 +136,7 @@ class Crew(Steering):
         self._send(owner, command, args)
         return self._answer(owner)
 
+    @uninterrupted()
     def ask_all(self, command: str, *args: Any) -> list[Any]:
         """Have all others do it at the same time. Raises what the first of them raised, after all have answered."""
         self.tell_all(command, *args)
@@ -163,6 +166,7 @@ class Crew(Steering):
         """What the others have counted."""
         return self.ask_all("figures") if self.alive else self.ended
 
+    @uninterrupted()
     def end(self) -> None:
         """End all, with their logs written. Idempotent."""
         if not self.alive:

@@ -18,9 +18,9 @@ from typing import Any, Final
 from mypy_extensions import i64, mypyc_attr
 
 from agents.transport import NEVER
-from testbed.simulated import breathe
 from testbed.simulated.exchange import Peers, Steering
 from testbed.simulated.frame import WAKE, Calendar, Call, Fifo, Frame
+from testbed.simulated.interrupts import breathe, uninterrupted
 from topologies.clos import Fabric
 
 BEGIN_NS: Final = 1_000_000_000
@@ -94,7 +94,10 @@ class Windows:
 
     def run(self, until: int) -> bool:
         """Process the events up to and including ``until``; False if it was halted before."""
-        end: i64 = until
+        with uninterrupted():
+            return self._run(until)
+
+    def _run(self, end: i64) -> bool:
         self.halted = False
         while True:
             due = self._control.first_at()

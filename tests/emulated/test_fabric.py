@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import resource
 import signal
 import socket
 import statistics
@@ -100,6 +101,18 @@ def test_sysctls_of_the_machine_stay_as_found(monkeypatch: pytest.MonkeyPatch) -
     with Cluster(load_fabric("tiny"), controller=False):
         assert values() == before
     assert values() == before
+
+
+def test_tc_may_open_a_file_for_every_filter_of_wide() -> None:
+    """As that of Debian 13 does. A login of Debian allows 1,024."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    fabric = load_fabric("wide")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, before[1]))
+    try:
+        Cluster(fabric, controller=False)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 2 * len(fabric.ports) + 1024
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_pingall(tiny: Cluster) -> None:

@@ -14,12 +14,32 @@ import pytest
 from scenarios.run.runner import results_directory
 from scenarios.run.simulate import simulate
 from scenarios.schema.scenario import load_scenario
+from scenarios.sweeps.cluster import _started
+from testbed.errors import UserError
 from testbed.machine.slowness import patient
 from tests.scenarios.sweeps.support import MRCBED, files, gone, landed, wait_until, workers_of
 
 pytest.importorskip("distributed")
 BLOCKS = 40
 SIZE = "workload.message_bytes=64KiB"
+
+
+def test_a_worker_is_killed_before_it_has_begun(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = [*MRCBED, "sweep", "smoke", "--seeds", "1-2", "--jobs", "2", "--no-figures", "--out", str(out), "--set", SIZE]
+    head = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: workers_of(head.pid))
+    os.kill(workers_of(head.pid)[0], signal.SIGKILL)
+    said = head.communicate(timeout=patient(120))[1]
+    assert head.returncode == 0 and len(landed(out)) == 2, said
+
+
+def test_workers_that_never_begin_are_one_line() -> None:
+    def begin() -> None:
+        raise RuntimeError("Nanny failed to start.")
+
+    with pytest.raises(UserError, match="no worker of this machine starts: Nanny failed to start., 3 times; .* fewer --jobs need less"):
+        _started(begin)
 
 
 def test_workers_and_head_are_killed_at_drawn_moments(tmp_path: Path) -> None:

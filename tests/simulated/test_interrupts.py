@@ -1,0 +1,111 @@
+"""Ctrl-C and SIGTERM find a simulation between two events: the process lives, and what went on afterwards has the bytes of a quiet run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from agents.collectives.steer import connect
+from testbed.machine.slowness import patient
+from testbed.simulated.cluster import SimulatedCluster
+from testbed.simulated.interrupts import breathe, uninterrupted
+from topologies import load_fabric
+
+TREE = Path(__file__).parents[2]
+SLICE_NS = 2_000_000
+STEPS = 40
+
+
+def play(logs: Path, disturbed: bool) -> int:
+    """Run steps whose packets are marked by draws, products of large integers. Returns how often SIGINT was heard; ``disturbed``: it comes
+    all the time."""
+    cluster = SimulatedCluster(load_fabric("tiny"))
+    cluster.start_agents("mrc", {}, logs, seed=1)
+    connect(cluster.agents, list(range(cluster.fabric.host_count)), "ring-allreduce")
+    size = {"message_bytes": 1 << 18, "dtype": "float32", "steps": STEPS, "warmup": 0}
+    for agent in cluster.agents:
+        agent.call("start", collective="ring-allreduce", seed=1, **size)
+    left, heard, over = len(cluster.agents), 0, threading.Event()
+
+    def disturb() -> None:
+        while not over.wait(0.005):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    disturber = threading.Thread(target=disturb)
+    try:
+        if disturbed:
+            disturber.start()
+        while left:
+            try:
+                cluster.network.run(cluster.network.time + SLICE_NS)
+            except KeyboardInterrupt:
+                heard += 1
+            for agent in cluster.agents:
+                notes, agent.host.notes = agent.host.notes, []
+                left -= sum(note["event"] == "done" for note in notes)
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        over.set()
+    cluster.stop()
+    return heard
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from tests.simulated.test_interrupts import play
+try:
+    print(play(Path(sys.argv[1]), disturbed=True))
+except KeyboardInterrupt:
+    sys.exit("an interrupt came outside of the simulation: try again")
+"""
+
+
+def test_an_interrupted_simulation_is_whole(tmp_path: Path) -> None:
+    for name in ("quiet", "disturbed"):
+        (tmp_path / name).mkdir()
+    words = [sys.executable, "-c", PROGRAM, str(tmp_path / "disturbed")]
+    end = time.monotonic() + patient(120)
+    while (ran := subprocess.run(words, capture_output=True, text=True, cwd=TREE, timeout=patient(60))).returncode == 1:
+        assert "try again" in ran.stderr and time.monotonic() < end, ran.stderr  # a moment outside of the simulation is rare
+    assert ran.returncode == 0, (ran.returncode, ran.stderr)
+    assert int(ran.stdout) > 5, "it was disturbed"
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        assert play(tmp_path / "quiet", disturbed=False) == 0
+    finally:
+        signal.signal(signal.SIGINT, before)
+    quiet = {path.name: path.read_bytes() for path in (tmp_path / "quiet").iterdir()}
+    assert quiet == {path.name: path.read_bytes() for path in (tmp_path / "disturbed").iterdir()} and all(quiet.values())
+
+
+def test_a_handler_waits_for_the_end_or_for_a_breath() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    heard: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
+    try:
+        with uninterrupted():
+            with uninterrupted():
+                signal.raise_signal(signal.SIGTERM)
+            assert heard == []
+            breathe()
+            assert heard == [signal.SIGTERM]
+            signal.raise_signal(signal.SIGTERM)
+            assert heard == [signal.SIGTERM]
+        assert heard == [signal.SIGTERM] * 2
+        signal.raise_signal(signal.SIGTERM)  # outside it is called at once
+        assert heard == [signal.SIGTERM] * 3
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        with pytest.raises(KeyboardInterrupt), uninterrupted():
+            signal.raise_signal(signal.SIGTERM)
+            heard.clear()
+        assert heard == []
+    finally:
+        signal.signal(signal.SIGTERM, before)
