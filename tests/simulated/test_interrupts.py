@@ -42,9 +42,11 @@ def play(logs: Path, disturbed: bool) -> int:
     try:
         if disturbed:
             disturber.start()
+        until = cluster.network.time + SLICE_NS
         while left:
             try:
-                cluster.network.run(cluster.network.time + SLICE_NS)
+                if cluster.network.run(until):
+                    until += SLICE_NS
             except KeyboardInterrupt:
                 heard += 1
             for agent in cluster.agents:
