@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from topologies.addressing import ev_fields
-from topologies.clos import SACK_BYTES, Fabric, FabricError
-from topologies.paths import path_evs, path_links
+from topologies.clos import SACK_BYTES, Fabric, FabricError, t0_name, t1_name
 
 PLACEMENTS = ("packed", "interleaved")
+Way = tuple[tuple[str, str], ...]
+"""Cables, each with the node that traffic leaves."""
 SACK_EVERY = 16 * 1024
 """A receiver sends a SACK after this many payload bytes (UET; protocol.md section 5)."""
 
@@ -49,16 +49,6 @@ def links_of_switch(fabric: Fabric, switch: str) -> tuple[str, ...]:
     return tuple(link.name for link in fabric.links if switch in (link.a.node, link.b.node))
 
 
-def live_paths(fabric: Fabric, src: int, dst: int, dead_links: Iterable[str] = ()) -> dict[int, tuple[int, ...]]:
-    """Plane -> the EVs from ``src`` to ``dst`` whose every cable is alive; planes without any are left out."""
-    dead = frozenset(dead_links)
-    live: dict[int, list[int]] = {}
-    for value in path_evs(fabric, src, dst):
-        if dead.isdisjoint(link.name for link in path_links(fabric, src, dst, value)):
-            live.setdefault(ev_fields(value)[0], []).append(value)
-    return {plane: tuple(values) for plane, values in live.items()}
-
-
 def traffic_bandwidth(
     fabric: Fabric,
     traffic: Mapping[tuple[int, int], float],
@@ -71,28 +61,39 @@ def traffic_bandwidth(
     equal share on each plane that is alive for it; inside a plane it may split over the live uplinks as it likes. Cables are full
     duplex. SACKs are left out, see :func:`sack_share`. ``taken``: (link, node it leaves) -> bits/s, as on the wire, that other traffic
     has there and does not give way with.
+
+    Flows between the same T0s with the same live planes are one in the linear programme: how they share its cables among them makes no
+    difference.
     """
     other = taken or {}
     dead = frozenset(fabric.link(name).name for name in dead_links)
-    rows_eq: list[dict[int, float]] = []
-    use: dict[tuple[str, str], dict[int, float]] = {}  # (link, node it leaves) -> variable -> coefficient
-    variables = 1  # number 0 is the common rate
+    groups: dict[tuple[int, int, tuple[int, ...]], float] = {}  # T0s and live planes -> weight on each of these
+    nics: dict[tuple[str, str], float] = {}  # (link, node it leaves) -> weight
     for (src, dst), weight in traffic.items():
-        live = live_paths(fabric, src, dst, dead)
-        if not live:
+        ends = fabric.t0_of(src), fabric.t0_of(dst)
+        between = _between(fabric, *ends, dead)
+        planes = tuple(plane for plane in between if dead.isdisjoint((_nic(plane, src, ends[0]), _nic(plane, dst, ends[1]))))
+        if not planes:
             return 0.0
-        for values in live.values():
-            row = {0: -weight / len(live)}
-            for value in values:
+        groups[*ends, planes] = groups.get((*ends, planes), 0.0) + weight / len(planes)
+        for plane in planes:
+            for cable in ((_nic(plane, src, ends[0]), f"h{src}"), (_nic(plane, dst, ends[1]), t0_name(plane, ends[1]))):
+                nics[cable] = nics.get(cable, 0.0) + weight / len(planes)
+    if not groups:
+        return float("inf")
+
+    use: dict[tuple[str, str], dict[int, float]] = {cable: {0: weight} for cable, weight in nics.items()}  # variable -> coefficient
+    rows_eq: list[dict[int, float]] = []
+    variables = 1  # number 0 is the common rate
+    for (first, last, planes), weight in groups.items():
+        for plane in planes if first != last else ():
+            row = {0: -weight}
+            for cables in _between(fabric, first, last, dead)[plane]:
                 row[variables] = 1.0
-                at = f"h{src}"
-                for link in path_links(fabric, src, dst, value):
-                    use.setdefault((link.name, at), {})[variables] = 1.0
-                    at = link.b.node if at == link.a.node else link.a.node
+                for cable in cables:
+                    use.setdefault(cable, {})[variables] = 1.0
                 variables += 1
             rows_eq.append(row)
-    if not rows_eq:
-        return float("inf")
 
     import numpy as np
     from scipy.optimize import linprog
@@ -107,12 +108,30 @@ def traffic_bandwidth(
     cost = np.zeros(variables)
     cost[0] = -1.0
     capacity = [max(0.0, fabric.links_by_name[link].rate - other.get((link, node), 0.0)) / unit for link, node in use]
-    solved = linprog(
-        cost, A_ub=matrix(list(use.values())), b_ub=capacity, A_eq=matrix(rows_eq), b_eq=np.zeros(len(rows_eq)), method="highs"
-    )
+    equal = {"A_eq": matrix(rows_eq), "b_eq": np.zeros(len(rows_eq))} if rows_eq else {}
+    solved = linprog(cost, A_ub=matrix(list(use.values())), b_ub=capacity, **equal, method="highs")
     if not solved.success:
         raise RuntimeError(f"bandwidth of fabric {fabric.name!r}: {solved.message}")
     return float(solved.x[0]) * unit * fabric.payload_share
+
+
+def _nic(plane: int, host: int, t0: int) -> str:
+    """The name of a host's cable on a plane."""
+    return f"h{host}:{t0_name(plane, t0)}"
+
+
+@lru_cache(maxsize=4096)
+def _between(fabric: Fabric, first: int, last: int, dead: frozenset[str]) -> dict[int, list[Way]]:
+    """Plane -> the live ways between two T0s, without cables within one T0; planes without a way are left out."""
+    ways: dict[int, list[Way]] = {}
+    for plane in range(fabric.planes):
+        a, b = t0_name(plane, first), t0_name(plane, last)
+        middles = [t1_name(plane, i) for i in range(fabric.t1_per_plane)] if first != last else []
+        through: list[Way] = [((f"{a}:{t1}", a), (f"{b}:{t1}", t1)) for t1 in middles] if middles else [()]
+        live = [way for way in through if dead.isdisjoint(cable for cable, _ in way)]
+        if live:
+            ways[plane] = live
+    return ways
 
 
 def ring_bandwidth(fabric: Fabric, hosts: Sequence[int], dead_links: Iterable[str] = ()) -> float:

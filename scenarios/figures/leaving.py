@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+
+import pandas as pd
 
 from agents.mrc import wire
 from scenarios.figures.measure import Run
@@ -62,6 +64,27 @@ class Logs:
         return arrivals
 
     @cached_property
+    def verdicts_of(self) -> dict[Pair, list[dict[str, Any]]]:
+        return by_pair(self.verdicts)
+
+    @cached_property
+    def losses_of(self) -> dict[Pair, list[dict[str, Any]]]:
+        return by_pair(self.losses)
+
+    @cached_property
+    def samples_of(self) -> dict[Pair, list[dict[str, Any]]]:
+        """The lines with RTTs and windows, by time. Those that MRC logs itself every few RTTs, and those of flows: the ones of collectives
+        per bin came later, are of the end of their bin, and would make figures of collectives differ from earlier results."""
+        return by_pair(line for line in self.run.of("srtt", "cwnd") if line["kind"] == "srtt" or "flow" in line)
+
+    @cached_property
+    def bins_of(self) -> dict[Pair, pd.DataFrame]:
+        """Rows of :attr:`scenarios.figures.measure.Run.evs`."""
+        evs = self.run.evs
+        places: dict[Any, Any] = evs.groupby(["host", "peer"]).indices
+        return {pair: evs.iloc[these] for pair, these in places.items()}
+
+    @cached_property
     def heard_of(self) -> list[Pair]:
         """Pairs of ranks that send, or of which a path has a line in a log; by rank."""
         rank = {host: number for number, host in enumerate(self.run.record["ranks"])}
@@ -87,6 +110,14 @@ def pair_of(line: Mapping[str, Any]) -> Pair:
     return line["host"], line["peer"]
 
 
+def by_pair(lines: Iterable[dict[str, Any]]) -> dict[Pair, list[dict[str, Any]]]:
+    """A pair without any line has an empty list."""
+    found: dict[Pair, list[dict[str, Any]]] = defaultdict(list)
+    for line in lines:
+        found[pair_of(line)].append(line)
+    return found
+
+
 def worst_of(values: Sequence[float | None]) -> float | None:
     """The largest value; None if there is no value, or if one of them is None."""
     known = [value for value in values if value is not None]
@@ -96,31 +127,27 @@ def worst_of(values: Sequence[float | None]) -> float | None:
 # --- before the failure --------------------------------------------------------------------------------------------
 
 
-def concerns(line: Mapping[str, Any], pair: Pair, qpn: int | None) -> bool:
-    """Whether a log line concerns a queue pair of a host pair; a line without a queue pair concerns all."""
-    return pair_of(line) == pair and (qpn is None or line.get("qpn", qpn) == qpn)
+def of_queue_pair(lines: Sequence[dict[str, Any]], qpn: int | None) -> list[dict[str, Any]]:
+    """The lines that concern a queue pair; a line without a queue pair concerns all."""
+    return [line for line in lines if qpn is None or line.get("qpn", qpn) == qpn]
 
 
-def logged(run: Run, pair: Pair, qpn: int | None) -> list[dict[str, Any]]:
-    """The lines with RTTs and windows of a queue pair, by time. Those that MRC logs itself every few RTTs, and those of flows: the ones of
-    collectives per bin came later, are of the end of their bin, and would make figures of collectives differ from earlier results."""
-    return [line for line in run.of("srtt", "cwnd") if (line["kind"] == "srtt" or "flow" in line) and concerns(line, pair, qpn)]
-
-
-def srtt_before(run: Run, pair: Pair, qpn: int | None, t: int, verdict: Mapping[str, Any] | None) -> int:
+def srtt_before(logs: Logs, pair: Pair, qpn: int | None, t: int, verdict: Mapping[str, Any] | None) -> int:
     """The last smoothed RTT that a sender logged before ``t``, else that of its first verdict, else the base RTT, ns."""
-    samples = [line["srtt_ns"] for line in logged(run, pair, qpn) if line["t"] <= t and line.get("srtt_ns")]
+    samples = [line["srtt_ns"] for line in of_queue_pair(logs.samples_of[pair], qpn) if line["t"] <= t and line.get("srtt_ns")]
     if samples:
         return int(samples[-1])
     if verdict is not None and verdict.get("srtt_ns"):
         return int(verdict["srtt_ns"])
-    local = run.fabric.t0_of(pair[0]) == run.fabric.t0_of(pair[1])
-    return run.fabric.local_rtt_ns if local else run.fabric.base_rtt_ns
+    fabric = logs.run.fabric
+    return fabric.local_rtt_ns if fabric.t0_of(pair[0]) == fabric.t0_of(pair[1]) else fabric.base_rtt_ns
 
 
-def packet_gap_ns(run: Run, pair: Pair, t: int) -> float | None:
+def packet_gap_ns(logs: Logs, pair: Pair, t: int) -> float | None:
     """Mean time between two data packets of a sender to one peer before ``t``; None if it had not sent."""
-    bins = run.evs[(run.evs["host"] == pair[0]) & (run.evs["peer"] == pair[1]) & (run.evs["t_ns"] + run.evs["bin_ns"] <= t)]
+    run = logs.run
+    bins = logs.bins_of.get(pair, run.evs[:0])
+    bins = bins[bins["t_ns"] + bins["bin_ns"] <= t]
     if len(bins):
         counts = bins.groupby("t_ns")["tx_packets"].sum()
         bin_ns = int(bins["bin_ns"].max())
@@ -146,14 +173,14 @@ def counted_bytes(run: Run) -> int:
     return fabric.mtu + wire.COUNTED if run.record.get("kind") == "mrc" else fabric.frame_bytes
 
 
-def window_until(run: Run, pair: Pair, qpn: int | None, t: int, verdict: Mapping[str, Any] | None) -> int | None:
+def window_until(logs: Logs, pair: Pair, qpn: int | None, t: int, verdict: Mapping[str, Any] | None) -> int | None:
     """The largest congestion window, bytes, from the last one logged before ``t`` until the first verdict; None if none was logged.
 
     Windows are logged every few RTTs and grow in between. So the window that held the lost packets may be larger than the last one that
     was logged; the verdict contains the window at its time.
     """
     until = t if verdict is None else int(verdict["t"])
-    lines = [line for line in logged(run, pair, qpn) if line["t"] <= until]
+    lines = [line for line in of_queue_pair(logs.samples_of[pair], qpn) if line["t"] <= until]
     windows = [(int(line["t"]), int(line[key])) for line in lines for key in ("cwnd", "window") if line.get(key)]
     before = [window for at, window in windows if at <= t][-1:]
     later = [window for at, window in windows if at > t]
@@ -167,7 +194,7 @@ def window_until(run: Run, pair: Pair, qpn: int | None, t: int, verdict: Mapping
 
 def queues_of(logs: Logs, pair: Pair) -> list[int | None]:
     """Queue pairs of a sender to a peer that occur in verdicts or losses; None stands for lines that name no queue pair."""
-    qpns = {line.get("qpn") for line in [*logs.verdicts, *logs.losses] if pair_of(line) == pair}
+    qpns = {line.get("qpn") for line in (*logs.verdicts_of[pair], *logs.losses_of[pair])}
     return sorted(qpns, key=lambda qpn: -1 if qpn is None else qpn)
 
 
@@ -180,17 +207,17 @@ def departure_from(logs: Logs, outage: Outage, pair: Pair, evs: frozenset[int], 
     run, rtt = logs.run, logs.run.fabric.base_rtt_ns
     end = dead_until(run, outage)
     deadline = end + LATE_RTTS * rtt
-    verdicts = [v for v in logs.verdicts if concerns(v, pair, qpn) and v["ev"] in evs and outage.begin <= v["t"] <= deadline]
-    losses = [x for x in logs.losses if concerns(x, pair, qpn) and x["ev"] in evs and x["t"] >= outage.begin]
+    verdicts = [v for v in of_queue_pair(logs.verdicts_of[pair], qpn) if v["ev"] in evs and outage.begin <= v["t"] <= deadline]
+    losses = [x for x in of_queue_pair(logs.losses_of[pair], qpn) if x["ev"] in evs and x["t"] >= outage.begin]
     losses = [x for x in losses if outage.begin - LATE_RTTS * rtt <= x["sent_ns"] <= end]
     sent = [v["last_data_ns"] for v in verdicts if v.get("last_data_ns")] + [x["sent_ns"] for x in losses]
     sent = [min(t, end) for t in sent]
     if not verdicts and not losses:
         return None
     first_verdict = min(verdicts, key=lambda v: v["t"], default=None)
-    srtt = srtt_before(run, pair, qpn, outage.begin, first_verdict)
+    srtt = srtt_before(logs, pair, qpn, outage.begin, first_verdict)
     count = evs_in_use(run, pair, first_verdict)
-    gap, window = packet_gap_ns(run, pair, outage.begin), window_until(run, pair, qpn, outage.begin, first_verdict)
+    gap, window = packet_gap_ns(logs, pair, outage.begin), window_until(logs, pair, qpn, outage.begin, first_verdict)
     rotation = None if gap is None else count * gap
     begin = max(outage.begin, min((x["sent_ns"] for x in losses), default=0) - round(rotation or 0))
     delay = max(0, max(sent, default=begin) - begin)

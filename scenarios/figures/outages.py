@@ -5,6 +5,7 @@ Called by the modules of figures. Pure: turns the files of a run into stretches 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -140,8 +141,16 @@ def peers_at_once(run: Run, host: int) -> int:
         return max(1, len({flow["dst"] for flow in run.named_flows if hosts[flow["src"]] == host}))
     if run.record["workload"] not in COLLECTIVES:
         return 1
-    counts = [sum(src == host for src, _ in phase.traffic) for phase in collective_phases(run.record["workload"], hosts)]
-    return max(1, *counts)
+    return _most_peers(run.record["workload"], tuple(hosts)).get(host, 1)
+
+
+@lru_cache(maxsize=16)
+def _most_peers(collective: str, hosts: tuple[int, ...]) -> dict[int, int]:
+    """Host -> to how many others it sends in the phase of a collective in which they are most."""
+    most: Counter[int] = Counter()
+    for phase in collective_phases(collective, hosts):
+        most |= Counter(src for src, _ in phase.traffic)
+    return most
 
 
 def traffic_start(run: Run, host: int | None = None) -> int:

@@ -203,8 +203,8 @@ def test_what_is_not_in_the_lossless_class_is_dropped_as_ever(small: Cluster, wi
     assert total(small, "drop_tail_packets") > before and total(small, "pauses") == pauses
 
 
-def incast(log: Path) -> tuple[dict[str, dict[str, Any]], dict[str, int]]:
-    """Seven to one, over RoCE with windows that no buffer holds: ports' counters by name, and the agents' together."""
+def incast(log: Path) -> tuple[dict[str, dict[str, Any]], int]:
+    """Seven to one, over RoCE with windows that no buffer holds: ports' counters by name, and what all agents' rings dropped."""
     notes: list[dict[str, Any]] = []
     flows = [{"name": f"h{h}", "src": h, "dst": 7, "messages": 10} for h in range(7)]
     with Cluster(RACK, controller=False) as cluster:
@@ -221,13 +221,13 @@ def incast(log: Path) -> tuple[dict[str, dict[str, Any]], dict[str, int]]:
         assert let_go(cluster)
     ends = [n for n in notes if n["event"] == "flow"]
     assert sorted(n["bytes"] for n in ends) == [1_600_000] * 7 and all(n["wrong"] == 0 for n in notes if n["event"] == "done")
-    return ports, {key: sum(a[key] for a in agents) for key in ("retransmitted", "rx_ring_drops")}
+    return ports, sum(a["rx_ring_drops"] for a in agents)
 
 
 def test_seven_to_one_loses_nothing_and_pauses_spread_to_the_senders(tmp_path: Path) -> None:
-    ports, agents = incast(tmp_path)
-    assert agents == {"retransmitted": 0, "rx_ring_drops": 0}
-    assert sum(r["drop_tail_packets"] for r in ports.values()) == 0
+    ports, ring_drops = incast(tmp_path)
+    lost = {(name, key): r[key] for name, r in ports.items() for key in r if key.startswith(("drop_", "flushed_")) and r[key]}
+    assert (lost, ring_drops) == ({}, 0)  # RoCE may send again on a busy machine, where frames can overtake each other (docs/roce.md)
     assert ports["p0-t0-1-d3"]["backlog_peak_bytes"] > RACK.buffer_bytes, "what a buffer without PFC would have dropped"
     paused = {name for name, r in ports.items() if r["pauses"]}
     assert any(name.startswith("p0-t1-") and name.endswith("-d1") for name in paused), "the last T0 pauses T1s,"
