@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import lru_cache
 
 from topologies.addressing import TIER_T0, TIER_T1, ev, ev_fields, host_usid, sid_list, usid, usid_fields
 from topologies.clos import ECMP, Fabric, Link, t0_name, t1_name
@@ -19,7 +20,12 @@ def path_evs(fabric: Fabric, src: int, dst: int) -> tuple[int, ...]:
         per_plane = max(fabric.t1_per_plane, EVS // fabric.planes)
     else:
         per_plane = fabric.t1_per_plane
-    return tuple(ev(p, u) for p in range(fabric.planes) for u in range(per_plane))
+    return _evs(fabric.planes, per_plane)
+
+
+@lru_cache(maxsize=64)
+def _evs(planes: int, per_plane: int) -> tuple[int, ...]:
+    return tuple(ev(p, u) for p in range(planes) for u in range(per_plane))
 
 
 def route_of(fabric: Fabric, src: int, dst: int, value: int) -> tuple[int, int]:

@@ -42,7 +42,7 @@ def at_once(
         return
     other_children = set(active_children())
     context = get_context("spawn")
-    pools = [ProcessPoolExecutor(1, context, _die_with_parent, (os.getpid(),)) for _ in range(min(jobs, len(tasks)))]
+    pools = [ProcessPoolExecutor(1, context, die_with_parent, (os.getpid(),)) for _ in range(min(jobs, len(tasks)))]
     remaining = iter(enumerate(tasks))
     running: dict[Future[Result], tuple[int, ProcessPoolExecutor]] = {}
 
@@ -86,7 +86,7 @@ def sigint_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, former_mask)
 
 
-def _die_with_parent(parent: int) -> None:
+def die_with_parent(parent: int) -> None:
     """Make this process end with its parent. Each process calls it first."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:

@@ -8,15 +8,19 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import logging
+import os
 import queue
-import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from scenarios.run.processes import sigint_blocked
+from scenarios.sweeps.keeping import keep, kept
 from scenarios.sweeps.machines import ALIKE, Facts, difference, facts, offered, offers, resource
 from scenarios.sweeps.tls import CA, CERTIFICATE, KEY, Identity, make_certificates, reach
 from scenarios.sweeps.work import Answer, answer
@@ -28,9 +32,6 @@ NO_PAGE = f"{LOOPBACK}:0"
 """Dask serves HTTP (its health, without a dashboard) whatever it is told; so on loopback alone."""
 GONE = "the head is gone: start it again; --resume goes on"
 START_S = 30.0
-STARTS = 3
-"""Dask starts a worker anew that is killed, but gives up if one is killed before it has begun; then we try again [ours]."""
-END_S = 10.0
 SETTINGS = {
     "distributed.scheduler.allowed-failures": 2,
     "distributed.comm.require-encryption": True,
@@ -80,10 +81,13 @@ def _on_worker(text: str) -> Answer:
 class Workers:
     """What a head sees of its workers, and how it gives them blocks."""
 
-    def __init__(self, client: Any, wanted: Facts, mixed: bool = False, settled: bool = False) -> None:
+    def __init__(
+        self, client: Any, wanted: Facts, mixed: bool = False, settled: bool = False, why_none: Callable[[], str] = lambda: ""
+    ) -> None:  # fmt: skip
         """``wanted``: the facts that a worker must have. Those of ALIKE do not count if ``mixed``, and unless they are ``settled``, the
-        first worker settles them."""
+        first worker settles them. ``why_none`` says why no worker will come; "" if one may."""
         self.client, self.wanted, self.mixed, self.settled = client, wanted, mixed, settled
+        self.why_none = why_none
         self.told: set[str] = set()
         self.reasons: list[str] = []
         self.ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -143,6 +147,8 @@ class Workers:
         return found, str(found.get("worker", ""))
 
     def _seen(self) -> dict[str, Facts | None]:
+        if why := self.why_none():
+            raise UserError(why)
         try:
             if self.client.status != "running":  # Dask would try for half a minute; but a head that comes back has forgotten our blocks
                 raise UserError(GONE)
@@ -161,28 +167,17 @@ def local(jobs: int, world: str, folder: Path) -> Iterator[Workers]:
 
     wanted = facts(world)
     (made,) = make_certificates(folder / "tls", ["local"])
-    security = _security(Identity(made))
-
-    def begin() -> Any:
-        with sigint_blocked():  # for the thread that starts workers, and so for them: a terminal's Ctrl-C is for us
-            return LocalCluster(
-                n_workers=jobs, threads_per_worker=1, host=LOOPBACK, protocol="tls", security=security, dashboard_address=NO_PAGE,
-                worker_dashboard_address=NO_PAGE, resources=offers(wanted), local_directory=str(folder), memory_limit=None,
-                scheduler_kwargs={"dashboard": False}, silence_logs=logging.CRITICAL,
-            )  # fmt: skip
-
-    with _started(begin) as cluster, Client(cluster, security=security, set_as_default=False) as client:
-        yield Workers(client, wanted, settled=True)
-
-
-def _started(begin: Callable[[], Any]) -> Any:
-    """What ``begin`` makes, with workers. Raises :class:`UserError` if they are killed again and again."""
-    for _ in range(STARTS):
-        try:
-            return begin()
-        except RuntimeError as error:
-            why = first_line(error)
-    raise UserError(f"no worker of this machine starts: {why}, {STARTS} times; is there memory for all? fewer --jobs need less")
+    identity = Identity(made)
+    security = _security(identity)
+    with sigint_blocked():  # for its thread
+        cluster = LocalCluster(
+            n_workers=0, host=LOOPBACK, protocol="tls", security=security, dashboard_address=NO_PAGE,
+            scheduler_kwargs={"dashboard": False}, silence_logs=logging.CRITICAL,
+        )  # fmt: skip
+    with cluster, Client(cluster, security=security, set_as_default=False) as client:
+        post = Post(cluster.scheduler_address, identity, LOOPBACK, offers(wanted), str(folder))
+        with kept(_work, post, jobs) as why_none:
+            yield Workers(client, wanted, settled=True, why_none=why_none)
 
 
 @contextmanager
@@ -225,33 +220,17 @@ def serve_worker(address: str, identity: Identity, world: str, tell: Callable[[s
     """Work for the head at ``address`` until we are stopped, and wait for it when it is gone. Raises :class:`UserError`."""
     require()
     own = reach(address, identity, "worker")
-    _configure()
-    security = _security(identity)
 
-    async def work() -> None:
-        from distributed import Nanny
+    def wait_for_head() -> bool:
+        if _answers(address, identity):
+            return False
+        tell(f"{address} is gone: waits for it")
+        while not _answers(address, identity):
+            time.sleep(patient(1.0))
+        return True
 
-        killed = 0
-        while True:
-            try:
-                async with Nanny(
-                    address, nthreads=1, host=own, security=security, resources=offers(facts(world)), memory_limit=None,
-                    dashboard_address=NO_PAGE, silence_logs=logging.CRITICAL,
-                ) as nanny:  # fmt: skip
-                    tell(f"works for {address}, in the {world} world")
-                    killed = 0
-                    await nanny.finished()
-                tell(f"{address} is gone: waits for it")
-            except RuntimeError as error:  # as in _started
-                killed += 1
-                if killed == STARTS:
-                    raise UserError(
-                        f"the process for blocks does not start: {first_line(error)}, {STARTS} times; is there memory for it?"
-                    ) from None
-            while not await asyncio.to_thread(_answers, address, identity):
-                await asyncio.sleep(patient(1.0))
-
-    _apart(work)
+    post = Post(address, identity, own, offers(facts(world)), None)
+    keep(_work, post, 1, ready=lambda: tell(f"works for {address}, in the {world} world"), ended=wait_for_head)
 
 
 def _answers(address: str, identity: Identity) -> bool:
@@ -262,27 +241,35 @@ def _answers(address: str, identity: Identity) -> bool:
     return True
 
 
-def _apart(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run a coroutine in a thread that a terminal's Ctrl-C does not reach, nor the processes that it starts: it reaches us, who end it."""
-    loop = asyncio.new_event_loop()
-    task: asyncio.Task[None] = loop.create_task(work())
-    failures: list[BaseException] = []
+class Post(NamedTuple):
+    """Where a process for blocks works. ``host``: its own address. ``folder``: for temporary files; None: Dask's own."""
 
-    def run() -> None:
-        try:
-            loop.run_until_complete(task)
-        except asyncio.CancelledError:
-            pass
-        except Exception as error:  # raised below, where somebody hears it
-            failures.append(error)
+    address: str
+    identity: Identity
+    host: str
+    resources: dict[str, float]
+    folder: str | None
 
-    with sigint_blocked():
-        thread = threading.Thread(target=run, daemon=True)
-        thread.start()
-    try:
-        thread.join()
-    finally:
-        loop.call_soon_threadsafe(task.cancel)
-        thread.join(patient(END_S))
-    if failures:
-        raise failures[0]
+
+def _work(post: Post, ready: Callable[[], None]) -> None:
+    """What a process for blocks does, until its head is gone or SIGTERM ends it."""
+    _configure()
+    security = _security(post.identity)
+
+    async def work() -> None:
+        from distributed import Worker
+
+        async with Worker(
+            post.address, nthreads=1, host=post.host, security=security, resources=post.resources, local_directory=post.folder,
+            memory_limit=None, dashboard=False, dashboard_address=NO_PAGE, silence_logs=logging.CRITICAL,
+        ) as worker:  # fmt: skip
+
+            def end() -> None:
+                shutil.rmtree(worker.local_directory, ignore_errors=True)
+                os._exit(0)  # a block that is under way does not matter any more
+
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end)
+            ready()
+            await worker.finished()
+
+    asyncio.run(work())

@@ -14,8 +14,7 @@ import pytest
 from scenarios.run.runner import results_directory
 from scenarios.run.simulate import simulate
 from scenarios.schema.scenario import load_scenario
-from scenarios.sweeps.cluster import _started
-from testbed.errors import UserError
+from scenarios.sweeps.keeping import kept
 from testbed.machine.slowness import patient
 from tests.scenarios.sweeps.support import MRCBED, files, gone, landed, wait_until, workers_of
 
@@ -34,12 +33,14 @@ def test_a_worker_is_killed_before_it_has_begun(tmp_path: Path) -> None:
     assert head.returncode == 0 and len(landed(out)) == 2, said
 
 
-def test_workers_that_never_begin_are_one_line() -> None:
-    def begin() -> None:
-        raise RuntimeError("Nanny failed to start.")
+def never(task: object, ready: object) -> None:
+    os._exit(1)
 
-    with pytest.raises(UserError, match="no worker of this machine starts: Nanny failed to start., 3 times; .* fewer --jobs need less"):
-        _started(begin)
+
+def test_workers_that_never_begin_are_one_line() -> None:
+    with kept(never, None, 2) as why_none:
+        wait_until(why_none)
+        assert why_none() == "no process for blocks starts, 3 tries: is there memory for it?"
 
 
 def test_workers_and_head_are_killed_at_drawn_moments(tmp_path: Path) -> None:
