@@ -31,6 +31,8 @@ LOOP = [
     "agents.process.flow_log",
     "agents.process.loop",
     "testbed.simulated.frame",
+    "testbed.simulated.exchange",
+    "testbed.simulated.windows",
     "testbed.simulated.port",
     "testbed.simulated.network",
     "testbed.simulated.hosts",

@@ -43,7 +43,8 @@ _CHECKED = (1 << STAGE_BITS) - 1
 """Stage of the immediate that says "checked"."""
 RENDEZVOUS = _CHECKED - 1
 """Stage of the immediates that belong to no collective but to a message between two ranks (channel.py)."""
-MAX_RANKS = (1 << (STAGE_BITS - 1)) - 1
+MAX_RANKS = RENDEZVOUS // 2 + 1
+"""A ring has two stages for every other rank."""
 MAX_SLICES = (1 << SLICE_BITS) - 1
 MARK_BITS = 4
 """Upper bits of a slice's number that tell calls apart (:class:`Given`)."""

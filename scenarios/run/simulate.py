@@ -6,6 +6,8 @@ Needs no root and no sandbox. docs/simulated.md is the manual.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,23 @@ from scenarios.schema.scenario import Scenario, ScenarioError
 from testbed.faults.kinds import KINDS
 from testbed.simulated import SIMULATED
 from testbed.simulated.cluster import SimulatedCluster
+from testbed.simulated.split import why_not
 from topologies import Fabric
 
 NO_PROGRAMS = "the simulated world runs no programs and has no kernel"
+
+
+@dataclass(frozen=True)
+class Worlds:
+    """How the world of a run is made."""
+
+    pcap_links: Sequence[str] = ()
+    """Links to capture."""
+    split: int = 1
+    """Processes that share one run."""
+
+
+ONE_PROCESS = Worlds()
 
 
 def check_simulable(scenario: Scenario) -> None:
@@ -37,16 +53,32 @@ def check_simulable(scenario: Scenario) -> None:
                 raise ScenarioError(f"{scenario.name}: fault {fault.name!r} {problem}, {NO_PROGRAMS}: emulate it")
 
 
+def check_split(scenario: Scenario, split: int, pcap_links: Sequence[str] = ()) -> None:
+    """Refuse to share a run that one process has to simulate. Raises :class:`ScenarioError`, one line."""
+    if split == 1:
+        return
+    if pcap_links:
+        raise ScenarioError(f"--split {split}: one process captures: leave --split or --pcap away")
+    for variant in scenario.variants:
+        if variant.scenario.workload.jobs:
+            raise ScenarioError(f"--split {split}: ranks of {scenario.name}'s jobs are threads of one process: leave --split away")
+        for fabric in variant.scenario.fabrics.values():
+            if reason := why_not(fabric):
+                raise ScenarioError(f"--split {split}: {reason}: leave --split away")
+
+
 def simulate(
     scenario: Scenario, directory: Path, *, progress: Progress | None = None, command_line: Sequence[str] = (), resume: bool = False,
-    jobs: int = 1, figures: bool = True, pcap_links: Sequence[str] = (),
+    jobs: int = 1, figures: bool = True, worlds: Worlds = ONE_PROCESS,
 ) -> dict[str, Any]:  # fmt: skip
     """Run a scenario in virtual time in ``jobs`` processes and return the summary. Without ``figures`` there are no tables and plots.
 
-    With ``pcap_links`` runs go one at a time, whatever ``jobs`` says: their captures are numbered in the order of the runs. Raises as
-    :func:`check_simulable`.
+    With captures runs go one at a time, whatever ``jobs`` says: they are numbered in the order of the runs. Raises as
+    :func:`check_simulable` and :func:`check_split`.
     """
     check_simulable(scenario)
+    split, pcap_links = worlds.split, worlds.pcap_links
+    check_split(scenario, split, pcap_links)
 
     def capturing(fabric: Fabric) -> SimulatedCluster:
         links, pcap_dir = captured_links(fabric, pcap_links, directory)
@@ -56,4 +88,4 @@ def simulate(
     options = RunOptions(
         progress=progress, command_line=command_line, switch=SIMULATED, resume=resume, world=SIMULATED, jobs=jobs, figures=figures
     )  # fmt: skip
-    return Runner(scenario, directory, capturing if pcap_links else SimulatedCluster, options).run()
+    return Runner(scenario, directory, capturing if pcap_links else partial(SimulatedCluster, split=split), options).run()

@@ -179,7 +179,7 @@ class Schedule:
     def recover(self) -> None:
         """Let time pass until every path is in use. Raises if this takes longer than the longest hold-down and proof."""
         begin_ns, limit_s = self.clock.now(), back_after(self.config)
-        while idle := [row for agent in self.agents for row in agent.host.nic.engine.paths() if not self._used(row)]:
+        while idle := [row for agent in self.agents for row in agent.call("paths") if not self._used(row)]:
             elapsed_s = (self.clock.now() - begin_ns) / 1e9
             if elapsed_s > limit_s:
                 raise BrokenError(f"{len(idle)} paths not in use {elapsed_s:.0f} s after the last fault, the first {idle[0]}")

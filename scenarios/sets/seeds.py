@@ -24,6 +24,8 @@ VERDICT = "verdict.json"
 MANY, FEW = 100, 10
 MANY_OF = ("link-failure", "demo", "incast-victim", "t1-silent")
 """A failure, two failures, an incast and a silent switch: a seed that fails is most likely among these."""
+LARGE = ("pod512-tree",)
+"""A seed takes minutes: one by default."""
 NOT_SIMULATED, OK, FAILED, UNFINISHED = "not simulated", "ok", "failed", "unfinished"
 
 
@@ -46,7 +48,7 @@ class Seeds:
     @property
     def count(self) -> int:
         """Number of seeds by default."""
-        return MANY if self.name in MANY_OF else FEW
+        return MANY if self.name in MANY_OF else 1 if self.name in LARGE else FEW
 
     @property
     def parts(self) -> Sequence[Seeds]:

@@ -12,30 +12,39 @@ from agents.collectives.steer import connect
 from testbed.simulated.cluster import SimulatedCluster
 from topologies import load_fabric
 
-STEP_S = 0.05
-"""Of virtual time, between two looks at the clock."""
 MESSAGE = 256 << 10
+LARGE, PROCESSES = "pod64", 2
+"""What is shared, and between how many processes."""
 
 
-def simulated_rates(seconds: float = 1.0) -> dict[str, Any]:
-    """MRC on all hosts of `demo`, each sending as fast as it can to a host under the other T0. ``slowdown``: seconds that one of virtual
-    time takes."""
-    fabric = load_fabric("demo")
+def simulated_rates(seconds: float = 1.0, name: str = "demo", split: int = 1) -> dict[str, Any]:
+    """MRC on all hosts of a fabric, each sending as fast as it can to a host under another T0, in ``split`` processes.
+
+    ``slowdown``: seconds that one of virtual time takes.
+    """
+    fabric = load_fabric(name)
     hosts = list(range(fabric.host_count))
-    half = fabric.hosts_per_t0
+    half = len(hosts) // 2
     flows = [
         {"name": f"h{a}", "src": a, "dst": (a + half) % len(hosts), "start_ns": 0, "for_ns": 3600 * 10**9, "messages": None} for a in hosts
     ]
-    with tempfile.TemporaryDirectory(prefix="mrcbed-bench-") as directory, SimulatedCluster(fabric) as cluster:
+    with tempfile.TemporaryDirectory(prefix="mrcbed-bench-") as directory, SimulatedCluster(fabric, split=split) as cluster:
         cluster.start_agents("mrc", {}, Path(directory), 1)
         connect(cluster.agents, hosts, FLOWS, flows=flows)
         for agent in cluster.agents:
             agent.call("start", collective=FLOWS, message_bytes=MESSAGE, flows=flows, outstanding=4, at=cluster.clock.now())
         cluster.clock.sleep(4 * fabric.base_rtt_ns / 1e9)  # windows are full
-        hops, virtual = cluster.network.hops, cluster.clock.now()
+        hops, virtual = cluster.hops(), cluster.clock.now()
         started = time.perf_counter()
         while time.perf_counter() - started < seconds:
-            cluster.clock.sleep(STEP_S)
+            cluster.clock.sleep(fabric.base_rtt_ns / 1e9)
         took = time.perf_counter() - started
-        hops, virtual = cluster.network.hops - hops, cluster.clock.now() - virtual
-    return {"fabric": fabric.name, "hops": hops, "packet_hops_per_second": float(hops) / took, "slowdown": took * 1e9 / virtual}
+        hops, virtual = cluster.hops() - hops, cluster.clock.now() - virtual
+    rates = {"packet_hops_per_second": float(hops) / took, "slowdown": took * 1e9 / virtual}
+    return {"fabric": fabric.name, "processes": split, "hops": hops, **rates}
+
+
+def shared_rates(seconds: float = 1.0) -> dict[str, Any]:
+    """The same on a large fabric in one process and in several. ``speedup``: of several."""
+    alone, shared = (simulated_rates(seconds, LARGE, split) for split in (1, PROCESSES))
+    return {**shared, "alone": alone, "speedup": shared["packet_hops_per_second"] / alone["packet_hops_per_second"]}

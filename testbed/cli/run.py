@@ -112,6 +112,10 @@ def tls_option(use: str = "") -> Callable[[Any], Any]:
     help=f"Run N simulated or fluid runs at once (default: one per core). Runs with --world {EMULATED} go one at a time.",
 )  # fmt: skip
 @click.option(
+    "--split", type=click.IntRange(1, 64), default=1, metavar="N", show_default=True,
+    help="Share each simulated run between N processes, with the same bytes: for large fabrics on cores that are free.",
+)  # fmt: skip
+@click.option(
     "--dilation", metavar="N", default="auto", show_default=True,
     help="Run N times slower than the real network; fabric: as its file says; auto: so, or slower if the machine needs it.",
 )  # fmt: skip
@@ -137,6 +141,7 @@ def command(
     switch: str,
     world: str,
     jobs: int | None,
+    split: int,
     dilation: str,
     address: str | None,
     reach: str,
@@ -151,7 +156,7 @@ def command(
     from scenarios.run.planning import plan
     from scenarios.run.processes import cores
     from scenarios.run.runner import results_directory
-    from scenarios.run.simulate import check_simulable, simulate
+    from scenarios.run.simulate import Worlds, check_simulable, check_split, simulate
     from scenarios.schema.dilation import check_emulable, slowed
     from scenarios.sets.dilation import given, run_dilated
     from testbed.machine import sandbox
@@ -162,8 +167,11 @@ def command(
         check_pcap_links(loaded, pcap)
         plan(loaded)
         wanted = parse_dilation(dilation, loaded.fabric)
+        if split > 1 and world != SIMULATED:
+            raise UserError(f"--split {split}: only simulated runs can be shared: leave --split away, or add --world {SIMULATED}")
         if world != EMULATED:
             (check_simulable if world == SIMULATED else check_fluid)(loaded)
+            check_split(loaded, split, pcap)
             check_switch_is_simulated(switch, world)
             if world == FLUID and (pcap or address):
                 raise UserError(f"{'--pcap' if pcap else '--on'}: the fluid world has no packets, and takes seconds here: leave it away")
@@ -184,8 +192,9 @@ def command(
     if address is not None:
         from testbed.cli.sweep import place_of, run_sweep
 
-        if pcap or with_view or switch != SWITCHES[0]:
-            raise UserError("--on: other machines capture, show and choose switches for themselves: leave --pcap, --view and --switch away")
+        if pcap or with_view or split > 1 or switch != SWITCHES[0]:
+            options = "--pcap, --view, --split and --switch"
+            raise UserError(f"--on: other machines capture, show, share and choose switches for themselves: leave {options} away")
         place = place_of(world, jobs, address, tls, mixed=False)
         sys.exit(run_sweep(loaded, out, place, resume=resume, dilation=wanted, as_json=as_json))
     if world == EMULATED:
@@ -202,7 +211,7 @@ def command(
             command_line = ["mrcbed", *sys.argv[1:]]
             settings: dict[str, Any] = {"progress": progress, "command_line": command_line, "resume": resume}
             if world == SIMULATED:
-                summary = simulate(loaded, directory, jobs=jobs or cores(), pcap_links=pcap, **settings)
+                summary = simulate(loaded, directory, jobs=jobs or max(1, cores() // split), worlds=Worlds(pcap, split), **settings)
             elif world == FLUID:
                 summary = flow(loaded, directory, jobs=jobs or cores(), **settings)
             else:

@@ -12,16 +12,17 @@ from typing import Any
 
 from agents.kernel.options import KINDS as KERNEL_KINDS
 from testbed.controller.denylist import OPERATOR
-from testbed.dataplane.counters import port_load
 from testbed.errors import ClusterDied, UserError
 from testbed.faults.injections import TakesFaults
 from testbed.simulated import SIMULATED
 from testbed.simulated.capture import Capture
 from testbed.simulated.controller import SimulatedController
 from testbed.simulated.faults import LinkFaults, SimulatedInjector
-from testbed.simulated.hosts import SimulatedAgent, SimulatedHost
+from testbed.simulated.figures import Table, added, loads, rows
+from testbed.simulated.hosts import SimulatedAgent, Steered
 from testbed.simulated.network import Network
 from testbed.simulated.programs import SimulatedPrograms
+from testbed.simulated.split import Crew, Job, begin_host
 from testbed.world import Program, VirtualClock
 from topologies.clos import Fabric
 
@@ -29,30 +30,38 @@ EMULATED = "leave --world simulated away to emulate it"
 
 
 class SimulatedCluster(TakesFaults):
-    """``progress(stage, share)`` reports how far bring-up has come. ``pcap_links`` are captured to files in ``pcap_dir``."""
+    """``progress(stage, share)`` reports how far bring-up has come. ``pcap_links`` are captured to files in ``pcap_dir``. ``split``: the
+    processes that share the simulation once there are agents; one where several cannot (testbed.simulated.split.why_not)."""
 
     name = SIMULATED
 
     def __init__(
         self, fabric: Fabric, *, progress: Callable[[str, float], None] | None = None,
-        pcap_links: Sequence[str] = (), pcap_dir: Path | None = None,
+        pcap_links: Sequence[str] = (), pcap_dir: Path | None = None, split: int = 1,
     ) -> None:  # fmt: skip
         self.fabric = fabric
+        self.split = min(split, fabric.host_count)
         self.network = Network(fabric)
         self.clock = VirtualClock(self.network)
         self.control = SimulatedController(fabric, self.network)
         self.agents: list[SimulatedAgent] = []
         self.captures = [Capture(self.network, link, pcap_dir) for link in pcap_links] if pcap_dir is not None else []
         self.controller_lost = False
-        self._hosts: list[SimulatedHost] = []
-        self._links = LinkFaults(fabric, self.network, self.control.link_changed)
-        self._injector = SimulatedInjector(fabric, self.network, self._links, self._host)
+        self._hosts: list[Steered] = []
+        self.crew: Crew | None = None
+        """The other processes, once there are some."""
+        self._links = LinkFaults(fabric, self.network, self.control.link_changed, self._changed)
+        self._injector = SimulatedInjector(fabric, self.network, self._links, self._host, self._changed)
         self._numbers = {port.name: port.number for port in fabric.ports}
-        self._port_count = len(fabric.ports)
         self._progress = progress or (lambda stage, share: None)
 
-    def _host(self, number: int) -> SimulatedHost | None:
+    def _host(self, number: int) -> Steered | None:
         return self._hosts[number] if 0 <= number < len(self._hosts) else None
+
+    def _changed(self, method: str, *args: Any) -> None:
+        """A method of the network was called here that other processes have to call, too."""
+        if self.crew is not None:
+            self.crew.change(method, *args)
 
     # --- life ------------------------------------------------------------------------------------------------
 
@@ -80,15 +89,15 @@ class SimulatedCluster(TakesFaults):
         """Start one simulated host per host. Raises :class:`UserError` for what cannot be simulated, or for bad options."""
         if self._hosts:
             raise RuntimeError("agents are running already: stop_agents comes first")
+        if self.crew is not None:
+            raise RuntimeError("processes that share a simulation begin with an empty network: make another cluster")
         if transport in KERNEL_KINDS:
             raise UserError(f"transport {transport!r} is the kernel's: the simulated world has no kernel; {EMULATED}")
         self.network.describe(self.fabric, seed)
         log_dir.mkdir(parents=True, exist_ok=True)
+        job = Job(transport, options, seed, log_dir)
         try:
-            for number, name in enumerate(self.fabric.hosts):
-                log = log_dir / f"{name}.jsonl"
-                self._hosts.append(SimulatedHost(self.network, self.fabric, number, transport, options, seed, log))
-                self._progress("starting agents", (number + 1) / self.fabric.host_count)
+            self._begin_hosts(job)
             self.agents = [SimulatedAgent(host) for host in self._hosts]
             self.control.begin(self.agents, policy)
         except ValueError as error:
@@ -98,16 +107,32 @@ class SimulatedCluster(TakesFaults):
             self.stop_agents()
             raise
 
+    def _begin_hosts(self, job: Job) -> None:
+        crew = self.crew = Crew(self.network, self.split) if self.split > 1 else None
+        if crew is not None:
+            crew.tell_all("start", job)
+        for number in range(self.fabric.host_count):
+            self._hosts.append(
+                begin_host(self.network, number, job) if crew is None or crew.host_owner[number] == 0 else crew.remote(number)
+            )
+            self._progress("starting agents", (number + 1) / self.fabric.host_count)
+        if crew is not None:
+            crew.finish()
+
     def stop_agents(self) -> None:
         """End all agents; they flush their logs."""
         self.control.end()
         for host in self._hosts:
             host.close()
+        if self.crew is not None:
+            self.crew.end()
         self._hosts, self.agents = [], []
 
     def reroute(self, dead_links: Sequence[str]) -> None:
         """Switches that choose among their uplinks learn of it; the runner tells the transports."""
-        self.network.reroute(self.fabric.link(name) for name in dead_links)
+        links = [self.fabric.link(name) for name in dead_links]
+        self.network.reroute(links)
+        self._changed("reroute", links)
 
     def background(self, stream: Any, stem: Path) -> Any:
         raise UserError(f"background traffic is iperf3's: the simulated world runs no programs; {EMULATED}")
@@ -117,6 +142,8 @@ class SimulatedCluster(TakesFaults):
 
     def programs(self, program: Program, hosts: Sequence[int]) -> SimulatedPrograms:
         """A Python program on some hosts, each rank a thread whose computing takes no time. Raises :class:`UserError`."""
+        if self.crew is not None:
+            raise UserError("ranks of a program are threads of one process: leave --split away")
         return SimulatedPrograms(self.network, [self.agents[host] for host in hosts], program, hosts)
 
     # --- what the controller does ------------------------------------------------------------------------------
@@ -145,7 +172,11 @@ class SimulatedCluster(TakesFaults):
 
     def counters(self) -> list[dict[str, Any]]:
         """One row per port (testbed/dataplane/counters.py)."""
-        return self.network.rows()
+        return rows(self.fabric, self._table(), self.fabric.pfc)
+
+    def _table(self) -> Table:
+        others = self.crew.figures() if self.crew is not None else []
+        return added([self.network.figures(), *others])
 
     def processes(self) -> dict[str, int]:
         """Empty: there are no processes."""
@@ -156,24 +187,33 @@ class SimulatedCluster(TakesFaults):
 
     def backlog(self, port: str) -> int:
         """Bytes of the data class waiting at a port, by its name. Raises KeyError for a port that is not there."""
-        return self.network.data_backlog(self._numbers[port])
+        number = self._numbers[port]
+        return int(sum(self._everywhere("backlog", number), self.network.data_backlog(number)))
+
+    def hops(self) -> int:
+        """How many links frames have taken, all together."""
+        return int(sum(self._everywhere("hops"), self.network.hops))
 
     def loads(self) -> list[tuple[int, ...]]:
         """As testbed.emulated.cluster.Cluster.loads."""
-        return [
-            port_load(list(port.stats), list(port.far.stats), port.waiting)
-            for port in (self.network.ports[n] for n in range(self._port_count))
-        ]
+        return loads(self.fabric, self._table())
 
     def quiesce(self, timeout: float) -> bool:
         """Let time pass until no port has anything queued or on its way, at most ``timeout`` seconds."""
         until = self.network.time + int(timeout * 1e9)
         step = max(1, self.fabric.base_rtt_ns // 8)
-        while not self.network.quiet():
+        while not self._quiet():
             if self.network.time >= until:
                 return False
             self.network.run(min(until, self.network.time + step))
         return True
+
+    def _quiet(self) -> bool:
+        return self.network.quiet() and all(self._everywhere("quiet"))
+
+    def _everywhere(self, question: str, *args: Any) -> list[Any]:
+        """What all other processes answer."""
+        return self.crew.ask_all(question, *args) if self.crew is not None and self.crew.alive else []
 
     def check(self) -> None:
         """Raises :class:`ClusterDied` if an agent was killed."""

@@ -5,50 +5,107 @@ Made by testbed.simulated.cluster.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, MutableSequence
+from typing import Any
 
 from testbed.errors import UserError
 from testbed.faults.holders import Holders, SlowPorts
 from testbed.faults.injections import VirtualInjections
 from testbed.faults.packet_faults import MemoryPaths, PacketFaults
-from testbed.simulated.hosts import SimulatedHost
+from testbed.simulated.hosts import Steered
 from testbed.simulated.network import Network
 from topologies.clos import Fabric, Link
+
+Tell = Callable[..., None]
+"""Is given the name of a method of the network that was called here, and its arguments: other processes may have to call it, too."""
+
+
+def nobody(method: str, *args: Any) -> None:
+    """There are no other processes."""
 
 
 class LinkFaults(Holders):
     """Cables and switches. ``changed(link, up)`` is called for every cable that changes."""
 
-    def __init__(self, fabric: Fabric, network: Network, changed: Callable[[str, bool], None]) -> None:
+    def __init__(self, fabric: Fabric, network: Network, changed: Callable[[str, bool], None], tell: Tell = nobody) -> None:
         super().__init__(fabric, network.now)
-        self.network, self._changed = network, changed
+        self.network, self._changed, self._tell = network, changed, tell
 
     def _switch(self, name: str, state: int) -> None:
         self.network.set_switch(name, state)
+        self._tell("set_switch", name, state)
 
     def _settle(self, link: Link, up: bool) -> None:
         self._up[link.name] = up
         self.network.set_link(link, up)
+        self._tell("set_link", link, up)
         self._changed(link.name, up)
 
 
 class Rates(SlowPorts):
     """Slow links."""
 
-    def __init__(self, fabric: Fabric, network: Network) -> None:
+    def __init__(self, fabric: Fabric, network: Network, tell: Tell) -> None:
         super().__init__(fabric)
-        self.network = network
+        self.network, self._tell = network, tell
 
     def _set(self, rates: Iterable[tuple[int, int]]) -> None:
+        rates = list(rates)
         self.network.set_rates(rates)
+        self._tell("set_rates", rates)
+
+
+class PortWords(MutableSequence[int]):
+    """The network's faults at ports with the interface of a BPF map's memory."""
+
+    def __init__(self, network: Network, tell: Tell) -> None:
+        self.network, self._tell = network, tell
+
+    def __len__(self) -> int:
+        return len(self.network.fault_words)
+
+    def __getitem__(self, at: Any) -> Any:
+        return self.network.fault_words[at]
+
+    def __setitem__(self, at: Any, word: Any) -> None:
+        self.network.set_fault_word(at, word)
+        self._tell("set_fault_word", at, word)
+
+    def __delitem__(self, at: Any) -> None:
+        raise TypeError("a map has its size")
+
+    def insert(self, index: int, value: int) -> None:
+        raise TypeError("a map has its size")
+
+
+class PathMap(MemoryPaths):
+    """The network's path faults. Draws that other processes have counted stay theirs."""
+
+    def __init__(self, network: Network, tell: Tell) -> None:
+        super().__init__(network.path_faults)
+        self.network, self._tell = network, tell
+
+    def update(self, key: bytes, value: bytes) -> None:
+        self._set(key, value)
+
+    def delete(self, key: bytes) -> bool:
+        there = self.lookup(key) is not None
+        self._set(key, None)
+        return there
+
+    def _set(self, key: bytes, value: bytes | None) -> None:
+        self.network.set_path_fault(key, value)
+        self._tell("set_path_fault", key, value)
 
 
 class SimulatedInjector(VirtualInjections):
     """``host_of(number)``: the present simulated host, None if there is none."""
 
-    def __init__(self, fabric: Fabric, network: Network, faults: LinkFaults, host_of: Callable[[int], SimulatedHost | None]) -> None:
-        packets = PacketFaults(network.fault_words, MemoryPaths(network.path_faults))
-        super().__init__(fabric, faults, packets, Rates(fabric, network), network)
+    def __init__(
+        self, fabric: Fabric, network: Network, faults: LinkFaults, host_of: Callable[[int], Steered | None], tell: Tell = nobody
+    ) -> None:  # fmt: skip
+        packets = PacketFaults(PortWords(network, tell), PathMap(network, tell))
+        super().__init__(fabric, faults, packets, Rates(fabric, network, tell), network)
         self.network, self.host_of = network, host_of
 
     def pause(self, host: int, stop: bool) -> None:

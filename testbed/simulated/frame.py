@@ -37,17 +37,37 @@ _EXTENSIONS: Final = (0, 43, 44, 51, 60)
 _TRIM: Final[i64] = layout.TRIM_BYTES
 
 
+_KIND: Final[i64] = 1 << 58
+ARRIVAL: Final[i64] = 0 * _KIND  # at a host, after all its delay
+LANDING: Final[i64] = 1 * _KIND  # at a cable's far end
+RETRY: Final[i64] = 2 * _KIND  # of a high class whose bucket was overdrawn
+PAUSE: Final[i64] = 3 * _KIND  # and its end
+WAKE: Final[i64] = 4 * _KIND  # of a host
+"""Kinds of events, in the order in which they happen at one time."""
+PORT_BITS: Final[i64] = 24
+"""Of an order: the number of a port, which tells events of one kind and time apart. Above it are 32 drawn bits."""
+
+
+def within_kind(order: i64) -> i64:
+    """An order without the kind of its event."""
+    return order & _KIND - 1
+
+
 class Event:
-    """Something that happens ``at`` a time; of several at the same time that with the least ``serial`` first."""
+    """Something that happens ``at`` a time; of several at the same time that with the least ``order`` first.
+
+    An order is computed from what its own port or host knows (:meth:`testbed.simulated.port.SimPort.next_order`), never from when it was
+    entered: events of one time then happen in the same order in one process and in several.
+    """
 
     def __init__(self) -> None:
         self.at: i64 = LONG_AGO
-        self.serial: i64 = 0
+        self.order: i64 = 0
 
 
 def before(event: Event, other: Event) -> bool:
     """Whether ``event`` happens before ``other``."""
-    return event.at < other.at or (event.at == other.at and event.serial < other.serial)
+    return event.at < other.at or (event.at == other.at and event.order < other.order)
 
 
 class Call(Event):
@@ -65,7 +85,7 @@ class Frame(Event):
 
     def __init__(self, data: bytes) -> None:
         self.at = LONG_AGO
-        self.serial = 0
+        self.order = 0
         self.data = data
         self.size: i64 = len(data)
         self.word: i64 = i64(read_i16_be(data, 14)) & 0xFFFF  # version, traffic class, first bits of the flow label
@@ -74,7 +94,8 @@ class Frame(Event):
         self.front: i64 = read_i64_be(data, _USIDS - 2) & 0xFFFF_FFFF_FFFF  # uSIDs 1 to 3
         self.back: i64 = read_i64_be(data, _USIDS + 4) & 0xFFFF_FFFF_FFFF  # and 4 to 6
         self.port: i64 = -1  # the number of the port on whose wire it is, or at which it arrives
-        self.landed = False  # it has left its last link, and its delay passes
+        self.landed = False  # it is at the far end of a host's cable: that of its NIC port, or that of its last link, when its delay passes
+        self.complete = False  # its bytes are as they are now
         self.ingress: i64 = -1  # the number of the port that holds room for it in the switch where it waits (PFC)
         self.next: Frame | None = None  # behind it in a queue
 
@@ -157,6 +178,8 @@ class Frame(Event):
     def contents(self) -> bytes:
         """All its bytes as they are now."""
         data = self.data
+        if self.complete:
+            return data
         out = BytesWriter()
         out.write(data[:OUTER])
         word, front, back = self.word, self.front, self.back
@@ -195,6 +218,17 @@ class Fifo:
         frame.next = None
         return frame
 
+    def join(self, frames: Fifo) -> None:
+        """Append all of another queue, which is empty afterwards."""
+        if frames.first is None:
+            return
+        if self.last is None:
+            self.first = frames.first
+        else:
+            self.last.next = frames.first
+        self.last = frames.last
+        frames.first = frames.last = None
+
     def frames(self) -> list[Frame]:
         """All of them, first to last."""
         frames: list[Frame] = []
@@ -209,19 +243,29 @@ class Fifo:
         self.first = self.last = None
 
 
+def merged(a: Fifo, b: Fifo) -> Fifo:
+    """Frames of two queues, each in the order of its events, as one. Both are empty afterwards."""
+    both = Fifo()
+    first, other = a.first, b.first
+    while first is not None and other is not None:
+        both.append(a.pop() if before(first, other) else b.pop())
+        first, other = a.first, b.first
+    both.join(a)
+    both.join(b)
+    return both
+
+
 class Calendar:
-    """Events to come, in the order of their times, and those of one time in the order in which they were entered."""
+    """Events to come, in the order of their times, and those of one time in that of their orders."""
 
     def __init__(self) -> None:
         self._heap: list[Event] = []
-        self._serial: i64 = 0
         self._later = Fifo()  # what was entered by `follow`
 
-    def enter(self, event: Event, at: i64) -> None:
+    def enter(self, event: Event, at: i64, order: i64) -> None:
         """``event`` happens then."""
-        self._serial += 1
         event.at = at
-        event.serial = self._serial
+        event.order = order
         heap = self._heap
         k: i64 = len(heap)
         heap.append(event)
@@ -234,12 +278,9 @@ class Calendar:
             k = up
         heap[k] = event
 
-    def follow(self, frame: Frame, at: i64) -> None:
-        """As :meth:`enter`, of a frame that happens no sooner than what followed before it: such need no sorting."""
-        self._serial += 1
-        frame.at = at
-        frame.serial = self._serial
-        self._later.append(frame)
+    def follow(self, frames: Fifo) -> None:
+        """Frames that are in order, and happen no sooner than what followed before them: such need no sorting. Empty afterwards."""
+        self._later.join(frames)
 
     def first_at(self) -> i64:
         """When the next event happens; NEVER without one."""

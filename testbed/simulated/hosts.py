@@ -60,20 +60,44 @@ class SimulatedPorts:
         """There is nothing to close."""
 
 
-class SimulatedHost(Station):
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Steered(Station):
+    """A host as whoever steers sees it, be it in this process or in another."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.notes: list[dict[str, Any]] = []
+        self.over = False  # it was closed or killed
+
+    def ask(self, op: str, args: dict[str, Any]) -> Any:
+        """Have its agent perform a request. Raises :class:`AgentError`."""
+        raise NotImplementedError
+
+    def pause(self, stop: bool) -> None:
+        """Stop running, like a process without CPU (frames wait), or go on."""
+        raise NotImplementedError
+
+    def kill(self) -> None:
+        """End at once: unwritten log lines are lost."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Everything measured goes to the log. Idempotent."""
+        raise NotImplementedError
+
+
+class SimulatedHost(Steered):
     """Runs from when it is made until :meth:`close` or :meth:`kill`. Raises ValueError on bad options."""
 
     def __init__(
         self, network: Network, fabric: Fabric, number: int, transport: str, options: dict[str, Any], seed: int, log: Path
     ) -> None:
+        super().__init__(number)
         self.network = network
-        self.number = number
         self.ports = SimulatedPorts(network, number)
         self.nic = Nic(fabric, number, make_engine(transport, fabric, number, options, seed), self.ports, network.now)
         self.file = open(log, "wb", buffering=1 << 16)
         self.agent = Agent(fabric, number, self.nic, self.file.write, self._note, network.now)
-        self.notes: list[dict[str, Any]] = []
-        self.over = False  # it was closed or killed
         self.paused = False
         self._waiting: list[tuple[int, bytes]] = []  # what came meanwhile
         self._due = NEVER  # when it has to run again,
@@ -131,7 +155,7 @@ class SimulatedHost(Station):
         self._due = due = max(min(due, agent.wake_at(now)), now + 1)
         if due < self._event:
             self._event = due
-            self.network.at(due, self._wake, due)
+            self.network.wake(self.number, due, self._wake, due)
 
     def _wake(self, at: int, _: None) -> None:
         if at != self._event or self.over:
@@ -139,14 +163,30 @@ class SimulatedHost(Station):
         self._event = NEVER
         if self._due > at:
             self._event = self._due
-            self.network.at(self._due, self._wake, self._due)
+            self.network.wake(self.number, self._due, self._wake, self._due)
         else:
             self.turn()
 
     # --- what the cluster calls --------------------------------------------------------------------------------
 
+    def ask(self, op: str, args: dict[str, Any]) -> Any:
+        """Have its agent perform a request, at once even if the host is paused: it answers when it runs again, and time does not pass
+        meanwhile. Requests and answers are what a socket would carry."""
+        paused = self.paused
+        if paused:
+            self.pause(stop=False)
+        try:
+            plain_args = json.loads(json.dumps(args))
+            answer = json.loads(json.dumps(self.agent.answer({"id": 1, "op": op, **plain_args})))
+            if "error" in answer:
+                raise AgentError(answer["error"])
+            self.turn()
+            return answer["ok"]
+        finally:
+            if paused:
+                self.pause(stop=True)
+
     def pause(self, stop: bool) -> None:
-        """Stop running, like a process without CPU (frames wait), or go on."""
         self.paused = stop and not self.over
         if not self.paused and not self.over:
             frames, self._waiting = self._waiting, []
@@ -155,14 +195,12 @@ class SimulatedHost(Station):
             self.turn()
 
     def kill(self) -> None:
-        """End at once: unwritten log lines are lost."""
         self.over = True
         self.file.close()
         self.network.stations.pop(self.number, None)
         self.network.halted = True
 
     def close(self) -> None:
-        """Everything measured goes to the log. Idempotent."""
         if not self.over:
             self.agent.write_final_log(cpu_ns=0)
             self.kill()
@@ -172,7 +210,7 @@ class SimulatedHost(Station):
 class SimulatedAgent:
     """Steers a simulated host as agents.process.control.AgentClient steers a process: requests and answers are the same as on a socket."""
 
-    def __init__(self, host: SimulatedHost) -> None:
+    def __init__(self, host: Steered) -> None:
         self.host = host
 
     @property
@@ -188,22 +226,8 @@ class SimulatedAgent:
         """Ask; raises :class:`AgentError` with the host's own words, or when it is gone."""
         if self.host.over:
             raise AgentError(f"the agent of h{self.host.number} is gone")
-        if self.host.paused:
-            self.host.pause(stop=False)  # it answers when it runs again, and time does not pass meanwhile
-            try:
-                return self._ask(op, args)
-            finally:
-                self.host.pause(stop=True)
-        return self._ask(op, args)
-
-    def _ask(self, op: str, args: dict[str, Any]) -> Any:
-        plain_args = json.loads(json.dumps(args))
         with uninterrupted():
-            answer = json.loads(json.dumps(self.host.agent.answer({"id": 1, "op": op, **plain_args})))
-            if "error" in answer:
-                raise AgentError(answer["error"])
-            self.host.turn()
-        return answer["ok"]
+            return self.host.ask(op, args)
 
     def notifications(self) -> list[dict[str, Any]]:
         """The host's notifications since the last call."""

@@ -3,25 +3,26 @@
 A frame takes its path's links one after the other: each puts whole frames on the wire at its rate, out of the queue of its egress port
 (:mod:`testbed.simulated.port`), and a switch has a frame when all of it is there. The fabric's propagation delay passes once, at the end of
 the path, as in the emulated world: an idle path's round trip is the fabric's base RTT. drop_malformed stays 0: engines alone send here, and
-no fault touches an outer header. Events happen in the order of their times, and events of the same time in the order in which they were
-scheduled: same seed, same bytes.
+no fault touches an outer header.
+Time passes in windows: :mod:`testbed.simulated.windows`. Same seed, same bytes.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Final
 
+from librt.strings import BytesWriter, write_i64_le
 from librt.vecs import vec
 from mypy_extensions import i64, mypyc_attr
 
 from agents.packets import dscp
 from agents.transport import NEVER
 from testbed.dataplane import layout
-from testbed.dataplane.counters import Row, port_row
-from testbed.simulated.frame import Calendar, Call, Frame
-from testbed.simulated.interrupts import breathe, uninterrupted
+from testbed.dataplane.counters import Row
+from testbed.simulated.figures import added, rows
+from testbed.simulated.frame import ARRIVAL, PAUSE, PORT_BITS, RETRY, Calendar, Call, Fifo, Frame, within_kind
 from testbed.simulated.port import (
     ARRIVED_BYTES,
     ARRIVED_PACKETS,
@@ -32,13 +33,13 @@ from testbed.simulated.port import (
     SWITCH_DOWN,
     SimPort,
     draw,
+    is_high,
 )
+from testbed.simulated.windows import Windows, reach_of
 from topologies.addressing import inner_number, switch_usid
 from topologies.clos import ADAPTIVE, Fabric, Link
 from topologies.paths import static_tables
 
-BEGIN_NS: Final = 1_000_000_000
-"""Virtual time at the start [ours]: engines work from any time."""
 _WORDS: Final[i64] = len(layout.FAULT_WORDS)
 _FAULT: Final = {name: i for i, name in enumerate(layout.FAULT_WORDS)}
 _LOSS, _CORRUPT = _FAULT["loss"], _FAULT["corrupt"]
@@ -63,16 +64,13 @@ class Station:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Network:
+class Network(Windows):
     """A fabric without hosts at first. ``stations``: host number -> the receiver of its frames; frames to a host without a station are
     discarded."""
 
     def __init__(self, fabric: Fabric) -> None:
-        self.fabric = fabric
-        self.time: i64 = BEGIN_NS
+        super().__init__(fabric)
         self.stations: dict[int, Station] = {}
-        self.halted = False
-        """Set it to make :meth:`run` return after the current event."""
         self.hops: i64 = 0  # frames that took a link
         self.fault_words = [0] * (_WORDS * len(fabric.ports))
         """As the map port_fault: testbed.faults.packet_faults writes it, draws are counted here."""
@@ -80,8 +78,6 @@ class Network:
         """As the map path_fault."""
         self.taps: dict[int, Callable[[int, bytes], None]] = {}
         """By port number: is given the time and the bytes of every frame that has crossed the cable from that port."""
-        self.calendar = Calendar()
-        self._events: i64 = 0
         self.delayed = vec[i64]([0] * fabric.host_count)
         """By host: frames that have left their last link and are not due yet."""
         self._delay: i64 = fabric.delay_ns
@@ -114,44 +110,6 @@ class Network:
                     self._uplinks.setdefault(numbers[link.a.node], []).append(self.ports[link.a.number])
         self.nics = [[by_name[f"{host}-p{plane}"] for plane in range(fabric.planes)] for host in fabric.hosts]
 
-    # --- time ------------------------------------------------------------------------------------------------
-
-    def now(self) -> int:
-        """Virtual time, ns: it stands still while anything is done."""
-        return self.time
-
-    def at(self, when: int, action: Callable[[Any, Any], None], a: Any = None, b: Any = None) -> None:
-        """Schedule ``action(a, b)`` at a time, or now if that is past."""
-        self.calendar.enter(Call(action, a, b), when)
-
-    def run(self, until: int) -> bool:
-        """Process the events up to and including ``until``; False if it was halted before."""
-        with uninterrupted():
-            return self._run(until)
-
-    def _run(self, end: i64) -> bool:
-        calendar = self.calendar
-        self.halted = False
-        while calendar.first_at() <= end:
-            event = calendar.take()
-            if event.at > self.time:
-                self.time = event.at
-            if isinstance(event, Frame):
-                if event.landed:
-                    self._arrive(event)
-                else:
-                    self._land(event)
-            elif isinstance(event, Call):
-                event.action(event.a, event.b)
-            if self.halted:
-                return False
-            self._events += 1
-            if self._events & 0xFF == 0:
-                breathe()
-        if end > self.time:
-            self.time = end
-        return True
-
     # --- frames ----------------------------------------------------------------------------------------------
 
     def send(self, host: int, plane: int, data: bytes) -> bool:
@@ -171,10 +129,13 @@ class Network:
             if frame.ingress >= 0:
                 self._let_go(frame)
             frame.port = port.number
-            self.calendar.enter(frame, now + took)
+            self._calendar(port).enter(frame, now + took, port.next_order())
         elif port.high.first is not None and port.retry_at <= now:
             port.retry_at = port.high_at()
-            self.at(port.retry_at, self._retry, port)
+            self._calendar(port).enter(Call(self._retry, port, None), port.retry_at, RETRY | port.number)
+
+    def _calendar(self, port: SimPort) -> Calendar:
+        return self._edge if port.host >= 0 else self._core
 
     def _retry(self, port: SimPort, _: None) -> None:
         if port.wire is None:
@@ -186,6 +147,20 @@ class Network:
         if port.wire is not frame:
             return  # the cable went down meanwhile
         port.wire = None
+        if port.waits():
+            self._start(port)
+        if port.host >= 0:
+            frame.landed = True
+            peers = self.peers
+            queue = self._up if peers is None else peers.queue(peers.plane_owner[port.plane], self._up)
+            queue.append(frame)
+        else:
+            self._cross(frame)
+
+    def _cross(self, frame: Frame) -> None:
+        """A frame has crossed a cable, and is what a switch or a host gets, unless a fault takes it."""
+        port = self.ports[frame.port]
+        frame.landed = False
         self.hops += 1
         if self.taps:
             tap = self.taps.get(frame.port)
@@ -193,18 +168,19 @@ class Network:
                 tap(self.time, frame.contents())
         far = port.far
         stats = far.stats
-        klass = port.wire_high
+        klass: i64 = 1 if is_high(frame.klass()) else 0
         stats[ARRIVED_BYTES + klass] += frame.size
         stats[ARRIVED_PACKETS + klass] += 1
-        if port.waits():
-            self._start(port)
         if self.fault_words[far.number * _WORDS] and self._faulted(far, frame):
             return
         if far.host >= 0:
-            self.delayed[far.host] += 1
             frame.landed = True
             frame.port = far.number
-            self.calendar.follow(frame, self.time + self._delay)
+            frame.at = self.time + self._delay
+            frame.order = ARRIVAL | within_kind(frame.order)
+            peers = self.peers
+            queue = self._down if peers is None else peers.queue(peers.host_owner[far.host], self._down)
+            queue.append(frame)
             return
         state = self._switch_states[far.switch_number]
         if state:
@@ -219,7 +195,7 @@ class Network:
             if not far.hold(frame):
                 return
             if far.must_stop():
-                self.at(self.time + self._pfc_ns, self._stop, port)
+                self._calendar(port).enter(Call(self._stop, port, None), self.time + self._pfc_ns, PAUSE | port.number)
         if egress.offer(frame):
             if egress.wire is None:
                 self._start(egress)
@@ -263,7 +239,8 @@ class Network:
         """The switch no longer needs the room that it kept for a frame."""
         ingress = self.ports[frame.ingress]
         if ingress.release(frame):
-            self.at(self.time + self._pfc_ns, self._resume, ingress.far)
+            port = ingress.far
+            self._calendar(port).enter(Call(self._resume, port, None), self.time + self._pfc_ns, PAUSE | 1 << PORT_BITS | port.number)
 
     def _stop(self, port: SimPort, _: None) -> None:
         """A PAUSE has reached the port that sends too much. Not one of before the cable was down."""
@@ -284,6 +261,13 @@ class Network:
             station.port_paused(port.plane, port.pause.on)
 
     # --- hosts -----------------------------------------------------------------------------------------------
+
+    def _deliver(self, frames: Fifo) -> None:
+        frame = frames.first
+        while frame is not None:
+            self.delayed[self.ports[frame.port].host] += 1
+            frame = frame.next
+        self._edge.follow(frames)
 
     def _arrive(self, frame: Frame) -> None:
         port = self.ports[frame.port]
@@ -328,6 +312,17 @@ class Network:
         self.path_faults[key] = _PATH_FAULT.pack(chance, seed, count + 1)
         return draw(seed, port.number, count) < int(chance)
 
+    def set_path_fault(self, key: bytes, fault: bytes | None) -> None:
+        """As the map path_fault; None: there is none any more. The draws so far stay those that were made here."""
+        if fault is None:
+            self.path_faults.pop(key, None)
+        else:
+            self.path_faults[key] = fault[:16] + self.path_faults.get(key, fault)[16:]
+
+    def set_fault_word(self, at: int, word: int) -> None:
+        """As the map port_fault."""
+        self.fault_words[at] = word
+
     # --- what faults tell it ---------------------------------------------------------------------------------
 
     def set_switch(self, name: str, state: int) -> None:
@@ -361,7 +356,8 @@ class Network:
             self.ports[number].set_rate(rate)
 
     def describe(self, fabric: Fabric, seed: int) -> None:
-        """Set other thresholds, or another seed for random marking (32 bits)."""
+        """Set other thresholds, or another seed for random marking and for the order of what lands at one time (32 bits)."""
+        self.reach = reach_of(fabric)
         for port in self.ports:
             port.describe(fabric, seed)
 
@@ -375,17 +371,19 @@ class Network:
         """Bytes of the data class that wait at a port."""
         return self.ports[port].waiting
 
+    def figures(self) -> bytes:
+        """What was counted here, :data:`testbed.simulated.figures.WIDTH` numbers for each port."""
+        out = BytesWriter()
+        for port in self.ports:
+            for word in port.stats:
+                write_i64_le(out, word)
+            for flushed in port.flushed:
+                write_i64_le(out, flushed)
+            write_i64_le(out, port.waiting)
+            for count in port.pause.row(self.time):
+                write_i64_le(out, count)
+        return out.getvalue()
+
     def rows(self) -> list[Row]:
-        """One row per port, as :meth:`testbed.dataplane.counters.Counters.rows`."""
-        rows: list[Row] = []
-        for link in self.fabric.links:
-            for near, peer in ((link.a, link.b), (link.b, link.a)):
-                port = self.ports[near.number]
-                far_stats = port.far.stats
-                left = [
-                    port.stats[sent] - far_stats[arrived] - flushed
-                    for sent, arrived, flushed in zip(range(4), range(ARRIVED_BYTES, ARRIVED_BYTES + 4), port.flushed, strict=True)
-                ]
-                row = port_row(link, near, peer, list(port.stats), port.flushed, (left[0] + left[1], left[2] + left[3]))
-                rows.append({**row, **port.pause.row(self.time)} if port.lossless else row)
-        return rows
+        """One row per port, as :meth:`testbed.dataplane.counters.Counters.rows`, of a network in one process."""
+        return rows(self.fabric, added([self.figures()]), self.ports[0].lossless)

@@ -13,7 +13,7 @@ from mypy_extensions import i64
 from agents.packets import dscp
 from agents.transport import LONG_AGO
 from testbed.dataplane import layout
-from testbed.simulated.frame import Fifo, Frame
+from testbed.simulated.frame import LANDING, PORT_BITS, Fifo, Frame
 from topologies.clos import Fabric
 
 _AT: Final = {name: i for i, name in enumerate(layout.STATS_WORDS)}
@@ -85,12 +85,10 @@ class Pause:
         if lasted > self.longest_ns:
             self.longest_ns = lasted
 
-    def row(self, now: i64) -> dict[str, int]:
-        """The counters, a pause that lasts included."""
+    def row(self, now: i64) -> tuple[i64, i64, i64]:
+        """How many, how long all of them, how long the longest; a pause that lasts included."""
         lasts: i64 = now - self.since if self.on else 0
-        return {
-            "pauses": self.count, "paused_ns": self.total_ns + lasts, "longest_pause_ns": max(self.longest_ns, lasts),
-        }  # fmt: skip
+        return self.count, self.total_ns + lasts, max(self.longest_ns, lasts)
 
 
 class SimPort:
@@ -116,7 +114,7 @@ class SimPort:
         self.waiting: i64 = 0  # bytes of data; what is on the wire no longer waits, as with a token bucket
         self.waiting_high: i64 = 0
         self.wire: Frame | None = None  # the frame on the wire
-        self.wire_high: i64 = 0
+        self.turns: i64 = 0  # frames that have been there so far
         self.high_until: i64 = LONG_AGO  # when the high class's bucket is full again
         self.retry_at: i64 = LONG_AGO  # when the high class is to be tried again
         self.rate: i64 = rate
@@ -136,7 +134,7 @@ class SimPort:
         self.xon: i64 = 0
         self.hold_limit: i64 = 0
         self.pause = Pause()
-        self.seed = 0
+        self.seed: i64 = 0
         self.set_rate(rate)
         self.describe(fabric, 0)
 
@@ -283,16 +281,24 @@ class SimPort:
             length = frame.size
             self.waiting_high -= length
             self.high_until = (self.high_until if self.high_until > now else now) + length * _HALF // self.rate
-            self.wire_high = 1
         elif self.data.first is not None and not self.pause.on:
             frame = self.data.pop()
             length = frame.size
             self.waiting -= length
-            self.wire_high = 0
         else:
             return 0
         self.wire = frame
         return length * _WHOLE // self.rate
+
+    def next_order(self) -> i64:
+        """The order of the next frame on the wire among those that land at the same time: drawn, for a fixed order of ports would make the
+        first of them win every race for the last place in a queue (the phase effects of Floyd and Jacobson, 1992)."""
+        turn = self.turns
+        self.turns = turn + 1
+        z: i64 = (self.number * 0x9E3779B1 + (turn & 0x3FFFFFFF) * 0x85EBCA77 + self.seed) & 0xFFFFFFFF
+        z = (z ^ z >> 16) * 0x21F0AAAD & 0xFFFFFFFF
+        z = (z ^ z >> 15) * 0x735A2D97 & 0xFFFFFFFF
+        return LANDING | (z ^ z >> 15) << PORT_BITS | self.number
 
     def high_at(self) -> i64:
         """When the high class may send again."""

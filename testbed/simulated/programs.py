@@ -23,7 +23,7 @@ from agents.communicator import MEMORY, WORLD, CommunicatorError, give
 from agents.process.control import AgentError
 from agents.transport import NEVER
 from testbed.errors import UserError
-from testbed.simulated.hosts import SimulatedAgent
+from testbed.simulated.hosts import SimulatedAgent, SimulatedHost
 from testbed.simulated.network import Network
 from testbed.world import Program
 
@@ -43,7 +43,9 @@ class SimulatedLink:
     def __init__(self, programs: SimulatedPrograms, rank: int, agent: SimulatedAgent) -> None:
         self.programs, self.rank, self.agent = programs, rank, agent
         self.hosts = programs.hosts
-        memory = agent.host.agent.calls.memory
+        host = agent.host
+        assert isinstance(host, SimulatedHost)
+        memory = host.agent.calls.memory
         assert memory is not None
         self.memory = memory
         self.waiting: list[dict[str, Any]] = []
@@ -159,6 +161,7 @@ class SimulatedPrograms:
         failed: dict[int, str] = {}
         told: set[int] = set()
         self.running: SimulatedLink | None = None
+        reach, self.network.reach = self.network.reach, 1  # a rank hears from its own agent at once
         try:
             for link, thread in zip(self.links, self.threads, strict=True):
                 link.wake = self.network.time
@@ -197,6 +200,7 @@ class SimulatedPrograms:
                     raise UserError(f"ranks {waiting} wait for what no rank does: every rank makes the same calls in the same order")
         finally:
             self.end()
+            self.network.reach = reach
             sys.stdout, sys.argv, sys.path = printed, argv, path
             for rank, line in self.lines:
                 on_line(rank, line)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scenarios.figures.measure import DROPS
 from testbed.dataplane.counters import books
 from testbed.faults.plan import back_after, used
-from testbed.simulated.network import BEGIN_NS
+from testbed.simulated.windows import BEGIN_NS
 from tests.properties.world import BITS, MANY, SMALL, Weather, World
 from topologies.addressing import ev_fields
 from topologies.clos import Fabric

@@ -17,7 +17,8 @@ from testbed.errors import UserError
 from testbed.simulated.faults import LinkFaults, SimulatedInjector
 from testbed.simulated.frame import Frame
 from testbed.simulated.hosts import SimulatedPorts
-from testbed.simulated.network import BEGIN_NS, Network, Station
+from testbed.simulated.network import Network, Station
+from testbed.simulated.windows import BEGIN_NS
 from tests.fabrics import near
 from tests.properties.watch import Watch
 from topologies.clos import Fabric
@@ -81,7 +82,7 @@ class Host(Station):
         """A frame came: the weather first."""
         for late, what in self.world.weathered(self, plane, bytearray(frame)):
             if late:
-                self.network.at(self.network.time + late, self._receive, plane, what)
+                self.network.wake(self.number, self.network.time + late, self._receive, plane, what)
             else:
                 self._receive(plane, what)
 
@@ -125,7 +126,7 @@ class Host(Station):
         due = max(engine.deadline(), now + 1)
         if due < self.wake:
             self.wake = due
-            self.network.at(due, self._wake, due)
+            self.network.wake(self.number, due, self._wake, due)
 
     def _wake(self, at: int, _: None) -> None:
         if at == self.wake:

@@ -7,9 +7,9 @@ all; each frame still takes its time. At the last hop frames of a class end apar
 from __future__ import annotations
 
 from testbed.emulated.bringup import BURST_NS
-from testbed.simulated.frame import Frame
+from testbed.simulated.frame import RETRY, Call, Frame, within_kind
 from testbed.simulated.network import Network
-from testbed.simulated.port import ARRIVED_BYTES, ARRIVED_PACKETS, SimPort
+from testbed.simulated.port import ARRIVED_BYTES, ARRIVED_PACKETS, SimPort, is_high
 from topologies.clos import Fabric
 
 
@@ -27,14 +27,15 @@ class BucketNetwork(Network):
         if not took:
             if port.high.first is not None and port.retry_at <= now:
                 port.retry_at = port.high_at()
-                self.at(port.retry_at, self._retry, port)
+                self._calendar(port).enter(Call(self._retry, port, None), port.retry_at, RETRY | port.number)
             return
         credit, since = self._credit[port.number]
         credit = min(BURST_NS, credit + now - since)
         used = min(credit, took)
         self._credit[port.number] = credit - used, now + took - used
-        self.at(now + took - used, self._next, port, port.wire)
-        self.at(now + took, self._there, port, (port.wire, port.wire_high))
+        order = port.next_order()
+        self._calendar(port).enter(Call(self._next, port, port.wire), now + took - used, order)
+        self._core.enter(Call(self._there, port, port.wire), now + took, order)
 
     def _next(self, port: SimPort, frame: Frame) -> None:
         if port.wire is frame:
@@ -42,9 +43,8 @@ class BucketNetwork(Network):
             if port.waits():
                 self._start(port)
 
-    def _there(self, port: SimPort, what: tuple[Frame, int]) -> None:
-        frame, high = what
-        far = port.far
+    def _there(self, port: SimPort, frame: Frame) -> None:
+        far, high = port.far, int(is_high(frame.klass()))
         self.hops += 1
         far.stats[ARRIVED_BYTES + high] += frame.size
         far.stats[ARRIVED_PACKETS + high] += 1
@@ -54,7 +54,7 @@ class BucketNetwork(Network):
             self.delayed[far.host] += 1
             frame.landed = True
             frame.port = far.number
-            self.calendar.enter(frame, ended + self._delay)
+            self._edge.enter(frame, ended + self._delay, within_kind(port.next_order()))
             return
         frame.shift()
         egress = far.table[frame.usid()]

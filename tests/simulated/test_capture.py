@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from scenarios.figures.measure import Run
-from scenarios.run.simulate import simulate
+from scenarios.run.simulate import Worlds, simulate
 from scenarios.schema.scenario import load_scenario
 from testbed.wireshark.packets import read, row
 from tests.scenarios.small import undrawn
@@ -24,7 +24,7 @@ def ran(folder: Path, *links: str, jobs: int = 1) -> tuple[Path, dict[str, Any]]
     directory = folder / "out"
     directory.mkdir()
     with undrawn():
-        summary = simulate(load_scenario(str(folder / "made.toml")), directory, pcap_links=links, jobs=jobs)
+        summary = simulate(load_scenario(str(folder / "made.toml")), directory, worlds=Worlds(links), jobs=jobs)
     assert summary["verdict"] == "ok"
     return directory, summary
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.packets import dscp
-from testbed.simulated.frame import Calendar, Call, Fifo, Frame
+from testbed.simulated.frame import Calendar, Call, Fifo, Frame, merged
 from tests.simulated.test_queue import CUT, arrival, frame
 
 SIZES = (54, 100, CUT - 1, CUT, CUT + 1, 1500, 4242)
@@ -21,28 +21,52 @@ def nothing(a: object, b: object) -> None: ...
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=60), st.integers(0, 1 << 32))
-def test_events_come_by_time_and_then_by_turn(entries: list[tuple[int, bool]], seed: int) -> None:
-    """Entered in bursts, taken in between, some of them behind one another: as a heap of (time, number) would give them."""
+def test_events_come_by_time_and_then_by_order(entries: list[tuple[int, bool]], seed: int) -> None:
+    """Entered in bursts, taken in between, some of them behind one another: as a heap of (time, order) would give them."""
     rng = Random(seed)
-    calendar, heap, last, now = Calendar(), list[tuple[int, int]](), 0, 0
-    made: dict[int, object] = {}
+    calendar, heap, last, now = Calendar(), list[tuple[int, int]](), (0, 0), 0
+    entered: dict[int, object] = {}
     for number, (after, follows) in enumerate(entries):
+        order = rng.randrange(4) << 20 | number
         event: Frame | Call
         if follows:
-            last = max(last, now + after)
+            last = max(last, (now + after, order))
             event = Frame(frame(54))
-            calendar.follow(event, last)
+            event.at, event.order = last[0], last[1] | number  # as last, or behind it
+            last = event.at, event.order
+            lane = Fifo()
+            lane.append(event)
+            calendar.follow(lane)
+            assert lane.first is None
         else:
             event = Call(nothing, number, None)
-            calendar.enter(event, now + after)
-        made[number] = event
-        heapq.heappush(heap, (last if follows else now + after, number))
+            calendar.enter(event, now + after, order)
+        if event.order in entered:
+            return  # two of one order: none is before the other
+        entered[event.order] = event
+        heapq.heappush(heap, (event.at, event.order))
         while heap and rng.random() < 0.4:
             now, first = heapq.heappop(heap)
-            assert calendar.first_at() == now and calendar.take() is made[first]
+            assert calendar.first_at() == now and calendar.take() is entered[first]
     while heap:
         at, first = heapq.heappop(heap)
-        assert calendar.first_at() == at and calendar.take() is made[first]
+        assert calendar.first_at() == at and calendar.take() is entered[first]
+
+
+@given(st.lists(st.integers(0, 5)), st.lists(st.integers(0, 5)))
+def test_two_queues_merge_in_the_order_of_their_events(left: list[int], right: list[int]) -> None:
+    queues, all_of_them = [], list[tuple[int, int]]()
+    for side, times in enumerate((left, right)):
+        fifo = Fifo()
+        for number, at in enumerate(sorted(times)):
+            each = Frame(frame(54))
+            each.at, each.order = at, number << 1 | side
+            fifo.append(each)
+            all_of_them.append((at, each.order))
+        queues.append(fifo)
+    both = merged(*queues)
+    assert [(each.at, each.order) for each in both.frames()] == sorted(all_of_them)
+    assert len(both.frames()) == 0 or both.last is both.frames()[-1]
 
 
 def test_a_fifo_is_one() -> None:

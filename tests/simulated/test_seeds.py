@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from scenarios.schema.scenario import ScenarioError, named_scenarios
-from scenarios.sets.seeds import FAILED, MANY_OF, NOT_SIMULATED, OK, UNFINISHED, VERDICT, Seeds, chosen, conclude
+from scenarios.sets.seeds import FAILED, LARGE, MANY_OF, NOT_SIMULATED, OK, UNFINISHED, VERDICT, Seeds, chosen, conclude
 from testbed.cli.bench import seeds
 
 
@@ -30,7 +30,7 @@ def test_every_shipped_scenario_runs_over_its_seeds_or_says_why_not() -> None:
     assert sorted(item.name for item in items) == list(named_scenarios())
     for item in items:
         scenario = item.load()
-        assert len(scenario.seeds) == (100 if item.name in MANY_OF else 10)
+        assert len(scenario.seeds) == (100 if item.name in MANY_OF else 1 if item.name in LARGE else 10)
         assert {t.kind for t in scenario.transports} == {"mrc"} or item.obstacle()
     assert [item.name for item in items if item.obstacle()] == ["controller-killed", "cross-traffic"]
     with pytest.raises(ScenarioError, match="no scenario 'nope'"):

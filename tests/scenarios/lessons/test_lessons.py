@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from scenarios.lessons.course import LESSONS
-from scenarios.run.simulate import simulate
+from scenarios.run.simulate import Worlds, simulate
 from scenarios.schema.scenario import load_scenario
 from testbed import cli
 from tests.docs.check import ROOT
@@ -112,7 +112,7 @@ def smoke(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("student")
     (folder / "results" / "lesson-5").mkdir(parents=True)
     with undrawn():
-        simulate(load_scenario("smoke"), folder / "results" / "lesson-5", pcap_links=["p0-t0-0:p0-t1-0"])
+        simulate(load_scenario("smoke"), folder / "results" / "lesson-5", worlds=Worlds(["p0-t0-0:p0-t1-0"]))
     return folder
 
 

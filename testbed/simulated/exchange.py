@@ -1,0 +1,168 @@
+"""What processes that share one simulation give each other at the ends of windows: frames, and what they know of time.
+
+Each process computes some of the hosts and some of the planes (:mod:`testbed.simulated.split`). A frame that left a NIC port goes to the
+process of its plane, one that left its last link to that of its host. Used by :mod:`testbed.simulated.network`, and compiled with it.
+
+A frame is four numbers and its bytes. They lie in memory that two processes share, and a message on a socket says how many there are. For
+each direction there are two pieces of memory, in turns: a process writes into one again when the answer to the other has come, so that one
+has been read.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from mmap import mmap
+from typing import Final
+
+from librt.strings import BytesWriter, read_i64_le, write_i64_le
+from mypy_extensions import i64, mypyc_attr
+
+from agents.transport import NEVER
+from testbed.simulated.frame import Fifo, Frame, merged
+
+_MESSAGE: Final = struct.Struct("=3q")  # frames, the time of the next event, whether someone is to be told
+HEAD: Final[i64] = 32
+"""Bytes of a frame's numbers: at, order, port, length."""
+_GONE: Final = -1
+"""As a number of frames: the sender gives up, and so must all."""
+
+
+class Aborted(Exception):
+    """Another process has given up this advance."""
+
+
+class PeerGone(Exception):
+    """Another process has ended."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Steering:
+    """Of the process that steers the others: tells them how far to go."""
+
+    def begin(self, end: int) -> None:
+        """Have all others advance to ``end``."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """All have; hear what they have to tell. Raises what stopped them."""
+        raise NotImplementedError
+
+    def failed(self) -> None:
+        """This process stopped in the middle: the others have to stop, too."""
+        raise NotImplementedError
+
+
+class Wire:
+    """To one other process. ``written`` and ``read``: the two pieces of memory of each direction."""
+
+    def __init__(self, sock: socket.socket, written: tuple[mmap, mmap], read: tuple[mmap, mmap]) -> None:
+        self.sock = sock
+        self.written, self.read = written, read
+
+    def send(self, turn: int, frames: Fifo, complete: bool, first: int, halted: bool) -> None:
+        """Give it these frames, which are gone from the queue; does not block. ``complete``: with what switches have changed."""
+        memory = self.written[turn]
+        leaving = frames.frames()
+        frames.clear()
+        heads = BytesWriter()
+        at: i64 = HEAD * len(leaving)
+        for frame in leaving:
+            data = frame.contents() if complete else frame.data
+            size: i64 = len(data)
+            write_i64_le(heads, frame.at)
+            write_i64_le(heads, frame.order)
+            write_i64_le(heads, frame.port)
+            write_i64_le(heads, size)
+            memory[at : at + size] = data
+            at += size
+        memory[: HEAD * len(leaving)] = heads.getvalue()
+        try:
+            self.sock.send(_MESSAGE.pack(len(leaving), first, halted))
+        except OSError:
+            raise PeerGone from None
+
+    def receive(self, turn: int, complete: bool) -> tuple[Fifo, int, bool]:
+        """Wait for the other's. Raises :class:`Aborted` and :class:`PeerGone`."""
+        try:
+            message = self.sock.recv(_MESSAGE.size, socket.MSG_WAITALL)
+        except OSError:
+            message = b""
+        if len(message) < _MESSAGE.size:
+            raise PeerGone
+        count, first, halted = _MESSAGE.unpack(message)
+        if count == _GONE:
+            raise Aborted
+        frames = Fifo()
+        memory = self.read[turn]
+        at: i64 = HEAD * count
+        heads: bytes = memory[:at]
+        for k in range(count):
+            after = at + read_i64_le(heads, HEAD * k + 24)
+            frame = Frame(memory[at:after])
+            frame.at = read_i64_le(heads, HEAD * k)
+            frame.order = read_i64_le(heads, HEAD * k + 8)
+            frame.port = read_i64_le(heads, HEAD * k + 16)
+            frame.landed = True
+            frame.complete = complete
+            frames.append(frame)
+            at = after
+        return frames, first, bool(halted)
+
+    def abort(self) -> None:
+        """Have the other give up at its next exchange."""
+        try:
+            self.sock.send(_MESSAGE.pack(_GONE, 0, 0))
+        except OSError:
+            pass  # it has ended
+
+    def close(self) -> None:
+        """The other process, or this one, is not to be talked to any more. Idempotent."""
+        self.sock.close()
+
+
+class Peers:
+    """The other processes, and which one computes what. ``wires``: by process, None for this one."""
+
+    def __init__(self, own: int, host_owner: list[int], plane_owner: list[int], wires: list[Wire | None]) -> None:
+        self.own: i64 = own
+        self.host_owner = host_owner
+        self.plane_owner = plane_owner
+        self.wires = wires
+        self.out = [Fifo() for _ in wires]
+        """By process: frames for it."""
+        self.first: i64 = NEVER
+        """When the next event of any process happens."""
+        self.halted = False
+        """Whether any process has to tell something."""
+        self._turn = 0
+
+    def queue(self, owner: int, own: Fifo) -> Fifo:
+        """Where frames go for the process ``owner``; ``own``: that is this one."""
+        return own if owner == self.own else self.out[owner]
+
+    def swap(self, own: Fifo, first: i64, halted: bool, arrivals: bool) -> Fifo:
+        """Give all others their frames, and get theirs: they come in the order of their events, together with ``own``, which is empty
+        afterwards. ``arrivals``: whether they are at their hosts, and not on their way to switches."""
+        turn = self._turn
+        self._turn = 1 - turn
+        for queue in (own, *self.out):
+            frame = queue.first
+            if frame is not None and frame.at < first:
+                first = frame.at
+        for number, wire in enumerate(self.wires):
+            if wire is not None:
+                wire.send(turn, self.out[number], arrivals, first, halted)
+        both = Fifo()
+        both.join(own)
+        for wire in self.wires:
+            if wire is not None:
+                frames, others_first, others_halted = wire.receive(turn, arrivals)
+                if others_first < first:
+                    first = others_first
+                if others_halted:
+                    halted = True
+                both = merged(both, frames)
+        self.first = first
+        self.halted = halted
+        return both

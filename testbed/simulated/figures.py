@@ -1,0 +1,51 @@
+"""Rows of ports from what a simulated network counted, in one process or in several, whose counts add up.
+
+A port's egress is counted where its host or plane is computed, what arrives there where its plane is; in every other process these stay 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from testbed.dataplane import layout
+from testbed.dataplane.counters import Row, port_load, port_row
+from testbed.simulated.port import ARRIVED_BYTES
+from topologies.clos import Fabric
+
+_STATS, _FLUSHED = len(layout.STATS_WORDS), len(layout.FLUSHED_WORDS)
+_WAITING = _STATS + _FLUSHED
+_PAUSE = ("pauses", "paused_ns", "longest_pause_ns")
+WIDTH = _WAITING + 1 + len(_PAUSE)
+"""Numbers of a port: as layout.STATS_WORDS, as layout.FLUSHED_WORDS, bytes of data that wait, and the pauses (testbed.simulated.port)."""
+
+Table = list[list[int]]
+
+
+def added(blocks: Iterable[bytes]) -> Table:
+    """The numbers of all ports, of all processes together. ``blocks``: as :meth:`testbed.simulated.network.Network.figures` gives them."""
+    return sum(np.frombuffer(block, "<i8").reshape(-1, WIDTH) for block in blocks).tolist()  # type: ignore[union-attr]
+
+
+def rows(fabric: Fabric, table: Table, lossless: bool) -> list[Row]:
+    """One row per port, as :meth:`testbed.dataplane.counters.Counters.rows`."""
+    out: list[Row] = []
+    for link in fabric.links:
+        for near, peer in ((link.a, link.b), (link.b, link.a)):
+            own, far = table[near.number], table[peer.number]
+            flushed = own[_STATS:_WAITING]
+            left = [own[k] - far[ARRIVED_BYTES + k] - flushed[k] for k in range(4)]
+            row = port_row(link, near, peer, own[:_STATS], flushed, (left[0] + left[1], left[2] + left[3]))
+            out.append(row | dict(zip(_PAUSE, own[_WAITING + 1 :], strict=True)) if lossless else row)
+    return out
+
+
+def loads(fabric: Fabric, table: Table) -> list[tuple[int, ...]]:
+    """As :meth:`testbed.world.World.loads`."""
+    out: list[tuple[int, ...]] = []
+    for link in fabric.links:
+        for near, peer in ((link.a, link.b), (link.b, link.a)):
+            own = table[near.number]
+            out.append(port_load(own, table[peer.number], own[_WAITING]))
+    return out

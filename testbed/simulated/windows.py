@@ -1,0 +1,186 @@
+"""How time passes in a simulated network: in windows, in one process or in several.
+
+A *window* is no longer than :attr:`Windows.reach`, the delay that a frame has before a host sees it. What happens in a window at a host or
+in a switch reaches no host in the same window. So all hosts with their NIC ports (the *edge*) act for a window, then all switches (the
+*core*), whose planes meet in hosts only. Each host, and each plane, sees its own events in the order of their times, and those of one time
+in an order that it can compute itself (:class:`testbed.simulated.frame.Event`): same seed, same bytes, whatever process computes which host
+and plane. Whoever steers the network (faults, controller, runner) acts between windows.
+
+The base of :class:`testbed.simulated.network.Network`, which knows what happens in an event. Where a window begins and ends is the same in
+all processes of a simulation, since it depends on the next event of any of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from mypy_extensions import i64, mypyc_attr
+
+from agents.transport import NEVER
+from testbed.simulated.exchange import Peers, Steering
+from testbed.simulated.frame import WAKE, Calendar, Call, Fifo, Frame
+from testbed.simulated.interrupts import breathe, uninterrupted
+from topologies.clos import Fabric
+
+BEGIN_NS: Final = 1_000_000_000
+"""Virtual time at the start [ours]: engines work from any time."""
+
+
+def reach_of(fabric: Fabric) -> int:
+    """The longest window, ns: what happens in a switch reaches a host no sooner, be it a frame or a pause."""
+    return max(1, fabric.pfc_ns if fabric.pfc else fabric.delay_ns)
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Windows:
+    """``time``: ns."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self.fabric = fabric
+        self.time: i64 = BEGIN_NS
+        self.halted = False
+        """Set it to make :meth:`run` return after the current window, or the current action of whoever steers."""
+        self.reach: i64 = reach_of(fabric)
+        """Longest window, ns. 1: an event at a host ends its window, so that whoever steers reacts at once."""
+        self.peers: Peers | None = None
+        """The other processes that share this simulation; None: there are none."""
+        self.steering: Steering | None = None
+        """How this process has them do what it does."""
+        self._control = Calendar()  # actions of whoever steers
+        self._edge = Calendar()  # what happens at hosts
+        self._core = Calendar()  # and in switches
+        self._next_order: i64 = 0
+        self._in_window = False
+        self._up = Fifo()  # frames that left NIC ports in this window, for the core
+        self._down = Fifo()  # and that left the core, for hosts
+        self._events: i64 = 0
+
+    # --- what happens in a window ----------------------------------------------------------------------------
+
+    def _land(self, frame: Frame) -> None:
+        """All of a frame is at the far end of a cable."""
+        raise NotImplementedError
+
+    def _cross(self, frame: Frame) -> None:
+        """A frame has crossed a host's cable, and is in the core."""
+        raise NotImplementedError
+
+    def _arrive(self, frame: Frame) -> None:
+        """A frame is at its host."""
+        raise NotImplementedError
+
+    def _deliver(self, frames: Fifo) -> None:
+        """These have left their last link. They go to the edge."""
+        raise NotImplementedError
+
+    # --- time ------------------------------------------------------------------------------------------------
+
+    def now(self) -> int:
+        """Virtual time, ns: it stands still while anything is done."""
+        return self.time
+
+    def at(self, when: int, action: Callable[[Any, Any], None], a: Any = None, b: Any = None) -> None:
+        """Schedule ``action(a, b)`` of whoever steers at a time, or now if that is past. It comes before all else of that time. Hosts have
+        :meth:`wake`."""
+        if self._in_window:
+            raise RuntimeError("a host or switch cannot steer the network: its window may be past that time")
+        self._control.enter(Call(action, a, b), when, self._next_order)
+        self._next_order += 1
+
+    def wake(self, host: int, when: int, action: Callable[[Any, Any], None], a: Any = None, b: Any = None) -> None:
+        """Schedule ``action(a, b)`` of a host at a time that is not past. It comes after all else that happens to the host then."""
+        self._edge.enter(Call(action, a, b), when, WAKE | host)
+
+    def run(self, until: int) -> bool:
+        """Process the events up to and including ``until``; False if it was halted before."""
+        with uninterrupted():
+            return self._run(until)
+
+    def _run(self, end: i64) -> bool:
+        self.halted = False
+        while True:
+            due = self._control.first_at()
+            if due > end:
+                return self._steered(end)
+            if not self._steered(due - 1):
+                return False
+            event = self._control.take()
+            if event.at > self.time:
+                self.time = event.at
+            if isinstance(event, Call):
+                event.action(event.a, event.b)
+            if self.halted:
+                return False
+
+    def _steered(self, end: i64) -> bool:
+        """As :meth:`advance`, together with all other processes of this simulation."""
+        steering = self.steering
+        if steering is None or self.peers is None:
+            return self.advance(end)
+        if end < self.time:
+            return True
+        try:
+            steering.begin(end)
+            went = self.advance(end)
+        except BaseException:
+            steering.failed()
+            raise
+        steering.finish()
+        return went
+
+    def advance(self, until: int) -> bool:
+        """Windows up to and including ``until``, without anything that whoever steers does; False if one halted before."""
+        end: i64 = until
+        self.halted = False
+        peers = self.peers
+        if peers is not None:
+            peers.swap(self._up, self._first(), False, False)
+        while True:
+            first = self._first() if peers is None else peers.first
+            if first > end:
+                break
+            last = first + self.reach - 1
+            if last > end:
+                last = end
+            self._in_window = True
+            try:
+                self._pass(self._edge, last)
+                self._core.follow(self._up if peers is None else peers.swap(self._up, NEVER, False, False))
+                self._pass(self._core, last)
+                if peers is None:
+                    self._deliver(self._down)
+                else:
+                    self._deliver(peers.swap(self._down, self._first(), self.halted, True))
+                    self.halted = peers.halted
+            finally:
+                self._in_window = False
+            if self.halted:
+                self.time = last
+                return False
+        if end > self.time:
+            self.time = end
+        return True
+
+    def _first(self) -> i64:
+        """When the next event happens here."""
+        edge, core = self._edge.first_at(), self._core.first_at()
+        return edge if edge < core else core
+
+    def _pass(self, calendar: Calendar, last: i64) -> None:
+        """Process the events of the edge, or of the core, up to and including ``last``."""
+        while calendar.first_at() <= last:
+            event = calendar.take()
+            self.time = event.at
+            if isinstance(event, Frame):
+                if not event.landed:
+                    self._land(event)
+                elif calendar is self._edge:
+                    self._arrive(event)
+                else:
+                    self._cross(event)
+            elif isinstance(event, Call):
+                event.action(event.a, event.b)
+            self._events += 1
+            if self._events & 0xFF == 0:
+                breathe()
