@@ -16,6 +16,7 @@ from typing import Any, Final
 from librt.vecs import vec
 from mypy_extensions import i64, mypyc_attr
 
+from agents.delay_line import FAR_HOPS
 from agents.packets import dscp
 from agents.transport import NEVER
 from testbed.dataplane import layout
@@ -85,6 +86,7 @@ class Network:
         self.delayed = vec[i64]([0] * fabric.host_count)
         """By host: frames that have left their last link and are not due yet."""
         self._delay: i64 = fabric.delay_ns
+        self._haul: i64 = fabric.long_haul_delay_ns
         self._pfc_ns: i64 = fabric.pfc_ns
         numbers = {name: i for i, name in enumerate(fabric.switches)}
         self._switch_states = [layout.SWITCH_WORKS] * len(numbers)
@@ -204,7 +206,10 @@ class Network:
             self.delayed[far.host] += 1
             frame.landed = True
             frame.port = far.number
-            self.calendar.follow(frame, self.time + self._delay)
+            if self._haul and frame.hop_limit == FAR_HOPS:
+                self.calendar.enter(frame, self.time + self._delay + self._haul)
+            else:
+                self.calendar.follow(frame, self.time + self._delay)
             return
         state = self._switch_states[far.switch_number]
         if state:
