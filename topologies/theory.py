@@ -122,7 +122,7 @@ def ring_bandwidth(fabric: Fabric, hosts: Sequence[int], dead_links: Iterable[st
 
 # --- collectives ---------------------------------------------------------------------------------------------------
 
-COLLECTIVES = ("ring-allreduce", "tree-allreduce", "reduce-scatter", "all-gather", "all-to-all", "send-recv")
+COLLECTIVES = ("ring-allreduce", "tree-allreduce", "reduce-scatter", "all-gather", "all-to-all", "send-recv", "hierarchical-allreduce")
 
 
 def bus_factor(collective: str, ranks: int) -> float:
@@ -144,8 +144,9 @@ def collective_phases(collective: str, hosts: Sequence[int]) -> list[Phase]:
     """Who sends how much to whom, hosts in rank order. The shares add up to 1.
 
     Ring collectives, reduce-scatter and all-gather go round the ring; halving-doubling exchanges half of the buffer with the rank
-    at half the distance, a quarter with that at a quarter, and the same back. Raises ValueError on an unknown name or, there, on
-    ranks that are no power of two.
+    at half the distance, a quarter with that at a quarter, and the same back; hierarchical all-reduce goes round the ring of each half of
+    the ranks while slices that have been are exchanged between the halves. Raises ValueError on an unknown name, or on a number of ranks
+    that it does not take: no power of two, or an odd one.
     """
     n = len(hosts)
     if collective in ("ring-allreduce", "reduce-scatter", "all-gather", "send-recv"):
@@ -157,6 +158,12 @@ def collective_phases(collective: str, hosts: Sequence[int]) -> list[Phase]:
             raise ValueError(f"tree-allreduce needs a power of two of ranks, not {n}")
         distances = [n >> k for k in range(1, n.bit_length())]
         return [Phase(d / (n - 1), {(hosts[r], hosts[r ^ d]): 1.0 for r in range(n)}) for d in distances]
+    if collective == "hierarchical-allreduce":
+        if n < 2 or n % 2:
+            raise ValueError(f"hierarchical-allreduce needs an even number of ranks, not {n}")
+        m = n // 2
+        rings = dict.fromkeys([*ring_edges(hosts[:m]), *ring_edges(hosts[m:])], 2 * (m - 1) / (2 * m - 1)) if m > 1 else {}
+        return [Phase(1.0, rings | {(hosts[r], hosts[(r + m) % n]): 1 / (2 * m - 1) for r in range(n)})]
     raise ValueError(f"no collective {collective!r}: there are {', '.join(COLLECTIVES)}")
 
 

@@ -34,6 +34,11 @@ class PathLoss(Lossy):
         on = check_entry(fabric, on)
         src, dst, plane, uplink = map(int, re.findall(r"\d+", on))
         path = src, dst, ev(plane, uplink)
+        if fabric.is_far(src, dst):
+            raise FabricError(
+                f"path-loss on {on!r} leads to another site, and a switch sees three uSIDs ahead, too few to know the host: "
+                "use loss, on a link"
+            )
         first, second, third = (*sid_list(fabric, *path)[1:], 0, 0, 0)[:3]
         return Target(self.name, on, keys, paths=((path_links(fabric, *path)[0].b.number, (first, second, third)),))
 
