@@ -64,11 +64,18 @@ class Config:
     oblivious: bool = False
     reps: bool = False
     longest_rtt: int = 0  # ns, for timestamps; 0: as follows from the base RTT
+    site_rtt: int = 0  # ns, of a queue pair between sites: base RTT within one
 
     @property
     def blind(self) -> bool:
         """Whether no EV is skipped, held or given up, whatever becomes of it."""
         return self.oblivious or self.reps
+
+    @property
+    def queue_rtt(self) -> int:
+        """The base RTT that the thresholds of queues belong to, ns. Queues, and so the times by which paths differ, are as large between
+        sites as within one."""
+        return self.site_rtt or self.base_rtt
 
     @property
     def rto(self) -> int:
@@ -101,17 +108,18 @@ class Config:
         return cls(fabric.base_rtt_ns, fabric.plane_bdp, fabric.nic_rate, fabric.mtu, fabric.dilation, fabric.trimming, **knobs)
 
     def between_sites(self, fabric: Fabric) -> Config:
-        """The configuration of a queue pair whose ends are in different sites: windows, timers and patience follow its own base RTT [ours].
+        """The configuration of a queue pair whose ends are in different sites [ours].
 
-        The retransmission timer's exponent grows by as many powers of two as that RTT is longer, and ``mpr`` to what the largest window
-        holds, as far as its field allows.
+        Windows and timers follow its own base RTT; the least patience with reordering stays that of a site, as the queues do. The
+        retransmission timer's exponent grows by as many powers of two as that RTT is longer, and ``mpr`` to what the largest window holds,
+        as far as its field allows.
         """
         rtt = fabric.haul_rtt_ns
         bdp = fabric.nic_rate * rtt // 8_000_000_000
         window = int(FAR_WINDOW * bdp * fabric.planes) // self.mtu + 1
         doublings = (rtt // self.base_rtt).bit_length()
         mpr = max(self.mpr, min(-(-window // 128), 255) * 128)
-        return replace(self, base_rtt=rtt, plane_bdp=bdp, timeout=min(self.timeout + doublings, 31), mpr=mpr)
+        return replace(self, base_rtt=rtt, site_rtt=self.base_rtt, plane_bdp=bdp, timeout=min(self.timeout + doublings, 31), mpr=mpr)
 
 
 KEYS: Final = {
