@@ -55,6 +55,7 @@ BASE_RTT_NS = 10_000
 """Of a path across T1s, ns of the network, where the fabric file sets no delay [ours]: at 400 Gb/s a host's BDP is then 118 full packets,
 near the MRC paper's 400G NICs, and four links of 100 Gb/s take 14 % of it to serialise a packet and its SACK."""
 MAX_DELAY_NS = 10_000_000_000
+MAX_HAUL_NS = 10 * MAX_DELAY_NS
 MIN_RATE, MAX_RATE = 100_000, 10_000_000_000_000
 MAX_DILATION = 1_000_000_000.0
 
@@ -90,7 +91,7 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     ]
     planes: Annotated[int, Meta(ge=1, le=MAX_PLANES), Doc("planes, and NIC ports of a host", example="4")]
     t0_per_plane: Annotated[int, Meta(ge=1, le=MAX_INDEX), Doc("T0 switches of a plane", example="2")]
-    t1_per_plane: Annotated[int, Meta(ge=0, le=MAX_INDEX), Doc("T1 switches of a plane, each with a cable to every T0", example="4")]
+    t1_per_plane: Annotated[int, Meta(ge=0, le=MAX_INDEX), Doc("T1 switches of a plane and site, each with a cable to every T0 there", example="4")]
     hosts_per_t0: Annotated[int, Meta(ge=1, le=MAX_INDEX), Doc("hosts under a T0", example="4")]
     nic_rate: Annotated[int, Meta(ge=MIN_RATE, le=MAX_RATE), Doc("rate of a NIC port", default="100Gbit")] = 10_000_000
     fabric_rate: Annotated[int, Meta(ge=0, le=MAX_RATE), Doc("rate of a T0-T1 link", default="nic_rate")] = 0  # 0: nic_rate
@@ -126,7 +127,7 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         int, Meta(ge=0, le=MAX_RATE), Doc("rate of a long-haul cable; there is one per T1 of a site", default="fabric_rate")
     ] = 0  # 0: fabric_rate
     long_haul_delay_ns: Annotated[
-        int, Meta(ge=0, le=MAX_DELAY_NS), Doc("what a path between sites takes more than delay, one way", example='"500us"')
+        int, Meta(ge=0, le=MAX_HAUL_NS), Doc("what a path between sites takes more than delay, one way", example='"500us"')
     ] = 0
 
     def __post_init__(self) -> None:
