@@ -91,7 +91,9 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     ]
     planes: Annotated[int, Meta(ge=1, le=MAX_PLANES), Doc("planes, and NIC ports of a host", example="4")]
     t0_per_plane: Annotated[int, Meta(ge=1, le=MAX_INDEX), Doc("T0 switches of a plane", example="2")]
-    t1_per_plane: Annotated[int, Meta(ge=0, le=MAX_INDEX), Doc("T1 switches of a plane and site, each with a cable to every T0 there", example="4")]
+    t1_per_plane: Annotated[
+        int, Meta(ge=0, le=MAX_INDEX), Doc("T1 switches of a plane, at each site, with a cable to every T0 there", example="4")
+    ]
     hosts_per_t0: Annotated[int, Meta(ge=1, le=MAX_INDEX), Doc("hosts under a T0", example="4")]
     nic_rate: Annotated[int, Meta(ge=MIN_RATE, le=MAX_RATE), Doc("rate of a NIC port", default="100Gbit")] = 10_000_000
     fabric_rate: Annotated[int, Meta(ge=0, le=MAX_RATE), Doc("rate of a T0-T1 link", default="nic_rate")] = 0  # 0: nic_rate
